@@ -1,0 +1,62 @@
+# Two commands: `make demo` shows what torchalgo does on this machine, `make test` checks everything.
+PYTHON ?= python3
+VENV := .venv
+BUILD := build/release
+PY := $(VENV)/bin/python
+BIN := $(CURDIR)/$(VENV)/bin
+export PATH := $(BIN):$(PATH)
+
+.PHONY: help deps venv build demo test test-cpp test-python example lint format bench-deps clean
+
+help:
+	@echo "make demo   set up, build, and optimize a ResNet-50 here (minutes; no data is downloaded)"
+	@echo "make test   set up, build, run every test and check"
+	@echo "make build  set up and build: afterwards $(PY) can import torchalgo"
+	@echo "make lint, make format, make bench-deps, make clean"
+
+deps:
+	@bash scripts/deps.sh $(PYTHON)
+
+$(VENV)/.installed: requirements-dev.txt | deps
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@echo "installing torch and the tools into $(VENV) (about 3 GB to download the first time)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+venv: $(VENV)/.installed
+
+build: venv
+	@TORCHALGO_BUILD_DIR=$(BUILD) CMAKE_ARGS="$(CMAKE_ARGS)" $(PY) -m pip install --quiet \
+	  --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@$(PY) -c "import torchalgo; print('torchalgo', torchalgo.__version__, 'is ready in $(VENV)')"
+
+demo: build
+	@$(PY) -m torchalgo.demo
+
+test: lint test-cpp example test-python
+
+test-cpp: CMAKE_ARGS := -DTORCHALGO_TESTS=ON
+test-cpp: build
+	@ctest --test-dir $(BUILD) --output-on-failure -j 2 --no-tests=error
+
+test-python: build
+	@$(PY) -m pytest -q
+
+example: build
+	@bash examples/cpp_deploy/run.sh $(PY)
+
+lint: venv
+	@$(PY) scripts/check_includes.py
+	@git ls-files --cached --others --exclude-standard '*.cpp' '*.h' '*.cu' | xargs clang-format --dry-run -Werror
+	@ruff format --check --quiet . && ruff check --quiet .
+	@mypy
+
+format: venv
+	@git ls-files --cached --others --exclude-standard '*.cpp' '*.h' '*.cu' | xargs clang-format -i
+	@ruff format --quiet . && ruff check --quiet --fix .
+
+bench-deps: venv
+	@$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-bench.txt
+
+clean:
+	rm -rf build dist python/*.egg-info python/torchalgo/*.so
