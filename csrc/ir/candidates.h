@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/primitive.h"
+#include "ir/problem.h"
+
+namespace torchalgo {
+
+/// One way to compute a chain of nodes at once.
+struct Candidate {
+  std::vector<int>
+      covers;       // nodes; the first is the anchor, each later one reads the one before it
+  Problem problem;  // the anchor's, with the epilogue of what it covers
+  Primitive primitive;
+  std::vector<int>
+      inputs;  // values in call order: src..., then the residual if the epilogue adds one
+  bool operator==(const Candidate&) const = default;
+};
+
+/// Why a row does not offer a problem.
+struct Refusal {
+  std::string problem;
+  std::string primitive;
+  std::string reason;
+  bool operator==(const Refusal&) const = default;
+};
+
+/// What the planner may choose from. Every node with a problem is the anchor of at least one
+/// candidate that covers it alone in nchw, so a plan always exists.
+struct Candidates {
+  std::vector<std::vector<Candidate>> by_anchor;  // one list per node of the graph; opaque: empty
+  std::vector<std::vector<Refusal>> refusals;     // likewise
+};
+
+}  // namespace torchalgo

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "ir/primitive.h"
+#include "ir/problem.h"
+
+namespace torchalgo {
+
+/// 1/1024 ns: costs are integers in the solver, so that sums and ties are exact.
+using Ticks = std::int64_t;
+inline constexpr double kTicksPerUs = 1024.0 * 1000.0;
+
+enum class CostSource : std::uint8_t { kMeasured, kBound, kModel };
+
+struct Cost {
+  Ticks ticks = 0;
+  CostSource source = CostSource::kMeasured;  // kBound: a lower bound, kModel: a guess
+  bool operator==(const Cost&) const = default;
+};
+
+/// Key of a cost: problem, primitive name and layouts. Two nodes with one problem share it.
+struct CostKey {
+  std::string problem;
+  std::string primitive;
+  Layout src = Layout::kNchw;
+  Layout dst = Layout::kNchw;
+  auto operator<=>(const CostKey&) const = default;
+};
+
+[[nodiscard]] inline CostKey cost_key(const Problem& problem, const Primitive& primitive) {
+  return {to_string(problem), primitive.name, primitive.src, primitive.dst};
+}
+
+struct CostTable {
+  std::map<CostKey, Cost> costs;
+  bool operator==(const CostTable&) const = default;
+};
+
+[[nodiscard]] inline std::optional<Cost> find_cost(const CostTable& table, const CostKey& key) {
+  const auto it = table.costs.find(key);
+  if (it == table.costs.end()) return std::nullopt;
+  return it->second;
+}
+
+}  // namespace torchalgo

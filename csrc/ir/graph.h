@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/layout.h"
+#include "ir/problem.h"
+
+namespace torchalgo {
+
+/// A tensor of the data flow, made once.
+struct Value {
+  std::string name;                 // unique in the graph; the front end's name for it
+  std::vector<std::int64_t> sizes;  // logical; empty if unknown
+  std::optional<DType> dtype;       // nothing: not floating point, or unknown
+  int producer = -1;                // node; -1: an input of the graph
+  bool operator==(const Value&) const = default;
+};
+
+/// One op of the data flow. Weights are no values: a problem carries their shape, the front end
+/// their data.
+struct Node {
+  std::string name;  // "layer1.0.conv1", a repeated call "layer1.0.conv1#1": on disk, in plans
+  std::string kind;  // the front end's op, "aten::conv2d"
+  std::vector<int> inputs;   // values: data inputs in call order
+  std::vector<int> outputs;  // values
+  std::optional<Problem>
+      problem;       // nothing: opaque, so inputs and outputs are nchw, cost 0, never measured
+  std::string note;  // opaque although it looks plannable: why
+  bool operator==(const Node&) const = default;
+};
+
+/// The data flow of a model in topological order.
+struct Graph {
+  std::vector<Value> values;
+  std::vector<Node> nodes;
+  std::vector<int> inputs;            // values
+  std::vector<Layout> input_layouts;  // as the caller passes them: kNchw or kNhwc
+  std::vector<int> outputs;           // values; handed back in nchw
+  bool operator==(const Graph&) const = default;
+};
+
+/// 16 hex digits over names, kinds, problems and data flow; weights do not enter.
+[[nodiscard]] std::string structure_hash(const Graph& graph);
+
+/// Nodes that read each value, once per use, in node order.
+[[nodiscard]] std::vector<std::vector<int>> readers_of(const Graph& graph);
+
+/// @throws InternalError  a dangling index, a use before its definition, a name used twice.
+void check_graph(const Graph& graph);
+
+}  // namespace torchalgo

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ir/problem.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace torchalgo {
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+std::int64_t conv_extent(std::int64_t size, std::int64_t filter, std::int64_t stride,
+                         std::int64_t pad, std::int64_t dilation) {
+  const std::int64_t span = size + 2 * pad - dilation * (filter - 1) - 1;
+  return span < 0 ? 0 : span / stride + 1;
+}
+
+// torch's rule: with ceil_mode the last window must still start inside the image or its left
+// padding.
+std::int64_t pool_extent(std::int64_t size, std::int64_t window, std::int64_t stride,
+                         std::int64_t pad, std::int64_t dilation, bool ceil_mode) {
+  const std::int64_t span = size + 2 * pad - dilation * (window - 1) - 1;
+  if (span < 0 && !(ceil_mode && span + stride > 0)) return 0;
+  std::int64_t count = (span + (ceil_mode ? stride - 1 : 0)) / stride + 1;
+  if (ceil_mode && (count - 1) * stride >= size + pad) --count;
+  return count;
+}
+
+Sizes src_sizes(const ConvProblem& p) {
+  return p.is_3d ? Sizes{p.n, p.c, p.d, p.h, p.w} : Sizes{p.n, p.c, p.h, p.w};
+}
+
+Sizes sizes_of(const ConvProblem& p) {
+  switch (p.direction) {
+    case Direction::kForward:
+      return conv_dst_sizes(p);
+    case Direction::kBackwardData:
+      return src_sizes(p);
+    case Direction::kBackwardFilter:
+      return p.is_3d ? Sizes{p.k, p.c / p.groups, p.t, p.r, p.s}
+                     : Sizes{p.k, p.c / p.groups, p.r, p.s};
+  }
+  return {};
+}
+
+Sizes sizes_of(const PoolProblem& p) {
+  if (p.kind == PoolKind::kAdaptiveAverage) return {p.n, p.c, p.p, p.q};
+  return {p.n, p.c, pool_extent(p.h, p.r, p.stride_h, p.pad_h, p.dilation_h, p.ceil_mode),
+          pool_extent(p.w, p.s, p.stride_w, p.pad_w, p.dilation_w, p.ceil_mode)};
+}
+
+Sizes sizes_of(const EltwiseProblem& p) { return {p.n, p.c, p.h, p.w}; }
+Sizes sizes_of(const ScaleShiftProblem& p) { return {p.n, p.c, p.h, p.w}; }
+Sizes sizes_of(const ConcatProblem& p) {
+  return {p.n, std::accumulate(p.c.begin(), p.c.end(), std::int64_t{0}), p.h, p.w};
+}
+Sizes sizes_of(const ResizeProblem& p) { return {p.n, p.c, p.p, p.q}; }
+Sizes sizes_of(const LinearProblem& p) { return {p.n, p.k}; }
+Sizes sizes_of(const TransformProblem& p) {
+  return p.is_3d ? Sizes{p.n, p.c, p.d, p.h, p.w} : Sizes{p.n, p.c, p.h, p.w};
+}
+
+std::vector<Sizes> inputs_of(const ConvProblem& p) {
+  switch (p.direction) {
+    case Direction::kForward:
+      return {src_sizes(p)};
+    case Direction::kBackwardData:
+      return {conv_dst_sizes(p)};
+    case Direction::kBackwardFilter:
+      return {src_sizes(p), conv_dst_sizes(p)};
+  }
+  return {};
+}
+
+std::vector<Sizes> inputs_of(const PoolProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
+std::vector<Sizes> inputs_of(const EltwiseProblem& p) {
+  const Sizes whole = {p.n, p.c, p.h, p.w};
+  if (p.kind == EltwiseKind::kActivation) return {whole};
+  return {whole, p.channelwise ? Sizes{p.n, p.c, 1, 1} : whole};
+}
+std::vector<Sizes> inputs_of(const ScaleShiftProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
+std::vector<Sizes> inputs_of(const ConcatProblem& p) {
+  std::vector<Sizes> inputs;
+  for (const std::int64_t c : p.c) inputs.push_back({p.n, c, p.h, p.w});
+  return inputs;
+}
+std::vector<Sizes> inputs_of(const ResizeProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
+std::vector<Sizes> inputs_of(const LinearProblem& p) { return {{p.n, p.c}}; }
+std::vector<Sizes> inputs_of(const TransformProblem& p) { return {sizes_of(p)}; }
+
+void set_sizes(ConvProblem& p, const std::vector<Sizes>& in) {
+  const std::size_t rank = p.is_3d ? 5 : 4;
+  TORCHALGO_CHECK(in[0].size() == rank && in[0][1] == inputs_of(p)[0][1],
+                  "{}: expected an input of rank {} with {} channels, got sizes [{}]", to_string(p),
+                  rank, inputs_of(p)[0][1], fmt::join(in[0], ", "));
+  if (p.direction == Direction::kForward) {
+    p.n = in[0][0];
+    if (p.is_3d) p.d = in[0][2];
+    p.h = in[0][rank - 2];
+    p.w = in[0][rank - 1];
+    return;
+  }
+  // A transposed convolution's result grows with its input and keeps the output padding it was
+  // planned with.
+  const Sizes old = inputs_of(p)[0];
+  p.n = in[0][0];
+  if (p.is_3d) p.d += (in[0][2] - old[2]) * p.stride_d;
+  p.h += (in[0][rank - 2] - old[rank - 2]) * p.stride_h;
+  p.w += (in[0][rank - 1] - old[rank - 1]) * p.stride_w;
+}
+
+template <typename P>
+void set_nchw(P& p, const Sizes& sizes) {
+  TORCHALGO_CHECK(sizes.size() == 4 && sizes[1] == p.c,
+                  "{}: expected an input of rank 4 with {} channels, got sizes [{}]",
+                  to_string(Problem(p)), p.c, fmt::join(sizes, ", "));
+  p.n = sizes[0];
+  p.h = sizes[2];
+  p.w = sizes[3];
+}
+
+void set_sizes(PoolProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
+void set_sizes(EltwiseProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
+void set_sizes(ScaleShiftProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
+void set_sizes(ConcatProblem& p, const std::vector<Sizes>& in) {
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    TORCHALGO_CHECK(in[i].size() == 4 && in[i][1] == p.c[i] && in[i][0] == in[0][0] &&
+                        in[i][2] == in[0][2] && in[i][3] == in[0][3],
+                    "{}: input {} of sizes [{}] does not fit the first one of sizes [{}]",
+                    to_string(p), i, fmt::join(in[i], ", "), fmt::join(in[0], ", "));
+  }
+  p.n = in[0][0];
+  p.h = in[0][2];
+  p.w = in[0][3];
+}
+void set_sizes(ResizeProblem& p, const std::vector<Sizes>& in) {
+  set_nchw(p, in[0]);
+  if (p.scale_h > 0) {
+    p.p = p.h * p.scale_h;
+    p.q = p.w * p.scale_w;
+  }
+}
+void set_sizes(LinearProblem& p, const std::vector<Sizes>& in) {
+  TORCHALGO_CHECK(in[0].size() == 2 && in[0][1] == p.c,
+                  "{}: expected an input of sizes [n, {}], got [{}]", to_string(p), p.c,
+                  fmt::join(in[0], ", "));
+  p.n = in[0][0];
+}
+void set_sizes(TransformProblem& p, const std::vector<Sizes>& in) {
+  const std::size_t rank = p.is_3d ? 5 : 4;
+  TORCHALGO_CHECK(in[0].size() == rank && in[0][1] == p.c,
+                  "{}: expected an input of rank {} with {} channels, got sizes [{}]", to_string(p),
+                  rank, p.c, fmt::join(in[0], ", "));
+  p.n = in[0][0];
+  if (p.is_3d) p.d = in[0][2];
+  p.h = in[0][rank - 2];
+  p.w = in[0][rank - 1];
+}
+
+template <typename P>
+concept HasEpilogue = requires(P p) {
+  p.epilogue;
+};
+
+double product(const Sizes& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), 1.0,
+                         [](double a, std::int64_t b) { return a * static_cast<double>(b); });
+}
+
+}  // namespace
+
+std::vector<std::int64_t> conv_dst_sizes(const ConvProblem& p) {
+  const auto rows = conv_extent(p.h, p.r, p.stride_h, p.pad_h, p.dilation_h);
+  const auto columns = conv_extent(p.w, p.s, p.stride_w, p.pad_w, p.dilation_w);
+  if (!p.is_3d) return {p.n, p.k, rows, columns};
+  return {p.n, p.k, conv_extent(p.d, p.t, p.stride_d, p.pad_d, p.dilation_d), rows, columns};
+}
+
+std::vector<std::int64_t> result_sizes(const Problem& problem) {
+  return std::visit([](const auto& p) { return sizes_of(p); }, problem);
+}
+
+std::vector<std::vector<std::int64_t>> input_sizes(const Problem& problem) {
+  auto inputs = std::visit([](const auto& p) { return inputs_of(p); }, problem);
+  if (has(epilogue_of(problem), PostOp::kAdd)) inputs.push_back(result_sizes(problem));
+  return inputs;
+}
+
+Problem with_input_sizes(const Problem& problem,
+                         const std::vector<std::vector<std::int64_t>>& sizes) {
+  const std::size_t expected = input_sizes(problem).size();
+  TORCHALGO_CHECK(sizes.size() == expected, "{}: expected {} inputs, got {}", to_string(problem),
+                  expected, sizes.size());
+  Problem result = problem;
+  std::visit([&](auto& p) { set_sizes(p, sizes); }, result);
+  const auto fitting = input_sizes(result);
+  for (std::size_t i = 0; i < expected; ++i) {
+    TORCHALGO_CHECK(fitting[i] == sizes[i], "{}: input {} has sizes [{}], expected [{}]",
+                    to_string(problem), i, fmt::join(sizes[i], ", "), fmt::join(fitting[i], ", "));
+  }
+  for (const std::int64_t size : result_sizes(result)) {
+    TORCHALGO_CHECK(size >= 1, "{}: an input of sizes [{}] is too small for it", to_string(problem),
+                    fmt::join(sizes[0], ", "));
+  }
+  return result;
+}
+
+DType dtype_of(const Problem& problem) {
+  return std::visit([](const auto& p) { return p.dtype; }, problem);
+}
+
+const Epilogue& epilogue_of(const Problem& problem) {
+  static const Epilogue kNone;
+  return std::visit(
+      [](const auto& p) -> const Epilogue& {
+        if constexpr (HasEpilogue<decltype(p)>) {
+          return p.epilogue;
+        } else {
+          return kNone;
+        }
+      },
+      problem);
+}
+
+Problem with_epilogue(const Problem& problem, Epilogue epilogue) {
+  Problem result = problem;
+  std::visit(
+      [&]<typename P>(P& p) {
+        if constexpr (HasEpilogue<P>) {
+          p.epilogue = std::move(epilogue);
+        } else {
+          TORCHALGO_ASSERT(epilogue.empty());
+        }
+      },
+      result);
+  return result;
+}
+
+bool has(const Epilogue& epilogue, PostOp op) {
+  return std::find(epilogue.begin(), epilogue.end(), op) != epilogue.end();
+}
+
+std::optional<BiasAddActivation> as_bias_add_activation(const Epilogue& epilogue) {
+  BiasAddActivation form;
+  auto op = epilogue.begin();
+  if (op != epilogue.end() && *op == PostOp::kBias) form.bias = true, ++op;
+  if (op != epilogue.end() && *op == PostOp::kAdd) form.add = true, ++op;
+  if (op != epilogue.end() && is_activation(*op)) form.activation = *op++;
+  if (op != epilogue.end()) return std::nullopt;
+  return form;
+}
+
+double flop_count(const Problem& problem) {
+  const double result = product(result_sizes(problem));
+  if (const auto* conv = std::get_if<ConvProblem>(&problem)) {
+    const double filter = static_cast<double>(conv->c / conv->groups * conv->t * conv->r * conv->s);
+    return 2.0 * product(conv_dst_sizes(*conv)) * filter;
+  }
+  if (const auto* linear = std::get_if<LinearProblem>(&problem)) {
+    return 2.0 * result * static_cast<double>(linear->c);
+  }
+  if (const auto* pool = std::get_if<PoolProblem>(&problem)) {
+    return pool->kind == PoolKind::kAdaptiveAverage
+               ? static_cast<double>(pool->n * pool->c) * static_cast<double>(pool->h * pool->w)
+               : result * static_cast<double>(pool->r * pool->s);
+  }
+  if (std::holds_alternative<ScaleShiftProblem>(problem)) return 2.0 * result;
+  if (std::holds_alternative<ResizeProblem>(problem)) return 8.0 * result;
+  if (std::holds_alternative<EltwiseProblem>(problem)) return result;
+  return 0.0;  // data movement only
+}
+
+}  // namespace torchalgo

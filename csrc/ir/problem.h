@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace torchalgo {
+
+enum class DType : std::uint8_t { kF64, kF32, kTf32, kF16, kBf16 };
+enum class Direction : std::uint8_t { kForward, kBackwardData, kBackwardFilter };
+
+/// What is done to each element after the operation itself, in order of computation; spelled
+/// "+bias", ...
+enum class PostOp : std::uint8_t {
+  kBias,
+  kAdd,
+  kRelu,
+  kRelu6,
+  kHardswish,
+  kSilu,
+  kSigmoid,
+  kHardsigmoid
+};
+using Epilogue = std::vector<PostOp>;
+
+/// The epilogue as the form that most kernels have: act(result + bias + residual).
+struct BiasAddActivation {
+  bool bias = false;
+  bool add = false;
+  std::optional<PostOp> activation;
+  bool operator==(const BiasAddActivation&) const = default;
+};
+
+/// A convolution; sizes in elements. 1-D is 2-D with h = r = 1; `is_3d` adds d, t and the third of
+/// each triple. In every direction the sizes are those of the forward convolution: a transposed
+/// convolution is the kBackwardData problem whose result is diff_src. Padding is symmetric; a
+/// one-sided rest is a pad node.
+struct ConvProblem {
+  Direction direction = Direction::kForward;
+  DType dtype = DType::kF32;
+  std::int64_t n = 1, c = 1, d = 1, h = 1, w = 1;  // src     [n, c, (d,) h, w]
+  std::int64_t k = 1, t = 1, r = 1, s = 1;         // weights [k, c / groups, (t,) r, s]
+  std::int64_t stride_d = 1, stride_h = 1, stride_w = 1;
+  std::int64_t pad_d = 0, pad_h = 0, pad_w = 0;
+  std::int64_t dilation_d = 1, dilation_h = 1, dilation_w = 1;
+  std::int64_t groups = 1;
+  bool is_3d = false;
+  Epilogue epilogue;
+  bool operator==(const ConvProblem&) const = default;
+};
+
+enum class PoolKind : std::uint8_t { kMax, kAverage, kAdaptiveAverage };
+
+/// A 2-D pooling. kAdaptiveAverage: window i of p covers rows floor(i h / p) to ceil((i + 1) h /
+/// p); it has no r, s, stride, pad. p, q are given in the adaptive case and follow from the rest
+/// otherwise.
+struct PoolProblem {
+  PoolKind kind = PoolKind::kMax;
+  DType dtype = DType::kF32;
+  std::int64_t n = 1, c = 1, h = 1, w = 1;
+  std::int64_t r = 1, s = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;
+  std::int64_t dilation_h = 1, dilation_w = 1;  // kMax only
+  bool ceil_mode = false;
+  bool count_include_pad = true;  // kAverage only
+  std::int64_t p = 1, q = 1;      // kAdaptiveAverage only
+  bool operator==(const PoolProblem&) const = default;
+};
+
+enum class EltwiseKind : std::uint8_t { kActivation, kAdd, kMul };
+
+/// Element by element. kActivation: `epilogue` holds the one activation. kAdd, kMul: two tensors of
+/// one shape, or, with `channelwise`, a second one of [n, c, 1, 1]; `epilogue` may add an
+/// activation.
+struct EltwiseProblem {
+  EltwiseKind kind = EltwiseKind::kActivation;
+  DType dtype = DType::kF32;
+  std::int64_t n = 1, c = 1, h = 1, w = 1;
+  bool channelwise = false;
+  Epilogue epilogue;
+  bool operator==(const EltwiseProblem&) const = default;
+};
+
+/// y = x * scale[c] + shift[c]: a batch norm in eval mode that no convolution could absorb.
+struct ScaleShiftProblem {
+  DType dtype = DType::kF32;
+  std::int64_t n = 1, c = 1, h = 1, w = 1;
+  Epilogue epilogue;
+  bool operator==(const ScaleShiftProblem&) const = default;
+};
+
+/// Concatenation along the channels of tensors [n, c[i], h, w].
+struct ConcatProblem {
+  DType dtype = DType::kF32;
+  std::int64_t n = 1, h = 1, w = 1;
+  std::vector<std::int64_t> c;
+  bool operator==(const ConcatProblem&) const = default;
+};
+
+enum class ResizeKind : std::uint8_t { kNearest, kBilinear };
+
+/// Up- or down-sampling to [n, c, p, q]; `align_corners` is kBilinear's. Another input size keeps p
+/// and q, unless integral scale factors are set (both > 0, p = h scale_h, q = w scale_w): then it
+/// keeps these.
+struct ResizeProblem {
+  ResizeKind kind = ResizeKind::kNearest;
+  DType dtype = DType::kF32;
+  std::int64_t n = 1, c = 1, h = 1, w = 1, p = 1, q = 1;
+  std::int64_t scale_h = 0, scale_w = 0;
+  bool align_corners = false;
+  bool operator==(const ResizeProblem&) const = default;
+};
+
+/// dst [n, k] = src [n, c] * weights [k, c]^T.
+struct LinearProblem {
+  DType dtype = DType::kF32;
+  std::int64_t n = 1, c = 1, k = 1;
+  Epilogue epilogue;
+  bool operator==(const LinearProblem&) const = default;
+};
+
+/// A change of layout; `from` and `to` are to_string(Layout).
+struct TransformProblem {
+  DType dtype = DType::kF32;
+  std::int64_t n = 1, c = 1, d = 1, h = 1, w = 1;
+  bool is_3d = false;
+  std::string from = "nchw", to = "nhwc";
+  bool operator==(const TransformProblem&) const = default;
+};
+
+using Problem = std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShiftProblem,
+                             ConcatProblem, ResizeProblem, LinearProblem, TransformProblem>;
+
+[[nodiscard]] std::string_view to_string(DType dtype);
+[[nodiscard]] std::string_view to_string(Direction direction);
+[[nodiscard]] std::string_view to_string(PostOp op);
+
+/// The one spelling: cache key, test id, benchmark row, error text. For a convolution
+/// `fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu`; all forms: docs/problems.md.
+[[nodiscard]] std::string to_string(const Problem& problem);
+
+/// The inverse: parse_problem(to_string(p)) == p.
+/// @throws Error  naming the text and the place at which it stops being a problem, or a size out of
+/// range.
+[[nodiscard]] Problem parse_problem(std::string_view text);
+
+/// Sizes [n, k, (p_d,) p, q] of the convolution's dst by the usual floor formula.
+[[nodiscard]] std::vector<std::int64_t> conv_dst_sizes(const ConvProblem& conv);
+
+/// Logical sizes of the result: [n, c, h, w] ([n, c, d, h, w] if 3-D, [n, k] if linear).
+[[nodiscard]] std::vector<std::int64_t> result_sizes(const Problem& problem);
+
+/// Logical sizes of the data inputs in call order (weights not included; the residual of "+add"
+/// last).
+[[nodiscard]] std::vector<std::vector<std::int64_t>> input_sizes(const Problem& problem);
+
+/// The same operation on inputs of other sizes. @throws Error if ranks or channels do not fit it.
+[[nodiscard]] Problem with_input_sizes(const Problem& problem,
+                                       const std::vector<std::vector<std::int64_t>>& sizes);
+
+[[nodiscard]] DType dtype_of(const Problem& problem);
+
+/// The epilogue of the kinds that have one, else empty.
+[[nodiscard]] const Epilogue& epilogue_of(const Problem& problem);
+
+/// A copy with another epilogue. @throws InternalError for a kind that has none.
+[[nodiscard]] Problem with_epilogue(const Problem& problem, Epilogue epilogue);
+
+[[nodiscard]] bool has(const Epilogue& epilogue, PostOp op);
+[[nodiscard]] constexpr bool is_activation(PostOp op) {
+  return op != PostOp::kBias && op != PostOp::kAdd;
+}
+
+/// The epilogue as act(result + bias + residual); nothing if its order is another.
+[[nodiscard]] std::optional<BiasAddActivation> as_bias_add_activation(const Epilogue& epilogue);
+
+/// Multiplications and additions of the operation by definition, whatever the algorithm (2 per
+/// FMA).
+[[nodiscard]] double flop_count(const Problem& problem);
+
+[[nodiscard]] constexpr bool is_depthwise(const ConvProblem& conv) {
+  return conv.groups == conv.c && conv.k == conv.c && conv.groups > 1;
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The spelling of problems: printing and parsing lie side by side so that they stay inverse.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include "base/error.h"
+#include "ir/layout.h"
+#include "ir/problem.h"
+
+namespace torchalgo {
+namespace {
+
+constexpr std::array<std::pair<DType, std::string_view>, 5> kDTypes = {{{DType::kF64, "f64"},
+                                                                        {DType::kF32, "f32"},
+                                                                        {DType::kTf32, "tf32"},
+                                                                        {DType::kF16, "f16"},
+                                                                        {DType::kBf16, "bf16"}}};
+constexpr std::array<std::pair<Direction, std::string_view>, 3> kDirections = {
+    {{Direction::kForward, "fwd"},
+     {Direction::kBackwardData, "bwd_data"},
+     {Direction::kBackwardFilter, "bwd_filter"}}};
+constexpr std::array<std::pair<PostOp, std::string_view>, 8> kPostOps = {
+    {{PostOp::kBias, "bias"},
+     {PostOp::kAdd, "add"},
+     {PostOp::kRelu, "relu"},
+     {PostOp::kRelu6, "relu6"},
+     {PostOp::kHardswish, "hardswish"},
+     {PostOp::kSilu, "silu"},
+     {PostOp::kSigmoid, "sigmoid"},
+     {PostOp::kHardsigmoid, "hardsigmoid"}}};
+
+template <typename Key, std::size_t N>
+std::string_view name_of(const std::array<std::pair<Key, std::string_view>, N>& names, Key key) {
+  for (const auto& [value, name] : names) {
+    if (value == key) return name;
+  }
+  return "?";
+}
+
+std::string print_epilogue(const Epilogue& epilogue) {
+  std::string text;
+  for (const PostOp op : epilogue) text += fmt::format("+{}", to_string(op));
+  return text;
+}
+
+// Every problem with sizes [n, c, h, w] spells them alike.
+template <typename P>
+std::string print_nchw(const P& p) {
+  return fmt::format("n{}c{}h{}w{}", p.n, p.c, p.h, p.w);
+}
+
+std::string print(const ConvProblem& p) {
+  const auto head =
+      fmt::format("{}_{}_n{}c{}", to_string(p.direction), to_string(p.dtype), p.n, p.c);
+  if (p.is_3d) {
+    return head + fmt::format("d{}h{}w{}_k{}t{}r{}s{}_st{}x{}x{}_pad{}x{}x{}_dil{}x{}x{}_g{}{}",
+                              p.d, p.h, p.w, p.k, p.t, p.r, p.s, p.stride_d, p.stride_h, p.stride_w,
+                              p.pad_d, p.pad_h, p.pad_w, p.dilation_d, p.dilation_h, p.dilation_w,
+                              p.groups, print_epilogue(p.epilogue));
+  }
+  return head + fmt::format("h{}w{}_k{}r{}s{}_st{}x{}_pad{}x{}_dil{}x{}_g{}{}", p.h, p.w, p.k, p.r,
+                            p.s, p.stride_h, p.stride_w, p.pad_h, p.pad_w, p.dilation_h,
+                            p.dilation_w, p.groups, print_epilogue(p.epilogue));
+}
+
+std::string print(const PoolProblem& p) {
+  if (p.kind == PoolKind::kAdaptiveAverage) {
+    return fmt::format("avgpool_{}_{}_p{}q{}", to_string(p.dtype), print_nchw(p), p.p, p.q);
+  }
+  const bool is_max = p.kind == PoolKind::kMax;
+  std::string text = fmt::format("{}_{}_{}_r{}s{}_st{}x{}_pad{}x{}", is_max ? "maxpool" : "avgpool",
+                                 to_string(p.dtype), print_nchw(p), p.r, p.s, p.stride_h,
+                                 p.stride_w, p.pad_h, p.pad_w);
+  if (is_max) text += fmt::format("_dil{}x{}", p.dilation_h, p.dilation_w);
+  if (p.ceil_mode) text += "_ceil";
+  if (!is_max && !p.count_include_pad) text += "_exclpad";
+  return text;
+}
+
+std::string print(const EltwiseProblem& p) {
+  if (p.kind == EltwiseKind::kActivation) {
+    TORCHALGO_ASSERT(p.epilogue.size() == 1);
+    return fmt::format("{}_{}_{}", to_string(p.epilogue[0]), to_string(p.dtype), print_nchw(p));
+  }
+  return fmt::format("{}_{}_{}{}{}", p.kind == EltwiseKind::kAdd ? "add" : "mul",
+                     to_string(p.dtype), print_nchw(p), p.channelwise ? "_channelwise" : "",
+                     print_epilogue(p.epilogue));
+}
+
+std::string print(const ScaleShiftProblem& p) {
+  return fmt::format("scaleshift_{}_{}{}", to_string(p.dtype), print_nchw(p),
+                     print_epilogue(p.epilogue));
+}
+
+std::string print(const ConcatProblem& p) {
+  return fmt::format("concat_{}_n{}c{}h{}w{}", to_string(p.dtype), p.n, fmt::join(p.c, "x"), p.h,
+                     p.w);
+}
+
+std::string print(const ResizeProblem& p) {
+  const auto target =
+      p.scale_h > 0 ? fmt::format("x{}x{}", p.scale_h, p.scale_w) : fmt::format("p{}q{}", p.p, p.q);
+  return fmt::format("{}_{}_{}_{}{}", p.kind == ResizeKind::kNearest ? "nearest" : "bilinear",
+                     to_string(p.dtype), print_nchw(p), target, p.align_corners ? "_align" : "");
+}
+
+std::string print(const LinearProblem& p) {
+  return fmt::format("linear_{}_n{}c{}_k{}{}", to_string(p.dtype), p.n, p.c, p.k,
+                     print_epilogue(p.epilogue));
+}
+
+std::string print(const TransformProblem& p) {
+  const auto sizes =
+      p.is_3d ? fmt::format("n{}c{}d{}h{}w{}", p.n, p.c, p.d, p.h, p.w) : print_nchw(p);
+  return fmt::format("transform_{}_{}_{}_{}", to_string(p.dtype), sizes, p.from, p.to);
+}
+
+// Reads from left to right; every failure names the place.
+class Reader {
+ public:
+  explicit Reader(std::string_view text) : text_(text), rest_(text) {}
+
+  [[noreturn]] void fail(std::string_view expected) const {
+    throw Error(
+        fmt::format("'{}' is no problem: expected {} at '{}' (example: "
+                    "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu)",
+                    text_, expected, rest_.empty() ? "the end" : rest_));
+  }
+  [[nodiscard]] bool at_end() const { return rest_.empty(); }
+  bool take(std::string_view literal) {
+    if (!rest_.starts_with(literal)) return false;
+    rest_.remove_prefix(literal.size());
+    return true;
+  }
+  void expect(std::string_view literal) {
+    if (!take(literal)) fail(fmt::format("'{}'", literal));
+  }
+  std::int64_t number(std::int64_t least) {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
+    const bool has_leading_zero = rest_.size() > 1 && rest_[0] == '0' && end - rest_.data() > 1;
+    if (error != std::errc() || value < least || value > kLargest || has_leading_zero) {
+      fail(fmt::format("a number from {} to {}", least, kLargest));
+    }
+    rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
+    return value;
+  }
+  std::int64_t size(std::string_view letter) {
+    expect(letter);
+    return number(1);
+  }
+  template <typename Key, std::size_t N>
+  Key word(const std::array<std::pair<Key, std::string_view>, N>& names, std::string_view what) {
+    std::string_view word = rest_.substr(0, rest_.find_first_of("_+"));
+    for (const auto& [value, name] : names) {
+      if (name == word) {
+        rest_.remove_prefix(word.size());
+        return value;
+      }
+    }
+    fail(what);
+  }
+  Epilogue epilogue() {
+    Epilogue ops;
+    while (take("+")) ops.push_back(word(kPostOps, "bias, add or an activation"));
+    return ops;
+  }
+  template <typename P>
+  void nchw(P& p) {
+    p.n = size("n");
+    p.c = size("c");
+    p.h = size("h");
+    p.w = size("w");
+  }
+  DType dtype() {
+    expect("_");
+    const DType dtype = word(kDTypes, "f64, f32, tf32, f16 or bf16");
+    expect("_");
+    return dtype;
+  }
+  std::string layout() {
+    const std::string_view word = rest_.substr(0, rest_.find('_'));
+    if (!parse_layout(word)) fail("a layout: nchw, nhwc, nChw8c or nChw16c");
+    rest_.remove_prefix(word.size());
+    return std::string(word);
+  }
+
+ private:
+  static constexpr std::int64_t kLargest = 1'000'000'000;
+  std::string_view text_, rest_;
+};
+
+// "_st1x1": a pair, or a triple for 3-D with d first.
+void read_extent(Reader& in, std::string_view label, std::int64_t least, bool is_3d,
+                 std::int64_t& d, std::int64_t& h, std::int64_t& w) {
+  in.expect(label);
+  if (is_3d) {
+    d = in.number(least);
+    in.expect("x");
+  }
+  h = in.number(least);
+  in.expect("x");
+  w = in.number(least);
+}
+
+ConvProblem read_conv(Reader& in, Direction direction) {
+  ConvProblem p;
+  p.direction = direction;
+  p.dtype = in.dtype();
+  p.n = in.size("n");
+  p.c = in.size("c");
+  if (in.take("d")) {
+    p.is_3d = true;
+    p.d = in.number(1);
+  }
+  p.h = in.size("h");
+  p.w = in.size("w");
+  p.k = in.size("_k");
+  if (p.is_3d) p.t = in.size("t");
+  p.r = in.size("r");
+  p.s = in.size("s");
+  read_extent(in, "_st", 1, p.is_3d, p.stride_d, p.stride_h, p.stride_w);
+  read_extent(in, "_pad", 0, p.is_3d, p.pad_d, p.pad_h, p.pad_w);
+  read_extent(in, "_dil", 1, p.is_3d, p.dilation_d, p.dilation_h, p.dilation_w);
+  p.groups = in.size("_g");
+  p.epilogue = in.epilogue();
+  if (p.c % p.groups != 0 || p.k % p.groups != 0) in.fail("groups that divide c and k");
+  for (const std::int64_t size : conv_dst_sizes(p)) {
+    if (size < 1) in.fail("a filter no larger than the padded image");
+  }
+  return p;
+}
+
+PoolProblem read_pool(Reader& in, bool is_max) {
+  PoolProblem p;
+  p.kind = is_max ? PoolKind::kMax : PoolKind::kAverage;
+  p.dtype = in.dtype();
+  in.nchw(p);
+  if (!is_max && in.take("_p")) {
+    p.kind = PoolKind::kAdaptiveAverage;
+    p.p = in.number(1);
+    p.q = in.size("q");
+    return p;
+  }
+  std::int64_t unused = 0;
+  p.r = in.size("_r");
+  p.s = in.size("s");
+  read_extent(in, "_st", 1, false, unused, p.stride_h, p.stride_w);
+  read_extent(in, "_pad", 0, false, unused, p.pad_h, p.pad_w);
+  if (is_max) read_extent(in, "_dil", 1, false, unused, p.dilation_h, p.dilation_w);
+  p.ceil_mode = in.take("_ceil");
+  p.count_include_pad = is_max || !in.take("_exclpad");
+  if (2 * p.pad_h > p.r || 2 * p.pad_w > p.s) in.fail("padding of at most half the window");
+  for (const std::int64_t size : result_sizes(p)) {
+    if (size < 1) in.fail("a window no larger than the padded image");
+  }
+  return p;
+}
+
+EltwiseProblem read_eltwise(Reader& in, EltwiseKind kind, PostOp activation) {
+  EltwiseProblem p;
+  p.kind = kind;
+  p.dtype = in.dtype();
+  in.nchw(p);
+  if (kind == EltwiseKind::kActivation) {
+    p.epilogue = {activation};
+    return p;
+  }
+  p.channelwise = in.take("_channelwise");
+  p.epilogue = in.epilogue();
+  return p;
+}
+
+ConcatProblem read_concat(Reader& in) {
+  ConcatProblem p;
+  p.dtype = in.dtype();
+  p.n = in.size("n");
+  p.c.push_back(in.size("c"));
+  while (in.take("x")) p.c.push_back(in.number(1));
+  p.h = in.size("h");
+  p.w = in.size("w");
+  return p;
+}
+
+ResizeProblem read_resize(Reader& in, ResizeKind kind) {
+  ResizeProblem p;
+  p.kind = kind;
+  p.dtype = in.dtype();
+  in.nchw(p);
+  if (in.take("_x")) {
+    p.scale_h = in.number(1);
+    p.scale_w = in.size("x");
+    p.p = p.h * p.scale_h;
+    p.q = p.w * p.scale_w;
+  } else {
+    p.p = in.size("_p");
+    p.q = in.size("q");
+  }
+  p.align_corners = kind == ResizeKind::kBilinear && in.take("_align");
+  return p;
+}
+
+TransformProblem read_transform(Reader& in) {
+  TransformProblem p;
+  p.dtype = in.dtype();
+  p.n = in.size("n");
+  p.c = in.size("c");
+  if (in.take("d")) {
+    p.is_3d = true;
+    p.d = in.number(1);
+  }
+  p.h = in.size("h");
+  p.w = in.size("w");
+  in.expect("_");
+  p.from = in.layout();
+  in.expect("_");
+  p.to = in.layout();
+  return p;
+}
+
+Problem read_problem(Reader& in) {
+  for (const auto& [direction, name] : kDirections) {
+    if (in.take(name)) return read_conv(in, direction);
+  }
+  if (in.take("maxpool")) return read_pool(in, true);
+  if (in.take("avgpool")) return read_pool(in, false);
+  if (in.take("add")) return read_eltwise(in, EltwiseKind::kAdd, {});
+  if (in.take("mul")) return read_eltwise(in, EltwiseKind::kMul, {});
+  if (in.take("concat")) return read_concat(in);
+  if (in.take("nearest")) return read_resize(in, ResizeKind::kNearest);
+  if (in.take("bilinear")) return read_resize(in, ResizeKind::kBilinear);
+  if (in.take("transform")) return read_transform(in);
+  if (in.take("scaleshift")) {
+    ScaleShiftProblem p;
+    p.dtype = in.dtype();
+    in.nchw(p);
+    p.epilogue = in.epilogue();
+    return p;
+  }
+  if (in.take("linear")) {
+    LinearProblem p;
+    p.dtype = in.dtype();
+    p.n = in.size("n");
+    p.c = in.size("c");
+    p.k = in.size("_k");
+    p.epilogue = in.epilogue();
+    return p;
+  }
+  const PostOp activation =
+      in.word(kPostOps, "an operation: fwd, bwd_data, maxpool, add, relu, ...");
+  return read_eltwise(in, EltwiseKind::kActivation, activation);
+}
+
+}  // namespace
+
+std::string_view to_string(DType dtype) { return name_of(kDTypes, dtype); }
+std::string_view to_string(Direction direction) { return name_of(kDirections, direction); }
+std::string_view to_string(PostOp op) { return name_of(kPostOps, op); }
+
+std::string to_string(const Problem& problem) {
+  return std::visit([](const auto& p) { return print(p); }, problem);
+}
+
+Problem parse_problem(std::string_view text) {
+  Reader in(text);
+  Problem problem = read_problem(in);
+  if (!in.at_end()) in.fail("the end");
+  return problem;
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ir/problem.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/error.h"
+
+namespace torchalgo {
+namespace {
+
+const char* const kSpellings[] = {
+    "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1",
+    "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1+bias+add+relu",
+    "fwd_bf16_n8c32h14w7_k32r5s1_st2x1_pad2x0_dil1x2_g32+bias+hardswish",
+    "bwd_data_f16_n8c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1",
+    "bwd_filter_tf32_n2c3h8w8_k4r3s3_st1x1_pad0x0_dil1x1_g1",
+    "fwd_f64_n1c3d8h8w8_k4t3r3s3_st1x2x2_pad1x1x1_dil1x1x1_g1+bias",
+    "maxpool_f32_n1c64h112w112_r3s3_st2x2_pad1x1_dil1x1",
+    "maxpool_f32_n1c64h112w112_r3s3_st2x2_pad0x0_dil1x1_ceil",
+    "avgpool_f32_n1c64h35w35_r3s3_st1x1_pad1x1",
+    "avgpool_f32_n1c64h35w35_r3s3_st2x2_pad1x1_ceil_exclpad",
+    "avgpool_f32_n1c2048h7w7_p1q1",
+    "relu_f32_n1c64h56w56",
+    "relu6_f32_n1c64h56w56",
+    "sigmoid_f32_n1c64h1w1",
+    "hardsigmoid_bf16_n1c64h1w1",
+    "add_f32_n1c64h56w56",
+    "add_f32_n1c64h56w56+relu",
+    "mul_f32_n1c64h56w56_channelwise",
+    "scaleshift_f32_n1c64h56w56+relu",
+    "concat_f32_n1c64x32x32h56w56",
+    "nearest_f32_n1c64h7w7_p14q14",
+    "nearest_f32_n1c64h7w7_x2x2",
+    "bilinear_f32_n1c64h7w7_p13q9_align",
+    "linear_f32_n1c2048_k1000+bias",
+    "transform_f32_n1c64h56w56_nchw_nChw16c",
+    "transform_bf16_n1c64d4h56w56_nhwc_nchw",
+};
+
+TEST(ParseProblem, IsTheInverseOfPrinting) {
+  for (const char* text : kSpellings) {
+    const Problem problem = parse_problem(text);
+    EXPECT_EQ(to_string(problem), text);
+    EXPECT_EQ(parse_problem(to_string(problem)), problem) << text;
+  }
+}
+
+TEST(ParseProblem, IsTheInverseOfPrintingOnRandomConvolutions) {
+  std::mt19937 random(1);
+  const auto pick = [&](int from, int to) {
+    return std::uniform_int_distribution(from, to)(random);
+  };
+  for (int turn = 0; turn < 2000; ++turn) {
+    ConvProblem conv;
+    conv.direction = static_cast<Direction>(pick(0, 2));
+    conv.dtype = static_cast<DType>(pick(0, 4));
+    conv.is_3d = pick(0, 1) == 1;
+    conv.groups = pick(1, 4);
+    conv.n = pick(1, 9);
+    conv.c = conv.groups * pick(1, 40);
+    conv.k = conv.groups * pick(1, 40);
+    conv.h = pick(20, 300), conv.w = pick(20, 300);
+    conv.r = pick(1, 7), conv.s = pick(1, 7);
+    conv.stride_h = pick(1, 3), conv.stride_w = pick(1, 3);
+    conv.pad_h = pick(0, 3), conv.pad_w = pick(0, 3);
+    conv.dilation_h = pick(1, 2), conv.dilation_w = pick(1, 2);
+    if (conv.is_3d)
+      conv.d = pick(7, 20), conv.t = pick(1, 3), conv.stride_d = pick(1, 2), conv.pad_d = 1;
+    for (int i = pick(0, 3); i > 0; --i) conv.epilogue.push_back(static_cast<PostOp>(pick(0, 7)));
+    EXPECT_EQ(parse_problem(to_string(conv)), Problem(conv)) << to_string(conv);
+  }
+}
+
+TEST(ParseProblem, RefusesWhatIsNoProblemAndSaysWhere) {
+  const char* const bad[] = {
+      "",
+      "fwd",
+      "fwd_f33_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1",
+      "fwd_f32_n0c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1",
+      "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g3",
+      "fwd_f32_n1c64h56w56_k64r3s3_st0x1_pad1x1_dil1x1_g1",
+      "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1+tanh",
+      "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1 ",
+      "fwd_f32_n1c64h2w2_k64r7s7_st1x1_pad1x1_dil1x1_g1",
+      "fwd_f32_n01c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1",
+      "fwd_f32_n99999999999999999999c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1",
+      "fwd_f32_n-1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1",
+      "maxpool_f32_n1c64h112w112_r3s3_st2x2_pad2x1_dil1x1",
+      "transform_f32_n1c64h56w56_nchw_nCHW",
+      "tanh_f32_n1c64h56w56",
+  };
+  for (const char* text : bad) {
+    EXPECT_THROW(static_cast<void>(parse_problem(text)), Error) << text;
+  }
+  try {
+    static_cast<void>(parse_problem("fwd_f33_n1"));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("at 'f33_n1'"), std::string::npos) << error.what();
+  }
+}
+
+TEST(ResultSizes, FollowsTorchsFormulas) {
+  const auto sizes = [](const char* text) { return result_sizes(parse_problem(text)); };
+  using Sizes = std::vector<std::int64_t>;
+  EXPECT_EQ(sizes("fwd_f32_n1c3h224w224_k64r7s7_st2x2_pad3x3_dil1x1_g1"), (Sizes{1, 64, 112, 112}));
+  EXPECT_EQ(sizes("bwd_data_f32_n1c3h224w224_k64r7s7_st2x2_pad3x3_dil1x1_g1"),
+            (Sizes{1, 3, 224, 224}));
+  EXPECT_EQ(sizes("bwd_filter_f32_n1c4h8w8_k6r3s3_st1x1_pad0x0_dil1x1_g2"), (Sizes{6, 2, 3, 3}));
+  EXPECT_EQ(sizes("maxpool_f32_n1c64h112w112_r3s3_st2x2_pad0x0_dil1x1"), (Sizes{1, 64, 55, 55}));
+  EXPECT_EQ(sizes("maxpool_f32_n1c64h112w112_r3s3_st2x2_pad0x0_dil1x1_ceil"),
+            (Sizes{1, 64, 56, 56}));
+  EXPECT_EQ(sizes("maxpool_f32_n1c1h5w5_r2s2_st2x2_pad1x1_dil1x1_ceil"), (Sizes{1, 1, 3, 3}));
+  EXPECT_EQ(sizes("concat_f32_n2c64x32x32h5w6"), (Sizes{2, 128, 5, 6}));
+  EXPECT_EQ(sizes("nearest_f32_n1c64h7w8_x2x3"), (Sizes{1, 64, 14, 24}));
+}
+
+TEST(WithInputSizes, KeepsTheOperation) {
+  const auto resized = [](const char* text, std::vector<std::vector<std::int64_t>> sizes) {
+    return to_string(with_input_sizes(parse_problem(text), sizes));
+  };
+  EXPECT_EQ(resized("fwd_f32_n1c64h56w56_k8r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu", {{4, 64, 9, 7}}),
+            "fwd_f32_n4c64h9w7_k8r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu");
+  EXPECT_EQ(resized("avgpool_f32_n1c8h7w7_p1q1", {{2, 8, 9, 9}}), "avgpool_f32_n2c8h9w9_p1q1");
+  EXPECT_EQ(resized("nearest_f32_n1c8h7w7_x2x2", {{1, 8, 5, 5}}), "nearest_f32_n1c8h5w5_x2x2");
+  EXPECT_EQ(resized("nearest_f32_n1c8h7w7_p14q14", {{1, 8, 5, 5}}), "nearest_f32_n1c8h5w5_p14q14");
+  EXPECT_EQ(resized("concat_f32_n1c8x4h7w7", {{1, 8, 5, 5}, {1, 4, 5, 5}}),
+            "concat_f32_n1c8x4h5w5");
+  // A transposed convolution with stride 2 and output padding 1 keeps both.
+  EXPECT_EQ(resized("bwd_data_f32_n1c8h14w14_k16r3s3_st2x2_pad1x1_dil1x1_g1", {{1, 16, 9, 9}}),
+            "bwd_data_f32_n1c8h18w18_k16r3s3_st2x2_pad1x1_dil1x1_g1");
+}
+
+TEST(WithInputSizes, RefusesWhatDoesNotFit) {
+  const Problem conv = parse_problem("fwd_f32_n1c64h56w56_k8r3s3_st1x1_pad0x0_dil1x1_g1");
+  EXPECT_THROW(static_cast<void>(with_input_sizes(conv, {{1, 32, 56, 56}})), Error);
+  EXPECT_THROW(static_cast<void>(with_input_sizes(conv, {{1, 64, 56}})), Error);
+  EXPECT_THROW(static_cast<void>(with_input_sizes(conv, {{1, 64, 2, 2}})), Error);
+  EXPECT_THROW(static_cast<void>(with_input_sizes(conv, {})), Error);
+  const Problem add = parse_problem("add_f32_n1c64h56w56");
+  EXPECT_THROW(static_cast<void>(with_input_sizes(add, {{1, 64, 5, 5}, {1, 64, 5, 6}})), Error);
+}
+
+TEST(AsBiasAddActivation, KnowsTheOneOrder) {
+  using enum PostOp;
+  EXPECT_EQ(as_bias_add_activation({}), BiasAddActivation());
+  EXPECT_EQ(as_bias_add_activation({kBias, kAdd, kRelu}), (BiasAddActivation{true, true, kRelu}));
+  EXPECT_EQ(as_bias_add_activation({kSilu}), (BiasAddActivation{false, false, kSilu}));
+  EXPECT_FALSE(as_bias_add_activation({kBias, kRelu, kAdd}));
+  EXPECT_FALSE(as_bias_add_activation({kAdd, kBias}));
+}
+
+TEST(FlopCount, CountsTwoPerMultiplyAdd) {
+  const auto count = [](const char* text) { return flop_count(parse_problem(text)); };
+  EXPECT_EQ(count("fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1"),
+            2.0 * 64 * 56 * 56 * 64 * 9);
+  EXPECT_EQ(count("fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g64"), 2.0 * 64 * 56 * 56 * 9);
+  EXPECT_EQ(count("linear_f32_n2c10_k4"), 2.0 * 2 * 10 * 4);
+}
+
+}  // namespace
+}  // namespace torchalgo
