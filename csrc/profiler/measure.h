@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ir/primitive.h"
+#include "ir/problem.h"
+#include "provider/algorithm.h"
+
+namespace torchalgo {
+
+struct MeasureOptions {
+  int warmup = 2;          // runs that are not recorded
+  int rounds = 9;          // samples per primitive, taken in turn with the others
+  double budget_s = 0.25;  // for all rounds together: fewer rounds if they last longer, at least 3
+  std::int64_t cold_bytes = 48 << 20;  // weights rotate through copies of about this size together
+  std::uint64_t seed = 0;
+  std::function<std::int64_t()> now_ns;  // null: the steady clock
+};
+
+/// Times of one primitive in ns, in the order taken; or why it could not be measured.
+struct Samples {
+  std::vector<double> ns;
+  std::string failure;
+};
+
+/// Runs `primitive` on random data of `problem`'s shape.
+[[nodiscard]] Samples measure(const Problem& problem, const Primitive& primitive,
+                              const Algorithms& algorithms, const MeasureOptions& options = {});
+
+/// The same for several primitives of one problem, in interleaved rounds, so that a slow phase of
+/// the machine hits all alike. results[i] belongs to primitives[i].
+[[nodiscard]] std::vector<Samples> measure_interleaved(const Problem& problem,
+                                                       const std::vector<Primitive>& primitives,
+                                                       const Algorithms& algorithms,
+                                                       const MeasureOptions& options = {});
+
+}  // namespace torchalgo

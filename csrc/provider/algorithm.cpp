@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "provider/algorithm.h"
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace torchalgo {
+
+const Algorithm* find_algorithm(const Algorithms& algorithms, std::string_view primitive) {
+  const Algorithm* best = nullptr;
+  for (const Algorithm& algorithm : algorithms) {
+    if (!matches_name(primitive, algorithm.name)) continue;
+    if (best == nullptr || algorithm.name.size() > best->name.size()) best = &algorithm;
+  }
+  return best;
+}
+
+Offer offer_exact(const Algorithm& algorithm, const Problem& problem, const Device& device,
+                  const std::string& name, Layout src, Layout dst) {
+  Offer offer = algorithm.offer(problem, device);
+  if (!offer.refusal.empty()) return offer;
+  for (Primitive& primitive : offer.primitives) {
+    if (primitive.name == name && primitive.src == src && primitive.dst == dst) {
+      return {{std::move(primitive)}, {}};
+    }
+  }
+  return {{},
+          fmt::format("has no {} {}->{} for this problem", name, to_string(src), to_string(dst))};
+}
+
+at::Tensor empty_tensor(const std::vector<std::int64_t>& sizes, DType dtype, Layout layout) {
+  const auto options = at::TensorOptions().dtype(scalar_type(dtype)).device(at::kCPU);
+  if (is_blocked(layout)) {
+    TORCHALGO_ASSERT(sizes.size() == 4);
+    const std::int64_t block = block_size(layout);
+    return at::empty({sizes[0], (sizes[1] + block - 1) / block, sizes[2], sizes[3], block},
+                     options);
+  }
+  if (layout == Layout::kNchw) return at::empty(sizes, options);
+  TORCHALGO_ASSERT(sizes.size() == 4 || sizes.size() == 5);
+  return at::empty(sizes,
+                   options.memory_format(sizes.size() == 5 ? at::MemoryFormat::ChannelsLast3d
+                                                           : at::MemoryFormat::ChannelsLast));
+}
+
+at::Tensor empty_result(const Problem& problem, Layout layout) {
+  return empty_tensor(result_sizes(problem), dtype_of(problem), layout);
+}
+
+at::ScalarType scalar_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return at::kDouble;
+    case DType::kF32:
+    case DType::kTf32:
+      return at::kFloat;
+    case DType::kF16:
+      return at::kHalf;
+    case DType::kBf16:
+      return at::kBFloat16;
+  }
+  return at::kFloat;
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/primitive.h"
+#include "ir/problem.h"
+#include "provider/device.h"
+
+namespace torchalgo {
+
+/// A row's answer: exactly one of the two is set.
+struct Offer {
+  std::vector<Primitive> primitives;
+  std::string refusal;  // "needs stride 1": why this row cannot run the problem
+};
+
+/// Weights as the model has them (kcrs; scale and shift of a scale-shift); undefined if there are
+/// none.
+struct Weights {
+  at::Tensor weights;
+  at::Tensor bias;
+};
+
+/// Weights as a row wants them; never on disk.
+using Packed = std::vector<at::Tensor>;
+
+/// One execution. All tensors lie in the primitive's layouts, with blocked ones 5-D.
+struct Call {
+  const Problem& problem;  // sizes agree with src
+  const Primitive& primitive;
+  const Packed& packed;
+  std::span<const at::Tensor> src;  // data inputs in call order, without the residual
+  at::Tensor residual;              // in dst's layout; undefined unless the epilogue has kAdd
+  at::Tensor dst;                   // allocated; undefined if the row makes_dst
+  void* workspace = nullptr;        // workspace_bytes at a multiple of 64; content undefined
+};
+
+/// A row: one algorithm of one provider. A new algorithm is one new file and one line in the
+/// provider's list.cpp; planner, tests and benchmarks walk the lists.
+struct Algorithm {
+  std::string_view name;
+  int version = 1;  // raise it when results or speed change: costs measured before become misses
+  /// May query a library; launches and allocates nothing large.
+  std::function<Offer(const Problem&, const Device&)> offer;
+  /// Once, at load. Null: the problem has no weights.
+  std::function<Packed(const Problem&, const Primitive&, const Weights&)> pack;
+  /// Writes all of dst (pad lanes zero) and returns it; allocates nothing, is safe from several
+  /// threads at once with different dst and workspace. A row with makes_dst returns a tensor of its
+  /// library instead.
+  std::function<at::Tensor(const Call&)> run;
+  bool makes_dst = false;
+  /// What `pack` returns serves the same primitive for every n, d, h, w, so that an input of another
+  /// size needs no second copy of the weights. False is always right.
+  bool packs_for_all_sizes = false;
+};
+
+using Algorithms = std::vector<Algorithm>;
+
+/// The row that made `primitive`: the one with the longest name that matches_name; nullptr if none.
+[[nodiscard]] const Algorithm* find_algorithm(const Algorithms& algorithms,
+                                              std::string_view primitive);
+
+/// The primitive of exactly this name and layouts that `algorithm` offers, with its workspace; or
+/// the reason why there is none in `refusal`.
+[[nodiscard]] Offer offer_exact(const Algorithm& algorithm, const Problem& problem,
+                                const Device& device, const std::string& name, Layout src,
+                                Layout dst);
+
+/// An uninitialized result of `problem` in `layout`.
+[[nodiscard]] at::Tensor empty_result(const Problem& problem, Layout layout);
+
+/// An uninitialized tensor of logical `sizes` ([n, c, (d,) h, w]) in `layout`.
+[[nodiscard]] at::Tensor empty_tensor(const std::vector<std::int64_t>& sizes, DType dtype,
+                                      Layout layout);
+
+/// torch's name for a compute type; kTf32 is stored as float.
+[[nodiscard]] at::ScalarType scalar_type(DType dtype);
+
+}  // namespace torchalgo

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+#include "provider/device.h"
+
+namespace torchalgo {
+namespace {
+
+std::string read_cpu_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(": ") + 2);
+  }
+  return "unknown CPU";
+}
+
+std::int64_t read_l2_bytes() {
+  const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return bytes > 0 ? bytes : Device().l2_bytes;
+}
+
+std::string read_isa() {
+  const std::string capability = at::get_cpu_capability();
+  return capability == "AVX512" ? "avx512" : capability == "AVX2" ? "avx2" : "default";
+}
+
+}  // namespace
+
+Device cpu_device() {
+  // Only the number of threads may change while the process runs.
+  static const Device kFixed = {read_cpu_name(), read_isa(), 1, read_l2_bytes()};
+  Device device = kFixed;
+  device.threads = at::get_num_threads();
+  return device;
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "provider/find_candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+
+namespace torchalgo {
+namespace {
+
+// What one row says; the row's refusals carry its name, those of a primitive the primitive's.
+void ask(const Algorithm& algorithm, const Problem& problem, const Device& device,
+         const CandidateOptions& options, ProblemOffers& offers) {
+  const std::string spelling = to_string(problem);
+  Offer offer = algorithm.offer(problem, device);
+  TORCHALGO_ASSERT(offer.primitives.empty() != offer.refusal.empty());
+  if (!offer.refusal.empty()) {
+    offers.refusals.push_back({spelling, std::string(algorithm.name), std::move(offer.refusal)});
+  }
+  for (Primitive& primitive : offer.primitives) {
+    if (primitive.workspace_bytes > options.workspace_limit_bytes) {
+      offers.refusals.push_back(
+          {spelling, primitive.name,
+           fmt::format("needs {} bytes of workspace, the limit is {} (workspace_limit_bytes)",
+                       primitive.workspace_bytes, options.workspace_limit_bytes)});
+    } else {
+      offers.primitives.push_back(std::move(primitive));
+    }
+  }
+}
+
+// A chain of nodes that one call may compute, and what that call reads.
+struct Chain {
+  std::vector<int> covers;
+  Problem problem;
+  std::vector<int> inputs;
+};
+
+class ChainGrower {
+ public:
+  explicit ChainGrower(const Graph& graph) : graph_(graph), readers_(readers_of(graph)) {
+    is_output_.resize(graph.values.size(), false);
+    for (const int output : graph.outputs) is_output_[output] = true;
+  }
+
+  // The anchor alone, then each longer chain.
+  [[nodiscard]] std::vector<Chain> chains_from(int anchor) const {
+    const Node& node = graph_.nodes[anchor];
+    std::vector<Chain> chains = {{{anchor}, *node.problem, node.inputs}};
+    if (!may_absorb(*node.problem)) return chains;
+    while (auto longer = extend(chains.back())) chains.push_back(std::move(*longer));
+    return chains;
+  }
+
+ private:
+  static bool may_absorb(const Problem& problem) {
+    if (const auto* eltwise = std::get_if<EltwiseProblem>(&problem)) {
+      return eltwise->kind != EltwiseKind::kActivation;
+    }
+    return std::holds_alternative<ConvProblem>(problem) ||
+           std::holds_alternative<LinearProblem>(problem) ||
+           std::holds_alternative<ScaleShiftProblem>(problem);
+  }
+
+  [[nodiscard]] std::optional<Chain> extend(const Chain& chain) const {
+    const Epilogue& epilogue = epilogue_of(chain.problem);
+    if (!epilogue.empty() && is_activation(epilogue.back())) return std::nullopt;
+    const int value = graph_.nodes[chain.covers.back()].outputs.at(0);
+    if (readers_[value].size() != 1 || is_output_[value]) return std::nullopt;
+    const int next = readers_[value][0];
+    const Node& reader = graph_.nodes[next];
+    if (!reader.problem || dtype_of(*reader.problem) != dtype_of(chain.problem))
+      return std::nullopt;
+    const auto* eltwise = std::get_if<EltwiseProblem>(&*reader.problem);
+    if (eltwise == nullptr) return std::nullopt;
+    Chain longer = chain;
+    longer.covers.push_back(next);
+    Epilogue longer_epilogue = epilogue;
+    if (eltwise->kind == EltwiseKind::kActivation) {
+      longer_epilogue.push_back(eltwise->epilogue[0]);
+    } else if (is_residual_add(*eltwise, chain.problem)) {
+      longer_epilogue.push_back(PostOp::kAdd);
+      longer.inputs.push_back(reader.inputs[0] == value ? reader.inputs[1] : reader.inputs[0]);
+    } else {
+      return std::nullopt;
+    }
+    longer.problem = with_epilogue(chain.problem, std::move(longer_epilogue));
+    return longer;
+  }
+
+  static bool is_residual_add(const EltwiseProblem& eltwise, const Problem& anchor) {
+    return eltwise.kind == EltwiseKind::kAdd && !eltwise.channelwise && eltwise.epilogue.empty() &&
+           std::holds_alternative<ConvProblem>(anchor) && !has(epilogue_of(anchor), PostOp::kAdd);
+  }
+
+  const Graph& graph_;
+  std::vector<std::vector<int>> readers_;
+  std::vector<bool> is_output_;
+};
+
+// Blocked and channels_last memory is defined for [n, c, (d,) h, w] only.
+bool fits_ranks(const Graph& graph, const Chain& chain, const Primitive& primitive) {
+  const auto fits = [&](int value, Layout layout) {
+    const std::size_t rank = graph.values[value].sizes.size();
+    if (is_blocked(layout)) return rank == 4;
+    return layout == Layout::kNchw || rank >= 3;
+  };
+  for (const int value : chain.inputs) {
+    if (!fits(value, primitive.src)) return false;
+  }
+  return fits(graph.nodes[chain.covers.back()].outputs[0], primitive.dst);
+}
+
+}  // namespace
+
+ProblemOffers offers_of(const Problem& problem, const Algorithms& algorithms, const Device& device,
+                        const CandidateOptions& options) {
+  ProblemOffers offers;
+  for (const Algorithm& algorithm : algorithms) ask(algorithm, problem, device, options, offers);
+  return offers;
+}
+
+Candidates find_candidates(const Graph& graph, const Algorithms& algorithms, const Device& device,
+                           const CandidateOptions& options) {
+  Candidates candidates;
+  candidates.by_anchor.resize(graph.nodes.size());
+  candidates.refusals.resize(graph.nodes.size());
+  const ChainGrower grower(graph);
+  std::map<std::string, ProblemOffers> known;  // nodes of one problem share the answers
+  for (std::size_t node = 0; node < graph.nodes.size(); ++node) {
+    if (!graph.nodes[node].problem) continue;
+    for (const Chain& chain : grower.chains_from(static_cast<int>(node))) {
+      const auto [it, is_new] = known.try_emplace(to_string(chain.problem));
+      if (is_new) it->second = offers_of(chain.problem, algorithms, device, options);
+      for (const Primitive& primitive : it->second.primitives) {
+        if (!fits_ranks(graph, chain, primitive)) continue;
+        candidates.by_anchor[node].push_back(
+            {chain.covers, chain.problem, primitive, chain.inputs});
+      }
+      auto& refusals = candidates.refusals[node];
+      refusals.insert(refusals.end(), it->second.refusals.begin(), it->second.refusals.end());
+    }
+  }
+  return candidates;
+}
+
+}  // namespace torchalgo

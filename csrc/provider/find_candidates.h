@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include "ir/candidates.h"
+#include "ir/graph.h"
+#include "provider/algorithm.h"
+
+namespace torchalgo {
+
+struct CandidateOptions {
+  std::int64_t workspace_limit_bytes = std::int64_t{1}
+                                       << 30;  // per node; a primitive above it is refused
+};
+
+/// Asks every row for every node, alone and with the chains it may absorb: a convolution, linear,
+/// scale-shift or add with the add and activation that follow, as long as each link has one reader
+/// and is no output of the graph. Runs nothing.
+[[nodiscard]] Candidates find_candidates(const Graph& graph, const Algorithms& algorithms,
+                                         const Device& device,
+                                         const CandidateOptions& options = {});
+
+/// What every row says of one problem.
+struct ProblemOffers {
+  std::vector<Primitive> primitives;
+  std::vector<Refusal> refusals;
+};
+[[nodiscard]] ProblemOffers offers_of(const Problem& problem, const Algorithms& algorithms,
+                                      const Device& device, const CandidateOptions& options = {});
+
+}  // namespace torchalgo

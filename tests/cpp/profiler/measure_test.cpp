@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "profiler/measure.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <stdexcept>
+
+#include "base/error.h"
+
+namespace torchalgo {
+namespace {
+
+const char* const kConv = "fwd_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1";
+
+// A clock that a run moves on by what the row costs.
+struct FakeMachine {
+  std::int64_t now = 0;
+  std::vector<std::string> order;
+  std::set<const void*> weights_seen;
+
+  Algorithm row(std::string_view name, std::int64_t cost_ns) {
+    Algorithm row;
+    row.name = name;
+    row.pack = [](const Problem&, const Primitive&, const Weights& weights) {
+      return Packed{weights.weights.contiguous()};
+    };
+    row.run = [this, name, cost_ns](const Call& call) {
+      now += cost_ns;
+      order.emplace_back(name);
+      weights_seen.insert(call.packed[0].data_ptr());
+      return call.dst;
+    };
+    return row;
+  }
+  MeasureOptions options() {
+    MeasureOptions options;
+    options.now_ns = [this] { return now; };
+    return options;
+  }
+};
+
+Primitive nchw(const char* name) { return {name, Layout::kNchw, Layout::kNchw}; }
+
+TEST(MeasureInterleaved, TakesTheSamplesInTurn) {
+  FakeMachine machine;
+  const Algorithms rows = {machine.row("a.a", 100), machine.row("b.b", 300)};
+  MeasureOptions options = machine.options();
+  options.warmup = 1;
+  options.rounds = 4;
+  const auto results =
+      measure_interleaved(parse_problem(kConv), {nchw("a.a"), nchw("b.b")}, rows, options);
+  EXPECT_EQ(results[0].ns, (std::vector<double>{100, 100, 100, 100}));
+  EXPECT_EQ(results[1].ns, (std::vector<double>{300, 300, 300, 300}));
+  const std::vector<std::string> expected = {"a.a", "b.b", "a.a", "b.b", "a.a",
+                                             "b.b", "a.a", "b.b", "a.a", "b.b"};
+  EXPECT_EQ(machine.order, expected);
+}
+
+TEST(MeasureInterleaved, StopsAtTheBudgetButNotBeforeThreeRounds) {
+  FakeMachine machine;
+  const Algorithms rows = {machine.row("a.a", 1'000'000'000)};
+  MeasureOptions options = machine.options();
+  options.rounds = 50;
+  options.budget_s = 0.5;
+  EXPECT_EQ(measure(parse_problem(kConv), nchw("a.a"), rows, options).ns.size(), 3u);
+  options.budget_s = 7.5;
+  EXPECT_EQ(measure(parse_problem(kConv), nchw("a.a"), rows, options).ns.size(), 8u);
+}
+
+TEST(MeasureInterleaved, RotatesTheWeights) {
+  FakeMachine machine;
+  const Algorithms rows = {machine.row("a.a", 100)};
+  MeasureOptions options = machine.options();
+  options.warmup = 0;
+  options.rounds = 12;
+  options.cold_bytes = 3 * 8 * 8 * static_cast<std::int64_t>(sizeof(float));
+  static_cast<void>(measure(parse_problem(kConv), nchw("a.a"), rows, options));
+  EXPECT_EQ(machine.weights_seen.size(), 4u);  // the original and three copies
+}
+
+TEST(MeasureInterleaved, KeepsGoingWhenOneCandidateFails) {
+  FakeMachine machine;
+  Algorithm broken = machine.row("b.b", 1);
+  broken.run = [](const Call&) -> at::Tensor { throw std::runtime_error("out of luck"); };
+  const Algorithms rows = {machine.row("a.a", 100), broken};
+  const auto results = measure_interleaved(parse_problem(kConv), {nchw("b.b"), nchw("a.a")}, rows,
+                                           machine.options());
+  EXPECT_EQ(results[0].failure, "out of luck");
+  EXPECT_TRUE(results[0].ns.empty());
+  EXPECT_EQ(results[1].failure, "");
+  EXPECT_EQ(results[1].ns.size(), 9u);
+}
+
+TEST(Measure, SaysWhichNameIsUnknown) {
+  const Samples samples = measure(parse_problem(kConv), nchw("x.y"), {}, {});
+  EXPECT_NE(samples.failure.find("'x.y'"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace torchalgo
