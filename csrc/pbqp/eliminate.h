@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <vector>
+
+#include "pbqp/order.h"
+
+namespace torchalgo::pbqp {
+
+struct Exact {
+  Cost cost = kForbidden;   // kForbidden: proven infeasible
+  std::vector<int> choice;  // empty if infeasible
+};
+
+/// The optimum by bucket elimination: R0-R2 for any number of neighbours. Each node in turn is
+/// minimised out of the sum of all tables that hold it; the order's `cells` bound the work.
+/// Source: Dechter 1999, Artificial Intelligence 113, pp. 41-85.
+[[nodiscard]] Exact eliminate(const Instance& instance, const EliminationOrder& order);
+
+}  // namespace torchalgo::pbqp

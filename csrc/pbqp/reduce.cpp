@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pbqp/reduce.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <utility>
+
+namespace torchalgo::pbqp {
+namespace {
+
+constexpr int kMaxRounds = 8;                         // of simplify_core: late rounds find little
+constexpr std::int64_t kDominanceSteps = 20'000'000;  // comparisons, all rounds together
+
+using Word = std::uint64_t;  // sums of two costs, kForbidden among them, do not wrap
+
+/// cells[a][b] = min over y of costs[y] + left[y][a] + right[y][b].
+std::vector<Cost> join_neighbours(const Eliminated& out, std::size_t rows, std::size_t cols) {
+  std::vector<Cost> cells(rows * cols, kForbidden);
+  for (std::size_t y = 0; y < out.costs.size(); ++y) {
+    const Cost* right = &out.neighbours[1].rows[y * cols];
+    for (std::size_t a = 0; a < rows; ++a) {
+      const Cost base = add(out.costs[y], out.neighbours[0].rows[y * rows + a]);
+      if (base == kForbidden) continue;
+      Cost* row = &cells[a * cols];
+      for (std::size_t b = 0; b < cols; ++b)
+        row[b] = static_cast<Cost>(std::min(static_cast<Word>(row[b]),
+                                            static_cast<Word>(base) + static_cast<Word>(right[b])));
+    }
+  }
+  return cells;
+}
+
+class Reducer {
+ public:
+  explicit Reducer(Restricted source)
+      : work_(std::move(source.instance)),
+        adjacent_(work_.nodes.size()),
+        gone_(work_.nodes.size(), false),
+        queued_(work_.nodes.size(), false) {
+    result_.values = std::move(source.values);
+    for (std::size_t e = 0; e < work_.pairs.size(); ++e) {
+      adjacent_[work_.pairs[e].u][work_.pairs[e].v] = static_cast<int>(e);
+      adjacent_[work_.pairs[e].v][work_.pairs[e].u] = static_cast<int>(e);
+    }
+  }
+
+  Reduction run() {
+    for (int i = 0; i < node_count(); ++i) {
+      result_.infeasible |= allowed(i) == 0;
+      enqueue(i);
+    }
+    eliminate_queued();
+    for (int round = 0; round < kMaxRounds && !result_.infeasible && simplify_core(); ++round)
+      eliminate_queued();
+    if (result_.infeasible) {
+      Reduction infeasible;
+      infeasible.infeasible = true;
+      return infeasible;
+    }
+    collect_core();
+    return std::move(result_);
+  }
+
+ private:
+  int node_count() const { return static_cast<int>(work_.nodes.size()); }
+  std::size_t size(int node) const { return work_.nodes[node].size(); }
+
+  int allowed(int node) const {
+    const auto& costs = work_.nodes[node];
+    return static_cast<int>(costs.size() - std::count(costs.begin(), costs.end(), kForbidden));
+  }
+
+  void enqueue(int node) {
+    if (gone_[node] || queued_[node]) return;
+    queued_[node] = true;
+    queue_.push_back(node);
+  }
+
+  void eliminate_queued() {
+    while (!queue_.empty() && !result_.infeasible) {
+      const int node = queue_.front();
+      queue_.pop_front();
+      queued_[node] = false;
+      if (gone_[node]) continue;
+      const int values = allowed(node);
+      if (values == 0)
+        result_.infeasible = true;
+      else if (values == 1 || adjacent_[node].size() <= 2)
+        eliminate(node, values);
+    }
+  }
+
+  void eliminate(int node, int values) {
+    const Eliminated& out = detach(node);
+    const std::size_t degree = out.neighbours.size();
+    if (values == 1)
+      fold(out);
+    else if (degree == 0)
+      work_.constant = add(work_.constant, *std::min_element(out.costs.begin(), out.costs.end()));
+    else if (degree == 1)
+      apply_r1(out);
+    else
+      apply_r2(out);
+    for (const auto& neighbour : out.neighbours) enqueue(neighbour.node);
+  }
+
+  /// Takes the node out of the graph; its tables move into the sequence.
+  const Eliminated& detach(int node) {
+    Eliminated out;
+    out.node = node;
+    for (const auto& [other, pair] : adjacent_[node]) {
+      PairTable& table = work_.pairs[pair];
+      out.neighbours.push_back(
+          {other, node == table.u ? std::move(table.cells) : rows_of(work_, table, node)});
+      table.cells = {};
+      adjacent_[other].erase(node);
+    }
+    adjacent_[node].clear();
+    gone_[node] = true;
+    out.costs = work_.nodes[node];
+    result_.sequence.push_back(std::move(out));
+    return result_.sequence.back();
+  }
+
+  void fold(const Eliminated& out) {
+    std::size_t value = 0;
+    while (out.costs[value] == kForbidden) ++value;
+    work_.constant = add(work_.constant, out.costs[value]);
+    for (const auto& neighbour : out.neighbours) {
+      auto& costs = work_.nodes[neighbour.node];
+      const Cost* row = &neighbour.rows[value * costs.size()];
+      for (std::size_t b = 0; b < costs.size(); ++b) costs[b] = add(costs[b], row[b]);
+    }
+  }
+
+  void apply_r1(const Eliminated& out) {
+    auto& costs = work_.nodes[out.neighbours[0].node];
+    for (std::size_t b = 0; b < costs.size(); ++b) {
+      Cost best = kForbidden;
+      for (std::size_t y = 0; y < out.costs.size(); ++y)
+        best = std::min(best, add(out.costs[y], out.neighbours[0].rows[y * costs.size() + b]));
+      costs[b] = add(costs[b], best);
+    }
+  }
+
+  void apply_r2(const Eliminated& out) {  // neighbours ascend, so [0] is the row of the new table
+    const int u = out.neighbours[0].node, v = out.neighbours[1].node;
+    std::vector<Cost> cells = join_neighbours(out, size(u), size(v));
+    const auto found = adjacent_[u].find(v);
+    if (found == adjacent_[u].end()) {
+      adjacent_[u][v] = adjacent_[v][u] = static_cast<int>(work_.pairs.size());
+      work_.pairs.push_back({u, v, std::move(cells)});
+      return;
+    }
+    std::vector<Cost>& sum = work_.pairs[found->second].cells;
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = add(sum[i], cells[i]);
+  }
+
+  /// True if a value or a table went, so that more nodes may be eliminated.
+  bool simplify_core() {
+    bool changed = false;
+    for (std::size_t e = 0; e < work_.pairs.size(); ++e)
+      if (!work_.pairs[e].cells.empty()) changed |= tighten(static_cast<int>(e));
+    for (int i = 0; i < node_count(); ++i)
+      if (!gone_[i]) changed |= drop_dominated(i);
+    return changed;
+  }
+
+  /// Moves what every cell of a row or column costs to the node; drops a table of zeros.
+  bool tighten(int index) {
+    PairTable& pair = work_.pairs[index];
+    auto &left = work_.nodes[pair.u], &right = work_.nodes[pair.v];
+    for (std::size_t a = 0; a < left.size(); ++a)
+      for (std::size_t b = 0; b < right.size(); ++b)
+        if (left[a] == kForbidden || right[b] == kForbidden)
+          pair.cells[a * right.size() + b] = kForbidden;
+    bool changed = false;
+    for (std::size_t a = 0; a < left.size(); ++a)
+      changed |= move_minimum(&pair.cells[a * right.size()], right.size(), 1, left[a]);
+    for (std::size_t b = 0; b < right.size(); ++b)
+      changed |= move_minimum(&pair.cells[b], left.size(), right.size(), right[b]);
+    const bool empty = std::all_of(pair.cells.begin(), pair.cells.end(),
+                                   [](Cost c) { return c == 0 || c == kForbidden; }) &&
+                       is_rectangle(pair);
+    if (empty) {
+      adjacent_[pair.u].erase(pair.v);
+      adjacent_[pair.v].erase(pair.u);
+      pair.cells = {};
+    }
+    if (changed || empty) {
+      enqueue(pair.u);
+      enqueue(pair.v);
+    }
+    return changed || empty;
+  }
+
+  /// True if only the nodes forbid cells: then the table itself forbids nothing.
+  bool is_rectangle(const PairTable& pair) const {
+    const auto forbidden = std::count(pair.cells.begin(), pair.cells.end(), kForbidden);
+    const std::size_t free = static_cast<std::size_t>(allowed(pair.u)) * allowed(pair.v);
+    return pair.cells.size() - forbidden == free;
+  }
+
+  /// True if the value loses its last partner.
+  static bool move_minimum(Cost* cells, std::size_t count, std::size_t stride, Cost& node_cost) {
+    if (node_cost == kForbidden) return false;
+    Cost least = kForbidden;
+    for (std::size_t i = 0; i < count; ++i) least = std::min(least, cells[i * stride]);
+    node_cost = add(node_cost, least);
+    if (least == kForbidden) return true;
+    if (least == 0) return false;
+    for (std::size_t i = 0; i < count; ++i)
+      if (cells[i * stride] != kForbidden) cells[i * stride] -= least;
+    return false;
+  }
+
+  /// Goldstein's test: value a goes if another is never dearer, whatever the neighbours choose.
+  bool drop_dominated(int node) {
+    auto& costs = work_.nodes[node];
+    std::vector<std::vector<Cost>> tables;
+    for (const auto& [other, pair] : adjacent_[node])
+      tables.push_back(rows_of(work_, work_.pairs[pair], node));
+    bool changed = false;
+    for (std::size_t a = costs.size(); a-- > 0;) {  // of equals the lowest stays
+      if (costs[a] == kForbidden) continue;
+      for (std::size_t b = 0; b < costs.size() && steps_ < kDominanceSteps; ++b) {
+        if (b == a || costs[b] == kForbidden || !dominates(tables, costs, b, a)) continue;
+        costs[a] = kForbidden;
+        changed = true;
+        break;
+      }
+    }
+    if (changed) {
+      enqueue(node);
+      for (const auto& [other, pair] : adjacent_[node]) enqueue(other);
+    }
+    return changed;
+  }
+
+  bool dominates(const std::vector<std::vector<Cost>>& tables, const std::vector<Cost>& costs,
+                 std::size_t better, std::size_t worse) {
+    Cost spare = costs[worse] - costs[better];  // how much `better` may lose on the tables
+    if (spare < 0) return false;
+    for (const auto& cells : tables) {
+      const std::size_t cols = cells.size() / costs.size();
+      Cost loss = std::numeric_limits<Cost>::min();
+      for (std::size_t x = 0; x < cols; ++x) {
+        ++steps_;
+        const Cost low = cells[better * cols + x], high = cells[worse * cols + x];
+        if (high == kForbidden) continue;
+        if (low == kForbidden) return false;
+        loss = std::max(loss, low - high);
+        // Rows hold a zero after tighten, so no later table gives anything back.
+        if (loss > spare) return false;
+      }
+      if (loss > 0) spare -= loss;
+    }
+    return true;
+  }
+
+  void collect_core() {
+    std::vector<int> position(work_.nodes.size(), -1);
+    Instance core;
+    core.constant = work_.constant;
+    for (int i = 0; i < node_count(); ++i) {
+      if (gone_[i]) continue;
+      position[i] = static_cast<int>(core.nodes.size());
+      result_.core_nodes.push_back(i);
+      core.nodes.push_back(work_.nodes[i]);
+    }
+    for (PairTable& pair : work_.pairs)
+      if (!pair.cells.empty() && position[pair.u] >= 0 && position[pair.v] >= 0)
+        core.pairs.push_back({position[pair.u], position[pair.v], std::move(pair.cells)});
+    Restricted kept = drop_forbidden(std::move(core));
+    result_.core = std::move(kept.instance);
+    result_.core_values = std::move(kept.values);
+  }
+
+  Instance work_;
+  std::vector<std::map<int, int>> adjacent_;  // neighbour -> position in work_.pairs
+  std::vector<bool> gone_, queued_;
+  std::deque<int> queue_;
+  std::int64_t steps_ = 0;
+  Reduction result_;
+};
+
+}  // namespace
+
+Reduction reduce(Restricted source) { return Reducer(std::move(source)).run(); }
+
+std::vector<int> lift(const Reduction& reduction, const std::vector<int>& core_choice) {
+  std::vector<int> choice(reduction.values.size(), 0);
+  for (std::size_t i = 0; i < core_choice.size(); ++i)
+    choice[reduction.core_nodes[i]] = reduction.core_values[i][core_choice[i]];
+  for (auto out = reduction.sequence.rbegin(); out != reduction.sequence.rend(); ++out) {
+    Cost best = kForbidden;
+    for (std::size_t y = 0; y < out->costs.size(); ++y) {
+      Cost cost = out->costs[y];
+      for (const auto& neighbour : out->neighbours) {
+        const std::size_t cols = neighbour.rows.size() / out->costs.size();
+        cost = add(cost, neighbour.rows[y * cols + choice[neighbour.node]]);
+      }
+      if (cost >= best) continue;
+      best = cost;
+      choice[out->node] = static_cast<int>(y);
+    }
+  }
+  for (std::size_t i = 0; i < choice.size(); ++i) choice[i] = reduction.values[i][choice[i]];
+  return choice;
+}
+
+}  // namespace torchalgo::pbqp

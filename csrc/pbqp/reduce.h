@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <vector>
+
+#include "pbqp/instance.h"
+
+namespace torchalgo::pbqp {
+
+/// A node taken out by a reduction: its best value follows from those of its neighbours.
+struct Eliminated {
+  struct Neighbour {
+    int node = 0;
+    std::vector<Cost> rows;  // rows[y * size(node) + b], y of the eliminated node
+  };
+  int node = 0;
+  std::vector<Cost> costs;
+  std::vector<Neighbour> neighbours;
+};
+
+/// What is left of an instance, and how a choice for the rest becomes one for all of it.
+struct Reduction {
+  bool infeasible = false;           // proven; nothing else is set then
+  Instance core;                     // every node has >= 2 values and >= 3 neighbours
+  std::vector<int> core_nodes;       // the node that core node i was
+  Values core_values;                // the value (before the reduction) that core value a was
+  std::vector<Eliminated> sequence;  // in order of elimination
+  Values values;                     // the value of the source behind each value in `sequence`
+};
+
+/// Applies, until none fits: R0, R1, R2 (nodes of degree 0, 1, 2 go into their neighbours' costs),
+/// folding of nodes with one value, removal of values that no neighbour supports, of dominated
+/// values and of tables that are sums of node costs. Equivalence: the optimum's cost is kept.
+/// Source: Hames & Scholz 2006, JMLC, LNCS 4228, pp. 346-361 (R0-R2); Goldstein 1994, Biophysical
+/// Journal 66, pp. 1335-1340 (dominance).
+[[nodiscard]] Reduction reduce(Restricted source);
+
+/// The choice for the source of `reduction`: positions in it, the core's given as `core_choice`.
+[[nodiscard]] std::vector<int> lift(const Reduction& reduction,
+                                    const std::vector<int>& core_choice);
+
+}  // namespace torchalgo::pbqp

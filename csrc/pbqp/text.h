@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "pbqp/problem.h"
+
+namespace torchalgo::pbqp {
+
+/// The problem as lines of words: "pbqp 1", then "node <cost>..." per node in order, then
+/// "edge <u> <v> <cost>..." with the matrix row by row; "-" is kForbidden. Problems
+/// that went wrong are kept in this form under tests/regressions.
+[[nodiscard]] std::string to_text(const Problem& problem);
+
+/// Reads what to_text writes; blank lines and lines that start with '#' are skipped.
+/// @throws std::invalid_argument  naming the line, on anything else; or as check_problem.
+[[nodiscard]] Problem parse_problem(std::string_view text);
+
+}  // namespace torchalgo::pbqp
