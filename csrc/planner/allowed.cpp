@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "planner/allowed.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <string_view>
+#include <tuple>
+
+#include "base/error.h"
+
+namespace torchalgo::planner {
+namespace {
+
+bool lies_in(const Primitive& primitive, const std::vector<Layout>& layouts) {
+  const auto among = [&](Layout layout) {
+    return std::find(layouts.begin(), layouts.end(), layout) != layouts.end();
+  };
+  return among(primitive.src) && among(primitive.dst);
+}
+
+void keep_layouts(std::vector<const Candidate*>& list, const std::vector<Layout>& layouts) {
+  const auto inside = [&](const Candidate* c) { return lies_in(c->primitive, layouts); };
+  const bool exists = std::any_of(list.begin(), list.end(), [&](const Candidate* c) {
+    return c->covers.size() == 1 && inside(c);
+  });
+  if (exists) std::erase_if(list, [&](const Candidate* c) { return !inside(c); });
+}
+
+// What a link carries is never written, so nobody else may want it.
+void check_chain(const Graph& graph, const std::vector<std::vector<int>>& readers,
+                 const Candidate& candidate, int anchor) {
+  TORCHALGO_ASSERT(!candidate.covers.empty() && candidate.covers.front() == anchor);
+  for (std::size_t i = 0; i < candidate.covers.size(); ++i) {
+    TORCHALGO_ASSERT(graph.nodes[candidate.covers[i]].problem.has_value());
+    if (i + 1 == candidate.covers.size()) break;
+    const Node& node = graph.nodes[candidate.covers[i]];
+    TORCHALGO_ASSERT(node.outputs.size() == 1);
+    const int link = node.outputs.front();
+    TORCHALGO_ASSERT(readers[link] == std::vector<int>{candidate.covers[i + 1]});
+    TORCHALGO_ASSERT(std::find(graph.outputs.begin(), graph.outputs.end(), link) ==
+                     graph.outputs.end());
+  }
+}
+
+std::string supported(const std::vector<Candidate>& list) {
+  std::set<std::string> names;
+  for (const Candidate& candidate : list) names.insert(candidate.primitive.name);
+  return names.empty() ? "nothing" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+auto identity(const Candidate& candidate) {
+  const Primitive& primitive = candidate.primitive;
+  return std::tuple(std::string_view(primitive.name), primitive.src, primitive.dst);
+}
+
+const Candidate* cheapest(const std::vector<const Candidate*>& list, const CostTable& costs) {
+  const auto rank = [&](const Candidate* c) {
+    const std::optional<Cost> cost = find_cost(costs, cost_key(c->problem, c->primitive));
+    return std::tuple(c->covers.size() > 1, cost ? cost->ticks : std::numeric_limits<Ticks>::max(),
+                      identity(*c));
+  };
+  return *std::min_element(list.begin(), list.end(), [&](const Candidate* a, const Candidate* b) {
+    return rank(a) < rank(b);
+  });
+}
+
+}  // namespace
+
+CandidateLists allowed_candidates(const Graph& graph, const Candidates& candidates,
+                                  const PlanOptions& options) {
+  TORCHALGO_CHECK(candidates.by_anchor.size() == graph.nodes.size(),
+                  "make_plan: candidates of {} nodes, expected {}: find them for this graph",
+                  candidates.by_anchor.size(), graph.nodes.size());
+  const std::vector<std::vector<int>> readers = readers_of(graph);
+  CandidateLists allowed(graph.nodes.size());
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (!graph.nodes[n].problem) continue;
+    for (const Candidate& candidate : candidates.by_anchor[n]) {
+      check_chain(graph, readers, candidate, static_cast<int>(n));
+      if (!options.allow || options.allow(candidate)) allowed[n].push_back(&candidate);
+    }
+    if (!options.layouts.empty()) keep_layouts(allowed[n], options.layouts);
+    TORCHALGO_CHECK(!allowed[n].empty(), "{}: no allowed candidate; supported: {}",
+                    graph.nodes[n].name, supported(candidates.by_anchor[n]));
+  }
+  return allowed;
+}
+
+CandidateLists own_fastest(const Graph& graph, const CandidateLists& allowed,
+                           const CostTable& costs) {
+  CandidateLists fastest = allowed;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    const std::optional<Problem>& problem = graph.nodes[n].problem;
+    if (!problem || !std::holds_alternative<ConvProblem>(*problem)) continue;
+    const auto chosen = identity(*cheapest(allowed[n], costs));
+    std::erase_if(fastest[n], [&](const Candidate* c) { return identity(*c) != chosen; });
+  }
+  return fastest;
+}
+
+}  // namespace torchalgo::planner

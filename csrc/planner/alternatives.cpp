@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "planner/alternatives.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <tuple>
+
+namespace torchalgo::planner {
+namespace {
+
+std::vector<std::string_view> names_of(const Graph& graph, const std::vector<int>& nodes) {
+  std::vector<std::string_view> names;
+  names.reserve(nodes.size());
+  for (const int node : nodes) names.emplace_back(graph.nodes[node].name);
+  return names;
+}
+
+// Candidates that the rest of the graph cannot tell apart, joined.
+std::vector<Alternative> own_alternatives(const std::vector<PricedCandidate>& priced) {
+  std::map<std::tuple<std::vector<int>, Layout, Layout>, Alternative> groups;
+  for (const PricedCandidate& option : priced) {
+    const Primitive& primitive = option.candidate->primitive;
+    Alternative& group = groups[{option.candidate->covers, primitive.src, primitive.dst}];
+    group.covers = option.candidate->covers;
+    group.src = primitive.src;
+    group.dst = primitive.dst;
+    group.options.push_back(option);
+  }
+  std::vector<Alternative> alternatives;
+  for (auto& [key, group] : groups) {
+    std::stable_sort(group.options.begin(), group.options.end(), [](const auto& a, const auto& b) {
+      return std::tie(a.cost.ticks, a.candidate->primitive.name) <
+             std::tie(b.cost.ticks, b.candidate->primitive.name);
+    });
+    alternatives.push_back(std::move(group));
+  }
+  return alternatives;
+}
+
+void add_absorbed(const std::vector<Alternative>& own,
+                  std::vector<std::vector<Alternative>>& of_node) {
+  std::set<std::pair<std::vector<int>, Layout>> seen;  // candidates of several src are one chain
+  for (const Alternative& anchor : own) {
+    if (!seen.emplace(anchor.covers, anchor.dst).second) continue;
+    for (int i = 1; i < static_cast<int>(anchor.covers.size()); ++i) {
+      of_node[anchor.covers[i]].push_back({anchor.covers, i, anchor.dst, anchor.dst, {}});
+    }
+  }
+}
+
+// Own ones first, by name, layouts and coverage; then absorbed ones by chain.
+void sort_by_name(const Graph& graph, std::vector<Alternative>& alternatives) {
+  const auto key = [&](const Alternative& a) {
+    const std::string_view primitive =
+        is_absorbed(a) ? std::string_view() : a.options.front().candidate->primitive.name;
+    return std::tuple(is_absorbed(a), primitive, a.src, a.dst, names_of(graph, a.covers));
+  };
+  std::sort(alternatives.begin(), alternatives.end(),
+            [&](const Alternative& a, const Alternative& b) { return key(a) < key(b); });
+}
+
+}  // namespace
+
+PricedLists price_candidates(const CandidateLists& candidates, const CostTable& costs,
+                             std::set<CostKey>& missing) {
+  PricedLists priced(candidates.size());
+  for (std::size_t n = 0; n < candidates.size(); ++n) {
+    for (const Candidate* candidate : candidates[n]) {
+      CostKey key = cost_key(candidate->problem, candidate->primitive);
+      if (const std::optional<Cost> cost = find_cost(costs, key)) {
+        priced[n].push_back({candidate, *cost});
+      } else {
+        missing.insert(std::move(key));
+      }
+    }
+  }
+  return priced;
+}
+
+std::vector<std::vector<Alternative>> list_alternatives(const Graph& graph,
+                                                        const PricedLists& priced) {
+  std::vector<std::vector<Alternative>> of_node(graph.nodes.size());
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    std::vector<Alternative> own = own_alternatives(priced[n]);
+    add_absorbed(own, of_node);
+    std::move(own.begin(), own.end(), std::back_inserter(of_node[n]));
+  }
+  for (std::vector<Alternative>& alternatives : of_node) sort_by_name(graph, alternatives);
+  return of_node;
+}
+
+}  // namespace torchalgo::planner

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "planner/make_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "pbqp/solve.h"
+#include "planner/allowed.h"
+#include "planner/decode.h"
+#include "planner/encode.h"
+#include "planner/infeasible.h"
+#include "planner/regrets.h"
+
+namespace torchalgo {
+namespace planner {
+namespace {
+
+bool stays_in(const Alternative& alternative, Layout layout) {
+  return alternative.src == layout && alternative.dst == layout;
+}
+
+// Every node that can run alone in `layout` keeps to it, which leaves next to nothing to search.
+pbqp::Problem restricted_to(const Model& model, const Encoding& encoding, Layout layout) {
+  pbqp::Problem problem = encoding.problem;
+  for (std::size_t n = 0; n < model.alternatives.size(); ++n) {
+    const std::vector<Alternative>& alternatives = model.alternatives[n];
+    const bool can = std::any_of(alternatives.begin(), alternatives.end(), [&](const auto& a) {
+      return a.covers.size() == 1 && stays_in(a, layout);
+    });
+    for (std::size_t a = 0; can && a < alternatives.size(); ++a) {
+      if (stays_in(alternatives[a], layout)) continue;
+      problem.node_costs[encoding.variable[n]][a] = pbqp::kForbidden;
+    }
+  }
+  return problem;
+}
+
+// Where the optimum is not proven in time, the best single layout may be better than what was
+// found: the plan is never worse than that.
+pbqp::Solution or_single_layout(const Model& model, const Encoding& encoding,
+                                const pbqp::SolveOptions& limits, pbqp::Solution best) {
+  const std::string search = best.method;
+  for (const Layout layout : kAllLayouts) {
+    const pbqp::Solution single = pbqp::solve(restricted_to(model, encoding, layout), limits);
+    if (single.choice.empty() || (!best.choice.empty() && single.cost >= best.cost)) continue;
+    best.choice = single.choice;
+    best.cost = single.cost;
+    best.status = pbqp::Status::kFeasible;
+    best.method = fmt::format("best in {}, bound by {}", to_string(layout), search);
+  }
+  return best;
+}
+
+pbqp::Solution solve_model(const Model& model, const Encoding& encoding, double time_limit_s) {
+  const pbqp::SolveOptions limits{.time_limit_s = time_limit_s};
+  pbqp::Solution solution = pbqp::solve(encoding.problem, limits);
+  TORCHALGO_CHECK(
+      solution.status != pbqp::Status::kInfeasible,
+      "make_plan: the allowed candidates do not fit together: {}; allow more candidates "
+      "or transforms",
+      explain_infeasible(model));
+  if (solution.status == pbqp::Status::kOptimal) return solution;
+  solution = or_single_layout(model, encoding, limits, std::move(solution));
+  TORCHALGO_CHECK(!solution.choice.empty(),
+                  "make_plan: no plan was found in {} s; raise time_limit_s or allow fewer "
+                  "candidates",
+                  time_limit_s);
+  return solution;
+}
+
+LayoutSet way_layouts(const PlanOptions& options) {
+  LayoutSet set = options.layouts.empty() ? kLayoutSetCount - 1 : 0;
+  for (const Layout layout : options.layouts) set |= set_of(layout);
+  return set;
+}
+
+// The model of what is allowed, with the costs that it lacks.
+struct PricedModel {
+  Model model;
+  std::set<CostKey> missing;
+};
+
+PricedModel price(const Graph& graph, const CandidateLists& allowed,
+                  const std::vector<Candidate>& transforms, const CostTable& costs,
+                  const PlanOptions& options) {
+  std::set<CostKey> missing;
+  const PricedLists priced = price_candidates(allowed, costs, missing);
+  std::vector<ValueFlow> flow = trace_values(graph);
+  const std::vector<LayoutSet> at_value = layouts_at_values(graph, flow, allowed);
+  TransformCosts changes =
+      price_transforms(flow, at_value, way_layouts(options), transforms, costs, missing);
+  return {{graph, std::move(flow), list_alternatives(graph, priced), std::move(changes)},
+          std::move(missing)};
+}
+
+PlanResult plan_model(const Model& model, const PlanOptions& options) {
+  const Encoding encoding = encode(model);
+  const pbqp::Solution solution = solve_model(model, encoding, options.time_limit_s);
+  const std::set<CostKey> bounds = bounds_in_choice(model, encoding, solution.choice);
+  PlanResult result{decode(model, encoding, solution), {bounds.begin(), bounds.end()}};
+  if (options.with_regrets) add_regrets(model, encoding, options.time_limit_s, result.plan);
+  return result;
+}
+
+}  // namespace
+}  // namespace planner
+
+PlanResult make_plan(const Graph& graph, const Candidates& candidates,
+                     const std::vector<Candidate>& transforms, const CostTable& costs,
+                     const PlanOptions& options) {
+  const auto allowed = planner::allowed_candidates(graph, candidates, options);
+  const auto [model, missing] = planner::price(graph, allowed, transforms, costs, options);
+  if (!missing.empty()) return {{}, {missing.begin(), missing.end()}};
+  return planner::plan_model(model, options);
+}
+
+PlanResult make_local_plan(const Graph& graph, const Candidates& candidates,
+                           const std::vector<Candidate>& transforms, const CostTable& costs,
+                           const PlanOptions& options) {
+  const auto allowed = planner::allowed_candidates(graph, candidates, options);
+  const auto [all, missing] = planner::price(graph, allowed, transforms, costs, options);
+  if (!missing.empty()) return {{}, {missing.begin(), missing.end()}};
+  const auto fastest = planner::own_fastest(graph, allowed, costs);
+  const auto [model, none] = planner::price(graph, fastest, transforms, costs, options);
+  return planner::plan_model(model, options);
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "planner/value_flow.h"
+
+#include <algorithm>
+
+namespace torchalgo::planner {
+namespace {
+
+std::optional<TransformProblem> transform_shape(const Value& value) {
+  const std::vector<std::int64_t>& sizes = value.sizes;
+  if (!value.dtype || sizes.size() < 3 || sizes.size() > 5) return std::nullopt;
+  TransformProblem shape;
+  shape.dtype = *value.dtype;
+  shape.n = sizes[0];
+  shape.c = sizes[1];
+  shape.w = sizes.back();
+  if (sizes.size() > 3) shape.h = sizes[sizes.size() - 2];
+  if (sizes.size() > 4) shape.d = sizes[2];
+  shape.is_3d = sizes.size() == 5;
+  shape.from.clear();
+  shape.to.clear();
+  return shape;
+}
+
+bool takes_from_chain(const Graph& graph, std::span<const int> covers, int position, int value) {
+  return position > 0 && graph.values[value].producer == covers[position - 1];
+}
+
+// A problem that has "+add" without a chain reads its last input as the residual.
+bool has_own_residual(const Node& node) { return has(epilogue_of(*node.problem), PostOp::kAdd); }
+
+}  // namespace
+
+std::vector<ValueFlow> trace_values(const Graph& graph) {
+  std::vector<ValueFlow> flow(graph.values.size());
+  for (std::size_t v = 0; v < flow.size(); ++v) {
+    const int producer = graph.values[v].producer;
+    if (producer >= 0 && graph.nodes[producer].problem) flow[v].producer = producer;
+    flow[v].shape = transform_shape(graph.values[v]);
+  }
+  for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
+    // What cannot change its layout has none that anybody may ask for: any op takes it as it is.
+    ValueFlow& input = flow[graph.inputs[i]];
+    if (input.shape && i < graph.input_layouts.size()) input.fixed = graph.input_layouts[i];
+  }
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    for (const int value : graph.nodes[n].inputs) {
+      ValueFlow& read = flow[value];
+      if (!graph.nodes[n].problem) {
+        read.border |= set_of(Layout::kNchw);
+      } else if (read.readers.empty() || read.readers.back() != static_cast<int>(n)) {
+        read.readers.push_back(static_cast<int>(n));
+      }
+    }
+  }
+  for (const int value : graph.outputs) flow[value].border |= set_of(Layout::kNchw);
+  return flow;
+}
+
+LayoutSet layouts_read(const Graph& graph, std::span<const int> covers, int position, Layout src,
+                       Layout dst, int value) {
+  if (takes_from_chain(graph, covers, position, value)) return 0;
+  if (position > 0) return set_of(dst);
+  const Node& node = graph.nodes[covers[0]];
+  if (!has_own_residual(node)) return set_of(src);
+  LayoutSet read = node.inputs.back() == value ? set_of(dst) : 0;
+  if (std::find(node.inputs.begin(), node.inputs.end() - 1, value) != node.inputs.end() - 1) {
+    read |= set_of(src);
+  }
+  return read;
+}
+
+std::vector<LayoutSet> layouts_at_values(const Graph& graph, const std::vector<ValueFlow>& flow,
+                                         const CandidateLists& candidates) {
+  std::vector<LayoutSet> at_value(flow.size(), 0);
+  for (std::size_t v = 0; v < flow.size(); ++v) {
+    at_value[v] = flow[v].border;
+    if (flow[v].producer < 0) at_value[v] |= set_of(flow[v].fixed);
+  }
+  for (const auto& list : candidates) {
+    for (const Candidate* candidate : list) {
+      const Layout src = candidate->primitive.src, dst = candidate->primitive.dst;
+      for (int i = 0; i < static_cast<int>(candidate->covers.size()); ++i) {
+        for (const int value : graph.nodes[candidate->covers[i]].inputs) {
+          at_value[value] |= layouts_read(graph, candidate->covers, i, src, dst, value);
+        }
+      }
+      for (const int value : graph.nodes[candidate->covers.back()].outputs) {
+        at_value[value] |= set_of(dst);
+      }
+    }
+  }
+  return at_value;
+}
+
+}  // namespace torchalgo::planner

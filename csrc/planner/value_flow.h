@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ir/candidates.h"
+#include "ir/graph.h"
+#include "planner/layout_set.h"
+
+namespace torchalgo::planner {
+
+/// Who makes and who reads a value, as far as layouts are concerned.
+struct ValueFlow {
+  int producer = -1;             // node with a problem; -1: the layout is `fixed`
+  Layout fixed = Layout::kNchw;  // of an input of the graph or an opaque node's result
+  std::vector<int> readers;      // nodes with a problem, each once
+  LayoutSet border = 0;          // asked for by opaque readers and the caller: nchw or nothing
+  std::optional<TransformProblem> shape;  // from, to unset; nothing: cannot change its layout
+};
+
+/// One entry per value of the graph.
+[[nodiscard]] std::vector<ValueFlow> trace_values(const Graph& graph);
+
+/// The candidates that may be used, one list per node of the graph.
+using CandidateLists = std::vector<std::vector<const Candidate*>>;
+
+/// Layouts in which the node `covers[position]` reads `value` when a candidate with these layouts
+/// computes the chain `covers`; empty if it takes the value from the chain, which never writes it.
+[[nodiscard]] LayoutSet layouts_read(const Graph& graph, std::span<const int> covers, int position,
+                                     Layout src, Layout dst, int value);
+
+/// Per value: every layout in which some choice writes or reads it.
+[[nodiscard]] std::vector<LayoutSet> layouts_at_values(const Graph& graph,
+                                                       const std::vector<ValueFlow>& flow,
+                                                       const CandidateLists& candidates);
+
+}  // namespace torchalgo::planner

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "planner/sample.h"
+
+namespace torchalgo::planner_test {
+
+/// May this candidate be used? As PlanOptions::allow.
+using Usable = std::function<bool(const Candidate&)>;
+
+/// The least cost over every choice of candidates, by enumeration: all nodes computed once, each
+/// value's transforms the cheapest tree over all assignments of sources to layouts. Shares no code
+/// with the planner. Nothing: no choice exists.
+[[nodiscard]] std::optional<Ticks> least_cost(const Sample& sample, const Usable& usable = nullptr);
+
+/// Carries `plan` out on the layouts of the values: every node is computed once, every layout that
+/// is read exists, transforms start from a layout that exists. Returns the sum of what was used, by
+/// the cost table; nothing, with the reason in `why`, if the plan is wrong.
+[[nodiscard]] std::optional<Ticks> replay(const Sample& sample, const Plan& plan, std::string& why);
+
+}  // namespace torchalgo::planner_test
