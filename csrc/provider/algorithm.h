@@ -56,8 +56,8 @@ struct Algorithm {
   /// library instead.
   std::function<at::Tensor(const Call&)> run;
   bool makes_dst = false;
-  /// What `pack` returns serves the same primitive for every n, d, h, w, so that an input of another
-  /// size needs no second copy of the weights. False is always right.
+  /// What `pack` returns serves the same primitive for every n, d, h, w, so that an input of
+  /// another size needs no second copy of the weights. False is always right.
   bool packs_for_all_sizes = false;
 };
 

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/ops/cat.h>
+
+#include <vector>
+
+#include "aten_algo/rows.h"
+#include "aten_algo/strided.h"
+
+namespace torchalgo::aten {
+namespace {
+
+Offer offer_concat(const Problem& problem, const Device&) {
+  if (!std::holds_alternative<ConcatProblem>(problem)) return {{}, "runs concatenations only"};
+  return offer_strided("aten.concat");
+}
+
+at::Tensor run_concat(const Call& call) {
+  std::vector<at::Tensor> src;
+  src.reserve(call.src.size());
+  for (const at::Tensor& tensor : call.src) src.push_back(to_strided(tensor, call.primitive.src));
+  return to_strided(at::cat(src, 1), call.primitive.dst);
+}
+
+}  // namespace
+
+Algorithm concat() {
+  return {.name = "aten.concat",
+          .version = 1,
+          .offer = offer_concat,
+          .pack = nullptr,
+          .run = run_concat,
+          .makes_dst = true};
+}
+
+}  // namespace torchalgo::aten

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/ops/convolution.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "aten_algo/rows.h"
+#include "aten_algo/strided.h"
+
+namespace torchalgo::aten {
+namespace {
+
+// Arguments of at::convolution: pairs, or triples if 3-D.
+struct Geometry {
+  at::DimVector stride, pad, dilation, output_pad;
+};
+
+// Rows or columns of a transposed convolution's result that no input position reaches by the
+// shortest formula: at::convolution calls them output padding.
+std::int64_t output_pad(std::int64_t size, std::int64_t filter, std::int64_t stride,
+                        std::int64_t pad, std::int64_t dilation) {
+  return (size + 2 * pad - dilation * (filter - 1) - 1) % stride;
+}
+
+Geometry geometry_of(const ConvProblem& conv) {
+  Geometry geometry = {{conv.stride_h, conv.stride_w},
+                       {conv.pad_h, conv.pad_w},
+                       {conv.dilation_h, conv.dilation_w},
+                       {0, 0}};
+  if (conv.is_3d) {
+    geometry = {{conv.stride_d, conv.stride_h, conv.stride_w},
+                {conv.pad_d, conv.pad_h, conv.pad_w},
+                {conv.dilation_d, conv.dilation_h, conv.dilation_w},
+                {0, 0, 0}};
+  }
+  if (conv.direction == Direction::kBackwardData) {
+    auto& pads = geometry.output_pad;
+    const std::size_t last = pads.size() - 1;
+    pads[last] = output_pad(conv.w, conv.s, conv.stride_w, conv.pad_w, conv.dilation_w);
+    pads[last - 1] = output_pad(conv.h, conv.r, conv.stride_h, conv.pad_h, conv.dilation_h);
+    if (conv.is_3d) {
+      pads[0] = output_pad(conv.d, conv.t, conv.stride_d, conv.pad_d, conv.dilation_d);
+    }
+  }
+  return geometry;
+}
+
+Offer offer_conv(const Problem& problem, const Device&) {
+  const auto* conv = std::get_if<ConvProblem>(&problem);
+  if (conv == nullptr) return {{}, "runs convolutions only"};
+  if (conv->direction == Direction::kBackwardFilter) {
+    return {{}, "has no gradient of the weights"};
+  }
+  if (!conv->epilogue.empty() && conv->epilogue != Epilogue{PostOp::kBias}) {
+    return {{}, "ATen convolution fuses only the bias"};
+  }
+  const auto dst = conv_dst_sizes(*conv);
+  if (std::any_of(dst.begin(), dst.end(), [](std::int64_t size) { return size < 1; })) {
+    return {{}, "the filter is larger than the padded image"};
+  }
+  return offer_strided("aten.conv");
+}
+
+// With channels_last inputs ATen wants channels_last weights and converts others in every call.
+Packed pack_conv(const Problem&, const Primitive& primitive, const Weights& weights) {
+  return {to_strided(weights.weights, primitive.src), weights.bias};
+}
+
+at::Tensor run_conv(const Call& call) {
+  const auto& conv = std::get<ConvProblem>(call.problem);
+  const Geometry geometry = geometry_of(conv);
+  std::optional<at::Tensor> bias;
+  if (!conv.epilogue.empty()) bias = call.packed[1];
+  const at::Tensor dst =
+      at::convolution(to_strided(call.src[0], call.primitive.src), call.packed[0], bias,
+                      geometry.stride, geometry.pad, geometry.dilation,
+                      conv.direction == Direction::kBackwardData, geometry.output_pad, conv.groups);
+  return to_strided(dst, call.primitive.dst);
+}
+
+}  // namespace
+
+Algorithm conv() {
+  return {.name = "aten.conv",
+          .version = 1,
+          .offer = offer_conv,
+          .pack = pack_conv,
+          .run = run_conv,
+          .makes_dst = true,
+          .packs_for_all_sizes = true};
+}
+
+}  // namespace torchalgo::aten

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/ops/add.h>
+#include <ATen/ops/hardsigmoid.h>
+#include <ATen/ops/hardswish.h>
+#include <ATen/ops/hardtanh.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+
+#include <algorithm>
+
+#include "aten_algo/epilogue.h"
+#include "aten_algo/rows.h"
+#include "aten_algo/strided.h"
+#include "base/error.h"
+
+namespace torchalgo::aten {
+namespace {
+
+Offer offer_eltwise(const Problem& problem, const Device&) {
+  const auto* eltwise = std::get_if<EltwiseProblem>(&problem);
+  if (eltwise == nullptr) return {{}, "runs element-wise operations only"};
+  const Epilogue& epilogue = eltwise->epilogue;
+  const bool is_activation_only =
+      std::all_of(epilogue.begin(), epilogue.end(), [](PostOp op) { return is_activation(op); });
+  if (!is_activation_only) return {{}, "takes activations as its epilogue"};
+  if (eltwise->kind == EltwiseKind::kActivation && epilogue.size() != 1) {
+    return {{}, "needs exactly one activation"};
+  }
+  return offer_strided("aten.eltwise");
+}
+
+at::Tensor activation_of(const at::Tensor& src, PostOp op) {
+  switch (op) {
+    case PostOp::kRelu:
+      return at::relu(src);
+    case PostOp::kRelu6:
+      return at::hardtanh(src, 0, 6);
+    case PostOp::kHardswish:
+      return at::hardswish(src);
+    case PostOp::kSilu:
+      return at::silu(src);
+    case PostOp::kSigmoid:
+      return at::sigmoid(src);
+    case PostOp::kHardsigmoid:
+      return at::hardsigmoid(src);
+    case PostOp::kBias:
+    case PostOp::kAdd:
+      break;
+  }
+  TORCHALGO_ASSERT(is_activation(op));
+  return {};
+}
+
+at::Tensor run_eltwise(const Call& call) {
+  const auto& eltwise = std::get<EltwiseProblem>(call.problem);
+  const at::Tensor first = to_strided(call.src[0], call.primitive.src);
+  if (eltwise.kind == EltwiseKind::kActivation) {
+    return to_strided(activation_of(first, eltwise.epilogue[0]), call.primitive.dst);
+  }
+  const at::Tensor second = to_strided(call.src[1], call.primitive.src);
+  const at::Tensor combined =
+      eltwise.kind == EltwiseKind::kAdd ? at::add(first, second) : at::mul(first, second);
+  at::Tensor dst = to_strided(combined, call.primitive.dst);
+  for (const PostOp op : eltwise.epilogue) apply_activation(dst, op);
+  return dst;
+}
+
+}  // namespace
+
+Algorithm eltwise() {
+  return {.name = "aten.eltwise",
+          .version = 1,
+          .offer = offer_eltwise,
+          .pack = nullptr,
+          .run = run_eltwise,
+          .makes_dst = true};
+}
+
+}  // namespace torchalgo::aten

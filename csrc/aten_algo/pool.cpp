@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/ops/adaptive_avg_pool2d.h>
+#include <ATen/ops/avg_pool2d.h>
+#include <ATen/ops/max_pool2d.h>
+
+#include <optional>
+
+#include "aten_algo/rows.h"
+#include "aten_algo/strided.h"
+
+namespace torchalgo::aten {
+namespace {
+
+Offer offer_pool(const Problem& problem, const Device&) {
+  const auto* pool = std::get_if<PoolProblem>(&problem);
+  if (pool == nullptr) return {{}, "runs poolings only"};
+  if (pool->kind != PoolKind::kAdaptiveAverage &&
+      (2 * pool->pad_h > pool->r || 2 * pool->pad_w > pool->s)) {
+    return {{}, "ATen pads by half a window at most"};
+  }
+  return offer_strided("aten.pool");
+}
+
+at::Tensor run_pool(const Call& call) {
+  const auto& pool = std::get<PoolProblem>(call.problem);
+  const at::Tensor src = to_strided(call.src[0], call.primitive.src);
+  at::Tensor dst;
+  switch (pool.kind) {
+    case PoolKind::kMax:
+      dst = at::max_pool2d(src, {pool.r, pool.s}, {pool.stride_h, pool.stride_w},
+                           {pool.pad_h, pool.pad_w}, {pool.dilation_h, pool.dilation_w},
+                           pool.ceil_mode);
+      break;
+    case PoolKind::kAverage:
+      dst = at::avg_pool2d(src, {pool.r, pool.s}, {pool.stride_h, pool.stride_w},
+                           {pool.pad_h, pool.pad_w}, pool.ceil_mode, pool.count_include_pad,
+                           std::nullopt);
+      break;
+    case PoolKind::kAdaptiveAverage:
+      dst = at::adaptive_avg_pool2d(src, {pool.p, pool.q});
+      break;
+  }
+  return to_strided(dst, call.primitive.dst);
+}
+
+}  // namespace
+
+Algorithm pool() {
+  return {.name = "aten.pool",
+          .version = 1,
+          .offer = offer_pool,
+          .pack = nullptr,
+          .run = run_pool,
+          .makes_dst = true};
+}
+
+}  // namespace torchalgo::aten

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/Context.h>
+#include <ATen/core/List.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "aten_algo/rows.h"
+#include "aten_algo/strided.h"
+
+// oneDNN's fused convolution as PyTorch's Inductor calls it. The ops mkldnn::* are no public API,
+// so they are looked up by name and called boxed: another signature is a refusal, not a crash.
+namespace torchalgo::aten {
+namespace {
+
+using c10::IValue;
+
+std::optional<c10::OperatorHandle> find_op(const char* name, const char* overload,
+                                           std::size_t arguments) {
+  auto op = c10::Dispatcher::singleton().findSchema({name, overload});
+  if (op && op->schema().arguments().size() != arguments) op.reset();
+  return op;
+}
+
+struct FusedOps {
+  std::optional<c10::OperatorHandle> reorder =
+      find_op("mkldnn::_reorder_convolution_weight", "", 6);
+  std::optional<c10::OperatorHandle> unary = find_op("mkldnn::_convolution_pointwise", "", 10);
+  std::optional<c10::OperatorHandle> binary =
+      find_op("mkldnn::_convolution_pointwise", "binary", 13);
+};
+
+const FusedOps& fused_ops() {
+  static const FusedOps ops;
+  return ops;
+}
+
+// oneDNN's word in these ops, and its parameters.
+struct Attribute {
+  const char* word = "none";
+  std::vector<double> scalars;
+};
+
+Attribute attribute_of(const std::optional<PostOp>& activation) {
+  if (!activation) return {};
+  switch (*activation) {
+    case PostOp::kRelu:
+      return {"relu", {}};
+    case PostOp::kRelu6:
+      return {"hardtanh", {0.0, 6.0}};
+    case PostOp::kHardswish:
+      return {"hardswish", {}};
+    case PostOp::kSilu:
+      return {"swish", {}};
+    case PostOp::kSigmoid:
+      return {"sigmoid", {}};
+    case PostOp::kHardsigmoid:
+      return {"hardsigmoid", {}};
+    default:
+      return {};
+  }
+}
+
+Offer offer_prepacked(const Problem& problem, const Device&) {
+  const auto* conv = std::get_if<ConvProblem>(&problem);
+  if (conv == nullptr) return {{}, "runs convolutions only"};
+  if (conv->direction != Direction::kForward) return {{}, "forward only"};
+  if (conv->is_3d) return {{}, "2-D only"};
+  if (conv->dtype != DType::kF32) return {{}, "needs f32"};
+  if (!at::hasMKLDNN()) return {{}, "this torch was built without oneDNN"};
+  const FusedOps& ops = fused_ops();
+  if (!ops.reorder || !ops.unary || !ops.binary) {
+    return {{}, "this torch lacks mkldnn::_convolution_pointwise as torch 2.11 has it"};
+  }
+  const auto form = as_bias_add_activation(conv->epilogue);
+  if (!form) return {{}, "fuses bias, add and activation in this order only"};
+  if (form->add && form->activation && *form->activation != PostOp::kRelu) {
+    return {{}, "after an add it fuses relu only"};
+  }
+  const auto dst = conv_dst_sizes(*conv);
+  if (form->add && (dst[1] == 1 || dst[2] * dst[3] == 1)) {
+    // torch 2.11 and oneDNN then disagree about the format: "could not create a memory".
+    return {{}, "adds no residual of one channel or one pixel"};
+  }
+  return {{{"aten.prepacked", Layout::kNhwc, Layout::kNhwc, 0}}, {}};
+}
+
+IValue pair(std::int64_t first, std::int64_t second) {
+  return c10::List<std::int64_t>({first, second});
+}
+
+IValue optional_tensor(const at::Tensor& tensor) {
+  return tensor.defined() ? IValue(tensor) : IValue();
+}
+
+IValue scalars_of(const Attribute& attribute) {
+  c10::List<std::optional<at::Scalar>> scalars;
+  for (const double scalar : attribute.scalars) scalars.push_back(at::Scalar(scalar));
+  return scalars;
+}
+
+at::Tensor call_op(const c10::OperatorHandle& op, torch::jit::Stack stack) {
+  op.callBoxed(stack);
+  return std::move(stack.back()).toTensor();
+}
+
+// oneDNN chooses the order of the weights for one input size; with others it stays right, and at
+// worst reorders them in the call.
+Packed pack_prepacked(const Problem& problem, const Primitive&, const Weights& weights) {
+  const auto& conv = std::get<ConvProblem>(problem);
+  at::Tensor packed =
+      call_op(*fused_ops().reorder,
+              {weights.weights, pair(conv.pad_h, conv.pad_w), pair(conv.stride_h, conv.stride_w),
+               pair(conv.dilation_h, conv.dilation_w), conv.groups,
+               c10::List<std::int64_t>({conv.n, conv.c, conv.h, conv.w})});
+  return {std::move(packed), weights.bias};
+}
+
+at::Tensor run_prepacked(const Call& call) {
+  const auto& conv = std::get<ConvProblem>(call.problem);
+  const auto form = *as_bias_add_activation(conv.epilogue);
+  const Attribute attribute = attribute_of(form.activation);
+  torch::jit::Stack stack;
+  stack.reserve(13);
+  stack.emplace_back(to_strided(call.src[0], Layout::kNhwc));
+  if (form.add) stack.emplace_back(to_strided(call.residual, Layout::kNhwc));
+  stack.emplace_back(call.packed[0]);
+  stack.push_back(form.bias ? optional_tensor(call.packed[1]) : IValue());
+  stack.push_back(pair(conv.pad_h, conv.pad_w));
+  stack.push_back(pair(conv.stride_h, conv.stride_w));
+  stack.push_back(pair(conv.dilation_h, conv.dilation_w));
+  stack.emplace_back(conv.groups);
+  if (form.add) {
+    stack.emplace_back("add");
+    stack.emplace_back();  // alpha
+    stack.push_back(form.activation ? IValue(attribute.word) : IValue());
+  } else {
+    stack.emplace_back(attribute.word);
+  }
+  stack.push_back(scalars_of(attribute));
+  stack.emplace_back(std::string());  // algorithm: gelu's only
+  const FusedOps& ops = fused_ops();
+  return to_strided(call_op(form.add ? *ops.binary : *ops.unary, std::move(stack)), Layout::kNhwc);
+}
+
+}  // namespace
+
+Algorithm prepacked() {
+  return {.name = "aten.prepacked",
+          .version = 1,
+          .offer = offer_prepacked,
+          .pack = pack_prepacked,
+          .run = run_prepacked,
+          .makes_dst = true,
+          .packs_for_all_sizes = true};
+}
+
+}  // namespace torchalgo::aten

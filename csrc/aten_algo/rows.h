@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// One function per row of aten_algorithms(), each defined in the file of its name.
+
+#include "provider/algorithm.h"
+
+namespace torchalgo::aten {
+
+[[nodiscard]] Algorithm conv();
+[[nodiscard]] Algorithm prepacked();
+[[nodiscard]] Algorithm pool();
+[[nodiscard]] Algorithm eltwise();
+[[nodiscard]] Algorithm scale_shift();
+[[nodiscard]] Algorithm concat();
+[[nodiscard]] Algorithm resize();
+[[nodiscard]] Algorithm linear();
+
+}  // namespace torchalgo::aten

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/ops/full.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/zeros.h>
+
+#include "aten_algo/rows.h"
+#include "aten_algo/strided.h"
+
+namespace torchalgo::aten {
+namespace {
+
+// batch_norm divides by sqrt(variance + epsilon) and wants epsilon > 0. These two are exact in
+// every dtype down to bfloat16 and add up to one.
+constexpr double kEpsilon = 1.0 / 256.0;
+constexpr double kVariance = 1.0 - kEpsilon;
+
+Offer offer_scale_shift(const Problem& problem, const Device&) {
+  const auto* scale_shift = std::get_if<ScaleShiftProblem>(&problem);
+  if (scale_shift == nullptr) return {{}, "runs x * scale + shift only"};
+  if (!scale_shift->epilogue.empty()) return {{}, "ATen fuses nothing after x * scale + shift"};
+  return offer_strided("aten.scale_shift");
+}
+
+Packed pack_scale_shift(const Problem& problem, const Primitive&, const Weights& weights) {
+  const auto& scale_shift = std::get<ScaleShiftProblem>(problem);
+  const auto options = at::TensorOptions().dtype(scalar_type(scale_shift.dtype));
+  return {weights.weights.contiguous(),
+          weights.bias.defined() ? weights.bias.contiguous() : at::zeros(scale_shift.c, options),
+          at::zeros(scale_shift.c, options), at::full(scale_shift.c, kVariance, options)};
+}
+
+at::Tensor run_scale_shift(const Call& call) {
+  const Packed& packed = call.packed;
+  const at::Tensor dst = std::get<0>(at::native_batch_norm(
+      to_strided(call.src[0], call.primitive.src), packed[0], packed[1], packed[2], packed[3],
+      /*training=*/false, /*momentum=*/0.0, kEpsilon));
+  return to_strided(dst, call.primitive.dst);
+}
+
+}  // namespace
+
+Algorithm scale_shift() {
+  return {.name = "aten.scale_shift",
+          .version = 1,
+          .offer = offer_scale_shift,
+          .pack = pack_scale_shift,
+          .run = run_scale_shift,
+          .makes_dst = true,
+          .packs_for_all_sizes = true};
+}
+
+}  // namespace torchalgo::aten

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ops/planned_op.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "aten_algo/epilogue.h"
+#include "aten_algo/strided.h"
+#include "base/error.h"
+#include "ops/settings.h"
+
+namespace torchalgo {
+namespace {
+
+// Other input sizes than planned that an op remembers.
+constexpr std::size_t kMaxOthers = 8;
+
+Layout read_layout(const OpState& state, const std::string& text) {
+  const auto layout = parse_layout(text);
+  TORCHALGO_CHECK(layout,
+                  "torchalgo: layer '{}': '{}' is no layout; expected one of nchw, nhwc, "
+                  "nChw8c, nChw16c",
+                  state.layer, text);
+  return *layout;
+}
+
+// Sizes of the weights that a model holds for `problem`; empty: it has none.
+std::vector<std::int64_t> weight_sizes(const Problem& problem) {
+  if (const auto* conv = std::get_if<ConvProblem>(&problem)) {
+    if (conv->is_3d) return {conv->k, conv->c / conv->groups, conv->t, conv->r, conv->s};
+    return {conv->k, conv->c / conv->groups, conv->r, conv->s};
+  }
+  if (const auto* linear = std::get_if<LinearProblem>(&problem)) return {linear->k, linear->c};
+  if (const auto* scale = std::get_if<ScaleShiftProblem>(&problem)) return {scale->c};
+  return {};
+}
+
+bool lies_as(const at::Tensor& tensor, const TensorShape& shape, at::ScalarType dtype) {
+  return tensor.defined() && tensor.scalar_type() == dtype && tensor.is_cpu() &&
+         tensor.layout() == at::kStrided && tensor.sizes() == at::IntArrayRef(shape.sizes) &&
+         tensor.strides() == at::IntArrayRef(shape.strides);
+}
+
+// Whether [n, c, w] may stand for [n, c, 1, w]: a 1-D layer is planned as a 2-D one. A filter of
+// several rows is none of a 1-D layer, and its rank 3 inputs are images without a batch.
+bool may_be_1d(const Problem& problem) {
+  const auto has_one_row = [](const std::vector<std::int64_t>& sizes) {
+    return sizes.size() == 4 && sizes[2] == 1;
+  };
+  const auto* conv = std::get_if<ConvProblem>(&problem);
+  if (conv != nullptr && conv->r != 1) return false;
+  const auto inputs = input_sizes(problem);
+  return std::all_of(inputs.begin(), inputs.end(), has_one_row) &&
+         has_one_row(result_sizes(problem));
+}
+
+at::Tensor empty_of(const TensorShape& shape, at::ScalarType dtype) {
+  return at::empty_strided(shape.sizes, shape.strides, at::TensorOptions().dtype(dtype));
+}
+
+}  // namespace
+
+PlannedOp::PlannedOp(OpState state, const Algorithms& algorithms)
+    : state_(std::move(state)),
+      algorithms_(&algorithms),
+      problem_(parse_problem(state_.problem)),
+      request_{state_.primitive, read_layout(state_, state_.src), read_layout(state_, state_.dst)},
+      planned_sizes_(input_sizes(problem_)),
+      dtype_(scalar_type(dtype_of(problem_))),
+      has_residual_(has(epilogue_of(problem_), PostOp::kAdd)),
+      may_be_1d_(may_be_1d(problem_)) {
+  const bool is_strided = !is_blocked(request_.src) && !is_blocked(request_.dst);
+  const bool is_nchw = request_.src == Layout::kNchw && request_.dst == Layout::kNchw;
+  const std::size_t rank = planned_sizes_[0].size();
+  TORCHALGO_CHECK(rank == 4 || is_nchw || (rank == 5 && is_strided),
+                  "torchalgo: layer '{}': no {}->{} of a tensor of rank {} ({})", state_.layer,
+                  state_.src, state_.dst, rank, state_.problem);
+  check_weights();
+  const ExecutionPtr execution = find_or_make_execution(planned_sizes_);
+  if (execution->resolution.step != Step::kPlanned) {
+    TORCH_WARN("torchalgo: layer '", state_.layer, "' was planned for ", state_.primitive, " ",
+               state_.src, "->", state_.dst, "; ", execution->resolution.primitive.name,
+               " runs instead: ", execution->resolution.reason);
+  }
+}
+
+void PlannedOp::check_weights() {
+  const auto expected = weight_sizes(problem_);
+  weights_ = {state_.weights, state_.bias};
+  TORCHALGO_CHECK(expected.empty() == !weights_.weights.defined(),
+                  "torchalgo: layer '{}': {} weights, but the problem {} ({})", state_.layer,
+                  expected.empty() ? "got" : "got no", expected.empty() ? "has none" : "needs them",
+                  state_.problem);
+  const bool needs_bias = has(epilogue_of(problem_), PostOp::kBias);
+  TORCHALGO_CHECK(!needs_bias || weights_.bias.defined(),
+                  "torchalgo: layer '{}': got no bias, but the problem adds one ({})", state_.layer,
+                  state_.problem);
+  if (expected.empty()) return;
+  if (expected.size() == 4 && weights_.weights.dim() == 3 && expected[2] == 1) {
+    weights_.weights = weights_.weights.unsqueeze(2);  // of a 1-D convolution
+  }
+  TORCHALGO_CHECK(weights_.weights.sizes() == at::IntArrayRef(expected) &&
+                      weights_.weights.scalar_type() == dtype_ && weights_.weights.is_cpu(),
+                  "torchalgo: layer '{}': weights are {} [{}] on {}, expected {} [{}] on cpu ({})",
+                  state_.layer, c10::toString(weights_.weights.scalar_type()),
+                  fmt::join(weights_.weights.sizes(), ", "), weights_.weights.device().str(),
+                  c10::toString(dtype_), fmt::join(expected, ", "), state_.problem);
+  if (!weights_.bias.defined()) return;
+  const auto channels =
+      std::holds_alternative<ScaleShiftProblem>(problem_) ? expected[0] : result_sizes(problem_)[1];
+  TORCHALGO_CHECK(weights_.bias.dim() == 1 && weights_.bias.size(0) == channels &&
+                      weights_.bias.scalar_type() == dtype_ && weights_.bias.is_cpu(),
+                  "torchalgo: layer '{}': the bias is {} [{}] on {}, expected {} [{}] on cpu ({})",
+                  state_.layer, c10::toString(weights_.bias.scalar_type()),
+                  fmt::join(weights_.bias.sizes(), ", "), weights_.bias.device().str(),
+                  c10::toString(dtype_), channels, state_.problem);
+}
+
+at::Tensor PlannedOp::run(std::span<const at::Tensor> src, const at::Tensor& residual) const {
+  const int threads = at::get_num_threads();
+  const Execution* execution = planned_.load(std::memory_order_acquire);
+  while (execution != nullptr && execution->threads != threads) execution = execution->next;
+  if (execution != nullptr && fits(*execution, src, residual)) [[likely]] {
+    return execute(*execution, src, residual);
+  }
+  return run_unusual(src, residual);
+}
+
+bool PlannedOp::fits(const Execution& execution, std::span<const at::Tensor> src,
+                     const at::Tensor& residual) const {
+  const auto& inputs = execution.inputs;
+  if (src.size() + (has_residual_ ? 1 : 0) != inputs.size()) return false;
+  for (std::size_t i = 0; i < src.size(); ++i) {
+    if (!lies_as(src[i], inputs[i], dtype_)) return false;
+  }
+  return has_residual_ ? lies_as(residual, inputs.back(), dtype_) : !residual.defined();
+}
+
+at::Tensor PlannedOp::run_unusual(std::span<const at::Tensor> src,
+                                  const at::Tensor& residual) const {
+  Inputs inputs = read_inputs(src, residual);
+  const bool is_1d = src[0].dim() == 3 && !is_blocked(request_.dst);
+  const auto as_src = [&](const at::Tensor& dst) { return is_1d ? dst.squeeze(2) : dst; };
+  if (inputs.sizes[0][0] == 0) {  // an empty batch: nothing to compute, and no problem has n = 0
+    for (auto& sizes : inputs.sizes) sizes[0] = 1;
+    Sizes sizes = result_sizes(problem_for(inputs.sizes));
+    sizes[0] = 0;
+    return as_src(empty_of(shape_in(sizes, request_.dst), dtype_));
+  }
+  const ExecutionPtr execution = find_or_make_execution(inputs.sizes);
+  return as_src(execute(*execution, inputs.src, inputs.residual));
+}
+
+PlannedOp::Inputs PlannedOp::read_inputs(std::span<const at::Tensor> src,
+                                         const at::Tensor& residual) const {
+  const std::size_t expected = planned_sizes_.size() - (has_residual_ ? 1 : 0);
+  TORCHALGO_CHECK(src.size() == expected, "torchalgo: layer '{}': expected {} inputs, got {} ({})",
+                  state_.layer, expected, src.size(), state_.problem);
+  TORCHALGO_CHECK(residual.defined() == has_residual_,
+                  "torchalgo: layer '{}': {} residual, but the problem {} ({})", state_.layer,
+                  has_residual_ ? "got no" : "got a", has_residual_ ? "adds one" : "adds none",
+                  state_.problem);
+  Inputs inputs;
+  for (std::size_t i = 0; i < src.size(); ++i) {
+    inputs.src.push_back(read_input(src[i], i, request_.src));
+  }
+  if (has_residual_) inputs.residual = read_input(residual, src.size(), request_.dst);
+  for (std::size_t i = 0; i < planned_sizes_.size(); ++i) {
+    const bool is_residual = i == inputs.src.size();
+    const at::Tensor& tensor = is_residual ? inputs.residual : inputs.src[i];
+    Sizes sizes = tensor.sizes().vec();
+    if (is_blocked(is_residual ? request_.dst : request_.src)) {
+      sizes = {sizes[0], planned_sizes_[i][1], sizes[2], sizes[3]};
+    }
+    inputs.sizes.push_back(std::move(sizes));
+  }
+  return inputs;
+}
+
+at::Tensor PlannedOp::read_input(const at::Tensor& tensor, std::size_t index, Layout layout) const {
+  const auto& planned = planned_sizes_[index];
+  TORCHALGO_CHECK(tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided,
+                  "torchalgo: layer '{}': input {} is {}, expected a dense tensor on the CPU",
+                  state_.layer, index,
+                  tensor.defined() ? "on " + tensor.device().str() : "undefined");
+  TORCHALGO_CHECK(tensor.scalar_type() == dtype_,
+                  "torchalgo: layer '{}' was planned for {}, got {}: convert the input or optimize "
+                  "the model in that dtype",
+                  state_.layer, c10::toString(dtype_), c10::toString(tensor.scalar_type()));
+  if (is_blocked(layout)) {
+    const std::int64_t block = block_size(layout);
+    TORCHALGO_CHECK(tensor.dim() == 5 && tensor.size(4) == block &&
+                        tensor.size(1) == (planned[1] + block - 1) / block,
+                    "torchalgo: layer '{}': input {} has sizes [{}], expected {} of {} channels: "
+                    "[n, {}, h, w, {}]",
+                    state_.layer, index, fmt::join(tensor.sizes(), ", "), to_string(layout),
+                    planned[1], (planned[1] + block - 1) / block, block);
+    return tensor.contiguous();
+  }
+  const at::Tensor folded = may_be_1d_ && tensor.dim() == 3 ? tensor.unsqueeze(2) : tensor;
+  TORCHALGO_CHECK(folded.dim() == static_cast<std::int64_t>(planned.size()),
+                  "torchalgo: layer '{}': input {} has rank {}, expected {} as in [{}] ({})",
+                  state_.layer, index, tensor.dim(), planned.size(), fmt::join(planned, ", "),
+                  state_.problem);
+  return to_strided(folded, layout);
+}
+
+Problem PlannedOp::problem_for(const std::vector<Sizes>& sizes) const {
+  if (sizes == planned_sizes_) return problem_;
+  try {
+    return with_input_sizes(problem_, sizes);
+  } catch (const Error& error) {
+    throw Error(fmt::format("torchalgo: layer '{}': {}", state_.layer, error.what()));
+  }
+}
+
+PlannedOp::ExecutionPtr PlannedOp::find_or_make_execution(const std::vector<Sizes>& sizes) const {
+  const int threads = at::get_num_threads();
+  const bool is_planned = sizes == planned_sizes_;
+  const auto fits_call = [&](const ExecutionPtr& execution) {
+    return execution->threads == threads && execution->sizes == sizes;
+  };
+  const std::lock_guard lock(mutex_);
+  if (is_planned) {
+    const auto it = std::find_if(planned_owners_.begin(), planned_owners_.end(), fits_call);
+    if (it != planned_owners_.end()) return *it;
+    const auto execution = make_execution(sizes);
+    execution->next = planned_.load(std::memory_order_relaxed);
+    planned_owners_.push_back(execution);
+    planned_.store(execution.get(), std::memory_order_release);
+    return execution;
+  }
+  const auto it = std::find_if(others_.begin(), others_.end(), fits_call);
+  if (it != others_.end()) {
+    others_.splice(others_.begin(), others_, it);
+  } else {
+    others_.push_front(make_execution(sizes));
+    if (others_.size() > kMaxOthers) others_.pop_back();
+  }
+  return others_.front();
+}
+
+std::shared_ptr<PlannedOp::Execution> PlannedOp::make_execution(
+    const std::vector<Sizes>& sizes) const {
+  auto execution = std::make_shared<Execution>();
+  const Problem problem = problem_for(sizes);
+  execution->threads = at::get_num_threads();
+  execution->sizes = sizes;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const bool is_residual = has_residual_ && i + 1 == sizes.size();
+    execution->inputs.push_back(shape_in(sizes[i], is_residual ? request_.dst : request_.src));
+  }
+  execution->resolution = resolve(request_, problem, *algorithms_, cpu_device());
+  execution->dst = shape_in(result_sizes(problem), execution->resolution.primitive.dst);
+  execution->packed = find_packed(execution->resolution);
+  return execution;
+}
+
+// Packed before for the same primitive, if its row says that sizes do not matter; else packed now.
+std::shared_ptr<const Packed> PlannedOp::find_packed(const Resolution& resolution) const {
+  const Algorithm* algorithm = resolution.algorithm;
+  if (algorithm == nullptr || !algorithm->pack) return std::make_shared<const Packed>();
+  const auto serves = [&](const ExecutionPtr& known) {
+    const Primitive& primitive = known->resolution.primitive;
+    return known->resolution.algorithm == algorithm &&
+           primitive.name == resolution.primitive.name &&
+           primitive.src == resolution.primitive.src && primitive.dst == resolution.primitive.dst &&
+           (algorithm->packs_for_all_sizes || known->resolution.problem == resolution.problem);
+  };
+  for (const auto& known : planned_owners_) {
+    if (serves(known)) return known->packed;
+  }
+  for (const auto& known : others_) {
+    if (serves(known)) return known->packed;
+  }
+  const Weights dense = {weights_.weights.contiguous(),
+                         weights_.bias.defined() ? weights_.bias.contiguous() : weights_.bias};
+  return std::make_shared<const Packed>(
+      algorithm->pack(resolution.problem, resolution.primitive, dense));
+}
+
+at::Tensor PlannedOp::execute(const Execution& execution, std::span<const at::Tensor> src,
+                              const at::Tensor& residual) const {
+  const Resolution& resolution = execution.resolution;
+  if (resolution.step == Step::kPlanned) [[likely]]
+    return run_row(execution, src, residual);
+  count_fallback(state_.layer, resolution.reason);
+  TORCHALGO_CHECK(
+      !is_strict(),
+      "torchalgo: layer '{}' cannot run as planned, and set_strict(True) forbids {}: {}",
+      state_.layer, resolution.primitive.name, resolution.reason);
+  if (resolution.step == Step::kSameLayouts) return run_row(execution, src, residual);
+  return run_aten(execution, src, residual);
+}
+
+at::Tensor PlannedOp::run_row(const Execution& execution, std::span<const at::Tensor> src,
+                              const at::Tensor& residual) const {
+  const Resolution& resolution = execution.resolution;
+  at::Tensor workspace;
+  if (resolution.primitive.workspace_bytes > 0) {
+    workspace =
+        at::empty({resolution.primitive.workspace_bytes}, at::TensorOptions().dtype(at::kByte));
+  }
+  const Call call = {
+      resolution.problem,
+      resolution.primitive,
+      *execution.packed,
+      src,
+      residual,
+      resolution.algorithm->makes_dst ? at::Tensor() : empty_of(execution.dst, dtype_),
+      workspace.defined() ? workspace.data_ptr() : nullptr};
+  return resolution.algorithm->run(call);
+}
+
+at::Tensor PlannedOp::run_aten(const Execution& execution, std::span<const at::Tensor> src,
+                               const at::Tensor& residual) const {
+  const Resolution& resolution = execution.resolution;
+  std::vector<at::Tensor> nchw;
+  for (std::size_t i = 0; i < src.size(); ++i) {
+    nchw.push_back(to_nchw(src[i], request_.src, execution.sizes[i][1]));
+  }
+  if (resolution.algorithm == nullptr) {
+    at::Tensor dst = from_nchw(nchw[0], request_.dst);
+    // No op of ours returns its input: the schemas promise a new tensor.
+    return dst.is_alias_of(src[0]) ? dst.clone() : dst;
+  }
+  at::Tensor dst = run_row(execution, nchw, {});
+  at::Tensor residual_nchw;
+  if (has_residual_) residual_nchw = to_nchw(residual, request_.dst, execution.sizes.back()[1]);
+  apply_epilogue(dst, resolution.rest, weights_.bias, residual_nchw);
+  return from_nchw(dst, request_.dst);
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ops/relayout.h"
+#include "ops/resolve.h"
+
+namespace torchalgo {
+
+/// What a file holds of a planned op. Weights are the model's own tensors, kcrs, never copied.
+struct OpState {
+  std::string problem;    // with the epilogue
+  std::string primitive;  // name
+  std::string src, dst;   // layouts
+  std::string layer;      // for messages and counters
+  at::Tensor weights, bias;
+};
+
+/// A planned op that can run: a problem, the primitive chosen for it, and its weights.
+///
+/// It packs for the planned input sizes when it is made, so that a call only compares sizes and
+/// runs. Inputs of other sizes, another number of threads, another machine: resolve() decides anew,
+/// the answer is kept for the next call. Calls from several threads at once are safe.
+class PlannedOp {
+ public:
+  /// @throws Error  if a text of `state` is no problem or layout, or if the weights do not fit.
+  PlannedOp(OpState state, const Algorithms& algorithms);
+
+  /// @param src  data inputs in the planned src layout; a strided one may have any strides.
+  /// @param residual  in the planned dst layout; defined exactly if the epilogue adds one.
+  /// @return  the result in the planned dst layout; [n, k, q] for an [n, c, w] input, which counts
+  /// as h = 1 where every tensor of the plan has h = 1.
+  /// @throws Error  if an input does not fit; when strict, if the planned primitive cannot run.
+  [[nodiscard]] at::Tensor run(std::span<const at::Tensor> src, const at::Tensor& residual) const;
+
+  [[nodiscard]] const OpState& state() const { return state_; }
+  [[nodiscard]] bool has_residual() const { return has_residual_; }
+
+ private:
+  using Sizes = std::vector<std::int64_t>;
+
+  // A resolved choice for one set of input sizes and one number of threads; immutable.
+  struct Execution {
+    Resolution resolution;
+    std::shared_ptr<const Packed> packed;
+    int threads = 1;
+    std::vector<Sizes> sizes;         // logical, of the inputs
+    std::vector<TensorShape> inputs;  // in memory; the residual last
+    TensorShape dst;                  // of the row's result
+    const Execution* next = nullptr;  // of the planned ones
+  };
+  using ExecutionPtr = std::shared_ptr<const Execution>;
+
+  // Inputs with the rank of the problem and the strides of the plan.
+  struct Inputs {
+    std::vector<at::Tensor> src;
+    at::Tensor residual;
+    std::vector<Sizes> sizes;
+  };
+
+  void check_weights();
+  [[nodiscard]] bool fits(const Execution& execution, std::span<const at::Tensor> src,
+                          const at::Tensor& residual) const;
+  [[nodiscard]] at::Tensor run_unusual(std::span<const at::Tensor> src,
+                                       const at::Tensor& residual) const;
+  [[nodiscard]] Inputs read_inputs(std::span<const at::Tensor> src,
+                                   const at::Tensor& residual) const;
+  [[nodiscard]] at::Tensor read_input(const at::Tensor& tensor, std::size_t index,
+                                      Layout layout) const;
+  [[nodiscard]] Problem problem_for(const std::vector<Sizes>& sizes) const;
+  [[nodiscard]] ExecutionPtr find_or_make_execution(const std::vector<Sizes>& sizes) const;
+  [[nodiscard]] std::shared_ptr<Execution> make_execution(const std::vector<Sizes>& sizes) const;
+  [[nodiscard]] std::shared_ptr<const Packed> find_packed(const Resolution& resolution) const;
+  [[nodiscard]] at::Tensor execute(const Execution& execution, std::span<const at::Tensor> src,
+                                   const at::Tensor& residual) const;
+  [[nodiscard]] at::Tensor run_row(const Execution& execution, std::span<const at::Tensor> src,
+                                   const at::Tensor& residual) const;
+  [[nodiscard]] at::Tensor run_aten(const Execution& execution, std::span<const at::Tensor> src,
+                                    const at::Tensor& residual) const;
+
+  OpState state_;
+  const Algorithms* algorithms_;
+  Problem problem_;
+  Request request_;
+  Weights weights_;  // rank of the problem
+  std::vector<Sizes> planned_sizes_;
+  at::ScalarType dtype_ = at::kFloat;
+  bool has_residual_ = false;
+  bool may_be_1d_ = false;
+
+  // Executions for the planned sizes, one per number of threads, read without a lock: they are
+  // only added, and live as long as the op.
+  mutable std::atomic<const Execution*> planned_ = nullptr;
+  mutable std::mutex mutex_;  // guards the two below
+  mutable std::vector<ExecutionPtr> planned_owners_;
+  mutable std::list<ExecutionPtr> others_;  // the latest used first
+};
+
+}  // namespace torchalgo

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <torch/custom_class.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "all_algorithms.h"
+#include "base/error.h"
+#include "ops/planned_op.h"
+
+namespace torchalgo {
+namespace {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+// What a file holds: plain data. Version 1: problem, primitive, src, dst, layer, weights, bias.
+using PickledState = std::tuple<std::int64_t, std::string, std::string, std::string, std::string,
+                                std::string, OptionalTensor, OptionalTensor>;
+constexpr std::int64_t kStateVersion = 1;
+
+// Two classes in TorchScript, so that graphs tell a convolution from the rest.
+struct PackedConv : torch::CustomClassHolder {
+  explicit PackedConv(OpState state) : op(std::move(state), all_algorithms()) {}
+  PlannedOp op;
+};
+struct PackedOp : torch::CustomClassHolder {
+  explicit PackedOp(OpState state) : op(std::move(state), all_algorithms()) {}
+  PlannedOp op;
+};
+
+OptionalTensor to_optional(const at::Tensor& tensor) {
+  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
+}
+
+at::Tensor from_optional(const OptionalTensor& tensor) {
+  return tensor ? tensor->detach() : at::Tensor();
+}
+
+template <typename PackedType>
+PickledState get_state(const c10::intrusive_ptr<PackedType>& packed) {
+  const OpState& state = packed->op.state();
+  return {kStateVersion,
+          state.problem,
+          state.primitive,
+          state.src,
+          state.dst,
+          state.layer,
+          to_optional(state.weights),
+          to_optional(state.bias)};
+}
+
+template <typename PackedType>
+c10::intrusive_ptr<PackedType> set_state(PickledState pickled) {
+  auto& [version, problem, primitive, src, dst, layer, weights, bias] = pickled;
+  TORCHALGO_CHECK(version == kStateVersion,
+                  "torchalgo: layer '{}' was saved in format {}, this torchalgo reads format {}: "
+                  "update torchalgo or optimize the model again",
+                  layer, version, kStateVersion);
+  return c10::make_intrusive<PackedType>(
+      OpState{problem, primitive, src, dst, layer, from_optional(weights), from_optional(bias)});
+}
+
+// Lambdas: class_ takes nothing else.
+template <typename PackedType>
+void add_class(torch::Library& library, const char* name) {
+  library.class_<PackedType>(name).def_pickle(
+      [](const c10::intrusive_ptr<PackedType>& packed) { return get_state(packed); },
+      [](PickledState state) { return set_state<PackedType>(std::move(state)); });
+}
+
+template <typename PackedType>
+c10::intrusive_ptr<PackedType> pack(std::string problem, std::string primitive, std::string src,
+                                    std::string dst, std::string layer,
+                                    const OptionalTensor& weights, const OptionalTensor& bias) {
+  return c10::make_intrusive<PackedType>(OpState{std::move(problem), std::move(primitive),
+                                                 std::move(src), std::move(dst), std::move(layer),
+                                                 from_optional(weights), from_optional(bias)});
+}
+
+c10::intrusive_ptr<PackedConv> pack_conv(std::string problem, std::string primitive,
+                                         std::string src, std::string dst, std::string layer,
+                                         const at::Tensor& weights, const OptionalTensor& bias) {
+  return pack<PackedConv>(std::move(problem), std::move(primitive), std::move(src), std::move(dst),
+                          std::move(layer), weights, bias);
+}
+
+// `primitive` and `layer` of the ops below repeat what `packed` holds, for those who read a graph
+// or a trace; `packed` alone decides.
+
+at::Tensor run_conv(const at::Tensor& src, const c10::intrusive_ptr<PackedConv>& packed,
+                    const OptionalTensor& residual, std::string_view, std::string_view) {
+  return packed->op.run({&src, 1}, residual ? *residual : at::Tensor());
+}
+
+at::Tensor run_op(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed, std::string_view,
+                  std::string_view) {
+  if (!packed->op.has_residual() || src.empty())
+    return packed->op.run({src.data(), src.size()}, {});
+  return packed->op.run({src.data(), src.size() - 1}, src.back());
+}
+
+at::Tensor transform(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
+                     std::string_view, std::string_view) {
+  return packed->op.run({&src, 1}, {});
+}
+
+bool needs_grad(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
+bool needs_grad(const OptionalTensor& tensor) { return tensor && needs_grad(*tensor); }
+bool needs_grad(at::TensorList tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (needs_grad(tensor)) return true;
+  }
+  return false;
+}
+
+template <typename... Inputs>
+void check_inference(const PlannedOp& op, const Inputs&... inputs) {
+  if (!at::GradMode::is_enabled()) return;
+  TORCHALGO_CHECK(!(needs_grad(inputs) || ...),
+                  "torchalgo: layer '{}' is planned for inference and has no gradient, but an "
+                  "input requires one: use torch.no_grad() or the original model",
+                  op.state().layer);
+}
+
+at::Tensor run_conv_autograd(const at::Tensor& src, const c10::intrusive_ptr<PackedConv>& packed,
+                             const OptionalTensor& residual, std::string_view primitive,
+                             std::string_view layer) {
+  check_inference(packed->op, src, residual);
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return run_conv(src, packed, residual, primitive, layer);
+}
+
+at::Tensor run_op_autograd(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed,
+                           std::string_view primitive, std::string_view layer) {
+  check_inference(packed->op, src);
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return run_op(src, packed, primitive, layer);
+}
+
+at::Tensor transform_autograd(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
+                              std::string_view primitive, std::string_view layer) {
+  check_inference(packed->op, src);
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return transform(src, packed, primitive, layer);
+}
+
+// Every other backend.
+[[noreturn]] void refuse_device(const PlannedOp& op, const at::Tensor& src) {
+  throw Error(fmt::format(
+      "torchalgo: layer '{}' runs dense tensors on the CPU, got a {} tensor on {}: move the input "
+      "to the CPU, or run the original model",
+      op.state().layer, c10::str(src.layout()), src.device().str()));
+}
+
+at::Tensor run_conv_elsewhere(const at::Tensor& src, const c10::intrusive_ptr<PackedConv>& packed,
+                              const OptionalTensor& residual, std::string_view, std::string_view) {
+  refuse_device(packed->op, src.is_cpu() && residual ? *residual : src);
+}
+
+at::Tensor run_op_elsewhere(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed,
+                            std::string_view primitive, std::string_view layer) {
+  for (const at::Tensor& tensor : src) {
+    if (!tensor.is_cpu() || tensor.layout() != at::kStrided) refuse_device(packed->op, tensor);
+  }
+  return run_op(src, packed, primitive, layer);  // an empty list, which it explains
+}
+
+at::Tensor transform_elsewhere(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
+                               std::string_view, std::string_view) {
+  refuse_device(packed->op, src);
+}
+
+TORCH_LIBRARY(torchalgo, m) {
+  add_class<PackedConv>(m, "PackedConv");
+  add_class<PackedOp>(m, "PackedOp");
+  // No defaults: a file drops arguments that equal theirs, and would change with them.
+  m.def(
+      "pack_conv(str problem, str primitive, str src, str dst, str layer, Tensor weights, "
+      "Tensor? bias) -> __torch__.torch.classes.torchalgo.PackedConv",
+      pack_conv);
+  m.def(
+      "pack_op(str problem, str primitive, str src, str dst, str layer, Tensor? weights, "
+      "Tensor? bias) -> __torch__.torch.classes.torchalgo.PackedOp",
+      pack<PackedOp>);
+  m.def(
+      "run_conv(Tensor src, __torch__.torch.classes.torchalgo.PackedConv packed, "
+      "Tensor? residual, *, str primitive, str layer) -> Tensor");
+  m.def(
+      "run_op(Tensor[] src, __torch__.torch.classes.torchalgo.PackedOp packed, *, "
+      "str primitive, str layer) -> Tensor");
+  m.def(
+      "transform(Tensor src, __torch__.torch.classes.torchalgo.PackedOp packed, *, "
+      "str primitive, str layer) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(torchalgo, CPU, m) {
+  m.impl("run_conv", run_conv);
+  m.impl("run_op", run_op);
+  m.impl("transform", transform);
+}
+
+TORCH_LIBRARY_IMPL(torchalgo, AutogradCPU, m) {
+  m.impl("run_conv", run_conv_autograd);
+  m.impl("run_op", run_op_autograd);
+  m.impl("transform", transform_autograd);
+}
+
+TORCH_LIBRARY_IMPL(torchalgo, CompositeExplicitAutograd, m) {
+  m.impl("run_conv", run_conv_elsewhere);
+  m.impl("run_op", run_op_elsewhere);
+  m.impl("transform", transform_elsewhere);
+}
+
+}  // namespace
+}  // namespace torchalgo

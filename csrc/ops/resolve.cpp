@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ops/resolve.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "provider/find_candidates.h"
+
+namespace torchalgo {
+namespace {
+
+std::optional<Primitive> find_offered(const Algorithm& algorithm, const Problem& problem,
+                                      const Device& device, Layout src, Layout dst) {
+  Offer offer = algorithm.offer(problem, device);
+  for (Primitive& primitive : offer.primitives) {
+    const bool is_small = primitive.workspace_bytes <= CandidateOptions().workspace_limit_bytes;
+    if (primitive.src == src && primitive.dst == dst && is_small) return std::move(primitive);
+  }
+  return std::nullopt;
+}
+
+// The longest beginning of the epilogue that a row of ATen fuses; `rest` takes what follows.
+std::optional<Resolution> resolve_to_aten(const Problem& problem, const Algorithms& algorithms,
+                                          const Device& device) {
+  const Epilogue& epilogue = epilogue_of(problem);
+  for (auto rest = epilogue.end();; --rest) {
+    const Problem core = with_epilogue(problem, Epilogue(epilogue.begin(), rest));
+    for (const Algorithm& algorithm : algorithms) {
+      if (!algorithm.name.starts_with("aten.")) continue;
+      auto primitive = find_offered(algorithm, core, device, Layout::kNchw, Layout::kNchw);
+      if (!primitive) continue;
+      return Resolution{std::move(*primitive),          &algorithm,  core,
+                        Epilogue(rest, epilogue.end()), Step::kAten, {}};
+    }
+    if (rest == epilogue.begin()) return std::nullopt;
+  }
+}
+
+}  // namespace
+
+Resolution resolve(const Request& request, const Problem& problem, const Algorithms& algorithms,
+                   const Device& device) {
+  const Algorithm* planned = find_algorithm(algorithms, request.primitive);
+  std::string reason = fmt::format("this build has no {}", request.primitive);
+  if (planned != nullptr) {
+    Offer offer =
+        offer_exact(*planned, problem, device, request.primitive, request.src, request.dst);
+    if (!offer.primitives.empty()) {
+      return {std::move(offer.primitives[0]), planned, problem, {}, Step::kPlanned, {}};
+    }
+    reason = fmt::format("{} refuses {}: {}", request.primitive, to_string(problem), offer.refusal);
+    if (auto variant = find_offered(*planned, problem, device, request.src, request.dst)) {
+      return {std::move(*variant), planned, problem, {}, Step::kSameLayouts, std::move(reason)};
+    }
+  }
+  for (const Algorithm& algorithm : algorithms) {
+    auto primitive = find_offered(algorithm, problem, device, request.src, request.dst);
+    if (!primitive) continue;
+    return {std::move(*primitive), &algorithm, problem, {}, Step::kSameLayouts, std::move(reason)};
+  }
+  if (std::holds_alternative<TransformProblem>(problem)) {
+    return {{"aten.copy", request.src, request.dst, 0},
+            nullptr,
+            problem,
+            {},
+            Step::kAten,
+            std::move(reason)};
+  }
+  auto resolution = resolve_to_aten(problem, algorithms, device);
+  TORCHALGO_CHECK(resolution, "torchalgo: nothing in this build runs {} ({})", to_string(problem),
+                  reason);
+  resolution->reason = std::move(reason);
+  return std::move(*resolution);
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "provider/algorithm.h"
+
+namespace torchalgo {
+
+/// What a plan asks of a layer.
+struct Request {
+  std::string primitive;
+  Layout src = Layout::kNchw;
+  Layout dst = Layout::kNchw;
+};
+
+enum class Step : std::uint8_t {
+  kPlanned,      // the primitive of the request
+  kSameLayouts,  // another one that reads, writes and fuses the same
+  kAten          // ATen in nchw, with layout changes and the rest of the epilogue around it
+};
+
+/// What runs for a request.
+struct Resolution {
+  Primitive primitive;
+  const Algorithm* algorithm = nullptr;  // primitive's row; null: nothing but a change of layout
+  Problem problem;                       // what the row computes: without the ops of `rest`
+  Epilogue rest;                         // kAten: done by ATen after it
+  Step step = Step::kPlanned;
+  std::string reason;  // why it is not the planned primitive; empty if it is
+};
+
+/// The one way from a plan to a kernel: the requested primitive if its row offers exactly it for
+/// `problem` on `device`; else the first of `algorithms` (the row itself before the others) that
+/// has the same layouts and epilogue; else ATen.
+/// @throws Error  if nothing in `algorithms` runs the problem.
+[[nodiscard]] Resolution resolve(const Request& request, const Problem& problem,
+                                 const Algorithms& algorithms, const Device& device);
+
+}  // namespace torchalgo

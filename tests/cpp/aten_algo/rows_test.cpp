@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "aten_algo/list.h"
+#include "aten_algo/strided.h"
+#include "profiler/check.h"
+
+namespace torchalgo {
+namespace {
+
+// "{}" is the dtype.
+const std::vector<const char*> kProblems = {
+    "fwd_{}_n1c16h14w14_k24r3s3_st1x1_pad1x1_dil1x1_g1",
+    "fwd_{}_n2c16h15w13_k24r3s3_st2x1_pad1x0_dil1x2_g4",
+    "fwd_{}_n2c8h9w9_k8r3s3_st1x1_pad2x2_dil2x2_g8",
+    "fwd_{}_n1c3h17w17_k8r5s1_st2x2_pad2x0_dil1x1_g1",
+    "fwd_{}_n2c1h8w8_k4r3s3_st1x1_pad1x1_dil1x1_g1",
+    "fwd_{}_n2c8h1w1_k4r1s1_st1x1_pad0x0_dil1x1_g1",
+    "fwd_{}_n1c7h9w9_k1r3s3_st1x1_pad1x1_dil1x1_g1",
+    "fwd_{}_n2c6h1w20_k4r1s5_st1x2_pad0x2_dil1x1_g2",
+    "fwd_{}_n1c4d5h7w7_k6t3r3s3_st1x2x2_pad1x1x1_dil1x1x1_g2",
+    "bwd_data_{}_n1c8h14w14_k16r3s3_st2x2_pad1x1_dil1x1_g1",
+    "bwd_data_{}_n2c8h9w10_k4r4s2_st2x3_pad1x0_dil1x1_g2",
+    "bwd_data_{}_n1c4h8w8_k4r3s3_st1x1_pad1x1_dil2x2_g1",
+    "bwd_data_{}_n1c4d6h8w8_k4t3r3s3_st2x2x2_pad1x1x1_dil1x1x1_g1",
+    "maxpool_{}_n2c5h13w12_r3s3_st2x2_pad1x1_dil1x1",
+    "maxpool_{}_n1c5h13w12_r3s2_st2x2_pad0x0_dil1x2_ceil",
+    "avgpool_{}_n2c5h13w12_r3s3_st2x2_pad1x1",
+    "avgpool_{}_n2c5h13w12_r3s3_st2x2_pad1x1_ceil_exclpad",
+    "avgpool_{}_n2c5h13w12_p1q1",
+    "avgpool_{}_n2c5h13w12_p3q5",
+    "relu_{}_n2c5h7w6",
+    "relu6_{}_n2c5h7w6",
+    "hardswish_{}_n2c5h7w6",
+    "silu_{}_n2c5h7w6",
+    "sigmoid_{}_n2c5h1w1",
+    "hardsigmoid_{}_n2c1h7w6",
+    "add_{}_n2c5h7w6",
+    "add_{}_n2c5h7w6_channelwise+relu",
+    "mul_{}_n2c5h7w6+hardswish",
+    "mul_{}_n2c5h7w6_channelwise",
+    "mul_{}_n2c1h7w6_channelwise",
+    "scaleshift_{}_n2c5h7w6",
+    "scaleshift_{}_n2c1h7w6",
+    "concat_{}_n2c5x3x1h7w6",
+    "concat_{}_n2c1x1h1w1",
+    "nearest_{}_n2c5h7w6_p14q9",
+    "nearest_{}_n2c5h7w6_x2x3",
+    "bilinear_{}_n2c5h7w6_p13q4",
+    "bilinear_{}_n2c1h7w6_p13q4_align",
+    "linear_{}_n3c20_k7",
+};
+
+const std::vector<const char*> kFusedProblems = {
+    "fwd_{}_n1c16h14w14_k24r3s3_st1x1_pad1x1_dil1x1_g1+bias",
+    "fwd_{}_n1c4d5h7w7_k6t3r3s3_st1x2x2_pad1x1x1_dil1x1x1_g2+bias",
+    "bwd_data_{}_n1c8h14w14_k16r3s3_st2x2_pad1x1_dil1x1_g1+bias",
+    "linear_{}_n3c20_k7+bias",
+};
+
+const std::vector<const char*> kPrepackedProblems = {
+    "fwd_f32_n1c16h14w14_k24r3s3_st1x1_pad1x1_dil1x1_g1",
+    "fwd_f32_n2c16h15w13_k24r3s3_st2x1_pad1x0_dil1x2_g4+bias",
+    "fwd_f32_n1c16h14w14_k24r3s3_st1x1_pad1x1_dil1x1_g1+relu",
+    "fwd_f32_n1c16h14w14_k24r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu6",
+    "fwd_f32_n1c16h14w14_k24r3s3_st1x1_pad1x1_dil1x1_g1+bias+hardswish",
+    "fwd_f32_n1c16h14w14_k24r3s3_st1x1_pad1x1_dil1x1_g1+bias+silu",
+    "fwd_f32_n1c16h14w14_k24r3s3_st1x1_pad1x1_dil1x1_g1+bias+sigmoid",
+    "fwd_f32_n1c16h14w14_k24r3s3_st1x1_pad1x1_dil1x1_g1+bias+hardsigmoid",
+    "fwd_f32_n2c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1+add",
+    "fwd_f32_n2c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1+bias+add",
+    "fwd_f32_n2c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g16+bias+add+relu",
+    "fwd_f32_n2c16h1w1_k16r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu",
+    "fwd_f32_n2c16h5w5_k1r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu",
+    "fwd_f32_n2c1h5w1_k4r1s1_st1x1_pad0x0_dil1x1_g1+bias+add+relu",
+};
+
+double max_rel_error(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return 1e-14;
+    case DType::kF32:
+    case DType::kTf32:
+      return 1e-6;
+    case DType::kF16:
+      return 2e-3;
+    case DType::kBf16:
+      return 1e-2;
+  }
+  return 0;
+}
+
+at::Tensor run_in_layouts(const Algorithm& row, const Problem& problem, const Primitive& primitive,
+                          const Sample& sample) {
+  std::vector<at::Tensor> src;
+  for (const at::Tensor& tensor : sample.src) src.push_back(to_layout(tensor, primitive.src));
+  at::Tensor residual;
+  if (sample.residual.defined()) residual = to_layout(sample.residual, primitive.dst);
+  const Packed packed = row.pack ? row.pack(problem, primitive, sample.weights) : Packed();
+  return row.run({problem, primitive, packed, src, residual, {}, nullptr});
+}
+
+void expect_equals_reference(const Algorithm& row, const Problem& problem,
+                             const Primitive& primitive) {
+  SCOPED_TRACE(to_string(problem) + " " + to_string(primitive));
+  const Sample sample = make_sample(problem, 7);
+  const at::Tensor dst = run_in_layouts(row, problem, primitive, sample);
+  const at::Tensor reference = reference_result(problem, sample);
+  ASSERT_EQ(dst.sizes(), reference.sizes());
+  EXPECT_EQ(dst.scalar_type(), scalar_type(dtype_of(problem)));
+  EXPECT_EQ(dst.strides(), at::IntArrayRef(dense_strides(dst.sizes(), primitive.dst)));
+  const double error = (dst.to(at::kDouble) - reference).norm().item<double>();
+  EXPECT_LE(error, max_rel_error(dtype_of(problem)) * reference.norm().item<double>());
+}
+
+// Layouts in which the rows that offer `problem` are right.
+std::set<std::string> check_all_offers(const Problem& problem) {
+  std::set<std::string> layouts;
+  for (const Algorithm& row : aten_algorithms()) {
+    const Offer offer = row.offer(problem, Device());
+    EXPECT_NE(offer.primitives.empty(), offer.refusal.empty()) << row.name;
+    for (const Primitive& primitive : offer.primitives) {
+      EXPECT_TRUE(matches_name(primitive.name, row.name));
+      expect_equals_reference(row, problem, primitive);
+      layouts.insert(fmt::format("{}->{}", to_string(primitive.src), to_string(primitive.dst)));
+    }
+  }
+  return layouts;
+}
+
+class AtenRows : public testing::TestWithParam<const char*> {
+  const at::NoGradGuard no_grad_;
+};
+
+TEST_P(AtenRows, OfferEveryProblemInBothStridedLayoutsAndEqualF64) {
+  for (const std::vector<const char*>& table : {kProblems, kFusedProblems}) {
+    for (const char* text : table) {
+      const Problem problem = parse_problem(fmt::format(fmt::runtime(text), GetParam()));
+      const std::set<std::string> both = {"nchw->nchw", "nhwc->nhwc"};
+      const std::set<std::string> one = {"nchw->nchw"};
+      const bool is_linear = std::holds_alternative<LinearProblem>(problem);
+      EXPECT_EQ(check_all_offers(problem), is_linear ? one : both) << to_string(problem);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryDtype, AtenRows, testing::Values("f64", "f32", "tf32", "f16", "bf16"),
+                         [](const auto& param) { return std::string(param.param); });
+
+TEST(AtenPrepacked, EqualsF64WithEveryEpilogueItOffers) {
+  const at::NoGradGuard no_grad;
+  const Algorithm* row = find_algorithm(aten_algorithms(), "aten.prepacked");
+  ASSERT_NE(row, nullptr);
+  for (const char* text : kPrepackedProblems) {
+    const Problem problem = parse_problem(text);
+    const Offer offer = row->offer(problem, Device());
+    ASSERT_EQ(offer.primitives.size(), 1U) << text << ": " << offer.refusal;
+    expect_equals_reference(*row, problem, offer.primitives[0]);
+  }
+}
+
+TEST(AtenPrepacked, LeavesTheResidualAsItIs) {
+  const at::NoGradGuard no_grad;
+  const Algorithm* row = find_algorithm(aten_algorithms(), "aten.prepacked");
+  const Problem problem =
+      parse_problem("fwd_f32_n2c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1+bias+add+relu");
+  const Primitive primitive = row->offer(problem, Device()).primitives.at(0);
+  Sample sample = make_sample(problem, 3);
+  sample.residual = to_strided(sample.residual, Layout::kNhwc);
+  const at::Tensor before = sample.residual.clone();
+  static_cast<void>(run_in_layouts(*row, problem, primitive, sample));
+  EXPECT_TRUE(sample.residual.equal(before));
+}
+
+TEST(AtenRowsThatPackForAllSizes, AreRightOnOtherSizesThanPackedFor) {
+  const at::NoGradGuard no_grad;
+  const auto expect_serves = [](const char* packed_for, const char* run_on) {
+    const Problem first = parse_problem(packed_for), second = parse_problem(run_on);
+    for (const Algorithm& row : aten_algorithms()) {
+      if (!row.packs_for_all_sizes) continue;
+      for (const Primitive& primitive : row.offer(first, Device()).primitives) {
+        const Sample sample = make_sample(second, 5);
+        const Packed packed = row.pack(first, primitive, sample.weights);
+        std::vector<at::Tensor> src = {to_layout(sample.src[0], primitive.src)};
+        const at::Tensor dst = row.run({second, primitive, packed, src, {}, {}, nullptr});
+        EXPECT_TRUE(dst.to(at::kDouble).allclose(reference_result(second, sample), 1e-4, 1e-4))
+            << primitive.name << " packed for " << packed_for << ", run on " << run_on;
+      }
+    }
+  };
+  expect_serves("fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1+bias",
+                "fwd_f32_n3c64h7w11_k64r3s3_st1x1_pad1x1_dil1x1_g1+bias");
+  expect_serves("fwd_f32_n1c32h5w5_k32r3s3_st1x1_pad1x1_dil1x1_g32+bias",
+                "fwd_f32_n2c32h40w31_k32r3s3_st1x1_pad1x1_dil1x1_g32+bias");
+  expect_serves("bwd_data_f32_n1c8h14w14_k16r3s3_st2x2_pad1x1_dil1x1_g1",
+                "bwd_data_f32_n2c8h18w6_k16r3s3_st2x2_pad1x1_dil1x1_g1");
+  expect_serves("scaleshift_f32_n1c8h14w14", "scaleshift_f32_n4c8h3w1");
+  expect_serves("linear_f32_n1c8_k5+bias", "linear_f32_n7c8_k5+bias");
+}
+
+TEST(AtenRows, RefuseWithAReason) {
+  const auto refusal = [](const char* row, const char* problem) {
+    const Algorithm* algorithm = find_algorithm(aten_algorithms(), row);
+    return algorithm->offer(parse_problem(problem), Device()).refusal;
+  };
+  EXPECT_EQ(refusal("aten.conv", "fwd_f32_n1c8h8w8_k8r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu"),
+            "ATen convolution fuses only the bias");
+  EXPECT_EQ(refusal("aten.prepacked", "fwd_bf16_n1c8h8w8_k8r3s3_st1x1_pad1x1_dil1x1_g1"),
+            "needs f32");
+  EXPECT_EQ(
+      refusal("aten.prepacked", "fwd_f32_n1c8h8w8_k8r3s3_st1x1_pad1x1_dil1x1_g1+bias+add+silu"),
+      "after an add it fuses relu only");
+  EXPECT_EQ(refusal("aten.prepacked", "fwd_f32_n2c8h5w5_k1r1s1_st1x1_pad0x0_dil1x1_g1+add"),
+            "adds no residual of one channel or one pixel");
+  EXPECT_EQ(refusal("aten.pool", "relu_f32_n1c8h8w8"), "runs poolings only");
+}
+
+}  // namespace
+}  // namespace torchalgo
