@@ -97,7 +97,11 @@ at::Tensor reference_pool(const PoolProblem& p, const at::Tensor& src) {
 }
 
 at::Tensor reference_resize(const ResizeProblem& p, const at::Tensor& src) {
-  if (p.kind == ResizeKind::kNearest) return at::upsample_nearest2d(src, {p.p, p.q});
+  // torch finds the nearest element in the tensor's own precision, and f64 differs at a few sizes.
+  const at::ScalarType type = scalar_type(p.dtype);
+  if (p.kind == ResizeKind::kNearest) {
+    return at::upsample_nearest2d(src.to(type), {p.p, p.q}).to(at::kDouble);
+  }
   return at::upsample_bilinear2d(src, {p.p, p.q}, p.align_corners);
 }
 

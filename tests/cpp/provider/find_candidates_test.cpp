@@ -95,7 +95,8 @@ TEST(FindCandidates, DoesNotAbsorbAnAddOfTheValueToItself) {
 TEST(FindCandidates, GivesTensorsOfOtherRanksNoBlockedLayout) {
   Graph graph = residual_graph();
   for (Value& value : graph.values) value.sizes = {1, 16, 8};
-  for (const Candidate& candidate : find_candidates(graph, two_rows(), Device()).by_anchor[0]) {
+  const Candidates candidates = find_candidates(graph, two_rows(), Device());
+  for (const Candidate& candidate : candidates.by_anchor[0]) {
     EXPECT_EQ(candidate.primitive.src, Layout::kNchw);
   }
 }

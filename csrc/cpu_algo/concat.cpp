@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/kernels/concat.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "cpu_algo/rows.h"
+#include "cpu_algo/same_layout.h"
+
+namespace torchalgo::cpu {
+namespace {
+
+constexpr std::size_t kMaxSources = 128;  // their list lies on the stack, as run allocates nothing
+
+struct ConcatKernels {
+  decltype(&kernels::default_isa::run_concat_runs) runs;
+  decltype(&kernels::default_isa::run_concat_blocks) blocks;
+};
+
+Offer offer_concat(const Problem& problem, const Device&) {
+  const auto* concat = std::get_if<ConcatProblem>(&problem);
+  if (concat == nullptr) return {{}, "needs a concatenation"};
+  if (concat->c.size() > kMaxSources) {
+    return {{}, fmt::format("needs at most {} tensors, got {}", kMaxSources, concat->c.size())};
+  }
+  return offer_f32("cpu.concat", concat->dtype, {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
+}
+
+/// Whether each source starts at a block of dst, so that whole blocks can be copied.
+bool starts_on_blocks(const ConcatProblem& problem, std::int64_t block) {
+  return std::all_of(problem.c.begin(), problem.c.end() - 1,
+                     [block](std::int64_t c) { return c % block == 0; });
+}
+
+at::Tensor run_concat(const ConcatKernels& run, const Call& call) {
+  const auto& problem = std::get<ConcatProblem>(call.problem);
+  const Layout layout = call.primitive.src;
+  std::array<kernels::ConcatSource, kMaxSources> sources;
+  kernels::Concat concat = {};
+  concat.sources = sources.data();
+  concat.source_count = static_cast<std::int64_t>(problem.c.size());
+  concat.dst = call.dst.mutable_data_ptr<float>();
+  concat.channels = std::accumulate(problem.c.begin(), problem.c.end(), std::int64_t{0});
+  concat.pixels = problem.h * problem.w;
+  for (std::size_t i = 0; i < problem.c.size(); ++i) {
+    const std::int64_t run_floats = layout == Layout::kNhwc
+                                        ? problem.c[i]
+                                        : element_count(layout, 1, problem.c[i], concat.pixels);
+    sources[i] = {floats(call.src[i]), problem.c[i], run_floats};
+    concat.row += run_floats;
+  }
+  if (is_blocked(layout) && !starts_on_blocks(problem, block_size(layout))) {
+    const LaneShape shape = lane_shape(layout, problem.n, concat.channels);
+    at::parallel_for(0, shape.groups, grain_of(concat.pixels * shape.lanes),
+                     [&](std::int64_t begin, std::int64_t end) { run.blocks(concat, begin, end); });
+    return call.dst;
+  }
+  at::parallel_for(0, call.dst.numel(), grain_of(1),
+                   [&](std::int64_t begin, std::int64_t end) { run.runs(concat, begin, end); });
+  return call.dst;
+}
+
+}  // namespace
+
+Algorithm concat(const std::string& isa) {
+  Algorithm row;
+  row.name = "cpu.concat";
+  row.offer = offer_concat;
+  row.run = [run = ConcatKernels{TORCHALGO_PICK_KERNEL(isa, run_concat_runs),
+                                 TORCHALGO_PICK_KERNEL(isa, run_concat_blocks)}](const Call& call) {
+    return run_concat(run, call);
+  };
+  return row;
+}
+
+}  // namespace torchalgo::cpu

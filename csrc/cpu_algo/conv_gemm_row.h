@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "provider/algorithm.h"
+
+namespace torchalgo::cpu {
+
+/// A row whose kernel is kernels::conv_gemm, which runs any forward 2-D convolution from nchw, nhwc
+/// or nChw16c to nhwc or nChw16c; the rows differ in what they claim.
+struct ConvGemmRow {
+  std::string_view name;
+  int version = 1;
+  std::vector<std::pair<Layout, Layout>> layouts;         // src and dst of its primitives
+  std::function<std::string(const ConvProblem&)> refuse;  // why not; empty: it can run
+};
+[[nodiscard]] Algorithm make_conv_gemm(ConvGemmRow row, std::string_view isa);
+
+}  // namespace torchalgo::cpu

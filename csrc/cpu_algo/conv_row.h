@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// What the convolution rows share.
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "cpu_algo/kernels/activation.h"
+#include "provider/algorithm.h"
+
+namespace torchalgo::cpu {
+
+/// Why no row of ours runs `conv`, whatever its algorithm: it needs f32, forward, 2-D, an epilogue
+/// of the form act(result + bias + residual), and tensors below 2^31 elements. Empty: none.
+[[nodiscard]] std::string refuse_conv(const ConvProblem& conv);
+
+/// The activation of an epilogue that refuse_conv accepted.
+[[nodiscard]] kernels::Activation activation_of(const Epilogue& epilogue);
+
+/// `bias` followed by zeros up to `count` floats; all zeros if it is undefined.
+[[nodiscard]] at::Tensor pad_bias(const at::Tensor& bias, std::int64_t count);
+
+/// How `count` channels spread over blocks of 16.
+[[nodiscard]] constexpr std::int64_t channel_blocks(std::int64_t count) {
+  return (count + 15) / 16;
+}
+
+/// Calls run(begin, end, slice) for parts of [0, tasks) on several threads: `slices` parts at most,
+/// each with its own slice number < slices, whatever the number of threads.
+template <class Run>
+void run_in_slices(std::int64_t tasks, std::int64_t slices, const Run& run) {
+  const std::int64_t parts = std::min(tasks, slices);
+  at::parallel_for(0, parts, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t part = begin; part < end; ++part) {
+      run(tasks * part / parts, tasks * (part + 1) / parts, part);
+    }
+  });
+}
+
+}  // namespace torchalgo::cpu

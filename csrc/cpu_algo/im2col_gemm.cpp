@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "cpu_algo/conv_row.h"
+#include "cpu_algo/kernels/conv_im2col.h"
+#include "cpu_algo/rows.h"
+
+namespace torchalgo::cpu {
+namespace {
+
+using kernels::ConvIm2col;
+
+constexpr std::int64_t kBlockDepth = 512;  // 14 rows of weights stay in L1
+constexpr std::int64_t kBlockFloats = 256 * 1024 / 4;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+struct Build {
+  decltype(&kernels::default_isa::conv_im2col) run;
+  decltype(&kernels::default_isa::conv_im2col_scratch_bytes) scratch_bytes;
+};
+
+ConvIm2col plan(const ConvProblem& conv) {
+  const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
+  ConvIm2col args;
+  args.images = conv.n;
+  args.h = conv.h;
+  args.w = conv.w;
+  args.p = dst[2];
+  args.q = dst[3];
+  args.c = conv.c / conv.groups;
+  args.k = conv.k / conv.groups;
+  args.groups = conv.groups;
+  args.r = conv.r;
+  args.s = conv.s;
+  args.stride_h = conv.stride_h;
+  args.stride_w = conv.stride_w;
+  args.pad_h = conv.pad_h;
+  args.pad_w = conv.pad_w;
+  args.dilation_h = conv.dilation_h;
+  args.dilation_w = conv.dilation_w;
+  args.activation = activation_of(conv.epilogue);
+  const std::int64_t depth = args.c * args.r * args.s;
+  args.block_depth = ceil_div(depth, ceil_div(depth, kBlockDepth));
+  args.weights_row = depth % 128 == 0 ? depth + 16 : depth;
+  args.blocks_per_image = ceil_div(args.p * args.q * args.block_depth, kBlockFloats);
+  return args;
+}
+
+// Threads divide the pixels if that leaves each of them many, else the output channels.
+void set_parts(ConvIm2col& args, std::int64_t threads) {
+  constexpr std::int64_t kManyPixels = 256;
+  const std::int64_t pixels = args.images * args.p * args.q;
+  if (pixels / threads < kManyPixels && args.k >= 16 * threads) {
+    args.channel_parts = threads;
+    return;
+  }
+  while (args.images * args.blocks_per_image % threads != 0 && args.blocks_per_image < pixels) {
+    ++args.blocks_per_image;
+  }
+}
+
+Offer offer(const Build& build, const Problem& problem, const Device& device) {
+  const auto* conv = std::get_if<ConvProblem>(&problem);
+  if (conv == nullptr) return {{}, "is a convolution"};
+  if (std::string refusal = refuse_conv(*conv); !refusal.empty()) return {{}, std::move(refusal)};
+  return {{{"cpu.im2col_gemm", Layout::kNchw, Layout::kNchw,
+            build.scratch_bytes(plan(*conv)) * device.threads}},
+          {}};
+}
+
+at::Tensor run(const Build& build, const Call& call) {
+  const auto& conv = std::get<ConvProblem>(call.problem);
+  ConvIm2col args = plan(conv);
+  const std::int64_t slice_bytes = build.scratch_bytes(args);
+  const std::int64_t slices =
+      std::min<std::int64_t>(call.primitive.workspace_bytes / slice_bytes, at::get_num_threads());
+  TORCHALGO_ASSERT(slices > 0);
+  set_parts(args, slices);
+  args.src = call.src[0].const_data_ptr<float>();
+  args.weights = call.packed[0].const_data_ptr<float>();
+  if (call.packed.size() > 1) args.bias = call.packed[1].const_data_ptr<float>();
+  if (call.residual.defined()) args.residual = call.residual.const_data_ptr<float>();
+  args.dst = call.dst.mutable_data_ptr<float>();
+  auto* workspace = static_cast<char*>(call.workspace);
+  run_in_slices(args.images * args.blocks_per_image * args.channel_parts, slices,
+                [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
+                  build.run(args, begin, end, workspace + slice * slice_bytes);
+                });
+  return call.dst;
+}
+
+Packed pack(const Problem& problem, const Primitive&, const Weights& weights) {
+  const auto& conv = std::get<ConvProblem>(problem);
+  const at::Tensor rows = weights.weights.reshape({conv.k, -1});
+  at::Tensor padded = at::zeros({conv.k, plan(conv).weights_row}, at::kFloat);
+  padded.narrow(1, 0, rows.size(1)).copy_(rows);
+  Packed packed = {padded};
+  if (has(epilogue_of(problem), PostOp::kBias)) packed.push_back(weights.bias.contiguous());
+  return packed;
+}
+
+}  // namespace
+
+Algorithm im2col_gemm(const std::string& isa) {
+  const Build build = {TORCHALGO_PICK_KERNEL(isa, conv_im2col),
+                       TORCHALGO_PICK_KERNEL(isa, conv_im2col_scratch_bytes)};
+  Algorithm algorithm;
+  algorithm.name = "cpu.im2col_gemm";
+  algorithm.offer = [build](const Problem& problem, const Device& device) {
+    return offer(build, problem, device);
+  };
+  algorithm.pack = pack;
+  algorithm.run = [build](const Call& call) { return run(build, call); };
+  algorithm.packs_for_all_sizes = true;
+  return algorithm;
+}
+
+}  // namespace torchalgo::cpu

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fmt/format.h>
+
+#include "cpu_algo/conv_gemm_row.h"
+#include "cpu_algo/rows.h"
+
+namespace torchalgo::cpu {
+namespace {
+
+std::string refuse(const ConvProblem& conv) {
+  if (conv.groups > 1 && conv.k / conv.groups % 16 != 0) {
+    return fmt::format("needs groups of a multiple of 16 output channels, got {}",
+                       conv.k / conv.groups);
+  }
+  return {};
+}
+
+}  // namespace
+
+// The pixels of nhwc are the rows of the im2row matrix, so nothing but padding is ever copied.
+Algorithm im2row_gemm(const std::string& isa) {
+  return make_conv_gemm(
+      {.name = "cpu.im2row_gemm", .layouts = {{Layout::kNhwc, Layout::kNhwc}}, .refuse = refuse},
+      isa);
+}
+
+}  // namespace torchalgo::cpu

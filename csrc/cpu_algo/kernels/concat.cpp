@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/kernels/concat.h"
+
+#include <ATen/cpu/vec/vec.h>
+
+#include <cstring>
+
+namespace torchalgo::kernels::TORCHALGO_ISA {
+namespace {
+
+using Vec = at::vec::Vectorized<float>;
+constexpr std::int64_t kLanes = Vec::size();
+constexpr std::int64_t kBlock = 16;
+
+constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+
+inline void copy_floats(const float* src, float* dst, std::int64_t count) {
+  if (count >= 256) {
+    std::memcpy(dst, src, static_cast<std::size_t>(count) * sizeof(float));
+    return;
+  }
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) Vec::loadu(src + i).store(dst + i);
+  for (; i < count; ++i) dst[i] = src[i];
+}
+
+inline void copy_block(const float* src, float* dst) {
+  for (std::int64_t i = 0; i < kBlock; i += kLanes) Vec::loadu(src + i).store(dst + i);
+}
+
+/// Lanes of one dst block that come from one block of one source, or stay zero.
+struct Segment {
+  const float* src;  // its first lane in the first pixel; nullptr: zeros
+  std::int64_t lane, count;
+};
+
+/// The segments of dst's block `block` of image `image`, in order of lanes; at most one per lane.
+inline int find_segments(const Concat& concat, std::int64_t image, std::int64_t block,
+                         Segment (&segments)[kBlock]) {
+  int count = 0;
+  std::int64_t channel = block * kBlock;  // of dst, the first that no segment holds yet
+  const std::int64_t last = channel + kBlock;
+  std::int64_t base = 0;  // dst's channel at which the source starts
+  for (std::int64_t s = 0; s < concat.source_count && channel < last; ++s) {
+    const ConcatSource& source = concat.sources[s];
+    const std::int64_t blocks = (source.channels + kBlock - 1) / kBlock;
+    while (channel < last && channel < base + source.channels) {
+      const std::int64_t own = channel - base;
+      const std::int64_t lanes =
+          min(min(kBlock - own % kBlock, source.channels - own), last - channel);
+      const float* data =
+          source.data + (image * blocks + own / kBlock) * concat.pixels * kBlock + own % kBlock;
+      segments[count++] = {data, channel % kBlock, lanes};
+      channel += lanes;
+    }
+    base += source.channels;
+  }
+  if (channel < last) segments[count++] = {nullptr, channel % kBlock, last - channel};
+  return count;
+}
+
+}  // namespace
+
+void run_concat_runs(const Concat& concat, std::int64_t begin, std::int64_t end) {
+  std::int64_t row = begin / concat.row;
+  std::int64_t skip = begin % concat.row;  // floats of this row that lie before `begin`
+  for (; begin < end; ++row, skip = 0) {
+    for (std::int64_t s = 0; s < concat.source_count && begin < end; ++s) {
+      const ConcatSource& source = concat.sources[s];
+      if (skip >= source.run) {
+        skip -= source.run;
+        continue;
+      }
+      const std::int64_t count = min(source.run - skip, end - begin);
+      copy_floats(source.data + row * source.run + skip, concat.dst + begin, count);
+      begin += count;
+      skip = 0;
+    }
+  }
+}
+
+void run_concat_blocks(const Concat& concat, std::int64_t begin, std::int64_t end) {
+  const std::int64_t blocks = (concat.channels + kBlock - 1) / kBlock;
+  const float zeros[kBlock] = {};
+  for (std::int64_t block = begin; block < end; ++block) {
+    Segment segments[kBlock];
+    const int count = find_segments(concat, block / blocks, block % blocks, segments);
+    float* dst = concat.dst + block * concat.pixels * kBlock;
+    // Each copy moves 16 lanes; those too many are overwritten by the segments and pixels that
+    // follow, so only the last pixel, after which another block starts, needs exact copies.
+    for (std::int64_t pixel = 0; pixel + 1 < concat.pixels; ++pixel, dst += kBlock) {
+      for (int s = 0; s < count; ++s) {
+        const Segment& segment = segments[s];
+        copy_block(segment.src != nullptr ? segment.src + pixel * kBlock : zeros,
+                   dst + segment.lane);
+      }
+    }
+    for (int s = 0; s < count; ++s) {
+      const Segment& segment = segments[s];
+      const float* src =
+          segment.src != nullptr ? segment.src + (concat.pixels - 1) * kBlock : zeros;
+      for (std::int64_t i = 0; i < segment.count; ++i) dst[segment.lane + i] = src[i];
+    }
+  }
+}
+
+}  // namespace torchalgo::kernels::TORCHALGO_ISA

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// A convolution as a product of pixels x K by K x output channels, without a copy of the image
+// unless it must be padded on the left and right: then the few rows at work are copied, one block
+// of K at a time. Padding above and below skips the taps that lie outside. One loop nest serves
+// nchw, nhwc and blocked sources and nhwc and blocked results: they differ in strides only.
+
+#include <cstdint>
+
+#include "cpu_algo/kernels/activation.h"
+#include "cpu_algo/kernels/gemm_tile.h"
+#include "cpu_algo/kernels/isa.h"
+
+namespace torchalgo::kernels {
+
+/// Channels of src lie in planes of `plane_width` adjacent floats: nChw16c has c / 16 planes of 16,
+/// nchw c planes of 1, nhwc as many slices of a pixel as the row likes. K runs over (plane, r, s,
+/// lane). Strides and offsets count floats; `_group` is the step from one group's channels to the
+/// next's.
+struct ConvGemm {
+  const float* src = nullptr;
+  /// [groups][panel][K][panel's blocks * 16]; panels of a group: Strips(blocks, panel_blocks).
+  const float* weights = nullptr;
+  const float* bias = nullptr;      // [groups][blocks * 16], zeros in the lanes beyond; null: none
+  const float* residual = nullptr;  // laid out as dst; null: none
+  float* dst = nullptr;
+  Activation activation = Activation::kNone;
+
+  std::int64_t images = 1, h = 1, w = 1, p = 1, q = 1;
+  std::int64_t r = 1, s = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;
+  std::int64_t dilation_h = 1, dilation_w = 1;
+  std::int64_t groups = 1;
+
+  std::int64_t planes = 1, plane_width = 1;  // of one group
+  std::int64_t src_image = 0, src_group = 0, src_plane = 0, src_row = 0, src_pixel = 0;
+  std::int64_t columns = 1;  // output channels of one group
+  std::int64_t dst_image = 0, dst_group = 0, dst_block = 0, dst_row = 0, dst_pixel = 0;
+  bool pad_lanes = false;  // dst has whole blocks of 16 channels
+
+  // How the work is cut. A task is a block of output pixels times a part of the panels.
+  int panel_blocks = 2;               // blocks of 16 output channels per panel
+  std::int64_t block_planes = 1;      // planes per block of K
+  std::int64_t blocks_per_image = 1;  // 1: a block may hold block_images whole images
+  std::int64_t block_images = 1;
+  std::int64_t panel_parts = 1;
+  bool prefetch = false;  // of the next panel: for weights that do not stay in L2
+};
+
+// What `conv_gemm` needs per thread, in bytes, a multiple of 64; less if blocks_per_image grows.
+TORCHALGO_DECLARE_KERNEL(std::int64_t conv_gemm_scratch_bytes(const ConvGemm& conv))
+
+[[nodiscard]] constexpr std::int64_t conv_gemm_blocks(const ConvGemm& conv) {
+  return (conv.images + conv.block_images - 1) / conv.block_images * conv.blocks_per_image;
+}
+[[nodiscard]] constexpr std::int64_t conv_gemm_tasks(const ConvGemm& conv) {
+  return conv_gemm_blocks(conv) * conv.panel_parts;
+}
+
+// Runs tasks [begin, end); tasks of one part are neighbours. `scratch` is this thread's, aligned to
+// 64.
+TORCHALGO_DECLARE_KERNEL(void conv_gemm(const ConvGemm& conv, std::int64_t begin, std::int64_t end,
+                                        void* scratch))
+
+}  // namespace torchalgo::kernels

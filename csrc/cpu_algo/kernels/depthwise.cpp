@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/kernels/depthwise.h"
+
+#include "cpu_algo/kernels/epilogue.h"
+
+namespace torchalgo::kernels {
+namespace {
+
+// Output columns of one register tile: 7 accumulators hide the latency of the multiply-add, divide
+// the widths 7, 14, 28, 56, 112 of the usual nets, and leave AVX2 registers for a row of 5 weights.
+constexpr int kColumns = 7;
+
+// Output columns of one row, one vector of channels.
+struct Strip {
+  const float* src;             // pixel of tap (0, 0) of the first column; may lie outside
+  const float* weights;         // tap (0, 0)
+  const float* bias;            // of these channels
+  const float* residual;        // of the first column; null: none
+  float* dst;                   // of the first column
+  std::int64_t x;               // column of `src` in the image, negative in the left padding
+  std::int64_t r_begin, r_end;  // tap rows inside the image
+};
+using RunStrip = void (*)(const Depthwise&, const Strip&);
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+std::int64_t at_least(std::int64_t a, std::int64_t low) { return a < low ? low : a; }
+std::int64_t at_most(std::int64_t a, std::int64_t high) { return a < high ? a : high; }
+
+template <int columns>
+inline void store_strip(const Depthwise& conv, const Strip& strip, std::int64_t pixel,
+                        Vec (&sums)[columns]) {
+  const Clamp clamp = clamp_of(conv.activation);
+  const Vec low(clamp.low);
+  const Vec high(clamp.high);
+  float* const dst = strip.dst;
+  if (const float* const residual = strip.residual; residual != nullptr) {
+#pragma GCC unroll 8
+    for (int u = 0; u < columns; ++u) sums[u] = sums[u] + Vec::loadu(residual + u * pixel);
+  }
+#pragma GCC unroll 8
+  for (int u = 0; u < columns; ++u) apply_clamp(sums[u], low, high).store(dst + u * pixel);
+}
+
+// Which taps of a strip lie outside the image: none; the `taps / 2` first and the last ones of the
+// usual "same" padding; or whatever strip.x says.
+enum class Edge : std::uint8_t { kNone, kLeft, kRight, kBoth, kAny };
+
+// Taps beyond the right edge with "same" padding: with stride 2 it is one, if any.
+constexpr int right_edge(int taps, int stride) { return stride == 1 ? taps / 2 : 1; }
+
+// `taps` a row without dilation: each pixel is loaded once and feeds all columns that it reaches.
+// fixed_pixel: 16, or 0 for conv.pixel.
+template <int taps, int stride, int fixed_pixel, Edge edge, int columns>
+void run_strip(const Depthwise& conv, const Strip& strip) {
+  constexpr int kWidth = (columns - 1) * stride + taps;
+  constexpr bool kAtLeft = edge == Edge::kLeft || edge == Edge::kBoth;
+  constexpr bool kAtRight = edge == Edge::kRight || edge == Edge::kBoth;
+  constexpr int kBegin = kAtLeft ? taps / 2 : 0;
+  constexpr int kEnd = kAtRight ? kWidth - right_edge(taps, stride) : kWidth;
+  const std::int64_t pixel = fixed_pixel != 0 ? fixed_pixel : conv.pixel;
+  const std::int64_t row_step = conv.dilation_h * conv.w * pixel;
+  const float* row = strip.src + strip.r_begin * row_step;
+  const float* weights = strip.weights + strip.r_begin * taps * pixel;
+  Vec sums[columns];
+#pragma GCC unroll 8
+  for (int u = 0; u < columns; ++u) sums[u] = Vec::loadu(strip.bias);
+  for (std::int64_t r = strip.r_begin; r < strip.r_end; ++r) {
+    Vec tap[taps];
+#pragma GCC unroll 8
+    for (int s = 0; s < taps; ++s) tap[s] = Vec::loadu(weights + s * pixel);
+#pragma GCC unroll 32
+    for (int x = kBegin; x < kEnd; ++x) {
+      if (edge == Edge::kAny && (strip.x + x < 0 || strip.x + x >= conv.w)) continue;
+      const Vec value = Vec::loadu(row + x * pixel);
+#pragma GCC unroll 8
+      for (int s = 0; s < taps; ++s) {
+        const int u = (x - s) / stride;
+        if (x >= s && (x - s) % stride == 0 && u < columns)
+          sums[u] = at::vec::fmadd(value, tap[s], sums[u]);
+      }
+    }
+    row += row_step;
+    weights += taps * pixel;
+  }
+  store_strip(conv, strip, pixel, sums);
+}
+
+// Any filter: columns whose taps [s_begin, s_end) lie inside the image.
+template <int columns>
+void run_any_strip(const Depthwise& conv, const Strip& strip, std::int64_t s_begin,
+                   std::int64_t s_end) {
+  Vec sums[columns];
+#pragma GCC unroll 8
+  for (int u = 0; u < columns; ++u) sums[u] = Vec::loadu(strip.bias);
+  for (std::int64_t r = strip.r_begin; r < strip.r_end; ++r) {
+    const float* row = strip.src + r * conv.dilation_h * conv.w * conv.pixel;
+    for (std::int64_t s = s_begin; s < s_end; ++s) {
+      const Vec tap = Vec::loadu(strip.weights + (r * conv.s + s) * conv.pixel);
+      const float* value = row + s * conv.dilation_w * conv.pixel;
+#pragma GCC unroll 8
+      for (int u = 0; u < columns; ++u) {
+        sums[u] = at::vec::fmadd(Vec::loadu(value + u * conv.stride_w * conv.pixel), tap, sums[u]);
+      }
+    }
+  }
+  store_strip(conv, strip, conv.pixel, sums);
+}
+
+template <int taps, int stride, int fixed_pixel, Edge edge>
+RunStrip strip_of(int columns) {
+  static constexpr RunStrip kStrips[kColumns] = {
+      &run_strip<taps, stride, fixed_pixel, edge, 1>,
+      &run_strip<taps, stride, fixed_pixel, edge, 2>,
+      &run_strip<taps, stride, fixed_pixel, edge, 3>,
+      &run_strip<taps, stride, fixed_pixel, edge, 4>,
+      &run_strip<taps, stride, fixed_pixel, edge, 5>,
+      &run_strip<taps, stride, fixed_pixel, edge, 6>,
+      &run_strip<taps, stride, fixed_pixel, edge, 7>,
+  };
+  return kStrips[columns - 1];
+}
+
+template <int taps, int stride, int fixed_pixel>
+RunStrip strip_of(int columns, Edge edge) {
+  switch (edge) {
+    case Edge::kNone:
+      return strip_of<taps, stride, fixed_pixel, Edge::kNone>(columns);
+    case Edge::kLeft:
+      return strip_of<taps, stride, fixed_pixel, Edge::kLeft>(columns);
+    case Edge::kRight:
+      return strip_of<taps, stride, fixed_pixel, Edge::kRight>(columns);
+    case Edge::kBoth:
+      return strip_of<taps, stride, fixed_pixel, Edge::kBoth>(columns);
+    case Edge::kAny:
+      break;
+  }
+  return strip_of<taps, stride, 0, Edge::kAny>(columns);
+}
+
+// The strip of `columns` whose first tap lies at image column x.
+template <int taps, int stride>
+RunStrip strip_at(const Depthwise& conv, std::int64_t x, int columns) {
+  const std::int64_t left = at_least(-x, 0);
+  const std::int64_t right = at_least(x + (columns - 1) * stride + taps - conv.w, 0);
+  Edge edge = Edge::kAny;
+  if (left == 0 && right == 0) edge = Edge::kNone;
+  if (left == taps / 2 && right == 0) edge = Edge::kLeft;
+  if (left == 0 && right == right_edge(taps, stride)) edge = Edge::kRight;
+  if (left == taps / 2 && right == right_edge(taps, stride)) edge = Edge::kBoth;
+  return conv.pixel == kBlock ? strip_of<taps, stride, kBlock>(columns, edge)
+                              : strip_of<taps, stride, 0>(columns, edge);
+}
+
+// The unrolled strip, or null where only run_any_strip serves.
+RunStrip find_strip(const Depthwise& conv, std::int64_t x, int columns) {
+  if (conv.dilation_w != 1) return nullptr;
+  if (conv.s == 3 && conv.stride_w == 1) return strip_at<3, 1>(conv, x, columns);
+  if (conv.s == 3 && conv.stride_w == 2) return strip_at<3, 2>(conv, x, columns);
+  if (conv.s == 5 && conv.stride_w == 1) return strip_at<5, 1>(conv, x, columns);
+  if (conv.s == 5 && conv.stride_w == 2) return strip_at<5, 2>(conv, x, columns);
+  return nullptr;
+}
+
+// One output row of one plane, reached by the tap rows [r_begin, r_end).
+struct Row {
+  const Depthwise& conv;
+  const float* src;  // pixel of tap row 0, column 0; may lie outside
+  const float* weights;
+  const float* bias;
+  const float* residual;  // null: none
+  float* dst;
+  std::int64_t r_begin, r_end;
+
+  // The strip that starts at output column `column`, for the vector at `lane` of the pixel.
+  Strip strip(std::int64_t column, std::int64_t lane) const {
+    const std::int64_t x = column * conv.stride_w - conv.pad_w;
+    const std::int64_t out = column * conv.pixel + lane;
+    return {src + x * conv.pixel + lane,
+            weights + lane,
+            bias + lane,
+            residual == nullptr ? nullptr : residual + out,
+            dst + out,
+            x,
+            r_begin,
+            r_end};
+  }
+
+  // Calls function(lane) for each vector of a pixel.
+  template <class Function>
+  void for_each_lane(const Function& function) const {
+    for (std::int64_t group = 0; group < conv.pixel; group += kBlock) {
+      const std::int64_t first = at_most(group, conv.pixel - kBlock);
+      for (int v = 0; v < kBlockVectors; ++v) function(first + v * kLanes);
+    }
+  }
+
+  void run_unrolled() const {
+    const std::int64_t count = ceil_div(conv.q, kColumns);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t begin = conv.q * i / count;
+      const std::int64_t columns = conv.q * (i + 1) / count - begin;
+      const std::int64_t x = begin * conv.stride_w - conv.pad_w;
+      const RunStrip run = find_strip(conv, x, static_cast<int>(columns));
+      for_each_lane([&](std::int64_t lane) { run(conv, strip(begin, lane)); });
+    }
+  }
+
+  void run_any() const {
+    const std::int64_t reach = conv.dilation_w * (conv.s - 1);
+    for (std::int64_t column = 0; column < conv.q;) {
+      const std::int64_t x = column * conv.stride_w - conv.pad_w;
+      if (x >= 0 && column + kColumns <= conv.q &&
+          x + (kColumns - 1) * conv.stride_w + reach < conv.w) {
+        for_each_lane([&](std::int64_t lane) {
+          run_any_strip<kColumns>(conv, strip(column, lane), 0, conv.s);
+        });
+        column += kColumns;
+        continue;
+      }
+      const std::int64_t s_begin = at_least(ceil_div(-x, conv.dilation_w), 0);
+      const std::int64_t s_end =
+          at_most(ceil_div(at_least(conv.w - x, 0), conv.dilation_w), conv.s);
+      for_each_lane(
+          [&](std::int64_t lane) { run_any_strip<1>(conv, strip(column, lane), s_begin, s_end); });
+      ++column;
+    }
+  }
+
+  void run(bool is_last_block) const {
+    if (find_strip(conv, 0, 1) != nullptr) {
+      run_unrolled();
+    } else {
+      run_any();
+    }
+    if (is_clamp(conv.activation)) return;
+    activate(dst, dst, conv.q * conv.pixel, conv.activation);
+    if (!is_last_block || keeps_zero(conv.activation)) return;
+    for (std::int64_t column = 0; column < conv.q; ++column) {
+      for (std::int64_t lane = kBlock - conv.pad_lanes; lane < kBlock; ++lane)
+        dst[column * kBlock + lane] = 0;
+    }
+  }
+};
+
+}  // namespace
+
+namespace TORCHALGO_ISA {
+
+void run_depthwise(const Depthwise& conv, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t task = begin; task < end; ++task) {
+    const std::int64_t plane = task / conv.p;
+    const std::int64_t block = plane % conv.blocks;
+    const std::int64_t y = task % conv.p * conv.stride_h - conv.pad_h;
+    const std::int64_t out = task * conv.q * conv.pixel;
+    const Row row = {conv,
+                     conv.src + (plane * conv.h + y) * conv.w * conv.pixel,
+                     conv.weights + block * conv.r * conv.s * conv.pixel,
+                     conv.bias + block * conv.pixel,
+                     conv.residual == nullptr ? nullptr : conv.residual + out,
+                     conv.dst + out,
+                     at_least(ceil_div(at_least(-y, 0), conv.dilation_h), 0),
+                     at_most(ceil_div(at_least(conv.h - y, 0), conv.dilation_h), conv.r)};
+    row.run(block + 1 == conv.blocks);
+  }
+}
+
+}  // namespace TORCHALGO_ISA
+}  // namespace torchalgo::kernels

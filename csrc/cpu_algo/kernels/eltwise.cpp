@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/kernels/eltwise.h"
+
+#include "cpu_algo/kernels/epilogue.h"
+
+namespace torchalgo::kernels::TORCHALGO_ISA {
+namespace {
+
+constexpr std::int64_t kChunk = 2048;  // stays in the L1 cache until its activation is done
+
+struct Add {
+  static float apply(float a, float b) { return a + b; }
+};
+
+struct Mul {
+  static float apply(float a, float b) { return a * b; }
+};
+
+/// A clamp is free in a loop that waits for memory, so it is always done; other activations follow
+/// chunk by chunk.
+template <class Op>
+inline void run_binary(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
+  const Clamp clamp = clamp_of(eltwise.activation);
+  for (std::int64_t chunk = begin; chunk < end; chunk += kChunk) {
+    const std::int64_t count = chunk + kChunk < end ? kChunk : end - chunk;
+    const float *a = eltwise.a + chunk, *b = eltwise.b + chunk;
+    float* dst = eltwise.dst + chunk;
+    for (std::int64_t i = 0; i < count; ++i) {
+      float value = Op::apply(a[i], b[i]);
+      value = value < clamp.low ? clamp.low : value;
+      dst[i] = value > clamp.high ? clamp.high : value;
+    }
+    if (!is_clamp(eltwise.activation)) activate(dst, dst, count, eltwise.activation);
+  }
+}
+
+}  // namespace
+
+void run_add(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
+  run_binary<Add>(eltwise, begin, end);
+}
+
+void run_mul(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
+  run_binary<Mul>(eltwise, begin, end);
+}
+
+void run_activation(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
+  activate(eltwise.a + begin, eltwise.dst + begin, end - begin, eltwise.activation);
+}
+
+void clear_pad_lanes(const PadLanes& lanes, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t task = begin; task < end; ++task) {
+    const std::int64_t last_block = (task / lanes.pixels + 1) * lanes.blocks - 1;
+    float* pixel = lanes.dst + (last_block * lanes.pixels + task % lanes.pixels) * kBlock;
+    for (std::int64_t lane = lanes.channels; lane < kBlock; ++lane) pixel[lane] = 0;
+  }
+}
+
+}  // namespace torchalgo::kernels::TORCHALGO_ISA

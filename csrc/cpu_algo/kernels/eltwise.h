@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include "cpu_algo/kernels/activation.h"
+#include "cpu_algo/kernels/isa.h"
+
+namespace torchalgo::kernels {
+
+/// dst[i] = activation(a[i] op b[i]) for tensors of one shape and layout, so the layout does not
+/// matter.
+struct Eltwise {
+  const float* a;
+  const float* b;  // not read by run_activation
+  float* dst;
+  Activation activation;
+};
+
+/// Elements [begin, end).
+TORCHALGO_DECLARE_KERNEL(void run_add(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
+                         void run_mul(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
+                         void run_activation(const Eltwise& eltwise, std::int64_t begin,
+                                             std::int64_t end))
+
+/// The last block of each image of an nChw16c tensor.
+struct PadLanes {
+  float* dst;
+  std::int64_t blocks;    // of an image
+  std::int64_t pixels;    // of a block
+  std::int64_t channels;  // in the last block; the lanes above become zero
+};
+
+/// Pixels [begin, end) of images * pixels: for activations that do not map 0 to 0.
+TORCHALGO_DECLARE_KERNEL(void clear_pad_lanes(const PadLanes& lanes, std::int64_t begin,
+                                              std::int64_t end))
+
+}  // namespace torchalgo::kernels

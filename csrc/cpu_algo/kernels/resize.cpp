@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/kernels/resize.h"
+
+#include <ATen/cpu/vec/vec.h>
+
+namespace torchalgo::kernels::TORCHALGO_ISA {
+namespace {
+
+using Vec = at::vec::Vectorized<float>;
+constexpr std::int64_t kLanes = Vec::size();
+constexpr std::int64_t kColumns = 256;  // whose source positions are computed once for all rows
+
+constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+
+inline std::int64_t nearest_index(std::int64_t index, std::int64_t in, std::int64_t out) {
+  const float scale = static_cast<float>(in) / static_cast<float>(out);
+  return min(static_cast<std::int64_t>(static_cast<float>(index) * scale), in - 1);
+}
+
+/// dst = (1 - weight) * src[low] + weight * src[high] along one axis.
+struct Position {
+  std::int64_t low, high;
+  float weight;
+};
+
+/// In double, where torch rounds the index to float: a large index then costs the weight no bits.
+inline Position bilinear_position(std::int64_t index, std::int64_t in, std::int64_t out,
+                                  bool align_corners) {
+  double place = 0;
+  if (align_corners) {
+    if (out > 1) place = static_cast<double>(index * (in - 1)) / static_cast<double>(out - 1);
+  } else {
+    const double scale = static_cast<double>(in) / static_cast<double>(out);
+    place = (static_cast<double>(index) + 0.5) * scale - 0.5;
+    place = place < 0 ? 0 : place;
+  }
+  const std::int64_t low = min(static_cast<std::int64_t>(place), in - 1);
+  return {low, min(low + 1, in - 1), static_cast<float>(place - static_cast<double>(low))};
+}
+
+/// The four neighbours of a dst pixel and their weights.
+struct Corners {
+  const float* src[4];
+  float weight[4];
+};
+
+/// fixed_lanes: 16 where that is known when this is compiled, else 0.
+template <int fixed_lanes>
+inline void copy_lanes(const float* src, float* dst, std::int64_t lanes) {
+  std::int64_t lane = 0;
+  for (; lane + kLanes <= lanes; lane += kLanes) Vec::loadu(src + lane).store(dst + lane);
+  for (; fixed_lanes == 0 && lane < lanes; ++lane) dst[lane] = src[lane];
+}
+
+template <int fixed_lanes>
+inline void blend_lanes(const Corners& corners, float* dst, std::int64_t lanes) {
+  Vec weights[4];
+  for (int i = 0; i < 4; ++i) weights[i] = Vec(corners.weight[i]);
+  std::int64_t lane = 0;
+  for (; lane + kLanes <= lanes; lane += kLanes) {
+    Vec sum = Vec::loadu(corners.src[0] + lane) * weights[0];
+    for (int i = 1; i < 4; ++i) {
+      sum = at::vec::fmadd(Vec::loadu(corners.src[i] + lane), weights[i], sum);
+    }
+    sum.store(dst + lane);
+  }
+  for (; fixed_lanes == 0 && lane < lanes; ++lane) {
+    float sum = corners.src[0][lane] * corners.weight[0];
+    for (int i = 1; i < 4; ++i) sum += corners.src[i][lane] * corners.weight[i];
+    dst[lane] = sum;
+  }
+}
+
+/// Columns [first, last) of the rows [begin, end).
+template <int fixed_lanes>
+void resize_nearest(const Resize& resize, std::int64_t begin, std::int64_t end, std::int64_t first,
+                    std::int64_t last) {
+  const std::int64_t lanes = fixed_lanes > 0 ? fixed_lanes : resize.lanes;
+  std::int64_t columns[kColumns];
+  for (std::int64_t q = first; q < last; ++q) {
+    columns[q - first] = nearest_index(q, resize.w, resize.q) * lanes;
+  }
+  for (std::int64_t row = begin; row < end; ++row) {
+    const std::int64_t y = nearest_index(row % resize.p, resize.h, resize.p);
+    const float* src = resize.src + (row / resize.p * resize.h + y) * resize.w * lanes;
+    float* dst = resize.dst + (row * resize.q + first) * lanes;
+    for (std::int64_t i = 0; i < last - first; ++i, dst += lanes) {
+      copy_lanes<fixed_lanes>(src + columns[i], dst, lanes);
+    }
+  }
+}
+
+template <int fixed_lanes>
+void resize_bilinear(const Resize& resize, std::int64_t begin, std::int64_t end, std::int64_t first,
+                     std::int64_t last) {
+  const std::int64_t lanes = fixed_lanes > 0 ? fixed_lanes : resize.lanes;
+  Position columns[kColumns];
+  for (std::int64_t q = first; q < last; ++q) {
+    Position& column = columns[q - first];
+    column = bilinear_position(q, resize.w, resize.q, resize.align_corners);
+    column.low *= lanes;
+    column.high *= lanes;
+  }
+  for (std::int64_t row = begin; row < end; ++row) {
+    const Position y = bilinear_position(row % resize.p, resize.h, resize.p, resize.align_corners);
+    const float* image = resize.src + row / resize.p * resize.h * resize.w * lanes;
+    const float* low = image + y.low * resize.w * lanes;
+    const float* high = image + y.high * resize.w * lanes;
+    float* dst = resize.dst + (row * resize.q + first) * lanes;
+    for (std::int64_t i = 0; i < last - first; ++i, dst += lanes) {
+      const Position& x = columns[i];
+      const Corners corners = {{low + x.low, low + x.high, high + x.low, high + x.high},
+                               {(1 - y.weight) * (1 - x.weight), (1 - y.weight) * x.weight,
+                                y.weight * (1 - x.weight), y.weight * x.weight}};
+      blend_lanes<fixed_lanes>(corners, dst, lanes);
+    }
+  }
+}
+
+}  // namespace
+
+void run_resize(const Resize& resize, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t first = 0; first < resize.q; first += kColumns) {
+    const std::int64_t last = min(first + kColumns, resize.q);
+    if (resize.is_nearest) {
+      resize.lanes == 16 ? resize_nearest<16>(resize, begin, end, first, last)
+                         : resize_nearest<0>(resize, begin, end, first, last);
+    } else {
+      resize.lanes == 16 ? resize_bilinear<16>(resize, begin, end, first, last)
+                         : resize_bilinear<0>(resize, begin, end, first, last);
+    }
+  }
+}
+
+}  // namespace torchalgo::kernels::TORCHALGO_ISA

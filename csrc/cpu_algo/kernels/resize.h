@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include "cpu_algo/kernels/isa.h"
+
+namespace torchalgo::kernels {
+
+/// Resizes `images` tensors [h, w, lanes] to [p, q, lanes]: lanes is 16 for a block of nChw16c and
+/// c for nhwc.
+struct Resize {
+  const float* src;
+  float* dst;
+  std::int64_t lanes, h, w, p, q;
+  bool is_nearest;     // else bilinear
+  bool align_corners;  // bilinear only
+};
+
+/// dst's rows [begin, end) of images * p. Indices are torch's: nearest takes floor(i * (in / out))
+/// in float arithmetic, bilinear the half-pixel rule unless align_corners.
+TORCHALGO_DECLARE_KERNEL(void run_resize(const Resize& resize, std::int64_t begin,
+                                         std::int64_t end))
+
+}  // namespace torchalgo::kernels

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include "cpu_algo/kernels/activation.h"
+#include "cpu_algo/kernels/isa.h"
+
+namespace torchalgo::kernels {
+
+/// dst = activation(src * scale + shift) with one scale and shift per channel.
+///
+/// src and dst are [groups, pixels, lanes]: (n * c, h * w, 1) for nchw, (n, h * w, c) for nhwc and
+/// (n * blocks, h * w, 16) for nChw16c. Group g reads scale and shift at (g % periods) * lanes.
+struct ScaleShift {
+  const float* src;
+  const float* scale;  // nullptr: 1
+  const float* shift;  // nullptr: 0; not both
+  float* dst;
+  std::int64_t pixels, lanes, periods;
+  Activation activation;
+};
+
+/// Pixels [begin, end) of groups * pixels.
+TORCHALGO_DECLARE_KERNEL(void run_scale_shift(const ScaleShift& call, std::int64_t begin,
+                                              std::int64_t end))
+
+}  // namespace torchalgo::kernels

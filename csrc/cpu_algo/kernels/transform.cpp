@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/kernels/transform.h"
+
+#include <cstring>
+#include <utility>
+
+namespace torchalgo::kernels::TORCHALGO_ISA {
+namespace {
+
+// GCC's and Clang's vectors instead of at::vec, which has no shuffles.
+constexpr int kNativeLanes = __BIGGEST_ALIGNMENT__ / sizeof(float);  // 16, 8, or 4 (SSE2)
+
+constexpr int kImageChannels = 3;  // of a model's input, so worth a loop of its own
+
+constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+
+template <int size>
+struct Lanes {
+  typedef float Floats __attribute__((vector_size(size * sizeof(float))));
+  typedef int Indices __attribute__((vector_size(size * sizeof(int))));
+};
+
+/// Lane i of the result is lane index[i] of a, or index[i] - size of b.
+template <int size, int... index>
+inline typename Lanes<size>::Floats shuffle(typename Lanes<size>::Floats a,
+                                            typename Lanes<size>::Floats b,
+                                            std::integer_sequence<int, index...>) {
+#ifdef __clang__
+  return __builtin_shufflevector(a, b, index...);
+#else
+  return __builtin_shuffle(a, b, typename Lanes<size>::Indices{index...});
+#endif
+}
+
+template <int size, int distance, int... lane>
+constexpr auto low_lanes(std::integer_sequence<int, lane...>) {
+  return std::integer_sequence<int, ((lane & distance) ? size + lane - distance : lane)...>();
+}
+
+template <int size, int distance, int... lane>
+constexpr auto high_lanes(std::integer_sequence<int, lane...>) {
+  return std::integer_sequence<int, ((lane & distance) ? size + lane : lane + distance)...>();
+}
+
+/// Transposes in log2(size) steps; each exchanges the off-diagonal squares of side `distance`.
+template <int size, int distance = 1>
+inline void transpose_rows(typename Lanes<size>::Floats (&rows)[size]) {
+  if constexpr (distance < size) {
+    constexpr auto kLane = std::make_integer_sequence<int, size>();
+#pragma GCC unroll 16
+    for (int i = 0; i < size; ++i) {
+      if (i & distance) continue;
+      const auto a = rows[i], b = rows[i + distance];
+      rows[i] = shuffle<size>(a, b, low_lanes<size, distance>(kLane));
+      rows[i + distance] = shuffle<size>(a, b, high_lanes<size, distance>(kLane));
+    }
+    transpose_rows<size, distance * 2>(rows);
+  }
+}
+
+/// dst[j * dst_step + i] = src[i * src_step + j] for i < rows, j < size; the lanes of dst from
+/// `rows` to size become zero.
+template <int size>
+inline void transpose_tile(const float* src, std::int64_t src_step, std::int64_t rows, float* dst,
+                           std::int64_t dst_step) {
+  typename Lanes<size>::Floats tile[size] = {};
+#pragma GCC unroll 16
+  for (int i = 0; i < size; ++i) {
+    if (i < rows) std::memcpy(&tile[i], src + i * src_step, sizeof(tile[i]));
+  }
+  transpose_rows<size>(tile);
+#pragma GCC unroll 16
+  for (int i = 0; i < size; ++i) std::memcpy(dst + i * dst_step, &tile[i], sizeof(tile[i]));
+}
+
+/// One task: `channels` valid channels of the group at src and dst, `pixels` pixels.
+struct Tile {
+  const float* src;
+  float* dst;
+  std::int64_t channels, pixels;
+  std::int64_t padded;  // channels of the group in dst
+};
+
+/// Planar to channels-together.
+template <int size>
+inline void gather_channels(const Transform& transform, const Tile& tile) {
+  const std::int64_t plane = transform.src_view.block_stride, step = transform.dst_view.pixel;
+  for (std::int64_t c = 0; c < tile.padded; c += size) {
+    const std::int64_t rows = min(tile.channels - c, size);
+    const std::int64_t written = min(tile.padded - c, size);
+    const float* src = tile.src + c * plane;
+    float* dst = tile.dst + c;
+    std::int64_t x = 0;
+    if (written == size) {
+      for (; x + size <= tile.pixels; x += size) {
+        transpose_tile<size>(src + x, plane, rows, dst + x * step, step);
+      }
+    }
+    if (written == kImageChannels && rows == kImageChannels) {
+      for (; x < tile.pixels; ++x) {
+        for (int i = 0; i < kImageChannels; ++i) dst[x * step + i] = src[i * plane + x];
+      }
+    }
+    for (; x < tile.pixels; ++x) {
+      for (std::int64_t i = 0; i < written; ++i) {
+        dst[x * step + i] = i < rows ? src[i * plane + x] : 0.0F;
+      }
+    }
+  }
+}
+
+/// Channels-together to planar.
+template <int size>
+inline void scatter_channels(const Transform& transform, const Tile& tile) {
+  const std::int64_t plane = transform.dst_view.block_stride, step = transform.src_view.pixel;
+  for (std::int64_t c = 0; c < tile.channels; c += size) {
+    const std::int64_t channels = min(tile.channels - c, size);
+    const float* src = tile.src + c;
+    float* dst = tile.dst + c * plane;
+    std::int64_t x = 0;
+    if (channels == size) {
+      for (; x + size <= tile.pixels; x += size) {
+        transpose_tile<size>(src + x * step, step, size, dst + x, plane);
+      }
+    }
+    if (channels == kImageChannels) {
+      for (; x < tile.pixels; ++x) {
+        for (int i = 0; i < kImageChannels; ++i) dst[i * plane + x] = src[x * step + i];
+      }
+    }
+    for (std::int64_t i = 0; i < channels; ++i) {
+      for (std::int64_t y = x; y < tile.pixels; ++y) dst[i * plane + y] = src[y * step + i];
+    }
+  }
+}
+
+/// Channels-together to channels-together.
+template <int group>
+inline void copy_channels(const Transform& transform, const Tile& tile) {
+  const float* src = tile.src;
+  float* dst = tile.dst;
+  for (std::int64_t x = 0; x < tile.pixels; ++x) {
+    if (tile.channels == group) {
+      std::memcpy(dst, src, group * sizeof(float));
+    } else {
+      if (tile.padded == group) std::memset(dst, 0, group * sizeof(float));
+      for (std::int64_t i = 0; i < tile.channels; ++i) dst[i] = src[i];
+    }
+    src += transform.src_view.pixel;
+    dst += transform.dst_view.pixel;
+  }
+}
+
+template <int group>
+inline void run_tile(const Transform& transform, const Tile& tile) {
+  constexpr int size = kNativeLanes < group ? kNativeLanes : group;
+  if (transform.src_view.pixel == 1 && transform.src_view.block == 1) {
+    gather_channels<size>(transform, tile);
+  } else if (transform.dst_view.pixel == 1 && transform.dst_view.block == 1) {
+    scatter_channels<size>(transform, tile);
+  } else {
+    copy_channels<group>(transform, tile);
+  }
+}
+
+inline std::int64_t offset_of(const TensorView& view, std::int64_t image, std::int64_t channel,
+                              std::int64_t pixel) {
+  return image * view.image + channel / view.block * view.block_stride + pixel * view.pixel +
+         channel % view.block * view.channel;
+}
+
+}  // namespace
+
+void run_transform(const Transform& transform, std::int64_t begin, std::int64_t end) {
+  const std::int64_t groups = (transform.padded_channels + transform.group - 1) / transform.group;
+  const std::int64_t ranges = (transform.pixels + kTransformPixels - 1) / kTransformPixels;
+  for (std::int64_t task = begin; task < end; ++task) {
+    const std::int64_t image = task / (groups * ranges);
+    const std::int64_t place = task % (groups * ranges);
+    const std::int64_t group = transform.channels_inner ? place % groups : place / ranges;
+    const std::int64_t range = transform.channels_inner ? place / groups : place % ranges;
+    const std::int64_t channel = group * transform.group, pixel = range * kTransformPixels;
+    const std::int64_t valid = min(transform.group, transform.channels - channel);
+    const Tile tile = {transform.src + offset_of(transform.src_view, image, channel, pixel),
+                       transform.dst + offset_of(transform.dst_view, image, channel, pixel),
+                       valid > 0 ? valid : 0, min(kTransformPixels, transform.pixels - pixel),
+                       min(transform.group, transform.padded_channels - channel)};
+    transform.group == 8 ? run_tile<8>(transform, tile) : run_tile<16>(transform, tile);
+  }
+}
+
+}  // namespace torchalgo::kernels::TORCHALGO_ISA

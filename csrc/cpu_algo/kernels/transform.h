@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include "cpu_algo/kernels/isa.h"
+
+namespace torchalgo::kernels {
+
+/// Where channel c of pixel x of image n lies, in floats:
+/// n * image + c / block * block_stride + x * pixel + c % block * channel.
+struct TensorView {
+  std::int64_t image, block, block_stride, pixel, channel;
+};
+
+/// A change of layout. One side may be planar (pixel == 1), where a channel's pixels lie together;
+/// in a side that is not, the channels of a pixel do.
+struct Transform {
+  const float* src;
+  float* dst;
+  TensorView src_view, dst_view;
+  std::int64_t pixels;           // d * h * w
+  std::int64_t channels;         // of the tensor
+  std::int64_t padded_channels;  // of dst; those above `channels` become zero
+  std::int64_t
+      group;  // channels of a task, 8 or 16: a divisor of both sides' block, if they have one
+  bool channels_inner;  // whether the tasks of one pixel range follow each other, else those of one
+                        // channel group
+};
+
+inline constexpr std::int64_t kTransformPixels = 64;  // of a task
+
+/// Tasks [begin, end) of n * ceil(padded_channels / group) * ceil(pixels / kTransformPixels).
+TORCHALGO_DECLARE_KERNEL(void run_transform(const Transform& transform, std::int64_t begin,
+                                            std::int64_t end))
+
+}  // namespace torchalgo::kernels

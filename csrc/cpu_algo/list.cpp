@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/list.h"
+
+#include "cpu_algo/rows.h"
+
+namespace torchalgo {
+
+const Algorithms& cpu_algorithms() {
+  static const Algorithms algorithms = {
+      cpu::conv1x1(),
+      cpu::direct(),
+      cpu::stem(),
+      cpu::im2col_gemm(),
+      cpu::im2row_gemm(),
+      cpu::pool(),
+      cpu::add(),
+      cpu::mul(),
+      cpu::activation(),
+      cpu::scale_shift(),
+      cpu::concat(),
+      cpu::resize(),
+      cpu::winograd_f2x2_3x3(),
+      cpu::winograd_f4x4_3x3(),
+      cpu::depthwise(),
+  };
+  return algorithms;
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/kernels/pool.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+
+#include "cpu_algo/rows.h"
+#include "cpu_algo/same_layout.h"
+
+namespace torchalgo::cpu {
+namespace {
+
+constexpr std::int64_t kLaneChunk = 64;  // whole cache lines, and enough independent sums
+
+std::int64_t rows_of(const kernels::Pool& pool, std::int64_t groups) { return groups * pool.h.out; }
+
+/// The problem without pointers; few rows are cut into chunks of lanes, so that a global pooling in
+/// nhwc has work for every thread.
+kernels::Pool make_pool(const PoolProblem& problem, const LaneShape& shape) {
+  const auto sizes = result_sizes(problem);
+  const bool is_adaptive = problem.kind == PoolKind::kAdaptiveAverage;
+  kernels::Pool pool = {};
+  pool.lanes = shape.lanes;
+  pool.h = {problem.h,     sizes[2],           problem.r,  problem.stride_h,
+            problem.pad_h, problem.dilation_h, is_adaptive};
+  pool.w = {problem.w,     sizes[3],           problem.s,  problem.stride_w,
+            problem.pad_w, problem.dilation_w, is_adaptive};
+  if (problem.kind == PoolKind::kAverage) pool.h.dilation = pool.w.dilation = 1;
+  pool.is_max = problem.kind == PoolKind::kMax;
+  pool.count_include_pad = problem.count_include_pad;
+  const bool has_few_rows = rows_of(pool, shape.groups) < 4 * at::get_num_threads();
+  pool.lane_chunk = has_few_rows ? std::min(shape.lanes, kLaneChunk) : shape.lanes;
+  return pool;
+}
+
+/// Floats that one task reads, counting those again that it reads again.
+std::int64_t floats_per_task(const kernels::Pool& pool) {
+  const auto taps = [](const kernels::PoolAxis& axis) {
+    return axis.is_adaptive ? (axis.in + axis.out - 1) / axis.out : std::min(axis.window, axis.in);
+  };
+  return taps(pool.h) * taps(pool.w) * pool.w.out * pool.lane_chunk;
+}
+
+}  // namespace
+
+Algorithm pool(const std::string& isa) {
+  Algorithm row;
+  row.name = "cpu.pool";
+  row.offer = [](const Problem& problem, const Device&) -> Offer {
+    const auto* pool = std::get_if<PoolProblem>(&problem);
+    if (pool == nullptr) return {{}, "needs a pooling"};
+    return offer_f32("cpu.pool", pool->dtype, {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
+  };
+  row.run = [kernel = TORCHALGO_PICK_KERNEL(isa, run_pool)](const Call& call) {
+    const auto& problem = std::get<PoolProblem>(call.problem);
+    const LaneShape shape = lane_shape(call.primitive.src, problem.n, problem.c);
+    kernels::Pool pool = make_pool(problem, shape);
+    pool.src = floats(call.src[0]);
+    pool.dst = call.dst.mutable_data_ptr<float>();
+    const std::int64_t chunks = (pool.lanes + pool.lane_chunk - 1) / pool.lane_chunk;
+    at::parallel_for(0, rows_of(pool, shape.groups) * chunks, grain_of(floats_per_task(pool)),
+                     [&](std::int64_t begin, std::int64_t end) { kernel(pool, begin, end); });
+    return call.dst;
+  };
+  return row;
+}
+
+}  // namespace torchalgo::cpu

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/same_layout.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "cpu_algo/conv_row.h"
+
+namespace torchalgo::cpu {
+
+LaneShape lane_shape(Layout layout, std::int64_t n, std::int64_t c) {
+  if (layout == Layout::kNchw) return {n * c, 1};
+  if (layout == Layout::kNhwc) return {n, c};
+  const std::int64_t block = block_size(layout);
+  return {n * ((c + block - 1) / block), block};
+}
+
+Offer offer_f32(std::string_view name, DType dtype, std::initializer_list<Layout> layouts) {
+  if (dtype != DType::kF32) return {{}, fmt::format("needs f32, got {}", to_string(dtype))};
+  Offer offer;
+  for (const Layout layout : layouts) {
+    offer.primitives.push_back({std::string(name), layout, layout});
+  }
+  return offer;
+}
+
+std::optional<kernels::Activation> only_activation(const Epilogue& epilogue) {
+  const bool fits = epilogue.empty() || (epilogue.size() == 1 && is_activation(epilogue.front()));
+  return fits ? std::optional(activation_of(epilogue)) : std::nullopt;
+}
+
+std::int64_t grain_of(std::int64_t floats_per_task) {
+  constexpr std::int64_t kFloats = 32768;  // as at::internal::GRAIN_SIZE
+  return std::max<std::int64_t>(1, kFloats / std::max<std::int64_t>(1, floats_per_task));
+}
+
+const float* floats(const at::Tensor& tensor) { return tensor.const_data_ptr<float>(); }
+
+void zero_pad_lanes(ClearPadLanes kernel, const Call& call, std::int64_t n, std::int64_t c,
+                    std::int64_t pixels) {
+  const std::int64_t block = block_size(call.primitive.dst);
+  if (c % block == 0) return;
+  const kernels::PadLanes lanes = {call.dst.mutable_data_ptr<float>(), (c + block - 1) / block,
+                                   pixels, c % block};
+  at::parallel_for(0, n * pixels, grain_of(block),
+                   [&](std::int64_t begin, std::int64_t end) { kernel(lanes, begin, end); });
+}
+
+}  // namespace torchalgo::cpu

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fmt/format.h>
+
+#include "cpu_algo/conv_gemm_row.h"
+#include "cpu_algo/rows.h"
+
+namespace torchalgo::cpu {
+namespace {
+
+std::string refuse(const ConvProblem& conv) {
+  if (conv.c > 4) return fmt::format("needs at most 4 input channels, got {}", conv.c);
+  if (conv.groups != 1) return fmt::format("needs 1 group, got {}", conv.groups);
+  return {};
+}
+
+}  // namespace
+
+// A network's first convolution reads the caller's image as it is and starts the blocked part.
+Algorithm stem(const std::string& isa) {
+  return make_conv_gemm(
+      {.name = "cpu.stem",
+       .layouts = {{Layout::kNchw, Layout::kNChw16c}, {Layout::kNhwc, Layout::kNChw16c}},
+       .refuse = refuse},
+      isa);
+}
+
+}  // namespace torchalgo::cpu

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "layout_algo/rows.h"
+
+namespace torchalgo::layout {
+
+Algorithm aten() {
+  Algorithm row;
+  row.name = "layout.aten";
+  row.offer = [](const Problem& problem, const Device&) -> Offer {
+    const LayoutPair pair = layout_pair(problem);
+    if (!pair.refusal.empty()) return {{}, pair.refusal};
+    if (is_blocked(pair.from) || is_blocked(pair.to)) return {{}, "needs nchw and nhwc"};
+    return {{{"layout.aten", pair.from, pair.to}}, {}};
+  };
+  row.run = [](const Call& call) {
+    call.dst.copy_(call.src[0]);
+    return call.dst;
+  };
+  return row;
+}
+
+}  // namespace torchalgo::layout

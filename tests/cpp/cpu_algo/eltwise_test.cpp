@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/row_check.h"
+#include "cpu_algo/rows.h"
+
+namespace torchalgo {
+namespace {
+
+constexpr PostOp kActivations[] = {PostOp::kRelu, PostOp::kRelu6,   PostOp::kHardswish,
+                                   PostOp::kSilu, PostOp::kSigmoid, PostOp::kHardsigmoid};
+
+struct Sizes {
+  std::int64_t n, c, h, w;
+};
+constexpr Sizes kSizes[] = {{1, 1, 1, 1},  {2, 3, 5, 7},  {1, 16, 1, 1},
+                            {2, 17, 3, 5}, {1, 64, 7, 7}, {2, 40, 1, 1}};
+
+EltwiseProblem make_problem(EltwiseKind kind, const Sizes& sizes, Epilogue epilogue) {
+  EltwiseProblem problem;
+  problem.kind = kind;
+  problem.n = sizes.n, problem.c = sizes.c, problem.h = sizes.h, problem.w = sizes.w;
+  problem.epilogue = std::move(epilogue);
+  return problem;
+}
+
+TEST(Eltwise, AddsAndMultipliesInEveryLayout) {
+  for (const Sizes& sizes : kSizes) {
+    for (const bool channelwise : {false, true}) {
+      EltwiseProblem add = make_problem(EltwiseKind::kAdd, sizes, {});
+      EltwiseProblem mul = make_problem(EltwiseKind::kMul, sizes, {});
+      add.channelwise = mul.channelwise = channelwise;
+      expect_correct(cpu::add, add, 3, 1e-6);
+      expect_correct(cpu::mul, mul, 3, 1e-6);
+    }
+  }
+}
+
+void expect_correct_with(PostOp activation, const Sizes& sizes) {
+  expect_correct(cpu::activation, make_problem(EltwiseKind::kActivation, sizes, {activation}), 3,
+                 1e-6);
+  for (const bool channelwise : {false, true}) {
+    EltwiseProblem add = make_problem(EltwiseKind::kAdd, sizes, {activation});
+    EltwiseProblem mul = make_problem(EltwiseKind::kMul, sizes, {activation});
+    add.channelwise = mul.channelwise = channelwise;
+    expect_correct(cpu::add, add, 3, 1e-6);
+    expect_correct(cpu::mul, mul, 3, 1e-6);
+  }
+}
+
+TEST(Eltwise, AppliesEachActivationAndKeepsPadLanesZero) {
+  for (const PostOp activation : kActivations) {
+    expect_correct_with(activation, {2, 17, 3, 5});
+    expect_correct_with(activation, {1, 16, 9, 1});
+  }
+}
+
+TEST(Eltwise, IsRightWhenSeveralThreadsShareIt) {
+  expect_correct_with(PostOp::kSigmoid, {1, 33, 40, 41});
+}
+
+TEST(Eltwise, RefusesOtherKindsTypesAndLongerEpilogues) {
+  const Sizes sizes = {1, 16, 4, 4};
+  const EltwiseProblem add = make_problem(EltwiseKind::kAdd, sizes, {});
+  EXPECT_EQ(cpu::mul().offer(add, cpu_device()).refusal, "needs a product of two tensors");
+  EXPECT_EQ(cpu::activation().offer(add, cpu_device()).refusal, "needs an activation");
+  EXPECT_EQ(cpu::add().offer(ConvProblem(), cpu_device()).refusal,
+            "needs an addition of two tensors");
+  EltwiseProblem half = add;
+  half.dtype = DType::kF16;
+  EXPECT_EQ(cpu::add().offer(half, cpu_device()).refusal, "needs f32, got f16");
+  EXPECT_EQ(cpu::add()
+                .offer(make_problem(EltwiseKind::kAdd, sizes, {PostOp::kAdd, PostOp::kRelu}),
+                       cpu_device())
+                .refusal,
+            "needs at most one activation to follow");
+}
+
+}  // namespace
+}  // namespace torchalgo

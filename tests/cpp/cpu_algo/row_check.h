@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "profiler/check.h"
+#include "provider/algorithm.h"
+
+namespace torchalgo {
+
+/// The kernels' builds that run on this machine.
+inline std::vector<std::string> isas() {
+  const std::string isa = cpu_device().isa;
+  if (isa == "avx512") return {"default", "avx2", "avx512"};
+  if (isa == "avx2") return {"default", "avx2"};
+  return {"default"};
+}
+
+/// Sets torch's number of threads for a scope.
+class Threads {
+ public:
+  explicit Threads(int count) : before_(at::get_num_threads()) { at::set_num_threads(count); }
+  ~Threads() { at::set_num_threads(before_); }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+ private:
+  int before_;
+};
+
+/// Runs the primitive on a dst between two guards of 64 floats, which it must leave alone.
+inline void expect_writes_inside(const Algorithm& row, const Problem& problem,
+                                 const Primitive& primitive) {
+  constexpr std::int64_t kGuard = 64;
+  const Sample sample = make_sample(problem, 0);
+  std::vector<at::Tensor> src;
+  for (const at::Tensor& tensor : sample.src) src.push_back(to_layout(tensor, primitive.src));
+  const Packed packed = row.pack ? row.pack(problem, primitive, sample.weights) : Packed();
+  const at::Tensor shape = empty_result(problem, primitive.dst);
+  const at::Tensor buffer = at::full({shape.numel() + 2 * kGuard}, 7.0F);
+  const at::Tensor dst = buffer.as_strided(shape.sizes(), shape.strides(), kGuard);
+  row.run({problem, primitive, packed, src, {}, dst});
+  EXPECT_TRUE(buffer.narrow(0, 0, kGuard).eq(7).all().item<bool>() &&
+              buffer.narrow(0, kGuard + shape.numel(), kGuard).eq(7).all().item<bool>())
+      << to_string(primitive) << " " << to_string(problem) << " wrote beyond its dst";
+}
+
+/// The row offers `problem` in `layouts` layouts, and each agrees with f64 (relative L2) in every
+/// build, on poisoned memory, with pad lanes zero and nothing written outside; on 1 thread, and on
+/// 2 if there is work for them.
+inline void expect_correct(Algorithm (*make_row)(const std::string&), const Problem& problem,
+                           std::size_t layouts, double max_rel_error) {
+  const std::vector<std::int64_t> sizes = result_sizes(problem);
+  const std::int64_t elements = sizes[0] * sizes[1] * sizes[2] * sizes[3];
+  for (const std::string& isa : isas()) {
+    const Algorithm row = make_row(isa);
+    const Offer offer = row.offer(problem, cpu_device());
+    ASSERT_EQ(offer.refusal, "") << to_string(problem);
+    ASSERT_EQ(offer.primitives.size(), layouts) << to_string(problem);
+    for (const Primitive& primitive : offer.primitives) {
+      expect_writes_inside(row, problem, primitive);
+    }
+    for (int count = 1; count <= (elements > 32768 ? 2 : 1); ++count) {
+      const Threads threads(count);
+      const auto results = check_primitives({row}, problem, offer.primitives, max_rel_error);
+      for (std::size_t i = 0; i < results.size(); ++i) {
+        EXPECT_EQ(results[i].failure, "")
+            << to_string(offer.primitives[i]) << " " << to_string(problem) << " in the " << isa
+            << " build on " << count << " threads";
+      }
+    }
+  }
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "layout_algo/list.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "layout_algo/rows.h"
+#include "profiler/check.h"
+
+namespace torchalgo {
+namespace {
+
+std::vector<std::string> isas() {
+  const std::string isa = cpu_device().isa;
+  if (isa == "avx512") return {"default", "avx2", "avx512"};
+  if (isa == "avx2") return {"default", "avx2"};
+  return {"default"};
+}
+
+TransformProblem make_problem(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w,
+                              Layout from, Layout to) {
+  TransformProblem problem;
+  problem.n = n, problem.c = c, problem.h = h, problem.w = w;
+  problem.from = std::string(to_string(from));
+  problem.to = std::string(to_string(to));
+  return problem;
+}
+
+/// The row's one primitive moves each element where to_layout would, zeroes the pad lanes and
+/// leaves the guards before and after dst alone.
+void expect_exact(const Algorithm& row, const Problem& problem, const std::string& isa) {
+  const Offer offer = row.offer(problem, cpu_device());
+  ASSERT_EQ(offer.refusal, "") << row.name << " " << to_string(problem);
+  ASSERT_EQ(offer.primitives.size(), 1U);
+  const Primitive& primitive = offer.primitives[0];
+  const Sample sample = make_sample(problem, 3);
+  const std::vector<at::Tensor> src = {to_layout(sample.src[0], primitive.src)};
+  const at::Tensor shape = empty_result(problem, primitive.dst);
+  constexpr std::int64_t kGuard = 64;
+  const at::Tensor buffer = at::full({shape.numel() + 2 * kGuard}, 7, shape.options());
+  const at::Tensor dst = buffer.as_strided(shape.sizes(), shape.strides(), kGuard);
+  dst.fill_(std::numeric_limits<double>::quiet_NaN());
+  const at::Tensor result = row.run({problem, primitive, {}, src, {}, dst});
+  EXPECT_TRUE(result.is_same(dst));
+  EXPECT_TRUE(at::equal(result, to_layout(sample.src[0], primitive.dst)))
+      << row.name << " " << to_string(problem) << " " << isa << " " << at::get_num_threads();
+  EXPECT_TRUE(buffer.narrow(0, 0, kGuard).eq(7).all().item<bool>() &&
+              buffer.narrow(0, kGuard + shape.numel(), kGuard).eq(7).all().item<bool>())
+      << row.name << " " << to_string(problem) << " " << isa << " wrote beyond its dst";
+}
+
+TEST(TiledTransform, MovesEveryElementBetweenAllPairsOfLayouts) {
+  for (const std::string& isa : isas()) {
+    const Algorithm row = layout::tiled(isa);
+    for (const Layout from : kAllLayouts) {
+      for (const Layout to : kAllLayouts) {
+        if (from == to) continue;
+        for (const std::int64_t c : {1, 3, 8, 9, 16, 17, 24, 40, 64}) {
+          expect_exact(row, make_problem(1, c, 1, 1, from, to), isa);
+          expect_exact(row, make_problem(2, c, 3, 5, from, to), isa);
+          expect_exact(row, make_problem(2, c, 7, 7, from, to), isa);
+          expect_exact(row, make_problem(1, c, 16, 20, from, to), isa);
+        }
+      }
+    }
+  }
+}
+
+TEST(TiledTransform, IsRightWhenSeveralThreadsShareIt) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(2);
+  for (const Layout from : kAllLayouts) {
+    for (const Layout to : kAllLayouts) {
+      if (from == to) continue;
+      expect_exact(layout::tiled(), make_problem(2, 67, 41, 43, from, to), "");
+    }
+  }
+  at::set_num_threads(before);
+}
+
+TEST(LayoutAlgorithms, ServeVolumesBetweenNchwAndNhwc) {
+  for (const Algorithm& row : layout_algorithms()) {
+    for (const bool forward : {true, false}) {
+      TransformProblem problem = make_problem(2, 19, 5, 6, forward ? Layout::kNchw : Layout::kNhwc,
+                                              forward ? Layout::kNhwc : Layout::kNchw);
+      problem.is_3d = true;
+      problem.d = 3;
+      expect_exact(row, problem, "");
+      problem.to = "nChw16c";
+      EXPECT_NE(row.offer(problem, cpu_device()).refusal, "") << row.name;
+    }
+  }
+}
+
+TEST(AtenTransform, ServesEveryTypeBetweenNchwAndNhwc) {
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kTf32, DType::kF16, DType::kBf16}) {
+    TransformProblem problem = make_problem(2, 19, 5, 6, Layout::kNchw, Layout::kNhwc);
+    problem.dtype = dtype;
+    expect_exact(layout::aten(), problem, "");
+    std::swap(problem.from, problem.to);
+    expect_exact(layout::aten(), problem, "");
+  }
+}
+
+TEST(LayoutAlgorithms, RefuseWithAReason) {
+  const Device device = cpu_device();
+  TransformProblem problem = make_problem(1, 16, 4, 4, Layout::kNchw, Layout::kNChw16c);
+  EXPECT_EQ(layout::aten().offer(problem, device).refusal, "needs nchw and nhwc");
+  problem.dtype = DType::kF16;
+  EXPECT_EQ(layout::tiled().offer(problem, device).refusal, "needs f32, got f16");
+  problem.to = "nchw";
+  EXPECT_EQ(layout::tiled().offer(problem, device).refusal, "needs two layouts that differ");
+  EXPECT_EQ(layout::tiled().offer(PoolProblem(), device).refusal, "needs a change of layout");
+}
+
+TEST(LayoutAlgorithms, OfferEachPairOfLayoutsByExactlyTheRowsThatHaveIt) {
+  const Device device = cpu_device();
+  for (const Layout from : kAllLayouts) {
+    for (const Layout to : kAllLayouts) {
+      if (from == to) continue;
+      int offers = 0;
+      for (const Algorithm& row : layout_algorithms()) {
+        const Offer offer = row.offer(make_problem(1, 3, 8, 8, from, to), device);
+        for (const Primitive& primitive : offer.primitives) {
+          EXPECT_EQ(primitive.src, from);
+          EXPECT_EQ(primitive.dst, to);
+          ++offers;
+        }
+      }
+      EXPECT_EQ(offers, is_blocked(from) || is_blocked(to) ? 1 : 2);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace torchalgo
