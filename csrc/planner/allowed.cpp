@@ -15,15 +15,24 @@
 namespace torchalgo::planner {
 namespace {
 
-bool lies_in(const Primitive& primitive, const std::vector<Layout>& layouts) {
-  const auto among = [&](Layout layout) {
-    return std::find(layouts.begin(), layouts.end(), layout) != layouts.end();
-  };
-  return among(primitive.src) && among(primitive.dst);
+bool is_among(Layout layout, const std::vector<Layout>& layouts) {
+  return std::find(layouts.begin(), layouts.end(), layout) != layouts.end();
 }
 
-void keep_layouts(std::vector<const Candidate*>& list, const std::vector<Layout>& layouts) {
-  const auto inside = [&](const Candidate* c) { return lies_in(c->primitive, layouts); };
+// Whether every data input is an input of the graph, in the layout that the caller passes it in.
+bool reads_border(const Graph& graph, const Candidate& candidate) {
+  const bool has_residual = has(epilogue_of(candidate.problem), PostOp::kAdd);
+  const auto end = candidate.inputs.end() - (has_residual ? 1 : 0);
+  return std::all_of(candidate.inputs.begin(), end, [&](int value) {
+    const auto input = std::find(graph.inputs.begin(), graph.inputs.end(), value);
+    return input != graph.inputs.end() &&
+           graph.input_layouts[input - graph.inputs.begin()] == candidate.primitive.src;
+  });
+}
+
+void keep_layouts(const Graph& graph, std::vector<const Candidate*>& list,
+                  const std::vector<Layout>& layouts) {
+  const auto inside = [&](const Candidate* c) { return keeps_to(graph, *c, layouts); };
   const bool exists = std::any_of(list.begin(), list.end(), [&](const Candidate* c) {
     return c->covers.size() == 1 && inside(c);
   });
@@ -70,6 +79,11 @@ const Candidate* cheapest(const std::vector<const Candidate*>& list, const CostT
 
 }  // namespace
 
+bool keeps_to(const Graph& graph, const Candidate& candidate, const std::vector<Layout>& layouts) {
+  return is_among(candidate.primitive.dst, layouts) &&
+         (is_among(candidate.primitive.src, layouts) || reads_border(graph, candidate));
+}
+
 CandidateLists allowed_candidates(const Graph& graph, const Candidates& candidates,
                                   const PlanOptions& options) {
   TORCHALGO_CHECK(candidates.by_anchor.size() == graph.nodes.size(),
@@ -83,7 +97,7 @@ CandidateLists allowed_candidates(const Graph& graph, const Candidates& candidat
       check_chain(graph, readers, candidate, static_cast<int>(n));
       if (!options.allow || options.allow(candidate)) allowed[n].push_back(&candidate);
     }
-    if (!options.layouts.empty()) keep_layouts(allowed[n], options.layouts);
+    if (!options.layouts.empty()) keep_layouts(graph, allowed[n], options.layouts);
     TORCHALGO_CHECK(!allowed[n].empty(), "{}: no allowed candidate; supported: {}",
                     graph.nodes[n].name, supported(candidates.by_anchor[n]));
   }

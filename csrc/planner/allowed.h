@@ -6,6 +6,11 @@
 
 namespace torchalgo::planner {
 
+/// Whether `candidate` reads and writes in `layouts`. A border keeps the caller's layout, so a node
+/// may also read the graph's inputs as they come.
+[[nodiscard]] bool keeps_to(const Graph& graph, const Candidate& candidate,
+                            const std::vector<Layout>& layouts);
+
 /// The candidates that `options` leaves. A node that has none covering it alone in
 /// `options.layouts` keeps all of its candidates.
 /// @throws Error  naming a node that has no candidate of its own, and what it supports.

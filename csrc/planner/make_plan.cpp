@@ -17,8 +17,9 @@ namespace torchalgo {
 namespace planner {
 namespace {
 
-bool stays_in(const Alternative& alternative, Layout layout) {
-  return alternative.src == layout && alternative.dst == layout;
+bool stays_in(const Graph& graph, const Alternative& alternative, Layout layout) {
+  if (alternative.options.empty()) return alternative.dst == layout;
+  return keeps_to(graph, *alternative.options.front().candidate, {layout});
 }
 
 // Every node that can run alone in `layout` keeps to it, which leaves next to nothing to search.
@@ -27,10 +28,10 @@ pbqp::Problem restricted_to(const Model& model, const Encoding& encoding, Layout
   for (std::size_t n = 0; n < model.alternatives.size(); ++n) {
     const std::vector<Alternative>& alternatives = model.alternatives[n];
     const bool can = std::any_of(alternatives.begin(), alternatives.end(), [&](const auto& a) {
-      return a.covers.size() == 1 && stays_in(a, layout);
+      return a.covers.size() == 1 && stays_in(model.graph, a, layout);
     });
     for (std::size_t a = 0; can && a < alternatives.size(); ++a) {
-      if (stays_in(alternatives[a], layout)) continue;
+      if (stays_in(model.graph, alternatives[a], layout)) continue;
       problem.node_costs[encoding.variable[n]][a] = pbqp::kForbidden;
     }
   }
