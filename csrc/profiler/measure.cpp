@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <map>
+#include <memory>
+#include <string>
 
 #include "base/error.h"
 #include "profiler/check.h"
@@ -32,9 +35,8 @@ std::int64_t bytes_of(const Packed& packed) {
 // Everything one primitive needs to run, made before the clock starts.
 class Bench {
  public:
-  Bench(const Problem& problem, Primitive primitive, const Algorithms& algorithms,
-        const Sample& sample, std::int64_t cold_bytes)
-      : problem_(problem), primitive_(std::move(primitive)) {
+  Bench(const Task& task, const Algorithms& algorithms, const Sample& sample)
+      : problem_(task.problem), primitive_(task.primitive) {
     algorithm_ = find_algorithm(algorithms, primitive_.name);
     TORCHALGO_CHECK(algorithm_ != nullptr, "measure: no algorithm has the name '{}'",
                     primitive_.name);
@@ -45,7 +47,6 @@ class Bench {
     if (sample.residual.defined()) residual_ = to_layout(sample.residual, primitive_.dst);
     packed_.push_back(algorithm_->pack ? algorithm_->pack(problem_, primitive_, sample.weights)
                                        : Packed());
-    rotate_weights(cold_bytes);
   }
 
   // As inside a network: src was written just now, the weights were last used one inference ago,
@@ -66,12 +67,11 @@ class Bench {
     return static_cast<double>(now_ns() - start);
   }
 
- private:
-  void rotate_weights(std::int64_t cold_bytes) {
-    constexpr std::int64_t kMostCopies = 16;
-    const std::int64_t bytes = bytes_of(packed_[0]);
-    if (bytes == 0) return;
-    const std::int64_t copies = std::clamp(cold_bytes / bytes, std::int64_t{1}, kMostCopies);
+  [[nodiscard]] std::int64_t packed_bytes() const { return bytes_of(packed_[0]); }
+
+  // From now on each run finds other weights, one of `copies` + 1.
+  void rotate_weights(std::int64_t copies) {
+    if (packed_bytes() == 0) return;
     for (std::int64_t i = 0; i < copies; ++i) {
       Packed copy;
       for (const at::Tensor& tensor : packed_[0]) {
@@ -81,6 +81,7 @@ class Bench {
     }
   }
 
+ private:
   const Problem& problem_;
   Primitive primitive_;
   const Algorithm* algorithm_ = nullptr;
@@ -90,34 +91,58 @@ class Bench {
   std::size_t turn_ = 0;
 };
 
+// One failing task is out, the others go on.
+template <typename Action>
+void attempt(Samples& result, const Action& action) {
+  if (!result.failure.empty()) return;
+  try {
+    action();
+  } catch (const std::exception& error) {
+    result.failure = error.what();
+  }
+}
+
+std::vector<std::unique_ptr<Bench>> make_benches(const std::vector<Task>& tasks,
+                                                 const Algorithms& algorithms,
+                                                 const MeasureOptions& options,
+                                                 std::vector<Samples>& results) {
+  constexpr std::int64_t kMostCopies = 15;
+  std::map<std::string, Sample> samples;
+  std::vector<std::unique_ptr<Bench>> benches(tasks.size());
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    attempt(results[i], [&] {
+      const auto [it, is_new] = samples.try_emplace(to_string(tasks[i].problem));
+      if (is_new) it->second = make_sample(tasks[i].problem, options.seed);
+      benches[i] = std::make_unique<Bench>(tasks[i], algorithms, it->second);
+      bytes += benches[i]->packed_bytes();
+    });
+  }
+  // The weights of the other tasks push a task's own out of the caches; copies do the rest.
+  const std::int64_t copies =
+      bytes == 0 ? 0 : std::clamp(options.cold_bytes / bytes, std::int64_t{0}, kMostCopies);
+  for (const auto& bench : benches) {
+    if (bench) bench->rotate_weights(copies);
+  }
+  return benches;
+}
+
 }  // namespace
 
 Samples measure(const Problem& problem, const Primitive& primitive, const Algorithms& algorithms,
                 const MeasureOptions& options) {
-  return measure_interleaved(problem, {primitive}, algorithms, options)[0];
+  return measure_interleaved({{problem, primitive}}, algorithms, options)[0];
 }
 
-std::vector<Samples> measure_interleaved(const Problem& problem,
-                                         const std::vector<Primitive>& primitives,
+std::vector<Samples> measure_interleaved(const std::vector<Task>& tasks,
                                          const Algorithms& algorithms,
                                          const MeasureOptions& options) {
   const at::NoGradGuard no_grad;
   const auto now_ns = options.now_ns ? options.now_ns : steady_now_ns;
-  const Sample sample = make_sample(problem, options.seed);
-  std::vector<Samples> results(primitives.size());
-  std::vector<std::unique_ptr<Bench>> benches(primitives.size());
-  const auto attempt = [&](std::size_t i, const auto& action) {
-    if (!results[i].failure.empty()) return;
-    try {
-      action();
-    } catch (const std::exception& error) {  // of one candidate: it is out, the others go on
-      results[i].failure = error.what();
-    }
-  };
-  for (std::size_t i = 0; i < primitives.size(); ++i) {
-    attempt(i, [&] {
-      benches[i] =
-          std::make_unique<Bench>(problem, primitives[i], algorithms, sample, options.cold_bytes);
+  std::vector<Samples> results(tasks.size());
+  const auto benches = make_benches(tasks, algorithms, options, results);
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    attempt(results[i], [&] {
       for (int run = 0; run < options.warmup; ++run) benches[i]->run_ns(now_ns);
     });
   }
@@ -126,8 +151,8 @@ std::vector<Samples> measure_interleaved(const Problem& problem,
   for (int round = 0; round < options.rounds; ++round) {
     const double elapsed_s = static_cast<double>(now_ns() - start) * 1e-9;
     if (round >= kLeastRounds && elapsed_s > options.budget_s) break;
-    for (std::size_t i = 0; i < primitives.size(); ++i) {
-      attempt(i, [&] { results[i].ns.push_back(benches[i]->run_ns(now_ns)); });
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      attempt(results[i], [&] { results[i].ns.push_back(benches[i]->run_ns(now_ns)); });
     }
   }
   return results;

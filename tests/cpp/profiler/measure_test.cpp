@@ -42,14 +42,19 @@ struct FakeMachine {
 
 Primitive nchw(const char* name) { return {name, Layout::kNchw, Layout::kNchw}; }
 
+std::vector<Task> tasks(std::initializer_list<const char*> names) {
+  std::vector<Task> tasks;
+  for (const char* name : names) tasks.push_back({parse_problem(kConv), nchw(name)});
+  return tasks;
+}
+
 TEST(MeasureInterleaved, TakesTheSamplesInTurn) {
   FakeMachine machine;
   const Algorithms rows = {machine.row("a.a", 100), machine.row("b.b", 300)};
   MeasureOptions options = machine.options();
   options.warmup = 1;
   options.rounds = 4;
-  const auto results =
-      measure_interleaved(parse_problem(kConv), {nchw("a.a"), nchw("b.b")}, rows, options);
+  const auto results = measure_interleaved(tasks({"a.a", "b.b"}), rows, options);
   EXPECT_EQ(results[0].ns, (std::vector<double>{100, 100, 100, 100}));
   EXPECT_EQ(results[1].ns, (std::vector<double>{300, 300, 300, 300}));
   const std::vector<std::string> expected = {"a.a", "b.b", "a.a", "b.b", "a.a",
@@ -84,8 +89,7 @@ TEST(MeasureInterleaved, KeepsGoingWhenOneCandidateFails) {
   Algorithm broken = machine.row("b.b", 1);
   broken.run = [](const Call&) -> at::Tensor { throw std::runtime_error("out of luck"); };
   const Algorithms rows = {machine.row("a.a", 100), broken};
-  const auto results = measure_interleaved(parse_problem(kConv), {nchw("b.b"), nchw("a.a")}, rows,
-                                           machine.options());
+  const auto results = measure_interleaved(tasks({"b.b", "a.a"}), rows, machine.options());
   EXPECT_EQ(results[0].failure, "out of luck");
   EXPECT_TRUE(results[0].ns.empty());
   EXPECT_EQ(results[1].failure, "");
