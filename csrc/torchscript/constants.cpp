@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "torchscript/constants.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+
+namespace torchalgo {
+
+using torch::jit::toIValue;
+using torch::jit::Value;
+
+namespace {
+
+// A list is one constant after constant propagation, or a list of constants before.
+std::optional<std::vector<c10::IValue>> constant_list(const Value* value) {
+  std::vector<c10::IValue> items;
+  if (const auto constant = toIValue(value)) {
+    if (!constant->isList()) return std::nullopt;
+    const auto list = constant->toListRef();
+    return std::vector<c10::IValue>(list.begin(), list.end());
+  }
+  if (!is_fixed_list(value)) return std::nullopt;
+  for (const Value* input : value->node()->inputs()) {
+    auto item = toIValue(input);
+    if (!item) return std::nullopt;
+    items.push_back(std::move(*item));
+  }
+  return items;
+}
+
+// Its users are ops that say what they change, and the caller, perhaps by way of a tuple.
+bool is_never_changed(const Value* value) {
+  const auto& uses = value->uses();
+  return std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
+    if (use.user == use.user->owningGraph()->return_node()) return true;
+    if (use.user->kind() == torch::jit::prim::TupleConstruct) {
+      return is_never_changed(use.user->output());
+    }
+    const auto* schema = use.user->maybeSchema();
+    return schema != nullptr && !schema->is_mutable();
+  });
+}
+
+}  // namespace
+
+bool is_fixed_list(const Value* list) {
+  return list->node()->kind() == torch::jit::prim::ListConstruct && is_never_changed(list);
+}
+
+std::optional<at::Tensor> constant_tensor(const Value* value) {
+  const auto constant = toIValue(value);
+  if (!constant || !constant->isTensor() || !constant->toTensor().defined()) return std::nullopt;
+  return constant->toTensor();
+}
+
+std::optional<bool> constant_bool(const Value* value) {
+  const auto constant = toIValue(value);
+  if (!constant || !constant->isBool()) return std::nullopt;
+  return constant->toBool();
+}
+
+std::optional<double> constant_number(const Value* value) {
+  const auto constant = toIValue(value);
+  if (!constant) return std::nullopt;
+  if (constant->isDouble()) return constant->toDouble();
+  if (constant->isInt()) return static_cast<double>(constant->toInt());
+  return std::nullopt;
+}
+
+std::optional<std::vector<std::int64_t>> constant_ints(const Value* value) {
+  const auto list = constant_list(value);
+  if (!list) {
+    const auto constant = toIValue(value);
+    if (constant && constant->isInt()) return std::vector<std::int64_t>{constant->toInt()};
+    return std::nullopt;
+  }
+  std::vector<std::int64_t> ints;
+  for (const c10::IValue& item : *list) {
+    if (!item.isInt()) return std::nullopt;
+    ints.push_back(item.toInt());
+  }
+  return ints;
+}
+
+std::optional<std::vector<double>> constant_floats(const Value* value) {
+  const auto list = constant_list(value);
+  if (!list) {
+    const auto number = constant_number(value);
+    if (number) return std::vector<double>{*number};
+    return std::nullopt;
+  }
+  std::vector<double> floats;
+  for (const c10::IValue& item : *list) {
+    if (!item.isDouble()) return std::nullopt;
+    floats.push_back(item.toDouble());
+  }
+  return floats;
+}
+
+bool is_none(const Value* value) {
+  if (value->type()->kind() == c10::TypeKind::NoneType) return true;
+  const auto constant = toIValue(value);
+  return constant && constant->isNone();
+}
+
+bool is_tensor(const Value* value) { return value->type()->kind() == c10::TypeKind::TensorType; }
+
+}  // namespace torchalgo

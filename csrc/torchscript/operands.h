@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "ir/problem.h"
+#include "torchscript/tensor_info.h"
+
+namespace torchalgo {
+
+/// Why a node cannot be planned: an answer, caught by read_op.
+struct NotPlanned : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// The arguments of a node by their names in the op's schema. Every accessor throws NotPlanned if
+/// the argument is not what it asks for.
+class Operands {
+ public:
+  Operands(const torch::jit::Node* node, const TensorInfos& infos) : node_(node), infos_(infos) {}
+
+  [[nodiscard]] const torch::jit::Node* node() const { return node_; }
+  [[nodiscard]] bool has(const char* name) const { return node_->hasNamedInput(name); }
+  [[nodiscard]] torch::jit::Value* value(const char* name) const;
+  [[nodiscard]] bool is_none(const char* name) const;
+  [[nodiscard]] bool boolean(const char* name) const;
+  [[nodiscard]] double number(const char* name) const;
+  [[nodiscard]] std::vector<double> floats(const char* name) const;
+  [[nodiscard]] std::vector<std::int64_t> ints(const char* name) const;
+  /// `count` numbers, the one number given repeated; `fallback` if the list is empty.
+  [[nodiscard]] std::vector<std::int64_t> ints(const char* name, std::size_t count) const;
+  [[nodiscard]] at::Tensor constant(const char* name, DType dtype) const;
+
+  /// A tensor of the data flow that may be planned: float, dense, of known shape, never written.
+  [[nodiscard]] const TensorInfo& tensor(const torch::jit::Value* value) const;
+  [[nodiscard]] const TensorInfo& result() const { return tensor(node_->output()); }
+
+ private:
+  const torch::jit::Node* node_;
+  const TensorInfos& infos_;
+};
+
+}  // namespace torchalgo

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "torchscript/plan_fit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+
+namespace torchalgo {
+namespace {
+
+constexpr const char* kRemedy = "make a plan for this model and these input shapes";
+
+std::vector<int> nodes_with_problem(const Graph& graph) {
+  std::vector<int> nodes;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (graph.nodes[n].problem) nodes.push_back(static_cast<int>(n));
+  }
+  return nodes;
+}
+
+// What the node itself computes, without the epilogue of what it absorbs.
+bool is_same_operation(const Problem& planned, const Problem& own) {
+  return planned.index() == own.index() &&
+         (planned == own || with_epilogue(planned, {}) == with_epilogue(own, {}));
+}
+
+std::string first_difference(const Graph& graph, const Plan& plan) {
+  const std::vector<int> nodes = nodes_with_problem(graph);
+  for (std::size_t i = 0; i < std::min(nodes.size(), plan.nodes.size()); ++i) {
+    const Node& node = graph.nodes[nodes[i]];
+    const PlanNode& planned = plan.nodes[i];
+    if (node.name != planned.name) {
+      return fmt::format("node {} is {} in the plan, {} in the model", i, planned.name, node.name);
+    }
+    if (!is_same_operation(parse_problem(planned.problem), *node.problem)) {
+      return fmt::format("{} is {} in the plan, {} in the model", node.name, planned.problem,
+                         to_string(*node.problem));
+    }
+  }
+  if (nodes.size() > plan.nodes.size()) {
+    return fmt::format("the plan lacks {}", graph.nodes[nodes[plan.nodes.size()]].name);
+  }
+  if (nodes.size() < plan.nodes.size()) {
+    return fmt::format("the model lacks {}", plan.nodes[nodes.size()].name);
+  }
+  return "the ops around the planned ones, the inputs or the outputs differ";
+}
+
+class Fitter {
+ public:
+  Fitter(const Graph& graph, const Plan& plan) : graph_(graph), plan_(plan) {
+    for (std::size_t n = 0; n < graph.nodes.size(); ++n) node_of_[graph.nodes[n].name] = int(n);
+    for (std::size_t v = 0; v < graph.values.size(); ++v) value_of_[graph.values[v].name] = int(v);
+  }
+
+  FittedPlan fit() {
+    FittedPlan fitted;
+    fitted.call_at.resize(graph_.nodes.size());
+    fitted.is_planned.resize(graph_.nodes.size(), false);
+    fitted.transforms.resize(graph_.values.size());
+    std::map<std::string, std::vector<int>> absorbed;
+    for (const PlanNode& planned : plan_.nodes) {
+      const int node = node_of(planned.name);
+      fitted.is_planned[node] = true;
+      if (!planned.absorbed_by.empty()) absorbed[planned.absorbed_by].push_back(node);
+    }
+    for (const PlanNode& planned : plan_.nodes) {
+      if (!planned.absorbed_by.empty()) continue;
+      PlannedCall call = fit_call(planned, absorbed[planned.name]);
+      absorbed.erase(planned.name);
+      const int last = call.covers.back();
+      fitted.call_at[last] = std::move(call);
+    }
+    TORCHALGO_CHECK(absorbed.empty(), "rewrite_graph: nothing in the plan computes {}",
+                    graph_.nodes[absorbed.begin()->second[0]].name);
+    for (const PlanTransform& transform : plan_.transforms) {
+      const auto value = value_of_.find(transform.value);
+      TORCHALGO_CHECK(value != value_of_.end(), "rewrite_graph: the model has no value {}; {}",
+                      transform.value, kRemedy);
+      fitted.transforms[value->second].push_back(transform);
+    }
+    return fitted;
+  }
+
+ private:
+  [[nodiscard]] int node_of(const std::string& name) const {
+    const auto node = node_of_.find(name);
+    TORCHALGO_CHECK(node != node_of_.end() && graph_.nodes[node->second].problem,
+                    "rewrite_graph: the model has no op {} to plan; {}", name, kRemedy);
+    return node->second;
+  }
+
+  // The anchor, then each node that reads the one before.
+  [[nodiscard]] PlannedCall fit_call(const PlanNode& planned, std::vector<int> absorbed) const {
+    TORCHALGO_CHECK(!planned.primitive.name.empty(),
+                    "rewrite_graph: the plan has no primitive for {}", planned.name);
+    const Node& anchor = graph_.nodes[node_of(planned.name)];
+    PlannedCall call{planned.name,        {node_of(planned.name)}, parse_problem(planned.problem),
+                     planned.primitive,   anchor.inputs,           std::nullopt,
+                     anchor.outputs.at(0)};
+    Problem covered = *anchor.problem;
+    std::sort(absorbed.begin(), absorbed.end());
+    for (const int node : absorbed) covered = absorb(node, covered, call);
+    TORCHALGO_CHECK(covered == call.problem, "rewrite_graph: {} is {} in the plan, {} in the model",
+                    planned.name, planned.problem, to_string(covered));
+    return call;
+  }
+
+  [[nodiscard]] Problem absorb(int index, const Problem& covered, PlannedCall& call) const {
+    const Node& node = graph_.nodes[index];
+    const auto* eltwise = std::get_if<EltwiseProblem>(&*node.problem);
+    const auto link = std::find(node.inputs.begin(), node.inputs.end(), call.dst);
+    TORCHALGO_CHECK(
+        eltwise != nullptr && eltwise->kind != EltwiseKind::kMul && link != node.inputs.end(),
+        "rewrite_graph: {} cannot absorb {}", call.name, node.name);
+    Epilogue epilogue = epilogue_of(covered);
+    if (eltwise->kind == EltwiseKind::kAdd) {
+      TORCHALGO_CHECK(!call.residual, "rewrite_graph: {} absorbs two additions", call.name);
+      call.residual = node.inputs[link == node.inputs.begin() ? 1 : 0];
+      epilogue.push_back(PostOp::kAdd);
+    }
+    epilogue.insert(epilogue.end(), eltwise->epilogue.begin(), eltwise->epilogue.end());
+    call.covers.push_back(index);
+    call.dst = node.outputs.at(0);
+    return with_epilogue(covered, std::move(epilogue));
+  }
+
+  const Graph& graph_;
+  const Plan& plan_;
+  std::map<std::string, int> node_of_;
+  std::map<std::string, int> value_of_;
+};
+
+}  // namespace
+
+FittedPlan fit_plan(const Graph& graph, const Plan& plan) {
+  const std::string hash = structure_hash(graph);
+  TORCHALGO_CHECK(hash == plan.structure_hash,
+                  "rewrite_graph: the plan was made for another model or other input shapes "
+                  "(structure {}, this one {}): {}; {}",
+                  plan.structure_hash, hash, first_difference(graph, plan), kRemedy);
+  TORCHALGO_CHECK(plan.nodes.size() == nodes_with_problem(graph).size(),
+                  "rewrite_graph: the plan does not fit: {}", first_difference(graph, plan));
+  return Fitter(graph, plan).fit();
+}
+
+}  // namespace torchalgo

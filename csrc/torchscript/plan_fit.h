@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "ir/plan.h"
+
+namespace torchalgo {
+
+/// One call of the rewritten graph: an anchor with the nodes it absorbs.
+struct PlannedCall {
+  std::string name;  // of the anchor
+  std::vector<int>
+      covers;       // nodes; the first is the anchor, the call stands where the last one was
+  Problem problem;  // with the epilogue
+  Primitive primitive;
+  std::vector<int> src;         // values, in primitive.src
+  std::optional<int> residual;  // value, in primitive.dst
+  int dst = -1;                 // value
+};
+
+/// A plan in terms of one graph's indices.
+struct FittedPlan {
+  std::vector<std::optional<PlannedCall>> call_at;     // by the last node it covers
+  std::vector<bool> is_planned;                        // by node
+  std::vector<std::vector<PlanTransform>> transforms;  // by value, in order
+};
+
+/// Matches a plan with the graph it was made for.
+/// @throws Error  with the first difference, if it was made for another graph or is inconsistent.
+[[nodiscard]] FittedPlan fit_plan(const Graph& graph, const Plan& plan);
+
+}  // namespace torchalgo

@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "torchscript/read_op.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <string_view>
+
+#include "base/error.h"
+#include "torchscript/constants.h"
+#include "torchscript/operands.h"
+
+namespace torchalgo {
+
+using torch::jit::Node;
+using torch::jit::Symbol;
+using torch::jit::Value;
+
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+OpReading planned(Problem problem, std::vector<Value*> inputs) {
+  return {std::move(problem), std::move(inputs), {}};
+}
+
+// The three spatial dimensions, front ones filled up.
+Sizes as_three(const Sizes& spatial, std::int64_t fill) {
+  Sizes three(3, fill);
+  std::copy(spatial.begin(), spatial.end(), three.end() - static_cast<long>(spatial.size()));
+  return three;
+}
+
+Sizes spatial_of(const Sizes& sizes) { return {sizes.begin() + 2, sizes.end()}; }
+
+// "same" pads to the input's size; a rest that is one-sided has no symmetric padding.
+Sizes conv_padding(const Operands& op, const Sizes& filter, const Sizes& dilation) {
+  const Value* padding = op.value("padding");
+  const auto mode = torch::jit::toIValue(padding);
+  if (!mode || !mode->isString()) return op.ints("padding", filter.size());
+  Sizes pads(filter.size(), 0);
+  if (mode->toStringRef() == "valid") return pads;
+  for (std::size_t i = 0; i < pads.size(); ++i) {
+    const std::int64_t total = dilation[i] * (filter[i] - 1);
+    if (total % 2 != 0) throw NotPlanned("padding='same' pads one side more than the other");
+    pads[i] = total / 2;
+  }
+  return pads;
+}
+
+bool is_transposed(const Operands& op) {
+  if (op.has("transposed")) return op.boolean("transposed");
+  return std::string_view(op.node()->kind().toUnqualString()).starts_with("conv_transpose");
+}
+
+Value* data_input(const Operands& op) { return op.value(op.has("input") ? "input" : "self"); }
+
+void set_window(ConvProblem& conv, const Operands& op, const at::Tensor& weights) {
+  const Sizes filter = spatial_of(weights.sizes().vec());
+  const Sizes dilation = op.ints("dilation", filter.size());
+  const Sizes rs = as_three(filter, 1);
+  const Sizes stride = as_three(op.ints("stride", filter.size()), 1);
+  const Sizes pad = as_three(conv_padding(op, filter, dilation), 0);
+  const Sizes dilations = as_three(dilation, 1);
+  conv.t = rs[0], conv.r = rs[1], conv.s = rs[2];
+  conv.stride_d = stride[0], conv.stride_h = stride[1], conv.stride_w = stride[2];
+  conv.pad_d = pad[0], conv.pad_h = pad[1], conv.pad_w = pad[2];
+  conv.dilation_d = dilations[0], conv.dilation_h = dilations[1], conv.dilation_w = dilations[2];
+  conv.is_3d = filter.size() == 3;
+}
+
+OpReading read_conv(const Operands& op) {
+  Value* input = data_input(op);
+  const TensorInfo& src = op.tensor(input);
+  const at::Tensor weights = op.constant("weight", *src.dtype);
+  if (static_cast<std::int64_t>(src.sizes.size()) != weights.dim()) {
+    throw NotPlanned("its input has no batch dimension");
+  }
+  ConvProblem conv;
+  conv.dtype = *src.dtype;
+  conv.groups = op.ints("groups")[0];
+  set_window(conv, op, weights);
+  const bool transposed = is_transposed(op);
+  // The forward convolution whose gradient a transposed one computes reads the result's shape.
+  const Sizes& image = transposed ? op.result().sizes : src.sizes;
+  const Sizes dhw = as_three(spatial_of(image), 1);
+  conv.direction = transposed ? Direction::kBackwardData : Direction::kForward;
+  conv.n = image[0], conv.c = image[1];
+  conv.d = dhw[0], conv.h = dhw[1], conv.w = dhw[2];
+  conv.k = weights.size(0);
+  if (!op.is_none("bias")) {
+    static_cast<void>(op.constant("bias", *src.dtype));
+    conv.epilogue = {PostOp::kBias};
+  }
+  return planned(conv, {input});
+}
+
+const TensorInfo& rank4(const Operands& op, const Value* value) {
+  const TensorInfo& info = op.tensor(value);
+  if (info.sizes.size() != 4) throw NotPlanned(fmt::format("its rank is {}", info.sizes.size()));
+  return info;
+}
+
+template <typename P>
+P with_src(const TensorInfo& src) {
+  P problem;
+  problem.dtype = *src.dtype;
+  problem.n = src.sizes[0], problem.c = src.sizes[1];
+  problem.h = src.sizes[2], problem.w = src.sizes[3];
+  return problem;
+}
+
+PoolProblem read_window(const Operands& op, Value* input, PoolKind kind) {
+  auto pool = with_src<PoolProblem>(rank4(op, input));
+  const Sizes window = op.ints("kernel_size", 2);
+  const Sizes stride = op.ints("stride").empty() ? window : op.ints("stride", 2);
+  const Sizes pad = op.ints("padding", 2);
+  pool.kind = kind;
+  pool.r = window[0], pool.s = window[1];
+  pool.stride_h = stride[0], pool.stride_w = stride[1];
+  pool.pad_h = pad[0], pool.pad_w = pad[1];
+  pool.ceil_mode = op.boolean("ceil_mode");
+  return pool;
+}
+
+OpReading read_max_pool(const Operands& op) {
+  Value* input = data_input(op);
+  PoolProblem pool = read_window(op, input, PoolKind::kMax);
+  const Sizes dilation = op.ints("dilation", 2);
+  pool.dilation_h = dilation[0], pool.dilation_w = dilation[1];
+  return planned(pool, {input});
+}
+
+OpReading read_average_pool(const Operands& op) {
+  Value* input = data_input(op);
+  PoolProblem pool = read_window(op, input, PoolKind::kAverage);
+  pool.count_include_pad = op.boolean("count_include_pad");
+  if (!op.is_none("divisor_override")) throw NotPlanned("it has a divisor_override");
+  return planned(pool, {input});
+}
+
+OpReading read_adaptive_pool(const Operands& op) {
+  Value* input = data_input(op);
+  auto pool = with_src<PoolProblem>(rank4(op, input));
+  const Sizes size = op.ints("output_size", 2);
+  pool.kind = PoolKind::kAdaptiveAverage;
+  pool.p = size[0], pool.q = size[1];
+  return planned(pool, {input});
+}
+
+// mean over h and w that keeps them is a pooling to 1 x 1.
+OpReading read_mean(const Operands& op) {
+  if (!op.has("dim") || !op.has("keepdim")) return {};
+  Value* input = data_input(op);
+  auto pool = with_src<PoolProblem>(rank4(op, input));
+  Sizes dims = op.ints("dim");
+  for (std::int64_t& dim : dims) dim = dim < 0 ? dim + 4 : dim;
+  std::sort(dims.begin(), dims.end());
+  if (dims != Sizes{2, 3} || !op.boolean("keepdim")) return {};
+  if (!op.is_none("dtype")) throw NotPlanned("it changes the dtype");
+  pool.kind = PoolKind::kAdaptiveAverage;
+  return planned(pool, {input});
+}
+
+// [n, c, w] counts as h = 1.
+EltwiseProblem eltwise_of(const TensorInfo& src, EltwiseKind kind) {
+  const Sizes& sizes = src.sizes;
+  if (sizes.size() != 3 && sizes.size() != 4) {
+    throw NotPlanned(fmt::format("its rank is {}", sizes.size()));
+  }
+  EltwiseProblem eltwise;
+  eltwise.kind = kind;
+  eltwise.dtype = *src.dtype;
+  eltwise.n = sizes[0], eltwise.c = sizes[1], eltwise.w = sizes.back();
+  if (sizes.size() == 4) eltwise.h = sizes[2];
+  return eltwise;
+}
+
+OpReading activation(const Operands& op, PostOp post_op) {
+  Value* input = data_input(op);
+  EltwiseProblem eltwise = eltwise_of(op.tensor(input), EltwiseKind::kActivation);
+  eltwise.epilogue = {post_op};
+  return planned(eltwise, {input});
+}
+
+OpReading clamp(const Operands& op, const char* low, const char* high) {
+  if (op.is_none(low) || op.number(low) != 0.0) return {};
+  if (op.is_none(high)) return activation(op, PostOp::kRelu);
+  if (op.number(high) != 6.0) return {};
+  return activation(op, PostOp::kRelu6);
+}
+
+OpReading read_clamp_min(const Operands& op) {
+  return op.number("min") == 0.0 ? activation(op, PostOp::kRelu) : OpReading{};
+}
+
+bool are_alike(const TensorInfo& a, const TensorInfo& b) {
+  return a.dtype == b.dtype && a.sizes == b.sizes;
+}
+
+OpReading read_add(const Operands& op) {
+  Value* a = op.value("self");
+  Value* b = op.value("other");
+  if (!is_tensor(b)) return {};
+  if (!are_alike(op.tensor(a), op.tensor(b))) throw NotPlanned("its operands differ in shape");
+  if (op.number("alpha") != 1.0) throw NotPlanned("alpha is not 1");
+  return planned(eltwise_of(op.tensor(a), EltwiseKind::kAdd), {a, b});
+}
+
+OpReading read_mul(const Operands& op) {
+  Value* a = op.value("self");
+  Value* b = op.value("other");
+  if (!is_tensor(b)) return {};
+  if (are_alike(op.tensor(a), op.tensor(b))) {
+    return planned(eltwise_of(op.tensor(a), EltwiseKind::kMul), {a, b});
+  }
+  const auto is_channel_vector = [&](const Value* vector, const Value* whole) {
+    const TensorInfo& v = op.tensor(vector);
+    const TensorInfo& w = op.tensor(whole);
+    return v.dtype == w.dtype && w.sizes.size() == 4 &&
+           v.sizes == Sizes{w.sizes[0], w.sizes[1], 1, 1};
+  };
+  if (is_channel_vector(a, b)) std::swap(a, b);
+  if (!is_channel_vector(b, a)) throw NotPlanned("its operands differ in shape");
+  EltwiseProblem mul = eltwise_of(op.tensor(a), EltwiseKind::kMul);
+  mul.channelwise = true;
+  return planned(mul, {a, b});
+}
+
+OpReading read_batch_norm(const Operands& op) {
+  Value* input = data_input(op);
+  const TensorInfo& src = rank4(op, input);
+  if (op.boolean("training")) throw NotPlanned("it uses the statistics of the batch");
+  for (const char* name : {"weight", "bias", "running_mean", "running_var"}) {
+    const bool is_optional = name[0] != 'r';
+    if (!is_optional || !op.is_none(name)) static_cast<void>(op.constant(name, *src.dtype));
+  }
+  static_cast<void>(op.number("eps"));
+  return planned(with_src<ScaleShiftProblem>(src), {input});
+}
+
+OpReading read_cat(const Operands& op) {
+  if (!is_fixed_list(op.value("tensors"))) throw NotPlanned("its list is not fixed");
+  Node* list = op.value("tensors")->node();
+  const std::vector<Value*> inputs(list->inputs().begin(), list->inputs().end());
+  if (inputs.empty()) return {};
+  ConcatProblem concat;
+  const TensorInfo& first = rank4(op, inputs[0]);
+  const double dim = op.number("dim");
+  if (dim != 1.0 && dim != -3.0) throw NotPlanned("it does not join channels");
+  concat.dtype = *first.dtype;
+  concat.n = first.sizes[0], concat.h = first.sizes[2], concat.w = first.sizes[3];
+  for (const Value* input : inputs) {
+    const TensorInfo& part = rank4(op, input);
+    if (part.dtype != first.dtype) throw NotPlanned("its operands differ in dtype");
+    concat.c.push_back(part.sizes[1]);
+  }
+  return planned(concat, inputs);
+}
+
+// A factor that is no quotient of the sizes enters the positions of the samples: not planned.
+std::int64_t integral_scale(double scale, std::int64_t from, std::int64_t to) {
+  if (static_cast<double>(from) * scale != static_cast<double>(to)) {
+    throw NotPlanned(fmt::format("the scale factor {} is not that of its sizes", scale));
+  }
+  return scale == static_cast<double>(static_cast<std::int64_t>(scale))
+             ? static_cast<std::int64_t>(scale)
+             : 0;
+}
+
+std::vector<double> scale_factors(const Operands& op) {
+  for (const char* name : {"scale_factors", "scale_factor"}) {
+    if (op.has(name) && !op.is_none(name)) {
+      std::vector<double> factors = op.floats(name);
+      if (factors.size() == 1) factors.resize(2, factors[0]);
+      return factors;
+    }
+  }
+  if (op.has("scales_h") && !op.is_none("scales_h") && !op.is_none("scales_w")) {
+    return {op.number("scales_h"), op.number("scales_w")};
+  }
+  return {};
+}
+
+// Sizes given as numbers stay for other inputs, given as factors they follow; a size computed in
+// the graph does neither.
+OpReading read_resize(const Operands& op, ResizeKind kind) {
+  Value* input = data_input(op);
+  auto resize = with_src<ResizeProblem>(rank4(op, input));
+  resize.kind = kind;
+  resize.p = op.result().sizes.at(2), resize.q = op.result().sizes.at(3);
+  if (kind == ResizeKind::kBilinear && !op.is_none("align_corners")) {
+    resize.align_corners = op.boolean("align_corners");
+  }
+  const std::vector<double> factors = scale_factors(op);
+  if (factors.size() != 2) {
+    static_cast<void>(op.ints(op.has("output_size") ? "output_size" : "size"));
+    return planned(resize, {input});
+  }
+  resize.scale_h = integral_scale(factors[0], resize.h, resize.p);
+  resize.scale_w = integral_scale(factors[1], resize.w, resize.q);
+  if (resize.scale_h == 0 || resize.scale_w == 0) {
+    throw NotPlanned("its scale factors are not integers");
+  }
+  return planned(resize, {input});
+}
+
+OpReading read_interpolate(const Operands& op) {
+  const auto mode = torch::jit::toIValue(op.value("mode"));
+  if (!mode || !mode->isString()) throw NotPlanned("mode is not a constant");
+  if (op.has("antialias") && op.boolean("antialias")) throw NotPlanned("it is antialiased");
+  if (mode->toStringRef() == "nearest") return read_resize(op, ResizeKind::kNearest);
+  if (mode->toStringRef() == "bilinear") return read_resize(op, ResizeKind::kBilinear);
+  return {};
+}
+
+LinearProblem linear_of(const TensorInfo& src, std::int64_t k) {
+  if (src.sizes.size() != 2) throw NotPlanned(fmt::format("its rank is {}", src.sizes.size()));
+  LinearProblem linear;
+  linear.dtype = *src.dtype;
+  linear.n = src.sizes[0], linear.c = src.sizes[1], linear.k = k;
+  return linear;
+}
+
+OpReading read_linear(const Operands& op) {
+  Value* input = data_input(op);
+  const TensorInfo& src = op.tensor(input);
+  LinearProblem linear = linear_of(src, op.constant("weight", *src.dtype).size(0));
+  if (!op.is_none("bias")) {
+    static_cast<void>(op.constant("bias", *src.dtype));
+    linear.epilogue = {PostOp::kBias};
+  }
+  return planned(linear, {input});
+}
+
+OpReading read_addmm(const Operands& op) {
+  Value* input = op.value("mat1");
+  const TensorInfo& src = op.tensor(input);
+  const at::Tensor weights = op.constant("mat2", *src.dtype);
+  const at::Tensor bias = op.constant("self", *src.dtype);
+  if (op.number("beta") != 1.0 || op.number("alpha") != 1.0) throw NotPlanned("it is scaled");
+  if (bias.dim() != 1 || bias.size(0) != weights.size(1)) throw NotPlanned("its bias has a batch");
+  LinearProblem linear = linear_of(src, weights.size(1));
+  linear.epilogue = {PostOp::kBias};
+  return planned(linear, {input});
+}
+
+using Reader = std::function<OpReading(const Operands&)>;
+
+Reader activation_reader(PostOp post_op) {
+  return [post_op](const Operands& op) { return activation(op, post_op); };
+}
+
+const std::unordered_map<std::string, Reader>& readers() {
+  static const std::unordered_map<std::string, Reader> kReaders = {
+      {"aten::conv1d", read_conv},
+      {"aten::conv2d", read_conv},
+      {"aten::conv3d", read_conv},
+      {"aten::_convolution", read_conv},
+      {"aten::convolution", read_conv},
+      {"aten::_convolution_mode", read_conv},
+      {"aten::conv_transpose1d", read_conv},
+      {"aten::conv_transpose2d", read_conv},
+      {"aten::conv_transpose3d", read_conv},
+      {"aten::max_pool2d", read_max_pool},
+      {"aten::avg_pool2d", read_average_pool},
+      {"aten::adaptive_avg_pool2d", read_adaptive_pool},
+      {"aten::mean", read_mean},
+      {"aten::relu", activation_reader(PostOp::kRelu)},
+      {"aten::relu6", activation_reader(PostOp::kRelu6)},
+      {"aten::hardswish", activation_reader(PostOp::kHardswish)},
+      {"aten::silu", activation_reader(PostOp::kSilu)},
+      {"aten::sigmoid", activation_reader(PostOp::kSigmoid)},
+      {"aten::hardsigmoid", activation_reader(PostOp::kHardsigmoid)},
+      {"aten::hardtanh", [](const Operands& op) { return clamp(op, "min_val", "max_val"); }},
+      {"aten::clamp", [](const Operands& op) { return clamp(op, "min", "max"); }},
+      {"aten::clamp_min", read_clamp_min},
+      {"aten::add", read_add},
+      {"aten::mul", read_mul},
+      {"aten::batch_norm", read_batch_norm},
+      {"aten::cat", read_cat},
+      {"aten::upsample_nearest2d",
+       [](const Operands& op) { return read_resize(op, ResizeKind::kNearest); }},
+      {"aten::upsample_bilinear2d",
+       [](const Operands& op) { return read_resize(op, ResizeKind::kBilinear); }},
+      {"aten::__interpolate", read_interpolate},
+      {"aten::linear", read_linear},
+      {"aten::addmm", read_addmm},
+  };
+  return kReaders;
+}
+
+// The sizes that the run saw, in the rank of the problem ([n, c, w] has h = 1).
+bool agrees(const Sizes& seen, Sizes expected) {
+  if (expected.size() == 4 && seen.size() == 3 && expected[2] == 1) {
+    expected.erase(expected.begin() + 2);
+  }
+  return seen == expected;
+}
+
+// A problem that does not say what the op does must not be planned, whatever the cause.
+void check_sizes(const Operands& op, const OpReading& reading) {
+  const auto inputs = input_sizes(*reading.problem);
+  TORCHALGO_ASSERT(inputs.size() == reading.inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Sizes& seen = op.tensor(reading.inputs[i]).sizes;
+    if (!agrees(seen, inputs[i])) {
+      throw NotPlanned(fmt::format("no {} reads sizes [{}]", to_string(*reading.problem),
+                                   fmt::join(seen, ", ")));
+    }
+  }
+  if (!agrees(op.result().sizes, result_sizes(*reading.problem))) {
+    throw NotPlanned(fmt::format("no {} makes sizes [{}]", to_string(*reading.problem),
+                                 fmt::join(op.result().sizes, ", ")));
+  }
+}
+
+OpWeights scale_and_shift(const Operands& op, DType dtype) {
+  const auto as_double = [&](const char* name) { return op.constant(name, dtype).to(at::kDouble); };
+  at::Tensor scale = as_double("running_var").add(op.number("eps")).rsqrt();
+  if (!op.is_none("weight")) scale = scale.mul(as_double("weight"));
+  at::Tensor shift = as_double("running_mean").mul(scale).neg();
+  if (!op.is_none("bias")) shift = shift.add(as_double("bias"));
+  const auto type = op.constant("running_mean", dtype).scalar_type();
+  return {scale.to(type), shift.to(type)};
+}
+
+}  // namespace
+
+OpReading read_op(const Node* node, const TensorInfos& infos) {
+  const auto reader = readers().find(node->kind().toQualString());
+  if (reader == readers().end() || node->maybeSchema() == nullptr) return {};
+  if (node->outputs().size() != 1 || !is_tensor(node->output())) return {};
+  const Operands op(node, infos);
+  try {
+    OpReading reading = reader->second(op);
+    if (reading.problem) check_sizes(op, reading);
+    return reading;
+  } catch (const NotPlanned& reason) {
+    return {std::nullopt, {}, reason.what()};
+  }
+}
+
+bool is_convolution(const Node* node) {
+  const std::string_view kind = node->kind().toQualString();
+  return kind.starts_with("aten::conv1d") || kind.starts_with("aten::conv2d") ||
+         kind.starts_with("aten::conv3d") || kind.starts_with("aten::conv_transpose") ||
+         kind == "aten::_convolution" || kind == "aten::convolution" ||
+         kind == "aten::_convolution_mode";
+}
+
+OpWeights weights_of(const Node* node, const Problem& problem) {
+  const TensorInfos no_infos;
+  const Operands op(node, no_infos);
+  const DType dtype = dtype_of(problem);
+  if (std::holds_alternative<ScaleShiftProblem>(problem)) return scale_and_shift(op, dtype);
+  const bool is_conv = std::holds_alternative<ConvProblem>(problem);
+  if (!is_conv && !std::holds_alternative<LinearProblem>(problem)) return {};
+  OpWeights found;
+  if (op.has("mat2")) {
+    return {op.constant("mat2", dtype).t().contiguous(), op.constant("self", dtype).contiguous()};
+  }
+  found.weights = op.constant("weight", dtype);
+  if (is_conv && found.weights.dim() == 3) found.weights = found.weights.unsqueeze(2);
+  found.weights = found.weights.contiguous();
+  if (!op.is_none("bias")) found.bias = op.constant("bias", dtype).contiguous();
+  return found;
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "torchscript/rewrite.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <fmt/format.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "base/error.h"
+#include "torchscript/plan_fit.h"
+#include "torchscript/read_op.h"
+
+namespace torchalgo {
+
+using torch::jit::Module;
+using torch::jit::WithInsertPoint;
+
+namespace {
+
+using JitBlock = torch::jit::Block;
+using JitGraph = torch::jit::Graph;
+using JitNode = torch::jit::Node;
+using JitValue = torch::jit::Value;
+
+// Where the nodes and values of a graph lie in a copy of it.
+struct Copied {
+  std::unordered_map<const JitNode*, JitNode*> nodes;
+  std::unordered_map<const JitValue*, JitValue*> values;
+};
+
+Copied match_copy(JitGraph& original, JitGraph& copy) {
+  Copied copied;
+  const auto match_values = [&](auto from, auto to) {
+    TORCHALGO_ASSERT(from.size() == to.size());
+    for (std::size_t i = 0; i < from.size(); ++i) copied.values[from[i]] = to[i];
+  };
+  match_values(original.inputs(), copy.inputs());
+  auto it = copy.nodes().begin();
+  for (JitNode* node : original.nodes()) {
+    TORCHALGO_ASSERT(it != copy.nodes().end() && it->kind() == node->kind());
+    copied.nodes[node] = *it;
+    match_values(node->outputs(), it->outputs());
+    ++it;
+  }
+  return copied;
+}
+
+bool is_convolution_problem(const Problem& problem) {
+  return std::holds_alternative<ConvProblem>(problem);
+}
+
+// The model's own op is the same as ATen's row on strided tensors, without a call in between. A
+// convolution is always replaced, so that the graph shows what was chosen.
+bool is_own_op(const PlannedCall& call) {
+  return call.covers.size() == 1 && !is_convolution_problem(call.problem) &&
+         call.primitive.name.starts_with("aten.") && call.primitive.src == Layout::kNchw &&
+         call.primitive.dst == Layout::kNchw;
+}
+
+c10::IValue optional_tensor(const at::Tensor& tensor) {
+  return tensor.defined() ? c10::IValue(tensor) : c10::IValue();
+}
+
+// The op objects are made through the dispatcher: this folder does not depend on csrc/ops.
+c10::IValue pack(const Problem& problem, const Primitive& primitive, const std::string& layer,
+                 const OpWeights& weights) {
+  const char* op = is_convolution_problem(problem) ? "torchalgo::pack_conv" : "torchalgo::pack_op";
+  torch::jit::Stack stack = {to_string(problem),
+                             primitive.name,
+                             std::string(to_string(primitive.src)),
+                             std::string(to_string(primitive.dst)),
+                             layer,
+                             optional_tensor(weights.weights),
+                             optional_tensor(weights.bias)};
+  c10::Dispatcher::singleton().findSchemaOrThrow(op, "").callBoxed(&stack);
+  TORCHALGO_ASSERT(stack.size() == 1);
+  return stack[0];
+}
+
+class Rewriter {
+ public:
+  Rewriter(const ImportedGraph& imported, const Plan& plan)
+      : graph_(imported.graph),
+        plan_(fit_plan(imported.graph, plan)),
+        module_(imported.module.clone()),
+        jit_(module_.get_method("forward").graph()),
+        versions_(imported.graph.values.size()) {
+    const Copied copied = match_copy(*imported.module.get_method("forward").graph(), *jit_);
+    for (std::size_t n = 0; n < imported.nodes.size(); ++n) {
+      nodes_.push_back(copied.nodes.at(imported.nodes[n]));
+      index_of_node_[nodes_.back()] = static_cast<int>(n);
+    }
+    for (std::size_t v = 0; v < imported.values.size(); ++v) {
+      values_.push_back(copied.values.at(imported.values[v]));
+      index_of_value_[values_.back()] = static_cast<int>(v);
+    }
+  }
+
+  Module rewrite() {
+    // New ops are put between the nodes, so these are listed first.
+    const std::vector<JitNode*> order(jit_->nodes().begin(), jit_->nodes().end());
+    for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
+      const int value = graph_.inputs[i];
+      const WithInsertPoint at(*jit_->nodes().begin());
+      add_version(value, graph_.input_layouts[i], values_[value]);
+    }
+    for (JitNode* node : order) rewrite_node(node);
+    read_strided(jit_->return_node());
+    torch::jit::EliminateDeadCode(jit_);
+    check_replaced();
+    jit_->lint();
+    return module_;
+  }
+
+ private:
+  void rewrite_node(JitNode* node) {
+    const auto it = index_of_node_.find(node);
+    if (it == index_of_node_.end() || !plan_.is_planned[it->second]) return keep(node);
+    const auto& call = plan_.call_at[it->second];
+    if (!call) return;  // absorbed by a later call
+    if (is_own_op(*call)) return keep(node);
+    const WithInsertPoint at(node);
+    JitNode* made = is_convolution_problem(call->problem) ? make_conv(*call) : make_op(*call);
+    made->copyMetadata(nodes_[call->covers[0]]);
+    add_version(call->dst, call->primitive.dst, made->output());
+    for (const int covered : call->covers) replaced_.insert(nodes_[covered]);
+  }
+
+  // A node that stays reads and makes strided nchw tensors.
+  void keep(JitNode* node) {
+    read_strided(node);
+    const WithInsertPoint after(node->next());
+    for (JitValue* output : node->outputs()) {
+      const auto value = index_of_value_.find(output);
+      if (value != index_of_value_.end()) add_version(value->second, Layout::kNchw, output);
+    }
+  }
+
+  void read_strided(JitNode* node) {
+    for (std::size_t i = 0; i < node->inputs().size(); ++i) {
+      const auto value = index_of_value_.find(node->input(i));
+      if (value == index_of_value_.end()) continue;
+      const auto& versions = versions_[value->second];
+      const auto strided = versions.find(Layout::kNchw);
+      // A list that only a planned concat reads dies with it.
+      if (strided == versions.end() && node->kind() == torch::jit::prim::ListConstruct) continue;
+      TORCHALGO_CHECK(strided != versions.end(),
+                      "rewrite_graph: the plan makes no nchw {}, which {} reads",
+                      graph_.values[value->second].name, node->kind().toQualString());
+      node->replaceInput(i, strided->second);
+    }
+    for (JitBlock* block : node->blocks()) {
+      for (JitNode* inner : block->nodes()) read_strided(inner);
+      read_strided(block->return_node());
+    }
+  }
+
+  [[nodiscard]] JitValue* version(int value, Layout layout, const PlannedCall& call) const {
+    const auto it = versions_[value].find(layout);
+    TORCHALGO_CHECK(it != versions_[value].end(),
+                    "rewrite_graph: {} reads {} in {}, which nothing in the plan makes", call.name,
+                    graph_.values[value].name, to_string(layout));
+    return it->second;
+  }
+
+  // Transforms stand right behind what they read, once for all readers.
+  void add_version(int value, Layout layout, JitValue* made) {
+    versions_[value][layout] = made;
+    for (const PlanTransform& transform : plan_.transforms[value]) {
+      const auto from = versions_[value].find(transform.primitive.src);
+      TORCHALGO_CHECK(from != versions_[value].end(),
+                      "rewrite_graph: {} turns {} from {}, which nothing in the plan makes",
+                      transform.problem, transform.value, to_string(transform.primitive.src));
+      JitNode* node =
+          make_call("torchalgo::transform", {from->second}, parse_problem(transform.problem),
+                    transform.primitive, transform.value, {});
+      versions_[value][transform.primitive.dst] = node->output();
+    }
+  }
+
+  JitNode* make_conv(const PlannedCall& call) {
+    std::vector<JitValue*> inputs = {version(call.src.at(0), call.primitive.src, call), nullptr};
+    inputs.push_back(call.residual ? version(*call.residual, call.primitive.dst, call)
+                                   : jit_->insertConstant(c10::IValue()));
+    return make_call("torchalgo::run_conv", std::move(inputs), call.problem, call.primitive,
+                     call.name, weights_of(nodes_[call.covers[0]], call.problem));
+  }
+
+  JitNode* make_op(const PlannedCall& call) {
+    std::vector<JitValue*> src;
+    for (const int value : call.src) src.push_back(version(value, call.primitive.src, call));
+    if (call.residual) src.push_back(version(*call.residual, call.primitive.dst, call));
+    JitNode* list = jit_->insertNode(jit_->createList(c10::TensorType::get(), src));
+    return make_call("torchalgo::run_op", {list->output()}, call.problem, call.primitive, call.name,
+                     weights_of(nodes_[call.covers[0]], call.problem));
+  }
+
+  // op(inputs[0], packed, inputs[2]..., primitive, layer)
+  JitNode* make_call(const char* op, std::vector<JitValue*> inputs, const Problem& problem,
+                     const Primitive& primitive, const std::string& layer,
+                     const OpWeights& weights) {
+    inputs.resize(std::max<std::size_t>(inputs.size(), 2));
+    inputs[1] = add_attribute(pack(problem, primitive, layer, weights));
+    inputs.push_back(jit_->insertConstant(primitive.name));
+    inputs.push_back(jit_->insertConstant(layer));
+    JitNode* node = jit_->insertNode(jit_->create(c10::Symbol::fromQualString(op), inputs));
+    TORCHALGO_ASSERT(node->maybeOperator() != nullptr);
+    return node;
+  }
+
+  JitValue* add_attribute(const c10::IValue& packed) {
+    std::string name;
+    do {
+      name = fmt::format("_torchalgo_{}", attribute_count_++);
+    } while (module_.hasattr(name));
+    module_.register_attribute(name, packed.type(), packed);
+    JitNode* get = jit_->insertNode(jit_->createGetAttr(jit_->inputs()[0], name));
+    return get->output()->setType(packed.type());
+  }
+
+  void check_replaced() const {
+    for (const JitNode* node : jit_->nodes()) TORCHALGO_ASSERT(!replaced_.contains(node));
+  }
+
+  const Graph& graph_;
+  const FittedPlan plan_;
+  Module module_;
+  std::shared_ptr<JitGraph> jit_;
+  std::vector<JitNode*> nodes_;    // by node of graph_
+  std::vector<JitValue*> values_;  // by value of graph_
+  std::unordered_map<const JitNode*, int> index_of_node_;
+  std::unordered_map<const JitValue*, int> index_of_value_;
+  std::vector<std::map<Layout, JitValue*>> versions_;  // by value: in which layouts it lies where
+  std::unordered_set<const JitNode*> replaced_;
+  int attribute_count_ = 0;
+};
+
+}  // namespace
+
+Module rewrite_graph(const ImportedGraph& imported, const Plan& plan) {
+  return Rewriter(imported, plan).rewrite();
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "torchscript/simplify.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/constant_propagation.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+#include <torch/csrc/jit/passes/frozen_conv_folding.h>
+#include <torch/csrc/jit/passes/inliner.h>
+#include <torch/csrc/jit/passes/loop_unrolling.h>
+#include <torch/csrc/jit/passes/lower_tuples.h>
+#include <torch/csrc/jit/passes/peephole.h>
+#include <torch/csrc/jit/passes/remove_mutation.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "torchscript/constants.h"
+
+namespace torchalgo {
+
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+constexpr std::int64_t kMaxUnrolledNodes = 4096;
+
+template <typename F>
+void for_each_node(Block* block, const F& visit) {
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+    Node* node = *it++;  // visit may destroy it
+    for (Block* inner : node->blocks()) for_each_node(inner, visit);
+    visit(node);
+  }
+}
+
+bool is_kind(const Node* node, std::string_view kind) {
+  return node->kind().toQualString() == kind;
+}
+
+// In eval mode dropout hands on its input.
+void remove_dropout(Graph& graph) {
+  for_each_node(graph.block(), [](Node* node) {
+    const std::string_view kind = node->kind().toQualString();
+    if (kind != "aten::dropout" && kind != "aten::feature_dropout" &&
+        kind != "aten::alpha_dropout" && kind != "aten::feature_alpha_dropout") {
+      return;
+    }
+    if (constant_bool(node->namedInput("train")).value_or(true)) return;
+    node->output()->replaceAllUsesWith(node->namedInput("input"));
+    node->destroy();
+  });
+}
+
+// A list that this block makes, appends to, and reads by `cat` only.
+bool is_growing_list(const Node* node) {
+  if (!is_kind(node, "prim::ListConstruct")) return false;
+  const auto& uses = node->output()->uses();
+  return std::all_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
+    if (use.user->owningBlock() != node->owningBlock() || use.offset != 0) return false;
+    if (is_kind(use.user, "aten::append")) return !use.user->output()->hasUses();
+    return is_kind(use.user, "aten::cat");
+  });
+}
+
+// Each reader of a growing list gets a list of its own, as tracing would have recorded it: torch's
+// pass does not help once somebody has read the list.
+void freeze_list(Node* list) {
+  std::vector<Node*> users;
+  for (const torch::jit::Use& use : list->output()->uses()) users.push_back(use.user);
+  const auto by_place = [](const Node* a, const Node* b) { return a->isBefore(b); };
+  std::sort(users.begin(), users.end(), by_place);
+  std::vector<Value*> items(list->inputs().begin(), list->inputs().end());
+  for (Node* user : users) {
+    if (is_kind(user, "aten::append")) {
+      items.push_back(user->input(1));
+      user->destroy();
+      continue;
+    }
+    Graph* graph = list->owningGraph();
+    Node* snapshot = graph->create(torch::jit::prim::ListConstruct, items);
+    snapshot->insertBefore(user)->output()->setType(list->output()->type());
+    user->replaceInput(0, snapshot->output());
+  }
+}
+
+void freeze_lists(Graph& graph) {
+  std::vector<Node*> lists;
+  for_each_node(graph.block(), [&](Node* node) {
+    if (is_growing_list(node)) lists.push_back(node);
+  });
+  for (Node* list : lists) freeze_list(list);
+}
+
+bool has_large_loop(Graph& graph) {
+  bool is_large = false;
+  for_each_node(graph.block(), [&](Node* node) {
+    if (!is_kind(node, "prim::Loop")) return;
+    const auto count = constant_number(node->input(0));
+    if (!count) return;
+    std::int64_t nodes = 0;
+    for_each_node(node->blocks().at(0), [&](Node*) { ++nodes; });
+    is_large = is_large || *count * static_cast<double>(nodes) > kMaxUnrolledNodes;
+  });
+  return is_large;
+}
+
+void run_passes(std::shared_ptr<Graph>& graph) {
+  torch::jit::ConstantPropagation(graph);  // counts of loops
+  if (!has_large_loop(*graph)) torch::jit::UnrollConstantLoops(graph);
+  freeze_lists(*graph);
+  torch::jit::RemoveListMutation(graph);
+  torch::jit::RemoveTensorMutation(graph);
+  remove_dropout(*graph);
+  torch::jit::LowerSimpleTuples(graph);
+  torch::jit::ConstantPropagation(graph);
+  torch::jit::PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
+  torch::jit::EliminateDeadCode(graph);
+}
+
+// The tensor whose rank the node computes: dim(x), or len(size(x)).
+const Value* tensor_of_rank(const Node* node) {
+  if (is_kind(node, "aten::dim")) return node->input(0);
+  if (!is_kind(node, "aten::len")) return nullptr;
+  const Node* size = node->input(0)->node();
+  return is_kind(size, "aten::size") && size->inputs().size() == 1 ? size->input(0) : nullptr;
+}
+
+// Scripted modules check the rank of their input; left in the graph, each check would read a tensor
+// and pin its layout.
+bool resolve_ranks(Graph& graph, const SeenTensors& seen) {
+  bool is_changed = false;
+  for_each_node(graph.block(), [&](Node* node) {
+    const Value* tensor = tensor_of_rank(node);
+    if (tensor == nullptr) return;
+    const auto it = seen.find(tensor);
+    if (it == seen.end()) return;
+    const torch::jit::WithInsertPoint at(node);
+    const auto rank = static_cast<std::int64_t>(it->second.sizes.size());
+    node->output()->replaceAllUsesWith(graph.insertConstant(rank));
+    node->destroy();
+    is_changed = true;
+  });
+  return is_changed;
+}
+
+}  // namespace
+
+SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValue>& arguments) {
+  torch::jit::Inline(*graph);
+  run_passes(graph);
+  SeenTensors seen = see_tensors(graph, arguments);
+  // Resolving a branch may uncover another check inside it; each round removes nodes, so it ends.
+  while (resolve_ranks(*graph, seen)) {
+    run_passes(graph);
+    seen = see_tensors(graph, arguments);
+  }
+  // A check of the rank may have stood between a convolution and its batch norm.
+  if (torch::jit::FoldFrozenConvBatchnorm(graph)) {
+    torch::jit::EliminateDeadCode(graph);
+    seen = see_tensors(graph, arguments);
+  }
+  return seen;
+}
+
+}  // namespace torchalgo

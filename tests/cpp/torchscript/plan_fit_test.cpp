@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "torchscript/plan_fit.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/error.h"
+
+namespace torchalgo {
+namespace {
+
+constexpr const char* kConv = "fwd_f32_n1c4h8w8_k4r3s3_st1x1_pad1x1_dil1x1_g1+bias";
+
+// y = relu(conv(x) + x)
+Graph residual_graph() {
+  Graph graph;
+  graph.values = {{"x", {1, 4, 8, 8}, DType::kF32, -1},
+                  {"conv", {1, 4, 8, 8}, DType::kF32, 0},
+                  {"add", {1, 4, 8, 8}, DType::kF32, 1},
+                  {"relu", {1, 4, 8, 8}, DType::kF32, 2}};
+  graph.nodes = {{"conv", "aten::conv2d", {0}, {1}, parse_problem(kConv), {}},
+                 {"add", "aten::add", {0, 1}, {2}, parse_problem("add_f32_n1c4h8w8"), {}},
+                 {"relu", "aten::relu", {2}, {3}, parse_problem("relu_f32_n1c4h8w8"), {}}};
+  graph.inputs = {0};
+  graph.input_layouts = {Layout::kNchw};
+  graph.outputs = {3};
+  return graph;
+}
+
+PlanNode chosen(std::string name, std::string problem, std::string primitive) {
+  PlanNode node;
+  node.name = std::move(name);
+  node.problem = std::move(problem);
+  node.primitive.name = std::move(primitive);
+  return node;
+}
+
+PlanNode absorbed(std::string name, std::string problem, std::string anchor) {
+  PlanNode node = chosen(std::move(name), std::move(problem), "");
+  node.absorbed_by = std::move(anchor);
+  return node;
+}
+
+Plan fused_plan(const Graph& graph) {
+  Plan plan;
+  plan.structure_hash = structure_hash(graph);
+  plan.nodes = {chosen("conv", std::string(kConv) + "+add+relu", "cpu.direct"),
+                absorbed("add", "add_f32_n1c4h8w8", "conv"),
+                absorbed("relu", "relu_f32_n1c4h8w8", "conv")};
+  return plan;
+}
+
+std::string error_of(const Graph& graph, const Plan& plan) {
+  try {
+    static_cast<void>(fit_plan(graph, plan));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(FitPlan, GivesTheResidualAndTheResultOfAChain) {
+  const Graph graph = residual_graph();
+  const FittedPlan fitted = fit_plan(graph, fused_plan(graph));
+  EXPECT_FALSE(fitted.call_at[0].has_value());
+  EXPECT_FALSE(fitted.call_at[1].has_value());
+  ASSERT_TRUE(fitted.call_at[2].has_value());
+  const PlannedCall& call = *fitted.call_at[2];
+  EXPECT_EQ(call.name, "conv");
+  EXPECT_EQ(call.covers, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(call.src, std::vector<int>{0});
+  EXPECT_EQ(call.residual, 0);
+  EXPECT_EQ(call.dst, 3);
+  EXPECT_EQ(to_string(call.problem), std::string(kConv) + "+add+relu");
+}
+
+TEST(FitPlan, KeepsCallsThatAbsorbNothingApart) {
+  const Graph graph = residual_graph();
+  Plan plan = fused_plan(graph);
+  plan.nodes = {chosen("conv", kConv, "cpu.direct"),
+                chosen("add", "add_f32_n1c4h8w8+relu", "cpu.eltwise"),
+                absorbed("relu", "relu_f32_n1c4h8w8", "add")};
+  const FittedPlan fitted = fit_plan(graph, plan);
+  ASSERT_TRUE(fitted.call_at[0].has_value());
+  EXPECT_EQ(fitted.call_at[0]->dst, 1);
+  ASSERT_TRUE(fitted.call_at[2].has_value());
+  EXPECT_EQ(fitted.call_at[2]->src, (std::vector<int>{0, 1}));
+  EXPECT_FALSE(fitted.call_at[2]->residual.has_value());
+}
+
+TEST(FitPlan, RefusesAProblemThatIsNotWhatItsChainComputes) {
+  const Graph graph = residual_graph();
+  Plan plan = fused_plan(graph);
+  plan.nodes[0].problem = std::string(kConv) + "+add+silu";
+  EXPECT_NE(error_of(graph, plan).find("conv is"), std::string::npos) << error_of(graph, plan);
+}
+
+TEST(FitPlan, RefusesAnAnchorThatTheAbsorbedNodeDoesNotRead) {
+  const Graph graph = residual_graph();
+  Plan plan = fused_plan(graph);
+  plan.nodes[1] = chosen("add", "add_f32_n1c4h8w8", "cpu.eltwise");
+  plan.nodes[0].problem = std::string(kConv) + "+relu";
+  EXPECT_NE(error_of(graph, plan).find("conv cannot absorb relu"), std::string::npos)
+      << error_of(graph, plan);
+}
+
+TEST(FitPlan, RefusesANodeThatNothingComputes) {
+  const Graph graph = residual_graph();
+  Plan plan = fused_plan(graph);
+  plan.nodes[2].absorbed_by = "add";
+  plan.nodes[0].problem = std::string(kConv) + "+add";
+  EXPECT_NE(error_of(graph, plan).find("nothing in the plan computes relu"), std::string::npos)
+      << error_of(graph, plan);
+  plan.nodes.pop_back();
+  EXPECT_NE(error_of(graph, plan).find("the plan lacks relu"), std::string::npos)
+      << error_of(graph, plan);
+}
+
+TEST(FitPlan, NamesTheFirstDifferenceToAnotherGraph) {
+  const Graph graph = residual_graph();
+  Graph other = graph;
+  other.nodes[1].name = "sum";
+  other.values[2].name = "sum";
+  EXPECT_NE(error_of(other, fused_plan(graph)).find("node 1 is add in the plan, sum in the model"),
+            std::string::npos)
+      << error_of(other, fused_plan(graph));
+  other = graph;
+  other.outputs = {2, 3};
+  EXPECT_NE(error_of(other, fused_plan(graph)).find("inputs or the outputs differ"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace torchalgo

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Small models, one per thing a graph can do, and how to capture them; no test here."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(8)
+        self.conv2 = nn.Conv2d(8, 8, 3, padding=1)
+        self.bn2 = nn.BatchNorm2d(8)
+        self.down = nn.Conv2d(3, 8, 1)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        y += self.down(x)
+        return self.relu(y)
+
+
+class Shared(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(F.relu(self.conv(x)))
+
+
+class Listed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stages = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.SiLU()) for _ in range(2)
+        )
+        self.heads = nn.ModuleList(nn.Conv2d(4, 2, 1) for _ in range(2))
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        found = []
+        for stage, head in zip(self.stages, self.heads):  # noqa: B905 (TorchScript)
+            x = stage(x)
+            found.append(head(x))
+        return found
+
+
+class Functional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel = nn.Parameter(torch.randn(6, 4, 3, 3))
+        self.pointwise = nn.Parameter(torch.randn(4, 6, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.conv2d(F.hardswish(F.conv2d(x, self.kernel, stride=2)), self.pointwise)
+
+
+class Padding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.same = nn.Conv2d(4, 4, 5, padding="same", dilation=2)
+        self.valid = nn.Conv2d(4, 4, 3, padding="valid")
+        self.reflect = nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect")
+        self.one_sided = nn.Conv2d(4, 4, 2, padding="same")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.one_sided(self.reflect(self.valid(self.same(x))))
+
+
+class Branch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(4, 4, 3, padding=1)
+        self.bright = nn.Conv2d(4, 4, 3, padding=1)
+        self.dark = nn.Conv2d(4, 4, 1)
+        self.head = nn.Conv2d(4, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        if x.sum() > 0:  # noqa: SIM108
+            x = self.bright(x)
+        else:
+            x = self.dark(x)
+        return self.head(x)
+
+
+class Loop(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = nn.Conv2d(4, 4, 3, padding=1)
+        self.head = nn.Conv2d(4, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(int(x[0, 0, 0, 0] * 0) + 2):
+            x = torch.relu(self.step(x))
+        for _ in range(2):
+            x = torch.relu(self.step(x))
+        return self.head(x)
+
+
+class ManyOutputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.low = nn.Conv2d(4, 8, 3, padding=1)
+        self.high = nn.Conv2d(8, 8, 3, stride=2, padding=1)
+
+    def forward(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        low = self.low(x).relu()
+        high = self.high(low)
+        return {"low": low, "high": high}, F.max_pool2d(high, 3, 2, 1, ceil_mode=True)
+
+
+class TwoInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.image = nn.Conv2d(3, 6, 3, padding=1)
+        self.mask = nn.Conv2d(1, 6, 3, padding=1)
+
+    def forward(self, image: Tensor, mask: Tensor) -> Tensor:
+        return torch.add(self.image(image), self.mask(mask)).sigmoid()
+
+
+class Concat(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = nn.Conv2d(4, 20, 1)
+        self.right = nn.Conv2d(4, 12, 3, padding=1)
+        self.join = nn.Conv2d(36, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = [x]
+        parts.append(self.left(x))
+        parts.append(F.relu6(self.right(x)))
+        return self.join(torch.cat(parts, 1))
+
+
+class Pieces(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 8, 1)
+        self.left = nn.Conv2d(4, 4, 3, padding=1)
+        self.right = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = self.conv(x).chunk(2, 1)
+        c, d = torch.split(self.left(a), 2, dim=1)
+        return torch.cat((c, self.right(b), d), 1)
+
+
+class Norms(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.bn = nn.BatchNorm2d(8, eps=1e-3)
+        self.plain = nn.BatchNorm2d(8, affine=False)
+        self.conv = nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.plain(F.relu(self.conv(F.relu(self.bn(x)))))
+
+
+class Transposed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.ConvTranspose2d(6, 4, 3, stride=2, padding=1, output_padding=1, groups=2)
+        self.line = nn.ConvTranspose1d(4, 3, 4, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.line(self.up(x).mean(2))
+
+
+class Dimensions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.volume = nn.Conv3d(3, 4, 3, padding=(1, 0, 1), stride=(1, 2, 1))
+        self.line = nn.Conv1d(4, 6, 5, stride=2, padding=2, dilation=2)
+        self.last = nn.Conv1d(6, 6, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        line = F.relu(self.line(F.relu(self.volume(x)).mean((2, 3))))
+        return F.relu(self.last(line) + line)
+
+
+class InPlace(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(4, 4, 3, padding=1)
+        self.conv2 = nn.Conv2d(4, 4, 3, padding=1)
+        self.act = nn.Hardswish(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.act(self.conv1(x))
+        y[:, 0] = 1.0
+        z = self.conv2(y).relu_()
+        z.add_(y)
+        return z
+
+
+class Dropouts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 8, 3)
+        self.drop = nn.Dropout2d(0.5)
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.adaptive_avg_pool2d(self.drop(self.conv(x)), (1, 1)).flatten(1)
+        return self.fc(F.dropout(x, 0.5, self.training))
+
+
+class Squeeze(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 16, 3, padding=1)
+        self.fc1 = nn.Conv2d(16, 4, 1)
+        self.fc2 = nn.Conv2d(4, 16, 1)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.up = nn.Upsample(scale_factor=2, mode="nearest")
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x)
+        scale = F.hardsigmoid(self.fc2(F.relu(self.fc1(self.pool(x)))))
+        x = F.avg_pool2d(scale * x, 2, 2)
+        wide = F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
+        return wide * self.up(x)
+
+
+class Twice(nn.Module):
+    """A tensor read twice by one op; a list that is both joined and returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 3, padding=1)
+        self.join = nn.Conv2d(12, 4, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        y = self.conv(x)
+        parts = [y + y, x, y * y]
+        return self.join(torch.cat(parts, 1)), parts
+
+
+Model = tuple[Callable[[], nn.Module], list[tuple[int, ...]]]
+
+MODELS: dict[str, Model] = {
+    "residual": (Residual, [(2, 3, 9, 9)]),
+    "shared": (Shared, [(1, 4, 8, 8)]),
+    "listed": (Listed, [(1, 4, 8, 8)]),
+    "functional": (Functional, [(1, 4, 9, 9)]),
+    "padding": (Padding, [(1, 4, 12, 12)]),
+    "branch": (Branch, [(1, 4, 8, 8)]),
+    "loop": (Loop, [(1, 4, 8, 8)]),
+    "many_outputs": (ManyOutputs, [(1, 4, 8, 8)]),
+    "two_inputs": (TwoInputs, [(1, 3, 8, 8), (1, 1, 8, 8)]),
+    "concat": (Concat, [(2, 4, 8, 8)]),
+    "pieces": (Pieces, [(1, 4, 8, 8)]),
+    "norms": (Norms, [(1, 8, 8, 8)]),
+    "transposed": (Transposed, [(1, 6, 7, 7)]),
+    "dimensions": (Dimensions, [(2, 3, 5, 9, 12)]),
+    "in_place": (InPlace, [(1, 4, 8, 8)]),
+    "dropouts": (Dropouts, [(2, 4, 8, 8)]),
+    "twice": (Twice, [(1, 4, 8, 8)]),
+    "squeeze": (Squeeze, [(2, 4, 8, 8)]),
+}
+NEEDS_SCRIPT = ("branch", "loop")  # a trace would keep one way through them
+
+
+def make_model(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    make, shapes = MODELS[name]
+    torch.manual_seed(0)
+    model = make().eval()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            assert module.running_mean is not None and module.running_var is not None
+            module.running_mean.uniform_(-1, 1)
+            module.running_var.uniform_(0.5, 2)
+    return model, tuple(torch.rand(shape) for shape in shapes)
+
+
+def freeze(model: nn.Module, inputs: tuple[Tensor, ...], capture: str) -> torch.jit.ScriptModule:
+    """Captured by "trace" or "script", frozen, never run."""
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        if capture == "script":
+            return torch.jit.freeze(torch.jit.script(model))
+        traced = torch.jit.trace(model, inputs, check_trace=False, strict=False)
+        return torch.jit.freeze(traced)
+
+
+CAPTURED = [
+    (name, capture)
+    for name in MODELS
+    for capture in ("trace", "script")
+    if capture == "script" or name not in NEEDS_SCRIPT
+]

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""rewrite_graph: the rewritten module computes what the model computes, whatever the plan."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import io
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from graph_models import CAPTURED, freeze, make_model
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+from torchalgo import _C
+
+
+def any_plan(graph: _C.Graph, seed: int, prefix: str = "") -> _C.Plan:
+    """The best plan for costs drawn by `seed`: it mixes providers and layouts as no real one would.
+
+    Transforms are cheap, so that layouts change often; primitives whose name starts with `prefix`
+    are nearly free.
+    """
+    candidates = _C.find_candidates(graph)
+    transforms = _C.transform_candidates(graph, candidates)
+    costs = _C.CostTable()
+    while True:
+        plan, wanted = _C.make_plan(graph, candidates, transforms, costs)
+        if not wanted:
+            return plan
+        for key in wanted:
+            text = f"{seed} {key.problem} {key.primitive} {key.src} {key.dst}"
+            drawn = int(hashlib.sha256(text.encode()).hexdigest()[:6], 16) + 1
+            if key.problem.startswith("transform_"):
+                drawn //= 100
+            elif prefix and key.primitive.startswith(prefix):
+                drawn //= 1000
+            costs.set(key, drawn, "measured")
+
+
+def rewrite(imported: _C.Imported, plan: _C.Plan) -> torch.jit.ScriptModule:
+    module: Any = _C.rewrite_graph(imported, plan)
+    return torch.jit._recursive.wrap_cpp_module(module)
+
+
+def assert_close(got: Any, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    with torch.no_grad():
+        exact = copy.deepcopy(model).double()(*[x.double() for x in inputs])
+    got_leaves, exact_leaves = tree_leaves(got), tree_leaves(exact)
+    assert len(got_leaves) == len(exact_leaves)
+    for a, b in zip(got_leaves, exact_leaves, strict=True):
+        assert a.shape == b.shape
+        error = (a.double() - b).norm() / b.norm().clamp_min(1e-30)
+        assert error < 1e-4, f"relative L2 {error:.1e}"
+
+
+def op_counts(module: torch.jit.ScriptModule) -> Counter[str]:
+    graph: Any = module.graph
+    kinds = [node.kind() for node in graph.nodes()]
+    return Counter(kind for kind in kinds if kind.startswith("torchalgo::"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("name", "capture"), CAPTURED)
+def test_any_plan_computes_what_the_model_computes(name: str, capture: str, seed: int) -> None:
+    model, inputs = make_model(name)
+    imported = _C.import_graph(freeze(model, inputs, capture)._c, inputs)
+    plan = any_plan(imported.graph, seed)
+    module = rewrite(imported, plan)
+    spelled = [f"{n.name}: {n.primitive} {n.absorbed_by}" for n in plan.nodes]
+    with torch.no_grad():
+        try:
+            assert_close(module(*inputs), model, inputs)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; plan {spelled}") from error
+
+
+@pytest.mark.parametrize(("name", "capture"), CAPTURED)
+def test_each_call_of_the_plan_is_one_op(name: str, capture: str) -> None:
+    model, inputs = make_model(name)
+    imported = _C.import_graph(freeze(model, inputs, capture)._c, inputs)
+    plan = any_plan(imported.graph, 0, prefix="cpu.")
+    counts = op_counts(rewrite(imported, plan))
+    chosen = [n for n in plan.nodes if not n.absorbed_by]
+    convolutions = [n for n in chosen if n.problem.startswith(("fwd_", "bwd_data_"))]
+    own = {node.name for node in imported.graph.nodes if node.problem}
+    absorbing = {n.absorbed_by for n in plan.nodes if n.absorbed_by}
+    kept = [
+        n
+        for n in chosen
+        if n not in convolutions
+        and n.name not in absorbing
+        and n.primitive.name.startswith("aten.")
+        and n.primitive.src == n.primitive.dst == "nchw"
+    ]
+    assert {n.name for n in plan.nodes} == own
+    assert counts["torchalgo::run_conv"] == len(convolutions)
+    assert counts["torchalgo::run_op"] == len(chosen) - len(convolutions) - len(kept)
+    assert counts["torchalgo::transform"] == len(plan.transforms)
+
+
+def test_ops_run_as_the_graph_says() -> None:
+    model, inputs = make_model("residual")
+    imported = _C.import_graph(freeze(model, inputs, "trace")._c, inputs)
+    module = rewrite(imported, any_plan(imported.graph, 1, prefix="cpu."))
+    counts = op_counts(module)
+    with torch.no_grad(), torch.profiler.profile(acc_events=True) as profile:
+        module(*inputs)
+    ran = {e.key: e.count for e in profile.key_averages() if e.key.startswith("torchalgo::")}
+    assert ran == counts
+    assert ran["torchalgo::run_conv"] == 3
+
+
+def test_the_residual_is_added_by_the_convolution() -> None:
+    model, inputs = make_model("residual")
+    imported = _C.import_graph(freeze(model, inputs, "trace")._c, inputs)
+    fused = [
+        f"{n.name} {n.problem}"
+        for seed in range(4)
+        for n in any_plan(imported.graph, seed, prefix="cpu.").nodes
+        if "+add" in n.problem
+    ]
+    assert fused, "no seed made a plan that absorbs the addition"
+
+
+def test_a_saved_module_runs_the_same() -> None:
+    model, inputs = make_model("concat")
+    imported = _C.import_graph(freeze(model, inputs, "script")._c, inputs)
+    module = rewrite(imported, any_plan(imported.graph, 2, prefix="cpu."))
+    buffer = io.BytesIO()
+    torch.jit.save(module, buffer)
+    buffer.seek(0)
+    loaded = torch.jit.load(buffer)
+    with torch.no_grad():
+        assert torch.equal(loaded(*inputs), module(*inputs))
+    assert op_counts(loaded) == op_counts(module)
+
+
+def test_other_input_sizes_run() -> None:
+    model, inputs = make_model("squeeze")
+    imported = _C.import_graph(freeze(model, inputs, "script")._c, inputs)
+    module = rewrite(imported, any_plan(imported.graph, 3, prefix="cpu."))
+    other = (torch.rand(1, 4, 12, 10),)
+    with torch.no_grad():
+        assert_close(module(*other), model, other)
+
+
+def test_a_channels_last_input_is_taken_as_it_is() -> None:
+    model, inputs = make_model("residual")
+    inputs = tuple(x.to(memory_format=torch.channels_last) for x in inputs)
+    imported = _C.import_graph(freeze(model, inputs, "trace")._c, inputs)
+    assert imported.graph.input_layouts == ["nhwc"]
+    for seed in range(3):
+        module = rewrite(imported, any_plan(imported.graph, seed))
+        with torch.no_grad():
+            assert_close(module(*inputs), model, inputs)
+            assert module(*inputs).is_contiguous()
+
+
+def test_rewriting_changes_neither_the_import_nor_the_model() -> None:
+    model, inputs = make_model("residual")
+    frozen = freeze(model, inputs, "trace")
+    graph: Any = frozen.graph
+    before = str(graph)
+    imported = _C.import_graph(frozen._c, inputs)
+    first = rewrite(imported, any_plan(imported.graph, 0, prefix="cpu."))
+    second = rewrite(imported, any_plan(imported.graph, 5))
+    assert str(graph) == before
+    with torch.no_grad():
+        assert_close(first(*inputs), model, inputs)
+        assert_close(second(*inputs), model, inputs)
+        assert_close(frozen(*inputs), model, inputs)
+
+
+def test_weights_are_shared_with_the_frozen_module() -> None:
+    model, inputs = make_model("shared")
+    frozen = freeze(model, inputs, "trace")
+    imported = _C.import_graph(frozen._c, inputs)
+    module = rewrite(imported, any_plan(imported.graph, 0))
+    buffers = [io.BytesIO(), io.BytesIO()]
+    torch.jit.save(frozen, buffers[0])
+    torch.jit.save(module, buffers[1])
+    weights = model.conv.weight.numel() * 4
+    assert len(buffers[1].getvalue()) - len(buffers[0].getvalue()) < weights + 16384
+
+
+def test_tensors_inside_arguments_are_reached() -> None:
+    class Nested(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(4, 4, 3, padding=1)
+
+        def forward(
+            self, pair: tuple[Tensor, list[Tensor]], named: dict[str, Tensor], extra: Tensor | None
+        ) -> dict[str, Tensor]:
+            first, rest = pair
+            y = self.conv(first) + self.conv(rest[0])
+            if extra is not None:
+                y = y + extra
+            return {"sum": y, "named": self.conv(named["key"]).relu()}
+
+    model = Nested().eval()
+    x, y, z = torch.rand(3, 1, 4, 8, 8)
+    frozen = torch.jit.freeze(torch.jit.script(model))
+    for extra in (None, y):
+        inputs = ((x, [y]), {"key": z}, extra)
+        imported = _C.import_graph(frozen._c, inputs)
+        for seed in range(3):
+            module = rewrite(imported, any_plan(imported.graph, seed))
+            with torch.no_grad():
+                got, expected = module(*inputs), model(*inputs)
+            assert got.keys() == expected.keys()
+            for key in got:
+                assert torch.allclose(got[key], expected[key], atol=1e-5), key
+
+
+def plan_for(name: str) -> tuple[_C.Imported, _C.Plan]:
+    model, inputs = make_model(name)
+    imported = _C.import_graph(freeze(model, inputs, "trace")._c, inputs)
+    return imported, any_plan(imported.graph, 0)
+
+
+def test_a_plan_of_another_model_is_refused_with_the_first_difference() -> None:
+    _, foreign = plan_for("shared")
+    imported, _ = plan_for("residual")
+    with pytest.raises(_C.Error, match="node 0 is conv in the plan, conv1 in the model"):
+        _C.rewrite_graph(imported, foreign)
+
+
+def test_a_plan_for_other_shapes_is_refused_with_the_first_difference() -> None:
+    _, plan = plan_for("shared")
+    model, _ = make_model("shared")
+    larger = (torch.rand(1, 4, 10, 10),)
+    imported = _C.import_graph(freeze(model, larger, "trace")._c, larger)
+    with pytest.raises(_C.Error, match=r"conv is fwd_f32_n1c4h8w8.* in the plan, fwd_f32_n1c4h10"):
+        _C.rewrite_graph(imported, plan)
+
+
+def test_a_plan_whose_transform_is_missing_is_refused() -> None:
+    model, inputs = make_model("shared")
+    imported = _C.import_graph(freeze(model, inputs, "trace")._c, inputs)
+    for seed in range(20):
+        plan = any_plan(imported.graph, seed)
+        if plan.transforms:
+            plan.transforms = []
+            with pytest.raises(_C.Error, match=r"nothing in the plan makes|the plan makes no nchw"):
+                _C.rewrite_graph(imported, plan)
+            return
+    pytest.fail("no seed made a plan with a transform")
