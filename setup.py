@@ -31,7 +31,14 @@ class CMakeBuild(build_ext):
             )
         out = Path(self.get_ext_fullpath(ext.name)).resolve().parent.parent
         build = Path(os.environ.get("TORCHALGO_BUILD_DIR", self.build_temp)).resolve()
-        configure = ["cmake", "-S", str(ROOT), "-B", str(build), f"-DPython_EXECUTABLE={sys.executable}"]
+        configure = [
+            "cmake",
+            "-S",
+            str(ROOT),
+            "-B",
+            str(build),
+            f"-DPython_EXECUTABLE={sys.executable}",
+        ]
         if not (build / "CMakeCache.txt").exists():
             configure += ["-G", "Ninja"]
         jobs = os.environ.get("MAX_JOBS", str(os.cpu_count()))

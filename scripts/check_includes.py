@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Fail on an #include against the direction of the flow.
 
-csrc/CMakeLists.txt says which folders each folder DEPENDS on; a file may include its own folder, those, and
-what those depend on in turn.
+csrc/CMakeLists.txt says which folders each folder DEPENDS on; a file may include its own folder,
+those, and what those depend on in turn.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def closure(folders: dict[str, set[str]], name: str) -> set[str]:
         if folder in seen:
             continue
         if folder not in folders:
-            raise SystemExit(f"check_includes: {name} depends on {folder}, which is no folder of csrc")
+            raise SystemExit(
+                f"check_includes: {name} depends on {folder}, which is no folder of csrc"
+            )
         seen.add(folder)
         todo += folders[folder]
     return seen
@@ -79,7 +81,7 @@ def violations() -> list[str]:
             torch_header = TORCH.match(path) and not path.startswith("ATen/cpu/vec/")
             if folder in NO_TORCH and torch_header:
                 found.append(f"csrc/{name}:{number}: {folder} may not include torch ({path})")
-            if folder == "pbqp" and (path.startswith("fmt/") or "/" in path and quote == "<"):
+            if folder == "pbqp" and (path.startswith("fmt/") or ("/" in path and quote == "<")):
                 found.append(f"csrc/{name}:{number}: pbqp includes nothing but std ({path})")
     return found
 

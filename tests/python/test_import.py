@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 import torchvision
-from graph_models import CAPTURED, Concat, Residual, freeze, make_model
 from torch import Tensor, nn
+
+from graph_models import CAPTURED, Concat, Residual, freeze, make_model
 from torchalgo import _C
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from graph_models import CAPTURED, freeze, make_model
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
+
+from graph_models import CAPTURED, freeze, make_model
 from torchalgo import _C
 
 

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Binds the steps for Python; no logic. The contract is python/torchalgo/_C.pyi.
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "all_algorithms.h"
+#include "base/error.h"
+#include "ir/candidates.h"
+#include "ir/cost_table.h"
+#include "ir/graph.h"
+#include "ir/plan.h"
+#include "ops/settings.h"
+#include "planner/make_plan.h"
+#include "profiler/check.h"
+#include "profiler/measure.h"
+#include "provider/find_candidates.h"
+#include "torchscript/import.h"
+#include "torchscript/rewrite.h"
+
+namespace py = pybind11;
+
+namespace torchalgo {
+namespace {
+
+Layout to_layout_word(const std::string& text) {
+  const auto layout = parse_layout(text);
+  TORCHALGO_CHECK(layout.has_value(), "'{}' is no layout: expected nchw, nhwc, nChw8c or nChw16c",
+                  text);
+  return *layout;
+}
+
+std::string word_of(Layout layout) { return std::string(to_string(layout)); }
+
+std::vector<std::string> words_of(const std::vector<Layout>& layouts) {
+  std::vector<std::string> words;
+  for (const Layout layout : layouts) words.push_back(word_of(layout));
+  return words;
+}
+
+constexpr const char* kSourceWords[] = {"measured", "bound", "model"};
+
+std::string source_word(CostSource source) { return kSourceWords[static_cast<int>(source)]; }
+
+CostSource to_source(const std::string& word) {
+  for (int i = 0; i < 3; ++i) {
+    if (word == kSourceWords[i]) return static_cast<CostSource>(i);
+  }
+  throw Error(fmt::format("'{}' is no cost source: expected measured, bound or model", word));
+}
+
+std::string problem_word(const std::optional<Problem>& problem) {
+  return problem ? to_string(*problem) : std::string();
+}
+
+void bind_graph(py::module_& m) {
+  py::class_<Value>(m, "Value")
+      .def_readonly("name", &Value::name)
+      .def_readonly("sizes", &Value::sizes)
+      .def_readonly("producer", &Value::producer)
+      .def_property_readonly("dtype", [](const Value& value) -> std::optional<std::string> {
+        if (!value.dtype) return std::nullopt;
+        return std::string(to_string(*value.dtype));
+      });
+  py::class_<Node>(m, "Node")
+      .def_readonly("name", &Node::name)
+      .def_readonly("kind", &Node::kind)
+      .def_readonly("inputs", &Node::inputs)
+      .def_readonly("outputs", &Node::outputs)
+      .def_readonly("note", &Node::note)
+      .def_property_readonly("problem", [](const Node& node) -> std::optional<std::string> {
+        if (!node.problem) return std::nullopt;
+        return problem_word(node.problem);
+      });
+  py::class_<Graph>(m, "Graph")
+      .def_readonly("values", &Graph::values)
+      .def_readonly("nodes", &Graph::nodes)
+      .def_readonly("inputs", &Graph::inputs)
+      .def_readonly("outputs", &Graph::outputs)
+      .def_property_readonly("input_layouts",
+                             [](const Graph& graph) { return words_of(graph.input_layouts); })
+      .def_property_readonly("structure_hash",
+                             [](const Graph& graph) { return structure_hash(graph); });
+  py::class_<ImportedGraph>(m, "Imported").def_readonly("graph", &ImportedGraph::graph);
+}
+
+void bind_candidates(py::module_& m) {
+  py::class_<Primitive>(m, "Primitive")
+      .def(py::init([](std::string name, const std::string& src, const std::string& dst,
+                       std::int64_t workspace_bytes) {
+             return Primitive{std::move(name), to_layout_word(src), to_layout_word(dst),
+                              workspace_bytes};
+           }),
+           py::arg("name"), py::arg("src"), py::arg("dst"), py::arg("workspace_bytes") = 0)
+      .def_readonly("name", &Primitive::name)
+      .def_readonly("workspace_bytes", &Primitive::workspace_bytes)
+      .def_property_readonly("src", [](const Primitive& p) { return word_of(p.src); })
+      .def_property_readonly("dst", [](const Primitive& p) { return word_of(p.dst); })
+      .def("__repr__", [](const Primitive& p) { return to_string(p); });
+  py::class_<Candidate>(m, "Candidate")
+      .def_readonly("covers", &Candidate::covers)
+      .def_readonly("primitive", &Candidate::primitive)
+      .def_readonly("inputs", &Candidate::inputs)
+      .def_property_readonly("problem", [](const Candidate& c) { return to_string(c.problem); });
+  py::class_<Refusal>(m, "Refusal")
+      .def_readonly("problem", &Refusal::problem)
+      .def_readonly("primitive", &Refusal::primitive)
+      .def_readonly("reason", &Refusal::reason);
+  py::class_<Candidates>(m, "Candidates")
+      .def_readonly("by_anchor", &Candidates::by_anchor)
+      .def_readonly("refusals", &Candidates::refusals);
+  py::class_<Device>(m, "Device")
+      .def_readonly("name", &Device::name)
+      .def_readonly("isa", &Device::isa)
+      .def_readonly("threads", &Device::threads);
+}
+
+void bind_costs(py::module_& m) {
+  py::class_<CostKey>(m, "CostKey")
+      .def(py::init([](std::string problem, std::string primitive, const std::string& src,
+                       const std::string& dst) {
+             return CostKey{std::move(problem), std::move(primitive), to_layout_word(src),
+                            to_layout_word(dst)};
+           }),
+           py::arg("problem"), py::arg("primitive"), py::arg("src"), py::arg("dst"))
+      .def_readonly("problem", &CostKey::problem)
+      .def_readonly("primitive", &CostKey::primitive)
+      .def_property_readonly("src", [](const CostKey& key) { return word_of(key.src); })
+      .def_property_readonly("dst", [](const CostKey& key) { return word_of(key.dst); })
+      .def("__eq__", [](const CostKey& a, const CostKey& b) { return a == b; })
+      .def("__hash__", [](const CostKey& key) {
+        return py::hash(py::make_tuple(key.problem, key.primitive, static_cast<int>(key.src),
+                                       static_cast<int>(key.dst)));
+      });
+  py::class_<CostTable>(m, "CostTable")
+      .def(py::init<>())
+      .def("set",
+           [](CostTable& table, const CostKey& key, Ticks ticks, const std::string& source) {
+             TORCHALGO_CHECK(ticks >= 0, "CostTable.set: {} ticks for {}: costs are >= 0", ticks,
+                             key.primitive);
+             table.costs[key] = {ticks, to_source(source)};
+           })
+      .def("get",
+           [](const CostTable& table,
+              const CostKey& key) -> std::optional<std::pair<Ticks, std::string>> {
+             const auto cost = find_cost(table, key);
+             if (!cost) return std::nullopt;
+             return std::pair(cost->ticks, source_word(cost->source));
+           })
+      .def("items",
+           [](const CostTable& table) {
+             std::vector<std::tuple<CostKey, Ticks, std::string>> items;
+             for (const auto& [key, cost] : table.costs) {
+               items.emplace_back(key, cost.ticks, source_word(cost.source));
+             }
+             return items;
+           })
+      .def("__len__", [](const CostTable& table) { return table.costs.size(); });
+  py::class_<Samples>(m, "Samples")
+      .def_readonly("ns", &Samples::ns)
+      .def_readonly("failure", &Samples::failure);
+}
+
+void bind_plan(py::module_& m) {
+  py::class_<PlanNode>(m, "PlanNode")
+      .def(py::init<>())
+      .def_readwrite("name", &PlanNode::name)
+      .def_readwrite("problem", &PlanNode::problem)
+      .def_readwrite("primitive", &PlanNode::primitive)
+      .def_readwrite("absorbed_by", &PlanNode::absorbed_by)
+      .def_readwrite("cost", &PlanNode::cost)
+      .def_property(
+          "cost_source", [](const PlanNode& node) { return source_word(node.cost_source); },
+          [](PlanNode& node, const std::string& word) { node.cost_source = to_source(word); })
+      .def_readwrite("runner_up", &PlanNode::runner_up)
+      .def_readwrite("regret", &PlanNode::regret);
+  py::class_<PlanTransform>(m, "PlanTransform")
+      .def(py::init<>())
+      .def_readwrite("value", &PlanTransform::value)
+      .def_readwrite("producer", &PlanTransform::producer)
+      .def_readwrite("problem", &PlanTransform::problem)
+      .def_readwrite("primitive", &PlanTransform::primitive)
+      .def_readwrite("cost", &PlanTransform::cost);
+  py::class_<Plan>(m, "Plan")
+      .def(py::init<>())
+      .def_readwrite("structure_hash", &Plan::structure_hash)
+      .def_property(
+          "status",
+          [](const Plan& plan) {
+            return std::string(plan.status == PlanStatus::kOptimal ? "optimal" : "feasible");
+          },
+          [](Plan& plan, const std::string& word) {
+            TORCHALGO_CHECK(word == "optimal" || word == "feasible",
+                            "'{}' is no plan status: expected optimal or feasible", word);
+            plan.status = word == "optimal" ? PlanStatus::kOptimal : PlanStatus::kFeasible;
+          })
+      .def_readwrite("cost", &Plan::cost)
+      .def_readwrite("lower_bound", &Plan::lower_bound)
+      .def_readwrite("method", &Plan::method)
+      .def_readwrite("nodes", &Plan::nodes)
+      .def_readwrite("transforms", &Plan::transforms);
+}
+
+// torch's own inference of an IValue's type does not link out of tree: the graph's input types
+// serve.
+std::vector<c10::IValue> to_ivalues(const torch::jit::Module& module, const py::tuple& inputs) {
+  const auto graph_inputs = module.get_method("forward").graph()->inputs();
+  // Fewer are fine: import_graph fills in the defaults of forward's arguments.
+  TORCHALGO_CHECK(inputs.size() < graph_inputs.size(),
+                  "import_graph: forward takes at most {} inputs, got {}", graph_inputs.size() - 1,
+                  inputs.size());
+  std::vector<c10::IValue> values;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    values.push_back(torch::jit::toIValue(inputs[i], graph_inputs[i + 1]->type()));
+  }
+  return values;
+}
+
+using Allow = std::function<bool(const Candidate&)>;
+
+PlanOptions plan_options(const std::optional<Allow>& allow, const std::vector<std::string>& layouts,
+                         double time_limit_s, bool with_regrets) {
+  PlanOptions options;
+  if (allow) options.allow = *allow;
+  for (const std::string& layout : layouts) options.layouts.push_back(to_layout_word(layout));
+  options.time_limit_s = time_limit_s;
+  options.with_regrets = with_regrets;
+  return options;
+}
+
+void bind_steps(py::module_& m) {
+  m.def("cpu_device", &cpu_device);
+  m.def("algorithms", [] {
+    std::vector<std::pair<std::string, int>> rows;
+    for (const Algorithm& row : all_algorithms()) rows.emplace_back(row.name, row.version);
+    return rows;
+  });
+  m.def("parse_problem", [](const std::string& text) { return to_string(parse_problem(text)); });
+  m.def("flop_count", [](const std::string& text) { return flop_count(parse_problem(text)); });
+  m.def("import_graph", [](const torch::jit::Module& frozen, const py::tuple& inputs) {
+    const auto values = to_ivalues(frozen, inputs);
+    py::gil_scoped_release no_gil;
+    return import_graph(frozen, values);
+  });
+  m.def(
+      "find_candidates",
+      [](const Graph& graph, std::int64_t workspace_limit_bytes) {
+        return find_candidates(graph, all_algorithms(), cpu_device(), {workspace_limit_bytes});
+      },
+      py::arg("graph"), py::arg("workspace_limit_bytes") = std::int64_t{1} << 30);
+  m.def("transform_candidates", [](const Graph& graph, const Candidates& candidates) {
+    return transform_candidates(graph, candidates, [](const Problem& problem) {
+      return offers_of(problem, all_algorithms(), cpu_device()).primitives;
+    });
+  });
+  m.def(
+      "offers_of",
+      [](const std::string& problem, std::int64_t workspace_limit_bytes) {
+        auto offers = offers_of(parse_problem(problem), all_algorithms(), cpu_device(),
+                                {workspace_limit_bytes});
+        return std::pair(std::move(offers.primitives), std::move(offers.refusals));
+      },
+      py::arg("problem"), py::arg("workspace_limit_bytes") = std::int64_t{1} << 30);
+  m.def("rewrite_graph", [](const ImportedGraph& imported, const Plan& plan) {
+    py::gil_scoped_release no_gil;
+    return rewrite_graph(imported, plan);
+  });
+}
+
+void bind_measuring(py::module_& m) {
+  m.def(
+      "measure",
+      [](const std::vector<std::pair<std::string, Primitive>>& pairs, int warmup, int rounds,
+         double budget_s, std::int64_t cold_bytes, std::uint64_t seed) {
+        std::vector<Task> tasks;
+        for (const auto& [problem, primitive] : pairs) {
+          tasks.push_back({parse_problem(problem), primitive});
+        }
+        MeasureOptions options;
+        options.warmup = warmup;
+        options.rounds = rounds;
+        options.budget_s = budget_s;
+        options.cold_bytes = cold_bytes;
+        options.seed = seed;
+        return measure_interleaved(tasks, all_algorithms(), options);
+      },
+      py::arg("tasks"), py::kw_only(), py::arg("warmup") = 2, py::arg("rounds") = 9,
+      py::arg("budget_s") = 0.25, py::arg("cold_bytes") = MeasureOptions().cold_bytes,
+      py::arg("seed") = 0, py::call_guard<py::gil_scoped_release>());
+  m.def(
+      "check_primitives",
+      [](const std::string& problem, const std::vector<Primitive>& primitives, double max_rel_error,
+         std::uint64_t seed) {
+        std::vector<std::pair<double, std::string>> results;
+        for (auto& result : check_primitives(all_algorithms(), parse_problem(problem), primitives,
+                                             max_rel_error, seed)) {
+          results.emplace_back(result.rel_error, std::move(result.failure));
+        }
+        return results;
+      },
+      py::arg("problem"), py::arg("primitives"), py::arg("max_rel_error"), py::arg("seed") = 0,
+      py::call_guard<py::gil_scoped_release>());
+}
+
+template <typename Step>
+auto plan_binding(Step step) {
+  return [step](const Graph& graph, const Candidates& candidates,
+                const std::vector<Candidate>& transforms, const CostTable& costs,
+                const std::optional<Allow>& allow, const std::vector<std::string>& layouts,
+                double time_limit_s, bool with_regrets) {
+    auto result = step(graph, candidates, transforms, costs,
+                       plan_options(allow, layouts, time_limit_s, with_regrets));
+    return std::pair(std::move(result.plan), std::move(result.wanted));
+  };
+}
+
+void bind_planning(py::module_& m) {
+  const auto bind = [&m](const char* name, auto step) {
+    m.def(name, plan_binding(step), py::arg("graph"), py::arg("candidates"), py::arg("transforms"),
+          py::arg("costs"), py::kw_only(), py::arg("allow") = py::none(),
+          py::arg("layouts") = std::vector<std::string>(), py::arg("time_limit_s") = 10.0,
+          py::arg("with_regrets") = false);
+  };
+  bind("make_plan", &make_plan);
+  bind("make_local_plan", &make_local_plan);
+}
+
+void bind_settings(py::module_& m) {
+  m.def("set_strict", &set_strict);
+  m.def("fallbacks", [] {
+    std::map<std::string, std::pair<std::int64_t, std::string>> counts;
+    for (const auto& [layer, fallback] : fallbacks())
+      counts[layer] = {fallback.count, fallback.reason};
+    return counts;
+  });
+  m.def("reset_fallbacks", &reset_fallbacks);
+}
+
+}  // namespace
+}  // namespace torchalgo
+
+PYBIND11_MODULE(_C, m) {
+  m.attr("torch_version") = TORCHALGO_BUILT_FOR_TORCH;
+  m.attr("version") = TORCHALGO_VERSION;
+  py::register_exception<torchalgo::Error>(m, "Error", PyExc_RuntimeError);
+  torchalgo::bind_graph(m);
+  torchalgo::bind_candidates(m);
+  torchalgo::bind_costs(m);
+  torchalgo::bind_plan(m);
+  torchalgo::bind_steps(m);
+  torchalgo::bind_measuring(m);
+  torchalgo::bind_planning(m);
+  torchalgo::bind_settings(m);
+}

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The cheapest convolution algorithm and memory layout for every layer of a PyTorch model."""
+
+import importlib as _importlib
+from pathlib import Path as _Path
+
+import torch as _torch
+
+
+def _check_torch(built: str) -> None:
+    """A C++ extension fits one minor version of torch; say so before the dynamic linker does."""
+    here = _torch.__version__
+    if built.split("+")[0].split(".")[:2] != here.split("+")[0].split(".")[:2]:
+        raise ImportError(
+            f"torchalgo was built for torch {built} and this is torch {here}: rebuild it with"
+            " `pip install --no-build-isolation --force-reinstall --no-deps .` in its source folder"
+        )
+
+
+def _load_library() -> None:
+    try:
+        built = _importlib.import_module("torchalgo._build_info")
+    except ImportError:  # not built: the next lines say it
+        pass
+    else:
+        _check_torch(built.torch_version)
+    library = _Path(__file__).with_name("libtorchalgo.so")
+    if not library.exists():
+        raise ImportError(
+            f"torchalgo is not built: {library.name} is missing beside its Python files; run"
+            " `make build`, or `pip install --no-build-isolation .`, in its source folder"
+        )
+    _torch.ops.load_library(str(library))
+
+
+_load_library()
+
+from torchalgo import _C  # noqa: E402
+
+_check_torch(_C.torch_version)
+
+from torchalgo._C import Error, fallbacks, reset_fallbacks, set_strict  # noqa: E402
+from torchalgo.candidates import candidates  # noqa: E402
+from torchalgo.load import load, load_plan  # noqa: E402
+from torchalgo.optimize import optimize  # noqa: E402
+from torchalgo.optimized import Optimized  # noqa: E402
+from torchalgo.plan import Plan  # noqa: E402
+
+__version__ = _C.version
+
+__all__ = [
+    "Error",
+    "Optimized",
+    "Plan",
+    "__version__",
+    "candidates",
+    "fallbacks",
+    "load",
+    "load_plan",
+    "optimize",
+    "reset_fallbacks",
+    "set_strict",
+]

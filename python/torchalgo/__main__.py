@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: BSD-3-Clause
+import sys
+
+from torchalgo.cli import main
+
+sys.exit(main())

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A model as a frozen TorchScript module: batch norm folded, the original untouched."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.jit._trace import TracerWarning
+
+from torchalgo._C import Error
+
+ScriptModule = torch.jit.ScriptModule
+
+# What the tracer says when it turns a value of this run into a constant of the graph.
+_BAKED_IN = ("Converting a tensor to a Python", "Iterating over a tensor")
+
+
+@contextlib.contextmanager
+def quiet_jit() -> Iterator[None]:
+    """Hides the deprecation warnings of torch.jit, which the user did not call."""
+    with warnings.catch_warnings():
+        for category in (DeprecationWarning, FutureWarning):
+            warnings.filterwarnings("ignore", message=r"`torch\.jit\.", category=category)
+        yield
+
+
+def as_inputs(example_inputs: Any) -> tuple[Any, ...]:
+    """forward's positional arguments: a tensor becomes one of them, a sequence is all of them."""
+    if isinstance(example_inputs, torch.Tensor):
+        return (example_inputs,)
+    if isinstance(example_inputs, (tuple, list)) and example_inputs:
+        return tuple(example_inputs)
+    raise Error(
+        "optimize: example_inputs is"
+        f" {type(example_inputs).__name__}, expected a tensor or a non-empty sequence of forward's"
+        " arguments, such as (torch.rand(1, 3, 224, 224),)"
+    )
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Every tensor inside nested lists, tuples, dicts and the like, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        return [t for item in value.values() for t in tensors_in(item)]
+    if isinstance(value, (list, tuple)):
+        return [t for item in value for t in tensors_in(item)]
+    return []
+
+
+def check_model(model: Any) -> None:
+    """Raises Error if `model` cannot be planned as it is, with the fix."""
+    if isinstance(model, nn.Module) and getattr(model, "is_torchalgo_optimized", False):
+        raise Error("optimize: the model is already optimized; pass the original one")
+    if not isinstance(model, nn.Module):
+        raise Error(
+            f"optimize: model is {type(model).__name__}, expected torch.nn.Module or ScriptModule"
+        )
+    if isinstance(model, torch.jit.ScriptModule) and has_own_ops(model):
+        raise Error("optimize: the ScriptModule is already optimized; pass the original one")
+    for name, module in model.named_modules():
+        if getattr(module, "is_torchalgo_optimized", False):
+            raise Error(
+                f"optimize: submodule {name!r} is already optimized; pass the original model whole"
+            )
+        if getattr(module, "training", False):
+            what = f"submodule {name!r}" if name else "the model"
+            raise Error(f"optimize: {what} is in train mode; call model.eval() first")
+    for name, weight in [*model.named_parameters(), *model.named_buffers()]:
+        _check_weight(name, weight, is_buffer=not isinstance(weight, nn.Parameter))
+
+
+def _check_weight(name: str, weight: torch.Tensor, is_buffer: bool) -> None:
+    if weight.device.type != "cpu":
+        raise Error(
+            f"optimize: parameter {name!r} is on {weight.device}; this version plans for the CPU:"
+            " call model.cpu() first"
+        )
+    if not weight.is_floating_point():
+        return
+    # An infinite buffer can be meant (a mask); an infinite parameter is a diverged model.
+    bad = weight.isnan() if is_buffer else ~weight.isfinite()
+    if bad.any():
+        raise Error(
+            f"optimize: parameter {name!r} holds {int(bad.sum())} NaN or infinite values of"
+            f" {weight.numel()}; expected finite weights: load a sound checkpoint"
+        )
+
+
+def has_own_ops(module: ScriptModule) -> bool:
+    """Whether its forward calls ops of a plan."""
+    graph: Any = getattr(module, "graph", None)
+    if graph is None:
+        return False
+    return any(node.kind().startswith("torchalgo::") for node in graph.nodes())
+
+
+def check_inputs(model: nn.Module, inputs: tuple[Any, ...]) -> None:
+    """Raises Error if an input's device or dtype is not the weights'."""
+    dtypes = {p.dtype for p in model.parameters() if p.is_floating_point()}
+    for i, tensor in enumerate(tensors_in(inputs)):
+        if tensor.device.type != "cpu":
+            raise Error(
+                f"optimize: input {i} is on {tensor.device}, the weights are on cpu:"
+                " call .cpu() on it"
+            )
+        if tensor.is_floating_point() and dtypes and tensor.dtype not in dtypes:
+            want = min(dtypes, key=str)
+            raise Error(
+                f"optimize: input {i} is {tensor.dtype}, the weights are {want}: call .to({want})"
+                " on it"
+            )
+
+
+def freeze_model(
+    model: nn.Module, inputs: tuple[Any, ...], note: Callable[[str], None] = lambda text: None
+) -> ScriptModule:
+    """A frozen copy of `model`, never run by the executor (a run would pin its graph).
+
+    Args:
+        model: in eval mode on the CPU; not modified. A ScriptModule is taken as it is.
+        note: told what a user has to know about the result, such as a branch fixed by the trace.
+    Raises: torchalgo.Error if the model cannot be planned, traced or scripted, with the reasons.
+    """
+    check_model(model)
+    check_inputs(model, inputs)
+    with quiet_jit(), torch.no_grad():
+        if not isinstance(model, torch.jit.ScriptModule):
+            model = _capture(model, inputs, note)
+        frozen = _freeze(model)
+    _check_constants(frozen)
+    return frozen
+
+
+def _capture(
+    model: nn.Module, inputs: tuple[Any, ...], note: Callable[[str], None]
+) -> ScriptModule:
+    traced, baked_in, trace_error = _trace(model, inputs)
+    if traced is not None and not baked_in:
+        return traced
+    try:
+        scripted: ScriptModule = torch.jit.script(model)
+        return scripted
+    except Exception as problem:
+        script_error = problem
+    if traced is None:
+        raise Error(
+            "optimize: the model can be neither traced nor scripted."
+            f" torch.jit.trace: {_first_lines(trace_error)}."
+            f" torch.jit.script: {_first_lines(script_error)}"
+        ) from script_error
+    note(
+        f"traced: what depends on values ({baked_in}) is fixed as the example inputs had it,"
+        f" since torch.jit.script refuses the model ({_first_lines(script_error)})"
+    )
+    return traced
+
+
+def _trace(
+    model: nn.Module, inputs: tuple[Any, ...]
+) -> tuple[ScriptModule | None, str, Exception | None]:
+    """The traced module, what the tracer warned of, and why there is none."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            # check_trace would run the module, and strict refuses dict outputs.
+            traced: ScriptModule = torch.jit.trace(model, inputs, check_trace=False, strict=False)
+        except Exception as problem:
+            return None, "", problem
+    baked_in = ""
+    for warning in caught:
+        text = str(warning.message)
+        if issubclass(warning.category, TracerWarning):
+            if not baked_in and text.startswith(_BAKED_IN):
+                baked_in = text.split(" might cause", 1)[0].lower()
+        elif not text.startswith("`torch.jit."):
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    return traced, baked_in, None
+
+
+def _freeze(model: ScriptModule) -> ScriptModule:
+    try:
+        if hasattr(model, "training"):
+            frozen: ScriptModule = torch.jit.freeze(model)
+        else:
+            # Frozen already: torch.jit.freeze refuses it, this makes the copy that may be changed.
+            copy = torch._C._freeze_module(model._c, [], True, True)
+            frozen = torch.jit._recursive.wrap_cpp_module(copy)
+        return frozen
+    except RuntimeError as problem:
+        raise Error(f"optimize: torch.jit.freeze failed: {_first_lines(problem)}") from problem
+
+
+def _check_constants(frozen: ScriptModule) -> None:
+    graph: Any = frozen.graph
+    for node in graph.findAllNodes("prim::Constant"):
+        if node.hasAttribute("value") and node.kindOf("value") == "t":
+            tensor = node.t("value")
+            if tensor.is_floating_point() and tensor.dim() > 1 and tensor.isnan().any():
+                name = node.outputsAt(0).debugName().removeprefix("self.")
+                raise Error(f"optimize: weight {name!r} of the frozen module holds NaN values")
+
+
+def _first_lines(problem: Exception | None) -> str:
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    text = " ".join(lines[:3]) or type(problem).__name__
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def to_channels_last(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Copies of `inputs` with every 4-D tensor in channels_last."""
+    return tuple(
+        x.contiguous(memory_format=torch.channels_last)
+        if isinstance(x, torch.Tensor) and x.dim() == 4
+        else x
+        for x in inputs
+    )

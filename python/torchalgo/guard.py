@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Never slower, never different: the result beside the fastest baseline and the frozen module."""
+
+from __future__ import annotations
+
+import copy
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchalgo.freeze import ScriptModule, freeze_model, tensors_in, to_channels_last
+from torchalgo.plan import GuardVerdict
+from torchalgo.stats import is_faster
+
+Call = Callable[[], Any]
+
+
+def time_interleaved(
+    calls: Mapping[str, Call],
+    *,
+    rounds: int = 25,
+    budget_s: float = 6.0,
+    warmup: int = 3,
+    seed: int = 0,
+    now_ns: Callable[[], int] = time.perf_counter_ns,
+) -> dict[str, list[float]]:
+    """Times in ns of each call, one per round, in a random order within the round.
+
+    A round stands for all calls, so that result[a][i] and result[b][i] are paired. Fewer rounds,
+    but at least 7, if they last longer than `budget_s`.
+    """
+    rng = random.Random(seed)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    with torch.no_grad():
+        for _ in range(warmup):  # TorchScript optimizes in its first two runs
+            for call in calls.values():
+                call()
+        started = now_ns()
+        for i in range(rounds):
+            if i >= 7 and now_ns() - started > budget_s * 1e9:
+                break
+            for name in rng.sample(list(calls), len(calls)):
+                before = now_ns()
+                calls[name]()
+                times[name].append(float(now_ns() - before))
+    return times
+
+
+def baseline_calls(
+    model: nn.Module, frozen: ScriptModule, inputs: tuple[Any, ...]
+) -> dict[str, Call]:
+    """What a user has without torchalgo: eager, channels_last and frozen."""
+    calls: dict[str, Call] = {"eager": lambda: model(*inputs), "frozen": lambda: frozen(*inputs)}
+    last = _channels_last_copy(model)
+    if last is not None:
+        converted = to_channels_last(inputs)
+        calls["channels_last"] = lambda: last(*converted)
+    return calls
+
+
+def _channels_last_copy(model: nn.Module) -> nn.Module | None:
+    """None: the weights of a ScriptModule may be constants, or the model cannot be copied."""
+    if isinstance(model, torch.jit.ScriptModule):
+        return None
+    try:
+        return copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+    except (RuntimeError, TypeError):
+        return None
+
+
+def baseline_module(
+    model: nn.Module, frozen: ScriptModule, inputs: tuple[Any, ...], name: str
+) -> ScriptModule:
+    """The TorchScript module that runs in the plan's place if baseline `name` was the fastest."""
+    last = _channels_last_copy(model) if name == "channels_last" else None
+    return frozen if last is None else freeze_model(last, inputs)
+
+
+def guard_verdict(
+    times: Mapping[str, list[float]], plan: str = "plan", seed: int = 0
+) -> GuardVerdict:
+    """The plan beside the fastest of the others; it loses only at 95 % confidence."""
+    others = {name: statistics.median(ns) for name, ns in times.items() if name != plan}
+    baseline = min(others, key=lambda name: (others[name], name))
+    result = is_faster(times[plan], times[baseline], seed=seed)
+    return GuardVerdict(
+        verdict=result.verdict,
+        runs="baseline" if result.verdict == "slower" else "plan",
+        baseline=baseline,
+        plan_us=statistics.median(times[plan]) / 1000,
+        baseline_us=others[baseline] / 1000,
+        ratio=result.ratio,
+        low=result.low,
+        high=result.high,
+        rounds=len(times[plan]),
+        reason="",
+    )
+
+
+def untimed_verdict(runs: str, reason: str) -> GuardVerdict:
+    return GuardVerdict(
+        verdict="not timed",
+        runs="plan" if runs == "plan" else "baseline",
+        baseline="frozen",
+        plan_us=0.0,
+        baseline_us=0.0,
+        ratio=1.0,
+        low=1.0,
+        high=1.0,
+        rounds=0,
+        reason=reason,
+    )
+
+
+def output_error(result: Any, reference: Any) -> float:
+    """Greatest relative L2 of any floating-point tensor; inf if the structures differ.
+
+    Where the reference is not finite, the result must be the same. Of integers (labels, an argmax)
+    one in a thousand may differ: rounding decides ties.
+    """
+    got, want = tensors_in(result), tensors_in(reference)
+    if len(got) != len(want) or any(a.shape != b.shape for a, b in zip(got, want, strict=True)):
+        return float("inf")
+    errors = [_tensor_error(a, b) for a, b in zip(got, want, strict=True)]
+    return max(errors, default=0.0)
+
+
+def _tensor_error(got: torch.Tensor, want: torch.Tensor) -> float:
+    if not want.is_floating_point():
+        different = int((got != want).sum())
+        return 0.0 if different <= want.numel() / 1000 else float("inf")
+    got, want = got.detach().double(), want.detach().double()
+    finite = want.isfinite()
+    if not torch.equal(got[~finite].nan_to_num(), want[~finite].nan_to_num()):
+        return float("inf")
+    difference = float((got[finite] - want[finite]).norm())
+    if difference == 0.0:
+        return 0.0
+    error = difference / max(float(want[finite].norm()), torch.finfo(torch.float64).tiny)
+    return error if error == error else float("inf")

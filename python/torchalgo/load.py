@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Saved modules and plans."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+
+from torchalgo._C import Error
+from torchalgo.optimized import PLAN_FILE, Optimized, load_scripted
+from torchalgo.plan import Plan
+
+# What zipfile raises for a file that is not as it was written.
+_DAMAGE = (
+    zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError,
+)  # fmt: skip
+
+
+def load(path: str | Path) -> Optimized:
+    """Opens a file written by Optimized.save.
+
+    Like torch.jit.load it runs code from the file: open only files you trust.
+
+    Raises: torchalgo.Error if the file is missing, truncated, or not saved by torchalgo.
+    """
+    if not Path(path).is_file():
+        raise Error(f"load: there is no file {path}")
+    _check_sums(path)
+    return load_scripted(str(path), str(path))
+
+
+def _check_sums(path: str | Path) -> None:
+    """torch.jit.load compares no checksums: a damaged weight would be a wrong result."""
+    if not zipfile.is_zipfile(path):
+        return  # torch.jit.load says what is wrong
+    with _open_archive("load", path) as archive:
+        try:
+            damaged = archive.testzip()
+        except _DAMAGE as problem:
+            damaged = str(problem)
+    if damaged is not None:
+        raise Error(f"load: {path} is damaged at {damaged}: copy or save it again")
+
+
+def _open_archive(what: str, path: str | Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except _DAMAGE as problem:
+        raise Error(f"{what}: {path} is damaged or truncated: {problem}") from None
+
+
+def load_plan(path: str | Path) -> Plan:
+    """Reads the plan from its JSON file or out of a saved module; runs nothing of either.
+
+    Raises: torchalgo.Error if the file is missing, truncated, or no plan of this schema.
+    """
+    if not zipfile.is_zipfile(path):
+        return Plan.load(path)
+    with _open_archive("load_plan", path) as archive:
+        for name in archive.namelist():
+            if name.endswith(f"/extra/{PLAN_FILE}"):
+                try:
+                    text = archive.read(name)
+                except _DAMAGE as problem:
+                    raise Error(f"load_plan: {path} is damaged: {problem}") from None
+                return Plan.from_json(text, f"{path}:{PLAN_FILE}")
+    raise Error(f"load_plan: {path} holds no {PLAN_FILE}: it was not saved by torchalgo")

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The steps, composed: model -> graph -> candidates -> costs -> plan -> rewritten module."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchalgo import _C, guard, planning
+from torchalgo._C import Error
+from torchalgo.costs import CostFile
+from torchalgo.freeze import ScriptModule, as_inputs, check_model, freeze_model, quiet_jit
+from torchalgo.measuring import Bench, TuneSettings, Tuning
+from torchalgo.optimized import Optimized, Result
+from torchalgo.overrides import forced_primitives
+from torchalgo.plan import Plan
+from torchalgo.progress import Event, Progress
+
+
+@dataclass(frozen=True)
+class Options:
+    """optimize's arguments beside the model and its inputs, as one value."""
+
+    overrides: Mapping[str, str] | None = None
+    plan: Plan | None = None
+    strict: bool = False
+    training: bool = False
+    objective: str = "latency"
+    mode: str = "tune"
+    budget_s: float | None = None
+    cost_db: str | Path | None = None
+    workspace_limit_bytes: int = 1 << 30
+    weight_limit_bytes: int | None = None
+    max_rel_error: float = 1e-5
+    progress: bool | Callable[[Event], None] = True
+
+
+def optimize(
+    model: nn.Module,
+    example_inputs: Any = None,
+    *,
+    overrides: Mapping[str, str] | None = None,
+    plan: Plan | None = None,
+    strict: bool = False,
+    training: bool = False,
+    objective: str = "latency",
+    mode: str = "tune",
+    budget_s: float | None = None,
+    cost_db: str | Path | None = None,
+    workspace_limit_bytes: int = 1 << 30,
+    weight_limit_bytes: int | None = None,
+    max_rel_error: float = 1e-5,
+    progress: bool | Callable[[Event], None] = True,
+) -> Optimized:
+    """Bind every convolution of `model` to the primitive that the cheapest plan gives it.
+
+    Args:
+        model: in eval mode, on the CPU; not modified. An nn.Module is traced (scripted where it
+            branches on tensor values); a ScriptModule is taken as it is.
+        example_inputs: a tensor, or a sequence of forward's arguments: they fix dtype and shapes;
+            None: the first call does.
+        overrides: {glob of layer names: primitive}; `*` crosses dots, later entries win, a name
+            without variant allows all its variants, layouts stay free.
+        plan: applied as it is; nothing is measured.
+        strict: raise where the plan's primitive cannot run here, instead of falling back.
+        training, objective, mode, weight_limit_bytes: one value each in this version.
+        budget_s: soft limit of tuning's seconds: fewer samples, then fewer candidates.
+        cost_db: a file of costs (JSON lines) to read and to append to.
+        workspace_limit_bytes: per convolution; primitives above it are no candidates.
+        max_rel_error: relative L2 of each convolution to fp64, of the outputs to the frozen model.
+        progress: True: on stderr; False: silent; a function: called with each progress Event.
+
+    Returns: a module with the same result up to rounding; `.plan` (`print` explains it), `.costs`,
+        `.scripted`, `.runs` ("baseline" where PyTorch was faster, with 95 % confidence).
+    Raises: torchalgo.Error if `model` is in train mode, or `plan` was made for another model.
+    Source: Anderson & Gregg 2018, CGO, pp. 340-351, doi:10.1145/3168805.
+    """
+    options = Options(
+        overrides, plan, strict, training, objective, mode, budget_s, cost_db,
+        workspace_limit_bytes, weight_limit_bytes, max_rel_error, progress,
+    )  # fmt: skip
+    _check_options(options)
+    check_model(model)
+    if example_inputs is None:
+        return Optimized(plan_for=lambda inputs: _optimize(model, inputs, options))
+    return Optimized(_optimize(model, as_inputs(example_inputs), options))
+
+
+def _optimize(model: nn.Module, inputs: tuple[Any, ...], options: Options) -> Result:
+    notes: list[str] = []
+    progress = Progress(options.progress)
+    progress.say("reading the model")
+    frozen = freeze_model(model, inputs, notes.append)
+    imported = _C.import_graph(frozen._c, inputs)
+    graph = imported.graph
+    if not planning.has_convolutions(graph):
+        return _left_as_it_is(graph, inputs, frozen, notes, options, progress)
+    found = _C.find_candidates(graph, options.workspace_limit_bytes)
+    if options.plan is not None:
+        return _apply(options.plan, imported, found, frozen, inputs, options, progress)
+    progress.say(f"{sum(map(len, found.by_anchor))} candidates for {len(graph.nodes)} nodes")
+    tuning = Tuning(
+        graph,
+        found,
+        forced_primitives(graph, found, options.overrides),
+        TuneSettings(options.max_rel_error, options.budget_s),
+        progress=progress,
+        cost_file=None if options.cost_db is None else CostFile(options.cost_db),
+        bench=Bench(),
+    )
+
+    while True:
+        native, wanted = tuning.plan()
+        while wanted:
+            tuning.measure(wanted)
+            native, wanted = tuning.plan()
+        scripted = _rewrite(imported, native, options.strict)
+        error = _error_of(scripted, frozen, inputs)
+        if error <= options.max_rel_error or not tuning.tighten():
+            break
+
+    def describe(native: _C.Plan) -> Plan:
+        return planning.describe_plan(native, graph, inputs, tuning, notes)
+
+    weaker = planning.compare_planners(tuning)
+    progress.finish("planned")
+    plan = dataclasses.replace(
+        describe(tuning.settle(_C.make_plan, with_regrets=True)),
+        comparisons=planning.compared_costs(weaker),
+        rel_error=error if error < float("inf") else None,
+        resolve=planning.resolver(imported, tuning, describe),
+    )
+    plan, scripted = _guarded(model, plan, scripted, frozen, inputs, error, options)
+    _tell(progress, plan)
+    alternatives = {name: describe(native) for name, native in weaker.items()}
+    return Result(scripted, plan, frozen, tuning.costs, alternatives)
+
+
+def _check_options(options: Options) -> None:
+    """Raises Error for what this version does not do, naming what it does."""
+    only: dict[str, object] = {
+        "training": False,
+        "objective": "latency",
+        "mode": "tune",
+        "weight_limit_bytes": None,
+    }
+    for name, possible in only.items():
+        if getattr(options, name) != possible:
+            raise Error(
+                f"optimize: {name}={getattr(options, name)!r} is not possible in torchalgo"
+                f" {_C.version}, which has {name}={possible!r} only"
+            )
+    if options.plan is not None and options.overrides:
+        raise Error(
+            "optimize: plan and overrides exclude each other; use"
+            " optimize(model, x, plan=plan.with_overrides(...))"
+        )
+    if options.plan is not None and not isinstance(options.plan, Plan):
+        raise Error(
+            f"optimize: plan is {type(options.plan).__name__}, expected torchalgo.Plan, as"
+            " torchalgo.load_plan(path) returns it"
+        )
+    for name in ("budget_s", "max_rel_error", "workspace_limit_bytes"):
+        value = getattr(options, name)
+        kinds = int if name == "workspace_limit_bytes" else (int, float)
+        is_number = isinstance(value, kinds) and not isinstance(value, bool)
+        if not is_number and not (name == "budget_s" and value is None):
+            raise Error(f"optimize: {name}={value!r}, expected a number")
+    if not options.max_rel_error > 0:
+        raise Error(f"optimize: max_rel_error={options.max_rel_error!r}, expected a number above 0")
+    if options.budget_s is not None and not options.budget_s > 0:
+        raise Error(f"optimize: budget_s={options.budget_s!r}, expected seconds above 0, or None")
+    if options.workspace_limit_bytes < 0:
+        raise Error(
+            f"optimize: workspace_limit_bytes={options.workspace_limit_bytes!r}, expected 0 or more"
+        )
+
+
+def _left_as_it_is(
+    graph: _C.Graph,
+    inputs: tuple[Any, ...],
+    frozen: ScriptModule,
+    notes: list[str],
+    options: Options,
+    progress: Progress,
+) -> Result:
+    if options.plan is not None:
+        planning.check_plan_fits(options.plan, graph)
+    verdict = guard.untimed_verdict("baseline", "the model has no convolutions")
+    plan = dataclasses.replace(planning.unplanned(graph, inputs, notes), guard=verdict)
+    _tell(progress, plan)
+    return Result(frozen, plan, frozen)
+
+
+def _apply(
+    plan: Plan,
+    imported: _C.Imported,
+    found: _C.Candidates,
+    frozen: ScriptModule,
+    inputs: tuple[Any, ...],
+    options: Options,
+    progress: Progress,
+) -> Result:
+    """Runs `plan` as it is; a verdict in it for the baseline is obeyed."""
+    planning.check_plan_fits(plan, imported.graph)
+    missing = planning.missing_primitives(plan, found)
+    if missing and options.strict:
+        raise Error(f"optimize: strict, and this machine does not offer {', '.join(missing)}")
+    if missing:
+        progress.say(f"falls back, not offered here: {', '.join(missing)}")
+    if plan.guard is not None and plan.guard.runs == "baseline":
+        return Result(frozen, plan, frozen)
+    scripted = _rewrite(imported, planning.native_plan(plan), options.strict)
+    error = _error_of(scripted, frozen, inputs)
+    if error > options.max_rel_error:
+        raise Error(
+            f"optimize: with this plan the outputs have relative L2 {error:.1e} to the frozen"
+            f" module, expected at most {options.max_rel_error:.1e}: make a new plan"
+        )
+    return Result(scripted, plan, frozen)
+
+
+def _rewrite(imported: _C.Imported, native: _C.Plan, strict: bool) -> ScriptModule:
+    was_strict = _C.set_strict(strict) if strict else None
+    try:
+        with quiet_jit():
+            rewritten = _C.rewrite_graph(imported, native)
+            scripted: ScriptModule = torch.jit._recursive.wrap_cpp_module(rewritten)
+            return scripted
+    finally:
+        if was_strict is not None:
+            _C.set_strict(was_strict)
+
+
+def _error_of(scripted: ScriptModule, frozen: ScriptModule, inputs: tuple[Any, ...]) -> float:
+    with torch.no_grad():
+        return guard.output_error(scripted(*inputs), frozen(*inputs))
+
+
+def _guarded(
+    model: nn.Module,
+    plan: Plan,
+    scripted: ScriptModule,
+    frozen: ScriptModule,
+    inputs: tuple[Any, ...],
+    error: float,
+    options: Options,
+) -> tuple[Plan, ScriptModule]:
+    """The plan with its verdict, and the module that runs."""
+    if error > options.max_rel_error:
+        reason = f"outputs differ from the frozen module's by {error:.1e} at best"
+        verdict = guard.untimed_verdict("baseline", reason)
+        return dataclasses.replace(plan, guard=verdict), frozen
+    calls = guard.baseline_calls(model, frozen, inputs)
+    calls["plan"] = lambda: scripted(*inputs)
+    limit_s = 6.0 if options.budget_s is None else min(6.0, max(0.5, 0.1 * options.budget_s))
+    verdict = guard.guard_verdict(guard.time_interleaved(calls, budget_s=limit_s))
+    if verdict.runs == "baseline":
+        scripted = guard.baseline_module(model, frozen, inputs, verdict.baseline)
+    return dataclasses.replace(plan, guard=verdict), scripted
+
+
+def _tell(progress: Progress, plan: Plan) -> None:
+    for line in planning.outcome(plan):
+        progress.say(line)

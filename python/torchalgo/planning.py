@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Between the planner's plan (C++) and the plan that users read, keep and edit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from torchalgo import _C
+from torchalgo._C import Error
+from torchalgo.costs import environment
+from torchalgo.freeze import tensors_in
+from torchalgo.measuring import Tuning, tied_layers
+from torchalgo.overrides import forced_primitives, is_convolution
+from torchalgo.plan import (
+    TICKS_PER_US,
+    LeftAlone,
+    Plan,
+    PlanInput,
+    PlanNode,
+    PlanTransform,
+)
+
+
+def describe_plan(
+    native: _C.Plan,
+    graph: _C.Graph,
+    inputs: tuple[Any, ...],
+    tuning: Tuning,
+    notes: list[str],
+) -> Plan:
+    """The planner's plan with all that a reader wants to know beside it."""
+    method = "; ".join(part for part in (native.method, tuning.method_note()) if part)
+    return Plan(
+        structure_hash=native.structure_hash,
+        inputs=[_input(tensor) for tensor in tensors_in(inputs)],
+        environment=environment(),
+        status="optimal" if native.status == "optimal" else "feasible",
+        cost_us=_us(native.cost),
+        lower_bound_us=_us(native.lower_bound),
+        cost_ticks=native.cost,
+        lower_bound_ticks=native.lower_bound,
+        method=method,
+        nodes=[_node(node) for node in native.nodes],
+        transforms=[_transform(transform) for transform in native.transforms],
+        ties=tied_layers(graph, native, tuning.known),
+        quarantined=tuning.quarantine_list(),
+        left_alone=left_alone(graph, notes),
+    )
+
+
+def unplanned(graph: _C.Graph, inputs: tuple[Any, ...], notes: list[str]) -> Plan:
+    """The plan of a model in which there is nothing to choose."""
+    return Plan(
+        structure_hash=graph.structure_hash,
+        inputs=[_input(tensor) for tensor in tensors_in(inputs)],
+        environment=environment(),
+        status="optimal",
+        cost_us=0.0,
+        lower_bound_us=0.0,
+        cost_ticks=0,
+        lower_bound_ticks=0,
+        method="nothing to choose",
+        nodes=[],
+        transforms=[],
+        left_alone=left_alone(graph, ["no convolutions: left as it is", *notes]),
+    )
+
+
+def left_alone(graph: _C.Graph, notes: list[str]) -> list[LeftAlone]:
+    nodes = [LeftAlone(node.name, node.note) for node in graph.nodes if node.note]
+    return [LeftAlone("", note) for note in notes] + nodes
+
+
+def _us(ticks: int) -> float:
+    return round(ticks / TICKS_PER_US, 3)
+
+
+def _input(tensor: torch.Tensor) -> PlanInput:
+    last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+    return PlanInput(
+        shape=list(tensor.shape),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        layout="nhwc" if last and not tensor.is_contiguous() else "nchw",
+    )
+
+
+def _node(node: _C.PlanNode) -> PlanNode:
+    return PlanNode(
+        name=node.name,
+        problem=node.problem,
+        primitive=node.primitive.name,
+        src=node.primitive.src,  # type: ignore[arg-type]
+        dst=node.primitive.dst,  # type: ignore[arg-type]
+        absorbed_by=node.absorbed_by,
+        predicted_us=_us(node.cost),
+        ticks=node.cost,
+        cost_source=node.cost_source,  # type: ignore[arg-type]
+        runner_up=node.runner_up,
+        regret_us=None if node.regret is None else _us(node.regret),
+    )
+
+
+def _transform(transform: _C.PlanTransform) -> PlanTransform:
+    return PlanTransform(
+        value=transform.value,
+        producer=transform.producer,
+        problem=transform.problem,
+        primitive=transform.primitive.name,
+        src=transform.primitive.src,  # type: ignore[arg-type]
+        dst=transform.primitive.dst,  # type: ignore[arg-type]
+        predicted_us=_us(transform.cost),
+        ticks=transform.cost,
+    )
+
+
+def native_plan(plan: Plan) -> _C.Plan:
+    """What rewrite_graph needs of a plan; workspaces are asked of the rows when a module loads."""
+    native = _C.Plan()
+    native.structure_hash, native.status = plan.structure_hash, plan.status
+    native.method = plan.method
+    native.cost, native.lower_bound = plan.cost_ticks, plan.lower_bound_ticks
+    native.nodes = [_native_node(node) for node in plan.nodes]
+    native.transforms = [_native_transform(transform) for transform in plan.transforms]
+    return native
+
+
+def _native_node(node: PlanNode) -> _C.PlanNode:
+    native = _C.PlanNode()
+    native.name, native.problem = node.name, node.problem
+    native.primitive = _C.Primitive(node.primitive, node.src, node.dst)
+    native.absorbed_by, native.runner_up = node.absorbed_by, node.runner_up
+    native.cost, native.cost_source = node.ticks, node.cost_source
+    return native
+
+
+def _native_transform(transform: PlanTransform) -> _C.PlanTransform:
+    native = _C.PlanTransform()
+    native.value, native.producer = transform.value, transform.producer
+    native.problem, native.cost = transform.problem, transform.ticks
+    native.primitive = _C.Primitive(transform.primitive, transform.src, transform.dst)
+    return native
+
+
+def check_plan_fits(plan: Plan, graph: _C.Graph) -> None:
+    """Raises Error, naming the first difference, if `plan` was made for another model."""
+    if plan.structure_hash == graph.structure_hash:
+        return
+    planned = {node.name for node in plan.nodes}
+    here = {node.name for node in graph.nodes if node.problem is not None}
+    difference = "the layers agree by name: the input shapes, dtypes or layouts differ"
+    if planned - here:
+        difference = f"the model has no layer {min(planned - here)!r}"
+    elif here - planned and planned:
+        difference = f"the plan has no layer {min(here - planned)!r}"
+    shapes = ", ".join("x".join(map(str, i.shape)) for i in plan.inputs)
+    raise Error(
+        f"optimize: the plan was made for another model (structure {plan.structure_hash}, expected"
+        f" {graph.structure_hash}; inputs {shapes}): {difference}. Make a plan for this one"
+    )
+
+
+def missing_primitives(plan: Plan, found: _C.Candidates) -> list[str]:
+    """The layers whose primitive this machine does not offer; they fall back at run time."""
+    offered = {
+        (c.problem, c.primitive.name, c.primitive.src, c.primitive.dst)
+        for candidates in found.by_anchor
+        for c in candidates
+    }
+    return [
+        f"{node.name} ({node.primitive})"
+        for node in plan.nodes
+        if node.primitive and (node.problem, node.primitive, node.src, node.dst) not in offered
+    ]
+
+
+def compare_planners(tuning: Tuning) -> dict[str, _C.Plan]:
+    """What weaker ways to choose make of the same costs: ATen's rows alone, each single layout, and
+    each convolution's own fastest primitive.
+
+    A layout that most convolutions do not have has no entry; where single nodes lack it they keep
+    their own.
+    """
+    plans = {
+        "aten_only": tuning.settle(
+            _C.make_plan,
+            only=lambda name: name.startswith(("aten.", "layout.aten")),
+            checked=False,
+        )
+    }
+    for layout in _usual_layouts(tuning.graph, tuning.found):
+        plans[f"single_layout_{layout}"] = tuning.settle(
+            _C.make_plan, layouts=[layout], checked=False
+        )
+    plans["local_optimum"] = tuning.settle(_C.make_local_plan, checked=False)
+    return plans
+
+
+def _usual_layouts(graph: _C.Graph, found: _C.Candidates) -> list[str]:
+    """Layouts in which more than half of the convolutions can read and write."""
+    counts: dict[str, int] = {}
+    convolutions = 0
+    for node, offered in zip(graph.nodes, found.by_anchor, strict=True):
+        if is_convolution(node):
+            convolutions += 1
+            primitives = [c.primitive for c in offered]
+            for layout in {p.src for p in primitives if p.src == p.dst}:
+                counts[layout] = counts.get(layout, 0) + 1
+    return sorted(layout for layout, count in counts.items() if 2 * count > convolutions)
+
+
+def compared_costs(plans: Mapping[str, _C.Plan]) -> dict[str, float]:
+    """Predicted us of each, and of the best single layout."""
+    costs = {name: _us(plan.cost) for name, plan in plans.items()}
+    single = [us for name, us in costs.items() if name.startswith("single_layout_")]
+    return {**costs, "best_single_layout": min(single)} if single else costs
+
+
+def resolver(
+    imported: _C.Imported, tuning: Tuning, describe: Callable[[_C.Plan], Plan]
+) -> Callable[[Mapping[str, str]], Plan]:
+    """The function behind plan.with_overrides."""
+
+    def resolve(overrides: Mapping[str, str]) -> Plan:
+        forced = forced_primitives(imported.graph, tuning.found, overrides)
+        return dataclasses.replace(describe(tuning.solve_known(forced)), resolve=resolve)
+
+    return resolve
+
+
+def has_convolutions(graph: _C.Graph) -> bool:
+    return any(is_convolution(node) for node in graph.nodes)
+
+
+def outcome(plan: Plan) -> list[str]:
+    """What a user must hear at once: which module runs, and what was not planned."""
+    lines = []
+    if plan.guard is not None and plan.guard.rounds:
+        speedup = plan.guard.baseline_us / plan.guard.plan_us
+        lines.append(
+            f"{plan.guard.plan_us / 1000:.2f} ms, {speedup:.2f}x {plan.guard.baseline}"
+            f" ({plan.guard.verdict}); the {plan.guard.runs} runs"
+        )
+    elif plan.guard is not None:
+        lines.append(f"{plan.guard.reason}; the {plan.guard.runs} runs")
+    if plan.left_alone:
+        names = ", ".join(item.name or item.note for item in plan.left_alone[:3])
+        more = f" and {len(plan.left_alone) - 3} more" if len(plan.left_alone) > 3 else ""
+        lines.append(f"left alone: {names}{more}; print(plan) says why")
+    return lines

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A small model, and the same optimized once for all tests that only look at the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import torchalgo
+from nets import Net, make_net, run_plan
+
+# On a loaded machine a second thread makes tuning wait at each barrier; other numbers of threads
+# have tests of their own.
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def net() -> Net:
+    return make_net()
+
+
+@pytest.fixture(scope="session")
+def x() -> torch.Tensor:
+    return torch.rand(1, 3, 40, 40, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="session")
+def fast(x: torch.Tensor) -> torchalgo.Optimized:
+    """Optimized, and forced to run its plan: the guard's verdict depends on the machine's load."""
+    return run_plan(make_net(), x)
+
+
+@pytest.fixture
+def count_ops() -> Callable[[nn.Module, torch.Tensor], dict[str, int]]:
+    """How often each torchalgo op runs in a call."""
+
+    def count(model: nn.Module, x: torch.Tensor) -> dict[str, int]:
+        with torch.no_grad(), torch.profiler.profile(acc_events=True) as profile:
+            model(x)
+        events = {e.key: e.count for e in profile.key_averages()}
+        return {key: n for key, n in events.items() if key.startswith("torchalgo::")}
+
+    return count

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import torchalgo
+from nets import Net
+from torchalgo.cli import main
+
+CONV = "fwd_f32_n1c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1"
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: object, code: int = 0) -> str:
+    """stdout of a command that ends with `code`."""
+    capsys.readouterr()
+    try:
+        got = main([str(arg) for arg in argv])
+    except SystemExit as problem:
+        got = int(str(problem.code))
+    out, err = capsys.readouterr()
+    assert got == code, err
+    if code == 1:
+        assert err.startswith("torchalgo: ")
+        assert err.count("\n") == 1
+        return err
+    return out
+
+
+@pytest.fixture
+def saved(fast: torchalgo.Optimized, tmp_path: Path) -> Path:
+    fast.save(tmp_path / "net.pt")
+    return tmp_path / "net.pt"
+
+
+def test_optimize_writes_a_module_a_plan_and_a_report(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, net: Net, x: torch.Tensor
+) -> None:
+    files = {name: tmp_path / name for name in ("o.pt", "o.plan.json", "o.html", "costs.jsonl")}
+    out = run(
+        capsys, "optimize", "nets:net_factory", "--input", "1x3x40x40", "-o", files["o.pt"],
+        "--plan-out", files["o.plan.json"], "--report", files["o.html"], "--quiet",
+        "--override", "layer1.*=aten.conv", "--cost-db", files["costs.jsonl"],
+    )  # fmt: skip
+    assert "layer1.0.conv1" in out
+    assert all(path.stat().st_size for path in files.values())
+    assert torchalgo.load_plan(files["o.pt"]) == torchalgo.load_plan(files["o.plan.json"])
+    again = torchalgo.load(files["o.pt"])
+    assert torch.allclose(again(x), net(x), atol=1e-5)
+
+
+def test_optimize_takes_a_torchscript_file_and_a_plan(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, net: Net, x: torch.Tensor
+) -> None:
+    torch.jit.save(torch.jit.script(net), tmp_path / "in.pt")
+    common = ("optimize", tmp_path / "in.pt", "--input", "1x3x40x40", "--quiet", "--json")
+    first = json.loads(run(capsys, *common, "-o", tmp_path / "a.pt"))
+    run(capsys, "explain", tmp_path / "a.pt", "--json")
+    second = json.loads(
+        run(capsys, *common, "-o", tmp_path / "b.pt", "--plan", tmp_path / "a.pt", "--portable")
+    )
+    assert first["plan"]["nodes"] == second["plan"]["nodes"]
+    assert first["runs"] in ("plan", "baseline")
+    assert torch.allclose(torch.jit.load(tmp_path / "b.pt")(x), net(x), atol=1e-5)
+
+
+def test_candidates_of_a_problem_and_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "aten.conv" in run(capsys, "candidates", CONV)
+    layers = json.loads(
+        run(capsys, "candidates", "nets:net_factory", "--input", "1x3x40x40", "--json")
+    )
+    assert "layer1.0.conv1" in {layer["name"] for layer in layers}
+
+
+def test_explain_shows_the_plan_of_a_module_and_of_a_file(
+    capsys: pytest.CaptureFixture[str], saved: Path, fast: torchalgo.Optimized, tmp_path: Path
+) -> None:
+    fast.plan.save(tmp_path / "net.plan.json")
+    for path in (saved, tmp_path / "net.plan.json"):
+        assert run(capsys, "explain", path) == f"{fast.plan}\n"
+        assert run(capsys, "explain", path, "--json") == fast.plan.to_json()
+
+
+def test_bench_times_every_primitive(capsys: pytest.CaptureFixture[str]) -> None:
+    records = json.loads(run(capsys, "bench", CONV, "--rounds", "3", "--json"))
+    offered = {o.primitive for o in torchalgo.candidates(CONV)[0].offered}
+    assert {r["primitive"] for r in records} == offered
+    assert all(r["median_us"] > 0 and r["samples"] >= 3 for r in records)
+    assert "GFLOP/s" in run(capsys, "bench", CONV, "--rounds", "3", "--threads", "1")
+
+
+def test_bench_check_passes_or_ends_with_3(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "ok" in run(capsys, "bench", "--check", "cpu.im2col_gemm", CONV)
+    out = run(
+        capsys, "bench", "--check", "cpu.im2col_gemm", CONV, "--max-rel-error", "1e-30",
+        "--json", code=3,
+    )  # fmt: skip
+    assert json.loads(out)[0]["failure"]
+
+
+def test_check_compares_with_the_original_on_the_users_data(
+    capsys: pytest.CaptureFixture[str], saved: Path, tmp_path: Path, net: Net
+) -> None:
+    data = torch.rand(5, 3, 40, 40)
+    torch.save(data, tmp_path / "data.pt")
+    numpy = pytest.importorskip("numpy")
+    numpy.save(tmp_path / "data.npy", data.numpy())
+    torch.jit.save(torch.jit.script(net), tmp_path / "original.pt")
+    for original in ("nets:net_factory", tmp_path / "original.pt"):
+        for name in ("data.pt", "data.npy"):
+            out = run(capsys, "check", saved, tmp_path / name, "--original", original, "--json")
+            record = json.loads(out)
+            assert record["samples"] == 5
+            assert record["max_rel_error"] <= 1e-5
+            assert record["top1_agreement"] == 1
+    out = run(capsys, "check", "nets:net_factory", tmp_path / "data.pt")
+    assert "top-1 agrees on 5 of 5: ok" in out
+
+
+def test_check_against_another_model_ends_with_3(
+    capsys: pytest.CaptureFixture[str], saved: Path, tmp_path: Path, net: Net
+) -> None:
+    torch.save(torch.rand(2, 3, 40, 40), tmp_path / "data.pt")
+    with torch.no_grad():
+        net.fc.weight += 1
+    torch.jit.save(torch.jit.script(net), tmp_path / "other.pt")
+    out = run(
+        capsys, "check", saved, tmp_path / "data.pt", "--original", tmp_path / "other.pt", code=3
+    )
+    assert "FAILS" in out
+
+
+def test_every_error_is_one_line_with_exit_code_1(
+    capsys: pytest.CaptureFixture[str], saved: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "text.pt").write_text("hello")
+    torch.save({"a": 1}, tmp_path / "dict.pt")
+    shape = ("--input", "1x3x40x40", "-o", tmp_path / "o.pt", "--quiet")
+    cases: list[tuple[str, tuple[Any, ...]]] = [
+        ("there is no file", ("optimize", tmp_path / "missing.pt", *shape)),
+        ("no TorchScript file", ("optimize", tmp_path / "text.pt", *shape)),
+        ("cannot import", ("optimize", "nets:missing", *shape)),
+        ("cannot import", ("optimize", "no_such_module:f", *shape)),
+        ("cannot import", ("optimize", "nets:net_factory.__class__", *shape)),
+        ("without arguments", ("optimize", "nets:Block", *shape)),
+        ("already optimized", ("optimize", saved, *shape)),
+        ("3 channels", ("optimize", "nets:net_factory", *("--input", "1x4x40x40"), *shape[2:])),
+        ("no folder", ("optimize", "nets:net_factory", *shape, "--plan-out", "/none/p.json")),
+        ("no folder", ("optimize", "nets:net_factory", *shape, "--report", "/none/p.html")),
+        ("expected one of .html", ("optimize", "nets:net_factory", *shape, "--report", "p.pdf")),
+        ("matches no layer", ("optimize", "nets:net_factory", *shape, "--override", "q=a.b")),
+        ("cannot read", ("explain", tmp_path / "none.json")),
+        ("not a torchalgo plan", ("explain", tmp_path / "text.pt")),
+        ("fwd_f32_x", ("bench", "fwd_f32_x")),
+        ("there is no such primitive", ("bench", "--check", "cpu.magic", CONV)),
+        ("name what it was made from", ("check", saved, tmp_path / "data.pt")),
+        ("expected one tensor", ("check", "nets:net_factory", tmp_path / "dict.pt")),
+        ("cannot read", ("check", "nets:net_factory", tmp_path / "none.npy")),
+        ("needs its input", ("candidates", "nets:net_factory")),
+        ("holds no samples", ("check", saved, tmp_path / "none.pt", "--original", "nets:Net")),
+        (
+            "original fails on [1, 4",
+            ("check", saved, tmp_path / "four.pt", "--original", "nets:Net"),
+        ),
+    ]
+    torch.save(torch.rand(1, 3, 40, 40), tmp_path / "data.pt")
+    torch.save(torch.rand(0, 3, 40, 40), tmp_path / "none.pt")
+    torch.save(torch.rand(2, 4, 40, 40), tmp_path / "four.pt")
+    for message, argv in cases:
+        assert message in run(capsys, *argv, code=1)
+
+
+def test_wrong_usage_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv in (
+        (),
+        ("optimise",),
+        ("optimize", "m.pt"),
+        ("optimize", "m.pt", "-o", "o.pt", "--input", "1,3"),
+        ("optimize", "m.pt", "-o", "o.pt", "--input", "1x3", "--override", "conv1"),
+        ("bench", CONV, "--rounds", "0"),
+        ("bench", CONV, "--threads", "many"),
+    ):
+        run(capsys, *argv, code=2)
+
+
+def test_ctrl_c_ends_with_130_and_one_line() -> None:
+    code = (
+        "import sys, torchalgo.cli as cli\n"
+        "print('ready', flush=True)\n"
+        "sys.exit(cli.main(['bench', 'fwd_f32_n1c32h28w28_k32r3s3_st1x1_pad1x1_dil1x1_g1',"
+        " '--rounds', '100000']))"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "torchalgo: interrupted\n")
+
+
+def test_the_module_runs_as_a_command() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "torchalgo", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout == f"torchalgo {torchalgo.__version__}\n"

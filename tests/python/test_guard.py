@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+
+import pytest
+import torch
+
+from torchalgo.guard import guard_verdict, output_error, time_interleaved
+
+
+def times(plan: float, **others: float) -> dict[str, list[float]]:
+    return {
+        name: [ns + 0.001 * ns * (i % 5) for i in range(25)]
+        for name, ns in {"plan": plan, **others}.items()
+    }
+
+
+def test_the_plan_is_held_against_the_fastest_baseline() -> None:
+    verdict = guard_verdict(times(80e3, eager=120e3, channels_last=90e3, frozen=110e3))
+    assert (verdict.verdict, verdict.runs, verdict.baseline) == ("faster", "plan", "channels_last")
+    assert verdict.ratio == pytest.approx(80 / 90)
+    assert verdict.plan_us == pytest.approx(80, rel=0.01)
+
+
+def test_a_slower_plan_gives_way() -> None:
+    verdict = guard_verdict(times(100e3, eager=120e3, frozen=90e3))
+    assert (verdict.verdict, verdict.runs, verdict.baseline) == ("slower", "baseline", "frozen")
+
+
+def test_an_unclear_result_runs_the_plan() -> None:
+    samples = {"plan": [100.0, 90.0] * 12, "eager": [90.0, 100.0] * 12}
+    verdict = guard_verdict(samples)
+    assert (verdict.verdict, verdict.runs) == ("unclear", "plan")
+
+
+def test_rounds_are_interleaved_and_paired() -> None:
+    order: list[str] = []
+    clock = itertools.count(0, 1000)
+    result = time_interleaved(
+        {"a": lambda: order.append("a"), "b": lambda: order.append("b")},
+        rounds=10,
+        warmup=1,
+        now_ns=lambda: next(clock),
+    )
+    assert result == {"a": [1000.0] * 10, "b": [1000.0] * 10}
+    rounds = [order[i : i + 2] for i in range(0, len(order), 2)]
+    assert all(sorted(r) == ["a", "b"] for r in rounds)
+    assert ["a", "b"] in rounds[1:]
+    assert ["b", "a"] in rounds[1:]
+
+
+def test_a_spent_budget_still_gives_seven_rounds() -> None:
+    clock = itertools.count(0, 10**9)
+    result = time_interleaved(
+        {"a": lambda: None}, rounds=50, budget_s=1.0, now_ns=lambda: next(clock)
+    )
+    assert len(result["a"]) == 7
+
+
+def test_output_error_looks_into_structures() -> None:
+    want = OrderedDict(out=torch.ones(4), aux=[torch.ones(2), (torch.zeros(1),)])
+    assert output_error(want, want) == 0
+    off = OrderedDict(out=torch.ones(4), aux=[torch.full((2,), 1.25), (torch.zeros(1),)])
+    assert output_error(off, want) == pytest.approx(0.25)
+
+
+def test_output_error_is_infinite_where_outputs_cannot_be_compared() -> None:
+    one = torch.ones(3)
+    assert output_error([one], [one, one]) == float("inf")
+    assert output_error(torch.ones(4), one) == float("inf")
+    assert output_error(torch.tensor([1.0, float("nan"), 1.0]), one) == float("inf")
+    assert output_error(one, torch.tensor([1.0, float("nan"), 1.0])) == float("inf")
+    assert output_error(torch.tensor([1, 2]), torch.tensor([1, 3])) == float("inf")
+
+
+def test_output_error_accepts_equal_nan_and_rare_label_flips() -> None:
+    nan = torch.tensor([1.0, float("nan"), float("inf")])
+    assert output_error(nan.clone(), nan) == 0
+    labels = torch.zeros(5000, dtype=torch.int64)
+    flipped = labels.clone()
+    flipped[3] = 1
+    assert output_error(flipped, labels) == 0

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchalgo
+from nets import Net, fp64_error
+
+
+def test_a_saved_module_runs_the_same_plan(
+    fast: torchalgo.Optimized, x: torch.Tensor, tmp_path: Path
+) -> None:
+    path = tmp_path / "net.pt"
+    fast.save(path)
+    again = torchalgo.load(path)
+    assert again.plan == fast.plan
+    assert again.runs == "plan"
+    assert torch.equal(again(x), fast(x))
+    assert torchalgo.load_plan(path) == fast.plan
+    assert [p.name for p in tmp_path.iterdir()] == ["net.pt"]
+    again.save(tmp_path / "again.pt")
+    assert torch.equal(torchalgo.load(tmp_path / "again.pt")(x), fast(x))
+
+
+def test_torch_jit_load_opens_a_saved_module(
+    fast: torchalgo.Optimized, x: torch.Tensor, tmp_path: Path
+) -> None:
+    fast.save(tmp_path / "net.pt")
+    assert torch.equal(torch.jit.load(str(tmp_path / "net.pt"))(x), fast(x))
+
+
+def test_a_loaded_module_takes_other_shapes(
+    net: Net, fast: torchalgo.Optimized, tmp_path: Path
+) -> None:
+    fast.save(tmp_path / "net.pt")
+    assert fp64_error(net, torchalgo.load(tmp_path / "net.pt"), torch.rand(2, 3, 20, 28)) <= 1e-5
+
+
+def test_a_file_holds_each_weight_once(fast: torchalgo.Optimized, tmp_path: Path) -> None:
+    fast.save(tmp_path / "net.pt")
+    fast.save(tmp_path / "portable.pt", portable=True)
+    weights = sum(p.numel() * 4 for p in torch.jit.load(tmp_path / "portable.pt").parameters())
+    plan_bytes = len(fast.plan.to_json())
+    saved, portable = ((tmp_path / f"{n}.pt").stat().st_size for n in ("net", "portable"))
+    assert weights == 0
+    # 9 small layers: the code of the graph weighs more than 2 % here, the weights must not double.
+    assert saved <= 1.02 * portable + plan_bytes + 30_000
+
+
+def test_a_portable_file_runs_without_torchalgo(
+    net: Net, fast: torchalgo.Optimized, x: torch.Tensor, tmp_path: Path
+) -> None:
+    fast.save(tmp_path / "net.pt", portable=True)
+    torch.save((x, net(x).detach()), tmp_path / "data.pt")
+    code = (
+        "import sys, torch\n"
+        f"x, want = torch.load({str(tmp_path / 'data.pt')!r})\n"
+        f"got = torch.jit.load({str(tmp_path / 'net.pt')!r})(x)\n"
+        "assert 'torchalgo' not in sys.modules\n"
+        "assert torch.allclose(got, want, atol=1e-5)\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    again = torchalgo.load(tmp_path / "net.pt")
+    assert again.runs == "baseline"
+    assert fp64_error(net, again, x) <= 1e-5
+    with pytest.raises(torchalgo.Error, match="portable=True needs the model"):
+        again.save(tmp_path / "other.pt", portable=True)
+
+
+@pytest.mark.parametrize("keep", [0, 100, 0.5, 0.999])
+def test_a_truncated_file_is_an_error(
+    fast: torchalgo.Optimized, tmp_path: Path, keep: float
+) -> None:
+    fast.save(tmp_path / "net.pt")
+    data = (tmp_path / "net.pt").read_bytes()
+    cut = tmp_path / "cut.pt"
+    cut.write_bytes(data[: int(keep * len(data)) if isinstance(keep, float) else keep])
+    with pytest.raises(torchalgo.Error, match=r"cut.pt is no TorchScript file, or truncated"):
+        torchalgo.load(cut)
+    with pytest.raises(torchalgo.Error, match=r"cut.pt"):
+        torchalgo.load_plan(cut)
+
+
+def test_a_foreign_file_is_an_error(net: Net, tmp_path: Path) -> None:
+    torch.jit.save(torch.jit.script(net), tmp_path / "foreign.pt")
+    torch.save(net.state_dict(), tmp_path / "weights.pt")
+    (tmp_path / "text.pt").write_text("hello")
+    with pytest.raises(torchalgo.Error, match="was not saved by torchalgo"):
+        torchalgo.load(tmp_path / "foreign.pt")
+    with pytest.raises(torchalgo.Error, match="was not saved by torchalgo"):
+        torchalgo.load_plan(tmp_path / "foreign.pt")
+    for name in ("weights.pt", "text.pt"):
+        with pytest.raises(torchalgo.Error, match=name):
+            torchalgo.load(tmp_path / name)
+    with pytest.raises(torchalgo.Error, match="there is no file"):
+        torchalgo.load(tmp_path / "none.pt")
+
+
+def test_a_folder_that_does_not_exist_is_an_error(
+    fast: torchalgo.Optimized, tmp_path: Path
+) -> None:
+    with pytest.raises(torchalgo.Error, match="save: cannot write"):
+        fast.save(tmp_path / "none" / "net.pt")

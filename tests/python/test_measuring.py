@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The measuring loop on a real graph with invented times: measured, screened, quarantined."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+import torchalgo
+from nets import make_net
+from torchalgo import _C
+from torchalgo.costs import key_of
+from torchalgo.freeze import freeze_model
+from torchalgo.measuring import Bench, TuneSettings, Tuning, dtype_of
+from torchalgo.overrides import forced_primitives
+
+
+@dataclasses.dataclass
+class Taken:
+    ns: list[float]
+    failure: str = ""
+
+
+Cost = Callable[[str, _C.Primitive], float]
+
+
+class FakeBench:
+    """Times from a function, and a log of what was asked."""
+
+    def __init__(self, cost_ns: Cost) -> None:
+        self.cost_ns = cost_ns
+        self.measured: list[tuple[str, str, int]] = []
+        self.checked: list[tuple[str, str]] = []
+        self.failures: dict[str, str] = {}
+        self.check_errors: dict[str, float] = {}
+        self.calls = 0
+        self.visits: list[list[tuple[str, str]]] = []
+        self.interrupt_after: int | None = None  # calls
+        self.clock_s = 0.0
+
+    def measure(
+        self, tasks: Sequence[tuple[str, _C.Primitive]], *, rounds: int, **options: Any
+    ) -> list[Any]:
+        self.calls += 1
+        if self.interrupt_after is not None and self.calls > self.interrupt_after:
+            raise KeyboardInterrupt
+        self.clock_s += 1.0
+        self.visits.append([(problem, p.name) for problem, p in tasks])
+        results = []
+        for problem, p in tasks:
+            self.measured.append((problem, p.name, rounds))
+            failure = self.failures.get(p.name, "")
+            results.append(Taken([] if failure else [self.cost_ns(problem, p)] * rounds, failure))
+        return results
+
+    def check(
+        self, problem: str, primitives: Sequence[_C.Primitive], bound: float
+    ) -> list[tuple[float, str]]:
+        results = []
+        for p in primitives:
+            self.checked.append((problem, p.name))
+            error = self.check_errors.get(p.name, 1e-7)
+            results.append((error, f"relative L2 {error}" if error > bound else ""))
+        return results
+
+    def bench(self) -> Bench:
+        return Bench(self.measure, self.check, lambda: self.clock_s)
+
+
+def spread(problem: str, p: _C.Primitive) -> float:
+    """Between 1 and 1.8 us, the same on every machine; fused costs no less than alone."""
+    base = zlib.crc32(f"{problem.split('+')[0]} {p.name} {p.src} {p.dst}".encode()) % 800
+    return 1000.0 + base + problem.count("+")
+
+
+@pytest.fixture(scope="module")
+def imported() -> _C.Imported:
+    x = torch.rand(1, 3, 16, 16)
+    return _C.import_graph(freeze_model(make_net(), (x,))._c, (x,))
+
+
+def make_tuning(imported: _C.Imported, fake: FakeBench, **settings: Any) -> Tuning:
+    found = _C.find_candidates(imported.graph)
+    overrides = settings.pop("overrides", None)
+    forced = forced_primitives(imported.graph, found, overrides)
+    return Tuning(imported.graph, found, forced, TuneSettings(**settings), bench=fake.bench())
+
+
+def test_every_choice_was_measured_and_checked(imported: _C.Imported) -> None:
+    fake = FakeBench(spread)
+    plan = make_tuning(imported, fake).settle(_C.make_plan)
+    chosen = {(n.problem, n.primitive.name) for n in plan.nodes if n.primitive.name}
+    chosen |= {(t.problem, t.primitive.name) for t in plan.transforms}
+    assert chosen
+    assert chosen <= {(problem, name) for problem, name, _ in fake.measured}
+    assert chosen <= set(fake.checked)
+
+
+def test_each_fused_pair_is_measured_in_one_visit_with_its_operation_alone(
+    imported: _C.Imported,
+) -> None:
+    fake = FakeBench(spread)
+    tuning = make_tuning(imported, fake)
+    tuning.settle(_C.make_plan)
+    quick = [(problem, name) for problem, name, rounds in fake.measured if rounds == 3]
+    layouts = {(key.problem, key.primitive): 0 for key in tuning.known}
+    for key in tuning.known:
+        layouts[key.problem, key.primitive] += 1
+    convs = [pair for pair in set(quick) if pair[0].startswith("fwd_")]
+    fused = [pair for pair in convs if "relu" in pair[0] or "+add" in pair[0]]
+    assert fused
+    assert all(quick.count(pair) == layouts[pair] for pair in fused)
+    assert all(quick.count(pair) <= 2 * layouts[pair] for pair in convs)
+    together = {problem for problem, _ in fake.visits[-1]}
+    assert len({problem.partition("+")[0] for problem in together}) == 1
+    assert len(together) > 1
+
+
+def test_the_same_costs_give_the_same_plan(imported: _C.Imported) -> None:
+    plans = [make_tuning(imported, FakeBench(spread)).settle(_C.make_plan) for _ in range(2)]
+    spelled = [[(n.name, n.primitive.name, n.absorbed_by, n.cost) for n in p.nodes] for p in plans]
+    assert spelled[0] == spelled[1]
+
+
+def test_a_candidate_that_fails_its_check_is_never_chosen_and_says_why(
+    imported: _C.Imported,
+) -> None:
+    def cost(problem: str, p: _C.Primitive) -> float:
+        return 10.0 if p.name.startswith("cpu.") else spread(problem, p)
+
+    fast = make_tuning(imported, FakeBench(cost)).settle(_C.make_plan)
+    winners = {n.primitive.name for n in fast.nodes if n.primitive.name.startswith("cpu.")}
+    assert winners
+    fake = FakeBench(cost)
+    fake.check_errors = dict.fromkeys(winners, 0.5)
+    tuning = make_tuning(imported, fake)
+    plan = tuning.settle(_C.make_plan)
+    for node in plan.nodes:
+        assert node.primitive.name not in winners
+    reasons = {q.primitive: q.reason for q in tuning.quarantine_list()}
+    assert winners <= set(reasons)
+    assert set(reasons.values()) == {"relative L2 0.5"}
+
+
+def test_a_candidate_that_cannot_be_measured_is_quarantined(imported: _C.Imported) -> None:
+    fake = FakeBench(spread)
+    fake.failures = {"aten.prepacked": "out of memory"}
+    tuning = make_tuning(imported, fake)
+    plan = tuning.settle(_C.make_plan)
+    assert "aten.prepacked" not in {n.primitive.name for n in plan.nodes}
+    assert {q.reason for q in tuning.quarantine_list()} == {"out of memory"}
+
+
+def test_no_candidate_left_is_an_error_with_the_reasons(imported: _C.Imported) -> None:
+    fake = FakeBench(spread)
+    fake.check_errors = {name: 1.0 for name, _ in _C.algorithms()}
+    with pytest.raises(torchalgo.Error, match=r"quarantined: .*relative L2 1.0"):
+        make_tuning(imported, fake).settle(_C.make_plan)
+
+
+def test_fused_candidates_are_screened_by_their_convolution_alone(imported: _C.Imported) -> None:
+    slow = "cpu.im2col_gemm"
+    found = _C.find_candidates(imported.graph)
+    names = {c.primitive.name for anchor in found.by_anchor for c in anchor}
+    assert slow in names
+
+    def cost(problem: str, p: _C.Primitive) -> float:
+        others = names - {slow}
+        return spread(problem, p) * (50 if p.name == slow and others else 1)
+
+    fake = FakeBench(cost)
+    tuning = make_tuning(imported, fake)
+    tuning.settle(_C.make_plan)
+    rivals = {
+        (c.covers[0], c.primitive.src, c.primitive.dst)
+        for anchor in found.by_anchor
+        for c in anchor
+        if c.primitive.name.startswith("cpu.") and c.primitive.name != slow and len(c.covers) == 1
+    }
+    fused = {
+        key_of(c.problem, c.primitive)
+        for anchor in found.by_anchor
+        for c in anchor
+        if c.primitive.name == slow
+        and len(c.covers) > 1
+        and (c.covers[0], c.primitive.src, c.primitive.dst) in rivals
+    }
+    assert fused == tuning.screened
+    assert not fused & set(tuning.known)
+    if fused:
+        assert f"screened out {len(fused)} of" in tuning.method_note()
+
+
+def test_an_override_is_obeyed_and_not_screened(imported: _C.Imported) -> None:
+    def cost(problem: str, p: _C.Primitive) -> float:
+        return 1e6 if p.name == "cpu.im2col_gemm" else spread(problem, p)
+
+    overrides = {"layer1.*": "cpu.im2col_gemm"}
+    plan = make_tuning(imported, FakeBench(cost), overrides=overrides).settle(_C.make_plan)
+    convs = [n for n in plan.nodes if n.name.startswith("layer1.") and "conv" in n.name]
+    assert len(convs) == 4
+    assert {n.primitive.name for n in convs} == {"cpu.im2col_gemm"}
+
+
+def test_a_late_interrupt_gives_a_plan_of_what_is_known(imported: _C.Imported) -> None:
+    free = FakeBench(spread)
+    make_tuning(imported, free).settle(_C.make_plan)
+    fake = FakeBench(spread)
+    fake.interrupt_after = free.calls - 1
+    tuning = make_tuning(imported, fake)
+    plan = tuning.settle(_C.make_plan)
+    known = {(key.problem, key.primitive) for key in tuning.known}
+    assert {(n.problem, n.primitive.name) for n in plan.nodes if n.primitive.name} <= known
+    assert "interrupted: only measured candidates" in tuning.method_note()
+
+
+def test_an_early_interrupt_is_an_interrupt(imported: _C.Imported) -> None:
+    fake = FakeBench(spread)
+    fake.interrupt_after = 1
+    with pytest.raises(KeyboardInterrupt):
+        make_tuning(imported, fake).settle(_C.make_plan)
+
+
+def test_a_spent_budget_keeps_each_node_alone_and_stops_there(imported: _C.Imported) -> None:
+    fake = FakeBench(spread)
+    tuning = make_tuning(imported, fake, budget_s=0.5)
+    tuning.settle(_C.make_plan)
+    free = FakeBench(spread)
+    make_tuning(imported, free).settle(_C.make_plan)
+    assert "out of budget" in tuning.method_note()
+    assert len(fake.measured) < len(free.measured)
+
+
+def test_tightening_rejects_the_least_exact_of_our_rows_only(imported: _C.Imported) -> None:
+    def cost(problem: str, p: _C.Primitive) -> float:
+        return 10.0 if p.name.startswith("cpu.") else spread(problem, p)
+
+    fake = FakeBench(cost)
+    fake.check_errors = {name: 6e-6 for name, _ in _C.algorithms()}
+    tuning = make_tuning(imported, fake)
+    tuning.settle(_C.make_plan)
+    assert tuning.tighten()
+    assert tuning.quarantined
+    assert not [key for key in tuning.quarantined if key.primitive.startswith("aten.")]
+
+
+def test_known_costs_are_enough_for_an_override_or_it_says_so(imported: _C.Imported) -> None:
+    fake = FakeBench(spread)
+    tuning = make_tuning(imported, fake)
+    tuning.settle(_C.make_plan)
+    before = len(fake.measured)
+    plan = tuning.solve_known(
+        forced_primitives(imported.graph, tuning.found, {"layer2.*": "aten.conv"})
+    )
+    names = {n.primitive.name for n in plan.nodes if n.name == "layer2.0.conv1"}
+    assert names == {"aten.conv"}
+    assert len(fake.measured) == before
+
+
+def test_the_compute_type_is_read_from_the_spelling() -> None:
+    assert dtype_of("fwd_bf16_n1c3h8w8_k4r3s3_st1x1_pad1x1_dil1x1_g1") == "bf16"
+    assert dtype_of("transform_f64_n1c3h8w8_nchw_nhwc") == "f64"
+    assert dtype_of("bwd_data_f32_n1c3h8w8_k4r3s3_st1x1_pad1x1_dil1x1_g1") == "f32"

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchalgo
+from nets import Net, fp64_error, run_plan
+from torchalgo.guard import output_error
+from torchalgo.progress import Event
+
+
+def test_the_result_equals_the_fp64_model(
+    net: Net, x: torch.Tensor, fast: torchalgo.Optimized
+) -> None:
+    assert fp64_error(net, fast, x) <= 1e-5
+
+
+def test_the_plan_runs_and_names_every_convolution(
+    fast: torchalgo.Optimized,
+    x: torch.Tensor,
+    count_ops: Callable[[nn.Module, torch.Tensor], dict[str, int]],
+) -> None:
+    names = [n.name for n in fast.plan.nodes if n.problem.startswith("fwd_")]
+    assert sorted(names) == [
+        "layer1.0.conv1",
+        "layer1.0.conv2",
+        "layer1.1.conv1",
+        "layer1.1.conv2",
+        "layer1.1.down.0",
+        "layer2.0.conv1",
+        "layer2.0.conv2",
+        "layer2.0.down.0",
+        "stem.0",
+    ]
+    assert fast.runs == "plan"
+    assert sum(count_ops(fast, x).values()) >= len(names)
+
+
+def test_the_plan_tells_its_proof_and_comparisons(fast: torchalgo.Optimized) -> None:
+    plan = fast.plan
+    assert plan.status == "optimal"
+    assert plan.cost_ticks == plan.lower_bound_ticks
+    assert plan.cost_ticks == sum(n.ticks for n in plan.nodes) + sum(
+        t.ticks for t in plan.transforms
+    )
+    assert {"aten_only", "local_optimum", "single_layout_nchw"} <= set(plan.comparisons)
+    assert all(us >= plan.cost_us - 0.01 for us in plan.comparisons.values())
+    assert plan.rel_error is not None
+    assert plan.environment["torch"] == torch.__version__
+    assert [i.shape for i in plan.inputs] == [[1, 3, 40, 40]]
+    assert max(map(len, str(plan).splitlines())) <= 120
+
+
+def test_the_guard_verdict_is_kept_with_the_plan(net: Net, x: torch.Tensor) -> None:
+    tuned = torchalgo.optimize(net, x, progress=False)
+    assert tuned.plan.guard is not None
+    assert tuned.plan.guard.rounds >= 7
+    assert tuned.plan.guard.baseline in ("eager", "channels_last", "frozen")
+    assert tuned.runs == tuned.plan.guard.runs
+    assert f"the {tuned.runs} runs" in str(tuned.plan)
+    assert fp64_error(net, tuned, x) <= 1e-5
+    assert set(tuned.alternatives) == set(tuned.plan.comparisons) - {"best_single_layout"}
+    assert len(tuned.costs) > 50
+
+
+def test_a_plan_applied_again_measures_nothing_and_computes_the_same(
+    net: Net, x: torch.Tensor, fast: torchalgo.Optimized
+) -> None:
+    events: list[Event] = []
+    again = torchalgo.optimize(net, x, plan=fast.plan, progress=events.append)
+    assert not [e for e in events if e.total]
+    assert again.plan == fast.plan
+    assert torch.equal(again(x), fast(x))
+
+
+def test_the_planned_alternatives_run(net: Net, x: torch.Tensor) -> None:
+    tuned = torchalgo.optimize(net, x, progress=False)
+    for plan in tuned.alternatives.values():
+        fast = torchalgo.optimize(net, x, plan=plan, progress=False)
+        assert fp64_error(net, fast, x) <= 1e-5
+
+
+def test_a_verdict_for_the_baseline_is_obeyed(
+    net: Net, x: torch.Tensor, fast: torchalgo.Optimized
+) -> None:
+    tuned = torchalgo.optimize(net, x, progress=False)
+    assert tuned.plan.guard is not None
+    slower = dataclasses.replace(tuned.plan.guard, verdict="slower", runs="baseline")
+    again = torchalgo.optimize(
+        net, x, plan=dataclasses.replace(tuned.plan, guard=slower), progress=False
+    )
+    assert again.runs == "baseline"
+    assert fp64_error(net, again, x) <= 1e-5
+
+
+def test_a_plan_for_another_model_or_shape_is_an_error(
+    net: Net, x: torch.Tensor, fast: torchalgo.Optimized
+) -> None:
+    with pytest.raises(torchalgo.Error, match=r"another model.*the model has no layer"):
+        torchalgo.optimize(nn.Conv2d(3, 4, 3).eval(), x, plan=fast.plan)
+    with pytest.raises(torchalgo.Error, match=r"another model.*inputs 1x3x40x40.*shapes"):
+        torchalgo.optimize(net, torch.rand(1, 3, 64, 64), plan=fast.plan)
+    with pytest.raises(torchalgo.Error, match=r"expected torchalgo.Plan"):
+        torchalgo.optimize(net, x, plan="net.plan.json")  # type: ignore[arg-type]
+    with pytest.raises(torchalgo.Error, match="exclude each other"):
+        torchalgo.optimize(net, x, plan=fast.plan, overrides={"*": "aten.conv"})
+
+
+def test_a_strict_plan_refuses_what_the_machine_lacks(
+    net: Net, x: torch.Tensor, fast: torchalgo.Optimized
+) -> None:
+    foreign = [
+        dataclasses.replace(n, primitive="gpu9.conv") if n.name == "stem.0" else n
+        for n in fast.plan.nodes
+    ]
+    plan = dataclasses.replace(fast.plan, nodes=foreign)
+    with pytest.raises(torchalgo.Error, match=r"does not offer stem.0 \(gpu9.conv\)"):
+        torchalgo.optimize(net, x, plan=plan, strict=True)
+    events: list[Event] = []
+    again = torchalgo.optimize(net, x, plan=plan, progress=events.append)
+    assert "stem.0 (gpu9.conv)" in events[1].text
+    assert fp64_error(net, again, x) <= 1e-5
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"training": True},
+        {"objective": "energy"},
+        {"mode": "cached"},
+        {"weight_limit_bytes": 1},
+    ],
+)
+def test_what_this_version_cannot_do_says_what_it_can(
+    net: Net, x: torch.Tensor, option: dict[str, Any]
+) -> None:
+    (name,) = option
+    with pytest.raises(torchalgo.Error, match=rf"{name}=.* is not possible .* has {name}=.* only"):
+        torchalgo.optimize(net, x, **option)
+
+
+@pytest.mark.parametrize(
+    "option", [{"max_rel_error": 0.0}, {"budget_s": -1.0}, {"workspace_limit_bytes": -1}]
+)
+def test_an_option_out_of_range_is_an_error(
+    net: Net, x: torch.Tensor, option: dict[str, Any]
+) -> None:
+    (name,) = option
+    with pytest.raises(torchalgo.Error, match=rf"{name}=.*expected"):
+        torchalgo.optimize(net, x, **option)
+
+
+def test_an_optimized_model_is_not_optimized_again(
+    fast: torchalgo.Optimized, x: torch.Tensor
+) -> None:
+    with pytest.raises(torchalgo.Error, match="already optimized"):
+        torchalgo.optimize(fast, x)
+
+
+def test_a_workspace_limit_of_zero_still_gives_a_plan(net: Net, x: torch.Tensor) -> None:
+    fast = run_plan(net, x, workspace_limit_bytes=0)
+    assert fp64_error(net, fast, x) <= 1e-5
+
+
+def test_a_small_budget_still_gives_a_plan(net: Net, x: torch.Tensor) -> None:
+    fast = torchalgo.optimize(net, x, budget_s=0.5, progress=False)
+    assert fp64_error(net, fast, x) <= 1e-5
+
+
+def test_a_bound_no_algorithm_holds_is_an_error(net: Net, x: torch.Tensor) -> None:
+    with pytest.raises(torchalgo.Error, match="quarantined"):
+        torchalgo.optimize(net, x, max_rel_error=1e-12, progress=False)
+
+
+def test_a_model_without_convolutions_comes_back_and_says_so() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), torch.rand(2, 4)
+    events: list[Event] = []
+    fast = torchalgo.optimize(model, x, progress=events.append)
+    assert fast.runs == "baseline"
+    assert torch.allclose(fast(x), model(x))
+    assert any("no convolutions" in e.text for e in events)
+    assert "no convolutions" in str(fast.plan)
+
+
+class Detector(nn.Module):
+    """Structured outputs, a loop over a list, and boxes that depend on values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU())
+        self.head = nn.Conv2d(16, 5, 1)
+
+    def forward(self, images: list[torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+        results: list[dict[str, torch.Tensor]] = []
+        features = self.backbone(torch.stack(images))
+        maps = self.head(features)
+        for i in range(len(images)):
+            scores = maps[i, 0].flatten()
+            keep = torch.nonzero(scores > scores.mean()).squeeze(1)
+            results.append({"scores": scores[keep], "boxes": maps[i, 1:].flatten(1)[:, keep]})
+        return results
+
+
+def test_a_detector_with_lists_and_dicts_runs() -> None:
+    torch.manual_seed(0)
+    model, images = Detector().eval(), [torch.rand(3, 24, 24) for _ in range(2)]
+    fast = run_plan(model, images)
+    assert output_error(fast(images), model(images)) <= 1e-5
+    assert {n.name for n in fast.plan.nodes if n.problem.startswith("fwd_")} == {
+        "backbone.0",
+        "head",
+    }
+
+
+class TwoHeads(nn.Module):
+    def __init__(self, as_dict: bool) -> None:
+        super().__init__()
+        self.trunk, self.a, self.b = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 1), nn.Conv2d(8, 2, 1)
+        self.as_dict = as_dict
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> Any:
+        y = torch.relu(self.trunk(x)) * scale
+        a, b = self.a(y), self.b(y)
+        return OrderedDict(a=a, b=b) if self.as_dict else (a, (b, y))
+
+
+@pytest.mark.parametrize("as_dict", [False, True])
+def test_several_inputs_and_tuple_or_dict_outputs_work(as_dict: bool) -> None:
+    torch.manual_seed(0)
+    model, inputs = TwoHeads(as_dict).eval(), (torch.rand(1, 3, 10, 10), torch.rand(1, 8, 8, 8))
+    fast = run_plan(model, *inputs)
+    got, want = fast(*inputs), model(*inputs)
+    assert output_error(got, want) <= 1e-5
+    assert (list(got) == list(want)) if as_dict else isinstance(got, tuple)
+
+
+def test_shared_weights_are_planned_per_call() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(4, 4, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.conv(torch.relu(self.conv(x)))
+
+    torch.manual_seed(0)
+    model, x = Twice().eval(), torch.rand(1, 4, 9, 9)
+    fast = run_plan(model, x)
+    assert [n.name for n in fast.plan.nodes if n.problem.startswith("fwd_")] == ["conv", "conv#1"]
+    assert fp64_error(model, fast, x) <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bound"), [(torch.float64, 1e-12), (torch.bfloat16, 3e-2)]
+)  # fmt: skip
+def test_other_dtypes_are_planned_too(net: Net, dtype: torch.dtype, bound: float) -> None:
+    x = torch.rand(1, 3, 24, 24)
+    want = net.double()(x.double())
+    model = net.to(dtype)
+    fast = run_plan(model, x.to(dtype), max_rel_error=max(1e-5, bound))
+    assert fast(x.to(dtype)).dtype == dtype
+    # The bf16 input is rounded too.
+    assert output_error(fast(x.to(dtype)).double(), want) <= bound if dtype != torch.float64 else 1
+
+
+def test_channels_last_inputs_are_taken_as_they_are(net: Net, x: torch.Tensor) -> None:
+    last = x.contiguous(memory_format=torch.channels_last)
+    fast = run_plan(net, last)
+    assert fast.plan.inputs[0].layout == "nhwc"
+    assert fp64_error(net, fast, last) <= 1e-5
+    assert last.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_without_example_inputs_the_first_call_plans(net: Net, x: torch.Tensor) -> None:
+    fast = torchalgo.optimize(net, progress=False)
+    with pytest.raises(torchalgo.Error, match="not planned yet"):
+        fast.plan  # noqa: B018
+    assert fp64_error(net, fast, x) <= 1e-5
+    plan = fast.plan
+    fast(torch.rand(2, 3, 40, 40))
+    assert fast.plan is plan
+
+
+def test_nothing_warns_and_the_model_is_not_changed(net: Net, x: torch.Tensor) -> None:
+    before = {name: t.clone() for name, t in net.state_dict().items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torchalgo.optimize(net, x, progress=False)(x)
+    assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
+    assert not net.training
+    assert all(p.requires_grad for p in net.parameters())
+
+
+def test_progress_begins_at_once_and_ends_at_its_total(net: Net, x: torch.Tensor) -> None:
+    events: list[Event] = []
+    torchalgo.optimize(net, x, progress=events.append)
+    counts = [e for e in events if e.total]
+    assert events[0].text == "reading the model"
+    assert 0 < counts[0].done < counts[0].total
+    assert counts[-1].done == counts[-1].total

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import torchalgo
+from torchalgo.plan import GuardVerdict, LeftAlone, Plan, PlanInput, PlanNode, PlanTransform
+
+CONV = "fwd_f32_n1c16h56w56_k16r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu"
+
+
+def make_node(name: str, **changes: Any) -> PlanNode:
+    node = PlanNode(
+        name=name,
+        problem=CONV,
+        primitive="cpu.winograd_f4x4_3x3.t14",
+        src="nChw16c",
+        dst="nChw16c",
+        absorbed_by="",
+        predicted_us=12.5,
+        ticks=12_800_000,
+        cost_source="measured",
+        runner_up="aten.prepacked nhwc->nhwc",
+        regret_us=3.25,
+    )
+    return dataclasses.replace(node, **changes)
+
+
+def make_plan(**changes: Any) -> Plan:
+    absorbed = make_node("relu", primitive="", absorbed_by="conv1", ticks=0, predicted_us=0.0)
+    plan = Plan(
+        structure_hash="00112233445566ff",
+        inputs=[PlanInput([1, 3, 224, 224], "float32", "nchw")],
+        environment={"torch": "2.11.0", "cpu": "a CPU", "threads": "2"},
+        status="optimal",
+        cost_us=20.5,
+        lower_bound_us=20.5,
+        cost_ticks=20_992_000,
+        lower_bound_ticks=20_992_000,
+        method="reductions",
+        nodes=[make_node("conv1"), dataclasses.replace(absorbed, runner_up="", regret_us=None)],
+        transforms=[
+            PlanTransform("x", "", "transform_f32_n1c16h56w56_nchw_nChw16c", "layout.tiled",
+                          "nchw", "nChw16c", 8.0, 8_192_000)
+        ],
+        comparisons={"aten_only": 30.0, "local_optimum": 21.0},
+        guard=GuardVerdict("faster", "plan", "eager", 21.0, 42.0, 0.5, 0.48, 0.52, 25, ""),
+        left_alone=[LeftAlone("conv9", "inside a loop")],
+    )  # fmt: skip
+    return dataclasses.replace(plan, **changes)
+
+
+def test_json_round_trip_gives_an_equal_plan_and_the_same_text() -> None:
+    plan = make_plan()
+    again = Plan.from_json(plan.to_json())
+    assert again == plan
+    assert again.to_json() == plan.to_json()
+
+
+def test_a_file_round_trip_gives_an_equal_plan(tmp_path: Path) -> None:
+    make_plan().save(tmp_path / "net.plan.json")
+    assert torchalgo.load_plan(tmp_path / "net.plan.json") == make_plan()
+
+
+def test_a_plan_can_be_pickled_and_copied_with_its_resolver() -> None:
+    plan = make_plan(resolve=lambda overrides: make_plan())
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    assert copy.deepcopy(plan) == plan
+
+
+def damage(path: list[Any], value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(data: dict[str, Any]) -> None:
+        place: Any = data
+        for step in path[:-1]:
+            place = place[step]
+        if value is KeyError:
+            del place[path[-1]]
+        else:
+            place[path[-1]] = value
+
+    return change
+
+
+DAMAGE = [
+    (damage(["schema"], 2), "schema is 2"),
+    (damage(["schema"], KeyError), "schema is null"),
+    (damage(["nodes", 0, "predicted_us"], "fast"), r"nodes\[0\].predicted_us: expected float"),
+    (damage(["nodes", 0, "ticks"], 1.5), r"nodes\[0\].ticks: expected int, got 1.5"),
+    (damage(["nodes", 0, "ticks"], True), r"nodes\[0\].ticks: expected int, got true"),
+    (damage(["nodes", 0, "ticks"], -1), "a cost is negative"),
+    (damage(["nodes", 0, "src"], "nchw16"), r"nodes\[0\].src: expected one of nchw, nhwc"),
+    (damage(["nodes", 0, "src"], ["nchw"]), r"nodes\[0\].src: expected one of"),
+    (damage(["nodes", 0, "name"], KeyError), r"nodes\[0\]: lacks 'name'"),
+    (damage(["nodes", 0, "path"], "/etc"), r"nodes\[0\]: has an unknown field 'path'"),
+    (damage(["nodes", 0, "primitive"], ""), r"nodes\[0\] \(conv1\): needs either"),
+    (damage(["nodes", 1, "absorbed_by"], "conv7"), "'conv7' is no earlier node"),
+    (damage(["nodes", 1, "name"], "conv1"), "the name occurs twice"),
+    (damage(["nodes"], {}), "nodes: expected list, got {}"),
+    (damage(["environment", "torch"], 2.11), "environment.torch: expected str"),
+    (damage(["transforms", 0, "dst"], "nchw"), r"transforms\[0\]: from nchw to itself"),
+    (damage(["status"], "perfect"), "status: expected one of optimal, feasible"),
+    (damage(["guard", "rounds"], None), "guard.rounds: expected int, got null"),
+    (damage(["comparisons"], KeyError), "lacks 'comparisons'"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), DAMAGE, ids=[m for _, m in DAMAGE])
+def test_a_malformed_plan_is_an_error_that_names_the_place(
+    change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    data = json.loads(make_plan().to_json())
+    change(data)
+    with pytest.raises(torchalgo.Error, match=f"(?s)^file.json.*{message}"):
+        Plan.from_json(json.dumps(data), "file.json")
+
+
+@pytest.mark.parametrize("keep", [0, 1, 10, 0.5, 0.99])
+def test_a_truncated_plan_is_an_error(keep: float) -> None:
+    text = make_plan().to_json()
+    part = text[: int(keep * len(text.rstrip())) if isinstance(keep, float) else keep]
+    with pytest.raises(torchalgo.Error, match="not a torchalgo plan, or truncated"):
+        Plan.from_json(part)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", '"plan"', "null", b"\xff\xfe\x00", "[" * 100_000])
+def test_foreign_text_is_an_error(text: str | bytes) -> None:
+    with pytest.raises(torchalgo.Error):
+        Plan.from_json(text)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_a_number_that_is_none_is_an_error(number: str) -> None:
+    text = make_plan().to_json().replace("20.5", number)
+    with pytest.raises(torchalgo.Error, match=number):
+        Plan.from_json(text)
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(torchalgo.Error, match="cannot read"):
+        torchalgo.load_plan(tmp_path / "none.json")
+
+
+def test_the_table_shows_each_choice_and_fits_120_columns() -> None:
+    long_name = "features.denseblock4.denselayer16.branch_with_a_long_name.conv2"
+    text = str(make_plan(nodes=[make_node(long_name), make_node("conv2")]))
+    assert max(map(len, text.splitlines())) <= 120
+    assert "cpu.winograd_f4x4_3x3.t14" in text
+    assert "  > nChw16c" in text
+    assert "optimal for these measured, additive costs" in text
+    assert "predicted 0.021 ms, measured 0.021 ms; 0 layers tied within noise" in " ".join(
+        text.split()
+    )
+    assert "aten.prepacked nhwc " in text
+    assert "aten only" in text
+    assert "1.463x this plan" in text
+    assert "conv9: inside a loop" in text
+
+
+def test_an_absorbed_node_has_no_row_of_its_own() -> None:
+    lines = str(make_plan()).splitlines()
+    assert not [line for line in lines if line.startswith("relu")]
+    assert [line for line in lines if line.startswith("conv1") and "+bias+relu" in line]
+
+
+def test_a_feasible_plan_says_how_far_from_the_optimum_it_can_be() -> None:
+    text = str(make_plan(status="feasible", lower_bound_us=10.25))
+    assert "feasible, at most 50.00 % above the optimum" in text
+
+
+def test_overrides_of_a_plan_from_a_file_say_what_to_do_instead() -> None:
+    plan = Plan.from_json(make_plan().to_json())
+    with pytest.raises(torchalgo.Error, match=r"use torchalgo.optimize"):
+        plan.with_overrides({"conv1": "aten.conv"})
+
+
+def test_the_file_runs_without_torch_and_torchalgo(tmp_path: Path) -> None:
+    make_plan().save(tmp_path / "p.json")
+    source = Path(sys.modules["torchalgo.plan"].__file__ or "")
+    alone = tmp_path / "plan.py"
+    alone.write_bytes(source.read_bytes())
+    command = [sys.executable, "-I", "-S", str(alone), str(tmp_path / "p.json")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.stderr == ""
+    assert result.stdout == f"{make_plan()}\n"
