@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The ways to run a network that bench_models.py compares, each as a callable."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import torchalgo
+from torchalgo import _C
+
+Run = Callable[[], Any]
+
+
+def frozen_trace(model: nn.Module, x: Tensor) -> torch.jit.ScriptModule:
+    """`model` traced and frozen, without running the result."""
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        traced = torch.jit.trace(model, x, check_trace=False)
+        frozen: torch.jit.ScriptModule = torch.jit.freeze(traced.eval())
+        return frozen
+
+
+def eager(model: nn.Module, x: Tensor) -> Run:
+    """PyTorch as it is."""
+    return lambda: model(x)
+
+
+def channels_last(model: nn.Module, x: Tensor) -> Run:
+    """PyTorch with model and input in channels_last."""
+    nhwc_model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    nhwc_x = x.contiguous(memory_format=torch.channels_last)
+    return lambda: nhwc_model(nhwc_x)
+
+
+def optimize_for_inference(model: nn.Module, x: Tensor) -> Run:
+    """torch.jit.optimize_for_inference of the frozen trace."""
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        module = torch.jit.optimize_for_inference(frozen_trace(model, x))
+    return lambda: module(x)
+
+
+def inductor(model: nn.Module, x: Tensor) -> Run:
+    """torch.compile with the weights frozen into the program."""
+    import torch._inductor.config as config
+
+    config.freezing = True
+    compiled = torch.compile(model)
+    return lambda: compiled(x)
+
+
+def onnx_file(model: nn.Module, x: Tensor) -> bytes:
+    """The model as ONNX, by the TorchScript exporter."""
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(model, (x,), buffer, opset_version=17, dynamo=False)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def onnxruntime(model: nn.Module, x: Tensor) -> Run:
+    """ONNX Runtime's CPU provider with all graph optimizations."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.inter_op_num_threads = 1
+    # Its idle threads must sleep while another engine is timed.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = ort.InferenceSession(onnx_file(model, x), options, providers=["CPUExecutionProvider"])
+    feed = {session.get_inputs()[0].name: x.numpy()}
+    return lambda: session.run(None, feed)
+
+
+def openvino(model: nn.Module, x: Tensor) -> Run:
+    """OpenVINO's CPU device in f32, latency hint."""
+    import openvino as ov
+
+    converted = ov.Core().read_model(io.BytesIO(onnx_file(model, x)))
+    config = {
+        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+        "NUM_STREAMS": 1,
+    }
+    request = ov.Core().compile_model(converted, "CPU", config).create_infer_request()
+    array = x.numpy()
+    return lambda: request.infer({0: array})
+
+
+PEERS: dict[str, Callable[[nn.Module, Tensor], Run]] = {
+    "eager": eager,
+    "channels_last": channels_last,
+    "optimize_for_inference": optimize_for_inference,
+    "inductor": inductor,
+    "onnxruntime": onnxruntime,
+    "openvino": openvino,
+}
+
+
+def peer_version(name: str) -> str:
+    """Version of the library behind a peer."""
+    from importlib.metadata import version
+
+    library = name if name in ("onnxruntime", "openvino") else "torch"
+    return version(library)
+
+
+def machine() -> dict[str, Any]:
+    """What a record says of the machine."""
+    device = _C.cpu_device()
+    memory = Path("/proc/meminfo").read_text().split()[1]
+    return {
+        "cpu": device.name,
+        "isa": device.isa,
+        "cores": os.cpu_count(),
+        "memory_gib": round(int(memory) / 2**20, 1),
+        "torch": torch.__version__,
+        "torchalgo": torchalgo.__version__,
+    }

@@ -1,0 +1,476 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Makes docs/benchmarks.md and README's table from the records of bench_models.py.
+
+    python benchmarks/make_tables.py                 # benchmarks/results/models.jsonl
+    python benchmarks/make_tables.py a.jsonl b.jsonl --check    # exit 1 if a file would change
+
+A later record of a network and number of threads replaces an earlier one. Nothing is left out: a
+network that loses is marked, an engine that failed has a footnote. Exit codes: 0 done, 1 --check
+found a change, 2 an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torchalgo.stats import Faster, is_faster
+
+ROOT = Path(__file__).resolve().parents[1]
+SCHEMA = 1
+START = "<!-- table: benchmarks/make_tables.py readme -->"
+END = "<!-- end of table -->"
+OWN = "torchalgo"
+PYTORCH = ("eager", "channels_last", "optimize_for_inference")
+EXPORTED = ("onnxruntime", "openvino")
+ENGINES = (OWN, *PYTORCH, "inductor", *EXPORTED)
+TITLES = {
+    "optimize_for_inference": "optimize_for_<wbr>inference",
+    "inductor": "Inductor",
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+}
+MAX_REL_ERROR = 1e-5
+
+Record = dict[str, Any]
+
+
+class TableError(Exception):
+    """A file that cannot be read or written as asked; the message says what to do."""
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+
+def read_records(paths: Iterable[Path]) -> list[Record]:
+    """The last record of each (network, threads), sorted by them."""
+    latest: dict[tuple[str, int], Record] = {}
+    for path in paths:
+        try:
+            lines = path.read_text().splitlines()
+        except OSError as problem:
+            raise TableError(
+                f"cannot read {path}: {problem.strerror}; bench_models.py writes it"
+            ) from None
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                record = parse_record(line, f"{path}:{number}")
+                latest[record["network"], record["threads"]] = record
+    if not latest:
+        raise TableError(f"no records in {', '.join(map(str, paths))}")
+    return [latest[key] for key in sorted(latest)]
+
+
+def parse_record(line: str, place: str) -> Record:
+    """One line of JSON, checked for what the tables cannot do without."""
+    try:
+        record: Record = json.loads(line)
+    except json.JSONDecodeError as problem:
+        raise TableError(f"{place}: no JSON ({problem.msg})") from None
+    if record.get("schema") != SCHEMA or record.get("benchmark") != "models":
+        raise TableError(
+            f"{place}: schema {record.get('schema')!r} of benchmark {record.get('benchmark')!r},"
+            f" expected schema {SCHEMA} of 'models', as bench_models.py writes it"
+        )
+    if not record.get("wall_us", {}).get(OWN):
+        raise TableError(f"{place}: no times of {OWN}")
+    return record
+
+
+def best_of(record: Record, engines: Sequence[str], clock: str = "wall_us") -> str | None:
+    """The engine with the least median; None if none of them ran."""
+    ran = [name for name in engines if record[clock].get(name)]
+    return min(ran, key=lambda name: statistics.median(record[clock][name]), default=None)
+
+
+def compare(
+    record: Record, peer: str | None, own: str | None = OWN, clock: str = "wall_us"
+) -> Faster | None:
+    """Time of `peer` over time of `own`, paired by round; None if one of them did not run."""
+    peer_us, own_us = record[clock].get(peer), record[clock].get(own)
+    return is_faster(peer_us, own_us) if peer_us and own_us else None
+
+
+def geometric_mean(ratios: Iterable[Faster | None]) -> str:
+    """Of the ratios that there are, with their number if some are missing."""
+    given = list(ratios)
+    known = [each.ratio for each in given if each is not None]
+    if not known:
+        return "-"
+    among = "" if len(known) == len(given) else f" (of {len(known)})"
+    return f"**{statistics.geometric_mean(known):.2f}**{among}"
+
+
+# ---- cells ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class Footnotes:
+    """Numbered remarks of the whole page; equal remarks share a number."""
+
+    texts: list[str] = field(default_factory=list)
+
+    def mark(self, text: str) -> str:
+        """The reference to `text`."""
+        if text not in self.texts:
+            self.texts.append(text)
+        return f"<sup>{self.texts.index(text) + 1}</sup>"
+
+
+def ms(us: float) -> str:
+    """Milliseconds with three digits that count."""
+    value = us / 1000
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def ratio_cell(result: Faster | None, loss: str = "slower") -> str:
+    """Ratio and interval; of what `result` calls faster than us we say that we are slower."""
+    if result is None:
+        return "-"
+    text = f"{result.ratio:.2f} [{result.low:.2f}, {result.high:.2f}]"
+    if result.low <= 1 <= result.high:
+        return f"{text} no difference"
+    if result.verdict == "unclear":
+        return f"{text} too few rounds"
+    return f"{text} **{loss}**" if result.verdict == "faster" else text
+
+
+def control_cell(result: Faster | None) -> str:
+    """The A/A control: anything but no difference is an alarm."""
+    if result is None:
+        return "-"
+    text = f"{result.ratio:.3f} [{result.low:.3f}, {result.high:.3f}]"
+    return text if result.verdict == "unclear" else f"{text} **differs**"
+
+
+def error_cell(rel_error: float) -> str:
+    """Relative L2, with a mark above the bound that the project promises."""
+    good = rel_error <= MAX_REL_ERROR  # false for NaN
+    return f"{rel_error:.1e}" if good else f"{rel_error:.1e} **above {MAX_REL_ERROR:.0e}**"
+
+
+def engine_cell(record: Record, name: str, notes: Footnotes) -> str:
+    """Median ms, bold for the best of all and of PyTorch; '-' with a footnote if it did not run."""
+    times = record["wall_us"].get(name)
+    engine = record["engines"].get(name, {})
+    if not times:
+        failure = engine.get("failure")
+        text = f"{TITLES.get(name, name)} was not run in this record"
+        if failure:
+            text = f"{TITLES.get(name, name)}: {html.escape(failure, quote=False)}"
+        return "-" + notes.mark(text)
+    bold = name in (best_of(record, ENGINES), best_of(record, PYTORCH))
+    text = ms(statistics.median(times))
+    text = f"**{text}**" if bold else text
+    if name == OWN and engine.get("runs") == "baseline":
+        text += notes.mark("plain PyTorch was faster while tuning, so that the frozen model runs")
+    return text
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a Markdown table; the first column is text, the others numbers."""
+    lines = [head, [":--"] + ["--:"] * (len(head) - 1), *rows]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+
+
+def ratio_table(
+    records: Sequence[Record],
+    ratios: dict[str, Callable[[Record], Faster | None]],
+    others: dict[str, Callable[[Record], str]],
+    loss: str = "slower",
+) -> list[str]:
+    """One row per network: ratios, then other cells; at the bottom the ratios' geometric means."""
+    found = {title: [ratio(record) for record in records] for title, ratio in ratios.items()}
+    rows = [
+        [
+            record["network"],
+            *(ratio_cell(column[i], loss) for column in found.values()),
+            *(cell(record) for cell in others.values()),
+        ]
+        for i, record in enumerate(records)
+    ]
+    means = [geometric_mean(column) for column in found.values()]
+    rows.append(["geometric mean", *means, *[""] * len(others)])
+    return table(["network", *ratios, *others], rows)
+
+
+# ---- the page ------------------------------------------------------------------------------------
+
+
+def time_table(records: Sequence[Record], notes: Footnotes) -> list[str]:
+    """Table A: network x engine, median ms."""
+    rows = [[r["network"], *(engine_cell(r, name, notes) for name in ENGINES)] for r in records]
+    return table(["network", *(TITLES.get(name, name) for name in ENGINES)], rows)
+
+
+def peer_table(records: Sequence[Record]) -> list[str]:
+    """Table B: how many times as long the others take."""
+    ratios = {
+        "over PyTorch": lambda r: compare(r, best_of(r, PYTORCH)),
+        "over Inductor": lambda r: compare(r, "inductor"),
+        "over ONNX Runtime and OpenVINO": lambda r: compare(r, best_of(r, EXPORTED)),
+    }
+    others = {
+        "A/A control": lambda r: control_cell(compare(r, "torchalgo_again")),
+        "relative L2": lambda r: error_cell(r["rel_error"]),
+    }
+    return ratio_table(records, ratios, others)
+
+
+def gain_table(records: Sequence[Record]) -> list[str]:
+    """Table C: where the gain comes from, and how good the prediction was."""
+
+    def predicted(record: Record) -> str:
+        us = record["engines"].get(OWN, {}).get("predicted_us")
+        if us is None:
+            return "-"
+        measured = statistics.median(record["wall_us"][OWN])
+        return f"{ms(us)} / {ms(measured)} = {us / measured:.2f}"
+
+    ratios = {
+        "PyTorch / ATen-only": lambda r: compare(r, best_of(r, PYTORCH), "aten_only"),
+        "ATen-only / local": lambda r: compare(r, "aten_only", "local_optimum"),
+        "local / plan (globality)": lambda r: compare(r, "local_optimum"),
+        "ATen-only / plan": lambda r: compare(r, "aten_only"),
+        "single layout / plan": lambda r: compare(r, "best_single_layout"),
+    }
+    others = {
+        "predicted / measured ms": predicted,
+        "proof": lambda r: str(r["engines"].get(OWN, {}).get("status", "-")),
+    }
+    return ratio_table(records, ratios, others, loss="loss")
+
+
+def cpu_table(records: Sequence[Record]) -> list[str]:
+    """Time of the process on all its threads: a second thread shows here."""
+
+    def median_ms(record: Record, name: str | None) -> str:
+        times = record["cpu_us"].get(name)
+        return ms(statistics.median(times)) if times else "-"
+
+    def over(engines: Sequence[str]) -> Callable[[Record], Faster | None]:
+        return lambda r: compare(r, best_of(r, engines, "cpu_us"), clock="cpu_us")
+
+    ratios = {
+        "over PyTorch": over(PYTORCH),
+        "over Inductor": over(["inductor"]),
+        "over ONNX Runtime and OpenVINO": over(EXPORTED),
+    }
+    others = {
+        "PyTorch, ms": lambda r: median_ms(r, best_of(r, PYTORCH, "cpu_us")),
+        "torchalgo, ms": lambda r: median_ms(r, OWN),
+    }
+    return ratio_table(records, ratios, others)
+
+
+def losses(records: Sequence[Record]) -> list[str]:
+    """A list item per engine that is faster than torchalgo somewhere."""
+    lines = []
+    for name in ENGINES[1:]:
+        results = [(r["network"], compare(r, name)) for r in records]
+        lost = [(net, c) for net, c in results if c is not None and c.verdict == "faster"]
+        if lost:
+            names = ", ".join(f"{net} ({c.ratio:.2f})" for net, c in lost)
+            ran = sum(c is not None for _, c in results)
+            lines.append(f"- {TITLES.get(name, name)} on {len(lost)} of {ran}: {names}")
+    return lines or ["None, on any of these networks, with 95 % confidence."]
+
+
+def versions(record: Record) -> str:
+    """What a record says of the machine and of the versions in it."""
+    machine, git = record["machine"], record["git"]
+    peers = {
+        TITLES[name]: record["engines"].get(name, {}).get("version") or "not run"
+        for name in EXPORTED
+    }
+    libraries = {"torch": machine["torch"], "torchalgo": machine["torchalgo"], **peers}
+    return (
+        f"{machine['cpu']} ({machine['isa']}), {machine['cores']} cores,"
+        f" {machine['memory_gib']} GiB; "
+        + ", ".join(f"{name} {version}" for name, version in libraries.items())
+        + f"; commit {git['commit'] or 'unknown'}{' with changes' if git['dirty'] else ''}"
+        + f"; {record['date']}"
+    )
+
+
+def versions_list(records: Sequence[Record]) -> list[str]:
+    """Each machine with its versions, and the records that were taken so if they differ."""
+    groups: dict[str, list[str]] = {}
+    for record in records:
+        title = f"{record['network']} ({record['threads']})"
+        groups.setdefault(versions(record), []).append(title)
+    if len(groups) == 1:
+        return [f"- {next(iter(groups))}"]
+    return [f"- {text}: {', '.join(titles)}" for text, titles in sorted(groups.items())]
+
+
+def how_taken(records: Sequence[Record]) -> list[str]:
+    """The head of the page."""
+    rounds = sorted({len(r["wall_us"][OWN]) for r in records})
+    inner = sorted({r["inner"] for r in records})
+    load = max(max(r["load_before"], r["load_after"]) for r in records)
+    spelled = f"{rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"{rounds[0]}"
+    return [
+        "<!-- made by benchmarks/make_tables.py from the records of benchmarks/bench_models.py -->",
+        "# Benchmarks: whole networks",
+        "",
+        "torchvision's networks with random weights and batch-norm statistics, batch 1, f32."
+        f" Interleaved paired rounds ({spelled} per network): in each, every engine runs once"
+        f" untimed, then {' or '.join(map(str, inner))} times timed, in an order that rotates, with"
+        " a pause before it so that the idle pools of the others are asleep. Times are medians;"
+        " ratios are medians of the rounds' ratios, in brackets with bootstrap 95 % intervals: how"
+        " many times as long as torchalgo the other takes. Below 1 torchalgo is **slower**; an"
+        " interval that holds 1 is *no difference*. The A/A control is the same plan a second time."
+        " Relative L2 is to the model in f64. Tuning and compilation are not in the times.",
+        "",
+        f"Machine and versions (1-minute load at most {load:.1f} before and after):",
+        "",
+        *versions_list(records),
+    ]
+
+
+def thread_section(records: Sequence[Record], notes: Footnotes) -> list[str]:
+    """The tables of one number of threads."""
+    threads = records[0]["threads"]
+    lines = [
+        f"## {threads} thread{'s' if threads > 1 else ''}",
+        "",
+        "Median ms of a run; bold: the best of all, and the best of the PyTorch paths (eager,"
+        " channels_last, optimize_for_inference).",
+        "",
+        *time_table(records, notes),
+        "",
+        "Over the best of the PyTorch paths, Inductor with frozen weights, and the better of ONNX"
+        " Runtime and OpenVINO:",
+        "",
+        *peer_table(records),
+        "",
+        "Where others are faster than torchalgo (their time over its time):",
+        "",
+        *losses(records),
+        "",
+        "Where the gain comes from. From the same costs, and in the same rounds: the best of the"
+        " PyTorch paths; the best plan of ATen's rows only (choice and layouts, no kernel of our"
+        " own); each convolution's own fastest primitive (local: our kernels, chosen one by one);"
+        " the plan (chosen together). The first three ratios multiply to the whole gain, but for"
+        " their medians. Then the plan beside the ATen-only plan and beside the best single layout:"
+        " what is below 1 is a **loss**.",
+        "",
+        *gain_table(records),
+    ]
+    if threads == 1:
+        lines += ["", "Process CPU time, the same rounds:", "", *cpu_table(records)]
+    return lines
+
+
+def make_page(records: Sequence[Record]) -> str:
+    """docs/benchmarks.md."""
+    notes = Footnotes()
+    lines = how_taken(records)
+    for threads in sorted({r["threads"] for r in records}):
+        lines += ["", *thread_section([r for r in records if r["threads"] == threads], notes)]
+    if notes.texts:
+        lines += ["", "## Footnotes", ""]
+        for text in notes.texts:
+            lines += [f"{notes.mark(text)} {text}<br>"]
+    return "\n".join(lines) + "\n"
+
+
+# ---- README --------------------------------------------------------------------------------------
+
+
+def readme_records(records: Sequence[Record]) -> list[Record]:
+    """Those of the number of threads with the most networks; of equal ones, of the most threads."""
+    counts = statistics.multimode(r["threads"] for r in records)
+    return [r for r in records if r["threads"] == max(counts)]
+
+
+def make_readme_table(records: Sequence[Record]) -> str:
+    """Networks x (best PyTorch path, torchalgo, ratio), with a caption."""
+    chosen = readme_records(records)
+    threads = chosen[0]["threads"]
+    rows, ratios = [], []
+    for record in chosen:
+        peer = best_of(record, PYTORCH)
+        ratios.append(compare(record, peer))
+        peer_ms = "-"
+        if peer is not None:
+            peer_ms = f"{ms(statistics.median(record['wall_us'][peer]))} ({peer})"
+        own_ms = ms(statistics.median(record["wall_us"][OWN]))
+        rows.append([record["network"], peer_ms, own_ms, ratio_cell(ratios[-1])])
+    rows.append(["geometric mean", "", "", geometric_mean(ratios)])
+    head = ["network", "best PyTorch path, ms", "torchalgo, ms", "ratio [95 % interval]"]
+    machines = list(dict.fromkeys(map(versions, chosen)))
+    return "\n".join(
+        [
+            f"Batch 1, f32, {threads} thread{'s' if threads > 1 else ''}: the best of eager,"
+            " channels_last and optimize_for_inference beside torchalgo.",
+            "",
+            *table(head, rows),
+            "",
+            f"Machine and versions: {' / '.join(machines)}.",
+        ]
+    )
+
+
+def replace_table(text: str, body: str, name: str = "README.md") -> str:
+    """`text` with `body` between the two markers."""
+    for marker in (START, END):
+        if text.count(marker) != 1:
+            raise TableError(
+                f"{name} holds {marker!r} {text.count(marker)} times, expected once: the table goes"
+                f" between {START!r} and {END!r}"
+            )
+    before, rest = text.split(START)
+    if END not in rest:
+        raise TableError(f"{name}: {END!r} comes before {START!r}, expected after it")
+    return f"{before}{START}\n{body}\n{END}{rest.split(END)[1]}"
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def write_tables(records: Sequence[Record], page: Path, readme: Path, check: bool) -> list[Path]:
+    """Writes the files that change, or with `check` none; returns them."""
+    try:
+        old_readme = readme.read_text()
+    except OSError as problem:
+        raise TableError(f"cannot read {readme}: {problem.strerror}") from None
+    texts = {
+        page: make_page(records),
+        readme: replace_table(old_readme, make_readme_table(records), readme.name),
+    }
+    changed = [p for p, text in texts.items() if not p.exists() or p.read_text() != text]
+    for path in [] if check else changed:
+        path.write_text(texts[path])
+    return changed
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Reads the command line and returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    default = ROOT / "benchmarks/results/models.jsonl"
+    parser.add_argument("records", nargs="*", type=Path, default=[default])
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if a file differs")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs/benchmarks.md")
+    parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
+    args = parser.parse_args(argv)
+    try:
+        changed = write_tables(read_records(args.records), args.page, args.readme, args.check)
+    except TableError as problem:
+        print(f"make_tables: {problem}", file=sys.stderr)
+        return 2
+    for path in changed:
+        print(f"{path} {'would change' if args.check else 'written'}")
+    return 1 if args.check and changed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Real networks through all steps, at small images; full size: benchmarks/bench_models.py."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchalgo
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+pytest.importorskip("torchvision")
+from networks import CLASSIFIERS, random_input, random_network
+
+SMALLEST = {"inception_v3": 96, "googlenet": 48, "squeezenet1_1": 48, "alexnet": 80, "vgg16": 32}
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_network_agrees_with_its_fp64_model(name: str) -> None:
+    network = random_network(name)
+    x = random_input(name, SMALLEST.get(name, 48))
+    fast = torchalgo.optimize(network, x, budget_s=4, progress=False)
+    with torch.no_grad():
+        exact = copy.deepcopy(network).double()(x.double())
+        result = fast(x)
+    assert (result - exact).norm() / exact.norm() <= 1e-5
+    convolutions = sum(isinstance(m, torch.nn.Conv2d) for m in network.modules())
+    planned = [node for node in fast.plan.nodes if node.problem.startswith("fwd_")]
+    assert len(planned) == convolutions, "each convolution is planned"
+
+
+def test_segmentation_network_with_a_dict_output_agrees() -> None:
+    network = random_network("lraspp_mobilenet_v3_large")
+    x = random_input("lraspp_mobilenet_v3_large", 64)
+    fast = torchalgo.optimize(network, x, budget_s=4, progress=False)
+    with torch.no_grad():
+        exact = copy.deepcopy(network).double()(x.double())["out"]
+        result = fast(x)["out"]
+    assert (result - exact).norm() / exact.norm() <= 1e-5
+
+
+def test_detection_network_runs_and_says_what_was_left_alone() -> None:
+    network = random_network("ssdlite320_mobilenet_v3_large")
+    image = random_input("ssdlite320_mobilenet_v3_large", 320)[0]
+    fast = torchalgo.optimize(network, ([image],), budget_s=4, progress=False)
+    assert fast.plan.left_alone
+    with torch.no_grad():
+        expected = network([image])[0]
+        result = fast([image])
+    detections = result[1][0] if isinstance(result, tuple) else result[0]
+    assert detections.keys() == expected.keys()
+    assert torch.allclose(detections["boxes"], expected["boxes"], rtol=1e-3, atol=1e-2)

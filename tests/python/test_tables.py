@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The benchmark tables, from small invented records."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+from make_tables import END, START, main
+
+README = f"# Title\n\n{START}\nold table\n{END}\n\nThe rest.\n"
+OWN_US = 1000.0
+
+
+def record(network: str = "alpha", threads: int = 1, **ratios: float | str) -> dict[str, Any]:
+    """A record in which each engine takes `ratio` times torchalgo's time, or failed with a text."""
+    engines: dict[str, Any] = {}
+    wall: dict[str, list[float]] = {}
+    factors: dict[str, float | str] = {
+        "torchalgo": 1.0, "torchalgo_again": 1.0, "aten_only": 1.3, "local_optimum": 1.0,
+        "best_single_layout": 1.1, "eager": 2.0, "channels_last": 1.5,
+        "optimize_for_inference": 1.8, "inductor": 1.6, "onnxruntime": 1.4, "openvino": 1.2,
+    }  # fmt: skip
+    for name, factor in {**factors, **ratios}.items():
+        if isinstance(factor, str):
+            engines[name] = {"failure": factor}
+            continue
+        # Rounds differ by what hits all engines alike, and by what does not.
+        noise = [1 + 0.002 * ((i + len(name)) % 5 - 2) for i in range(10)]
+        wall[name] = [OWN_US * (1 + 0.1 * i) * factor * e for i, e in enumerate(noise)]
+        engines[name] = {"version": "1.2"}
+    engines["torchalgo"] = {"predicted_us": 900.0, "status": "optimal", "runs": "plan"}
+    return {
+        "schema": 1, "benchmark": "models", "network": network, "threads": threads,
+        "rel_error": 2e-7, "engines": engines, "wall_us": wall,
+        "cpu_us": {name: [2 * t for t in times] for name, times in wall.items()},
+        "inner": 2, "load_before": 0.2, "load_after": 0.4, "date": "2026-01-02",
+        "machine": {
+            "cpu": "Some CPU", "isa": "avx512", "cores": 2, "memory_gib": 8.0, "torch": "2.11.0",
+            "torchalgo": "0.1.0",
+        },
+        "git": {"commit": "abc1234", "dirty": False},
+    }  # fmt: skip
+
+
+class Files:
+    """Where a test's records, page and README lie."""
+
+    def __init__(self, folder: Path) -> None:
+        self.records, self.page = folder / "records.jsonl", folder / "page.md"
+        self.readme = folder / "README.md"
+        self.readme.write_text(README)
+
+    def make(self, *records: dict[str, Any], check: bool = False) -> int:
+        self.records.write_text("".join(json.dumps(r) + "\n" for r in records))
+        options = ["--page", str(self.page), "--readme", str(self.readme)]
+        return main([str(self.records), *options, *(["--check"] if check else [])])
+
+    def rows(self, network: str) -> list[list[str]]:
+        """The cells of the page's rows of `network`, table by table."""
+        lines = self.page.read_text().splitlines()
+        return [
+            [cell.strip() for cell in line.strip("|").split("|")]
+            for line in lines
+            if line.startswith(f"| {network} |")
+        ]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def test_a_win_is_a_ratio_with_an_interval_and_the_best_are_bold(files: Files) -> None:
+    assert files.make(record()) == 0
+    times, peers, gain, cpu = files.rows("alpha")
+    assert times[1].startswith("**1.4") and times[3].startswith("**2.1")
+    assert not any("**" in cell for cell in times[2:3] + times[4:])
+    assert peers[1].startswith("1.50 [1.") and "**" not in peers[1]
+    assert peers[3].startswith("1.2")  # OpenVINO, the better of the two
+    assert peers[5] == "2.0e-07"
+    assert cpu[1] == peers[1]
+    assert gain[4].startswith("1.30 [")
+
+
+def test_a_loss_is_shown_as_a_loss(files: Files) -> None:
+    files.make(record(openvino=0.8, channels_last=0.9))
+    peers = files.rows("alpha")[1]
+    assert peers[1].startswith("0.90 [") and peers[1].endswith("**slower**")
+    assert peers[3].startswith("0.80 [") and peers[3].endswith("**slower**")
+    assert "**slower**" not in peers[2]
+    text = files.page.read_text()
+    assert "- OpenVINO on 1 of 1: alpha (0.80)" in text
+    assert "- channels_last on 1 of 1: alpha (0.90)" in text
+    assert "**slower**" in files.readme.read_text()
+
+
+def test_no_gain_is_said_as_no_difference(files: Files) -> None:
+    files.make(record(local_optimum=1.0))
+    assert files.rows("alpha")[2][3].endswith("no difference")
+
+
+def test_few_rounds_prove_nothing(files: Files) -> None:
+    short = record()
+    short["wall_us"] = {name: times[:5] for name, times in short["wall_us"].items()}
+    files.make(short)
+    assert files.rows("alpha")[1][1].endswith("too few rounds")
+
+
+def test_a_control_that_differs_and_a_large_error_are_marked(files: Files) -> None:
+    files.make(record(torchalgo_again=1.2) | {"rel_error": float("nan")})
+    peers = files.rows("alpha")[1]
+    assert peers[4].endswith("**differs**")
+    assert peers[5].endswith("**above 1e-05**")
+
+
+def test_a_later_record_replaces_an_earlier_one_of_the_same_threads(files: Files) -> None:
+    files.make(record(eager=3.0, channels_last=2.5), record(threads=2), record(channels_last=1.7))
+    one, two = (files.rows("alpha")[i] for i in (1, 5))
+    assert one[1].startswith("1.70 [")
+    assert two[1].startswith("1.50 [")
+    assert len(files.rows("alpha")) == 4 + 3  # CPU time is of one thread only
+
+
+def test_a_failure_is_a_dash_with_a_footnote(files: Files) -> None:
+    files.make(record(inductor="CppError: no <omp.h>"), record("beta", openvino="no | such op"))
+    alpha, beta = files.rows("alpha"), files.rows("beta")
+    assert alpha[0][5] == "-<sup>1</sup>" and beta[0][7] == "-<sup>2</sup>"
+    assert alpha[1][2] == "-"
+    text = files.page.read_text()
+    assert "<sup>1</sup> Inductor: CppError: no &lt;omp.h&gt;" in text
+    assert "<sup>2</sup> OpenVINO: no | such op" in text
+    means = files.rows("geometric mean")[0]
+    assert means[1] == "**1.50**" and means[2].endswith("(of 1)")
+
+
+def test_a_baseline_that_runs_instead_of_the_plan_has_a_footnote(files: Files) -> None:
+    one = record()
+    one["engines"]["torchalgo"]["runs"] = "baseline"
+    files.make(one)
+    assert files.rows("alpha")[0][1].endswith("<sup>1</sup>")
+    assert "<sup>1</sup> plain PyTorch was faster" in files.page.read_text()
+
+
+def test_machine_and_versions_are_named_and_differences_shown(files: Files) -> None:
+    other = record("beta")
+    other["machine"]["torch"], other["git"]["dirty"] = "2.15.0", True
+    files.make(record(), other)
+    text = files.page.read_text()
+    assert "Some CPU (avx512), 2 cores" in text and "OpenVINO 1.2" in text
+    assert "commit abc1234; 2026-01-02: alpha (1)" in text
+    assert "commit abc1234 with changes; 2026-01-02: beta (1)" in text
+
+
+def test_only_the_part_between_readmes_markers_changes(files: Files) -> None:
+    files.make(record(), record(threads=2), record("beta", threads=2))
+    text = files.readme.read_text()
+    before, rest = text.split(START)
+    body, after = rest.split(END)
+    assert before == "# Title\n\n" and after == "\n\nThe rest.\n"
+    assert "2 threads" in body and "old table" not in body
+    assert "(channels_last) | 1.4" in body
+    assert "| geometric mean |  |  | **1.50** |" in body
+
+
+def test_a_second_run_changes_nothing_and_check_writes_nothing(files: Files) -> None:
+    assert files.make(record(), check=True) == 1
+    assert not files.page.exists() and files.readme.read_text() == README
+    assert files.make(record()) == 0
+    written = files.page.read_text(), files.readme.read_text()
+    assert files.make(record(), check=True) == 0
+    assert files.make(record()) == 0
+    assert (files.page.read_text(), files.readme.read_text()) == written
+    assert files.make(record(eager=1.2), check=True) == 1
+
+
+@pytest.mark.parametrize("text", ["no markers", f"{START} only", f"{END} {START}", README + README])
+def test_missing_or_misplaced_markers_are_an_error_that_names_them(
+    files: Files, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    files.readme.write_text(text)
+    assert files.make(record()) == 2
+    error = capsys.readouterr().err
+    assert "README.md" in error and END in error
+    assert not files.page.exists() and files.readme.read_text() == text
+
+
+def test_unusable_records_are_an_error_that_says_where(
+    files: Files, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(files.records)]) == 2
+    assert "records.jsonl" in capsys.readouterr().err
+    assert files.make() == 2
+    assert "no records" in capsys.readouterr().err
+    assert files.make(record(), record() | {"schema": 9}) == 2
+    assert "records.jsonl:2: schema 9" in capsys.readouterr().err
+    files.records.write_text('{"schema": 1')
+    assert main([str(files.records)]) == 2
+    assert "records.jsonl:1: no JSON" in capsys.readouterr().err
