@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Loads an optimized file and runs it: LibTorch and libtorchalgo, no Python.
+#include <ATen/ops/linspace.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+// "1x3x224x224"
+std::vector<std::int64_t> parse_sizes(const std::string& text) {
+  std::vector<std::int64_t> sizes;
+  std::stringstream stream(text);
+  for (std::string size; std::getline(stream, size, 'x');) sizes.push_back(std::stoll(size));
+  return sizes;
+}
+
+int run(const std::string& path, const std::vector<std::int64_t>& sizes) {
+  const c10::InferenceMode inference;
+  torch::jit::Module model = torch::jit::load(path);
+  std::int64_t count = 1;
+  for (const std::int64_t size : sizes) count *= size;
+  const at::Tensor input = at::linspace(-1, 1, count).reshape(sizes);
+  const at::Tensor output = model.forward({input}).toTensor().flatten();
+  std::printf("elements %lld, sum %.6f, largest at %lld\n", static_cast<long long>(output.numel()),
+              output.sum().item<double>(),
+              static_cast<long long>(output.argmax().item<std::int64_t>()));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: cpp_deploy optimized.pt 1x3x224x224\n");
+    return 2;
+  }
+  try {
+    return run(argv[1], parse_sizes(argv[2]));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "cpp_deploy: %s\n", error.what());
+    return 1;
+  }
+}

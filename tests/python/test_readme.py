@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""README's snippets and commands run as they are printed; only models and images are small."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from torchalgo.cli import main
+from torchalgo.demo import randomize_batch_norms
+from torchalgo.guard import output_error
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+SMALL_IMAGE = (1, 3, 32, 32)
+
+
+def blocks(language: str) -> list[str]:
+    """README's fenced blocks of a language, "" for those without one."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return [text for name, text in fenced if name == language]
+
+
+def commands(word: str) -> list[str]:
+    """Lines of README's shell blocks that start with `word`, without their comments."""
+    lines = [line.split("#")[0].strip() for text in blocks("") for line in text.splitlines()]
+    return [line for line in lines if line.startswith(f"{word} ")]
+
+
+def test_python_snippets_run_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = pytest.importorskip("torchvision").models
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    model = models.resnet18(weights=None).eval()
+    randomize_batch_norms(model)
+    x = torch.rand(SMALL_IMAGE)
+    names: dict[str, Any] = {"model": model, "x": x}
+
+    snippets = blocks("python")
+    assert len(snippets) >= 5
+    for number, snippet in enumerate(snippets, 1):
+        exec(compile(snippet, f"README.md, python snippet {number}", "exec"), names)
+
+    with torch.no_grad():
+        want = model(x)
+        for name in ("fast", "again", "module"):
+            assert output_error(names[name](x), want) <= 1e-4, name
+    assert names["again"].plan == names["fast"].plan
+    printed = capsys.readouterr().out
+    assert "layer1.0.conv2" in printed and "cpu.winograd_f4x4_3x3" in printed
+
+    overridden = {n.name: n.primitive for n in names["fast"].plan.nodes}
+    assert overridden["layer1.0.conv2"].startswith("cpu.winograd_f4x4_3x3")
+    aten = {n.name: n.primitive for n in names["other"].nodes}
+    assert aten["layer1.1.conv1"] == "aten.conv"
+
+
+def test_shell_commands_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = commands("torchalgo")
+    assert {line.split()[1] for line in lines} >= {"optimize", "candidates", "explain"}
+    for line in lines:
+        small = line.replace("package.module:factory", "nets:net_factory")
+        small = small.replace("1x3x224x224", "1x3x40x40")
+        status = main(shlex.split(small)[1:])
+        out, err = capsys.readouterr()
+        assert status == 0, f"{line}: {err}"
+        assert out, line
+
+
+def test_make_targets_exist() -> None:
+    inline = re.findall(r"`(make [\w-]+)`", README)
+    targets = {line.split()[1] for line in commands("make") + inline}
+    assert targets >= {"demo", "test", "deps"}
+    makefile = (ROOT / "Makefile").read_text()
+    missing = [t for t in targets if not re.search(rf"^{t}:", makefile, re.MULTILINE)]
+    assert not missing
+
+
+def test_the_markers_of_generated_parts_are_in_place() -> None:
+    order = [
+        "<!-- table: benchmarks/make_tables.py readme -->",
+        "<!-- end of table -->",
+        "<!-- demo output -->",
+        "<!-- end of demo output -->",
+    ]
+    assert [README.count(marker) for marker in order] == [1] * len(order)
+    assert sorted(order, key=README.index) == order
