@@ -61,6 +61,15 @@ bool may_be_1d(const Problem& problem) {
          has_one_row(result_sizes(problem));
 }
 
+// `sizes`, grown to those of `other` where they are 1; never the channels, which weights fix.
+std::vector<std::int64_t> grown(at::IntArrayRef sizes, at::IntArrayRef other) {
+  std::vector<std::int64_t> result = sizes.vec();
+  for (std::size_t i = 0; i < result.size() && i < other.size(); ++i) {
+    if (i != 1 && result[i] == 1) result[i] = other[i];
+  }
+  return result;
+}
+
 at::Tensor empty_of(const TensorShape& shape, at::ScalarType dtype) {
   return at::empty_strided(shape.sizes, shape.strides, at::TensorOptions().dtype(dtype));
 }
@@ -172,16 +181,48 @@ PlannedOp::Inputs PlannedOp::read_inputs(std::span<const at::Tensor> src,
     inputs.src.push_back(read_input(src[i], i, request_.src));
   }
   if (has_residual_) inputs.residual = read_input(residual, src.size(), request_.dst);
+  broadcast(inputs);
   for (std::size_t i = 0; i < planned_sizes_.size(); ++i) {
     const bool is_residual = i == inputs.src.size();
     const at::Tensor& tensor = is_residual ? inputs.residual : inputs.src[i];
-    Sizes sizes = tensor.sizes().vec();
-    if (is_blocked(is_residual ? request_.dst : request_.src)) {
-      sizes = {sizes[0], planned_sizes_[i][1], sizes[2], sizes[3]};
-    }
-    inputs.sizes.push_back(std::move(sizes));
+    inputs.sizes.push_back(logical_sizes(tensor, i, is_residual ? request_.dst : request_.src));
   }
   return inputs;
+}
+
+void PlannedOp::broadcast(Inputs& inputs) const {
+  const auto grow = [](at::Tensor& tensor, at::IntArrayRef sizes, Layout layout) {
+    if (tensor.sizes() == sizes) return;
+    tensor = tensor.expand(sizes);
+    tensor = is_blocked(layout) ? tensor.contiguous() : to_strided(tensor, layout);
+  };
+  at::Tensor& first = inputs.src[0];
+  const auto* eltwise = std::get_if<EltwiseProblem>(&problem_);
+  if (eltwise != nullptr && inputs.src.size() == 2) {
+    at::Tensor& second = inputs.src[1];
+    const Sizes first_sizes = grown(first.sizes(), second.sizes());
+    Sizes second_sizes = grown(second.sizes(), first.sizes());
+    if (eltwise->channelwise) {  // the row itself repeats it over the image
+      for (const int i : {2, 3}) second_sizes[i] = second.size(i);
+    }
+    grow(first, first_sizes, request_.src);
+    grow(second, second_sizes, request_.src);
+  } else if (has_residual_ && inputs.src.size() == 1) {
+    Sizes batch = first.sizes().vec();
+    if (batch[0] == 1) batch[0] = inputs.residual.size(0);
+    grow(first, batch, request_.src);
+    if (batch[0] == 0) return;
+    const Problem alone = with_epilogue(problem_, {});
+    const Sizes sizes = result_sizes(resized(alone, {logical_sizes(first, 0, request_.src)}));
+    const TensorShape result = shape_in(sizes, request_.dst);
+    grow(inputs.residual, grown(inputs.residual.sizes(), result.sizes), request_.dst);
+  }
+}
+
+PlannedOp::Sizes PlannedOp::logical_sizes(const at::Tensor& tensor, std::size_t index,
+                                          Layout layout) const {
+  if (!is_blocked(layout)) return tensor.sizes().vec();
+  return {tensor.size(0), planned_sizes_[index][1], tensor.size(2), tensor.size(3)};
 }
 
 at::Tensor PlannedOp::read_input(const at::Tensor& tensor, std::size_t index, Layout layout) const {
@@ -213,9 +254,12 @@ at::Tensor PlannedOp::read_input(const at::Tensor& tensor, std::size_t index, La
 }
 
 Problem PlannedOp::problem_for(const std::vector<Sizes>& sizes) const {
-  if (sizes == planned_sizes_) return problem_;
+  return sizes == planned_sizes_ ? problem_ : resized(problem_, sizes);
+}
+
+Problem PlannedOp::resized(const Problem& problem, const std::vector<Sizes>& sizes) const {
   try {
-    return with_input_sizes(problem_, sizes);
+    return with_input_sizes(problem, sizes);
   } catch (const Error& error) {
     throw Error(fmt::format("torchalgo: layer '{}': {}", state_.layer, error.what()));
   }

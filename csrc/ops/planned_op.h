@@ -75,9 +75,15 @@ class PlannedOp {
                                        const at::Tensor& residual) const;
   [[nodiscard]] Inputs read_inputs(std::span<const at::Tensor> src,
                                    const at::Tensor& residual) const;
+  // Inputs that had equal sizes when the plan was made may differ now, one of them 1: a batch or an
+  // image of one. As in ATen the smaller one is repeated.
+  void broadcast(Inputs& inputs) const;
+  [[nodiscard]] Sizes logical_sizes(const at::Tensor& tensor, std::size_t index,
+                                    Layout layout) const;
   [[nodiscard]] at::Tensor read_input(const at::Tensor& tensor, std::size_t index,
                                       Layout layout) const;
   [[nodiscard]] Problem problem_for(const std::vector<Sizes>& sizes) const;
+  [[nodiscard]] Problem resized(const Problem& problem, const std::vector<Sizes>& sizes) const;
   [[nodiscard]] ExecutionPtr find_or_make_execution(const std::vector<Sizes>& sizes) const;
   [[nodiscard]] std::shared_ptr<Execution> make_execution(const std::vector<Sizes>& sizes) const;
   [[nodiscard]] std::shared_ptr<const Packed> find_packed(const Resolution& resolution) const;

@@ -5,6 +5,7 @@
 #include <torch/custom_class.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -120,8 +121,22 @@ bool needs_grad(at::TensorList tensors) {
   return false;
 }
 
+// Of forward-mode differentiation, which no_grad does not end.
+bool has_tangent(const at::Tensor& tensor) {
+  return tensor.defined() && tensor._fw_grad(/*level=*/0).defined();
+}
+bool has_tangent(const OptionalTensor& tensor) { return tensor && has_tangent(*tensor); }
+bool has_tangent(at::TensorList tensors) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const at::Tensor& tensor) { return has_tangent(tensor); });
+}
+
 template <typename... Inputs>
 void check_inference(const PlannedOp& op, const Inputs&... inputs) {
+  TORCHALGO_CHECK(!(has_tangent(inputs) || ...),
+                  "torchalgo: layer '{}' is planned for inference and has no derivative, but an "
+                  "input is dual (forward-mode AD): use the original model",
+                  op.state().layer);
   if (!at::GradMode::is_enabled()) return;
   TORCHALGO_CHECK(!(needs_grad(inputs) || ...),
                   "torchalgo: layer '{}' is planned for inference and has no gradient, but an "

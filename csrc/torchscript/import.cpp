@@ -250,7 +250,7 @@ std::vector<c10::IValue> complete_arguments(const Module& module,
   try {
     module.get_method("forward").function().getSchema().checkAndNormalizeInputs(arguments);
   } catch (const std::exception& error) {
-    throw Error(fmt::format("import_graph: the inputs do not fit forward: {}", error.what()));
+    throw Error(fmt::format("import_graph: the inputs do not fit forward: {}", cause_of(error)));
   }
   return arguments;
 }

@@ -12,9 +12,11 @@
 #include <torch/csrc/jit/passes/remove_mutation.h>
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 
 #include "torchscript/constants.h"
+#include "torchscript/read_op.h"
 
 namespace torchalgo {
 
@@ -50,6 +52,33 @@ void remove_dropout(Graph& graph) {
     }
     if (constant_bool(node->namedInput("train")).value_or(true)) return;
     node->output()->replaceAllUsesWith(node->namedInput("input"));
+    node->destroy();
+  });
+}
+
+// Whether the node's result is new memory that nothing else sees.
+bool makes_own_tensor(const Node* node) {
+  return is_convolution(node) || is_kind(node, "aten::batch_norm") || is_kind(node, "aten::add");
+}
+
+// relu_(x) of a convolution's result that nobody else reads is relu(x). Torch's pass, which takes
+// all others, gives up where x comes from an input of the model and a list later holds the result,
+// as in a U-Net's first skip.
+void remove_inplace_activations(Graph& graph) {
+  for_each_node(graph.block(), [](Node* node) {
+    const std::string_view kind = node->kind().toQualString();
+    if (kind != "aten::relu_" && kind != "aten::relu6_" && kind != "aten::hardtanh_" &&
+        kind != "aten::hardswish_" && kind != "aten::silu_" && kind != "aten::leaky_relu_") {
+      return;
+    }
+    Node* producer = node->input(0)->node();
+    const bool is_in_one_block = producer->owningBlock() == node->owningBlock();
+    if (!is_in_one_block || node->input(0)->uses().size() != 1 || !makes_own_tensor(producer)) {
+      return;
+    }
+    const std::string functional(kind.substr(0, kind.size() - 1));
+    Node* made = node->replaceWithNewSymbol(c10::Symbol::fromQualString(functional));
+    made->copyMetadata(node);
     node->destroy();
   });
 }
@@ -111,6 +140,7 @@ void run_passes(std::shared_ptr<Graph>& graph) {
   torch::jit::ConstantPropagation(graph);  // counts of loops
   if (!has_large_loop(*graph)) torch::jit::UnrollConstantLoops(graph);
   freeze_lists(*graph);
+  remove_inplace_activations(*graph);
   torch::jit::RemoveListMutation(graph);
   torch::jit::RemoveTensorMutation(graph);
   remove_dropout(*graph);

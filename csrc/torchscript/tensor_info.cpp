@@ -2,11 +2,16 @@
 #include "torchscript/tensor_info.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <exception>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "torchscript/constants.h"
@@ -81,9 +86,25 @@ SeenTensors see_tensors(const std::shared_ptr<Graph>& graph,
     const torch::jit::Code code(copy, "torchalgo::see_tensors");
     torch::jit::InterpreterState(code).run(stack);
   } catch (const std::exception& error) {
-    throw Error(fmt::format("import_graph: forward fails on the example inputs: {}", error.what()));
+    std::vector<std::string> sizes;
+    for (std::size_t i = 1; i < arguments.size(); ++i) {
+      if (arguments[i].isTensor()) sizes.push_back(c10::str(arguments[i].toTensor().sizes()));
+    }
+    throw Error(fmt::format("import_graph: forward fails on example inputs of sizes {}: {}",
+                            fmt::join(sizes, ", "), cause_of(error)));
   }
   return seen;
+}
+
+std::string cause_of(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  std::string text = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+  constexpr std::string_view kMark = "RuntimeError: ";
+  if (const auto at = text.rfind(kMark); at != std::string::npos) {
+    text.erase(0, at + kMark.size());
+  }
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
 }
 
 std::optional<DType> dtype_of_scalar(at::ScalarType type) {

@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +33,9 @@ using SeenTensors = std::unordered_map<const torch::jit::Value*, SeenTensor>;
 /// @throws Error  with the text of what went wrong in the run.
 [[nodiscard]] SeenTensors see_tensors(const std::shared_ptr<torch::jit::Graph>& graph,
                                       const std::vector<c10::IValue>& arguments);
+
+/// What went wrong in torch, without the backtraces around it.
+[[nodiscard]] std::string cause_of(const std::exception& error);
 
 /// What import needs to know of a tensor.
 struct TensorInfo {

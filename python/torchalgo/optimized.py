@@ -136,11 +136,8 @@ class Optimized(nn.Module):
                 self._adopt(self._plan_for(args))
 
     def _adopt(self, result: Result) -> None:
-        self._dtypes = {
-            getattr(torch, i.dtype)
-            for i in result.plan.inputs
-            if getattr(torch, i.dtype).is_floating_point
-        }
+        dtypes = {_dtype(i.dtype) for i in result.plan.inputs}
+        self._dtypes = {dtype for dtype in dtypes if dtype.is_floating_point}
         # Not a submodule: .to() and the like must not look for weights in it.
         object.__setattr__(self, "_scripted", result.scripted)
         self._plan_for = None
@@ -233,6 +230,13 @@ class Optimized(nn.Module):
                     " the former; convert the original model and optimize that"
                 )
         return self
+
+
+def _dtype(name: str) -> torch.dtype:
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise Error(f"plan: an input is of dtype {name!r}, expected one of torch's, as float32")
+    return dtype
 
 
 def _own_error(problem: RuntimeError) -> Error | None:

@@ -266,6 +266,8 @@ def _check(plan: Plan, source: str) -> None:
     ticks = [n.ticks for n in plan.nodes] + [t.ticks for t in plan.transforms]
     if min([*ticks, plan.cost_ticks, plan.lower_bound_ticks]) < 0:
         raise Error(f"{source}: a cost is negative")
+    if max([*ticks, plan.cost_ticks, plan.lower_bound_ticks]) >= 1 << 63:
+        raise Error(f"{source}: a cost is above 2^63 - 1 ticks")
 
 
 # ---- print(plan) ---------------------------------------------------------------------------------

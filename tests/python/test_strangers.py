@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from torch.nn import functional
 
 import torchalgo
 from nets import Net, fp64_error, run_plan
+from torchalgo.plan import Plan
 
 
 class UNet(nn.Module):
@@ -204,6 +206,30 @@ def test_a_damaged_file_is_an_error(fast: torchalgo.Optimized, tmp_path: Path) -
                 continue  # and nothing but Error
             plan = result.plan if isinstance(result, torchalgo.Optimized) else result
             assert plan == fast.plan, place
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [("cost_ticks", 1 << 63), ("inputs", "load"), ("nodes", "cpu.nowhere")]
+)
+def test_an_edited_plan_is_an_error_or_falls_back(
+    net: Net, fast: torchalgo.Optimized, x: torch.Tensor, place: str, value: object
+) -> None:
+    data = json.loads(fast.plan.to_json())
+    if place == "cost_ticks":
+        data[place] = value
+    elif place == "inputs":
+        data[place][0]["dtype"] = value
+    else:
+        data[place][0]["primitive"] = value
+        edited = torchalgo.optimize(net, x, plan=read_plan(data), progress=False)
+        assert fp64_error(net, edited, x) <= 1e-5
+        return
+    with pytest.raises(torchalgo.Error):
+        torchalgo.optimize(net, x, plan=read_plan(data), progress=False)
+
+
+def read_plan(data: dict[str, object]) -> Plan:
+    return Plan.from_json(json.dumps(data))
 
 
 def test_files_that_cannot_be_written_are_errors(fast: torchalgo.Optimized, tmp_path: Path) -> None:
