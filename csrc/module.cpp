@@ -240,6 +240,7 @@ void bind_steps(py::module_& m) {
     return rows;
   });
   m.def("parse_problem", [](const std::string& text) { return to_string(parse_problem(text)); });
+  m.def("weight_sizes", [](const std::string& text) { return weight_sizes(parse_problem(text)); });
   m.def("flop_count", [](const std::string& text) { return flop_count(parse_problem(text)); });
   m.def("import_graph", [](const torch::jit::Module& frozen, const py::tuple& inputs) {
     const auto values = to_ivalues(frozen, inputs);

@@ -42,8 +42,7 @@ Sizes sizes_of(const ConvProblem& p) {
     case Direction::kBackwardData:
       return src_sizes(p);
     case Direction::kBackwardFilter:
-      return p.is_3d ? Sizes{p.k, p.c / p.groups, p.t, p.r, p.s}
-                     : Sizes{p.k, p.c / p.groups, p.r, p.s};
+      return weight_sizes(p);
   }
   return {};
 }
@@ -208,6 +207,16 @@ Problem with_input_sizes(const Problem& problem,
                     fmt::join(sizes[0], ", "));
   }
   return result;
+}
+
+std::vector<std::int64_t> weight_sizes(const Problem& problem) {
+  if (const auto* conv = std::get_if<ConvProblem>(&problem)) {
+    if (conv->is_3d) return {conv->k, conv->c / conv->groups, conv->t, conv->r, conv->s};
+    return {conv->k, conv->c / conv->groups, conv->r, conv->s};
+  }
+  if (const auto* linear = std::get_if<LinearProblem>(&problem)) return {linear->k, linear->c};
+  if (const auto* scale = std::get_if<ScaleShiftProblem>(&problem)) return {scale->c};
+  return {};
 }
 
 DType dtype_of(const Problem& problem) {

@@ -161,6 +161,10 @@ using Problem = std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShif
 [[nodiscard]] Problem with_input_sizes(const Problem& problem,
                                        const std::vector<std::vector<std::int64_t>>& sizes);
 
+/// Sizes of the weights that a model holds for it, kcrs: [k, c / groups, (t,) r, s], [k, c], [c];
+/// empty: it has none. A bias is not among them.
+[[nodiscard]] std::vector<std::int64_t> weight_sizes(const Problem& problem);
+
 [[nodiscard]] DType dtype_of(const Problem& problem);
 
 /// The epilogue of the kinds that have one, else empty.

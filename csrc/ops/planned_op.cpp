@@ -31,17 +31,6 @@ Layout read_layout(const OpState& state, const std::string& text) {
   return *layout;
 }
 
-// Sizes of the weights that a model holds for `problem`; empty: it has none.
-std::vector<std::int64_t> weight_sizes(const Problem& problem) {
-  if (const auto* conv = std::get_if<ConvProblem>(&problem)) {
-    if (conv->is_3d) return {conv->k, conv->c / conv->groups, conv->t, conv->r, conv->s};
-    return {conv->k, conv->c / conv->groups, conv->r, conv->s};
-  }
-  if (const auto* linear = std::get_if<LinearProblem>(&problem)) return {linear->k, linear->c};
-  if (const auto* scale = std::get_if<ScaleShiftProblem>(&problem)) return {scale->c};
-  return {};
-}
-
 bool lies_as(const at::Tensor& tensor, const TensorShape& shape, at::ScalarType dtype) {
   return tensor.defined() && tensor.scalar_type() == dtype && tensor.is_cpu() &&
          tensor.layout() == at::kStrided && tensor.sizes() == at::IntArrayRef(shape.sizes) &&

@@ -36,25 +36,16 @@ at::Tensor randn(at::IntArrayRef sizes, at::Generator& generator) {
 }
 
 Weights sample_weights(const Problem& problem, at::Generator& generator) {
-  const bool has_bias = has(epilogue_of(problem), PostOp::kBias);
-  if (const auto* conv = std::get_if<ConvProblem>(&problem)) {
-    std::vector<std::int64_t> sizes = {conv->k, conv->c / conv->groups};
-    if (conv->is_3d) sizes.push_back(conv->t);
-    sizes.insert(sizes.end(), {conv->r, conv->s});
-    const double fan_in = static_cast<double>(sizes[1] * conv->t * conv->r * conv->s);
-    const std::int64_t bias_size = conv->direction == Direction::kForward ? conv->k : conv->c;
-    return {randn(sizes, generator) * std::sqrt(2.0 / fan_in),
-            has_bias ? randn({bias_size}, generator) * 0.1 : at::Tensor()};
+  const std::vector<std::int64_t> sizes = weight_sizes(problem);
+  if (sizes.empty()) return {};
+  if (std::holds_alternative<ScaleShiftProblem>(problem)) {
+    return {randn(sizes, generator), randn(sizes, generator)};
   }
-  if (const auto* linear = std::get_if<LinearProblem>(&problem)) {
-    return {
-        randn({linear->k, linear->c}, generator) * std::sqrt(1.0 / static_cast<double>(linear->c)),
-        has_bias ? randn({linear->k}, generator) * 0.1 : at::Tensor()};
-  }
-  if (const auto* scale_shift = std::get_if<ScaleShiftProblem>(&problem)) {
-    return {randn({scale_shift->c}, generator), randn({scale_shift->c}, generator)};
-  }
-  return {};
+  double fan_in = 1;
+  for (std::size_t i = 1; i < sizes.size(); ++i) fan_in *= static_cast<double>(sizes[i]);
+  const at::Tensor weights = randn(sizes, generator) * std::sqrt(2.0 / fan_in);
+  if (!has(epilogue_of(problem), PostOp::kBias)) return {weights, {}};
+  return {weights, randn({result_sizes(problem)[1]}, generator) * 0.1};
 }
 
 at::Tensor reference_conv(const ConvProblem& p, const at::Tensor& src, const Weights& w) {

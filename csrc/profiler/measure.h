@@ -16,7 +16,9 @@ struct MeasureOptions {
   int warmup = 2;          // runs that are not recorded
   int rounds = 9;          // samples per primitive, taken in turn with the others
   double budget_s = 0.25;  // for all rounds together: fewer rounds if they last longer, at least 3
-  std::int64_t cold_bytes = 48 << 20;  // weights rotate, all tasks together, through this much
+  // Weights rotate, all tasks together, through this much: what else runs between two uses in a
+  // network.
+  std::int64_t cold_bytes = 48 << 20;
   std::uint64_t seed = 0;
   std::function<std::int64_t()> now_ns;  // null: the steady clock
 };

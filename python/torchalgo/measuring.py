@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +28,10 @@ REFINE_RATIO = 1.5  # of the fastest with the same layouts: these get more sampl
 NOISE_RATIO = 0.05
 REPEATS = 3
 
+# Weights are timed as cold as inside the model, whose other weights pass the caches in between;
+# above this much nothing is left of them in any cache.
+MOST_COLD_BYTES = 256 << 20
+
 # No algorithm can hold max_rel_error in a type that rounds more coarsely.
 _COARSE_BOUND = {"f16": 4e-3, "bf16": 3e-2, "tf32": 4e-3}
 
@@ -39,6 +44,7 @@ class Measure(Protocol):
         warmup: int,
         rounds: int,
         budget_s: float,
+        cold_bytes: int,
         seed: int,
     ) -> list[_C.Samples]: ...
 
@@ -117,6 +123,7 @@ class Tuning:
         self._measured_here: set[Key] = set()
         self._bench = bench if bench is not None else Bench()
         self._bound = settings.max_rel_error
+        self._cold_bytes = min(MOST_COLD_BYTES, _weight_bytes(graph))
         self._is_screened = False
         self._stopped = ""  # why nothing more is measured: plan from what is known
         self._primitives: dict[Key, _C.Primitive] = {}
@@ -383,6 +390,7 @@ class Tuning:
             warmup=warmup,
             rounds=rounds,
             budget_s=budget_s,
+            cold_bytes=self._cold_bytes,
             seed=self.settings.seed,
         )
         for key, result in zip(keys, taken, strict=True):
@@ -426,6 +434,12 @@ def _cost_ns(samples: Sequence[float]) -> tuple[float, float]:
     """The cost that some times tell, and its noise."""
     undisturbed = faster_half(samples)
     return statistics.median(undisturbed), median_noise(undisturbed)
+
+
+def _weight_bytes(graph: _C.Graph) -> int:
+    """What the model's weights take in f32: about what passes the caches between two runs."""
+    problems = [node.problem for node in graph.nodes if node.problem is not None]
+    return sum(4 * math.prod(sizes) for sizes in map(_C.weight_sizes, problems) if sizes)
 
 
 def _is_noisy(samples: Sequence[float]) -> bool:
