@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     def add(name: str, run: Callable[[argparse.Namespace], int], text: str) -> Any:
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--json", action="store_true", help="JSON on stdout")
-        command.add_argument("--threads", type=_positive, help="threads of torch")
+        command.add_argument("--threads", type=_threads, help="threads of torch")
         command.set_defaults(run=run)
         return command
 
@@ -128,6 +128,13 @@ def _add_model(command: argparse.ArgumentParser) -> None:
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return int(text)
+
+
+def _threads(text: str) -> int:
+    most = 4 * (os.cpu_count() or 1)  # far more than cores only wait for each other
+    if _positive(text) > most:
+        raise argparse.ArgumentTypeError(f"{text} threads: this machine has room for {most}")
     return int(text)
 
 
