@@ -176,6 +176,15 @@ class Reader {
     p.h = size("h");
     p.w = size("w");
   }
+  template <typename P>
+  void ncdhw(P& p) {  // d, if it is there, makes the problem a 3-D one
+    p.n = size("n");
+    p.c = size("c");
+    p.is_3d = take("d");
+    if (p.is_3d) p.d = number(1);
+    p.h = size("h");
+    p.w = size("w");
+  }
   DType dtype() {
     expect("_");
     const DType dtype = word(kDTypes, "f64, f32, tf32, f16 or bf16");
@@ -211,14 +220,7 @@ ConvProblem read_conv(Reader& in, Direction direction) {
   ConvProblem p;
   p.direction = direction;
   p.dtype = in.dtype();
-  p.n = in.size("n");
-  p.c = in.size("c");
-  if (in.take("d")) {
-    p.is_3d = true;
-    p.d = in.number(1);
-  }
-  p.h = in.size("h");
-  p.w = in.size("w");
+  in.ncdhw(p);
   p.k = in.size("_k");
   if (p.is_3d) p.t = in.size("t");
   p.r = in.size("r");
@@ -307,14 +309,7 @@ ResizeProblem read_resize(Reader& in, ResizeKind kind) {
 TransformProblem read_transform(Reader& in) {
   TransformProblem p;
   p.dtype = in.dtype();
-  p.n = in.size("n");
-  p.c = in.size("c");
-  if (in.take("d")) {
-    p.is_3d = true;
-    p.d = in.number(1);
-  }
-  p.h = in.size("h");
-  p.w = in.size("w");
+  in.ncdhw(p);
   in.expect("_");
   p.from = in.layout();
   in.expect("_");

@@ -369,7 +369,7 @@ def _proof(plan: Plan) -> str:
     measured = ""
     if plan.guard is not None and plan.guard.rounds:
         measured = f", measured {_ms(plan.guard.plan_us)}"
-    ties = f"; {plan.ties} layers tied within noise"
+    ties = f"; {plan.ties} layer{'s' * (plan.ties != 1)} tied within noise"
     if plan.status == "optimal":
         head = f"optimal for these measured, additive costs ({plan.method})"
     else:
