@@ -27,8 +27,9 @@ def blocks(language: str) -> list[str]:
 
 
 def commands(word: str) -> list[str]:
-    """Lines of README's shell blocks that start with `word`, without their comments."""
-    lines = [line.split("#")[0].strip() for text in blocks("") for line in text.splitlines()]
+    """Lines of README's shell blocks that start with `word`, without their comments; what a
+    command printed is indented, or names itself with a colon."""
+    lines = [line.split("#")[0].rstrip() for text in blocks("") for line in text.splitlines()]
     return [line for line in lines if line.startswith(f"{word} ")]
 
 
