@@ -185,8 +185,4 @@ using Problem = std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShif
 /// FMA).
 [[nodiscard]] double flop_count(const Problem& problem);
 
-[[nodiscard]] constexpr bool is_depthwise(const ConvProblem& conv) {
-  return conv.groups == conv.c && conv.k == conv.c && conv.groups > 1;
-}
-
 }  // namespace torchalgo

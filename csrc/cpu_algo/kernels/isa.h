@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// How a kernel exists once per instruction set. A header of this folder declares its functions
-// inside TORCHALGO_FOR_EACH_ISA's namespaces; the source defines them in namespace TORCHALGO_ISA;
-// everything else in a source is in an anonymous namespace. A row calls pick(isa, default, avx2,
-// avx512) once.
+// How a kernel exists once per instruction set. A header of this folder declares its functions with
+// TORCHALGO_DECLARE_KERNEL; the source defines them in namespace TORCHALGO_ISA; everything else in
+// a source is in an anonymous namespace. A row takes the build that runs with
+// TORCHALGO_PICK_KERNEL.
 
 #include <string_view>
 
