@@ -113,10 +113,42 @@ void bind_candidates(py::module_& m) {
   py::class_<Candidates>(m, "Candidates")
       .def_readonly("by_anchor", &Candidates::by_anchor)
       .def_readonly("refusals", &Candidates::refusals);
+  py::class_<Traits>(m, "Traits")
+      .def_readonly("is_deterministic", &Traits::is_deterministic)
+      .def_readonly("is_runtime_compiled", &Traits::is_runtime_compiled)
+      .def_readonly("numerics", &Traits::numerics)
+      .def_readonly("hidden_bytes", &Traits::hidden_bytes);
+}
+
+DeviceKind to_device_kind(const std::string& word) {
+  TORCHALGO_CHECK(word == "cpu" || word == "cuda",
+                  "'{}' is no kind of device: expected cpu or cuda", word);
+  return word == "cpu" ? DeviceKind::kCpu : DeviceKind::kCuda;
+}
+
+void bind_device(py::module_& m) {
   py::class_<Device>(m, "Device")
+      .def(py::init([](const std::string& kind, std::string name, std::string isa, int threads,
+                       std::int64_t l2_bytes, std::string properties, std::string provenance,
+                       int index) {
+             return Device{
+                 to_device_kind(kind),  std::move(name),       std::move(isa), threads, l2_bytes,
+                 std::move(properties), std::move(provenance), index};
+           }),
+           py::kw_only(), py::arg("kind"), py::arg("name"), py::arg("isa"), py::arg("threads") = 1,
+           py::arg("l2_bytes") = Device().l2_bytes, py::arg("properties") = "",
+           py::arg("provenance") = "", py::arg("index") = -1)
       .def_readonly("name", &Device::name)
       .def_readonly("isa", &Device::isa)
-      .def_readonly("threads", &Device::threads);
+      .def_readonly("threads", &Device::threads)
+      .def_readonly("l2_bytes", &Device::l2_bytes)
+      .def_readonly("properties", &Device::properties)
+      .def_readonly("provenance", &Device::provenance)
+      .def_readonly("index", &Device::index)
+      .def_property_readonly(
+          "kind",
+          [](const Device& device) { return device.kind == DeviceKind::kCpu ? "cpu" : "cuda"; })
+      .def("__eq__", [](const Device& a, const Device& b) { return a == b; });
 }
 
 void bind_costs(py::module_& m) {
@@ -249,23 +281,34 @@ void bind_steps(py::module_& m) {
   });
   m.def(
       "find_candidates",
-      [](const Graph& graph, std::int64_t workspace_limit_bytes) {
-        return find_candidates(graph, all_algorithms(), cpu_device(), {workspace_limit_bytes});
+      [](const Graph& graph, std::int64_t workspace_limit_bytes,
+         const std::optional<Device>& device) {
+        py::gil_scoped_release no_gil;
+        return find_candidates(graph, all_algorithms(), device.value_or(cpu_device()),
+                               {workspace_limit_bytes});
       },
-      py::arg("graph"), py::arg("workspace_limit_bytes") = std::int64_t{1} << 30);
-  m.def("transform_candidates", [](const Graph& graph, const Candidates& candidates) {
-    return transform_candidates(graph, candidates, [](const Problem& problem) {
-      return offers_of(problem, all_algorithms(), cpu_device()).primitives;
-    });
-  });
+      py::arg("graph"), py::arg("workspace_limit_bytes") = std::int64_t{1} << 30,
+      py::arg("device") = py::none());
+  m.def(
+      "transform_candidates",
+      [](const Graph& graph, const Candidates& candidates, const std::optional<Device>& device) {
+        return transform_candidates(graph, candidates, [&](const Problem& problem) {
+          return offers_of(problem, all_algorithms(), device.value_or(cpu_device())).primitives;
+        });
+      },
+      py::arg("graph"), py::arg("candidates"), py::arg("device") = py::none());
   m.def(
       "offers_of",
-      [](const std::string& problem, std::int64_t workspace_limit_bytes) {
-        auto offers = offers_of(parse_problem(problem), all_algorithms(), cpu_device(),
-                                {workspace_limit_bytes});
-        return std::pair(std::move(offers.primitives), std::move(offers.refusals));
+      [](const std::string& problem, std::int64_t workspace_limit_bytes,
+         const std::optional<Device>& device) {
+        py::gil_scoped_release no_gil;
+        auto offers = offers_of(parse_problem(problem), all_algorithms(),
+                                device.value_or(cpu_device()), {workspace_limit_bytes});
+        return std::tuple(std::move(offers.primitives), std::move(offers.traits),
+                          std::move(offers.refusals));
       },
-      py::arg("problem"), py::arg("workspace_limit_bytes") = std::int64_t{1} << 30);
+      py::arg("problem"), py::arg("workspace_limit_bytes") = std::int64_t{1} << 30,
+      py::arg("device") = py::none());
   m.def("rewrite_graph", [](const ImportedGraph& imported, const Plan& plan) {
     py::gil_scoped_release no_gil;
     return rewrite_graph(imported, plan);
@@ -349,6 +392,7 @@ PYBIND11_MODULE(_C, m) {
   m.attr("version") = TORCHALGO_VERSION;
   py::register_exception<torchalgo::Error>(m, "Error", PyExc_RuntimeError);
   torchalgo::bind_graph(m);
+  torchalgo::bind_device(m);
   torchalgo::bind_candidates(m);
   torchalgo::bind_costs(m);
   torchalgo::bind_plan(m);

@@ -26,6 +26,7 @@ at::Tensor run_concat(const Call& call) {
 Algorithm concat() {
   return {.name = "aten.concat",
           .version = 1,
+          .runs_on_cuda = true,
           .offer = offer_concat,
           .pack = nullptr,
           .run = run_concat,

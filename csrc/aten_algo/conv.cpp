@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
 
 #include <algorithm>
 #include <optional>
@@ -48,9 +49,6 @@ Geometry geometry_of(const ConvProblem& conv) {
 Offer offer_conv(const Problem& problem, const Device&) {
   const auto* conv = std::get_if<ConvProblem>(&problem);
   if (conv == nullptr) return {{}, "runs convolutions only"};
-  if (conv->direction == Direction::kBackwardFilter) {
-    return {{}, "has no gradient of the weights"};
-  }
   if (!conv->epilogue.empty() && conv->epilogue != Epilogue{PostOp::kBias}) {
     return {{}, "ATen convolution fuses only the bias"};
   }
@@ -58,24 +56,44 @@ Offer offer_conv(const Problem& problem, const Device&) {
   if (std::any_of(dst.begin(), dst.end(), [](std::int64_t size) { return size < 1; })) {
     return {{}, "the filter is larger than the padded image"};
   }
-  return offer_strided("aten.conv");
+  Offer offer = offer_strided("aten.conv");
+  if (conv->direction == Direction::kBackwardFilter) {
+    // With channels_last inputs ATen's gradient of the weights is channels_last too.
+    offer.primitives.push_back({"aten.conv.krsc", Layout::kNhwc, Layout::kNhwc, 0});
+  }
+  return offer;
 }
 
 // With channels_last inputs ATen wants channels_last weights and converts others in every call.
-Packed pack_conv(const Problem&, const Primitive& primitive, const Weights& weights) {
+Packed pack_conv(const Problem& problem, const Primitive& primitive, const Weights& weights) {
+  if (std::get<ConvProblem>(problem).direction == Direction::kBackwardFilter) return {};
   return {to_strided(weights.weights, primitive.src), weights.bias};
+}
+
+at::Tensor diff_weights(const Call& call, const ConvProblem& conv, const Geometry& geometry) {
+  const at::Tensor src = to_strided(call.src[0], call.primitive.src);
+  const at::Tensor diff_dst = to_strided(call.src[1], call.primitive.dst);
+  // Only its sizes and its memory format are read.
+  const at::Tensor weights =
+      empty_tensor(weight_sizes(conv), conv.dtype, call.primitive.src, src.device());
+  const at::Tensor result = std::get<1>(
+      at::convolution_backward(diff_dst, src, weights, /*bias_sizes=*/std::nullopt, geometry.stride,
+                               geometry.pad, geometry.dilation, /*transposed=*/false,
+                               geometry.output_pad, conv.groups, {false, true, false}));
+  return to_strided(result, weights_layout(call.primitive));
 }
 
 at::Tensor run_conv(const Call& call) {
   const auto& conv = std::get<ConvProblem>(call.problem);
   const Geometry geometry = geometry_of(conv);
+  if (conv.direction == Direction::kBackwardFilter) return diff_weights(call, conv, geometry);
   std::optional<at::Tensor> bias;
   if (!conv.epilogue.empty()) bias = call.packed[1];
   const at::Tensor dst =
-      at::convolution(to_strided(call.src[0], call.primitive.src), call.packed[0], bias,
-                      geometry.stride, geometry.pad, geometry.dilation,
+      at::convolution(to_strided(call.src[0], input_layout(call.problem, call.primitive)),
+                      call.packed[0], bias, geometry.stride, geometry.pad, geometry.dilation,
                       conv.direction == Direction::kBackwardData, geometry.output_pad, conv.groups);
-  return to_strided(dst, call.primitive.dst);
+  return to_strided(dst, result_layout(call.problem, call.primitive));
 }
 
 }  // namespace
@@ -83,6 +101,7 @@ at::Tensor run_conv(const Call& call) {
 Algorithm conv() {
   return {.name = "aten.conv",
           .version = 1,
+          .runs_on_cuda = true,
           .offer = offer_conv,
           .pack = pack_conv,
           .run = run_conv,

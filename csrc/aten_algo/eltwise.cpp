@@ -72,6 +72,7 @@ at::Tensor run_eltwise(const Call& call) {
 Algorithm eltwise() {
   return {.name = "aten.eltwise",
           .version = 1,
+          .runs_on_cuda = true,
           .offer = offer_eltwise,
           .pack = nullptr,
           .run = run_eltwise,

@@ -35,6 +35,7 @@ at::Tensor run_linear(const Call& call) {
 Algorithm linear() {
   return {.name = "aten.linear",
           .version = 1,
+          .runs_on_cuda = true,
           .offer = offer_linear,
           .pack = pack_linear,
           .run = run_linear,

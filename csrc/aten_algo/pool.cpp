@@ -48,6 +48,7 @@ at::Tensor run_pool(const Call& call) {
 Algorithm pool() {
   return {.name = "aten.pool",
           .version = 1,
+          .runs_on_cuda = true,
           .offer = offer_pool,
           .pack = nullptr,
           .run = run_pool,

@@ -30,6 +30,7 @@ at::Tensor run_resize(const Call& call) {
 Algorithm resize() {
   return {.name = "aten.resize",
           .version = 1,
+          .runs_on_cuda = true,
           .offer = offer_resize,
           .pack = nullptr,
           .run = run_resize,

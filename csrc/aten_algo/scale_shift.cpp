@@ -42,6 +42,7 @@ at::Tensor run_scale_shift(const Call& call) {
 Algorithm scale_shift() {
   return {.name = "aten.scale_shift",
           .version = 1,
+          .runs_on_cuda = true,
           .offer = offer_scale_shift,
           .pack = pack_scale_shift,
           .run = run_scale_shift,

@@ -20,6 +20,13 @@ struct Candidate {
   bool operator==(const Candidate&) const = default;
 };
 
+[[nodiscard]] inline Layout input_layout(const Candidate& candidate) {
+  return input_layout(candidate.problem, candidate.primitive);
+}
+[[nodiscard]] inline Layout result_layout(const Candidate& candidate) {
+  return result_layout(candidate.problem, candidate.primitive);
+}
+
 /// Why a row does not offer a problem.
 struct Refusal {
   std::string problem;

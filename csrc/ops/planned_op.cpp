@@ -59,6 +59,10 @@ std::vector<std::int64_t> grown(at::IntArrayRef sizes, at::IntArrayRef other) {
   return result;
 }
 
+Primitive as_primitive(const Request& request) {
+  return {request.primitive, request.src, request.dst, 0};
+}
+
 at::Tensor empty_of(const TensorShape& shape, at::ScalarType dtype) {
   return at::empty_strided(shape.sizes, shape.strides, at::TensorOptions().dtype(dtype));
 }
@@ -70,12 +74,14 @@ PlannedOp::PlannedOp(OpState state, const Algorithms& algorithms)
       algorithms_(&algorithms),
       problem_(parse_problem(state_.problem)),
       request_{state_.primitive, read_layout(state_, state_.src), read_layout(state_, state_.dst)},
+      from_(input_layout(problem_, as_primitive(request_))),
+      to_(result_layout(problem_, as_primitive(request_))),
       planned_sizes_(input_sizes(problem_)),
       dtype_(scalar_type(dtype_of(problem_))),
       has_residual_(has(epilogue_of(problem_), PostOp::kAdd)),
       may_be_1d_(may_be_1d(problem_)) {
-  const bool is_strided = !is_blocked(request_.src) && !is_blocked(request_.dst);
-  const bool is_nchw = request_.src == Layout::kNchw && request_.dst == Layout::kNchw;
+  const bool is_strided = !is_blocked(from_) && !is_blocked(to_);
+  const bool is_nchw = from_ == Layout::kNchw && to_ == Layout::kNchw;
   const std::size_t rank = planned_sizes_[0].size();
   TORCHALGO_CHECK(rank == 4 || is_nchw || (rank == 5 && is_strided),
                   "torchalgo: layer '{}': no {}->{} of a tensor of rank {} ({})", state_.layer,
@@ -144,13 +150,13 @@ bool PlannedOp::fits(const Execution& execution, std::span<const at::Tensor> src
 at::Tensor PlannedOp::run_unusual(std::span<const at::Tensor> src,
                                   const at::Tensor& residual) const {
   Inputs inputs = read_inputs(src, residual);
-  const bool is_1d = src[0].dim() == 3 && !is_blocked(request_.dst);
+  const bool is_1d = src[0].dim() == 3 && !is_blocked(to_);
   const auto as_src = [&](const at::Tensor& dst) { return is_1d ? dst.squeeze(2) : dst; };
   if (inputs.sizes[0][0] == 0) {  // an empty batch: nothing to compute, and no problem has n = 0
     for (auto& sizes : inputs.sizes) sizes[0] = 1;
     Sizes sizes = result_sizes(problem_for(inputs.sizes));
     sizes[0] = 0;
-    return as_src(empty_of(shape_in(sizes, request_.dst), dtype_));
+    return as_src(empty_of(shape_in(sizes, to_), dtype_));
   }
   const ExecutionPtr execution = find_or_make_execution(inputs.sizes);
   return as_src(execute(*execution, inputs.src, inputs.residual));
@@ -167,14 +173,14 @@ PlannedOp::Inputs PlannedOp::read_inputs(std::span<const at::Tensor> src,
                   state_.problem);
   Inputs inputs;
   for (std::size_t i = 0; i < src.size(); ++i) {
-    inputs.src.push_back(read_input(src[i], i, request_.src));
+    inputs.src.push_back(read_input(src[i], i, from_));
   }
-  if (has_residual_) inputs.residual = read_input(residual, src.size(), request_.dst);
+  if (has_residual_) inputs.residual = read_input(residual, src.size(), to_);
   broadcast(inputs);
   for (std::size_t i = 0; i < planned_sizes_.size(); ++i) {
     const bool is_residual = i == inputs.src.size();
     const at::Tensor& tensor = is_residual ? inputs.residual : inputs.src[i];
-    inputs.sizes.push_back(logical_sizes(tensor, i, is_residual ? request_.dst : request_.src));
+    inputs.sizes.push_back(logical_sizes(tensor, i, is_residual ? to_ : from_));
   }
   return inputs;
 }
@@ -194,17 +200,17 @@ void PlannedOp::broadcast(Inputs& inputs) const {
     if (eltwise->channelwise) {  // the row itself repeats it over the image
       for (const int i : {2, 3}) second_sizes[i] = second.size(i);
     }
-    grow(first, first_sizes, request_.src);
-    grow(second, second_sizes, request_.src);
+    grow(first, first_sizes, from_);
+    grow(second, second_sizes, from_);
   } else if (has_residual_ && inputs.src.size() == 1) {
     Sizes batch = first.sizes().vec();
     if (batch[0] == 1) batch[0] = inputs.residual.size(0);
-    grow(first, batch, request_.src);
+    grow(first, batch, from_);
     if (batch[0] == 0) return;
     const Problem alone = with_epilogue(problem_, {});
-    const Sizes sizes = result_sizes(resized(alone, {logical_sizes(first, 0, request_.src)}));
-    const TensorShape result = shape_in(sizes, request_.dst);
-    grow(inputs.residual, grown(inputs.residual.sizes(), result.sizes), request_.dst);
+    const Sizes sizes = result_sizes(resized(alone, {logical_sizes(first, 0, from_)}));
+    const TensorShape result = shape_in(sizes, to_);
+    grow(inputs.residual, grown(inputs.residual.sizes(), result.sizes), to_);
   }
 }
 
@@ -288,10 +294,11 @@ std::shared_ptr<PlannedOp::Execution> PlannedOp::make_execution(
   execution->sizes = sizes;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const bool is_residual = has_residual_ && i + 1 == sizes.size();
-    execution->inputs.push_back(shape_in(sizes[i], is_residual ? request_.dst : request_.src));
+    execution->inputs.push_back(shape_in(sizes[i], is_residual ? to_ : from_));
   }
   execution->resolution = resolve(request_, problem, *algorithms_, cpu_device());
-  execution->dst = shape_in(result_sizes(problem), execution->resolution.primitive.dst);
+  execution->dst = shape_in(result_sizes(problem),
+                            result_layout(problem, execution->resolution.primitive));
   execution->packed = find_packed(execution->resolution);
   return execution;
 }
@@ -357,18 +364,18 @@ at::Tensor PlannedOp::run_aten(const Execution& execution, std::span<const at::T
   const Resolution& resolution = execution.resolution;
   std::vector<at::Tensor> nchw;
   for (std::size_t i = 0; i < src.size(); ++i) {
-    nchw.push_back(to_nchw(src[i], request_.src, execution.sizes[i][1]));
+    nchw.push_back(to_nchw(src[i], from_, execution.sizes[i][1]));
   }
   if (resolution.algorithm == nullptr) {
-    at::Tensor dst = from_nchw(nchw[0], request_.dst);
+    at::Tensor dst = from_nchw(nchw[0], to_);
     // No op of ours returns its input: the schemas promise a new tensor.
     return dst.is_alias_of(src[0]) ? dst.clone() : dst;
   }
   at::Tensor dst = run_row(execution, nchw, {});
   at::Tensor residual_nchw;
-  if (has_residual_) residual_nchw = to_nchw(residual, request_.dst, execution.sizes.back()[1]);
+  if (has_residual_) residual_nchw = to_nchw(residual, to_, execution.sizes.back()[1]);
   apply_epilogue(dst, resolution.rest, weights_.bias, residual_nchw);
-  return from_nchw(dst, request_.dst);
+  return from_nchw(dst, to_);
 }
 
 }  // namespace torchalgo

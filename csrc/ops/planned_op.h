@@ -98,7 +98,9 @@ class PlannedOp {
   const Algorithms* algorithms_;
   Problem problem_;
   Request request_;
-  Weights weights_;  // rank of the problem
+  Layout from_ = Layout::kNchw;  // of the data inputs
+  Layout to_ = Layout::kNchw;    // of the result and the residual
+  Weights weights_;              // rank of the problem
   std::vector<Sizes> planned_sizes_;
   at::ScalarType dtype_ = at::kFloat;
   bool has_residual_ = false;

@@ -26,7 +26,7 @@ bool reads_border(const Graph& graph, const Candidate& candidate) {
   return std::all_of(candidate.inputs.begin(), end, [&](int value) {
     const auto input = std::find(graph.inputs.begin(), graph.inputs.end(), value);
     return input != graph.inputs.end() &&
-           graph.input_layouts[input - graph.inputs.begin()] == candidate.primitive.src;
+           graph.input_layouts[input - graph.inputs.begin()] == input_layout(candidate);
   });
 }
 
@@ -80,8 +80,8 @@ const Candidate* cheapest(const std::vector<const Candidate*>& list, const CostT
 }  // namespace
 
 bool keeps_to(const Graph& graph, const Candidate& candidate, const std::vector<Layout>& layouts) {
-  return is_among(candidate.primitive.dst, layouts) &&
-         (is_among(candidate.primitive.src, layouts) || reads_border(graph, candidate));
+  return is_among(result_layout(candidate), layouts) &&
+         (is_among(input_layout(candidate), layouts) || reads_border(graph, candidate));
 }
 
 CandidateLists allowed_candidates(const Graph& graph, const Candidates& candidates,

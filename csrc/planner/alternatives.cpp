@@ -20,11 +20,12 @@ std::vector<std::string_view> names_of(const Graph& graph, const std::vector<int
 std::vector<Alternative> own_alternatives(const std::vector<PricedCandidate>& priced) {
   std::map<std::tuple<std::vector<int>, Layout, Layout>, Alternative> groups;
   for (const PricedCandidate& option : priced) {
-    const Primitive& primitive = option.candidate->primitive;
-    Alternative& group = groups[{option.candidate->covers, primitive.src, primitive.dst}];
-    group.covers = option.candidate->covers;
-    group.src = primitive.src;
-    group.dst = primitive.dst;
+    const Candidate& candidate = *option.candidate;
+    Alternative& group =
+        groups[{candidate.covers, input_layout(candidate), result_layout(candidate)}];
+    group.covers = candidate.covers;
+    group.src = input_layout(candidate);
+    group.dst = result_layout(candidate);
     group.options.push_back(option);
   }
   std::vector<Alternative> alternatives;

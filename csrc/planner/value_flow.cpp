@@ -79,7 +79,7 @@ std::vector<LayoutSet> layouts_at_values(const Graph& graph, const std::vector<V
   }
   for (const auto& list : candidates) {
     for (const Candidate* candidate : list) {
-      const Layout src = candidate->primitive.src, dst = candidate->primitive.dst;
+      const Layout src = input_layout(*candidate), dst = result_layout(*candidate);
       for (int i = 0; i < static_cast<int>(candidate->covers.size()); ++i) {
         for (const int value : graph.nodes[candidate->covers[i]].inputs) {
           at_value[value] |= layouts_read(graph, candidate->covers, i, src, dst, value);

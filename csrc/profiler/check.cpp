@@ -8,6 +8,7 @@
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/hardsigmoid.h>
 #include <ATen/ops/hardswish.h>
@@ -20,6 +21,7 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/upsample_bilinear2d.h>
 #include <ATen/ops/upsample_nearest2d.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -48,7 +50,8 @@ Weights sample_weights(const Problem& problem, at::Generator& generator) {
   return {weights, randn({result_sizes(problem)[1]}, generator) * 0.1};
 }
 
-at::Tensor reference_conv(const ConvProblem& p, const at::Tensor& src, const Weights& w) {
+at::Tensor reference_conv(const ConvProblem& p, const std::vector<at::Tensor>& src,
+                          const Weights& w) {
   std::vector<std::int64_t> stride = {p.stride_h, p.stride_w}, pad = {p.pad_h, p.pad_w};
   std::vector<std::int64_t> dilation = {p.dilation_h, p.dilation_w}, output_pad = {0, 0};
   if (p.is_3d) {
@@ -57,8 +60,11 @@ at::Tensor reference_conv(const ConvProblem& p, const at::Tensor& src, const Wei
     dilation.insert(dilation.begin(), p.dilation_d);
     output_pad.push_back(0);
   }
-  TORCHALGO_CHECK(p.direction != Direction::kBackwardFilter,
-                  "reference_result: bwd_filter is not supported yet ({})", to_string(Problem(p)));
+  if (p.direction == Direction::kBackwardFilter) {
+    return std::get<1>(at::convolution_backward(
+        src[1], src[0], at::zeros(weight_sizes(p), at::kDouble), std::nullopt, stride, pad,
+        dilation, false, output_pad, p.groups, {false, true, false}));
+  }
   const bool transposed = p.direction == Direction::kBackwardData;
   if (transposed) {
     const auto filter = w.weights.sizes().slice(2);
@@ -69,7 +75,7 @@ at::Tensor reference_conv(const ConvProblem& p, const at::Tensor& src, const Wei
                                        dilation[i] * (filter[i] - 1) + 1);
     }
   }
-  return at::convolution(src, w.weights, w.bias.defined() ? std::optional(w.bias) : std::nullopt,
+  return at::convolution(src[0], w.weights, w.bias.defined() ? std::optional(w.bias) : std::nullopt,
                          stride, pad, dilation, transposed, output_pad, p.groups);
 }
 
@@ -123,8 +129,7 @@ at::Tensor as_double(const at::Tensor& tensor) {
 
 at::Tensor reference_core(const Problem& problem, const std::vector<at::Tensor>& src,
                           const Weights& w) {
-  if (const auto* conv = std::get_if<ConvProblem>(&problem))
-    return reference_conv(*conv, src[0], w);
+  if (const auto* conv = std::get_if<ConvProblem>(&problem)) return reference_conv(*conv, src, w);
   if (const auto* pool = std::get_if<PoolProblem>(&problem)) return reference_pool(*pool, src[0]);
   if (const auto* resize = std::get_if<ResizeProblem>(&problem))
     return reference_resize(*resize, src[0]);
@@ -166,21 +171,23 @@ RunResult run_poisoned(const Algorithm& algorithm, const Problem& problem,
                        const Primitive& primitive, const Sample& sample) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   std::vector<at::Tensor> src;
-  for (const at::Tensor& tensor : sample.src) src.push_back(to_layout(tensor, primitive.src));
+  for (std::size_t i = 0; i < sample.src.size(); ++i) {
+    src.push_back(to_layout(sample.src[i], input_layout(problem, primitive, i)));
+  }
+  const Layout to = result_layout(problem, primitive);
   at::Tensor residual;
-  if (sample.residual.defined()) residual = to_layout(sample.residual, primitive.dst);
+  if (sample.residual.defined()) residual = to_layout(sample.residual, to);
   const Packed packed =
       algorithm.pack ? algorithm.pack(problem, primitive, sample.weights) : Packed();
   at::Tensor dst;
-  if (!algorithm.makes_dst) dst = empty_result(problem, primitive.dst).fill_(kNan);
+  if (!algorithm.makes_dst) dst = empty_result(problem, to).fill_(kNan);
   at::Tensor workspace =
       at::empty({primitive.workspace_bytes}, at::TensorOptions().dtype(at::kByte));
   if (primitive.workspace_bytes > 0) workspace.fill_(0xff);  // NaN in every floating point format
   void* const scratch = primitive.workspace_bytes > 0 ? workspace.data_ptr() : nullptr;
   const auto result = algorithm.run({problem, primitive, packed, src, residual, dst, scratch});
   const auto sizes = result_sizes(problem);
-  return {from_layout(result, primitive.dst, sizes),
-          pad_lane_failure(result, primitive.dst, sizes[1])};
+  return {from_layout(result, to, sizes), pad_lane_failure(result, to, sizes[1])};
 }
 
 }  // namespace

@@ -40,11 +40,11 @@ class Bench {
     algorithm_ = find_algorithm(algorithms, primitive_.name);
     TORCHALGO_CHECK(algorithm_ != nullptr, "measure: no algorithm has the name '{}'",
                     primitive_.name);
-    for (const at::Tensor& tensor : sample.src) {
-      produced_.push_back(to_layout(tensor, primitive_.src));
+    for (std::size_t i = 0; i < sample.src.size(); ++i) {
+      produced_.push_back(to_layout(sample.src[i], input_layout(problem_, primitive_, i)));
       src_.push_back(produced_.back().clone());
     }
-    if (sample.residual.defined()) residual_ = to_layout(sample.residual, primitive_.dst);
+    if (sample.residual.defined()) residual_ = to_layout(sample.residual, result());
     packed_.push_back(algorithm_->pack ? algorithm_->pack(problem_, primitive_, sample.weights)
                                        : Packed());
   }
@@ -56,7 +56,7 @@ class Bench {
     const Packed& packed = packed_[turn_++ % packed_.size()];
     const std::int64_t start = now_ns();
     at::Tensor dst;
-    if (!algorithm_->makes_dst) dst = empty_result(problem_, primitive_.dst);
+    if (!algorithm_->makes_dst) dst = empty_result(problem_, result());
     at::Tensor workspace;
     if (primitive_.workspace_bytes > 0) {
       workspace = at::empty({primitive_.workspace_bytes}, at::TensorOptions().dtype(at::kByte));
@@ -82,6 +82,8 @@ class Bench {
   }
 
  private:
+  [[nodiscard]] Layout result() const { return result_layout(problem_, primitive_); }
+
   const Problem& problem_;
   Primitive primitive_;
   const Algorithm* algorithm_ = nullptr;

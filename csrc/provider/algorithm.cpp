@@ -19,6 +19,11 @@ const Algorithm* find_algorithm(const Algorithms& algorithms, std::string_view p
 
 Offer offer_exact(const Algorithm& algorithm, const Problem& problem, const Device& device,
                   const std::string& name, Layout src, Layout dst) {
+  if (!runs_on(algorithm, device.kind)) {
+    return {{},
+            fmt::format("does not run on {}", device.kind == DeviceKind::kCpu ? "CPUs" : "GPUs")};
+  }
+  if (algorithm.offer_one) return algorithm.offer_one(problem, device, {name, src, dst, 0});
   Offer offer = algorithm.offer(problem, device);
   if (!offer.refusal.empty()) return offer;
   for (Primitive& primitive : offer.primitives) {
@@ -30,8 +35,9 @@ Offer offer_exact(const Algorithm& algorithm, const Problem& problem, const Devi
           fmt::format("has no {} {}->{} for this problem", name, to_string(src), to_string(dst))};
 }
 
-at::Tensor empty_tensor(const std::vector<std::int64_t>& sizes, DType dtype, Layout layout) {
-  const auto options = at::TensorOptions().dtype(scalar_type(dtype)).device(at::kCPU);
+at::Tensor empty_tensor(const std::vector<std::int64_t>& sizes, DType dtype, Layout layout,
+                        at::Device device) {
+  const auto options = at::TensorOptions().dtype(scalar_type(dtype)).device(device);
   if (is_blocked(layout)) {
     TORCHALGO_ASSERT(sizes.size() == 4);
     const std::int64_t block = block_size(layout);
@@ -45,8 +51,8 @@ at::Tensor empty_tensor(const std::vector<std::int64_t>& sizes, DType dtype, Lay
                                                            : at::MemoryFormat::ChannelsLast));
 }
 
-at::Tensor empty_result(const Problem& problem, Layout layout) {
-  return empty_tensor(result_sizes(problem), dtype_of(problem), layout);
+at::Tensor empty_result(const Problem& problem, Layout layout, at::Device device) {
+  return empty_tensor(result_sizes(problem), dtype_of(problem), layout, device);
 }
 
 at::ScalarType scalar_type(DType dtype) {

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,10 +16,29 @@
 
 namespace torchalgo {
 
-/// A row's answer: exactly one of the two is set.
+/// What a person should know of a primitive before choosing it.
+struct Traits {
+  bool is_deterministic = true;       // the same bits in every run
+  bool is_runtime_compiled = false;   // its first use compiles a kernel, which takes seconds
+  std::vector<std::string> numerics;  // "tensor_core", "winograd_4x4", ...: how it rounds
+  /// Bytes that it copies from one layout to another inside; nothing: unknown.
+  std::optional<std::int64_t> hidden_bytes = 0;
+  bool operator==(const Traits&) const = default;
+};
+
+/// A variant of a row that cannot run the problem, where the row asks several.
+struct RefusedVariant {
+  std::string primitive;
+  std::string reason;
+  bool operator==(const RefusedVariant&) const = default;
+};
+
+/// A row's answer: exactly one of the first two is set.
 struct Offer {
   std::vector<Primitive> primitives;
-  std::string refusal;  // "needs stride 1": why this row cannot run the problem
+  std::string refusal;              // "needs stride 1": why this row cannot run the problem
+  std::vector<Traits> traits = {};  // of primitives[i]; empty: the default for all
+  std::vector<RefusedVariant> refused = {};
 };
 
 /// Weights as the model has them (kcrs; scale and shift of a scale-shift); undefined if there are
@@ -47,8 +67,13 @@ struct Call {
 struct Algorithm {
   std::string_view name;
   int version = 1;  // raise it when results or speed change: costs measured before become misses
+  bool runs_on_cpu = true;
+  bool runs_on_cuda = false;
   /// May query a library; launches and allocates nothing large.
   std::function<Offer(const Problem&, const Device&)> offer;
+  /// The same for one primitive by name and layouts (its workspace is not read), where asking for
+  /// all takes long or not all are listed. Null: it is looked up in `offer`.
+  std::function<Offer(const Problem&, const Device&, const Primitive&)> offer_one = nullptr;
   /// Once, at load. Null: the problem has no weights.
   std::function<Packed(const Problem&, const Primitive&, const Weights&)> pack;
   /// Writes all of dst (pad lanes zero) and returns it; allocates nothing, is safe from several
@@ -67,6 +92,10 @@ using Algorithms = std::vector<Algorithm>;
 [[nodiscard]] const Algorithm* find_algorithm(const Algorithms& algorithms,
                                               std::string_view primitive);
 
+[[nodiscard]] inline bool runs_on(const Algorithm& algorithm, DeviceKind kind) {
+  return kind == DeviceKind::kCpu ? algorithm.runs_on_cpu : algorithm.runs_on_cuda;
+}
+
 /// The primitive of exactly this name and layouts that `algorithm` offers, with its workspace; or
 /// the reason why there is none in `refusal`.
 [[nodiscard]] Offer offer_exact(const Algorithm& algorithm, const Problem& problem,
@@ -74,11 +103,12 @@ using Algorithms = std::vector<Algorithm>;
                                 Layout dst);
 
 /// An uninitialized result of `problem` in `layout`.
-[[nodiscard]] at::Tensor empty_result(const Problem& problem, Layout layout);
+[[nodiscard]] at::Tensor empty_result(const Problem& problem, Layout layout,
+                                      at::Device device = at::kCPU);
 
 /// An uninitialized tensor of logical `sizes` ([n, c, (d,) h, w]) in `layout`.
 [[nodiscard]] at::Tensor empty_tensor(const std::vector<std::int64_t>& sizes, DType dtype,
-                                      Layout layout);
+                                      Layout layout, at::Device device = at::kCPU);
 
 /// torch's name for a compute type; kTf32 is stored as float.
 [[nodiscard]] at::ScalarType scalar_type(DType dtype);

@@ -33,7 +33,8 @@ std::string read_isa() {
 
 Device cpu_device() {
   // Only the number of threads may change while the process runs.
-  static const Device kFixed = {read_cpu_name(), read_isa(), 1, read_l2_bytes()};
+  static const Device kFixed = {
+      .name = read_cpu_name(), .isa = read_isa(), .l2_bytes = read_l2_bytes()};
   Device device = kFixed;
   device.threads = at::get_num_threads();
   return device;

@@ -22,15 +22,27 @@ void ask(const Algorithm& algorithm, const Problem& problem, const Device& devic
   if (!offer.refusal.empty()) {
     offers.refusals.push_back({spelling, std::string(algorithm.name), std::move(offer.refusal)});
   }
-  for (Primitive& primitive : offer.primitives) {
+  TORCHALGO_ASSERT(offer.traits.empty() || offer.traits.size() == offer.primitives.size());
+  for (RefusedVariant& variant : offer.refused) {
+    offers.refusals.push_back({spelling, std::move(variant.primitive), std::move(variant.reason)});
+  }
+  for (std::size_t i = 0; i < offer.primitives.size(); ++i) {
+    Primitive& primitive = offer.primitives[i];
     if (primitive.workspace_bytes > options.workspace_limit_bytes) {
       offers.refusals.push_back(
           {spelling, primitive.name,
            fmt::format("needs {} bytes of workspace, the limit is {} (workspace_limit_bytes)",
                        primitive.workspace_bytes, options.workspace_limit_bytes)});
-    } else {
-      offers.primitives.push_back(std::move(primitive));
+      continue;
     }
+    Traits traits = offer.traits.empty() ? Traits() : std::move(offer.traits[i]);
+    if (options.deterministic && !traits.is_deterministic) {
+      offers.refusals.push_back(
+          {spelling, primitive.name, "is nondeterministic, and deterministic ones are asked for"});
+      continue;
+    }
+    offers.primitives.push_back(std::move(primitive));
+    offers.traits.push_back(std::move(traits));
   }
 }
 
@@ -74,8 +86,10 @@ class ChainGrower {
     if (readers_[value].size() != 1 || is_output_[value]) return std::nullopt;
     const int next = readers_[value][0];
     const Node& reader = graph_.nodes[next];
-    if (!reader.problem || dtype_of(*reader.problem) != dtype_of(chain.problem))
-      return std::nullopt;
+    if (!reader.problem) return std::nullopt;
+    // What follows a tf32 convolution is f32: in memory the same.
+    const auto stored = [](const Problem& problem) { return scalar_type(dtype_of(problem)); };
+    if (stored(*reader.problem) != stored(chain.problem)) return std::nullopt;
     const auto* eltwise = std::get_if<EltwiseProblem>(&*reader.problem);
     if (eltwise == nullptr) return std::nullopt;
     Chain longer = chain;
@@ -111,9 +125,9 @@ bool fits_ranks(const Graph& graph, const Chain& chain, const Primitive& primiti
     return layout == Layout::kNchw || rank >= 3;
   };
   for (const int value : chain.inputs) {
-    if (!fits(value, primitive.src)) return false;
+    if (!fits(value, input_layout(chain.problem, primitive))) return false;
   }
-  return fits(graph.nodes[chain.covers.back()].outputs[0], primitive.dst);
+  return fits(graph.nodes[chain.covers.back()].outputs[0], result_layout(chain.problem, primitive));
 }
 
 }  // namespace
@@ -121,7 +135,9 @@ bool fits_ranks(const Graph& graph, const Chain& chain, const Primitive& primiti
 ProblemOffers offers_of(const Problem& problem, const Algorithms& algorithms, const Device& device,
                         const CandidateOptions& options) {
   ProblemOffers offers;
-  for (const Algorithm& algorithm : algorithms) ask(algorithm, problem, device, options, offers);
+  for (const Algorithm& algorithm : algorithms) {
+    if (runs_on(algorithm, device.kind)) ask(algorithm, problem, device, options, offers);
+  }
   return offers;
 }
 

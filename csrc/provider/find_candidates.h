@@ -12,6 +12,7 @@ namespace torchalgo {
 struct CandidateOptions {
   std::int64_t workspace_limit_bytes = std::int64_t{1}
                                        << 30;  // per node; a primitive above it is refused
+  bool deterministic = false;  // refuse what gives other bits in another run
 };
 
 /// Asks every row for every node, alone and with the chains it may absorb: a convolution, linear,
@@ -24,6 +25,7 @@ struct CandidateOptions {
 /// What every row says of one problem.
 struct ProblemOffers {
   std::vector<Primitive> primitives;
+  std::vector<Traits> traits;  // of primitives[i]
   std::vector<Refusal> refusals;
 };
 [[nodiscard]] ProblemOffers offers_of(const Problem& problem, const Algorithms& algorithms,

@@ -17,8 +17,8 @@ struct PlannedCall {
       covers;       // nodes; the first is the anchor, the call stands where the last one was
   Problem problem;  // with the epilogue
   Primitive primitive;
-  std::vector<int> src;         // values, in primitive.src
-  std::optional<int> residual;  // value, in primitive.dst
+  std::vector<int> src;         // values, in input_layout(problem, primitive)
+  std::optional<int> residual;  // value, in result_layout(problem, primitive)
   int dst = -1;                 // value
 };
 

@@ -129,7 +129,7 @@ class Rewriter {
     const WithInsertPoint at(node);
     JitNode* made = is_convolution_problem(call->problem) ? make_conv(*call) : make_op(*call);
     made->copyMetadata(nodes_[call->covers[0]]);
-    add_version(call->dst, call->primitive.dst, made->output());
+    add_version(call->dst, result_layout(call->problem, call->primitive), made->output());
     for (const int covered : call->covers) replaced_.insert(nodes_[covered]);
   }
 
@@ -186,17 +186,21 @@ class Rewriter {
   }
 
   JitNode* make_conv(const PlannedCall& call) {
-    std::vector<JitValue*> inputs = {version(call.src.at(0), call.primitive.src, call), nullptr};
-    inputs.push_back(call.residual ? version(*call.residual, call.primitive.dst, call)
-                                   : jit_->insertConstant(c10::IValue()));
+    std::vector<JitValue*> inputs = {
+        version(call.src.at(0), input_layout(call.problem, call.primitive), call), nullptr};
+    inputs.push_back(
+        call.residual ? version(*call.residual, result_layout(call.problem, call.primitive), call)
+                      : jit_->insertConstant(c10::IValue()));
     return make_call("torchalgo::run_conv", std::move(inputs), call.problem, call.primitive,
                      call.name, weights_of(nodes_[call.covers[0]], call.problem));
   }
 
   JitNode* make_op(const PlannedCall& call) {
     std::vector<JitValue*> src;
-    for (const int value : call.src) src.push_back(version(value, call.primitive.src, call));
-    if (call.residual) src.push_back(version(*call.residual, call.primitive.dst, call));
+    for (const int value : call.src)
+      src.push_back(version(value, input_layout(call.problem, call.primitive), call));
+    if (call.residual)
+      src.push_back(version(*call.residual, result_layout(call.problem, call.primitive), call));
     JitNode* list = jit_->insertNode(jit_->createList(c10::TensorType::get(), src));
     return make_call("torchalgo::run_op", {list->output()}, call.problem, call.primitive, call.name,
                      weights_of(nodes_[call.covers[0]], call.problem));

@@ -114,9 +114,34 @@ class Samples:
     failure: str
 
 class Device:
+    kind: str  # cpu | cuda
     name: str
     isa: str
     threads: int
+    l2_bytes: int
+    properties: str  # of a GPU: cuDNN's device property JSON
+    provenance: str  # of a GPU: where the properties come from
+    index: int  # of a GPU in this process; -1: it is only described
+    def __init__(
+        self,
+        *,
+        kind: str,
+        name: str,
+        isa: str,
+        threads: int = 1,
+        l2_bytes: int = 1 << 20,
+        properties: str = "",
+        provenance: str = "",
+        index: int = -1,
+    ) -> None: ...
+
+class Traits:
+    """What a person should know of a primitive before choosing it."""
+
+    is_deterministic: bool
+    is_runtime_compiled: bool
+    numerics: list[str]
+    hidden_bytes: int | None  # copied between layouts inside; None: unknown
 
 Allow = Callable[[Candidate], bool]
 
@@ -126,11 +151,15 @@ def parse_problem(text: str) -> str: ...  # the canonical spelling; Error if it 
 def weight_sizes(problem: str) -> list[int]: ...  # kcrs; empty: it has none
 def flop_count(problem: str) -> float: ...
 def import_graph(frozen: torch._C.ScriptModule, inputs: tuple[Any, ...]) -> Imported: ...
-def find_candidates(graph: Graph, workspace_limit_bytes: int = 1 << 30) -> Candidates: ...
-def transform_candidates(graph: Graph, candidates: Candidates) -> list[Candidate]: ...
+def find_candidates(
+    graph: Graph, workspace_limit_bytes: int = 1 << 30, device: Device | None = None
+) -> Candidates: ...
+def transform_candidates(
+    graph: Graph, candidates: Candidates, device: Device | None = None
+) -> list[Candidate]: ...
 def offers_of(
-    problem: str, workspace_limit_bytes: int = 1 << 30
-) -> tuple[list[Primitive], list[Refusal]]: ...
+    problem: str, workspace_limit_bytes: int = 1 << 30, device: Device | None = None
+) -> tuple[list[Primitive], list[Traits], list[Refusal]]: ...  # traits[i] of primitives[i]
 def measure(
     tasks: Sequence[tuple[str, Primitive]],  # (problem, primitive)
     *,

@@ -94,7 +94,7 @@ def candidates(
 
 
 def _layer(name: str, problem: str, workspace_limit_bytes: int) -> LayerCandidates:
-    primitives, refusals = _C.offers_of(problem, workspace_limit_bytes)
+    primitives, _, refusals = _C.offers_of(problem, workspace_limit_bytes)
     return LayerCandidates(
         name,
         problem,

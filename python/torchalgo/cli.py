@@ -275,7 +275,7 @@ def _explain(args: argparse.Namespace) -> int:
 
 def _bench(args: argparse.Namespace) -> int:
     problem = _C.parse_problem(args.problem)
-    primitives, refusals = _C.offers_of(problem)
+    primitives, _, refusals = _C.offers_of(problem)
     if args.check is not None:
         return _bench_check(args, problem, primitives, refusals)
     samples, failures = _take(problem, primitives, args.rounds)

@@ -30,6 +30,10 @@ const std::vector<const char*> kProblems = {
     "bwd_data_{}_n2c8h9w10_k4r4s2_st2x3_pad1x0_dil1x1_g2",
     "bwd_data_{}_n1c4h8w8_k4r3s3_st1x1_pad1x1_dil2x2_g1",
     "bwd_data_{}_n1c4d6h8w8_k4t3r3s3_st2x2x2_pad1x1x1_dil1x1x1_g1",
+    "bwd_filter_{}_n2c8h14w13_k16r3s3_st2x1_pad1x0_dil1x1_g1",
+    "bwd_filter_{}_n1c8h9w9_k8r3s3_st1x1_pad2x2_dil2x2_g8",
+    "bwd_filter_{}_n2c1h8w8_k4r1s1_st1x1_pad0x0_dil1x1_g1",
+    "bwd_filter_{}_n1c4d5h7w7_k6t3r3s3_st1x2x2_pad1x1x1_dil1x1x1_g2",
     "maxpool_{}_n2c5h13w12_r3s3_st2x2_pad1x1_dil1x1",
     "maxpool_{}_n1c5h13w12_r3s2_st2x2_pad0x0_dil1x2_ceil",
     "avgpool_{}_n2c5h13w12_r3s3_st2x2_pad1x1",
@@ -100,9 +104,13 @@ double max_rel_error(DType dtype) {
 at::Tensor run_in_layouts(const Algorithm& row, const Problem& problem, const Primitive& primitive,
                           const Sample& sample) {
   std::vector<at::Tensor> src;
-  for (const at::Tensor& tensor : sample.src) src.push_back(to_layout(tensor, primitive.src));
+  for (std::size_t i = 0; i < sample.src.size(); ++i) {
+    src.push_back(to_layout(sample.src[i], input_layout(problem, primitive, i)));
+  }
   at::Tensor residual;
-  if (sample.residual.defined()) residual = to_layout(sample.residual, primitive.dst);
+  if (sample.residual.defined()) {
+    residual = to_layout(sample.residual, result_layout(problem, primitive));
+  }
   const Packed packed = row.pack ? row.pack(problem, primitive, sample.weights) : Packed();
   return row.run({problem, primitive, packed, src, residual, {}, nullptr});
 }
@@ -115,7 +123,8 @@ void expect_equals_reference(const Algorithm& row, const Problem& problem,
   const at::Tensor reference = reference_result(problem, sample);
   ASSERT_EQ(dst.sizes(), reference.sizes());
   EXPECT_EQ(dst.scalar_type(), scalar_type(dtype_of(problem)));
-  EXPECT_EQ(dst.strides(), at::IntArrayRef(dense_strides(dst.sizes(), primitive.dst)));
+  EXPECT_EQ(dst.strides(),
+            at::IntArrayRef(dense_strides(dst.sizes(), result_layout(problem, primitive))));
   const double error = (dst.to(at::kDouble) - reference).norm().item<double>();
   EXPECT_LE(error, max_rel_error(dtype_of(problem)) * reference.norm().item<double>());
 }

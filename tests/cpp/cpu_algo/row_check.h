@@ -39,12 +39,16 @@ inline void expect_writes_inside(const Algorithm& row, const Problem& problem,
   constexpr std::int64_t kGuard = 64;
   const Sample sample = make_sample(problem, 0);
   std::vector<at::Tensor> src;
-  for (const at::Tensor& tensor : sample.src) src.push_back(to_layout(tensor, primitive.src));
+  for (std::size_t i = 0; i < sample.src.size(); ++i) {
+    src.push_back(to_layout(sample.src[i], input_layout(problem, primitive, i)));
+  }
   const Packed packed = row.pack ? row.pack(problem, primitive, sample.weights) : Packed();
-  const at::Tensor shape = empty_result(problem, primitive.dst);
+  const at::Tensor shape = empty_result(problem, result_layout(problem, primitive));
   const at::Tensor buffer = at::full({shape.numel() + 2 * kGuard}, 7.0F);
   const at::Tensor dst = buffer.as_strided(shape.sizes(), shape.strides(), kGuard);
-  row.run({problem, primitive, packed, src, {}, dst});
+  const at::Tensor workspace =
+      at::full({primitive.workspace_bytes}, 0xff, at::TensorOptions().dtype(at::kByte));
+  row.run({problem, primitive, packed, src, {}, dst, workspace.data_ptr()});
   EXPECT_TRUE(buffer.narrow(0, 0, kGuard).eq(7).all().item<bool>() &&
               buffer.narrow(0, kGuard + shape.numel(), kGuard).eq(7).all().item<bool>())
       << to_string(primitive) << " " << to_string(problem) << " wrote beyond its dst";

@@ -47,11 +47,15 @@ struct Layer {
     Sample other = make_sample(on, 2);
     other.weights = sample.weights;
     std::vector<at::Tensor> src;
-    for (const at::Tensor& tensor : other.src) src.push_back(to_layout(tensor, primitive.src));
+    for (const at::Tensor& tensor : other.src) {
+      src.push_back(to_layout(tensor, input_layout(on, primitive)));
+    }
     at::Tensor residual;
-    if (other.residual.defined()) residual = to_layout(other.residual, primitive.dst);
+    if (other.residual.defined())
+      residual = to_layout(other.residual, result_layout(on, primitive));
     const at::Tensor dst = op->run(src, residual);
-    return {from_layout(dst, primitive.dst, result_sizes(on)), reference_result(on, other)};
+    return {from_layout(dst, result_layout(on, primitive), result_sizes(on)),
+            reference_result(on, other)};
   }
 };
 

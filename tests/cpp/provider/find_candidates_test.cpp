@@ -11,7 +11,10 @@ namespace torchalgo {
 namespace {
 
 Algorithm row(std::string_view name, std::function<Offer(const Problem&, const Device&)> offer) {
-  return {name, 1, std::move(offer), nullptr, nullptr, false};
+  Algorithm algorithm;
+  algorithm.name = name;
+  algorithm.offer = std::move(offer);
+  return algorithm;
 }
 
 Offer everything_in(Layout layout, const char* name, std::int64_t workspace = 0) {

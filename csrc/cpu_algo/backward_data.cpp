@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/backward_data.h"
+
+#include <ATen/ops/flip.h>
+
+#include <memory>
+#include <utility>
+
+#include "base/error.h"
+
+namespace torchalgo::cpu {
+namespace {
+
+const ConvProblem* as_backward_data(const Problem& problem) {
+  const auto* conv = std::get_if<ConvProblem>(&problem);
+  return conv != nullptr && conv->direction == Direction::kBackwardData ? conv : nullptr;
+}
+
+// src and dst change places: the forward twin reads what `problem` calls dst.
+Primitive exchanged(Primitive primitive) {
+  std::swap(primitive.src, primitive.dst);
+  return primitive;
+}
+
+// kcrs per group -> ckrs per group, turned by 180 degrees.
+at::Tensor turned(const at::Tensor& weights, std::int64_t groups) {
+  const std::int64_t k = weights.size(0), c = weights.size(1);
+  const std::int64_t r = weights.size(2), s = weights.size(3);
+  return weights.view({groups, k / groups, c, r, s})
+      .transpose(1, 2)
+      .reshape({groups * c, k / groups, r, s})
+      .flip({2, 3})
+      .contiguous();
+}
+
+Offer offer_backward_data(const Algorithm& forward, const ConvProblem& conv, const Device& device) {
+  const auto twin = as_forward(conv);
+  if (!twin) {
+    return {{},
+            "runs bwd_data as a forward convolution, which needs stride 1 and no more padding "
+            "than dilation * (filter - 1)"};
+  }
+  Offer offer = forward.offer(*twin, device);
+  for (Primitive& primitive : offer.primitives) primitive = exchanged(std::move(primitive));
+  return offer;
+}
+
+}  // namespace
+
+std::optional<ConvProblem> as_forward(const ConvProblem& conv) {
+  TORCHALGO_ASSERT(conv.direction == Direction::kBackwardData);
+  ConvProblem twin = conv;
+  twin.direction = Direction::kForward;
+  const auto dst = conv_dst_sizes(conv);
+  twin.c = conv.k;
+  twin.k = conv.c;
+  twin.h = dst[dst.size() - 2];
+  twin.w = dst[dst.size() - 1];
+  twin.pad_h = conv.dilation_h * (conv.r - 1) - conv.pad_h;
+  twin.pad_w = conv.dilation_w * (conv.s - 1) - conv.pad_w;
+  const bool has_twin = !conv.is_3d && conv.stride_h == 1 && conv.stride_w == 1 &&
+                        twin.pad_h >= 0 && twin.pad_w >= 0 && twin.h >= 1 && twin.w >= 1;
+  return has_twin ? std::optional(twin) : std::nullopt;
+}
+
+Algorithm with_backward_data(Algorithm forward) {
+  Algorithm both = forward;
+  const auto row = std::make_shared<const Algorithm>(std::move(forward));
+  both.offer = [row](const Problem& problem, const Device& device) {
+    const ConvProblem* conv = as_backward_data(problem);
+    return conv != nullptr ? offer_backward_data(*row, *conv, device) : row->offer(problem, device);
+  };
+  both.pack = [row](const Problem& problem, const Primitive& primitive, const Weights& weights) {
+    const ConvProblem* conv = as_backward_data(problem);
+    if (conv == nullptr) return row->pack(problem, primitive, weights);
+    return row->pack(*as_forward(*conv), exchanged(primitive),
+                     {turned(weights.weights, conv->groups), weights.bias});
+  };
+  both.run = [row](const Call& call) {
+    const ConvProblem* conv = as_backward_data(call.problem);
+    if (conv == nullptr) return row->run(call);
+    const Problem twin = *as_forward(*conv);
+    const Primitive primitive = exchanged(call.primitive);
+    return row->run(
+        {twin, primitive, call.packed, call.src, call.residual, call.dst, call.workspace});
+  };
+  return both;
+}
+
+}  // namespace torchalgo::cpu
