@@ -17,6 +17,8 @@ namespace torchalgo {
 namespace planner {
 namespace {
 
+constexpr double kLeastSeconds = 1;  // milliseconds are enough, but not on every machine
+
 bool stays_in(const Graph& graph, const Alternative& alternative, Layout layout) {
   if (alternative.options.empty()) return alternative.dst == layout;
   return keeps_to(graph, *alternative.options.front().candidate, {layout});
@@ -39,9 +41,10 @@ pbqp::Problem restricted_to(const Model& model, const Encoding& encoding, Layout
 }
 
 // Where the optimum is not proven in time, the best single layout may be better than what was
-// found: the plan is never worse than that.
-pbqp::Solution or_single_layout(const Model& model, const Encoding& encoding,
-                                const pbqp::SolveOptions& limits, pbqp::Solution best) {
+// found: the plan is never worse than that, so these are solved whatever time is left.
+pbqp::Solution or_single_layout(const Model& model, const Encoding& encoding, double time_limit_s,
+                                pbqp::Solution best) {
+  const pbqp::SolveOptions limits{.time_limit_s = std::max(time_limit_s, kLeastSeconds)};
   const std::string search = best.method;
   for (const Layout layout : kAllLayouts) {
     const pbqp::Solution single = pbqp::solve(restricted_to(model, encoding, layout), limits);
@@ -54,8 +57,11 @@ pbqp::Solution or_single_layout(const Model& model, const Encoding& encoding,
   return best;
 }
 
-pbqp::Solution solve_model(const Model& model, const Encoding& encoding, double time_limit_s) {
-  const pbqp::SolveOptions limits{.time_limit_s = time_limit_s};
+pbqp::Solution solve_model(const Model& model, const Encoding& encoding,
+                           const PlanOptions& options) {
+  const double time_limit_s = options.time_limit_s;
+  const pbqp::SolveOptions limits{.time_limit_s = time_limit_s,
+                                  .with_marginals = options.with_regrets};
   pbqp::Solution solution = pbqp::solve(encoding.problem, limits);
   TORCHALGO_CHECK(
       solution.status != pbqp::Status::kInfeasible,
@@ -63,7 +69,7 @@ pbqp::Solution solve_model(const Model& model, const Encoding& encoding, double 
       "or transforms",
       explain_infeasible(model));
   if (solution.status == pbqp::Status::kOptimal) return solution;
-  solution = or_single_layout(model, encoding, limits, std::move(solution));
+  solution = or_single_layout(model, encoding, time_limit_s, std::move(solution));
   TORCHALGO_CHECK(!solution.choice.empty(),
                   "make_plan: no plan was found in {} s; raise time_limit_s or allow fewer "
                   "candidates",
@@ -98,10 +104,10 @@ PricedModel price(const Graph& graph, const CandidateLists& allowed,
 
 PlanResult plan_model(const Model& model, const PlanOptions& options) {
   const Encoding encoding = encode(model);
-  const pbqp::Solution solution = solve_model(model, encoding, options.time_limit_s);
+  const pbqp::Solution solution = solve_model(model, encoding, options);
   const std::set<CostKey> bounds = bounds_in_choice(model, encoding, solution.choice);
   PlanResult result{decode(model, encoding, solution), {bounds.begin(), bounds.end()}};
-  if (options.with_regrets) add_regrets(model, encoding, options.time_limit_s, result.plan);
+  if (options.with_regrets) add_regrets(model, encoding, solution, result.plan);
   return result;
 }
 
