@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <limits>
 
 namespace torchalgo::pbqp {
 
@@ -9,9 +11,22 @@ class Deadline {
  public:
   explicit Deadline(double seconds) : seconds_(seconds) {}
 
-  [[nodiscard]] bool expired() const {
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
-    return !(elapsed.count() < seconds_);  // NaN expires at once
+  [[nodiscard]] double elapsed() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+  [[nodiscard]] double remaining() const { return seconds_ - elapsed(); }
+
+  [[nodiscard]] bool expired() const { return !(elapsed() < seconds_); }  // NaN expires at once
+
+  /// Whether walking through `cells` of tables would leave half of the time for something else.
+  [[nodiscard]] bool has_time_for(std::int64_t cells) const {
+    constexpr double kSecondsPerCell = 2e-9;  // measured: 1 to 3 ns
+    return cells == 0 || remaining() > 2 * kSecondsPerCell * static_cast<double>(cells);
+  }
+
+  [[nodiscard]] static Deadline never() {
+    return Deadline(std::numeric_limits<double>::infinity());
   }
 
  private:

@@ -16,9 +16,7 @@ constexpr Cost kWall = Cost{1} << 62;
 
 __extension__ using Wide = __int128;  // sums over all nodes
 
-Cost narrow(Wide sum) {
-  return sum >= static_cast<Wide>(kForbidden) ? kForbidden : static_cast<Cost>(sum);
-}
+Cost narrow(Wide sum) { return static_cast<Cost>(std::clamp<Wide>(sum, -kForbidden, kForbidden)); }
 
 /// Least cost per row and per column of a table after its messages are taken off.
 struct Reduced {
@@ -136,9 +134,9 @@ DualValue Dual::evaluate() const {
         right[b] += std::min(table.cols[b] - table.least, cap_);
       sum += table.least;
     }
-  value.lower_bound = narrow(std::max<Wide>(sum, constant_));
+  value.lower_bound = narrow(sum);
   for (auto& bounds : value.value_bounds)
-    for (Cost& bound : bounds) bound = narrow(std::max<Wide>(sum + bound, constant_));
+    for (Cost& bound : bounds) bound = narrow(sum + bound);
   return value;
 }
 

@@ -26,6 +26,9 @@ class Dual {
 
   [[nodiscard]] DualValue evaluate() const;
 
+  /// Per pair of the instance two lists: what its table gives to the values of u and of v.
+  [[nodiscard]] const std::vector<std::vector<Cost>>& messages() const { return messages_; }
+
   /// A choice read off the messages node by node, then improved one node at a time.
   [[nodiscard]] std::vector<int> round() const;
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 namespace torchalgo::pbqp {
@@ -27,11 +28,13 @@ struct Message {
   std::vector<std::uint16_t> best;  // per cell: the eliminated node's value
 };
 
+constexpr std::size_t kCellsPerLook = 1 << 16;  // at the clock: well below a millisecond
+
 class Joiner {
  public:
   Joiner(const std::vector<Table>& bucket, const std::vector<std::size_t>& sizes, int node,
-         std::vector<int> scope)
-      : sizes_(sizes), values_(sizes[node]) {
+         std::vector<int> scope, const Deadline& deadline)
+      : sizes_(sizes), deadline_(deadline), values_(sizes[node]) {
     std::size_t cells = 1;
     for (int other : scope) cells *= sizes[other];
     for (const Table& table : bucket) readers_.push_back(make_reader(table, scope));
@@ -41,11 +44,17 @@ class Joiner {
     message_.table = {std::move(scope), std::vector<Cost>(cells, kForbidden)};
   }
 
-  Message run() {
+  std::optional<Message> run() {
     const std::vector<int>& scope = message_.table.scope;
     const int outer = static_cast<int>(scope.size()) - 1;  // the last node is the row
     std::vector<std::size_t> digits(scope.size(), 0);
+    std::size_t walked = 0;
     for (std::size_t cell = 0; cell < message_.best.size(); cell += row_size_) {
+      walked += row_size_ * values_;
+      if (walked > kCellsPerLook) {
+        if (deadline_.expired()) return std::nullopt;
+        walked = 0;
+      }
       fill_row(cell);
       for (int d = outer - 1; d >= 0; --d) {
         ++digits[d];
@@ -105,6 +114,7 @@ class Joiner {
   }
 
   const std::vector<std::size_t>& sizes_;  // by rank
+  const Deadline& deadline_;
   std::size_t values_, row_size_ = 1;
   std::vector<Reader> readers_;
   std::vector<Cost> sum_;
@@ -113,8 +123,11 @@ class Joiner {
 
 class Eliminator {
  public:
-  Eliminator(const Instance& instance, const EliminationOrder& order)
-      : order_(order), buckets_(order.nodes.size()), rank_(order.nodes.size()) {
+  Eliminator(const Instance& instance, const EliminationOrder& order, const Deadline& deadline)
+      : order_(order),
+        deadline_(deadline),
+        buckets_(order.nodes.size()),
+        rank_(order.nodes.size()) {
     total_ = instance.constant;
     for (std::size_t r = 0; r < order.nodes.size(); ++r) {
       rank_[order.nodes[r]] = static_cast<int>(r);
@@ -128,8 +141,9 @@ class Eliminator {
     }
   }
 
-  Exact run() {
-    for (std::size_t r = 0; r < buckets_.size(); ++r) eliminate_bucket(static_cast<int>(r));
+  std::optional<Exact> run() {
+    for (std::size_t r = 0; r < buckets_.size(); ++r)
+      if (!eliminate_bucket(static_cast<int>(r))) return std::nullopt;
     Exact exact;
     exact.cost = total_;
     if (total_ != kForbidden) exact.choice = trace_back();
@@ -137,19 +151,22 @@ class Eliminator {
   }
 
  private:
-  void eliminate_bucket(int r) {
+  bool eliminate_bucket(int r) {
+    if (deadline_.expired()) return false;
     std::vector<int> scope;
     for (const Table& table : buckets_[r])
       scope.insert(scope.end(), table.scope.begin() + 1, table.scope.end());
     std::sort(scope.begin(), scope.end());
     scope.erase(std::unique(scope.begin(), scope.end()), scope.end());
-    Message message = Joiner(buckets_[r], sizes_, r, scope).run();
+    std::optional<Message> message = Joiner(buckets_[r], sizes_, r, scope, deadline_).run();
+    if (!message) return false;
     buckets_[r] = {};
     if (scope.empty())
-      total_ = add(total_, message.table.cells[0]);
+      total_ = add(total_, message->table.cells[0]);
     else
-      buckets_[scope[0]].push_back(std::move(message.table));
-    best_.push_back({std::move(scope), std::move(message.best)});
+      buckets_[scope[0]].push_back(std::move(message->table));
+    best_.push_back({std::move(scope), std::move(message->best)});
+    return true;
   }
 
   std::vector<int> trace_back() const {
@@ -169,6 +186,7 @@ class Eliminator {
   };
 
   const EliminationOrder& order_;
+  const Deadline& deadline_;
   std::vector<std::vector<Table>> buckets_;
   std::vector<int> rank_;
   std::vector<std::size_t> sizes_;
@@ -178,8 +196,9 @@ class Eliminator {
 
 }  // namespace
 
-Exact eliminate(const Instance& instance, const EliminationOrder& order) {
-  return Eliminator(instance, order).run();
+std::optional<Exact> eliminate(const Instance& instance, const EliminationOrder& order,
+                               const Deadline& deadline) {
+  return Eliminator(instance, order, deadline).run();
 }
 
 }  // namespace torchalgo::pbqp

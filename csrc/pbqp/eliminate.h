@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <optional>
 #include <vector>
 
+#include "pbqp/deadline.h"
 #include "pbqp/order.h"
 
 namespace torchalgo::pbqp {
@@ -13,8 +15,10 @@ struct Exact {
 };
 
 /// The optimum by bucket elimination: R0-R2 for any number of neighbours. Each node in turn is
-/// minimised out of the sum of all tables that hold it; the order's `cells` bound the work.
-/// Source: Dechter 1999, Artificial Intelligence 113, pp. 41-85.
-[[nodiscard]] Exact eliminate(const Instance& instance, const EliminationOrder& order);
+/// minimised out of the sum of all tables that hold it; the order's `cells` bound the work. Nothing
+/// if the deadline passes. Source: Dechter 1999, Artificial Intelligence 113, pp. 41-85.
+[[nodiscard]] std::optional<Exact> eliminate(const Instance& instance,
+                                             const EliminationOrder& order,
+                                             const Deadline& deadline = Deadline::never());
 
 }  // namespace torchalgo::pbqp

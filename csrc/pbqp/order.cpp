@@ -52,8 +52,11 @@ std::vector<int> sweep_places(const Neighbours& neighbours) {
 
 class OrderFinder {
  public:
-  OrderFinder(const Instance& instance, Rule rule, std::int64_t cell_cap)
-      : rule_(rule), cap_(std::min(cell_cap, kMostCells)), neighbours_(instance.nodes.size()) {
+  OrderFinder(const Instance& instance, Rule rule, std::int64_t cell_cap, const Deadline& deadline)
+      : deadline_(deadline),
+        rule_(rule),
+        cap_(std::min(cell_cap, kMostCells)),
+        neighbours_(instance.nodes.size()) {
     for (const auto& costs : instance.nodes) sizes_.push_back(costs.size());
     for (const PairTable& pair : instance.pairs) {
       neighbours_[pair.u].push_back(pair.v);
@@ -73,6 +76,7 @@ class OrderFinder {
       if (gone_[node] || version != version_[node]) continue;
       const std::int64_t cells = table_cells(node);
       if (cells > cap_ - order_.cells) return std::nullopt;  // kTooLarge or too much in sum
+      if (deadline_.expired()) return std::nullopt;
       order_.cells += cells;
       order_.width = std::max(order_.width, static_cast<int>(neighbours_[node].size()));
       order_.nodes.push_back(node);
@@ -160,6 +164,7 @@ class OrderFinder {
     }
   }
 
+  const Deadline& deadline_;
   Rule rule_;
   std::int64_t cap_;
   Neighbours neighbours_;
@@ -173,12 +178,13 @@ class OrderFinder {
 
 }  // namespace
 
-std::optional<EliminationOrder> find_order(const Instance& instance, std::int64_t cell_cap) {
+std::optional<EliminationOrder> find_order(const Instance& instance, std::int64_t cell_cap,
+                                           const Deadline& deadline) {
   std::optional<EliminationOrder> best;
   for (Rule rule :
        {Rule::kWeightedMinFill, Rule::kMinFill, Rule::kLeastTable, Rule::kSweep, Rule::kGiven}) {
     // Once there is an order, one that becomes as dear is given up.
-    auto order = OrderFinder(instance, rule, best ? best->cells - 1 : cell_cap).run();
+    auto order = OrderFinder(instance, rule, best ? best->cells - 1 : cell_cap, deadline).run();
     if (order) best = std::move(order);
   }
   return best;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "pbqp/deadline.h"
 #include "pbqp/instance.h"
 
 namespace torchalgo::pbqp {
@@ -16,10 +17,10 @@ struct EliminationOrder {
 };
 
 /// The cheapest of several orders (greedy: min-fill, min-fill weighted by table size, least table;
-/// fixed: a breadth-first sweep, the nodes as given), or nothing if none keeps within `cell_cap`.
-/// Ties go to the lowest node.
+/// fixed: a breadth-first sweep, the nodes as given), or nothing if none keeps within `cell_cap`
+/// or is found in time. Ties go to the lowest node.
 /// Source: Dechter 1999, Artificial Intelligence 113, pp. 41-85.
-[[nodiscard]] std::optional<EliminationOrder> find_order(const Instance& instance,
-                                                         std::int64_t cell_cap);
+[[nodiscard]] std::optional<EliminationOrder> find_order(
+    const Instance& instance, std::int64_t cell_cap, const Deadline& deadline = Deadline::never());
 
 }  // namespace torchalgo::pbqp

@@ -9,7 +9,10 @@
 namespace torchalgo::pbqp {
 namespace {
 
+using Kind = ProofStep::Kind;
+
 constexpr int kMaxRounds = 8;                         // of simplify_core: late rounds find little
+constexpr std::int64_t kDominancePerCell = 10;        // roughly, of what R1 takes
 constexpr std::int64_t kDominanceSteps = 20'000'000;  // comparisons, all rounds together
 
 using Word = std::uint64_t;  // sums of two costs, kForbidden among them, do not wrap
@@ -33,8 +36,9 @@ std::vector<Cost> join_neighbours(const Eliminated& out, std::size_t rows, std::
 
 class Reducer {
  public:
-  explicit Reducer(Restricted source)
-      : work_(std::move(source.instance)),
+  Reducer(Restricted source, const Deadline& deadline)
+      : deadline_(deadline),
+        work_(std::move(source.instance)),
         adjacent_(work_.nodes.size()),
         gone_(work_.nodes.size(), false),
         queued_(work_.nodes.size(), false) {
@@ -50,12 +54,17 @@ class Reducer {
       result_.infeasible |= allowed(i) == 0;
       enqueue(i);
     }
+    // Before R2, whose work grows with the third power of the number of values.
+    const bool is_worth_it = deadline_.has_time_for(kDominancePerCell * cell_count());
+    for (int i = 0; i < node_count() && is_worth_it && may_go_on(); ++i) drop_dominated(i);
     eliminate_queued();
-    for (int round = 0; round < kMaxRounds && !result_.infeasible && simplify_core(); ++round)
+    for (int round = 0; round < kMaxRounds && may_go_on() && simplify_core(); ++round)
       eliminate_queued();
+    for (int i = 0; i < node_count(); ++i) result_.infeasible |= !gone_[i] && allowed(i) == 0;
     if (result_.infeasible) {
       Reduction infeasible;
       infeasible.infeasible = true;
+      infeasible.proof = std::move(result_.proof);
       return infeasible;
     }
     collect_core();
@@ -66,9 +75,24 @@ class Reducer {
   int node_count() const { return static_cast<int>(work_.nodes.size()); }
   std::size_t size(int node) const { return work_.nodes[node].size(); }
 
+  std::int64_t cell_count() const {
+    std::int64_t cells = 0;
+    for (const PairTable& pair : work_.pairs) cells += static_cast<std::int64_t>(pair.cells.size());
+    return cells;
+  }
+
+  bool may_go_on() const { return !result_.infeasible && !deadline_.expired(); }
+
   int allowed(int node) const {
     const auto& costs = work_.nodes[node];
     return static_cast<int>(costs.size() - std::count(costs.begin(), costs.end(), kForbidden));
+  }
+
+  std::vector<int> allowed_values(int node) const {
+    std::vector<int> values;
+    for (std::size_t a = 0; a < size(node); ++a)
+      if (work_.nodes[node][a] != kForbidden) values.push_back(static_cast<int>(a));
+    return values;
   }
 
   void enqueue(int node) {
@@ -78,7 +102,7 @@ class Reducer {
   }
 
   void eliminate_queued() {
-    while (!queue_.empty() && !result_.infeasible) {
+    while (!queue_.empty() && may_go_on()) {
       const int node = queue_.front();
       queue_.pop_front();
       queued_[node] = false;
@@ -94,14 +118,20 @@ class Reducer {
   void eliminate(int node, int values) {
     const Eliminated& out = detach(node);
     const std::size_t degree = out.neighbours.size();
-    if (values == 1)
+    RuleCounts& counts = result_.counts;
+    if (values == 1) {
+      ++counts.folded;
       fold(out);
-    else if (degree == 0)
+    } else if (degree == 0) {
+      ++counts.r0;
       work_.constant = add(work_.constant, *std::min_element(out.costs.begin(), out.costs.end()));
-    else if (degree == 1)
+    } else if (degree == 1) {
+      ++counts.r1;
       apply_r1(out);
-    else
+    } else {
+      ++counts.r2;
       apply_r2(out);
+    }
     for (const auto& neighbour : out.neighbours) enqueue(neighbour.node);
   }
 
@@ -118,6 +148,9 @@ class Reducer {
     }
     adjacent_[node].clear();
     gone_[node] = true;
+    if (result_.proof.empty() || result_.proof.back().kind != Kind::kEliminate)
+      result_.proof.push_back({Kind::kEliminate, {}});
+    result_.proof.back().numbers.push_back(node);
     out.costs = work_.nodes[node];
     result_.sequence.push_back(std::move(out));
     return result_.sequence.back();
@@ -162,7 +195,9 @@ class Reducer {
     bool changed = false;
     for (std::size_t e = 0; e < work_.pairs.size(); ++e)
       if (!work_.pairs[e].cells.empty()) changed |= tighten(static_cast<int>(e));
-    for (int i = 0; i < node_count(); ++i)
+    for (int i = 0; i < node_count(); ++i) result_.infeasible |= !gone_[i] && allowed(i) == 0;
+    if (result_.infeasible) return false;
+    for (int i = 0; i < node_count() && !deadline_.expired(); ++i)
       if (!gone_[i]) changed |= drop_dominated(i);
     return changed;
   }
@@ -175,24 +210,55 @@ class Reducer {
       for (std::size_t b = 0; b < right.size(); ++b)
         if (left[a] == kForbidden || right[b] == kForbidden)
           pair.cells[a * right.size() + b] = kForbidden;
+    const Values values{allowed_values(pair.u), allowed_values(pair.v)};
+    ProofStep step{Kind::kMove, {pair.u, pair.v}};
     bool changed = false;
     for (std::size_t a = 0; a < left.size(); ++a)
-      changed |= move_minimum(&pair.cells[a * right.size()], right.size(), 1, left[a]);
+      changed |= move_minimum(&pair.cells[a * right.size()], right.size(), 1, left[a], step);
     for (std::size_t b = 0; b < right.size(); ++b)
-      changed |= move_minimum(&pair.cells[b], left.size(), right.size(), right[b]);
+      changed |= move_minimum(&pair.cells[b], left.size(), right.size(), right[b], step);
     const bool empty = std::all_of(pair.cells.begin(), pair.cells.end(),
                                    [](Cost c) { return c == 0 || c == kForbidden; }) &&
                        is_rectangle(pair);
+    record_tightening(pair, values, std::move(step), empty);
     if (empty) {
       adjacent_[pair.u].erase(pair.v);
       adjacent_[pair.v].erase(pair.u);
       pair.cells = {};
+      ++result_.counts.tables;
     }
     if (changed || empty) {
       enqueue(pair.u);
       enqueue(pair.v);
     }
     return changed || empty;
+  }
+
+  /// The moves, then what has no partner any more (any other value is as good), then an empty move
+  /// if that leaves a table of zeros.
+  void record_tightening(const PairTable& pair, const Values& values, ProofStep moves,
+                         bool is_empty) {
+    ProofSteps drops;
+    auto moved = moves.numbers.begin() + 2;
+    for (const auto& [node, alive] : {std::pair(pair.u, values[0]), std::pair(pair.v, values[1])}) {
+      const std::vector<int> left = allowed_values(node);
+      if (left.empty()) return;  // infeasible: the table alone shows it
+      const std::vector<int>& names = result_.values[node];
+      for (int a : alive) {
+        if (*moved == kForbidden)
+          drops.push_back({Kind::kDrop, {node, names[a], names[left.front()]}});
+        if (*moved == kForbidden) *moved = 0;
+        ++moved;
+      }
+    }
+    const bool is_still = std::all_of(moves.numbers.begin() + 2, moves.numbers.end(),
+                                      [](Cost cost) { return cost == 0; });
+    if (!is_still || (is_empty && drops.empty())) result_.proof.push_back(std::move(moves));
+    for (ProofStep& drop : drops) result_.proof.push_back(std::move(drop));
+    if (!is_empty || drops.empty()) return;
+    ProofStep zeros{Kind::kMove, {pair.u, pair.v}};
+    zeros.numbers.resize(2 + allowed(pair.u) + allowed(pair.v), 0);
+    result_.proof.push_back(std::move(zeros));
   }
 
   /// True if only the nodes forbid cells: then the table itself forbids nothing.
@@ -203,11 +269,13 @@ class Reducer {
   }
 
   /// True if the value loses its last partner.
-  static bool move_minimum(Cost* cells, std::size_t count, std::size_t stride, Cost& node_cost) {
+  static bool move_minimum(Cost* cells, std::size_t count, std::size_t stride, Cost& node_cost,
+                           ProofStep& step) {
     if (node_cost == kForbidden) return false;
     Cost least = kForbidden;
     for (std::size_t i = 0; i < count; ++i) least = std::min(least, cells[i * stride]);
     node_cost = add(node_cost, least);
+    step.numbers.push_back(least);
     if (least == kForbidden) return true;
     if (least == 0) return false;
     for (std::size_t i = 0; i < count; ++i)
@@ -221,21 +289,23 @@ class Reducer {
     std::vector<std::vector<Cost>> tables;
     for (const auto& [other, pair] : adjacent_[node])
       tables.push_back(rows_of(work_, work_.pairs[pair], node));
-    bool changed = false;
+    ProofStep drops{Kind::kDrop, {node}};
     for (std::size_t a = costs.size(); a-- > 0;) {  // of equals the lowest stays
       if (costs[a] == kForbidden) continue;
       for (std::size_t b = 0; b < costs.size() && steps_ < kDominanceSteps; ++b) {
         if (b == a || costs[b] == kForbidden || !dominates(tables, costs, b, a)) continue;
         costs[a] = kForbidden;
-        changed = true;
+        ++result_.counts.dominated;
+        drops.numbers.push_back(result_.values[node][a]);
+        drops.numbers.push_back(result_.values[node][b]);
         break;
       }
     }
-    if (changed) {
-      enqueue(node);
-      for (const auto& [other, pair] : adjacent_[node]) enqueue(other);
-    }
-    return changed;
+    if (drops.numbers.size() == 1) return false;
+    result_.proof.push_back(std::move(drops));
+    enqueue(node);
+    for (const auto& [other, pair] : adjacent_[node]) enqueue(other);
+    return true;
   }
 
   bool dominates(const std::vector<std::vector<Cost>>& tables, const std::vector<Cost>& costs,
@@ -277,6 +347,7 @@ class Reducer {
     result_.core_values = std::move(kept.values);
   }
 
+  const Deadline& deadline_;
   Instance work_;
   std::vector<std::map<int, int>> adjacent_;  // neighbour -> position in work_.pairs
   std::vector<bool> gone_, queued_;
@@ -287,7 +358,9 @@ class Reducer {
 
 }  // namespace
 
-Reduction reduce(Restricted source) { return Reducer(std::move(source)).run(); }
+Reduction reduce(Restricted source, const Deadline& deadline) {
+  return Reducer(std::move(source), deadline).run();
+}
 
 std::vector<int> lift(const Reduction& reduction, const std::vector<int>& core_choice) {
   std::vector<int> choice(reduction.values.size(), 0);

@@ -14,6 +14,8 @@
 namespace torchalgo::pbqp {
 namespace {
 
+using Kind = ProofStep::Kind;
+
 constexpr int kRootPasses = 200, kPasses = 50;
 constexpr int kTrials = 6;  // at the root, of solving with the most promising values only
 constexpr int kMaxRounds = 8;
@@ -24,6 +26,7 @@ struct Subproblem {
   Cost bound = 0;
   int depth = 0;
   int serial = 0;
+  int block = 0;  // of the proof
   std::vector<bool> allowed;
 };
 
@@ -37,8 +40,11 @@ struct Later {  // for a queue with the lowest bound first, then the deepest, th
 
 class Search {
  public:
-  Search(const Instance& instance, std::int64_t table_cap, const Deadline& deadline)
-      : instance_(instance), table_cap_(table_cap), deadline_(deadline) {
+  Search(const Instance& instance, const SearchLimits& limits)
+      : instance_(instance),
+        limits_(limits),
+        deadline_(limits.deadline),
+        proof_(limits.proof_room) {
     offsets_.push_back(0);
     for (const auto& costs : instance.nodes)
       offsets_.push_back(offsets_.back() + static_cast<int>(costs.size()));
@@ -46,16 +52,20 @@ class Search {
   }
 
   SearchResult run() {
-    open_.push({instance_.constant, 0, 0, std::vector<bool>(offsets_.back(), true)});
+    open_.push(
+        {instance_.constant, 0, 0, proof_.add_block(), std::vector<bool>(offsets_.back(), true)});
     while (!open_.empty() && open_.top().bound < limit_) {
       if (deadline_.expired() && result_.branches > 0) break;
       Subproblem next = open_.top();
       open_.pop();
       ++result_.branches;
       expand(std::move(next));
+      report(open_.empty() ? kForbidden : open_.top().bound);
     }
     const bool proven = open_.empty() || open_.top().bound >= limit_;
     result_.lower_bound = proven ? result_.cost : std::min(open_.top().bound, result_.cost);
+    result_.proof_room = proof_.room();
+    result_.proof = proof_.take();
     return std::move(result_);
   }
 
@@ -70,7 +80,11 @@ class Search {
     for (std::size_t i = 0; i < kept.size(); ++i)
       for (int a = 0; a < offsets_[i + 1] - offsets_[i]; ++a)
         if (allowed[offsets_[i] + a]) kept[i].push_back(a);
-    return reduce(restrict_values(instance_, std::move(kept)));
+    return reduce(restrict_values(instance_, std::move(kept)), deadline_);
+  }
+
+  void report(Cost bound) const {
+    if (limits_.report) limits_.report(std::min(bound, result_.cost), result_.cost);
   }
 
   void offer(const std::vector<int>& choice) {
@@ -81,25 +95,56 @@ class Search {
     limit_ = std::min(limit_, cost);
   }
 
-  /// The optimum of the subproblem (kForbidden: none) if reductions or elimination reach it.
-  std::optional<Cost> solve_exactly(const Reduction& reduction) {
+  /// The optimum of the subproblem (kForbidden: none) if reductions or elimination reach it; adds
+  /// the steps that prove it, or those of the reductions alone.
+  std::optional<Cost> solve_exactly(const Reduction& reduction, ProofSteps& steps) {
+    steps.insert(steps.end(), reduction.proof.begin(), reduction.proof.end());
     if (reduction.infeasible) return kForbidden;
-    const auto order = find_order(reduction.core, table_cap_);
-    if (!order) return std::nullopt;
-    const Exact exact = eliminate(reduction.core, *order);
+    const auto order = find_order(reduction.core, limits_.table_cap, deadline_);
+    if (!order || !deadline_.has_time_for(order->cells)) return std::nullopt;
+    const auto exact = eliminate(reduction.core, *order, deadline_);
+    if (!exact) return std::nullopt;
     if (!order->nodes.empty()) result_.width = std::max(result_.width, order->width);
-    if (exact.cost != kForbidden) offer(lift(reduction, exact.choice));
-    return exact.cost;
+    if (exact->cost != kForbidden) offer(lift(reduction, exact->choice));
+    ProofStep elimination{Kind::kEliminate, {}};
+    for (int node : order->nodes) elimination.numbers.push_back(reduction.core_nodes[node]);
+    steps.push_back(std::move(elimination));
+    return exact->cost;
+  }
+
+  /// A round's reduction, and its exact solution where there is one.
+  std::optional<Cost> start_round(const Reduction& reduction, const Subproblem& sub, int round) {
+    ProofSteps steps;
+    // The root's first round starts from the instance as it is.
+    if (round > 0 || sub.depth > 0) steps.push_back({Kind::kRestart, {}});
+    const auto cost = solve_exactly(reduction, steps);
+    if (cost) steps.push_back({Kind::kClose, {*cost}});
+    proof_.add(sub.block, steps);
+    return cost;
+  }
+
+  void record(const Reduction& reduction, const Bound& bound, int block) {
+    if (!proof_.is_on()) return;
+    for (std::size_t e = 0; 2 * e < bound.messages.size(); ++e) {
+      const PairTable& pair = reduction.core.pairs[e];
+      ProofStep step{Kind::kMove, {reduction.core_nodes[pair.u], reduction.core_nodes[pair.v]}};
+      for (const auto& costs : {bound.messages[2 * e], bound.messages[2 * e + 1]})
+        step.numbers.insert(step.numbers.end(), costs.begin(), costs.end());
+      proof_.add(block, std::move(step));
+    }
+    proof_.add(block, {Kind::kClose, {bound.lower_bound}});
   }
 
   void expand(Subproblem sub) {
     for (int round = 0;; ++round) {
       const Reduction reduction = reduce_allowed(sub.allowed);
-      if (solve_exactly(reduction)) return;
-      Bound bound =
+      if (start_round(reduction, sub, round)) return;
+      const Bound bound =
           find_bound(reduction.core, sub.depth == 0 ? kRootPasses : kPasses, limit_, deadline_);
+      record(reduction, bound, sub.block);
       if (!bound.choice.empty()) offer(lift(reduction, bound.choice));
       sub.bound = std::max(sub.bound, bound.lower_bound);
+      if (sub.depth == 0) report(sub.bound);
       if (sub.bound >= limit_) return;
       double pruned = prune(reduction, bound, sub);
       if (pruned < kEnoughPruned && sub.depth == 0) {
@@ -114,17 +159,34 @@ class Search {
     }
   }
 
-  /// Takes out the values that cannot beat the best choice; returns their share.
-  double prune(const Reduction& reduction, const Bound& bound, Subproblem& sub) const {
-    std::size_t values = 0, pruned = 0;
-    for (std::size_t i = 0; i < bound.value_bounds.size(); ++i)
+  /// Takes the values whose bound reaches `threshold` out of `allowed`; returns how many, and adds
+  /// a step per node.
+  int exclude(const Reduction& reduction, const Bound& bound, Cost threshold,
+              std::vector<bool>& allowed, ProofSteps& steps) const {
+    int excluded = 0;
+    for (std::size_t i = 0; i < bound.value_bounds.size(); ++i) {
+      const int node = reduction.core_nodes[i];
+      ProofStep step{Kind::kExclude, {node}};
       for (std::size_t a = 0; a < bound.value_bounds[i].size(); ++a) {
-        ++values;
-        if (bound.value_bounds[i][a] < limit_) continue;
         const int at = position(reduction, static_cast<int>(i), static_cast<int>(a));
-        pruned += sub.allowed[at];
-        sub.allowed[at] = false;
+        if (bound.value_bounds[i][a] < threshold || !allowed[at]) continue;
+        allowed[at] = false;
+        step.numbers.push_back(at - offsets_[node]);
       }
+      if (step.numbers.size() == 1) continue;
+      excluded += static_cast<int>(step.numbers.size()) - 1;
+      steps.push_back(std::move(step));
+    }
+    return excluded;
+  }
+
+  /// Takes out the values that cannot beat the best choice; returns their share.
+  double prune(const Reduction& reduction, const Bound& bound, Subproblem& sub) {
+    std::size_t values = 0;
+    for (const auto& bounds : bound.value_bounds) values += bounds.size();
+    ProofSteps steps;
+    const int pruned = exclude(reduction, bound, limit_, sub.allowed, steps);
+    proof_.add(sub.block, steps);
     return static_cast<double>(pruned) / static_cast<double>(values);
   }
 
@@ -141,30 +203,32 @@ class Search {
     for (int trial = 0; trial < kTrials && low < high; ++trial) {
       if (deadline_.expired()) return;
       const std::size_t middle = low + (high - low) / 2;
-      const Cost threshold = thresholds[middle];
-      if (threshold >= limit_) {
-        high = middle;
-        continue;
-      }
-      const auto cost = solve_exactly(reduce_allowed(below(reduction, bound, sub, threshold)));
-      if (!cost) {
+      if (thresholds[middle] >= limit_ || !solve_below(reduction, bound, sub, thresholds[middle])) {
         high = middle;
         continue;
       }
       low = middle + 1;
-      sub.bound = std::max(sub.bound, std::min(*cost, threshold));
       if (sub.bound >= limit_) return;
     }
   }
 
-  std::vector<bool> below(const Reduction& reduction, const Bound& bound, const Subproblem& sub,
-                          Cost threshold) const {
+  /// False if even what is left below the threshold could not be solved.
+  bool solve_below(const Reduction& reduction, const Bound& bound, Subproblem& sub,
+                   Cost threshold) {
     std::vector<bool> allowed = sub.allowed;
-    for (std::size_t i = 0; i < bound.value_bounds.size(); ++i)
-      for (std::size_t a = 0; a < bound.value_bounds[i].size(); ++a)
-        if (bound.value_bounds[i][a] >= threshold)
-          allowed[position(reduction, static_cast<int>(i), static_cast<int>(a))] = false;
-    return allowed;
+    ProofSteps steps;
+    exclude(reduction, bound, threshold, allowed, steps);
+    steps.push_back({Kind::kRestart, {}});
+    const auto cost = solve_exactly(reduce_allowed(allowed), steps);
+    if (!cost) return false;
+    const Cost proven = std::min(*cost, threshold);
+    if (proven > sub.bound) {
+      sub.bound = proven;
+      proof_.add(sub.block, {Kind::kConfine, {proven, static_cast<Cost>(steps.size())}});
+      proof_.add(sub.block, steps);
+      report(sub.bound);
+    }
+    return true;
   }
 
   /// Splits off the most promising value of the node that joins most.
@@ -173,17 +237,25 @@ class Search {
     const auto& bounds = bound.value_bounds[node];
     const int best =
         static_cast<int>(std::min_element(bounds.begin(), bounds.end()) - bounds.begin());
+    const int part_node = reduction.core_nodes[node], at = position(reduction, node, best);
     Subproblem with = sub, without = sub;
+    // Of all its values, not only those in the core: dominated ones must not come back.
+    std::fill(with.allowed.begin() + offsets_[part_node],
+              with.allowed.begin() + offsets_[part_node + 1], false);
+    with.allowed[at] = true;
+    without.allowed[at] = false;
     Cost rest = kForbidden;
-    for (int a = 0; a < static_cast<int>(bounds.size()); ++a) {
-      (a == best ? without : with).allowed[position(reduction, node, a)] = false;
+    for (int a = 0; a < static_cast<int>(bounds.size()); ++a)
       if (a != best) rest = std::min(rest, bounds[a]);
-    }
+    with.block = proof_.add_block();
+    without.block = proof_.add_block();
+    proof_.branch(sub.block, part_node, at - offsets_[part_node], with.block, without.block);
     push(std::move(with), bounds[best]);
     push(std::move(without), rest);
   }
 
   void push(Subproblem sub, Cost bound) {
+    proof_.add(sub.block, {Kind::kClose, {bound}});
     sub.bound = std::max(sub.bound, bound);
     if (sub.bound >= limit_) return;
     ++sub.depth;
@@ -206,8 +278,9 @@ class Search {
   }
 
   const Instance& instance_;
-  std::int64_t table_cap_;
+  const SearchLimits& limits_;
   const Deadline& deadline_;
+  ProofRecorder proof_;
   std::vector<int> offsets_;  // of each node's values in Subproblem::allowed
   Cost limit_;                // only choices cheaper than this are still looked for
   int serial_ = 0;
@@ -217,8 +290,8 @@ class Search {
 
 }  // namespace
 
-SearchResult search(const Instance& instance, std::int64_t table_cap, const Deadline& deadline) {
-  return Search(instance, table_cap, deadline).run();
+SearchResult search(const Instance& instance, const SearchLimits& limits) {
+  return Search(instance, limits).run();
 }
 
 }  // namespace torchalgo::pbqp

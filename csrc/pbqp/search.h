@@ -2,19 +2,31 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "pbqp/deadline.h"
 #include "pbqp/instance.h"
+#include "pbqp/proof.h"
 
 namespace torchalgo::pbqp {
 
 struct SearchResult {
-  Cost cost = kForbidden;   // of `choice`
-  std::vector<int> choice;  // empty if none was found
-  Cost lower_bound = 0;     // no choice is cheaper; kForbidden: proven infeasible
-  int branches = 0;         // subproblems looked at
-  int width = 0;            // of the widest elimination, 0 if there was none
+  Cost cost = kForbidden;       // of `choice`
+  std::vector<int> choice;      // empty if none was found
+  Cost lower_bound = 0;         // no choice is cheaper; kForbidden: proven infeasible
+  int branches = 0;             // subproblems looked at
+  int width = 0;                // of the widest elimination, 0 if there was none
+  Proof proof;                  // of lower_bound, in nodes and values of the instance
+  std::int64_t proof_room = 0;  // what it left; below 0: there was not enough, and `proof` is empty
+};
+
+struct SearchLimits {
+  std::int64_t table_cap = 0;
+  std::int64_t proof_room = 0;  // numbers that the proof may take
+  const Deadline& deadline;
+  /// Told of each better bound and choice; costs are kForbidden until there is a choice.
+  std::function<void(Cost lower_bound, Cost cost)> report;
 };
 
 /// Branch and bound, lowest bound first. Each subproblem is reduced, solved by elimination if its
@@ -22,7 +34,6 @@ struct SearchResult {
 /// Source: the loop of bound, pruning and renewed exact solution after Haller, Swoboda &
 /// Savchynskyy 2018, AAAI ("Exact MAP-inference by confining combinatorial search with LP
 /// relaxation").
-[[nodiscard]] SearchResult search(const Instance& instance, std::int64_t table_cap,
-                                  const Deadline& deadline);
+[[nodiscard]] SearchResult search(const Instance& instance, const SearchLimits& limits);
 
 }  // namespace torchalgo::pbqp

@@ -5,22 +5,16 @@
 #include <stdexcept>
 #include <utility>
 
+#include "pbqp/bound.h"
 #include "pbqp/deadline.h"
 #include "pbqp/eliminate.h"
 #include "pbqp/instance.h"
+#include "pbqp/marginals.h"
 #include "pbqp/reduce.h"
 #include "pbqp/search.h"
 
 namespace torchalgo::pbqp {
 namespace {
-
-struct CoreSolution {
-  bool infeasible = false;  // proven
-  bool found = true;        // false: some part has no choice, and `choice` means nothing
-  std::vector<int> choice;
-  Cost lower_bound = 0;
-  std::string method;
-};
 
 std::string method_name(int branches, int parts, int width) {
   std::string name = branches > parts ? "branch and bound (" + std::to_string(branches) + " nodes)"
@@ -29,67 +23,226 @@ std::string method_name(int branches, int parts, int width) {
   return name;
 }
 
-/// Each connected part on its own: bounds add up, and branching multiplies only within one.
-CoreSolution search_parts(const Instance& core, const SolveOptions& options) {
-  const Deadline deadline(options.time_limit_s);
-  CoreSolution solution;
-  solution.lower_bound = core.constant;
-  solution.choice.assign(core.nodes.size(), 0);
-  const auto parts = connected_parts(core);
-  int branches = 0, width = 0;
-  for (const auto& nodes : parts) {
-    const SearchResult part = search(part_of(core, nodes), options.table_cap, deadline);
-    solution.infeasible |= part.lower_bound == kForbidden;
-    solution.found &= !part.choice.empty();
-    solution.lower_bound = add(solution.lower_bound, part.lower_bound);
-    for (std::size_t i = 0; i < part.choice.size(); ++i) solution.choice[nodes[i]] = part.choice[i];
-    branches += part.branches;
-    width = std::max(width, part.width);
-  }
-  solution.method = method_name(branches, static_cast<int>(parts.size()), width);
-  return solution;
+std::string describe(const Reduction& reduction) {
+  const RuleCounts& n = reduction.counts;
+  return "reduced: R0 " + std::to_string(n.r0) + ", R1 " + std::to_string(n.r1) + ", R2 " +
+         std::to_string(n.r2) + ", folded " + std::to_string(n.folded) + ", dominated values " +
+         std::to_string(n.dominated) + ", tables dropped " + std::to_string(n.tables) + "; left " +
+         std::to_string(reduction.core.nodes.size()) + " nodes and " +
+         std::to_string(reduction.core.pairs.size()) + " tables";
 }
 
-CoreSolution solve_core(const Instance& core, const SolveOptions& options) {
-  const auto order = find_order(core, options.table_cap);
-  if (!order) return search_parts(core, options);
-  const Exact exact = eliminate(core, *order);
-  CoreSolution solution;
-  solution.infeasible = exact.cost == kForbidden;
-  solution.lower_bound = exact.cost;
-  solution.choice = exact.choice;
-  solution.method = core.nodes.empty() ? "R0-R2 reductions"
-                                       : "elimination (width " + std::to_string(order->width) + ")";
-  return solution;
+std::string describe(const EliminationOrder& order) {
+  return "order of elimination: width " + std::to_string(order.width) + ", " +
+         std::to_string(order.cells) + " cells";
 }
+
+ProofNames names_of(const Problem& problem) {
+  ProofNames names;
+  for (std::size_t i = 0; i < problem.node_costs.size(); ++i) {
+    names.nodes.push_back(static_cast<int>(i));
+    names.values.emplace_back();
+    for (std::size_t a = 0; a < problem.node_costs[i].size(); ++a)
+      names.values.back().push_back(static_cast<int>(a));
+  }
+  return names;
+}
+
+/// What a part of the core is called in the problem.
+ProofNames names_of(const Reduction& reduction, const std::vector<int>& part) {
+  ProofNames names;
+  for (int core_node : part) {
+    const int node = reduction.core_nodes[core_node];
+    names.nodes.push_back(node);
+    names.values.emplace_back();
+    for (int value : reduction.core_values[core_node])
+      names.values.back().push_back(reduction.values[node][value]);
+  }
+  return names;
+}
+
+class Solver {
+ public:
+  Solver(const Problem& problem, const SolveOptions& options)
+      : problem_(problem), options_(options), deadline_(options.time_limit_s) {}
+
+  Solution run() {
+    Restricted source = drop_forbidden(make_instance(problem_));
+    Restricted to_reduce;
+    if (options_.with_marginals)
+      to_reduce = source;
+    else
+      std::swap(to_reduce, source);  // it is large
+    const Reduction reduction = reduce(std::move(to_reduce), deadline_);
+    write_steps(reduction.proof, names_of(problem_), solution_.certificate.proof);
+    if (reduction.infeasible) {
+      note("reduced: no value of some node is left");
+      solution_.certificate.proof += "close\n";
+      finish(kForbidden, "R0-R2 reductions");
+    } else {
+      note(describe(reduction), reduction.core.constant);
+      solve_core(reduction);
+    }
+    finish_certificate();
+    if (options_.with_marginals) add_marginals(source);
+    return std::move(solution_);
+  }
+
+ private:
+  void note(std::string text, Cost lower_bound = 0, Cost cost = kForbidden) {
+    if (!options_.with_transcript) return;
+    auto& events = solution_.transcript;
+    if (!events.empty()) {
+      lower_bound = std::max(lower_bound, events.back().lower_bound);
+      cost = std::min(cost, events.back().cost);
+    }
+    events.push_back({deadline_.elapsed(), std::move(text), lower_bound, cost});
+  }
+
+  void solve_core(const Reduction& reduction) {
+    const Instance& core = reduction.core;
+    const auto order = find_order(core, options_.table_cap, deadline_);
+    if (order && !core.nodes.empty()) note(describe(*order));
+    if (order && deadline_.has_time_for(order->cells)) {
+      if (const auto exact = eliminate(core, *order, deadline_)) {
+        finish_exactly(reduction, *order, *exact);
+        return;
+      }
+      note("elimination given up: out of time");
+    }
+    if (deadline_.expired())
+      finish_at_once(reduction);
+    else
+      search_parts(reduction);
+  }
+
+  void finish_at_once(const Reduction& reduction) {
+    const Bound bound = bound_at_once(reduction.core);
+    solution_.certificate.proof += "close\n";
+    if (bound.cost != kForbidden) take_choice(lift(reduction, bound.choice));
+    finish(bound.lower_bound, "bound at once");
+  }
+
+  void finish_exactly(const Reduction& reduction, const EliminationOrder& order,
+                      const Exact& exact) {
+    ProofStep step{ProofStep::Kind::kEliminate, {}};
+    for (int node : order.nodes) step.numbers.push_back(reduction.core_nodes[node]);
+    if (!order.nodes.empty()) write_steps({step}, names_of(problem_), solution_.certificate.proof);
+    solution_.certificate.proof += "close\n";
+    if (exact.cost != kForbidden) take_choice(lift(reduction, exact.choice));
+    finish(exact.cost, order.nodes.empty()
+                           ? "R0-R2 reductions"
+                           : "elimination (width " + std::to_string(order.width) + ")");
+  }
+
+  /// Each connected part on its own: bounds add up, and branching multiplies only within one.
+  void search_parts(const Reduction& reduction) {
+    const auto parts = connected_parts(reduction.core);
+    Cost bound = reduction.core.constant, cost = reduction.core.constant;
+    bool has_choice = true;
+    int branches = 0, width = 0;
+    std::vector<int> choice(reduction.core.nodes.size(), 0);
+    std::vector<SearchResult> results;
+    std::int64_t proof_room = options_.proof_cap;
+    for (const auto& nodes : parts) {
+      const bool is_last = results.size() + 1 == parts.size();
+      const auto report = [&, bound, cost](Cost part_bound, Cost part_cost) {
+        note("searching", add(bound, part_bound),
+             is_last && has_choice ? add(cost, part_cost) : kForbidden);
+      };
+      results.push_back(search(part_of(reduction.core, nodes),
+                               {options_.table_cap, proof_room, deadline_, report}));
+      const SearchResult& part = results.back();
+      bound = add(bound, part.lower_bound);
+      cost = add(cost, part.cost);
+      has_choice &= !part.choice.empty();
+      for (std::size_t i = 0; i < part.choice.size(); ++i) choice[nodes[i]] = part.choice[i];
+      branches += part.branches;
+      width = std::max(width, part.width);
+      proof_room = part.proof_room;
+    }
+    write_parts(reduction, parts, results);
+    if (has_choice && bound != kForbidden) take_choice(lift(reduction, choice));
+    finish(bound, method_name(branches, static_cast<int>(parts.size()), width));
+  }
+
+  void write_parts(const Reduction& reduction, const std::vector<std::vector<int>>& parts,
+                   const std::vector<SearchResult>& results) {
+    if (results.back().proof_room < 0) {
+      solution_.certificate.proof.clear();
+      return;
+    }
+    std::string& text = solution_.certificate.proof;
+    text += "split";
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const Cost bound = results[p].lower_bound;
+      text.append(" ").append(bound == kForbidden ? "-" : std::to_string(bound));
+      for (std::size_t i = 0; i < parts[p].size(); ++i)
+        text.append(i == 0 ? ":" : ",").append(std::to_string(reduction.core_nodes[parts[p][i]]));
+    }
+    text += '\n';
+    for (std::size_t p = 0; p < parts.size(); ++p)
+      write_proof(results[p].proof, results[p].lower_bound, names_of(reduction, parts[p]), text);
+  }
+
+  void take_choice(std::vector<int> choice) {
+    solution_.choice = std::move(choice);
+    solution_.cost = evaluate(problem_, solution_.choice);
+  }
+
+  void finish(Cost lower_bound, std::string method) {
+    solution_.method = std::move(method);
+    solution_.lower_bound = lower_bound;
+    if (lower_bound == kForbidden) {
+      solution_.status = Status::kInfeasible;
+    } else if (!solution_.choice.empty() || problem_.node_costs.empty()) {
+      if (solution_.cost < lower_bound || solution_.cost == kForbidden)
+        throw std::logic_error(
+            "pbqp: a choice contradicts its own bound; please report this problem");
+      solution_.status = solution_.cost == lower_bound ? Status::kOptimal : Status::kFeasible;
+    }
+    note(solution_.method, lower_bound, solution_.choice.empty() ? kForbidden : solution_.cost);
+  }
+
+  void finish_certificate() {
+    Certificate& certificate = solution_.certificate;
+    const auto holds = [&](const char* word) {
+      return certificate.proof.find(word) != std::string::npos;
+    };
+    using Kind = Certificate::Kind;
+    if (certificate.proof.empty())
+      certificate.kind = Kind::kNone;
+    else
+      certificate.kind = holds("branch") ? Kind::kBranches
+                         : holds("move") ? Kind::kMessages
+                                         : Kind::kElimination;
+  }
+
+  void add_marginals(const Restricted& source) {
+    note("marginals");
+    solution_.marginals =
+        find_marginals(source, problem_, solution_, options_.table_cap, deadline_);
+    for (std::size_t i = 0; i < solution_.choice.size(); ++i) {
+      bool is_fixed = true;
+      for (std::size_t a = 0; a < solution_.marginals[i].size(); ++a)
+        is_fixed &= static_cast<int>(a) == solution_.choice[i] ||
+                    solution_.marginals[i][a].cost > solution_.cost;
+      solution_.is_fixed.push_back(is_fixed);
+    }
+    note("done");
+  }
+
+  const Problem& problem_;
+  const SolveOptions& options_;
+  const Deadline deadline_;
+  Solution solution_;
+};
 
 }  // namespace
 
 Solution solve(const Problem& problem, const SolveOptions& options) {
   check_problem(problem);
-  Solution solution;
-  const Reduction reduction = reduce(drop_forbidden(make_instance(problem)));
-  if (reduction.infeasible) {
-    solution.status = Status::kInfeasible;
-    solution.lower_bound = kForbidden;
-    solution.method = "R0-R2 reductions";
-    return solution;
-  }
-  const CoreSolution core = solve_core(reduction.core, options);
-  solution.method = core.method;
-  solution.lower_bound = core.lower_bound;
-  if (core.infeasible) {
-    solution.status = Status::kInfeasible;
-    solution.lower_bound = kForbidden;
-  } else if (core.found) {
-    solution.choice = lift(reduction, core.choice);
-    solution.cost = evaluate(problem, solution.choice);
-    solution.status = solution.cost == solution.lower_bound ? Status::kOptimal : Status::kFeasible;
-    if (solution.cost < solution.lower_bound || solution.cost == kForbidden)
-      throw std::logic_error(
-          "pbqp: a choice contradicts its own bound; please report this problem");
-  }
-  return solution;
+  return Solver(problem, options).run();
 }
 
 }  // namespace torchalgo::pbqp

@@ -20,16 +20,53 @@ struct SolveOptions {
   /// Cells that one elimination may walk through: over its nodes, the node's values times those of
   /// its neighbours at its turn. R0-R2 need no such tables and are always applied.
   std::int64_t table_cap = 30'000'000;
-  double time_limit_s = 10.0;  // for the bound and branching beyond exact elimination
+  /// Of everything; what is under way is given up, and the bound is the best proven by then. One
+  /// look at every cost of the problem is taken even without time.
+  double time_limit_s = 10.0;
+  bool with_marginals = false;         // about three times the work of an elimination
+  bool with_transcript = false;        // a line per step, with the bounds over time
+  std::int64_t proof_cap = 8'000'000;  // numbers in the certificate; above it there is none
+};
+
+/// A proof of lower_bound in exact integers. docs/pbqp.md describes the lines.
+struct Certificate {
+  enum class Kind : std::uint8_t {
+    kNone,         // there was no room within proof_cap
+    kElimination,  // an order of elimination, and values that another one makes superfluous
+    kMessages,     // also costs to move between tables and nodes, whose minima then add up to it
+    kBranches,     // also cases, each proven by one of these
+  };
+  Kind kind = Kind::kNone;
+  std::string proof;
+};
+
+/// What the problem costs at best if a node takes an alternative.
+struct Marginal {
+  Cost cost = 0;          // kForbidden: no choice has it
+  bool is_exact = false;  // else a lower bound
+};
+
+/// What was known when: the best bound and choice never become worse.
+struct Event {
+  double seconds = 0;  // since the start
+  std::string text;
+  Cost lower_bound = 0;
+  Cost cost = kForbidden;  // kForbidden: no choice yet
 };
 
 struct Solution {
   Status status = Status::kUnknown;
   std::vector<int> choice;  // one alternative per node; empty unless kOptimal or kFeasible
   Cost cost = 0;            // == evaluate(problem, choice)
-  Cost lower_bound = 0;     // no choice is cheaper
+  Cost lower_bound = 0;     // no choice is cheaper; kForbidden if infeasible
   std::string method;       // "R0-R2 reductions", "elimination (width 3)", "bound and pruning",
-                            // "branch and bound (12 nodes), elimination (width 5)"
+                            // "branch and bound (12 nodes), elimination (width 5)",
+                            // "bound at once" where there was no time
+  Certificate certificate;
+  std::vector<std::vector<Marginal>> marginals;  // per node and alternative, if asked for
+  std::vector<bool> is_fixed;                    // per node, if marginals were asked for: every
+                                                 // other alternative is proven to cost more
+  std::vector<Event> transcript;                 // if asked for
 };
 
 /// Picks one alternative per node so that the sum of node and edge costs is least; `problem` is not

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "planner/regrets.h"
 
-#include <algorithm>
-#include <chrono>
-
-#include "pbqp/solve.h"
-
 namespace torchalgo::planner {
 namespace {
 
@@ -22,56 +17,44 @@ const PricedCandidate* best_other(const Alternative& alternative, const Primitiv
   return nullptr;
 }
 
-// False if the node has no other choice.
-bool forbid_primitive(const std::vector<Alternative>& alternatives, const Primitive& chosen,
-                      std::vector<pbqp::Cost>& costs) {
-  bool has_other = false;
+struct RunnerUp {
+  const PricedCandidate* candidate = nullptr;  // null: there is none
+  pbqp::Marginal plan;                         // the best one with it
+};
+
+// An alternative stands for its cheapest candidate; with another one the plan costs the difference
+// more.
+RunnerUp find_runner_up(const std::vector<Alternative>& alternatives, const Primitive& chosen,
+                        const std::vector<pbqp::Marginal>& marginals) {
+  RunnerUp best;
   for (std::size_t a = 0; a < alternatives.size(); ++a) {
     const PricedCandidate* other = best_other(alternatives[a], chosen);
-    if (other == nullptr) {
-      costs[a] = pbqp::kForbidden;
-    } else if (costs[a] != pbqp::kForbidden) {
-      // The rest of the entry is what borders cost.
-      costs[a] += other->cost.ticks - alternatives[a].options.front().cost.ticks;
-      has_other = true;
-    }
+    if (other == nullptr || marginals[a].cost == pbqp::kForbidden) continue;
+    const pbqp::Cost cost =
+        marginals[a].cost + other->cost.ticks - alternatives[a].options.front().cost.ticks;
+    const bool is_better = best.candidate == nullptr || cost < best.plan.cost ||
+                           (cost == best.plan.cost && marginals[a].is_exact && !best.plan.is_exact);
+    if (is_better) best = {other, {cost, marginals[a].is_exact}};
   }
-  return has_other;
-}
-
-void add_regret(const Model& model, int node, int variable, pbqp::Problem& problem,
-                double time_limit_s, Ticks optimum, PlanNode& planned) {
-  const std::vector<Alternative>& alternatives = model.alternatives[node];
-  std::vector<pbqp::Cost>& costs = problem.node_costs[variable];
-  const std::vector<pbqp::Cost> saved = costs;
-  if (forbid_primitive(alternatives, planned.primitive, costs)) {
-    const pbqp::Solution solution = pbqp::solve(problem, {.time_limit_s = time_limit_s});
-    if (solution.status == pbqp::Status::kOptimal) {
-      const Alternative& runner_up = alternatives[solution.choice[variable]];
-      planned.runner_up = to_string(best_other(runner_up, planned.primitive)->candidate->primitive);
-      planned.regret = solution.cost - optimum;
-    }
-  }
-  costs = saved;
+  return best;
 }
 
 }  // namespace
 
-void add_regrets(const Model& model, const Encoding& encoding, double time_limit_s, Plan& plan) {
+void add_regrets(const Model& model, const Encoding& encoding, const pbqp::Solution& solution,
+                 Plan& plan) {
   if (plan.status != PlanStatus::kOptimal) return;
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point start = Clock::now();
-  pbqp::Problem problem = encoding.problem;
   auto planned = plan.nodes.begin();
   for (std::size_t n = 0; n < model.graph.nodes.size(); ++n) {
-    if (encoding.variable[n] < 0) continue;
-    const double left = time_limit_s - std::chrono::duration<double>(Clock::now() - start).count();
-    if (left <= 0) return;
-    if (planned->absorbed_by.empty()) {
-      add_regret(model, static_cast<int>(n), encoding.variable[n], problem, left, plan.cost,
-                 *planned);
-    }
-    ++planned;
+    const int variable = encoding.variable[n];
+    if (variable < 0) continue;
+    PlanNode& node = *planned++;
+    if (!node.absorbed_by.empty()) continue;
+    const RunnerUp best =
+        find_runner_up(model.alternatives[n], node.primitive, solution.marginals[variable]);
+    if (best.candidate == nullptr || !best.plan.is_exact) continue;
+    node.runner_up = to_string(best.candidate->candidate->primitive);
+    node.regret = best.plan.cost - plan.cost;
   }
 }
 

@@ -79,7 +79,7 @@ TEST(Eliminate, EqualsBruteForceInAnyOrder) {
     const Problem problem = random.small();
     const Instance instance = make_instance(problem);
     const auto nodes = random.permutation(static_cast<int>(instance.nodes.size()));
-    const Exact exact = eliminate(instance, replay(instance, nodes));
+    const Exact exact = *eliminate(instance, replay(instance, nodes));
     ASSERT_EQ(exact.cost, brute_force(problem));
     if (exact.cost != kForbidden) EXPECT_EQ(evaluate(problem, exact.choice), exact.cost);
   }

@@ -26,7 +26,7 @@ TEST(Reduce, KeepsTheOptimumAndLiftsItsChoice) {
       continue;
     }
     cores += !reduction.core.nodes.empty();
-    const Exact exact = eliminate(reduction.core, *find_order(reduction.core, 1 << 20));
+    const Exact exact = *eliminate(reduction.core, *find_order(reduction.core, 1 << 20));
     ASSERT_EQ(exact.cost, optimum) << to_text(problem);
     if (optimum != kForbidden)
       EXPECT_EQ(evaluate(problem, lift(reduction, exact.choice)), optimum) << to_text(problem);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "pbqp/eliminate.h"
 #include "pbqp/text.h"
 #include "random_problem.h"
 
@@ -250,6 +251,39 @@ TEST(Solve, BoundsWhatItCannotProveInTime) {
   EXPECT_EQ(solution.status, Status::kFeasible);
   EXPECT_LT(solution.lower_bound, solution.cost);
   EXPECT_GT(solution.lower_bound, 0);
+  EXPECT_EQ(evaluate(problem, solution.choice), solution.cost);
+}
+
+TEST(Solve, LearnsMoreAsTimePasses) {
+  RandomProblem random(14);
+  SolveOptions options{5'000, 0.3};
+  options.with_transcript = true;
+  const Solution solution = solve(random.dense(20, 8, 10'000), options);
+  ASSERT_GE(solution.transcript.size(), 4u);
+  for (std::size_t e = 1; e < solution.transcript.size(); ++e) {
+    const Event &before = solution.transcript[e - 1], &after = solution.transcript[e];
+    EXPECT_GE(after.seconds, before.seconds);
+    EXPECT_GE(after.lower_bound, before.lower_bound);
+    EXPECT_LE(after.cost, before.cost);
+  }
+  EXPECT_EQ(solution.transcript.back().lower_bound, solution.lower_bound);
+  EXPECT_EQ(solution.transcript.back().cost, solution.cost);
+  EXPECT_TRUE(solve({}).transcript.empty());
+}
+
+TEST(Solve, GivesUpInsideASingleElimination) {
+  RandomProblem random(15);
+  const Problem problem = random.dense(5, 31, 1'000'000);
+  const Instance instance = make_instance(problem);
+  const auto order = find_order(instance, 1'000'000'000);
+  ASSERT_TRUE(order.has_value());
+  EXPECT_FALSE(eliminate(instance, *order, Deadline(1e-4)).has_value());  // 29 million cells
+  SolveOptions options;
+  options.table_cap = 1'000'000'000;
+  options.time_limit_s = 0.005;
+  const Solution solution = solve(problem, options);
+  EXPECT_GT(solution.lower_bound, 0);
+  EXPECT_GE(solution.cost, solution.lower_bound);
   EXPECT_EQ(evaluate(problem, solution.choice), solution.cost);
 }
 

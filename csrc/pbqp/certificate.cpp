@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pbqp/certificate.h"
+
+#include "pbqp/sha256.h"
+#include "pbqp/text.h"
+
+namespace torchalgo::pbqp {
+
+const char* to_string(Status status) {
+  switch (status) {
+    case Status::kOptimal:
+      return "optimal";
+    case Status::kFeasible:
+      return "feasible";
+    case Status::kInfeasible:
+      return "infeasible";
+    case Status::kUnknown:
+      break;
+  }
+  return "unknown";
+}
+
+const char* to_string(Certificate::Kind kind) {
+  switch (kind) {
+    case Certificate::Kind::kElimination:
+      return "elimination";
+    case Certificate::Kind::kMessages:
+      return "messages";
+    case Certificate::Kind::kBranches:
+      return "branches";
+    case Certificate::Kind::kNone:
+      break;
+  }
+  return "none";
+}
+
+std::string certificate_text(const Problem& problem, const Solution& solution) {
+  const bool has_choice =
+      solution.status == Status::kOptimal || solution.status == Status::kFeasible;
+  std::string text = "pbqp-certificate 1\nproblem " + sha256(to_text(problem)) + "\nstatus " +
+                     to_string(solution.status) + "\n";
+  if (has_choice) {
+    text += "choice";
+    for (int alternative : solution.choice) text.append(" ").append(std::to_string(alternative));
+    text += "\ncost " + std::to_string(solution.cost) + "\n";
+  }
+  const bool is_infeasible = solution.lower_bound == kForbidden;
+  text += "bound " + (is_infeasible ? "-" : std::to_string(solution.lower_bound)) + "\n";
+  text += std::string("kind ") + to_string(solution.certificate.kind) + "\n";
+  return text + solution.certificate.proof + "end\n";
+}
+
+}  // namespace torchalgo::pbqp

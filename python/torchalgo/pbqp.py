@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Partitioned Boolean quadratic problems: one alternative per node, at least cost, proven.
+
+    problem = Problem([[3, 0], [1, 2]], [(0, 1, [[0, 5], [None, 0]])])
+    solution = solve(problem)       # .choice [1, 1], .cost 2, .status "optimal"
+    check(problem, solution)        # by code that shares nothing with the solver
+
+Costs are integers >= 0; None is forbidden. docs/pbqp.md tells what is claimed and how it is proven.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchalgo import _C, check_certificate
+from torchalgo._C import Error
+
+_FORBIDDEN = 2**63 - 1
+
+
+def _whole(cost: Any, where: str) -> int:
+    """One cost as the solver has it."""
+    if cost is None:
+        return _FORBIDDEN
+    try:
+        is_whole = cost == int(cost)
+    except (TypeError, ValueError, OverflowError):
+        is_whole = False
+    if not is_whole:
+        raise Error(
+            f"pbqp: {where} has the cost {cost!r}; expected an integer (scale and round floats)"
+            " or None where forbidden"
+        )
+    if not -_FORBIDDEN <= cost < _FORBIDDEN:
+        raise Error(f"pbqp: {where} has the cost {cost!r}, which exceeds 63 bits; scale costs down")
+    return int(cost)
+
+
+def _costs(row: Any, where: str) -> array[int]:
+    row = row.tolist() if hasattr(row, "tolist") else row  # of a masked array: None where masked
+    try:
+        costs = array("q", row)
+    except (TypeError, OverflowError):
+        if not isinstance(row, Iterable):
+            raise Error(f"pbqp: {where} is {row!r}; expected a list of costs") from None
+        return array("q", [_whole(cost, where) for cost in row])
+    if _FORBIDDEN in costs:
+        _whole(_FORBIDDEN, where)
+    return costs
+
+
+def _matrix(rows: Any, height: int, width: int, where: str) -> array[int]:
+    rows = rows.tolist() if hasattr(rows, "tolist") else rows
+    if not isinstance(rows, Sequence) or len(rows) != height:
+        got = f"{len(rows)} rows" if isinstance(rows, Sequence) else repr(rows)
+        raise Error(f"pbqp: {where} has {got}; expected {height}, one per alternative of its first")
+    cells = array("q")
+    for a, row in enumerate(rows):
+        costs = _costs(row, f"{where}, row {a},")
+        if len(costs) != width:
+            raise Error(f"pbqp: {where}, row {a}, has {len(costs)} costs; expected {width}")
+        cells += costs
+    return cells
+
+
+class Problem:
+    """Nodes with alternatives, and edges that charge for pairs of them.
+
+    Args:
+        node_costs: `node_costs[u][i]` is the cost of alternative i of node u; None: forbidden.
+        edges: `(u, v, matrix)`, `matrix[i][j]` is paid if u takes i and v takes j; several edges
+            between two nodes add up. Rows may be lists or numpy arrays, masked where forbidden.
+    Raises: torchalgo.Error on a negative, fractional or NaN cost, a matrix that does not fit its
+        nodes, an edge from a node to itself, or costs whose largest sum exceeds 63 bits. A node
+        without alternatives is no error: it makes the problem infeasible.
+    """
+
+    def __init__(self, node_costs: Any, edges: Iterable[tuple[int, int, Any]] = ()) -> None:
+        nodes = [_costs(row, f"node {u}") for u, row in enumerate(node_costs)]
+        checked = []
+        for e, edge in enumerate(edges):
+            try:
+                u, v, matrix = edge
+                u, v = u.__index__(), v.__index__()
+            except (AttributeError, TypeError, ValueError):
+                raise Error(f"pbqp: edge {e} is {edge!r}; expected (node, node, matrix)") from None
+            where = f"edge {e} (nodes {u} and {v})"
+            if not (0 <= u < len(nodes) and 0 <= v < len(nodes)):
+                raise Error(f"pbqp: {where} joins a node that is not there; of {len(nodes)}")
+            checked.append((u, v, _matrix(matrix, len(nodes[u]), len(nodes[v]), where)))
+        self._problem = _C.PbqpProblem(nodes, checked)
+
+    @classmethod
+    def from_text(cls, text: str) -> Problem:
+        """Read what `to_text` writes. Raises torchalgo.Error, naming the line."""
+        problem = cls([])
+        problem._problem = _C.PbqpProblem.parse(text)
+        return problem
+
+    def to_text(self) -> str:
+        """The problem as lines of words, the form in which certificates name it by its hash."""
+        return self._problem.to_text()
+
+    @property
+    def node_costs(self) -> list[list[int | None]]:
+        return self._problem.node_costs()
+
+    @property
+    def edges(self) -> list[tuple[int, int, list[list[int | None]]]]:
+        sizes = [len(costs) for costs in self.node_costs]
+        return [
+            (u, v, [cells[i * sizes[v] : (i + 1) * sizes[v]] for i in range(sizes[u])])
+            for u, v, cells in self._problem.edges()
+        ]
+
+    def cost(self, choice: Sequence[int]) -> int | None:
+        """What a choice costs; None if it holds anything forbidden."""
+        return self._problem.evaluate(list(choice))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Problem) and self.to_text() == other.to_text()
+
+    def __hash__(self) -> int:
+        return hash(self.to_text())
+
+    def __repr__(self) -> str:
+        nodes, edges = len(self._problem.node_costs()), len(self._problem.edges())
+        return f"<pbqp.Problem of {nodes} nodes and {edges} edges>"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A proof of the bound that anyone can check: `text` is a file's content."""
+
+    kind: str  # "elimination", "messages", "branches"; "none": it would not have fitted
+    text: str
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """What the problem costs at best with one alternative; None: no choice has it."""
+
+    cost: int | None
+    is_exact: bool  # else the cost is a lower bound
+
+
+@dataclass(frozen=True)
+class RunnerUp:
+    """The best other alternative of a node, and what taking it costs more."""
+
+    alternative: int
+    regret: int
+    is_exact: bool  # else the regret is a lower bound
+
+
+@dataclass(frozen=True)
+class Event:
+    """What was known when."""
+
+    seconds: float
+    text: str
+    lower_bound: int | None  # None: proven infeasible
+    cost: int | None  # of the best choice so far
+
+    def __str__(self) -> str:
+        bound = "infeasible" if self.lower_bound is None else f"bound {self.lower_bound}"
+        best = "" if self.cost is None else f", best {self.cost}"
+        return f"{self.seconds:9.6f} s  {self.text}: {bound}{best}"
+
+
+@dataclass(frozen=True)
+class Solution:
+    """An answer and what is proven of it."""
+
+    status: str  # "optimal", "feasible" (a gap is left), "infeasible" (proven), "unknown"
+    choice: list[int] | None
+    cost: int | None
+    lower_bound: int | None  # no choice costs less; None: there is no choice
+    method: str
+    marginals: list[list[Marginal]]  # per node and alternative; empty if not asked for
+    fixed: list[bool]  # per node: every other alternative is proven to cost more
+    certificate: Certificate
+    transcript: list[Event]  # empty if not asked for
+
+    @property
+    def runner_ups(self) -> list[RunnerUp | None]:
+        """Per node the best other alternative; None: no choice has another one."""
+        return [self._runner_up(node) for node in range(len(self.choice or []))]
+
+    def _runner_up(self, node: int) -> RunnerUp | None:
+        if self.choice is None or self.cost is None or not self.marginals:
+            return None
+        others = [
+            (m.cost, not m.is_exact, a)
+            for a, m in enumerate(self.marginals[node])
+            if a != self.choice[node] and m.cost is not None
+        ]
+        if not others:
+            return None
+        cost, is_bound, alternative = min(others)
+        is_exact = not is_bound and self.status == "optimal"
+        return RunnerUp(alternative, cost - self.cost, is_exact)
+
+
+def solve(
+    problem: Problem,
+    time_limit_s: float | None = None,
+    *,
+    marginals: bool = True,
+    transcript: bool = False,
+    table_cap: int = 30_000_000,
+    proof_cap: int = 8_000_000,
+) -> Solution:
+    """Pick one alternative per node so that the sum of all costs is least, and prove it.
+
+    Args:
+        problem: not changed.
+        time_limit_s: after it the best choice and bound so far are returned; None: no limit. One
+            look at every cost is taken in any case, so that there always is a bound.
+        marginals: what each alternative costs at best; about three times the work.
+        transcript: what was done and known when.
+        table_cap: cells that one elimination may walk through; beyond it, bounds and branching.
+        proof_cap: numbers in a certificate; beyond it there is none.
+    Raises: torchalgo.Error if `time_limit_s` is NaN or negative.
+    """
+    limit = math.inf if time_limit_s is None else float(time_limit_s)
+    if not limit >= 0:
+        raise Error(f"pbqp: time_limit_s={time_limit_s!r}; expected seconds >= 0 or None")
+    fields: dict[str, Any] = problem._problem.solve(
+        table_cap=table_cap,
+        time_limit_s=limit,
+        with_marginals=marginals,
+        with_transcript=transcript,
+        proof_cap=proof_cap,
+    )
+    fields["certificate"] = Certificate(fields.pop("kind"), fields["certificate"])
+    fields["marginals"] = [[Marginal(*m) for m in node] for node in fields["marginals"]]
+    fields["transcript"] = [Event(*event) for event in fields["transcript"]]
+    return Solution(**fields)
+
+
+def check(problem: Problem, solution: Solution) -> None:
+    """Check choice, cost, bound and status against the certificate, without the solver's code.
+
+    Raises: torchalgo.Error if a claim is false, or not proven because there is no certificate.
+    """
+    words = [line.split() for line in solution.certificate.text.splitlines()]
+    claims = {line[0]: line[1:] for line in words if line}
+    choice = None if solution.choice is None else [str(a) for a in solution.choice]
+    cost = None if solution.cost is None else [str(solution.cost)]
+    bound = ["-" if solution.lower_bound is None else str(solution.lower_bound)]
+    for name, said in (("choice", choice), ("cost", cost), ("bound", bound)):
+        if claims.get(name) != said:
+            raise Error(f"pbqp: the solution's {name} is not the one of its certificate")
+    if claims.get("status") != [solution.status]:
+        raise Error(f"pbqp: the status {solution.status!r} is not the one of its certificate")
+    if solution.certificate.kind == "none":
+        raise Error("pbqp: there is no certificate: it would not have fitted; raise proof_cap")
+    try:
+        check_certificate.check(problem.to_text(), solution.certificate.text)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise Error(f"pbqp: the certificate does not hold: {error}") from error

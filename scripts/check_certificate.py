@@ -1,0 +1,1 @@
+../python/torchalgo/check_certificate.py

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Certificates with one thing changed so that what they claim is false are all refused.
+
+A change that leaves every claim true is no such mutant. What is true is known from trying every
+choice: a claimed bound above the optimum is false, and so is a problem whose cost or optimum is
+not the claimed one. Where only the proof is changed, the claims stay true, and the checker may
+accept (another proof of the same) or refuse; then the bound is raised above the optimum as well,
+which no proof may pass.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from test_pbqp import marginals_by_trying, random_problem
+from torchalgo import check_certificate
+from torchalgo.pbqp import Problem, solve
+
+REFUSED = (ArithmeticError, LookupError, TypeError, ValueError)
+PROBLEMS = 330
+
+
+def is_refused(problem: str, certificate: str) -> bool:
+    try:
+        check_certificate.check(problem, certificate)
+    except REFUSED:
+        return True
+    return False
+
+
+def optimum_of(problem: Problem) -> int | None:
+    costs = [c for row in marginals_by_trying(problem) for c in row if c is not None]
+    return min(costs, default=None)
+
+
+def with_line(text: str, head: str, rest: str) -> str:
+    lines = text.splitlines()
+    return "\n".join(f"{head} {rest}" if line.split()[0] == head else line for line in lines)
+
+
+def mutated_proof(pick: random.Random, text: str) -> str | None:
+    """One number, word or line of the proof changed; None if there is none."""
+    lines = text.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("kind")) + 1
+    if first >= len(lines) - 1:
+        return None
+    at = pick.randrange(first, len(lines) - 1)
+    words = lines[at].split()
+    kind = pick.randrange(4)
+    if kind == 0:
+        del lines[at]
+    elif kind == 1:
+        lines.insert(at, lines[pick.randrange(first, len(lines) - 1)])
+    elif len(words) > 1:
+        word = pick.randrange(1, len(words))
+        if words[word].lstrip("-").isdigit():
+            words[word] = str(int(words[word]) + pick.choice([-1000, -1, 1, 1000]))
+        else:
+            words[word] = words[word] + ",0"
+        lines[at] = " ".join(words)
+    else:
+        lines[at] = pick.choice(["close", "restart", "drop 0 0 1", "exclude 0:0", "branch 0 0"])
+    return "\n".join(lines)
+
+
+def mutants(pick: random.Random, problem: Problem) -> Iterator[tuple[str, str, str]]:
+    """(what was changed, problem text, certificate text), each with a false claim."""
+    solution = solve(problem, marginals=False, table_cap=pick.choice([30_000_000, 40, 0, 0]))
+    text, certificate = problem.to_text(), solution.certificate.text
+    optimum = optimum_of(problem)
+    assert solution.cost == optimum
+    check_certificate.check(text, certificate)  # as it is, it holds
+    digits = certificate.splitlines()[1].split()[1]
+    at = pick.randrange(64)
+    other = "0" if digits[at] != "0" else "1"
+    yield "hash", text, certificate.replace(digits, digits[:at] + other + digits[at + 1 :])
+    claims_more = with_line(certificate, "bound", "-" if optimum is not None else "1")
+    if optimum is None:
+        yield "status", text, certificate.replace("status infeasible", "status unknown")
+        return
+    for _ in range(6):
+        higher = optimum + pick.choice([1, 1, 2, 1000])
+        raised = with_line(certificate, "bound", str(higher))
+        yield "bound", text, raised
+        # A dearer choice that would make the bound look reached.
+        choice = [pick.randrange(len(costs)) for costs in problem.node_costs]
+        cost = problem.cost(choice)
+        spelled = " ".join(map(str, choice))
+        if cost is not None and cost > optimum:
+            claimed = with_line(with_line(raised, "choice", spelled), "cost", str(cost))
+            yield "dearer", text, with_line(claimed, "bound", str(cost))
+        if cost != optimum:
+            yield "choice", text, with_line(certificate, "choice", spelled)
+        proof = mutated_proof(pick, raised)
+        if proof is not None:
+            yield "proof", text, proof
+            twice = mutated_proof(pick, proof)
+            if twice is not None:
+                yield "proof", text, twice
+    yield "infeasible", text, claims_more
+    yield "cost", text, with_line(certificate, "cost", str(optimum - 1))
+    yield "cost", text, with_line(certificate, "cost", str(optimum + 1))
+    yield "status", text, certificate.replace("status optimal", "status feasible")
+    for _ in range(6):
+        yield from mutated_problem(pick, problem, certificate)
+
+
+def mutated_problem(
+    pick: random.Random, problem: Problem, certificate: str
+) -> Iterator[tuple[str, str, str]]:
+    """An entry of the problem changed; its hash as it was, or set right if a claim became false."""
+    lines = problem.to_text().splitlines()
+    at = pick.randrange(1, len(lines))
+    words = lines[at].split()
+    first = 1 if words[0] == "node" else 3
+    word = pick.randrange(first, len(words))
+    old = words[word]
+    words[word] = "0" if old == "-" else pick.choice(["-", "0", str(int(old) + 1)])
+    if words[word] == old:
+        return
+    lines[at] = " ".join(words)
+    text = "\n".join(lines) + "\n"
+    yield "entry", text, certificate
+    changed = Problem.from_text(text)
+    solution = solve(changed, marginals=False)
+    claimed = [int(a) for a in certificate.split("choice")[1].split("\n")[0].split()]
+    cost = int(certificate.split("\ncost ")[1].split("\n")[0])
+    if solution.cost == cost and changed.cost(claimed) == cost:
+        return  # every claim is still true of the changed problem
+    digits = solution.certificate.text.splitlines()[1]
+    yield "entry", text, certificate.replace(certificate.splitlines()[1], digits)
+
+
+def test_every_mutant_that_claims_something_false_is_refused() -> None:
+    pick = random.Random(7)
+    counts: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    for number in range(PROBLEMS):
+        nodes, density = pick.choice([(3, 0.5), (5, 0.4), (5, 1), (6, 1)])
+        problem = random_problem(pick, nodes, 3 + nodes // 6, density)
+        kinds[solve(problem, marginals=False, table_cap=0).certificate.kind] += 1
+        for what, text, certificate in mutants(pick, problem):
+            assert is_refused(text, certificate), f"{number} {what}\n{text}\n{certificate}"
+            counts[what] += 1
+    assert sum(counts.values()) >= 10_000, counts
+    assert min(counts.values()) > 50 and kinds["messages"] > 40, (counts, kinds)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_certificates_of_many_cases_hold_and_their_mutants_do_not(seed: int) -> None:
+    """Problems that take branching: their proofs have cases, exclusions and restarts."""
+    pick = random.Random(seed)
+    values, nodes = 4, 7
+    costs: list[list[int | None]] = [
+        [pick.randrange(50) for _ in range(values)] for _ in range(nodes)
+    ]
+    edges = [
+        (u, v, [[pick.randrange(100) for _ in range(values)] for _ in range(values)])
+        for u in range(nodes)
+        for v in range(u)
+    ]
+    problem = Problem(costs, edges)
+    solution = solve(problem, marginals=False, table_cap=0)
+    assert solution.certificate.kind == "branches" and solution.cost is not None
+    text, certificate = problem.to_text(), solution.certificate.text
+    check_certificate.check(text, certificate)
+    raised = with_line(certificate, "bound", str(solution.cost + 1)).replace("optimal", "feasible")
+    assert is_refused(text, raised)
+    for _ in range(60):
+        proof = mutated_proof(pick, raised)
+        assert proof is None or is_refused(text, proof), proof
+
+
+def test_a_proof_cannot_be_cheated_by_dropping_what_is_needed() -> None:
+    problem = Problem([[0, 5], [0, 5]], [(0, 1, [[9, 0], [0, 9]])])  # the optimum is 5
+    head = solve(problem).certificate.text.splitlines()[:2]
+    for proof in (
+        "drop 0 0 1\nclose",  # the cheaper value
+        "drop 0 1 1\nclose",  # by itself
+        "drop 0 1 0 0 1\nclose",  # each by the other
+        "exclude 0:0,1\nrestart\nclose",
+        "branch 0 0\nclose",  # the other case is missing
+        "branch 0 7\nclose\nclose",
+        "eliminate 0 0\nclose",
+        "split 6:0 6:1\nclose\nclose",  # a table joins the parts
+        "split 6:0,1 6:0,1\nclose\nclose",
+        "split 6:0\neliminate 0\nclose",
+        "move 0 1 9 9 9 9 9\nclose",
+        "move 1 0 9 9 9 9\nclose",
+        "close\nclose",
+        "",
+    ):
+        body = "status unknown\nbound 6\nkind none\n" + proof
+        lines = "\n".join([*head, body, "end"])
+        assert is_refused(problem.to_text(), lines), proof
+    fair = "\n".join([*head, "status unknown\nbound 5\nkind none\neliminate 0 1\nclose", "end"])
+    check_certificate.check(problem.to_text(), fair)
