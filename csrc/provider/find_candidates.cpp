@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "provider/dominated.h"
 
 namespace torchalgo {
 namespace {
@@ -138,6 +139,7 @@ ProblemOffers offers_of(const Problem& problem, const Algorithms& algorithms, co
   for (const Algorithm& algorithm : algorithms) {
     if (runs_on(algorithm, device.kind)) ask(algorithm, problem, device, options, offers);
   }
+  if (options.drop_dominated) return without_dominated(std::move(offers), to_string(problem));
   return offers;
 }
 

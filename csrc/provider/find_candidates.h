@@ -12,7 +12,8 @@ namespace torchalgo {
 struct CandidateOptions {
   std::int64_t workspace_limit_bytes = std::int64_t{1}
                                        << 30;  // per node; a primitive above it is refused
-  bool deterministic = false;  // refuse what gives other bits in another run
+  bool deterministic = false;                  // refuse what gives other bits in another run
+  bool drop_dominated = false;  // refuse what need not be measured, see without_dominated()
 };
 
 /// Asks every row for every node, alone and with the chains it may absorb: a convolution, linear,

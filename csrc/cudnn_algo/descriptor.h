@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "cudnn_algo/api.h"
+
+namespace torchalgo::cudnn {
+
+/// A call of cuDNN that failed though its arguments are ours; the text has status and reason.
+class StatusError : public Error {
+ public:
+  StatusError(Status status, const std::string& text) : Error(text), status_(status) {}
+  [[nodiscard]] Status status() const { return status_; }
+
+ private:
+  Status status_;
+};
+
+/// "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH (3007): <cuDNN's last error of this thread>".
+[[nodiscard]] std::string describe(const Api& api, Status status);
+
+/// @throws StatusError  naming `what`, unless `status` is kSuccess.
+void check(const Api& api, Status status, std::string_view what);
+
+namespace detail {
+template <typename T>
+struct TypeOf;  // the attribute type that a C++ type is passed as
+template <>
+struct TypeOf<bool> {
+  static constexpr AttributeType kValue = AttributeType::kBoolean;
+};
+template <>
+struct TypeOf<std::int64_t> {
+  static constexpr AttributeType kValue = AttributeType::kInt64;
+};
+template <>
+struct TypeOf<float> {
+  static constexpr AttributeType kValue = AttributeType::kFloat;
+};
+template <>
+struct TypeOf<double> {
+  static constexpr AttributeType kValue = AttributeType::kDouble;
+};
+template <>
+struct TypeOf<char> {
+  static constexpr AttributeType kValue = AttributeType::kChar;
+};
+template <>
+struct TypeOf<DataType> {
+  static constexpr AttributeType kValue = AttributeType::kDataType;
+};
+template <>
+struct TypeOf<ConvolutionMode> {
+  static constexpr AttributeType kValue = AttributeType::kConvolutionMode;
+};
+template <>
+struct TypeOf<PointwiseMode> {
+  static constexpr AttributeType kValue = AttributeType::kPointwiseMode;
+};
+template <>
+struct TypeOf<HeuristicMode> {
+  static constexpr AttributeType kValue = AttributeType::kHeuristicMode;
+};
+template <>
+struct TypeOf<NumericalNote> {
+  static constexpr AttributeType kValue = AttributeType::kNumericalNote;
+};
+template <>
+struct TypeOf<BehaviorNote> {
+  static constexpr AttributeType kValue = AttributeType::kBehaviorNote;
+};
+}  // namespace detail
+
+/// A backend descriptor, destroyed with its owner. `api` must outlive it. cuDNN copies what a
+/// descriptor refers to when it is set, but the documentation does not promise it: keep the parts.
+class OwnedDescriptor {
+ public:
+  /// @throws StatusError
+  OwnedDescriptor(const Api& api, DescriptorType type);
+  OwnedDescriptor(OwnedDescriptor&& other) noexcept
+      : api_(other.api_), raw_(std::exchange(other.raw_, nullptr)) {}
+  OwnedDescriptor& operator=(OwnedDescriptor&& other) noexcept {
+    std::swap(api_, other.api_);
+    std::swap(raw_, other.raw_);
+    return *this;
+  }
+  ~OwnedDescriptor() {
+    if (raw_ != nullptr) static_cast<void>(api_->destroy_descriptor(raw_));
+  }
+
+  [[nodiscard]] Descriptor get() const { return raw_; }
+  [[nodiscard]] const Api& api() const { return *api_; }
+
+  /// Sets an attribute of plain values: the attribute type follows from T.
+  template <typename T>
+  void set(AttributeName name, std::span<const T> values) {
+    set_raw(name, detail::TypeOf<T>::kValue, static_cast<std::int64_t>(values.size()),
+            values.data());
+  }
+  template <typename T>
+  void set(AttributeName name, const std::vector<T>& values) {
+    set(name, std::span<const T>(values));
+  }
+  template <typename T>
+  void set(AttributeName name, const T& value) {
+    set_raw(name, detail::TypeOf<T>::kValue, 1, &value);
+  }
+  void set(AttributeName name, const OwnedDescriptor& part) {
+    const Descriptor raw = part.get();
+    set_raw(name, AttributeType::kDescriptor, 1, &raw);
+  }
+  /// @throws StatusError  naming the attribute.
+  void set_raw(AttributeName name, AttributeType type, std::int64_t count, const void* values);
+
+  /// One value. @throws StatusError
+  template <typename T>
+  [[nodiscard]] T read(AttributeName name) const {
+    T value{};
+    read_raw(name, detail::TypeOf<T>::kValue, 1, &value);
+    return value;
+  }
+  /// At most `capacity` values.
+  template <typename T>
+  [[nodiscard]] std::vector<T> read_list(AttributeName name, std::int64_t capacity) const {
+    std::vector<T> values(static_cast<std::size_t>(capacity));
+    const auto count = read_raw(name, detail::TypeOf<T>::kValue, capacity, values.data());
+    values.resize(static_cast<std::size_t>(count < capacity ? count : capacity));
+    return values;
+  }
+  /// @return the count that cuDNN reports. @throws StatusError
+  std::int64_t read_raw(AttributeName name, AttributeType type, std::int64_t capacity,
+                        void* values) const;
+
+  /// The answer matters: an engine that cannot do it says so here.
+  [[nodiscard]] Status try_finalize();
+  /// @throws StatusError  naming `what`.
+  void finalize(std::string_view what);
+
+ private:
+  const Api* api_;
+  Descriptor raw_ = nullptr;
+};
+
+}  // namespace torchalgo::cudnn

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cudnn_algo/device_properties.h"
+
+#include <fmt/format.h>
+
+#include <span>
+#include <utility>
+
+namespace torchalgo::cudnn {
+
+DeviceProperties make_device_properties(const Api& api, const std::string& json) {
+  if (json.empty()) {
+    return {std::nullopt, "the device is described without cuDNN's properties"};
+  }
+  try {
+    OwnedDescriptor descriptor(api, DescriptorType::kDeviceProperties);
+    descriptor.set(AttributeName::kDevicePropertiesJson, std::span<const char>(json));
+    descriptor.finalize("device properties");
+    return {std::move(descriptor), {}};
+  } catch (const StatusError& error) {
+    return {std::nullopt,
+            fmt::format("cuDNN {} does not take the device's properties, perhaps for a key that "
+                        "they lack: {}",
+                        version_text(api), error.what())};
+  }
+}
+
+}  // namespace torchalgo::cudnn

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cudnn_algo/knobs.h"
+#include "ir/layout.h"
+#include "ir/problem.h"
+
+namespace torchalgo::cudnn {
+
+/// What an operation graph computes. cuDNN numbers its engines anew for each, so the pattern stands
+/// in the name.
+enum class Pattern : std::uint8_t {
+  kConv,
+  kConvBias,
+  kConvBiasRelu,
+  kConvBiasAddRelu,
+  kConvBackwardData,
+  kConvBackwardFilter
+};
+
+struct PatternInfo {
+  Pattern pattern;
+  std::string_view row;  // "cudnn9.conv_bias_relu"
+  Direction direction;
+  bool bias, add, relu;
+};
+
+/// All patterns in the order of the enumerators.
+inline constexpr std::array<PatternInfo, 6> kPatterns = {{
+    {Pattern::kConv, "cudnn9.conv", Direction::kForward, false, false, false},
+    {Pattern::kConvBias, "cudnn9.conv_bias", Direction::kForward, true, false, false},
+    {Pattern::kConvBiasRelu, "cudnn9.conv_bias_relu", Direction::kForward, true, false, true},
+    {Pattern::kConvBiasAddRelu, "cudnn9.conv_bias_add_relu", Direction::kForward, true, true, true},
+    {Pattern::kConvBackwardData, "cudnn9.conv_bwd_data", Direction::kBackwardData, false, false,
+     false},
+    {Pattern::kConvBackwardFilter, "cudnn9.conv_bwd_filter", Direction::kBackwardFilter, false,
+     false, false},
+}};
+
+[[nodiscard]] constexpr const PatternInfo& info(Pattern pattern) {
+  return kPatterns[static_cast<std::size_t>(pattern)];
+}
+
+/// The pattern that computes exactly this problem, epilogue included; nothing if there is none.
+[[nodiscard]] std::optional<Pattern> pattern_of(const ConvProblem& conv);
+
+/// One of cuDNN's graph engines with its knobs: an algorithm by name, of any layouts of src and
+/// dst.
+struct EngineSpec {
+  Pattern pattern = Pattern::kConv;
+  std::int64_t engine = 0;         // CUDNN_ATTR_ENGINE_GLOBAL_INDEX
+  Layout weights = Layout::kNchw;  // kNchw: kcrs; kNhwc: krsc, variant ".krsc"
+  Knobs knobs;                     // sorted by name; empty: the engine's defaults
+  auto operator<=>(const EngineSpec&) const = default;
+};
+
+/// The primitive's name: "cudnn9.conv_bias_relu.e22.krsc{STAGES=3,TILE_SIZE=4}".
+[[nodiscard]] std::string to_string(const EngineSpec& spec);
+
+/// The inverse of to_string; nothing for any other text (knobs out of order included: a name has
+/// one spelling).
+[[nodiscard]] std::optional<EngineSpec> parse_engine_spec(std::string_view name);
+
+}  // namespace torchalgo::cudnn

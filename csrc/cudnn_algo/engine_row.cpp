@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "cudnn_algo/device_properties.h"
+#include "cudnn_algo/enumerate.h"
+#include "cudnn_algo/offer_cache.h"
+#include "cudnn_algo/rows.h"
+#include "cudnn_algo/run.h"
+#include "cudnn_algo/traits.h"
+
+namespace torchalgo::cudnn {
+namespace {
+
+// An enumeration takes about 0.2 MB.
+constexpr std::size_t kKeptEnumerations = 64;
+constexpr std::size_t kKeptAnswers = 1024;
+// Enough to find one that is deterministic.
+constexpr std::size_t kBestProposals = 8;
+
+std::string words_of(const PatternInfo& pattern) {
+  std::string words;
+  if (pattern.bias) words += "+bias";
+  if (pattern.add) words += "+add";
+  if (pattern.relu) words += "+relu";
+  return words.empty() ? "no epilogue" : words;
+}
+
+std::string words_of(const Layouts& layouts) {
+  return fmt::format("{}/{}/{}", to_string(layouts.src),
+                     layouts.weights == Layout::kNhwc ? "krsc" : "kcrs", to_string(layouts.dst));
+}
+
+Offer refuse(std::string reason) { return {{}, std::move(reason)}; }
+
+Traits traits_of(const EngineConfig& config) {
+  Traits traits = traits_of(config.notes);
+  traits.hidden_bytes = config.hidden_bytes;
+  return traits;
+}
+
+void add(const EngineConfig& config, Offer& offer) {
+  offer.primitives.push_back(
+      {to_string(config.spec), config.layouts.src, config.layouts.dst, config.workspace_bytes});
+  offer.traits.push_back(traits_of(config));
+}
+
+// What one row asks, and its last answers.
+class EngineRow {
+ public:
+  EngineRow(const PatternInfo& pattern, Library library)
+      : pattern_(pattern), library_(std::move(library)) {}
+
+  Offer offer(const Problem& problem, const Device& device) {
+    return ask(problem, device, [&](const Question& question) {
+      const auto found = enumerations_.find_or_make(key_of(question), [&] {
+        return enumerate(question.api, question.target, question.conv);
+      });
+      return to_offer(question, *found);
+    });
+  }
+
+  // The row's own name asks for what cuDNN's heuristics propose, best first.
+  Offer offer_one(const Problem& problem, const Device& device, const Primitive& primitive) {
+    const bool is_row = primitive.name == pattern_.row || primitive.name == krsc_row();
+    const auto spec = parse_engine_spec(primitive.name);
+    if (!is_row && (!spec || spec->pattern != pattern_.pattern)) {
+      return refuse(
+          fmt::format("'{}' is no engine of {}: expected {}.e<number>[.krsc][{{KNOB=v,"
+                      "...}}], knobs sorted by name",
+                      primitive.name, pattern_.row, pattern_.row));
+    }
+    if (is_blocked(primitive.src) || is_blocked(primitive.dst)) {
+      return refuse("has nchw and nhwc only");
+    }
+    return ask(problem, device, [&](const Question& question) {
+      const std::string key = key_of(question) + "\n" + to_string(primitive);
+      const Layouts layouts = layouts_of(primitive);
+      const auto answer = answers_.find_or_make(key, [&] {
+        return is_row ? answer_best(question, layouts) : answer_one(question, *spec, layouts);
+      });
+      return *answer;
+    });
+  }
+
+ private:
+  struct Question {
+    const Api& api;
+    const Target& target;
+    const ConvProblem& conv;
+    const Device& device;
+  };
+
+  // What every question checks first; `then` asks cuDNN.
+  template <typename Then>
+  Offer ask(const Problem& problem, const Device& device, const Then& then) const {
+    const auto* conv = std::get_if<ConvProblem>(&problem);
+    if (conv == nullptr) return refuse("computes convolutions only");
+    if (conv->direction != pattern_.direction) {
+      return refuse(fmt::format("computes {}", to_string(pattern_.direction)));
+    }
+    if (pattern_of(*conv) != pattern_.pattern) {
+      return refuse(fmt::format("computes convolutions with {}", words_of(pattern_)));
+    }
+    if (device.kind != DeviceKind::kCuda) return refuse("does not run on CPUs");
+    const LoadedApi loaded = library_.load();
+    if (loaded.api == nullptr) return refuse(loaded.absence);
+    try {
+      const DeviceProperties properties = make_device_properties(*loaded.api, device.properties);
+      if (!properties.descriptor) return refuse(properties.refusal);
+      const Target target{nullptr, &*properties.descriptor, device.isa};
+      return then({*loaded.api, target, *conv, device});
+    } catch (const StatusError& error) {
+      return refuse(error.what());
+    }
+  }
+
+  static std::string key_of(const Question& question) {
+    return fmt::format("{}\n{}", to_string(question.conv), question.device.properties);
+  }
+
+  Offer to_offer(const Question& question, const Enumeration& found) const {
+    Offer offer;
+    for (const EngineConfig& config : found.configs) add(config, offer);
+    if (offer.primitives.empty()) {
+      offer.refusal =
+          fmt::format("none of the {} engines of cuDNN {} takes this problem on {}",
+                      found.engine_count, version_text(question.api), question.device.isa);
+    }
+    add_family_statement(question, found, offer);
+    for (const RefusedEngine& refused : found.refused) {
+      std::string reason = refused.reason;
+      const char* separator = "; as src/weights/dst ";
+      for (const Layouts& layouts : refused.layouts) {
+        reason += separator + words_of(layouts);
+        separator = ", ";
+      }
+      offer.refused.push_back(
+          {fmt::format("{}.e{}", pattern_.row, refused.engine), std::move(reason)});
+    }
+    return offer;
+  }
+
+  // Whoever looks for the textbook's algorithms should read that they are not there.
+  void add_family_statement(const Question& question, const Enumeration& found,
+                            Offer& offer) const {
+    if (offer.primitives.empty() || (found.has_winograd && found.has_fft)) return;
+    const char* families = found.has_winograd ? "FFT"
+                           : found.has_fft    ? "Winograd"
+                                              : "Winograd or FFT";
+    offer.refused.push_back(
+        {std::string(pattern_.row),
+         fmt::format("no {} engine of cuDNN {} takes this problem on {}", families,
+                     version_text(question.api), question.device.isa)});
+  }
+
+  Offer answer_one(const Question& question, const EngineSpec& spec, const Layouts& layouts) {
+    Offer offer;
+    if (const auto known = enumerations_.find(key_of(question))) {
+      const auto config = std::ranges::find_if(known->configs, [&](const EngineConfig& one) {
+        return one.layouts == layouts && one.spec == spec;
+      });
+      if (config != known->configs.end()) {
+        add(*config, offer);
+        return offer;
+      }
+    }
+    ConfigAnswer asked = ask_config(question.api, question.target, question.conv, layouts, spec);
+    if (!asked.config) return refuse(std::move(asked.reason));
+    add(*asked.config, offer);
+    return offer;
+  }
+
+  Offer answer_best(const Question& question, const Layouts& layouts) const {
+    Offer offer;
+    for (const EngineConfig& config :
+         propose(question.api, question.target, question.conv, layouts, kBestProposals)) {
+      add(config, offer);
+    }
+    if (offer.primitives.empty()) {
+      offer.refusal = fmt::format("the heuristics of cuDNN {} propose no engine for this problem",
+                                  version_text(question.api));
+    }
+    return offer;
+  }
+
+  [[nodiscard]] std::string krsc_row() const { return std::string(pattern_.row) + ".krsc"; }
+
+  const PatternInfo pattern_;
+  const Library library_;
+  LeastRecentlyUsed<Enumeration> enumerations_{kKeptEnumerations};
+  LeastRecentlyUsed<Offer> answers_{kKeptAnswers};
+};
+
+}  // namespace
+
+Algorithm engine_row(const PatternInfo& pattern, const Library& library) {
+  const auto row = std::make_shared<EngineRow>(pattern, library);
+  return {
+      .name = pattern.row,
+      .version = 1,
+      .runs_on_cpu = false,
+      .runs_on_cuda = true,
+      .offer = [row](const Problem& problem,
+                     const Device& device) { return row->offer(problem, device); },
+      .offer_one =
+          [row](const Problem& problem, const Device& device, const Primitive& primitive) {
+            return row->offer_one(problem, device, primitive);
+          },
+      .pack =
+          [](const Problem&, const Primitive& primitive, const Weights& weights) {
+            return pack_engine(require_engine_spec(primitive), weights);
+          },
+      .run =
+          [library](const Call& call) {
+            return run_engine(require_api(library), library.runtime, call);
+          },
+      .packs_for_all_sizes = true,
+  };
+}
+
+}  // namespace torchalgo::cudnn

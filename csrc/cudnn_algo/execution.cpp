@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cudnn_algo/execution.h"
+
+#include <ATen/ops/empty_strided.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "cudnn_algo/graph.h"
+#include "cudnn_algo/run.h"
+
+namespace torchalgo::cudnn {
+namespace {
+
+std::atomic<std::int64_t> plans_built = 0, plans_evicted = 0, tensors_repacked = 0;
+
+bool is_aligned(const at::Tensor& tensor) {
+  return reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % kAlignment == 0;
+}
+
+// Dense as the original is, but at the beginning of a block of its own.
+at::Tensor aligned_like(const at::Tensor& tensor) {
+  tensors_repacked.fetch_add(1, std::memory_order_relaxed);
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
+}
+
+void refuse_capture(const Api& api, const Runtime& runtime, const Call& call, bool is_built) {
+  TORCHALGO_CHECK(!runtime.is_capturing(),
+                  "cuDNN: a CUDA graph is being captured, and this thread has {} the plan before: "
+                  "run the model "
+                  "once with the same shapes before capturing ({})",
+                  is_built ? "built but never run" : "never built", describe(api, call));
+}
+
+}  // namespace
+
+std::string describe(const Api& api, const Call& call) {
+  return fmt::format("{}, problem {}, cuDNN {}", to_string(call.primitive), to_string(call.problem),
+                     version_text(api));
+}
+
+std::shared_ptr<Prepared> prepare(const std::shared_ptr<const Api>& api, const Runtime& runtime,
+                                  Handle handle, const Call& call,
+                                  const std::function<std::shared_ptr<Prepared>()>& build) {
+  const PreparedKey key = {api.get(), handle, &std::get<ConvProblem>(call.problem),
+                           &call.primitive};
+  std::shared_ptr<Prepared> prepared = plan_cache().find(key);
+  if (prepared == nullptr || !prepared->has_run) {
+    refuse_capture(*api, runtime, call, prepared != nullptr);
+  }
+  if (prepared == nullptr) {
+    prepared = build();
+    plans_built.fetch_add(1, std::memory_order_relaxed);
+    const std::size_t evicted = plan_cache().add(key, prepared);
+    plans_evicted.fetch_add(static_cast<std::int64_t>(evicted), std::memory_order_relaxed);
+  }
+  TORCHALGO_CHECK(prepared->workspace_bytes <= call.primitive.workspace_bytes,
+                  "cuDNN: the plan wants {} bytes of workspace, the primitive says {}: the choice "
+                  "was made with another cuDNN or GPU; choose again here ({})",
+                  prepared->workspace_bytes, call.primitive.workspace_bytes, describe(*api, call));
+  TORCHALGO_CHECK(prepared->workspace_bytes == 0 || call.workspace != nullptr,
+                  "cuDNN: a workspace of {} bytes is needed, got none ({})",
+                  prepared->workspace_bytes, describe(*api, call));
+  return prepared;
+}
+
+void* AlignedTensors::input(const at::Tensor& tensor) {
+  // cuDNN's interface takes inputs as pointers to writable memory too; it only reads them.
+  if (is_aligned(tensor)) return const_cast<void*>(tensor.const_data_ptr());
+  inputs_.push_back(aligned_like(tensor).copy_(tensor));
+  return inputs_.back().data_ptr();
+}
+
+void* AlignedTensors::output(const at::Tensor& tensor) {
+  if (is_aligned(tensor)) return tensor.data_ptr();
+  outputs_.emplace_back(tensor, aligned_like(tensor));
+  return outputs_.back().second.data_ptr();
+}
+
+void AlignedTensors::finish() {
+  for (const auto& [wanted, aligned] : outputs_) wanted.copy_(aligned);
+}
+
+ExecutionStats execution_stats() {
+  return {plans_built.load(), plans_evicted.load(), tensors_repacked.load()};
+}
+
+}  // namespace torchalgo::cudnn

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "cudnn_algo/descriptor.h"
+#include "cudnn_algo/plan_cache.h"
+#include "cudnn_algo/runtime.h"
+#include "provider/algorithm.h"
+
+// What the engines' and the legacy functions' ways to run have in common.
+
+namespace torchalgo::cudnn {
+
+/// "cudnn9.conv.e22 nhwc->nhwc, problem fwd_f16_..., cuDNN 9.19.0".
+[[nodiscard]] std::string describe(const Api& api, const Call& call);
+
+/// What `call` runs on: from this thread's cache, else of `build`, which is not called while the
+/// stream captures a CUDA graph: building allocates and loads kernels, which breaks a capture.
+/// @throws Error  while capturing, unless it has run before; if it wants more workspace than the
+/// primitive says.
+[[nodiscard]] std::shared_ptr<Prepared> prepare(
+    const std::shared_ptr<const Api>& api, const Runtime& runtime, Handle handle, const Call& call,
+    const std::function<std::shared_ptr<Prepared>()>& build);
+
+/// The data of tensors, copied to aligned memory where a view begins below kAlignment: cuDNN's
+/// plans are built for aligned tensors, and most tensor-core engines take no others.
+class AlignedTensors {
+ public:
+  [[nodiscard]] void* input(const at::Tensor& tensor);
+  /// To be filled by the caller before finish().
+  [[nodiscard]] void* output(const at::Tensor& tensor);
+  /// Copies outputs back to where they belong.
+  void finish();
+
+ private:
+  std::vector<at::Tensor>
+      inputs_;  // kept until the copies are used; their memory is stream ordered
+  std::vector<std::pair<at::Tensor, at::Tensor>> outputs_;  // (where it belongs, aligned)
+};
+
+/// Runs `body`; an Error of cuDNN leaves with describe(api, call) added.
+template <typename Body>
+void with_description(const Api& api, const Call& call, const Body& body) {
+  try {
+    body();
+  } catch (const StatusError& error) {
+    throw Error(fmt::format("{} ({})", error.what(), describe(api, call)));
+  }
+}
+
+}  // namespace torchalgo::cudnn

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cudnn_algo/legacy_call.h"
+
+#include <c10/core/MemoryFormat.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <vector>
+
+#include "base/error.h"
+#include "cudnn_algo/execution.h"
+#include "cudnn_algo/run.h"
+
+namespace torchalgo::cudnn {
+namespace {
+
+using Ints = std::vector<int>;
+
+// legacy_absence() has refused what does not fit.
+Ints to_ints(at::IntArrayRef values) {
+  Ints ints;
+  for (const std::int64_t value : values) ints.push_back(static_cast<int>(value));
+  return ints;
+}
+
+std::vector<std::int64_t> src_sizes(const ConvProblem& p) {
+  if (p.is_3d) return {p.n, p.c, p.d, p.h, p.w};
+  return {p.n, p.c, p.h, p.w};
+}
+
+Ints triple_of(const ConvProblem& p, std::int64_t depth, std::int64_t height, std::int64_t width) {
+  if (p.is_3d) return to_ints({depth, height, width});
+  return to_ints({height, width});
+}
+
+std::vector<std::int64_t> dense_strides(const std::vector<std::int64_t>& sizes, Layout layout) {
+  if (layout == Layout::kNhwc) {
+    return sizes.size() == 5 ? c10::get_channels_last_strides_3d(sizes)
+                             : c10::get_channels_last_strides_2d(sizes);
+  }
+  std::vector<std::int64_t> strides(sizes.size(), 1);
+  for (std::size_t i = sizes.size() - 1; i-- > 0;) strides[i] = strides[i + 1] * sizes[i + 1];
+  return strides;
+}
+
+void set_tensor(const Api& api, const OwnedLegacy& tensor, const ConvProblem& conv,
+                const std::vector<std::int64_t>& sizes, Layout layout) {
+  const Ints size = to_ints(sizes), stride = to_ints(dense_strides(sizes, layout));
+  check(api,
+        api.legacy.set_tensor(tensor.get(), data_type(conv.dtype), static_cast<int>(size.size()),
+                              size.data(), stride.data()),
+        "cudnnSetTensorNdDescriptor");
+}
+
+void set_filter(const Api& api, const OwnedLegacy& filter, const ConvProblem& conv, Layout layout) {
+  const Ints size = to_ints(weight_sizes(conv));
+  const auto format = layout == Layout::kNhwc ? TensorFormat::kNhwc : TensorFormat::kNchw;
+  check(api,
+        api.legacy.set_filter(filter.get(), data_type(conv.dtype), format,
+                              static_cast<int>(size.size()), size.data()),
+        "cudnnSetFilterNdDescriptor");
+}
+
+void set_convolution(const Api& api, const OwnedLegacy& convolution, const ConvProblem& p,
+                     MathType math) {
+  const Ints pad = triple_of(p, p.pad_d, p.pad_h, p.pad_w);
+  const Ints stride = triple_of(p, p.stride_d, p.stride_h, p.stride_w);
+  const Ints dilation = triple_of(p, p.dilation_d, p.dilation_h, p.dilation_w);
+  check(api,
+        api.legacy.set_convolution(convolution.get(), static_cast<int>(pad.size()), pad.data(),
+                                   stride.data(), dilation.data(),
+                                   ConvolutionMode::kCrossCorrelation, compute_type(p.dtype)),
+        "cudnnSetConvolutionNdDescriptor");
+  check(api, api.legacy.set_groups(convolution.get(), static_cast<int>(p.groups)),
+        "cudnnSetConvolutionGroupCount");
+  check(api, api.legacy.set_math_type(convolution.get(), math), "cudnnSetConvolutionMathType");
+}
+
+bool has_all_functions(const Api::Legacy& legacy) {
+  return legacy.create_tensor && legacy.create_filter && legacy.create_convolution &&
+         legacy.destroy_tensor && legacy.destroy_filter && legacy.destroy_convolution &&
+         legacy.set_tensor && legacy.set_filter && legacy.set_convolution && legacy.set_groups &&
+         legacy.set_math_type && legacy.get_forward_workspace &&
+         legacy.get_backward_data_workspace && legacy.get_backward_filter_workspace &&
+         legacy.run_forward && legacy.run_backward_data && legacy.run_backward_filter;
+}
+
+bool fits_int(const std::vector<std::int64_t>& sizes) {
+  constexpr std::int64_t kLimit = std::numeric_limits<int>::max();
+  std::int64_t count = 1;
+  for (const std::int64_t size : sizes) {
+    if (size > kLimit || count * size > kLimit) return false;  // both factors below 2^31
+    count *= size;
+  }
+  return true;
+}
+
+const char* function_name(Direction direction) {
+  switch (direction) {
+    case Direction::kForward:
+      return "cudnnConvolutionForward";
+    case Direction::kBackwardData:
+      return "cudnnConvolutionBackwardData";
+    case Direction::kBackwardFilter:
+      break;
+  }
+  return "cudnnConvolutionBackwardFilter";
+}
+
+struct PreparedLegacy final : Prepared {
+  PreparedLegacy(std::shared_ptr<const Api> with, const ConvProblem& conv, const Layouts& layouts,
+                 MathType math)
+      : Prepared(std::move(with)), descriptors(*api, conv, layouts, math) {}
+  const LegacyDescriptors descriptors;
+};
+
+std::shared_ptr<Prepared> build(const std::shared_ptr<const Api>& api, Handle handle,
+                                const LegacySpec& spec, const Call& call) {
+  const auto& conv = std::get<ConvProblem>(call.problem);
+  const auto absence = legacy_absence(*api, conv);
+  TORCHALGO_CHECK(!absence, "cuDNN: {} ({})", *absence, describe(*api, call));
+  auto prepared = std::make_shared<PreparedLegacy>(api, conv, layouts_of(call.primitive),
+                                                   math_type(spec, conv.dtype));
+  std::size_t bytes = 0;
+  check(*api, prepared->descriptors.ask_workspace(handle, spec.number, &bytes),
+        fmt::format("{}: get its workspace size", function_name(spec.direction)));
+  prepared->workspace_bytes = static_cast<std::int64_t>(bytes);
+  return prepared;
+}
+
+// Data in the order of the direction's function.
+struct Operands {
+  const void *a, *b;
+  void* c;
+};
+
+Operands bind(Direction direction, const Call& call, AlignedTensors& tensors) {
+  void* const c = tensors.output(call.dst);
+  switch (direction) {
+    case Direction::kForward:
+      return {tensors.input(call.src[0]), tensors.input(call.packed[0]), c};
+    case Direction::kBackwardData:
+      return {tensors.input(call.packed[0]), tensors.input(call.src[0]), c};
+    case Direction::kBackwardFilter:
+      break;
+  }
+  return {tensors.input(call.src[0]), tensors.input(call.src[1]), c};
+}
+
+}  // namespace
+
+std::optional<std::string> legacy_absence(const Api& api, const ConvProblem& conv) {
+  if (!has_all_functions(api.legacy)) {
+    return fmt::format("cuDNN {} has no legacy convolution functions", version_text(api));
+  }
+  for (const auto& sizes : {src_sizes(conv), weight_sizes(conv), conv_dst_sizes(conv)}) {
+    if (!fits_int(sizes)) return "the legacy functions take tensors of less than 2^31 elements";
+  }
+  return std::nullopt;
+}
+
+OwnedLegacy::OwnedLegacy(const Api& api, const Create& create, const Destroy& destroy)
+    : destroy_(&destroy) {
+  check(api, create(&raw_), "create a legacy descriptor");
+}
+
+LegacyDescriptors::LegacyDescriptors(const Api& api, const ConvProblem& conv,
+                                     const Layouts& layouts, MathType math)
+    : api_(api),
+      direction_(conv.direction),
+      is_double_(compute_type(conv.dtype) == DataType::kDouble),
+      src_(api, api.legacy.create_tensor, api.legacy.destroy_tensor),
+      weights_(api, api.legacy.create_filter, api.legacy.destroy_filter),
+      dst_(api, api.legacy.create_tensor, api.legacy.destroy_tensor),
+      convolution_(api, api.legacy.create_convolution, api.legacy.destroy_convolution) {
+  set_tensor(api, src_, conv, src_sizes(conv), layouts.src);
+  set_filter(api, weights_, conv, layouts.weights);
+  set_tensor(api, dst_, conv, conv_dst_sizes(conv), layouts.dst);
+  set_convolution(api, convolution_, conv, math);
+}
+
+Status LegacyDescriptors::ask_workspace(Handle handle, int number, std::size_t* bytes) const {
+  TORCHALGO_ASSERT(handle != nullptr);
+  const Api::Legacy& legacy = api_.legacy;
+  switch (direction_) {
+    case Direction::kForward:
+      return legacy.get_forward_workspace(handle, src_.get(), weights_.get(), convolution_.get(),
+                                          dst_.get(), number, bytes);
+    case Direction::kBackwardData:
+      return legacy.get_backward_data_workspace(handle, weights_.get(), dst_.get(),
+                                                convolution_.get(), src_.get(), number, bytes);
+    case Direction::kBackwardFilter:
+      break;
+  }
+  return legacy.get_backward_filter_workspace(handle, src_.get(), dst_.get(), convolution_.get(),
+                                              weights_.get(), number, bytes);
+}
+
+Status LegacyDescriptors::run(Handle handle, int number, const void* a, const void* b, void* c,
+                              void* workspace, std::size_t bytes) const {
+  TORCHALGO_ASSERT(handle != nullptr);
+  static constexpr float kOne = 1, kZero = 0;
+  static constexpr double kDoubleOne = 1, kDoubleZero = 0;
+  const void* const alpha = is_double_ ? static_cast<const void*>(&kDoubleOne) : &kOne;
+  const void* const beta = is_double_ ? static_cast<const void*>(&kDoubleZero) : &kZero;
+  const Api::Legacy& legacy = api_.legacy;
+  switch (direction_) {
+    case Direction::kForward:
+      return legacy.run_forward(handle, alpha, src_.get(), a, weights_.get(), b, convolution_.get(),
+                                number, workspace, bytes, beta, dst_.get(), c);
+    case Direction::kBackwardData:
+      return legacy.run_backward_data(handle, alpha, weights_.get(), a, dst_.get(), b,
+                                      convolution_.get(), number, workspace, bytes, beta,
+                                      src_.get(), c);
+    case Direction::kBackwardFilter:
+      break;
+  }
+  return legacy.run_backward_filter(handle, alpha, src_.get(), a, dst_.get(), b, convolution_.get(),
+                                    number, workspace, bytes, beta, weights_.get(), c);
+}
+
+at::Tensor run_legacy(const std::shared_ptr<const Api>& api, const Runtime& runtime,
+                      const LegacySpec& spec, const Call& call) {
+  const auto on_device = runtime.on_device(call.dst.device().index());
+  with_description(*api, call, [&] {
+    const Handle handle = runtime.handle();
+    const auto prepared = std::static_pointer_cast<PreparedLegacy>(
+        prepare(api, runtime, handle, call, [&] { return build(api, handle, spec, call); }));
+    AlignedTensors tensors;
+    const Operands operands = bind(spec.direction, call, tensors);
+    check(*api, api->set_stream(handle, runtime.stream()), "cudnnSetStream");
+    check(*api,
+          prepared->descriptors.run(handle, spec.number, operands.a, operands.b, operands.c,
+                                    call.workspace,
+                                    static_cast<std::size_t>(prepared->workspace_bytes)),
+          function_name(spec.direction));
+    prepared->has_run = true;
+    tensors.finish();
+  });
+  return call.dst;
+}
+
+}  // namespace torchalgo::cudnn

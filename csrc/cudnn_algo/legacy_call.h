@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cudnn_algo/api.h"
+#include "cudnn_algo/legacy.h"
+#include "cudnn_algo/runtime.h"
+#include "provider/algorithm.h"
+
+namespace torchalgo::cudnn {
+
+/// Why the legacy functions cannot express `conv`, or this cuDNN has them no more; nothing: they
+/// can.
+[[nodiscard]] std::optional<std::string> legacy_absence(const Api& api, const ConvProblem& conv);
+
+/// A legacy descriptor, destroyed with its owner.
+class OwnedLegacy {
+ public:
+  using Create = std::function<Status(Descriptor*)>;
+  using Destroy = std::function<Status(Descriptor)>;
+  /// @throws StatusError
+  OwnedLegacy(const Api& api, const Create& create, const Destroy& destroy);
+  OwnedLegacy(const OwnedLegacy&) = delete;
+  OwnedLegacy& operator=(const OwnedLegacy&) = delete;
+  ~OwnedLegacy() {
+    if (raw_ != nullptr) static_cast<void>((*destroy_)(raw_));
+  }
+  [[nodiscard]] Descriptor get() const { return raw_; }
+
+ private:
+  const Destroy* destroy_;  // of the api, which outlives this
+  Descriptor raw_ = nullptr;
+};
+
+/// What the legacy functions take of a convolution; made for all numbers of one math type.
+class LegacyDescriptors {
+ public:
+  /// @throws StatusError
+  LegacyDescriptors(const Api& api, const ConvProblem& conv, const Layouts& layouts, MathType math);
+
+  /// cudnnGetConvolution...WorkspaceSize; `handle` must not be null, at which cuDNN crashes.
+  [[nodiscard]] Status ask_workspace(Handle handle, int number, std::size_t* bytes) const;
+
+  /// cudnnConvolutionForward, ...BackwardData or ...BackwardFilter. Data in the order of these:
+  /// (x, w, y), (w, dy, dx), (x, dy, dw).
+  [[nodiscard]] Status run(Handle handle, int number, const void* a, const void* b, void* c,
+                           void* workspace, std::size_t bytes) const;
+
+ private:
+  const Api& api_;
+  const Direction direction_;
+  const bool is_double_;
+  OwnedLegacy src_, weights_, dst_, convolution_;
+};
+
+/// Runs `call.primitive`, which is `spec`; as run_engine().
+at::Tensor run_legacy(const std::shared_ptr<const Api>& api, const Runtime& runtime,
+                      const LegacySpec& spec, const Call& call);
+
+}  // namespace torchalgo::cudnn

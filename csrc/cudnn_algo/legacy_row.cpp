@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "cudnn_algo/execution.h"
+#include "cudnn_algo/legacy.h"
+#include "cudnn_algo/legacy_call.h"
+#include "cudnn_algo/offer_cache.h"
+#include "cudnn_algo/refusal.h"
+#include "cudnn_algo/rows.h"
+#include "cudnn_algo/run.h"
+
+namespace torchalgo::cudnn {
+namespace {
+
+constexpr std::size_t kKeptOffers = 64;
+constexpr std::size_t kKeptAnswers = 1024;
+
+constexpr std::array<MathType, 4> kMaths = {MathType::kDefault, MathType::kTensorOp,
+                                            MathType::kTensorOpAllowConversion, MathType::kFma};
+
+std::vector<Layouts> all_layouts() {
+  std::vector<Layouts> all;
+  for (const Layout weights : {Layout::kNchw, Layout::kNhwc}) {
+    for (const Layout src : {Layout::kNchw, Layout::kNhwc}) {
+      for (const Layout dst : {Layout::kNchw, Layout::kNhwc}) all.push_back({src, weights, dst});
+    }
+  }
+  return all;
+}
+
+// @fma on f32 and f64 is what the default math is there.
+bool is_listed(MathType math, DType dtype) {
+  return math != MathType::kFma || (dtype != DType::kF32 && dtype != DType::kF64);
+}
+
+std::string words_of(const Layouts& layouts) {
+  return fmt::format("{}/{}/{}", to_string(layouts.src),
+                     layouts.weights == Layout::kNhwc ? "krsc" : "kcrs", to_string(layouts.dst));
+}
+
+const LegacyAlgorithm& algorithm_of(const LegacySpec& spec) {
+  return legacy_algorithms(spec.direction)[static_cast<std::size_t>(spec.number)];
+}
+
+Offer refuse(std::string reason) { return {{}, std::move(reason)}; }
+
+// One variant's answer: exactly one is set.
+struct Answer {
+  std::optional<std::int64_t> workspace_bytes;
+  std::string refusal;
+};
+
+// What of the math type and the algorithm's family a person should know.
+Traits traits_of(const LegacySpec& spec, DType dtype, bool is_asked) {
+  Traits traits;
+  traits.is_deterministic = algorithm_of(spec).is_deterministic;
+  traits.hidden_bytes = std::nullopt;
+  const std::string_view word = algorithm_of(spec).word;
+  if (word.starts_with("WINOGRAD")) traits.numerics.emplace_back("winograd");
+  if (word.starts_with("FFT")) traits.numerics.emplace_back("fft");
+  const MathType math = math_type(spec, dtype);
+  if (math == MathType::kFma) {
+    traits.numerics.emplace_back("fma");
+  } else if (dtype != DType::kF64) {
+    traits.numerics.emplace_back("tensor_core_allowed");
+  }
+  if (!is_asked) traits.numerics.emplace_back("documented, not asked");
+  return traits;
+}
+
+// Asks one GPU, or the documentation where the device is only described: a handle belongs to a GPU,
+// and without one the library's questions crash.
+class Oracle {
+ public:
+  Oracle(const Library& library, const Api& api, const ConvProblem& conv, const Device& device)
+      : api_(api), conv_(conv), device_(device), is_live_(device.index >= 0) {
+    if (!is_live_) return;
+    on_device_ = library.runtime.on_device(device.index);
+    handle_ = library.runtime.handle();
+  }
+
+  [[nodiscard]] bool is_live() const { return is_live_; }
+
+  Answer ask(const LegacySpec& spec, const Layouts& layouts) {
+    if (auto refusal = math_refusal(spec.math, conv_.dtype)) return {{}, std::move(*refusal)};
+    auto documented = documented_refusal(conv_, spec, layouts, device_.isa);
+    if (is_live_) return ask_gpu(spec, layouts, documented);
+    if (documented) return {{}, std::move(*documented)};
+    const auto bytes = documented_workspace(conv_, spec);
+    if (!bytes) return {{}, "is documented, but its workspace is known on the GPU itself only"};
+    return {bytes, {}};
+  }
+
+ private:
+  Answer ask_gpu(const LegacySpec& spec, const Layouts& layouts,
+                 const std::optional<std::string>& documented) {
+    const MathType math = math_type(spec, conv_.dtype);
+    if (!descriptors_ || described_ != std::pair(layouts, math)) {
+      descriptors_ = std::make_unique<LegacyDescriptors>(api_, conv_, layouts, math);
+      described_ = {layouts, math};
+    }
+    std::size_t bytes = 0;
+    const Status status = descriptors_->ask_workspace(handle_, spec.number, &bytes);
+    if (status == kSuccess) return {static_cast<std::int64_t>(bytes), {}};
+    const std::string said = refusal_text(api_, status, device_.isa);
+    return {{},
+            documented ? fmt::format("{}; cuDNN says: {}", *documented, said)
+                       : fmt::format("is refused by cuDNN: {}", said)};
+  }
+
+  const Api& api_;
+  const ConvProblem& conv_;
+  const Device& device_;
+  const bool is_live_;
+  std::shared_ptr<void> on_device_;
+  Handle handle_ = nullptr;
+  std::unique_ptr<LegacyDescriptors> descriptors_;
+  std::pair<Layouts, MathType> described_;
+};
+
+// Refusals of one number, told once per reason: layouts and math only where they matter.
+class Refusals {
+ public:
+  void add(const LegacySpec& spec, const Layouts& layouts, const std::string& reason) {
+    by_reason_[reason][spec.math].push_back(layouts);
+  }
+
+  // `maths`: how many were asked for each of the layouts.
+  void report(const LegacySpec& number, std::size_t maths, Offer& offer) const {
+    for (const auto& [reason, by_math] : by_reason_) {
+      const std::vector<Layouts>& first = by_math.begin()->second;
+      const bool is_same =
+          by_math.size() == maths &&
+          std::ranges::all_of(by_math, [&](const auto& entry) { return entry.second == first; });
+      if (is_same) {
+        offer.refused.push_back({to_string(number), with_layouts(reason, first)});
+        continue;
+      }
+      for (const auto& [math, layouts] : by_math) {
+        LegacySpec spec = number;
+        spec.math = math;
+        offer.refused.push_back({to_string(spec), with_layouts(reason, layouts)});
+      }
+    }
+  }
+
+ private:
+  static std::string with_layouts(std::string text, const std::vector<Layouts>& layouts) {
+    if (layouts.size() == all_layouts().size()) return text;
+    const char* separator = "; as src/weights/dst ";
+    for (const Layouts& each : layouts) {
+      text += separator + words_of(each);
+      separator = ", ";
+    }
+    return text;
+  }
+
+  std::map<std::string, std::map<MathType, std::vector<Layouts>>> by_reason_;
+};
+
+class LegacyRow {
+ public:
+  LegacyRow(Direction direction, Library library)
+      : direction_(direction), library_(std::move(library)) {}
+
+  Offer offer(const Problem& problem, const Device& device) {
+    return check_first(problem, device, [&](const Api& api, const ConvProblem& conv) {
+      return *offers_.find_or_make(key_of(problem, device),
+                                   [&] { return list(api, conv, device); });
+    });
+  }
+
+  Offer offer_one(const Problem& problem, const Device& device, const Primitive& primitive) {
+    return check_first(problem, device, [&](const Api& api, const ConvProblem& conv) {
+      const auto spec = parse_legacy_spec(primitive.name);
+      if (!spec || spec->direction != direction_) {
+        return refuse(fmt::format(
+            "'{}' is no legacy algorithm: expected {}.<0 to {}>[.krsc]"
+            "[@tensor_op|@tensor_op_conversion|@fma]",
+            primitive.name, legacy_row_name(direction_), legacy_algorithms(direction_).size() - 1));
+      }
+      if (is_blocked(primitive.src) || is_blocked(primitive.dst)) {
+        return refuse("has nchw and nhwc only");
+      }
+      return *answers_.find_or_make(key_of(problem, device) + "\n" + to_string(primitive),
+                                    [&] { return answer(api, conv, device, *spec, primitive); });
+    });
+  }
+
+ private:
+  // What every question checks; `then` asks for algorithms.
+  template <typename Then>
+  Offer check_first(const Problem& problem, const Device& device, const Then& then) {
+    const auto* conv = std::get_if<ConvProblem>(&problem);
+    if (conv == nullptr) return refuse("computes convolutions only");
+    if (conv->direction != direction_) {
+      return refuse(fmt::format("computes {}", to_string(direction_)));
+    }
+    if (!conv->epilogue.empty()) return refuse("computes convolutions with no epilogue");
+    if (device.kind != DeviceKind::kCuda) return refuse("does not run on CPUs");
+    const LoadedApi loaded = library_.load();
+    if (loaded.api == nullptr) return refuse(loaded.absence);
+    if (auto absence = legacy_absence(*loaded.api, *conv)) return refuse(std::move(*absence));
+    try {
+      return then(*loaded.api, *conv);
+    } catch (const StatusError& error) {
+      return refuse(error.what());
+    }
+  }
+
+  static std::string key_of(const Problem& problem, const Device& device) {
+    return fmt::format("{}\n{}\n{}\n{}", to_string(problem), device.index, device.isa,
+                       device.properties);
+  }
+
+  static void add(const ConvProblem& conv, const LegacySpec& spec, const Layouts& layouts,
+                  std::int64_t workspace_bytes, bool is_asked, Offer& offer) {
+    offer.primitives.push_back({to_string(spec), layouts.src, layouts.dst, workspace_bytes});
+    offer.traits.push_back(traits_of(spec, conv.dtype, is_asked));
+  }
+
+  // Those that differ in this type; the others are refused for all numbers at once.
+  std::vector<MathType> usable_maths(DType dtype, Offer& offer) const {
+    std::vector<MathType> usable;
+    for (const MathType math : kMaths) {
+      if (auto refusal = math_refusal(math, dtype)) {
+        offer.refused.push_back({fmt::format("{}{}", legacy_row_name(direction_), math_word(math)),
+                                 std::move(*refusal)});
+      } else if (is_listed(math, dtype)) {
+        usable.push_back(math);
+      }
+    }
+    return usable;
+  }
+
+  Offer list(const Api& api, const ConvProblem& conv, const Device& device) const {
+    Offer offer;
+    Oracle oracle(library_, api, conv, device);
+    const std::vector<Layouts> layouts = all_layouts();
+    const std::vector<MathType> maths = usable_maths(conv.dtype, offer);
+    for (const LegacyAlgorithm& algorithm : legacy_algorithms(direction_)) {
+      Refusals refusals;
+      for (const MathType math : maths) {
+        for (const Layouts& each : layouts) {
+          const LegacySpec spec = {direction_, algorithm.number, each.weights, math};
+          const Answer answer = oracle.ask(spec, each);
+          if (answer.workspace_bytes) {
+            add(conv, spec, each, *answer.workspace_bytes, oracle.is_live(), offer);
+          } else {
+            refusals.add(spec, each, fmt::format("{} {}", algorithm.word, answer.refusal));
+          }
+        }
+      }
+      refusals.report({direction_, algorithm.number}, maths.size(), offer);
+    }
+    if (offer.primitives.empty()) {
+      offer.refusal = fmt::format("none of the {} legacy algorithms takes this problem on {}",
+                                  legacy_algorithms(direction_).size(), device.isa);
+    }
+    return offer;
+  }
+
+  Offer answer(const Api& api, const ConvProblem& conv, const Device& device,
+               const LegacySpec& spec, const Primitive& primitive) const {
+    Oracle oracle(library_, api, conv, device);
+    const Layouts layouts = layouts_of(primitive);
+    const Answer answer = oracle.ask(spec, layouts);
+    if (!answer.workspace_bytes) {
+      const bool is_math = math_refusal(spec.math, conv.dtype).has_value();
+      return refuse(is_math ? answer.refusal
+                            : fmt::format("{} {}", algorithm_of(spec).word, answer.refusal));
+    }
+    Offer offer;
+    add(conv, spec, layouts, *answer.workspace_bytes, oracle.is_live(), offer);
+    return offer;
+  }
+
+  const Direction direction_;
+  const Library library_;
+  LeastRecentlyUsed<Offer> offers_{kKeptOffers};
+  LeastRecentlyUsed<Offer> answers_{kKeptAnswers};
+};
+
+LegacySpec require_spec(const Primitive& primitive) {
+  const auto spec = parse_legacy_spec(primitive.name);
+  TORCHALGO_CHECK(spec, "'{}' is no legacy algorithm: expected cudnn_legacy.<direction>.<number>",
+                  primitive.name);
+  return *spec;
+}
+
+Packed pack_legacy(const Problem& problem, const Primitive& primitive, const Weights& weights) {
+  if (std::get<ConvProblem>(problem).direction == Direction::kBackwardFilter) return {};
+  return {pack_weights(weights.weights, weights_layout(primitive))};
+}
+
+}  // namespace
+
+Algorithm legacy_row(Direction direction, const Library& library) {
+  const auto row = std::make_shared<LegacyRow>(direction, library);
+  return {
+      .name = legacy_row_name(direction),
+      .version = 1,
+      .runs_on_cpu = false,
+      .runs_on_cuda = true,
+      .offer = [row](const Problem& problem,
+                     const Device& device) { return row->offer(problem, device); },
+      .offer_one =
+          [row](const Problem& problem, const Device& device, const Primitive& primitive) {
+            return row->offer_one(problem, device, primitive);
+          },
+      .pack = pack_legacy,
+      .run =
+          [library](const Call& call) {
+            return run_legacy(require_api(library), library.runtime, require_spec(call.primitive),
+                              call);
+          },
+      .packs_for_all_sizes = true,
+  };
+}
+
+}  // namespace torchalgo::cudnn

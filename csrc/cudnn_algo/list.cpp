@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cudnn_algo/list.h"
+
+#include <mutex>
+#include <utility>
+
+#include "base/error.h"
+#include "cudnn_algo/engine.h"
+#include "cudnn_algo/rows.h"
+
+namespace torchalgo {
+namespace cudnn {
+namespace {
+
+Algorithms make_rows(const Library& library) {
+  Algorithms rows;
+  for (const PatternInfo& pattern : kPatterns) rows.push_back(engine_row(pattern, library));
+  for (const Direction direction :
+       {Direction::kForward, Direction::kBackwardData, Direction::kBackwardFilter}) {
+    rows.push_back(legacy_row(direction, library));
+  }
+  return rows;
+}
+
+}  // namespace
+
+LoadedApi process_api() {
+  static std::mutex mutex;
+  static LoadedApi loaded;
+  const std::lock_guard lock(mutex);
+  if (loaded.api == nullptr) loaded = load_api();
+  return loaded;
+}
+
+std::shared_ptr<const Api> require_api(const Library& library) {
+  LoadedApi loaded = library.load();
+  TORCHALGO_CHECK(loaded.api, "cuDNN is absent: {}", loaded.absence);
+  return std::move(loaded.api);
+}
+
+}  // namespace cudnn
+
+const Algorithms& cudnn_algorithms() {
+  static const Algorithms kRows = cudnn::make_rows({cudnn::process_api, cudnn::torch_runtime()});
+  return kRows;
+}
+
+Algorithms cudnn_algorithms(std::shared_ptr<const cudnn::Api> api, cudnn::Runtime runtime) {
+  const auto load = [api = std::move(api)] { return cudnn::LoadedApi{api, {}}; };
+  return cudnn::make_rows({load, std::move(runtime)});
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cudnn_algo/run.h"
+
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "cudnn_algo/execution.h"
+#include "cudnn_algo/graph.h"
+#include "cudnn_algo/plan.h"
+
+namespace torchalgo::cudnn {
+namespace {
+
+// Ids and data of the tensors of a call, in a fixed order, and its workspace.
+struct Bindings {
+  std::array<std::int64_t, 5> ids{};
+  std::array<void*, 5> data{};
+  std::int64_t count = 0;
+  void* workspace = nullptr;
+  bool operator==(const Bindings&) const = default;
+
+  void add(std::int64_t id, void* pointer) {
+    ids[static_cast<std::size_t>(count)] = id;
+    data[static_cast<std::size_t>(count)] = pointer;
+    ++count;
+  }
+};
+
+Bindings bind(const PatternInfo& pattern, const Call& call, AlignedTensors& tensors) {
+  Bindings bindings;
+  switch (pattern.direction) {
+    case Direction::kForward:
+      bindings.add(kSrcUid, tensors.input(call.src[0]));
+      bindings.add(kWeightsUid, tensors.input(call.packed[0]));
+      bindings.add(kDstUid, tensors.output(call.dst));
+      break;
+    case Direction::kBackwardData:
+      bindings.add(kDstUid, tensors.input(call.src[0]));
+      bindings.add(kWeightsUid, tensors.input(call.packed[0]));
+      bindings.add(kSrcUid, tensors.output(call.dst));
+      break;
+    case Direction::kBackwardFilter:
+      bindings.add(kSrcUid, tensors.input(call.src[0]));
+      bindings.add(kDstUid, tensors.input(call.src[1]));
+      bindings.add(kWeightsUid, tensors.output(call.dst));
+      break;
+  }
+  if (pattern.bias) bindings.add(kBiasUid, tensors.input(call.packed[1]));
+  if (pattern.add) bindings.add(kResidualUid, tensors.input(call.residual));
+  bindings.workspace = call.workspace;
+  return bindings;
+}
+
+struct PreparedPlan final : Prepared {
+  PreparedPlan(std::shared_ptr<const Api> with, Pattern of, Plan made)
+      : Prepared(std::move(with)), pattern(of), plan(std::move(made)) {
+    workspace_bytes = plan.workspace_bytes;
+  }
+
+  const Pattern pattern;
+  Plan plan;
+  // The latest variant pack: torch's allocator returns the same memory in the next iteration, and
+  // then it serves again.
+  Bindings bound;
+  std::optional<OwnedDescriptor> pack;
+};
+
+OwnedDescriptor make_pack(const Api& api, const Bindings& bindings) {
+  OwnedDescriptor pack(api, DescriptorType::kVariantPack);
+  pack.set_raw(AttributeName::kVariantPackUniqueIds, AttributeType::kInt64, bindings.count,
+               bindings.ids.data());
+  pack.set_raw(AttributeName::kVariantPackDataPointers, AttributeType::kVoidPointer, bindings.count,
+               bindings.data.data());
+  pack.set_raw(AttributeName::kVariantPackWorkspace, AttributeType::kVoidPointer, 1,
+               &bindings.workspace);
+  pack.finalize("the variant pack");
+  return pack;
+}
+
+// The library's own words on its last failure in this thread, which a refusal leaves out.
+std::string last_error(const Api& api) {
+  std::array<char, 1024> text{};
+  if (api.get_last_error_string) api.get_last_error_string(text.data(), text.size());
+  text.back() = '\0';
+  return text[0] == '\0' ? "" : fmt::format(": {}", text.data());
+}
+
+std::shared_ptr<Prepared> build(const std::shared_ptr<const Api>& api, Handle handle,
+                                const Call& call) {
+  const EngineSpec spec = require_engine_spec(call.primitive);
+  PlanAnswer answer =
+      make_plan(*api, Target{.handle = handle, .properties = nullptr, .isa = {}},
+                std::get<ConvProblem>(call.problem), layouts_of(call.primitive), spec);
+  if (!answer.plan) {
+    throw StatusError(answer.status, fmt::format("cuDNN has no such plan here: {}{}",
+                                                 answer.refusal, last_error(*api)));
+  }
+  return std::make_shared<PreparedPlan>(api, spec.pattern, std::move(*answer.plan));
+}
+
+}  // namespace
+
+at::Tensor run_engine(const std::shared_ptr<const Api>& api, const Runtime& runtime,
+                      const Call& call) {
+  const auto on_device = runtime.on_device(call.dst.device().index());
+  with_description(*api, call, [&] {
+    const Handle handle = runtime.handle();
+    const auto prepared = std::static_pointer_cast<PreparedPlan>(
+        prepare(api, runtime, handle, call, [&] { return build(api, handle, call); }));
+    AlignedTensors tensors;
+    const Bindings bindings = bind(info(prepared->pattern), call, tensors);
+    if (!prepared->pack || prepared->bound != bindings) {
+      prepared->pack = make_pack(*api, bindings);
+      prepared->bound = bindings;
+    }
+    check(*api, api->set_stream(handle, runtime.stream()), "cudnnSetStream");
+    check(*api, api->execute(handle, prepared->plan.descriptor.get(), prepared->pack->get()),
+          "cudnnBackendExecute");
+    prepared->has_run = true;
+    tensors.finish();
+  });
+  return call.dst;
+}
+
+EngineSpec require_engine_spec(const Primitive& primitive) {
+  auto spec = parse_engine_spec(primitive.name);
+  TORCHALGO_CHECK(spec, "'{}' is no engine of cuDNN: expected cudnn9.<pattern>.e<number>",
+                  primitive.name);
+  return *std::move(spec);
+}
+
+Packed pack_engine(const EngineSpec& spec, const Weights& weights) {
+  if (info(spec.pattern).direction == Direction::kBackwardFilter) return {};
+  Packed packed = {pack_weights(weights.weights, spec.weights)};
+  if (info(spec.pattern).bias) packed.push_back(weights.bias.contiguous());
+  return packed;
+}
+
+at::Tensor pack_weights(const at::Tensor& weights, Layout layout) {
+  if (layout == Layout::kNchw) return weights.contiguous();
+  return weights.contiguous(weights.dim() == 5 ? at::MemoryFormat::ChannelsLast3d
+                                               : at::MemoryFormat::ChannelsLast);
+}
+
+}  // namespace torchalgo::cudnn

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cudnn_algo/runtime.h"
+
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+
+#include <atomic>
+#include <initializer_list>
+#include <vector>
+
+#include "base/error.h"
+
+namespace torchalgo::cudnn {
+namespace {
+
+// A function of a library that torch has mapped, kept once found.
+template <typename Function>
+class MappedFunction {
+ public:
+  MappedFunction(std::initializer_list<const char*> libraries, const char* name)
+      : libraries_(libraries), name_(name) {}
+
+  /// @throws Error  if no such library is mapped, or it lacks the function.
+  [[nodiscard]] Function* get() {
+    Function* function = found_.load();
+    if (function != nullptr) return function;
+    for (const char* library : libraries_) {
+      // The mapping stays as long as torch does, so its count is not given back.
+      void* const mapped = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+      void* const symbol = mapped != nullptr ? dlsym(mapped, name_) : nullptr;
+      if (symbol == nullptr) continue;
+      function = reinterpret_cast<Function*>(symbol);
+      found_.store(function);
+      return function;
+    }
+    throw Error(
+        fmt::format("cuDNN cannot run: torch has mapped no {} with {}: a CUDA build of "
+                    "torch with cuDNN is needed",
+                    libraries_.front(), name_));
+  }
+
+ private:
+  std::vector<const char*> libraries_;
+  const char* name_;
+  std::atomic<Function*> found_ = nullptr;
+};
+
+// torch's own errors are not torchalgo's, and their texts end with a backtrace.
+template <typename Function>
+auto with_error(const Function& function) {
+  try {
+    return function();
+  } catch (const c10::Error& error) {
+    throw Error(fmt::format("cuDNN cannot run: {}", error.what_without_backtrace()));
+  }
+}
+
+// torch's pool has one handle per thread and device. Exported, but declared only in a header that
+// includes cuDNN's.
+Handle torch_handle() {
+  static MappedFunction<Handle()> get_handle(
+      {"libtorch_cuda.so"}, "_ZN2at6native14getCudnnHandleEv");  // at::native::getCudnnHandle()
+  return with_error([] { return get_handle.get()(); });
+}
+
+Stream torch_stream() {
+  TORCHALGO_CHECK(c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA),
+                  "cuDNN cannot run: this torch has no CUDA");
+  return with_error([] {
+    const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+    return guard.getStream(guard.getDevice()).native_handle();
+  });
+}
+
+bool is_torch_capturing() {
+  static MappedFunction<int(Stream, int*)> is_capturing(
+      {"libcudart.so.13", "libcudart.so.12", "libcudart.so"}, "cudaStreamIsCapturing");
+  constexpr int kNone = 0;  // cudaStreamCaptureStatusNone
+  int capture = kNone;
+  const int status = is_capturing.get()(torch_stream(), &capture);
+  // cudaErrorStreamCapture...: the default stream is asked while another one captures.
+  if (status >= 900 && status <= 908) return true;
+  TORCHALGO_CHECK(status == 0,
+                  "cuDNN cannot run: cudaStreamIsCapturing failed with CUDA error {}, which may be "
+                  "one of an earlier kernel",
+                  status);
+  return capture != kNone;
+}
+
+std::shared_ptr<void> guard_device(int index) {
+  if (index < 0) return nullptr;
+  return with_error([index]() -> std::shared_ptr<void> {
+    return std::make_shared<c10::DeviceGuard>(
+        c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)));
+  });
+}
+
+}  // namespace
+
+Runtime torch_runtime() { return {torch_handle, torch_stream, is_torch_capturing, guard_device}; }
+
+}  // namespace torchalgo::cudnn

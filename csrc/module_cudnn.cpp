@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fmt/format.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "all_algorithms.h"
+#include "base/error.h"
+#include "cudnn_algo/legacy.h"
+#include "cudnn_algo/list.h"
+#include "cudnn_algo/run.h"
+#include "module.h"
+#include "provider/algorithm.h"
+
+namespace py = pybind11;
+
+namespace torchalgo {
+namespace {
+
+using OneOffer = std::tuple<std::optional<Primitive>, Traits, std::string>;
+
+OneOffer offer_one(const std::string& problem, const Primitive& primitive, const Device& device) {
+  const Algorithm* row = find_algorithm(all_algorithms(), primitive.name);
+  TORCHALGO_CHECK(row != nullptr, "offer_one: no algorithm is named '{}'", primitive.name);
+  Offer offer = offer_exact(*row, parse_problem(problem), device, primitive.name, primitive.src,
+                            primitive.dst);
+  if (!offer.refusal.empty()) return {std::nullopt, Traits(), std::move(offer.refusal)};
+  Traits traits = offer.traits.empty() ? Traits() : std::move(offer.traits[0]);
+  return {std::move(offer.primitives.at(0)), std::move(traits), {}};
+}
+
+Direction to_direction(const std::string& word) {
+  for (const Direction direction :
+       {Direction::kForward, Direction::kBackwardData, Direction::kBackwardFilter}) {
+    if (word == to_string(direction)) return direction;
+  }
+  throw Error(fmt::format("'{}' is no direction: expected fwd, bwd_data or bwd_filter", word));
+}
+
+std::vector<std::pair<int, std::string>> legacy_algorithms(const std::string& direction) {
+  std::vector<std::pair<int, std::string>> words;
+  for (const cudnn::LegacyAlgorithm& each : cudnn::legacy_algorithms(to_direction(direction))) {
+    words.emplace_back(each.number, each.word);
+  }
+  return words;
+}
+
+std::map<std::string, std::int64_t> execution_stats() {
+  const cudnn::ExecutionStats stats = cudnn::execution_stats();
+  return {{"plans_built", stats.plans_built},
+          {"plans_evicted", stats.plans_evicted},
+          {"tensors_repacked", stats.tensors_repacked}};
+}
+
+}  // namespace
+
+void bind_cudnn(py::module_& m) {
+  m.def("offer_one", &offer_one, py::arg("problem"), py::arg("primitive"), py::arg("device"),
+        py::call_guard<py::gil_scoped_release>());
+  m.def("cudnn_version", [] {
+    const cudnn::LoadedApi loaded = cudnn::process_api();
+    return loaded.api ? std::optional(cudnn::version_text(*loaded.api)) : std::nullopt;
+  });
+  m.def("cudnn_absence", [] { return cudnn::process_api().absence; });
+  m.def("cudnn_execution_stats", &execution_stats);
+  m.def("legacy_algorithms", &legacy_algorithms, py::arg("direction"));
+}
+
+}  // namespace torchalgo

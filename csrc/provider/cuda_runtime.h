@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace torchalgo {
+
+/// The functions of CUDA's runtime and driver that torchalgo calls, filled by load_cuda_runtime()
+/// or by a test. Nothing is linked: the same libtorchalgo.so serves a torch without CUDA. Names,
+/// arguments and status codes (0: success) are those of cuda_runtime_api.h and cuda.h.
+struct CudaRuntime {
+  using Stream = void*;     // cudaStream_t
+  using Graph = void*;      // cudaGraph_t
+  using GraphExec = void*;  // cudaGraphExec_t
+
+  std::function<int(int* count)> get_device_count;
+  std::function<int(int* value, int attribute, int device)> get_attribute;
+  std::function<int(int* version)> get_driver_version;   // of CUDA that the driver has: 13000
+  std::function<int(int* version)> get_runtime_version;  // 13000
+  std::function<const char*(int status)> get_error_string;
+  std::function<int()> get_last_error;  // and forgets it
+
+  std::function<int(Stream, int mode)> begin_capture;
+  std::function<int(Stream, Graph*)> end_capture;
+  std::function<int(GraphExec*, Graph, unsigned long long flags)> instantiate;
+  std::function<int(GraphExec, Stream)> launch;
+  std::function<int(GraphExec)> destroy_exec;
+  std::function<int(Graph)> destroy_graph;
+
+  // Of the driver; its devices have the runtime's numbers.
+  std::function<int(char* name, int size, int device)> get_name;
+  std::function<int(std::size_t* bytes, int device)> get_total_memory;
+};
+
+/// The process's CUDA runtime, or why there is none.
+struct LoadedCudaRuntime {
+  std::shared_ptr<const CudaRuntime> runtime;  // null: `absence` says why
+  std::string absence;
+};
+
+/// Looks the functions up in the libcudart that torch has mapped; maps none itself, so that the
+/// process never holds two. Found once per process; an absence is asked again, since torch may load
+/// CUDA later.
+[[nodiscard]] LoadedCudaRuntime load_cuda_runtime();
+
+/// load_cuda_runtime().runtime. @throws Error  with `absence`.
+[[nodiscard]] const CudaRuntime& cuda_runtime();
+
+/// @throws Error  "<function>: <CUDA's text> (<status>)" unless `status` is 0.
+void check_cuda(const CudaRuntime& runtime, int status, const char* function);
+
+}  // namespace torchalgo
