@@ -4,17 +4,20 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "aten_algo/epilogue.h"
 #include "aten_algo/strided.h"
 #include "base/error.h"
 #include "ops/settings.h"
+#include "provider/cuda_device.h"
 
 namespace torchalgo {
 namespace {
@@ -31,8 +34,9 @@ Layout read_layout(const OpState& state, const std::string& text) {
   return *layout;
 }
 
-bool lies_as(const at::Tensor& tensor, const TensorShape& shape, at::ScalarType dtype) {
-  return tensor.defined() && tensor.scalar_type() == dtype && tensor.is_cpu() &&
+bool lies_as(const at::Tensor& tensor, const TensorShape& shape, at::ScalarType dtype,
+             at::Device device) {
+  return tensor.defined() && tensor.scalar_type() == dtype && tensor.device() == device &&
          tensor.layout() == at::kStrided && tensor.sizes() == at::IntArrayRef(shape.sizes) &&
          tensor.strides() == at::IntArrayRef(shape.strides);
 }
@@ -63,8 +67,18 @@ Primitive as_primitive(const Request& request) {
   return {request.primitive, request.src, request.dst, 0};
 }
 
-at::Tensor empty_of(const TensorShape& shape, at::ScalarType dtype) {
-  return at::empty_strided(shape.sizes, shape.strides, at::TensorOptions().dtype(dtype));
+at::Tensor empty_of(const TensorShape& shape, at::ScalarType dtype, at::Device device) {
+  return at::empty_strided(shape.sizes, shape.strides,
+                           at::TensorOptions().dtype(dtype).device(device));
+}
+
+bool is_cpu_or_cuda(const at::Tensor& tensor) { return tensor.is_cpu() || tensor.is_cuda(); }
+
+int threads_on(at::Device device) { return device.is_cpu() ? at::get_num_threads() : 0; }
+
+// What a row enqueues on a GPU goes to the current one.
+std::optional<at::Device> to_make_current(at::Device device) {
+  return device.is_cpu() ? std::nullopt : std::optional(device);
 }
 
 }  // namespace
@@ -87,12 +101,25 @@ PlannedOp::PlannedOp(OpState state, const Algorithms& algorithms)
                   "torchalgo: layer '{}': no {}->{} of a tensor of rank {} ({})", state_.layer,
                   state_.src, state_.dst, rank, state_.problem);
   check_weights();
-  const ExecutionPtr execution = find_or_make_execution(planned_sizes_);
-  if (execution->resolution.step != Step::kPlanned) {
-    TORCH_WARN("torchalgo: layer '", state_.layer, "' was planned for ", state_.primitive, " ",
-               state_.src, "->", state_.dst, "; ", execution->resolution.primitive.name,
-               " runs instead: ", execution->resolution.reason);
-  }
+  prepare();
+}
+
+void PlannedOp::prepare() {
+  const Algorithm* planned = find_algorithm(*algorithms_, request_.primitive);
+  // Without weights nothing tells the device of an op that is planned for GPUs: its first input
+  // does.
+  if (!weights_.weights.defined() && planned != nullptr && !planned->runs_on_cpu) return;
+  const at::Device device =
+      weights_.weights.defined() ? weights_.weights.device() : at::Device(at::kCPU);
+  warn_of_fallback(*find_or_make_execution(planned_sizes_, device));
+  is_prepared_ = true;
+}
+
+void PlannedOp::warn_of_fallback(const Execution& execution) const {
+  if (execution.resolution.step == Step::kPlanned) return;
+  TORCH_WARN("torchalgo: layer '", state_.layer, "' was planned for ", state_.primitive, " ",
+             state_.src, "->", state_.dst, "; ", execution.resolution.primitive.name,
+             " runs instead: ", execution.resolution.reason);
 }
 
 void PlannedOp::check_weights() {
@@ -111,8 +138,9 @@ void PlannedOp::check_weights() {
     weights_.weights = weights_.weights.unsqueeze(2);  // of a 1-D convolution
   }
   TORCHALGO_CHECK(weights_.weights.sizes() == at::IntArrayRef(expected) &&
-                      weights_.weights.scalar_type() == dtype_ && weights_.weights.is_cpu(),
-                  "torchalgo: layer '{}': weights are {} [{}] on {}, expected {} [{}] on cpu ({})",
+                      weights_.weights.scalar_type() == dtype_ && is_cpu_or_cuda(weights_.weights),
+                  "torchalgo: layer '{}': weights are {} [{}] on {}, expected {} [{}] on cpu or "
+                  "cuda ({})",
                   state_.layer, c10::toString(weights_.weights.scalar_type()),
                   fmt::join(weights_.weights.sizes(), ", "), weights_.weights.device().str(),
                   c10::toString(dtype_), fmt::join(expected, ", "), state_.problem);
@@ -120,19 +148,21 @@ void PlannedOp::check_weights() {
   const auto channels =
       std::holds_alternative<ScaleShiftProblem>(problem_) ? expected[0] : result_sizes(problem_)[1];
   TORCHALGO_CHECK(weights_.bias.dim() == 1 && weights_.bias.size(0) == channels &&
-                      weights_.bias.scalar_type() == dtype_ && weights_.bias.is_cpu(),
-                  "torchalgo: layer '{}': the bias is {} [{}] on {}, expected {} [{}] on cpu ({})",
+                      weights_.bias.scalar_type() == dtype_ &&
+                      weights_.bias.device() == weights_.weights.device(),
+                  "torchalgo: layer '{}': the bias is {} [{}] on {}, expected {} [{}] on {} ({})",
                   state_.layer, c10::toString(weights_.bias.scalar_type()),
                   fmt::join(weights_.bias.sizes(), ", "), weights_.bias.device().str(),
-                  c10::toString(dtype_), channels, state_.problem);
+                  c10::toString(dtype_), channels, weights_.weights.device().str(), state_.problem);
 }
 
 at::Tensor PlannedOp::run(std::span<const at::Tensor> src, const at::Tensor& residual) const {
   const int threads = at::get_num_threads();
   const Execution* execution = planned_.load(std::memory_order_acquire);
-  while (execution != nullptr && execution->threads != threads) execution = execution->next;
-  if (execution != nullptr && fits(*execution, src, residual)) [[likely]] {
-    return execute(*execution, src, residual);
+  for (; execution != nullptr; execution = execution->next) {
+    if (execution->threads != threads && execution->threads != 0) continue;
+    if (fits(*execution, src, residual)) [[likely]]
+      return execute(*execution, src, residual);
   }
   return run_unusual(src, residual);
 }
@@ -142,9 +172,10 @@ bool PlannedOp::fits(const Execution& execution, std::span<const at::Tensor> src
   const auto& inputs = execution.inputs;
   if (src.size() + (has_residual_ ? 1 : 0) != inputs.size()) return false;
   for (std::size_t i = 0; i < src.size(); ++i) {
-    if (!lies_as(src[i], inputs[i], dtype_)) return false;
+    if (!lies_as(src[i], inputs[i], dtype_, execution.device)) return false;
   }
-  return has_residual_ ? lies_as(residual, inputs.back(), dtype_) : !residual.defined();
+  return has_residual_ ? lies_as(residual, inputs.back(), dtype_, execution.device)
+                       : !residual.defined();
 }
 
 at::Tensor PlannedOp::run_unusual(std::span<const at::Tensor> src,
@@ -156,9 +187,10 @@ at::Tensor PlannedOp::run_unusual(std::span<const at::Tensor> src,
     for (auto& sizes : inputs.sizes) sizes[0] = 1;
     Sizes sizes = result_sizes(problem_for(inputs.sizes));
     sizes[0] = 0;
-    return as_src(empty_of(shape_in(sizes, to_), dtype_));
+    return as_src(empty_of(shape_in(sizes, to_), dtype_, inputs.src[0].device()));
   }
-  const ExecutionPtr execution = find_or_make_execution(inputs.sizes);
+  const ExecutionPtr execution = find_or_make_execution(inputs.sizes, inputs.src[0].device());
+  if (!is_prepared_.exchange(true)) warn_of_fallback(*execution);
   return as_src(execute(*execution, inputs.src, inputs.residual));
 }
 
@@ -176,6 +208,9 @@ PlannedOp::Inputs PlannedOp::read_inputs(std::span<const at::Tensor> src,
     inputs.src.push_back(read_input(src[i], i, from_));
   }
   if (has_residual_) inputs.residual = read_input(residual, src.size(), to_);
+  const at::Device device = inputs.src[0].device();
+  for (const at::Tensor& tensor : inputs.src) check_device(tensor, device);
+  if (has_residual_) check_device(inputs.residual, device);
   broadcast(inputs);
   for (std::size_t i = 0; i < planned_sizes_.size(); ++i) {
     const bool is_residual = i == inputs.src.size();
@@ -183,6 +218,12 @@ PlannedOp::Inputs PlannedOp::read_inputs(std::span<const at::Tensor> src,
     inputs.sizes.push_back(logical_sizes(tensor, i, is_residual ? to_ : from_));
   }
   return inputs;
+}
+
+void PlannedOp::check_device(const at::Tensor& tensor, at::Device device) const {
+  TORCHALGO_CHECK(tensor.device() == device,
+                  "torchalgo: layer '{}': its inputs are on {} and {}: move them to one device",
+                  state_.layer, device.str(), tensor.device().str());
 }
 
 void PlannedOp::broadcast(Inputs& inputs) const {
@@ -222,10 +263,15 @@ PlannedOp::Sizes PlannedOp::logical_sizes(const at::Tensor& tensor, std::size_t 
 
 at::Tensor PlannedOp::read_input(const at::Tensor& tensor, std::size_t index, Layout layout) const {
   const auto& planned = planned_sizes_[index];
-  TORCHALGO_CHECK(tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided,
-                  "torchalgo: layer '{}': input {} is {}, expected a dense tensor on the CPU",
-                  state_.layer, index,
-                  tensor.defined() ? "on " + tensor.device().str() : "undefined");
+  TORCHALGO_CHECK(
+      tensor.defined() && is_cpu_or_cuda(tensor) && tensor.layout() == at::kStrided,
+      "torchalgo: layer '{}': input {} is {}, expected a dense tensor on the CPU or on a GPU",
+      state_.layer, index, tensor.defined() ? "on " + tensor.device().str() : "undefined");
+  TORCHALGO_CHECK(!weights_.weights.defined() || tensor.device() == weights_.weights.device(),
+                  "torchalgo: layer '{}': input {} is on {}, its weights are on {}: move the input "
+                  "there, or load the model with map_location='{}'",
+                  state_.layer, index, tensor.device().str(), weights_.weights.device().str(),
+                  tensor.device().str());
   TORCHALGO_CHECK(tensor.scalar_type() == dtype_,
                   "torchalgo: layer '{}' was planned for {}, got {}: convert the input or optimize "
                   "the model in that dtype",
@@ -260,17 +306,19 @@ Problem PlannedOp::resized(const Problem& problem, const std::vector<Sizes>& siz
   }
 }
 
-PlannedOp::ExecutionPtr PlannedOp::find_or_make_execution(const std::vector<Sizes>& sizes) const {
-  const int threads = at::get_num_threads();
+PlannedOp::ExecutionPtr PlannedOp::find_or_make_execution(const std::vector<Sizes>& sizes,
+                                                          at::Device device) const {
+  const int threads = threads_on(device);
   const bool is_planned = sizes == planned_sizes_;
   const auto fits_call = [&](const ExecutionPtr& execution) {
-    return execution->threads == threads && execution->sizes == sizes;
+    return execution->device == device && execution->threads == threads &&
+           execution->sizes == sizes;
   };
   const std::lock_guard lock(mutex_);
   if (is_planned) {
     const auto it = std::find_if(planned_owners_.begin(), planned_owners_.end(), fits_call);
     if (it != planned_owners_.end()) return *it;
-    const auto execution = make_execution(sizes);
+    const auto execution = make_execution(sizes, device);
     execution->next = planned_.load(std::memory_order_relaxed);
     planned_owners_.push_back(execution);
     planned_.store(execution.get(), std::memory_order_release);
@@ -280,31 +328,35 @@ PlannedOp::ExecutionPtr PlannedOp::find_or_make_execution(const std::vector<Size
   if (it != others_.end()) {
     others_.splice(others_.begin(), others_, it);
   } else {
-    others_.push_front(make_execution(sizes));
+    others_.push_front(make_execution(sizes, device));
     if (others_.size() > kMaxOthers) others_.pop_back();
   }
   return others_.front();
 }
 
-std::shared_ptr<PlannedOp::Execution> PlannedOp::make_execution(
-    const std::vector<Sizes>& sizes) const {
+std::shared_ptr<PlannedOp::Execution> PlannedOp::make_execution(const std::vector<Sizes>& sizes,
+                                                                at::Device device) const {
   auto execution = std::make_shared<Execution>();
   const Problem problem = problem_for(sizes);
-  execution->threads = at::get_num_threads();
+  execution->device = device;
+  execution->threads = threads_on(device);
   execution->sizes = sizes;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const bool is_residual = has_residual_ && i + 1 == sizes.size();
     execution->inputs.push_back(shape_in(sizes[i], is_residual ? to_ : from_));
   }
-  execution->resolution = resolve(request_, problem, *algorithms_, cpu_device());
-  execution->dst = shape_in(result_sizes(problem),
-                            result_layout(problem, execution->resolution.primitive));
-  execution->packed = find_packed(execution->resolution);
+  const c10::OptionalDeviceGuard current(to_make_current(device));
+  execution->resolution = resolve(request_, problem, *algorithms_,
+                                  device.is_cpu() ? cpu_device() : cuda_device(device.index()));
+  execution->dst =
+      shape_in(result_sizes(problem), result_layout(problem, execution->resolution.primitive));
+  execution->packed = find_packed(*execution);
   return execution;
 }
 
 // Packed before for the same primitive, if its row says that sizes do not matter; else packed now.
-std::shared_ptr<const Packed> PlannedOp::find_packed(const Resolution& resolution) const {
+std::shared_ptr<const Packed> PlannedOp::find_packed(const Execution& execution) const {
+  const Resolution& resolution = execution.resolution;
   const Algorithm* algorithm = resolution.algorithm;
   if (algorithm == nullptr || !algorithm->pack) return std::make_shared<const Packed>();
   const auto serves = [&](const ExecutionPtr& known) {
@@ -329,6 +381,7 @@ std::shared_ptr<const Packed> PlannedOp::find_packed(const Resolution& resolutio
 at::Tensor PlannedOp::execute(const Execution& execution, std::span<const at::Tensor> src,
                               const at::Tensor& residual) const {
   const Resolution& resolution = execution.resolution;
+  const c10::OptionalDeviceGuard current(to_make_current(execution.device));
   if (resolution.step == Step::kPlanned) [[likely]]
     return run_row(execution, src, residual);
   count_fallback(state_.layer, resolution.reason);
@@ -345,17 +398,18 @@ at::Tensor PlannedOp::run_row(const Execution& execution, std::span<const at::Te
   const Resolution& resolution = execution.resolution;
   at::Tensor workspace;
   if (resolution.primitive.workspace_bytes > 0) {
-    workspace =
-        at::empty({resolution.primitive.workspace_bytes}, at::TensorOptions().dtype(at::kByte));
+    workspace = at::empty({resolution.primitive.workspace_bytes},
+                          at::TensorOptions().dtype(at::kByte).device(execution.device));
   }
-  const Call call = {
-      resolution.problem,
-      resolution.primitive,
-      *execution.packed,
-      src,
-      residual,
-      resolution.algorithm->makes_dst ? at::Tensor() : empty_of(execution.dst, dtype_),
-      workspace.defined() ? workspace.data_ptr() : nullptr};
+  const Call call = {resolution.problem,
+                     resolution.primitive,
+                     *execution.packed,
+                     src,
+                     residual,
+                     resolution.algorithm->makes_dst
+                         ? at::Tensor()
+                         : empty_of(execution.dst, dtype_, execution.device),
+                     workspace.defined() ? workspace.data_ptr() : nullptr};
   return resolution.algorithm->run(call);
 }
 

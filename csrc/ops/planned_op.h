@@ -31,6 +31,9 @@ struct OpState {
 /// It packs for the planned input sizes when it is made, so that a call only compares sizes and
 /// runs. Inputs of other sizes, another number of threads, another machine: resolve() decides anew,
 /// the answer is kept for the next call. Calls from several threads at once are safe.
+///
+/// It runs where its weights lie, on the CPU or on a GPU; an op without weights where its inputs
+/// lie.
 class PlannedOp {
  public:
   /// @throws Error  if a text of `state` is no problem or layout, or if the weights do not fit.
@@ -40,7 +43,8 @@ class PlannedOp {
   /// @param residual  in the planned dst layout; defined exactly if the epilogue adds one.
   /// @return  the result in the planned dst layout; [n, k, q] for an [n, c, w] input, which counts
   /// as h = 1 where every tensor of the plan has h = 1.
-  /// @throws Error  if an input does not fit; when strict, if the planned primitive cannot run.
+  /// @throws Error  if an input does not fit or lies on another device than the weights; when
+  /// strict, if the planned primitive cannot run.
   [[nodiscard]] at::Tensor run(std::span<const at::Tensor> src, const at::Tensor& residual) const;
 
   [[nodiscard]] const OpState& state() const { return state_; }
@@ -49,11 +53,13 @@ class PlannedOp {
  private:
   using Sizes = std::vector<std::int64_t>;
 
-  // A resolved choice for one set of input sizes and one number of threads; immutable.
+  // A resolved choice for one set of input sizes, one device, and on a CPU one number of threads;
+  // immutable.
   struct Execution {
     Resolution resolution;
     std::shared_ptr<const Packed> packed;
-    int threads = 1;
+    at::Device device = at::kCPU;
+    int threads = 1;                  // 0 on a GPU: any number
     std::vector<Sizes> sizes;         // logical, of the inputs
     std::vector<TensorShape> inputs;  // in memory; the residual last
     TensorShape dst;                  // of the row's result
@@ -69,12 +75,15 @@ class PlannedOp {
   };
 
   void check_weights();
+  void prepare();
+  void warn_of_fallback(const Execution& execution) const;
   [[nodiscard]] bool fits(const Execution& execution, std::span<const at::Tensor> src,
                           const at::Tensor& residual) const;
   [[nodiscard]] at::Tensor run_unusual(std::span<const at::Tensor> src,
                                        const at::Tensor& residual) const;
   [[nodiscard]] Inputs read_inputs(std::span<const at::Tensor> src,
                                    const at::Tensor& residual) const;
+  void check_device(const at::Tensor& tensor, at::Device device) const;
   // Inputs that had equal sizes when the plan was made may differ now, one of them 1: a batch or an
   // image of one. As in ATen the smaller one is repeated.
   void broadcast(Inputs& inputs) const;
@@ -84,9 +93,11 @@ class PlannedOp {
                                       Layout layout) const;
   [[nodiscard]] Problem problem_for(const std::vector<Sizes>& sizes) const;
   [[nodiscard]] Problem resized(const Problem& problem, const std::vector<Sizes>& sizes) const;
-  [[nodiscard]] ExecutionPtr find_or_make_execution(const std::vector<Sizes>& sizes) const;
-  [[nodiscard]] std::shared_ptr<Execution> make_execution(const std::vector<Sizes>& sizes) const;
-  [[nodiscard]] std::shared_ptr<const Packed> find_packed(const Resolution& resolution) const;
+  [[nodiscard]] ExecutionPtr find_or_make_execution(const std::vector<Sizes>& sizes,
+                                                    at::Device device) const;
+  [[nodiscard]] std::shared_ptr<Execution> make_execution(const std::vector<Sizes>& sizes,
+                                                          at::Device device) const;
+  [[nodiscard]] std::shared_ptr<const Packed> find_packed(const Execution& execution) const;
   [[nodiscard]] at::Tensor execute(const Execution& execution, std::span<const at::Tensor> src,
                                    const at::Tensor& residual) const;
   [[nodiscard]] at::Tensor run_row(const Execution& execution, std::span<const at::Tensor> src,
@@ -106,10 +117,11 @@ class PlannedOp {
   bool has_residual_ = false;
   bool may_be_1d_ = false;
 
-  // Executions for the planned sizes, one per number of threads, read without a lock: they are
-  // only added, and live as long as the op.
+  // Executions for the planned sizes, one per device and number of threads, read without a lock:
+  // they are only added, and live as long as the op.
   mutable std::atomic<const Execution*> planned_ = nullptr;
-  mutable std::mutex mutex_;  // guards the two below
+  mutable std::atomic<bool> is_prepared_ = false;  // a fallback was warned of
+  mutable std::mutex mutex_;                       // guards the two below
   mutable std::vector<ExecutionPtr> planned_owners_;
   mutable std::list<ExecutionPtr> others_;  // the latest used first
 };

@@ -169,20 +169,24 @@ at::Tensor transform_autograd(const at::Tensor& src, const c10::intrusive_ptr<Pa
 // Every other backend.
 [[noreturn]] void refuse_device(const PlannedOp& op, const at::Tensor& src) {
   throw Error(fmt::format(
-      "torchalgo: layer '{}' runs dense tensors on the CPU, got a {} tensor on {}: move the input "
-      "to the CPU, or run the original model",
+      "torchalgo: layer '{}' runs dense tensors on the CPU or on a GPU, got a {} tensor on {}: "
+      "move the input there, or run the original model",
       op.state().layer, c10::str(src.layout()), src.device().str()));
+}
+
+bool is_served(const at::Tensor& tensor) {
+  return (tensor.is_cpu() || tensor.is_cuda()) && tensor.layout() == at::kStrided;
 }
 
 at::Tensor run_conv_elsewhere(const at::Tensor& src, const c10::intrusive_ptr<PackedConv>& packed,
                               const OptionalTensor& residual, std::string_view, std::string_view) {
-  refuse_device(packed->op, src.is_cpu() && residual ? *residual : src);
+  refuse_device(packed->op, is_served(src) && residual ? *residual : src);
 }
 
 at::Tensor run_op_elsewhere(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed,
                             std::string_view primitive, std::string_view layer) {
   for (const at::Tensor& tensor : src) {
-    if (!tensor.is_cpu() || tensor.layout() != at::kStrided) refuse_device(packed->op, tensor);
+    if (!is_served(tensor)) refuse_device(packed->op, tensor);
   }
   return run_op(src, packed, primitive, layer);  // an empty list, which it explains
 }
@@ -215,17 +219,22 @@ TORCH_LIBRARY(torchalgo, m) {
       "str primitive, str layer) -> Tensor");
 }
 
-TORCH_LIBRARY_IMPL(torchalgo, CPU, m) {
+void add_kernels(torch::Library& m) {
   m.impl("run_conv", run_conv);
   m.impl("run_op", run_op);
   m.impl("transform", transform);
 }
 
-TORCH_LIBRARY_IMPL(torchalgo, AutogradCPU, m) {
+void add_autograd_kernels(torch::Library& m) {
   m.impl("run_conv", run_conv_autograd);
   m.impl("run_op", run_op_autograd);
   m.impl("transform", transform_autograd);
 }
+
+TORCH_LIBRARY_IMPL(torchalgo, CPU, m) { add_kernels(m); }
+TORCH_LIBRARY_IMPL(torchalgo, CUDA, m) { add_kernels(m); }
+TORCH_LIBRARY_IMPL(torchalgo, AutogradCPU, m) { add_autograd_kernels(m); }
+TORCH_LIBRARY_IMPL(torchalgo, AutogradCUDA, m) { add_autograd_kernels(m); }
 
 TORCH_LIBRARY_IMPL(torchalgo, CompositeExplicitAutograd, m) {
   m.impl("run_conv", run_conv_elsewhere);

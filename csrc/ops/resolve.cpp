@@ -14,6 +14,7 @@ namespace {
 
 std::optional<Primitive> find_offered(const Algorithm& algorithm, const Problem& problem,
                                       const Device& device, Layout src, Layout dst) {
+  if (!runs_on(algorithm, device.kind)) return std::nullopt;
   Offer offer = algorithm.offer(problem, device);
   for (Primitive& primitive : offer.primitives) {
     const bool is_small = primitive.workspace_bytes <= CandidateOptions().workspace_limit_bytes;
@@ -40,6 +41,24 @@ std::optional<Resolution> resolve_to_aten(const Problem& problem, const Algorith
 }
 
 }  // namespace
+
+std::string_view to_string(Step step) {
+  switch (step) {
+    case Step::kPlanned:
+      return "exact";
+    case Step::kSameLayouts:
+      return "same_layouts";
+    case Step::kOtherLayouts:
+      return "other_layouts";
+    case Step::kDefaultKnobs:
+      return "default_knobs";
+    case Step::kHeuristic:
+      return "heuristic";
+    case Step::kAten:
+      return "aten";
+  }
+  return "";
+}
 
 Resolution resolve(const Request& request, const Problem& problem, const Algorithms& algorithms,
                    const Device& device) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "provider/algorithm.h"
 
@@ -16,17 +17,23 @@ struct Request {
 };
 
 enum class Step : std::uint8_t {
-  kPlanned,      // the primitive of the request
-  kSameLayouts,  // another one that reads, writes and fuses the same
-  kAten          // ATen in nchw, with layout changes and the rest of the epilogue around it
+  kPlanned,       // the primitive of the request
+  kSameLayouts,   // another one that reads, writes and fuses the same
+  kOtherLayouts,  // the primitive of the request, with layout changes around it
+  kDefaultKnobs,  // the same engine with its default knobs
+  kHeuristic,     // the one that its library or row puts first
+  kAten           // ATen, with layout changes and the rest of the epilogue around it
 };
+
+/// "exact", "same_layouts", "other_layouts", "default_knobs", "heuristic", "aten".
+[[nodiscard]] std::string_view to_string(Step step);
 
 /// What runs for a request.
 struct Resolution {
   Primitive primitive;
   const Algorithm* algorithm = nullptr;  // primitive's row; null: nothing but a change of layout
   Problem problem;                       // what the row computes: without the ops of `rest`
-  Epilogue rest;                         // kAten: done by ATen after it
+  Epilogue rest;                         // done by ATen after it
   Step step = Step::kPlanned;
   std::string reason;  // why it is not the planned primitive; empty if it is
 };

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+#include "ir/layout.h"
+#include "ir/problem.h"
+
+namespace torchalgo {
+
+/// One of the three computations of a convolution, by the roles that tensors have in it: src
+/// [n, c, ...], weights [k, c / groups, ...], dst [n, k, ...], or their gradients, with 1 to 3
+/// image dimensions. The one that is computed is undefined and has `result_sizes`: dst of kForward,
+/// src of kBackwardData, weights of kBackwardFilter.
+struct ConvCall {
+  Direction direction = Direction::kForward;
+  at::Tensor src, weights, dst;
+  at::Tensor bias;  // added to the result; undefined: none
+  at::DimVector result_sizes;
+  at::MemoryFormat result_format = at::MemoryFormat::Contiguous;
+  at::IntArrayRef stride, padding, dilation;  // one number per image dimension, or one for all
+  std::int64_t groups = 1;
+};
+
+/// The problem that `call` is, with epilogue kBias if it has a bias; 1-D as 2-D with h = r = 1.
+/// float tensors on a GPU are tf32 if torch allows that. Nothing: PyTorch alone can say what the
+/// call means or why it is wrong (other dtypes or devices, sparse tensors, no elements, sizes that
+/// do not fit).
+[[nodiscard]] std::optional<ConvProblem> conv_problem(const ConvCall& call);
+
+/// How torch lays the results of a convolution of these operands, forward and backward:
+/// channels_last if one of them is. Of a 1-D convolution: contiguous.
+[[nodiscard]] at::MemoryFormat conv_memory_format(const at::Tensor& input,
+                                                  const at::Tensor& weight);
+
+/// kNhwc for a channels_last tensor, else kNchw.
+[[nodiscard]] Layout strided_layout(const at::Tensor& tensor);
+
+}  // namespace torchalgo

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/ops/conv1d.h>
+#include <ATen/ops/conv2d.h>
+#include <ATen/ops/conv3d.h>
+#include <ATen/ops/conv_transpose1d.h>
+#include <ATen/ops/conv_transpose2d.h>
+#include <ATen/ops/conv_transpose3d.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <string_view>
+
+#include "aten_algo/strided.h"
+#include "ops/conv_call.h"
+#include "ops/conv_ops.h"
+#include "ops/convolution.h"
+
+// The public convolutions. conv1d ... conv_transpose3d are torch.nn.functional's, each one call of
+// torchalgo::convolution, which has the kernels. `forward`, `backward_data` and `backward_filter`
+// name what computes the output and the gradients of input and weight; where that is a transposed
+// convolution's output, it is a backward_data primitive. Below: kernels of CPU and CUDA, and the
+// schemas. conv_meta.cpp, conv_autograd.cpp and conv_autocast.cpp have the rest.
+namespace torchalgo {
+namespace {
+
+// Exactly the strides that the Meta kernel promises; what ATen chose by itself may differ where a
+// size is 1, or in rare types.
+at::Tensor laid(const at::Tensor& tensor, at::MemoryFormat format) {
+  return to_strided(tensor, format == at::MemoryFormat::Contiguous ? Layout::kNchw : Layout::kNhwc);
+}
+
+// Results share no memory with anything, and a schema's Tensor is never undefined.
+at::Tensor laid_or_empty(const at::Tensor& tensor, at::MemoryFormat format,
+                         const at::Tensor& like) {
+  return tensor.defined() ? laid(tensor, format) : at::empty({0}, like.options());
+}
+
+at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
+                       const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
+                       at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+                       at::IntArrayRef output_padding, std::int64_t groups,
+                       std::string_view forward, std::string_view, std::string_view) {
+  const c10::DeviceGuard on_device(input.device());
+  return laid(
+      run_forward({input, weight, stride, padding, dilation, transposed, output_padding, groups},
+                  bias, forward),
+      conv_memory_format(input, weight));
+}
+
+Gradients convolution_backward(const at::Tensor& grad_output, const at::Tensor& input,
+                               const at::Tensor& weight, at::OptionalIntArrayRef bias_sizes,
+                               at::IntArrayRef stride, at::IntArrayRef padding,
+                               at::IntArrayRef dilation, bool transposed,
+                               at::IntArrayRef output_padding, std::int64_t groups,
+                               std::array<bool, 3> mask, std::string_view backward_data,
+                               std::string_view backward_filter) {
+  const c10::DeviceGuard on_device(input.device());
+  const auto [grad_input, grad_weight, grad_bias] = run_backward(
+      grad_output, {input, weight, stride, padding, dilation, transposed, output_padding, groups},
+      bias_sizes, mask, backward_data, backward_filter);
+  const at::MemoryFormat format = conv_memory_format(input, weight);
+  return {laid_or_empty(grad_input, format, input), laid_or_empty(grad_weight, format, weight),
+          laid_or_empty(grad_bias, at::MemoryFormat::Contiguous, grad_output)};
+}
+
+using SymInts = c10::SymIntArrayRef;
+using OptionalTensor = std::optional<at::Tensor>;
+
+// No primitive computes with complex numbers; torch's op makes real convolutions of them.
+template <int kDims, bool kTransposed>
+at::Tensor convolve_complex(const at::Tensor& input, const at::Tensor& weight,
+                            const OptionalTensor& bias, SymInts stride, SymInts padding,
+                            SymInts dilation, SymInts output_padding, c10::SymInt groups) {
+  if constexpr (kTransposed) {
+    constexpr auto kOp = kDims == 1   ? at::conv_transpose1d_symint
+                         : kDims == 2 ? at::conv_transpose2d_symint
+                                      : at::conv_transpose3d_symint;
+    return kOp(input, weight, bias, stride, padding, output_padding, std::move(groups), dilation);
+  } else {
+    using Conv = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const OptionalTensor&,
+                                SymInts, SymInts, SymInts, c10::SymInt);
+    constexpr Conv kOp = kDims == 1   ? Conv(at::conv1d_symint)
+                         : kDims == 2 ? Conv(at::conv2d_symint)
+                                      : Conv(at::conv3d_symint);
+    return kOp(input, weight, bias, stride, padding, dilation, std::move(groups));
+  }
+}
+
+template <int kDims, bool kTransposed>
+at::Tensor convolve(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
+                    SymInts stride, SymInts padding, SymInts dilation, SymInts output_padding,
+                    const c10::SymInt& groups, std::string_view forward,
+                    std::string_view backward_data, std::string_view backward_filter) {
+  // As torch's: an input without a batch is a batch of one.
+  TORCH_CHECK(input.dim() == kDims + 2 || input.dim() == kDims + 1, "torchalgo::conv",
+              kTransposed ? "_transpose" : "", kDims, "d: expected an input of rank ", kDims + 1,
+              " or ", kDims + 2, ", got sizes ", input.sym_sizes());
+  if (input.is_complex() || weight.is_complex()) {
+    return convolve_complex<kDims, kTransposed>(input, weight, bias, stride, padding, dilation,
+                                                output_padding, groups);
+  }
+  const bool is_batch = input.dim() == kDims + 2;
+  const at::Tensor result = call_convolution(is_batch ? input : input.unsqueeze(0), weight, bias,
+                                             stride, padding, dilation, kTransposed, output_padding,
+                                             groups, forward, backward_data, backward_filter);
+  return is_batch ? result : result.squeeze(0);
+}
+
+template <int kDims>
+at::Tensor conv(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
+                SymInts stride, SymInts padding, SymInts dilation, c10::SymInt groups,
+                std::string_view forward, std::string_view backward_data,
+                std::string_view backward_filter) {
+  const std::vector<c10::SymInt> none(kDims, 0);
+  return convolve<kDims, false>(input, weight, bias, stride, padding, dilation, none, groups,
+                                forward, backward_data, backward_filter);
+}
+
+template <int kDims>
+at::Tensor conv_transpose(const at::Tensor& input, const at::Tensor& weight,
+                          const OptionalTensor& bias, SymInts stride, SymInts padding,
+                          SymInts output_padding, c10::SymInt groups, SymInts dilation,
+                          std::string_view forward, std::string_view backward_data,
+                          std::string_view backward_filter) {
+  return convolve<kDims, true>(input, weight, bias, stride, padding, dilation, output_padding,
+                               groups, forward, backward_data, backward_filter);
+}
+
+// The defaults are on disk: TorchScript drops arguments that equal them. Never change one.
+constexpr const char* kChoices =
+    "*, str forward=\"auto\", str backward_data=\"auto\", str backward_filter=\"auto\") -> Tensor";
+
+template <int kDims>
+void define_convs(torch::Library& m) {
+  const std::string d = std::to_string(kDims);
+  const std::string tensors = "(Tensor input, Tensor weight, Tensor? bias=None, ";
+  const auto list = [&d](const char* name, const char* value) {
+    return "SymInt[" + d + "] " + name + "=" + value + ", ";
+  };
+  const std::string conv_name = "conv" + d + "d";
+  m.def((conv_name + tensors + list("stride", "1") + list("padding", "0") + list("dilation", "1") +
+         "SymInt groups=1, " + kChoices)
+            .c_str(),
+        {at::Tag::pt2_compliant_tag});
+  m.impl(conv_name.c_str(), conv<kDims>);
+  const std::string transpose_name = "conv_transpose" + d + "d";
+  m.def((transpose_name + tensors + list("stride", "1") + list("padding", "0") +
+         list("output_padding", "0") + "SymInt groups=1, " + list("dilation", "1") + kChoices)
+            .c_str(),
+        {at::Tag::pt2_compliant_tag});
+  m.impl(transpose_name.c_str(), conv_transpose<kDims>);
+}
+
+TORCH_LIBRARY_FRAGMENT(torchalgo, m) {
+  m.def(
+      "convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, "
+      "SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, *, "
+      "str forward, str backward_data, str backward_filter) -> Tensor",
+      {at::Tag::pt2_compliant_tag});
+  m.def(
+      "convolution_backward(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? bias_sizes, "
+      "SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, "
+      "SymInt[] output_padding, SymInt groups, bool[3] output_mask, *, str backward_data, "
+      "str backward_filter) -> (Tensor, Tensor, Tensor)",
+      {at::Tag::pt2_compliant_tag});
+  define_convs<1>(m);
+  define_convs<2>(m);
+  define_convs<3>(m);
+}
+
+TORCH_LIBRARY_IMPL(torchalgo, CPU, m) {
+  m.impl("convolution", convolution);
+  m.impl("convolution_backward", convolution_backward);
+}
+
+TORCH_LIBRARY_IMPL(torchalgo, CUDA, m) {
+  m.impl("convolution", convolution);
+  m.impl("convolution_backward", convolution_backward);
+}
+
+}  // namespace
+}  // namespace torchalgo

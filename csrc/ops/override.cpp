@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ops/override.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_convolution_compositeexplicitautograd_dispatch.h>
+#include <ATen/ops/convolution_backward_compositeexplicitautograd_dispatch.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/util/Exception.h>
+#include <torch/library.h>
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "ops/convolution.h"
+#include "ops/torch_path.h"
+
+namespace torchalgo {
+namespace {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+// aten::convolution ends here too: its default kernel calls this op, and that is where a tracer of
+// TorchScript records it, so that a kernel of aten::convolution would hide it from traces.
+at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
+                       const OptionalTensor& bias, at::IntArrayRef stride, at::IntArrayRef padding,
+                       at::IntArrayRef dilation, bool transposed, at::IntArrayRef output_padding,
+                       std::int64_t groups, bool benchmark, bool deterministic, bool cudnn_enabled,
+                       bool allow_tf32) {
+  const c10::DeviceGuard on_device(input.device());
+  if (!TorchPath::is_taken()) {
+    auto result = run_asked_forward(
+        {input, weight, stride, padding, dilation, transposed, output_padding, groups}, bias, {});
+    if (result) return *std::move(result);
+  }
+  return at::compositeexplicitautograd::_convolution(input, weight, bias, stride, padding, dilation,
+                                                     transposed, output_padding, groups, benchmark,
+                                                     deterministic, cudnn_enabled, allow_tf32);
+}
+
+Gradients convolution_backward(const at::Tensor& grad_output, const at::Tensor& input,
+                               const at::Tensor& weight, at::OptionalIntArrayRef bias_sizes,
+                               at::IntArrayRef stride, at::IntArrayRef padding,
+                               at::IntArrayRef dilation, bool transposed,
+                               at::IntArrayRef output_padding, std::int64_t groups,
+                               std::array<bool, 3> mask) {
+  const c10::DeviceGuard on_device(input.device());
+  if (TorchPath::is_taken()) {
+    return at::compositeexplicitautograd::convolution_backward(
+        grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed,
+        output_padding, groups, mask);
+  }
+  return run_backward(
+      grad_output, {input, weight, stride, padding, dilation, transposed, output_padding, groups},
+      bias_sizes, mask, {}, {});
+}
+
+// torch has a CUDA kernel of convolution_backward, the same as its default one; to replace it is
+// meant, so the dispatcher's warning is kept from the user, and left unspent for others.
+class QuietRegistration {
+ public:
+  QuietRegistration() { c10::WarningUtils::set_warnAlways(true); }
+  ~QuietRegistration() { c10::WarningUtils::set_warnAlways(warn_always_); }
+  QuietRegistration(const QuietRegistration&) = delete;
+  QuietRegistration& operator=(const QuietRegistration&) = delete;
+
+ private:
+  struct Silence : c10::WarningHandler {
+    void process(const c10::Warning&) override {}
+  };
+
+  bool warn_always_ = c10::WarningUtils::get_warnAlways();
+  Silence silence_;
+  c10::WarningUtils::WarningHandlerGuard guard_{&silence_};
+};
+
+class Registration {
+ public:
+  Registration() {
+    const QuietRegistration quiet;
+    for (torch::Library* library : {&cpu_, &cuda_}) {
+      library->impl("_convolution", convolution);
+      library->impl("convolution_backward", convolution_backward);
+    }
+  }
+
+ private:
+  torch::Library cpu_{torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__};
+  torch::Library cuda_{torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__};
+};
+
+struct State {
+  std::mutex mutex;  // guards `registration`
+  std::unique_ptr<Registration> registration;
+};
+
+// Never destroyed: the dispatcher may be gone at exit.
+State& state() {
+  static State* instance = new State;
+  return *instance;
+}
+
+}  // namespace
+
+bool set_enabled(bool enabled) {
+  const std::lock_guard lock(state().mutex);
+  auto& registration = state().registration;
+  const bool was_enabled = registration != nullptr;
+  if (enabled != was_enabled) {
+    registration = enabled ? std::make_unique<Registration>() : nullptr;
+  }
+  return was_enabled;
+}
+
+bool is_enabled() {
+  const std::lock_guard lock(state().mutex);
+  return state().registration != nullptr;
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ops/resolve_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace torchalgo {
+namespace {
+
+struct Found {
+  Primitive primitive;
+  Traits traits;
+  Problem problem;  // what the row computes
+  Epilogue rest;
+};
+
+bool is_changed(const ChoiceRequest& request, const Primitive& primitive) {
+  return primitive.src != request.src || primitive.dst != request.dst;
+}
+
+// How far the layouts of `primitive` are from the tensors': strided changes are cheaper.
+int distance(const ChoiceRequest& request, const Primitive& primitive) {
+  const auto change = [](Layout from, Layout to) {
+    return from == to ? 0 : is_blocked(to) ? 3 : 2;
+  };
+  return change(request.src, primitive.src) + change(request.dst, primitive.dst);
+}
+
+// "cudnn9.conv.e22{K=1}" -> "cudnn9.conv.e22.krsc{K=1}".
+std::string with_krsc(const std::string& name) {
+  const std::size_t at = std::min(name.find_first_of("{@"), name.size());
+  return name.substr(0, at) + ".krsc" + name.substr(at);
+}
+
+std::string without_knobs(const std::string& name) {
+  const std::size_t begin = name.find('{');
+  if (begin == name.npos) return name;
+  return name.substr(0, begin) + name.substr(name.find('}') + 1);
+}
+
+// One walk along the chain for one call.
+class Chain {
+ public:
+  Chain(const ChoiceRequest& request, const ConvProblem& problem, const Algorithms& algorithms,
+        const Device& device)
+      : request_(request), problem_(problem), algorithms_(algorithms), device_(device) {}
+
+  Resolution walk() {
+    if (auto found = find_named(request_.name)) {
+      return finish(*found,
+                    is_changed(request_, found->primitive) ? Step::kOtherLayouts : Step::kPlanned);
+    }
+    if (auto found = find_in_tf32()) return finish(*found, Step::kPlanned);
+    const std::string plain = without_knobs(request_.name);
+    if (plain != request_.name) {
+      if (auto found = find_named(plain)) return finish(*found, Step::kDefaultKnobs);
+    }
+    if (auto found = find_heuristic()) return finish(*found, Step::kHeuristic);
+    if (auto found = find_named("aten.conv")) return finish(*found, Step::kAten);
+    throw Error(
+        fmt::format("torchalgo: nothing in this build runs {} ({})", to_string(problem_), reason_));
+  }
+
+ private:
+  Resolution finish(Found& found, Step step) {
+    const Algorithm* row = find_algorithm(algorithms_, found.primitive.name);
+    const bool is_asked_for = step == Step::kPlanned || step == Step::kOtherLayouts;
+    return {std::move(found.primitive), row,  std::move(found.problem),
+            std::move(found.rest),      step, is_asked_for ? std::string() : reason_};
+  }
+
+  // The first refusal is the reason for all that follows.
+  void refuse(std::string reason) {
+    if (reason_.empty()) reason_ = std::move(reason);
+  }
+
+  std::optional<Found> find_named(const std::string& name) {
+    const Algorithm* row = find_algorithm(algorithms_, name);
+    if (row == nullptr) {
+      refuse(fmt::format("this build has no {}", name));
+      return std::nullopt;
+    }
+    return find_in(*row, name, problem_);
+  }
+
+  std::optional<Found> find_in(const Algorithm& row, const std::string& name,
+                               const ConvProblem& problem) {
+    if (!runs_on(row, device_.kind)) {
+      refuse(fmt::format("{} does not run on {}", name,
+                         device_.kind == DeviceKind::kCpu ? "CPUs" : "GPUs"));
+      return std::nullopt;
+    }
+    if (request_.weights == Layout::kNhwc &&
+        weights_layout({name, request_.src, request_.dst, 0}) != Layout::kNhwc) {
+      const std::string reason = reason_;
+      if (auto found = find_variant(row, with_krsc(name), problem)) return found;
+      reason_ = reason;  // of the name as it was given
+    }
+    return find_variant(row, name, problem);
+  }
+
+  // With the epilogue, and without it; the fewest layout changes count before the epilogue.
+  std::optional<Found> find_variant(const Algorithm& row, const std::string& name,
+                                    const ConvProblem& problem) {
+    std::optional<Found> best;
+    ConvProblem core = problem;
+    core.epilogue = {};
+    const int attempts = problem.epilogue.empty() ? 1 : 2;
+    for (int i = 0; i < attempts; ++i) {
+      const ConvProblem& part = i == 0 ? problem : core;
+      for (Found& found : offers(row, name, part)) {
+        found.rest = i == 0 ? Epilogue() : problem.epilogue;
+        if (best && distance(request_, best->primitive) <= distance(request_, found.primitive))
+          continue;
+        if (is_accepted(found)) best = std::move(found);
+      }
+    }
+    return best;
+  }
+
+  // What `row` offers of exactly this name; if nothing, its variants.
+  std::vector<Found> offers(const Algorithm& row, const std::string& name,
+                            const ConvProblem& problem) {
+    if (row.offer_one) return offers_one_by_one(row, name, problem);
+    std::vector<Found> exact, variants;
+    for (Found& found : read(row.offer(problem, device_), name, problem)) {
+      if (found.primitive.name == name) {
+        exact.push_back(std::move(found));
+      } else if (matches_name(found.primitive.name, name)) {
+        variants.push_back(std::move(found));
+      }
+    }
+    if (exact.empty()) exact = std::move(variants);
+    if (exact.empty()) refuse(fmt::format("{} does not serve {}", name, to_string(problem)));
+    return exact;
+  }
+
+  std::vector<Found> offers_one_by_one(const Algorithm& row, const std::string& name,
+                                       const ConvProblem& problem) {
+    const auto ask = [&](Layout src, Layout dst) {
+      return read(row.offer_one(problem, device_, {name, src, dst, 0}), name, problem);
+    };
+    std::vector<Found> all = ask(request_.src, request_.dst);
+    if (!all.empty()) return all;
+    for (const Layout src : {Layout::kNchw, Layout::kNhwc}) {
+      for (const Layout dst : {Layout::kNchw, Layout::kNhwc}) {
+        if (src == request_.src && dst == request_.dst) continue;
+        for (Found& found : ask(src, dst)) all.push_back(std::move(found));
+      }
+    }
+    return all;
+  }
+
+  std::vector<Found> read(Offer offer, const std::string& name, const ConvProblem& problem) {
+    if (!offer.refusal.empty()) {
+      refuse(fmt::format("{} refuses {}: {}", name, to_string(problem), offer.refusal));
+    }
+    std::vector<Found> all;
+    for (std::size_t i = 0; i < offer.primitives.size(); ++i) {
+      all.push_back({std::move(offer.primitives[i]),
+                     i < offer.traits.size() ? std::move(offer.traits[i]) : Traits(),
+                     problem,
+                     {}});
+    }
+    return all;
+  }
+
+  bool is_accepted(const Found& found) {
+    if (!request_.needs_determinism || found.traits.is_deterministic) return true;
+    if (is_unasked_) return false;
+    return is_allowed(
+        fmt::format("{} is not deterministic, and torch.backends.cudnn.deterministic or "
+                    "torch.use_deterministic_algorithms asks for it",
+                    found.primitive.name));
+  }
+
+  bool is_allowed(std::string conflict) {
+    if (request_.conflict == ConflictPolicy::kHonour) return true;
+    TORCHALGO_CHECK(request_.conflict == ConflictPolicy::kFallback,
+                    "torchalgo: {} ({}): choose another one, clear the flag, or set the conflict "
+                    "policy to 'fallback' or 'honour'",
+                    conflict, to_string(problem_));
+    refuse(std::move(conflict));
+    return false;
+  }
+
+  // A primitive that would run the problem, were it allowed to compute in TF32.
+  std::optional<Found> find_in_tf32() {
+    const Algorithm* row = find_algorithm(algorithms_, request_.name);
+    if (row == nullptr || problem_.dtype != DType::kF32 || device_.kind != DeviceKind::kCuda) {
+      return std::nullopt;
+    }
+    ConvProblem tf32 = problem_;
+    tf32.dtype = DType::kTf32;
+    auto found = find_in(*row, request_.name, tf32);
+    if (!found || !is_allowed(fmt::format("{} computes in TF32, and torch.backends.cudnn."
+                                          "conv.fp32_precision or allow_tf32 forbids it",
+                                          request_.name))) {
+      return std::nullopt;
+    }
+    return found;
+  }
+
+  // A row's own name asks for what it puts first.
+  std::optional<Found> find_heuristic() {
+    is_unasked_ = true;
+    std::string name = request_.name;
+    if (name.starts_with("cudnn")) {
+      name = problem_.direction == Direction::kForward        ? "cudnn9.conv"
+             : problem_.direction == Direction::kBackwardData ? "cudnn9.conv_bwd_data"
+                                                              : "cudnn9.conv_bwd_filter";
+    }
+    const Algorithm* row = find_algorithm(algorithms_, name);
+    return row == nullptr ? std::nullopt : find_in(*row, std::string(row->name), problem_);
+  }
+
+  const ChoiceRequest& request_;
+  const ConvProblem& problem_;
+  const Algorithms& algorithms_;
+  const Device& device_;
+  std::string reason_;
+  bool is_unasked_ = false;  // nobody named what comes now: it must fit the flags
+};
+
+}  // namespace
+
+Resolution resolve_choice(const ChoiceRequest& request, const ConvProblem& problem,
+                          const Algorithms& algorithms, const Device& device) {
+  return Chain(request, problem, algorithms, device).walk();
+}
+
+}  // namespace torchalgo
