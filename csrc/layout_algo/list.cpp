@@ -9,6 +9,7 @@ const Algorithms& layout_algorithms() {
   static const Algorithms algorithms = {
       layout::aten(),
       layout::tiled(),
+      layout::cuda_tiled(),
   };
   return algorithms;
 }

@@ -3,8 +3,10 @@
 
 // One function per row of layout_algorithms(), each defined in the file of its name.
 
+#include <functional>
 #include <string>
 
+#include "layout_algo/cuda_library.h"
 #include "provider/algorithm.h"
 
 namespace torchalgo::layout {
@@ -21,5 +23,10 @@ struct LayoutPair {
 
 /// Own cache-blocked transposes: f32, any two layouts; 3-D between nchw and nhwc.
 [[nodiscard]] Algorithm tiled(const std::string& isa = cpu_device().isa);
+
+/// Own tiled transposes on CUDA (csrc/cuda): nchw <-> nhwc of f32, f16, bf16, 4-D or 5-D. The
+/// library is asked for when a CUDA problem first comes.
+[[nodiscard]] Algorithm cuda_tiled(
+    const std::function<const CudaLibrary&()>& library = cuda_library);
 
 }  // namespace torchalgo::layout

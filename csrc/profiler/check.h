@@ -16,10 +16,13 @@ struct Sample {
   Weights weights;
 };
 
-/// Random data in the problem's compute type: inputs about as after a ReLU, He-scaled weights.
-[[nodiscard]] Sample make_sample(const Problem& problem, std::uint64_t seed);
+/// Random data in the problem's compute type: inputs about as after a ReLU, He-scaled weights. The
+/// seed decides all of it, for each kind of device.
+[[nodiscard]] Sample make_sample(const Problem& problem, std::uint64_t seed,
+                                 at::Device device = at::kCPU);
 
-/// The result by ATen's reference path in f64, in strided nchw.
+/// The result by ATen's reference path in f64, in strided nchw. Where the sample lies on a GPU, a
+/// small problem is computed on the CPU all the same, and a large one there without cuDNN.
 [[nodiscard]] at::Tensor reference_result(const Problem& problem, const Sample& sample);
 
 /// Runs a primitive once on `sample`: converts inputs to its layouts, packs, runs on a poisoned
@@ -32,15 +35,16 @@ struct CheckResult {
   std::string failure;   // empty: within the bound, pad lanes zero, nothing left unwritten
 };
 
+/// What relative L2 a primitive may have: `max_rel_error`, or, for tf32, f16 and bf16, which no
+/// algorithm can hold to it, what their rounding of inputs, result and a Winograd transform takes.
+[[nodiscard]] double error_bound(const Problem& problem, double max_rel_error);
+
 /// Runs each primitive twice on poisoned memory and compares with f64 on the problem's own shape.
-/// results[i] belongs to primitives[i]; the bound is for float, lower precisions are given their
-/// own.
-/// @throws Error  if no row has a primitive's name.
-[[nodiscard]] std::vector<CheckResult> check_primitives(const Algorithms& algorithms,
-                                                        const Problem& problem,
-                                                        const std::vector<Primitive>& primitives,
-                                                        double max_rel_error,
-                                                        std::uint64_t seed = 0);
+/// results[i] belongs to primitives[i], whose bound is error_bound(); one that throws has failed.
+/// @throws Error  if no row has a primitive's name, or nothing can run on `device`.
+[[nodiscard]] std::vector<CheckResult> check_primitives(
+    const Algorithms& algorithms, const Problem& problem, const std::vector<Primitive>& primitives,
+    double max_rel_error, std::uint64_t seed = 0, const Device& device = {});
 
 /// Copies logical nchw data into `layout` (pad lanes zero), and back; `sizes` are the logical ones.
 /// Plain ATen code, no provider: the oracle of the layout transforms.

@@ -2,96 +2,23 @@
 #include "profiler/measure.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <map>
 #include <memory>
 #include <string>
 
 #include "base/error.h"
+#include "profiler/bench.h"
 #include "profiler/check.h"
+#include "profiler/cuda_timer.h"
+#include "provider/cuda_device.h"
 
 namespace torchalgo {
 namespace {
 
-std::int64_t steady_now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-std::int64_t bytes_of(const Packed& packed) {
-  std::int64_t bytes = 0;
-  for (const at::Tensor& tensor : packed) {
-    if (tensor.defined() && tensor.has_storage())
-      bytes += static_cast<std::int64_t>(tensor.nbytes());
-  }
-  return bytes;
-}
-
-// Everything one primitive needs to run, made before the clock starts.
-class Bench {
- public:
-  Bench(const Task& task, const Algorithms& algorithms, const Sample& sample)
-      : problem_(task.problem), primitive_(task.primitive) {
-    algorithm_ = find_algorithm(algorithms, primitive_.name);
-    TORCHALGO_CHECK(algorithm_ != nullptr, "measure: no algorithm has the name '{}'",
-                    primitive_.name);
-    for (std::size_t i = 0; i < sample.src.size(); ++i) {
-      produced_.push_back(to_layout(sample.src[i], input_layout(problem_, primitive_, i)));
-      src_.push_back(produced_.back().clone());
-    }
-    if (sample.residual.defined()) residual_ = to_layout(sample.residual, result());
-    packed_.push_back(algorithm_->pack ? algorithm_->pack(problem_, primitive_, sample.weights)
-                                       : Packed());
-  }
-
-  // As inside a network: src was written just now, the weights were last used one inference ago,
-  // the result and the workspace are allocated anew.
-  double run_ns(const std::function<std::int64_t()>& now_ns) {
-    for (std::size_t i = 0; i < src_.size(); ++i) src_[i].copy_(produced_[i]);
-    const Packed& packed = packed_[turn_++ % packed_.size()];
-    const std::int64_t start = now_ns();
-    at::Tensor dst;
-    if (!algorithm_->makes_dst) dst = empty_result(problem_, result());
-    at::Tensor workspace;
-    if (primitive_.workspace_bytes > 0) {
-      workspace = at::empty({primitive_.workspace_bytes}, at::TensorOptions().dtype(at::kByte));
-    }
-    void* const scratch = workspace.defined() ? workspace.data_ptr() : nullptr;
-    const at::Tensor result =
-        algorithm_->run({problem_, primitive_, packed, src_, residual_, dst, scratch});
-    return static_cast<double>(now_ns() - start);
-  }
-
-  [[nodiscard]] std::int64_t packed_bytes() const { return bytes_of(packed_[0]); }
-
-  // From now on each run finds other weights, one of `copies` + 1.
-  void rotate_weights(std::int64_t copies) {
-    if (packed_bytes() == 0) return;
-    for (std::int64_t i = 0; i < copies; ++i) {
-      Packed copy;
-      for (const at::Tensor& tensor : packed_[0]) {
-        copy.push_back(tensor.defined() && tensor.has_storage() ? tensor.clone() : tensor);
-      }
-      packed_.push_back(std::move(copy));
-    }
-  }
-
- private:
-  [[nodiscard]] Layout result() const { return result_layout(problem_, primitive_); }
-
-  const Problem& problem_;
-  Primitive primitive_;
-  const Algorithm* algorithm_ = nullptr;
-  std::vector<at::Tensor> produced_, src_;
-  at::Tensor residual_;
-  std::vector<Packed> packed_;
-  std::size_t turn_ = 0;
-};
+using Benches = std::vector<std::unique_ptr<Bench>>;
 
 // One failing task is out, the others go on.
 template <typename Action>
@@ -104,29 +31,67 @@ void attempt(Samples& result, const Action& action) {
   }
 }
 
-std::vector<std::unique_ptr<Bench>> make_benches(const std::vector<Task>& tasks,
-                                                 const Algorithms& algorithms,
-                                                 const MeasureOptions& options,
-                                                 std::vector<Samples>& results) {
-  constexpr std::int64_t kMostCopies = 15;
+Benches make_benches(const std::vector<Task>& tasks, const Algorithms& algorithms,
+                     const MeasureOptions& options, std::int64_t cold_cache_bytes,
+                     std::vector<Samples>& results) {
   std::map<std::string, Sample> samples;
-  std::vector<std::unique_ptr<Bench>> benches(tasks.size());
-  std::int64_t bytes = 0;
+  SharedTensors shared;
+  Benches benches(tasks.size());
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     attempt(results[i], [&] {
-      const auto [it, is_new] = samples.try_emplace(to_string(tasks[i].problem));
-      if (is_new) it->second = make_sample(tasks[i].problem, options.seed);
-      benches[i] = std::make_unique<Bench>(tasks[i], algorithms, it->second);
-      bytes += benches[i]->packed_bytes();
+      const Task& task = tasks[i];
+      const Algorithm* const algorithm = find_algorithm(algorithms, task.primitive.name);
+      TORCHALGO_CHECK(algorithm != nullptr, "measure: no algorithm has the name '{}'",
+                      task.primitive.name);
+      const auto [it, is_new] = samples.try_emplace(to_string(task.problem));
+      if (is_new) {
+        it->second = make_sample(task.problem, options.seed, torch_device(options.device));
+      }
+      benches[i] = cold_cache_bytes > 0
+                       ? make_cold_bench(task, *algorithm, it->second, cold_cache_bytes, shared)
+                       : make_warm_bench(task, *algorithm, it->second);
     });
   }
-  // The weights of the other tasks push a task's own out of the caches; copies do the rest.
-  const std::int64_t copies =
-      bytes == 0 ? 0 : std::clamp(options.cold_bytes / bytes, std::int64_t{0}, kMostCopies);
+  return benches;
+}
+
+// The weights of the other tasks push a task's own out of the caches; copies do the rest.
+void rotate_weights(const Benches& benches, std::int64_t cold_bytes) {
+  constexpr std::int64_t kMostCopies = 15;
+  std::int64_t bytes = 0;
+  for (const auto& bench : benches) bytes += bench ? bench->packed_bytes() : 0;
+  if (bytes == 0) return;
+  const std::int64_t copies = std::clamp(cold_bytes / bytes, std::int64_t{0}, kMostCopies);
   for (const auto& bench : benches) {
     if (bench) bench->rotate_weights(copies);
   }
-  return benches;
+}
+
+void take_samples(const Benches& benches, const MeasureOptions& options, Timer& timer,
+                  std::vector<Samples>& results) {
+  std::vector<std::unique_ptr<Stopwatch>> stopwatches(benches.size());
+  for (std::size_t i = 0; i < benches.size(); ++i) {
+    attempt(results[i], [&] {
+      stopwatches[i] = timer.warm_up(benches[i]->work(), options.warmup);
+      results[i].method = stopwatches[i]->method();
+    });
+  }
+  constexpr int kLeastRounds = 3;
+  const std::int64_t start = timer.now_ns();
+  for (int round = 0; round < options.rounds; ++round) {
+    const double elapsed_s = static_cast<double>(timer.now_ns() - start) * 1e-9;
+    if (round >= kLeastRounds && elapsed_s > options.budget_s) break;
+    for (std::size_t i = 0; i < benches.size(); ++i) {
+      attempt(results[i], [&] { results[i].ns.push_back(stopwatches[i]->sample_ns()); });
+    }
+  }
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const std::size_t half = values.size() / 2;
+  std::sort(values.begin(), values.end());
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 }  // namespace
@@ -140,22 +105,23 @@ std::vector<Samples> measure_interleaved(const std::vector<Task>& tasks,
                                          const Algorithms& algorithms,
                                          const MeasureOptions& options) {
   const at::NoGradGuard no_grad;
-  const auto now_ns = options.now_ns ? options.now_ns : steady_now_ns;
-  std::vector<Samples> results(tasks.size());
-  const auto benches = make_benches(tasks, algorithms, options, results);
-  for (std::size_t i = 0; i < tasks.size(); ++i) {
-    attempt(results[i], [&] {
-      for (int run = 0; run < options.warmup; ++run) benches[i]->run_ns(now_ns);
-    });
+  std::shared_ptr<Timer> timer = options.timer;
+  if (timer == nullptr) {
+    timer = options.device.kind == DeviceKind::kCuda ? cuda_timer(cuda_queue(options.device))
+                                                     : host_timer();
   }
-  constexpr int kLeastRounds = 3;
-  const std::int64_t start = now_ns();
-  for (int round = 0; round < options.rounds; ++round) {
-    const double elapsed_s = static_cast<double>(now_ns() - start) * 1e-9;
-    if (round >= kLeastRounds && elapsed_s > options.budget_s) break;
-    for (std::size_t i = 0; i < tasks.size(); ++i) {
-      attempt(results[i], [&] { results[i].ns.push_back(benches[i]->run_ns(now_ns)); });
-    }
+  std::vector<Task> all = tasks;
+  if (options.control && !tasks.empty()) all.push_back(tasks[0]);
+  std::vector<Samples> results(all.size());
+  const std::shared_ptr<void> inside = timer->enter();
+  const Benches benches =
+      make_benches(all, algorithms, options, timer->cold_cache_bytes(), results);
+  rotate_weights(benches, options.cold_bytes);
+  take_samples(benches, options, *timer, results);
+  if (all.size() > tasks.size()) {
+    const double first = median(results[0].ns), second = median(results.back().ns);
+    results.pop_back();
+    for (Samples& samples : results) samples.control_ratio = first > 0 ? second / first : 0;
   }
   return results;
 }

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "ir/primitive.h"
 #include "ir/problem.h"
+#include "profiler/timer.h"
 #include "provider/algorithm.h"
 
 namespace torchalgo {
@@ -17,16 +18,22 @@ struct MeasureOptions {
   int rounds = 9;          // samples per primitive, taken in turn with the others
   double budget_s = 0.25;  // for all rounds together: fewer rounds if they last longer, at least 3
   // Weights rotate, all tasks together, through this much: what else runs between two uses in a
-  // network.
+  // network. On CUDA everything rotates, through twice the GPU's L2.
   std::int64_t cold_bytes = 48 << 20;
   std::uint64_t seed = 0;
-  std::function<std::int64_t()> now_ns;  // null: the steady clock
+  Device device = {};            // where it runs; by itself the CPU
+  bool control = false;          // time the first task a second time, as if it were another
+  std::shared_ptr<Timer> timer;  // null: the device's, host_timer() or cuda_timer()
 };
 
 /// Times of one primitive in ns, in the order taken; or why it could not be measured.
 struct Samples {
   std::vector<double> ns;
   std::string failure;
+  std::string method;  // how time was taken, see Stopwatch::method
+  // Of the call, if it had a control: the median of the first task's second samples over that of
+  // its first ones. What differs from 1 is noise. 0: there was none.
+  double control_ratio = 0;
 };
 
 /// What to time: one primitive on one problem.
@@ -41,6 +48,7 @@ struct Task {
 
 /// The same for several tasks that compete for one place in a network, in interleaved rounds, so
 /// that a slow phase of the machine hits all alike. results[i] belongs to tasks[i].
+/// @throws Error  if the device is only described, or is a GPU and torch has no CUDA.
 [[nodiscard]] std::vector<Samples> measure_interleaved(const std::vector<Task>& tasks,
                                                        const Algorithms& algorithms,
                                                        const MeasureOptions& options = {});

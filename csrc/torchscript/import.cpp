@@ -268,4 +268,12 @@ ImportedGraph import_graph(const Module& frozen, const std::vector<c10::IValue>&
   return imported;
 }
 
+ImportedGraph with_tf32_convolutions(ImportedGraph imported) {
+  for (torchalgo::Node& node : imported.graph.nodes) {
+    auto* const conv = node.problem ? std::get_if<ConvProblem>(&*node.problem) : nullptr;
+    if (conv != nullptr && conv->dtype == DType::kF32) conv->dtype = DType::kTf32;
+  }
+  return imported;
+}
+
 }  // namespace torchalgo

@@ -30,4 +30,8 @@ struct ImportedGraph {
 [[nodiscard]] ImportedGraph import_graph(const torch::jit::Module& frozen,
                                          const std::vector<c10::IValue>& inputs);
 
+/// The same model with its f32 convolutions as tf32 ones: tensors of float whose products may be
+/// rounded to TF32, as torch.backends.cudnn.allow_tf32 lets them on CUDA.
+[[nodiscard]] ImportedGraph with_tf32_convolutions(ImportedGraph imported);
+
 }  // namespace torchalgo

@@ -40,10 +40,10 @@ std::vector<std::int64_t> Operands::ints(const char* name, std::size_t count) co
 
 at::Tensor Operands::constant(const char* name, DType dtype) const {
   at::Tensor tensor = expect(constant_tensor(value(name)), name);
-  if (tensor.layout() != at::kStrided || !tensor.device().is_cpu()) {
-    throw NotPlanned(fmt::format("{} is not a dense CPU tensor", name));
+  if (tensor.layout() != at::kStrided || !(tensor.is_cpu() || tensor.is_cuda())) {
+    throw NotPlanned(fmt::format("{} is not a dense tensor on the CPU or on a GPU", name));
   }
-  if (dtype_of_scalar(tensor.scalar_type()) != dtype) {
+  if (dtype_of_scalar(tensor.scalar_type()) != (dtype == DType::kTf32 ? DType::kF32 : dtype)) {
     throw NotPlanned(fmt::format("{} is {}, its input {}", name,
                                  c10::toString(tensor.scalar_type()), to_string(dtype)));
   }

@@ -132,8 +132,8 @@ TensorInfo describe(const SeenTensor* seen) {
   info.dtype = dtype_of_scalar(seen->scalar_type);
   if (!info.dtype) {
     info.obstacle = fmt::format("tensors of {} are not planned", c10::toString(seen->scalar_type));
-  } else if (!seen->device.is_cpu()) {
-    info.obstacle = fmt::format("it runs on {}, only CPU is planned", seen->device.str());
+  } else if (!seen->device.is_cpu() && !seen->device.is_cuda()) {
+    info.obstacle = fmt::format("it runs on {}, only CPU and CUDA are planned", seen->device.str());
   } else if (!seen->is_strided) {
     info.obstacle = "a tensor of it is not dense";
   }

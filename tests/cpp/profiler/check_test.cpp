@@ -5,6 +5,8 @@
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 namespace torchalgo {
 namespace {
 
@@ -66,6 +68,34 @@ TEST(CheckPrimitives, RunsTwiceSoThatAFailureOfTheSecondTurnIsSeen) {
     if (turn++ == 1) dst.zero_();
   });
   EXPECT_NE(check(rows, Layout::kNchw).failure, "");
+}
+
+TEST(CheckPrimitives, CallsAnExceptionAFailure) {
+  Algorithms rows = spoiled_relu(Layout::kNchw, [](at::Tensor&) {});
+  rows[0].run = [](const Call&) -> at::Tensor { throw std::runtime_error("out of luck"); };
+  EXPECT_EQ(check(rows, Layout::kNchw).failure, "out of luck");
+}
+
+TEST(ErrorBound, IsTheCallersForFloatAndTheTypesOwnForWhatRoundsMore) {
+  EXPECT_EQ(error_bound(parse_problem("relu_f32_n2c17h5w3"), 1e-6), 1e-6);
+  EXPECT_EQ(error_bound(parse_problem("relu_f16_n2c17h5w3"), 1e-6), 4e-3);
+  EXPECT_EQ(error_bound(parse_problem("relu_bf16_n2c17h5w3"), 1e-6), 3e-2);
+  EXPECT_EQ(error_bound(parse_problem("relu_tf32_n2c17h5w3"), 1e-6), 4e-3);
+  EXPECT_EQ(error_bound(parse_problem("relu_f16_n2c17h5w3"), 0.5), 0.5);
+}
+
+TEST(CheckPrimitives, GivesAHalfPrecisionRowItsOwnBound) {
+  const auto relative = [](double error) {
+    return spoiled_relu(Layout::kNchw, [=](at::Tensor& dst) { dst.mul_(1 + error); });
+  };
+  const Problem problem = parse_problem("relu_f16_n2c17h5w3");
+  const auto failure = [&](double error) {
+    return check_primitives(relative(error), problem, {{"test.relu", Layout::kNchw, Layout::kNchw}},
+                            1e-6)[0]
+        .failure;
+  };
+  EXPECT_EQ(failure(1e-3), "");
+  EXPECT_NE(failure(1e-2), "");
 }
 
 TEST(ToLayout, IsUndoneByFromLayout) {

@@ -35,7 +35,7 @@ struct FakeMachine {
   }
   MeasureOptions options() {
     MeasureOptions options;
-    options.now_ns = [this] { return now; };
+    options.timer = host_timer([this] { return now; });
     return options;
   }
 };

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cuda/transform.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "cuda/tiles.h"
+
+namespace torchalgo::cuda {
+namespace {
+
+// A move without a cast is one of bits: NaN payloads stay as they are.
+using Bits16 = std::uint16_t;
+using Bits32 = std::uint32_t;
+
+template <typename To, typename From>
+__device__ To cast(From value) {
+  return static_cast<To>(value);
+}
+template <>
+__device__ __half cast(float value) {
+  return __float2half_rn(value);
+}
+template <>
+__device__ float cast(__half value) {
+  return __half2float(value);
+}
+template <>
+__device__ __nv_bfloat16 cast(float value) {
+  return __float2bfloat16_rn(value);
+}
+template <>
+__device__ float cast(__nv_bfloat16 value) {
+  return __bfloat162float(value);
+}
+
+// 2^kBits elements that are loaded or stored by one instruction.
+template <typename T, int kBits>
+struct alignas(sizeof(T) << kBits) Vector {
+  T elements[1 << kBits];
+};
+
+template <typename Src, typename Dst, int kReadBits, int kWriteBits>
+__global__ void __launch_bounds__(kTileThreads)
+    transpose_tiles(const Src* __restrict__ src, Dst* __restrict__ dst, Tiling tiling) {
+  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  Src* const shared = reinterpret_cast<Src*>(shared_bytes);
+  const int thread = static_cast<int>(threadIdx.x);
+  for (std::int64_t index = blockIdx.x; index < tiling.tile_count(); index += gridDim.x) {
+    const Tile tile = tile_at(tiling, index);
+    for (int step = 0; step < read_steps(tiling, tile); ++step) {
+      const Access access = read_access(tiling, tile, step, thread);
+      if (!access.exists) continue;
+      const auto loaded = *reinterpret_cast<const Vector<Src, kReadBits>*>(src + access.offset);
+#pragma unroll
+      for (int i = 0; i < 1 << kReadBits; ++i) shared[access.shared + i] = loaded.elements[i];
+    }
+    __syncthreads();
+    for (int step = 0; step < write_steps(tiling, tile); ++step) {
+      const Access access = write_access(tiling, tile, step, thread);
+      if (!access.exists) continue;
+      Vector<Dst, kWriteBits> stored;
+#pragma unroll
+      for (int i = 0; i < 1 << kWriteBits; ++i) {
+        stored.elements[i] = cast<Dst>(shared[access.shared + i * tiling.pitch]);
+      }
+      *reinterpret_cast<Vector<Dst, kWriteBits>*>(dst + access.offset) = stored;
+    }
+    __syncthreads();  // before the next tile overwrites what others still read
+  }
+}
+
+template <typename Src, typename Dst, int kReadBits, int kWriteBits>
+int launch(const Src* src, Dst* dst, const Tiling& tiling, cudaStream_t stream) {
+  constexpr std::int64_t kMostBlocks = 1 << 20;  // more tiles are walked by the same blocks
+  const std::int64_t tiles = tiling.tile_count();
+  const auto blocks = static_cast<unsigned>(tiles < kMostBlocks ? tiles : kMostBlocks);
+  const std::size_t shared = static_cast<std::size_t>(tiling.shared_elements()) * sizeof(Src);
+  transpose_tiles<Src, Dst, kReadBits, kWriteBits>
+      <<<blocks, kTileThreads, shared, stream>>>(src, dst, tiling);
+  return static_cast<int>(cudaGetLastError());
+}
+
+template <int kBytes>
+constexpr int kVectorBits = kBytes == 2 ? 3 : 2;  // 16 bytes
+
+template <typename Src, typename Dst>
+int transpose(const void* src_data, void* dst_data, Transpose problem, cudaStream_t stream) {
+  constexpr int kRead = kVectorBits<sizeof(Src)>, kWrite = kVectorBits<sizeof(Dst)>;
+  const auto* const src = static_cast<const Src*>(src_data);
+  auto* const dst = static_cast<Dst*>(dst_data);
+  const int read =
+      vector_bits(problem.cols, reinterpret_cast<std::uintptr_t>(src), sizeof(Src), kRead);
+  const int write =
+      vector_bits(problem.rows, reinterpret_cast<std::uintptr_t>(dst), sizeof(Dst), kWrite);
+  const Tiling tiling = make_tiling(problem, sizeof(Src), read, write);
+  if (read && write) return launch<Src, Dst, kRead, kWrite>(src, dst, tiling, stream);
+  if (read) return launch<Src, Dst, kRead, 0>(src, dst, tiling, stream);
+  if (write) return launch<Src, Dst, 0, kWrite>(src, dst, tiling, stream);
+  return launch<Src, Dst, 0, 0>(src, dst, tiling, stream);
+}
+
+}  // namespace
+}  // namespace torchalgo::cuda
+
+int torchalgo_cuda_abi() { return torchalgo::cuda::kTransformAbi; }
+
+int torchalgo_cuda_transform(const void* src, void* dst, int src_type, int dst_type,
+                             std::int64_t images, std::int64_t rows, std::int64_t cols,
+                             void* stream_handle) {
+  using namespace torchalgo::cuda;
+  const auto is_type = [](int type) { return kFloat <= type && type <= kBfloat16; };
+  if (images < 0 || rows < 0 || cols < 0 || !is_type(src_type) || !is_type(dst_type)) {
+    return static_cast<int>(cudaErrorInvalidValue);
+  }
+  if (images == 0 || rows == 0 || cols == 0) return static_cast<int>(cudaSuccess);
+  const auto stream = static_cast<cudaStream_t>(stream_handle);
+  const Transpose problem = simplified({images, rows, cols});
+  switch (3 * src_type + dst_type) {
+    case 3 * kFloat + kFloat:
+      return transpose<Bits32, Bits32>(src, dst, problem, stream);
+    case 3 * kHalf + kHalf:
+    case 3 * kBfloat16 + kBfloat16:
+      return transpose<Bits16, Bits16>(src, dst, problem, stream);
+    case 3 * kFloat + kHalf:
+      return transpose<float, __half>(src, dst, problem, stream);
+    case 3 * kFloat + kBfloat16:
+      return transpose<float, __nv_bfloat16>(src, dst, problem, stream);
+    case 3 * kHalf + kFloat:
+      return transpose<__half, float>(src, dst, problem, stream);
+    case 3 * kBfloat16 + kFloat:
+      return transpose<__nv_bfloat16, float>(src, dst, problem, stream);
+    default:
+      return static_cast<int>(cudaErrorInvalidValue);
+  }
+}

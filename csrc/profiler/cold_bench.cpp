@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "profiler/bench.h"
+
+namespace torchalgo {
+namespace {
+
+constexpr std::int64_t kMostSlots = 20;
+
+std::int64_t bytes_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
+}
+
+class ColdBench : public Bench {
+ public:
+  ColdBench(const Task& task, const Algorithm& algorithm, const Sample& sample,
+            std::int64_t cache_bytes, SharedTensors& shared)
+      : problem_(task.problem),
+        primitive_(task.primitive),
+        algorithm_(algorithm),
+        device_((sample.src.empty() ? sample.residual : sample.src[0]).device()) {
+    packed_.push_back(algorithm_.pack ? algorithm_.pack(problem_, primitive_, sample.weights)
+                                      : Packed());
+    std::int64_t bytes = packed_bytes_of(packed_[0]) + bytes_of(sample.residual);
+    for (const at::Tensor& src : sample.src) bytes += bytes_of(src);
+    const auto slots = static_cast<std::size_t>(std::clamp(
+        2 * cache_bytes / std::max<std::int64_t>(bytes, 1) + 1, std::int64_t{2}, kMostSlots));
+    make_slots(sample, slots, shared);
+    workspace_ = shared.workspace(primitive_.workspace_bytes, device_);
+    work_.run = [this] { run(); };
+  }
+
+  const Work& work() const override { return work_; }
+  std::int64_t packed_bytes() const override { return packed_bytes_of(packed_[0]); }
+  void rotate_weights(std::int64_t) override {}  // they rotate with the rest
+
+ private:
+  struct Slot {
+    std::vector<at::Tensor> src;
+    at::Tensor residual, dst;
+  };
+
+  void make_slots(const Sample& sample, std::size_t count, SharedTensors& shared) {
+    slots_.resize(count);
+    const std::string problem = to_string(problem_);
+    for (std::size_t i = 0; i < sample.src.size(); ++i) {
+      const Layout layout = input_layout(problem_, primitive_, i);
+      const auto tensors =
+          shared.get(fmt::format("{} input {} {}", problem, i, to_string(layout)), count,
+                     [&] { return to_layout(sample.src[i], layout).clone(); });
+      for (std::size_t slot = 0; slot < count; ++slot) slots_[slot].src.push_back(tensors[slot]);
+    }
+    const Layout layout = result_layout(problem_, primitive_);
+    if (sample.residual.defined()) {
+      const auto tensors =
+          shared.get(fmt::format("{} residual {}", problem, to_string(layout)), count,
+                     [&] { return to_layout(sample.residual, layout).clone(); });
+      for (std::size_t slot = 0; slot < count; ++slot) slots_[slot].residual = tensors[slot];
+    }
+    if (!algorithm_.makes_dst) {
+      const auto tensors =
+          shared.get(fmt::format("{} result {}", problem, to_string(layout)), count,
+                     [&] { return empty_result(problem_, layout, device_); });
+      for (std::size_t slot = 0; slot < count; ++slot) slots_[slot].dst = tensors[slot];
+    }
+    for (std::size_t slot = 1; slot < count; ++slot) packed_.push_back(copy_packed(packed_[0]));
+  }
+
+  void run() {
+    const std::size_t turn = turn_++ % slots_.size();
+    Slot& slot = slots_[turn];
+    void* const scratch = workspace_.defined() ? workspace_.data_ptr() : nullptr;
+    // A library's result is kept until the slot's next turn: a graph that wrote it is launched
+    // again.
+    slot.dst = algorithm_.run({problem_, primitive_, packed_[turn], slot.src, slot.residual,
+                               algorithm_.makes_dst ? at::Tensor() : slot.dst, scratch});
+  }
+
+  const Problem problem_;
+  const Primitive primitive_;
+  const Algorithm& algorithm_;
+  const at::Device device_;
+  std::vector<Packed> packed_;
+  std::vector<Slot> slots_;
+  at::Tensor workspace_;
+  std::size_t turn_ = 0;
+  Work work_;
+};
+
+}  // namespace
+
+std::vector<at::Tensor> SharedTensors::get(const std::string& key, std::size_t count,
+                                           const std::function<at::Tensor()>& make) {
+  std::vector<at::Tensor>& tensors = tensors_[key];
+  while (tensors.size() < count) tensors.push_back(make());
+  return tensors;
+}
+
+at::Tensor SharedTensors::workspace(std::int64_t bytes, at::Device device) {
+  if (bytes == 0) return {};
+  if (!workspace_.defined() || workspace_.numel() < bytes) {
+    workspace_ = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device));
+  }
+  return workspace_;
+}
+
+std::unique_ptr<Bench> make_cold_bench(const Task& task, const Algorithm& algorithm,
+                                       const Sample& sample, std::int64_t cache_bytes,
+                                       SharedTensors& shared) {
+  return std::make_unique<ColdBench>(task, algorithm, sample, cache_bytes, shared);
+}
+
+}  // namespace torchalgo

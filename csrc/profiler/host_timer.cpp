@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <chrono>
+#include <utility>
+
+#include "profiler/timer.h"
+
+namespace torchalgo {
+namespace {
+
+using Clock = std::function<std::int64_t()>;
+
+std::int64_t steady_now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+class HostStopwatch : public Stopwatch {
+ public:
+  HostStopwatch(const Work& work, const Clock& now_ns) : work_(work), now_ns_(now_ns) {}
+  double sample_ns() override {
+    if (work_.refresh) work_.refresh();
+    const std::int64_t start = now_ns_();
+    work_.run();
+    return static_cast<double>(now_ns_() - start);
+  }
+  std::string method() const override { return "host"; }
+
+ private:
+  const Work& work_;
+  const Clock& now_ns_;
+};
+
+class HostTimer : public Timer {
+ public:
+  explicit HostTimer(Clock now_ns) : now_ns_(std::move(now_ns)) {}
+  std::unique_ptr<Stopwatch> warm_up(const Work& work, int warmup) override {
+    auto stopwatch = std::make_unique<HostStopwatch>(work, now_ns_);
+    for (int run = 0; run < warmup; ++run) static_cast<void>(stopwatch->sample_ns());
+    return stopwatch;
+  }
+  std::int64_t now_ns() override { return now_ns_(); }
+
+ private:
+  Clock now_ns_;
+};
+
+}  // namespace
+
+std::shared_ptr<Timer> host_timer(std::function<std::int64_t()> now_ns) {
+  return std::make_shared<HostTimer>(now_ns ? std::move(now_ns) : Clock(steady_now_ns));
+}
+
+}  // namespace torchalgo

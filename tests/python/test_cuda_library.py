@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""libtorchalgo_cuda.so as it was built: for which GPUs, and what it needs."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import torchalgo
+
+LIBRARY = Path(torchalgo.__file__).with_name("libtorchalgo_cuda.so")
+
+
+@pytest.fixture(scope="module")
+def library() -> Path:
+    if not LIBRARY.exists():
+        pytest.skip("this build has no nvcc")
+    return LIBRARY
+
+
+def cuobjdump() -> str:
+    """The toolkit's, or the one that triton carries."""
+    found = shutil.which("cuobjdump")
+    triton = importlib.util.find_spec("triton")
+    if found is None and triton is not None and triton.origin is not None:
+        carried = Path(triton.origin).parent / "backends/nvidia/bin/cuobjdump"
+        found = str(carried) if carried.exists() else None
+    if found is None:
+        pytest.skip("no cuobjdump here")
+    return found
+
+
+def output_of(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_it_holds_code_for_three_generations_and_ptx_for_the_others(library: Path) -> None:
+    tool = cuobjdump()
+    code = set(re.findall(r"sm_\d+", output_of(tool, "--list-elf", str(library))))
+    assert code == {"sm_80", "sm_90", "sm_100"}
+    assert "sm_75" in output_of(tool, "--list-ptx", str(library))
+
+
+def test_it_links_cudas_runtime_and_not_torch(library: Path) -> None:
+    needed = re.findall(r"NEEDED.*\[(.*)\]", output_of("readelf", "-d", str(library)))
+    assert any(name.startswith("libcudart.so") for name in needed)
+    assert not [name for name in needed if "torch" in name or "c10" in name or "cudnn" in name]
+
+
+def test_it_exports_its_two_functions_alone(library: Path) -> None:
+    symbols = output_of("nm", "-D", "--defined-only", str(library)).split()
+    assert {name for name in symbols if name.startswith("torchalgo")} == {
+        "torchalgo_cuda_abi",
+        "torchalgo_cuda_transform",
+    }
