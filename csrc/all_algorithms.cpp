@@ -3,6 +3,7 @@
 
 #include "aten_algo/list.h"
 #include "cpu_algo/list.h"
+#include "cudnn_algo/list.h"
 #include "layout_algo/list.h"
 
 namespace torchalgo {
@@ -10,7 +11,8 @@ namespace torchalgo {
 const Algorithms& all_algorithms() {
   static const Algorithms kAll = [] {
     Algorithms all;
-    for (const Algorithms* list : {&aten_algorithms(), &cpu_algorithms(), &layout_algorithms()}) {
+    for (const Algorithms* list :
+         {&aten_algorithms(), &cpu_algorithms(), &cudnn_algorithms(), &layout_algorithms()}) {
       all.insert(all.end(), list->begin(), list->end());
     }
     return all;

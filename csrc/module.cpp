@@ -13,7 +13,9 @@
 #include "ir/candidates.h"
 #include "ir/cost_table.h"
 #include "ir/graph.h"
+#include "ir/graph_text.h"
 #include "ir/plan.h"
+#include "module.h"
 #include "ops/settings.h"
 #include "planner/make_plan.h"
 #include "profiler/check.h"
@@ -84,7 +86,9 @@ void bind_graph(py::module_& m) {
       .def_property_readonly("input_layouts",
                              [](const Graph& graph) { return words_of(graph.input_layouts); })
       .def_property_readonly("structure_hash",
-                             [](const Graph& graph) { return structure_hash(graph); });
+                             [](const Graph& graph) { return structure_hash(graph); })
+      .def("to_text", [](const Graph& graph) { return to_text(graph); });
+  m.def("parse_graph", [](const std::string& text) { return parse_graph(text); });
   py::class_<ImportedGraph>(m, "Imported").def_readonly("graph", &ImportedGraph::graph);
 }
 
@@ -194,7 +198,9 @@ void bind_costs(py::module_& m) {
       .def("__len__", [](const CostTable& table) { return table.costs.size(); });
   py::class_<Samples>(m, "Samples")
       .def_readonly("ns", &Samples::ns)
-      .def_readonly("failure", &Samples::failure);
+      .def_readonly("failure", &Samples::failure)
+      .def_readonly("method", &Samples::method)
+      .def_readonly("control_ratio", &Samples::control_ratio);
 }
 
 void bind_plan(py::module_& m) {
@@ -234,7 +240,8 @@ void bind_plan(py::module_& m) {
       .def_readwrite("lower_bound", &Plan::lower_bound)
       .def_readwrite("method", &Plan::method)
       .def_readwrite("nodes", &Plan::nodes)
-      .def_readwrite("transforms", &Plan::transforms);
+      .def_readwrite("transforms", &Plan::transforms)
+      .def_readwrite("certificate", &Plan::certificate);
 }
 
 // torch's own inference of an IValue's type does not link out of tree: the graph's input types
@@ -255,12 +262,13 @@ std::vector<c10::IValue> to_ivalues(const torch::jit::Module& module, const py::
 using Allow = std::function<bool(const Candidate&)>;
 
 PlanOptions plan_options(const std::optional<Allow>& allow, const std::vector<std::string>& layouts,
-                         double time_limit_s, bool with_regrets) {
+                         double time_limit_s, bool with_regrets, bool with_certificate) {
   PlanOptions options;
   if (allow) options.allow = *allow;
   for (const std::string& layout : layouts) options.layouts.push_back(to_layout_word(layout));
   options.time_limit_s = time_limit_s;
   options.with_regrets = with_regrets;
+  options.with_certificate = with_certificate;
   return options;
 }
 
@@ -273,6 +281,10 @@ void bind_steps(py::module_& m) {
   });
   m.def("parse_problem", [](const std::string& text) { return to_string(parse_problem(text)); });
   m.def("weight_sizes", [](const std::string& text) { return weight_sizes(parse_problem(text)); });
+  m.def("tensor_sizes", [](const std::string& text) {
+    const Problem problem = parse_problem(text);
+    return std::pair(input_sizes(problem), result_sizes(problem));
+  });
   m.def("flop_count", [](const std::string& text) { return flop_count(parse_problem(text)); });
   m.def("import_graph", [](const torch::jit::Module& frozen, const py::tuple& inputs) {
     const auto values = to_ivalues(frozen, inputs);
@@ -282,13 +294,14 @@ void bind_steps(py::module_& m) {
   m.def(
       "find_candidates",
       [](const Graph& graph, std::int64_t workspace_limit_bytes,
-         const std::optional<Device>& device) {
+         const std::optional<Device>& device, bool deterministic, bool drop_dominated) {
         py::gil_scoped_release no_gil;
         return find_candidates(graph, all_algorithms(), device.value_or(cpu_device()),
-                               {workspace_limit_bytes});
+                               {workspace_limit_bytes, deterministic, drop_dominated});
       },
       py::arg("graph"), py::arg("workspace_limit_bytes") = std::int64_t{1} << 30,
-      py::arg("device") = py::none());
+      py::arg("device") = py::none(), py::arg("deterministic") = false,
+      py::arg("drop_dominated") = false);
   m.def(
       "transform_candidates",
       [](const Graph& graph, const Candidates& candidates, const std::optional<Device>& device) {
@@ -319,7 +332,8 @@ void bind_measuring(py::module_& m) {
   m.def(
       "measure",
       [](const std::vector<std::pair<std::string, Primitive>>& pairs, int warmup, int rounds,
-         double budget_s, std::int64_t cold_bytes, std::uint64_t seed) {
+         double budget_s, std::int64_t cold_bytes, std::uint64_t seed,
+         const std::optional<Device>& device, bool control) {
         std::vector<Task> tasks;
         for (const auto& [problem, primitive] : pairs) {
           tasks.push_back({parse_problem(problem), primitive});
@@ -330,24 +344,27 @@ void bind_measuring(py::module_& m) {
         options.budget_s = budget_s;
         options.cold_bytes = cold_bytes;
         options.seed = seed;
+        if (device) options.device = *device;
+        options.control = control;
         return measure_interleaved(tasks, all_algorithms(), options);
       },
       py::arg("tasks"), py::kw_only(), py::arg("warmup") = 2, py::arg("rounds") = 9,
       py::arg("budget_s") = 0.25, py::arg("cold_bytes") = MeasureOptions().cold_bytes,
-      py::arg("seed") = 0, py::call_guard<py::gil_scoped_release>());
+      py::arg("seed") = 0, py::arg("device") = py::none(), py::arg("control") = false,
+      py::call_guard<py::gil_scoped_release>());
   m.def(
       "check_primitives",
       [](const std::string& problem, const std::vector<Primitive>& primitives, double max_rel_error,
-         std::uint64_t seed) {
+         std::uint64_t seed, const std::optional<Device>& device) {
         std::vector<std::pair<double, std::string>> results;
         for (auto& result : check_primitives(all_algorithms(), parse_problem(problem), primitives,
-                                             max_rel_error, seed)) {
+                                             max_rel_error, seed, device.value_or(Device()))) {
           results.emplace_back(result.rel_error, std::move(result.failure));
         }
         return results;
       },
       py::arg("problem"), py::arg("primitives"), py::arg("max_rel_error"), py::arg("seed") = 0,
-      py::call_guard<py::gil_scoped_release>());
+      py::arg("device") = py::none(), py::call_guard<py::gil_scoped_release>());
 }
 
 template <typename Step>
@@ -355,9 +372,9 @@ auto plan_binding(Step step) {
   return [step](const Graph& graph, const Candidates& candidates,
                 const std::vector<Candidate>& transforms, const CostTable& costs,
                 const std::optional<Allow>& allow, const std::vector<std::string>& layouts,
-                double time_limit_s, bool with_regrets) {
+                double time_limit_s, bool with_regrets, bool with_certificate) {
     auto result = step(graph, candidates, transforms, costs,
-                       plan_options(allow, layouts, time_limit_s, with_regrets));
+                       plan_options(allow, layouts, time_limit_s, with_regrets, with_certificate));
     return std::pair(std::move(result.plan), std::move(result.wanted));
   };
 }
@@ -367,10 +384,21 @@ void bind_planning(py::module_& m) {
     m.def(name, plan_binding(step), py::arg("graph"), py::arg("candidates"), py::arg("transforms"),
           py::arg("costs"), py::kw_only(), py::arg("allow") = py::none(),
           py::arg("layouts") = std::vector<std::string>(), py::arg("time_limit_s") = 10.0,
-          py::arg("with_regrets") = false);
+          py::arg("with_regrets") = false, py::arg("with_certificate") = false);
   };
   bind("make_plan", &make_plan);
   bind("make_local_plan", &make_local_plan);
+  m.def(
+      "plan_problem_text",
+      [](const Graph& graph, const Candidates& candidates, const std::vector<Candidate>& transforms,
+         const CostTable& costs, const std::optional<Allow>& allow,
+         const std::vector<std::string>& layouts) {
+        return plan_problem_text(graph, candidates, transforms, costs,
+                                 plan_options(allow, layouts, 0, false, false));
+      },
+      py::arg("graph"), py::arg("candidates"), py::arg("transforms"), py::arg("costs"),
+      py::kw_only(), py::arg("allow") = py::none(),
+      py::arg("layouts") = std::vector<std::string>());
 }
 
 void bind_settings(py::module_& m) {
@@ -400,4 +428,8 @@ PYBIND11_MODULE(_C, m) {
   torchalgo::bind_measuring(m);
   torchalgo::bind_planning(m);
   torchalgo::bind_settings(m);
+  torchalgo::bind_ops(m);
+  torchalgo::bind_cuda(m);
+  torchalgo::bind_cudnn(m);
+  torchalgo::bind_pbqp(m);
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CSRC = ROOT / "csrc"
 KERNELS = "cpu_algo/kernels"
-NO_TORCH = {"base", "ir", "pbqp", "planner", KERNELS}
+NO_TORCH = {"base", "cuda", "ir", "pbqp", "planner", KERNELS}
 TORCH = re.compile(r"(ATen|torch|c10|pybind11)/")
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The steps, as C++ has them: pure functions over plain values; no files, no output."""
 
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ class Graph:
     input_layouts: list[str]
     outputs: list[int]
     structure_hash: str
+    def to_text(self) -> str: ...  # the inverse of parse_graph
 
 class Imported:
     """A frozen module with its data flow; rewrite_graph needs it."""
@@ -107,11 +109,14 @@ class Plan:
     method: str
     nodes: list[PlanNode]
     transforms: list[PlanTransform]
+    certificate: str  # proof of lower_bound; empty: not asked for
     def __init__(self) -> None: ...
 
 class Samples:
     ns: list[float]
     failure: str
+    method: str  # host | events | graph: how time was taken
+    control_ratio: float  # of the call: the first task's second samples to its first; 0: none
 
 class Device:
     kind: str  # cpu | cuda
@@ -146,13 +151,26 @@ class Traits:
 Allow = Callable[[Candidate], bool]
 
 def cpu_device() -> Device: ...
+def cuda_device(index: int = 0) -> Device: ...  # Error if this process sees no such GPU
+def cuda_versions() -> tuple[int, int]: ...  # of CUDA: the driver's and the loaded runtime's
+def with_tf32_convolutions(
+    imported: Imported,
+) -> Imported: ...  # f32 convolutions become tf32 ones
 def algorithms() -> list[tuple[str, int]]: ...  # name and version of every row
+def parse_graph(text: str) -> Graph: ...  # Error naming the line that is not of a graph
 def parse_problem(text: str) -> str: ...  # the canonical spelling; Error if it is none
 def weight_sizes(problem: str) -> list[int]: ...  # kcrs; empty: it has none
+def tensor_sizes(
+    problem: str,
+) -> tuple[list[list[int]], list[int]]: ...  # logical, of the inputs and of the result
 def flop_count(problem: str) -> float: ...
 def import_graph(frozen: torch._C.ScriptModule, inputs: tuple[Any, ...]) -> Imported: ...
 def find_candidates(
-    graph: Graph, workspace_limit_bytes: int = 1 << 30, device: Device | None = None
+    graph: Graph,
+    workspace_limit_bytes: int = 1 << 30,
+    device: Device | None = None,
+    deterministic: bool = False,  # leave out what gives other bits in another run
+    drop_dominated: bool = False,  # leave out what need not be measured
 ) -> Candidates: ...
 def transform_candidates(
     graph: Graph, candidates: Candidates, device: Device | None = None
@@ -160,6 +178,13 @@ def transform_candidates(
 def offers_of(
     problem: str, workspace_limit_bytes: int = 1 << 30, device: Device | None = None
 ) -> tuple[list[Primitive], list[Traits], list[Refusal]]: ...  # traits[i] of primitives[i]
+def offer_one(
+    problem: str, primitive: Primitive, device: Device
+) -> tuple[Primitive | None, Traits, str]: ...  # its name and layouts; or the refusal
+def cudnn_version() -> str | None: ...  # "9.19.0", of the cuDNN that torch has mapped
+def cudnn_absence() -> str: ...  # why there is none; empty if there is one
+def cudnn_execution_stats() -> dict[str, int]: ...  # plans_built, plans_evicted, tensors_repacked
+def legacy_algorithms(direction: str) -> list[tuple[int, str]]: ...  # (number, word) of fwd, ...
 def measure(
     tasks: Sequence[tuple[str, Primitive]],  # (problem, primitive)
     *,
@@ -168,10 +193,19 @@ def measure(
     budget_s: float = 0.25,
     cold_bytes: int = 48 << 20,
     seed: int = 0,
+    device: Device | None = None,  # None: the CPU
+    control: bool = False,  # the first task once more, see Samples.control_ratio
 ) -> list[Samples]: ...  # releases the GIL
 def check_primitives(
-    problem: str, primitives: Sequence[Primitive], max_rel_error: float, seed: int = 0
+    problem: str,
+    primitives: Sequence[Primitive],
+    max_rel_error: float,
+    seed: int = 0,
+    device: Device | None = None,  # None: the CPU
 ) -> list[tuple[float, str]]: ...  # (relative L2, failure or ""); one f64 reference serves all
+def run_primitive(
+    problem: str, primitive: Primitive, seed: int = 0, device: Device | None = None
+) -> torch.Tensor: ...  # once, on random data and poisoned memory; the result in nchw
 def make_plan(
     graph: Graph,
     candidates: Candidates,
@@ -182,7 +216,17 @@ def make_plan(
     layouts: Sequence[str] = (),
     time_limit_s: float = 10.0,
     with_regrets: bool = False,
+    with_certificate: bool = False,
 ) -> tuple[Plan, list[CostKey]]: ...
+def plan_problem_text(
+    graph: Graph,
+    candidates: Candidates,
+    transforms: Sequence[Candidate],
+    costs: CostTable,
+    *,
+    allow: Allow | None = None,
+    layouts: Sequence[str] = (),
+) -> str: ...  # the PBQP that make_plan solves, as its certificate names it
 def make_local_plan(
     graph: Graph,
     candidates: Candidates,
@@ -201,3 +245,43 @@ def set_strict(
 ) -> bool: ...  # returns the old value; strict: a fallback at run time raises
 def fallbacks() -> dict[str, tuple[int, str]]: ...  # layer -> (count, last reason)
 def reset_fallbacks() -> None: ...
+
+# Choices of convolutions (csrc/ops/settings.h); a text is what parse_choice returns. Process-wide.
+ChoiceTexts = tuple[str, str, str]  # fwd, bwd_data, bwd_filter
+
+def parse_choice(text: str) -> str: ...  # the canonical text; Error if it is none
+def flag_choices() -> ChoiceTexts: ...
+def context_choices() -> ChoiceTexts: ...
+def set_flag_choices(forward: str, backward_data: str, backward_filter: str) -> ChoiceTexts: ...
+def set_context_choices(
+    forward: str, backward_data: str, backward_filter: str
+) -> ChoiceTexts: ...  # each returns the old ones
+def set_planned_choices(choices: dict[str, str]) -> dict[str, str]: ...  # by problem; the old ones
+def set_conflict_policy(policy: str) -> str: ...  # error | fallback | honour; the old one
+def set_enabled(enabled: bool) -> bool: ...  # torch's own convolutions obey; the old value
+def is_enabled() -> bool: ...
+def set_recording(recording: bool) -> bool: ...  # the old value
+def recorded_runs() -> list[tuple[str, str, str, int]]: ...  # problem, primitive, step, count
+def reset_recorded_runs() -> None: ...
+
+# The solver on its own (csrc/pbqp). Costs come as arrays of 64-bit integers, 2**63 - 1 forbidden;
+# None is forbidden in what is returned.
+class PbqpProblem:
+    def __init__(
+        self, node_costs: Sequence[array[int]], edges: Sequence[tuple[int, int, array[int]]]
+    ) -> None: ...  # Error, as csrc/pbqp/problem.h says
+    @staticmethod
+    def parse(text: str) -> PbqpProblem: ...
+    def to_text(self) -> str: ...
+    def node_costs(self) -> list[list[int | None]]: ...
+    def edges(self) -> list[tuple[int, int, list[int | None]]]: ...  # row by row
+    def evaluate(self, choice: Sequence[int]) -> int | None: ...
+    def solve(
+        self,
+        *,
+        table_cap: int = ...,
+        time_limit_s: float,
+        with_marginals: bool,
+        with_transcript: bool,
+        proof_cap: int = ...,
+    ) -> dict[str, Any]: ...  # the fields of torchalgo.pbqp.Solution

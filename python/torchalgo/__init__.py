@@ -39,12 +39,30 @@ from torchalgo import _C  # noqa: E402
 
 _check_torch(_C.torch_version)
 
-from torchalgo._C import Error, fallbacks, reset_fallbacks, set_strict  # noqa: E402
+from torchalgo import backends, nn  # noqa: E402
+from torchalgo._C import (  # noqa: E402
+    Error,
+    fallbacks,
+    reset_fallbacks,
+    set_conflict_policy,
+    set_strict,
+)
 from torchalgo.candidates import candidates  # noqa: E402
+from torchalgo.convert import convert, set_algorithms  # noqa: E402
+from torchalgo.enable import algorithms, disable, enable, record_runs  # noqa: E402
+from torchalgo.functional import (  # noqa: E402
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
 from torchalgo.load import load, load_plan  # noqa: E402
 from torchalgo.optimize import optimize  # noqa: E402
 from torchalgo.optimized import Optimized  # noqa: E402
 from torchalgo.plan import Plan  # noqa: E402
+from torchalgo.profile import Profile, profile  # noqa: E402
 
 __version__ = _C.version
 
@@ -52,12 +70,29 @@ __all__ = [
     "Error",
     "Optimized",
     "Plan",
+    "Profile",
     "__version__",
+    "algorithms",
+    "backends",
     "candidates",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "convert",
+    "disable",
+    "enable",
     "fallbacks",
     "load",
     "load_plan",
+    "nn",
     "optimize",
+    "profile",
+    "record_runs",
     "reset_fallbacks",
+    "set_algorithms",
+    "set_conflict_policy",
     "set_strict",
 ]

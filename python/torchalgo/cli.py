@@ -26,12 +26,15 @@ from torch import nn
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo.candidates import candidates
+from torchalgo.choices import DTYPES
 from torchalgo.freeze import quiet_jit
 from torchalgo.guard import output_error
 from torchalgo.load import load, load_plan
 from torchalgo.optimize import optimize
 from torchalgo.optimized import Optimized
 from torchalgo.overrides import matches_name
+from torchalgo.problems import DIRECTIONS
+from torchalgo.profile import profile
 from torchalgo.report import SUFFIXES as REPORT_SUFFIXES
 
 EXIT_ERROR, EXIT_CHECK_FAILED, EXIT_INTERRUPTED = 1, 3, 130
@@ -91,8 +94,18 @@ def _parser() -> argparse.ArgumentParser:
     command = add(
         "candidates", _candidates, "list what could compute a model's layers or a problem"
     )
-    command.add_argument("target", help="a problem, model.pt, or package.module:factory")
-    command.add_argument("--input", action="append", default=[], type=_shape, metavar="1x3x224x224")
+    _add_target(command)
+    command.add_argument(
+        "--direction",
+        choices=(*DIRECTIONS, "all"),
+        help="of the convolutions; without it: forward, with what can be fused",
+    )
+    command.add_argument("--verbose", action="store_true", help="every candidate and refusal")
+
+    command = add("profile", _profile, "time and check every algorithm of a model's convolutions")
+    _add_target(command)
+    command.add_argument("--direction", action="append", choices=(*DIRECTIONS, "all"), default=[])
+    command.add_argument("--budget", type=float, default=2.0, help="seconds for each problem")
 
     command = add("explain", _explain, "show the plan in a plan file or a saved module")
     command.add_argument("file", type=Path)
@@ -111,6 +124,13 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--original", help="model.pt or package.module:factory, if model is saved")
     command.add_argument("--max-rel-error", type=float, default=1e-4)
     return parser
+
+
+def _add_target(command: argparse.ArgumentParser) -> None:
+    command.add_argument("target", help="a problem, model.pt, or package.module:factory")
+    command.add_argument("--input", action="append", default=[], type=_shape, metavar="1x3x224x224")
+    command.add_argument("--device", help="cpu, cuda, or a GPU's name such as h100")
+    command.add_argument("--dtype", choices=DTYPES, help="of the convolutions")
 
 
 def _add_model(command: argparse.ArgumentParser) -> None:
@@ -255,16 +275,35 @@ def _optimize(args: argparse.Namespace) -> int:
 
 
 def _candidates(args: argparse.Namespace) -> int:
-    if Path(args.target).exists() or ":" in args.target:
-        model = load_model(args.target)
-        found = candidates(model, _random_inputs(model, args.input) if args.input else None)
-    else:
-        found = candidates(args.target)
+    target, src = _target(args)
+    found = candidates(target, src, device=args.device, direction=args.direction, dtype=args.dtype)
     if args.json:
         _print_json([dataclasses.asdict(layer) for layer in found])
     else:
-        print(found)
+        print(found.details if args.verbose else found)
     return 0
+
+
+def _profile(args: argparse.Namespace) -> int:
+    target, src = _target(args)
+    found = profile(
+        target,
+        src,
+        directions="all" if "all" in args.direction else args.direction or DIRECTIONS,
+        device=args.device,
+        dtype=args.dtype,
+        budget_s=args.budget,
+    )
+    print(found.to_json() if args.json else found, end="" if args.json else "\n")
+    return 0
+
+
+def _target(args: argparse.Namespace) -> tuple[nn.Module | str, tuple[torch.Tensor, ...] | None]:
+    """A problem's spelling, or a model and its inputs."""
+    if not Path(args.target).exists() and ":" not in args.target:
+        return args.target, None
+    model = load_model(args.target)
+    return model, _random_inputs(model, args.input) if args.input else None
 
 
 def _explain(args: argparse.Namespace) -> int:

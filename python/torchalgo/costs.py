@@ -43,15 +43,20 @@ class Cost:
     noise_ticks: int = 0
 
 
-def environment() -> dict[str, str]:
+def environment(device: _C.Device | None = None) -> dict[str, str]:
     """What costs depend on beside the algorithm: a cost of another environment is a miss."""
-    device = _C.cpu_device()
+    versions = {"torch": torch.__version__, "torchalgo": _C.version}
+    if device is None or device.kind == "cpu":
+        cpu = _C.cpu_device()
+        return {**versions, "cpu": cpu.name, "isa": cpu.isa, "threads": str(cpu.threads)}
+    driver, runtime = _C.cuda_versions() if device.index >= 0 else (0, 0)
     return {
-        "torch": torch.__version__,
-        "torchalgo": _C.version,
-        "cpu": device.name,
+        **versions,
+        "gpu": device.name,
         "isa": device.isa,
-        "threads": str(device.threads),
+        "cudnn": str(torch.backends.cudnn.version()),
+        "cuda": str(runtime),
+        "driver": str(driver),
     }
 
 
@@ -59,9 +64,9 @@ class CostFile:
     """Costs on disk. A line that cannot be read, or was measured elsewhere, is a miss; a file that
     cannot be written warns once: the file never fails a run."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, device: _C.Device | None = None) -> None:
         self._path = Path(path)
-        self._environment = {k: v for k, v in environment().items() if k != "torchalgo"}
+        self._environment = {k: v for k, v in environment(device).items() if k != "torchalgo"}
         self._versions = dict(_C.algorithms())
         self._can_write = True
 

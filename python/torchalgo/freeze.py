@@ -71,16 +71,35 @@ def check_model(model: Any) -> None:
         if getattr(module, "training", False):
             what = f"submodule {name!r}" if name else "the model"
             raise Error(f"optimize: {what} is in train mode; call model.eval() first")
-    for name, weight in [*model.named_parameters(), *model.named_buffers()]:
+    weights = [*model.named_parameters(), *model.named_buffers()]
+    for name, weight in weights:
+        _check_device(name, weight, *weights[0])
         _check_weight(name, weight, is_buffer=not isinstance(weight, nn.Parameter))
 
 
-def _check_weight(name: str, weight: torch.Tensor, is_buffer: bool) -> None:
-    if weight.device.type != "cpu":
+def _check_device(
+    name: str, weight: torch.Tensor, first_name: str, first_weight: torch.Tensor
+) -> None:
+    if weight.device.type not in ("cpu", "cuda"):
         raise Error(
-            f"optimize: parameter {name!r} is on {weight.device}; this version plans for the CPU:"
-            " call model.cpu() first"
+            f"optimize: parameter {name!r} is on {weight.device}; this version plans for CPUs and"
+            " CUDA: call model.cpu() or model.cuda() first"
         )
+    if weight.device != first_weight.device:
+        raise Error(
+            f"optimize: parameter {first_name!r} is on {first_weight.device} and {name!r} on"
+            f" {weight.device}; this version plans for one device: move the model there"
+        )
+
+
+def device_of(model: nn.Module, inputs: tuple[Any, ...]) -> torch.device:
+    """Where the model runs: its weights' device, or the inputs' if it has none."""
+    for tensor in [*model.parameters(), *model.buffers(), *tensors_in(inputs)]:
+        return tensor.device
+    return torch.device("cpu")
+
+
+def _check_weight(name: str, weight: torch.Tensor, is_buffer: bool) -> None:
     if not weight.is_floating_point():
         return
     # An infinite buffer can be meant (a mask); an infinite parameter is a diverged model.
@@ -103,11 +122,12 @@ def has_own_ops(module: ScriptModule) -> bool:
 def check_inputs(model: nn.Module, inputs: tuple[Any, ...]) -> None:
     """Raises Error if an input's device or dtype is not the weights'."""
     dtypes = {p.dtype for p in model.parameters() if p.is_floating_point()}
+    device = device_of(model, inputs)
     for i, tensor in enumerate(tensors_in(inputs)):
-        if tensor.device.type != "cpu":
+        if tensor.device != device:
             raise Error(
-                f"optimize: input {i} is on {tensor.device}, the weights are on cpu:"
-                " call .cpu() on it"
+                f"optimize: input {i} is on {tensor.device}, the weights are on {device}:"
+                f" call .to({str(device)!r}) on it"
             )
         if tensor.is_floating_point() and dtypes and tensor.dtype not in dtypes:
             want = min(dtypes, key=str)

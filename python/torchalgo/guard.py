@@ -13,11 +13,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchalgo.freeze import ScriptModule, freeze_model, tensors_in, to_channels_last
+from torchalgo.freeze import (
+    ScriptModule,
+    device_of,
+    freeze_model,
+    tensors_in,
+    to_channels_last,
+)
 from torchalgo.plan import GuardVerdict
 from torchalgo.stats import is_faster
 
 Call = Callable[[], Any]
+
+# In the name of a baseline: timed with torch.backends.cudnn.benchmark = True.
+BENCHMARK = "+benchmark"
 
 
 def time_interleaved(
@@ -28,9 +37,11 @@ def time_interleaved(
     warmup: int = 3,
     seed: int = 0,
     now_ns: Callable[[], int] = time.perf_counter_ns,
+    synchronize: Call = lambda: None,
 ) -> dict[str, list[float]]:
     """Times in ns of each call, one per round, in a random order within the round.
 
+    `synchronize` waits until the device has done what was called; it is part of the time.
     A round stands for all calls, so that result[a][i] and result[b][i] are paired. Fewer rounds,
     but at least 7, if they last longer than `budget_s`.
     """
@@ -40,6 +51,7 @@ def time_interleaved(
         for _ in range(warmup):  # TorchScript optimizes in its first two runs
             for call in calls.values():
                 call()
+        synchronize()
         started = now_ns()
         for i in range(rounds):
             if i >= 7 and now_ns() - started > budget_s * 1e9:
@@ -47,6 +59,7 @@ def time_interleaved(
             for name in rng.sample(list(calls), len(calls)):
                 before = now_ns()
                 calls[name]()
+                synchronize()
                 times[name].append(float(now_ns() - before))
     return times
 
@@ -60,7 +73,30 @@ def baseline_calls(
     if last is not None:
         converted = to_channels_last(inputs)
         calls["channels_last"] = lambda: last(*converted)
+    if device_of(model, inputs).type == "cuda":
+        calls |= {name + BENCHMARK: _with_benchmark(call) for name, call in calls.items()}
     return calls
+
+
+def _with_benchmark(call: Call) -> Call:
+    """`call` with torch.backends.cudnn.benchmark = True, which then stays as it was."""
+
+    def run() -> Any:
+        before = torch.backends.cudnn.benchmark
+        torch.backends.cudnn.benchmark = True
+        try:
+            return call()
+        finally:
+            torch.backends.cudnn.benchmark = before
+
+    return run
+
+
+def synchronizer(device: torch.device) -> Call:
+    """Waits until `device` has done all it was given."""
+    if device.type != "cuda":
+        return lambda: None
+    return lambda: torch.cuda.synchronize(device)
 
 
 def _channels_last_copy(model: nn.Module) -> nn.Module | None:
@@ -77,7 +113,8 @@ def baseline_module(
     model: nn.Module, frozen: ScriptModule, inputs: tuple[Any, ...], name: str
 ) -> ScriptModule:
     """The TorchScript module that runs in the plan's place if baseline `name` was the fastest."""
-    last = _channels_last_copy(model) if name == "channels_last" else None
+    is_last = name.removesuffix(BENCHMARK) == "channels_last"
+    last = _channels_last_copy(model) if is_last else None
     return frozen if last is None else freeze_model(last, inputs)
 
 
@@ -88,6 +125,7 @@ def guard_verdict(
     others = {name: statistics.median(ns) for name, ns in times.items() if name != plan}
     baseline = min(others, key=lambda name: (others[name], name))
     result = is_faster(times[plan], times[baseline], seed=seed)
+    needs_flag = result.verdict == "slower" and baseline.endswith(BENCHMARK)
     return GuardVerdict(
         verdict=result.verdict,
         runs="baseline" if result.verdict == "slower" else "plan",
@@ -98,7 +136,7 @@ def guard_verdict(
         low=result.low,
         high=result.high,
         rounds=len(times[plan]),
-        reason="",
+        reason="needs torch.backends.cudnn.benchmark = True to be as fast" if needs_flag else "",
     )
 
 

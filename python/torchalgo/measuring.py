@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 import time
@@ -33,7 +34,7 @@ REPEATS = 3
 MOST_COLD_BYTES = 256 << 20
 
 # No algorithm can hold max_rel_error in a type that rounds more coarsely.
-_COARSE_BOUND = {"f16": 4e-3, "bf16": 3e-2, "tf32": 4e-3}
+COARSE_BOUND = {"f16": 4e-3, "bf16": 3e-2, "tf32": 4e-3}
 
 
 class Measure(Protocol):
@@ -59,6 +60,16 @@ class Bench:
     measure: Measure = _C.measure
     check: Check = _C.check_primitives
     now_s: Callable[[], float] = time.monotonic
+
+    @staticmethod
+    def on(device: _C.Device | None) -> Bench:
+        """That of a GPU, or of the CPU if None."""
+        if device is None:
+            return Bench()
+        return Bench(
+            functools.partial(_C.measure, device=device),
+            functools.partial(_C.check_primitives, device=device),
+        )
 
 
 @dataclass(frozen=True)
@@ -108,9 +119,11 @@ class Tuning:
         progress: Progress | None = None,
         cost_file: CostFile | None = None,
         bench: Bench | None = None,
+        device: _C.Device | None = None,
     ) -> None:
         self.graph, self.found, self.settings = graph, found, settings
-        self.transforms = _C.transform_candidates(graph, found)
+        self.device = device
+        self.transforms = _C.transform_candidates(graph, found, device)
         self.costs = _C.CostTable()
         self.known: dict[Key, Cost] = {}
         self.errors: dict[Key, float] = {}  # relative L2 of each checked candidate
@@ -121,7 +134,7 @@ class Tuning:
         self._progress = progress if progress is not None else Progress(False)
         self._cost_file = cost_file
         self._measured_here: set[Key] = set()
-        self._bench = bench if bench is not None else Bench()
+        self._bench = bench if bench is not None else Bench.on(device)
         self._bound = settings.max_rel_error
         self._cold_bytes = min(MOST_COLD_BYTES, _weight_bytes(graph))
         self._is_screened = False
@@ -417,7 +430,7 @@ class Tuning:
             self._progress.advance(f"check {problem}", _check_work(problem))
 
     def _bound_of(self, problem: str) -> float:
-        return max(self._bound, _COARSE_BOUND.get(dtype_of(problem), 0.0))
+        return max(self._bound, COARSE_BOUND.get(dtype_of(problem), 0.0))
 
     def _stop(self, reason: str) -> None:
         """Plan from what is known; KeyboardInterrupt if that gives no plan."""

@@ -15,7 +15,14 @@ from torch import nn
 from torchalgo import _C, guard, planning
 from torchalgo._C import Error
 from torchalgo.costs import CostFile
-from torchalgo.freeze import ScriptModule, as_inputs, check_model, freeze_model, quiet_jit
+from torchalgo.freeze import (
+    ScriptModule,
+    as_inputs,
+    check_model,
+    device_of,
+    freeze_model,
+    quiet_jit,
+)
 from torchalgo.measuring import Bench, TuneSettings, Tuning
 from torchalgo.optimized import Optimized, Result
 from torchalgo.overrides import forced_primitives
@@ -61,8 +68,9 @@ def optimize(
     """Bind every convolution of `model` to the primitive that the cheapest plan gives it.
 
     Args:
-        model: in eval mode, on the CPU; not modified. An nn.Module is traced (scripted where it
-            branches on tensor values); a ScriptModule is taken as it is.
+        model: in eval mode, on the CPU or on a GPU; not modified. An nn.Module is traced (scripted
+            where it branches on tensor values); a ScriptModule is taken as it is. On a GPU,
+            torch.backends.cudnn.deterministic and .allow_tf32 decide what is a candidate.
         example_inputs: a tensor, or a sequence of forward's arguments: they fix dtype and shapes;
             None: the first call does.
         overrides: {glob of layer names: primitive}; `*` crosses dots, later entries win, a name
@@ -73,7 +81,8 @@ def optimize(
         budget_s: soft limit of tuning's seconds: fewer samples, then fewer candidates.
         cost_db: a file of costs (JSON lines) to read and to append to.
         workspace_limit_bytes: per convolution; primitives above it are no candidates.
-        max_rel_error: relative L2 of each convolution to fp64, of the outputs to the frozen model.
+        max_rel_error: relative L2 of each convolution to fp64, of the outputs to the frozen model;
+            f16, bf16 and tf32, which round more coarsely, have bounds of their own.
         progress: True: on stderr; False: silent; a function: called with each progress Event.
 
     Returns: a module with the same result up to rounding; `.plan` (`print` explains it), `.costs`,
@@ -97,11 +106,15 @@ def _optimize(model: nn.Module, inputs: tuple[Any, ...], options: Options) -> Re
     progress = Progress(options.progress)
     progress.say("reading the model")
     frozen = freeze_model(model, inputs, notes.append)
-    imported = _C.import_graph(frozen._c, inputs)
+    where = device_of(model, inputs)
+    device = planning.native_device(where)
+    imported = planning.import_for(device, frozen, inputs)
     graph = imported.graph
     if not planning.has_convolutions(graph):
-        return _left_as_it_is(graph, inputs, frozen, notes, options, progress)
-    found = _C.find_candidates(graph, options.workspace_limit_bytes)
+        return _left_as_it_is(graph, inputs, frozen, notes, options, progress, device)
+    # What the user names must be there, dominated or not.
+    is_free = options.plan is None and not options.overrides
+    found = planning.find_candidates(graph, options.workspace_limit_bytes, device, is_free)
     if options.plan is not None:
         return _apply(options.plan, imported, found, frozen, inputs, options, progress)
     progress.say(f"{sum(map(len, found.by_anchor))} candidates for {len(graph.nodes)} nodes")
@@ -111,9 +124,11 @@ def _optimize(model: nn.Module, inputs: tuple[Any, ...], options: Options) -> Re
         forced_primitives(graph, found, options.overrides),
         TuneSettings(options.max_rel_error, options.budget_s),
         progress=progress,
-        cost_file=None if options.cost_db is None else CostFile(options.cost_db),
-        bench=Bench(),
+        cost_file=None if options.cost_db is None else CostFile(options.cost_db, device),
+        bench=Bench.on(device),
+        device=device,
     )
+    bound = planning.output_bound(graph, options.max_rel_error)
 
     while True:
         native, wanted = tuning.plan()
@@ -122,7 +137,7 @@ def _optimize(model: nn.Module, inputs: tuple[Any, ...], options: Options) -> Re
             native, wanted = tuning.plan()
         scripted = _rewrite(imported, native, options.strict)
         error = _error_of(scripted, frozen, inputs)
-        if error <= options.max_rel_error or not tuning.tighten():
+        if error <= bound or not tuning.tighten():
             break
 
     def describe(native: _C.Plan) -> Plan:
@@ -136,10 +151,10 @@ def _optimize(model: nn.Module, inputs: tuple[Any, ...], options: Options) -> Re
         rel_error=error if error < float("inf") else None,
         resolve=planning.resolver(imported, tuning, describe),
     )
-    plan, scripted = _guarded(model, plan, scripted, frozen, inputs, error, options)
+    plan, scripted = _guarded(model, plan, scripted, frozen, inputs, error, bound, options)
     _tell(progress, plan)
     alternatives = {name: describe(native) for name, native in weaker.items()}
-    return Result(scripted, plan, frozen, tuning.costs, alternatives)
+    return Result(scripted, plan, frozen, tuning.costs, alternatives, str(where))
 
 
 def _check_options(options: Options) -> None:
@@ -189,13 +204,14 @@ def _left_as_it_is(
     notes: list[str],
     options: Options,
     progress: Progress,
+    device: _C.Device | None,
 ) -> Result:
     if options.plan is not None:
         planning.check_plan_fits(options.plan, graph)
     verdict = guard.untimed_verdict("baseline", "the model has no convolutions")
-    plan = dataclasses.replace(planning.unplanned(graph, inputs, notes), guard=verdict)
+    plan = dataclasses.replace(planning.unplanned(graph, inputs, notes, device), guard=verdict)
     _tell(progress, plan)
-    return Result(frozen, plan, frozen)
+    return Result(frozen, plan, frozen, device=planning.torch_name(device))
 
 
 def _apply(
@@ -214,16 +230,18 @@ def _apply(
         raise Error(f"optimize: strict, and this machine does not offer {', '.join(missing)}")
     if missing:
         progress.say(f"falls back, not offered here: {', '.join(missing)}")
+    where = str(device_of(frozen, inputs))
     if plan.guard is not None and plan.guard.runs == "baseline":
-        return Result(frozen, plan, frozen)
+        return Result(frozen, plan, frozen, device=where)
     scripted = _rewrite(imported, planning.native_plan(plan), options.strict)
     error = _error_of(scripted, frozen, inputs)
-    if error > options.max_rel_error:
+    bound = planning.output_bound(imported.graph, options.max_rel_error)
+    if error > bound:
         raise Error(
             f"optimize: with this plan the outputs have relative L2 {error:.1e} to the frozen"
-            f" module, expected at most {options.max_rel_error:.1e}: make a new plan"
+            f" module, expected at most {bound:.1e}: make a new plan"
         )
-    return Result(scripted, plan, frozen)
+    return Result(scripted, plan, frozen, device=where)
 
 
 def _rewrite(imported: _C.Imported, native: _C.Plan, strict: bool) -> ScriptModule:
@@ -250,17 +268,21 @@ def _guarded(
     frozen: ScriptModule,
     inputs: tuple[Any, ...],
     error: float,
+    bound: float,
     options: Options,
 ) -> tuple[Plan, ScriptModule]:
     """The plan with its verdict, and the module that runs."""
-    if error > options.max_rel_error:
+    if error > bound:
         reason = f"outputs differ from the frozen module's by {error:.1e} at best"
         verdict = guard.untimed_verdict("baseline", reason)
         return dataclasses.replace(plan, guard=verdict), frozen
     calls = guard.baseline_calls(model, frozen, inputs)
     calls["plan"] = lambda: scripted(*inputs)
     limit_s = 6.0 if options.budget_s is None else min(6.0, max(0.5, 0.1 * options.budget_s))
-    verdict = guard.guard_verdict(guard.time_interleaved(calls, budget_s=limit_s))
+    synchronize = guard.synchronizer(device_of(model, inputs))
+    verdict = guard.guard_verdict(
+        guard.time_interleaved(calls, budget_s=limit_s, synchronize=synchronize)
+    )
     if verdict.runs == "baseline":
         scripted = guard.baseline_module(model, frozen, inputs, verdict.baseline)
     return dataclasses.replace(plan, guard=verdict), scripted

@@ -6,8 +6,11 @@ from __future__ import annotations
 import copy
 import dataclasses
 import io
+import json
 import os
 import threading
+import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,13 +37,15 @@ class Result:
     frozen: ScriptModule | None = None
     costs: _C.CostTable = field(default_factory=_C.CostTable)
     alternatives: dict[str, Plan] = field(default_factory=dict)
+    device: str = "cpu"  # where it runs: "cuda:0"
 
 
 class Optimized(nn.Module):
     """A module that computes what the original computes, by the primitives of a plan.
 
-    It holds no parameters: weights are constants of `scripted`. Inference only, on the CPU, in the
-    dtype it was planned for; inputs of other sizes are right, and as fast as their layouts allow.
+    It holds no parameters: weights are constants of `scripted`. Inference only, on the device and
+    in the dtype it was planned for; inputs of other sizes are right, and as fast as their layouts
+    allow.
     """
 
     is_torchalgo_optimized = True
@@ -57,6 +62,7 @@ class Optimized(nn.Module):
         self.training = False
         self._result: Result | None = None
         self._dtypes: set[torch.dtype] = set()
+        self._device = torch.device("cpu")
         self._plan_for = plan_for
         self._lock = threading.Lock()
         if result is not None:
@@ -116,8 +122,11 @@ class Optimized(nn.Module):
             raise _own_error(problem) or problem from None
 
     def _check_input(self, i: int | str, value: torch.Tensor) -> None:
-        if value.device.type != "cpu":
-            raise Error(f"forward: input {i} is on {value.device}, expected cpu: call .cpu() on it")
+        if value.device != self._device:
+            raise Error(
+                f"forward: input {i} is on {value.device}, expected {self._device}:"
+                f" call .to({str(self._device)!r}) on it"
+            )
         if self._dtypes and value.dtype not in self._dtypes and value.is_floating_point():
             want = " or ".join(sorted(map(str, self._dtypes)))
             raise Error(
@@ -138,6 +147,7 @@ class Optimized(nn.Module):
     def _adopt(self, result: Result) -> None:
         dtypes = {_dtype(i.dtype) for i in result.plan.inputs}
         self._dtypes = {dtype for dtype in dtypes if dtype.is_floating_point}
+        self._device = torch.device(result.device)
         # Not a submodule: .to() and the like must not look for weights in it.
         object.__setattr__(self, "_scripted", result.scripted)
         self._plan_for = None
@@ -215,16 +225,19 @@ class Optimized(nn.Module):
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Optimized:
         for dtype in self._dtypes or {torch.float32}:
-            before = torch.empty(1, dtype=dtype)
+            before = torch.empty(1, dtype=dtype, device=self._device)
             try:
                 after = fn(before)
             except (RuntimeError, AssertionError) as problem:  # no such device here
+                why = str(problem).splitlines()[0]
                 raise Error(
-                    "to: an optimized module stays on cpu, its plan was measured there; convert"
-                    f" the original model and optimize that ({str(problem).splitlines()[0]})"
+                    f"to: an optimized module stays on {self._device}, its plan was measured there;"
+                    f" convert the original model and optimize that ({why})"
                 ) from None
             if after.dtype != before.dtype or after.device != before.device:
-                change = f"from {before.dtype} on cpu to {after.dtype} on {after.device}"
+                change = (
+                    f"from {before.dtype} on {before.device} to {after.dtype} on {after.device}"
+                )
                 raise Error(
                     f"to: an optimized module cannot be moved {change}: its plan was measured for"
                     " the former; convert the original model and optimize that"
@@ -248,9 +261,10 @@ def _own_error(problem: RuntimeError) -> Error | None:
 def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
     """An Optimized from torch.jit.save's bytes."""
     extra: dict[str, Any] = {PLAN_FILE: ""}
+    device = _device_for(source)
     try:
         with quiet_jit():
-            scripted = torch.jit.load(source, map_location="cpu", _extra_files=extra)
+            scripted = torch.jit.load(source, map_location=device, _extra_files=extra)
     except (RuntimeError, ValueError, OSError, LookupError) as problem:
         first = (str(problem).splitlines() or ["?"])[0].split(". This is an internal", 1)[0]
         raise Error(f"load: {name} is no TorchScript file, or truncated: {first}") from None
@@ -260,7 +274,24 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
             " or torchalgo.optimize it"
         )
     plan = Plan.from_json(extra[PLAN_FILE], f"{name}:{PLAN_FILE}")
-    return Optimized(Result(scripted, plan))
+    return Optimized(Result(scripted, plan, device=device))
+
+
+def _device_for(source: str | io.BytesIO) -> str:
+    """Where the module in a file shall run: on a GPU if its plan was made for one and there is one;
+    elsewhere its layers fall back."""
+    try:
+        with zipfile.ZipFile(source) as archive:
+            names = [n for n in archive.namelist() if n.endswith(f"/extra/{PLAN_FILE}")]
+            environment = json.loads(archive.read(names[0]))["environment"] if names else {}
+    except (OSError, ValueError, LookupError, TypeError, zipfile.BadZipFile, zlib.error):
+        environment = {}  # torch.jit.load says what is wrong
+    finally:
+        if isinstance(source, io.BytesIO):
+            source.seek(0)
+    if "gpu" in environment and torch.cuda.is_available():
+        return f"cuda:{torch.cuda.current_device()}"
+    return "cpu"
 
 
 def _from_bytes(data: bytes) -> Optimized:

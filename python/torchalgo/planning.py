@@ -12,8 +12,8 @@ import torch
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo.costs import environment
-from torchalgo.freeze import tensors_in
-from torchalgo.measuring import Tuning, tied_layers
+from torchalgo.freeze import ScriptModule, tensors_in
+from torchalgo.measuring import COARSE_BOUND, Tuning, dtype_of, tied_layers
 from torchalgo.overrides import forced_primitives, is_convolution
 from torchalgo.plan import (
     TICKS_PER_US,
@@ -37,7 +37,7 @@ def describe_plan(
     return Plan(
         structure_hash=native.structure_hash,
         inputs=[_input(tensor) for tensor in tensors_in(inputs)],
-        environment=environment(),
+        environment=environment(tuning.device),
         status="optimal" if native.status == "optimal" else "feasible",
         cost_us=_us(native.cost),
         lower_bound_us=_us(native.lower_bound),
@@ -52,12 +52,17 @@ def describe_plan(
     )
 
 
-def unplanned(graph: _C.Graph, inputs: tuple[Any, ...], notes: list[str]) -> Plan:
+def unplanned(
+    graph: _C.Graph,
+    inputs: tuple[Any, ...],
+    notes: list[str],
+    device: _C.Device | None = None,
+) -> Plan:
     """The plan of a model in which there is nothing to choose."""
     return Plan(
         structure_hash=graph.structure_hash,
         inputs=[_input(tensor) for tensor in tensors_in(inputs)],
-        environment=environment(),
+        environment=environment(device),
         status="optimal",
         cost_us=0.0,
         lower_bound_us=0.0,
@@ -229,6 +234,54 @@ def resolver(
         return dataclasses.replace(describe(tuning.solve_known(forced)), resolve=resolve)
 
     return resolve
+
+
+def native_device(device: torch.device) -> _C.Device | None:
+    """The GPU that torch means; None for the CPU."""
+    if device.type != "cuda":
+        return None
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return _C.cuda_device(index)
+
+
+def torch_name(device: _C.Device | None) -> str:
+    return "cpu" if device is None else f"cuda:{device.index}"
+
+
+def import_for(
+    device: _C.Device | None, frozen: ScriptModule, inputs: tuple[Any, ...]
+) -> _C.Imported:
+    """The graph to plan; on a GPU float convolutions may use TF32 if torch says so."""
+    imported = _C.import_graph(frozen._c, inputs)
+    if device is not None and torch.backends.cudnn.allow_tf32:
+        return _C.with_tf32_convolutions(imported)
+    return imported
+
+
+def find_candidates(
+    graph: _C.Graph,
+    workspace_limit_bytes: int,
+    device: _C.Device | None,
+    drop_dominated: bool = True,
+) -> _C.Candidates:
+    """What may run each node.
+
+    On a GPU: deterministic primitives only if torch asks for them, and, of cuDNN's hundreds of
+    engines and knobs, if `drop_dominated`, those that are worth measuring.
+    """
+    deterministic = device is not None and (
+        torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
+    )
+    drop = drop_dominated and device is not None
+    return _C.find_candidates(graph, workspace_limit_bytes, device, deterministic, drop)
+
+
+def output_bound(graph: _C.Graph, max_rel_error: float) -> float:
+    """What relative L2 the outputs may have to the frozen module's: `max_rel_error`, or, for types
+    that round more coarsely, a few times the bound of one convolution, since roundings add up."""
+    problems = [node.problem for node in graph.nodes if node.problem is not None]
+    coarse = [COARSE_BOUND.get(dtype_of(problem), 0.0) for problem in problems]
+    return max([max_rel_error, *(4 * bound for bound in coarse)])
 
 
 def has_convolutions(graph: _C.Graph) -> bool:

@@ -17,6 +17,12 @@ from nets import Net, make_net, run_plan
 torch.set_num_threads(1)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write tests/golden/cudnn for this cuDNN"
+    )
+
+
 @pytest.fixture
 def net() -> Net:
     return make_net()

@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 import torchalgo
 from nets import Net
+from torchalgo import _C
+from torchalgo.candidates import MOST_LINES, LayerCandidates, Offered, Refused
+from torchalgo.cli import main
 
 CONV = "fwd_f32_n1c64h14w14_k64r3s3_st1x1_pad1x1_dil1x1_g1"
+
+needs_cudnn = pytest.mark.skipif(bool(_C.cudnn_absence()), reason="this torch has no cuDNN")
 
 
 def test_a_problem_lists_primitives_and_refusals() -> None:
@@ -39,12 +46,116 @@ def test_a_module_lists_each_of_its_layers(net: Net, x: torch.Tensor) -> None:
     assert "layer1.0.conv1" in names
 
 
+def test_directions_of_a_module_drop_what_is_fused_and_other_layers(
+    net: Net, x: torch.Tensor
+) -> None:
+    found = torchalgo.candidates(net.train(), x, direction="bwd_data")
+    assert [layer.name for layer in found][:2] == ["stem.0", "layer1.0.conv1"]
+    assert all(layer.problem.startswith("bwd_data_f32") for layer in found)
+    assert not any("+" in layer.problem for layer in found)
+    assert all(any(o.primitive == "aten.conv" for o in layer.offered) for layer in found)
+    conv = nn.Conv2d(64, 64, 3, padding=1)
+    layers = torchalgo.candidates(conv, torch.rand(1, 64, 14, 14), direction="all")
+    words = ("fwd", "bwd_data", "bwd_filter")
+    assert [layer.problem for layer in layers] == [CONV.replace("fwd", w) for w in words]
+
+
+def test_a_problems_own_words_are_replaced_where_asked() -> None:
+    (layer,) = torchalgo.candidates(CONV + "+bias", direction="bwd_filter", dtype="bf16")
+    assert layer.problem == CONV.replace("fwd_f32", "bwd_filter_bf16")
+    (layer,) = torchalgo.candidates(CONV.replace("fwd", "bwd_data"))
+    assert layer.problem.startswith("bwd_data")
+    (layer,) = torchalgo.candidates(CONV + "+bias", dtype=torch.float64)
+    assert layer.problem == CONV.replace("f32", "f64") + "+bias"
+
+
+def test_the_gradient_of_a_transposed_convolutions_input_is_an_ordinary_one() -> None:
+    conv = nn.ConvTranspose2d(4, 6, 3)
+    (layer,) = torchalgo.candidates(conv, torch.rand(1, 4, 8, 8), direction="bwd_data")
+    assert layer.problem == "fwd_f32_n1c6h10w10_k4r3s3_st1x1_pad0x0_dil1x1_g1"
+    (layer,) = torchalgo.candidates(conv, torch.rand(1, 4, 8, 8), direction="fwd")
+    assert layer.problem == "bwd_data_f32_n1c6h10w10_k4r3s3_st1x1_pad0x0_dil1x1_g1"
+
+
+def test_many_candidates_print_one_line_per_engine_and_details_all() -> None:
+    offered = [
+        Offered(
+            f"cudnn9.conv.e{e}{{K={k}}}", src, src, 100 * k, hidden_bytes=0 if src == "nhwc" else 7
+        )
+        for e in (1, 22)
+        for k in range(30)
+        for src in ("nchw", "nhwc")
+    ]
+    offered.append(Offered("cudnn9.conv.e0", "nchw", "nchw", 0, False, True, ["tensor_core"], None))
+    refused = [Refused(f"cudnn9.conv.e{e}", "arch mismatch") for e in range(100, 150)]
+    layer = LayerCandidates("conv1", CONV, offered, refused, "an H100 (sm_90; figures: public)")
+    lines = str(layer).splitlines()
+    assert lines[:2] == [f"conv1  {CONV}", "  on an H100 (sm_90; figures: public)"]
+    assert lines[2].split()[:2] == ["cudnn9.conv.e1", "nhwc->nhwc"]  # the lightest of the engine
+    assert lines[2].endswith("1 of 60")
+    assert lines[4].endswith(
+        "not deterministic, copies unknown, compiled at first use, tensor_core"
+    )
+    assert "121 in all" in lines[5]
+    assert lines[6:] == [
+        "  cudnn9.conv.e100, cudnn9.conv.e101, cudnn9.conv.e102 and 47 more refuses: arch mismatch"
+    ]
+    assert len(offered) > MOST_LINES
+    assert len(layer.details.splitlines()) == 2 + 121 + 50
+
+
+@needs_cudnn
+@pytest.mark.parametrize("direction", ["fwd", "bwd_data", "bwd_filter"])
+def test_a_gpu_that_is_not_here_is_asked_by_name(direction: str) -> None:
+    (layer,) = torchalgo.candidates(CONV, device="h100", direction=direction, dtype="f16")
+    names = [o.primitive for o in layer.offered]
+    row = "cudnn9.conv" if direction == "fwd" else f"cudnn9.conv_{direction}"
+    assert any(name.startswith(f"{row}.e") for name in names)
+    assert not any(name.startswith("cpu.") for name in names)
+    assert any("tensor_core" in o.numerics for o in layer.offered)
+    text = str(torchalgo.candidates(CONV, device="h100", direction=direction, dtype="f16"))
+    assert "H100" in text and "figures: " in text
+    assert len(text.splitlines()) < 150
+
+
+@needs_cudnn
+def test_a_modules_float_layers_are_tf32_where_torch_allows_it() -> None:
+    conv = nn.Conv2d(64, 64, 3, padding=1, bias=False).eval()
+    x = torch.rand(1, 64, 14, 14)
+    for direction in (None, "fwd"):
+        (layer,) = torchalgo.candidates(conv, x, device="h100", direction=direction)
+        assert layer.problem == CONV.replace("f32", "tf32")
+        with torch.backends.cudnn.flags(allow_tf32=False):
+            (layer,) = torchalgo.candidates(conv, x, device="h100", direction=direction)
+        assert layer.problem == CONV
+
+
 def test_wrong_targets_say_what_is_expected(net: Net, x: torch.Tensor) -> None:
-    with pytest.raises(torchalgo.Error, match="fwd_f32_nonsense"):
-        torchalgo.candidates("fwd_f32_nonsense")
-    with pytest.raises(torchalgo.Error, match="needs its input"):
-        torchalgo.candidates(net)
-    with pytest.raises(torchalgo.Error, match="this version has 'cpu' only"):
+    target: Any
+    for target, arguments, text in [
+        ("fwd_f32_nonsense", {}, "fwd_f32_nonsense"),
+        (net, {}, "needs its input"),
+        (7, {"src": x}, "target is int"),
+        (CONV, {"device": "h1000"}, "h1000"),
+        (CONV, {"device": "cuda:x"}, "expected 'cuda' or 'cuda:0'"),
+        (CONV, {"direction": "backward"}, "expected fwd, bwd_data, bwd_filter or all"),
+        (CONV, {"dtype": "f8"}, "expected one of f64"),
+        ("add_f32_n1c8h9w9", {"direction": "fwd"}, "are for convolutions"),
+        (nn.ReLU(), {"src": x, "direction": "fwd"}, "ran no convolution"),
+    ]:
+        with pytest.raises(torchalgo.Error, match=text):
+            torchalgo.candidates(target, **arguments)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_here_is_no_cuda_device() -> None:
+    with pytest.raises(torchalgo.Error, match="GPU"):
         torchalgo.candidates(CONV, device="cuda")
-    with pytest.raises(torchalgo.Error, match="only 'fwd'"):
-        torchalgo.candidates(net, x, direction="bwd_data")
+
+
+def test_the_command_takes_device_direction_and_dtype(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["candidates", CONV, "--direction", "all", "--dtype", "f64"]) == 0
+    assert capsys.readouterr().out.count("_f64_n1c64h14w14") == 3
+    if not _C.cudnn_absence():
+        assert main(["candidates", CONV, "--device", "h100", "--direction", "bwd_data"]) == 0
+        assert "cudnn9.conv_bwd_data" in capsys.readouterr().out

@@ -7,7 +7,13 @@ from collections import OrderedDict
 import pytest
 import torch
 
-from torchalgo.guard import guard_verdict, output_error, time_interleaved
+from torchalgo.guard import (
+    BENCHMARK,
+    _with_benchmark,
+    guard_verdict,
+    output_error,
+    time_interleaved,
+)
 
 
 def times(plan: float, **others: float) -> dict[str, list[float]]:
@@ -82,3 +88,40 @@ def test_output_error_accepts_equal_nan_and_rare_label_flips() -> None:
     flipped = labels.clone()
     flipped[3] = 1
     assert output_error(flipped, labels) == 0
+
+
+def test_waiting_for_the_device_is_part_of_the_time() -> None:
+    order: list[str] = []
+    clock = itertools.count(0, 1000)
+
+    def tick() -> int:
+        order.append("clock")
+        return next(clock)
+
+    time_interleaved(
+        {"a": lambda: order.append("call")},
+        rounds=1,
+        warmup=1,
+        now_ns=tick,
+        synchronize=lambda: order.append("wait"),
+    )
+    assert order == ["call", "wait", "clock", "clock", "call", "wait", "clock"]
+
+
+def test_a_baseline_that_needs_a_flag_sets_it_for_its_own_call_only() -> None:
+    seen = []
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = False
+    try:
+        _with_benchmark(lambda: seen.append(torch.backends.cudnn.benchmark))()
+        assert seen == [True]
+        assert not torch.backends.cudnn.benchmark
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+def test_a_verdict_for_a_baseline_with_a_flag_names_the_flag() -> None:
+    verdict = guard_verdict(times(100e3, **{"eager": 120e3, "channels_last" + BENCHMARK: 90e3}))
+    assert verdict.runs == "baseline"
+    assert "cudnn.benchmark = True" in verdict.reason
+    assert guard_verdict(times(80e3, **{"frozen" + BENCHMARK: 90e3})).reason == ""

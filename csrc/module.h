@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+// Each module_*.cpp binds one part for Python; no logic. The contract is python/torchalgo/_C.pyi.
+
+namespace torchalgo {
+
+void bind_cuda(pybind11::module_& m);   // GPUs of this process
+void bind_ops(pybind11::module_& m);    // settings of convolutions
+void bind_cudnn(pybind11::module_& m);  // the cuDNN that torch has mapped
+void bind_pbqp(pybind11::module_& m);   // the solver on its own
+
+}  // namespace torchalgo

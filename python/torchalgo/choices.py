@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What users may write where an algorithm is chosen, and the one text it becomes.
+
+The text is what ops, flags and plans hold: `auto`, nothing is asked here, or entries separated by
+`;`, each `[dtype:]primitive`. The first entry that applies to a tensor's device and compute type is
+the request; if none does, the next place that may decide is asked (argument, context, flag, plan).
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, Union
+
+import torch
+
+from torchalgo import _C
+from torchalgo._C import Error
+
+Direction = Literal["fwd", "bwd_data", "bwd_filter"]
+Choice = Union[None, int, str, Mapping[Any, "Choice"], Sequence["Choice"]]  # noqa: UP007
+
+AUTO = "auto"
+FREE = "free"
+DTYPES = ("f64", "f32", "tf32", "f16", "bf16")
+DEVICES = ("cpu", "cuda")
+
+TORCH_DTYPES = {
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+}
+_NAME = re.compile(r"[a-z]\w*(\.\w+)+(\{[^{};]*\})?(@\w+)?")
+_ENUM_PREFIX = {
+    "fwd": "CUDNN_CONVOLUTION_FWD_",
+    "bwd_data": "CUDNN_CONVOLUTION_BWD_DATA_",
+    "bwd_filter": "CUDNN_CONVOLUTION_BWD_FILTER_",
+}
+# cuDNN's rows are known by name on machines without cuDNN too: one file serves both.
+_CUDNN_ROWS: dict[str, Direction] = {
+    "cudnn9.conv": "fwd",
+    "cudnn9.conv_bias": "fwd",
+    "cudnn9.conv_bias_relu": "fwd",
+    "cudnn9.conv_bias_add_relu": "fwd",
+    "cudnn9.conv_bwd_data": "bwd_data",
+    "cudnn9.conv_bwd_filter": "bwd_filter",
+    "cudnn_legacy.fwd": "fwd",
+    "cudnn_legacy.bwd_data": "bwd_data",
+    "cudnn_legacy.bwd_filter": "bwd_filter",
+}
+
+
+class _Entry(NamedTuple):
+    dtype: str  # empty: every compute type
+    name: str
+
+
+def choice_text(choice: Choice, direction: Direction, what: str = "choice") -> str:
+    """The text of `choice` for problems of `direction`; `auto` if it asks for nothing.
+
+    Args:
+        choice: None or "auto", nothing; "free", PyTorch's own choice whatever is set elsewhere; a
+            primitive's name, "cpu.direct"; one of cuDNN's numbers, 1, or words, "WINOGRAD" or
+            "CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD", case ignored, with "@fma" and the like behind it
+            if wished; a dict from compute types ("f16", or torch.float16) and devices ("cpu",
+            "cuda") to choices; a sequence of choices, the first that applies; or a text that this
+            function returned.
+        direction: of the problem: a transposed convolution's forward is a "bwd_data".
+        what: the argument's name for errors.
+
+    Raises: torchalgo.Error saying what was given, what is known, and how to mend it.
+    """
+    if choice is None or isinstance(choice, str):
+        return _text_of_string(choice or AUTO, direction, what)
+    entries = list(dict.fromkeys(_entries(choice, direction, what)))
+    return str(_C.parse_choice(";".join(map(_spell, entries)))) if entries else AUTO
+
+
+def read_choice(text: str, direction: Direction) -> int | str | None:
+    """The short form of a choice's text: None if it asks for nothing, cuDNN's number if it is
+    one."""
+    if text == AUTO:
+        return None
+    number = text.removeprefix(f"cudnn_legacy.{direction}.")
+    return int(number) if number != text and number.isdecimal() else text
+
+
+def near(word: str, known: Sequence[str]) -> str:
+    """The end of an error: what `word` may have been meant to be, or nothing."""
+    # The start counts most: a name's end is a variant.
+    found = get_close_matches(word, known, n=3, cutoff=0.6)
+    found += [k for k in known if word and k.startswith(word) and k not in found][: 3 - len(found)]
+    return f"; did you mean {', '.join(map(repr, found))}?" if found else ""
+
+
+@lru_cache(maxsize=4096)
+def _text_of_string(text: str, direction: Direction, what: str) -> str:
+    entries = _entries(text, direction, what)
+    return str(_C.parse_choice(";".join(map(_spell, entries)))) if entries else AUTO
+
+
+def _spell(entry: _Entry) -> str:
+    return f"{entry.dtype}:{entry.name}" if entry.dtype else entry.name
+
+
+def _entries(choice: Choice, direction: Direction, what: str) -> list[_Entry]:
+    if choice is None:
+        return []
+    if isinstance(choice, str):
+        return _entries_of_text(choice, direction, what)
+    if isinstance(choice, Mapping):
+        return _entries_of_mapping(choice, direction, what)
+    if isinstance(choice, Sequence):
+        return [entry for item in choice for entry in _entries(item, direction, what)]
+    if isinstance(choice, bool):
+        raise _no_choice(what, choice)
+    try:
+        number = operator.index(choice)
+    except TypeError:
+        raise _no_choice(what, choice) from None
+    return [_Entry("", _legacy_name(number, direction, what))]
+
+
+def _no_choice(what: str, choice: object) -> Error:
+    return Error(
+        f"{what}: got {choice!r} of type {type(choice).__name__}, expected a primitive's name, one"
+        " of cuDNN's numbers or words, 'free', None, a dict such as {'f16': ..., 'cpu': ...}, or a"
+        " sequence of these"
+    )
+
+
+def _entries_of_text(text: str, direction: Direction, what: str) -> list[_Entry]:
+    entries = []
+    for part in text.split(";"):
+        word = part.strip()
+        if word.lower() == AUTO and ";" not in text:
+            return []
+        dtype, colon, name = word.partition(":")
+        if colon and dtype not in DTYPES:
+            raise Error(
+                f"{what}: {part!r}: {dtype!r} is no compute type; known: {', '.join(DTYPES)}"
+            )
+        entries.append(
+            _Entry(dtype if colon else "", _name(name if colon else word, direction, what))
+        )
+    return entries
+
+
+def _entries_of_mapping(
+    choice: Mapping[Any, Choice], direction: Direction, what: str
+) -> list[_Entry]:
+    found: list[tuple[int, _Entry]] = []
+    for key, value in choice.items():
+        for entry in _entries(value, direction, f"{what}[{key!r}]"):
+            found.append(_entry_of_key(key, entry, choice, what))
+    # What speaks of one compute type or one device comes before what speaks of all.
+    return [entry for _, entry in sorted(found, key=lambda item: item[0])]
+
+
+def _entry_of_key(
+    key: Any, entry: _Entry, choice: Mapping[Any, Choice], what: str
+) -> tuple[int, _Entry]:
+    word = TORCH_DTYPES.get(key, key) if isinstance(key, torch.dtype) else key
+    if word in DTYPES:
+        if entry.dtype not in ("", word):
+            raise Error(f"{what}: {key!r} holds a choice for {entry.dtype}")
+        return 0, _Entry(word, entry.name)
+    if word not in DEVICES:
+        known = (*DTYPES, *DEVICES)
+        raise Error(
+            f"{what}: {key!r} is neither a compute type ({', '.join(DTYPES)}) nor a device"
+            f" ({', '.join(DEVICES)}){near(str(key), known)}"
+        )
+    if (home := _home(entry.name)) not in ("", word):
+        raise Error(f"{what}: {entry.name!r} runs on {home} only, {key!r} cannot use it")
+    if not home and not all(device in choice for device in DEVICES):
+        raise Error(
+            f"{what}: {entry.name!r} runs on every device, so {key!r} alone cannot hold it; give it"
+            " without a device, or name another primitive for the other device too"
+        )
+    if not home and all(_is_everywhere(choice[device]) for device in DEVICES):
+        raise Error(f"{what}: primitives that run on every device cannot differ by device")
+    return (3 if not home else 1 if entry.dtype else 2), entry
+
+
+def _home(name: str) -> str:
+    """The one device that runs a primitive; empty: all."""
+    provider = name.split(".")[0]
+    return "cpu" if provider == "cpu" else "cuda" if provider.startswith("cudnn") else ""
+
+
+def _is_everywhere(choice: Choice) -> bool:
+    return isinstance(choice, str) and choice.startswith(("aten.", FREE))
+
+
+# ---- names ---------------------------------------------------------------------------------------
+
+
+def _name(word: str, direction: Direction, what: str) -> str:
+    """A primitive's name from a name, a number in digits or one of cuDNN's words."""
+    if word.lower() == FREE:
+        return FREE
+    if "." not in word.partition("{")[0]:
+        head, at, math = word.partition("@")
+        return _legacy_name(head, direction, what) + at + math
+    if not _NAME.fullmatch(word):
+        raise Error(
+            f"{what}: {word!r} is no primitive's name; expected"
+            " provider.algorithm[.variant][{KNOB=value,...}], such as 'cpu.direct' or"
+            f" 'cudnn9.conv.e22'{near(word, _known_rows())}"
+        )
+    row = _row_of(word)
+    if row is None:
+        known = f"; known: {', '.join(_known_rows())}"
+        raise Error(f"{what}: there is no {word!r}{near(word, _known_rows()) or known}")
+    own = _CUDNN_ROWS.get(row)
+    if own is not None and own != direction:
+        rows = ", ".join(sorted(r for r, d in _CUDNN_ROWS.items() if d == direction))
+        raise Error(
+            f"{what}: {word!r} computes {own}, this choice is for {direction}; cuDNN's rows for it:"
+            f" {rows}"
+        )
+    return word
+
+
+def _known_rows() -> list[str]:
+    return sorted({name for name, _ in _C.algorithms()} | set(_CUDNN_ROWS))
+
+
+def _row_of(name: str) -> str | None:
+    """The row that makes `name`, by the rule of csrc/ir/primitive.h."""
+    rows = [
+        row
+        for row in _known_rows()
+        if name == row or name.startswith(tuple(row + end for end in ".{@"))
+    ]
+    return max(rows, key=len, default=None)
+
+
+def _legacy_name(given: int | str, direction: Direction, what: str) -> str:
+    known = {
+        number: str(word).upper().removeprefix(_ENUM_PREFIX[direction]).removeprefix("ALGO_")
+        for number, word in _C.legacy_algorithms(direction)
+    }
+    word = str(given).strip().upper().removeprefix(_ENUM_PREFIX[direction]).removeprefix("ALGO_")
+    for number, spelling in known.items():
+        if word in (str(number), spelling):
+            return f"cudnn_legacy.{direction}.{number}"
+    table = ", ".join(f"{n} {w}" if w != str(n) else str(n) for n, w in known.items())
+    others = [d for d, prefix in _ENUM_PREFIX.items() if word.startswith(prefix)]
+    if others:
+        hint = f"; {given!r} is an algorithm for {others[-1]}"
+    else:
+        hint = "" if isinstance(given, int) else near(word, [*known.values(), *_known_rows()])
+    raise Error(
+        f"{what}: {given!r} is neither a primitive's name nor an algorithm of cuDNN for"
+        f" {direction}; its algorithms: {table}{hint}"
+    )

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""torch.nn's convolutions with the algorithm in the user's hand.
+
+Each class is torch's, its parameters, buffers and state_dict included, with three more arguments:
+`forward`, `backward_data` and `backward_filter`; torchalgo.choices.choice_text tells what may be
+written there. They can be set later: `conv.forward_algorithm = "cpu.direct"`.
+"""
+# TorchScript reads the annotations, so they are no strings here, and turns tuples into lists.
+# mypy: disable-error-code="arg-type,no-any-return"
+
+from copy import copy
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812  # TorchScript resolves this name
+from torch import Tensor, nn
+
+from torchalgo._C import Error
+from torchalgo.choices import AUTO, Choice, choice_text
+from torchalgo.functional import directions_of, same_padding
+
+Ours = TypeVar("Ours", bound="_Chosen")
+
+# The attributes that hold the three choices' texts, in the order of directions_of.
+ATTRIBUTES = ("forward_algorithm", "backward_data_algorithm", "backward_filter_algorithm")
+
+
+class _Chosen(nn.Module):
+    """The three choices of a convolution; a TorchScript module has them as attributes."""
+
+    forward_algorithm: str
+    backward_data_algorithm: str
+    backward_filter_algorithm: str
+
+    def __init__(
+        self,
+        *args: Any,
+        forward: Choice = None,
+        backward_data: Choice = None,
+        backward_filter: Choice = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.forward_algorithm = forward  # type: ignore[assignment]  # __setattr__ spells it
+        self.backward_data_algorithm = backward_data  # type: ignore[assignment]
+        self.backward_filter_algorithm = backward_filter  # type: ignore[assignment]
+
+    @classmethod
+    def from_torch(
+        cls: type[Ours],
+        module: nn.Module,
+        *,
+        forward: Choice = None,
+        backward_data: Choice = None,
+        backward_filter: Choice = None,
+    ) -> Ours:
+        """The same convolution as ours, with `module`'s parameters, buffers, hooks and flags.
+
+        Raises: torchalgo.Error if `module` is not the torch.nn class that this one stands for.
+        """
+        if OURS.get(type(module)) is not cls:
+            raise Error(
+                f"{cls.__name__}.from_torch: got {type(module).__name__}, expected exactly"
+                f" torch.nn.{cls.__name__}"
+            )
+        ours = cls.__new__(cls)
+        ours.__dict__ = {k: copy(v) if isinstance(v, dict) else v for k, v in vars(module).items()}
+        ours.forward_algorithm = forward  # type: ignore[assignment]
+        ours.backward_data_algorithm = backward_data  # type: ignore[assignment]
+        ours.backward_filter_algorithm = backward_filter  # type: ignore[assignment]
+        return ours
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ATTRIBUTES:
+            index = ATTRIBUTES.index(name)
+            value = choice_text(value, directions_of(self._is_transposed())[index], name)
+        super().__setattr__(name, value)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for name in ATTRIBUTES:  # what was pickled as torch's class has none
+            self.__dict__.setdefault(name, AUTO)
+
+    def _is_transposed(self) -> bool:
+        return isinstance(self, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d))
+
+    def extra_repr(self) -> str:
+        parts = [super().extra_repr()]
+        for name in ATTRIBUTES:
+            if (text := getattr(self, name, AUTO)) != AUTO:
+                parts.append(f"{name.removesuffix('_algorithm')}={text!r}")
+        return ", ".join(parts)
+
+
+class Conv1d(_Chosen, nn.Conv1d):
+    """torch.nn.Conv1d with algorithms chosen as this module's docstring says."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        padding = [0]
+        if self.padding_mode != "zeros":
+            input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
+        elif isinstance(self.padding, str):
+            if self.padding == "same":
+                padding, behind = same_padding(self.kernel_size, self.dilation)
+                if sum(behind) > 0:
+                    input = F.pad(input, behind)
+        else:
+            padding = [self.padding[0]]
+        return torch.ops.torchalgo.conv1d(
+            input,
+            weight,
+            bias,
+            self.stride,
+            padding,
+            self.dilation,
+            self.groups,
+            forward=self.forward_algorithm,
+            backward_data=self.backward_data_algorithm,
+            backward_filter=self.backward_filter_algorithm,
+        )
+
+
+class Conv2d(_Chosen, nn.Conv2d):
+    """torch.nn.Conv2d with algorithms chosen as this module's docstring says."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        padding = [0, 0]
+        if self.padding_mode != "zeros":
+            input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
+        elif isinstance(self.padding, str):
+            if self.padding == "same":
+                padding, behind = same_padding(self.kernel_size, self.dilation)
+                if sum(behind) > 0:
+                    input = F.pad(input, behind)
+        else:
+            padding = [self.padding[0], self.padding[1]]
+        return torch.ops.torchalgo.conv2d(
+            input,
+            weight,
+            bias,
+            self.stride,
+            padding,
+            self.dilation,
+            self.groups,
+            forward=self.forward_algorithm,
+            backward_data=self.backward_data_algorithm,
+            backward_filter=self.backward_filter_algorithm,
+        )
+
+
+class Conv3d(_Chosen, nn.Conv3d):
+    """torch.nn.Conv3d with algorithms chosen as this module's docstring says."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        padding = [0, 0, 0]
+        if self.padding_mode != "zeros":
+            input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
+        elif isinstance(self.padding, str):
+            if self.padding == "same":
+                padding, behind = same_padding(self.kernel_size, self.dilation)
+                if sum(behind) > 0:
+                    input = F.pad(input, behind)
+        else:
+            padding = [self.padding[0], self.padding[1], self.padding[2]]
+        return torch.ops.torchalgo.conv3d(
+            input,
+            weight,
+            bias,
+            self.stride,
+            padding,
+            self.dilation,
+            self.groups,
+            forward=self.forward_algorithm,
+            backward_data=self.backward_data_algorithm,
+            backward_filter=self.backward_filter_algorithm,
+        )
+
+
+class ConvTranspose1d(_Chosen, nn.ConvTranspose1d):
+    """torch.nn.ConvTranspose1d with algorithms chosen as this module's docstring says."""
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        assert self.padding_mode == "zeros" and not isinstance(self.padding, str)
+        output_padding = self._output_padding(
+            input, output_size, self.stride, self.padding, self.kernel_size, 1, self.dilation
+        )
+        return torch.ops.torchalgo.conv_transpose1d(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            output_padding,
+            self.groups,
+            self.dilation,
+            forward=self.forward_algorithm,
+            backward_data=self.backward_data_algorithm,
+            backward_filter=self.backward_filter_algorithm,
+        )
+
+
+class ConvTranspose2d(_Chosen, nn.ConvTranspose2d):
+    """torch.nn.ConvTranspose2d with algorithms chosen as this module's docstring says."""
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        assert self.padding_mode == "zeros" and not isinstance(self.padding, str)
+        output_padding = self._output_padding(
+            input, output_size, self.stride, self.padding, self.kernel_size, 2, self.dilation
+        )
+        return torch.ops.torchalgo.conv_transpose2d(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            output_padding,
+            self.groups,
+            self.dilation,
+            forward=self.forward_algorithm,
+            backward_data=self.backward_data_algorithm,
+            backward_filter=self.backward_filter_algorithm,
+        )
+
+
+class ConvTranspose3d(_Chosen, nn.ConvTranspose3d):
+    """torch.nn.ConvTranspose3d with algorithms chosen as this module's docstring says."""
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        assert self.padding_mode == "zeros" and not isinstance(self.padding, str)
+        output_padding = self._output_padding(
+            input, output_size, self.stride, self.padding, self.kernel_size, 3, self.dilation
+        )
+        return torch.ops.torchalgo.conv_transpose3d(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            output_padding,
+            self.groups,
+            self.dilation,
+            forward=self.forward_algorithm,
+            backward_data=self.backward_data_algorithm,
+            backward_filter=self.backward_filter_algorithm,
+        )
+
+
+# torch's class -> ours.
+OURS: dict[type[nn.Module], type[_Chosen]] = {
+    nn.Conv1d: Conv1d,
+    nn.Conv2d: Conv2d,
+    nn.Conv3d: Conv3d,
+    nn.ConvTranspose1d: ConvTranspose1d,
+    nn.ConvTranspose2d: ConvTranspose2d,
+    nn.ConvTranspose3d: ConvTranspose3d,
+}

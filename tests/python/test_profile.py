@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""profile(): the table of every algorithm, in all three directions."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import torchalgo
+from nets import Net
+from torchalgo.cli import main
+
+PROBLEM = "fwd_f32_n1c16h10w10_k16r3s3_st1x1_pad1x1_dil1x1_g1"
+QUICK = {"budget_s": 0.05}
+
+
+def test_a_convolution_is_profiled_in_all_three_directions() -> None:
+    conv = nn.Conv2d(16, 16, 3, padding=1)
+    found = torchalgo.profile(conv, torch.rand(1, 16, 10, 10), **QUICK)
+    assert list(found.layers) == [
+        PROBLEM.replace("fwd", d) for d in ("fwd", "bwd_data", "bwd_filter")
+    ]
+    for problem in found.layers:
+        rows = found.of(problem)
+        times = [r.median_us for r in rows if r.is_supported]
+        assert len(times) >= 2 and None not in times
+        assert times == sorted(times)
+        assert all(r.samples >= 3 and r.rel_error < 1e-4 for r in rows if r.is_supported)
+        assert all(r.reason and r.median_us is None for r in rows if not r.is_supported)
+        assert found.best(problem) is rows[0]
+        assert any(r.primitive.startswith("aten.conv") for r in rows)
+
+
+def test_the_table_fits_and_says_why_something_is_not_supported() -> None:
+    found = torchalgo.profile(PROBLEM.replace("st1x1", "st2x2"), directions="fwd", **QUICK)
+    lines = str(found).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[0].startswith(PROBLEM.replace("st1x1", "st2x2"))
+    head = ["algorithm", "layout", "us", "+-", "memory", "determ.", "supported"]
+    assert lines[1].split() == head
+    winograd = [line for line in lines if "not supported" in line and "winograd" in line]
+    assert winograd and "stride" in " ".join(lines)
+
+
+def test_each_distinct_convolution_of_a_model_is_taken_once(net: Net) -> None:
+    net.train()
+    before = {name: t.clone() for name, t in net.state_dict().items()}
+    found = torchalgo.profile(net, torch.rand(1, 3, 24, 24), directions="fwd", check=False, **QUICK)
+    assert found.layers["fwd_f32_n1c16h12w12_k16r3s3_st1x1_pad1x1_dil1x1_g1"] == [
+        "layer1.0.conv1",
+        "layer1.0.conv2",
+    ]
+    assert len(found.layers) == 8
+    assert net.training and net.layer1[0].bn1.training
+    assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
+    assert "layer1.0.conv1, layer1.0.conv2" in str(found)
+
+
+def test_ours_functional_and_other_dimensions_are_found() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ours = torchalgo.nn.Conv2d(4, 4, 3, forward="cpu.direct")
+            self.up = nn.ConvTranspose2d(4, 6, 3, 2, output_padding=1, groups=2)
+            self.flat = nn.Conv1d(6, 2, 3, dilation=2)
+            self.deep = nn.Conv3d(2, 2, (1, 2, 3), padding=(0, 1, 1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.up(self.ours(x))
+            x = nn.functional.conv2d(x, torch.ones(6, 6, 2, 2), stride=2)
+            x = self.flat(x.flatten(2))
+            return self.deep(x.view(1, 2, -1, 4, 5))
+
+    x = torch.rand(1, 4, 9, 9)
+    found = torchalgo.profile(Model(), x, directions="bwd_data", check=False, **QUICK)
+    assert found.layers == {
+        "bwd_data_f32_n1c4h9w9_k4r3s3_st1x1_pad0x0_dil1x1_g1": ["ours"],
+        # The gradient of a transposed convolution's input is an ordinary one.
+        "fwd_f32_n1c6h16w16_k4r3s3_st2x2_pad0x0_dil1x1_g2": ["up"],
+        "bwd_data_f32_n1c6h16w16_k6r2s2_st2x2_pad0x0_dil1x1_g1": [""],
+        "bwd_data_f32_n1c6h1w64_k2r1s3_st1x1_pad0x0_dil1x2_g1": ["flat"],
+        "bwd_data_f32_n1c2d3h4w5_k2t1r2s3_st1x1x1_pad0x1x1_dil1x1x1_g1": ["deep"],
+    }
+
+
+def test_a_wrong_result_counts_as_not_supported() -> None:
+    found = torchalgo.profile(PROBLEM, directions="fwd", max_rel_error=1e-9, **QUICK)
+    assert not any(row.is_supported for row in found.rows)
+    assert "not supported" in str(found)
+
+
+def test_json_has_every_row() -> None:
+    found = torchalgo.profile(PROBLEM, directions=["fwd"], **QUICK)
+    data = json.loads(found.to_json())
+    assert len(data["rows"]) == len(found.rows)
+    assert data["rows"][0]["primitive"] == found.rows[0].primitive
+
+
+def test_wrong_arguments_say_what_is_expected() -> None:
+    conv = nn.Conv2d(16, 16, 3)
+    for call, text in [
+        (lambda: torchalgo.profile(PROBLEM, directions="backward"), "expected fwd, bwd_data"),
+        (lambda: torchalgo.profile(PROBLEM, dtype="f8"), "expected one of f64"),
+        (lambda: torchalgo.profile(PROBLEM, budget_s=0), "expected seconds > 0"),
+        (lambda: torchalgo.profile(PROBLEM, device="h100"), "only described"),
+        (lambda: torchalgo.profile("add_f32_n1c8h9w9"), "is no convolution"),
+        (lambda: torchalgo.profile(conv), "needs its input"),
+        (lambda: torchalgo.profile(conv, torch.rand(1, 3, 9, 9)), "the module fails"),
+        (lambda: torchalgo.profile(nn.ReLU(), torch.rand(3)), "ran no convolution"),
+        (lambda: torchalgo.profile(7), "target is int"),  # type: ignore[arg-type]
+    ]:
+        with pytest.raises(torchalgo.Error, match=text):
+            call()
+
+
+def test_the_command_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", PROBLEM, "--direction", "bwd_filter", "--budget", "0.05"]) == 0
+    assert PROBLEM.replace("fwd", "bwd_filter") in capsys.readouterr().out
+    command = ["profile", "nets:net_factory", "--input", "1x3x16x16", "--direction", "fwd"]
+    assert main([*command, "--budget", "0.02", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["layers"]) == 8
