@@ -197,7 +197,7 @@ def describe_device(device: _C.Device) -> str:
     """For a table's head; empty for this CPU."""
     if device.kind == "cpu":
         return ""
-    return f"{device.name} ({device.isa}; figures: {device.provenance or 'unknown'})"
+    return f"{device.name} ({device.isa}; {device.provenance or 'unknown'})"
 
 
 def _layers(module: nn.Module, src: Any, *, is_forward: bool, kind: str) -> list[LayerProblem]:

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from torchalgo._C import Error
-from torchalgo.choices import Choice, choice_text, near, read_choice
+from torchalgo.choices import DEVICES, DTYPES, Choice, choice_text, near, read_choice
 from torchalgo.functional import directions_of
 from torchalgo.nn import ATTRIBUTES, OURS
 
@@ -114,7 +114,7 @@ def _texts(glob: str, choices: LayerChoices, transposed: bool) -> dict[str, str]
     by_direction: Mapping[Any, Choice]
     if choices is None:
         by_direction = dict.fromkeys(DIRECTIONS)
-    elif isinstance(choices, Mapping) and any(key in DIRECTIONS for key in choices):
+    elif isinstance(choices, Mapping) and any(_is_word_of_directions(key) for key in choices):
         by_direction = choices
     else:
         by_direction = {"forward": choices}
@@ -129,6 +129,11 @@ def _texts(glob: str, choices: LayerChoices, transposed: bool) -> dict[str, str]
         what = f"set_algorithms: {glob!r}: {word}"
         texts[ATTRIBUTES[index]] = choice_text(choice, directions_of(transposed)[index], what)
     return texts
+
+
+def _is_word_of_directions(key: object) -> bool:
+    """Whether a key tells directions from a choice by compute type or device; a typo counts."""
+    return isinstance(key, str) and key not in (*DTYPES, *DEVICES)
 
 
 def _matches(glob: str, convolutions: Mapping[str, nn.Module]) -> list[str]:
