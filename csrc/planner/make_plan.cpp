@@ -6,7 +6,9 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "pbqp/certificate.h"
 #include "pbqp/solve.h"
+#include "pbqp/text.h"
 #include "planner/allowed.h"
 #include "planner/decode.h"
 #include "planner/encode.h"
@@ -108,6 +110,9 @@ PlanResult plan_model(const Model& model, const PlanOptions& options) {
   const std::set<CostKey> bounds = bounds_in_choice(model, encoding, solution.choice);
   PlanResult result{decode(model, encoding, solution), {bounds.begin(), bounds.end()}};
   if (options.with_regrets) add_regrets(model, encoding, solution, result.plan);
+  if (options.with_certificate) {
+    result.plan.certificate = pbqp::certificate_text(encoding.problem, solution);
+  }
   return result;
 }
 
@@ -121,6 +126,16 @@ PlanResult make_plan(const Graph& graph, const Candidates& candidates,
   const auto [model, missing] = planner::price(graph, allowed, transforms, costs, options);
   if (!missing.empty()) return {{}, {missing.begin(), missing.end()}};
   return planner::plan_model(model, options);
+}
+
+std::string plan_problem_text(const Graph& graph, const Candidates& candidates,
+                              const std::vector<Candidate>& transforms, const CostTable& costs,
+                              const PlanOptions& options) {
+  const auto allowed = planner::allowed_candidates(graph, candidates, options);
+  const auto [model, missing] = planner::price(graph, allowed, transforms, costs, options);
+  TORCHALGO_CHECK(missing.empty(), "plan_problem_text: {} costs are missing, the first of {} {}",
+                  missing.size(), missing.begin()->primitive, missing.begin()->problem);
+  return pbqp::to_text(planner::encode(model).problem);
 }
 
 PlanResult make_local_plan(const Graph& graph, const Candidates& candidates,

@@ -21,6 +21,7 @@ struct PlanOptions {
   std::vector<Layout> layouts;
   double time_limit_s = 10.0;  // of the search for a proof, regrets included
   bool with_regrets = false;   // runner_up and regret of each node: about three times the work
+  bool with_certificate = false;  // the plan carries the proof of its bound
 };
 
 struct PlanResult {
@@ -43,6 +44,14 @@ struct PlanResult {
 [[nodiscard]] PlanResult make_plan(const Graph& graph, const Candidates& candidates,
                                    const std::vector<Candidate>& transforms, const CostTable& costs,
                                    const PlanOptions& options = {});
+
+/// The PBQP that make_plan solves for these arguments, as pbqp::to_text; certificates name it by its
+/// hash. docs/pbqp.md describes how it follows from a graph and costs.
+/// @throws Error  as make_plan, or if `costs` lacks some.
+[[nodiscard]] std::string plan_problem_text(const Graph& graph, const Candidates& candidates,
+                                            const std::vector<Candidate>& transforms,
+                                            const CostTable& costs,
+                                            const PlanOptions& options = {});
 
 /// The layout changes that may be needed: every pair of layouts that occur at a value, for each
 /// shape. `offers` answers a transform problem with its primitives.
