@@ -47,7 +47,7 @@ struct Plan {
   std::string method;                     // how the optimum was proven
   std::vector<PlanNode> nodes;            // nodes with a problem, in graph order
   std::vector<PlanTransform> transforms;  // in graph order; a multi-hop change is several
-  std::string certificate;                // proof of lower_bound, docs/pbqp.md; empty: not asked for
+  std::string certificate;  // proof of lower_bound, docs/pbqp.md; empty: not asked for
   bool operator==(const Plan&) const = default;
 };
 

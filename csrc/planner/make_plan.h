@@ -19,8 +19,8 @@ struct PlanOptions {
   /// Every value in one of these layouts, borders excepted; empty: all layouts. A node that runs
   /// alone in none of them is not restricted.
   std::vector<Layout> layouts;
-  double time_limit_s = 10.0;  // of the search for a proof, regrets included
-  bool with_regrets = false;   // runner_up and regret of each node: about three times the work
+  double time_limit_s = 10.0;     // of the search for a proof, regrets included
+  bool with_regrets = false;      // runner_up and regret of each node: about three times the work
   bool with_certificate = false;  // the plan carries the proof of its bound
 };
 
@@ -45,8 +45,8 @@ struct PlanResult {
                                    const std::vector<Candidate>& transforms, const CostTable& costs,
                                    const PlanOptions& options = {});
 
-/// The PBQP that make_plan solves for these arguments, as pbqp::to_text; certificates name it by its
-/// hash. docs/pbqp.md describes how it follows from a graph and costs.
+/// The PBQP that make_plan solves for these arguments, as pbqp::to_text; certificates name it by
+/// its hash. docs/pbqp.md describes how it follows from a graph and costs.
 /// @throws Error  as make_plan, or if `costs` lacks some.
 [[nodiscard]] std::string plan_problem_text(const Graph& graph, const Candidates& candidates,
                                             const std::vector<Candidate>& transforms,
