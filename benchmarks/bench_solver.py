@@ -157,7 +157,7 @@ def run_check(parts: Parts, limit_s: float) -> dict[str, Any]:
 
 
 def run_toulbar2(parts: Parts, limit_s: float) -> dict[str, Any]:
-    import pytoulbar2  # type: ignore[import-untyped]
+    import pytoulbar2
 
     costs, edges = parts
     top = sum(max((c for c in row if c is not None), default=0) for row in costs) + 1
@@ -180,12 +180,12 @@ def run_toulbar2(parts: Parts, limit_s: float) -> dict[str, Any]:
 def run_highs(parts: Parts, limit_s: float) -> dict[str, Any]:
     """The usual linearization: a variable per value and per pair of values, rows that join them."""
     import numpy as np
-    from scipy.optimize import (  # type: ignore[import-untyped]
+    from scipy.optimize import (
         Bounds,
         LinearConstraint,
         milp,
     )
-    from scipy.sparse import coo_array  # type: ignore[import-untyped]
+    from scipy.sparse import coo_array
 
     costs, edges = parts
     first = np.cumsum([0] + [len(row) for row in costs])
