@@ -192,8 +192,10 @@ def test_wrong_usage_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_ctrl_c_ends_with_130_and_one_line() -> None:
+    # A shell's background jobs ignore the signal, and so would what they start.
     code = (
-        "import sys, torchalgo.cli as cli\n"
+        "import signal, sys, torchalgo.cli as cli\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "print('ready', flush=True)\n"
         "sys.exit(cli.main(['bench', 'fwd_f32_n1c32h28w28_k32r3s3_st1x1_pad1x1_dil1x1_g1',"
         " '--rounds', '100000']))"
