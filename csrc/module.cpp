@@ -432,4 +432,5 @@ PYBIND11_MODULE(_C, m) {
   torchalgo::bind_cuda(m);
   torchalgo::bind_cudnn(m);
   torchalgo::bind_pbqp(m);
+  torchalgo::bind_planner(m);
 }

@@ -55,10 +55,39 @@ void check_chain(const Graph& graph, const std::vector<std::vector<int>>& reader
   }
 }
 
+bool is_small(const Candidate& candidate, const PlanOptions& options) {
+  return !options.workspace_limit_bytes ||
+         candidate.primitive.workspace_bytes <= *options.workspace_limit_bytes;
+}
+
+std::string least_workspace(const std::vector<Candidate>& list, const PlanOptions& options) {
+  if (!options.workspace_limit_bytes || list.empty()) return "";
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const Candidate& c : list) least = std::min(least, c.primitive.workspace_bytes);
+  return fmt::format("; the least workspace is {} bytes, the limit {}", least,
+                     *options.workspace_limit_bytes);
+}
+
 std::string supported(const std::vector<Candidate>& list) {
   std::set<std::string> names;
   for (const Candidate& candidate : list) names.insert(candidate.primitive.name);
   return names.empty() ? "nothing" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+void check_all_covered(const Graph& graph, const Candidates& candidates,
+                       const CandidateLists& allowed, const PlanOptions& options) {
+  std::vector<bool> is_covered(graph.nodes.size(), false);
+  for (const auto& list : allowed) {
+    for (const Candidate* candidate : list) {
+      for (const int node : candidate->covers) is_covered[node] = true;
+    }
+  }
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (is_covered[n] || !graph.nodes[n].problem) continue;
+    throw NoPlan(fmt::format("{}: no allowed candidate; supported: {}{}", graph.nodes[n].name,
+                             supported(candidates.by_anchor[n]),
+                             least_workspace(candidates.by_anchor[n], options)));
+  }
 }
 
 auto identity(const Candidate& candidate) {
@@ -80,8 +109,11 @@ const Candidate* cheapest(const std::vector<const Candidate*>& list, const CostT
 }  // namespace
 
 bool keeps_to(const Graph& graph, const Candidate& candidate, const std::vector<Layout>& layouts) {
-  return is_among(result_layout(candidate), layouts) &&
-         (is_among(input_layout(candidate), layouts) || reads_border(graph, candidate));
+  const ChainLayouts read = layouts_of(candidate);
+  const auto* conv = std::get_if<ConvProblem>(&candidate.problem);
+  const bool is_filter = conv != nullptr && conv->direction == Direction::kBackwardFilter;
+  return is_among(is_filter ? read.later : read.dst, layouts) &&
+         (is_among(read.src, layouts) || reads_border(graph, candidate));
 }
 
 CandidateLists allowed_candidates(const Graph& graph, const Candidates& candidates,
@@ -95,12 +127,12 @@ CandidateLists allowed_candidates(const Graph& graph, const Candidates& candidat
     if (!graph.nodes[n].problem) continue;
     for (const Candidate& candidate : candidates.by_anchor[n]) {
       check_chain(graph, readers, candidate, static_cast<int>(n));
+      if (!is_small(candidate, options)) continue;
       if (!options.allow || options.allow(candidate)) allowed[n].push_back(&candidate);
     }
     if (!options.layouts.empty()) keep_layouts(graph, allowed[n], options.layouts);
-    TORCHALGO_CHECK(!allowed[n].empty(), "{}: no allowed candidate; supported: {}",
-                    graph.nodes[n].name, supported(candidates.by_anchor[n]));
   }
+  check_all_covered(graph, candidates, allowed, options);
   return allowed;
 }
 
@@ -110,6 +142,7 @@ CandidateLists own_fastest(const Graph& graph, const CandidateLists& allowed,
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     const std::optional<Problem>& problem = graph.nodes[n].problem;
     if (!problem || !std::holds_alternative<ConvProblem>(*problem)) continue;
+    if (allowed[n].empty()) continue;  // left to a chain
     const auto chosen = identity(*cheapest(allowed[n], costs));
     std::erase_if(fastest[n], [&](const Candidate* c) { return identity(*c) != chosen; });
   }

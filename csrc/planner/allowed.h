@@ -13,7 +13,7 @@ namespace torchalgo::planner {
 
 /// The candidates that `options` leaves. A node that has none covering it alone in
 /// `options.layouts` keeps all of its candidates.
-/// @throws Error  naming a node that has no candidate of its own, and what it supports.
+/// @throws NoPlan  naming a node that no candidate covers, and what it supports.
 [[nodiscard]] CandidateLists allowed_candidates(const Graph& graph, const Candidates& candidates,
                                                 const PlanOptions& options);
 

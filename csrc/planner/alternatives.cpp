@@ -16,25 +16,41 @@ std::vector<std::string_view> names_of(const Graph& graph, const std::vector<int
   return names;
 }
 
+// Splits what the rest of the graph cannot tell apart: each candidate that takes less of a resource
+// than all cheaper ones is an alternative, the others go to the cheapest that takes no more.
+void add_by_use(const Alternative& group, std::vector<Alternative>& alternatives) {
+  const std::size_t first = alternatives.size();
+  for (const PricedCandidate& option : group.options) {
+    const auto better =
+        std::find_if(alternatives.begin() + first, alternatives.end(),
+                     [&](const Alternative& a) { return a.options.front().use <= option.use; });
+    if (better != alternatives.end()) {
+      better->options.push_back(option);
+      continue;
+    }
+    alternatives.push_back(group);
+    alternatives.back().options = {option};
+  }
+}
+
 // Candidates that the rest of the graph cannot tell apart, joined.
 std::vector<Alternative> own_alternatives(const std::vector<PricedCandidate>& priced) {
-  std::map<std::tuple<std::vector<int>, Layout, Layout>, Alternative> groups;
+  std::map<std::tuple<std::vector<int>, Layout, Layout, Layout>, Alternative> groups;
   for (const PricedCandidate& option : priced) {
     const Candidate& candidate = *option.candidate;
-    Alternative& group =
-        groups[{candidate.covers, input_layout(candidate), result_layout(candidate)}];
+    const ChainLayouts layouts = layouts_of(candidate);
+    Alternative& group = groups[{candidate.covers, layouts.src, layouts.later, layouts.dst}];
     group.covers = candidate.covers;
-    group.src = input_layout(candidate);
-    group.dst = result_layout(candidate);
+    group.layouts = layouts;
     group.options.push_back(option);
   }
   std::vector<Alternative> alternatives;
   for (auto& [key, group] : groups) {
     std::stable_sort(group.options.begin(), group.options.end(), [](const auto& a, const auto& b) {
-      return std::tie(a.cost.ticks, a.candidate->primitive.name) <
-             std::tie(b.cost.ticks, b.candidate->primitive.name);
+      return std::tie(a.cost.ticks, a.use, a.candidate->primitive.name) <
+             std::tie(b.cost.ticks, b.use, b.candidate->primitive.name);
     });
-    alternatives.push_back(std::move(group));
+    add_by_use(group, alternatives);
   }
   return alternatives;
 }
@@ -43,9 +59,10 @@ void add_absorbed(const std::vector<Alternative>& own,
                   std::vector<std::vector<Alternative>>& of_node) {
   std::set<std::pair<std::vector<int>, Layout>> seen;  // candidates of several src are one chain
   for (const Alternative& anchor : own) {
-    if (!seen.emplace(anchor.covers, anchor.dst).second) continue;
+    const Layout dst = anchor.layouts.dst;
+    if (!seen.emplace(anchor.covers, dst).second) continue;
     for (int i = 1; i < static_cast<int>(anchor.covers.size()); ++i) {
-      of_node[anchor.covers[i]].push_back({anchor.covers, i, anchor.dst, anchor.dst, {}});
+      of_node[anchor.covers[i]].push_back({anchor.covers, i, {dst, dst, dst}, {}});
     }
   }
 }
@@ -55,7 +72,8 @@ void sort_by_name(const Graph& graph, std::vector<Alternative>& alternatives) {
   const auto key = [&](const Alternative& a) {
     const std::string_view primitive =
         is_absorbed(a) ? std::string_view() : a.options.front().candidate->primitive.name;
-    return std::tuple(is_absorbed(a), primitive, a.src, a.dst, names_of(graph, a.covers));
+    return std::tuple(is_absorbed(a), primitive, a.layouts.src, a.layouts.dst, a.layouts.later,
+                      names_of(graph, a.covers));
   };
   std::sort(alternatives.begin(), alternatives.end(),
             [&](const Alternative& a, const Alternative& b) { return key(a) < key(b); });

@@ -12,6 +12,7 @@ namespace torchalgo::planner {
 struct PricedCandidate {
   const Candidate* candidate = nullptr;
   Cost cost;
+  std::int64_t use = 0;  // of a limited resource
 };
 
 using PricedLists = std::vector<std::vector<PricedCandidate>>;
@@ -22,13 +23,13 @@ using PricedLists = std::vector<std::vector<PricedCandidate>>;
 
 /// What one node may do. Either it anchors a chain (position 0), or the anchor's candidate computes
 /// it too. The rest of the graph sees only these fields, so candidates that agree in them are one
-/// alternative.
+/// alternative, unless a dearer one takes less of a limited resource: then that is one more.
 struct Alternative {
   std::vector<int> covers;  // the chain that is computed at once, the node itself at `position`
   int position = 0;
-  Layout src = Layout::kNchw;  // meaningless where absorbed: only the anchor reads in it
-  Layout dst = Layout::kNchw;
-  std::vector<PricedCandidate> options;  // cheapest first, ties by name; empty: absorbed
+  ChainLayouts layouts;  // src, later: meaningless where absorbed, only the anchor reads in them
+  /// Cheapest first, ties by name; the first takes least of a resource. Empty: absorbed.
+  std::vector<PricedCandidate> options;
 };
 
 [[nodiscard]] inline bool is_absorbed(const Alternative& alternative) {
@@ -42,7 +43,7 @@ struct Alternative {
 
 /// Whether `next` is the continuation of `alternative` in one chain.
 [[nodiscard]] inline bool continues(const Alternative& alternative, const Alternative& next) {
-  return next.position == alternative.position + 1 && next.dst == alternative.dst &&
+  return next.position == alternative.position + 1 && next.layouts.dst == alternative.layouts.dst &&
          next.covers == alternative.covers;
 }
 

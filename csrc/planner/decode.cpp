@@ -39,12 +39,12 @@ std::vector<Hop> hops_at(const Model& model, const Chosen& chosen, int value) {
   Layout written = flow.fixed;
   if (flow.producer >= 0) {
     if (!writes_result(*chosen[flow.producer])) return {};
-    written = chosen[flow.producer]->dst;
+    written = chosen[flow.producer]->layouts.dst;
   }
   LayoutSet wanted = flow.border;
   for (const int reader : flow.readers) {
     const Alternative& a = *chosen[reader];
-    wanted |= layouts_read(model.graph, a.covers, a.position, a.src, a.dst, value);
+    wanted |= layouts_read(model.graph, a.covers, a.position, a.layouts, value);
   }
   return cheapest_tree(model.transforms.at(value), written, wanted);
 }

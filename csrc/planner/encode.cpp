@@ -83,7 +83,7 @@ class Encoder {
     for (const int node : model_.flow[value].readers) {
       Port port{node, {}, 0};
       for (const Alternative& a : model_.alternatives[node]) {
-        port.reads.push_back(layouts_read(graph_, a.covers, a.position, a.src, a.dst, value));
+        port.reads.push_back(layouts_read(graph_, a.covers, a.position, a.layouts, value));
       }
       const auto [it, is_new] =
           port_ids_.try_emplace({node, port.reads}, static_cast<int>(ports_.size()));
@@ -131,7 +131,7 @@ class Encoder {
     std::vector<Cost>& costs = encoding_.problem.node_costs[encoding_.variable[flow.producer]];
     const std::vector<Alternative>& writers = model_.alternatives[flow.producer];
     for (std::size_t i = 0; i < writers.size(); ++i) {
-      if (writes_result(writers[i])) add_to(costs[i], tree_cost(value, writers[i].dst, 0));
+      if (writes_result(writers[i])) add_to(costs[i], tree_cost(value, writers[i].layouts.dst, 0));
     }
   }
 
@@ -144,7 +144,7 @@ class Encoder {
     for (const Alternative& writer : model_.alternatives[flow.producer]) {
       for (std::size_t j = 0; j < next.size(); ++j) {
         if (writes_result(writer) && port.reads[j] != 0) {
-          matrix.push_back(tree_cost(value, writer.dst, port.reads[j]));
+          matrix.push_back(tree_cost(value, writer.layouts.dst, port.reads[j]));
         } else {
           matrix.push_back(continues(writer, next[j]) ? 0 : kForbidden);
         }
@@ -166,7 +166,8 @@ class Encoder {
     std::vector<Cost> matrix;
     for (const Alternative& writer : model_.alternatives[flow.producer]) {
       for (const LayoutSet set : wanted) {
-        matrix.push_back(writes_result(writer) ? tree_cost(value, writer.dst, set) : kForbidden);
+        matrix.push_back(writes_result(writer) ? tree_cost(value, writer.layouts.dst, set)
+                                               : kForbidden);
       }
     }
     add_edge(encoding_.variable[flow.producer], variable, std::move(matrix));

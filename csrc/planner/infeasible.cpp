@@ -16,7 +16,7 @@ LayoutSet layouts_written(const Model& model, int value) {
   if (flow.producer < 0) return set_of(flow.fixed);
   LayoutSet written = 0;
   for (const Alternative& a : model.alternatives[flow.producer]) {
-    if (writes_result(a)) written |= set_of(a.dst);
+    if (writes_result(a)) written |= set_of(a.layouts.dst);
   }
   return written;
 }
@@ -56,7 +56,7 @@ std::string explain_infeasible(const Model& model) {
       LayoutSet wanted = 0;
       bool is_possible = false;
       for (const Alternative& a : model.alternatives[reader]) {
-        const LayoutSet read = layouts_read(graph, a.covers, a.position, a.src, a.dst, v);
+        const LayoutSet read = layouts_read(graph, a.covers, a.position, a.layouts, v);
         wanted |= read;
         is_possible |= read == 0 || can_make(model, v, written, read | border);
       }

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 
 #include "base/error.h"
 #include "pbqp/certificate.h"
@@ -14,6 +16,7 @@
 #include "planner/encode.h"
 #include "planner/infeasible.h"
 #include "planner/regrets.h"
+#include "planner/resource.h"
 
 namespace torchalgo {
 namespace planner {
@@ -22,7 +25,7 @@ namespace {
 constexpr double kLeastSeconds = 1;  // milliseconds are enough, but not on every machine
 
 bool stays_in(const Graph& graph, const Alternative& alternative, Layout layout) {
-  if (alternative.options.empty()) return alternative.dst == layout;
+  if (alternative.options.empty()) return alternative.layouts.dst == layout;
   return keeps_to(graph, *alternative.options.front().candidate, {layout});
 }
 
@@ -59,17 +62,38 @@ pbqp::Solution or_single_layout(const Model& model, const Encoding& encoding, do
   return best;
 }
 
+void check_fits(const Model& model, const pbqp::Solution& solution) {
+  if (solution.status != pbqp::Status::kInfeasible) return;
+  throw NoPlan(
+      fmt::format("make_plan: the allowed candidates do not fit together: {}; allow more "
+                  "candidates or transforms",
+                  explain_infeasible(model)));
+}
+
+pbqp::Solution solve_within(const Model& model, const Encoding& encoding, const Resource& resource,
+                            double time_limit_s) {
+  const LimitedSolution limited =
+      solve_limited(encoding.problem, budget_of(model, encoding, resource.limit), time_limit_s);
+  if (!limited.leanest.empty()) {
+    NoPlan error("make_plan: " + explain_scarcity(model, encoding, resource, limited.leanest));
+    error.least_use = use_of(model, encoding, limited.leanest);
+    throw error;
+  }
+  check_fits(model, limited.solution);
+  TORCHALGO_CHECK(!limited.solution.choice.empty(),
+                  "make_plan: no plan with {} of at most {} was found in {} s; raise time_limit_s",
+                  resource.name, resource.limit, time_limit_s);
+  return limited.solution;
+}
+
 pbqp::Solution solve_model(const Model& model, const Encoding& encoding,
                            const PlanOptions& options) {
   const double time_limit_s = options.time_limit_s;
+  if (options.resource) return solve_within(model, encoding, *options.resource, time_limit_s);
   const pbqp::SolveOptions limits{.time_limit_s = time_limit_s,
                                   .with_marginals = options.with_regrets};
   pbqp::Solution solution = pbqp::solve(encoding.problem, limits);
-  TORCHALGO_CHECK(
-      solution.status != pbqp::Status::kInfeasible,
-      "make_plan: the allowed candidates do not fit together: {}; allow more candidates "
-      "or transforms",
-      explain_infeasible(model));
+  check_fits(model, solution);
   if (solution.status == pbqp::Status::kOptimal) return solution;
   solution = or_single_layout(model, encoding, time_limit_s, std::move(solution));
   TORCHALGO_CHECK(!solution.choice.empty(),
@@ -91,15 +115,17 @@ struct PricedModel {
   std::set<CostKey> missing;
 };
 
-PricedModel price(const Graph& graph, const CandidateLists& allowed,
+PricedModel price(const Graph& graph, const Candidates& candidates, const CandidateLists& allowed,
                   const std::vector<Candidate>& transforms, const CostTable& costs,
                   const PlanOptions& options) {
   std::set<CostKey> missing;
-  const PricedLists priced = price_candidates(allowed, costs, missing);
+  PricedLists priced = price_candidates(allowed, costs, missing);
+  if (options.resource) add_uses(candidates, *options.resource, priced);
   std::vector<ValueFlow> flow = trace_values(graph);
   const std::vector<LayoutSet> at_value = layouts_at_values(graph, flow, allowed);
-  TransformCosts changes =
-      price_transforms(flow, at_value, way_layouts(options), transforms, costs, missing);
+  TransformCosts changes = price_transforms(
+      flow, at_value, way_layouts(options), transforms, costs, missing,
+      options.workspace_limit_bytes.value_or(std::numeric_limits<std::int64_t>::max()));
   return {{graph, std::move(flow), list_alternatives(graph, priced), std::move(changes)},
           std::move(missing)};
 }
@@ -109,6 +135,10 @@ PlanResult plan_model(const Model& model, const PlanOptions& options) {
   const pbqp::Solution solution = solve_model(model, encoding, options);
   const std::set<CostKey> bounds = bounds_in_choice(model, encoding, solution.choice);
   PlanResult result{decode(model, encoding, solution), {bounds.begin(), bounds.end()}};
+  if (options.resource) {
+    result.use = use_of(model, encoding, solution.choice);
+    return result;
+  }
   if (options.with_regrets) add_regrets(model, encoding, solution, result.plan);
   if (options.with_certificate) {
     result.plan.certificate = pbqp::certificate_text(encoding.problem, solution);
@@ -123,7 +153,8 @@ PlanResult make_plan(const Graph& graph, const Candidates& candidates,
                      const std::vector<Candidate>& transforms, const CostTable& costs,
                      const PlanOptions& options) {
   const auto allowed = planner::allowed_candidates(graph, candidates, options);
-  const auto [model, missing] = planner::price(graph, allowed, transforms, costs, options);
+  const auto [model, missing] =
+      planner::price(graph, candidates, allowed, transforms, costs, options);
   if (!missing.empty()) return {{}, {missing.begin(), missing.end()}};
   return planner::plan_model(model, options);
 }
@@ -132,7 +163,8 @@ std::string plan_problem_text(const Graph& graph, const Candidates& candidates,
                               const std::vector<Candidate>& transforms, const CostTable& costs,
                               const PlanOptions& options) {
   const auto allowed = planner::allowed_candidates(graph, candidates, options);
-  const auto [model, missing] = planner::price(graph, allowed, transforms, costs, options);
+  const auto [model, missing] =
+      planner::price(graph, candidates, allowed, transforms, costs, options);
   TORCHALGO_CHECK(missing.empty(), "plan_problem_text: {} costs are missing, the first of {} {}",
                   missing.size(), missing.begin()->primitive, missing.begin()->problem);
   return pbqp::to_text(planner::encode(model).problem);
@@ -142,10 +174,11 @@ PlanResult make_local_plan(const Graph& graph, const Candidates& candidates,
                            const std::vector<Candidate>& transforms, const CostTable& costs,
                            const PlanOptions& options) {
   const auto allowed = planner::allowed_candidates(graph, candidates, options);
-  const auto [all, missing] = planner::price(graph, allowed, transforms, costs, options);
+  const auto [all, missing] =
+      planner::price(graph, candidates, allowed, transforms, costs, options);
   if (!missing.empty()) return {{}, {missing.begin(), missing.end()}};
   const auto fastest = planner::own_fastest(graph, allowed, costs);
-  const auto [model, none] = planner::price(graph, fastest, transforms, costs, options);
+  const auto [model, none] = planner::price(graph, candidates, fastest, transforms, costs, options);
   return planner::plan_model(model, options);
 }
 

@@ -1,16 +1,33 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "ir/candidates.h"
 #include "ir/cost_table.h"
 #include "ir/graph.h"
 #include "ir/plan.h"
 
 namespace torchalgo {
+
+/// Something of which a plan may take only so much in all: bytes of packed weights, an error.
+struct Resource {
+  std::string name;                            // "weight bytes", for error texts
+  std::vector<std::vector<std::int64_t>> use;  // >= 0, per candidate as Candidates::by_anchor
+  std::int64_t limit = 0;                      // of the sum over the plan's candidates
+};
+
+/// Nothing fits together in what is allowed and within the limits; the text says where.
+class NoPlan : public Error {
+ public:
+  using Error::Error;
+  std::optional<std::int64_t> least_use;  // if even the least exceeds the limit of the resource
+};
 
 /// Restricts the choice, for comparisons and overrides; null: everything is allowed.
 struct PlanOptions {
@@ -19,7 +36,9 @@ struct PlanOptions {
   /// Every value in one of these layouts, borders excepted; empty: all layouts. A node that runs
   /// alone in none of them is not restricted.
   std::vector<Layout> layouts;
-  double time_limit_s = 10.0;     // of the search for a proof, regrets included
+  std::optional<std::int64_t> workspace_limit_bytes;  // of each primitive, transforms included
+  std::optional<Resource> resource;  // then there are no regrets and no certificate
+  double time_limit_s = 10.0;        // of the search for a proof, regrets included
   bool with_regrets = false;      // runner_up and regret of each node: about three times the work
   bool with_certificate = false;  // the plan carries the proof of its bound
 };
@@ -29,6 +48,7 @@ struct PlanResult {
   /// Costs to measure before planning again, sorted. Missing ones leave the plan empty; else these
   /// are the mere bounds that the plan rests on, and without any it is final.
   std::vector<CostKey> wanted;
+  std::int64_t use = 0;  // of options.resource
 };
 
 /// The cheapest choice of one candidate per node and of the transforms between them. Pure: the same
@@ -37,8 +57,8 @@ struct PlanResult {
 /// time, plans that keep to a single layout are tried as well and the cheapest plan is taken.
 ///
 /// @param transforms  primitives of layout changes, as transform_candidates lists them.
-/// @throws Error  if `options.allow` leaves a node without a candidate of its own, naming it and
-/// what it supports; or if what is left does not fit together.
+/// @throws NoPlan  if `options` leave a node that no candidate covers, naming it and what it
+/// supports; or if what is left does not fit together or into the limit of options.resource.
 /// Source: the model is a PBQP as in Anderson & Gregg 2018, CGO, doi:10.1145/3168805, with shared
 /// transforms and fused chains added (planner/encode.h).
 [[nodiscard]] PlanResult make_plan(const Graph& graph, const Candidates& candidates,

@@ -110,7 +110,7 @@ std::vector<Hop> cheapest_tree(const LayoutChanges& changes, Layout root, Layout
 TransformCosts price_transforms(const std::vector<ValueFlow>& flow,
                                 const std::vector<LayoutSet>& at_value, LayoutSet way_layouts,
                                 const std::vector<Candidate>& transforms, const CostTable& costs,
-                                std::set<CostKey>& missing) {
+                                std::set<CostKey>& missing, std::int64_t workspace_limit_bytes) {
   const Shapes shapes = collect_shapes(flow, at_value);
   TransformCosts priced{std::vector<LayoutChanges>(shapes.layouts.size()), shapes.of_value};
   for (const Candidate& transform : transforms) {
@@ -119,6 +119,7 @@ TransformCosts price_transforms(const std::vector<ValueFlow>& flow,
     const auto shape = shapes.index.find(key_of(*problem));
     const Layout from = transform.primitive.src, to = transform.primitive.dst;
     if (shape == shapes.index.end() || from == to) continue;
+    if (transform.primitive.workspace_bytes > workspace_limit_bytes) continue;
     const LayoutSet usable = way_layouts | shapes.layouts[shape->second];
     if (!includes(usable, set_of(from) | set_of(to))) continue;
     CostKey key = cost_key(transform.problem, transform.primitive);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <limits>
 #include <set>
 #include <vector>
 
@@ -45,11 +47,12 @@ struct TransformCosts {
 /// Looks up every transform that some value may need; the keys that `costs` lacks are added to
 /// `missing`.
 /// @param at_value  per value the layouts that may occur; where only one may, nothing is looked up.
+/// Transforms that need more than `workspace_limit_bytes` are left out.
 /// @param way_layouts  layouts that a value may take on the way between those that occur.
-[[nodiscard]] TransformCosts price_transforms(const std::vector<ValueFlow>& flow,
-                                              const std::vector<LayoutSet>& at_value,
-                                              LayoutSet way_layouts,
-                                              const std::vector<Candidate>& transforms,
-                                              const CostTable& costs, std::set<CostKey>& missing);
+[[nodiscard]] TransformCosts price_transforms(
+    const std::vector<ValueFlow>& flow, const std::vector<LayoutSet>& at_value,
+    LayoutSet way_layouts, const std::vector<Candidate>& transforms, const CostTable& costs,
+    std::set<CostKey>& missing,
+    std::int64_t workspace_limit_bytes = std::numeric_limits<std::int64_t>::max());
 
 }  // namespace torchalgo::planner

@@ -26,6 +26,13 @@ bool takes_from_chain(const Graph& graph, std::span<const int> covers, int posit
   return position > 0 && graph.values[value].producer == covers[position - 1];
 }
 
+bool is_weight_gradient(const Graph& graph, int value) {
+  const int producer = graph.values[value].producer;
+  if (producer < 0 || !graph.nodes[producer].problem) return false;
+  const auto* conv = std::get_if<ConvProblem>(&*graph.nodes[producer].problem);
+  return conv != nullptr && conv->direction == Direction::kBackwardFilter;
+}
+
 // A problem that has "+add" without a chain reads its last input as the residual.
 bool has_own_residual(const Node& node) { return has(epilogue_of(*node.problem), PostOp::kAdd); }
 
@@ -36,7 +43,8 @@ std::vector<ValueFlow> trace_values(const Graph& graph) {
   for (std::size_t v = 0; v < flow.size(); ++v) {
     const int producer = graph.values[v].producer;
     if (producer >= 0 && graph.nodes[producer].problem) flow[v].producer = producer;
-    flow[v].shape = transform_shape(graph.values[v]);
+    if (!is_weight_gradient(graph, static_cast<int>(v)))
+      flow[v].shape = transform_shape(graph.values[v]);
   }
   for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
     // What cannot change its layout has none that anybody may ask for: any op takes it as it is.
@@ -53,19 +61,27 @@ std::vector<ValueFlow> trace_values(const Graph& graph) {
       }
     }
   }
-  for (const int value : graph.outputs) flow[value].border |= set_of(Layout::kNchw);
+  for (const int value : graph.outputs) {
+    if (!is_weight_gradient(graph, value)) flow[value].border |= set_of(Layout::kNchw);
+  }
   return flow;
 }
 
-LayoutSet layouts_read(const Graph& graph, std::span<const int> covers, int position, Layout src,
-                       Layout dst, int value) {
+ChainLayouts layouts_of(const Candidate& candidate) {
+  return {input_layout(candidate), input_layout(candidate.problem, candidate.primitive, 1),
+          result_layout(candidate)};
+}
+
+LayoutSet layouts_read(const Graph& graph, std::span<const int> covers, int position,
+                       const ChainLayouts& layouts, int value) {
   if (takes_from_chain(graph, covers, position, value)) return 0;
-  if (position > 0) return set_of(dst);
+  if (position > 0) return set_of(layouts.dst);
   const Node& node = graph.nodes[covers[0]];
-  if (!has_own_residual(node)) return set_of(src);
-  LayoutSet read = node.inputs.back() == value ? set_of(dst) : 0;
-  if (std::find(node.inputs.begin(), node.inputs.end() - 1, value) != node.inputs.end() - 1) {
-    read |= set_of(src);
+  const std::size_t residual = node.inputs.size() - (has_own_residual(node) ? 1 : 0);
+  LayoutSet read = 0;
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i] != value) continue;
+    read |= set_of(i == residual ? layouts.dst : i == 0 ? layouts.src : layouts.later);
   }
   return read;
 }
@@ -79,14 +95,14 @@ std::vector<LayoutSet> layouts_at_values(const Graph& graph, const std::vector<V
   }
   for (const auto& list : candidates) {
     for (const Candidate* candidate : list) {
-      const Layout src = input_layout(*candidate), dst = result_layout(*candidate);
+      const ChainLayouts layouts = layouts_of(*candidate);
       for (int i = 0; i < static_cast<int>(candidate->covers.size()); ++i) {
         for (const int value : graph.nodes[candidate->covers[i]].inputs) {
-          at_value[value] |= layouts_read(graph, candidate->covers, i, src, dst, value);
+          at_value[value] |= layouts_read(graph, candidate->covers, i, layouts, value);
         }
       }
       for (const int value : graph.nodes[candidate->covers.back()].outputs) {
-        at_value[value] |= set_of(dst);
+        at_value[value] |= set_of(layouts.dst);
       }
     }
   }

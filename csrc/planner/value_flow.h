@@ -20,16 +20,27 @@ struct ValueFlow {
   std::optional<TransformProblem> shape;  // from, to unset; nothing: cannot change its layout
 };
 
-/// One entry per value of the graph.
+/// One entry per value of the graph. A weights' gradient has no shape and no border: its layout is
+/// in the name of the primitive that makes it.
 [[nodiscard]] std::vector<ValueFlow> trace_values(const Graph& graph);
 
 /// The candidates that may be used, one list per node of the graph.
 using CandidateLists = std::vector<std::vector<const Candidate*>>;
 
+/// What a candidate does to the layouts around its chain.
+struct ChainLayouts {
+  Layout src = Layout::kNchw;  // of the anchor's first input
+  Layout later =
+      Layout::kNchw;           // of the anchor's other inputs: src, but diff_dst's of a bwd_filter
+  Layout dst = Layout::kNchw;  // of the result, and of residuals
+};
+
+[[nodiscard]] ChainLayouts layouts_of(const Candidate& candidate);
+
 /// Layouts in which the node `covers[position]` reads `value` when a candidate with these layouts
 /// computes the chain `covers`; empty if it takes the value from the chain, which never writes it.
 [[nodiscard]] LayoutSet layouts_read(const Graph& graph, std::span<const int> covers, int position,
-                                     Layout src, Layout dst, int value);
+                                     const ChainLayouts& layouts, int value);
 
 /// Per value: every layout in which some choice writes or reads it.
 [[nodiscard]] std::vector<LayoutSet> layouts_at_values(const Graph& graph,

@@ -237,6 +237,47 @@ def make_local_plan(
     layouts: Sequence[str] = (),
     time_limit_s: float = 10.0,
 ) -> tuple[Plan, list[CostKey]]: ...
+
+# Plans under limits (csrc/planner/pareto.h). A resource: name, per candidate as by_anchor, limit.
+Resource = tuple[str, Sequence[Sequence[int]], int]
+
+def make_limited_plan(
+    graph: Graph,
+    candidates: Candidates,
+    transforms: Sequence[Candidate],
+    costs: CostTable,
+    *,
+    allow: Allow | None = None,
+    resource: Resource | None = None,
+    workspace_limit_bytes: int | None = None,
+    time_limit_s: float = 10.0,
+) -> tuple[Plan, list[CostKey], int]: ...  # the last: what the plan takes of the resource
+def workspace_front(
+    graph: Graph,
+    candidates: Candidates,
+    transforms: Sequence[Candidate],
+    costs: CostTable,
+    *,
+    allow: Allow | None = None,
+    workspace_limit_bytes: int | None = None,
+    time_limit_s: float = 10.0,
+) -> list[tuple[Plan, int]]: ...
+def resource_front(
+    graph: Graph,
+    candidates: Candidates,
+    transforms: Sequence[Candidate],
+    costs: CostTable,
+    *,
+    resource: Resource,
+    max_points: int,
+    allow: Allow | None = None,
+    workspace_limit_bytes: int | None = None,
+    time_limit_s: float = 10.0,
+) -> list[tuple[Plan, int]]: ...
+def training_graph(inference: Graph) -> Graph: ...  # csrc/planner/training_graph.h
+def single_candidates(
+    graph: Graph, primitives: Sequence[Sequence[Primitive]]
+) -> Candidates: ...  # one per primitive, each for its node alone: for tests and simulations
 def rewrite_graph(imported: Imported, plan: Plan) -> torch._C.ScriptModule: ...
 
 # User settings and counters (csrc/ops/settings.h).

@@ -61,7 +61,9 @@ from torchalgo.functional import (  # noqa: E402
 from torchalgo.load import load, load_plan  # noqa: E402
 from torchalgo.optimize import optimize  # noqa: E402
 from torchalgo.optimized import Optimized  # noqa: E402
+from torchalgo.pareto import ParetoPoint, pareto  # noqa: E402
 from torchalgo.plan import Plan  # noqa: E402
+from torchalgo.planning import check_plan  # noqa: E402
 from torchalgo.profile import Profile, profile  # noqa: E402
 
 __version__ = _C.version
@@ -69,12 +71,14 @@ __version__ = _C.version
 __all__ = [
     "Error",
     "Optimized",
+    "ParetoPoint",
     "Plan",
     "Profile",
     "__version__",
     "algorithms",
     "backends",
     "candidates",
+    "check_plan",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -89,6 +93,7 @@ __all__ = [
     "load_plan",
     "nn",
     "optimize",
+    "pareto",
     "pbqp",
     "profile",
     "record_runs",

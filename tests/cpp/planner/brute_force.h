@@ -16,6 +16,11 @@ using Usable = std::function<bool(const Candidate&)>;
 /// with the planner. Nothing: no choice exists.
 [[nodiscard]] std::optional<Ticks> least_cost(const Sample& sample, const Usable& usable = nullptr);
 
+/// The same over the choices whose sum of `use` is at most `limit`.
+[[nodiscard]] std::optional<Ticks> least_cost_within(
+    const Sample& sample, const std::function<std::int64_t(const Candidate&)>& use,
+    std::int64_t limit);
+
 /// Carries `plan` out on the layouts of the values: every node is computed once, every layout that
 /// is read exists, transforms start from a layout that exists. Returns the sum of what was used, by
 /// the cost table; nothing, with the reason in `why`, if the plan is wrong.

@@ -76,6 +76,11 @@ struct Traffic {
   std::vector<LayoutsOfValue> read;
 };
 
+Direction direction_of(const Problem& problem) {
+  const auto* conv = std::get_if<ConvProblem>(&problem);
+  return conv == nullptr ? Direction::kForward : conv->direction;
+}
+
 Traffic border_traffic(const Graph& graph) {
   Traffic traffic{std::vector<std::optional<Layout>>(graph.values.size()),
                   std::vector<LayoutsOfValue>(graph.values.size())};
@@ -87,13 +92,33 @@ Traffic border_traffic(const Graph& graph) {
     for (const int value : node.outputs) traffic.written[value] = Layout::kNchw;
     for (const int value : node.inputs) traffic.read[value].insert(Layout::kNchw);
   }
-  for (const int value : graph.outputs) traffic.read[value].insert(Layout::kNchw);
+  for (const int value : graph.outputs) {
+    const int producer = graph.values[value].producer;
+    const bool is_weights =
+        producer >= 0 && graph.nodes[producer].problem &&
+        direction_of(*graph.nodes[producer].problem) == Direction::kBackwardFilter;
+    if (!is_weights) traffic.read[value].insert(Layout::kNchw);
+  }
   return traffic;
 }
 
+// In a gradient's problem, src and dst are those of the forward convolution.
+Layout read_by(const Candidate& candidate, std::size_t input) {
+  const Direction direction = direction_of(candidate.problem);
+  const bool is_diff_dst = direction == Direction::kBackwardData ||
+                           (direction == Direction::kBackwardFilter && input == 1);
+  return is_diff_dst ? candidate.primitive.dst : candidate.primitive.src;
+}
+
+Layout written_by(const Candidate& candidate) {
+  const bool is_diff_src = direction_of(candidate.problem) == Direction::kBackwardData;
+  return is_diff_src ? candidate.primitive.src : candidate.primitive.dst;
+}
+
 void add_traffic(const Graph& graph, const Candidate& candidate, Traffic& traffic) {
-  for (const int value : graph.nodes[candidate.covers[0]].inputs) {
-    traffic.read[value].insert(candidate.primitive.src);
+  const std::vector<int>& inputs = graph.nodes[candidate.covers[0]].inputs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    traffic.read[inputs[i]].insert(read_by(candidate, i));
   }
   for (std::size_t i = 1; i < candidate.covers.size(); ++i) {
     const int link = graph.nodes[candidate.covers[i - 1]].outputs[0];
@@ -101,12 +126,17 @@ void add_traffic(const Graph& graph, const Candidate& candidate, Traffic& traffi
       if (value != link) traffic.read[value].insert(candidate.primitive.dst);
     }
   }
-  traffic.written[graph.nodes[candidate.covers.back()].outputs[0]] = candidate.primitive.dst;
+  for (const int value : graph.nodes[candidate.covers.back()].outputs) {
+    traffic.written[value] = written_by(candidate);
+  }
 }
+
+using Use = std::function<std::int64_t(const Candidate&)>;
 
 class Enumeration {
  public:
-  Enumeration(const Sample& sample, const Usable& usable) : sample_(sample), usable_(usable) {
+  Enumeration(const Sample& sample, const Usable& usable, Use use, std::int64_t limit)
+      : sample_(sample), usable_(usable), use_(std::move(use)), limit_(limit) {
     for (const Value& value : sample.graph.values) changes_.emplace_back(sample, value);
     covered_.assign(sample.graph.nodes.size(), false);
     chosen_.assign(sample.graph.nodes.size(), nullptr);
@@ -119,7 +149,7 @@ class Enumeration {
 
  private:
   void visit(std::size_t node, Ticks so_far) {
-    if (so_far >= best_) return;
+    if (so_far >= best_ || limit_ < 0) return;
     if (node == sample_.graph.nodes.size()) return finish(so_far);
     if (covered_[node] || !sample_.graph.nodes[node].problem) return visit(node + 1, so_far);
     for (const Candidate& candidate : sample_.candidates.by_anchor[node]) {
@@ -128,7 +158,10 @@ class Enumeration {
       if (!is_free || (usable_ && !usable_(candidate))) continue;
       for (const int n : candidate.covers) covered_[n] = true;
       chosen_[node] = &candidate;
+      const std::int64_t use = use_ ? use_(candidate) : 0;
+      limit_ -= use;
       visit(node + 1, so_far + cost_of(sample_, candidate));
+      limit_ += use;
       chosen_[node] = nullptr;
       for (const int n : candidate.covers) covered_[n] = false;
     }
@@ -148,6 +181,8 @@ class Enumeration {
 
   const Sample& sample_;
   const Usable& usable_;
+  const Use use_;
+  std::int64_t limit_;
   std::vector<Changes> changes_;
   std::vector<bool> covered_;
   std::vector<const Candidate*> chosen_;
@@ -207,7 +242,12 @@ std::optional<Ticks> replay_transforms(const Sample& sample, const Plan& plan,
 }  // namespace
 
 std::optional<Ticks> least_cost(const Sample& sample, const Usable& usable) {
-  return Enumeration(sample, usable).run();
+  return Enumeration(sample, usable, nullptr, 0).run();
+}
+
+std::optional<Ticks> least_cost_within(const Sample& sample, const Use& use, std::int64_t limit) {
+  const Usable everything;
+  return Enumeration(sample, everything, use, limit).run();
 }
 
 std::optional<Ticks> replay(const Sample& sample, const Plan& plan, std::string& why) {

@@ -8,6 +8,8 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "pbqp/certificate.h"
+#include "pbqp/text.h"
 #include "planner/brute_force.h"
 #include "planner/sample.h"
 
@@ -142,6 +144,20 @@ TEST(MakePlan, EqualsBruteForceOnRandomDataFlows) {
   EXPECT_GT(triples, 10);
   EXPECT_GT(transforms, 500);
   EXPECT_GT(multi_hop, 20);
+}
+
+TEST(MakePlan, CarriesTheProofOfTheProblemThatItSolvesIfAskedTo) {
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 20; ++i) {
+    const Sample s = random_sample(random);
+    const Plan plan = plan_of(s, {.with_certificate = true}).plan;
+    const pbqp::Problem problem =
+        pbqp::parse_problem(plan_problem_text(s.graph, s.candidates, s.transforms, s.costs));
+    const pbqp::Solution solution = pbqp::solve(problem);
+    EXPECT_EQ(solution.lower_bound, plan.lower_bound) << describe(s);
+    EXPECT_EQ(plan.certificate, pbqp::certificate_text(problem, solution)) << describe(s);
+    EXPECT_EQ(plan_of(s).plan.certificate, "");
+  }
 }
 
 TEST(MakePlan, SharesATransformBetweenReaders) {

@@ -66,6 +66,9 @@ struct RandomSizes {
 /// A random data flow with random candidates, some of them fused, and costs.
 [[nodiscard]] Sample random_sample(std::mt19937_64& random, const RandomSizes& sizes = {});
 
+/// The same for the training graph of a random data flow.
+[[nodiscard]] Sample random_training_sample(std::mt19937_64& random, const RandomSizes& sizes = {});
+
 /// The whole sample in text, for failure messages.
 [[nodiscard]] std::string describe(const Sample& sample);
 

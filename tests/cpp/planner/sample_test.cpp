@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "planner/training_graph.h"
+
 namespace torchalgo::planner_test {
 namespace {
 
@@ -226,9 +228,9 @@ void add_transforms_and_costs(Sample& sample, const std::function<Ticks()>& draw
   std::for_each(sample.transforms.begin(), sample.transforms.end(), price);
 }
 
-Sample random_sample(std::mt19937_64& random, const RandomSizes& sizes) {
+static Sample random_sample_of(std::mt19937_64& random, const RandomSizes& sizes, Graph graph) {
   Sample sample;
-  sample.graph = random_graph(random, sizes.nodes);
+  sample.graph = std::move(graph);
   add_candidates(random, sizes.extra_candidates, sample);
   const bool is_sparse = pick(random, 3) == 0;  // changes between other layouts go through nchw
   add_transforms_and_costs(
@@ -237,6 +239,14 @@ Sample random_sample(std::mt19937_64& random, const RandomSizes& sizes) {
         return !is_sparse || from == Layout::kNchw || to == Layout::kNchw;
       });
   return sample;
+}
+
+Sample random_sample(std::mt19937_64& random, const RandomSizes& sizes) {
+  return random_sample_of(random, sizes, random_graph(random, sizes.nodes));
+}
+
+Sample random_training_sample(std::mt19937_64& random, const RandomSizes& sizes) {
+  return random_sample_of(random, sizes, training_graph(random_graph(random, sizes.nodes)));
 }
 
 std::string describe(const Sample& sample) {

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The planner on the kept structures of networks: inference and training, proven or not, and when.
+
+    python benchmarks/bench_planner.py                      # all of benchmarks/graphs/inference.zip
+    python benchmarks/bench_planner.py --quick              # the five smallest
+    python benchmarks/bench_planner.py --only 'resnet*' --modes training
+
+Costs are drawn: --choices ways to run each convolution, with layouts drawn too, every other op in
+each layout; conversions cost what their bytes do. "preferred" makes each step away from a preferred
+layout 10 % dearer, as tables of real machines do; "adversarial" prefers none, which no machine
+does. A network is a JSON line in benchmarks/results/planner.jsonl; seconds are those of make_plan:
+prices, encoding, proof and plan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import platform
+import random
+import statistics
+import time
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from torchalgo import _C
+
+SCHEMA = 1
+HERE = Path(__file__).parent
+GRAPHS = HERE / "graphs" / "inference.zip"
+RESULTS = HERE / "results" / "planner.jsonl"
+LAYOUTS = ("nhwc", "nchw", "nChw8c", "nChw16c")  # from the preferred one on
+PREFERENCE = {"preferred": 0.1, "adversarial": 0.0}  # dearer by, per step
+TICKS_PER_FLOP, TICKS_PER_BYTE = 20, 100  # 50 GFLOP/s, 10 GB/s
+CONVERSION = {  # bytes' cost times this; drawn once, like a machine
+    (a, b): 0.6 + 0.2 * ((3 * i + 5 * j) % 7)
+    for i, a in enumerate(LAYOUTS)
+    for j, b in enumerate(LAYOUTS)
+}
+
+
+def read_graphs(path: Path, pattern: str, quick: bool) -> Iterator[tuple[str, _C.Graph]]:
+    with zipfile.ZipFile(path) as archive:
+        entries = sorted(archive.infolist(), key=lambda entry: (entry.file_size, entry.filename))
+        chosen = [e for e in entries if fnmatch.fnmatchcase(e.filename, pattern)]
+        for entry in chosen[:5] if quick else chosen:
+            yield entry.filename, _C.parse_graph(archive.read(entry).decode())
+
+
+def draw_candidates(graph: _C.Graph, choices: int, pick: random.Random) -> _C.Candidates:
+    primitives: list[list[_C.Primitive]] = []
+    for node in graph.nodes:
+        own = [] if node.problem is None else [_C.Primitive("drawn.same", x, x) for x in LAYOUTS]
+        if node.problem is not None and node.problem.startswith(("fwd_", "bwd_")):
+            own = [_C.Primitive("drawn.plain", "nchw", "nchw")]
+            own += [
+                _C.Primitive(f"drawn.c{i}", pick.choice(LAYOUTS), pick.choice(LAYOUTS))
+                for i in range(1, choices)
+            ]
+        primitives.append(own)
+    return _C.single_candidates(graph, primitives)
+
+
+def draw_costs(
+    candidates: Iterable[_C.Candidate], preference: float, pick: random.Random
+) -> dict[_C.CostKey, int]:
+    costs: dict[_C.CostKey, int] = {}
+    base: dict[str, float] = {}
+    for c in candidates:
+        p = c.primitive
+        if c.problem not in base:
+            inputs, result = _C.tensor_sizes(c.problem)
+            count = sum(_product(sizes) for sizes in [*inputs, result])
+            base[c.problem] = max(
+                _C.flop_count(c.problem) * TICKS_PER_FLOP, 4 * count * TICKS_PER_BYTE, 1024
+            )
+        steps = LAYOUTS.index(p.src) + LAYOUTS.index(p.dst)
+        if c.problem.startswith("transform_"):
+            factor = CONVERSION[p.src, p.dst]
+        else:
+            factor = (1 + pick.random()) * (1 + preference * steps / 2)
+        costs.setdefault(
+            _C.CostKey(c.problem, p.name, p.src, p.dst), round(base[c.problem] * factor)
+        )
+    return costs
+
+
+def _product(sizes: Iterable[int]) -> int:
+    result = 1
+    for size in sizes:
+        result *= size
+    return result
+
+
+def conversions(graph: _C.Graph, found: _C.Candidates) -> list[_C.Candidate]:
+    """One per pair of layouts."""
+    seen: dict[str, _C.Candidate] = {}
+    for candidate in _C.transform_candidates(graph, found):
+        seen.setdefault(candidate.problem, candidate)
+    return list(seen.values())
+
+
+def measure(name: str, graph: _C.Graph, args: argparse.Namespace, costs: str) -> dict[str, Any]:
+    pick = random.Random(f"{args.seed} {name}")
+    found = draw_candidates(graph, args.choices, pick)
+    transforms = conversions(graph, found)
+    table = _C.CostTable()
+    every = [c for list_ in found.by_anchor for c in list_]
+    for key, ticks in draw_costs([*every, *transforms], PREFERENCE[costs], pick).items():
+        table.set(key, ticks, "measured")
+    start = time.perf_counter()
+    plan, wanted = _C.make_plan(graph, found, transforms, table, time_limit_s=args.limit)
+    seconds = time.perf_counter() - start
+    assert not wanted, wanted[:3]
+    return {
+        "nodes": len(graph.nodes), "candidates": len(every), "seconds": round(seconds, 4),
+        "status": plan.status, "cost": plan.cost, "bound": plan.lower_bound,
+        "gap": round(plan.cost / plan.lower_bound - 1, 6) if plan.lower_bound else None,
+        "transforms": len(plan.transforms), "method": plan.method,
+    }  # fmt: skip
+
+
+def summary(mode: str, costs: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    seconds = sorted(row["seconds"] for row in rows)
+    return {
+        "benchmark": "planner_summary", "mode": mode, "costs": costs, "networks": len(rows),
+        "proven": sum(row["status"] == "optimal" for row in rows),
+        "max_gap": max(row["gap"] or 0.0 for row in rows),
+        "p50_s": statistics.median(seconds), "p99_s": seconds[(99 * len(seconds) - 1) // 100],
+        "max_s": seconds[-1],
+    }  # fmt: skip
+
+
+def record(path: Path, line: dict[str, Any]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    print(json.dumps(line), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--graphs", type=Path, default=GRAPHS, help="as trace_graphs.py writes it")
+    parser.add_argument("--only", default="*", help="networks, by pattern")
+    parser.add_argument("--quick", action="store_true", help="the five smallest")
+    parser.add_argument("--modes", nargs="+", default=["inference", "training"])
+    parser.add_argument("--costs", nargs="+", default=list(PREFERENCE), choices=list(PREFERENCE))
+    parser.add_argument("--choices", type=int, default=30, help="per convolution")
+    parser.add_argument("--limit", type=float, default=2.0, help="seconds of each search")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    args = parser.parse_args()
+    head = {
+        "schema": SCHEMA, "choices": args.choices, "seed": args.seed, "limit_s": args.limit,
+        "version": _C.version, "machine": platform.machine(),
+    }  # fmt: skip
+    graphs = list(read_graphs(args.graphs, args.only, args.quick))
+    for mode in args.modes:
+        for costs in args.costs:
+            rows = []
+            for name, inference in graphs:
+                graph = _C.training_graph(inference) if mode == "training" else inference
+                rows.append(measure(name, graph, args, costs))
+                line = {"benchmark": "planner", "mode": mode, "costs": costs, "network": name}
+                record(args.out, {**head, **line, **rows[-1]})
+            if rows:
+                record(args.out, {**head, **summary(mode, costs, rows)})
+
+
+if __name__ == "__main__":
+    main()

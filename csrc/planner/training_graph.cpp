@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "planner/training_graph.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+
+namespace torchalgo {
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+bool has_weights(const Node& node) { return node.problem && !weight_sizes(*node.problem).empty(); }
+
+// Elementwise on a tensor of `sizes`: what stands in for a problem that has no noun.
+EltwiseProblem eltwise(const Value& value, EltwiseKind kind) {
+  EltwiseProblem problem;
+  problem.kind = kind;
+  problem.dtype = value.dtype.value_or(DType::kF32);
+  const Sizes& sizes = value.sizes;
+  problem.n = sizes.empty() ? 1 : sizes[0];
+  problem.c = sizes.size() > 1 ? sizes[1] : 1;
+  if (sizes.size() > 2) problem.w = sizes.back();
+  for (std::size_t i = 2; i + 1 < sizes.size(); ++i) problem.h *= sizes[i];
+  if (kind == EltwiseKind::kActivation) problem.epilogue = {PostOp::kRelu};
+  return problem;
+}
+
+class Backward {
+ public:
+  explicit Backward(const Graph& inference)
+      : forward_(inference), graph_(inference), partial_(inference.values.size()) {
+    mark_needed();
+  }
+
+  Graph build() {
+    add_output_gradients();
+    for (int n = static_cast<int>(forward_.nodes.size()) - 1; n >= 0; --n) visit(n);
+    check_graph(graph_);
+    return std::move(graph_);
+  }
+
+ private:
+  // A value needs a gradient if weights lie before it.
+  void mark_needed() {
+    needs_.assign(forward_.values.size(), false);
+    for (const Node& node : forward_.nodes) {
+      const bool needs = has_weights(node) || std::any_of(node.inputs.begin(), node.inputs.end(),
+                                                          [&](int v) { return needs_[v]; });
+      for (const int value : node.outputs) {
+        needs_[value] = needs && forward_.values[value].dtype.has_value();
+      }
+    }
+  }
+
+  int add_value(const std::string& name, Sizes sizes, std::optional<DType> dtype, int producer) {
+    graph_.values.push_back({name, std::move(sizes), dtype, producer});
+    return static_cast<int>(graph_.values.size()) - 1;
+  }
+
+  int add_gradient(const std::string& name, int of) {
+    const Value& value = forward_.values[of];
+    return add_value(name, value.sizes, value.dtype, static_cast<int>(graph_.nodes.size()));
+  }
+
+  void add_node(std::string name, std::string kind, std::vector<int> inputs,
+                std::vector<int> outputs, std::optional<Problem> problem) {
+    graph_.nodes.push_back({std::move(name), std::move(kind), std::move(inputs), std::move(outputs),
+                            std::move(problem), ""});
+  }
+
+  // One node with one result, which is a part of the gradient of `of`; returns the result.
+  int add_step(const std::string& name, std::vector<int> inputs, int of,
+               std::optional<Problem> problem) {
+    const int result = add_gradient(name, of);
+    const std::string kind = name.substr(name.rfind('.') + 1);
+    add_node(name, kind, std::move(inputs), {result}, std::move(problem));
+    return result;
+  }
+
+  void add_output_gradients() {
+    std::vector<int> outputs = forward_.outputs;
+    std::sort(outputs.begin(), outputs.end());
+    outputs.erase(std::unique(outputs.begin(), outputs.end()), outputs.end());
+    for (const int output : outputs) {
+      if (!needs_[output]) continue;
+      const Value& value = forward_.values[output];
+      graph_.inputs.push_back(add_value(value.name + ".grad", value.sizes, value.dtype, -1));
+      graph_.input_layouts.push_back(Layout::kNchw);
+      partial_[output].push_back(graph_.inputs.back());
+    }
+  }
+
+  void give(int value, int gradient) {
+    if (needs_[value]) partial_[value].push_back(gradient);
+  }
+
+  // The gradient of `value`, all parts added; -1: there is none.
+  int gradient_of(int value) {
+    const std::vector<int>& parts = partial_[value];
+    if (parts.empty()) return -1;
+    int sum = parts[0];
+    for (std::size_t i = 1; i < parts.size(); ++i) {
+      sum = add_step(fmt::format("{}.bwd_sum{}.add", forward_.values[value].name, i),
+                     {sum, parts[i]}, value, eltwise(forward_.values[value], EltwiseKind::kAdd));
+    }
+    partial_[value] = {sum};
+    return sum;
+  }
+
+  void visit(int index) {
+    const Node& node = forward_.nodes[index];
+    if (!node.problem) return visit_opaque(node);
+    if (node.outputs.size() != 1) return;
+    const int result = node.outputs[0];
+    if (!needs_[result]) return;
+    const int gradient = gradient_of(result);
+    if (gradient < 0) return;
+    std::visit([&](const auto& problem) { differentiate(node, problem, gradient); }, *node.problem);
+  }
+
+  // One op with all gradients in nchw.
+  void visit_opaque(const Node& node) {
+    std::vector<int> inputs, outputs, wanted;
+    for (const int value : node.outputs) {
+      const int gradient = needs_[value] ? gradient_of(value) : -1;
+      if (gradient >= 0) inputs.push_back(gradient);
+    }
+    if (inputs.empty()) return;
+    for (const int value : node.inputs) {
+      if (needs_[value] && std::count(wanted.begin(), wanted.end(), value) == 0)
+        wanted.push_back(value);
+    }
+    if (wanted.empty()) return;
+    inputs.insert(inputs.end(), node.inputs.begin(), node.inputs.end());
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      outputs.push_back(add_gradient(fmt::format("{}.bwd{}", node.name, i), wanted[i]));
+      give(wanted[i], outputs.back());
+    }
+    add_node(node.name + ".bwd", node.kind, std::move(inputs), std::move(outputs), std::nullopt);
+  }
+
+  // The gradient before the epilogue. A residual's is that of the sum.
+  int before_epilogue(const Node& node, const Epilogue& epilogue, int gradient) {
+    for (auto op = epilogue.rbegin(); op != epilogue.rend(); ++op) {
+      if (is_activation(*op)) {
+        gradient = add_step(node.name + ".bwd_act", {gradient, node.outputs[0]}, node.outputs[0],
+                            eltwise(forward_.values[node.outputs[0]], EltwiseKind::kMul));
+      } else if (*op == PostOp::kAdd) {
+        give(node.inputs.back(), gradient);
+      }
+    }
+    return gradient;
+  }
+
+  // Elementwise from the result's gradient, and perhaps a saved tensor, to that of input `of`.
+  void pass(const Node& node, int of, std::vector<int> reads) {
+    if (!needs_[of]) return;
+    const EltwiseKind kind = reads.size() > 1 ? EltwiseKind::kMul : EltwiseKind::kActivation;
+    std::string name = node.name + ".bwd";
+    if (node.inputs.size() > 1 && of != node.inputs[0]) name += "_second";
+    give(of, add_step(name, std::move(reads), of, eltwise(forward_.values[of], kind)));
+  }
+
+  void differentiate(const Node& node, const ConvProblem& conv, int gradient) {
+    gradient = before_epilogue(node, conv.epilogue, gradient);
+    ConvProblem problem = conv;
+    problem.epilogue.clear();
+    const bool is_transposed = conv.direction == Direction::kBackwardData;
+    const int src = node.inputs[0];
+    problem.direction = Direction::kBackwardFilter;
+    // A transposed convolution reads what is dst in its sizes and writes what is src.
+    const std::vector<int> reads =
+        is_transposed ? std::vector{gradient, src} : std::vector{src, gradient};
+    const int weights = add_value(node.name + ".bwd_filter", weight_sizes(problem), conv.dtype,
+                                  static_cast<int>(graph_.nodes.size()));
+    add_node(node.name + ".bwd_filter", "bwd_filter", reads, {weights}, problem);
+    graph_.outputs.push_back(weights);
+    if (!needs_[src]) return;
+    problem.direction = is_transposed ? Direction::kForward : Direction::kBackwardData;
+    give(src, add_step(node.name + ".bwd_data", {gradient}, src, problem));
+  }
+
+  void differentiate(const Node& node, const LinearProblem& linear, int gradient) {
+    gradient = before_epilogue(node, linear.epilogue, gradient);
+    const LinearProblem weights{linear.dtype, linear.k, linear.n, linear.c, {}};  // [k, n] * [n, c]
+    const int result = add_value(node.name + ".bwd_filter", {linear.k, linear.c}, linear.dtype,
+                                 static_cast<int>(graph_.nodes.size()));
+    add_node(node.name + ".bwd_filter", "bwd_filter", {gradient, node.inputs[0]}, {result},
+             weights);
+    graph_.outputs.push_back(result);
+    if (!needs_[node.inputs[0]]) return;
+    const LinearProblem data{linear.dtype, linear.n, linear.k, linear.c, {}};
+    give(node.inputs[0], add_step(node.name + ".bwd_data", {gradient}, node.inputs[0], data));
+  }
+
+  void differentiate(const Node& node, const EltwiseProblem& problem, int gradient) {
+    const int a = node.inputs[0];
+    if (problem.kind == EltwiseKind::kActivation) {
+      const bool keeps_result = problem.epilogue == Epilogue{PostOp::kRelu};
+      return pass(node, a, {gradient, keeps_result ? node.outputs[0] : a});
+    }
+    gradient = before_epilogue(node, problem.epilogue, gradient);
+    const int b = node.inputs[1];
+    if (problem.kind == EltwiseKind::kAdd && !problem.channelwise) {
+      give(a, gradient);
+      give(b, gradient);
+      return;
+    }
+    if (problem.kind == EltwiseKind::kAdd) {
+      give(a, gradient);
+    } else {
+      pass(node, a, {gradient, b});
+    }
+    if (!problem.channelwise) return b == a ? give_twice(a) : pass(node, b, {gradient, a});
+    give_channel_sums(node, problem, gradient);
+  }
+
+  // x * x: the second gradient is the first.
+  void give_twice(int value) {
+    if (needs_[value]) give(value, partial_[value].back());
+  }
+
+  // To the second input, [n, c, 1, 1]: the sums over h and w of the product with the first one.
+  void give_channel_sums(const Node& node, const EltwiseProblem& problem, int gradient) {
+    const int a = node.inputs[0], b = node.inputs[1];
+    if (!needs_[b]) return;
+    if (problem.kind == EltwiseKind::kMul) {
+      gradient = add_step(node.name + ".bwd_product", {gradient, a}, a,
+                          eltwise(forward_.values[a], EltwiseKind::kMul));
+    }
+    PoolProblem sum;
+    sum.kind = PoolKind::kAdaptiveAverage;
+    sum.dtype = problem.dtype;
+    sum.n = problem.n;
+    sum.c = problem.c;
+    sum.h = problem.h;
+    sum.w = problem.w;
+    give(b, add_step(node.name + ".bwd_channel_sum", {gradient}, b, sum));
+  }
+
+  void differentiate(const Node& node, const ScaleShiftProblem& problem, int gradient) {
+    gradient = before_epilogue(node, problem.epilogue, gradient);
+    pass(node, node.inputs[0], {gradient, node.inputs[0]});
+  }
+
+  void differentiate(const Node& node, const PoolProblem& problem, int gradient) {
+    std::vector<int> reads = {gradient};
+    if (problem.kind == PoolKind::kMax) reads.push_back(node.inputs[0]);
+    pass(node, node.inputs[0], std::move(reads));
+  }
+
+  void differentiate(const Node& node, const ResizeProblem&, int gradient) {
+    pass(node, node.inputs[0], {gradient});
+  }
+
+  void differentiate(const Node& node, const ConcatProblem&, int gradient) {
+    std::vector<int> outputs;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (!needs_[node.inputs[i]]) continue;
+      outputs.push_back(add_gradient(fmt::format("{}.bwd_slice{}", node.name, i), node.inputs[i]));
+      give(node.inputs[i], outputs.back());
+    }
+    if (outputs.empty()) return;
+    add_node(node.name + ".bwd_slices", "slices", {gradient}, std::move(outputs),
+             eltwise(forward_.values[node.outputs[0]], EltwiseKind::kActivation));
+  }
+
+  void differentiate(const Node&, const TransformProblem&, int) {
+    TORCHALGO_ASSERT(false);  // graphs hold none; the planner places them
+  }
+
+  const Graph& forward_;
+  Graph graph_;
+  std::vector<bool> needs_;                // per value of the forward pass
+  std::vector<std::vector<int>> partial_;  // per value of the forward pass: gradients to be added
+};
+
+}  // namespace
+
+Graph training_graph(const Graph& inference) { return Backward(inference).build(); }
+
+}  // namespace torchalgo

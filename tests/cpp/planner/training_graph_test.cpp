@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "planner/training_graph.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "ir/graph_text.h"
+#include "planner/brute_force.h"
+#include "planner/sample.h"
+
+namespace torchalgo::planner_test {
+namespace {
+
+// "name kind (inputs) -> outputs problem" of each node after the forward pass.
+std::vector<std::string> backward_of(const Graph& inference, const Graph& training) {
+  std::vector<std::string> lines;
+  for (std::size_t n = inference.nodes.size(); n < training.nodes.size(); ++n) {
+    const Node& node = training.nodes[n];
+    std::string line = node.name + " (";
+    for (const int value : node.inputs) line += training.values[value].name + " ";
+    line.back() = ')';
+    lines.push_back(line + (node.problem ? " " + to_string(*node.problem) : ""));
+  }
+  return lines;
+}
+
+PlanResult plan_of(const Sample& sample) {
+  return make_plan(sample.graph, sample.candidates, sample.transforms, sample.costs);
+}
+
+}  // namespace
+
+TEST(TrainingGraph, GoesBackThroughConvolutionsReluAndAddition) {
+  FlowBuilder flow;
+  const int x = flow.conv(flow.input(8), 8);
+  const int y = flow.conv(x, 8);
+  flow.output(flow.relu(flow.add(y, x)));
+  const Graph training = training_graph(flow.graph());
+  EXPECT_EQ(backward_of(flow.graph(), training),
+            (std::vector<std::string>{
+                "relu_00003.bwd (v00004.grad v00004) mul_f32_n1c8h4w4",
+                "conv_00001.bwd_filter (v00001 relu_00003.bwd) "
+                "bwd_filter_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1",
+                "conv_00001.bwd_data (relu_00003.bwd) "
+                "bwd_data_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1",
+                "v00001.bwd_sum1.add (relu_00003.bwd conv_00001.bwd_data) add_f32_n1c8h4w4",
+                // The input needs no gradient.
+                "conv_00000.bwd_filter (v00000 v00001.bwd_sum1.add) "
+                "bwd_filter_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1"}));
+  EXPECT_EQ(training.inputs.size(), 2U);
+  EXPECT_EQ(training.outputs.size(), 3U);  // the result, and the gradients of two weights
+}
+
+TEST(TrainingGraph, SlicesTheGradientOfAConcatenationAndKeepsOpaqueOpsOpaque) {
+  FlowBuilder flow;
+  const int a = flow.conv(flow.input(8), 8);
+  const int b = flow.opaque({a}, 8);
+  flow.output(flow.concat({a, b}));
+  const Graph training = training_graph(flow.graph());
+  EXPECT_EQ(backward_of(flow.graph(), training),
+            (std::vector<std::string>{
+                "concat_00002.bwd_slices (v00003.grad) relu_f32_n1c16h4w4",
+                "opaque_00001.bwd (concat_00002.bwd_slice1 v00001)",
+                "v00001.bwd_sum1.add (concat_00002.bwd_slice0 opaque_00001.bwd0) add_f32_n1c8h4w4",
+                "conv_00000.bwd_filter (v00000 v00001.bwd_sum1.add) "
+                "bwd_filter_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1"}));
+}
+
+TEST(TrainingGraph, SurvivesItsText) {
+  std::mt19937_64 random(31);
+  for (int round = 0; round < 100; ++round) {
+    const Graph graph = random_training_sample(random, {.nodes = 8}).graph;
+    EXPECT_EQ(parse_graph(to_text(graph)), graph);
+  }
+}
+
+// The weights' gradient reads src in one layout and diff_dst in another.
+TEST(MakePlan, ReadsTheTwoInputsOfAWeightGradientInTheirOwnLayouts) {
+  FlowBuilder flow;
+  flow.output(flow.conv(flow.input(8, Layout::kNhwc), 8));
+  Sample sample{training_graph(flow.graph()), {}, {}, {}};
+  sample.candidates.refusals.resize(2);
+  sample.candidates.by_anchor = {
+      {candidate(sample.graph, {0}, "test.a", Layout::kNhwc, Layout::kNchw)},
+      {candidate(sample.graph, {1}, "test.a", Layout::kNhwc, Layout::kNchw)}};
+  add_transforms_and_costs(sample, [] { return 100; });
+  EXPECT_EQ(plan_of(sample).plan.cost, 200);  // nothing changes its layout
+  sample.candidates.by_anchor[1] = {
+      candidate(sample.graph, {1}, "test.a", Layout::kNchw, Layout::kNhwc)};
+  add_transforms_and_costs(sample, [] { return 100; });
+  EXPECT_EQ(plan_of(sample).plan.cost, 400);  // both do
+}
+
+TEST(MakePlan, EqualsBruteForceOnRandomTrainingGraphs) {
+  std::mt19937_64 random(32);
+  std::map<Direction, int> shared;
+  for (int rounds = 0; rounds < 1200;) {
+    const Sample sample = random_training_sample(
+        random, {.nodes = 2 + rounds % 4, .extra_candidates = 1 + rounds % 2});
+    if (sample.graph.nodes.size() > 12) continue;
+    ++rounds;
+    const Plan plan = plan_of(sample).plan;
+    const auto optimum = least_cost(sample);
+    ASSERT_TRUE(optimum.has_value()) << describe(sample);
+    ASSERT_EQ(plan.cost, *optimum) << describe(sample);
+    ASSERT_EQ(plan.status, PlanStatus::kOptimal);
+    std::string why;
+    ASSERT_EQ(replay(sample, plan, why), plan.cost) << why << "\n" << describe(sample);
+    for (const Node& node : sample.graph.nodes) {
+      const auto* conv = node.problem ? std::get_if<ConvProblem>(&*node.problem) : nullptr;
+      if (conv != nullptr) ++shared[conv->direction];
+    }
+  }
+  EXPECT_GT(shared[Direction::kBackwardFilter], 1000);
+  EXPECT_GT(shared[Direction::kBackwardData], 200);
+}
+
+}  // namespace torchalgo::planner_test

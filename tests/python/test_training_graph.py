@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Training graphs of kept networks: what they hold, and that their plans are proven."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import pytest
+
+from torchalgo import _C
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+import bench_planner
+
+SMALL = ["alexnet", "efficientnet_b0", "densenet121"]
+ARGS = argparse.Namespace(seed=1, choices=12, limit=10.0)
+
+
+def inference(name: str) -> _C.Graph:
+    ((_, graph),) = bench_planner.read_graphs(bench_planner.GRAPHS, name, quick=False)
+    return graph
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_each_convolution_has_both_gradients_and_the_first_none_of_its_data(name: str) -> None:
+    graph = inference(name)
+    names = {node.name for node in _C.training_graph(graph).nodes}
+    convolutions = [n for n in graph.nodes if n.problem and n.problem.startswith("fwd_")]
+    assert all(f"{conv.name}.bwd_filter" in names for conv in convolutions)
+    without_data = [c for c in convolutions if f"{c.name}.bwd_data" not in names]
+    assert [conv.inputs[0] for conv in without_data] == graph.inputs
+
+
+@pytest.mark.parametrize("costs", ["preferred", "adversarial"])
+@pytest.mark.parametrize("mode", ["inference", "training"])
+@pytest.mark.parametrize("name", SMALL)
+def test_plans_of_networks_are_proven(name: str, mode: str, costs: str) -> None:
+    graph = inference(name)
+    row = bench_planner.measure(
+        name, _C.training_graph(graph) if mode == "training" else graph, ARGS, costs
+    )
+    assert row["status"] == "optimal"
+    assert row["cost"] == row["bound"] > 0
+
+
+def test_every_kind_of_op_has_its_gradients() -> None:
+    """One op of each kind behind a convolution; the results' gradients come from the caller."""
+    conv = "fwd_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1"
+    up = "bwd_data_f32_n1c8h8w8_k8r2s2_st2x2_pad0x0_dil1x1_g1"
+    ops = [
+        ("conv", "0", conv + "+bias+silu", "1,8,4,4"),
+        ("scale", "1", "scaleshift_f32_n1c8h4w4", "1,8,4,4"),
+        ("pool", "2", "maxpool_f32_n1c8h4w4_r2s2_st2x2_pad0x0_dil1x1", "1,8,2,2"),
+        ("mean", "2", "avgpool_f32_n1c8h4w4_p1q1", "1,8,1,1"),
+        ("gate", "2,4", "mul_f32_n1c8h4w4_channelwise", "1,8,4,4"),
+        ("up", "5", up, "1,8,8,8"),
+        ("square", "3,3", "mul_f32_n1c8h2w2", "1,8,2,2"),
+    ]  # fmt: skip
+    lines = ["torchalgo graph 1", "value\tv0\t1,8,4,4\tf32"]
+    lines += [f"value\tv{i}\t{sizes}\tf32" for i, (*_, sizes) in enumerate(ops, 1)]
+    for i, (name, inputs, problem, _) in enumerate(ops, 1):
+        lines.append(f"node\t{name}\t{name}\t{inputs}\t{i}\t{problem}\t")
+    graph = _C.parse_graph("\n".join([*lines, "input\t0\tnchw", "output\t6", "output\t7", ""]))
+    training = _C.training_graph(graph)
+    backward = {
+        node.name: [training.values[v].name for v in node.inputs]
+        for node in training.nodes[len(ops) :]
+    }
+    assert backward == {
+        "square.bwd": ["v7.grad", "v3"],
+        "v3.bwd_sum1.add": ["square.bwd", "square.bwd"],
+        # A transposed convolution's gradient of data is a convolution of the result's gradient.
+        "up.bwd_filter": ["v6.grad", "v5"],
+        "up.bwd_data": ["v6.grad"],
+        "gate.bwd": ["up.bwd_data", "v4"],
+        "gate.bwd_product": ["up.bwd_data", "v2"],
+        "gate.bwd_channel_sum": ["gate.bwd_product"],
+        "mean.bwd": ["gate.bwd_channel_sum"],
+        "pool.bwd": ["v3.bwd_sum1.add", "v2"],
+        "v2.bwd_sum1.add": ["gate.bwd", "mean.bwd"],
+        "v2.bwd_sum2.add": ["v2.bwd_sum1.add", "pool.bwd"],
+        "scale.bwd": ["v2.bwd_sum2.add", "v1"],
+        "conv.bwd_act": ["scale.bwd", "v1"],
+        "conv.bwd_filter": ["v0", "conv.bwd_act"],
+    }
+    problems = {node.name: node.problem for node in training.nodes}
+    assert problems["up.bwd_data"] == up.replace("bwd_data", "fwd")
+    assert problems["up.bwd_filter"] == up.replace("bwd_data", "bwd_filter")
+    assert problems["conv.bwd_filter"] == conv.replace("fwd", "bwd_filter")
