@@ -98,12 +98,14 @@ def read_graphs() -> dict[str, str]:
 
 def write_graphs(graphs: dict[str, str]) -> None:
     GRAPHS.parent.mkdir(exist_ok=True)
-    with zipfile.ZipFile(GRAPHS, "w", zipfile.ZIP_LZMA) as archive:
+    whole = GRAPHS.with_suffix(".part")  # readers never see half a file
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_LZMA) as archive:
         for name in sorted(graphs):
             # A fixed time, so that the same graphs make the same file.
             archive.writestr(
                 zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0)), graphs[name], zipfile.ZIP_LZMA
             )
+    whole.replace(GRAPHS)
 
 
 def main() -> int:

@@ -23,10 +23,6 @@ Table = tuple[dict[int, dict[int, int]], list[Any]]  # per node and value an off
 HEADS = ("problem", "status", "choice", "cost", "bound", "kind")
 
 
-def number(word: str) -> Any:
-    return INF if word == "-" else int(word)
-
-
 def require(claim: object, text: str) -> None:
     if not claim:
         raise ValueError(text)
@@ -37,15 +33,28 @@ class State:
 
     def __init__(self, names: Names, tables: dict[Scope, Table]):
         self.names, self.tables = dict(names), dict(tables)
+        self.index: dict[int, set[Scope]] = {n: set() for n in names}  # some may be gone
+        for n, key in [(n, scope) for scope in tables for n in scope]:
+            self.index[n].add(key)
+
+    def scopes(self, node: int) -> list[Scope]:
+        """Of the tables that hold a node."""
+        return [scope for scope in self.index[node] if scope in self.tables]
 
     def read(self, scope: Scope, wide: Scope, kept: Names = {}) -> list[Any]:  # noqa: B006
         """The cells of a table along the nodes of `wide`, the last fastest; of some only `kept`."""
-        (offsets, cells), at = self.tables[scope], [0]
+        (offsets, cells), at, steps = self.tables[scope], [0], [0]
         for n in wide:
             values = kept.get(n, self.names[n])
-            steps = [offsets[n][x] for x in values] if n in offsets else [0] * len(values)
             at = [i + step for i in at for step in steps]
-        return [cells[i] for i in at]
+            steps = [offsets[n][x] for x in values] if n in offsets else [0] * len(values)
+        return [cells[i + step] for i in at for step in steps]
+
+    def rows(self, scope: Scope, node: int) -> dict[int, list[Any]]:
+        """The cells of a table per value of a node."""
+        cells = self.read(scope, (node, *(n for n in scope if n != node)))
+        size = len(cells) // max(len(self.names[node]), 1)
+        return {x: cells[i * size : (i + 1) * size] for i, x in enumerate(self.names[node])}
 
     def add(self, order: Scope, cells: list[Any]) -> None:
         scope, offsets, stride = tuple(sorted(order)), {}, 1
@@ -54,6 +63,7 @@ class State:
         for n in reversed(order):
             offsets[n] = {x: a * stride for a, x in enumerate(self.names[n])}
             stride *= len(self.names[n])
+            self.index[n].add(scope)
         require(len(cells) == stride, f"{len(cells)} costs for the {stride} that {scope} has left")
         self.tables[scope] = offsets, cells
 
@@ -65,17 +75,17 @@ class State:
 
     def eliminate(self, *nodes: int) -> None:
         for node in nodes:
-            scopes = [scope for scope in self.tables if node in scope]
+            scopes = self.scopes(node)
             self.trim(scopes)
             size = len(self.names[node])
             for group in [[s] for s in scopes] if size == 1 else [scopes]:  # one value: singly
                 wide = tuple(sorted({n for scope in group for n in scope} - {node}))
                 tables = (self.read(scope, (*wide, node)) for scope in group)
-                sums = [sum(cells) for cells in zip(*tables, strict=True)]
+                sums = list(map(sum, zip(*tables, strict=True)))
                 least = [min(sums[i : i + size]) for i in range(0, len(sums), size or 1)]
                 self.add(wide if size else (), least if size else [INF])
-            for scope in scopes:
-                del self.tables[scope]
+            for key in scopes:
+                del self.tables[key]
             del self.names[node]
 
     def move(self, u: int, v: int, *costs: int) -> None:
@@ -90,14 +100,11 @@ class State:
 
     def drop(self, node: int, *values: int) -> None:
         """Per pair a, b: a is superfluous if b, which stays, is never dearer, come what may."""
-        scopes = [scope for scope in self.tables if node in scope]
-        self.trim(scopes)
+        self.trim(self.scopes(node))
+        tables = [self.rows(scope, node) for scope in self.scopes(node)]
         for a, b in zip(values[::2], values[1::2], strict=True):
-            loss = []
-            for scope in scopes:
-                dear, cheap = (self.read(scope, scope, {node: [x]}) for x in (a, b))
-                gaps = (c - d for c, d in zip(cheap, dear, strict=True) if d < INF)
-                loss.append(max(gaps, default=-INF))
+            pairs = (zip(table[b], table[a], strict=True) for table in tables)
+            loss = [max((c - d for c, d in pair if d < INF), default=-INF) for pair in pairs]
             is_sound = a != b and {a, b} <= set(self.names[node])
             is_sound &= -INF in loss or sum(loss) <= 0
             require(is_sound, f"drop: value {b} of node {node} may be dearer than {a}")
@@ -111,9 +118,7 @@ class State:
             least = min(self.read(scope, scope), default=INF)
             total += least
             for n in scope if least < INF else ():
-                costs = self.read(scope, (n, *(m for m in scope if m != n)))
-                size = len(costs) // len(gaps[n])
-                lows = (min(costs[i : i + size]) for i in range(0, len(costs), size))
+                lows = map(min, self.rows(scope, n).values())
                 gaps[n] = [gap + low - least for gap, low in zip(gaps[n], lows, strict=True)]
         return {-1: [total], **{n: [total + gap for gap in gaps[n]] for n in gaps}}
 
@@ -121,10 +126,11 @@ class State:
 def start(state: State, nodes: Iterable[int], bound: str) -> tuple[Any, ...]:
     """A case: no choice for some nodes of a state costs less. "-": than more than any can cost."""
     names = {n: state.names[n] for n in nodes}
-    case = State(names, {s: t for s, t in state.tables.items() if s and set(s) <= set(names)})
+    scopes = {s for n in names for s in state.scopes(n) if all(m in names for m in s)}
+    case = State(names, {s: state.tables[s] for s in scopes})
     case.add((), [0])
-    maxima = (max((c for c in case.read(s, s) if c < INF), default=0) for s in case.tables)
-    goal = sum(maxima) + 1 if bound == "-" else int(bound)
+    finite = ([c for c in case.read(s, s) if c < INF] for s in case.tables)
+    goal = sum(max(cells, default=0) for cells in finite) + 1 if bound == "-" else int(bound)
     return case.tables, names, State(names, case.tables), goal
 
 
@@ -134,22 +140,22 @@ def check_proof(problem: State, bound: str, lines: list[list[str]]) -> None:
     for word, *rest in lines:
         tables, allowed, state, goal = todo.pop()  # the first tables, the values not excluded
         cases = [(tables, allowed, state, goal)]
-        pairs = [item.split(":") for item in rest if ":" in item]
+        pairs = (item.split(":") for item in rest if ":" in item)
         lists = [(head, [int(x) for x in tail.split(",")]) for head, tail in pairs]
         if word == "close":
-            lows = [min(row, default=INF) for row in state.bounds().values()]
-            require(max(lows) >= goal, "a case is closed below its bound")
+            least = max(min(row, default=INF) for row in state.bounds().values())
+            require(least >= goal, "a case is closed below its bound")
             cases = []
         elif word == "branch":
-            node, value, cases = int(rest[0]), int(rest[1]), []
+            (node, value), cases = map(int, rest), []
             for is_with in (False, True):
                 left = [x for x in allowed[node] if (x == value) == is_with]
                 names = {**state.names, node: [x for x in state.names[node] if x in left]}
                 cases.append((tables, {**allowed, node: left}, State(names, state.tables), goal))
         elif word == "split":
             state.trim(state.tables)
-            total = sum(state.read((), ())) + sum(number(low) for low, _ in lists)
-            require(total >= goal, "the parts do not add up to the bound")
+            lows = [INF if low == "-" else int(low) for low, _ in lists]
+            require(sum(state.read((), ()) + lows) >= goal, "the parts do not add up to the bound")
             cases = [start(state, nodes, low) for low, nodes in reversed(lists)]
             is_whole = sorted(n for _, nodes in lists for n in nodes) == sorted(state.names)
             is_whole &= sum(len(case[0]) - 1 for case in cases) == len(state.tables) - 1
@@ -176,20 +182,19 @@ def words_of(text: str) -> list[list[str]]:
 def read_problem(lines: list[list[str]]) -> State:
     state = State({}, {})
     for word, *rest in lines:
-        costs = [number(word) for word in rest]
+        order: Scope = (len(state.names),) if word == "node" else (int(rest[0]), int(rest[1]))
+        costs = [INF if cost == "-" else int(cost) for cost in rest[0 if word == "node" else 2 :]]
         if word == "node":
-            order: Scope = (len(state.names),)
-            state.names[order[0]] = list(range(len(costs)))
-        else:
-            order, costs = (int(rest[0]), int(rest[1])), costs[2:]
-            require(word == "edge" and order[0] != order[1], f"no edge or node: {word}")
-        require(all(c >= 0 for c in costs), "a cost is negative")
+            state.names[order[0]], state.index[order[0]] = list(range(len(costs))), set()
+        is_edge = word == "edge" and order[0] != order[1]
+        require(is_edge or word == "node", f"no edge or node: {word}")
+        require(min(costs, default=0) >= 0, "a cost is negative")
         state.add(order, costs)
     return state
 
 
-def check(problem_text: str, certificate: str) -> None:
-    """Raise an exception unless every claim of the certificate holds of the problem."""
+def check(problem_text: str, certificate: str) -> dict[str, list[str]]:
+    """Raise an exception unless every claim of the certificate holds of the problem; the claims."""
     problem_lines, lines = map(words_of, (problem_text, certificate))
     require(problem_lines[0] == ["pbqp", "1"], "the problem is no pbqp 1")
     require(lines[0] == ["pbqp-certificate", "1"] and lines[-1] == ["end"], "a part is missing")
@@ -206,6 +211,7 @@ def check(problem_text: str, certificate: str) -> None:
     else:
         require(status == ("infeasible" if bound == "-" else "unknown"), "a wrong status")
     check_proof(problem, bound, [words for words in lines[1:-1] if words[0] not in HEADS])
+    return claims
 
 
 if __name__ == "__main__":

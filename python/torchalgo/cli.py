@@ -33,6 +33,7 @@ from torchalgo.load import load, load_plan
 from torchalgo.optimize import optimize
 from torchalgo.optimized import Optimized
 from torchalgo.overrides import matches_name
+from torchalgo.planning import check_plan
 from torchalgo.problems import DIRECTIONS
 from torchalgo.profile import profile
 from torchalgo.report import SUFFIXES as REPORT_SUFFIXES
@@ -118,9 +119,15 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--rounds", type=_positive, default=15)
     command.add_argument("--max-rel-error", type=float, default=1e-5)
 
-    command = add("check", _check, "compare an optimized file with the original on your data")
-    command.add_argument("model", help="a file saved by torchalgo, or a model to optimize first")
-    command.add_argument("data", type=Path, help="a tensor: .pt (torch.save) or .npy; batch first")
+    command = add(
+        "check", _check, "compare an optimized file with the original on your data, or prove a plan"
+    )
+    command.add_argument(
+        "model", help="a file saved by torchalgo, a model to optimize first, or a plan's .json"
+    )
+    command.add_argument(
+        "data", type=Path, nargs="?", help="a tensor: .pt (torch.save) or .npy; batch first"
+    )
     command.add_argument("--original", help="model.pt or package.module:factory, if model is saved")
     command.add_argument("--max-rel-error", type=float, default=1e-4)
     return parser
@@ -390,6 +397,8 @@ def _spelled(primitive: _C.Primitive) -> dict[str, str]:
 
 
 def _check(args: argparse.Namespace) -> int:
+    if args.data is None:
+        return _check_proof(args)
     data = _read_data(args.data)
     optimized, original = _pair(args, data)
     planned = optimized.plan.inputs
@@ -420,6 +429,31 @@ def _check(args: argparse.Namespace) -> int:
         verdict = "ok" if passed else "FAILS"
         print(f"{len(data)} samples: relative L2 at most {worst:.2e} ({bound}){top1}: {verdict}")
     return 0 if passed else EXIT_CHECK_FAILED
+
+
+def _check_proof(args: argparse.Namespace) -> int:
+    """Whether a plan that was written with its proof is what it claims."""
+    if not args.model.endswith(".json"):
+        raise Error(f"check: {args.model} needs data; only a plan (.json) is checked without")
+    plan, reason = load_plan(args.model), ""
+    if plan.proof is None:
+        raise Error(f"check: {args.model} has no proof; plan.with_proof().save(path) writes it")
+    try:
+        check_plan(plan)
+    except Error as problem:
+        reason = str(problem)
+    if args.json:
+        _print_json({"passed": not reason, "reason": reason})
+    elif reason:
+        print(f"FAILS: {reason}")
+    else:
+        rows = sum(map(len, plan.proof.costs.values()))
+        print(
+            f"{len(plan.nodes)} nodes: the plan costs {plan.cost_us / 1000:.3f} ms, and none from"
+            f" its {rows} costs ({len(plan.proof.refused)} refused at a node) is below"
+            f" {plan.lower_bound_us / 1000:.3f} ms: ok"
+        )
+    return EXIT_CHECK_FAILED if reason else 0
 
 
 def _original_output(original: nn.Module, chunk: torch.Tensor) -> Any:

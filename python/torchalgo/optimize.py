@@ -150,6 +150,7 @@ def _optimize(model: nn.Module, inputs: tuple[Any, ...], options: Options) -> Re
         comparisons=planning.compared_costs(weaker),
         rel_error=error if error < float("inf") else None,
         resolve=planning.resolver(imported, tuning, describe),
+        prove=planning.prover(tuning),
     )
     plan, scripted = _guarded(model, plan, scripted, frozen, inputs, error, bound, options)
     _tell(progress, plan)

@@ -29,6 +29,7 @@ else:
 
 
 SCHEMA = 1
+MAX_PROOF_CHARACTERS = 1 << 24  # of a certificate in a plan's file
 TICKS_PER_US = 1024 * 1000
 
 Layout = Literal["nchw", "nhwc", "nChw8c", "nChw16c"]
@@ -111,6 +112,17 @@ class LeftAlone:
 
 
 @dataclass(frozen=True)
+class PlanProof:
+    """What check_plan needs beside the plan; all of it is text and integers."""
+
+    problem_hash: str  # SHA-256 of the PBQP that the graph and the costs make
+    certificate: str  # that no plan is cheaper than the bound; docs/pbqp.md
+    graph: str
+    costs: dict[str, dict[str, int]]  # problem -> "primitive src->dst" -> ticks
+    refused: list[list[str]]  # node, problem, "primitive src->dst": not allowed at that node
+
+
+@dataclass(frozen=True)
 class Plan:
     """What `optimize` decided and why. `print(plan)` shows it; equal plans compare equal."""
 
@@ -131,9 +143,11 @@ class Plan:
     guard: GuardVerdict | None = None
     quarantined: list[Quarantined] = field(default_factory=list)
     left_alone: list[LeftAlone] = field(default_factory=list)
+    proof: PlanProof | None = None  # in the file only if asked for by with_proof
     schema: int = SCHEMA
     # Solves again from the costs that are in memory; a plan from a file has none.
     resolve: Callable[[Overrides], Plan] | None = field(default=None, repr=False, compare=False)
+    prove: Callable[[Plan], PlanProof] | None = field(default=None, repr=False, compare=False)
 
     def with_overrides(self, overrides: Overrides) -> Plan:
         """The cheapest plan that obeys `overrides`, from costs already known; measures nothing."""
@@ -144,9 +158,30 @@ class Plan:
             )
         return self.resolve(overrides)
 
+    def with_proof(self) -> Plan:
+        """This plan with the proof that nothing is cheaper than its bound; see check_plan.
+
+        Raises: torchalgo.Error for a plan from a file or with overrides made afterwards, and if the
+            proof is too large.
+        """
+        if self.prove is None:
+            raise Error(
+                "with_proof: this plan's costs are not in memory; use torchalgo.optimize(model,"
+                " example_inputs).plan.with_proof()"
+            )
+        proof = self.prove(self)
+        if len(proof.certificate) > MAX_PROOF_CHARACTERS:
+            raise Error(
+                f"with_proof: the certificate has {len(proof.certificate)} characters, a plan's"
+                f" file has room for {MAX_PROOF_CHARACTERS}"
+            )
+        return dataclasses.replace(self, proof=proof)
+
     def to_json(self) -> str:
         """One JSON object, keys in the order of the fields: the same plan gives the same text."""
         fields = {f.name: _encode(getattr(self, f.name)) for f in _stored(type(self))}
+        if self.proof is None:
+            del fields["proof"]
         return json.dumps(fields, indent=1, allow_nan=False) + "\n"
 
     @classmethod
@@ -190,8 +225,11 @@ class Plan:
         return "\n".join([*_table(self), "", *map(_wrapped, _summary(self))])
 
 
+_IN_MEMORY = ("resolve", "prove")
+
+
 def _stored(cls: type) -> list[dataclasses.Field[Any]]:
-    return [f for f in dataclasses.fields(cls) if f.name != "resolve"]
+    return [f for f in dataclasses.fields(cls) if f.name not in _IN_MEMORY]
 
 
 def _encode(value: Any) -> Any:
@@ -239,12 +277,13 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
 def _decode_fields(cls: type, value: dict[str, Any], where: str) -> Any:
     hints = typing.get_type_hints(cls)
     names = [f.name for f in _stored(cls)]
-    missing = [name for name in names if name not in value]
+    missing = [name for name in names if name not in value and name != "proof"]
     unknown = [name for name in value if name not in names]
     if missing or unknown:
         what = f"lacks {missing[0]!r}" if missing else f"has an unknown field {unknown[0]!r}"
         raise Error(f"{where}: {what}; truncated, or not written by torchalgo")
-    return cls(**{name: _decode(hints[name], value[name], f"{where}.{name}") for name in names})
+    decoded = {n: _decode(hints[n], value[n], f"{where}.{n}") for n in names if n in value}
+    return cls(**decoded)
 
 
 def _check(plan: Plan, source: str) -> None:

@@ -11,6 +11,8 @@ import torch
 
 from torchalgo import _C
 from torchalgo._C import Error
+from torchalgo.check_plan import FALSE, CostRows
+from torchalgo.check_plan import check_plan as check_claims
 from torchalgo.costs import environment
 from torchalgo.freeze import ScriptModule, tensors_in
 from torchalgo.measuring import COARSE_BOUND, Tuning, dtype_of, tied_layers
@@ -21,6 +23,7 @@ from torchalgo.plan import (
     Plan,
     PlanInput,
     PlanNode,
+    PlanProof,
     PlanTransform,
 )
 
@@ -234,6 +237,83 @@ def resolver(
         return dataclasses.replace(describe(tuning.solve_known(forced)), resolve=resolve)
 
     return resolve
+
+
+def prover(tuning: Tuning) -> Callable[[Plan], PlanProof]:
+    """The function behind plan.with_proof: solves once more, and checks what comes out."""
+
+    def prove(plan: Plan) -> PlanProof:
+        proofs: list[PlanProof] = []
+
+        def planner(*args: Any, **options: Any) -> tuple[_C.Plan, list[_C.CostKey]]:
+            native, wanted = _C.make_plan(*args, **options, with_certificate=True)
+            graph, found, transforms, costs = args
+            proofs.append(
+                _proof(native.certificate, graph, found, transforms, costs, options["allow"])
+            )
+            return native, wanted
+
+        tuning.plan_with(planner, checked=False)
+        if "\nkind none\n" in proofs[-1].certificate:
+            raise Error("with_proof: the solver had no room for the proof of its bound")
+        check_plan(dataclasses.replace(plan, proof=proofs[-1]))
+        return proofs[-1]
+
+    return prove
+
+
+def _proof(
+    certificate: str,
+    graph: _C.Graph,
+    found: _C.Candidates,
+    transforms: list[_C.Candidate],
+    costs: _C.CostTable,
+    allow: Callable[[_C.Candidate], bool],
+) -> PlanProof:
+    rows: dict[str, dict[str, int]] = {}
+    offered: list[list[str]] = []  # to a node that may not run it
+    for node, candidates in zip(graph.nodes, found.by_anchor, strict=True):
+        for candidate in candidates:
+            if allow(candidate):
+                _add_cost(rows, candidate, costs)
+            else:
+                offered.append([node.name, candidate.problem, repr(candidate.primitive)])
+    for transform in transforms:
+        _add_cost(rows, transform, costs)
+    # Where the same row is nobody's choice it is not in the table either.
+    refused = [item for item in offered if item[2] in rows.get(item[1], {})]
+    heads = dict(line.split(" ", 1) for line in certificate.splitlines() if " " in line)
+    return PlanProof(heads["problem"], certificate, graph.to_text(), rows, refused)
+
+
+def _add_cost(
+    rows: dict[str, dict[str, int]], candidate: _C.Candidate, costs: _C.CostTable
+) -> None:
+    primitive = candidate.primitive
+    key = _C.CostKey(candidate.problem, primitive.name, primitive.src, primitive.dst)
+    cost = costs.get(key)
+    if cost is not None:
+        rows.setdefault(candidate.problem, {})[repr(primitive)] = cost[0]
+
+
+def check_plan(
+    plan: Plan | str, graph_text: str | None = None, cost_rows: CostRows | None = None
+) -> None:
+    """Check all that a plan with a proof claims, by code that shares nothing with the planner.
+
+    That is: it can run, it costs `cost_ticks`, no plan from these costs is cheaper than
+    `lower_bound_ticks`, and it is "optimal" only if the two are equal. docs/pbqp.md tells how.
+
+    Args:
+        plan: what `plan.with_proof()` returns, or the text of its file.
+        graph_text: of the model; None: the graph that came with the plan.
+        cost_rows: `{problem: {"primitive src->dst": ticks}}`; None: those that came with the plan.
+    Raises: torchalgo.Error, saying what is false.
+    """
+    try:
+        check_claims(plan, graph_text, cost_rows)
+    except FALSE as error:
+        raise Error(f"check_plan: {error}") from error
 
 
 def native_device(device: torch.device) -> _C.Device | None:

@@ -1,0 +1,556 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The independent checker of plans: it derives the planner's PBQP from graph and costs, accepts
+what the planner says, and refuses every plan with one claim made false."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+import json
+import random
+import subprocess
+import sys
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import torchalgo
+from torchalgo import _C
+from torchalgo.check_plan import (
+    FALSE,
+    TICKS_PER_US,
+    Option,
+    check_plan,
+    layouts_read,
+    options_of,
+    problem_text,
+    read_graph,
+    trees_at_values,
+)
+from torchalgo.pbqp import Problem, solve
+
+GRAPHS = Path(__file__).parents[2] / "benchmarks" / "graphs" / "inference.zip"
+CHECKER = Path(torchalgo.__file__).with_name("check_plan.py")
+NETWORKS = ("alexnet", "densenet121", "efficientnet_b0")
+MUTANTS = 10_000
+
+
+# ---- graphs and costs ----------------------------------------------------------------------------
+
+
+class GraphText:
+    """A random data flow of convolutions, sums, activations, concatenations and opaque ops; in
+    half of them some convolutions are gradients."""
+
+    def __init__(self, seed: int, nodes: int):
+        self.pick = random.Random(seed)
+        self.kinds = ["conv", "conv", "conv", "relu", "add", "add", "concat", "opaque"]
+        self.kinds += ["data", "filter", "filter"] if seed % 2 else []
+        self.weights: list[int] = []  # gradients, which nobody reads
+        self.values: list[str] = []
+        self.channels: list[int] = []
+        self.nodes: list[str] = []
+        inputs = [self.value(16) for _ in range(self.pick.choice([1, 1, 2]))]
+        while len(self.nodes) < nodes:
+            self.add_node()
+        self.lines = [f"input\t{v}\t{self.pick.choice(['nchw', 'nhwc'])}" for v in inputs]
+        outputs = {len(self.values) - 1, self.pick.randrange(len(self.values)), *self.weights[1:]}
+        self.lines += [f"output\t{v}" for v in sorted(outputs)]
+
+    def value(self, channels: int, sizes: str = "") -> int:
+        name = f"v{self.pick.randrange(10**6)}_{len(self.values)}"  # the order of names is not ours
+        self.values.append(f"value\t{name}\t{sizes or f'1,{channels},8,8'}\tf32")
+        self.channels.append(channels)
+        return len(self.values) - 1
+
+    def recent(self, channels: int | None = None) -> int:
+        like = [v for v, c in enumerate(self.channels) if c and channels in (None, c)]
+        return self.pick.choice(like[-4:])
+
+    def add_node(self) -> None:
+        kind = self.pick.choice(self.kinds)
+        reads = [self.recent()]
+        c = self.channels[reads[0]]
+        shape, writes, problem = f"f32_n1c{c}h8w8", c, ""
+        if kind == "conv":
+            writes = self.pick.choice([16, 32])
+            fused = self.pick.choice(["", "+bias", "+bias", "+bias+add", "+bias+relu"])
+            problem = f"fwd_{shape}_k{writes}r3s3_st1x1_pad1x1_dil1x1_g1{fused}"
+            if "add" in fused:
+                same = [v for v, other in enumerate(self.channels) if other == writes]
+                if not same:
+                    return
+                reads.append(self.pick.choice(same))
+        elif kind == "data":
+            writes = self.pick.choice([16, 32])
+            shape = f"f32_n1c{writes}h8w8_k{c}"
+            problem = f"bwd_data_{shape}r3s3_st1x1_pad1x1_dil1x1_g1"
+        elif kind == "filter":
+            reads.append(self.recent())
+            k, writes = self.channels[reads[1]], 0
+            problem = f"bwd_filter_{shape}_k{k}r3s3_st1x1_pad1x1_dil1x1_g1"
+        elif kind == "relu":
+            problem = f"relu_{shape}"
+        elif kind == "add":
+            reads.append(self.recent(c))
+            problem = f"add_{shape}" + self.pick.choice(["", "", "+relu"])
+        elif kind == "concat":
+            reads.append(self.recent())
+            writes = c + self.channels[reads[1]]
+            problem = f"concat_f32_n1c{c}x{self.channels[reads[1]]}h8w8"
+            if writes > 64:
+                return
+        name = f"n{self.pick.randrange(10**6)}_{len(self.nodes)}"
+        made, listed = (
+            self.value(writes, "" if writes else f"{k},{c},3,3"),
+            ",".join(map(str, reads)),
+        )
+        self.weights += [] if writes else [made]
+        self.nodes.append(f"node\t{name}\t{kind}\t{listed}\t{made}\t{problem or '-'}\t")
+
+    def __str__(self) -> str:
+        lines = ["torchalgo graph 1", *self.values, *self.nodes, *self.lines]
+        return "\n".join(lines) + "\n"
+
+
+def random_costs(pick: random.Random, candidates: list[_C.Candidate]) -> _C.CostTable:
+    table = _C.CostTable()
+    for c in candidates:
+        key = _C.CostKey(c.problem, c.primitive.name, c.primitive.src, c.primitive.dst)
+        us = pick.uniform(2, 8) if c.problem.startswith("transform") else pick.uniform(50, 80)
+        table.set(key, int(us * TICKS_PER_US), "measured")
+    return table
+
+
+class Sample:
+    """A graph, costs, and what the planner makes of them: a plan's file with its proof."""
+
+    def __init__(self, text: str, seed: int, allowed: float = 1.0):
+        pick = random.Random(seed)
+        graph = _C.parse_graph(text)
+        found = _C.find_candidates(graph)
+        transforms = _C.transform_candidates(graph, found)
+        everything = [c for some in found.by_anchor for c in some]
+        costs = random_costs(pick, [*everything, *transforms])
+        banned = {
+            (c.covers[0], c.problem, repr(c.primitive))
+            for c in everything
+            if not (len(c.covers) == 1 and c.primitive.name.startswith("aten."))
+            and pick.random() > allowed
+        }
+
+        def allow(c: _C.Candidate) -> bool:
+            return (c.covers[0], c.problem, repr(c.primitive)) not in banned
+
+        args = (graph, found, transforms, costs)
+        native, wanted = _C.make_plan(*args, allow=allow, with_certificate=True)
+        assert not wanted
+        self.problem = _C.plan_problem_text(*args, allow=allow)
+        self.rows: dict[str, dict[str, int]] = {}
+        for key, ticks, _ in costs.items():
+            row = f"{key.primitive} {key.src}->{key.dst}"
+            self.rows.setdefault(key.problem, {})[row] = ticks
+        self.refused = [[graph.nodes[n].name, problem, row] for n, problem, row in sorted(banned)]
+        self.text = text
+        self.plan = self._described(native)
+
+    def _described(self, native: _C.Plan) -> dict[str, Any]:
+        return {
+            "structure_hash": native.structure_hash,
+            "status": native.status,
+            "cost_us": us(native.cost),
+            "lower_bound_us": us(native.lower_bound),
+            "cost_ticks": native.cost,
+            "lower_bound_ticks": native.lower_bound,
+            "nodes": [
+                {"name": n.name, "absorbed_by": n.absorbed_by, **described(n)} for n in native.nodes
+            ],
+            "transforms": [
+                {"value": t.value, "producer": t.producer, **described(t)}
+                for t in native.transforms
+            ],
+            "proof": {
+                "problem_hash": native.certificate.split("\n")[1].split()[1],
+                "certificate": native.certificate,
+                "graph": self.text,
+                "costs": self.rows,
+                "refused": self.refused,
+            },
+        }
+
+
+def us(ticks: int) -> float:
+    return round(ticks / TICKS_PER_US, 3)
+
+
+def described(part: Any) -> dict[str, Any]:
+    primitive = part.primitive
+    layouts = {"primitive": primitive.name, "src": primitive.src, "dst": primitive.dst}
+    return {
+        "problem": part.problem,
+        **layouts,
+        "ticks": part.cost,
+        "predicted_us": us(part.cost),
+    }
+
+
+def is_refused(plan: dict[str, Any]) -> bool:
+    try:
+        check_plan(plan)
+    except FALSE:
+        return True
+    return False
+
+
+# ---- what is true is accepted --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_problem_of_a_network_is_the_planners_to_the_byte(name: str) -> None:
+    with zipfile.ZipFile(GRAPHS) as graphs:
+        sample = Sample(graphs.read(name).decode(), seed=1)
+    assert problem_text(sample.text, sample.rows) == sample.problem
+    check_plan(sample.plan)
+
+
+def test_the_problems_of_random_graphs_are_the_planners_to_the_byte() -> None:
+    absorbed = changed = shared = 0
+    for seed in range(150):
+        sample = Sample(str(GraphText(seed, 3 + seed % 12)), seed, allowed=0.6 + 0.4 * (seed % 2))
+        assert problem_text(sample.text, sample.rows, sample.refused) == sample.problem, seed
+        check_plan(sample.plan)
+        absorbed += any(node["absorbed_by"] for node in sample.plan["nodes"])
+        changed += len(sample.plan["transforms"]) > 1
+        shared += sample.problem.count("\nnode") > len(sample.plan["nodes"]) + 1
+    assert min(absorbed, changed, shared) > 25, (absorbed, changed, shared)
+
+
+def true_cost(graph: Any, trees: list[Any], chosen: dict[int, Option]) -> float:
+    """What a choice costs if each transform is paid once per value; inf: it does not fit."""
+    for n, option in chosen.items():
+        before = chosen.get(option.covers[option.position - 1]) if option.position else None
+        if option.position and not (before and before.goes_on_in(option)):
+            return float("inf")
+        if not option.writes:
+            after = chosen.get(option.covers[option.position + 1])
+            if not (after and option.goes_on_in(after)):
+                return float("inf")
+        assert option.covers[option.position] == n
+    total: float = sum(option.ticks for option in chosen.values())
+    for v, value in enumerate(graph.values):
+        writer = graph.writer(v)
+        if writer >= 0 and not chosen[writer].writes:
+            continue
+        wanted = value.border
+        for reader in graph.planned_readers(v):
+            wanted |= layouts_read(graph, chosen[reader], v)
+        total += trees[v][chosen[writer].layouts.dst if writer >= 0 else value.fixed][wanted]
+    return total
+
+
+def test_the_proven_bound_is_the_cheapest_of_all_choices() -> None:
+    tried = 0
+    for seed in range(400):
+        sample = Sample(str(GraphText(seed, 2 + seed % 5)), seed, allowed=0.15)
+        banned = {(a, b, c) for a, b, c in sample.refused}
+        graph = read_graph(sample.text)
+        options = options_of(graph, sample.rows, banned)
+        nodes = [n for n, node in enumerate(graph.nodes) if node.problem]
+        count = 1
+        for n in nodes:
+            count *= len(options[n])
+        if count > 3000:
+            continue
+        trees = trees_at_values(graph, options, sample.rows)
+        best = min(
+            true_cost(graph, trees, dict(zip(nodes, choice, strict=True)))
+            for choice in itertools.product(*(options[n] for n in nodes))
+        )
+        assert sample.plan["cost_ticks"] == sample.plan["lower_bound_ticks"] == best, seed
+        tried += len(nodes) > 1
+    assert tried > 100, tried
+
+
+def test_a_gap_is_no_falsehood() -> None:
+    """A dearer choice is accepted as "feasible" with the true bound, and as nothing else."""
+    sample = Sample(str(GraphText(3, 6)), 3)
+    plan = copy.deepcopy(sample.plan)
+    node, row, ticks = next(dearer_rows(sample, plan))
+    take_row(plan, node, row, ticks)
+    assert is_refused(plan)
+    plan["status"] = "feasible"
+    check_plan(plan)
+    bound = f"bound {plan['lower_bound_ticks']}"
+    plan["proof"]["certificate"] = plan["proof"]["certificate"].replace(bound, "bound 1")
+    assert is_refused(plan)
+
+
+# ---- what is false is refused --------------------------------------------------------------------
+
+
+def dearer_rows(sample: Sample, plan: dict[str, Any]) -> Iterator[tuple[int, str, int]]:
+    """Other primitives with the layouts of the chosen ones."""
+    for i, node in enumerate(plan["nodes"]):
+        layouts = f" {node['src']}->{node['dst']}"
+        for row, ticks in sample.rows.get(node["problem"], {}).items():
+            allowed = [node["name"], node["problem"], row] not in sample.refused
+            if node["primitive"] and row.endswith(layouts) and ticks > node["ticks"] and allowed:
+                yield i, row, ticks
+
+
+def take_row(plan: dict[str, Any], node: int, row: str, ticks: int) -> None:
+    """Another primitive for a node; the plan's sums follow."""
+    part = plan["nodes"][node]
+    plan["cost_ticks"] += ticks - part["ticks"]
+    part.update(primitive=row.split()[0], ticks=ticks, predicted_us=us(ticks))
+    plan["cost_us"] = us(plan["cost_ticks"])
+
+
+def false_choice(pick: random.Random, sample: Sample, plan: dict[str, Any]) -> str:
+    part = pick.choice([*plan["nodes"], *plan["transforms"]])
+    field = pick.choice(["primitive", "src", "dst", "problem", "ticks", "absorbed_by", "value"])
+    if field == "ticks":
+        part["ticks"] += pick.choice([-1, 1, 1024])
+        part["predicted_us"] = us(part["ticks"])
+    elif field in ("src", "dst") and part.get("absorbed_by", "") == "":
+        part[field] = pick.choice([x for x in ("nchw", "nhwc", "nChw16c") if x != part[field]])
+    elif field in part and field not in ("src", "dst"):
+        others = {str(p[field]) for p in [*plan["nodes"], *plan["transforms"]] if field in p}
+        others = (others | {"other"}) - {part[field]}
+        part[field] = pick.choice(sorted(others))
+    else:
+        return ""
+    return f"choice: {field}"
+
+
+def false_layout(pick: random.Random, sample: Sample, plan: dict[str, Any]) -> str:
+    """A transform left out, with or without its costs."""
+    if not plan["transforms"]:
+        return ""
+    part = plan["transforms"].pop(pick.randrange(len(plan["transforms"])))
+    if pick.random() < 0.5:
+        for name in ("cost", "lower_bound"):
+            plan[f"{name}_ticks"] -= part["ticks"]
+            plan[f"{name}_us"] = us(plan[f"{name}_ticks"])
+    return "transform"
+
+
+def false_cost(pick: random.Random, sample: Sample, plan: dict[str, Any]) -> str:
+    name = pick.choice(["cost", "lower_bound", "both"])
+    change = pick.choice([-TICKS_PER_US, -1, 1, TICKS_PER_US])
+    for part in ("cost", "lower_bound") if name == "both" else (name,):
+        plan[f"{part}_ticks"] += change
+        plan[f"{part}_us"] = us(plan[f"{part}_ticks"])
+    plan["status"] = "optimal" if name == "both" else pick.choice(["optimal", "feasible"])
+    if name != "both" and pick.random() < 0.5:
+        certificate = plan["proof"]["certificate"]
+        old = certificate.split("\nbound ")[1].split("\n")[0]
+        bound = f"\nbound {plan['lower_bound_ticks']}\n"
+        plan["proof"]["certificate"] = certificate.replace(f"\nbound {old}\n", bound)
+        if name == "lower_bound" and change < 0:
+            return ""  # a lower bound below the optimum is true
+    return f"cost: {name}"
+
+
+def false_optimum(pick: random.Random, sample: Sample, plan: dict[str, Any]) -> str:
+    """A dearer plan that says it is the cheapest, certificate and all."""
+    rows = list(dearer_rows(sample, plan))
+    if not rows:
+        return ""
+    take_row(plan, *pick.choice(rows))
+    plan["lower_bound_ticks"], plan["lower_bound_us"] = plan["cost_ticks"], plan["cost_us"]
+    lines = plan["proof"]["certificate"].split("\n")
+    for i, line in enumerate(lines):
+        if line.startswith(("bound ", "cost ")):
+            lines[i] = f"{line.split()[0]} {plan['cost_ticks']}"
+    if pick.random() < 0.5:  # a certificate of the bound alone, which the plan would reach
+        lines = [line for line in lines if not line.startswith(("choice ", "cost "))]
+        lines = ["status unknown" if line.startswith("status ") else line for line in lines]
+    plan["proof"]["certificate"] = "\n".join(lines)
+    return "dearer"
+
+
+def false_dual(pick: random.Random, sample: Sample, plan: dict[str, Any]) -> str:
+    """A bound above the optimum, with the proof as it was or changed somewhere."""
+    raised = plan["lower_bound_ticks"] + pick.choice([1, 1000, TICKS_PER_US])
+    plan["lower_bound_ticks"], plan["lower_bound_us"] = raised, us(raised)
+    plan["status"] = "feasible"
+    lines = plan["proof"]["certificate"].split("\n")
+    first = next(i for i, line in enumerate(lines) if line.startswith("kind")) + 1
+    for i, line in enumerate(lines):
+        if line.startswith("bound "):
+            lines[i] = f"bound {raised}"
+        if line.startswith("status "):
+            lines[i] = "status feasible"
+    at = pick.randrange(first, len(lines) - 2)
+    words = lines[at].split()
+    if pick.random() < 0.3:
+        del lines[at]
+    elif len(words) > 1:
+        word = pick.randrange(1, len(words))
+        words[word] = str(int(words[word]) + pick.choice([-1, 1]))
+        lines[at] = " ".join(words)
+    plan["proof"]["certificate"] = "\n".join(lines)
+    return "dual"
+
+
+def false_hash(pick: random.Random, sample: Sample, plan: dict[str, Any]) -> str:
+    proof = plan["proof"]
+    old = pick.choice([proof["problem_hash"], plan["structure_hash"]])
+    at = pick.randrange(len(old))
+    new = old[:at] + ("0" if old[at] != "0" else "1") + old[at + 1 :]
+    if old == plan["structure_hash"]:
+        plan["structure_hash"] = new
+    else:
+        if pick.random() < 0.5:
+            proof["problem_hash"] = new
+        proof["certificate"] = proof["certificate"].replace(old, new)
+    return "hash"
+
+
+def false_row(pick: random.Random, sample: Sample, plan: dict[str, Any]) -> str:
+    """A cost in the table is another; the hashes as they were, or those of the new problem."""
+    proof = plan["proof"]
+    problem = pick.choice(sorted(proof["costs"]))
+    row = pick.choice(sorted(proof["costs"][problem]))
+    change = pick.choice([-TICKS_PER_US, -1, 1, TICKS_PER_US, -40 * TICKS_PER_US])
+    ticks = max(proof["costs"][problem][row] + change, 0)
+    proof["costs"][problem] = {**proof["costs"][problem], row: ticks}
+    text = problem_text(sample.text, proof["costs"], sample.refused)
+    if text == sample.problem:
+        return ""  # a row that nobody would choose before or after; the claims stand
+    if pick.random() < 0.5:
+        solution = solve(Problem.from_text(text), marginals=False)
+        if solution.cost == plan["cost_ticks"]:
+            return ""
+        digits = solution.certificate.text.split("\n")[1].split()[1]
+        proof["certificate"] = proof["certificate"].replace(proof["problem_hash"], digits)
+        proof["problem_hash"] = digits
+        return "row: hashed"
+    return "row"
+
+
+def false_graph(pick: random.Random, sample: Sample, plan: dict[str, Any]) -> str:
+    """The graph has another op, name or connection."""
+    lines = sample.text.split("\n")
+    at = pick.randrange(1, len(lines) - 1)
+    fields = lines[at].split("\t")
+    if fields[0] == "node":
+        fields[5] = "-" if fields[5] != "-" else "relu_f32_n1c16h8w8"
+    elif fields[0] == "value":
+        fields[2] = "1,24,8,8"
+    elif fields[0] == "input":
+        fields[2] = "nhwc" if fields[2] == "nchw" else "nchw"
+    else:
+        fields[1] = "0"
+    if "\t".join(fields) == lines[at]:
+        return ""
+    lines[at] = "\t".join(fields)
+    plan["proof"]["graph"] = "\n".join(lines)
+    return "graph"
+
+
+def test_every_plan_with_a_false_claim_is_refused() -> None:
+    pick = random.Random(5)
+    falsify = [
+        false_choice, false_layout, false_cost, false_optimum, false_dual, false_hash, false_row,
+        false_graph,
+    ]  # fmt: skip
+    counts: Counter[str] = Counter()
+    seed = 0
+    while sum(counts.values()) < MUTANTS:
+        seed += 1
+        sample = Sample(str(GraphText(seed, 4 + seed % 5)), seed, allowed=0.5)
+        assert not is_refused(sample.plan), seed
+        before = json.dumps(sample.plan)
+        for change in falsify * 15:
+            plan = json.loads(before)
+            what = change(pick, sample, plan)
+            if what and json.dumps(plan) != before:
+                assert is_refused(plan), f"{seed} {what}\n{sample.text}\n{json.dumps(plan)}"
+                counts[what] += 1
+    assert min(counts.values()) > 30 and len(counts) >= 15, counts
+
+
+# ---- in a plan's file ----------------------------------------------------------------------------
+
+
+def test_an_optimized_models_plan_proves_itself(
+    fast: torchalgo.Optimized, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from torchalgo.cli import main
+
+    assert fast.plan.proof is None and "proof" not in json.loads(fast.plan.to_json())
+    plan = fast.plan.with_proof()
+    torchalgo.check_plan(plan)
+    assert dataclasses.replace(plan, proof=None) == fast.plan
+    path = tmp_path / "net.plan.json"
+    plan.save(path)
+    assert torchalgo.load_plan(path) == plan
+    assert main(["check", str(path)]) == 0 and "ok" in capsys.readouterr().out
+    done = subprocess.run(
+        [sys.executable, "-I", str(CHECKER), str(path)], capture_output=True, text=True, check=True
+    )
+    assert "every claim holds" in done.stdout
+    false = dataclasses.replace(plan, cost_ticks=plan.cost_ticks - 1)
+    false.save(path)
+    assert main(["check", str(path)]) == 3 and "FAILS" in capsys.readouterr().out
+    with pytest.raises(torchalgo.Error, match="the plan costs"):
+        torchalgo.check_plan(false)
+
+
+def test_a_plan_without_a_proof_says_how_to_get_one(
+    fast: torchalgo.Optimized, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from torchalgo.cli import main
+
+    with pytest.raises(torchalgo.Error, match="with_proof"):
+        torchalgo.check_plan(fast.plan)
+    fast.plan.save(tmp_path / "net.json")
+    assert main(["check", str(tmp_path / "net.json")]) == 1
+    assert "with_proof" in capsys.readouterr().err
+    with pytest.raises(torchalgo.Error, match="not in memory"):
+        torchalgo.load_plan(tmp_path / "net.json").with_proof()
+
+
+def test_a_certificate_cannot_say_two_things() -> None:
+    """What check_plan reads from a certificate is what check_certificate has proven."""
+    sample = Sample(str(GraphText(3, 6)), 3)
+    node, row, ticks = next(dearer_rows(sample, sample.plan))
+    for second in ("bound", " bound", "\tbound", "# bound", "bound  "):
+        for first in ("bound", " bound", "# bound"):
+            plan = copy.deepcopy(sample.plan)
+            take_row(plan, node, row, ticks)
+            true, false = plan["lower_bound_ticks"], plan["cost_ticks"]
+            plan["lower_bound_ticks"], plan["lower_bound_us"] = false, plan["cost_us"]
+            for one, other in ((true, false), (false, true)):
+                both = f"{first} {one}\n{second} {other}"
+                text = sample.plan["proof"]["certificate"].replace(f"bound {true}", both)
+                plan["proof"]["certificate"] = text
+                assert is_refused(plan), both
+
+
+def test_your_own_graph_and_costs_stand_against_those_of_the_plan() -> None:
+    sample = Sample(str(GraphText(8, 6)), 8)
+    check_plan(sample.plan, sample.text, sample.rows)
+    other = {p: {row: t + 1 for row, t in rows.items()} for p, rows in sample.rows.items()}
+    with pytest.raises(ValueError, match="costs"):
+        check_plan(sample.plan, sample.text, other)
+    with pytest.raises(ValueError, match="another graph"):
+        check_plan(sample.plan, str(GraphText(9, 6)), sample.rows)
+
+
+def test_a_forced_node_is_proven_among_what_was_allowed(
+    net: torch.nn.Module, x: torch.Tensor
+) -> None:
+    overrides = {"*": "aten.prepacked"}
+    optimized = torchalgo.optimize(net, x, overrides=overrides, budget_s=1.0, progress=False)
+    plan = optimized.plan.with_proof()
+    assert plan.proof is not None
+    torchalgo.check_plan(plan)
