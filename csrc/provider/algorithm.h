@@ -72,7 +72,8 @@ struct Algorithm {
   /// May query a library; launches and allocates nothing large.
   std::function<Offer(const Problem&, const Device&)> offer;
   /// The same for one primitive by name and layouts (its workspace is not read), where asking for
-  /// all takes long or not all are listed. Null: it is looked up in `offer`.
+  /// all takes long or not all are listed. A row's own name asks for what its library proposes,
+  /// best first. Null: it is looked up in `offer`.
   std::function<Offer(const Problem&, const Device&, const Primitive&)> offer_one = nullptr;
   /// Once, at load. Null: the problem has no weights.
   std::function<Packed(const Problem&, const Primitive&, const Weights&)> pack;
