@@ -23,6 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from records import git_state
+
 RESULTS = Path(__file__).parent / "results" / "cudnn_enumerate.jsonl"
 DIRECTIONS = ("fwd", "bwd_data", "bwd_filter")
 DTYPES = ("f32", "tf32", "f16", "bf16")
@@ -200,17 +202,6 @@ def versions() -> dict[str, str | None]:
     except ImportError:
         pass
     return found
-
-
-def git_state() -> dict[str, Any]:
-    def git(*words: str) -> str:
-        done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
-        return done.stdout.strip()
-
-    return {
-        "commit": git("rev-parse", "--short", "HEAD"),
-        "dirty": bool(git("status", "--porcelain")),
-    }
 
 
 def parse_args() -> argparse.Namespace:

@@ -24,6 +24,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from records import git_state
+
 SCHEMA = 1
 PAUSE_S = 0.005  # lets the other engines' spinning threads go to sleep
 ALL_PEERS = "eager,channels_last,optimize_for_inference,inductor,onnxruntime,openvino"
@@ -158,19 +160,6 @@ def run_one(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "machine": engines.machine(),
         "git": git_state(),
         "date": time.strftime("%Y-%m-%d"),
-    }
-
-
-def git_state() -> dict[str, Any]:
-    """Commit and whether the tree differs from it."""
-
-    def git(*words: str) -> str:
-        done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
-        return done.stdout.strip()
-
-    return {
-        "commit": git("rev-parse", "--short", "HEAD"),
-        "dirty": bool(git("status", "--porcelain")),
     }
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import json
 import platform
 import random
 import statistics
@@ -27,6 +26,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from records import record
 from torchalgo import _C
 
 SCHEMA = 1
@@ -133,13 +133,6 @@ def summary(mode: str, costs: str, rows: list[dict[str, Any]]) -> dict[str, Any]
         "p50_s": statistics.median(seconds), "p99_s": seconds[(99 * len(seconds) - 1) // 100],
         "max_s": seconds[-1],
     }  # fmt: skip
-
-
-def record(path: Path, line: dict[str, Any]) -> None:
-    path.parent.mkdir(exist_ok=True)
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
-    print(json.dumps(line), flush=True)
 
 
 def main() -> None:

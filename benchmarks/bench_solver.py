@@ -13,7 +13,6 @@ that it reads and writes, an edge charges for changing between them.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import platform
 import random
@@ -22,6 +21,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from records import record
 
 SCHEMA = 1
 RESULTS = Path(__file__).with_name("results") / "solver.jsonl"
@@ -340,13 +341,6 @@ def measure(engine: str, make: Callable[..., Parts], args: Any, limit_s: float) 
     finally:
         child.kill()
         child.join()
-
-
-def record(path: Path, line: dict[str, Any]) -> None:
-    path.parent.mkdir(exist_ok=True)
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
-    print(json.dumps(line))
 
 
 def run_grid(args: argparse.Namespace, benchmark: str, engines: list[str]) -> None:
