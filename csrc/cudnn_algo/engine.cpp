@@ -6,10 +6,10 @@
 #include <charconv>
 #include <iterator>
 
+#include "ir/primitive.h"
+
 namespace torchalgo::cudnn {
 namespace {
-
-constexpr std::string_view kKrscVariant = ".krsc";
 
 // Takes the number at the start of `text`; nothing if there is none.
 std::optional<std::int64_t> take_number(std::string_view& text) {

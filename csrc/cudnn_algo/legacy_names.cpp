@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cudnn_algo/legacy.h"
+#include "ir/primitive.h"
 
 namespace torchalgo::cudnn {
 namespace {
@@ -80,7 +81,7 @@ std::string_view legacy_row_name(Direction direction) {
 
 std::string to_string(const LegacySpec& spec) {
   return fmt::format("{}.{}{}{}", legacy_row_name(spec.direction), spec.number,
-                     spec.weights == Layout::kNhwc ? ".krsc" : "", math_word(spec.math));
+                     spec.weights == Layout::kNhwc ? kKrscVariant : "", math_word(spec.math));
 }
 
 std::string_view math_word(MathType math) {
@@ -100,7 +101,7 @@ std::optional<LegacySpec> parse_legacy_spec(std::string_view name) {
       }
     }
   }
-  if (take_suffix(name, ".krsc")) spec.weights = Layout::kNhwc;
+  if (take_suffix(name, kKrscVariant)) spec.weights = Layout::kNhwc;
   for (const Direction direction :
        {Direction::kForward, Direction::kBackwardData, Direction::kBackwardFilter}) {
     const std::string row = std::string(legacy_row_name(direction)) + ".";

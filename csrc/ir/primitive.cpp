@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace torchalgo {
 
 std::string to_string(const Primitive& primitive) {
@@ -23,11 +25,31 @@ Layout result_layout(const Problem& problem, const Primitive& primitive) {
   return conv->direction == Direction::kBackwardData ? primitive.src : weights_layout(primitive);
 }
 
+namespace {
+
+// Where the variants of a name end: knobs or a math word follow.
+std::size_t end_of_variants(std::string_view name) {
+  return std::min(name.find_first_of("{@"), name.size());
+}
+
+}  // namespace
+
 Layout weights_layout(const Primitive& primitive) {
-  const std::string_view name(primitive.name);
-  const std::string_view plain = name.substr(0, name.find_first_of("{@"));
-  return plain.ends_with(".krsc") || plain.find(".krsc.") != plain.npos ? Layout::kNhwc
-                                                                        : Layout::kNchw;
+  return without_krsc(primitive.name) == primitive.name ? Layout::kNchw : Layout::kNhwc;
+}
+
+std::string with_krsc(const std::string& name) {
+  std::string result = name;
+  return result.insert(end_of_variants(name), kKrscVariant);
+}
+
+std::string without_krsc(const std::string& name) {
+  const std::size_t end = end_of_variants(name);
+  const std::size_t size = kKrscVariant.size();
+  for (std::size_t at = name.find(kKrscVariant); at < end; at = name.find(kKrscVariant, at + 1)) {
+    if (at + size == end || name[at + size] == '.') return std::string(name).erase(at, size);
+  }
+  return name;
 }
 
 bool matches_name(std::string_view name, std::string_view pattern) {

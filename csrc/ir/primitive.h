@@ -38,6 +38,14 @@ struct Primitive {
 /// weights belong to one primitive alone and are packed for it: no edge of the graph carries them.
 [[nodiscard]] Layout weights_layout(const Primitive& primitive);
 
+inline constexpr std::string_view kKrscVariant = ".krsc";
+
+/// "cudnn9.conv.e22{K=1}" -> "cudnn9.conv.e22.krsc{K=1}".
+[[nodiscard]] std::string with_krsc(const std::string& name);
+
+/// The same way back; a name without the variant stays as it is.
+[[nodiscard]] std::string without_krsc(const std::string& name);
+
 /// Whether `pattern` names this primitive or its algorithm: "cpu.direct" matches "cpu.direct",
 /// "cpu.direct.t14", "cpu.direct{X=1}" and "cpu.direct@fma", not "cpu.direct2".
 [[nodiscard]] bool matches_name(std::string_view name, std::string_view pattern);

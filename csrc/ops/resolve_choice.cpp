@@ -32,12 +32,6 @@ int distance(const ChoiceRequest& request, const Primitive& primitive) {
   return change(request.src, primitive.src) + change(request.dst, primitive.dst);
 }
 
-// "cudnn9.conv.e22{K=1}" -> "cudnn9.conv.e22.krsc{K=1}".
-std::string with_krsc(const std::string& name) {
-  const std::size_t at = std::min(name.find_first_of("{@"), name.size());
-  return name.substr(0, at) + ".krsc" + name.substr(at);
-}
-
 std::string without_knobs(const std::string& name) {
   const std::size_t begin = name.find('{');
   if (begin == name.npos) return name;

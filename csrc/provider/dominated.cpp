@@ -13,9 +13,7 @@ namespace {
 using Family = std::tuple<std::string, Layout, Layout>;
 
 Family family_of(const Primitive& primitive) {
-  std::string name = primitive.name;
-  if (const auto at = name.find(".krsc"); at != name.npos) name.erase(at, 5);
-  return {std::move(name), primitive.src, primitive.dst};
+  return {without_krsc(primitive.name), primitive.src, primitive.dst};
 }
 
 std::int64_t hidden_bytes(const Traits& traits) {

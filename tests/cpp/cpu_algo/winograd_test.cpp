@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
+#include "cpu_algo/row_check.h"
 #include "cpu_algo/rows.h"
-#include "profiler/check.h"
 
 namespace torchalgo {
 namespace {
@@ -22,31 +21,12 @@ Algorithm row_of(const std::string& name, const std::string& isa) {
 }
 double bound_of(const std::string& name) { return name == kF2 ? 2e-6 : 1e-5; }
 
-// Builds that this machine can run.
-std::vector<std::string> isas() {
-  const std::string isa = cpu_device().isa;
-  if (isa == "avx512") return {"default", "avx2", "avx512"};
-  if (isa == "avx2") return {"default", "avx2"};
-  return {"default"};
-}
-
 Device device_of(const std::string& isa, int threads) {
   Device device = cpu_device();
   device.isa = isa;
   device.threads = threads;
   return device;
 }
-
-class Threads {
- public:
-  explicit Threads(int count) : before_(at::get_num_threads()) { at::set_num_threads(count); }
-  ~Threads() { at::set_num_threads(before_); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
- private:
-  int before_;
-};
 
 // Every variant of the rows that `isa` offers for `text` with `threads` agrees with f64. On a few
 // pixels one or both save nothing and are not offered.

@@ -119,7 +119,7 @@ ConvRelu conv_relu() {
 TEST(MakePlan, EqualsBruteForceOnRandomDataFlows) {
   std::mt19937_64 random(20180224);
   int absorbed = 0, triples = 0, transforms = 0, multi_hop = 0;
-  for (int i = 0; i < 2500; ++i) {
+  for (int i = 0; i < 10'000; ++i) {
     SCOPED_TRACE(fmt::format("sample {}", i));
     RandomSizes sizes;
     sizes.nodes = 2 + i % 7;
