@@ -20,11 +20,12 @@ from torchalgo import _C
 from torchalgo.costs import environment as plan_environment
 from torchalgo.overrides import matches_name
 
+LARGE_CACHE_BYTES = 32 << 20  # as much of a last cache as one process can hope for
+
 # Facts by provider, or by algorithm where it differs; the longest match counts. A provider that is
 # not listed depends on all facts.
 CPU_FACTS = ("cpu", "cpu_id", "isa", "threads", "weights")
 GPU_FACTS = ("gpu", "isa", "driver", "weights")
-LARGE_CACHE_BYTES = 32 << 20  # as much of a last cache as one process can hope for
 _ATEN_CPU = (*CPU_FACTS, "torch", "onednn", "capability", "flags")
 _CUDNN = (*GPU_FACTS, "cuda", "cudnn")
 _ATEN_GPU = (*_CUDNN, "torch", "flags")
@@ -86,6 +87,12 @@ class Environment:
 
     def _chosen(self, names: tuple[str, ...]) -> dict[str, str]:
         return {name: self.facts[name] for name in names}
+
+
+def texts_here(device: _C.Device | None = None) -> set[str]:
+    """Every environment that this machine can have now, whatever the model's size."""
+    sizes = (0, LARGE_CACHE_BYTES, LARGE_CACHE_BYTES + 1)
+    return {text for size in sizes for text in Environment.of(device, size).texts()}
 
 
 def _text(facts: Mapping[str, str]) -> str:

@@ -21,7 +21,7 @@ from torchalgo import _C
 from torchalgo.costs import Cost, Key
 from torchalgo.db import files
 from torchalgo.db.environment import Environment
-from torchalgo.db.row import Row, RowKey, checksum_of, is_sane, join
+from torchalgo.db.row import Row, RowKey, checksum_of, from_line, is_sane, join, to_line
 from torchalgo.db.trouble import Cause, StorageError
 from torchalgo.plan import GuardVerdict
 
@@ -149,6 +149,17 @@ class CostStore:
         """Why the costs are not on disk; empty: they are."""
         return self._gave_up or self._trouble
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether there is no file: nothing outlives this store."""
+        with self._locked():
+            return self._connected() is None
+
+    @property
+    def unwritten(self) -> int:
+        """Rows that are in memory only."""
+        return len(self._kept)
+
     # ---- rows ----------------------------------------------------------------------------------
 
     def read(
@@ -220,6 +231,16 @@ class CostStore:
         new = {k: r for k, r in rows.items() if k not in known or join(known[k], r) != known[k]}
         self._kept.update(new)
         return len(new)
+
+    def export_lines(self) -> Iterator[str]:
+        """Every sound row as a line of JSON; equal stores give equal lines."""
+        return map(to_line, self.rows())
+
+    def import_lines(self, lines: Iterable[str]) -> Merged:
+        """Merges the rows of export_lines' text; a line that is damaged or foreign is left out."""
+        read = [from_line(line) for line in lines if line.strip()]
+        merged = self.merge(row for row in read if row is not None)
+        return Merged(len(read), merged.taken, read.count(None))
 
     # ---- verdicts ------------------------------------------------------------------------------
 
