@@ -151,8 +151,8 @@ def describe(info: Info) -> str:
     if info.journal == "none":
         return f"{info.path}: {info.trouble}; torchalgo.optimize makes it"
     lines = [
-        f"{info.path}: {info.rows} rows, {info.verdicts} verdict(s) on plans, {_size(info.bytes)} of"
-        f" at most {_size(info.max_bytes)} ({info.journal})"
+        f"{info.path}: {info.rows} rows, {info.verdicts} verdict(s) on plans,"
+        f" {_size(info.bytes)} of at most {_size(info.max_bytes)} ({info.journal})"
     ]
     here = texts_here()
     lines += [

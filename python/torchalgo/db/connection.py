@@ -18,8 +18,7 @@ T = TypeVar("T")
 
 APPLICATION_ID = 0x746F616C
 SCHEMA = 1  # user_version
-BUSY_S = 10.0  # how long to wait for other processes
-SHORT_S = 0.1  # and after that was in vain, until they are gone
+SHORT_S = 0.1  # how long to wait for other processes once a long wait was in vain
 MAGIC = b"SQLite format 3\x00"
 
 _SYNC = {
@@ -64,9 +63,11 @@ def _trouble_of(error: sqlite3.Error) -> StorageError:
 class Database:
     """An open database file; raises StorageError only. Not for several threads at a time."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, journal: str) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path, journal: str, busy_s: float
+    ) -> None:
         self._connection = connection
-        self.path = path
+        self._busy_s = busy_s
         self.journal = journal  # wal | rollback | read-only
         self.file = files.identity(path)
         self._was_busy = False
@@ -74,9 +75,14 @@ class Database:
     # ---- opening -------------------------------------------------------------------------------
 
     @classmethod
-    def open(cls, path: Path, busy_s: float = BUSY_S) -> Database:
+    def open(cls, path: Path, busy_s: float) -> Database:
         """Opens or makes the file; raises StorageError if it cannot be written."""
         before = files.identity(path)
+        try:
+            if not files.has_locks(path.parent):
+                raise StorageError(Cause.UNUSABLE, "its file system has no locks")
+        except OSError as problem:
+            raise StorageError(Cause.UNUSABLE, f"cannot be written: {problem.strerror}") from None
         connection = _connect(path, "rwc", busy_s)
         try:
             if before is None:
@@ -92,17 +98,17 @@ class Database:
         except BaseException:
             connection.close()
             raise
-        return cls(connection, path, journal)
+        return cls(connection, path, journal, busy_s)
 
     @classmethod
-    def open_read_only(cls, path: Path, busy_s: float = BUSY_S) -> Database:
+    def open_read_only(cls, path: Path, busy_s: float) -> Database:
         """Opens a file that exists, and changes nothing."""
         trouble = StorageError(Cause.UNUSABLE, "unable to open database file")
         for mode in ("ro", "ro&immutable=1"):  # the latter where nothing can be locked
             connection = _connect(path, mode, busy_s)
             try:
                 _check_tables(connection)
-                return cls(connection, path, "read-only")
+                return cls(connection, path, "read-only", busy_s)
             except StorageError as problem:
                 connection.close()
                 trouble = problem
@@ -242,13 +248,13 @@ class Database:
                 with contextlib.suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
             if isinstance(problem, StorageError) and problem.cause is Cause.BUSY:
-                self._wait(SHORT_S)
+                self._wait(min(SHORT_S, self._busy_s))
             raise
         if self._was_busy:
-            self._wait(BUSY_S)
+            self._wait(self._busy_s)
 
     def _wait(self, busy_s: float) -> None:
-        self._was_busy = busy_s < BUSY_S
+        self._was_busy = busy_s < self._busy_s
         self._run(f"PRAGMA busy_timeout = {int(busy_s * 1000)}")
 
     def _select(self, where: str, *values: object) -> list[tuple[Row, int]]:
@@ -270,22 +276,34 @@ class Database:
 
 
 def salvage(path: Path) -> list[Row]:
-    """The sound rows of a damaged file, as far as SQLite can still reach them."""
+    """The sound rows of a damaged file, as far as SQLite can still reach them.
+
+    Raises: StorageError if the file may be sound and only cannot be read now.
+    """
     rows: dict[RowKey, Row] = {}
     for mode in ("rw", "ro&immutable=1"):
         for order in ("", "ORDER BY " + ", ".join(f"{name} DESC" for name in _KEY)):
-            with contextlib.suppress(StorageError, sqlite3.Error):
-                connection = _connect(path, mode, busy_s=1.0)
-                try:
-                    for values in connection.execute(f"SELECT {_ALL} FROM costs {order}"):
-                        row = row_of(values[:-2], values[-2])
-                        if row is not None:
-                            rows.setdefault(row.row_key, row)
-                finally:
-                    connection.close()
+            try:
+                _salvage_into(rows, path, mode, order)
+            except StorageError as problem:
+                if problem.cause is not Cause.DAMAGED and mode == "rw":
+                    raise
         if rows:
             break
     return list(rows.values())
+
+
+def _salvage_into(rows: dict[RowKey, Row], path: Path, mode: str, order: str) -> None:
+    connection = _connect(path, mode, busy_s=1.0)
+    try:
+        for values in connection.execute(f"SELECT {_ALL} FROM costs {order}"):
+            row = row_of(values[:-2], values[-2])
+            if row is not None:
+                rows.setdefault(row.row_key, row)
+    except sqlite3.Error as error:
+        raise _trouble_of(error) from None
+    finally:
+        connection.close()
 
 
 def looks_like_ours(path: Path) -> bool:

@@ -8,6 +8,7 @@ import fcntl
 import os
 import re
 import stat
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,24 +139,48 @@ def folder_lock(folder: Path, wait_s: float = 2.0) -> Iterator[None]:
         os.close(file)
 
 
-def set_aside(path: Path, damaged: tuple[int, int] | None) -> Path | None:
-    """Renames the file `damaged` to <path>.corrupt-<n> and keeps it, with SQLite's files beside it.
+def has_locks(folder: Path) -> bool:
+    """Whether files there can be locked; SQLite would try again for ten seconds to find out."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+    return True
 
-    Returns: the new path; None if another process did it before.
+
+def exchange(path: Path, damaged: tuple[int, int], fresh: Path) -> Path | None:
+    """Renames the file `damaged` to <path>.corrupt-<n>, with SQLite's files;
+    `fresh` takes its place.
+
+    Returns: the new name of the damaged file, which is kept; None if another process was faster.
     Raises: OSError if it cannot be renamed.
     """
     with folder_lock(path.parent):
-        if damaged is None or identity(path) != damaged:
+        if identity(path) != damaged:
             return None
         taken = {p.name for p in path.parent.glob(f"{path.name}.corrupt-*")}
         n = next(n for n in range(1, len(taken) + 2) if f"{path.name}.corrupt-{n}" not in taken)
         aside = path.with_name(f"{path.name}.corrupt-{n}")
-        # The database goes first: SQLite drops a log that it finds beside a new, empty file.
         path.rename(aside)
         for suffix in SIDECARS:
             with contextlib.suppress(FileNotFoundError):
                 os.rename(f"{path}{suffix}", f"{aside}{suffix}")
+        # A link, since another process may have made a file meanwhile, which must not be lost.
+        try:
+            os.link(fresh, path)
+        except FileExistsError:
+            pass
+        except OSError:  # no links here
+            fresh.rename(path)
         return aside
+
+
+def remove(path: Path) -> None:
+    """Deletes a database and SQLite's files beside it, as far as that can be done."""
+    for suffix in ("", *SIDECARS):
+        with contextlib.suppress(OSError):
+            os.unlink(f"{path}{suffix}")
 
 
 def set_aside_files(path: Path) -> list[Path]:

@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 MAX_BYTES = 128 << 20  # of the file: some 300,000 rows
 SHRINK_TO = 0.75  # of it, when it grew past that
+BUSY_S = 10.0  # how long to wait for other processes
 DAY_S = 86400
 
 # Databases of a parent process: closing one here would meddle with the parent's file.
@@ -84,9 +85,15 @@ class CostStore:
     """
 
     def __init__(
-        self, path: Path | None, *, max_bytes: int = MAX_BYTES, read_only: bool = False
+        self,
+        path: Path | None,
+        *,
+        max_bytes: int = MAX_BYTES,
+        busy_s: float = BUSY_S,
+        read_only: bool = False,
     ) -> None:
         self._path = path
+        self._busy_s = busy_s
         self._max_bytes = max_bytes
         self._kept: dict[RowKey, Row] = {}  # what is not on disk
         self._kept_verdicts: dict[tuple[str, str], str] = {}
@@ -104,12 +111,18 @@ class CostStore:
         path: str | Path | None = None,
         *,
         max_bytes: int = MAX_BYTES,
+        busy_s: float = BUSY_S,
         read_only: bool = False,
     ) -> CostStore:
         """The store in the file `path`; None: the user's own, which is made if missing.
 
         The file is opened, or given up with a warning, at once. Never raises for what a machine can
         lack: rights, room, locks, a home, SQLite itself.
+
+        Args:
+            max_bytes: of the file; past that, rows that were not used for longest are dropped.
+            busy_s: how long a call waits for other processes.
+            read_only: nothing is written, not even what SQLite would repair.
         """
         try:
             place = files.default_path() if path is None else Path(path).absolute()
@@ -117,7 +130,7 @@ class CostStore:
             store = cls(None, max_bytes=max_bytes)
             store._give_up(f"there is no place for it: {problem}")
             return store
-        store = cls(place, max_bytes=max_bytes, read_only=read_only)
+        store = cls(place, max_bytes=max_bytes, busy_s=busy_s, read_only=read_only)
         with store._locked():
             if path is None and not read_only:
                 with contextlib.suppress(OSError):  # refused below
@@ -349,6 +362,8 @@ class CostStore:
                 result = work(database)
             except StorageError as trouble:
                 if trouble.cause is not Cause.DAMAGED:
+                    if database.journal != "read-only" and not self._is_current(database):
+                        continue  # the file was moved or deleted
                     self._warn(f"cannot be used: {trouble}")
                     return otherwise
                 self._heal(trouble, database.file)
@@ -390,14 +405,16 @@ class CostStore:
                 return None
             try:
                 if self._read_only:
-                    return Database.open_read_only(path)
-                return Database.open(path)
+                    return Database.open_read_only(path, self._busy_s)
+                return Database.open(path, self._busy_s)
             except StorageError as trouble:
                 if trouble.cause is Cause.DAMAGED and not self._read_only:
                     self._heal(trouble, file)
                     if self._database is not None or self._gave_up:
                         return self._database
                     continue
+                if file != files.identity(path) and file is not None:
+                    continue  # the file was moved or deleted
                 if trouble.cause is not Cause.UNUSABLE or self._read_only:
                     self._give_up(f"cannot be used: {trouble}")
                     return None
@@ -409,7 +426,7 @@ class CostStore:
         from torchalgo.db.connection import Database
 
         try:
-            database = Database.open_read_only(path)
+            database = Database.open_read_only(path, self._busy_s)
         except StorageError:
             self._give_up(f"cannot be used: {reason}")
             return None
@@ -417,32 +434,46 @@ class CostStore:
         return database
 
     def _heal(self, trouble: StorageError, damaged: tuple[int, int] | None) -> None:
-        """Sets a damaged file aside and begins a new one with the rows that can be saved."""
-        from torchalgo.db.connection import Database, looks_like_ours, salvage
+        """Begins a new file with the rows that can be saved; the damaged one is kept beside it."""
+        from torchalgo.db.connection import looks_like_ours
 
-        path = self._path
+        path, database = self._path, self._database
         assert path is not None
-        if self._database is not None:
-            read_only = self._database.journal == "read-only"
-            self._database.close()
+        if database is not None:
             self._database = None
-            if read_only:
+            database.close()
+            if database.journal == "read-only":
                 self._give_up(f"is damaged: {trouble}")
                 return
         if not looks_like_ours(path):
             self._give_up(f"stays as it is: {trouble}")
             return
+        if damaged is None or files.identity(path) != damaged:
+            return  # another process was faster
+        fresh = path.with_name(f"{path.name}.new-{os.getpid()}")
         try:
-            aside = files.set_aside(path, damaged)
-            if aside is None:
-                return
-            rows = salvage(aside)
-            self._database = Database.open(path)
-            self._database.put(rows, _today(), over=False)
+            self._replace(path, damaged, fresh, trouble)
         except (OSError, StorageError) as problem:
-            self._give_up(f"is damaged, and cannot be replaced: {problem}")
+            self._give_up(f"seems damaged ({trouble}) and cannot be replaced: {problem}")
+        finally:
+            files.remove(fresh)
+
+    def _replace(
+        self, path: Path, damaged: tuple[int, int], fresh: Path, trouble: StorageError
+    ) -> None:
+        from torchalgo.db.connection import Database, salvage
+
+        rows = salvage(path)  # before anything is moved: a full disk ends it here
+        with contextlib.closing(Database.open(fresh, self._busy_s)) as database:
+            database.put(rows, _today())
+        aside = files.exchange(path, damaged, fresh)
+        if aside is None:
             return
-        self._warn(f"was damaged ({trouble}): kept as {aside.name}, {len(rows)} rows were saved")
+        files.remove(fresh)  # a file of two names has two logs
+        self._database = Database.open(path, self._busy_s)
+        late = salvage(aside)  # what others committed until then
+        self._database.put([*rows, *late], _today(), over=False)
+        self._warn(f"was damaged ({trouble}): kept as {aside.name}, {len(late)} rows were saved")
 
     def _flush(self) -> bool:
         """Writes what is in memory only; True if nothing is left."""
