@@ -2,7 +2,7 @@
 """The command `torchalgo`.
 
 Exit codes: 0 done; 1 torchalgo.Error, one line on stderr; 2 wrong usage; 3 a check failed (check,
-bench --check); 130 interrupted.
+bench --check, db verify); 130 interrupted.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo.candidates import candidates
 from torchalgo.choices import DTYPES
+from torchalgo.db.commands import add_verbs
+from torchalgo.doctor import examine, report
 from torchalgo.freeze import quiet_jit
 from torchalgo.guard import output_error
 from torchalgo.load import load, load_plan
@@ -88,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         "--override", action="append", default=[], type=_override, metavar="GLOB=PRIMITIVE"
     )
     command.add_argument("--budget", type=float, help="seconds of tuning, soft")
-    command.add_argument("--cost-db", type=Path, help="costs to read and append to")
+    command.add_argument("--cost-db", type=Path, help="the cost database, if not the user's own")
     command.add_argument("--max-rel-error", type=float, default=1e-5)
     command.add_argument("--quiet", action="store_true", help="no progress")
 
@@ -130,6 +132,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--original", help="model.pt or package.module:factory, if model is saved")
     command.add_argument("--max-rel-error", type=float, default=1e-4)
+
+    text = "look after the database of costs"
+    command = commands.add_parser("db", help=text, description=text)
+    command.set_defaults(threads=None)
+    add_verbs(command)
+
+    add("doctor", _doctor, "show versions, devices, the cost database, and what is missing")
     return parser
 
 
@@ -454,6 +463,12 @@ def _check_proof(args: argparse.Namespace) -> int:
             f" {plan.lower_bound_us / 1000:.3f} ms: ok"
         )
     return EXIT_CHECK_FAILED if reason else 0
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    found = examine()
+    print(json.dumps(found, indent=1) if args.json else report(found))
+    return 0
 
 
 def _original_output(original: nn.Module, chunk: torch.Tensor) -> Any:

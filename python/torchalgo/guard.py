@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import hashlib
+import json
 import random
 import statistics
 import time
@@ -20,7 +23,7 @@ from torchalgo.freeze import (
     tensors_in,
     to_channels_last,
 )
-from torchalgo.plan import GuardVerdict
+from torchalgo.plan import GuardVerdict, Plan
 from torchalgo.stats import is_faster
 
 Call = Callable[[], Any]
@@ -138,6 +141,21 @@ def guard_verdict(
         rounds=len(times[plan]),
         reason="needs torch.backends.cudnn.benchmark = True to be as fast" if needs_flag else "",
     )
+
+
+def verdict_key(model: nn.Module, plan: Plan) -> str:
+    """Names what a verdict is about: the plan's choices, and the model whose eager form is beside.
+
+    Costs are not part of it: they lead to a choice, and do not change how fast it is.
+    """
+    facts = [
+        f"{type(model).__module__}.{type(model).__qualname__}",
+        plan.structure_hash,
+        [dataclasses.astuple(i) for i in plan.inputs],
+        [[n.name, n.problem, n.primitive, n.src, n.dst, n.absorbed_by] for n in plan.nodes],
+        [[t.value, t.producer, t.problem, t.primitive, t.src, t.dst] for t in plan.transforms],
+    ]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def untimed_verdict(runs: str, reason: str) -> GuardVerdict:

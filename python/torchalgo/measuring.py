@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from torchalgo import _C
-from torchalgo.costs import Cost, CostFile, Key, key_of, native_key
+from torchalgo.costs import TICKS_PER_NS, Cost, CostFile, Key, key_of, native_key, summarize
 from torchalgo.overrides import is_convolution, matches_name
 from torchalgo.plan import Quarantined
 from torchalgo.progress import Progress
 from torchalgo.stats import faster_half, median_noise
-
-TICKS_PER_NS = 1024
 
 # A fused candidate is not measured if its convolution alone is this much slower than the fastest of
 # its provider with the same layouts: fusing saves both the same and layouts decide nothing.
@@ -136,7 +134,7 @@ class Tuning:
         self._measured_here: set[Key] = set()
         self._bench = bench if bench is not None else Bench.on(device)
         self._bound = settings.max_rel_error
-        self._cold_bytes = min(MOST_COLD_BYTES, _weight_bytes(graph))
+        self._cold_bytes = cold_bytes(graph)
         self._is_screened = False
         self._stopped = ""  # why nothing more is measured: plan from what is known
         self._primitives: dict[Key, _C.Primitive] = {}
@@ -145,7 +143,7 @@ class Tuning:
         budget = settings.budget_s
         self._deadline = None if budget is None else self._bench.now_s() + budget
         if cost_file is not None:
-            self._learn({k: c for k, c in cost_file.read().items() if k in self._primitives})
+            self._learn(cost_file.read(self._primitives))
         unknown = {key.problem for key in self._primitives if key not in self.known}
         checked = {c.key.problem for c in self._choices}  # about half of them get chosen
         self._progress.start(sum(map(_work, unknown)) + sum(map(_check_work, checked)) // 2)
@@ -380,7 +378,7 @@ class Tuning:
             finalists = [key for key in finalists if _is_noisy(samples[key])]
             left = share_s - (self._bench.now_s() - started)
         costs = {
-            key: Cost(*(round(ns * TICKS_PER_NS) for ns in _cost_ns(taken)))
+            key: _cost(taken, self._primitives[key])
             for key, taken in samples.items()
             if key not in self.quarantined
         }
@@ -449,10 +447,17 @@ def _cost_ns(samples: Sequence[float]) -> tuple[float, float]:
     return statistics.median(undisturbed), median_noise(undisturbed)
 
 
-def _weight_bytes(graph: _C.Graph) -> int:
-    """What the model's weights take in f32: about what passes the caches between two runs."""
+def _cost(samples: Sequence[float], primitive: _C.Primitive) -> Cost:
+    ticks, noise = (round(ns * TICKS_PER_NS) for ns in _cost_ns(samples))
+    return Cost(ticks, noise, summarize(samples), primitive.workspace_bytes)
+
+
+def cold_bytes(graph: _C.Graph) -> int:
+    """What the model's weights take in f32, about what passes the caches between two runs: so much
+    is read before each sample."""
     problems = [node.problem for node in graph.nodes if node.problem is not None]
-    return sum(4 * math.prod(sizes) for sizes in map(_C.weight_sizes, problems) if sizes)
+    weights = sum(4 * math.prod(sizes) for sizes in map(_C.weight_sizes, problems) if sizes)
+    return min(MOST_COLD_BYTES, weights)
 
 
 def _is_noisy(samples: Sequence[float]) -> bool:

@@ -7,14 +7,14 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from torchalgo import _C, guard, planning
 from torchalgo._C import Error
-from torchalgo.costs import CostFile
+from torchalgo.db import CostStore, DeviceCosts
 from torchalgo.freeze import (
     ScriptModule,
     as_inputs,
@@ -23,10 +23,10 @@ from torchalgo.freeze import (
     freeze_model,
     quiet_jit,
 )
-from torchalgo.measuring import Bench, TuneSettings, Tuning
+from torchalgo.measuring import Bench, TuneSettings, Tuning, cold_bytes
 from torchalgo.optimized import Optimized, Result
 from torchalgo.overrides import forced_primitives
-from torchalgo.plan import Plan
+from torchalgo.plan import GuardVerdict, Plan
 from torchalgo.progress import Event, Progress
 
 
@@ -41,7 +41,7 @@ class Options:
     objective: str = "latency"
     mode: str = "tune"
     budget_s: float | None = None
-    cost_db: str | Path | None = None
+    cost_db: str | Path | Literal[False] | None = None
     workspace_limit_bytes: int = 1 << 30
     weight_limit_bytes: int | None = None
     max_rel_error: float = 1e-5
@@ -59,7 +59,7 @@ def optimize(
     objective: str = "latency",
     mode: str = "tune",
     budget_s: float | None = None,
-    cost_db: str | Path | None = None,
+    cost_db: str | Path | Literal[False] | None = None,
     workspace_limit_bytes: int = 1 << 30,
     weight_limit_bytes: int | None = None,
     max_rel_error: float = 1e-5,
@@ -79,7 +79,8 @@ def optimize(
         strict: raise where the plan's primitive cannot run here, instead of falling back.
         training, objective, mode, weight_limit_bytes: one value each in this version.
         budget_s: soft limit of tuning's seconds: fewer samples, then fewer candidates.
-        cost_db: a file of costs (JSON lines) to read and to append to.
+        cost_db: the database of costs to read and to append to; None: the user's own, in
+            `$TORCHALGO_CACHE_DIR` or the XDG cache; False: none. See docs/database.md.
         workspace_limit_bytes: per convolution; primitives above it are no candidates.
         max_rel_error: relative L2 of each convolution to fp64, of the outputs to the frozen model;
             f16, bf16 and tf32, which round more coarsely, have bounds of their own.
@@ -102,6 +103,15 @@ def optimize(
 
 
 def _optimize(model: nn.Module, inputs: tuple[Any, ...], options: Options) -> Result:
+    if options.plan is not None or options.cost_db is False:
+        return _optimize_with(model, inputs, options, None)
+    with CostStore.open(options.cost_db) as store:
+        return _optimize_with(model, inputs, options, store)
+
+
+def _optimize_with(
+    model: nn.Module, inputs: tuple[Any, ...], options: Options, store: CostStore | None
+) -> Result:
     notes: list[str] = []
     progress = Progress(options.progress)
     progress.say("reading the model")
@@ -118,13 +128,14 @@ def _optimize(model: nn.Module, inputs: tuple[Any, ...], options: Options) -> Re
     if options.plan is not None:
         return _apply(options.plan, imported, found, frozen, inputs, options, progress)
     progress.say(f"{sum(map(len, found.by_anchor))} candidates for {len(graph.nodes)} nodes")
+    costs = None if store is None else store.on(device, cold_bytes(graph))
     tuning = Tuning(
         graph,
         found,
         forced_primitives(graph, found, options.overrides),
         TuneSettings(options.max_rel_error, options.budget_s),
         progress=progress,
-        cost_file=None if options.cost_db is None else CostFile(options.cost_db, device),
+        cost_file=costs,
         bench=Bench.on(device),
         device=device,
     )
@@ -152,7 +163,7 @@ def _optimize(model: nn.Module, inputs: tuple[Any, ...], options: Options) -> Re
         resolve=planning.resolver(imported, tuning, describe),
         prove=planning.prover(tuning),
     )
-    plan, scripted = _guarded(model, plan, scripted, frozen, inputs, error, bound, options)
+    plan, scripted = _guarded(model, plan, scripted, frozen, inputs, error, bound, options, costs)
     _tell(progress, plan)
     alternatives = {name: describe(native) for name, native in weaker.items()}
     return Result(scripted, plan, frozen, tuning.costs, alternatives, str(where))
@@ -176,6 +187,12 @@ def _check_options(options: Options) -> None:
         raise Error(
             "optimize: plan and overrides exclude each other; use"
             " optimize(model, x, plan=plan.with_overrides(...))"
+        )
+    is_path = isinstance(options.cost_db, (str, Path))
+    if not is_path and options.cost_db is not None and options.cost_db is not False:
+        raise Error(
+            f"optimize: cost_db={options.cost_db!r}, expected a path, None (the user's own"
+            " database) or False (none)"
         )
     if options.plan is not None and not isinstance(options.plan, Plan):
         raise Error(
@@ -271,22 +288,37 @@ def _guarded(
     error: float,
     bound: float,
     options: Options,
+    costs: DeviceCosts | None,
 ) -> tuple[Plan, ScriptModule]:
-    """The plan with its verdict, and the module that runs."""
+    """The plan with its verdict, which is timed unless it is known, and the module that runs."""
     if error > bound:
         reason = f"outputs differ from the frozen module's by {error:.1e} at best"
         verdict = guard.untimed_verdict("baseline", reason)
         return dataclasses.replace(plan, guard=verdict), frozen
+    key = guard.verdict_key(model, plan)
+    verdict_before = None if costs is None else costs.read_verdict(key)
+    verdict = verdict_before or _timed(model, scripted, frozen, inputs, options)
+    if costs is not None and verdict_before is None:
+        costs.keep_verdict(key, verdict)
+    if verdict.runs == "baseline":
+        scripted = guard.baseline_module(model, frozen, inputs, verdict.baseline)
+    return dataclasses.replace(plan, guard=verdict), scripted
+
+
+def _timed(
+    model: nn.Module,
+    scripted: ScriptModule,
+    frozen: ScriptModule,
+    inputs: tuple[Any, ...],
+    options: Options,
+) -> GuardVerdict:
     calls = guard.baseline_calls(model, frozen, inputs)
     calls["plan"] = lambda: scripted(*inputs)
     limit_s = 6.0 if options.budget_s is None else min(6.0, max(0.5, 0.1 * options.budget_s))
     synchronize = guard.synchronizer(device_of(model, inputs))
-    verdict = guard.guard_verdict(
+    return guard.guard_verdict(
         guard.time_interleaved(calls, budget_s=limit_s, synchronize=synchronize)
     )
-    if verdict.runs == "baseline":
-        scripted = guard.baseline_module(model, frozen, inputs, verdict.baseline)
-    return dataclasses.replace(plan, guard=verdict), scripted
 
 
 def _tell(progress: Progress, plan: Plan) -> None:

@@ -91,6 +91,19 @@ class GuardVerdict:
     rounds: int
     reason: str
 
+    def to_json(self) -> str:
+        return json.dumps(_encode(self), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> GuardVerdict:
+        """Reads to_json's text. Raises Error naming what is wrong there."""
+        try:
+            data = json.loads(text, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as problem:
+            raise Error(f"guard: no verdict, or truncated: {problem}") from None
+        verdict: GuardVerdict = _decode(cls, data, "guard")
+        return verdict
+
 
 @dataclass(frozen=True)
 class Quarantined:

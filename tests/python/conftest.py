@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +18,17 @@ from nets import Net, make_net, run_plan
 # On a loaded machine a second thread makes tuning wait at each barrier; other numbers of threads
 # have tests of their own.
 torch.set_num_threads(1)
+
+
+# Nothing here reads or writes the user's own database of costs.
+_CACHE = tempfile.TemporaryDirectory(prefix="torchalgo-tests-")
+os.environ["TORCHALGO_CACHE_DIR"] = _CACHE.name
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees the costs of another."""
+    monkeypatch.setenv("TORCHALGO_CACHE_DIR", str(tmp_path / "cache"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`torchalgo db`: look at the cost database, check it, and exchange rows with others."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from torchalgo._C import Error
+from torchalgo.db import files
+from torchalgo.db.environment import texts_here
+from torchalgo.db.store import CostStore, Info, Merged
+
+EXIT_CHECK_FAILED = 3
+MIB = 1 << 20
+
+
+def add_verbs(command: argparse.ArgumentParser) -> None:
+    """Adds the verbs of `torchalgo db` to its parser."""
+    verbs = command.add_subparsers(required=True, metavar="verb")
+
+    def add(
+        name: str, run: Callable[[argparse.Namespace], int], text: str
+    ) -> argparse.ArgumentParser:
+        verb = verbs.add_parser(name, help=text, description=text)
+        verb.add_argument(
+            "--cost-db", type=Path, metavar="FILE", help="the database, if not the user's own"
+        )
+        verb.add_argument("--json", action="store_true", help="JSON on stdout")
+        verb.set_defaults(run=run)
+        return verb
+
+    add("info", _info, "where it lies, how large it is, and what is in it")
+    verb = add("merge", _merge, "join the rows of other databases into it")
+    verb.add_argument("source", type=Path, nargs="+", help="a cost database; not changed")
+    verb = add("export", _export, "write its rows as lines of JSON, with checksums")
+    verb.add_argument("file", help="the file to write; - for stdout")
+    verb = add("import", _import, "join rows that were exported into it")
+    verb.add_argument("file", help="the file to read; - for stdin")
+    verb = add("gc", _gc, "drop damaged rows, then those not used for longest")
+    verb.add_argument("--max-mib", type=_mib, help="the size to shrink to; without it: the cap")
+    add("verify", _verify, "check every row and the file; ends with 3 if something is damaged")
+
+
+def _mib(text: str) -> float:
+    try:
+        size = float(text)
+    except ValueError:
+        size = -1.0
+    if not 0 <= size < 1 << 40:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size in MiB such as 64")
+    return size
+
+
+# ---- verbs ---------------------------------------------------------------------------------------
+
+
+def _info(args: argparse.Namespace) -> int:
+    path = _path(args)
+    if not path.exists():
+        info = Info(str(path), "none", "there is none yet", 0, 0, 0, 0, {}, {}, [])
+    else:
+        with _opened(path) as store:
+            info = store.info()
+    if args.json:
+        print(json.dumps(dataclasses.asdict(info), indent=1))
+    else:
+        print(describe(info))
+    return 0
+
+
+def _merge(args: argparse.Namespace) -> int:
+    for source in args.source:
+        _check_exists(source)
+    with _opened(_path(args), makes=True) as store:
+        for source in args.source:
+            with _opened(source, read_only=True) as other:
+                _tell(args, str(source), store.merge(other))
+        _check_kept(store)
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    path = _path(args)
+    _check_exists(path)
+    with _opened(path) as store:
+        lines = list(store.export_lines())
+    if args.file == "-":
+        sys.stdout.writelines(f"{line}\n" for line in lines)
+        return 0
+    _write(Path(args.file), lines)
+    if args.json:
+        print(json.dumps({"file": args.file, "rows": len(lines)}))
+    else:
+        print(f"wrote {len(lines)} rows to {args.file}")
+    return 0
+
+
+def _import(args: argparse.Namespace) -> int:
+    lines = _lines_of(args.file)
+    with _opened(_path(args), makes=True) as store:
+        merged = store.import_lines(lines)
+        if merged.seen and merged.unsound == merged.seen:
+            raise Error(f"db import: {args.file} has no row that torchalgo db export wrote")
+        _check_kept(store)
+    _tell(args, args.file, merged)
+    return 0
+
+
+def _gc(args: argparse.Namespace) -> int:
+    path = _path(args)
+    _check_exists(path)
+    with _opened(path) as store:
+        dropped = store.gc(None if args.max_mib is None else int(args.max_mib * MIB))
+        info = store.info()
+    if args.json:
+        print(json.dumps({"dropped": dropped, "rows": info.rows, "bytes": info.bytes}))
+    else:
+        print(f"dropped {dropped} rows; {info.rows} are left in {_size(info.bytes)}")
+    return 0
+
+
+def _verify(args: argparse.Namespace) -> int:
+    path = _path(args)
+    _check_exists(path)
+    with _opened(path) as store:
+        found = store.verify()
+    if args.json:
+        print(json.dumps({**dataclasses.asdict(found), "is_sound": found.is_sound}, indent=1))
+    else:
+        for line in found.damages:
+            print(line)
+        verdict = "ok" if found.is_sound else "FAILS; torchalgo db gc drops damaged rows"
+        print(f"{path}: {found.rows} sound rows, {found.unsound} damaged: {verdict}")
+    return 0 if found.is_sound else EXIT_CHECK_FAILED
+
+
+# ---- around them ---------------------------------------------------------------------------------
+
+
+def describe(info: Info) -> str:
+    """Info as a few lines."""
+    if info.journal == "none":
+        return f"{info.path}: {info.trouble}; torchalgo.optimize makes it"
+    lines = [
+        f"{info.path}: {info.rows} rows, {info.verdicts} verdict(s) on plans,"
+        f" {_size(info.bytes)} of at most {_size(info.max_bytes)} ({info.journal})"
+    ]
+    here = texts_here()
+    lines += [
+        f"{count:>8}  {_spelled(text)}{'' if text in here else '  (not here and now)'}"
+        for text, count in sorted(info.environments.items(), key=lambda item: -item[1])
+    ]
+    lines += [f"{count:>8}  {name}" for name, count in info.algorithms.items()]
+    lines += [f"damaged, kept: {file}" for file in info.set_aside]
+    return "\n".join(lines)
+
+
+def _spelled(environment: str) -> str:
+    try:
+        return ", ".join(f"{name} {value}" for name, value in json.loads(environment).items())
+    except (ValueError, AttributeError, RecursionError):  # not written by torchalgo
+        return environment
+
+
+def _size(count: int) -> str:
+    return f"{count / MIB:.1f} MiB" if count >= MIB else f"{count / 1024:.0f} KiB"
+
+
+def _tell(args: argparse.Namespace, source: str, merged: Merged) -> None:
+    if args.json:
+        print(json.dumps({"source": source, **dataclasses.asdict(merged)}))
+    else:
+        left_out = f", {merged.unsound} damaged or foreign left out" if merged.unsound else ""
+        print(f"{source}: {merged.seen} rows, {merged.taken} taken{left_out}")
+
+
+def _path(args: argparse.Namespace) -> Path:
+    if args.cost_db is not None:
+        return Path(args.cost_db)
+    try:
+        return files.default_path()
+    except RuntimeError as problem:
+        raise Error(f"db: there is no place for the database: {problem}") from None
+
+
+@contextlib.contextmanager
+def _opened(path: Path, *, makes: bool = False, read_only: bool = False) -> Iterator[CostStore]:
+    """The store in a file; here, unlike in a run, trouble with it is an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if makes:
+            try:
+                files.make_folder(path.absolute().parent)
+            except OSError as problem:
+                raise Error(f"db: cannot make the folder of {path}: {problem.strerror}") from None
+        with CostStore.open(path, read_only=read_only) as store:
+            if store.is_in_memory:
+                raise Error(f"db: {path} {store.trouble}")
+            yield store
+
+
+def _check_exists(path: Path) -> None:
+    if not path.exists():
+        raise Error(f"db: there is no database {path}; torchalgo.optimize makes it")
+
+
+def _check_kept(store: CostStore) -> None:
+    if store.unwritten:
+        raise Error(f"db: {store.path} {store.trouble}; {store.unwritten} rows were not written")
+
+
+def _lines_of(name: str) -> list[str]:
+    try:
+        if name == "-":
+            return list(sys.stdin)
+        return Path(name).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as problem:
+        raise Error(f"db import: cannot read {name}: {problem.strerror}") from None
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    """All of it or nothing."""
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.absolute().parent, delete=False, encoding="utf-8"
+        ) as file:
+            file.writelines(f"{line}\n" for line in lines)
+        os.replace(file.name, path)
+    except OSError as problem:
+        raise Error(f"db export: cannot write {path}: {problem.strerror}") from None

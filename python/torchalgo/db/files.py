@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where the database lies, and whether that place can be trusted."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+FILE_NAME = "costs.sqlite3"
+SIDECARS = ("-wal", "-shm", "-journal")  # SQLite's, beside the file
+
+# File systems of several machines: they cannot share the memory that a write-ahead log needs.
+NETWORK_FILE_SYSTEMS = re.compile(
+    "9p|afs|beegfs|ceph|cifs|fuse[.](ceph|gluster|ssh)fs|glusterfs|gpfs|lustre|ncpfs|nfs4?|ocfs2"
+    "|orangefs|panfs|smb3|smbfs|vboxsf|virtiofs"
+)
+
+
+def cache_dir() -> Path:
+    """`$TORCHALGO_CACHE_DIR`, else torchalgo in the XDG cache. Raises RuntimeError: no home."""
+    named = os.environ.get("TORCHALGO_CACHE_DIR")
+    if named:
+        return Path(named).absolute()
+    xdg = os.environ.get("XDG_CACHE_HOME", "")
+    cache = Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache"
+    return cache / "torchalgo"
+
+
+def default_path() -> Path:
+    return cache_dir() / FILE_NAME
+
+
+def make_folder(folder: Path) -> None:
+    """Makes `folder` and what is missing above it, mode 0700 whatever the umask is."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    with contextlib.suppress(FileExistsError):  # another process was faster
+        folder.mkdir(mode=0o700)
+        folder.chmod(0o700)
+
+
+def refusal(path: Path) -> str:
+    """Why the file must not be used, or "": only the user may be able to change what it says."""
+    reason = _folder_refusal(path.parent)
+    for file in (path, *(Path(f"{path}{suffix}") for suffix in SIDECARS)):
+        reason = reason or _file_refusal(file)
+    return reason
+
+
+def _folder_refusal(folder: Path) -> str:
+    link = folder.lstat()
+    if stat.S_ISLNK(link.st_mode) and link.st_uid not in (0, os.geteuid()):
+        return f"{folder} is a link of another user (id {link.st_uid})"
+    found = folder.stat()
+    if not stat.S_ISDIR(found.st_mode):
+        return f"{folder} is no folder"
+    is_sticky = bool(found.st_mode & stat.S_ISVTX)  # /tmp: others cannot replace a file
+    if found.st_mode & stat.S_IWOTH and not is_sticky:
+        return f"everybody may write to {folder}"
+    if found.st_uid not in (0, os.geteuid()):
+        return f"{folder} belongs to another user (id {found.st_uid})"
+    return ""
+
+
+def _file_refusal(path: Path) -> str:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return ""
+    if stat.S_ISLNK(found.st_mode):
+        return f"{path} is a link"
+    if not stat.S_ISREG(found.st_mode):
+        return f"{path} is no regular file"
+    if found.st_uid != os.geteuid():
+        return f"{path} belongs to another user (id {found.st_uid})"
+    if found.st_mode & stat.S_IWOTH:
+        return f"everybody may write to {path}"
+    return ""
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Which file the path names now; None: none, or it cannot be asked."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def file_system(path: Path) -> str:
+    """The type of the file system that holds `path`, "ext4"; empty if unknown."""
+    try:
+        place = str(path.resolve())
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except (OSError, RuntimeError):
+        return ""
+    best, kind = "", ""
+    for line in lines.splitlines():
+        before, _, after = line.partition(" - ")
+        fields = before.split()
+        if len(fields) < 5 or not after:
+            continue
+        mount = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[4])
+        holds = place == mount or place.startswith(mount.rstrip("/") + "/")
+        if holds and len(mount) >= len(best):  # later mounts lie over earlier ones
+            best, kind = mount, after.split()[0]
+    return kind
+
+
+def is_network(path: Path) -> bool:
+    """Whether other machines may have the file open."""
+    return NETWORK_FILE_SYSTEMS.fullmatch(file_system(path)) is not None
+
+
+@contextlib.contextmanager
+def folder_lock(folder: Path, wait_s: float = 2.0) -> Iterator[None]:
+    """One process at a time, as far as the file system has locks; waits at most `wait_s`."""
+    file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    break
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(file)
+
+
+def has_locks(folder: Path) -> bool:
+    """Whether files there can be locked; SQLite would try again for ten seconds to find out."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+    return True
+
+
+def exchange(path: Path, damaged: tuple[int, int], fresh: Path) -> Path | None:
+    """Renames the file `damaged` to <path>.corrupt-<n>, with SQLite's files;
+    `fresh` takes its place.
+
+    Returns: the new name of the damaged file, which is kept; None if another process was faster.
+    Raises: OSError if it cannot be renamed.
+    """
+    with folder_lock(path.parent):
+        if identity(path) != damaged:
+            return None
+        taken = {p.name for p in path.parent.glob(f"{path.name}.corrupt-*")}
+        n = next(n for n in range(1, len(taken) + 2) if f"{path.name}.corrupt-{n}" not in taken)
+        aside = path.with_name(f"{path.name}.corrupt-{n}")
+        path.rename(aside)
+        for suffix in SIDECARS:
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(f"{path}{suffix}", f"{aside}{suffix}")
+        # A link, since another process may have made a file meanwhile, which must not be lost.
+        try:
+            os.link(fresh, path)
+        except FileExistsError:
+            pass
+        except OSError:  # no links here
+            fresh.rename(path)
+        return aside
+
+
+def remove(path: Path) -> None:
+    """Deletes a database and SQLite's files beside it, as far as that can be done."""
+    for suffix in ("", *SIDECARS):
+        with contextlib.suppress(OSError):
+            os.unlink(f"{path}{suffix}")
+
+
+def set_aside_files(path: Path) -> list[Path]:
+    """The damaged files that are kept beside `path`."""
+    files = path.parent.glob(f"{path.name}.corrupt-*")
+    return sorted(f for f in files if not f.name.endswith(SIDECARS))

@@ -1,0 +1,613 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The store of costs: a file where that is possible, memory where not; it never fails a run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+
+from torchalgo import _C
+from torchalgo.costs import Cost, Key
+from torchalgo.db import files
+from torchalgo.db.environment import Environment
+from torchalgo.db.row import Row, RowKey, checksum_of, from_line, is_sane, join, to_line
+from torchalgo.db.trouble import Cause, StorageError
+from torchalgo.plan import GuardVerdict
+
+if TYPE_CHECKING:  # a Python may lack SQLite: imported where that is seen
+    from torchalgo.db.connection import Database
+
+T = TypeVar("T")
+
+MAX_BYTES = 128 << 20  # of the file: some 300,000 rows
+SHRINK_TO = 0.75  # of it, when it grew past that
+BUSY_S = 10.0  # how long to wait for other processes
+DAY_S = 86400
+
+# Databases of a parent process: closing one here would meddle with the parent's file.
+_inherited: list[object] = []
+
+
+@dataclass(frozen=True)
+class Info:
+    """What `torchalgo db info` shows."""
+
+    path: str
+    journal: str  # wal | rollback | read-only | memory
+    trouble: str  # why it is not on disk, or cannot be written
+    rows: int
+    verdicts: int
+    bytes: int
+    max_bytes: int
+    environments: dict[str, int]  # rows of each
+    algorithms: dict[str, int]
+    set_aside: list[str]  # damaged files, kept
+
+
+@dataclass(frozen=True)
+class Verified:
+    """rows: sound ones; unsound: misses; damages: what SQLite finds wrong with the file."""
+
+    rows: int
+    unsound: int
+    damages: list[str]
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.unsound and not self.damages
+
+
+@dataclass(frozen=True)
+class Merged:
+    """seen: rows that were offered; taken: that are new or replaced one; unsound: left out."""
+
+    seen: int
+    taken: int
+    unsound: int = 0
+
+
+class CostStore:
+    """Rows of costs and guard verdicts. Methods may be called from several threads.
+
+    No trouble with files leaves it: what cannot be read is a miss, what cannot be written stays in
+    memory until it can, and one warning tells.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        max_bytes: int = MAX_BYTES,
+        busy_s: float = BUSY_S,
+        read_only: bool = False,
+    ) -> None:
+        self._path = path
+        self._busy_s = busy_s
+        self._max_bytes = max_bytes
+        self._kept: dict[RowKey, Row] = {}  # what is not on disk
+        self._kept_verdicts: dict[tuple[str, str], str] = {}
+        self._database: Database | None = None
+        self._gave_up = ""  # why this store stays in memory
+        self._read_only = read_only
+        self._trouble = ""
+        self._has_warned = False
+        self._mutex = threading.RLock()
+        self._pid = os.getpid()
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path | None = None,
+        *,
+        max_bytes: int = MAX_BYTES,
+        busy_s: float = BUSY_S,
+        read_only: bool = False,
+    ) -> CostStore:
+        """The store in the file `path`; None: the user's own, which is made if missing.
+
+        The file is opened, or given up with a warning, at once. Never raises for what a machine can
+        lack: rights, room, locks, a home, SQLite itself.
+
+        Args:
+            max_bytes: of the file; past that, rows that were not used for longest are dropped.
+            busy_s: how long a call waits for other processes.
+            read_only: nothing is written, not even what SQLite would repair.
+        """
+        try:
+            place = files.default_path() if path is None else Path(path).absolute()
+        except (OSError, RuntimeError) as problem:
+            store = cls(None, max_bytes=max_bytes)
+            store._give_up(f"there is no place for it: {problem}")
+            return store
+        store = cls(place, max_bytes=max_bytes, busy_s=busy_s, read_only=read_only)
+        with store._locked():
+            if path is None and not read_only:
+                with contextlib.suppress(OSError):  # refused below
+                    files.make_folder(place.parent)
+            store._connected()
+        return store
+
+    def on(self, device: _C.Device | None = None, cold_bytes: int = 0) -> DeviceCosts:
+        """The part that holds on this machine's `device` (None: the CPU), for samples with so many
+        bytes read in between."""
+        return DeviceCosts(self, Environment.of(device, cold_bytes))
+
+    def __del__(self) -> None:
+        if os.getpid() == self._pid:
+            self.close()
+
+    def __enter__(self) -> CostStore:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+    @property
+    def path(self) -> Path | None:
+        return self._path
+
+    @property
+    def trouble(self) -> str:
+        """Why the costs are not on disk; empty: they are."""
+        return self._gave_up or self._trouble
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether there is no file: nothing outlives this store."""
+        with self._locked():
+            return self._connected() is None
+
+    @property
+    def unwritten(self) -> int:
+        """Rows that are in memory only."""
+        return len(self._kept)
+
+    # ---- rows ----------------------------------------------------------------------------------
+
+    def read(
+        self, environments: Iterable[str], problems: Iterable[str] | None = None
+    ) -> dict[RowKey, Row]:
+        """The sound rows of some environments, and of some problems if they are given.
+
+        Rows of given problems count as used today.
+        """
+        wanted = set(environments)
+        named = None if problems is None else set(problems)
+
+        def select(database: Database) -> list[tuple[Row, int]]:
+            if named is None:
+                return database.rows_of(sorted(wanted))
+            return database.rows(sorted(wanted), named)
+
+        with self._locked():
+            nothing: list[tuple[Row, int]] = []
+            found = self._run(select, nothing)
+            rows = {row.row_key: row for row, _ in found}
+            if named is not None:
+                self._mark_used([row.row_key for row, day in found if day != _today()])
+            for key, row in self._kept.items():
+                if key.environment in wanted and (named is None or key.problem in named):
+                    rows[key] = row
+        return rows
+
+    def append(self, rows: Iterable[Row]) -> bool:
+        """Keeps rows, over older ones of their keys, in one transaction; True: they are on disk.
+
+        A row that no measurement can have made is left out.
+        """
+        with self._locked():
+            self._kept.update({row.row_key: row for row in rows if is_sane(row)})
+            return self._flush()
+
+    def rows(self) -> list[Row]:
+        """Every sound row, in the order of its key."""
+        with self._locked():
+            nothing: list[tuple[Row, int]] = []
+            found = self._run(lambda database: database.all_rows(), nothing)
+            rows = {row.row_key: row for row, _ in found} | self._kept
+        return [rows[key] for key in sorted(rows)]
+
+    def merge(self, other: CostStore | Iterable[Row]) -> Merged:
+        """Joins the rows of another store into this one, in one transaction.
+
+        Of two rows of a key that with more samples stays, so that the order of merging does not
+        matter. Verdicts are left out: how fast a plan is, everybody measures alone.
+        """
+        rows = other.rows() if isinstance(other, CostStore) else list(other)
+        sound = [row for row in rows if is_sane(row)]
+        joined: dict[RowKey, Row] = {}
+        for row in sound:
+            before = joined.get(row.row_key)
+            joined[row.row_key] = row if before is None else join(before, row)
+        with self._locked():
+            taken = self._join(joined)
+        return Merged(len(rows), taken, len(rows) - len(sound))
+
+    def _join(self, rows: Mapping[RowKey, Row]) -> int:
+        """How many of the rows changed the store."""
+        if self._flush() and self._can_write:
+            taken = self._run(lambda database: database.join(rows.values(), _today()), None)
+            if taken is not None:
+                return taken
+        known = {row.row_key: row for row in self.rows()}
+        new = {k: r for k, r in rows.items() if k not in known or join(known[k], r) != known[k]}
+        self._kept.update(new)
+        return len(new)
+
+    def export_lines(self) -> Iterator[str]:
+        """Every sound row as a line of JSON; equal stores give equal lines."""
+        return map(to_line, self.rows())
+
+    def import_lines(self, lines: Iterable[str]) -> Merged:
+        """Merges the rows of export_lines' text; a line that is damaged or foreign is left out."""
+        read = [from_line(line) for line in lines if line.strip()]
+        merged = self.merge(row for row in read if row is not None)
+        return Merged(len(read), merged.taken, read.count(None))
+
+    # ---- verdicts ------------------------------------------------------------------------------
+
+    def verdict(self, plan: str, environment: str) -> str | None:
+        """The guard's verdict on a plan as JSON; None: none, or a damaged one."""
+        with self._locked():
+            kept = self._kept_verdicts.get((plan, environment))
+            found = self._run(lambda database: database.verdict(plan, environment), None)
+            if kept is not None or found is None:
+                return kept
+            text, checksum, day = found
+            if type(text) is not str or checksum != checksum_of([plan, environment, text]):
+                return None
+            if day != _today():
+                self._keep_verdict(plan, environment, text)
+            return text
+
+    def keep_verdict(self, plan: str, environment: str, verdict: str) -> None:
+        with self._locked():
+            self._kept_verdicts[plan, environment] = verdict
+            if self._keep_verdict(plan, environment, verdict):
+                del self._kept_verdicts[plan, environment]
+
+    def _keep_verdict(self, plan: str, environment: str, verdict: str) -> bool:
+        checksum = checksum_of([plan, environment, verdict])
+
+        def put(database: Database) -> bool:
+            database.put_verdict(plan, environment, verdict, checksum, _today())
+            return True
+
+        return self._can_write and self._run(put, False)
+
+    # ---- upkeep --------------------------------------------------------------------------------
+
+    def info(self) -> Info:
+        """Where it lies and what is in it."""
+        with self._locked():
+            rows = self.rows()
+            database = self._connected()
+            return Info(
+                path=str(self._path or ""),
+                journal="memory" if database is None else database.journal,
+                trouble=self.trouble,
+                rows=len(rows),
+                verdicts=self._run(lambda d: d.count("verdicts"), 0) + len(self._kept_verdicts),
+                bytes=self._run(lambda d: d.size_bytes(), 0),
+                max_bytes=self._max_bytes,
+                environments=_counted(row.environment for row in rows),
+                algorithms=_counted(row.primitive.partition("{")[0] for row in rows),
+                set_aside=[] if self._path is None else _names(self._path),
+            )
+
+    def verify(self) -> Verified:
+        """Checks every row's checksum and the file's structure."""
+        with self._locked():
+            unsound = self._run(lambda database: len(database.unsound_keys()), 0)
+            damages: list[str] = self._run(lambda database: database.damages(), [])
+            return Verified(len(self.rows()), unsound, damages)
+
+    def gc(self, max_bytes: int | None = None) -> int:
+        """Drops unsound rows, then those not used for longest until the file fits `max_bytes`.
+
+        Returns: how many rows were dropped.
+        """
+        limit = self._max_bytes if max_bytes is None else max_bytes
+
+        def collect(database: Database) -> int:
+            unsound = database.unsound_keys()
+            database.drop(unsound)
+            return len(unsound) + _evict(database, limit)
+
+        with self._locked():
+            return self._run(collect, 0) if self._can_write else 0
+
+    def close(self) -> None:
+        """Writes what is left and closes the file; the next call opens it again."""
+        with self._locked():
+            if self._kept and not self._gave_up:
+                self._flush()
+            if self._database is not None:
+                self._database.close()
+                self._database = None
+
+    # ---- the file ------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        if os.getpid() != self._pid:  # forked: another thread may have held everything
+            _inherited.append(self._database)
+            self._database, self._mutex, self._pid = None, threading.RLock(), os.getpid()
+        with self._mutex:
+            yield
+
+    @property
+    def _can_write(self) -> bool:
+        database = self._connected()
+        return database is not None and database.journal != "read-only"
+
+    def _run(self, work: Callable[[Database], T], otherwise: T) -> T:
+        """What `work` returns on the database; `otherwise` where there is none or it fails."""
+        for _ in range(3):
+            database = self._connected()
+            if database is None:
+                return otherwise
+            try:
+                result = work(database)
+            except StorageError as trouble:
+                if trouble.cause is not Cause.DAMAGED:
+                    if database.journal != "read-only" and not self._is_current(database):
+                        continue  # the file was moved or deleted
+                    self._warn(f"cannot be used: {trouble}")
+                    return otherwise
+                self._heal(trouble, database.file)
+                continue
+            # Another process may have set the file aside while this one wrote to it.
+            if database.journal == "read-only" or self._is_current(database):
+                return result
+        return otherwise
+
+    def _is_current(self, database: Database) -> bool:
+        return self._path is not None and files.identity(self._path) == database.file
+
+    def _connected(self) -> Database | None:
+        """The open database; opens it if needed. None: this store is in memory."""
+        if self._gave_up or self._path is None:
+            return None
+        database = self._database
+        if database is not None:
+            if database.journal == "read-only" or self._is_current(database):
+                return database
+            database.close()  # the file was moved or deleted
+            self._database = None
+        try:
+            self._database = self._open(self._path)
+        except ImportError as problem:
+            self._give_up(f"this Python has no SQLite: {problem}")
+        except OSError as problem:
+            self._give_up(f"cannot be used: {problem}")
+        return self._database
+
+    def _open(self, path: Path) -> Database | None:
+        from torchalgo.db.connection import Database
+
+        for _ in range(3):
+            file = files.identity(path)
+            reason = files.refusal(path)
+            if reason:
+                self._give_up(f"is refused: {reason}")
+                return None
+            try:
+                if self._read_only:
+                    return Database.open_read_only(path, self._busy_s)
+                return Database.open(path, self._busy_s)
+            except StorageError as trouble:
+                if trouble.cause is Cause.DAMAGED and not self._read_only:
+                    self._heal(trouble, file)
+                    if self._database is not None or self._gave_up:
+                        return self._database
+                    continue
+                if file != files.identity(path) and file is not None:
+                    continue  # the file was moved or deleted
+                if trouble.cause is not Cause.UNUSABLE or self._read_only:
+                    self._give_up(f"cannot be used: {trouble}")
+                    return None
+                return self._open_for_reading(path, trouble)
+        self._give_up("was damaged again and again")
+        return None
+
+    def _open_for_reading(self, path: Path, reason: StorageError) -> Database | None:
+        from torchalgo.db.connection import Database
+
+        try:
+            database = Database.open_read_only(path, self._busy_s)
+        except StorageError:
+            self._give_up(f"cannot be used: {reason}")
+            return None
+        self._warn(f"can only be read: {reason}")
+        return database
+
+    def _heal(self, trouble: StorageError, damaged: tuple[int, int] | None) -> None:
+        """Begins a new file with the rows that can be saved; the damaged one is kept beside it."""
+        from torchalgo.db.connection import looks_like_ours
+
+        path, database = self._path, self._database
+        assert path is not None
+        if database is not None:
+            self._database = None
+            database.close()
+            if database.journal == "read-only":
+                self._give_up(f"is damaged: {trouble}")
+                return
+        if not looks_like_ours(path):
+            self._give_up(f"stays as it is: {trouble}")
+            return
+        if damaged is None or files.identity(path) != damaged:
+            return  # another process was faster
+        fresh = path.with_name(f"{path.name}.new-{os.getpid()}")
+        try:
+            self._replace(path, damaged, fresh, trouble)
+        except (OSError, StorageError) as problem:
+            self._give_up(f"seems damaged ({trouble}) and cannot be replaced: {problem}")
+        finally:
+            files.remove(fresh)
+
+    def _replace(
+        self, path: Path, damaged: tuple[int, int], fresh: Path, trouble: StorageError
+    ) -> None:
+        from torchalgo.db.connection import Database, salvage
+
+        rows = salvage(path)  # before anything is moved: a full disk ends it here
+        with contextlib.closing(Database.open(fresh, self._busy_s)) as database:
+            database.put(rows, _today())
+        aside = files.exchange(path, damaged, fresh)
+        if aside is None:
+            return
+        files.remove(fresh)  # a file of two names has two logs
+        self._database = Database.open(path, self._busy_s)
+        late = salvage(aside)  # what others committed until then
+        self._database.put([*rows, *late], _today(), over=False)
+        self._warn(f"was damaged ({trouble}): kept as {aside.name}, {len(late)} rows were saved")
+
+    def _flush(self) -> bool:
+        """Writes what is in memory only; True if nothing is left."""
+        rows = list(self._kept.values())
+        if not rows:
+            return True
+
+        def put(database: Database) -> bool:
+            database.put(rows, _today())
+            return True
+
+        if not self._can_write or not self._run(put, False):
+            return False
+        self._kept.clear()
+        self._run(self._limit, 0)
+        return True
+
+    def _limit(self, database: Database) -> int:
+        if database.size_bytes() <= self._max_bytes:
+            return 0
+        return _evict(database, int(SHRINK_TO * self._max_bytes))
+
+    def _mark_used(self, keys: list[RowKey]) -> None:
+        """Once a day per row, and never a reason to complain."""
+        database = self._database
+        if not keys or database is None or database.journal == "read-only":
+            return
+        with contextlib.suppress(StorageError):
+            database.mark_used(keys, _today())
+
+    def _give_up(self, reason: str) -> None:
+        self._gave_up = reason
+        self._warn(reason)
+
+    def _warn(self, reason: str) -> None:
+        self._trouble = reason
+        if not self._has_warned:
+            self._has_warned = True
+            place = f"the cost database {self._path or ''}".strip()
+            kept = "" if "saved" in reason else "; new costs are kept in memory"
+            warnings.warn(f"torchalgo: {place} {reason}{kept}", stacklevel=2)
+
+
+class DeviceCosts:
+    """The costs of a store that hold for one device, as tuning reads and appends them."""
+
+    def __init__(self, store: CostStore, environment: Environment) -> None:
+        self._store = store
+        self._environment = environment
+        self._provenance = (
+            f"torchalgo {_C.version}, torch {torch.__version__}, Python {platform.python_version()}"
+            f", {sys.platform} {platform.release()}"
+        )
+
+    def read(self, keys: Iterable[Key] | None = None) -> dict[Key, Cost]:
+        """The costs of `keys`, or all, that hold here; anything else is a miss."""
+        here = self._environment
+        if keys is None:
+            rows = self._store.read(here.texts())
+            wanted = {row.key for row in rows.values()}
+        else:
+            wanted = set(keys)
+            environments = {here.text_of(key.primitive) for key in wanted}
+            rows = self._store.read(environments, {key.problem for key in wanted})
+        return {
+            row.key: row.cost
+            for row in rows.values()
+            if row.key in wanted
+            and row.environment == here.text_of(row.primitive)
+            and row.version == here.version_of(row.primitive)
+        }
+
+    def append(self, costs: Mapping[Key, Cost]) -> bool:
+        """Keeps costs in one transaction; True: they are on disk."""
+        rows = [self._row(key, cost) for key, cost in costs.items()]
+        return self._store.append([row for row in rows if row is not None])
+
+    def read_verdict(self, plan: str) -> GuardVerdict | None:
+        """What the guard found for a plan (plan_key's text) here before."""
+        text = self._store.verdict(plan, self._environment.everything)
+        try:
+            return None if text is None else GuardVerdict.from_json(text)
+        except _C.Error:
+            return None
+
+    def keep_verdict(self, plan: str, verdict: GuardVerdict) -> None:
+        self._store.keep_verdict(plan, self._environment.everything, verdict.to_json())
+
+    def _row(self, key: Key, cost: Cost) -> Row | None:
+        """None: no algorithm here has this name."""
+        version = self._environment.version_of(key.primitive)
+        if version is None:
+            return None
+        samples = cost.samples
+        return Row(
+            environment=self._environment.text_of(key.primitive),
+            **key._asdict(),
+            version=version,
+            ticks=cost.ticks,
+            noise_ticks=cost.noise_ticks,
+            samples=samples.n,
+            median_ticks=samples.median_ticks,
+            p10_ticks=samples.p10_ticks,
+            p90_ticks=samples.p90_ticks,
+            workspace_bytes=cost.workspace_bytes,
+            rel_error=cost.rel_error,
+            provenance=self._provenance,
+            measured_at=max(0, int(time.time())),
+        )
+
+
+def _evict(database: Database, limit: int) -> int:
+    """Drops the rows that were not used for longest until the file fits."""
+    dropped, today = 0, _today()
+    while (size := database.size_bytes()) > limit and (rows := database.count("costs")):
+        part = max(1, int(rows * (1 - limit / size)))
+        dropped += database.drop_oldest(part, today)
+    database.shrink()
+    return dropped
+
+
+def _today() -> int:
+    return max(0, int(time.time() // DAY_S))
+
+
+def _counted(names: Iterable[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name in sorted(names):
+        counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _names(path: Path) -> list[str]:
+    try:
+        return [str(file) for file in files.set_aside_files(path)]
+    except OSError:
+        return []
