@@ -139,7 +139,8 @@ def shape_of(sizes: list[int], dtype: str) -> str:
 def chains_from(graph: Graph, anchor: int) -> Iterator[tuple[Chain, str, list[int]]]:
     """What one call may compute, if it has costs: nodes, spelled problem, values read."""
     node = graph.nodes[anchor]
-    covers, problem, inputs = (anchor,), node.problem, node.inputs
+    covers: Chain = (anchor,)
+    problem, inputs = node.problem, node.inputs
     while True:
         yield covers, problem, inputs
         link = node.outputs[0]

@@ -11,7 +11,8 @@ import torch
 
 from torchalgo import _C
 from torchalgo._C import Error
-from torchalgo.check_plan import FALSE, CostRows
+from torchalgo.check_certificate import FALSE
+from torchalgo.check_plan import CostRows
 from torchalgo.check_plan import check_plan as check_claims
 from torchalgo.costs import environment
 from torchalgo.freeze import ScriptModule, tensors_in

@@ -62,7 +62,9 @@ def mutated_proof(pick: random.Random, text: str) -> str | None:
             words[word] = words[word] + ",0"
         lines[at] = " ".join(words)
     else:
-        lines[at] = pick.choice(["close", "exclude", "drop 0 0 1", "exclude 0:0", "branch 0 0", "part 0 0"])
+        lines[at] = pick.choice(
+            ["close", "exclude", "drop 0 0 1", "exclude 0:0", "branch 0 0", "part 0 0"]
+        )
     return "\n".join(lines)
 
 
