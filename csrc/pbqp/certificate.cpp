@@ -37,8 +37,7 @@ const char* to_string(Certificate::Kind kind) {
 std::string certificate_text(const Problem& problem, const Solution& solution) {
   const bool has_choice =
       solution.status == Status::kOptimal || solution.status == Status::kFeasible;
-  std::string text = "pbqp-certificate 1\nproblem " + sha256(to_text(problem)) + "\nstatus " +
-                     to_string(solution.status) + "\n";
+  std::string text = "pbqp-certificate 2\nproblem " + sha256(to_text(problem)) + "\n";
   if (has_choice) {
     text += "choice";
     for (int alternative : solution.choice) text.append(" ").append(std::to_string(alternative));
@@ -46,8 +45,7 @@ std::string certificate_text(const Problem& problem, const Solution& solution) {
   }
   const bool is_infeasible = solution.lower_bound == kForbidden;
   text += "bound " + (is_infeasible ? "-" : std::to_string(solution.lower_bound)) + "\n";
-  text += std::string("kind ") + to_string(solution.certificate.kind) + "\n";
-  return text + solution.certificate.proof + "end\n";
+  return text + solution.certificate.proof;
 }
 
 }  // namespace torchalgo::pbqp

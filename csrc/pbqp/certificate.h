@@ -8,8 +8,8 @@
 namespace torchalgo::pbqp {
 
 /// What a stranger needs to check a solution, beside the problem: lines of words, described in
-/// docs/pbqp.md. "pbqp-certificate 1", the SHA-256 of to_text(problem), status, choice, cost,
-/// bound, kind, the proof's lines, "end". scripts/check_certificate.py reads it.
+/// docs/pbqp.md. "pbqp-certificate 2", the SHA-256 of to_text(problem), choice, cost, bound, the
+/// proof's lines. scripts/check_certificate.py reads it.
 [[nodiscard]] std::string certificate_text(const Problem& problem, const Solution& solution);
 
 /// "optimal", "feasible", "infeasible", "unknown".

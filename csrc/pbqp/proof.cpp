@@ -19,15 +19,6 @@ void append_nodes(const std::vector<Cost>& numbers, std::size_t count, const Pro
   for (std::size_t i = 0; i < count; ++i) append(text, names.nodes[numbers[i]]);
 }
 
-/// " node:value,value"
-void append_list(const std::vector<Cost>& numbers, const ProofNames& names, std::string& text) {
-  append(text, names.nodes[numbers[0]]);
-  for (std::size_t i = 1; i < numbers.size(); ++i) {
-    text += i == 1 ? ':' : ',';
-    text += std::to_string(names.values[numbers[0]][numbers[i]]);
-  }
-}
-
 void write_step(const ProofStep& step, const ProofNames& names, std::string& text) {
   const std::vector<Cost>& numbers = step.numbers;
   switch (step.kind) {
@@ -47,12 +38,7 @@ void write_step(const ProofStep& step, const ProofNames& names, std::string& tex
       for (std::size_t i = 2; i < numbers.size(); ++i) append(text, numbers[i]);
       break;
     case Kind::kExclude:
-      text += "exclude";
-      append_list(numbers, names, text);
-      break;
     case Kind::kRestart:
-      text += "restart";
-      break;
     case Kind::kClose:
     case Kind::kConfine:
       throw std::logic_error("pbqp: a step that only write_proof can write");
@@ -60,25 +46,116 @@ void write_step(const ProofStep& step, const ProofNames& names, std::string& tex
   text += '\n';
 }
 
-/// True if the steps reach `bound` themselves, so that no branch is needed.
-bool write_until_closed(const ProofSteps& steps, Cost bound, const ProofNames& names,
-                        std::string& text) {
-  for (std::size_t s = 0; s < steps.size(); ++s) {
-    const ProofStep& step = steps[s];
-    if (step.kind == Kind::kClose || step.kind == Kind::kConfine) {
-      const bool is_reached = step.numbers[0] >= bound;
-      const std::size_t own =
-          step.kind == Kind::kConfine ? static_cast<std::size_t>(step.numbers[1]) : 0;
-      for (std::size_t i = 1; is_reached && i <= own; ++i) write_step(steps[s + i], names, text);
-      s += own;
-      if (!is_reached) continue;
-      text += "close\n";
-      return true;
+class ProofWriter {
+ public:
+  ProofWriter(const Proof& proof, Cost bound, const ProofNames& names, std::string& text)
+      : proof_(proof), bound_(bound), names_(names), text_(text) {}
+
+  void write() {
+    std::vector<int> open{0};
+    while (!open.empty()) {
+      const ProofBlock& block = proof_.blocks[open.back()];
+      open.pop_back();
+      if (!write_until_closed(block.steps)) write_children(block, open);
     }
-    write_step(step, names, text);
   }
-  return false;
-}
+
+ private:
+  /// One child alone goes on in the case of its parent: no branch is needed.
+  void write_children(const ProofBlock& block, std::vector<int>& open) {
+    const bool needs_with = needs_proof(block.with), needs_without = needs_proof(block.without);
+    if (needs_without) open.push_back(block.without);
+    if (needs_with) open.push_back(block.with);
+    if (needs_with && needs_without) {
+      restart();
+      text_ += "branch";
+      append(text_, names_.nodes[block.node]);
+      append(text_, names_.values[block.node][block.value]);
+      text_ += '\n';
+      return;
+    }
+    if (block.node >= 0 && !needs_with) exclude({block.node, block.value});
+    if (block.node >= 0 && !needs_without) exclude(all_but(block.node, block.value));
+    if (!needs_with && !needs_without) close();
+  }
+
+  /// True if the steps reach the bound themselves, so that no branch is needed.
+  bool write_until_closed(const ProofSteps& steps) {
+    for (std::size_t s = 0; s < steps.size(); ++s) {
+      const ProofStep& step = steps[s];
+      if (step.kind == Kind::kClose) {
+        if (step.numbers[0] < bound_) continue;
+        close();
+        return true;
+      }
+      if (step.kind == Kind::kConfine) {
+        const auto own = static_cast<std::size_t>(step.numbers[1]);
+        if (step.numbers[0] < bound_) {
+          s += own;
+          continue;
+        }
+        for (std::size_t i = 1; i <= own; ++i) write(steps[s + i]);
+        close();
+        return true;
+      }
+      write(step);
+    }
+    return false;
+  }
+
+  /// Whether the last state of a block's parent does not prove the block.
+  bool needs_proof(int block) const {
+    if (block < 0) return false;
+    const ProofSteps& steps = proof_.blocks[block].steps;
+    return steps.empty() || steps[0].kind != Kind::kClose || steps[0].numbers[0] < bound_;
+  }
+
+  void write(const ProofStep& step) {
+    if (step.kind == Kind::kExclude) {
+      exclude(step.numbers);
+    } else if (step.kind == Kind::kRestart) {
+      restart();
+    } else {
+      write_step(step, names_, text_);
+      is_fresh_ = false;
+    }
+  }
+
+  /// " node:value,value", to be written with all others that follow from the same state.
+  void exclude(const std::vector<Cost>& numbers) {
+    append(excluded_, names_.nodes[numbers[0]]);
+    for (std::size_t i = 1; i < numbers.size(); ++i) {
+      excluded_ += i == 1 ? ':' : ',';
+      excluded_ += std::to_string(names_.values[numbers[0]][numbers[i]]);
+    }
+  }
+
+  std::vector<Cost> all_but(int node, int value) const {
+    std::vector<Cost> numbers{node};
+    for (int a = 0; a < static_cast<int>(names_.values[node].size()); ++a)
+      if (a != value) numbers.push_back(a);
+    return numbers;
+  }
+
+  void restart() {
+    if (!is_fresh_ || !excluded_.empty()) text_ += "exclude" + excluded_ + "\n";
+    excluded_.clear();
+    is_fresh_ = true;
+  }
+
+  void close() {
+    if (!excluded_.empty()) restart();
+    text_ += "close\n";
+    is_fresh_ = true;
+  }
+
+  const Proof& proof_;
+  const Cost bound_;
+  const ProofNames& names_;
+  std::string& text_;
+  std::string excluded_;  // values that the next restart takes out
+  bool is_fresh_ = true;  // no step since the last restart
+};
 
 }  // namespace
 
@@ -87,22 +164,7 @@ void write_steps(const ProofSteps& steps, const ProofNames& names, std::string& 
 }
 
 void write_proof(const Proof& proof, Cost bound, const ProofNames& names, std::string& text) {
-  std::vector<int> open{0};
-  while (!open.empty()) {
-    const ProofBlock& block = proof.blocks[open.back()];
-    open.pop_back();
-    if (write_until_closed(block.steps, bound, names, text)) continue;
-    if (block.node < 0) {  // never looked at: its parent's last state proves it
-      text += "close\n";
-      continue;
-    }
-    text += "branch";
-    append(text, names.nodes[block.node]);
-    append(text, names.values[block.node][block.value]);
-    text += '\n';
-    open.push_back(block.without);
-    open.push_back(block.with);
-  }
+  ProofWriter(proof, bound, names, text).write();
 }
 
 void ProofRecorder::add(int block, ProofStep step) {

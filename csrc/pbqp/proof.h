@@ -18,11 +18,11 @@ struct ProofStep {
     kEliminate,  // nodes...: each is minimised out of the sum of the tables that hold it
     kDrop,       // node, a, b, a, b...: value a goes, because b is never dearer
     kMove,       // u, v, costs per value left of u, per value left of v: from their table to them
-    kExclude,  // node, value, node, value...: their bounds reach the bound to be proven; a restart
-               // takes them out
-    kRestart,  // back to the first tables, with the values not yet excluded or branched away
-    kClose,    // bound: proven here
-    kConfine,  // bound, count: alternative ending; the next `count` steps, which prove this bound
+    kExclude,    // node, values...: their bounds reach the bound to be proven; a restart takes them
+                 // out
+    kRestart,    // back to the first tables, with the values not yet excluded or branched away
+    kClose,      // bound: proven here
+    kConfine,    // bound, count: alternative ending; the next `count` steps, which prove this bound
   };
   Kind kind;
   std::vector<Cost> numbers;
@@ -30,7 +30,8 @@ struct ProofStep {
 
 using ProofSteps = std::vector<ProofStep>;
 
-/// A proof that branches: both children go on from the last state of their parent.
+/// A proof that branches: both children start again, unless they begin with a kClose: the bound
+/// that the last state of their parent gives them.
 struct ProofBlock {
   ProofSteps steps;
   int node = -1, value = -1;    // branched on; -1: not

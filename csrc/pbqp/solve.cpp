@@ -173,16 +173,14 @@ class Solver {
       return;
     }
     std::string& text = solution_.certificate.proof;
-    text += "split";
     for (std::size_t p = 0; p < parts.size(); ++p) {
       const Cost bound = results[p].lower_bound;
-      text.append(" ").append(bound == kForbidden ? "-" : std::to_string(bound));
-      for (std::size_t i = 0; i < parts[p].size(); ++i)
-        text.append(i == 0 ? ":" : ",").append(std::to_string(reduction.core_nodes[parts[p][i]]));
+      text.append("part ").append(bound == kForbidden ? "-" : std::to_string(bound));
+      for (int node : parts[p]) text.append(" ").append(std::to_string(reduction.core_nodes[node]));
+      text += '\n';
+      write_proof(results[p].proof, bound, names_of(reduction, parts[p]), text);
     }
-    text += '\n';
-    for (std::size_t p = 0; p < parts.size(); ++p)
-      write_proof(results[p].proof, results[p].lower_bound, names_of(reduction, parts[p]), text);
+    text += "close\n";
   }
 
   void take_choice(std::vector<int> choice) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <span>
 #include <string_view>
 #include <tuple>
@@ -27,9 +28,7 @@ struct Port {
 // The layouts in which all values with a certain suffix of ports must exist.
 struct SetVariable {
   int variable = -1;
-  LayoutSet may = 0;   // layouts that some choice reads
-  LayoutSet must = 0;  // layouts that every choice reads
-  std::vector<LayoutSet> domain;
+  std::vector<LayoutSet> domain;  // what the readers may read together, ascending
 };
 
 class Encoder {
@@ -181,40 +180,24 @@ class Encoder {
     const auto [it, is_new] =
         set_ids_.try_emplace({ports[0], rest}, static_cast<int>(sets_.size()));
     if (!is_new) return it->second;
-    SetVariable set;
-    bound_by_port(set, first);
-    if (is_last_pair) {
-      bound_by_port(set, ports_[ports[1]]);
-    } else {
-      set.may |= sets_[rest].may;
-      set.must |= sets_[rest].must;
-    }
-    add_set_variable(set);
+    const Port* last = is_last_pair ? &ports_[ports[1]] : nullptr;
+    const int other = last ? encoding_.variable[last->node] : sets_[rest].variable;
+    const std::vector<LayoutSet>& reads = last ? last->reads : sets_[rest].domain;
+    SetVariable set = add_set_variable(first.reads, reads);
     add_inclusion(set, encoding_.variable[first.node], first.reads);
-    if (is_last_pair) {
-      const Port& second = ports_[ports[1]];
-      add_inclusion(set, encoding_.variable[second.node], second.reads);
-    } else {
-      add_inclusion(set, sets_[rest].variable, sets_[rest].domain);
-    }
+    add_inclusion(set, other, reads);
     sets_.push_back(std::move(set));
     return it->second;
   }
 
-  static void bound_by_port(SetVariable& set, const Port& port) {
-    LayoutSet always = kLayoutSetCount - 1;
-    for (const LayoutSet read : port.reads) {
-      set.may |= read;
-      always &= read;
+  // A tree to more layouts is never cheaper, so other sets than the unions are not worth it.
+  SetVariable add_set_variable(const std::vector<LayoutSet>& first,
+                               const std::vector<LayoutSet>& second) {
+    std::set<LayoutSet> unions;
+    for (const LayoutSet a : first) {
+      for (const LayoutSet b : second) unions.insert(static_cast<LayoutSet>(a | b));
     }
-    set.must |= always;
-  }
-
-  void add_set_variable(SetVariable& set) {
-    for (int s = 1; s < kLayoutSetCount; ++s) {
-      if (includes(set.may, s) && includes(s, set.must)) set.domain.push_back(s);
-    }
-    set.variable = add_variable(std::vector<Cost>(set.domain.size(), 0));
+    return {add_variable(std::vector<Cost>(unions.size(), 0)), {unions.begin(), unions.end()}};
   }
 
   // `set` holds parts[i] wherever `variable` takes its alternative i.

@@ -20,14 +20,13 @@ from test_pbqp import marginals_by_trying, random_problem
 from torchalgo import check_certificate
 from torchalgo.pbqp import Problem, solve
 
-REFUSED = (ArithmeticError, LookupError, TypeError, ValueError)
-PROBLEMS = 330
+PROBLEMS = 400
 
 
 def is_refused(problem: str, certificate: str) -> bool:
     try:
         check_certificate.check(problem, certificate)
-    except REFUSED:
+    except check_certificate.FALSE:
         return True
     return False
 
@@ -45,16 +44,16 @@ def with_line(text: str, head: str, rest: str) -> str:
 def mutated_proof(pick: random.Random, text: str) -> str | None:
     """One number, word or line of the proof changed; None if there is none."""
     lines = text.splitlines()
-    first = next(i for i, line in enumerate(lines) if line.startswith("kind")) + 1
-    if first >= len(lines) - 1:
+    first = next(i for i, line in enumerate(lines) if line.startswith("bound")) + 1
+    if first >= len(lines):
         return None
-    at = pick.randrange(first, len(lines) - 1)
+    at = pick.randrange(first, len(lines))
     words = lines[at].split()
     kind = pick.randrange(4)
     if kind == 0:
         del lines[at]
     elif kind == 1:
-        lines.insert(at, lines[pick.randrange(first, len(lines) - 1)])
+        lines.insert(at, lines[pick.randrange(first, len(lines))])
     elif len(words) > 1:
         word = pick.randrange(1, len(words))
         if words[word].lstrip("-").isdigit():
@@ -63,7 +62,9 @@ def mutated_proof(pick: random.Random, text: str) -> str | None:
             words[word] = words[word] + ",0"
         lines[at] = " ".join(words)
     else:
-        lines[at] = pick.choice(["close", "restart", "drop 0 0 1", "exclude 0:0", "branch 0 0"])
+        lines[at] = pick.choice(
+            ["close", "exclude", "drop 0 0 1", "exclude 0:0", "branch 0 0", "part 0 0"]
+        )
     return "\n".join(lines)
 
 
@@ -80,7 +81,6 @@ def mutants(pick: random.Random, problem: Problem) -> Iterator[tuple[str, str, s
     yield "hash", text, certificate.replace(digits, digits[:at] + other + digits[at + 1 :])
     claims_more = with_line(certificate, "bound", "-" if optimum is not None else "1")
     if optimum is None:
-        yield "status", text, certificate.replace("status infeasible", "status unknown")
         return
     for _ in range(6):
         higher = optimum + pick.choice([1, 1, 2, 1000])
@@ -104,7 +104,6 @@ def mutants(pick: random.Random, problem: Problem) -> Iterator[tuple[str, str, s
     yield "infeasible", text, claims_more
     yield "cost", text, with_line(certificate, "cost", str(optimum - 1))
     yield "cost", text, with_line(certificate, "cost", str(optimum + 1))
-    yield "status", text, certificate.replace("status optimal", "status feasible")
     for _ in range(6):
         yield from mutated_problem(pick, problem, certificate)
 
@@ -152,7 +151,7 @@ def test_every_mutant_that_claims_something_false_is_refused() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_certificates_of_many_cases_hold_and_their_mutants_do_not(seed: int) -> None:
-    """Problems that take branching: their proofs have cases, exclusions and restarts."""
+    """Problems that take branching: their proofs have cases and exclusions."""
     pick = random.Random(seed)
     values, nodes = 4, 7
     costs: list[list[int | None]] = [
@@ -168,7 +167,7 @@ def test_certificates_of_many_cases_hold_and_their_mutants_do_not(seed: int) -> 
     assert solution.certificate.kind == "branches" and solution.cost is not None
     text, certificate = problem.to_text(), solution.certificate.text
     check_certificate.check(text, certificate)
-    raised = with_line(certificate, "bound", str(solution.cost + 1)).replace("optimal", "feasible")
+    raised = with_line(certificate, "bound", str(solution.cost + 1))
     assert is_refused(text, raised)
     for _ in range(60):
         proof = mutated_proof(pick, raised)
@@ -182,20 +181,30 @@ def test_a_proof_cannot_be_cheated_by_dropping_what_is_needed() -> None:
         "drop 0 0 1\nclose",  # the cheaper value
         "drop 0 1 1\nclose",  # by itself
         "drop 0 1 0 0 1\nclose",  # each by the other
-        "exclude 0:0,1\nrestart\nclose",
+        "exclude 0:0,1\nclose",  # their bounds are lower
+        "eliminate 0\nexclude 0:0,1\nclose",  # there is no bound of what is gone
         "branch 0 0\nclose",  # the other case is missing
+        "branch 0 0\neliminate 0 1\nclose\nclose",
         "branch 0 7\nclose\nclose",
         "eliminate 0 0\nclose",
-        "split 6:0 6:1\nclose\nclose",  # a table joins the parts
-        "split 6:0,1 6:0,1\nclose\nclose",
-        "split 6:0\neliminate 0\nclose",
+        "part 6 0\nclose\npart 6 1\nclose\nclose",  # a table joins the parts
+        "part 6 0 1\nclose\nclose",
+        "part 6 0 1\neliminate 0 1\nclose\nclose",
+        "part 5 0 1\neliminate 0 1\nclose\nclose",  # is true, and not enough
+        "part 5 0 1\neliminate 0 1\nclose\npart 5 0 1\nclose\nclose",  # counted twice
+        "part 6\nclose",
+        "part - 0\nclose\nclose",
         "move 0 1 9 9 9 9 9\nclose",
         "move 1 0 9 9 9 9\nclose",
         "close\nclose",
         "",
     ):
-        body = "status unknown\nbound 6\nkind none\n" + proof
-        lines = "\n".join([*head, body, "end"])
+        lines = "\n".join([*head, "bound 6", proof])
         assert is_refused(problem.to_text(), lines), proof
-    fair = "\n".join([*head, "status unknown\nbound 5\nkind none\neliminate 0 1\nclose", "end"])
-    check_certificate.check(problem.to_text(), fair)
+    for proof in (
+        "eliminate 0 1\nclose",
+        "branch 0 1\neliminate 0 1\nclose\neliminate 0 1\nclose",
+        "part 5 0 1\neliminate 0 1\nclose\nclose",
+        "exclude\neliminate 1 0\nclose",
+    ):
+        check_certificate.check(problem.to_text(), "\n".join([*head, "bound 5", proof]))

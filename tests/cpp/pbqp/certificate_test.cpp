@@ -25,12 +25,12 @@ TEST(Sha256, EqualsTheExamplesOfTheStandard) {
 TEST(Certificate, LooksLikeThis) {
   const Problem problem{{{3, 0}, {1, 2}}, {{0, 1, {0, 5, kForbidden, 0}}}};
   EXPECT_EQ(certificate_text(problem, solve(problem)),
-            "pbqp-certificate 1\n"
+            "pbqp-certificate 2\n"
             "problem " +
                 sha256(to_text(problem)) +
                 "\n"
-                "status optimal\nchoice 1 1\ncost 2\nbound 2\nkind elimination\n"
-                "eliminate 0 1\nclose\nend\n");
+                "choice 1 1\ncost 2\nbound 2\n"
+                "eliminate 0 1\nclose\n");
 }
 
 TEST(Certificate, IsThereForEveryWayOfSolving) {
