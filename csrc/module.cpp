@@ -262,13 +262,15 @@ std::vector<c10::IValue> to_ivalues(const torch::jit::Module& module, const py::
 using Allow = std::function<bool(const Candidate&)>;
 
 PlanOptions plan_options(const std::optional<Allow>& allow, const std::vector<std::string>& layouts,
-                         double time_limit_s, bool with_regrets, bool with_certificate) {
+                         double time_limit_s, bool with_regrets, bool with_certificate,
+                         std::vector<Resource> resources = {}) {
   PlanOptions options;
   if (allow) options.allow = *allow;
   for (const std::string& layout : layouts) options.layouts.push_back(to_layout_word(layout));
   options.time_limit_s = time_limit_s;
   options.with_regrets = with_regrets;
   options.with_certificate = with_certificate;
+  options.resources = std::move(resources);
   return options;
 }
 
@@ -372,9 +374,11 @@ auto plan_binding(Step step) {
   return [step](const Graph& graph, const Candidates& candidates,
                 const std::vector<Candidate>& transforms, const CostTable& costs,
                 const std::optional<Allow>& allow, const std::vector<std::string>& layouts,
-                double time_limit_s, bool with_regrets, bool with_certificate) {
+                double time_limit_s, bool with_regrets, bool with_certificate,
+                std::vector<Resource> resources) {
     auto result = step(graph, candidates, transforms, costs,
-                       plan_options(allow, layouts, time_limit_s, with_regrets, with_certificate));
+                       plan_options(allow, layouts, time_limit_s, with_regrets, with_certificate,
+                                    std::move(resources)));
     return std::pair(std::move(result.plan), std::move(result.wanted));
   };
 }
@@ -384,7 +388,8 @@ void bind_planning(py::module_& m) {
     m.def(name, plan_binding(step), py::arg("graph"), py::arg("candidates"), py::arg("transforms"),
           py::arg("costs"), py::kw_only(), py::arg("allow") = py::none(),
           py::arg("layouts") = std::vector<std::string>(), py::arg("time_limit_s") = 10.0,
-          py::arg("with_regrets") = false, py::arg("with_certificate") = false);
+          py::arg("with_regrets") = false, py::arg("with_certificate") = false,
+          py::arg("resources") = std::vector<Resource>());
   };
   bind("make_plan", &make_plan);
   bind("make_local_plan", &make_local_plan);

@@ -7,6 +7,7 @@
 
 #include "aten_algo/rows.h"
 #include "aten_algo/strided.h"
+#include "provider/packed_bytes.h"
 
 namespace torchalgo::aten {
 namespace {
@@ -70,6 +71,11 @@ Packed pack_conv(const Problem& problem, const Primitive& primitive, const Weigh
   return {to_strided(weights.weights, primitive.src), weights.bias};
 }
 
+std::int64_t packed_bytes_conv(const Problem& problem, const Primitive& primitive) {
+  if (std::get<ConvProblem>(problem).direction == Direction::kBackwardFilter) return 0;
+  return strided_copy_bytes(problem, primitive.src);
+}
+
 at::Tensor diff_weights(const Call& call, const ConvProblem& conv, const Geometry& geometry) {
   const at::Tensor src = to_strided(call.src[0], call.primitive.src);
   const at::Tensor diff_dst = to_strided(call.src[1], call.primitive.dst);
@@ -104,6 +110,7 @@ Algorithm conv() {
           .runs_on_cuda = true,
           .offer = offer_conv,
           .pack = pack_conv,
+          .packed_bytes = packed_bytes_conv,
           .run = run_conv,
           .makes_dst = true,
           .packs_for_all_sizes = true};

@@ -38,6 +38,7 @@ Algorithm linear() {
           .runs_on_cuda = true,
           .offer = offer_linear,
           .pack = pack_linear,
+          .packed_bytes = [](const Problem&, const Primitive&) { return std::int64_t{0}; },
           .run = run_linear,
           .makes_dst = true,
           .packs_for_all_sizes = true};

@@ -5,6 +5,7 @@
 
 #include "aten_algo/rows.h"
 #include "aten_algo/strided.h"
+#include "provider/packed_bytes.h"
 
 namespace torchalgo::aten {
 namespace {
@@ -29,6 +30,11 @@ Packed pack_scale_shift(const Problem& problem, const Primitive&, const Weights&
           at::zeros(scale_shift.c, options), at::full(scale_shift.c, kVariance, options)};
 }
 
+// Mean and variance; scale and shift are the model's own.
+std::int64_t packed_bytes_scale_shift(const Problem& problem, const Primitive&) {
+  return 2 * plain_weight_bytes(problem);
+}
+
 at::Tensor run_scale_shift(const Call& call) {
   const Packed& packed = call.packed;
   const at::Tensor dst = std::get<0>(at::native_batch_norm(
@@ -45,6 +51,7 @@ Algorithm scale_shift() {
           .runs_on_cuda = true,
           .offer = offer_scale_shift,
           .pack = pack_scale_shift,
+          .packed_bytes = packed_bytes_scale_shift,
           .run = run_scale_shift,
           .makes_dst = true,
           .packs_for_all_sizes = true};

@@ -76,6 +76,11 @@ Algorithm with_backward_data(Algorithm forward) {
     return row->pack(*as_forward(*conv), exchanged(primitive),
                      {turned(weights.weights, conv->groups), weights.bias});
   };
+  both.packed_bytes = [row](const Problem& problem, const Primitive& primitive) {
+    const ConvProblem* conv = as_backward_data(problem);
+    if (conv == nullptr) return row->packed_bytes(problem, primitive);
+    return row->packed_bytes(*as_forward(*conv), exchanged(primitive));
+  };
   both.run = [row](const Call& call) {
     const ConvProblem* conv = as_backward_data(call.problem);
     if (conv == nullptr) return row->run(call);

@@ -226,6 +226,14 @@ at::Tensor pack_weights(const ConvGemm& gemm, const ConvProblem& conv, const at:
   return packed;
 }
 
+std::int64_t packed_bytes(const Build& build, const ConvProblem& conv, const Primitive& primitive) {
+  const ConvGemm gemm = plan_conv_gemm(conv, primitive.src, primitive.dst, build);
+  const std::int64_t columns = gemm.groups * channel_blocks(gemm.columns) * 16;
+  const std::int64_t depth = gemm.planes * gemm.plane_width * gemm.r * gemm.s;
+  const std::int64_t bias = has(conv.epilogue, PostOp::kBias) ? 1 : 0;
+  return columns * (depth + bias) * std::int64_t{sizeof(float)};
+}
+
 Packed pack(const Build& build, const ConvProblem& conv, const Primitive& primitive,
             const Weights& weights) {
   const ConvGemm gemm = plan_conv_gemm(conv, primitive.src, primitive.dst, build);
@@ -288,6 +296,9 @@ Algorithm make_conv_gemm(ConvGemmRow row, std::string_view isa) {
   algorithm.pack = [build](const Problem& problem, const Primitive& primitive,
                            const Weights& weights) {
     return pack(build, std::get<ConvProblem>(problem), primitive, weights);
+  };
+  algorithm.packed_bytes = [build](const Problem& problem, const Primitive& primitive) {
+    return packed_bytes(build, std::get<ConvProblem>(problem), primitive);
   };
   algorithm.run = [build](const Call& call) { return run(build, call); };
   algorithm.packs_for_all_sizes = true;

@@ -52,6 +52,13 @@ Packed pack(const Problem& problem, const Primitive& primitive, const Weights& w
   return {packed, pad_bias(weights.bias, blocks * lanes)};
 }
 
+std::int64_t packed_bytes(const Problem& problem, const Primitive& primitive) {
+  const auto& conv = std::get<ConvProblem>(problem);
+  const std::int64_t channels =
+      primitive.src == Layout::kNhwc ? conv.c : channel_blocks(conv.c) * kBlock;
+  return channels * (conv.r * conv.s + 1) * std::int64_t{sizeof(float)};  // 1: the bias
+}
+
 using Kernel = decltype(&kernels::default_isa::run_depthwise);
 
 at::Tensor run(Kernel kernel, const Call& call) {
@@ -95,6 +102,7 @@ Algorithm depthwise(const std::string& isa) {
   algorithm.name = "cpu.depthwise";
   algorithm.offer = &offer;
   algorithm.pack = &pack;
+  algorithm.packed_bytes = &packed_bytes;
   algorithm.run = [kernel = TORCHALGO_PICK_KERNEL(isa, run_depthwise)](const Call& call) {
     return run(kernel, call);
   };

@@ -104,6 +104,12 @@ Packed pack(const Problem& problem, const Primitive&, const Weights& weights) {
   return packed;
 }
 
+// The bias is the model's own.
+std::int64_t packed_bytes(const Problem& problem, const Primitive&) {
+  const auto& conv = std::get<ConvProblem>(problem);
+  return conv.k * plan(conv).weights_row * std::int64_t{sizeof(float)};
+}
+
 }  // namespace
 
 Algorithm im2col_gemm(const std::string& isa) {
@@ -115,6 +121,7 @@ Algorithm im2col_gemm(const std::string& isa) {
     return offer(build, problem, device);
   };
   algorithm.pack = pack;
+  algorithm.packed_bytes = packed_bytes;
   algorithm.run = [build](const Call& call) { return run(build, call); };
   algorithm.packs_for_all_sizes = true;
   return algorithm;

@@ -36,6 +36,12 @@ Packed pack_scale_shift(const Problem& problem, const Primitive& primitive,
   return {padded(weights.weights), padded(weights.bias)};
 }
 
+std::int64_t packed_bytes(const Problem& problem, const Primitive& primitive) {
+  const std::int64_t c = std::get<ScaleShiftProblem>(problem).c;
+  const std::int64_t block = block_size(primitive.src);
+  return 2 * ((c + block - 1) / block * block) * std::int64_t{sizeof(float)};
+}
+
 }  // namespace
 
 Algorithm scale_shift(const std::string& isa) {
@@ -43,6 +49,7 @@ Algorithm scale_shift(const std::string& isa) {
   row.name = "cpu.scale_shift";
   row.offer = offer_scale_shift;
   row.pack = pack_scale_shift;
+  row.packed_bytes = packed_bytes;
   row.run = [kernel = TORCHALGO_PICK_KERNEL(isa, run_scale_shift),
              clear_pad_lanes = TORCHALGO_PICK_KERNEL(isa, clear_pad_lanes)](const Call& call) {
     const auto& problem = std::get<ScaleShiftProblem>(call.problem);

@@ -274,6 +274,11 @@ Packed pack(int m, std::int64_t panel_blocks, const Problem& problem, const Weig
   return {packed, pad_bias(weights.bias, k_blocks * kBlock)};
 }
 
+std::int64_t packed_bytes(int m, const ConvProblem& conv) {
+  const std::int64_t depth = channel_blocks(conv.c) * kBlock * kernels::winograd_elements(m);
+  return channel_blocks(conv.k) * kBlock * (depth + 1) * std::int64_t{sizeof(float)};  // 1: bias
+}
+
 }  // namespace
 
 Algorithm make_winograd(const WinogradRow& row, std::string_view isa) {
@@ -286,6 +291,9 @@ Algorithm make_winograd(const WinogradRow& row, std::string_view isa) {
   algorithm.pack = [m = row.m, build](const Problem& problem, const Primitive&,
                                       const Weights& weights) {
     return pack(m, build.panel_blocks, problem, weights);
+  };
+  algorithm.packed_bytes = [m = row.m](const Problem& problem, const Primitive&) {
+    return packed_bytes(m, std::get<ConvProblem>(problem));
   };
   algorithm.run = [m = row.m, build](const Call& call) { return run(m, build, call); };
   return algorithm;

@@ -14,6 +14,7 @@
 #include "cudnn_algo/rows.h"
 #include "cudnn_algo/run.h"
 #include "cudnn_algo/traits.h"
+#include "provider/packed_bytes.h"
 
 namespace torchalgo::cudnn {
 namespace {
@@ -216,6 +217,12 @@ Algorithm engine_row(const PatternInfo& pattern, const Library& library) {
       .pack =
           [](const Problem&, const Primitive& primitive, const Weights& weights) {
             return pack_engine(require_engine_spec(primitive), weights);
+          },
+      .packed_bytes =
+          [](const Problem& problem, const Primitive& primitive) {
+            const auto& conv = std::get<ConvProblem>(problem);
+            if (conv.direction == Direction::kBackwardFilter) return std::int64_t{0};
+            return strided_copy_bytes(problem, weights_layout(primitive));
           },
       .run =
           [library](const Call& call) {

@@ -17,6 +17,7 @@
 #include "cudnn_algo/refusal.h"
 #include "cudnn_algo/rows.h"
 #include "cudnn_algo/run.h"
+#include "provider/packed_bytes.h"
 
 namespace torchalgo::cudnn {
 namespace {
@@ -302,6 +303,11 @@ Packed pack_legacy(const Problem& problem, const Primitive& primitive, const Wei
   return {pack_weights(weights.weights, weights_layout(primitive))};
 }
 
+std::int64_t packed_bytes_legacy(const Problem& problem, const Primitive& primitive) {
+  if (std::get<ConvProblem>(problem).direction == Direction::kBackwardFilter) return 0;
+  return strided_copy_bytes(problem, weights_layout(primitive));
+}
+
 }  // namespace
 
 Algorithm legacy_row(Direction direction, const Library& library) {
@@ -318,6 +324,7 @@ Algorithm legacy_row(Direction direction, const Library& library) {
             return row->offer_one(problem, device, primitive);
           },
       .pack = pack_legacy,
+      .packed_bytes = packed_bytes_legacy,
       .run =
           [library](const Call& call) {
             return run_legacy(require_api(library), library.runtime, require_spec(call.primitive),

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "aten_algo/epilogue.h"
@@ -18,6 +19,7 @@
 #include "base/error.h"
 #include "ops/settings.h"
 #include "provider/cuda_device.h"
+#include "provider/packed_bytes.h"
 
 namespace torchalgo {
 namespace {
@@ -376,6 +378,19 @@ std::shared_ptr<const Packed> PlannedOp::find_packed(const Execution& execution)
                          weights_.bias.defined() ? weights_.bias.contiguous() : weights_.bias};
   return std::make_shared<const Packed>(
       algorithm->pack(resolution.problem, resolution.primitive, dense));
+}
+
+std::int64_t PlannedOp::packed_bytes() const {
+  const std::lock_guard lock(mutex_);
+  std::set<const Packed*> counted;
+  std::int64_t bytes = 0;
+  const auto add = [&](const ExecutionPtr& execution) {
+    if (!counted.insert(execution->packed.get()).second) return;
+    bytes += held_bytes(*execution->packed, weights_);
+  };
+  std::for_each(planned_owners_.begin(), planned_owners_.end(), add);
+  std::for_each(others_.begin(), others_.end(), add);
+  return bytes;
 }
 
 at::Tensor PlannedOp::execute(const Execution& execution, std::span<const at::Tensor> src,

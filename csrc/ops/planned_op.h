@@ -47,6 +47,10 @@ class PlannedOp {
   /// strict, if the planned primitive cannot run.
   [[nodiscard]] at::Tensor run(std::span<const at::Tensor> src, const at::Tensor& residual) const;
 
+  /// Bytes of the packed weights that it holds now, beside the model's own; a call with other input
+  /// sizes or threads may add some.
+  [[nodiscard]] std::int64_t packed_bytes() const;
+
   [[nodiscard]] const OpState& state() const { return state_; }
   [[nodiscard]] bool has_residual() const { return has_residual_; }
 

@@ -71,9 +71,11 @@ c10::intrusive_ptr<PackedType> set_state(PickledState pickled) {
 // Lambdas: class_ takes nothing else.
 template <typename PackedType>
 void add_class(torch::Library& library, const char* name) {
-  library.class_<PackedType>(name).def_pickle(
-      [](const c10::intrusive_ptr<PackedType>& packed) { return get_state(packed); },
-      [](PickledState state) { return set_state<PackedType>(std::move(state)); });
+  library.class_<PackedType>(name)
+      .def("packed_bytes",
+           [](const c10::intrusive_ptr<PackedType>& packed) { return packed->op.packed_bytes(); })
+      .def_pickle([](const c10::intrusive_ptr<PackedType>& packed) { return get_state(packed); },
+                  [](PickledState state) { return set_state<PackedType>(std::move(state)); });
 }
 
 template <typename PackedType>

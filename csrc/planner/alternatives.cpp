@@ -21,9 +21,9 @@ std::vector<std::string_view> names_of(const Graph& graph, const std::vector<int
 void add_by_use(const Alternative& group, std::vector<Alternative>& alternatives) {
   const std::size_t first = alternatives.size();
   for (const PricedCandidate& option : group.options) {
-    const auto better =
-        std::find_if(alternatives.begin() + first, alternatives.end(),
-                     [&](const Alternative& a) { return a.options.front().use <= option.use; });
+    const auto better = std::find_if(
+        alternatives.begin() + first, alternatives.end(),
+        [&](const Alternative& a) { return is_within(a.options.front().use, option.use); });
     if (better != alternatives.end()) {
       better->options.push_back(option);
       continue;

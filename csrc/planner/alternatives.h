@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ir/cost_table.h"
+#include "planner/uses.h"
 #include "planner/value_flow.h"
 
 namespace torchalgo::planner {
@@ -12,7 +13,7 @@ namespace torchalgo::planner {
 struct PricedCandidate {
   const Candidate* candidate = nullptr;
   Cost cost;
-  std::int64_t use = 0;  // of a limited resource
+  Uses use = {};  // of the limited resources
 };
 
 using PricedLists = std::vector<std::vector<PricedCandidate>>;
@@ -28,7 +29,7 @@ struct Alternative {
   std::vector<int> covers;  // the chain that is computed at once, the node itself at `position`
   int position = 0;
   ChainLayouts layouts;  // src, later: meaningless where absorbed, only the anchor reads in them
-  /// Cheapest first, ties by name; the first takes least of a resource. Empty: absorbed.
+  /// Cheapest first, ties by name; none takes less of a resource than the first. Empty: absorbed.
   std::vector<PricedCandidate> options;
 };
 

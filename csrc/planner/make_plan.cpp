@@ -70,26 +70,60 @@ void check_fits(const Model& model, const pbqp::Solution& solution) {
                   explain_infeasible(model)));
 }
 
-pbqp::Solution solve_within(const Model& model, const Encoding& encoding, const Resource& resource,
-                            double time_limit_s) {
-  const LimitedSolution limited =
-      solve_limited(encoding.problem, budget_of(model, encoding, resource.limit), time_limit_s);
-  if (!limited.leanest.empty()) {
-    NoPlan error("make_plan: " + explain_scarcity(model, encoding, resource, limited.leanest));
-    error.least_use = use_of(model, encoding, limited.leanest);
-    throw error;
+// A choice that takes least of the last resource among those that keep the limits of the others.
+std::vector<int> leanest_of_last(const Encoding& encoding, const Budget& budget, std::size_t last,
+                                 double time_limit_s) {
+  pbqp::Problem problem = encoding.problem;
+  Budget others = budget;
+  others.limit[last] = 0;
+  for (std::size_t i = 0; i < problem.node_costs.size(); ++i) {
+    for (std::size_t a = 0; a < problem.node_costs[i].size(); ++a) {
+      pbqp::Cost& cost = problem.node_costs[i][a];
+      if (cost != pbqp::kForbidden) cost = budget.use[i][a][last];
+      others.use[i][a][last] = 0;
+    }
   }
-  check_fits(model, limited.solution);
-  TORCHALGO_CHECK(!limited.solution.choice.empty(),
+  for (pbqp::Edge& edge : problem.edges) {
+    for (pbqp::Cost& cost : edge.matrix) {
+      if (cost != pbqp::kForbidden) cost = 0;
+    }
+  }
+  return solve_limited(problem, others, time_limit_s).solution.choice;
+}
+
+[[noreturn]] void refuse_scarce(const Model& model, const Encoding& encoding,
+                                const std::vector<Resource>& resources, std::size_t scarce,
+                                bool within_others, const std::vector<int>& leanest) {
+  NoPlan error("make_plan: " +
+               explain_scarcity(model, encoding, resources, scarce, within_others, leanest));
+  error.least_use = uses_of(model, encoding, leanest)[scarce];
+  throw error;
+}
+
+pbqp::Solution solve_within(const Model& model, const Encoding& encoding,
+                            const std::vector<Resource>& resources, double time_limit_s) {
+  const Budget budget = budget_of(model, encoding, resources);
+  const LimitedSolution limited = solve_limited(encoding.problem, budget, time_limit_s);
+  const pbqp::Solution& solution = limited.solution;
+  if (!limited.leanest.empty())
+    refuse_scarce(model, encoding, resources, limited.scarce, false, limited.leanest);
+  if (solution.status == pbqp::Status::kInfeasible && resources.size() > 1) {
+    const std::size_t last = resources.size() - 1;
+    const std::vector<int> leanest = leanest_of_last(encoding, budget, last, time_limit_s);
+    if (!leanest.empty()) refuse_scarce(model, encoding, resources, last, true, leanest);
+  }
+  check_fits(model, solution);
+  TORCHALGO_CHECK(!solution.choice.empty(),
                   "make_plan: no plan with {} of at most {} was found in {} s; raise time_limit_s",
-                  resource.name, resource.limit, time_limit_s);
-  return limited.solution;
+                  resources[0].name, resources[0].limit, time_limit_s);
+  return solution;
 }
 
 pbqp::Solution solve_model(const Model& model, const Encoding& encoding,
                            const PlanOptions& options) {
   const double time_limit_s = options.time_limit_s;
-  if (options.resource) return solve_within(model, encoding, *options.resource, time_limit_s);
+  if (!options.resources.empty())
+    return solve_within(model, encoding, options.resources, time_limit_s);
   const pbqp::SolveOptions limits{.time_limit_s = time_limit_s,
                                   .with_marginals = options.with_regrets};
   pbqp::Solution solution = pbqp::solve(encoding.problem, limits);
@@ -120,7 +154,7 @@ PricedModel price(const Graph& graph, const Candidates& candidates, const Candid
                   const PlanOptions& options) {
   std::set<CostKey> missing;
   PricedLists priced = price_candidates(allowed, costs, missing);
-  if (options.resource) add_uses(candidates, *options.resource, priced);
+  add_uses(candidates, options.resources, priced);
   std::vector<ValueFlow> flow = trace_values(graph);
   const std::vector<LayoutSet> at_value = layouts_at_values(graph, flow, allowed);
   TransformCosts changes = price_transforms(
@@ -134,9 +168,10 @@ PlanResult plan_model(const Model& model, const PlanOptions& options) {
   const Encoding encoding = encode(model);
   const pbqp::Solution solution = solve_model(model, encoding, options);
   const std::set<CostKey> bounds = bounds_in_choice(model, encoding, solution.choice);
-  PlanResult result{decode(model, encoding, solution), {bounds.begin(), bounds.end()}};
-  if (options.resource) {
-    result.use = use_of(model, encoding, solution.choice);
+  PlanResult result{decode(model, encoding, solution), {bounds.begin(), bounds.end()}, {}};
+  if (!options.resources.empty()) {
+    const Uses uses = uses_of(model, encoding, solution.choice);
+    result.use.assign(uses.begin(), uses.begin() + static_cast<int>(options.resources.size()));
     return result;
   }
   if (options.with_regrets) add_regrets(model, encoding, solution, result.plan);
@@ -146,16 +181,36 @@ PlanResult plan_model(const Model& model, const PlanOptions& options) {
   return result;
 }
 
+// The plan without limits, with its regrets and certificate, if it is proven and keeps them anyway
+// or lacks costs.
+std::optional<PlanResult> plan_freely(const Graph& graph, const Candidates& candidates,
+                                      const std::vector<Candidate>& transforms,
+                                      const CostTable& costs, const PlanOptions& options) {
+  PlanOptions free = options;
+  free.resources.clear();
+  PlanResult result = make_plan(graph, candidates, transforms, costs, free);
+  if (result.plan.structure_hash.empty()) return result;
+  result.use = uses_of(graph, candidates, options.resources, result.plan);
+  if (result.plan.status != PlanStatus::kOptimal) return std::nullopt;
+  if (!keeps_limits(result.use, options.resources)) return std::nullopt;
+  return result;
+}
+
 }  // namespace
 }  // namespace planner
 
 PlanResult make_plan(const Graph& graph, const Candidates& candidates,
                      const std::vector<Candidate>& transforms, const CostTable& costs,
                      const PlanOptions& options) {
+  if (!options.resources.empty()) {
+    planner::check_resources(candidates, options.resources);
+    auto free = planner::plan_freely(graph, candidates, transforms, costs, options);
+    if (free) return *std::move(free);
+  }
   const auto allowed = planner::allowed_candidates(graph, candidates, options);
   const auto [model, missing] =
       planner::price(graph, candidates, allowed, transforms, costs, options);
-  if (!missing.empty()) return {{}, {missing.begin(), missing.end()}};
+  if (!missing.empty()) return {{}, {missing.begin(), missing.end()}, {}};
   return planner::plan_model(model, options);
 }
 
@@ -176,7 +231,7 @@ PlanResult make_local_plan(const Graph& graph, const Candidates& candidates,
   const auto allowed = planner::allowed_candidates(graph, candidates, options);
   const auto [all, missing] =
       planner::price(graph, candidates, allowed, transforms, costs, options);
-  if (!missing.empty()) return {{}, {missing.begin(), missing.end()}};
+  if (!missing.empty()) return {{}, {missing.begin(), missing.end()}, {}};
   const auto fastest = planner::own_fastest(graph, allowed, costs);
   const auto [model, none] = planner::price(graph, candidates, fastest, transforms, costs, options);
   return planner::plan_model(model, options);

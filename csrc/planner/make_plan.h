@@ -20,6 +20,7 @@ struct Resource {
   std::string name;                            // "weight bytes", for error texts
   std::vector<std::vector<std::int64_t>> use;  // >= 0, per candidate as Candidates::by_anchor
   std::int64_t limit = 0;                      // of the sum over the plan's candidates
+  double unit = 1;                             // what 1 of these is, for error texts
 };
 
 /// Nothing fits together in what is allowed and within the limits; the text says where.
@@ -37,8 +38,10 @@ struct PlanOptions {
   /// alone in none of them is not restricted.
   std::vector<Layout> layouts;
   std::optional<std::int64_t> workspace_limit_bytes;  // of each primitive, transforms included
-  std::optional<Resource> resource;  // then there are no regrets and no certificate
-  double time_limit_s = 10.0;        // of the search for a proof, regrets included
+  /// Two at most. Where one binds, the plan has no regrets and no certificate: its bound is the
+  /// solver's word.
+  std::vector<Resource> resources;
+  double time_limit_s = 10.0;     // of the search for a proof, regrets included
   bool with_regrets = false;      // runner_up and regret of each node: about three times the work
   bool with_certificate = false;  // the plan carries the proof of its bound
 };
@@ -48,7 +51,7 @@ struct PlanResult {
   /// Costs to measure before planning again, sorted. Missing ones leave the plan empty; else these
   /// are the mere bounds that the plan rests on, and without any it is final.
   std::vector<CostKey> wanted;
-  std::int64_t use = 0;  // of options.resource
+  std::vector<std::int64_t> use;  // of each of options.resources
 };
 
 /// The cheapest choice of one candidate per node and of the transforms between them. Pure: the same
@@ -58,7 +61,7 @@ struct PlanResult {
 ///
 /// @param transforms  primitives of layout changes, as transform_candidates lists them.
 /// @throws NoPlan  if `options` leave a node that no candidate covers, naming it and what it
-/// supports; or if what is left does not fit together or into the limit of options.resource.
+/// supports; or if what is left does not fit together or into the limits of options.resources.
 /// Source: the model is a PBQP as in Anderson & Gregg 2018, CGO, doi:10.1145/3168805, with shared
 /// transforms and fused chains added (planner/encode.h).
 [[nodiscard]] PlanResult make_plan(const Graph& graph, const Candidates& candidates,

@@ -2,6 +2,7 @@
 #include "planner/pair_elimination.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 
 namespace torchalgo::planner {
@@ -9,7 +10,7 @@ namespace {
 
 using pbqp::Cost;
 using pbqp::kForbidden;
-using Uses = std::vector<std::vector<std::int64_t>>;
+using NodeUses = std::vector<std::vector<Uses>>;
 
 // How a pair came about: the eliminated node's value first, then one pair of each message.
 struct Step {
@@ -19,8 +20,30 @@ struct Step {
 
 struct Pair {
   Cost cost = 0;
-  std::int64_t use = 0;
+  Uses use = {};
   int step = -1;
+};
+
+// The least uses of pairs that come in the order of cost.
+class Frontier {
+ public:
+  // False if what was added before takes no more.
+  bool add(const Uses& use) {
+    // Of two resources: the first rises, the second falls.
+    const auto after = std::upper_bound(least_.begin(), least_.end(), use,
+                                        [](const Uses& a, const Uses& b) { return a[0] < b[0]; });
+    if (after != least_.begin() && std::prev(after)->at(1) <= use[1]) return false;
+    auto first = after;
+    if (first != least_.begin() && std::prev(first)->at(0) == use[0]) --first;
+    auto last = after;
+    while (last != least_.end() && last->at(1) >= use[1]) ++last;
+    least_.insert(least_.erase(first, last), use);
+    return true;
+  }
+
+ private:
+  static_assert(kMostResources == 2);
+  std::vector<Uses> least_;
 };
 
 // What an eliminated node left: pairs for each choice of values of `nodes`.
@@ -38,7 +61,7 @@ struct Bucket {
 
 class Elimination {
  public:
-  Elimination(const pbqp::Instance& instance, const Uses& use, const PairLimits& limits,
+  Elimination(const pbqp::Instance& instance, const NodeUses& use, const PairLimits& limits,
               const pbqp::Deadline& deadline)
       : instance_(instance), use_(use), limits_(limits), deadline_(deadline) {}
 
@@ -161,19 +184,22 @@ class Elimination {
   void keep_best(std::vector<Pair>& pairs) const {
     if (pairs.empty()) return;
     const auto weight = [&](const Pair& pair) {
-      return limits_.per_cost * pair.cost + limits_.per_use * pair.use;
+      Cost sum = limits_.per_cost * pair.cost;
+      for (std::size_t r = 0; r < kMostResources; ++r) sum += limits_.per_use[r] * pair.use[r];
+      return sum;
     };
     Cost least = kForbidden;
     for (const Pair& pair : pairs) least = std::min(least, weight(pair));
     std::erase_if(pairs, [&](const Pair& pair) {
-      return pair.use > limits_.use || weight(pair) - least > limits_.excess;
+      return !is_within(pair.use, limits_.use) || weight(pair) - least > limits_.excess;
     });
     std::sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) {
       return std::tie(a.cost, a.use, a.step) < std::tie(b.cost, b.use, b.step);
     });
     std::size_t kept = 0;
+    Frontier frontier;
     for (const Pair& pair : pairs) {
-      if (kept == 0 || pair.use < pairs[kept - 1].use) pairs[kept++] = pair;
+      if (frontier.add(pair.use)) pairs[kept++] = pair;
     }
     pairs.resize(kept);
   }
@@ -194,7 +220,7 @@ class Elimination {
   }
 
   const pbqp::Instance& instance_;
-  const Uses& use_;
+  const NodeUses& use_;
   const PairLimits& limits_;
   const pbqp::Deadline& deadline_;
   std::vector<Bucket> buckets_;
@@ -208,7 +234,7 @@ class Elimination {
 
 }  // namespace
 
-std::optional<std::vector<int>> eliminate_pairs(const pbqp::Instance& instance, const Uses& use,
+std::optional<std::vector<int>> eliminate_pairs(const pbqp::Instance& instance, const NodeUses& use,
                                                 const pbqp::EliminationOrder& order,
                                                 const PairLimits& limits,
                                                 const pbqp::Deadline& deadline) {

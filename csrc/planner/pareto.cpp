@@ -102,24 +102,24 @@ std::vector<FrontPoint> resource_front(const Graph& graph, const Candidates& can
                                        const std::vector<Candidate>& transforms,
                                        const CostTable& costs, const PlanOptions& options,
                                        int max_points) {
-  TORCHALGO_CHECK(options.resource.has_value(), "pareto: a front needs a resource");
+  TORCHALGO_CHECK(!options.resources.empty(), "pareto: a front needs a resource");
   TORCHALGO_CHECK(max_points >= 2, "pareto: max_points is {}, expected 2 or more", max_points);
   PlanOptions limited = options;
   const auto step = [&](std::optional<std::int64_t> limit) {
-    if (limit) limited.resource->limit = *limit;
+    if (limit) limited.resources[0].limit = *limit;
     return make_plan(graph, candidates, transforms, costs, limited);
   };
-  Descent descent(step, [](const PlanResult& r) { return r.use; });
+  Descent descent(step, [](const PlanResult& r) { return r.use[0]; });
   if (auto all = descent.run({}, max_points)) return *std::move(all);
-  limited.resource->limit = options.resource->limit;
-  const std::int64_t most = step(std::nullopt).use;
+  limited.resources[0].limit = options.resources[0].limit;
+  const std::int64_t most = step(std::nullopt).use[0];
   std::int64_t least = 0;
   try {
     (void)step(-1);
   } catch (const NoPlan& error) {
     least = error.least_use.value_or(0);
   }
-  limited.resource->limit = options.resource->limit;
+  limited.resources[0].limit = options.resources[0].limit;
   return descent.run(spread(most, least, max_points), max_points).value();
 }
 

@@ -23,7 +23,8 @@ struct FrontPoint {
                                                       const CostTable& costs,
                                                       const PlanOptions& options = {});
 
-/// The same for the sum of `options.resource`, whose limit is where the front starts. Sums are many
+/// The same for the sum of options.resources[0], whose limit is where the front starts; another
+/// one's limit holds for all points. Sums are many
 /// where peaks are few: of more than `max_points` points (>= 2), that many are taken, evenly spread
 /// over the uses and both ends among them. Each is still a point of the whole front.
 [[nodiscard]] std::vector<FrontPoint> resource_front(const Graph& graph,

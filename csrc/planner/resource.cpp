@@ -11,8 +11,8 @@
 namespace torchalgo::planner {
 namespace {
 
-std::int64_t use_of(const Alternative& alternative) {
-  return is_absorbed(alternative) ? 0 : alternative.options.front().use;
+Uses uses_of(const Alternative& alternative) {
+  return is_absorbed(alternative) ? Uses{} : alternative.options.front().use;
 }
 
 void check_fit(const Candidates& candidates, const Resource& resource) {
@@ -26,57 +26,109 @@ void check_fit(const Candidates& candidates, const Resource& resource) {
                   resource.name);
 }
 
+std::string spell(const Resource& resource, std::int64_t use) {
+  if (resource.unit == 1) return fmt::format("{}", use);
+  return fmt::format("{:.3g}", static_cast<double>(use) * resource.unit);
+}
+
+std::string spell_limit(const Resource& resource) {
+  return fmt::format("{} of at most {}", resource.name, spell(resource, resource.limit));
+}
+
 }  // namespace
 
-void add_uses(const Candidates& candidates, const Resource& resource, PricedLists& priced) {
-  check_fit(candidates, resource);
+void check_resources(const Candidates& candidates, const std::vector<Resource>& resources) {
+  TORCHALGO_CHECK(resources.size() <= kMostResources,
+                  "make_plan: {} resources, at most {} can be "
+                  "limited at once",
+                  resources.size(), kMostResources);
+  for (const Resource& resource : resources) check_fit(candidates, resource);
+}
+
+void add_uses(const Candidates& candidates, const std::vector<Resource>& resources,
+              PricedLists& priced) {
   for (std::size_t n = 0; n < priced.size(); ++n) {
     for (PricedCandidate& option : priced[n]) {
-      option.use = resource.use[n][option.candidate - candidates.by_anchor[n].data()];
+      const auto index = option.candidate - candidates.by_anchor[n].data();
+      for (std::size_t r = 0; r < resources.size(); ++r) option.use[r] = resources[r].use[n][index];
     }
   }
 }
 
-Budget budget_of(const Model& model, const Encoding& encoding, std::int64_t limit) {
-  Budget budget{{}, limit};
-  for (const auto& costs : encoding.problem.node_costs) budget.use.emplace_back(costs.size(), 0);
+Budget budget_of(const Model& model, const Encoding& encoding,
+                 const std::vector<Resource>& resources) {
+  Budget budget;
+  for (std::size_t r = 0; r < resources.size(); ++r) budget.limit[r] = resources[r].limit;
+  for (const auto& costs : encoding.problem.node_costs)
+    budget.use.emplace_back(costs.size(), Uses{});
   for (std::size_t n = 0; n < model.alternatives.size(); ++n) {
     const int variable = encoding.variable[n];
     if (variable < 0) continue;
     std::transform(model.alternatives[n].begin(), model.alternatives[n].end(),
-                   budget.use[variable].begin(), [](const Alternative& a) { return use_of(a); });
+                   budget.use[variable].begin(), [](const Alternative& a) { return uses_of(a); });
   }
   return budget;
 }
 
-std::int64_t use_of(const Model& model, const Encoding& encoding, const std::vector<int>& choice) {
-  std::int64_t sum = 0;
+std::vector<std::int64_t> uses_of(const Graph& graph, const Candidates& candidates,
+                                  const std::vector<Resource>& resources, const Plan& plan) {
+  std::vector<std::int64_t> uses(resources.size(), 0);
+  auto planned = plan.nodes.begin();
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (!graph.nodes[n].problem) continue;
+    const PlanNode& node = *planned++;
+    const auto& list = candidates.by_anchor[n];
+    const auto chosen = std::find_if(list.begin(), list.end(), [&](const Candidate& c) {
+      return c.primitive == node.primitive && to_string(c.problem) == node.problem;
+    });
+    if (chosen == list.end()) continue;  // absorbed
+    for (std::size_t r = 0; r < resources.size(); ++r)
+      uses[r] += resources[r].use[n][chosen - list.begin()];
+  }
+  return uses;
+}
+
+bool keeps_limits(const std::vector<std::int64_t>& uses, const std::vector<Resource>& resources) {
+  for (std::size_t r = 0; r < resources.size(); ++r) {
+    if (uses[r] > resources[r].limit) return false;
+  }
+  return true;
+}
+
+Uses uses_of(const Model& model, const Encoding& encoding, const std::vector<int>& choice) {
+  Uses sum = {};
   for (std::size_t n = 0; n < model.alternatives.size(); ++n) {
     const int variable = encoding.variable[n];
-    if (variable >= 0) sum += use_of(model.alternatives[n][choice[variable]]);
+    if (variable >= 0) sum = sum + uses_of(model.alternatives[n][choice[variable]]);
   }
   return sum;
 }
 
-std::string explain_scarcity(const Model& model, const Encoding& encoding, const Resource& resource,
-                             const std::vector<int>& leanest) {
+std::string explain_scarcity(const Model& model, const Encoding& encoding,
+                             const std::vector<Resource>& resources, std::size_t scarce,
+                             bool within_others, const std::vector<int>& leanest) {
+  const Resource& resource = resources[scarce];
   std::vector<std::pair<std::int64_t, std::string>> uses;
   for (std::size_t n = 0; n < model.alternatives.size(); ++n) {
     const int variable = encoding.variable[n];
     if (variable < 0) continue;
-    const std::int64_t use = use_of(model.alternatives[n][leanest[variable]]);
+    const std::int64_t use = uses_of(model.alternatives[n][leanest[variable]])[scarce];
     if (use > 0) uses.emplace_back(-use, model.graph.nodes[n].name);
   }
   std::sort(uses.begin(), uses.end());
   std::vector<std::string> largest;
   for (std::size_t i = 0; i < std::min<std::size_t>(uses.size(), 3); ++i) {
-    largest.push_back(fmt::format("{} {}", uses[i].second, -uses[i].first));
+    largest.push_back(fmt::format("{} {}", uses[i].second, spell(resource, -uses[i].first)));
+  }
+  std::string others;
+  for (std::size_t r = 0; within_others && r < resources.size(); ++r) {
+    if (r != scarce) others += fmt::format(" together with {}", spell_limit(resources[r]));
   }
   return fmt::format(
-      "{} of at most {} cannot be kept: the allowed candidates need at least {} "
-      "({}{}); raise the limit or allow more candidates",
-      resource.name, resource.limit, use_of(model, encoding, leanest), fmt::join(largest, ", "),
-      uses.size() > 3 ? ", ..." : "");
+      "{} cannot be kept{}: the allowed candidates need at least {} ({}{}); raise the limit or "
+      "allow more candidates",
+      spell_limit(resource), others, spell(resource, uses_of(model, encoding, leanest)[scarce]),
+      fmt::join(largest, ", "), uses.size() > 3 ? ", ..." : "");
 }
 
 }  // namespace torchalgo::planner

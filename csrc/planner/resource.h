@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "planner/encode.h"
 #include "planner/limited.h"
@@ -9,20 +10,36 @@
 
 namespace torchalgo::planner {
 
+/// @throws Error  if there are more resources than are possible, or if what one takes does not fit
+/// `candidates`, or is negative somewhere.
+void check_resources(const Candidates& candidates, const std::vector<Resource>& resources);
+
 /// Sets PricedCandidate::use. `priced` points into `candidates`.
-/// @throws Error  if `resource.use` does not fit `candidates`, or is negative somewhere.
-void add_uses(const Candidates& candidates, const Resource& resource, PricedLists& priced);
+void add_uses(const Candidates& candidates, const std::vector<Resource>& resources,
+              PricedLists& priced);
 
-/// What each alternative of each variable takes of a resource.
-[[nodiscard]] Budget budget_of(const Model& model, const Encoding& encoding, std::int64_t limit);
+/// What each alternative of each variable takes of the resources.
+[[nodiscard]] Budget budget_of(const Model& model, const Encoding& encoding,
+                               const std::vector<Resource>& resources);
 
-/// What the choice takes of a resource.
-[[nodiscard]] std::int64_t use_of(const Model& model, const Encoding& encoding,
-                                  const std::vector<int>& choice);
+/// What the candidates of `plan` take of each resource.
+[[nodiscard]] std::vector<std::int64_t> uses_of(const Graph& graph, const Candidates& candidates,
+                                                const std::vector<Resource>& resources,
+                                                const Plan& plan);
 
-/// Which nodes take most in a choice that takes least, for an error text.
+/// Whether each is at most its resource's limit.
+[[nodiscard]] bool keeps_limits(const std::vector<std::int64_t>& uses,
+                                const std::vector<Resource>& resources);
+
+/// Of each resource, what the choice takes.
+[[nodiscard]] Uses uses_of(const Model& model, const Encoding& encoding,
+                           const std::vector<int>& choice);
+
+/// Which nodes take most of resources[scarce] in a choice that takes least of it, for an error
+/// text. The other resources, if any, are within their limits there.
 [[nodiscard]] std::string explain_scarcity(const Model& model, const Encoding& encoding,
-                                           const Resource& resource,
+                                           const std::vector<Resource>& resources,
+                                           std::size_t scarce, bool within_others,
                                            const std::vector<int>& leanest);
 
 }  // namespace torchalgo::planner

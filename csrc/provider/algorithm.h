@@ -77,6 +77,9 @@ struct Algorithm {
   std::function<Offer(const Problem&, const Device&, const Primitive&)> offer_one = nullptr;
   /// Once, at load. Null: the problem has no weights.
   std::function<Packed(const Problem&, const Primitive&, const Weights&)> pack;
+  /// Bytes that `pack` allocates: what stays in memory beside the model's own weights, which it may
+  /// share. Null: packed_bytes() below packs once and counts.
+  std::function<std::int64_t(const Problem&, const Primitive&)> packed_bytes = nullptr;
   /// Writes all of dst (pad lanes zero) and returns it; allocates nothing, is safe from several
   /// threads at once with different dst and workspace. A row with makes_dst returns a tensor of its
   /// library instead.

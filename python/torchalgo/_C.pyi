@@ -217,6 +217,7 @@ def make_plan(
     time_limit_s: float = 10.0,
     with_regrets: bool = False,
     with_certificate: bool = False,
+    resources: Sequence[Resource] = (),  # two at most; where one binds: no regrets, no certificate
 ) -> tuple[Plan, list[CostKey]]: ...
 def plan_problem_text(
     graph: Graph,
@@ -238,8 +239,16 @@ def make_local_plan(
     time_limit_s: float = 10.0,
 ) -> tuple[Plan, list[CostKey]]: ...
 
-# Plans under limits (csrc/planner/pareto.h). A resource: name, per candidate as by_anchor, limit.
-Resource = tuple[str, Sequence[Sequence[int]], int]
+# Plans under limits (csrc/planner/pareto.h).
+class Resource:
+    """Something of which a plan may take only so much in all (csrc/planner/make_plan.h)."""
+
+    name: str
+    limit: int
+    unit: float  # what 1 of these is, for error texts
+    def __init__(
+        self, name: str, use: Sequence[Sequence[int]], limit: int, unit: float = 1.0
+    ) -> None: ...  # use: per candidate, as by_anchor
 
 def make_limited_plan(
     graph: Graph,
@@ -248,10 +257,10 @@ def make_limited_plan(
     costs: CostTable,
     *,
     allow: Allow | None = None,
-    resource: Resource | None = None,
+    resources: Sequence[Resource] = (),
     workspace_limit_bytes: int | None = None,
     time_limit_s: float = 10.0,
-) -> tuple[Plan, list[CostKey], int]: ...  # the last: what the plan takes of the resource
+) -> tuple[Plan, list[CostKey], list[int]]: ...  # the last: what the plan takes of each resource
 def workspace_front(
     graph: Graph,
     candidates: Candidates,
@@ -268,12 +277,17 @@ def resource_front(
     transforms: Sequence[Candidate],
     costs: CostTable,
     *,
-    resource: Resource,
+    resources: Sequence[Resource],  # the front is of the first
     max_points: int,
     allow: Allow | None = None,
     workspace_limit_bytes: int | None = None,
     time_limit_s: float = 10.0,
 ) -> list[tuple[Plan, int]]: ...
+
+# Bytes of weights (csrc/provider/packed_bytes.h): what a row allocates beside the model's own.
+def packed_bytes(problem: str, primitive: Primitive) -> int: ...
+def packed_bytes_of(candidates: Candidates) -> list[list[int]]: ...  # as by_anchor
+def plain_weight_bytes(problem: str) -> int: ...  # kcrs, without the bias
 def training_graph(inference: Graph) -> Graph: ...  # csrc/planner/training_graph.h
 def single_candidates(
     graph: Graph, primitives: Sequence[Sequence[Primitive]]

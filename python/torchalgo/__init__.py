@@ -61,7 +61,7 @@ from torchalgo.functional import (  # noqa: E402
 from torchalgo.load import load, load_plan  # noqa: E402
 from torchalgo.optimize import optimize  # noqa: E402
 from torchalgo.optimized import Optimized  # noqa: E402
-from torchalgo.pareto import ParetoPoint, pareto  # noqa: E402
+from torchalgo.pareto import Front, ParetoPoint, pareto  # noqa: E402
 from torchalgo.plan import Plan  # noqa: E402
 from torchalgo.planning import check_plan  # noqa: E402
 from torchalgo.profile import Profile, profile  # noqa: E402
@@ -70,6 +70,7 @@ __version__ = _C.version
 
 __all__ = [
     "Error",
+    "Front",
     "Optimized",
     "ParetoPoint",
     "Plan",

@@ -17,6 +17,8 @@ from torchalgo._C import Error
 from torchalgo.choices import Direction
 from torchalgo.devices import named_device
 from torchalgo.freeze import as_inputs, freeze_model
+from torchalgo.limits import packed_bytes
+from torchalgo.plan import format_bytes
 from torchalgo.problems import (
     LayerProblem,
     check_directions,
@@ -48,6 +50,7 @@ class Offered:
     is_runtime_compiled: bool = False  # the first use compiles, which takes seconds
     numerics: list[str] = field(default_factory=list)  # "tensor_core", ...: how it rounds
     hidden_bytes: int | None = 0  # copied between layouts inside; None: unknown
+    packed_bytes: int = 0  # for its weights, beside the model's own
 
     @property
     def engine(self) -> str:
@@ -234,6 +237,7 @@ def _ask(layer: LayerProblem, device: _C.Device, workspace_limit_bytes: int) -> 
             t.is_runtime_compiled,
             list(t.numerics),
             t.hidden_bytes,
+            packed_bytes(layer.problem, p),
         )
         for p, t in zip(primitives, traits, strict=True)
     ]
@@ -245,7 +249,7 @@ def _ask(layer: LayerProblem, device: _C.Device, workspace_limit_bytes: int) -> 
 
 
 def _row(o: Offered, count: int) -> tuple[str, ...]:
-    """primitive, layouts, workspace, what a person should know."""
+    """primitive, layouts, workspace, packed weights, what a person should know."""
     notes = [] if o.is_deterministic else ["not deterministic"]
     if o.hidden_bytes is None:
         notes.append("copies unknown")
@@ -258,7 +262,8 @@ def _row(o: Offered, count: int) -> tuple[str, ...]:
         notes.append(f"1 of {count}")
     name = o.primitive if count == 1 else o.engine
     layouts = f"{o.src}->{o.dst}" + (" krsc" if count > 1 and ".krsc" in o.primitive else "")
-    return name, layouts, format_bytes(o.workspace_bytes), ", ".join(notes)
+    packed = f"+{format_bytes(o.packed_bytes)}" if o.packed_bytes else ""
+    return name, layouts, format_bytes(o.workspace_bytes), packed, ", ".join(notes)
 
 
 def _best(group: list[Offered]) -> Offered:
@@ -276,24 +281,19 @@ def _best(group: list[Offered]) -> Offered:
 
 
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max([len(row[i]) for row in rows], default=0) for i in range(3)]
+    widths = [max([len(row[i]) for row in rows], default=0) for i in range(4)]
     widths[1] = max(widths[1], 18)
-    return [
-        f"  {name:{widths[0]}}  {layouts:{widths[1]}}  {size:>{widths[2]}}  {notes}".rstrip()
-        for name, layouts, size, notes in rows
-    ]
+    lines = []
+    for name, layouts, size, packed, notes in rows:
+        text = f"  {name:{widths[0]}}  {layouts:{widths[1]}}  {size:>{widths[2]}}"
+        text += f"  {packed:>{widths[3]}}" if widths[3] else ""
+        lines.append(f"{text}  {notes}".rstrip())
+    return lines
 
 
 def without_layouts(reason: str) -> str:
     """A reason without the layouts that it was given for, which tables leave out."""
     return reason.partition("; as src/weights/dst")[0]
-
-
-def format_bytes(count: int) -> str:
-    """Rounded to three digits or more."""
-    if count < 10_000:
-        return f"{count} B"
-    return f"{count / 1e3:.0f} kB" if count < 10_000_000 else f"{count / 1e6:.0f} MB"
 
 
 def _wrapped(line: str) -> list[str]:

@@ -92,6 +92,19 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--budget", type=float, help="seconds of tuning, soft")
     command.add_argument("--cost-db", type=Path, help="the cost database, if not the user's own")
     command.add_argument("--max-rel-error", type=float, default=1e-5)
+    command.add_argument("--weight-limit", type=_bytes, metavar="20MB", help="of packed weights")
+    command.add_argument(
+        "--workspace-limit", type=_bytes, default=1 << 30, metavar="1GB", help="of each primitive"
+    )
+    command.add_argument("--quiet", action="store_true", help="no progress")
+
+    command = add("pareto", _pareto, "the front of time and memory over all plans of a model")
+    _add_model(command)
+    command.add_argument("--memory", choices=("workspace", "weights"), default="workspace")
+    command.add_argument("--max-points", type=_positive, default=32, help="of weights")
+    command.add_argument("--plans", type=Path, help="folder to write each point's plan to")
+    command.add_argument("--budget", type=float, help="seconds of tuning, soft")
+    command.add_argument("--cost-db", type=Path, help="costs to read and append to")
     command.add_argument("--quiet", action="store_true", help="no progress")
 
     command = add(
@@ -165,6 +178,14 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
     return int(text)
+
+
+def _bytes(text: str) -> int:
+    units = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+    match = re.fullmatch(r"(\d+)(|B|kB|MB|GB)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 20MB or 1048576")
+    return int(match[1]) * units[match[2]]
 
 
 def _threads(text: str) -> int:
@@ -273,6 +294,8 @@ def _optimize(args: argparse.Namespace) -> int:
         plan=None if args.plan is None else load_plan(args.plan),
         budget_s=args.budget,
         cost_db=args.cost_db,
+        workspace_limit_bytes=args.workspace_limit,
+        weight_limit_bytes=args.weight_limit,
         max_rel_error=args.max_rel_error,
         progress=not args.quiet,
     )
@@ -287,6 +310,25 @@ def _optimize(args: argparse.Namespace) -> int:
     else:
         print(optimized.plan)
         print(f"wrote {args.output}")
+    return 0
+
+
+def _pareto(args: argparse.Namespace) -> int:
+    if args.plans is not None and not args.plans.is_dir():
+        raise Error(f"pareto: there is no folder {args.plans}")
+    model = load_model(args.model)
+    inputs = _random_inputs(model, args.input)
+    optimized = optimize(
+        model, inputs, budget_s=args.budget, cost_db=args.cost_db, progress=not args.quiet
+    )
+    front = optimized.pareto(args.memory, max_points=args.max_points)
+    if args.plans is not None:
+        for i, point in enumerate(front):
+            point.plan.save(args.plans / f"{args.memory}_{i}.plan.json")
+    if args.json:
+        _print_json([{"us": p.us, "bytes": p.bytes, "is_proven": p.is_proven} for p in front])
+    else:
+        print(front)
     return 0
 
 

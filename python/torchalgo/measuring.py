@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from torchalgo import _C
 from torchalgo.costs import TICKS_PER_NS, Cost, CostFile, Key, key_of, native_key, summarize
@@ -48,6 +48,7 @@ class Measure(Protocol):
     ) -> list[_C.Samples]: ...
 
 
+T = TypeVar("T")
 Check = Callable[[str, Sequence[_C.Primitive], float], list[tuple[float, str]]]
 
 
@@ -200,7 +201,22 @@ class Tuning:
             plan, wanted = self.plan_with(planner, **options)  # type: ignore[arg-type]
         return plan
 
-    def solve_known(self, forced: Mapping[int, str]) -> _C.Plan:
+    def ask_known(self, planner: Callable[..., T], **options: object) -> T:
+        """What `planner` makes of the costs there are; nothing is measured or checked."""
+        before, self._stopped = self._stopped, "from known costs"
+        try:
+            return planner(
+                self.graph,
+                self.found,
+                self._allowed_transforms(),
+                self.costs,
+                lambda candidate: self._allows(_choice(candidate)),
+                **options,
+            )
+        finally:
+            self._stopped = before
+
+    def solve_known(self, forced: Mapping[int, str], **options: object) -> _C.Plan:
         """The cheapest plan that obeys `forced`, from the costs there are; nothing is measured.
 
         Raises: torchalgo.Error if a primitive it needs was never measured.
@@ -208,7 +224,7 @@ class Tuning:
         before = self._forced, self._stopped
         self._forced, self._stopped = dict(forced), "from known costs"
         try:
-            plan, _ = self.plan_with(_C.make_plan, with_regrets=True)
+            plan, _ = self.plan_with(_C.make_plan, with_regrets=True, **options)  # type: ignore[arg-type]
         except _C.Error as problem:
             raise _C.Error(
                 f"with_overrides: {problem}; what it needs was not measured here: use"
@@ -232,22 +248,6 @@ class Tuning:
                 self._check_all(wanted)
         except KeyboardInterrupt:
             self._stop("interrupted")
-
-    def tighten(self) -> bool:
-        """Halves the bound of single candidates, since the outputs missed max_rel_error; False if
-        that quarantines nothing that was checked."""
-        self._bound /= 2
-        # ATen's own rows stay: they are what the outputs are compared with.
-        loose = {
-            k: e
-            for k, e in self.errors.items()
-            if e > self._bound_of(k.problem) and not k.primitive.startswith("aten.")
-        }
-        for key, error in loose.items():
-            if key not in self.quarantined:
-                missed = f"the outputs missed {self.settings.max_rel_error:.0e}"
-                self.quarantined[key] = f"relative L2 {error:.1e}, and {missed}"
-        return bool(loose)
 
     def method_note(self) -> str:
         """What the search left out, for the plan's method."""

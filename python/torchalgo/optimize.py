@@ -23,6 +23,7 @@ from torchalgo.freeze import (
     freeze_model,
     quiet_jit,
 )
+from torchalgo.limits import Limits
 from torchalgo.measuring import Bench, TuneSettings, Tuning, cold_bytes
 from torchalgo.optimized import Optimized, Result
 from torchalgo.overrides import forced_primitives
@@ -77,18 +78,23 @@ def optimize(
             without variant allows all its variants, layouts stay free.
         plan: applied as it is; nothing is measured.
         strict: raise where the plan's primitive cannot run here, instead of falling back.
-        training, objective, mode, weight_limit_bytes: one value each in this version.
+        training, objective, mode: one value each in this version.
         budget_s: soft limit of tuning's seconds: fewer samples, then fewer candidates.
         cost_db: the database of costs to read and to append to; None: the user's own, in
             `$TORCHALGO_CACHE_DIR` or the XDG cache; False: none. See docs/database.md.
-        workspace_limit_bytes: per convolution; primitives above it are no candidates.
+        workspace_limit_bytes: of each primitive, which allocates it for its own call only, so that
+            the peak is the largest of them; primitives above it are no candidates.
+        weight_limit_bytes: of all packed weights, which lie beside the model's own (those stay).
+            The plan is the cheapest that keeps it; None: no limit.
         max_rel_error: relative L2 of each convolution to fp64, of the outputs to the frozen model;
-            f16, bf16 and tf32, which round more coarsely, have bounds of their own.
+            f16, bf16 and tf32, which round more coarsely, have bounds of their own. Where the
+            outputs miss it, the layers give way for which that costs least.
         progress: True: on stderr; False: silent; a function: called with each progress Event.
 
     Returns: a module with the same result up to rounding; `.plan` (`print` explains it), `.costs`,
         `.scripted`, `.runs` ("baseline" where PyTorch was faster, with 95 % confidence).
-    Raises: torchalgo.Error if `model` is in train mode, or `plan` was made for another model.
+    Raises: torchalgo.Error if `model` is in train mode, if `plan` was made for another model, or if
+        no plan keeps the limits, with the least possible and the layers that need most.
     Source: Anderson & Gregg 2018, CGO, pp. 340-351, doi:10.1145/3168805.
     """
     options = Options(
@@ -140,33 +146,33 @@ def _optimize_with(
         device=device,
     )
     bound = planning.output_bound(graph, options.max_rel_error)
+    limits = Limits(tuning, options.weight_limit_bytes)
 
     while True:
-        native, wanted = tuning.plan()
-        while wanted:
-            tuning.measure(wanted)
-            native, wanted = tuning.plan()
+        native = limits.settle()
         scripted = _rewrite(imported, native, options.strict)
         error = _error_of(scripted, frozen, inputs)
-        if error <= bound or not tuning.tighten():
+        if error <= bound or not limits.tighten(native, error, bound):
             break
 
     def describe(native: _C.Plan) -> Plan:
         return planning.describe_plan(native, graph, inputs, tuning, notes)
 
-    weaker = planning.compare_planners(tuning)
+    weaker = planning.compare_planners(tuning, bool(limits.resources()))
     progress.finish("planned")
     plan = dataclasses.replace(
-        describe(tuning.settle(_C.make_plan, with_regrets=True)),
+        describe(limits.settle(with_regrets=True)),
         comparisons=planning.compared_costs(weaker),
         rel_error=error if error < float("inf") else None,
-        resolve=planning.resolver(imported, tuning, describe),
-        prove=planning.prover(tuning),
+        limits=limits.described(),
+        resolve=planning.resolver(imported, limits, describe),
+        prove=planning.prover(limits),
     )
     plan, scripted = _guarded(model, plan, scripted, frozen, inputs, error, bound, options, costs)
     _tell(progress, plan)
     alternatives = {name: describe(native) for name, native in weaker.items()}
-    return Result(scripted, plan, frozen, tuning.costs, alternatives, str(where))
+    find_front = planning.front_finder(tuning, describe)
+    return Result(scripted, plan, frozen, tuning.costs, alternatives, str(where), find_front)
 
 
 def _check_options(options: Options) -> None:
@@ -175,7 +181,6 @@ def _check_options(options: Options) -> None:
         "training": False,
         "objective": "latency",
         "mode": "tune",
-        "weight_limit_bytes": None,
     }
     for name, possible in only.items():
         if getattr(options, name) != possible:
@@ -199,20 +204,20 @@ def _check_options(options: Options) -> None:
             f"optimize: plan is {type(options.plan).__name__}, expected torchalgo.Plan, as"
             " torchalgo.load_plan(path) returns it"
         )
-    for name in ("budget_s", "max_rel_error", "workspace_limit_bytes"):
+    for name in ("budget_s", "max_rel_error", "workspace_limit_bytes", "weight_limit_bytes"):
         value = getattr(options, name)
-        kinds = int if name == "workspace_limit_bytes" else (int, float)
+        kinds = int if name.endswith("_bytes") else (int, float)
         is_number = isinstance(value, kinds) and not isinstance(value, bool)
-        if not is_number and not (name == "budget_s" and value is None):
+        may_lack = name in ("budget_s", "weight_limit_bytes")
+        if not is_number and not (may_lack and value is None):
             raise Error(f"optimize: {name}={value!r}, expected a number")
     if not options.max_rel_error > 0:
         raise Error(f"optimize: max_rel_error={options.max_rel_error!r}, expected a number above 0")
     if options.budget_s is not None and not options.budget_s > 0:
         raise Error(f"optimize: budget_s={options.budget_s!r}, expected seconds above 0, or None")
-    if options.workspace_limit_bytes < 0:
-        raise Error(
-            f"optimize: workspace_limit_bytes={options.workspace_limit_bytes!r}, expected 0 or more"
-        )
+    for name in ("workspace_limit_bytes", "weight_limit_bytes"):
+        if (getattr(options, name) or 0) < 0:
+            raise Error(f"optimize: {name}={getattr(options, name)!r}, expected 0 or more")
 
 
 def _left_as_it_is(

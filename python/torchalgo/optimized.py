@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import io
+import itertools
 import json
 import os
 import threading
@@ -22,6 +23,7 @@ from torch import nn
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo.freeze import ScriptModule, has_own_ops, quiet_jit
+from torchalgo.pareto import Front, Memory
 from torchalgo.plan import Plan
 from torchalgo.report import write_report
 
@@ -38,6 +40,7 @@ class Result:
     costs: _C.CostTable = field(default_factory=_C.CostTable)
     alternatives: dict[str, Plan] = field(default_factory=dict)
     device: str = "cpu"  # where it runs: "cuda:0"
+    find_front: Callable[[Memory, int, float], Front] | None = None  # memory, points, seconds each
 
 
 class Optimized(nn.Module):
@@ -89,6 +92,27 @@ class Optimized(nn.Module):
     def alternatives(self) -> dict[str, Plan]:
         """The plans behind plan.comparisons, to run them: optimize(model, x, plan=...)."""
         return self._known("alternatives").alternatives
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of packed weights that the module holds now, beside the model's own weights. After
+        calls with other input sizes or numbers of threads that may be more than plan.weight_bytes;
+        0 if the baseline runs."""
+        module = self._known("weight_bytes").scripted._c
+        names = itertools.takewhile(module.hasattr, map("_torchalgo_{}".format, itertools.count()))
+        return sum(module.getattr(name).packed_bytes() for name in names)
+
+    def pareto(
+        self, memory: Memory = "workspace", *, max_points: int = 32, time_limit_s: float = 10.0
+    ) -> Front:
+        """The front of predicted time and memory from known costs: see torchalgo.pareto."""
+        find_front = self._known("pareto").find_front
+        if find_front is None:
+            raise Error(
+                "pareto: this module was loaded, or made with plan=, or has no convolutions, so"
+                " that no costs are in memory; use torchalgo.optimize(model, inputs).pareto()"
+            )
+        return find_front(memory, max_points, time_limit_s)
 
     @property
     def runs(self) -> Literal["plan", "baseline"]:

@@ -60,6 +60,7 @@ class PlanNode:
     cost_source: Literal["measured", "bound", "model"]
     runner_up: str
     regret_us: float | None
+    packed_bytes: int | None = None  # that it adds to the model's own weights; None: not written
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,11 @@ class Plan:
     comparisons: dict[str, float] = field(default_factory=dict)  # predicted us of weaker planners
     ties: int = 0  # layers whose runner-up is within noise
     rel_error: float | None = None  # relative L2 of the outputs to the frozen module
+    # Of all nodes; None: not written. The model's own weights stay beside the packed ones.
+    weight_bytes: int | None = None  # packed
+    plain_weight_bytes: int | None = None  # without biases
+    workspace_bytes: int | None = None  # the most of any primitive, which has it for its own call
+    limits: dict[str, float] = field(default_factory=dict)  # on sums over the nodes
     guard: GuardVerdict | None = None
     quarantined: list[Quarantined] = field(default_factory=list)
     left_alone: list[LeftAlone] = field(default_factory=list)
@@ -239,6 +245,9 @@ class Plan:
 
 
 _IN_MEMORY = ("resolve", "prove")
+_MAY_LACK = (  # in a file: not asked for, or written before there was one
+    "proof", "packed_bytes", "weight_bytes", "plain_weight_bytes", "workspace_bytes", "limits",
+)  # fmt: skip
 
 
 def _stored(cls: type) -> list[dataclasses.Field[Any]]:
@@ -290,7 +299,7 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
 def _decode_fields(cls: type, value: dict[str, Any], where: str) -> Any:
     hints = typing.get_type_hints(cls)
     names = [f.name for f in _stored(cls)]
-    missing = [name for name in names if name not in value and name != "proof"]
+    missing = [name for name in names if name not in value and name not in _MAY_LACK]
     unknown = [name for name in value if name not in names]
     if missing or unknown:
         what = f"lacks {missing[0]!r}" if missing else f"has an unknown field {unknown[0]!r}"
@@ -397,6 +406,9 @@ def _summary(plan: Plan) -> list[str]:
         f" {len(plan.transforms)} layout transforms",
         _proof(plan),
     ]
+    if plan.weight_bytes is not None:
+        lines.append(_memory_line(plan))
+    lines += [f"limit: {name} of at most {limit:g}" for name, limit in plan.limits.items()]
     if plan.comparisons:
         lines.append("from the same costs:")
         for name, us in plan.comparisons.items():
@@ -428,6 +440,22 @@ def _proof(plan: Plan) -> str:
         gap = 100 * (1 - plan.lower_bound_us / plan.cost_us) if plan.cost_us else 0.0
         head = f"feasible, at most {gap:.2f} % above the optimum of these costs ({plan.method})"
     return f"{head}; predicted {_ms(plan.cost_us)}{measured}{ties}"
+
+
+def format_bytes(count: int) -> str:
+    """Rounded to three digits or more."""
+    if count < 10_000:
+        return f"{count} B"
+    return f"{count / 1e3:.0f} kB" if count < 10_000_000 else f"{count / 1e6:.0f} MB"
+
+
+def _memory_line(plan: Plan) -> str:
+    text = f"memory: {format_bytes(plan.weight_bytes or 0)} of packed weights"
+    if plan.plain_weight_bytes is not None:
+        text += f" beside {format_bytes(plan.plain_weight_bytes)} of the model's own"
+    if plan.workspace_bytes is not None:
+        text += f"; workspace of one primitive at most {format_bytes(plan.workspace_bytes)}"
+    return text
 
 
 def _guard_line(guard: GuardVerdict) -> str:

@@ -16,8 +16,10 @@ from torchalgo.check_plan import CostRows
 from torchalgo.check_plan import check_plan as check_claims
 from torchalgo.costs import environment
 from torchalgo.freeze import ScriptModule, tensors_in
+from torchalgo.limits import Limits, packed_bytes
 from torchalgo.measuring import COARSE_BOUND, Tuning, dtype_of, tied_layers
 from torchalgo.overrides import forced_primitives, is_convolution
+from torchalgo.pareto import Front, Memory, ParetoPoint, native_front
 from torchalgo.plan import (
     TICKS_PER_US,
     LeftAlone,
@@ -38,6 +40,8 @@ def describe_plan(
 ) -> Plan:
     """The planner's plan with all that a reader wants to know beside it."""
     method = "; ".join(part for part in (native.method, tuning.method_note()) if part)
+    nodes = [_node(node) for node in native.nodes]
+    primitives = [n.primitive for n in native.nodes] + [t.primitive for t in native.transforms]
     return Plan(
         structure_hash=native.structure_hash,
         inputs=[_input(tensor) for tensor in tensors_in(inputs)],
@@ -48,8 +52,11 @@ def describe_plan(
         cost_ticks=native.cost,
         lower_bound_ticks=native.lower_bound,
         method=method,
-        nodes=[_node(node) for node in native.nodes],
+        nodes=nodes,
         transforms=[_transform(transform) for transform in native.transforms],
+        weight_bytes=sum(node.packed_bytes or 0 for node in nodes),
+        plain_weight_bytes=sum(_C.plain_weight_bytes(n.problem) for n in nodes if n.primitive),
+        workspace_bytes=max((p.workspace_bytes for p in primitives), default=0),
         ties=tied_layers(graph, native, tuning.known),
         quarantined=tuning.quarantine_list(),
         left_alone=left_alone(graph, notes),
@@ -110,6 +117,7 @@ def _node(node: _C.PlanNode) -> PlanNode:
         cost_source=node.cost_source,  # type: ignore[arg-type]
         runner_up=node.runner_up,
         regret_us=None if node.regret is None else _us(node.regret),
+        packed_bytes=packed_bytes(node.problem, node.primitive),
     )
 
 
@@ -186,9 +194,10 @@ def missing_primitives(plan: Plan, found: _C.Candidates) -> list[str]:
     ]
 
 
-def compare_planners(tuning: Tuning) -> dict[str, _C.Plan]:
+def compare_planners(tuning: Tuning, is_limited: bool = False) -> dict[str, _C.Plan]:
     """What weaker ways to choose make of the same costs: ATen's rows alone, each single layout, and
-    each convolution's own fastest primitive.
+    each convolution's own fastest primitive; if `is_limited`, also what is best without limits,
+    which none of them keeps.
 
     A layout that most convolutions do not have has no entry; where single nodes lack it they keep
     their own.
@@ -205,6 +214,8 @@ def compare_planners(tuning: Tuning) -> dict[str, _C.Plan]:
             _C.make_plan, layouts=[layout], checked=False
         )
     plans["local_optimum"] = tuning.settle(_C.make_local_plan, checked=False)
+    if is_limited:
+        plans["without_limits"] = tuning.settle(_C.make_plan, checked=False)
     return plans
 
 
@@ -229,32 +240,54 @@ def compared_costs(plans: Mapping[str, _C.Plan]) -> dict[str, float]:
 
 
 def resolver(
-    imported: _C.Imported, tuning: Tuning, describe: Callable[[_C.Plan], Plan]
+    imported: _C.Imported, limits: Limits, describe: Callable[[_C.Plan], Plan]
 ) -> Callable[[Mapping[str, str]], Plan]:
     """The function behind plan.with_overrides."""
 
     def resolve(overrides: Mapping[str, str]) -> Plan:
-        forced = forced_primitives(imported.graph, tuning.found, overrides)
-        return dataclasses.replace(describe(tuning.solve_known(forced)), resolve=resolve)
+        forced = forced_primitives(imported.graph, limits.tuning.found, overrides)
+        native = limits.tuning.solve_known(forced, resources=limits.resources())
+        return dataclasses.replace(describe(native), resolve=resolve, limits=limits.described())
 
     return resolve
 
 
-def prover(tuning: Tuning) -> Callable[[Plan], PlanProof]:
+def front_finder(
+    tuning: Tuning, describe: Callable[[_C.Plan], Plan]
+) -> Callable[[Memory, int, float], Front]:
+    """The function behind Optimized.pareto."""
+
+    def find_front(memory: Memory, max_points: int, time_limit_s: float) -> Front:
+        points = tuning.ask_known(
+            native_front, memory=memory, max_points=max_points, time_limit_s=time_limit_s
+        )
+        return Front([ParetoPoint(describe(p.plan), p.us, p.bytes) for p in points], memory)
+
+    return find_front
+
+
+def prover(limits: Limits) -> Callable[[Plan], PlanProof]:
     """The function behind plan.with_proof: solves once more, and checks what comes out."""
+    tuning = limits.tuning
 
     def prove(plan: Plan) -> PlanProof:
         proofs: list[PlanProof] = []
 
         def planner(*args: Any, **options: Any) -> tuple[_C.Plan, list[_C.CostKey]]:
             native, wanted = _C.make_plan(*args, **options, with_certificate=True)
+            if not native.certificate:
+                raise Error(
+                    "with_proof: a limit binds, and for a plan under a limit there is no"
+                    f" certificate: that nothing below {_us(native.lower_bound)} us keeps the"
+                    " limits is the solver's word"
+                )
             graph, found, transforms, costs = args
             proofs.append(
                 _proof(native.certificate, graph, found, transforms, costs, options["allow"])
             )
             return native, wanted
 
-        tuning.plan_with(planner, checked=False)
+        tuning.plan_with(planner, checked=False, resources=limits.resources())
         if not proofs[-1].certificate.endswith("\nclose\n"):
             raise Error("with_proof: the solver had no room for the proof of its bound")
         check_plan(dataclasses.replace(plan, proof=proofs[-1]))

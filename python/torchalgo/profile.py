@@ -23,11 +23,11 @@ from torchalgo.candidates import (
     DeviceLike,
     describe_device,
     find_device,
-    format_bytes,
     without_layouts,
 )
 from torchalgo.freeze import as_inputs, tensors_in
 from torchalgo.measuring import COARSE_BOUND
+from torchalgo.plan import format_bytes
 from torchalgo.problems import (
     DIRECTIONS,
     bare_convolution,

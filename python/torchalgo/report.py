@@ -39,7 +39,7 @@ def html_report(plan: Plan) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>torchalgo plan</title>'
         f"<style>{_STYLE}</style></head><body>\n<h1>Plan</h1>\n<pre>{summary}</pre>\n"
         "<table><tr><th>layer</th><th>problem</th><th>primitive</th><th>src</th><th>dst</th>"
-        "<th>us</th><th></th><th>runner-up</th><th>regret us</th></tr>\n"
+        "<th>us</th><th></th><th>runner-up</th><th>regret us</th><th>packed bytes</th></tr>\n"
         f"{rows}\n</table></body></html>\n"
     )
 
@@ -57,7 +57,7 @@ def _rows(plan: Plan) -> list[str]:
             rows.append(
                 _row(
                     "", n.name, n.problem, n.primitive, n.src, n.dst, n.predicted_us, most,
-                    n.runner_up, regret,
+                    n.runner_up, regret, "" if not n.packed_bytes else f"{n.packed_bytes:,}",
                 )
             )  # fmt: skip
         rows += _transform_rows(plan, n.name, most)
@@ -83,10 +83,11 @@ def _row(
     most: float,
     runner_up: str = "",
     regret: str = "",
+    packed: str = "",
 ) -> str:
     texts = "".join(f"<td>{escape(text)}</td>" for text in (name, problem, primitive, src, dst))
     cost = "" if us is None else f"{us:.1f}"
     width = 0 if us is None else round(120 * us / most)
     bar = f'<td><div class="bar" style="width:{width}px"></div></td>'
-    tail = f'<td>{escape(runner_up)}</td><td class="n">{regret}</td>'
+    tail = f'<td>{escape(runner_up)}</td><td class="n">{regret}</td><td class="n">{packed}</td>'
     return f'<tr class="{css}">{texts}<td class="n">{cost}</td>{bar}{tail}</tr>'

@@ -236,19 +236,6 @@ def test_a_spent_budget_keeps_each_node_alone_and_stops_there(imported: _C.Impor
     assert len(fake.measured) < len(free.measured)
 
 
-def test_tightening_rejects_the_least_exact_of_our_rows_only(imported: _C.Imported) -> None:
-    def cost(problem: str, p: _C.Primitive) -> float:
-        return 10.0 if p.name.startswith("cpu.") else spread(problem, p)
-
-    fake = FakeBench(cost)
-    fake.check_errors = {name: 6e-6 for name, _ in _C.algorithms()}
-    tuning = make_tuning(imported, fake)
-    tuning.settle(_C.make_plan)
-    assert tuning.tighten()
-    assert tuning.quarantined
-    assert not [key for key in tuning.quarantined if key.primitive.startswith("aten.")]
-
-
 def test_known_costs_are_enough_for_an_override_or_it_says_so(imported: _C.Imported) -> None:
     fake = FakeBench(spread)
     tuning = make_tuning(imported, fake)

@@ -136,7 +136,6 @@ def test_a_strict_plan_refuses_what_the_machine_lacks(
         {"training": True},
         {"objective": "energy"},
         {"mode": "cached"},
-        {"weight_limit_bytes": 1},
     ],
 )
 def test_what_this_version_cannot_do_says_what_it_can(

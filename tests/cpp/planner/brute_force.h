@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <functional>
 #include <optional>
 
@@ -16,10 +18,13 @@ using Usable = std::function<bool(const Candidate&)>;
 /// with the planner. Nothing: no choice exists.
 [[nodiscard]] std::optional<Ticks> least_cost(const Sample& sample, const Usable& usable = nullptr);
 
-/// The same over the choices whose sum of `use` is at most `limit`.
+/// What a candidate takes of two things of which there is only so much.
+using Amounts = std::array<std::int64_t, 2>;
+
+/// The same over the choices whose sums of `use` are at most `limit`.
 [[nodiscard]] std::optional<Ticks> least_cost_within(
-    const Sample& sample, const std::function<std::int64_t(const Candidate&)>& use,
-    std::int64_t limit);
+    const Sample& sample, const std::function<Amounts(const Candidate&)>& use,
+    const Amounts& limit);
 
 /// Carries `plan` out on the layouts of the values: every node is computed once, every layout that
 /// is read exists, transforms start from a layout that exists. Returns the sum of what was used, by

@@ -131,11 +131,11 @@ void add_traffic(const Graph& graph, const Candidate& candidate, Traffic& traffi
   }
 }
 
-using Use = std::function<std::int64_t(const Candidate&)>;
+using Use = std::function<Amounts(const Candidate&)>;
 
 class Enumeration {
  public:
-  Enumeration(const Sample& sample, const Usable& usable, Use use, std::int64_t limit)
+  Enumeration(const Sample& sample, const Usable& usable, Use use, const Amounts& limit)
       : sample_(sample), usable_(usable), use_(std::move(use)), limit_(limit) {
     for (const Value& value : sample.graph.values) changes_.emplace_back(sample, value);
     covered_.assign(sample.graph.nodes.size(), false);
@@ -149,7 +149,7 @@ class Enumeration {
 
  private:
   void visit(std::size_t node, Ticks so_far) {
-    if (so_far >= best_ || limit_ < 0) return;
+    if (so_far >= best_ || limit_[0] < 0 || limit_[1] < 0) return;
     if (node == sample_.graph.nodes.size()) return finish(so_far);
     if (covered_[node] || !sample_.graph.nodes[node].problem) return visit(node + 1, so_far);
     for (const Candidate& candidate : sample_.candidates.by_anchor[node]) {
@@ -158,10 +158,11 @@ class Enumeration {
       if (!is_free || (usable_ && !usable_(candidate))) continue;
       for (const int n : candidate.covers) covered_[n] = true;
       chosen_[node] = &candidate;
-      const std::int64_t use = use_ ? use_(candidate) : 0;
-      limit_ -= use;
+      const Amounts before = limit_;
+      const Amounts use = use_ ? use_(candidate) : Amounts{};
+      for (std::size_t r = 0; r < use.size(); ++r) limit_[r] -= use[r];
       visit(node + 1, so_far + cost_of(sample_, candidate));
-      limit_ += use;
+      limit_ = before;
       chosen_[node] = nullptr;
       for (const int n : candidate.covers) covered_[n] = false;
     }
@@ -182,7 +183,7 @@ class Enumeration {
   const Sample& sample_;
   const Usable& usable_;
   const Use use_;
-  std::int64_t limit_;
+  Amounts limit_;
   std::vector<Changes> changes_;
   std::vector<bool> covered_;
   std::vector<const Candidate*> chosen_;
@@ -242,10 +243,10 @@ std::optional<Ticks> replay_transforms(const Sample& sample, const Plan& plan,
 }  // namespace
 
 std::optional<Ticks> least_cost(const Sample& sample, const Usable& usable) {
-  return Enumeration(sample, usable, nullptr, 0).run();
+  return Enumeration(sample, usable, nullptr, {}).run();
 }
 
-std::optional<Ticks> least_cost_within(const Sample& sample, const Use& use, std::int64_t limit) {
+std::optional<Ticks> least_cost_within(const Sample& sample, const Use& use, const Amounts& limit) {
   const Usable everything;
   return Enumeration(sample, everything, use, limit).run();
 }

@@ -23,7 +23,8 @@ struct Case {
   Budget budget;
 };
 
-Case random_case(std::mt19937_64& random, int nodes, int values, std::int64_t largest) {
+Case random_case(std::mt19937_64& random, int nodes, int values, std::int64_t largest,
+                 std::size_t resources = 1) {
   Case c;
   for (int i = 0; i < nodes; ++i) {
     c.problem.node_costs.emplace_back();
@@ -31,7 +32,7 @@ Case random_case(std::mt19937_64& random, int nodes, int values, std::int64_t la
     const std::int64_t unit = pick(random, 3);  // nodes without any use are many: set variables
     for (std::int64_t a = 1 + pick(random, values); a > 0; --a) {
       const std::int64_t use = pick(random, 6);
-      c.budget.use.back().push_back(use * unit);
+      c.budget.use.back().push_back({use * unit, resources > 1 ? pick(random, 6) * unit : 0});
       c.problem.node_costs.back().push_back(pick(random, largest) + (6 - use) * largest / 6);
     }
   }
@@ -45,19 +46,19 @@ Case random_case(std::mt19937_64& random, int nodes, int values, std::int64_t la
       c.problem.edges.push_back(std::move(edge));
     }
   }
-  c.budget.limit = pick(random, 5 * nodes);
+  c.budget.limit = {pick(random, 5 * nodes), resources > 1 ? pick(random, 5 * nodes) : 0};
   return c;
 }
 
-std::int64_t use_of(const Budget& budget, const std::vector<int>& choice) {
-  std::int64_t sum = 0;
-  for (std::size_t i = 0; i < choice.size(); ++i) sum += budget.use[i][choice[i]];
+Uses use_of(const Budget& budget, const std::vector<int>& choice) {
+  Uses sum = {};
+  for (std::size_t i = 0; i < choice.size(); ++i) sum = sum + budget.use[i][choice[i]];
   return sum;
 }
 
 struct Truth {
-  pbqp::Cost cost = kForbidden;         // within the limit
-  std::int64_t least_use = kForbidden;  // of any choice
+  pbqp::Cost cost = kForbidden;               // within the limits
+  Uses least_use = {kForbidden, kForbidden};  // of any choice, each by itself
 };
 
 Truth enumerate(const Case& c) {
@@ -65,9 +66,10 @@ Truth enumerate(const Case& c) {
   std::vector<int> choice(c.problem.node_costs.size(), 0);
   for (bool is_done = false; !is_done;) {
     const pbqp::Cost cost = pbqp::evaluate(c.problem, choice);
-    const std::int64_t use = use_of(c.budget, choice);
-    if (cost != kForbidden) truth.least_use = std::min(truth.least_use, use);
-    if (use <= c.budget.limit) truth.cost = std::min(truth.cost, cost);
+    const Uses use = use_of(c.budget, choice);
+    for (std::size_t r = 0; r < use.size() && cost != kForbidden; ++r)
+      truth.least_use[r] = std::min(truth.least_use[r], use[r]);
+    if (is_within(use, c.budget.limit)) truth.cost = std::min(truth.cost, cost);
     is_done = true;
     for (std::size_t i = 0; i < choice.size() && is_done; ++i) {
       is_done = ++choice[i] == static_cast<int>(c.problem.node_costs[i].size());
@@ -78,10 +80,13 @@ Truth enumerate(const Case& c) {
 }
 
 std::string describe(const Case& c) {
-  std::string text = "limit " + std::to_string(c.budget.limit) + "\n";
+  const auto spell = [](const Uses& use) {
+    return " " + std::to_string(use[0]) + "," + std::to_string(use[1]);
+  };
+  std::string text = "limit" + spell(c.budget.limit) + "\n";
   for (const auto& uses : c.budget.use) {
     text += "use";
-    for (const std::int64_t use : uses) text += " " + std::to_string(use);
+    for (const Uses& use : uses) text += spell(use);
     text += "\n";
   }
   return text + pbqp::to_text(c.problem);
@@ -93,9 +98,13 @@ void expect_truth(const Case& c, std::int64_t pair_cap) {
   EXPECT_EQ(found.solution.lower_bound, truth.cost) << describe(c);
   if (truth.cost == kForbidden) {
     EXPECT_EQ(found.solution.status, pbqp::Status::kInfeasible) << describe(c);
-    ASSERT_EQ(found.leanest.empty(), truth.least_use == kForbidden) << describe(c);
-    if (!found.leanest.empty()) {
-      EXPECT_EQ(use_of(c.budget, found.leanest), truth.least_use) << describe(c);
+    const bool has_choice = truth.least_use[0] != kForbidden;
+    const bool is_scarce = has_choice && !is_within(truth.least_use, c.budget.limit);
+    ASSERT_EQ(found.leanest.empty(), !is_scarce) << describe(c);
+    if (is_scarce) {
+      const std::int64_t least = use_of(c.budget, found.leanest)[found.scarce];
+      EXPECT_EQ(least, truth.least_use[found.scarce]) << describe(c);
+      EXPECT_GT(least, c.budget.limit[found.scarce]) << describe(c);
     }
     return;
   }
@@ -103,7 +112,7 @@ void expect_truth(const Case& c, std::int64_t pair_cap) {
   EXPECT_EQ(found.solution.cost, truth.cost) << describe(c);
   EXPECT_EQ(pbqp::evaluate(c.problem, found.solution.choice), truth.cost) << describe(c);
   EXPECT_EQ(use_of(c.budget, found.solution.choice), found.use) << describe(c);
-  EXPECT_LE(found.use, c.budget.limit) << describe(c);
+  EXPECT_TRUE(is_within(found.use, c.budget.limit)) << describe(c);
 }
 
 }  // namespace
@@ -130,6 +139,30 @@ TEST(SolveLimited, EqualsBruteForceWithoutPairs) {
   EXPECT_GT(splits, 30);
 }
 
+TEST(SolveLimited, EqualsBruteForceWithTwoResources) {
+  std::mt19937_64 random(14);
+  for (int round = 0; round < 3000; ++round) {
+    const std::int64_t largest = round % 3 == 0 ? 5 : round % 3 == 1 ? 100 : 3'000'000'000;
+    const std::int64_t pair_cap = round % 2 == 0 ? 3'000'000 : 0;
+    expect_truth(random_case(random, 2 + round % 5, 4, largest, 2), pair_cap);
+    if (HasFailure()) return;
+  }
+}
+
+// Uses in bytes and costs in ticks of a real network: nothing may overflow.
+TEST(SolveLimited, EqualsBruteForceWithLargeNumbers) {
+  std::mt19937_64 random(15);
+  for (int round = 0; round < 300; ++round) {
+    Case c = random_case(random, 5, 4, 3'000'000'000'000, 2);
+    for (auto& uses : c.budget.use) {
+      for (Uses& use : uses) use = {use[0] * 37'000'001, use[1] * 91'000'003};
+    }
+    c.budget.limit = {c.budget.limit[0] * 37'000'000, c.budget.limit[1] * 91'000'000};
+    expect_truth(c, round % 2 == 0 ? 3'000'000 : 0);
+    if (HasFailure()) return;
+  }
+}
+
 TEST(SolveLimited, GivesABoundWhateverTheTime) {
   std::mt19937_64 random(13);
   for (int round = 0; round < 200; ++round) {
@@ -140,7 +173,7 @@ TEST(SolveLimited, GivesABoundWhateverTheTime) {
       EXPECT_LE(found.solution.lower_bound, truth.cost) << describe(c);
       if (found.solution.choice.empty()) continue;
       EXPECT_GE(found.solution.cost, truth.cost) << describe(c);
-      EXPECT_LE(found.use, c.budget.limit) << describe(c);
+      EXPECT_TRUE(is_within(found.use, c.budget.limit)) << describe(c);
     }
   }
 }

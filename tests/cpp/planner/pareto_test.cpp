@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "planner/brute_force.h"
 #include "planner/sample.h"
@@ -65,14 +66,17 @@ Front front_by_workspace(const Sample& sample) {
   return undominated(std::move(points));
 }
 
+std::int64_t use_of(const Sample& sample, const Resource& resource, const Candidate& c) {
+  const auto& list = sample.candidates.by_anchor[c.covers.front()];
+  return resource.use[c.covers.front()][&c - list.data()];
+}
+
 Front front_by_resource(const Sample& sample, const Resource& resource) {
-  const auto use = [&](const Candidate& c) {
-    const auto& list = sample.candidates.by_anchor[c.covers.front()];
-    return resource.use[c.covers.front()][&c - list.data()];
-  };
+  const auto use = [&](const Candidate& c) { return Amounts{use_of(sample, resource, c), 0}; };
   Front points;
   for (std::int64_t limit = 0; limit <= resource.limit; ++limit) {
-    if (const auto cost = least_cost_within(sample, use, limit)) points.emplace_back(*cost, limit);
+    if (const auto cost = least_cost_within(sample, use, {limit, 0}))
+      points.emplace_back(*cost, limit);
     if (limit > 30) break;  // more than 5 nodes of at most 4
   }
   return undominated(std::move(points));
@@ -115,7 +119,7 @@ TEST(ResourceFront, EqualsBruteForceOnRandomDataFlows) {
     const Front truth = front_by_resource(sample, resource);
     if (truth.empty()) continue;
     PlanOptions options;
-    options.resource = resource;
+    options.resources = {resource};
     const Front front =
         as_front(sample, resource_front(sample.graph, sample.candidates, sample.transforms,
                                         sample.costs, options, 100));
@@ -143,13 +147,14 @@ TEST(MakePlan, KeepsToALimitedResourceAndSaysWhatItNeedsAtLeast) {
   Ticks next = 0;
   add_transforms_and_costs(sample, [&] { return next += 10; });  // a 10, b 20
   PlanOptions options;
-  options.resource = Resource{"weight bytes", {{7, 3}, {9, 4}}, 12};
+  options.resources = {{"weight bytes", {{7, 3}, {9, 4}}, 12}};
   const PlanResult result =
       make_plan(sample.graph, sample.candidates, sample.transforms, sample.costs, options);
   EXPECT_EQ(result.plan.cost, 30);
-  EXPECT_LE(result.use, 12);
+  ASSERT_EQ(result.use.size(), 1);
+  EXPECT_LE(result.use[0], 12);
   EXPECT_EQ(result.plan.status, PlanStatus::kOptimal);
-  options.resource->limit = 6;
+  options.resources[0].limit = 6;
   try {
     (void)make_plan(sample.graph, sample.candidates, sample.transforms, sample.costs, options);
     FAIL() << "a plan of at most 6";
@@ -159,10 +164,69 @@ TEST(MakePlan, KeepsToALimitedResourceAndSaysWhatItNeedsAtLeast) {
               "least 7 (conv_00001 4, conv_00000 3); raise the limit or allow more candidates");
     EXPECT_EQ(error.least_use, 7);
   }
-  options.resource->use.pop_back();
+  options.resources[0].use.pop_back();
   EXPECT_THROW(
       (void)make_plan(sample.graph, sample.candidates, sample.transforms, sample.costs, options),
       Error);
+}
+
+TEST(MakePlan, EqualsBruteForceWithinTwoLimits) {
+  std::mt19937_64 random(23);
+  int found = 0, binding = 0, scarce_together = 0;
+  for (int round = 0; round < 2000; ++round) {
+    const Sample sample = random_sample(random, {.nodes = 5, .extra_candidates = 3});
+    PlanOptions options;
+    options.resources = {random_resource(random, sample), random_resource(random, sample)};
+    for (Resource& resource : options.resources) resource.limit = pick(random, 12);
+    const auto& [first, second] = std::tie(options.resources[0], options.resources[1]);
+    const auto use = [&](const Candidate& c) {
+      return Amounts{use_of(sample, first, c), use_of(sample, second, c)};
+    };
+    const auto truth = least_cost_within(sample, use, {first.limit, second.limit});
+    try {
+      const PlanResult result =
+          make_plan(sample.graph, sample.candidates, sample.transforms, sample.costs, options);
+      ASSERT_EQ(truth, result.plan.cost) << describe(sample);
+      ASSERT_EQ(result.plan.status, PlanStatus::kOptimal) << describe(sample);
+      ASSERT_EQ(result.plan.lower_bound, result.plan.cost) << describe(sample);
+      ASSERT_EQ(result.use.size(), 2);
+      ASSERT_LE(result.use[0], first.limit);
+      ASSERT_LE(result.use[1], second.limit);
+      std::string why;
+      ASSERT_EQ(replay(sample, result.plan, why), result.plan.cost) << why << describe(sample);
+      ++found;
+      binding += result.plan.cost > least_cost(sample).value();
+    } catch (const NoPlan& error) {
+      ASSERT_FALSE(truth.has_value()) << error.what() << describe(sample);
+      scarce_together += std::string(error.what()).find("together with") != std::string::npos;
+    }
+  }
+  EXPECT_GT(found, 300);
+  EXPECT_GT(binding, 100);
+  EXPECT_GT(scarce_together, 30);
+}
+
+TEST(MakePlan, ALimitThatDoesNotBindLeavesTheProofAndTheRegrets) {
+  std::mt19937_64 random(24);
+  const Sample sample = random_sample(random, {.nodes = 5, .extra_candidates = 3});
+  PlanOptions options;
+  options.with_regrets = options.with_certificate = true;
+  const PlanResult free =
+      make_plan(sample.graph, sample.candidates, sample.transforms, sample.costs, options);
+  options.resources = {random_resource(random, sample)};  // its limit is the sum of the largest
+  PlanResult limited =
+      make_plan(sample.graph, sample.candidates, sample.transforms, sample.costs, options);
+  EXPECT_EQ(limited.plan, free.plan);
+  EXPECT_FALSE(limited.plan.certificate.empty());
+  options.resources[0].limit = limited.use[0] - 1;
+  ASSERT_GE(options.resources[0].limit, 0);
+  try {
+    limited = make_plan(sample.graph, sample.candidates, sample.transforms, sample.costs, options);
+    EXPECT_TRUE(limited.plan.certificate.empty());
+    EXPECT_LT(limited.use[0], options.resources[0].limit + 1);
+  } catch (const NoPlan& error) {
+    EXPECT_EQ(error.least_use, options.resources[0].limit + 1);
+  }
 }
 
 TEST(MakePlan, SaysWhichNodeNeedsMoreWorkspace) {

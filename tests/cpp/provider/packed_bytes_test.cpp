@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "provider/packed_bytes.h"
+
+#include <ATen/ops/rand.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "all_algorithms.h"
+#include "provider/find_candidates.h"
+
+namespace torchalgo {
+namespace {
+
+// Channels beside, at and between the blocks of 8 and 16, groups, 1x1, strides, dilation, 3-D.
+constexpr const char* kProblems[] = {
+    "fwd_f32_n1c3h20w20_k16r3s3_st1x1_pad1x1_dil1x1_g1",
+    "fwd_f32_n1c3h20w20_k30r7s7_st2x2_pad3x3_dil1x1_g1+bias+relu",
+    "fwd_f32_n2c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1+bias",
+    "fwd_f32_n1c20h14w14_k33r3s3_st1x1_pad1x1_dil1x1_g1",
+    "fwd_f32_n1c128h9w9_k48r3s3_st1x1_pad1x1_dil1x1_g1+bias+add+relu",
+    "fwd_f32_n1c100h7w7_k10r1s1_st1x1_pad0x0_dil1x1_g1",
+    "fwd_f32_n1c64h8w8_k1r1s1_st1x1_pad0x0_dil1x1_g1+bias",
+    "fwd_f32_n1c32h12w12_k64r5s3_st2x1_pad2x1_dil2x1_g1",
+    "fwd_f32_n1c32h12w12_k32r3s3_st1x1_pad1x1_dil1x1_g2",
+    "fwd_f32_n1c64h12w12_k64r3s3_st1x1_pad1x1_dil1x1_g4+bias",
+    "fwd_f32_n1c24h12w12_k24r3s3_st1x1_pad1x1_dil1x1_g24",
+    "fwd_f32_n1c40h12w12_k40r5s5_st2x2_pad2x2_dil1x1_g40+bias+relu6",
+    "fwd_bf16_n1c16h12w12_k20r3s3_st1x1_pad1x1_dil1x1_g1",
+    "bwd_data_f32_n1c20h14w14_k33r3s3_st1x1_pad1x1_dil1x1_g1",
+    "bwd_data_f32_n1c16h14w14_k16r4s4_st2x2_pad1x1_dil1x1_g1",
+    "bwd_filter_f32_n1c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1",
+    "linear_f32_n2c30_k17+bias",
+    "scaleshift_f32_n1c30h5w5",
+    "scaleshift_f32_n1c32h5w5+relu",
+};
+
+Weights random_weights(const Problem& problem) {
+  const auto options = at::TensorOptions().dtype(scalar_type(dtype_of(problem)));
+  const std::vector<std::int64_t> sizes = weight_sizes(problem);
+  const bool is_affine = std::holds_alternative<ScaleShiftProblem>(problem);
+  Weights weights = {at::rand(sizes, options), at::Tensor()};
+  if (is_affine || has(epilogue_of(problem), PostOp::kBias))
+    weights.bias = at::rand({is_affine ? sizes[0] : result_sizes(problem)[1]}, options);
+  return weights;
+}
+
+// What `pack` really allocates.
+std::int64_t allocated(const Algorithm& row, const Problem& problem, const Primitive& primitive) {
+  const Weights plain = random_weights(problem);
+  return held_bytes(row.pack(problem, primitive, plain), plain);
+}
+
+}  // namespace
+
+TEST(PackedBytes, AreWhatPackAllocatesForEveryRowOfTheCpu) {
+  std::set<std::string_view> seen;
+  for (const char* text : kProblems) {
+    const Problem problem = parse_problem(text);
+    for (const Algorithm& row : all_algorithms()) {
+      if (!row.runs_on_cpu || !row.pack) continue;
+      for (const Primitive& primitive : row.offer(problem, cpu_device()).primitives) {
+        EXPECT_EQ(packed_bytes(row, problem, primitive), allocated(row, problem, primitive))
+            << text << " " << to_string(primitive);
+        seen.insert(row.name);
+      }
+    }
+  }
+  for (const Algorithm& row : all_algorithms()) {
+    if (row.runs_on_cpu && row.pack) {
+      EXPECT_TRUE(seen.contains(row.name)) << row.name << " needs a problem above";
+    }
+  }
+}
+
+// Rows of GPU libraries pack by torch alone, so their weights may lie anywhere.
+TEST(PackedBytes, AreWhatPackAllocatesForEveryRowOfCudnn) {
+  const std::map<Direction, std::vector<std::string>> rows = {
+      {Direction::kForward, {"cudnn_legacy.fwd.1", "cudnn9.conv.e1"}},
+      {Direction::kBackwardData, {"cudnn_legacy.bwd_data.1"}},
+      {Direction::kBackwardFilter, {"cudnn_legacy.bwd_filter.1"}}};
+  int compared = 0;
+  for (const char* text : kProblems) {
+    const Problem problem = parse_problem(text);
+    const auto* conv = std::get_if<ConvProblem>(&problem);
+    if (conv == nullptr) continue;
+    for (const std::string& name : rows.at(conv->direction)) {
+      for (const Layout layout : {Layout::kNchw, Layout::kNhwc}) {
+        const char* suffix = layout == Layout::kNhwc ? ".krsc" : "";
+        const Primitive primitive{name + suffix, layout, layout, 0};
+        const Algorithm* row = find_algorithm(all_algorithms(), primitive.name);
+        ASSERT_NE(row, nullptr) << primitive.name;
+        EXPECT_EQ(packed_bytes(*row, problem, primitive), allocated(*row, problem, primitive))
+            << text << " " << primitive.name;
+        ++compared;
+      }
+    }
+  }
+  EXPECT_GT(compared, 20);
+}
+
+TEST(PackedBytes, OfAWinogradPlanAreFourTimesTheWeightsInWholeBlocks) {
+  const Problem problem = parse_problem("fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1");
+  const Algorithm* row = find_algorithm(all_algorithms(), "cpu.winograd_f4x4_3x3.t14");
+  ASSERT_NE(row, nullptr);
+  const Primitive primitive{"cpu.winograd_f4x4_3x3.t14", Layout::kNChw16c, Layout::kNChw16c, 0};
+  EXPECT_EQ(plain_weight_bytes(problem), 64 * 64 * 9 * 4);
+  EXPECT_EQ(packed_bytes(*row, problem, primitive), 4 * 64 * 64 * 9 * 4 + 64 * 4);
+}
+
+TEST(HeldBytes, LeaveOutTheMemoryOfTheModelsOwnWeights) {
+  const Weights plain = {at::rand({4, 4}), at::rand({4})};
+  EXPECT_EQ(held_bytes({plain.weights, plain.bias}, plain), 0);
+  EXPECT_EQ(held_bytes({plain.weights.view({16}), at::Tensor()}, plain), 0);
+  const at::Tensor own = at::rand({10});
+  EXPECT_EQ(held_bytes({own, own.view({2, 5})}, plain), 40) << "one memory counts once";
+}
+
+}  // namespace torchalgo
