@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import platform
 import random
 import statistics
 import time
@@ -26,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from records import record
+from records import git_state, machine_state, record
 from torchalgo import _C
 
 SCHEMA = 1
@@ -149,7 +148,7 @@ def main() -> None:
     args = parser.parse_args()
     head = {
         "schema": SCHEMA, "choices": args.choices, "seed": args.seed, "limit_s": args.limit,
-        "version": _C.version, "machine": platform.machine(),
+        "version": _C.version, **git_state(), **machine_state(),
     }  # fmt: skip
     graphs = list(read_graphs(args.graphs, args.only, args.quick))
     for mode in args.modes:

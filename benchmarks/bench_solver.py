@@ -1,124 +1,40 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The solver alone: time and memory against size, and beside toulbar2, HiGHS and a heuristic.
 
-    python benchmarks/bench_solver.py scale --ops 1000 10000
+    python benchmarks/bench_solver.py scale                      # 2 to 3 minutes when quiet
     python benchmarks/bench_solver.py peers --ops 20 50 --limit 60
     python benchmarks/bench_solver.py agree --problems 200       # with toulbar2
+    python benchmarks/plot_solver.py                             # draws the growth from the record
 
 Each measurement runs in a process of its own (its peak of memory is one of the answers) and adds a
-JSON line to benchmarks/results/solver.jsonl. Costs are drawn per choice: a choice fixes the layouts
-that it reads and writes, an edge charges for changing between them.
+JSON line to benchmarks/results/solver.jsonl. `seconds` are on the clock, `cpu_seconds` the
+processor's; both hold all of pbqp.solve: tables are made from the problem, it is solved, and the
+certificate is written, with the hash of the problem's text in it. The problems are those of
+benchmarks/solver_problems.py.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import multiprocessing
-import platform
-import random
-import resource
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from records import record
+from records import git_state, machine_state, record
+from solver_problems import KINDS, Parts, make_parts, random_parts
 
-SCHEMA = 1
+SCHEMA = 2
 RESULTS = Path(__file__).with_name("results") / "solver.jsonl"
-LAYOUTS = 4
-CHANGE = [[0, 300, 500, 800], [300, 0, 700, 600], [500, 700, 0, 200], [800, 600, 200, 0]]
-
-Edge = tuple[int, int, list[list[int | None]]]
-Parts = tuple[list[list[int | None]], list[Edge]]
-
-
-class Network:
-    """Ops with `choices` ways to run each, in a data flow."""
-
-    def __init__(self, seed: int, choices: int) -> None:
-        self.random = random.Random(seed)
-        self.choices = choices
-        self.costs: list[list[int | None]] = []
-        self.layouts: list[list[tuple[int, int]]] = []  # per choice: read, written
-        self.edges: list[Edge] = []
-
-    def op(self, *inputs: int) -> int:
-        """Reads what earlier ops wrote; of several inputs one changes to the layout of each."""
-        node, pick = len(self.costs), self.random.randrange
-        base = 1000 + pick(9000)
-        self.layouts.append([(pick(LAYOUTS), pick(LAYOUTS)) for _ in range(self.choices)])
-        self.costs.append([base + pick(base) for _ in range(self.choices)])
-        for source in dict.fromkeys(inputs):
-            size = 1 + pick(8)
-            matrix: list[list[int | None]] = [
-                [CHANGE[out][into] * size for into, _ in self.layouts[node]]
-                for _, out in self.layouts[source]
-            ]
-            self.edges.append((source, node, matrix))
-        return node
-
-
-def chain(net: Network, ops: int) -> None:
-    last = net.op()
-    for _ in range(ops - 1):
-        last = net.op(last)
-
-
-def residual(net: Network, ops: int) -> None:
-    last = net.op()
-    while len(net.costs) < ops:
-        last = net.op(net.op(net.op(net.op(last))), last)
-
-
-def inception(net: Network, ops: int) -> None:
-    last = net.op()
-    while len(net.costs) < ops:
-        a, b, c = net.op(last), net.op(net.op(last)), net.op(net.op(net.op(last)))
-        last = net.op(a, b, c, net.op(last))
-
-
-def dense(net: Network, ops: int) -> None:
-    """Blocks of four in which every op reads all before it; width 4 or so."""
-    last = net.op()
-    while len(net.costs) < ops:
-        block = [last]
-        for _ in range(4):
-            block.append(net.op(*block))
-        last = net.op(block[-1])
-
-
-KINDS: dict[str, Callable[[Network, int], None]] = {
-    "chain": chain, "residual": residual, "inception": inception, "dense": dense,
-}  # fmt: skip
-
-
-def make_parts(kind: str, ops: int, choices: int, seed: int) -> Parts:
-    net = Network(seed, choices)
-    KINDS[kind](net, ops)
-    return net.costs, net.edges
-
-
-def random_parts(seed: int) -> Parts:
-    """Small, dense, with forbidden entries: what a network is not."""
-    pick = random.Random(seed)
-    nodes, values = pick.randrange(4, 13), pick.randrange(2, 7)
-    forbidden, largest = pick.choice([0, 0.1, 0.3]), pick.choice([5, 1000, 10**9])
-
-    def cost() -> int | None:
-        return None if pick.random() < forbidden else pick.randrange(largest + 1)
-
-    costs: list[list[int | None]] = [
-        [pick.randrange(largest + 1) for _ in range(values)] for _ in range(nodes)
-    ]
-    edges: list[Edge] = [
-        (u, v, [[cost() for _ in range(values)] for _ in range(values)])
-        for u in range(nodes)
-        for v in range(u + 1, nodes)
-        if pick.random() < 0.7
-    ]
-    return costs, edges
-
+SCALE = {  # ops per kind of `scale`; all of 10,000 and a long training chain among them
+    **{kind: [100, 1000, 2000, 5000, 10_000, 20_000] for kind in KINDS},
+    "chain": [100, 1000, 2000, 5000, 10_000, 20_000, 50_000],
+    "training": [100, 1000, 2000, 5000, 10_000, 20_000, 50_000],
+}
+MARGINAL_OPS = 1000  # above: neither marginals nor the checker are measured
 
 # The engines: parts and a limit in seconds -> what is recorded. Building is not timed.
 
@@ -127,18 +43,40 @@ def run_torchalgo(parts: Parts, limit_s: float, **options: bool) -> dict[str, An
     from torchalgo import pbqp
 
     problem = pbqp.Problem(*parts)
-    start = time.perf_counter()
+    reset_peak()
+    memory = memory_mib("VmRSS")
+    start, cpu_start = time.perf_counter(), time.process_time()
     solution = pbqp.solve(problem, limit_s, **{"marginals": False, **options})
-    seconds = time.perf_counter() - start
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     return {
-        "seconds": seconds,
+        "seconds": round(seconds, 4),
+        "cpu_seconds": round(cpu_seconds, 4),
+        "problem_mib": round(memory, 1),  # of the whole process before it solves
+        "peak_mib": round(memory_mib("VmHWM") - memory, 1),  # on top of that
         "cost": solution.cost,
         "bound": solution.lower_bound,
         "status": solution.status,
         "method": solution.method,
         "certificate": solution.certificate.kind,
         "certificate_bytes": len(solution.certificate.text),
+        "exact_marginals": sum(m.is_exact for row in solution.marginals for m in row),
+        "marginals": sum(map(len, solution.marginals)),
     }
+
+
+def memory_mib(field: str) -> float:
+    """Of this process; "VmHWM": the most since reset_peak."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) / 1024
+    raise SystemExit(f"bench_solver: /proc/self/status has no {field}")
+
+
+def reset_peak() -> None:
+    """Freed memory goes back first, so that what is used again counts."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def run_marginals(parts: Parts, limit_s: float) -> dict[str, Any]:
@@ -320,22 +258,23 @@ ENGINES: dict[str, Callable[[Parts, float], dict[str, Any]]] = {
 def in_child(queue: Any, engine: str, make: Callable[..., Parts], args: Any, limit: float) -> None:
     try:
         parts = make(*args)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        reset_peak()
+        memory = memory_mib("VmRSS")
         answer = ENGINES[engine](parts, limit)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        queue.put({**answer, "peak_mib": round((peak - before) / 1024, 1)})
+        peak = round(memory_mib("VmHWM") - memory, 1)
+        queue.put({"peak_mib": peak, **answer})
     except Exception as error:  # an engine that cannot is a result, not an end
         queue.put({"failure": f"{type(error).__name__}: {str(error)[:200]}"})
 
 
 def measure(engine: str, make: Callable[..., Parts], args: Any, limit_s: float) -> dict[str, Any]:
-    """In a process of its own; killed at three times its limit."""
+    """In a process of its own, which is killed 60 s after its limit: building has no other."""
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     child = context.Process(target=in_child, args=(queue, engine, make, args, limit_s))
     child.start()
     try:
-        return dict(queue.get(timeout=3 * limit_s + 120))
+        return dict(queue.get(timeout=limit_s + 60))
     except Exception:
         return {"failure": "killed: out of time or memory"}
     finally:
@@ -343,25 +282,39 @@ def measure(engine: str, make: Callable[..., Parts], args: Any, limit_s: float) 
         child.join()
 
 
-def run_grid(args: argparse.Namespace, benchmark: str, engines: list[str]) -> None:
-    for kind in args.kinds:
-        for ops in args.ops:
-            head = {
-                "schema": SCHEMA, "benchmark": benchmark, "kind": kind, "ops": ops,
-                "choices": args.choices, "seed": args.seed, "limit_s": args.limit,
-                "machine": platform.machine(), "python": platform.python_version(),
-            }  # fmt: skip
-            answers = {
-                engine: measure(
-                    engine, make_parts, (kind, ops, args.choices, args.seed), args.limit
-                )
-                for engine in engines
-            }
-            best = answers.get("torchalgo", {}).get("cost")
-            for answer in answers.values():
-                if best and answer.get("cost") is not None:
-                    answer["excess"] = round(answer["cost"] / best - 1, 6)
-            record(args.out, {**head, "engines": answers})
+def where() -> dict[str, Any]:
+    return {**git_state(), **machine_state()}
+
+
+def run_grid(
+    args: argparse.Namespace, benchmark: str, engines: list[str], kind: str, ops: int
+) -> None:
+    drawn = (kind, ops, args.choices, args.seed)
+    head = {
+        "schema": SCHEMA, "benchmark": benchmark, "kind": kind, "ops": ops,
+        "choices": args.choices, "seed": args.seed, "limit_s": args.limit, **where(),
+    }  # fmt: skip
+    answers = {engine: measure(engine, make_parts, drawn, args.limit) for engine in engines}
+    best = answers.get("torchalgo", {}).get("cost")
+    for answer in answers.values():
+        if best and answer.get("cost") is not None:
+            answer["excess"] = round(answer["cost"] / best - 1, 6)
+    record(args.out, {**head, "engines": answers})
+
+
+def run_scale(args: argparse.Namespace) -> None:
+    for kind in args.kinds or KINDS:
+        for ops in args.ops or SCALE[kind]:
+            also = ["torchalgo_marginals", "check"] if ops <= MARGINAL_OPS else []
+            run_grid(args, "solver_scale", ["torchalgo", *also], kind, ops)
+
+
+def run_peers(args: argparse.Namespace) -> None:
+    for kind in args.kinds or KINDS:
+        for ops in args.ops or [100, 1000]:
+            run_grid(
+                args, "solver_peers", ["torchalgo", "toulbar2", "highs", "heuristic"], kind, ops
+            )
 
 
 def run_agree(args: argparse.Namespace) -> None:
@@ -376,26 +329,21 @@ def run_agree(args: argparse.Namespace) -> None:
             raise SystemExit(f"seed {seed}: torchalgo {own}, toulbar2 {other}")
         same += 1
     line = {"schema": SCHEMA, "benchmark": "solver_agree", "problems": args.problems, "same": same}
-    record(args.out, {**line, "seed": args.seed})
+    record(args.out, {**line, "seed": args.seed, **where()})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("what", choices=["scale", "peers", "agree"])
-    parser.add_argument("--ops", type=int, nargs="+", default=[100, 1000])
-    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--ops", type=int, nargs="+", help="instead of a list per kind")
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS))
     parser.add_argument("--choices", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--limit", type=float, default=60, help="seconds per engine and problem")
+    parser.add_argument("--limit", type=float, default=10, help="seconds per engine and problem")
     parser.add_argument("--problems", type=int, default=200)
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
-    if args.what == "scale":
-        run_grid(args, "solver_scale", ["torchalgo", "torchalgo_marginals", "check"])
-    elif args.what == "peers":
-        run_grid(args, "solver_peers", ["torchalgo", "toulbar2", "highs", "heuristic"])
-    else:
-        run_agree(args)
+    {"scale": run_scale, "peers": run_peers, "agree": run_agree}[args.what](args)
 
 
 if __name__ == "__main__":

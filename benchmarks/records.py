@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,21 @@ def git_state() -> dict[str, Any]:
     return {
         "commit": git("rev-parse", "--short", "HEAD"),
         "dirty": bool(git("status", "--porcelain")),
+    }
+
+
+def machine_state() -> dict[str, Any]:
+    """The processor and what else it has to do."""
+    models = [
+        line.split(":", 1)[1].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    return {
+        "cpu": models[0] if models else platform.processor(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
     }
 
 

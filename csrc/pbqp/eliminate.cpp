@@ -3,24 +3,30 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <utility>
+
+#include "pbqp/classes.h"
 
 namespace torchalgo::pbqp {
 namespace {
 
 // Nodes go by rank, their place in the elimination order. Scopes ascend, so the node whose turn it
-// is stands first in each of its tables and the last node of a scope has stride 1.
+// is stands first in each of its tables and the last node of a scope has stride 1. A table has a
+// cell per combination of classes of values that it tells apart.
 struct Table {
   std::vector<int> scope;
+  std::vector<int> classes;  // ids in the pool, per node of the scope
   std::vector<Cost> cells;
 };
 
 /// How one table is read while its bucket is joined.
 struct Reader {
-  const Cost* cells = nullptr;
-  std::size_t node_stride = 0;
-  std::vector<std::size_t> strides;  // per node of the joint scope, 0 if not in the table
+  const Cost* cells = nullptr;                   // where the outer nodes' classes are
+  std::vector<std::size_t> values;               // per value of the eliminated node: how far to go
+  std::vector<std::vector<std::size_t>> places;  // per outer node, per joint class: likewise
+  bool is_row = false;                           // holds the last node of the joint scope
 };
 
 struct Message {
@@ -32,22 +38,24 @@ constexpr std::size_t kCellsPerLook = 1 << 16;  // at the clock: well below a mi
 
 class Joiner {
  public:
-  Joiner(const std::vector<Table>& bucket, const std::vector<std::size_t>& sizes, int node,
-         std::vector<int> scope, const Deadline& deadline)
-      : sizes_(sizes), deadline_(deadline), values_(sizes[node]) {
+  Joiner(const std::vector<Table>& bucket, ClassPool& pool, std::size_t values,
+         const Deadline& deadline)
+      : pool_(pool), deadline_(deadline), values_(values), expanded_(bucket.size()) {
+    join_scopes(bucket);
+    Table& joint = message_.table;
     std::size_t cells = 1;
-    for (int other : scope) cells *= sizes[other];
-    for (const Table& table : bucket) readers_.push_back(make_reader(table, scope));
-    row_size_ = scope.empty() ? 1 : sizes[scope.back()];
+    for (int id : joint.classes) sizes_.push_back(pool.count(id));
+    for (std::size_t size : sizes_) cells *= size;
+    for (std::size_t t = 0; t < bucket.size(); ++t) add_reader(bucket[t], expanded_[t]);
+    row_size_ = sizes_.empty() ? 1 : sizes_.back();
     sum_.resize(row_size_);
     message_.best.assign(cells, 0);
-    message_.table = {std::move(scope), std::vector<Cost>(cells, kForbidden)};
+    joint.cells.assign(cells, kForbidden);
   }
 
   std::optional<Message> run() {
-    const std::vector<int>& scope = message_.table.scope;
-    const int outer = static_cast<int>(scope.size()) - 1;  // the last node is the row
-    std::vector<std::size_t> digits(scope.size(), 0);
+    const int outer = static_cast<int>(sizes_.size()) - 1;  // the last node is the row
+    std::vector<std::size_t> digits(sizes_.size(), 0);
     std::size_t walked = 0;
     for (std::size_t cell = 0; cell < message_.best.size(); cell += row_size_) {
       walked += row_size_ * values_;
@@ -57,28 +65,64 @@ class Joiner {
       }
       fill_row(cell);
       for (int d = outer - 1; d >= 0; --d) {
-        ++digits[d];
-        for (Reader& reader : readers_) reader.cells += reader.strides[d];
-        if (digits[d] < sizes_[scope[d]]) break;
-        for (Reader& reader : readers_) reader.cells -= reader.strides[d] * digits[d];
-        digits[d] = 0;
+        const std::size_t from = digits[d]++;
+        const bool is_over = digits[d] == sizes_[d];
+        if (is_over) digits[d] = 0;
+        for (Reader& reader : readers_)
+          if (!reader.places[d].empty())
+            reader.cells = reader.cells - reader.places[d][from] + reader.places[d][digits[d]];
+        if (!is_over) break;
       }
     }
     return std::move(message_);
   }
 
  private:
-  Reader make_reader(const Table& table, const std::vector<int>& scope) const {
-    Reader reader;
-    reader.cells = table.cells.data();
-    reader.node_stride = 1;
-    reader.strides.assign(scope.size(), 0);
-    for (std::size_t i = table.scope.size(); i-- > 1;) {
-      const auto at = std::lower_bound(scope.begin(), scope.end(), table.scope[i]);
-      reader.strides[at - scope.begin()] = reader.node_stride;
-      reader.node_stride *= sizes_[table.scope[i]];
+  void join_scopes(const std::vector<Table>& bucket) {
+    std::map<int, int> classes;  // by rank
+    for (const Table& table : bucket)
+      for (std::size_t i = 1; i < table.scope.size(); ++i) {
+        const auto [found, is_new] = classes.try_emplace(table.scope[i], table.classes[i]);
+        if (!is_new) found->second = pool_.refine(found->second, table.classes[i]);
+      }
+    for (const auto& [rank, id] : classes) {
+      message_.table.scope.push_back(rank);
+      message_.table.classes.push_back(id);
     }
-    return reader;
+  }
+
+  /// `expanded`: room for the table with rows as the message has them.
+  void add_reader(const Table& table, std::vector<Cost>& expanded) {
+    const std::vector<int>& scope = message_.table.scope;
+    Reader reader;
+    reader.places.resize(scope.size());
+    reader.is_row = table.scope.size() > 1 && table.scope.back() == scope.back();
+    reader.cells = reader.is_row ? expand_rows(table, expanded) : table.cells.data();
+    std::size_t stride = 1;
+    for (std::size_t i = table.scope.size(); i-- > 1;) {
+      const std::size_t at =
+          std::lower_bound(scope.begin(), scope.end(), table.scope[i]) - scope.begin();
+      if (at + 1 == scope.size()) {
+        stride = sizes_[at];
+        continue;
+      }
+      for (int from : pool_.coarsen(message_.table.classes[at], table.classes[i]))
+        reader.places[at].push_back(from * stride);
+      stride *= pool_.count(table.classes[i]);
+    }
+    for (int from : pool_.of(table.classes[0])) reader.values.push_back(from * stride);
+    readers_.push_back(std::move(reader));
+  }
+
+  const Cost* expand_rows(const Table& table, std::vector<Cost>& expanded) const {
+    const std::size_t size = pool_.count(table.classes.back());
+    if (size == sizes_.back()) return table.cells.data();
+    const std::vector<int> from =
+        pool_.coarsen(message_.table.classes.back(), table.classes.back());
+    expanded.reserve(table.cells.size() / size * from.size());
+    for (std::size_t row = 0; row < table.cells.size(); row += size)
+      for (int b : from) expanded.push_back(table.cells[row + b]);
+    return expanded.data();
   }
 
   void fill_row(std::size_t cell) {
@@ -94,28 +138,26 @@ class Joiner {
     }
   }
 
-  /// sum_[b] = the joint cost of value y and the row's values b; false if all are forbidden.
+  /// sum_[b] = the joint cost of value y and the row's classes b; false if all are forbidden.
   bool sum_row(std::size_t y) {
     Cost common = 0;
     for (const Reader& reader : readers_)
-      if (!is_row(reader)) common = add(common, reader.cells[y * reader.node_stride]);
+      if (!reader.is_row) common = add(common, reader.cells[reader.values[y]]);
     if (common == kForbidden) return false;
     std::fill(sum_.begin(), sum_.end(), common);
     for (const Reader& reader : readers_) {
-      if (!is_row(reader)) continue;
-      const Cost* row = reader.cells + y * reader.node_stride;
+      if (!reader.is_row) continue;
+      const Cost* row = reader.cells + reader.values[y];
       for (std::size_t b = 0; b < row_size_; ++b) sum_[b] = add(sum_[b], row[b]);
     }
     return true;
   }
 
-  static bool is_row(const Reader& reader) {
-    return !reader.strides.empty() && reader.strides.back() == 1;
-  }
-
-  const std::vector<std::size_t>& sizes_;  // by rank
+  ClassPool& pool_;
   const Deadline& deadline_;
   std::size_t values_, row_size_ = 1;
+  std::vector<std::size_t> sizes_;           // of the message, per node of its scope
+  std::vector<std::vector<Cost>> expanded_;  // per table of the bucket
   std::vector<Reader> readers_;
   std::vector<Cost> sum_;
   Message message_;
@@ -130,15 +172,12 @@ class Eliminator {
         rank_(order.nodes.size()) {
     total_ = instance.constant;
     for (std::size_t r = 0; r < order.nodes.size(); ++r) {
+      const std::vector<Cost>& costs = instance.nodes[order.nodes[r]];
       rank_[order.nodes[r]] = static_cast<int>(r);
-      sizes_.push_back(instance.nodes[order.nodes[r]].size());
-      buckets_[r].push_back({{static_cast<int>(r)}, instance.nodes[order.nodes[r]]});
+      sizes_.push_back(costs.size());
+      buckets_[r].push_back({{static_cast<int>(r)}, {pool_.values(costs.size())}, costs});
     }
-    for (const PairTable& pair : instance.pairs) {
-      const int row_node = rank_[pair.u] < rank_[pair.v] ? pair.u : pair.v;
-      const int first = rank_[row_node], second = std::max(rank_[pair.u], rank_[pair.v]);
-      buckets_[first].push_back({{first, second}, rows_of(instance, pair, row_node)});
-    }
+    for (const PairTable& pair : instance.pairs) add_pair(instance, pair);
   }
 
   std::optional<Exact> run() {
@@ -151,21 +190,29 @@ class Eliminator {
   }
 
  private:
+  void add_pair(const Instance& instance, const PairTable& pair) {
+    ClassTable table = compress(instance, pair, pool_);
+    const int u = rank_[pair.u], v = rank_[pair.v];
+    if (u < v) {
+      buckets_[u].push_back({{u, v}, {table.u_classes, table.v_classes}, std::move(table.cells)});
+      return;
+    }
+    table.cells =
+        transposed(table.cells, pool_.count(table.u_classes), pool_.count(table.v_classes));
+    buckets_[v].push_back({{v, u}, {table.v_classes, table.u_classes}, std::move(table.cells)});
+  }
+
   bool eliminate_bucket(int r) {
     if (deadline_.expired()) return false;
-    std::vector<int> scope;
-    for (const Table& table : buckets_[r])
-      scope.insert(scope.end(), table.scope.begin() + 1, table.scope.end());
-    std::sort(scope.begin(), scope.end());
-    scope.erase(std::unique(scope.begin(), scope.end()), scope.end());
-    std::optional<Message> message = Joiner(buckets_[r], sizes_, r, scope, deadline_).run();
+    std::optional<Message> message = Joiner(buckets_[r], pool_, sizes_[r], deadline_).run();
     if (!message) return false;
     buckets_[r] = {};
-    if (scope.empty())
-      total_ = add(total_, message->table.cells[0]);
+    Table& table = message->table;
+    best_.push_back({table.scope, table.classes, std::move(message->best)});
+    if (table.scope.empty())
+      total_ = add(total_, table.cells[0]);
     else
-      buckets_[scope[0]].push_back(std::move(message->table));
-    best_.push_back({std::move(scope), std::move(message->best)});
+      buckets_[table.scope[0]].push_back(std::move(table));
     return true;
   }
 
@@ -173,7 +220,10 @@ class Eliminator {
     std::vector<int> by_rank(best_.size(), 0), choice(best_.size(), 0);
     for (std::size_t r = best_.size(); r-- > 0;) {
       std::size_t cell = 0;
-      for (int other : best_[r].scope) cell = cell * sizes_[other] + by_rank[other];
+      for (std::size_t i = 0; i < best_[r].scope.size(); ++i) {
+        const int id = best_[r].classes[i];
+        cell = cell * pool_.count(id) + pool_.of(id)[by_rank[best_[r].scope[i]]];
+      }
       by_rank[r] = best_[r].values[cell];
       choice[order_.nodes[r]] = by_rank[r];
     }
@@ -181,12 +231,13 @@ class Eliminator {
   }
 
   struct Best {
-    std::vector<int> scope;
+    std::vector<int> scope, classes;
     std::vector<std::uint16_t> values;
   };
 
   const EliminationOrder& order_;
   const Deadline& deadline_;
+  ClassPool pool_;
   std::vector<std::vector<Table>> buckets_;
   std::vector<int> rank_;
   std::vector<std::size_t> sizes_;

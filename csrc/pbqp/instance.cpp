@@ -8,13 +8,6 @@
 namespace torchalgo::pbqp {
 namespace {
 
-std::vector<Cost> transposed(const std::vector<Cost>& cells, std::size_t rows, std::size_t cols) {
-  std::vector<Cost> result(cells.size());
-  for (std::size_t a = 0; a < rows; ++a)
-    for (std::size_t b = 0; b < cols; ++b) result[b * rows + a] = cells[a * cols + b];
-  return result;
-}
-
 std::vector<Cost> pick(const std::vector<Cost>& costs, const std::vector<int>& kept) {
   std::vector<Cost> result;
   result.reserve(kept.size());
@@ -38,6 +31,13 @@ Cost largest_finite(const std::vector<Cost>& costs) {
 }
 
 }  // namespace
+
+std::vector<Cost> transposed(const std::vector<Cost>& cells, std::size_t rows, std::size_t cols) {
+  std::vector<Cost> result(cells.size());
+  for (std::size_t a = 0; a < rows; ++a)
+    for (std::size_t b = 0; b < cols; ++b) result[b * rows + a] = cells[a * cols + b];
+  return result;
+}
 
 Instance make_instance(const Problem& problem) {
   Instance instance;

@@ -36,6 +36,10 @@ struct Restricted {
   Values values;  // values[i][a] is the position in the source of value a of node i
 };
 
+/// cells[b * rows + a] of cells[a * cols + b].
+[[nodiscard]] std::vector<Cost> transposed(const std::vector<Cost>& cells, std::size_t rows,
+                                           std::size_t cols);
+
 /// Adds up parallel edges and orients every table. `problem` must have passed check_problem.
 [[nodiscard]] Instance make_instance(const Problem& problem);
 

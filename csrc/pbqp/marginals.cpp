@@ -13,6 +13,11 @@ namespace {
 constexpr int kPasses = 200;
 constexpr int kSumPerTable = 8;  // all tables together may hold this many times the largest one
 
+// A runner-up takes a solution of the whole part: for parts so large that even one is work, only as
+// many as this allows, in cells; the other nodes keep their bounds.
+constexpr std::int64_t kRunnerUpCells = 1'000'000'000;
+constexpr std::int64_t kStepsPerCell = 10;  // reading and reducing, roughly
+
 struct PartMarginals {
   std::vector<std::vector<Marginal>> values;
   Cost least = 0;  // of the part: the optimum or a bound
@@ -37,7 +42,9 @@ class PartFinder {
         marginal.cost = std::max(marginal.cost, result_.least);
       result_.values[i][choice_[i]] = {result_.least, true};
     }
-    for (std::size_t i = 0; i < choice_.size() && !deadline_.expired(); ++i)
+    const std::int64_t most = kRunnerUpCells / cells_per_solution();
+    const std::size_t count = std::min(choice_.size(), static_cast<std::size_t>(most));
+    for (std::size_t i = 0; i < count && !deadline_.expired(); ++i)
       find_runner_up(static_cast<int>(i));
     return std::move(result_);
   }
@@ -55,6 +62,14 @@ class PartFinder {
     result_.least = *std::min_element((*marginals)[0].begin(), (*marginals)[0].end());
     result_.is_exact = true;
     return true;
+  }
+
+  std::int64_t cells_per_solution() const {
+    std::int64_t cells = 1;
+    for (const PairTable& pair : part_.pairs)
+      cells += kStepsPerCell * static_cast<std::int64_t>(pair.cells.size());
+    const auto order = find_class_order(part_, table_cap_, deadline_);
+    return cells + (order ? order->cells : table_cap_);
   }
 
   void find_bounds() {

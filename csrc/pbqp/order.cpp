@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "pbqp/classes.h"
+
 namespace torchalgo::pbqp {
 namespace {
 
@@ -15,9 +17,22 @@ constexpr std::int64_t kTooLarge = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kMostCells = std::int64_t{1} << 40;  // so that sums of products fit
 constexpr std::size_t kMostValues = 65535;  // elimination keeps a value's position in 16 bits
 
+// Greedy rules depend on how ties fall: with tables so dear that finding another order costs less
+// than it may save, they are tried again with their ranks disturbed.
+constexpr std::int64_t kWorthAnother = 20'000;  // cells per node
+constexpr std::uint64_t kSeeds = 8;
+constexpr std::int64_t kFirstTry = 4;  // times the cap: one of the others may keep within it
+
 enum class Rule { kMinFill, kWeightedMinFill, kLeastTable, kSweep, kGiven };
 
-using Neighbours = std::vector<std::vector<int>>;  // each list ascends
+struct Neighbour {
+  int node = 0;
+  int classes = 0;  // of that node's values, as the tables that hold both tell them apart
+};
+
+using Neighbours = std::vector<std::vector<Neighbour>>;  // each list ascends
+
+bool is_below(const Neighbour& neighbour, int node) { return neighbour.node < node; }
 
 /// Breadth first from `start`, neighbours of low degree first.
 std::vector<int> breadth_first(const Neighbours& neighbours, int start, std::vector<bool>& seen) {
@@ -25,7 +40,7 @@ std::vector<int> breadth_first(const Neighbours& neighbours, int start, std::vec
   seen[start] = true;
   for (std::size_t next = 0; next < nodes.size(); ++next) {
     const std::size_t first = nodes.size();
-    for (int other : neighbours[nodes[next]]) {
+    for (const auto [other, classes] : neighbours[nodes[next]]) {
       if (seen[other]) continue;
       seen[other] = true;
       nodes.push_back(other);
@@ -52,17 +67,15 @@ std::vector<int> sweep_places(const Neighbours& neighbours) {
 
 class OrderFinder {
  public:
-  OrderFinder(const Instance& instance, Rule rule, std::int64_t cell_cap, const Deadline& deadline)
+  OrderFinder(const std::vector<std::size_t>& sizes, Neighbours neighbours, ClassPool& pool,
+              Rule rule, std::uint64_t seed, std::int64_t cell_cap, const Deadline& deadline)
       : deadline_(deadline),
         rule_(rule),
+        seed_(seed),
         cap_(std::min(cell_cap, kMostCells)),
-        neighbours_(instance.nodes.size()) {
-    for (const auto& costs : instance.nodes) sizes_.push_back(costs.size());
-    for (const PairTable& pair : instance.pairs) {
-      neighbours_[pair.u].push_back(pair.v);
-      neighbours_[pair.v].push_back(pair.u);
-    }
-    for (auto& list : neighbours_) std::sort(list.begin(), list.end());
+        sizes_(sizes),
+        pool_(pool),
+        neighbours_(std::move(neighbours)) {
     if (rule == Rule::kSweep) sweep_ = sweep_places(neighbours_);
     version_.assign(sizes_.size(), 0);
     gone_.assign(sizes_.size(), false);
@@ -90,32 +103,46 @@ class OrderFinder {
 
   bool fills() const { return rule_ == Rule::kMinFill || rule_ == Rule::kWeightedMinFill; }
 
-  bool joined(int a, int b) const {
+  /// Of `b` among the neighbours of `a`, or where it belongs.
+  std::vector<Neighbour>::iterator place(int a, int b) {
+    return std::lower_bound(neighbours_[a].begin(), neighbours_[a].end(), b, is_below);
+  }
+
+  bool joined(int a, int b) {
     if (neighbours_[a].size() > neighbours_[b].size()) std::swap(a, b);
-    return std::binary_search(neighbours_[a].begin(), neighbours_[a].end(), b);
+    const auto at = place(a, b);
+    return at != neighbours_[a].end() && at->node == b;
   }
 
   /// kTooLarge above the cap, found without walking all of a hub's neighbours.
   std::int64_t table_cells(int node) const {
     if (sizes_[node] > kMostValues) return kTooLarge;
     std::int64_t cells = static_cast<std::int64_t>(sizes_[node]);
-    for (int other : neighbours_[node]) {
+    for (const auto [other, classes] : neighbours_[node]) {
       if (cells > cap_) return kTooLarge;
-      cells *= static_cast<std::int64_t>(std::min(sizes_[other], kMostValues + 1));
+      cells *= static_cast<std::int64_t>(std::min(pool_.count(classes), kMostValues + 1));
     }
     return cells > cap_ ? kTooLarge : cells;
   }
 
-  std::int64_t fill(int node) const {
+  std::int64_t fill(int node) {
     std::int64_t sum = 0;
     const auto& list = neighbours_[node];
     for (std::size_t i = 0; i < list.size(); ++i)
       for (std::size_t j = i + 1; j < list.size(); ++j)
-        if (!joined(list[i], list[j]))
-          sum += rule_ == Rule::kMinFill
-                     ? 1
-                     : static_cast<std::int64_t>(sizes_[list[i]] * sizes_[list[j]]);
+        if (!joined(list[i].node, list[j].node))
+          sum += rule_ == Rule::kMinFill ? 1
+                                         : static_cast<std::int64_t>(pool_.count(list[i].classes) *
+                                                                     pool_.count(list[j].classes));
     return sum;
+  }
+
+  /// Up to a third more, by node and seed.
+  std::int64_t disturbed(std::int64_t rank, int node) const {
+    std::uint64_t hash = (static_cast<std::uint64_t>(node) + 1) * 0x9e3779b97f4a7c15 * seed_;
+    hash = (hash ^ hash >> 29) * 0xbf58476d1ce4e5b9;
+    const std::int64_t most = std::int64_t{1} << 50;
+    return std::min(rank, most) * static_cast<std::int64_t>(192 + (hash >> 58));
   }
 
   void push(int node) {
@@ -127,34 +154,40 @@ class OrderFinder {
       rank = fill(node);
       tie = cells;
     }
+    if (seed_ > 0 && cells != kTooLarge) rank = disturbed(rank, node);
     queue_.push({rank, tie, node, version_[node]});
   }
 
-  static void insert(std::vector<int>& list, int node) {
-    list.insert(std::lower_bound(list.begin(), list.end(), node), node);
+  /// A table now holds both and tells these classes of `to` apart.
+  void join(int from, const Neighbour& to) {
+    const auto at = place(from, to.node);
+    if (at == neighbours_[from].end() || at->node != to.node)
+      neighbours_[from].insert(at, to);
+    else
+      at->classes = pool_.refine(at->classes, to.classes);
   }
 
   /// Nodes that see both ends of a new edge have one missing edge less.
-  void collect_common(int a, int b, std::vector<int>& touched) const {
+  void collect_common(int a, int b, std::vector<int>& touched) {
     if (neighbours_[a].size() > neighbours_[b].size()) std::swap(a, b);
-    for (int node : neighbours_[a])
+    for (const auto [node, classes] : neighbours_[a])
       if (joined(b, node)) touched.push_back(node);
   }
 
   void eliminate(int node) {
     gone_[node] = true;
-    const std::vector<int> list = std::move(neighbours_[node]);
-    std::vector<int> touched = list;
-    for (int other : list) {
-      auto& theirs = neighbours_[other];
-      theirs.erase(std::lower_bound(theirs.begin(), theirs.end(), node));
+    const std::vector<Neighbour> list = std::move(neighbours_[node]);
+    std::vector<int> touched;
+    for (const auto [other, classes] : list) {
+      touched.push_back(other);
+      neighbours_[other].erase(place(other, node));
     }
     for (std::size_t i = 0; i < list.size(); ++i)
       for (std::size_t j = i + 1; j < list.size(); ++j) {
-        if (joined(list[i], list[j])) continue;
-        if (fills()) collect_common(list[i], list[j], touched);
-        insert(neighbours_[list[i]], list[j]);
-        insert(neighbours_[list[j]], list[i]);
+        if (fills() && !joined(list[i].node, list[j].node))
+          collect_common(list[i].node, list[j].node, touched);
+        join(list[i].node, list[j]);
+        join(list[j].node, list[i]);
       }
     std::sort(touched.begin(), touched.end());
     touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
@@ -166,9 +199,11 @@ class OrderFinder {
 
   const Deadline& deadline_;
   Rule rule_;
+  std::uint64_t seed_;  // 0: the rule as it is
   std::int64_t cap_;
+  const std::vector<std::size_t>& sizes_;
+  ClassPool& pool_;
   Neighbours neighbours_;
-  std::vector<std::size_t> sizes_;
   std::vector<int> sweep_;    // of Rule::kSweep: a node's place
   std::vector<int> version_;  // of a node's newest key in the queue
   std::vector<bool> gone_;
@@ -176,18 +211,59 @@ class OrderFinder {
   EliminationOrder order_;
 };
 
+Neighbours neighbours_in(const Instance& instance, bool with_classes, ClassPool& pool) {
+  Neighbours neighbours(instance.nodes.size());
+  for (const PairTable& pair : instance.pairs) {
+    ClassTable table;
+    if (with_classes) {
+      table = find_classes(instance, pair, pool);
+    } else {
+      table.u_classes = pool.values(instance.nodes[pair.u].size());
+      table.v_classes = pool.values(instance.nodes[pair.v].size());
+    }
+    neighbours[pair.u].push_back({pair.v, table.v_classes});
+    neighbours[pair.v].push_back({pair.u, table.u_classes});
+  }
+  for (auto& list : neighbours)
+    std::sort(list.begin(), list.end(),
+              [](const Neighbour& a, const Neighbour& b) { return a.node < b.node; });
+  return neighbours;
+}
+
+std::optional<EliminationOrder> best_order(const Instance& instance, bool with_classes,
+                                           std::int64_t cell_cap, const Deadline& deadline) {
+  ClassPool pool;
+  const Neighbours neighbours = neighbours_in(instance, with_classes, pool);
+  std::vector<std::size_t> sizes;
+  for (const auto& costs : instance.nodes) sizes.push_back(costs.size());
+  std::optional<EliminationOrder> best;
+  const auto attempt = [&](Rule rule, std::uint64_t seed) {
+    // Once there is an order, one that becomes as dear is given up.
+    const std::int64_t cap = best ? best->cells - 1 : kFirstTry * std::min(cell_cap, kMostCells);
+    auto order = OrderFinder(sizes, neighbours, pool, rule, seed, cap, deadline).run();
+    if (order) best = std::move(order);
+  };
+  for (Rule rule :
+       {Rule::kWeightedMinFill, Rule::kMinFill, Rule::kLeastTable, Rule::kSweep, Rule::kGiven})
+    attempt(rule, 0);
+  const auto nodes = static_cast<std::int64_t>(sizes.size());
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed)
+    for (Rule rule : {Rule::kWeightedMinFill, Rule::kMinFill, Rule::kLeastTable})
+      if (best && best->cells > kWorthAnother * nodes) attempt(rule, seed);
+  if (best && best->cells > cell_cap) best.reset();
+  return best;
+}
+
 }  // namespace
 
 std::optional<EliminationOrder> find_order(const Instance& instance, std::int64_t cell_cap,
                                            const Deadline& deadline) {
-  std::optional<EliminationOrder> best;
-  for (Rule rule :
-       {Rule::kWeightedMinFill, Rule::kMinFill, Rule::kLeastTable, Rule::kSweep, Rule::kGiven}) {
-    // Once there is an order, one that becomes as dear is given up.
-    auto order = OrderFinder(instance, rule, best ? best->cells - 1 : cell_cap, deadline).run();
-    if (order) best = std::move(order);
-  }
-  return best;
+  return best_order(instance, false, cell_cap, deadline);
+}
+
+std::optional<EliminationOrder> find_class_order(const Instance& instance, std::int64_t cell_cap,
+                                                 const Deadline& deadline) {
+  return best_order(instance, true, cell_cap, deadline);
 }
 
 }  // namespace torchalgo::pbqp

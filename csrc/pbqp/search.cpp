@@ -38,38 +38,62 @@ struct Later {  // for a queue with the lowest bound first, then the deepest, th
   }
 };
 
-class Search {
+}  // namespace
+
+class Search::Steps {
  public:
-  Search(const Instance& instance, const SearchLimits& limits)
-      : instance_(instance),
-        limits_(limits),
-        deadline_(limits.deadline),
-        proof_(limits.proof_room) {
+  Steps(const Instance& instance, SearchLimits limits)
+      : instance_(instance), limits_(std::move(limits)), proof_(limits_.proof_room) {
     offsets_.push_back(0);
     for (const auto& costs : instance.nodes)
       offsets_.push_back(offsets_.back() + static_cast<int>(costs.size()));
     limit_ = add(largest_cost(instance), 1);
-  }
-
-  SearchResult run() {
     open_.push(
         {instance_.constant, 0, 0, proof_.add_block(), std::vector<bool>(offsets_.back(), true)});
-    while (!open_.empty() && open_.top().bound < limit_) {
-      if (deadline_.expired() && result_.branches > 0) break;
+  }
+
+  bool is_done() const { return open_bound() >= limit_; }
+
+  Cost gap() const {
+    return result_.cost == kForbidden ? kForbidden : result_.cost - lower_bound();
+  }
+
+  void step() {
+    if (root_) {
+      finish_root();
+    } else {
       Subproblem next = open_.top();
       open_.pop();
       ++result_.branches;
       expand(std::move(next));
-      report(open_.empty() ? kForbidden : open_.top().bound);
     }
-    const bool proven = open_.empty() || open_.top().bound >= limit_;
-    result_.lower_bound = proven ? result_.cost : std::min(open_.top().bound, result_.cost);
+    report(open_bound());
+  }
+
+  SearchResult take() {
+    result_.lower_bound = lower_bound();
     result_.proof_room = proof_.room();
     result_.proof = proof_.take();
     return std::move(result_);
   }
 
  private:
+  struct Root {  // looked at, not yet branched
+    Reduction reduction;
+    Bound bound;
+    Subproblem sub;
+  };
+
+  /// kForbidden: nothing is open.
+  Cost open_bound() const {
+    if (root_) return root_->sub.bound;
+    return open_.empty() ? kForbidden : open_.top().bound;
+  }
+
+  Cost lower_bound() const {
+    return is_done() ? result_.cost : std::min(open_bound(), result_.cost);
+  }
+
   int position(const Reduction& reduction, int core_node, int core_value) const {
     const int node = reduction.core_nodes[core_node];
     return offsets_[node] + reduction.values[node][reduction.core_values[core_node][core_value]];
@@ -97,10 +121,11 @@ class Search {
 
   /// The optimum of the subproblem (kForbidden: none) if reductions or elimination reach it; adds
   /// the steps that prove it, or those of the reductions alone.
-  std::optional<Cost> solve_exactly(const Reduction& reduction, ProofSteps& steps) {
+  std::optional<Cost> solve_exactly(const Reduction& reduction, std::int64_t table_cap,
+                                    ProofSteps& steps) {
     steps.insert(steps.end(), reduction.proof.begin(), reduction.proof.end());
     if (reduction.infeasible) return kForbidden;
-    const auto order = find_order(reduction.core, limits_.table_cap, deadline_);
+    const auto order = find_class_order(reduction.core, table_cap, deadline_);
     if (!order || !deadline_.has_time_for(order->cells)) return std::nullopt;
     const auto exact = eliminate(reduction.core, *order, deadline_);
     if (!exact) return std::nullopt;
@@ -117,7 +142,7 @@ class Search {
     ProofSteps steps;
     // The root's first round starts from the instance as it is.
     if (round > 0 || sub.depth > 0) steps.push_back({Kind::kRestart, {}});
-    const auto cost = solve_exactly(reduction, steps);
+    const auto cost = solve_exactly(reduction, limits_.table_cap, steps);
     if (cost) steps.push_back({Kind::kClose, {*cost}});
     proof_.add(sub.block, steps);
     return cost;
@@ -137,9 +162,9 @@ class Search {
 
   void expand(Subproblem sub) {
     for (int round = 0;; ++round) {
-      const Reduction reduction = reduce_allowed(sub.allowed);
+      Reduction reduction = reduce_allowed(sub.allowed);
       if (start_round(reduction, sub, round)) return;
-      const Bound bound =
+      Bound bound =
           find_bound(reduction.core, sub.depth == 0 ? kRootPasses : kPasses, limit_, deadline_);
       record(reduction, bound, sub.block);
       if (!bound.choice.empty()) offer(lift(reduction, bound.choice));
@@ -153,10 +178,25 @@ class Search {
         pruned = prune(reduction, bound, sub);
       }
       if (pruned < kEnoughPruned || round == kMaxRounds || deadline_.expired()) {
-        branch(reduction, bound, sub);
+        if (sub.depth == 0)
+          root_.emplace(Root{std::move(reduction), std::move(bound), std::move(sub)});
+        else
+          branch(reduction, bound, sub);
         return;
       }
     }
+  }
+
+  /// Solves the root with wide tables, or branches.
+  void finish_root() {
+    const Root root = std::move(*root_);
+    root_.reset();
+    ProofSteps steps{{Kind::kRestart, {}}};
+    const auto cost =
+        solve_exactly(reduce_allowed(root.sub.allowed), kWideTables * limits_.table_cap, steps);
+    if (!cost) return branch(root.reduction, root.bound, root.sub);
+    steps.push_back({Kind::kClose, {*cost}});
+    proof_.add(root.sub.block, steps);
   }
 
   /// Takes the values whose bound reaches `threshold` out of `allowed`; returns how many, and adds
@@ -219,7 +259,7 @@ class Search {
     ProofSteps steps;
     exclude(reduction, bound, threshold, allowed, steps);
     steps.push_back({Kind::kRestart, {}});
-    const auto cost = solve_exactly(reduce_allowed(allowed), steps);
+    const auto cost = solve_exactly(reduce_allowed(allowed), limits_.table_cap, steps);
     if (!cost) return false;
     const Cost proven = std::min(*cost, threshold);
     if (proven > sub.bound) {
@@ -278,20 +318,30 @@ class Search {
   }
 
   const Instance& instance_;
-  const SearchLimits& limits_;
-  const Deadline& deadline_;
+  SearchLimits limits_;
+  const Deadline& deadline_ = limits_.deadline;
   ProofRecorder proof_;
   std::vector<int> offsets_;  // of each node's values in Subproblem::allowed
   Cost limit_;                // only choices cheaper than this are still looked for
   int serial_ = 0;
   std::priority_queue<Subproblem, std::vector<Subproblem>, Later> open_;
+  std::optional<Root> root_;
   SearchResult result_;
 };
 
-}  // namespace
+Search::Search(const Instance& instance, SearchLimits limits)
+    : steps_(std::make_unique<Steps>(instance, std::move(limits))) {}
 
-SearchResult search(const Instance& instance, const SearchLimits& limits) {
-  return Search(instance, limits).run();
-}
+Search::Search(Search&&) noexcept = default;
+
+Search::~Search() = default;
+
+bool Search::is_done() const { return steps_->is_done(); }
+
+Cost Search::gap() const { return steps_->gap(); }
+
+void Search::step() { steps_->step(); }
+
+SearchResult Search::take() { return steps_->take(); }
 
 }  // namespace torchalgo::pbqp

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "pbqp/deadline.h"
@@ -29,11 +30,37 @@ struct SearchLimits {
   std::function<void(Cost lower_bound, Cost cost)> report;
 };
 
-/// Branch and bound, lowest bound first. Each subproblem is reduced, solved by elimination if its
-/// tables fit `table_cap`, else bounded and rid of the values that cannot beat the best choice.
+/// Branch and bound, lowest bound first, in steps, so that several searches can share the time.
+/// Each subproblem is reduced, solved by elimination if its tables fit `table_cap`, else bounded
+/// and rid of the values that cannot beat the best choice. The second step, if it comes to one,
+/// tries to eliminate what is left of the first subproblem with tables kWideTables times as large.
 /// Source: the loop of bound, pruning and renewed exact solution after Haller, Swoboda &
 /// Savchynskyy 2018, AAAI ("Exact MAP-inference by confining combinatorial search with LP
 /// relaxation").
-[[nodiscard]] SearchResult search(const Instance& instance, const SearchLimits& limits);
+class Search {
+ public:
+  static constexpr std::int64_t kWideTables = 20;
+
+  /// `instance` must outlive it.
+  Search(const Instance& instance, SearchLimits limits);
+  Search(Search&&) noexcept;
+  ~Search();
+
+  /// Nothing better than the choice, if there is one, is left.
+  [[nodiscard]] bool is_done() const;
+
+  /// What the choice may lie above the optimum; kForbidden without a choice.
+  [[nodiscard]] Cost gap() const;
+
+  /// Until it is done. The first one always leads to a bound, even without time.
+  void step();
+
+  /// At last.
+  [[nodiscard]] SearchResult take();
+
+ private:
+  class Steps;
+  std::unique_ptr<Steps> steps_;
+};
 
 }  // namespace torchalgo::pbqp

@@ -101,7 +101,7 @@ class Solver {
 
   void solve_core(const Reduction& reduction) {
     const Instance& core = reduction.core;
-    const auto order = find_order(core, options_.table_cap, deadline_);
+    const auto order = find_class_order(core, options_.table_cap, deadline_);
     if (order && !core.nodes.empty()) note(describe(*order));
     if (order && deadline_.has_time_for(order->cells)) {
       if (const auto exact = eliminate(core, *order, deadline_)) {
@@ -138,28 +138,69 @@ class Solver {
   /// Each connected part on its own: bounds add up, and branching multiplies only within one.
   void search_parts(const Reduction& reduction) {
     const auto parts = connected_parts(reduction.core);
-    Cost bound = reduction.core.constant, cost = reduction.core.constant;
+    std::vector<Instance> instances;
+    for (const auto& nodes : parts) instances.push_back(part_of(reduction.core, nodes));
+    std::vector<Known> known(parts.size());
+    std::vector<Search> searches;
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const auto report = [&, p](Cost bound, Cost cost) {
+        known[p] = {std::max(known[p].bound, bound), cost};
+        note_known(reduction.core.constant, known);
+      };
+      searches.push_back(Search(
+          instances[p],
+          {options_.table_cap, proof_share(instances[p], reduction.core), deadline_, report}));
+    }
+    run_in_turn(searches);
+    finish_parts(reduction, parts, searches);
+  }
+
+  struct Known {  // of a part
+    Cost bound = 0, cost = kForbidden;
+  };
+
+  void note_known(Cost constant, const std::vector<Known>& known) {
+    Known sum{constant, constant};
+    for (const Known& part : known) sum = {add(sum.bound, part.bound), add(sum.cost, part.cost)};
+    note("searching", sum.bound, sum.cost);
+  }
+
+  /// The room for its proof goes by what it has of the core's cells, which a proof tells about.
+  std::int64_t proof_share(const Instance& part, const Instance& core) const {
+    const double share =
+        static_cast<double>(part.pairs.size() + 1) / static_cast<double>(core.pairs.size() + 1);
+    return static_cast<std::int64_t>(static_cast<double>(options_.proof_cap) *
+                                     std::min(share, 1.0));
+  }
+
+  /// The first step of each; then the one with the largest gap goes on. A hard part does not take
+  /// the time of the others.
+  void run_in_turn(std::vector<Search>& searches) const {
+    for (Search& search : searches) search.step();
+    while (!deadline_.expired()) {
+      Search* next = nullptr;
+      for (Search& search : searches)
+        if (!search.is_done() && (next == nullptr || search.gap() > next->gap())) next = &search;
+      if (next == nullptr) return;
+      next->step();
+    }
+  }
+
+  void finish_parts(const Reduction& reduction, const std::vector<std::vector<int>>& parts,
+                    std::vector<Search>& searches) {
+    Cost bound = reduction.core.constant;
     bool has_choice = true;
     int branches = 0, width = 0;
     std::vector<int> choice(reduction.core.nodes.size(), 0);
     std::vector<SearchResult> results;
-    std::int64_t proof_room = options_.proof_cap;
-    for (const auto& nodes : parts) {
-      const bool is_last = results.size() + 1 == parts.size();
-      const auto report = [&, bound, cost](Cost part_bound, Cost part_cost) {
-        note("searching", add(bound, part_bound),
-             is_last && has_choice ? add(cost, part_cost) : kForbidden);
-      };
-      results.push_back(search(part_of(reduction.core, nodes),
-                               {options_.table_cap, proof_room, deadline_, report}));
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      results.push_back(searches[p].take());
       const SearchResult& part = results.back();
       bound = add(bound, part.lower_bound);
-      cost = add(cost, part.cost);
       has_choice &= !part.choice.empty();
-      for (std::size_t i = 0; i < part.choice.size(); ++i) choice[nodes[i]] = part.choice[i];
+      for (std::size_t i = 0; i < part.choice.size(); ++i) choice[parts[p][i]] = part.choice[i];
       branches += part.branches;
       width = std::max(width, part.width);
-      proof_room = part.proof_room;
     }
     write_parts(reduction, parts, results);
     if (has_choice && bound != kForbidden) take_choice(lift(reduction, choice));
@@ -168,7 +209,8 @@ class Solver {
 
   void write_parts(const Reduction& reduction, const std::vector<std::vector<int>>& parts,
                    const std::vector<SearchResult>& results) {
-    if (results.back().proof_room < 0) {
+    if (std::any_of(results.begin(), results.end(),
+                    [](const SearchResult& part) { return part.proof_room < 0; })) {
       solution_.certificate.proof.clear();
       return;
     }

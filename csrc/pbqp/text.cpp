@@ -14,10 +14,36 @@ namespace {
 constexpr std::string_view kHeader = "pbqp 1";
 constexpr std::string_view kBlanks = " \t\r";
 
-void append(std::string& text, Cost cost) {
-  text += ' ';
-  text += cost == kForbidden ? "-" : std::to_string(cost);
-}
+constexpr std::size_t kLongestWord = 21;  // a blank and 64 bits
+
+/// Texts have tens of millions of numbers: each line is written in place and cut to its length.
+class Writer {
+ public:
+  explicit Writer(std::size_t numbers) { text_.reserve(numbers * kUsualWord + kLongestLine); }
+
+  void add(std::string_view words) { text_ += words; }
+
+  void add_costs(const std::vector<Cost>& costs) {
+    const std::size_t begin = text_.size();
+    text_.resize(begin + costs.size() * kLongestWord);
+    char* at = text_.data() + begin;
+    for (const Cost cost : costs) {
+      *at++ = ' ';
+      if (cost == kForbidden)
+        *at++ = '-';
+      else
+        at = std::to_chars(at, at + kLongestWord, cost).ptr;
+    }
+    text_.resize(static_cast<std::size_t>(at - text_.data()));
+    text_ += '\n';
+  }
+
+  std::string take() { return std::move(text_); }
+
+ private:
+  static constexpr std::size_t kUsualWord = 6, kLongestLine = 1024;
+  std::string text_;
+};
 
 std::vector<std::string_view> split_words(std::string_view line) {
   std::vector<std::string_view> words;
@@ -114,18 +140,20 @@ class Parser {
 }  // namespace
 
 std::string to_text(const Problem& problem) {
-  std::string text = std::string(kHeader) + "\n";
+  std::size_t numbers = 0;
+  for (const auto& costs : problem.node_costs) numbers += costs.size() + 1;
+  for (const Edge& edge : problem.edges) numbers += edge.matrix.size() + 3;
+  Writer writer(numbers);
+  writer.add(std::string(kHeader) + "\n");
   for (const auto& costs : problem.node_costs) {
-    text += "node";
-    for (Cost cost : costs) append(text, cost);
-    text += "\n";
+    writer.add("node");
+    writer.add_costs(costs);
   }
   for (const Edge& edge : problem.edges) {
-    text += "edge " + std::to_string(edge.u) + " " + std::to_string(edge.v);
-    for (Cost cost : edge.matrix) append(text, cost);
-    text += "\n";
+    writer.add("edge " + std::to_string(edge.u) + " " + std::to_string(edge.v));
+    writer.add_costs(edge.matrix);
   }
-  return text;
+  return writer.take();
 }
 
 Problem parse_problem(std::string_view text) { return Parser().run(text); }

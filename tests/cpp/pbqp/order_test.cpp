@@ -73,6 +73,49 @@ TEST(FindOrder, GivesUpOnTablesAboveTheCap) {
   EXPECT_TRUE(find_order({}, 0));
 }
 
+/// Values that read one of `classes` and write one: neighbours see one of the two.
+Problem layered(RandomProblem& random, int nodes, int classes, int percent) {
+  Problem problem;
+  for (int i = 0; i < nodes; ++i) random.add_node(problem, classes * classes, 50);
+  for (int u = 0; u < nodes; ++u)
+    for (int v = u + 1; v < nodes; ++v) {
+      if (random.below(100) >= percent) continue;
+      const std::vector<Cost> change = random.costs(classes * classes, 50, 10);
+      Edge edge{u, v, {}};
+      for (int a = 0; a < classes * classes; ++a)
+        for (int b = 0; b < classes * classes; ++b)
+          edge.matrix.push_back(change[a / classes * classes + b % classes]);
+      problem.edges.push_back(std::move(edge));
+    }
+  return problem;
+}
+
+TEST(FindClassOrder, CountsEachNeighbourOnlyAsFinelyAsTablesTellItsValuesApart) {
+  RandomProblem random(55);
+  const Instance hub = make_instance(layered(random, 2, 3, 100));
+  EXPECT_EQ(find_order(hub, 1 << 20)->cells, 9 * 9 + 9);
+  EXPECT_EQ(find_class_order(hub, 1 << 20)->cells, 9 * 3 + 9);
+  for (int i = 0; i < 50; ++i) {
+    const Instance instance = make_instance(layered(random, 8, 3, 60));
+    const auto by_class = find_class_order(instance, std::int64_t{1} << 40);
+    ASSERT_TRUE(by_class);
+    EXPECT_LE(by_class->cells, replay(instance, by_class->nodes).cells);
+    EXPECT_FALSE(find_class_order(instance, by_class->cells - 1));
+  }
+}
+
+TEST(Eliminate, EqualsBruteForceWhereNeighboursSeeClasses) {
+  RandomProblem random(56);
+  for (int i = 0; i < 300; ++i) {
+    const Problem problem = layered(random, 2 + random.below(4), 2, 80);
+    const Instance instance = make_instance(problem);
+    const auto nodes = random.permutation(static_cast<int>(instance.nodes.size()));
+    const Exact exact = *eliminate(instance, {nodes, 0, 0});
+    ASSERT_EQ(exact.cost, brute_force(problem));
+    if (exact.cost != kForbidden) EXPECT_EQ(evaluate(problem, exact.choice), exact.cost);
+  }
+}
+
 TEST(Eliminate, EqualsBruteForceInAnyOrder) {
   RandomProblem random(54);
   for (int i = 0; i < 500; ++i) {

@@ -307,5 +307,25 @@ TEST(Solve, SolvesPartsOnTheirOwn) {
   expect_proven(problem, solve(problem, with_tables(0)), optimum);
 }
 
+TEST(Solve, AHardPartLeavesTimeForTheOthers) {
+  RandomProblem random(91);
+  Problem problem = random.dense(40, 6, 1'000);  // not to be proven within the limit
+  const int first = static_cast<int>(problem.node_costs.size());
+  const Problem other = random.dense(6, 4, 1'000);
+  const Cost optimum = brute_force(other);
+  problem.node_costs.insert(problem.node_costs.end(), other.node_costs.begin(),
+                            other.node_costs.end());
+  for (Edge edge : other.edges) {
+    edge.u += first;
+    edge.v += first;
+    problem.edges.push_back(std::move(edge));
+  }
+  SolveOptions options{.table_cap = 100, .time_limit_s = 0.3};
+  const Solution solution = solve(problem, options);
+  ASSERT_EQ(solution.choice.size(), problem.node_costs.size());
+  const std::vector<int> easy(solution.choice.begin() + first, solution.choice.end());
+  EXPECT_EQ(evaluate(other, easy), optimum);
+}
+
 }  // namespace
 }  // namespace torchalgo::pbqp
