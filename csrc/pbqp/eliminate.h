@@ -15,8 +15,9 @@ struct Exact {
 };
 
 /// The optimum by bucket elimination: R0-R2 for any number of neighbours. Each node in turn is
-/// minimised out of the sum of all tables that hold it; the order's `cells` bound the work. Nothing
-/// if the deadline passes. Source: Dechter 1999, Artificial Intelligence 113, pp. 41-85.
+/// minimised out of the sum of all tables that hold it. Tables have a cell per combination of
+/// classes of values (pbqp/classes.h); the `cells` of a class order are the work. Nothing if the
+/// deadline passes. Source: Dechter 1999, Artificial Intelligence 113, pp. 41-85.
 [[nodiscard]] std::optional<Exact> eliminate(const Instance& instance,
                                              const EliminationOrder& order,
                                              const Deadline& deadline = Deadline::never());

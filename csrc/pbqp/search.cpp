@@ -160,8 +160,8 @@ class Search::Steps {
     proof_.add(block, {Kind::kClose, {bound.lower_bound}});
   }
 
-  void expand(Subproblem sub) {
-    for (int round = 0;; ++round) {
+  void expand(Subproblem sub, int first_round = 0) {
+    for (int round = first_round;; ++round) {
       Reduction reduction = reduce_allowed(sub.allowed);
       if (start_round(reduction, sub, round)) return;
       Bound bound =
@@ -171,12 +171,7 @@ class Search::Steps {
       sub.bound = std::max(sub.bound, bound.lower_bound);
       if (sub.depth == 0) report(sub.bound);
       if (sub.bound >= limit_) return;
-      double pruned = prune(reduction, bound, sub);
-      if (pruned < kEnoughPruned && sub.depth == 0) {
-        solve_promising(reduction, bound, sub);
-        if (sub.bound >= limit_) return;
-        pruned = prune(reduction, bound, sub);
-      }
+      const double pruned = prune(reduction, bound, sub);
       if (pruned < kEnoughPruned || round == kMaxRounds || deadline_.expired()) {
         if (sub.depth == 0)
           root_.emplace(Root{std::move(reduction), std::move(bound), std::move(sub)});
@@ -187,10 +182,15 @@ class Search::Steps {
     }
   }
 
-  /// Solves the root with wide tables, or branches.
+  /// Solves the root with few values, in new rounds if that helps, or with wide tables, or
+  /// branches.
   void finish_root() {
-    const Root root = std::move(*root_);
+    Root root = std::move(*root_);
     root_.reset();
+    solve_promising(root.reduction, root.bound, root.sub);
+    if (root.sub.bound >= limit_) return;
+    const bool is_smaller = prune(root.reduction, root.bound, root.sub) >= kEnoughPruned;
+    if (is_smaller && ++root_returns_ < kMaxRounds) return expand(std::move(root.sub), 1);
     ProofSteps steps{{Kind::kRestart, {}}};
     const auto cost =
         solve_exactly(reduce_allowed(root.sub.allowed), kWideTables * limits_.table_cap, steps);
@@ -326,6 +326,7 @@ class Search::Steps {
   int serial_ = 0;
   std::priority_queue<Subproblem, std::vector<Subproblem>, Later> open_;
   std::optional<Root> root_;
+  int root_returns_ = 0;
   SearchResult result_;
 };
 

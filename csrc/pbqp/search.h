@@ -32,8 +32,9 @@ struct SearchLimits {
 
 /// Branch and bound, lowest bound first, in steps, so that several searches can share the time.
 /// Each subproblem is reduced, solved by elimination if its tables fit `table_cap`, else bounded
-/// and rid of the values that cannot beat the best choice. The second step, if it comes to one,
-/// tries to eliminate what is left of the first subproblem with tables kWideTables times as large.
+/// and rid of the values that cannot beat the best choice. The first step does this to the first
+/// subproblem; the next ones, before any branching, solve it with the most promising values only,
+/// and try to eliminate what is left with tables kWideTables times as large.
 /// Source: the loop of bound, pruning and renewed exact solution after Haller, Swoboda &
 /// Savchynskyy 2018, AAAI ("Exact MAP-inference by confining combinatorial search with LP
 /// relaxation").

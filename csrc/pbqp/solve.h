@@ -17,8 +17,9 @@ enum class Status : std::uint8_t {
 };
 
 struct SolveOptions {
-  /// Cells that one elimination may walk through: over its nodes, the node's values times those of
-  /// its neighbours at its turn. R0-R2 need no such tables and are always applied.
+  /// Cells that one elimination may walk through: over its nodes, the node's values times the
+  /// classes of its neighbours' at its turn; 20 times as many once, where bounds leave a gap. R0-R2
+  /// need no such tables and are always applied.
   std::int64_t table_cap = 30'000'000;
   /// Of everything; what is under way is given up, and the bound is the best proven by then. One
   /// look at every cost of the problem is taken even without time.
