@@ -174,6 +174,39 @@ def test_certificates_of_many_cases_hold_and_their_mutants_do_not(seed: int) -> 
         assert proof is None or is_refused(text, proof), proof
 
 
+def test_certificates_of_problems_in_parts_hold() -> None:
+    """Parts that are proven one by one; some have no choice, some are cut off by the time limit."""
+    kinds: Counter[str] = Counter()
+    for seed in range(120):
+        pick = random.Random(seed)
+        forbidden, largest = pick.choice([0, 0, 0.1, 0.4]), pick.choice([5, 100, 10**9])
+        costs: list[list[int | None]] = []
+        edges: list[tuple[int, int, list[list[int | None]]]] = []
+        for _ in range(pick.choice([1, 2, 3])):
+            first, values = len(costs), pick.randrange(2, 5)
+            for u in range(first, first + pick.randrange(4, 8)):
+                costs.append([pick.randrange(largest) for _ in range(values)])
+                for v in range(first, u):
+                    matrix: list[list[int | None]] = [
+                        [
+                            None if pick.random() < forbidden else pick.randrange(largest)
+                            for _ in range(values)
+                        ]
+                        for _ in range(values)
+                    ]
+                    edges.append((u, v, matrix))
+        problem = Problem(costs, edges)
+        limit = pick.choice([10, 10, 0.0005])
+        solution = solve(problem, limit, marginals=False, table_cap=pick.choice([0, 0, 40]))
+        text = solution.certificate.text
+        check_certificate.check(problem.to_text(), text)
+        kinds[solution.certificate.kind] += 1
+        kinds["parts"] += text.count("\npart ") > 1
+        kinds["no choice in a part"] += "\npart - " in text
+    assert min(kinds[kind] for kind in ("branches", "messages", "parts")) > 20, kinds
+    assert kinds["no choice in a part"] > 0, kinds
+
+
 def test_a_proof_cannot_be_cheated_by_dropping_what_is_needed() -> None:
     problem = Problem([[0, 5], [0, 5]], [(0, 1, [[9, 0], [0, 9]])])  # the optimum is 5
     head = solve(problem).certificate.text.splitlines()[:2]
