@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 from torchalgo import _C
 from torchalgo.costs import key_of
@@ -34,7 +35,7 @@ class Limits:
         self._gain = 0.0
         self._solves = 0
 
-    def settle(self, **options: object) -> _C.Plan:
+    def settle(self, **options: Any) -> _C.Plan:
         """The cheapest plan within the limits, measured and checked."""
         while True:
             native, wanted = self.tuning.plan_with(

@@ -17,6 +17,7 @@ import torchalgo
 from nets import run_plan
 from test_measuring import FakeBench
 from torchalgo import _C
+from torchalgo.cli import main
 from torchalgo.freeze import freeze_model
 from torchalgo.guard import output_error
 from torchalgo.limits import Limits
@@ -330,3 +331,30 @@ def test_weights_of_one_module_called_twice_are_packed_twice() -> None:
     twice = force(Twice())
     assert len(winograds(twice.plan)) == 2
     assert twice.weight_bytes == twice.plan.weight_bytes == 2 * (16 * 16 * 16 * 4 + 16 * 4)
+
+
+@pytest.mark.usefixtures("invented")
+def test_the_command_prints_a_front_and_writes_its_plans(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "net.pt"
+    torch.jit.save(freeze_model(small_net(), (X,)), str(path))
+    args = ["pareto", str(path), "--input", "1x16x16x16", "--memory", "weights", "--quiet"]
+    assert main([*args, "--max-points", "3", "--plans", str(tmp_path), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    plans = [torchalgo.load_plan(tmp_path / f"weights_{i}.plan.json") for i in range(len(rows))]
+    assert [p.weight_bytes for p in plans] == [row["bytes"] for row in rows]
+    assert main([*args, "--plans", str(tmp_path / "none")]) == 1
+    assert "there is no folder" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("invented")
+def test_the_command_takes_a_weight_limit(tmp_path: Path) -> None:
+    path, plan = tmp_path / "net.pt", tmp_path / "plan.json"
+    torch.jit.save(freeze_model(small_net(), (X,)), str(path))
+    args = ["optimize", str(path), "--input", "1x16x16x16", "-o", str(tmp_path / "fast.pt")]
+    assert main([*args, "--plan-out", str(plan), "--quiet", "--weight-limit", "100kB"]) == 0
+    bytes_ = torchalgo.load_plan(plan).weight_bytes
+    assert bytes_ is not None and 0 < bytes_ <= 100_000
+    with pytest.raises(SystemExit):
+        main([*args, "--weight-limit", "a lot"])
