@@ -87,6 +87,8 @@ class Database:
         try:
             if before is None:
                 path.chmod(0o600)
+            if not _is_empty(connection):
+                _check_tables(connection)  # before anything is changed
             journal = _set_journal(connection, path, busy_s)
             _execute(connection, "PRAGMA synchronous = " + _SYNC[journal])
             _make_tables(connection)
@@ -378,9 +380,8 @@ def _set_journal(connection: sqlite3.Connection, path: Path, busy_s: float) -> s
 
 
 def _make_tables(connection: sqlite3.Connection) -> None:
-    """Makes the tables in an empty file; raises StorageError if there are others."""
+    """Makes the tables in an empty file."""
     if not _is_empty(connection):
-        _check_tables(connection)
         return
     _execute(connection, "BEGIN IMMEDIATE")
     try:
