@@ -461,11 +461,16 @@ class CostStore:
     def _replace(
         self, path: Path, damaged: tuple[int, int], fresh: Path, trouble: StorageError
     ) -> None:
-        from torchalgo.db.connection import Database, salvage
+        from torchalgo.db.connection import Database, is_sound, salvage
 
-        rows = salvage(path)  # before anything is moved: a full disk ends it here
-        with contextlib.closing(Database.open(fresh, self._busy_s)) as database:
+        if is_sound(path):
+            return  # a disk that fails now and then looked like damage
+        # Without a log: what is committed is in the file, before anything is moved.
+        rows = salvage(path)
+        with contextlib.closing(Database.open(fresh, self._busy_s, has_log=False)) as database:
             database.put(rows, _today())
+        if not is_sound(fresh, len(rows)):
+            raise OSError("what was written does not come back")
         aside = files.exchange(path, damaged, fresh)
         if aside is None:
             return
