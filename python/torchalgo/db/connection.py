@@ -57,6 +57,8 @@ def _trouble_of(error: sqlite3.Error) -> StorageError:
     text = str(error)
     if any(words in text for words in _DAMAGED):
         return StorageError(Cause.DAMAGED, text)
+    if "locking protocol" in text:
+        return StorageError(Cause.LOCKLESS, text)
     return StorageError(Cause.BUSY if "is locked" in text else Cause.UNUSABLE, text)
 
 
@@ -83,7 +85,7 @@ class Database:
         before = files.identity(path)
         try:
             if not files.has_locks(path.parent):
-                raise StorageError(Cause.UNUSABLE, "its file system has no locks")
+                raise StorageError(Cause.LOCKLESS, "its file system has no locks")
         except OSError as problem:
             raise StorageError(Cause.UNUSABLE, f"cannot be written: {problem.strerror}") from None
         connection = _connect(path, "rwc", busy_s)
@@ -386,7 +388,7 @@ def _set_journal(connection: sqlite3.Connection, has_log: bool, busy_s: float) -
         try:
             return _patiently(lambda: set_mode("WAL"), busy_s)
         except StorageError as trouble:
-            if trouble.cause is not Cause.UNUSABLE:
+            if trouble.cause not in (Cause.UNUSABLE, Cause.LOCKLESS):
                 raise
     return _patiently(lambda: set_mode("DELETE"), busy_s)
 

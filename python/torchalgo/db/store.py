@@ -365,6 +365,10 @@ class CostStore:
                     if database.journal != "read-only" and not self._is_current(database):
                         continue  # the file was moved or deleted
                     self._warn(f"cannot be used: {trouble}")
+                    if trouble.cause is Cause.LOCKLESS:
+                        self._give_up(self._trouble)
+                        self._database = None
+                        database.close()
                     return otherwise
                 self._heal(trouble, database.file)
                 continue
@@ -415,7 +419,8 @@ class CostStore:
                     continue
                 if file != files.identity(path) and file is not None:
                     continue  # the file was moved or deleted
-                if trouble.cause is not Cause.UNUSABLE or self._read_only:
+                is_readable = trouble.cause in (Cause.UNUSABLE, Cause.LOCKLESS)
+                if not is_readable or self._read_only:
                     self._give_up(f"cannot be used: {trouble}")
                     return None
                 return self._open_for_reading(path, trouble)
