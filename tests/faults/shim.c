@@ -127,15 +127,21 @@ int flock(int fd, int operation) {
   return REAL(flock)(fd, operation);
 }
 
-#define DEFINE_FCNTL(name)                                                             \
-  int name(int fd, int command, ...) {                                                 \
-    va_list rest;                                                                      \
-    va_start(rest, command);                                                           \
-    void* argument = va_arg(rest, void*);                                              \
-    va_end(rest);                                                                      \
-    const int locks = command == F_SETLK || command == F_SETLKW || command == F_GETLK; \
-    if (locks && is_ours(fd) && strikes(kNoLocks)) return fail(ENOLCK);                \
-    return REAL(name)(fd, command, argument);                                          \
+// Giving a lock back never fails where taking it did not.
+static int takes_lock(int command, const void* argument) {
+  if (command != F_SETLK && command != F_SETLKW) return 0;
+  return ((const struct flock*)argument)->l_type != F_UNLCK;
+}
+
+#define DEFINE_FCNTL(name)                                              \
+  int name(int fd, int command, ...) {                                  \
+    va_list rest;                                                       \
+    va_start(rest, command);                                            \
+    void* argument = va_arg(rest, void*);                               \
+    va_end(rest);                                                       \
+    const int locks = takes_lock(command, argument);                    \
+    if (locks && is_ours(fd) && strikes(kNoLocks)) return fail(ENOLCK); \
+    return REAL(name)(fd, command, argument);                           \
   }
 DEFINE_FCNTL(fcntl)
 DEFINE_FCNTL(fcntl64)

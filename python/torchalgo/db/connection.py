@@ -57,6 +57,8 @@ def _trouble_of(error: sqlite3.Error) -> StorageError:
     text = str(error)
     if any(words in text for words in _DAMAGED):
         return StorageError(Cause.DAMAGED, text)
+    if "locking protocol" in text:
+        return StorageError(Cause.LOCKLESS, text)
     return StorageError(Cause.BUSY if "is locked" in text else Cause.UNUSABLE, text)
 
 
@@ -75,19 +77,24 @@ class Database:
     # ---- opening -------------------------------------------------------------------------------
 
     @classmethod
-    def open(cls, path: Path, busy_s: float) -> Database:
-        """Opens or makes the file; raises StorageError if it cannot be written."""
+    def open(cls, path: Path, busy_s: float, *, has_log: bool = True) -> Database:
+        """Opens or makes the file, with a write-ahead log beside it where that can be.
+
+        Raises: StorageError if it cannot be written.
+        """
         before = files.identity(path)
         try:
             if not files.has_locks(path.parent):
-                raise StorageError(Cause.UNUSABLE, "its file system has no locks")
+                raise StorageError(Cause.LOCKLESS, "its file system has no locks")
         except OSError as problem:
             raise StorageError(Cause.UNUSABLE, f"cannot be written: {problem.strerror}") from None
         connection = _connect(path, "rwc", busy_s)
         try:
             if before is None:
                 path.chmod(0o600)
-            journal = _set_journal(connection, path, busy_s)
+            if not _is_empty(connection):
+                _check_tables(connection)  # before anything is changed
+            journal = _set_journal(connection, has_log and not files.is_network(path), busy_s)
             _execute(connection, "PRAGMA synchronous = " + _SYNC[journal])
             _make_tables(connection)
             if before is not None and before != files.identity(path):
@@ -275,6 +282,15 @@ class Database:
             raise _trouble_of(error) from None
 
 
+def is_sound(path: Path, rows: int = 0) -> bool:
+    """Whether SQLite finds nothing wrong with a file of at least so many rows."""
+    try:
+        with contextlib.closing(Database.open_read_only(path, busy_s=1.0)) as database:
+            return not database.damages() and len(database.all_rows()) >= rows
+    except StorageError:
+        return False
+
+
 def salvage(path: Path) -> list[Row]:
     """The sound rows of a damaged file, as far as SQLite can still reach them.
 
@@ -359,7 +375,7 @@ def _patiently(work: Callable[[], T], busy_s: float) -> T:
         time.sleep(0.01)
 
 
-def _set_journal(connection: sqlite3.Connection, path: Path, busy_s: float) -> str:
+def _set_journal(connection: sqlite3.Connection, has_log: bool, busy_s: float) -> str:
     """A write-ahead log where the file system can, else a rollback journal."""
 
     def set_mode(mode: str) -> str:
@@ -368,19 +384,18 @@ def _set_journal(connection: sqlite3.Connection, path: Path, busy_s: float) -> s
         is_wal = _execute(connection, f"PRAGMA journal_mode = {mode}")[0][0] == "wal"
         return "wal" if is_wal else "rollback"
 
-    if not files.is_network(path):
+    if has_log:
         try:
             return _patiently(lambda: set_mode("WAL"), busy_s)
         except StorageError as trouble:
-            if trouble.cause is not Cause.UNUSABLE:
+            if trouble.cause not in (Cause.UNUSABLE, Cause.LOCKLESS):
                 raise
     return _patiently(lambda: set_mode("DELETE"), busy_s)
 
 
 def _make_tables(connection: sqlite3.Connection) -> None:
-    """Makes the tables in an empty file; raises StorageError if there are others."""
+    """Makes the tables in an empty file."""
     if not _is_empty(connection):
-        _check_tables(connection)
         return
     _execute(connection, "BEGIN IMMEDIATE")
     try:

@@ -365,6 +365,10 @@ class CostStore:
                     if database.journal != "read-only" and not self._is_current(database):
                         continue  # the file was moved or deleted
                     self._warn(f"cannot be used: {trouble}")
+                    if trouble.cause is Cause.LOCKLESS:
+                        self._give_up(self._trouble)
+                        self._database = None
+                        database.close()
                     return otherwise
                 self._heal(trouble, database.file)
                 continue
@@ -415,7 +419,8 @@ class CostStore:
                     continue
                 if file != files.identity(path) and file is not None:
                     continue  # the file was moved or deleted
-                if trouble.cause is not Cause.UNUSABLE or self._read_only:
+                is_readable = trouble.cause in (Cause.UNUSABLE, Cause.LOCKLESS)
+                if not is_readable or self._read_only:
                     self._give_up(f"cannot be used: {trouble}")
                     return None
                 return self._open_for_reading(path, trouble)
@@ -461,11 +466,16 @@ class CostStore:
     def _replace(
         self, path: Path, damaged: tuple[int, int], fresh: Path, trouble: StorageError
     ) -> None:
-        from torchalgo.db.connection import Database, salvage
+        from torchalgo.db.connection import Database, is_sound, salvage
 
-        rows = salvage(path)  # before anything is moved: a full disk ends it here
-        with contextlib.closing(Database.open(fresh, self._busy_s)) as database:
+        if is_sound(path):
+            return  # a disk that fails now and then looked like damage
+        # Without a log: what is committed is in the file, before anything is moved.
+        rows = salvage(path)
+        with contextlib.closing(Database.open(fresh, self._busy_s, has_log=False)) as database:
             database.put(rows, _today())
+        if not is_sound(fresh, len(rows)):
+            raise OSError("what was written does not come back")
         aside = files.exchange(path, damaged, fresh)
         if aside is None:
             return

@@ -12,7 +12,8 @@ class Cause(enum.Enum):
     DAMAGED = "damaged"  # or never ours
     NEWER = "newer"  # of a newer torchalgo: stays as it is
     BUSY = "busy"  # other processes, for longer than we wait
-    UNUSABLE = "unusable"  # full, read-only, no locks, input/output error, gone
+    LOCKLESS = "lockless"  # SQLite finds that out again, for ten seconds, each time it is asked
+    UNUSABLE = "unusable"  # full, read-only, input/output error, gone
 
 
 class StorageError(Exception):

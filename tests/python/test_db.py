@@ -1,0 +1,422 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The store: what comes back, from where, and what happens where files cannot be used."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import sqlite3
+import stat
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchalgo
+from test_db_rows import ROW
+from torchalgo.costs import Cost, Key, Samples
+from torchalgo.db import CostStore, Environment, Row, files
+from torchalgo.db.store import DeviceCosts
+from torchalgo.plan import GuardVerdict
+
+KEY = Key("fwd_f32_n1c3h8w8_k4r3s3_st1x1_pad1x1_dil1x1_g1", "aten.conv", "nchw", "nchw")
+OTHER = KEY._replace(primitive="cpu.direct")
+COST = Cost(7, 1, Samples(9, 8, 7, 10), 64, 1e-7)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "costs.sqlite3"
+
+
+def rows_of(path: Path) -> list[Row]:
+    with CostStore.open(path) as store:
+        return store.rows()
+
+
+def many(count: int, **change: object) -> list[Row]:
+    return [
+        dataclasses.replace(ROW, problem=f"fwd_f32_n{i}", **change)  # type: ignore[arg-type]
+        for i in range(count)
+    ]
+
+
+# ---- costs come back -----------------------------------------------------------------------------
+
+
+def test_costs_come_back_and_a_later_one_replaces(path: Path) -> None:
+    with CostStore.open(path) as store:
+        assert store.on().read() == {}
+        assert store.on().append({KEY: COST})
+        assert store.on().append({KEY: Cost(5, 2), OTHER: Cost(9)})
+    with CostStore.open(path) as store:
+        assert store.on().read() == {KEY: Cost(5, 2), OTHER: Cost(9)}
+        assert store.on().read([OTHER]) == {OTHER: Cost(9)}
+        assert store.on().read([OTHER._replace(dst="nhwc")]) == {}
+
+
+def test_costs_of_another_machine_version_or_model_size_are_misses(path: Path) -> None:
+    here = Environment.of()
+    versions = dict(here.versions)
+    with CostStore.open(path) as store:
+        DeviceCosts(store, here).append({KEY: COST, OTHER: COST})
+        for facts in ({"threads": "99"}, {"isa": "avx9"}, {"weights": "memory"}):
+            elsewhere = dataclasses.replace(here, facts={**here.facts, **facts})
+            assert DeviceCosts(store, elsewhere).read() == {}
+        newer = dataclasses.replace(here, versions={**versions, "cpu.direct": 99})
+        assert DeviceCosts(store, newer).read() == {KEY: COST}
+        upgraded = dataclasses.replace(here, facts={**here.facts, "torch": "9.9"})
+        assert DeviceCosts(store, upgraded).read() == {OTHER: COST}
+        # What others write beside takes nothing away.
+        DeviceCosts(store, newer).append({OTHER: Cost(3)})
+        assert store.on().read() == {KEY: COST, OTHER: COST}
+
+
+def test_absurd_costs_and_unknown_algorithms_are_not_kept(path: Path) -> None:
+    with CostStore.open(path) as store:
+        costs = store.on()
+        nan = float("nan")
+        costs.append({KEY: Cost(0), OTHER: Cost(nan)})  # type: ignore[arg-type]
+        costs.append({KEY: Cost(-5), KEY._replace(primitive="no.such"): Cost(5)})
+        assert costs.read() == {}
+
+
+def test_a_second_run_measures_nothing_and_reuses_the_verdict(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x = torch.nn.Conv2d(3, 8, 3).eval(), torch.rand(1, 3, 12, 12)
+    first = torchalgo.optimize(model, x, cost_db=path, progress=False)
+    written = path.read_bytes()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("timed again")
+
+    monkeypatch.setattr(torchalgo._C, "measure", refuse)
+    monkeypatch.setattr("torchalgo.measuring.Bench.measure", refuse)
+    monkeypatch.setattr(torchalgo.guard, "time_interleaved", refuse)
+    second = torchalgo.optimize(model, x, cost_db=path, progress=False)
+    assert path.read_bytes() == written
+    assert second.plan.nodes == first.plan.nodes
+    assert second.plan.guard == first.plan.guard
+    with CostStore.open(path) as store:
+        assert {row.workspace_bytes is not None for row in store.rows()} == {True}
+        assert all(row.samples >= 3 and row.p10_ticks <= row.p90_ticks for row in store.rows())
+
+
+def test_the_default_database_is_in_the_cache_folder_and_false_means_none(tmp_path: Path) -> None:
+    model, x = torch.nn.Conv2d(1, 1, 1).eval(), torch.rand(1, 1, 2, 2)
+    torchalgo.optimize(model, x, cost_db=False, progress=False)
+    assert not (tmp_path / "cache").exists()
+    torchalgo.optimize(model, x, progress=False)
+    file = tmp_path / "cache" / "costs.sqlite3"
+    assert file == files.default_path()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    for wrong in (True, 3, b"x"):
+        with pytest.raises(torchalgo.Error, match="cost_db="):
+            torchalgo.optimize(model, x, cost_db=wrong)  # type: ignore[arg-type]
+
+
+def test_a_verdict_comes_back_whole_or_not_at_all(path: Path) -> None:
+    verdict = GuardVerdict("slower", "baseline", "frozen", 2.0, 1.0, 2.0, 1.9, 2.1, 25, "")
+    with CostStore.open(path) as store:
+        store.on().keep_verdict("plan", verdict)
+        assert store.on().read_verdict("plan") == verdict
+        assert store.on().read_verdict("another") is None
+        assert store.on(cold_bytes=1 << 30).read_verdict("plan") is None
+        store.keep_verdict("odd", Environment.of().everything, '{"verdict": "faster"}')
+        assert store.on().read_verdict("odd") is None
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE verdicts SET verdict = replace(verdict, 'baseline', 'plan')")
+    raw.close()
+    with CostStore.open(path) as store:
+        assert store.on().read_verdict("plan") is None
+
+
+# ---- merging, size -------------------------------------------------------------------------------
+
+
+def test_merge_is_commutative_associative_and_idempotent(tmp_path: Path) -> None:
+    rng = random.Random(5)
+
+    def merged(name: str, *parts: list[Row]) -> list[str]:
+        with CostStore.open(tmp_path / f"{name}.sqlite3") as store:
+            for part in parts:
+                store.merge(part)
+            return list(store.export_lines())
+
+    for i in range(8):
+        a, b, c = (
+            [
+                dataclasses.replace(
+                    ROW, problem=f"p{rng.randrange(6)}", version=rng.randrange(2),
+                    ticks=rng.randrange(1, 9), samples=rng.randrange(3),
+                )
+                for _ in range(10)
+            ]
+            for _ in range(3)
+        )  # fmt: skip
+        whole = merged(f"{i}abc", a, b, c)
+        assert whole == merged(f"{i}cba", c, b, a)
+        assert whole == merged(f"{i}aabbcc", a, a, b, b, c, c, a)
+        with CostStore.open(tmp_path / f"{i}bc.sqlite3") as bc:
+            bc.merge(b)
+            bc.merge(c)
+            assert whole == merged(f"{i}a-bc", a, bc.rows())
+
+
+def test_exported_lines_carry_everything_and_damaged_ones_are_left_out(tmp_path: Path) -> None:
+    with CostStore.open(tmp_path / "a.sqlite3") as a, CostStore.open(tmp_path / "b.sqlite3") as b:
+        a.append(many(5))
+        lines = list(a.export_lines())
+        merged = b.import_lines([*lines, "", "no row", lines[0].replace("p90", "p99"), lines[1]])
+        assert (merged.seen, merged.taken, merged.unsound) == (8, 5, 2)
+        assert b.rows() == a.rows()
+        assert b.import_lines(lines).taken == 0
+
+
+def test_past_its_size_rows_that_were_not_used_for_longest_go(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with CostStore.open(path, max_bytes=200_000) as store:
+        monkeypatch.setattr(time, "time", lambda: 86400.0 * 100)
+        store.append(many(300))
+        monkeypatch.setattr(time, "time", lambda: 86400.0 * 101)
+        used = {row.problem for row in many(10)}
+        store.read([ROW.environment], used)
+        for i in range(20):
+            store.append(many(100, version=i + 2))
+            assert store.info().bytes <= 200_000
+        left = {row.problem for row in store.rows() if row.version == 1}
+        assert left <= used
+        assert store.gc(0) > 0
+        assert store.rows() == []
+
+
+def test_reading_writes_once_a_day(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with CostStore.open(path) as store:
+        store.append(many(3))
+        marked: list[int] = []
+        assert store._database is not None
+        monkeypatch.setattr(store._database, "mark_used", lambda keys, _: marked.append(len(keys)))
+        store.read([ROW.environment], ["fwd_f32_n1"])
+        assert marked == []
+        monkeypatch.setattr(time, "time", lambda: 86400.0)  # even if the clock fell back
+        store.read([ROW.environment], ["fwd_f32_n1"])
+        assert marked == [1]
+
+
+# ---- trouble with files --------------------------------------------------------------------------
+
+
+def test_an_edited_row_is_a_miss_and_verify_and_gc_find_it(path: Path) -> None:
+    with CostStore.open(path) as store:
+        store.append(many(4))
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE costs SET ticks = 1 WHERE problem = 'fwd_f32_n1'")
+        raw.execute("UPDATE costs SET ticks = 'fast' WHERE problem = 'fwd_f32_n2'")
+        raw.execute("UPDATE costs SET primitive = x'ff' WHERE problem = 'fwd_f32_n3'")
+    raw.close()
+    with CostStore.open(path) as store:
+        assert store.rows() == many(1)
+        assert store.verify() == dataclasses.replace(store.verify(), rows=1, unsound=3)
+        assert not store.verify().is_sound
+        assert store.gc() == 3
+        assert store.verify().is_sound
+
+
+def test_a_damaged_file_is_kept_and_what_can_be_read_is_saved(path: Path) -> None:
+    with CostStore.open(path) as store:
+        store.append(many(500))
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 8192 * 4096
+    data[middle : middle + 4096] = bytes(4096)
+    path.write_bytes(data)
+    with CostStore.open(path) as store:
+        with pytest.warns(UserWarning, match="was damaged .* rows were saved"):
+            saved = store.rows()
+        assert 400 < len(saved) < 500
+        assert {row.ticks for row in saved} == {ROW.ticks}
+        assert store.append(many(500))
+        assert len(store.rows()) == 500
+        assert store.verify().is_sound
+        (aside,) = store.info().set_aside
+    assert Path(aside).read_bytes() == data
+
+
+def test_a_file_of_another_program_or_of_a_newer_torchalgo_stays_as_it_is(tmp_path: Path) -> None:
+    text, foreign, newer = (tmp_path / name for name in ("net.pt", "notes.db", "costs.sqlite3"))
+    text.write_text("no database at all, but dear to somebody\n" * 100)
+    with sqlite3.connect(foreign) as raw:
+        raw.execute("CREATE TABLE notes (text)")
+    raw.close()
+    CostStore.open(newer).close()
+    with sqlite3.connect(newer) as raw:
+        raw.execute("PRAGMA user_version = 2")
+    raw.close()
+    for file, reason in ((text, "stays"), (foreign, "stays"), (newer, "schema 2")):
+        before = file.read_bytes()
+        with pytest.warns(UserWarning, match=reason):
+            store = CostStore.open(file)
+        assert store.is_in_memory
+        assert not store.append(many(2))
+        assert store.rows() == many(2)
+        store.close()
+        assert file.read_bytes() == before
+        assert not list(tmp_path.glob("*.corrupt-*"))
+
+
+def test_a_hostile_schema_is_not_run(path: Path) -> None:
+    with CostStore.open(path) as store:
+        store.append(many(2))
+    with sqlite3.connect(path) as raw:
+        raw.execute("CREATE TRIGGER t AFTER INSERT ON costs BEGIN DELETE FROM costs; END")
+    raw.close()
+    with pytest.warns(UserWarning, match="was damaged"):
+        store = CostStore.open(path)
+    assert store.rows() == many(2)
+    store.append(many(3))
+    assert store.rows() == many(3)
+    store.close()
+
+
+def test_links_and_files_that_everybody_can_write_are_refused(tmp_path: Path) -> None:
+    real = tmp_path / "real.sqlite3"
+    CostStore.open(real).close()
+    link, wide = tmp_path / "link.sqlite3", tmp_path / "wide.sqlite3"
+    link.symlink_to(real)
+    CostStore.open(wide).close()
+    wide.chmod(0o666)
+    log = tmp_path / "log.sqlite3"
+    Path(f"{log}-wal").symlink_to(real)
+    open_folder = tmp_path / "open"
+    open_folder.mkdir()
+    open_folder.chmod(0o777)
+    cases = {
+        link: "is a link", wide: "everybody may write", log: "is a link",
+        open_folder / "costs.sqlite3": "everybody may write", tmp_path: "no regular file",
+        tmp_path / "none" / "costs.sqlite3": "No such file",
+    }  # fmt: skip
+    for path, reason in cases.items():
+        with pytest.warns(UserWarning, match=reason):
+            store = CostStore.open(path)
+        store.append(many(1))
+        assert store.rows() == many(1)
+        store.close()
+    assert rows_of(real) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_files_and_folders_of_another_user_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "costs.sqlite3"
+    CostStore.open(path).close()
+    for place in (path, tmp_path):
+        os.chown(path, 0, 0)
+        os.chown(place, 12345, -1)
+        with pytest.warns(UserWarning, match="belongs to another user"):
+            assert CostStore.open(path).is_in_memory
+
+
+def test_modes_do_not_depend_on_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for mask in (0, 0o777):
+        monkeypatch.setenv("TORCHALGO_CACHE_DIR", str(tmp_path / f"{mask}" / "deep"))
+        before = os.umask(mask)
+        try:
+            with CostStore.open() as store:
+                assert store.append(many(1))
+                assert store.path is not None
+                for file in store.path.parent.iterdir():
+                    assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+                for folder in (store.path.parent, store.path.parent.parent):
+                    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        finally:
+            os.umask(before)
+
+
+def test_a_home_that_is_missing_gives_a_store_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHALGO_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    with pytest.warns(UserWarning, match="no home"):
+        store = CostStore.open()
+    assert not store.append(many(1))
+    assert store.rows() == many(1)
+
+
+def test_a_network_file_system_gets_a_rollback_journal(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert files.file_system(Path("/proc")) == "proc"
+    monkeypatch.setattr(files, "file_system", lambda _: "nfs4")
+    with CostStore.open(path) as store:
+        assert store.append(many(3))
+        assert store.info().journal == "rollback"
+    assert rows_of(path) == many(3)
+
+
+def test_a_deleted_file_is_made_again(path: Path) -> None:
+    with CostStore.open(path) as store:
+        store.append(many(2))
+        files.remove(path)
+        assert store.append(many(1))
+        assert rows_of(path) == many(1)
+
+
+def test_one_warning_tells_however_much_goes_wrong(tmp_path: Path) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        store = CostStore.open(tmp_path / "none" / "costs.sqlite3")
+        for _ in range(5):
+            store.append(many(2))
+            store.read([ROW.environment])
+            store.verify()
+        store.close()
+    assert len(caught) == 1
+
+
+# ---- threads and processes -----------------------------------------------------------------------
+
+
+def test_threads_may_share_a_store(path: Path) -> None:
+    with CostStore.open(path) as store:
+
+        def work(n: int) -> None:
+            for i in range(20):
+                store.append(many(3, version=100 * n + i))
+                assert len(store.read([ROW.environment], ["fwd_f32_n1"])) > i
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(store.rows()) == 6 * 20 * 3
+
+
+def test_a_forked_child_opens_the_file_again(path: Path) -> None:
+    with CostStore.open(path) as store:
+        store.append(many(1))
+        inherited = store._database
+        pid = os.fork()
+        if not pid:
+            is_sound = store.append(many(2)) and store._database is not inherited
+            os._exit(0 if is_sound and store.rows() == many(2) else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert store._database is inherited
+        assert store.append(many(3))
+        assert store.rows() == many(3)
+
+
+def test_the_file_holds_data_only(path: Path) -> None:
+    """No pickle, and no text that could be a path, in any column."""
+    with CostStore.open(path) as store:
+        store.on().append({KEY: COST, OTHER: COST})
+        for line in store.export_lines():
+            fields = json.loads(line)
+            assert str(Path.home()) not in line
+            assert all(isinstance(v, (str, int, float, type(None))) for v in fields.values())
