@@ -34,6 +34,9 @@ FLOPS_PER_S = 2e8
 # So many candidates in a row that end the worker, and it is not the candidates.
 MOST_IN_A_ROW = 20
 
+# A primitive that ended the worker on so many problems is not run on others.
+MOST_OF_ONE = 3
+
 # A worker that ends while it starts is started again: somebody may have ended it from outside.
 MOST_STARTS = 3
 
@@ -158,6 +161,7 @@ class ProcessBench:
         self._has_worker = True
         self._dead_in_a_row = 0
         self._given_up = ""  # why no candidate is run any more
+        self._deaths_by: dict[str, list[str]] = {}  # a primitive's reasons
 
     def measure(self, tasks: Sequence[Task], **options: Any) -> list[Any]:
         """As _C.measure."""
@@ -173,8 +177,9 @@ class ProcessBench:
             answer = self._ask(request, [tasks[i][0] for i in chosen])
             return [TakenSamples(*result) for result in answer]
 
+        names = [primitive.name for _, primitive in tasks]
         try:
-            return self._run(len(tasks), ask, lambda reason: TakenSamples([], reason))
+            return self._run(names, ask, lambda reason: TakenSamples([], reason))
         except NoWorkerError as missing:
             self._go_without(missing)
             return self.measure(tasks, **options)
@@ -195,8 +200,9 @@ class ProcessBench:
             }
             return [(e, failure) for e, failure in self._ask(request, [problem] * len(chosen))]
 
+        names = [primitive.name for primitive in primitives]
         try:
-            return self._run(len(primitives), ask, lambda reason: (0.0, reason))
+            return self._run(names, ask, lambda reason: (0.0, reason))
         except NoWorkerError as missing:
             self._go_without(missing)
             return self.check(problem, primitives, max_rel_error)
@@ -204,11 +210,14 @@ class ProcessBench:
     # ---- who ended the worker ------------------------------------------------------------------
 
     def _run(
-        self, count: int, ask: Callable[[Sequence[int]], list[Any]], failed: Callable[[str], Any]
+        self,
+        names: Sequence[str],
+        ask: Callable[[Sequence[int]], list[Any]],
+        failed: Callable[[str], Any],
     ) -> list[Any]:
-        """The result of each of `count` candidates, whichever of them end the worker."""
-        results: dict[int, Any] = {}
-        left = list(range(count))
+        """The result of each candidate, whichever of them end the worker; `names` are theirs."""
+        results = {i: failed(why) for i, name in enumerate(names) if (why := self._why_not(name))}
+        left = [i for i in range(len(names)) if i not in results]
         unsolved = 0  # deaths that no candidate could be blamed for
 
         def attempt(candidates: Sequence[int]) -> WorkerDeathError | None:
@@ -223,6 +232,7 @@ class ProcessBench:
         def blame(candidate: int, death: WorkerDeathError) -> None:
             results[candidate] = failed(death.reason)
             left.remove(candidate)
+            self._deaths_by.setdefault(names[candidate], []).append(death.reason)
             self._dead_in_a_row += 1
             if self._dead_in_a_row >= MOST_IN_A_ROW:
                 self._give_up(death)
@@ -230,7 +240,8 @@ class ProcessBench:
         while left and unsolved < 2 and not self._given_up:
             death = attempt(left)
             if death is None:
-                return [results[i] for i in range(count)]
+                left = []
+                break
             suspect = None if death.task is None else left[death.task]
             if suspect is not None and (death.hung or (death := attempt([suspect]))):
                 blame(suspect, death)
@@ -238,13 +249,20 @@ class ProcessBench:
                 unsolved += 1
         # Two together may end it, or it does not tell who: each by itself.
         for candidate in list(left):
-            if self._given_up:
-                results[candidate] = failed(self._given_up)
+            if why := self._why_not(names[candidate]):
+                results[candidate] = failed(why)
             elif (death := attempt([candidate])) and (
                 death.hung or (death := attempt([candidate]))
             ):
                 blame(candidate, death)
-        return [results[i] for i in range(count)]
+        return [results[i] for i in range(len(names))]
+
+    def _why_not(self, name: str) -> str:
+        """Why a primitive is not run at all; empty: it is."""
+        reasons = self._deaths_by.get(name, [])
+        if len(reasons) < MOST_OF_ONE:
+            return self._given_up
+        return f"not run: ended the worker on {len(reasons)} other problems, by {reasons[-1]}"
 
     def _ask(self, request: Mapping[str, Any], problems: Sequence[str]) -> list[Any]:
         flops = [_C.flop_count(problem) for problem in problems]
