@@ -37,6 +37,10 @@ std::string pad_lane_failure(const at::Tensor& dst, Layout layout, std::int64_t 
   return "left pad lanes that are not zero";
 }
 
+bool is_same(const at::Tensor& a, const at::Tensor& b) {
+  return a.equal(b) || a.eq(b).logical_or_(a.ne(a).logical_and_(b.ne(b))).all().item<bool>();
+}
+
 // A sample as a primitive wants it, with all that may not change.
 class Prepared {
  public:
@@ -105,7 +109,7 @@ class Prepared {
       if (!input.is_unchanged()) return false;
     }
     for (std::size_t i = 0; i < packed_.size(); ++i) {
-      if (packed_before_[i].defined() && !packed_[i].equal(packed_before_[i])) return false;
+      if (packed_before_[i].defined() && !is_same(packed_[i], packed_before_[i])) return false;
     }
     return !residual_ || residual_->is_unchanged();
   }

@@ -36,10 +36,12 @@ bool GuardedMemory::is_intact() const {
 }
 
 GuardedCopy::GuardedCopy(const at::Tensor& tensor)
-    : original_(tensor),
-      memory_(bytes_of(tensor), tensor.device()),
-      copy_(memory_.as(tensor).copy_(tensor)) {}
+    : memory_(bytes_of(tensor), tensor.device()),
+      copy_(memory_.as(tensor).copy_(tensor)),
+      before_(memory_.bytes().clone()) {}
 
-bool GuardedCopy::is_unchanged() const { return memory_.is_intact() && copy_.equal(original_); }
+bool GuardedCopy::is_unchanged() const {
+  return memory_.is_intact() && memory_.bytes().equal(before_);
+}
 
 }  // namespace torchalgo

@@ -37,9 +37,9 @@ class GuardedCopy {
   [[nodiscard]] bool is_unchanged() const;
 
  private:
-  at::Tensor original_;
   GuardedMemory memory_;
   at::Tensor copy_;
+  at::Tensor before_;  // its bytes: NaN is not equal to itself
 };
 
 }  // namespace torchalgo

@@ -4,8 +4,8 @@
     python -I faulty_worker.py '{"worker": ".../worker.py", "cpu.direct": "segv"}' A BOARD PARENT
 
 Each named primitive does its fault instead of running; the others take no time, and torch is not
-even imported. "start" names a fault of the worker itself before it is ready. `"real": "yes"`: the
-others run in truth.
+even imported. "start" names a fault of the worker itself before it is ready, "pause" the seconds
+that each candidate takes. `"real": "yes"`: the others run in truth.
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ def main() -> None:
 def step(faults: dict[str, str], board: Any, index: int, name: str) -> None:
     board[1] = index
     board[0] += 1
+    time.sleep(float(faults.get("pause", "0")))
     if name in faults:
         FAULTS[faults[name]]()
 
