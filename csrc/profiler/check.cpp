@@ -142,7 +142,7 @@ double bound_of(const Problem& problem, const Primitive& primitive, double max_r
 
 void compare(const at::Tensor& result, const Oracle& oracle, double bound, CheckResult& check) {
   const at::Tensor difference =
-      result.to(oracle.reference.device(), at::kDouble).sub_(oracle.reference);
+      result.to(oracle.reference.device(), at::kDouble).sub(oracle.reference);
   const double scale = oracle.norm > 0 ? oracle.norm : 1;
   const double error = difference.norm().item<double>() / scale;
   if (!(error <= bound)) {
