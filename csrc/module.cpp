@@ -4,6 +4,8 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 
+#include <atomic>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -330,12 +332,32 @@ void bind_steps(py::module_& m) {
   });
 }
 
+// Writes into memory that another process may read: how many steps were begun, and whose the last
+// one is. Refers to `board`.
+Announce announce_on(const std::optional<py::buffer_info>& board) {
+  if (!board) return nullptr;
+  TORCHALGO_CHECK(board->itemsize == sizeof(std::int64_t) && board->size == 2 && !board->readonly,
+                  "announce: expected a writable buffer of two 8-byte integers, got {} of {} bytes",
+                  board->size, board->itemsize);
+  auto* const cells = static_cast<std::int64_t*>(board->ptr);
+  return [cells](std::size_t index) {
+    std::atomic_ref(cells[1]).store(static_cast<std::int64_t>(index));
+    std::atomic_ref(cells[0]).fetch_add(1);
+  };
+}
+
+std::optional<py::buffer_info> request(const std::optional<py::buffer>& buffer) {
+  if (!buffer) return std::nullopt;
+  return buffer->request(/*writable=*/true);
+}
+
 void bind_measuring(py::module_& m) {
   m.def(
       "measure",
       [](const std::vector<std::pair<std::string, Primitive>>& pairs, int warmup, int rounds,
          double budget_s, std::int64_t cold_bytes, std::uint64_t seed,
-         const std::optional<Device>& device, bool control) {
+         const std::optional<Device>& device, bool control,
+         const std::optional<py::buffer>& board) {
         std::vector<Task> tasks;
         for (const auto& [problem, primitive] : pairs) {
           tasks.push_back({parse_problem(problem), primitive});
@@ -348,25 +370,33 @@ void bind_measuring(py::module_& m) {
         options.seed = seed;
         if (device) options.device = *device;
         options.control = control;
+        const std::optional<py::buffer_info> cells = request(board);
+        options.announce = announce_on(cells);
+        const py::gil_scoped_release no_gil;
         return measure_interleaved(tasks, all_algorithms(), options);
       },
       py::arg("tasks"), py::kw_only(), py::arg("warmup") = 2, py::arg("rounds") = 9,
       py::arg("budget_s") = 0.25, py::arg("cold_bytes") = MeasureOptions().cold_bytes,
       py::arg("seed") = 0, py::arg("device") = py::none(), py::arg("control") = false,
-      py::call_guard<py::gil_scoped_release>());
+      py::arg("board") = py::none());
   m.def(
       "check_primitives",
       [](const std::string& problem, const std::vector<Primitive>& primitives, double max_rel_error,
-         std::uint64_t seed, const std::optional<Device>& device) {
+         std::uint64_t seed, const std::optional<Device>& device,
+         const std::optional<py::buffer>& board) {
+        const std::optional<py::buffer_info> cells = request(board);
+        const Announce announce = announce_on(cells);
+        const py::gil_scoped_release no_gil;
         std::vector<std::pair<double, std::string>> results;
-        for (auto& result : check_primitives(all_algorithms(), parse_problem(problem), primitives,
-                                             max_rel_error, seed, device.value_or(Device()))) {
+        for (auto& result :
+             check_primitives(all_algorithms(), parse_problem(problem), primitives, max_rel_error,
+                              seed, device.value_or(Device()), announce)) {
           results.emplace_back(result.rel_error, std::move(result.failure));
         }
         return results;
       },
       py::arg("problem"), py::arg("primitives"), py::arg("max_rel_error"), py::arg("seed") = 0,
-      py::arg("device") = py::none(), py::call_guard<py::gil_scoped_release>());
+      py::arg("device") = py::none(), py::arg("board") = py::none());
 }
 
 template <typename Step>

@@ -22,8 +22,9 @@ using Benches = std::vector<std::unique_ptr<Bench>>;
 
 // One failing task is out, the others go on.
 template <typename Action>
-void attempt(Samples& result, const Action& action) {
+void attempt(std::size_t task, const Announce& announce, Samples& result, const Action& action) {
   if (!result.failure.empty()) return;
+  if (announce) announce(task);
   try {
     action();
   } catch (const std::exception& error) {
@@ -38,7 +39,7 @@ Benches make_benches(const std::vector<Task>& tasks, const Algorithms& algorithm
   SharedTensors shared;
   Benches benches(tasks.size());
   for (std::size_t i = 0; i < tasks.size(); ++i) {
-    attempt(results[i], [&] {
+    attempt(i, options.announce, results[i], [&] {
       const Task& task = tasks[i];
       const Algorithm* const algorithm = find_algorithm(algorithms, task.primitive.name);
       TORCHALGO_CHECK(algorithm != nullptr, "measure: no algorithm has the name '{}'",
@@ -71,7 +72,7 @@ void take_samples(const Benches& benches, const MeasureOptions& options, Timer& 
                   std::vector<Samples>& results) {
   std::vector<std::unique_ptr<Stopwatch>> stopwatches(benches.size());
   for (std::size_t i = 0; i < benches.size(); ++i) {
-    attempt(results[i], [&] {
+    attempt(i, options.announce, results[i], [&] {
       stopwatches[i] = timer.warm_up(benches[i]->work(), options.warmup);
       results[i].method = stopwatches[i]->method();
     });
@@ -82,7 +83,8 @@ void take_samples(const Benches& benches, const MeasureOptions& options, Timer& 
     const double elapsed_s = static_cast<double>(timer.now_ns() - start) * 1e-9;
     if (round >= kLeastRounds && elapsed_s > options.budget_s) break;
     for (std::size_t i = 0; i < benches.size(); ++i) {
-      attempt(results[i], [&] { results[i].ns.push_back(stopwatches[i]->sample_ns()); });
+      attempt(i, options.announce, results[i],
+              [&] { results[i].ns.push_back(stopwatches[i]->sample_ns()); });
     }
   }
 }

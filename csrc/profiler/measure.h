@@ -8,6 +8,7 @@
 
 #include "ir/primitive.h"
 #include "ir/problem.h"
+#include "profiler/announce.h"
 #include "profiler/timer.h"
 #include "provider/algorithm.h"
 
@@ -23,6 +24,7 @@ struct MeasureOptions {
   std::uint64_t seed = 0;
   Device device = {};            // where it runs; by itself the CPU
   bool control = false;          // time the first task a second time, as if it were another
+  Announce announce;             // with a task's index before it is packed, warmed up or sampled
   std::shared_ptr<Timer> timer;  // null: the device's, host_timer() or cuda_timer()
 };
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/adaptive_avg_pool2d.h>
@@ -11,7 +10,6 @@
 #include <ATen/ops/hardswish.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/max_pool2d.h>
-#include <ATen/ops/randn.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/relu6.h>
 #include <ATen/ops/sigmoid.h>
@@ -21,7 +19,6 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
-#include <cmath>
 #include <optional>
 
 #include "base/error.h"
@@ -29,24 +26,6 @@
 
 namespace torchalgo {
 namespace {
-
-at::Tensor randn(at::IntArrayRef sizes, at::Generator& generator) {
-  return at::randn(sizes, generator,
-                   at::TensorOptions().dtype(at::kDouble).device(generator.device()));
-}
-
-Weights sample_weights(const Problem& problem, at::Generator& generator) {
-  const std::vector<std::int64_t> sizes = weight_sizes(problem);
-  if (sizes.empty()) return {};
-  if (std::holds_alternative<ScaleShiftProblem>(problem)) {
-    return {randn(sizes, generator), randn(sizes, generator)};
-  }
-  double fan_in = 1;
-  for (std::size_t i = 1; i < sizes.size(); ++i) fan_in *= static_cast<double>(sizes[i]);
-  const at::Tensor weights = randn(sizes, generator) * std::sqrt(2.0 / fan_in);
-  if (!has(epilogue_of(problem), PostOp::kBias)) return {weights, {}};
-  return {weights, randn({result_sizes(problem)[1]}, generator) * 0.1};
-}
 
 at::Tensor reference_conv(const ConvProblem& p, const std::vector<at::Tensor>& src,
                           const Weights& w) {
@@ -75,6 +54,21 @@ at::Tensor reference_conv(const ConvProblem& p, const std::vector<at::Tensor>& s
   }
   return at::convolution(src[0], w.weights, w.bias.defined() ? std::optional(w.bias) : std::nullopt,
                          stride, pad, dilation, transposed, output_pad, p.groups);
+}
+
+// ATen unfolds all images at once, 8 r s bytes for each element of them.
+at::Tensor reference_conv_by_image(const ConvProblem& p, const std::vector<at::Tensor>& src,
+                                   const Weights& w) {
+  constexpr std::int64_t kMostUnfoldedBytes = std::int64_t{256} << 20;
+  const bool is_one = p.n == 1 || p.direction == Direction::kBackwardFilter;
+  if (is_one || 8 * p.t * p.r * p.s * src[0].numel() <= kMostUnfoldedBytes) {
+    return reference_conv(p, src, w);
+  }
+  std::vector<at::Tensor> images;
+  for (std::int64_t i = 0; i < p.n; ++i) {
+    images.push_back(reference_conv(p, {src[0].narrow(0, i, 1)}, w));
+  }
+  return at::cat(images);
 }
 
 at::Tensor reference_pool(const PoolProblem& p, const at::Tensor& src) {
@@ -125,14 +119,6 @@ at::Tensor as_double(const at::Tensor& tensor, at::Device device) {
   return tensor.defined() ? tensor.to(device, at::kDouble) : tensor;
 }
 
-// A generator of its own: torch's state is the user's.
-at::Generator make_generator(std::uint64_t seed, at::Device device) {
-  if (device.is_cpu()) return at::detail::createCPUGenerator(seed);
-  at::Generator generator = at::globalContext().defaultGenerator(device).clone();
-  generator.set_current_seed(seed);
-  return generator;
-}
-
 // cuDNN is what is checked on a GPU, so the reference must not come from it.
 class WithoutCudnn {
  public:
@@ -147,7 +133,8 @@ class WithoutCudnn {
 
 at::Tensor reference_core(const Problem& problem, const std::vector<at::Tensor>& src,
                           const Weights& w) {
-  if (const auto* conv = std::get_if<ConvProblem>(&problem)) return reference_conv(*conv, src, w);
+  if (const auto* conv = std::get_if<ConvProblem>(&problem))
+    return reference_conv_by_image(*conv, src, w);
   if (const auto* pool = std::get_if<PoolProblem>(&problem)) return reference_pool(*pool, src[0]);
   if (const auto* resize = std::get_if<ResizeProblem>(&problem))
     return reference_resize(*resize, src[0]);
@@ -166,26 +153,6 @@ at::Tensor reference_core(const Problem& problem, const std::vector<at::Tensor>&
 }
 
 }  // namespace
-
-Sample make_sample(const Problem& problem, std::uint64_t seed, at::Device device) {
-  at::Generator generator = make_generator(seed, device);
-  const at::ScalarType type = scalar_type(dtype_of(problem));
-  Sample sample;
-  for (const auto& sizes : input_sizes(problem)) {
-    // Zeros and positive values as after a ReLU, and some negative ones, which activations treat
-    // apart.
-    at::Tensor src = randn(sizes, generator);
-    sample.src.push_back(at::relu(src).sub_(0.1).to(type));
-  }
-  if (has(epilogue_of(problem), PostOp::kAdd)) {
-    sample.residual = sample.src.back();
-    sample.src.pop_back();
-  }
-  sample.weights = sample_weights(problem, generator);
-  if (sample.weights.weights.defined()) sample.weights.weights = sample.weights.weights.to(type);
-  if (sample.weights.bias.defined()) sample.weights.bias = sample.weights.bias.to(type);
-  return sample;
-}
 
 at::Tensor reference_result(const Problem& problem, const Sample& sample) {
   // Above this a CPU takes seconds.

@@ -195,6 +195,7 @@ def measure(
     seed: int = 0,
     device: Device | None = None,  # None: the CPU
     control: bool = False,  # the first task once more, see Samples.control_ratio
+    board: memoryview | None = None,  # two int64: steps begun, index of the last one's task
 ) -> list[Samples]: ...  # releases the GIL
 def check_primitives(
     problem: str,
@@ -202,6 +203,7 @@ def check_primitives(
     max_rel_error: float,
     seed: int = 0,
     device: Device | None = None,  # None: the CPU
+    board: memoryview | None = None,  # as of measure
 ) -> list[tuple[float, str]]: ...  # (relative L2, failure or ""); one f64 reference serves all
 def run_primitive(
     problem: str, primitive: Primitive, seed: int = 0, device: Device | None = None

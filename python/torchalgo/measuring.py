@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from torchalgo import _C
+from torchalgo import _C, process_bench
 from torchalgo.costs import TICKS_PER_NS, Cost, CostFile, Key, key_of, native_key, summarize
 from torchalgo.overrides import is_convolution, matches_name
 from torchalgo.plan import Quarantined
@@ -62,7 +62,10 @@ class Bench:
 
     @staticmethod
     def on(device: _C.Device | None) -> Bench:
-        """That of a GPU, or of the CPU if None."""
+        """On a GPU, or on the CPU if None; by a worker, unless TORCHALGO_ISOLATE=0."""
+        if process_bench.is_isolated():
+            isolated = process_bench.ProcessBench(device)
+            return Bench(isolated.measure, isolated.check)
         if device is None:
             return Bench()
         return Bench(

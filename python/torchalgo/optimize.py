@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from torchalgo import _C, guard, planning
+from torchalgo import _C, guard, planning, process_bench
 from torchalgo._C import Error
 from torchalgo.db import CostStore, DeviceCosts
 from torchalgo.freeze import (
@@ -120,6 +120,8 @@ def _optimize_with(
 ) -> Result:
     notes: list[str] = []
     progress = Progress(options.progress)
+    if options.plan is None:
+        process_bench.start_early()
     progress.say("reading the model")
     frozen = freeze_model(model, inputs, notes.append)
     where = device_of(model, inputs)

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/where.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "profiler/check.h"
+
+namespace torchalgo {
+namespace {
+
+// A generator of its own: torch's state is the user's.
+at::Generator make_generator(std::uint64_t seed, at::Device device) {
+  if (device.is_cpu()) return at::detail::createCPUGenerator(seed);
+  at::Generator generator = at::globalContext().defaultGenerator(device).clone();
+  generator.set_current_seed(seed);
+  return generator;
+}
+
+at::Tensor randn(at::IntArrayRef sizes, at::Generator& generator) {
+  return at::randn(sizes, generator,
+                   at::TensorOptions().dtype(at::kDouble).device(generator.device()));
+}
+
+bool has_activation(const Problem& problem) {
+  const Epilogue& epilogue = epilogue_of(problem);
+  return std::any_of(epilogue.begin(), epilogue.end(), is_activation);
+}
+
+// ReLU6, hardswish and hardsigmoid bend at -3, 3 and 6: a standard deviation of 1 would miss them.
+constexpr double kGainOfActivations = 4;
+
+Weights sample_weights(const Problem& problem, at::Generator& generator) {
+  const std::vector<std::int64_t> sizes = weight_sizes(problem);
+  if (sizes.empty()) return {};
+  const double gain = has_activation(problem) ? kGainOfActivations : 1;
+  if (std::holds_alternative<ScaleShiftProblem>(problem)) {
+    return {randn(sizes, generator) * gain, randn(sizes, generator)};
+  }
+  double fan_in = 1;
+  for (std::size_t i = 1; i < sizes.size(); ++i) fan_in *= static_cast<double>(sizes[i]);
+  const at::Tensor weights = randn(sizes, generator) * (gain * std::sqrt(2.0 / fan_in));
+  if (!has(epilogue_of(problem), PostOp::kBias)) return {weights, {}};
+  return {weights, randn({result_sizes(problem)[1]}, generator) * 0.1};
+}
+
+// As a ReLU leaves it; but an eighth keeps its sign, and an eighth is zero, half of that -0.
+at::Tensor sample_input(at::IntArrayRef sizes, at::Generator& generator) {
+  constexpr double kEighth = 1.15;  // of a normal distribution lies above
+  const at::Tensor values = randn(sizes, generator), kind = randn(sizes, generator);
+  const at::Tensor rectified = at::where(kind.lt(-kEighth), values * 0.0, at::relu(values));
+  return at::where(kind.gt(kEighth), values, rectified);
+}
+
+}  // namespace
+
+Sample make_sample(const Problem& problem, std::uint64_t seed, at::Device device) {
+  at::Generator generator = make_generator(seed, device);
+  const at::ScalarType type = scalar_type(dtype_of(problem));
+  const bool is_wide = std::holds_alternative<EltwiseProblem>(problem) && has_activation(problem);
+  Sample sample;
+  for (const auto& sizes : input_sizes(problem)) {
+    const at::Tensor src =
+        is_wide ? randn(sizes, generator) * kGainOfActivations : sample_input(sizes, generator);
+    sample.src.push_back(src.to(type));
+  }
+  if (has(epilogue_of(problem), PostOp::kAdd)) {
+    sample.residual = sample.src.back();
+    sample.src.pop_back();
+  }
+  sample.weights = sample_weights(problem, generator);
+  if (sample.weights.weights.defined()) sample.weights.weights = sample.weights.weights.to(type);
+  if (sample.weights.bias.defined()) sample.weights.bias = sample.weights.bias.to(type);
+  return sample;
+}
+
+}  // namespace torchalgo

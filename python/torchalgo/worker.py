@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The process that runs candidates for another one, which outlives whatever they do.
+
+    python -I worker.py ANSWERS BOARD PARENT
+
+Run as a file, so that nothing but what the first request names is imported: no script of the user,
+no site of another interpreter. Requests are lines of JSON on stdin, answers lines of JSON on the
+file descriptor ANSWERS; what libraries print goes to stdout and stderr and mixes with neither.
+BOARD is memory shared with the parent (two int64): how many steps were begun, and the index of the
+candidate that the last one runs. It tells a watcher what a crash or an endless loop belongs to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import mmap
+import os
+import resource
+import select
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+# The kernel's choice of whom to end when memory runs out: this process before any other.
+FIRST_TO_END = "1000"
+
+# Of torch.backends: what decides which kernel a library runs.
+FLAGS = (
+    "cudnn.enabled",
+    "cudnn.benchmark",
+    "cudnn.deterministic",
+    "cudnn.allow_tf32",
+    "cudnn.conv.fp32_precision",
+    "cudnn.rnn.fp32_precision",
+    "cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "cuda.matmul.fp32_precision",
+    "mkldnn.conv.fp32_precision",
+    "mkldnn.matmul.fp32_precision",
+    "mkldnn.rnn.fp32_precision",
+)
+
+Request = Mapping[str, Any]
+
+
+def flushes_denormals() -> bool:
+    """Whether this thread's arithmetic takes denormal numbers for zero."""
+    return sys.float_info.min * 0.5 == 0.0
+
+
+def read_state() -> dict[str, Any]:
+    """What torch is set to in this process, as far as it concerns how long kernels run."""
+    import torch
+
+    flags: dict[str, Any] = {}
+    for name in FLAGS:
+        owner, _, attribute = name.rpartition(".")
+        # Some torch releases lack a flag, and allow_tf32 raises where its parts differ.
+        with contextlib.suppress(AttributeError, RuntimeError):
+            flags[name] = getattr(_backend(owner), attribute)
+    return {
+        "threads": torch.get_num_threads(),
+        "flush_denormal": flushes_denormals(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "flags": flags,
+    }
+
+
+def set_state(state: Mapping[str, Any]) -> None:
+    """Makes read_state() of this process the same."""
+    import torch
+
+    if torch.get_num_threads() != state["threads"]:
+        torch.set_num_threads(state["threads"])
+    if flushes_denormals() != state["flush_denormal"]:
+        torch.set_flush_denormal(state["flush_denormal"])
+    if torch.are_deterministic_algorithms_enabled() != state["deterministic"]:
+        torch.use_deterministic_algorithms(state["deterministic"])
+    for name, value in state["flags"].items():
+        owner, _, attribute = name.rpartition(".")
+        with contextlib.suppress(AttributeError, RuntimeError):
+            setattr(_backend(owner), attribute, value)
+
+
+def _backend(name: str) -> Any:
+    import torch
+
+    backend: Any = torch.backends
+    for part in name.split("."):
+        backend = getattr(backend, part)
+    return backend
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serves until the parent closes stdin or ends."""
+    answers, board_file, parent = map(int, arguments)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(FIRST_TO_END)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    status = 1
+    try:
+        _serve(answers, memoryview(mmap.mmap(board_file, 16)).cast("q"))
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)  # an orderly end of torch takes long
+
+
+def _serve(answers: int, board: memoryview) -> None:
+    for number, request in enumerate(map(json.loads, sys.stdin.buffer)):
+        if number == 0:
+            _limit_memory(request["memory_limit_bytes"])
+        answer = _attempt(request, board) if number else _start(request)
+        _answer(answers, request, answer)
+
+
+def _limit_memory(limit_bytes: int | None) -> None:
+    if limit_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process with its parent, whatever it runs.
+
+    Not by PR_SET_PDEATHSIG, which fires when the parent's thread ends that started this process.
+    """
+    poll = select.poll()
+    poll.register(0, 0)  # POLLHUP is reported in any case
+    with contextlib.suppress(OSError, AttributeError):
+        poll.register(os.pidfd_open(parent), select.POLLIN)
+    while os.getppid() == parent:
+        if poll.poll(1000):
+            break
+    os._exit(0)
+
+
+def _start(first: Request) -> dict[str, Any]:
+    sys.path[:] = first["sys_path"]
+    for name in ("torch", "torchalgo"):
+        if name not in sys.modules:
+            _load(name, Path(first["packages"][name]))
+    from torchalgo import _C
+
+    return {"isa": _C.cpu_device().isa, "version": _C.version}
+
+
+def _load(name: str, folder: Path) -> None:
+    """Imports a package from where the parent has it, whatever sys.path says."""
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no package in {folder}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+
+
+def _attempt(request: Request, board: memoryview) -> dict[str, Any]:
+    from torchalgo import _C
+
+    steps: dict[str, Callable[[Request, memoryview], list[Any]]] = {
+        "measure": _measure,
+        "check": _check,
+    }
+    try:
+        set_state(request["state"])
+        results = steps[request["do"]](request, board)
+    except _C.Error as error:
+        return {"error": str(error)}
+    return {"results": results, "lost": _lost_device(request)}
+
+
+def _measure(request: Request, board: memoryview) -> list[Any]:
+    from torchalgo import _C
+
+    tasks = [(problem, _C.Primitive(*primitive)) for problem, primitive in request["tasks"]]
+    taken = _C.measure(tasks, **request["options"], device=_device(request), board=board)
+    return [[s.ns, s.failure, s.method, s.control_ratio] for s in taken]
+
+
+def _check(request: Request, board: memoryview) -> list[Any]:
+    from torchalgo import _C
+
+    return _C.check_primitives(
+        request["problem"],
+        [_C.Primitive(*primitive) for primitive in request["primitives"]],
+        request["max_rel_error"],
+        device=_device(request),
+        board=board,
+    )
+
+
+def _device(request: Request) -> Any:
+    from torchalgo import _C
+
+    return None if request["device"] is None else _C.Device(**request["device"])
+
+
+def _lost_device(request: Request) -> str:
+    """Why nothing runs on the GPU any more, after an error that CUDA never forgets; or nothing."""
+    if request["device"] is None:
+        return ""
+    import torch
+
+    try:
+        torch.cuda.synchronize(request["device"]["index"])
+    except RuntimeError as error:
+        return str(error).partition("\n")[0]
+    return ""
+
+
+def _answer(file: int, request: Request, answer: Mapping[str, Any]) -> None:
+    data = json.dumps({**answer, "id": request["id"]}).encode() + b"\n"
+    while data:
+        data = data[os.write(file, data) :]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

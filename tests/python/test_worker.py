@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The worker: candidates that crash, hang or lie end it, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import torchalgo
+from faulty_worker import NS
+from torchalgo import _C
+from torchalgo.measuring import Bench
+from torchalgo.process_bench import MOST_IN_A_ROW, ProcessBench, Worker
+from torchalgo.worker import FLAGS, flushes_denormals, read_state, set_state
+from torchalgo.worker_process import default_command
+
+CONV = "fwd_f32_n1c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1+bias"
+OPTIONS = {"warmup": 1, "rounds": 3, "budget_s": 0.1, "cold_bytes": 0, "seed": 0}
+NAMES = ["aten.conv", "cpu.direct", "cpu.im2col_gemm", "cpu.stem"]
+TASKS = [(CONV, _C.Primitive(name, "nchw", "nchw")) for name in NAMES]
+PRIMITIVES = [primitive for _, primitive in TASKS]
+LIMIT_S = 1.5
+
+MakeBench = Callable[..., ProcessBench]
+
+
+def faulty_command(**faults: str) -> Callable[[], list[str]]:
+    folder = Path(torchalgo.__file__).parent
+    hello = {"isa": _C.cpu_device().isa, "version": _C.version}
+    said = json.dumps({"worker": str(folder / "worker.py"), **hello, **faults})
+    script = str(Path(__file__).with_name("faulty_worker.py"))
+    return lambda: [sys.executable, "-I", script, said]
+
+
+@pytest.fixture
+def make_bench() -> Iterator[MakeBench]:
+    """A bench whose named primitives do a fault; its worker ends with the test."""
+    workers: list[Worker] = []
+
+    def make(memory_limit_bytes: int | None = None, **faults: str) -> ProcessBench:
+        named = {name.replace("__", "."): fault for name, fault in faults.items()}
+        workers.append(Worker(faulty_command(**named), memory_limit_bytes))
+        return ProcessBench(worker=workers[-1], least_limit_s=LIMIT_S)
+
+    yield make
+    for worker in workers:
+        worker.close()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float = 10.0) -> bool:
+    end = time.monotonic() + limit_s
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.02)
+    return condition()
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("segv", "SIGSEGV"),
+        ("abort", "abort: free(): invalid pointer"),
+        ("kill", "SIGKILL, as the system sends it where memory runs out"),
+        ("leave", "exit with status 3"),
+        ("hang", "no answer in 2 s"),
+        ("stop", "no answer in 2 s"),
+        ("garbage", "an answer that makes no sense"),
+        ("fail", "exit with status 1: RuntimeError: unheard of"),
+        ("chatter", "an answer that makes no sense"),
+    ],
+)
+def test_a_candidate_that_ends_the_worker_is_told_why_and_the_others_are_measured(
+    make_bench: MakeBench, fault: str, reason: str
+) -> None:
+    taken = make_bench(cpu__direct=fault).measure(TASKS, **OPTIONS)
+    assert [samples.failure for samples in taken] == ["", reason, "", ""]
+    assert [samples.ns for samples in taken] == [[NS] * 3, [], [NS] * 3, [NS] * 3]
+
+
+def test_a_check_that_ends_the_worker_fails_for_its_candidate_alone(make_bench: MakeBench) -> None:
+    bench = make_bench(cpu__stem="segv", aten__conv="hang")
+    results = bench.check(CONV, PRIMITIVES, 1e-5)
+    assert [failure for _, failure in results] == ["no answer in 2 s", "", "", "SIGSEGV"]
+
+
+def test_no_memory_is_the_failure_of_the_one_that_wants_it(make_bench: MakeBench) -> None:
+    bench = make_bench(memory_limit_bytes=1 << 30, cpu__direct="memory")
+    taken = bench.measure(TASKS, **OPTIONS)
+    assert [bool(samples.ns) for samples in taken] == [True, False, True, True]
+    assert taken[1].failure == "exit with status 1: MemoryError"
+
+
+def test_a_worker_that_is_killed_from_outside_costs_no_candidate_its_place(
+    make_bench: MakeBench,
+) -> None:
+    bench = make_bench(aten__conv="sleep")
+    bench._least_limit_s = 60.0
+    worker = bench._worker
+
+    def kill_and_heal() -> None:
+        assert wait_until(lambda: worker.pid is not None)
+        time.sleep(0.3)
+        worker._command = faulty_command()
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill_and_heal)
+    thread.start()
+    taken = bench.measure(TASKS, **OPTIONS)
+    thread.join()
+    assert [samples.failure for samples in taken] == [""] * 4
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_started_again(make_bench: MakeBench) -> None:
+    bench = make_bench(start="kill")
+    commands = iter([bench._worker._command] * 2 + [faulty_command()])
+    bench._worker._command = lambda: next(commands)()
+    assert bench.measure(TASKS, **OPTIONS)[3].ns == [NS] * 3
+
+
+def test_a_worker_that_does_not_start_is_one_warning_and_the_work_is_done_here(
+    make_bench: MakeBench,
+) -> None:
+    bench = make_bench(start="leave")
+    with pytest.warns(RuntimeWarning, match=r"no worker starts \(it ended while starting: exit"):
+        taken = bench.measure(TASKS[:1], **OPTIONS)
+    assert taken[0].ns
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert bench.check(CONV, PRIMITIVES[:1], 1e-5)[0][1] == ""
+
+
+@pytest.mark.parametrize("executable", ["", None, "/usr/sbin/uwsgi", "/nowhere/python3"])
+def test_without_an_interpreter_the_work_is_done_here(
+    monkeypatch: pytest.MonkeyPatch, executable: str | None
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    bench = ProcessBench(worker=Worker())
+    with pytest.warns(RuntimeWarning, match=r"no worker starts \((sys.executable is|/nowhere)"):
+        assert bench.measure(TASKS[:1], **OPTIONS)[0].ns
+
+
+def test_if_all_candidates_end_the_worker_it_gives_up(make_bench: MakeBench) -> None:
+    bench = make_bench(cpu__direct="leave", cpu__stem="leave")
+    bench._dead_in_a_row = MOST_IN_A_ROW - 2
+    with pytest.warns(RuntimeWarning, match=r"20 candidates in a row ended the worker"):
+        taken = bench.measure([TASKS[1], TASKS[3], TASKS[0], TASKS[2]], **OPTIONS)
+    failures = [t.failure.partition(":")[0] for t in taken]
+    assert failures == ["exit with status 3"] * 2 + ["not run"] * 2
+
+
+def test_a_primitive_that_crashes_everywhere_is_not_run_again(make_bench: MakeBench) -> None:
+    bench = make_bench(cpu__direct="leave")
+    for _ in range(3):
+        assert bench.measure(TASKS[:2], **OPTIONS)[1].failure == "exit with status 3"
+    pid = bench._worker.pid
+    taken = bench.measure(TASKS[:2], **OPTIONS)
+    expected = "not run: ended the worker on 3 other problems, by exit with status 3"
+    assert [t.failure for t in taken] == ["", expected]
+    assert bench._worker.pid == pid
+
+
+def test_a_request_that_makes_no_sense_is_an_error_and_ends_nothing(
+    make_bench: MakeBench,
+) -> None:
+    bench = make_bench(real="yes")
+    with pytest.raises(torchalgo.Error, match=r"no algorithm has the name .nonsense"):
+        bench.check(CONV, [_C.Primitive("nonsense", "nchw", "nchw")], 1e-5)
+    pid = bench._worker.pid
+    assert bench.check(CONV, PRIMITIVES[:1], 1e-5)[0][1] == ""
+    assert bench._worker.pid == pid
+
+
+def test_an_interrupt_ends_the_worker_at_once_and_leaves_nothing_behind(
+    make_bench: MakeBench,
+) -> None:
+    bench = make_bench(cpu__direct="hang")
+    bench._least_limit_s = 600.0
+    bench.measure(TASKS[:1], **OPTIONS)
+    pid = bench._worker.pid
+    assert pid is not None
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        bench.measure(TASKS, **OPTIONS)
+    timer.join()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)  # it is reaped, too
+    assert bench.measure(TASKS[:1], **OPTIONS)[0].ns == [NS] * 3
+
+
+def test_the_worker_has_the_settings_of_this_process() -> None:
+    before = read_state()
+    try:
+        torch.set_num_threads(2)
+        torch.set_flush_denormal(True)
+        torch.backends.cudnn.allow_tf32 = False
+        state = read_state()
+        assert state["threads"] == 2
+        assert state["flush_denormal"]
+        assert set(state["flags"]) <= set(FLAGS)
+        seen = ask_state(state)
+        assert seen == state
+    finally:
+        set_state(before)
+    assert read_state() == before
+
+
+def ask_state(state: dict[str, Any]) -> Any:
+    """What a new process reads after it set `state`."""
+    script = (
+        "import json, sys; from torchalgo.worker import read_state, set_state;"
+        "set_state(json.loads(sys.argv[1])); print(json.dumps(read_state()))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(torchalgo.__file__).parent.parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(state)],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return json.loads(done.stdout)
+
+
+def test_denormals_are_told_apart_from_zero() -> None:
+    assert not flushes_denormals()
+    torch.set_flush_denormal(True)
+    try:
+        assert flushes_denormals()
+    finally:
+        torch.set_flush_denormal(False)
+    assert not flushes_denormals()
+
+
+# A program without a guard around its main part, with its own folder first on the path, standard
+# streams closed, in a folder that is gone.
+PROGRAM = """
+import os, sys, tempfile
+print("once", flush=True)
+sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), {package!r}]
+import torch, torchalgo
+from torchalgo.process_bench import ProcessBench, worker
+from torchalgo import _C
+from torchalgo.measuring import Bench
+folder = tempfile.mkdtemp()
+os.chdir(folder)
+os.rmdir(folder)
+os.close(0)
+bench = ProcessBench()
+taken = bench.measure([({conv!r}, _C.Primitive("aten.conv", "nchw", "nchw"))], **{options!r})
+print(worker.pid, len(taken[0].ns), taken[0].failure, flush=True)
+if sys.argv[1:] == ["fork"]:
+    child = os.fork()
+    if child == 0:
+        assert worker.pid is None
+        os._exit(0 if bench.measure([({conv!r}, _C.Primitive("aten.conv", "nchw", "nchw"))],
+                                    **{options!r})[0].ns else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    bench.measure([({conv!r}, _C.Primitive("aten.conv", "nchw", "nchw"))], **{options!r})
+    print(worker.pid, flush=True)
+if sys.argv[1:] == ["die"]:
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("ending", ["exit", "die", "fork"])
+def test_a_script_without_guard_is_run_once_and_leaves_no_process(
+    tmp_path: Path, ending: str
+) -> None:
+    script = tmp_path / "user_script.py"
+    package = str(Path(torchalgo.__file__).parent.parent)
+    script.write_text(PROGRAM.format(package=package, conv=CONV, options=OPTIONS))
+    (tmp_path / "profile.py").write_text("raise ImportError('not this one')\n")
+    done = subprocess.run(
+        [sys.executable, str(script), ending], capture_output=True, text=True, timeout=120
+    )
+    lines = done.stdout.split("\n")
+    assert lines[0] == "once", done.stderr
+    assert lines[1].split()[1] == "3", done.stdout + done.stderr
+    assert lines.count("once") == 1
+    pid = int(lines[1].split()[0])
+    assert done.returncode == (-signal.SIGKILL if ending == "die" else 0), done.stderr
+    assert "warning" not in done.stderr.lower()
+    if ending == "fork":
+        assert int(lines[2]) == pid  # the child had one of its own
+    assert wait_until(lambda: not Path(f"/proc/{pid}").exists() or not is_running(pid))
+
+
+def test_the_default_command_is_isolated_and_names_a_file() -> None:
+    command = default_command()
+    assert command[0] == sys.executable
+    assert command[1] == "-I"
+    assert Path(command[2]).is_file()
+
+
+def test_optimize_goes_on_when_a_candidate_crashes(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole way: no crashing primitive is in the plan, which names the reason."""
+    bench = make_bench(real="yes", aten__prepacked="segv")
+    bench._least_limit_s = 60.0
+    monkeypatch.setattr(
+        "torchalgo.measuring.Bench.on", staticmethod(lambda _: Bench(bench.measure, bench.check))
+    )
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval()
+    x = torch.rand(1, 3, 12, 12)
+    fast = torchalgo.optimize(model, (x,), progress=False, budget_s=2.0)
+    reasons = {q.primitive: q.reason for q in fast.plan.quarantined}
+    assert reasons == {"aten.prepacked": "SIGSEGV"}
+    assert "aten.prepacked" not in {n.primitive for n in fast.plan.nodes}
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-4)
