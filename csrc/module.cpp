@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Binds the steps for Python; no logic. The contract is python/torchalgo/_C.pyi.
+#include <fmt/ranges.h>
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 
 #include <atomic>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,6 +19,7 @@
 #include "ir/graph.h"
 #include "ir/graph_text.h"
 #include "ir/plan.h"
+#include "ir/view.h"
 #include "module.h"
 #include "ops/settings.h"
 #include "planner/make_plan.h"
@@ -46,15 +49,16 @@ std::vector<std::string> words_of(const std::vector<Layout>& layouts) {
   return words;
 }
 
-constexpr const char* kSourceWords[] = {"measured", "bound", "model"};
+constexpr const char* kSourceWords[] = {"measured", "bound", "model", "construction"};
 
 std::string source_word(CostSource source) { return kSourceWords[static_cast<int>(source)]; }
 
 CostSource to_source(const std::string& word) {
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < static_cast<int>(std::size(kSourceWords)); ++i) {
     if (word == kSourceWords[i]) return static_cast<CostSource>(i);
   }
-  throw Error(fmt::format("'{}' is no cost source: expected measured, bound or model", word));
+  throw Error(fmt::format("'{}' is no cost source: expected one of {}", word,
+                          fmt::join(kSourceWords, ", ")));
 }
 
 std::string problem_word(const std::optional<Problem>& problem) {
@@ -283,6 +287,7 @@ void bind_steps(py::module_& m) {
     for (const Algorithm& row : all_algorithms()) rows.emplace_back(row.name, row.version);
     return rows;
   });
+  m.def("is_view", [](const std::string& primitive) { return is_view(primitive); });
   m.def("parse_problem", [](const std::string& text) { return to_string(parse_problem(text)); });
   m.def("weight_sizes", [](const std::string& text) { return weight_sizes(parse_problem(text)); });
   m.def("tensor_sizes", [](const std::string& text) {

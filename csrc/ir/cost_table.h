@@ -8,6 +8,7 @@
 
 #include "ir/primitive.h"
 #include "ir/problem.h"
+#include "ir/view.h"
 
 namespace torchalgo {
 
@@ -15,11 +16,12 @@ namespace torchalgo {
 using Ticks = std::int64_t;
 inline constexpr double kTicksPerUs = 1024.0 * 1000.0;
 
-enum class CostSource : std::uint8_t { kMeasured, kBound, kModel };
+/// kBound: a lower bound, kModel: a guess, kConstruction: a view, 0.
+enum class CostSource : std::uint8_t { kMeasured, kBound, kModel, kConstruction };
 
 struct Cost {
   Ticks ticks = 0;
-  CostSource source = CostSource::kMeasured;  // kBound: a lower bound, kModel: a guess
+  CostSource source = CostSource::kMeasured;
   bool operator==(const Cost&) const = default;
 };
 
@@ -41,7 +43,9 @@ struct CostTable {
   bool operator==(const CostTable&) const = default;
 };
 
+/// The one place that prices views; see ir/view.h.
 [[nodiscard]] inline std::optional<Cost> find_cost(const CostTable& table, const CostKey& key) {
+  if (is_view(key.primitive)) return Cost{0, CostSource::kConstruction};
   const auto it = table.costs.find(key);
   if (it == table.costs.end()) return std::nullopt;
   return it->second;

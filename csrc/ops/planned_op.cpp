@@ -74,6 +74,23 @@ at::Tensor empty_of(const TensorShape& shape, at::ScalarType dtype, at::Device d
                            at::TensorOptions().dtype(dtype).device(device));
 }
 
+// The slot's memory for a blocked tensor of `shape`; undefined if that does not fit there.
+at::Tensor tensor_in(const Slot& slot, const TensorShape& shape, at::ScalarType dtype,
+                     at::Device device) {
+  const at::Tensor& buffer = slot.buffer;
+  const auto& sizes = shape.sizes;
+  if (sizes.size() != 5 || buffer.dim() != 5 || sizes[0] != 1 || buffer.size(0) != 1) return {};
+  if (buffer.scalar_type() != dtype || buffer.device() != device || !buffer.is_contiguous()) {
+    return {};
+  }
+  const bool is_same_image = buffer.size(2) == sizes[2] && buffer.size(3) == sizes[3];
+  if (!is_same_image || buffer.size(4) != sizes[4] || slot.channel % sizes[4] != 0) return {};
+  const std::int64_t block = slot.channel / sizes[4];
+  if (block < 0 || block + sizes[1] > buffer.size(1)) return {};
+  return buffer.as_strided(sizes, shape.strides,
+                           buffer.storage_offset() + block * shape.strides[1]);
+}
+
 bool is_cpu_or_cuda(const at::Tensor& tensor) { return tensor.is_cpu() || tensor.is_cuda(); }
 
 int threads_on(at::Device device) { return device.is_cpu() ? at::get_num_threads() : 0; }
@@ -158,15 +175,16 @@ void PlannedOp::check_weights() {
                   c10::toString(dtype_), channels, weights_.weights.device().str(), state_.problem);
 }
 
-at::Tensor PlannedOp::run(std::span<const at::Tensor> src, const at::Tensor& residual) const {
+at::Tensor PlannedOp::run(std::span<const at::Tensor> src, const at::Tensor& residual,
+                          const Slot* slot) const {
   const int threads = at::get_num_threads();
   const Execution* execution = planned_.load(std::memory_order_acquire);
   for (; execution != nullptr; execution = execution->next) {
     if (execution->threads != threads && execution->threads != 0) continue;
     if (fits(*execution, src, residual)) [[likely]]
-      return execute(*execution, src, residual);
+      return execute(*execution, src, residual, slot);
   }
-  return run_unusual(src, residual);
+  return run_unusual(src, residual, slot);
 }
 
 bool PlannedOp::fits(const Execution& execution, std::span<const at::Tensor> src,
@@ -180,8 +198,8 @@ bool PlannedOp::fits(const Execution& execution, std::span<const at::Tensor> src
                        : !residual.defined();
 }
 
-at::Tensor PlannedOp::run_unusual(std::span<const at::Tensor> src,
-                                  const at::Tensor& residual) const {
+at::Tensor PlannedOp::run_unusual(std::span<const at::Tensor> src, const at::Tensor& residual,
+                                  const Slot* slot) const {
   Inputs inputs = read_inputs(src, residual);
   const bool is_1d = src[0].dim() == 3 && !is_blocked(to_);
   const auto as_src = [&](const at::Tensor& dst) { return is_1d ? dst.squeeze(2) : dst; };
@@ -193,7 +211,7 @@ at::Tensor PlannedOp::run_unusual(std::span<const at::Tensor> src,
   }
   const ExecutionPtr execution = find_or_make_execution(inputs.sizes, inputs.src[0].device());
   if (!is_prepared_.exchange(true)) warn_of_fallback(*execution);
-  return as_src(execute(*execution, inputs.src, inputs.residual));
+  return as_src(execute(*execution, inputs.src, inputs.residual, slot));
 }
 
 PlannedOp::Inputs PlannedOp::read_inputs(std::span<const at::Tensor> src,
@@ -394,24 +412,28 @@ std::int64_t PlannedOp::packed_bytes() const {
 }
 
 at::Tensor PlannedOp::execute(const Execution& execution, std::span<const at::Tensor> src,
-                              const at::Tensor& residual) const {
+                              const at::Tensor& residual, const Slot* slot) const {
   const Resolution& resolution = execution.resolution;
   const c10::OptionalDeviceGuard current(to_make_current(execution.device));
   if (resolution.step == Step::kPlanned) [[likely]]
-    return run_row(execution, src, residual);
+    return run_row(execution, src, residual, slot);
   count_fallback(state_.layer, resolution.reason);
   TORCHALGO_CHECK(
       !is_strict(),
       "torchalgo: layer '{}' cannot run as planned, and set_strict(True) forbids {}: {}",
       state_.layer, resolution.primitive.name, resolution.reason);
-  if (resolution.step == Step::kSameLayouts) return run_row(execution, src, residual);
+  if (resolution.step == Step::kSameLayouts) return run_row(execution, src, residual, slot);
   return run_aten(execution, src, residual);
 }
 
 at::Tensor PlannedOp::run_row(const Execution& execution, std::span<const at::Tensor> src,
-                              const at::Tensor& residual) const {
+                              const at::Tensor& residual, const Slot* slot) const {
   const Resolution& resolution = execution.resolution;
-  at::Tensor workspace;
+  at::Tensor dst, workspace;
+  if (!resolution.algorithm->makes_dst) {
+    if (slot != nullptr) dst = tensor_in(*slot, execution.dst, dtype_, execution.device);
+    if (!dst.defined()) dst = empty_of(execution.dst, dtype_, execution.device);
+  }
   if (resolution.primitive.workspace_bytes > 0) {
     workspace = at::empty({resolution.primitive.workspace_bytes},
                           at::TensorOptions().dtype(at::kByte).device(execution.device));
@@ -421,9 +443,7 @@ at::Tensor PlannedOp::run_row(const Execution& execution, std::span<const at::Te
                      *execution.packed,
                      src,
                      residual,
-                     resolution.algorithm->makes_dst
-                         ? at::Tensor()
-                         : empty_of(execution.dst, dtype_, execution.device),
+                     dst,
                      workspace.defined() ? workspace.data_ptr() : nullptr};
   return resolution.algorithm->run(call);
 }
@@ -440,7 +460,7 @@ at::Tensor PlannedOp::run_aten(const Execution& execution, std::span<const at::T
     // No op of ours returns its input: the schemas promise a new tensor.
     return dst.is_alias_of(src[0]) ? dst.clone() : dst;
   }
-  at::Tensor dst = run_row(execution, nchw, {});
+  at::Tensor dst = run_row(execution, nchw, {}, nullptr);
   at::Tensor residual_nchw;
   if (has_residual_) residual_nchw = to_nchw(residual, to_, execution.sizes.back()[1]);
   apply_epilogue(dst, resolution.rest, weights_.bias, residual_nchw);

@@ -26,6 +26,13 @@ struct OpState {
   at::Tensor weights, bias;
 };
 
+/// A part of a larger tensor, into which an op may be told to write: `buffer` in the layout of the
+/// op's result, from channel `channel` on.
+struct Slot {
+  at::Tensor buffer;
+  std::int64_t channel = 0;
+};
+
 /// A planned op that can run: a problem, the primitive chosen for it, and its weights.
 ///
 /// It packs for the planned input sizes when it is made, so that a call only compares sizes and
@@ -41,11 +48,14 @@ class PlannedOp {
 
   /// @param src  data inputs in the planned src layout; a strided one may have any strides.
   /// @param residual  in the planned dst layout; defined exactly if the epilogue adds one.
+  /// @param slot  where to write; null: a new tensor. The result lies elsewhere all the same if it
+  /// is not what the slot was made for: another size, or a fallback that makes its own tensor.
   /// @return  the result in the planned dst layout; [n, k, q] for an [n, c, w] input, which counts
   /// as h = 1 where every tensor of the plan has h = 1.
   /// @throws Error  if an input does not fit or lies on another device than the weights; when
   /// strict, if the planned primitive cannot run.
-  [[nodiscard]] at::Tensor run(std::span<const at::Tensor> src, const at::Tensor& residual) const;
+  [[nodiscard]] at::Tensor run(std::span<const at::Tensor> src, const at::Tensor& residual,
+                               const Slot* slot = nullptr) const;
 
   /// Bytes of the packed weights that it holds now, beside the model's own; a call with other input
   /// sizes or threads may add some.
@@ -83,8 +93,8 @@ class PlannedOp {
   void warn_of_fallback(const Execution& execution) const;
   [[nodiscard]] bool fits(const Execution& execution, std::span<const at::Tensor> src,
                           const at::Tensor& residual) const;
-  [[nodiscard]] at::Tensor run_unusual(std::span<const at::Tensor> src,
-                                       const at::Tensor& residual) const;
+  [[nodiscard]] at::Tensor run_unusual(std::span<const at::Tensor> src, const at::Tensor& residual,
+                                       const Slot* slot) const;
   [[nodiscard]] Inputs read_inputs(std::span<const at::Tensor> src,
                                    const at::Tensor& residual) const;
   void check_device(const at::Tensor& tensor, at::Device device) const;
@@ -103,9 +113,9 @@ class PlannedOp {
                                                           at::Device device) const;
   [[nodiscard]] std::shared_ptr<const Packed> find_packed(const Execution& execution) const;
   [[nodiscard]] at::Tensor execute(const Execution& execution, std::span<const at::Tensor> src,
-                                   const at::Tensor& residual) const;
+                                   const at::Tensor& residual, const Slot* slot) const;
   [[nodiscard]] at::Tensor run_row(const Execution& execution, std::span<const at::Tensor> src,
-                                   const at::Tensor& residual) const;
+                                   const at::Tensor& residual, const Slot* slot) const;
   [[nodiscard]] at::Tensor run_aten(const Execution& execution, std::span<const at::Tensor> src,
                                     const at::Tensor& residual) const;
 

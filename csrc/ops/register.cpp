@@ -97,21 +97,65 @@ c10::intrusive_ptr<PackedConv> pack_conv(std::string problem, std::string primit
 // `primitive` and `layer` of the ops below repeat what `packed` holds, for those who read a graph
 // or a trace; `packed` alone decides.
 
+// Ops with a buffer write into it from `channel` on, and return that part of it.
+
+at::Tensor run_conv_in(const at::Tensor& src, const c10::intrusive_ptr<PackedConv>& packed,
+                       const OptionalTensor& residual, const Slot* slot) {
+  return packed->op.run({&src, 1}, residual ? *residual : at::Tensor(), slot);
+}
+
+at::Tensor run_op_in(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed,
+                     const Slot* slot) {
+  if (!packed->op.has_residual() || src.empty())
+    return packed->op.run({src.data(), src.size()}, {}, slot);
+  return packed->op.run({src.data(), src.size() - 1}, src.back(), slot);
+}
+
 at::Tensor run_conv(const at::Tensor& src, const c10::intrusive_ptr<PackedConv>& packed,
                     const OptionalTensor& residual, std::string_view, std::string_view) {
-  return packed->op.run({&src, 1}, residual ? *residual : at::Tensor());
+  return run_conv_in(src, packed, residual, nullptr);
+}
+
+at::Tensor run_conv_out(const at::Tensor& src, const c10::intrusive_ptr<PackedConv>& packed,
+                        const OptionalTensor& residual, const at::Tensor& buffer,
+                        std::int64_t channel, std::string_view, std::string_view) {
+  const Slot slot = {buffer, channel};
+  return run_conv_in(src, packed, residual, &slot);
 }
 
 at::Tensor run_op(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed, std::string_view,
                   std::string_view) {
-  if (!packed->op.has_residual() || src.empty())
-    return packed->op.run({src.data(), src.size()}, {});
-  return packed->op.run({src.data(), src.size() - 1}, src.back());
+  return run_op_in(src, packed, nullptr);
+}
+
+at::Tensor run_op_out(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed,
+                      const at::Tensor& buffer, std::int64_t channel, std::string_view,
+                      std::string_view) {
+  const Slot slot = {buffer, channel};
+  return run_op_in(src, packed, &slot);
 }
 
 at::Tensor transform(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
                      std::string_view, std::string_view) {
-  return packed->op.run({&src, 1}, {});
+  return run_op_in(src, packed, nullptr);
+}
+
+at::Tensor transform_out(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
+                         const at::Tensor& buffer, std::int64_t channel, std::string_view,
+                         std::string_view) {
+  const Slot slot = {buffer, channel};
+  return run_op_in(src, packed, &slot);
+}
+
+at::Tensor relabel(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
+                   std::string_view, std::string_view) {
+  return run_op_in(src, packed, nullptr);
+}
+
+// The parts lie in the buffer, unless a writer had to make a tensor of its own: see view.concat.
+at::Tensor join(at::TensorList parts, const c10::intrusive_ptr<PackedOp>& packed, const at::Tensor&,
+                std::string_view, std::string_view) {
+  return run_op_in(parts, packed, nullptr);
 }
 
 bool needs_grad(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
@@ -147,25 +191,53 @@ void check_inference(const PlannedOp& op, const Inputs&... inputs) {
 }
 
 at::Tensor run_conv_autograd(const at::Tensor& src, const c10::intrusive_ptr<PackedConv>& packed,
-                             const OptionalTensor& residual, std::string_view primitive,
-                             std::string_view layer) {
+                             const OptionalTensor& residual, std::string_view, std::string_view) {
   check_inference(packed->op, src, residual);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return run_conv(src, packed, residual, primitive, layer);
+  return run_conv_in(src, packed, residual, nullptr);
+}
+
+at::Tensor run_conv_out_autograd(const at::Tensor& src,
+                                 const c10::intrusive_ptr<PackedConv>& packed,
+                                 const OptionalTensor& residual, const at::Tensor& buffer,
+                                 std::int64_t channel, std::string_view, std::string_view) {
+  check_inference(packed->op, src, residual, buffer);
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const Slot slot = {buffer, channel};
+  return run_conv_in(src, packed, residual, &slot);
 }
 
 at::Tensor run_op_autograd(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed,
-                           std::string_view primitive, std::string_view layer) {
+                           std::string_view, std::string_view) {
   check_inference(packed->op, src);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return run_op(src, packed, primitive, layer);
+  return run_op_in(src, packed, nullptr);
 }
 
+at::Tensor run_op_out_autograd(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed,
+                               const at::Tensor& buffer, std::int64_t channel, std::string_view,
+                               std::string_view) {
+  check_inference(packed->op, src, buffer);
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const Slot slot = {buffer, channel};
+  return run_op_in(src, packed, &slot);
+}
+
+// Of transform and relabel.
 at::Tensor transform_autograd(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
                               std::string_view primitive, std::string_view layer) {
-  check_inference(packed->op, src);
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return transform(src, packed, primitive, layer);
+  return run_op_autograd(src, packed, primitive, layer);
+}
+
+at::Tensor transform_out_autograd(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
+                                  const at::Tensor& buffer, std::int64_t channel,
+                                  std::string_view primitive, std::string_view layer) {
+  return run_op_out_autograd(src, packed, buffer, channel, primitive, layer);
+}
+
+at::Tensor join_autograd(at::TensorList parts, const c10::intrusive_ptr<PackedOp>& packed,
+                         const at::Tensor&, std::string_view primitive, std::string_view layer) {
+  return run_op_autograd(parts, packed, primitive, layer);
 }
 
 // Every other backend.
@@ -185,6 +257,13 @@ at::Tensor run_conv_elsewhere(const at::Tensor& src, const c10::intrusive_ptr<Pa
   refuse_device(packed->op, is_served(src) && residual ? *residual : src);
 }
 
+at::Tensor run_conv_out_elsewhere(const at::Tensor& src,
+                                  const c10::intrusive_ptr<PackedConv>& packed,
+                                  const OptionalTensor& residual, const at::Tensor&, std::int64_t,
+                                  std::string_view primitive, std::string_view layer) {
+  return run_conv_elsewhere(src, packed, residual, primitive, layer);
+}
+
 at::Tensor run_op_elsewhere(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed,
                             std::string_view primitive, std::string_view layer) {
   for (const at::Tensor& tensor : src) {
@@ -193,9 +272,27 @@ at::Tensor run_op_elsewhere(at::TensorList src, const c10::intrusive_ptr<PackedO
   return run_op(src, packed, primitive, layer);  // an empty list, which it explains
 }
 
+at::Tensor run_op_out_elsewhere(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed,
+                                const at::Tensor&, std::int64_t, std::string_view primitive,
+                                std::string_view layer) {
+  return run_op_elsewhere(src, packed, primitive, layer);
+}
+
+// Of transform and relabel.
 at::Tensor transform_elsewhere(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
                                std::string_view, std::string_view) {
   refuse_device(packed->op, src);
+}
+
+at::Tensor transform_out_elsewhere(const at::Tensor& src,
+                                   const c10::intrusive_ptr<PackedOp>& packed, const at::Tensor&,
+                                   std::int64_t, std::string_view, std::string_view) {
+  refuse_device(packed->op, src);
+}
+
+at::Tensor join_elsewhere(at::TensorList parts, const c10::intrusive_ptr<PackedOp>& packed,
+                          const at::Tensor&, std::string_view primitive, std::string_view layer) {
+  return run_op_elsewhere(parts, packed, primitive, layer);
 }
 
 TORCH_LIBRARY(torchalgo, m) {
@@ -219,18 +316,44 @@ TORCH_LIBRARY(torchalgo, m) {
   m.def(
       "transform(Tensor src, __torch__.torch.classes.torchalgo.PackedOp packed, *, "
       "str primitive, str layer) -> Tensor");
+  m.def(
+      "run_conv_out(Tensor src, __torch__.torch.classes.torchalgo.PackedConv packed, "
+      "Tensor? residual, Tensor(a!) buffer, int channel, *, str primitive, str layer) "
+      "-> Tensor(a!)");
+  m.def(
+      "run_op_out(Tensor[] src, __torch__.torch.classes.torchalgo.PackedOp packed, "
+      "Tensor(a!) buffer, int channel, *, str primitive, str layer) -> Tensor(a!)");
+  m.def(
+      "transform_out(Tensor src, __torch__.torch.classes.torchalgo.PackedOp packed, "
+      "Tensor(a!) buffer, int channel, *, str primitive, str layer) -> Tensor(a!)");
+  m.def(
+      "relabel(Tensor(a) src, __torch__.torch.classes.torchalgo.PackedOp packed, *, "
+      "str primitive, str layer) -> Tensor(a)");
+  m.def(
+      "join(Tensor[] parts, __torch__.torch.classes.torchalgo.PackedOp packed, Tensor(a) buffer, "
+      "*, str primitive, str layer) -> Tensor(a)");
 }
 
 void add_kernels(torch::Library& m) {
   m.impl("run_conv", run_conv);
   m.impl("run_op", run_op);
   m.impl("transform", transform);
+  m.impl("run_conv_out", run_conv_out);
+  m.impl("run_op_out", run_op_out);
+  m.impl("transform_out", transform_out);
+  m.impl("relabel", relabel);
+  m.impl("join", join);
 }
 
 void add_autograd_kernels(torch::Library& m) {
   m.impl("run_conv", run_conv_autograd);
   m.impl("run_op", run_op_autograd);
   m.impl("transform", transform_autograd);
+  m.impl("run_conv_out", run_conv_out_autograd);
+  m.impl("run_op_out", run_op_out_autograd);
+  m.impl("transform_out", transform_out_autograd);
+  m.impl("relabel", transform_autograd);
+  m.impl("join", join_autograd);
 }
 
 TORCH_LIBRARY_IMPL(torchalgo, CPU, m) { add_kernels(m); }
@@ -242,6 +365,11 @@ TORCH_LIBRARY_IMPL(torchalgo, CompositeExplicitAutograd, m) {
   m.impl("run_conv", run_conv_elsewhere);
   m.impl("run_op", run_op_elsewhere);
   m.impl("transform", transform_elsewhere);
+  m.impl("run_conv_out", run_conv_out_elsewhere);
+  m.impl("run_op_out", run_op_out_elsewhere);
+  m.impl("transform_out", transform_out_elsewhere);
+  m.impl("relabel", transform_elsewhere);
+  m.impl("join", join_elsewhere);
 }
 
 }  // namespace

@@ -4,19 +4,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <vector>
 
+#include "aten_algo/tensor_shape.h"
 #include "ir/layout.h"
 
 namespace torchalgo {
-
-/// Sizes and strides in memory of a dense tensor.
-struct TensorShape {
-  at::DimVector sizes, strides;
-};
-
-/// The shape in memory of a tensor of logical `sizes` ([n, c, (d,) h, w] or [n, c]) in `layout`.
-[[nodiscard]] TensorShape shape_in(const std::vector<std::int64_t>& sizes, Layout layout);
 
 /// `tensor`, which lies in `layout` and has `channels` logical channels, as strided nchw; itself if
 /// it is that already.

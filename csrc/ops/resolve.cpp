@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ir/view.h"
 #include "provider/find_candidates.h"
 
 namespace torchalgo {
@@ -76,6 +77,7 @@ Resolution resolve(const Request& request, const Problem& problem, const Algorit
     }
   }
   for (const Algorithm& algorithm : algorithms) {
+    if (is_view(algorithm.name)) continue;  // the op that asks may promise memory of its own
     auto primitive = find_offered(algorithm, problem, device, request.src, request.dst);
     if (!primitive) continue;
     return {std::move(*primitive), &algorithm, problem, {}, Step::kSameLayouts, std::move(reason)};

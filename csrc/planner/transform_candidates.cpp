@@ -4,6 +4,7 @@
 #include <string>
 #include <tuple>
 
+#include "ir/view.h"
 #include "planner/make_plan.h"
 #include "planner/value_flow.h"
 
@@ -34,6 +35,12 @@ void add_changes(TransformProblem shape, LayoutSet layouts,
   }
 }
 
+// Nothing beats what costs nothing, so nothing else need be measured.
+void keep_views(std::vector<Primitive>& primitives) {
+  const auto moves = [](const Primitive& primitive) { return !is_view(primitive.name); };
+  if (!std::all_of(primitives.begin(), primitives.end(), moves)) std::erase_if(primitives, moves);
+}
+
 }  // namespace
 
 std::vector<Candidate> transform_candidates(
@@ -49,6 +56,7 @@ std::vector<Candidate> transform_candidates(
   std::vector<Candidate> changes;
   for (const auto& [spelling, problem] : problems) {
     std::vector<Primitive> primitives = offers(problem);
+    keep_views(primitives);
     std::sort(primitives.begin(), primitives.end(), [](const Primitive& a, const Primitive& b) {
       return std::tie(a.name, a.src, a.dst) < std::tie(b.name, b.src, b.dst);
     });

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ir/concat_frames.h"
+#include "ir/view.h"
 #include "provider/dominated.h"
 
 namespace torchalgo {
@@ -46,6 +48,9 @@ void ask(const Algorithm& algorithm, const Problem& problem, const Device& devic
     offers.traits.push_back(std::move(traits));
   }
 }
+
+constexpr const char* kNotSideBySide =
+    "needs inputs that can lie side by side: each once, none with a place in other memory";
 
 // A chain of nodes that one call may compute, and what that call reads.
 struct Chain {
@@ -118,6 +123,23 @@ class ChainGrower {
   std::vector<bool> is_output_;
 };
 
+// Whether a concatenation's inputs may be written side by side.
+class ViewRule {
+ public:
+  explicit ViewRule(const Graph& graph) : graph_(graph) {}
+
+  [[nodiscard]] bool allows(int node, const Primitive& primitive) {
+    if (primitive.name != kViewConcat) return true;
+    const auto [frames, is_new] = frames_.try_emplace(primitive.dst);
+    if (is_new) frames->second = concat_frames(graph_, primitive.dst);
+    return frames->second.of_concat[node].has_value();
+  }
+
+ private:
+  const Graph& graph_;
+  std::map<Layout, ConcatFrames> frames_;
+};
+
 // Blocked and channels_last memory is defined for [n, c, (d,) h, w] only.
 bool fits_ranks(const Graph& graph, const Chain& chain, const Primitive& primitive) {
   const auto fits = [&](int value, Layout layout) {
@@ -149,6 +171,7 @@ Candidates find_candidates(const Graph& graph, const Algorithms& algorithms, con
   candidates.by_anchor.resize(graph.nodes.size());
   candidates.refusals.resize(graph.nodes.size());
   const ChainGrower grower(graph);
+  ViewRule views(graph);
   std::map<std::string, ProblemOffers> known;  // nodes of one problem share the answers
   for (std::size_t node = 0; node < graph.nodes.size(); ++node) {
     if (!graph.nodes[node].problem) continue;
@@ -157,6 +180,10 @@ Candidates find_candidates(const Graph& graph, const Algorithms& algorithms, con
       if (is_new) it->second = offers_of(chain.problem, algorithms, device, options);
       for (const Primitive& primitive : it->second.primitives) {
         if (!fits_ranks(graph, chain, primitive)) continue;
+        if (!views.allows(static_cast<int>(node), primitive)) {
+          candidates.refusals[node].push_back({it->first, primitive.name, kNotSideBySide});
+          continue;
+        }
         candidates.by_anchor[node].push_back(
             {chain.covers, chain.problem, primitive, chain.inputs});
       }

@@ -14,6 +14,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ir/view.h"
+#include "torchscript/concat_slots.h"
 #include "torchscript/plan_fit.h"
 #include "torchscript/read_op.h"
 
@@ -89,6 +91,8 @@ class Rewriter {
   Rewriter(const ImportedGraph& imported, const Plan& plan)
       : graph_(imported.graph),
         plan_(fit_plan(imported.graph, plan)),
+        slots_(concat_slots(imported.graph, plan_)),
+        buffers_(slots_.buffers.size(), nullptr),
         module_(imported.module.clone()),
         jit_(module_.get_method("forward").graph()),
         versions_(imported.graph.values.size()) {
@@ -127,7 +131,9 @@ class Rewriter {
     if (!call) return;  // absorbed by a later call
     if (is_own_op(*call)) return keep(node);
     const WithInsertPoint at(node);
-    JitNode* made = is_convolution_problem(call->problem) ? make_conv(*call) : make_op(*call);
+    JitNode* made = is_convolution_problem(call->problem) ? make_conv(*call)
+                    : call->primitive.name == kViewConcat ? make_join(*call)
+                                                          : make_op(*call);
     made->copyMetadata(nodes_[call->covers[0]]);
     add_version(call->dst, result_layout(call->problem, call->primitive), made->output());
     for (const int covered : call->covers) replaced_.insert(nodes_[covered]);
@@ -178,32 +184,78 @@ class Rewriter {
       TORCHALGO_CHECK(from != versions_[value].end(),
                       "rewrite_graph: {} turns {} from {}, which nothing in the plan makes",
                       transform.problem, transform.value, to_string(transform.primitive.src));
-      JitNode* node =
-          make_call("torchalgo::transform", {from->second}, parse_problem(transform.problem),
-                    transform.primitive, transform.value, {});
+      JitNode* node = make_transform(value, from->second, transform);
       versions_[value][transform.primitive.dst] = node->output();
     }
   }
 
+  JitNode* make_transform(int value, JitValue* src, const PlanTransform& transform) {
+    std::vector<JitValue*> inputs = {src, nullptr};
+    const Primitive& primitive = transform.primitive;
+    const char* op = primitive.name == kViewRelabel                ? "torchalgo::relabel"
+                     : add_slot(value, primitive.dst, src, inputs) ? "torchalgo::transform_out"
+                                                                   : "torchalgo::transform";
+    return make_call(op, std::move(inputs), parse_problem(transform.problem), primitive,
+                     transform.value, {});
+  }
+
   JitNode* make_conv(const PlannedCall& call) {
-    std::vector<JitValue*> inputs = {
-        version(call.src.at(0), input_layout(call.problem, call.primitive), call), nullptr};
-    inputs.push_back(
-        call.residual ? version(*call.residual, result_layout(call.problem, call.primitive), call)
-                      : jit_->insertConstant(c10::IValue()));
-    return make_call("torchalgo::run_conv", std::move(inputs), call.problem, call.primitive,
-                     call.name, weights_of(nodes_[call.covers[0]], call.problem));
+    const Layout dst = result_layout(call.problem, call.primitive);
+    JitValue* src = version(call.src.at(0), input_layout(call.problem, call.primitive), call);
+    std::vector<JitValue*> inputs = {src, nullptr};
+    inputs.push_back(call.residual ? version(*call.residual, dst, call)
+                                   : jit_->insertConstant(c10::IValue()));
+    const bool has_slot = add_slot(call.dst, dst, src, inputs);
+    return make_call(has_slot ? "torchalgo::run_conv_out" : "torchalgo::run_conv",
+                     std::move(inputs), call.problem, call.primitive, call.name,
+                     weights_of(nodes_[call.covers[0]], call.problem));
   }
 
   JitNode* make_op(const PlannedCall& call) {
+    const std::vector<JitValue*> src = sources_of(call);
+    std::vector<JitValue*> inputs = {insert_list(src), nullptr};
+    const bool has_slot =
+        add_slot(call.dst, result_layout(call.problem, call.primitive), src.at(0), inputs);
+    return make_call(has_slot ? "torchalgo::run_op_out" : "torchalgo::run_op", std::move(inputs),
+                     call.problem, call.primitive, call.name,
+                     weights_of(nodes_[call.covers[0]], call.problem));
+  }
+
+  JitNode* make_join(const PlannedCall& call) {
+    const std::vector<JitValue*> parts = sources_of(call);
+    const auto it = slots_.buffer_of.find(call.covers[0]);
+    JitValue* buffer = it == slots_.buffer_of.end() ? nullptr : buffers_[it->second];
+    if (buffer == nullptr) buffer = parts.at(0);  // nobody writes side by side: a copy
+    return make_call("torchalgo::join", {insert_list(parts), nullptr, buffer}, call.problem,
+                     call.primitive, call.name, {});
+  }
+
+  [[nodiscard]] std::vector<JitValue*> sources_of(const PlannedCall& call) const {
     std::vector<JitValue*> src;
     for (const int value : call.src)
       src.push_back(version(value, input_layout(call.problem, call.primitive), call));
     if (call.residual)
       src.push_back(version(*call.residual, result_layout(call.problem, call.primitive), call));
-    JitNode* list = jit_->insertNode(jit_->createList(c10::TensorType::get(), src));
-    return make_call("torchalgo::run_op", {list->output()}, call.problem, call.primitive, call.name,
-                     weights_of(nodes_[call.covers[0]], call.problem));
+    return src;
+  }
+
+  JitValue* insert_list(const std::vector<JitValue*>& tensors) {
+    return jit_->insertNode(jit_->createList(c10::TensorType::get(), tensors))->output();
+  }
+
+  // Adds the buffer and the channel at which to write a value in a layout, if it has a part of a
+  // concatenation's memory; the buffer is made before its first writer, on the device of `src`.
+  bool add_slot(int value, Layout layout, JitValue* src, std::vector<JitValue*>& inputs) {
+    const auto part = slots_.of_value.find({value, layout});
+    if (part == slots_.of_value.end()) return false;
+    JitValue*& buffer = buffers_[part->second.buffer];
+    if (buffer == nullptr) {
+      JitValue* sizes = jit_->insertConstant(slots_.buffers[part->second.buffer]);
+      buffer = jit_->insert(c10::Symbol::fromQualString("aten::new_empty"), {src, sizes});
+    }
+    inputs.push_back(buffer);
+    inputs.push_back(jit_->insertConstant(part->second.channel));
+    return true;
   }
 
   // op(inputs[0], packed, inputs[2]..., primitive, layer)
@@ -235,6 +287,8 @@ class Rewriter {
 
   const Graph& graph_;
   const FittedPlan plan_;
+  const ConcatSlots slots_;
+  std::vector<JitValue*> buffers_;  // by buffer of slots_; null: not made yet
   Module module_;
   std::shared_ptr<JitGraph> jit_;
   std::vector<JitNode*> nodes_;    // by node of graph_

@@ -77,7 +77,7 @@ class CostTable:
     def __init__(self) -> None: ...
     def set(
         self, key: CostKey, ticks: int, source: str
-    ) -> None: ...  # source: measured | bound | model
+    ) -> None: ...  # source: measured | bound | model | construction
     def get(self, key: CostKey) -> tuple[int, str] | None: ...
     def items(self) -> list[tuple[CostKey, int, str]]: ...
     def __len__(self) -> int: ...
@@ -158,6 +158,7 @@ def with_tf32_convolutions(
 ) -> Imported: ...  # f32 convolutions become tf32 ones
 def algorithms() -> list[tuple[str, int]]: ...  # name and version of every row
 def parse_graph(text: str) -> Graph: ...  # Error naming the line that is not of a graph
+def is_view(primitive: str) -> bool: ...  # costs nothing by construction
 def parse_problem(text: str) -> str: ...  # the canonical spelling; Error if it is none
 def weight_sizes(problem: str) -> list[int]: ...  # kcrs; empty: it has none
 def tensor_sizes(

@@ -280,6 +280,9 @@ class Tuning:
                 self._primitives[choice.key] = candidate.primitive
         for candidate in self.transforms:
             self._primitives[key_of(candidate.problem, candidate.primitive)] = candidate.primitive
+        for key in self._primitives:
+            if (cost := self.costs.get(native_key(key))) is not None:  # views: nothing to measure
+                self.known[key], self.errors[key] = Cost(cost[0], 0), 0.0
 
     def _allows(self, choice: _Choice) -> bool:
         if choice.key in self.quarantined:

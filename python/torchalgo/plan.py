@@ -57,7 +57,7 @@ class PlanNode:
     absorbed_by: str
     predicted_us: float
     ticks: int
-    cost_source: Literal["measured", "bound", "model"]
+    cost_source: Literal["measured", "bound", "model", "construction"]  # the last: a view
     runner_up: str
     regret_us: float | None
     packed_bytes: int | None = None  # that it adds to the model's own weights; None: not written
@@ -363,7 +363,7 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
         if n.primitive:
             _, plus, fused = n.problem.partition("+")
             regret = "" if n.regret_us is None else f"{n.regret_us:.1f}"
-            us = f"{n.predicted_us:.1f}" + ("" if n.cost_source == "measured" else "?")
+            us = f"{n.predicted_us:.1f}" + ("?" if n.cost_source in ("bound", "model") else "")
             layouts = _layouts(n.src, n.dst)
             rival, _, pair = n.runner_up.partition(" ")
             rival_src, arrow, rival_dst = pair.partition("->")

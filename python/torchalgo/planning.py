@@ -205,7 +205,7 @@ def compare_planners(tuning: Tuning, is_limited: bool = False) -> dict[str, _C.P
     plans = {
         "aten_only": tuning.settle(
             _C.make_plan,
-            only=lambda name: name.startswith(("aten.", "layout.aten")),
+            only=lambda name: name.startswith(("aten.", "layout.aten", "view.relabel")),
             checked=False,
         )
     }
@@ -305,17 +305,24 @@ def _proof(
     allow: Callable[[_C.Candidate], bool],
 ) -> PlanProof:
     rows: dict[str, dict[str, int]] = {}
-    offered: list[list[str]] = []  # to a node that may not run it
+    problems: list[set[str]] = []  # by node
+    allowed: set[tuple[str, str, str]] = set()
     for node, candidates in zip(graph.nodes, found.by_anchor, strict=True):
-        for candidate in candidates:
-            if allow(candidate):
-                _add_cost(rows, candidate, costs)
-            else:
-                offered.append([node.name, candidate.problem, repr(candidate.primitive)])
+        problems.append({candidate.problem for candidate in candidates})
+        for candidate in filter(allow, candidates):
+            _add_cost(rows, candidate, costs)
+            allowed.add((node.name, candidate.problem, repr(candidate.primitive)))
     for transform in transforms:
         _add_cost(rows, transform, costs)
-    # Where the same row is nobody's choice it is not in the table either.
-    refused = [item for item in offered if item[2] in rows.get(item[1], {})]
+    # What other nodes of the problem may run and this one may not, or cannot: a view needs its
+    # inputs in one place.
+    refused = [
+        [node.name, problem, row]
+        for node, own in zip(graph.nodes, problems, strict=True)
+        for problem in sorted(own)
+        for row in rows.get(problem, {})
+        if (node.name, problem, row) not in allowed
+    ]
     heads = dict(line.split(" ", 1) for line in certificate.splitlines() if " " in line)
     return PlanProof(heads["problem"], certificate, graph.to_text(), rows, refused)
 

@@ -189,7 +189,10 @@ def _device_of(inputs: tuple[Any, ...]) -> str:
 def _measured(
     problem: str, device: _C.Device, budget_s: float, bound: float | None, limit_bytes: int
 ) -> list[ProfileRow]:
-    primitives, traits, refusals = _C.offers_of(problem, limit_bytes, device)
+    offered, offered_traits, refusals = _C.offers_of(problem, limit_bytes, device)
+    # A view is no work to measure; out of its graph it would have to copy.
+    moved = [i for i, p in enumerate(offered) if not _C.is_view(p.name)]
+    primitives, traits = [offered[i] for i in moved], [offered_traits[i] for i in moved]
     failures = [""] * len(primitives)
     errors: list[float | None] = [None] * len(primitives)
     if bound is not None and primitives:

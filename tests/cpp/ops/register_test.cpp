@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/relu.h>
 #include <gtest/gtest.h>
@@ -79,8 +80,10 @@ std::string error_of(const torch::jit::Module& module, const at::Tensor& x) {
 }
 
 TEST(Register, KeepsNoDefaultsInSchemas) {
-  for (const char* name : {"torchalgo::pack_conv", "torchalgo::pack_op", "torchalgo::run_conv",
-                           "torchalgo::run_op", "torchalgo::transform"}) {
+  for (const char* name :
+       {"torchalgo::pack_conv", "torchalgo::pack_op", "torchalgo::run_conv", "torchalgo::run_op",
+        "torchalgo::transform", "torchalgo::run_conv_out", "torchalgo::run_op_out",
+        "torchalgo::transform_out", "torchalgo::relabel", "torchalgo::join"}) {
     const auto& schema = c10::Dispatcher::singleton().findSchemaOrThrow(name, "").schema();
     for (const auto& argument : schema.arguments()) {
       EXPECT_FALSE(argument.default_value().has_value()) << name << " " << argument.name();
@@ -101,6 +104,58 @@ TEST(Register, RunsSavesAndLoadsAsTorchScript) {
     }
   }
   EXPECT_TRUE(fallbacks().empty());
+}
+
+TEST(Register, OpsWithABufferWriteTheirPartOfItOrMakeATensor) {
+  const at::NoGradGuard no_grad;
+  const auto packed =
+      call("torchalgo::pack_op", {"transform_f32_n1c20h3w5_nchw_nChw16c", "layout.tiled", "nchw",
+                                  "nChw16c", "net.a", c10::IValue(), c10::IValue()});
+  const auto in_buffer = [&](const at::Tensor& x, const at::Tensor& buffer, std::int64_t channel) {
+    return call("torchalgo::transform_out", {x, packed, buffer, channel, "p", "l"}).toTensor();
+  };
+  const auto apart = [&](const at::Tensor& x) {
+    return call("torchalgo::transform", {x, packed, "p", "l"}).toTensor();
+  };
+  const at::Tensor x = at::randn({1, 20, 3, 5});
+  const at::Tensor buffer = at::full({1, 4, 3, 5, 16}, 7.0F);
+  const at::Tensor part = in_buffer(x, buffer, 16);
+  EXPECT_TRUE(part.is_alias_of(buffer));
+  EXPECT_TRUE(part.equal(apart(x)));
+  EXPECT_TRUE(part.equal(buffer.narrow(1, 1, 2)));
+  EXPECT_TRUE(buffer.narrow(1, 0, 1).eq(7).all().item<bool>());
+  EXPECT_TRUE(buffer.narrow(1, 3, 1).eq(7).all().item<bool>());
+  const at::Tensor before = buffer.clone();
+  for (const std::int64_t channel : {-16, 8, 48}) {  // no place for two blocks there
+    const at::Tensor own = in_buffer(x, buffer, channel);
+    EXPECT_FALSE(own.is_alias_of(buffer)) << channel;
+    EXPECT_TRUE(own.equal(part)) << channel;
+  }
+  for (const at::Tensor& other : {at::randn({2, 20, 3, 5}), at::randn({1, 20, 4, 4})}) {
+    const at::Tensor own = in_buffer(other, buffer, 16);
+    EXPECT_FALSE(own.is_alias_of(buffer));
+    EXPECT_TRUE(own.equal(apart(other)));
+  }
+  EXPECT_TRUE(buffer.equal(before));
+}
+
+TEST(Register, JoinReturnsTheMemoryThatItsPartsShareElseACopy) {
+  const at::NoGradGuard no_grad;
+  const auto packed =
+      call("torchalgo::pack_op", {"concat_f32_n1c32x20h3w5", "view.concat", "nChw16c", "nChw16c",
+                                  "net.cat", c10::IValue(), c10::IValue()});
+  const auto join = [&](const std::vector<at::Tensor>& parts, const at::Tensor& buffer) {
+    return call("torchalgo::join", {c10::List<at::Tensor>(parts), packed, buffer, "p", "l"})
+        .toTensor();
+  };
+  const at::Tensor buffer = at::randn({1, 4, 3, 5, 16});
+  const std::vector<at::Tensor> parts = {buffer.narrow(1, 0, 2), buffer.narrow(1, 2, 2)};
+  EXPECT_EQ(join(parts, buffer).data_ptr(), buffer.data_ptr());
+  const at::Tensor copied = join({parts[0].clone(), parts[1]}, buffer);
+  EXPECT_FALSE(copied.is_alias_of(buffer));
+  EXPECT_TRUE(copied.equal(buffer));
+  const at::Tensor two = at::randn({2, 2, 3, 5, 16});
+  EXPECT_EQ(join({two, two}, buffer).sizes(), at::IntArrayRef({2, 4, 3, 5, 16}));
 }
 
 TEST(Register, StoresEachWeightOnceAndNothingPacked) {

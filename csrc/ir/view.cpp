@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ir/view.h"
+
+#include <utility>
+#include <vector>
+
+namespace torchalgo {
+namespace {
+
+enum class Axis : std::uint8_t { kBatch, kChannel, kPosition };
+using Walk = std::vector<std::pair<Axis, std::int64_t>>;
+
+// The order in which memory runs through a tensor, outermost first; loops of one step left out and
+// neighbours along one axis joined, so that equal orders have equal walks.
+Walk walk_of(std::int64_t n, std::int64_t c, std::int64_t spatial, Layout layout) {
+  Walk walk;
+  const auto add = [&walk](Axis axis, std::int64_t extent) {
+    if (extent == 1) return;
+    if (!walk.empty() && walk.back().first == axis) {
+      walk.back().second *= extent;
+    } else {
+      walk.emplace_back(axis, extent);
+    }
+  };
+  const std::int64_t inner = layout == Layout::kNhwc ? c : block_size(layout);
+  add(Axis::kBatch, n);
+  add(Axis::kChannel, c / inner);
+  add(Axis::kPosition, spatial);
+  add(Axis::kChannel, inner);
+  return walk;
+}
+
+}  // namespace
+
+bool lies_alike(std::int64_t n, std::int64_t c, std::int64_t spatial, Layout a, Layout b) {
+  if (c % block_size(a) != 0 || c % block_size(b) != 0) return false;
+  return walk_of(n, c, spatial, a) == walk_of(n, c, spatial, b);
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "aten_algo/tensor_shape.h"
+#include "ir/view.h"
+#include "view_algo/rows.h"
+
+namespace torchalgo::view {
+namespace {
+
+// A layout in which a part of the channels is one piece of memory, and in which only own rows make
+// tensors, which write where they are told. In nchw the first holds as well, the second does not.
+constexpr Layout kLayout = Layout::kNChw16c;
+
+Offer offer_concat(const Problem& problem, const Device&) {
+  const auto* concat = std::get_if<ConcatProblem>(&problem);
+  if (concat == nullptr) return {{}, "needs a concatenation"};
+  if (concat->dtype != DType::kF32) {
+    return {{}, fmt::format("needs f32, got {}", to_string(concat->dtype))};
+  }
+  if (concat->n != 1) return {{}, fmt::format("needs n = 1, got {}", concat->n)};
+  const bool starts_on_blocks =
+      std::all_of(concat->c.begin(), concat->c.end() - 1,
+                  [](std::int64_t c) { return c % block_size(kLayout) == 0; });
+  if (!starts_on_blocks) {
+    return {{},
+            fmt::format("needs multiples of {} channels in all inputs but the last",
+                        block_size(kLayout))};
+  }
+  return {{{std::string(kViewConcat), kLayout, kLayout}}, {}};
+}
+
+bool lie_side_by_side(std::span<const at::Tensor> parts) {
+  std::int64_t next = parts[0].storage_offset();
+  for (const at::Tensor& part : parts) {
+    if (!part.is_alias_of(parts[0]) || part.storage_offset() != next) return false;
+    next += part.numel();
+  }
+  return true;
+}
+
+at::Tensor run_concat(const Call& call) {
+  const at::Tensor& first = call.src[0];
+  if (lie_side_by_side(call.src)) {
+    const TensorShape dst = shape_in(result_sizes(call.problem), kLayout);
+    return first.as_strided(dst.sizes, dst.strides, first.storage_offset());
+  }
+  const at::Tensor dst = empty_result(call.problem, kLayout, first.device());
+  std::int64_t block = 0;
+  for (const at::Tensor& part : call.src) {
+    dst.narrow(1, block, part.size(1)).copy_(part);
+    block += part.size(1);
+  }
+  return dst;
+}
+
+}  // namespace
+
+Algorithm concat() {
+  Algorithm row;
+  row.name = kViewConcat;
+  row.offer = offer_concat;
+  row.run = run_concat;
+  row.makes_dst = true;
+  return row;
+}
+
+}  // namespace torchalgo::view

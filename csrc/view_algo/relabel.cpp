@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fmt/format.h>
+
+#include "aten_algo/tensor_shape.h"
+#include "ir/view.h"
+#include "view_algo/rows.h"
+
+namespace torchalgo::view {
+namespace {
+
+Offer offer_relabel(const Problem& problem, const Device&) {
+  const auto* transform = std::get_if<TransformProblem>(&problem);
+  if (transform == nullptr) return {{}, "needs a change of layout"};
+  const auto from = parse_layout(transform->from), to = parse_layout(transform->to);
+  if (!from || !to || *from == *to) {
+    return {{}, fmt::format("needs two layouts, got {} and {}", transform->from, transform->to)};
+  }
+  if (transform->is_3d && (is_blocked(*from) || is_blocked(*to))) {
+    return {{}, "needs a 2-D tensor: blocked layouts have no depth"};
+  }
+  const std::int64_t spatial = transform->d * transform->h * transform->w;
+  if (!lies_alike(transform->n, transform->c, spatial, *from, *to)) {
+    return {{},
+            fmt::format("needs elements in the same order in {} and {}", transform->from,
+                        transform->to)};
+  }
+  return {{{std::string(kViewRelabel), *from, *to}}, {}};
+}
+
+at::Tensor run_relabel(const Call& call) {
+  const at::Tensor& src = call.src[0];
+  const TensorShape dst = shape_in(result_sizes(call.problem), call.primitive.dst);
+  return src.as_strided(dst.sizes, dst.strides, src.storage_offset());
+}
+
+}  // namespace
+
+Algorithm relabel() {
+  Algorithm row;
+  row.name = kViewRelabel;
+  row.runs_on_cuda = true;
+  row.offer = offer_relabel;
+  row.run = run_relabel;
+  row.makes_dst = true;
+  return row;
+}
+
+}  // namespace torchalgo::view

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "view_algo/list.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include "ir/view.h"
+#include "profiler/check.h"
+#include "view_algo/rows.h"
+
+namespace torchalgo {
+namespace {
+
+TEST(ViewAlgorithms, AreViewsByName) {
+  for (const Algorithm& row : view_algorithms()) EXPECT_TRUE(is_view(row.name)) << row.name;
+}
+
+TEST(Relabel, IsTheTransformWithoutMovingAnything) {
+  const Algorithm row = view::relabel();
+  int offered = 0;
+  for (const Layout from : kAllLayouts) {
+    for (const Layout to : kAllLayouts) {
+      for (const std::int64_t n : {1, 2}) {
+        for (const std::int64_t c : {1, 3, 16, 32}) {
+          for (const std::int64_t h : {1, 5}) {
+            TransformProblem problem;
+            problem.n = n, problem.c = c, problem.h = h;
+            problem.from = to_string(from), problem.to = to_string(to);
+            const Offer offer = row.offer(problem, cpu_device());
+            EXPECT_NE(offer.primitives.empty(), offer.refusal.empty());
+            if (from == to || !offer.refusal.empty()) continue;
+            const Sample sample = make_sample(problem, 3);
+            const std::vector<at::Tensor> src = {to_layout(sample.src[0], from)};
+            const at::Tensor dst = row.run({problem, offer.primitives[0], {}, src, {}, {}});
+            const at::Tensor expected = to_layout(sample.src[0], to);
+            EXPECT_TRUE(dst.is_alias_of(src[0]));
+            EXPECT_TRUE(at::equal(dst, expected)) << to_string(Problem(problem));
+            EXPECT_EQ(dst.strides(), expected.strides()) << to_string(Problem(problem));
+            ++offered;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(offered, 20);
+}
+
+TEST(ViewConcat, IsTheMemoryThatItsInputsShare) {
+  const Problem problem = parse_problem("concat_f32_n1c32x48x20h3w5");
+  const Offer offer = view::concat().offer(problem, cpu_device());
+  ASSERT_EQ(offer.refusal, "");
+  ASSERT_EQ(offer.primitives.size(), 1U);
+  const Primitive& primitive = offer.primitives[0];
+  const at::Tensor memory = at::randn({1, 9, 3, 5, 16});
+  const std::vector<at::Tensor> parts = {memory.narrow(1, 1, 2), memory.narrow(1, 3, 3),
+                                         memory.narrow(1, 6, 2)};
+  const at::Tensor joined = view::concat().run({problem, primitive, {}, parts, {}, {}});
+  EXPECT_EQ(joined.data_ptr(), parts[0].data_ptr());
+  EXPECT_TRUE(at::equal(joined, memory.narrow(1, 1, 7)));
+  const std::vector<at::Tensor> apart = {parts[0], parts[1].clone(), parts[2]};
+  const at::Tensor copied = view::concat().run({problem, primitive, {}, apart, {}, {}});
+  EXPECT_FALSE(copied.is_alias_of(memory));
+  EXPECT_TRUE(at::equal(copied, joined));
+}
+
+TEST(ViewAlgorithms, RefuseWithAReason) {
+  const auto refusal = [](const Algorithm& row, const char* problem) {
+    return row.offer(parse_problem(problem), cpu_device()).refusal;
+  };
+  EXPECT_EQ(refusal(view::concat(), "concat_f32_n2c32x32h3w5"), "needs n = 1, got 2");
+  EXPECT_EQ(refusal(view::concat(), "concat_f16_n1c32x32h3w5"), "needs f32, got f16");
+  EXPECT_EQ(refusal(view::concat(), "concat_f32_n1c20x32h3w5"),
+            "needs multiples of 16 channels in all inputs but the last");
+  EXPECT_EQ(refusal(view::relabel(), "transform_f32_n1c32h2w1_nchw_nhwc"),
+            "needs elements in the same order in nchw and nhwc");
+  EXPECT_EQ(refusal(view::relabel(), "transform_f32_n1c20h1w1_nchw_nChw16c"),
+            "needs elements in the same order in nchw and nChw16c");
+}
+
+}  // namespace
+}  // namespace torchalgo
