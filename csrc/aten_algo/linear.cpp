@@ -40,7 +40,8 @@ Algorithm linear() {
           .pack = pack_linear,
           .run = run_linear,
           .makes_dst = true,
-          .packs_for_all_sizes = true};
+          .packs_for_all_sizes = true,
+          .least_work = direct_work};
 }
 
 }  // namespace torchalgo::aten
