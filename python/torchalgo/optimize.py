@@ -23,11 +23,12 @@ from torchalgo.freeze import (
     freeze_model,
     quiet_jit,
 )
-from torchalgo.measuring import Bench, TuneSettings, Tuning
+from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.optimized import Optimized, Result
 from torchalgo.overrides import forced_primitives
 from torchalgo.plan import Plan
 from torchalgo.progress import Event, Progress
+from torchalgo.sampling import Bench
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ import torch
 
 from torchalgo import _C
 from torchalgo._C import Error
+from torchalgo.bounds import dtype_of
 from torchalgo.check_plan import FALSE, CostRows
 from torchalgo.check_plan import check_plan as check_claims
 from torchalgo.costs import environment
 from torchalgo.freeze import ScriptModule, tensors_in
-from torchalgo.measuring import COARSE_BOUND, Tuning, dtype_of, tied_layers
+from torchalgo.measuring import COARSE_BOUND, Tuning, tied_layers
 from torchalgo.overrides import forced_primitives, is_convolution
 from torchalgo.plan import (
     TICKS_PER_US,
@@ -199,15 +200,16 @@ def compare_planners(tuning: Tuning) -> dict[str, _C.Plan]:
             checked=False,
         )
     }
-    for layout in _usual_layouts(tuning.graph, tuning.found):
+    for layout in usual_layouts(tuning.graph, tuning.found):
         plans[f"single_layout_{layout}"] = tuning.settle(
             _C.make_plan, layouts=[layout], checked=False
         )
+    tuning.settle_fastest()
     plans["local_optimum"] = tuning.settle(_C.make_local_plan, checked=False)
     return plans
 
 
-def _usual_layouts(graph: _C.Graph, found: _C.Candidates) -> list[str]:
+def usual_layouts(graph: _C.Graph, found: _C.Candidates) -> list[str]:
     """Layouts in which more than half of the convolutions can read and write."""
     counts: dict[str, int] = {}
     convolutions = 0

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How times of candidates are taken: a quick look, or enough to decide."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torchalgo import _C
+from torchalgo.bounds import LOOK_FLOOR, TICKS_PER_NS, Peaks, probe_cpu
+from torchalgo.costs import Cost, Key
+from torchalgo.stats import cost_of_samples
+
+LOOK_ROUNDS = 2  # runs of a quick look, after one that warms up
+FULL_ROUNDS = 9
+
+# A cost with a wider interval than this is taken again: something else ran meanwhile.
+NOISE_RATIO = 0.05
+REPEATS = 3
+
+# A cost from a file with a wider interval than this was a quick look only.
+SETTLED_RATIO = 0.14
+
+# Weights are timed as cold as inside the model, whose other weights pass the caches in between;
+# above this much nothing is left of them in any cache.
+MOST_COLD_BYTES = 256 << 20
+
+
+class Measure(Protocol):
+    def __call__(
+        self,
+        tasks: Sequence[tuple[str, _C.Primitive]],
+        *,
+        warmup: int,
+        rounds: int,
+        budget_s: float,
+        cold_bytes: int,
+        seed: int,
+    ) -> list[_C.Samples]: ...
+
+
+Check = Callable[[str, Sequence[_C.Primitive], float], list[tuple[float, str]]]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """How to measure and check: injected, so that tests and other processes can replace it."""
+
+    measure: Measure = _C.measure
+    check: Check = _C.check_primitives
+    now_s: Callable[[], float] = time.monotonic
+    peaks: Callable[[], Peaks | None] = lambda: None  # None: nothing bounds a cost before a run
+
+    @staticmethod
+    def on(device: _C.Device | None) -> Bench:
+        """That of a GPU, or of the CPU if None."""
+        if device is None:
+            return Bench(peaks=probe_cpu)
+        return Bench(
+            functools.partial(_C.measure, device=device),
+            functools.partial(_C.check_primitives, device=device),
+        )
+
+
+def cold_bytes_of(graph: _C.Graph) -> int:
+    """What the model's weights take in f32: about what passes the caches between two runs."""
+    problems = [node.problem for node in graph.nodes if node.problem is not None]
+    weights = sum(4 * math.prod(sizes) for sizes in map(_C.weight_sizes, problems) if sizes)
+    return min(MOST_COLD_BYTES, weights)
+
+
+def is_noisy(samples: Sequence[float]) -> bool:
+    """Whether they should be taken again."""
+    cost, noise = cost_of_samples(samples)
+    return noise > NOISE_RATIO * cost
+
+
+def is_look(cost: Cost) -> bool:
+    """Whether a cost is that of a quick look, by its interval."""
+    return cost.noise_ticks > SETTLED_RATIO * cost.ticks
+
+
+class Sampler:
+    """Takes times; what fails to run ends up in `failures` with the reason."""
+
+    def __init__(
+        self, bench: Bench, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
+    ) -> None:
+        self._bench, self._primitives = bench, primitives
+        self._cold_bytes, self._seed = cold_bytes, seed
+        self.failures: dict[Key, str] = {}
+
+    def look(self, keys: Sequence[Key], budget_s: float) -> dict[Key, Cost]:
+        """A few runs each. Their weights stay warm and only the fastest run counts, so that the
+        interval's lower end is a bound of the cost."""
+        samples: dict[Key, list[float]] = {}
+        self._take(keys, samples, rounds=LOOK_ROUNDS, budget_s=budget_s, cold_bytes=0)
+        looks = {}
+        for key, ns in samples.items():
+            ticks = round(min(ns) * TICKS_PER_NS)
+            looks[key] = Cost(ticks, ticks - int(LOOK_FLOOR * ticks))
+        return looks
+
+    def settle(self, keys: Sequence[Key], budget_s: float) -> dict[Key, Cost]:
+        """Times to rest a plan on, in interleaved rounds; no sample is one that chose the keys, so
+        that the winner is not the luckiest."""
+        started = self._bench.now_s()
+        samples: dict[Key, list[float]] = {}
+        left, budget = list(keys), budget_s
+        for _ in range(REPEATS):
+            if not left or (samples and budget <= 0):
+                break
+            self._take(
+                left, samples, rounds=FULL_ROUNDS, budget_s=budget, cold_bytes=self._cold_bytes
+            )
+            left = [key for key in left if key in samples and is_noisy(samples[key])]
+            budget = budget_s - (self._bench.now_s() - started)
+        return {
+            key: Cost(*(round(ns * TICKS_PER_NS) for ns in cost_of_samples(taken)))
+            for key, taken in samples.items()
+            if key not in self.failures
+        }
+
+    def _take(
+        self,
+        keys: Sequence[Key],
+        samples: dict[Key, list[float]],
+        *,
+        rounds: int,
+        budget_s: float,
+        cold_bytes: int,
+    ) -> None:
+        taken = self._bench.measure(
+            [(key.problem, self._primitives[key]) for key in keys],
+            warmup=1,
+            rounds=rounds,
+            budget_s=budget_s,
+            cold_bytes=cold_bytes,
+            seed=self._seed,
+        )
+        for key, result in zip(keys, taken, strict=True):
+            if result.failure or not result.ns:
+                self.failures[key] = result.failure or "gave no samples"
+            else:
+                samples.setdefault(key, []).extend(result.ns)
