@@ -306,7 +306,9 @@ class Tuning:
         return [
             other
             for other in self.rules.same_place(key)
-            if self._costs.is_known(other) and self._costs.lower(other) <= cost
+            if self._costs.is_known(other)
+            and not self._costs.is_settled(other)
+            and self._costs.lower(other) <= cost
         ]
 
     def _learn(

@@ -16,6 +16,7 @@ from torchalgo.costs import Cost, Key
 from torchalgo.stats import cost_of_samples
 
 LOOK_ROUNDS = 2  # runs of a quick look, after one that warms up
+LOOK_SPREAD = 1.25  # runs of one look that differ by more were disturbed: two more are taken
 FULL_ROUNDS = 9
 
 # A cost with a wider interval than this is taken again: something else ran meanwhile.
@@ -99,6 +100,9 @@ class Sampler:
         interval's lower end is a bound of the cost."""
         samples: dict[Key, list[float]] = {}
         self._take(keys, samples, rounds=LOOK_ROUNDS, budget_s=budget_s, cold_bytes=0)
+        disturbed = [key for key, ns in samples.items() if max(ns) > LOOK_SPREAD * min(ns)]
+        if disturbed:
+            self._take(disturbed, samples, rounds=LOOK_ROUNDS, budget_s=budget_s, cold_bytes=0)
         looks = {}
         for key, ns in samples.items():
             ticks = round(min(ns) * TICKS_PER_NS)
