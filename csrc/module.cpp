@@ -112,6 +112,12 @@ void bind_candidates(py::module_& m) {
       .def_property_readonly("dst", [](const Primitive& p) { return word_of(p.dst); })
       .def("__repr__", [](const Primitive& p) { return to_string(p); });
   py::class_<Candidate>(m, "Candidate")
+      .def(py::init([](std::vector<int> covers, const std::string& problem, Primitive primitive,
+                       std::vector<int> inputs) {
+             return Candidate{std::move(covers), parse_problem(problem), std::move(primitive),
+                              std::move(inputs)};
+           }),
+           py::arg("covers"), py::arg("problem"), py::arg("primitive"), py::arg("inputs"))
       .def_readonly("covers", &Candidate::covers)
       .def_readonly("primitive", &Candidate::primitive)
       .def_readonly("inputs", &Candidate::inputs)
@@ -121,6 +127,11 @@ void bind_candidates(py::module_& m) {
       .def_readonly("primitive", &Refusal::primitive)
       .def_readonly("reason", &Refusal::reason);
   py::class_<Candidates>(m, "Candidates")
+      .def(py::init([](std::vector<std::vector<Candidate>> by_anchor) {
+             const std::size_t nodes = by_anchor.size();
+             return Candidates{std::move(by_anchor), std::vector<std::vector<Refusal>>(nodes)};
+           }),
+           py::arg("by_anchor"))
       .def_readonly("by_anchor", &Candidates::by_anchor)
       .def_readonly("refusals", &Candidates::refusals);
   py::class_<Traits>(m, "Traits")
@@ -473,4 +484,5 @@ PYBIND11_MODULE(_C, m) {
   torchalgo::bind_cudnn(m);
   torchalgo::bind_pbqp(m);
   torchalgo::bind_planner(m);
+  torchalgo::bind_bounds(m);
 }

@@ -11,6 +11,7 @@ void bind_cuda(pybind11::module_& m);     // GPUs of this process
 void bind_ops(pybind11::module_& m);      // settings of convolutions
 void bind_cudnn(pybind11::module_& m);    // the cuDNN that torch has mapped
 void bind_pbqp(pybind11::module_& m);     // the solver on its own
+void bind_bounds(pybind11::module_& m);   // what nothing on this machine is faster than
 void bind_planner(pybind11::module_& m);  // plans under limits, fronts, training
 
 }  // namespace torchalgo

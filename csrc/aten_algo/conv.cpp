@@ -113,7 +113,8 @@ Algorithm conv() {
           .packed_bytes = packed_bytes_conv,
           .run = run_conv,
           .makes_dst = true,
-          .packs_for_all_sizes = true};
+          .packs_for_all_sizes = true,
+          .least_work = direct_work};
 }
 
 }  // namespace torchalgo::aten

@@ -41,7 +41,8 @@ Algorithm linear() {
           .packed_bytes = [](const Problem&, const Primitive&) { return std::int64_t{0}; },
           .run = run_linear,
           .makes_dst = true,
-          .packs_for_all_sizes = true};
+          .packs_for_all_sizes = true,
+          .least_work = direct_work};
 }
 
 }  // namespace torchalgo::aten

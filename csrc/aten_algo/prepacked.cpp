@@ -154,7 +154,8 @@ Algorithm prepacked() {
           .pack = pack_prepacked,
           .run = run_prepacked,
           .makes_dst = true,
-          .packs_for_all_sizes = true};
+          .packs_for_all_sizes = true,
+          .least_work = direct_work};
 }
 
 }  // namespace torchalgo::aten

@@ -89,6 +89,11 @@ Algorithm with_backward_data(Algorithm forward) {
     return row->run(
         {twin, primitive, call.packed, call.src, call.residual, call.dst, call.workspace});
   };
+  both.least_work = [row](const Problem& problem, const Primitive& primitive) {
+    const ConvProblem* conv = as_backward_data(problem);
+    if (conv == nullptr) return least_work(*row, problem, primitive);
+    return least_work(*row, *as_forward(*conv), exchanged(primitive));
+  };
   return both;
 }
 

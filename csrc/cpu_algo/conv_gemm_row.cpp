@@ -302,6 +302,7 @@ Algorithm make_conv_gemm(ConvGemmRow row, std::string_view isa) {
   };
   algorithm.run = [build](const Call& call) { return run(build, call); };
   algorithm.packs_for_all_sizes = true;
+  algorithm.least_work = direct_work;
   return algorithm;
 }
 

@@ -106,6 +106,7 @@ Algorithm depthwise(const std::string& isa) {
   algorithm.run = [kernel = TORCHALGO_PICK_KERNEL(isa, run_depthwise)](const Call& call) {
     return run(kernel, call);
   };
+  algorithm.least_work = direct_work;
   return algorithm;
 }
 

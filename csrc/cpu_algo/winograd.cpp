@@ -107,6 +107,14 @@ Offer offer(const WinogradRow& row, const Problem& problem, const Device& device
   return offer;
 }
 
+// The products of the transformed tiles; the transforms and whole blocks of channels come on top.
+Work least_work(int m, const Problem& problem) {
+  const auto& conv = std::get<ConvProblem>(problem);
+  const std::int64_t products = tile_count(m, conv) * kernels::winograd_elements(m);
+  return {2.0 * static_cast<double>(products) * static_cast<double>(conv.c * conv.k),
+          least_bytes(problem)};
+}
+
 // Evaluates a quadratic with the coefficients g at the interpolation points, each value divided by
 // the product of its point's differences to the others.
 void transform_row(int m, const double (&g)[3], double* u) {
@@ -296,6 +304,9 @@ Algorithm make_winograd(const WinogradRow& row, std::string_view isa) {
     return packed_bytes(m, std::get<ConvProblem>(problem));
   };
   algorithm.run = [m = row.m, build](const Call& call) { return run(m, build, call); };
+  algorithm.least_work = [m = row.m](const Problem& problem, const Primitive&) {
+    return least_work(m, problem);
+  };
   return algorithm;
 }
 

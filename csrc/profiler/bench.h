@@ -19,7 +19,7 @@ class Bench {
  public:
   virtual ~Bench() = default;
   /// Refers to the bench.
-  [[nodiscard]] virtual const Work& work() const = 0;
+  [[nodiscard]] virtual const Runnable& work() const = 0;
   [[nodiscard]] virtual std::int64_t packed_bytes() const = 0;
   /// From now on each run finds other weights, one of `copies` + 1.
   virtual void rotate_weights(std::int64_t copies) = 0;

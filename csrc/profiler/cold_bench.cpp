@@ -34,7 +34,7 @@ class ColdBench : public Bench {
     work_.run = [this] { run(); };
   }
 
-  const Work& work() const override { return work_; }
+  const Runnable& work() const override { return work_; }
   std::int64_t packed_bytes() const override { return packed_bytes_of(packed_[0]); }
   void rotate_weights(std::int64_t) override {}  // they rotate with the rest
 
@@ -88,7 +88,7 @@ class ColdBench : public Bench {
   std::vector<Slot> slots_;
   at::Tensor workspace_;
   std::size_t turn_ = 0;
-  Work work_;
+  Runnable work_;
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ double time_once(const CudaQueue& queue, const std::function<void()>& enqueue) {
 
 class EventStopwatch : public Stopwatch {
  public:
-  EventStopwatch(const Work& work, const CudaQueue& queue) : work_(work), queue_(queue) {}
+  EventStopwatch(const Runnable& work, const CudaQueue& queue) : work_(work), queue_(queue) {}
   double sample_ns() override {
     if (work_.refresh) work_.refresh();
     return time_once(queue_, work_.run);
@@ -30,7 +30,7 @@ class EventStopwatch : public Stopwatch {
   std::string method() const override { return "events"; }
 
  private:
-  const Work& work_;
+  const Runnable& work_;
   const CudaQueue& queue_;
 };
 
@@ -52,7 +52,7 @@ class CudaTimer : public Timer {
   CudaTimer(CudaQueue queue, const CudaTimerOptions& options)
       : queue_(std::move(queue)), options_(options) {}
 
-  std::unique_ptr<Stopwatch> warm_up(const Work& work, int warmup) override {
+  std::unique_ptr<Stopwatch> warm_up(const Runnable& work, int warmup) override {
     auto events = std::make_unique<EventStopwatch>(work, queue_);
     if (run_until_stable(*events, warmup) >= options_.graph_below_ns) return events;
     std::function<void()> launch;

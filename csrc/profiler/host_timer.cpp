@@ -17,7 +17,7 @@ std::int64_t steady_now_ns() {
 
 class HostStopwatch : public Stopwatch {
  public:
-  HostStopwatch(const Work& work, const Clock& now_ns) : work_(work), now_ns_(now_ns) {}
+  HostStopwatch(const Runnable& work, const Clock& now_ns) : work_(work), now_ns_(now_ns) {}
   double sample_ns() override {
     if (work_.refresh) work_.refresh();
     const std::int64_t start = now_ns_();
@@ -27,14 +27,14 @@ class HostStopwatch : public Stopwatch {
   std::string method() const override { return "host"; }
 
  private:
-  const Work& work_;
+  const Runnable& work_;
   const Clock& now_ns_;
 };
 
 class HostTimer : public Timer {
  public:
   explicit HostTimer(Clock now_ns) : now_ns_(std::move(now_ns)) {}
-  std::unique_ptr<Stopwatch> warm_up(const Work& work, int warmup) override {
+  std::unique_ptr<Stopwatch> warm_up(const Runnable& work, int warmup) override {
     auto stopwatch = std::make_unique<HostStopwatch>(work, now_ns_);
     for (int run = 0; run < warmup; ++run) static_cast<void>(stopwatch->sample_ns());
     return stopwatch;

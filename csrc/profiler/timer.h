@@ -9,12 +9,12 @@
 namespace torchalgo {
 
 /// A primitive that is ready to run again and again, as a timer sees it.
-struct Work {
+struct Runnable {
   std::function<void()> refresh;  // before each sample, not timed: writes the inputs; may be null
   std::function<void()> run;      // once, on the next of its buffers
 };
 
-/// Takes samples of one Work, which is warm.
+/// Takes samples of one Runnable, which is warm.
 class Stopwatch {
  public:
   virtual ~Stopwatch() = default;
@@ -30,7 +30,7 @@ class Timer {
   virtual ~Timer() = default;
   /// Runs `work` at least `warmup` times, until it is ready to be timed. `work` outlives the
   /// result.
-  [[nodiscard]] virtual std::unique_ptr<Stopwatch> warm_up(const Work& work, int warmup) = 0;
+  [[nodiscard]] virtual std::unique_ptr<Stopwatch> warm_up(const Runnable& work, int warmup) = 0;
   /// For budgets.
   [[nodiscard]] virtual std::int64_t now_ns() = 0;
   /// 0: each sample finds its inputs in the caches, as refresh() leaves them. Else nothing that a

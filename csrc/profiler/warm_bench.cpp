@@ -23,7 +23,7 @@ class WarmBench : public Bench {
     work_.run = [this] { run(); };
   }
 
-  const Work& work() const override { return work_; }
+  const Runnable& work() const override { return work_; }
   std::int64_t packed_bytes() const override { return packed_bytes_of(packed_[0]); }
   void rotate_weights(std::int64_t copies) override {
     if (packed_bytes() == 0) return;
@@ -55,7 +55,7 @@ class WarmBench : public Bench {
   at::Tensor residual_;
   std::vector<Packed> packed_;
   std::size_t turn_ = 0;
-  Work work_;
+  Runnable work_;
 };
 
 }  // namespace

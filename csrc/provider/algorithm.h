@@ -13,6 +13,7 @@
 #include "ir/primitive.h"
 #include "ir/problem.h"
 #include "provider/device.h"
+#include "provider/work.h"
 
 namespace torchalgo {
 
@@ -88,6 +89,9 @@ struct Algorithm {
   /// What `pack` returns serves the same primitive for every n, d, h, w, so that an input of
   /// another size needs no second copy of the weights. False is always right.
   bool packs_for_all_sizes = false;
+  /// What a run of it cannot do without. Null: each byte once and no arithmetic, which holds for
+  /// libraries that may choose any algorithm; see provider/work.h.
+  std::function<Work(const Problem&, const Primitive&)> least_work = nullptr;
 };
 
 using Algorithms = std::vector<Algorithm>;

@@ -52,6 +52,9 @@ class Candidate:
     problem: str
     primitive: Primitive
     inputs: list[int]
+    def __init__(
+        self, covers: list[int], problem: str, primitive: Primitive, inputs: list[int]
+    ) -> None: ...
 
 class Refusal:
     problem: str
@@ -61,6 +64,7 @@ class Refusal:
 class Candidates:
     by_anchor: list[list[Candidate]]
     refusals: list[list[Refusal]]
+    def __init__(self, by_anchor: list[list[Candidate]]) -> None: ...  # without refusals
 
 class CostKey:
     problem: str
@@ -343,3 +347,8 @@ class PbqpProblem:
         with_transcript: bool,
         proof_cap: int = ...,
     ) -> dict[str, Any]: ...  # the fields of torchalgo.pbqp.Solution
+
+def least_work(problem: str, primitive: Primitive) -> tuple[float, float]: ...  # flops, bytes
+def probe_peaks() -> tuple[float, list[tuple[int, float]]]: ...  # of the CPU, all threads, per ns:
+
+# flops; bytes by size of what is passed again and again. Takes about half a second

@@ -1,77 +1,33 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Costs of the candidates of one model: what is measured, how often, and what may be chosen."""
+"""The measuring loop: which candidates of one model are measured, and what may be chosen.
+
+Every candidate has a lower bound from the start (bounds.py). The planner plans with these; what its
+plan rests on is looked at quickly, and measured in full if the plan still rests on it. When a plan
+rests on costs measured in full only, it is the optimum of the whole table, most of which was never
+measured.
+"""
 
 from __future__ import annotations
 
-import functools
-import math
-import statistics
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
-from torchalgo import _C, process_bench
-from torchalgo.costs import TICKS_PER_NS, Cost, CostFile, Key, key_of, native_key, summarize
-from torchalgo.overrides import is_convolution, matches_name
+from torchalgo import _C
+from torchalgo.bounds import KnownCosts, dtype_of, family_of
+from torchalgo.costs import Cost, CostFile, Key, key_of
+from torchalgo.overrides import is_convolution
 from torchalgo.plan import Quarantined
 from torchalgo.progress import Progress
-from torchalgo.stats import faster_half, median_noise
+from torchalgo.rules import Rules, grouped, offered_by
+from torchalgo.sampling import Bench, Sampler, cold_bytes, is_look
 
-# A fused candidate is not measured if its convolution alone is this much slower than the fastest of
-# its provider with the same layouts: fusing saves both the same and layouts decide nothing.
-SCREEN_RATIO = 2.0
-REFINE_RATIO = 1.5  # of the fastest with the same layouts: these get more samples
-
-# A cost with a wider interval than this is taken again: something else ran meanwhile.
-NOISE_RATIO = 0.05
-REPEATS = 3
-
-# Weights are timed as cold as inside the model, whose other weights pass the caches in between;
-# above this much nothing is left of them in any cache.
-MOST_COLD_BYTES = 256 << 20
+T = TypeVar("T")
 
 # No algorithm can hold max_rel_error in a type that rounds more coarsely.
 COARSE_BOUND = {"f16": 4e-3, "bf16": 3e-2, "tf32": 4e-3}
 
-
-class Measure(Protocol):
-    def __call__(
-        self,
-        tasks: Sequence[tuple[str, _C.Primitive]],
-        *,
-        warmup: int,
-        rounds: int,
-        budget_s: float,
-        cold_bytes: int,
-        seed: int,
-    ) -> list[_C.Samples]: ...
-
-
-T = TypeVar("T")
-Check = Callable[[str, Sequence[_C.Primitive], float], list[tuple[float, str]]]
-
-
-@dataclass(frozen=True)
-class Bench:
-    """How to measure and check: injected, so that tests and other processes can replace it."""
-
-    measure: Measure = _C.measure
-    check: Check = _C.check_primitives
-    now_s: Callable[[], float] = time.monotonic
-
-    @staticmethod
-    def on(device: _C.Device | None) -> Bench:
-        """On a GPU, or on the CPU if None; by a worker, unless TORCHALGO_ISOLATE=0."""
-        if process_bench.is_isolated():
-            isolated = process_bench.ProcessBench(device)
-            return Bench(isolated.measure, isolated.check)
-        if device is None:
-            return Bench()
-        return Bench(
-            functools.partial(_C.measure, device=device),
-            functools.partial(_C.check_primitives, device=device),
-        )
+MOST_SHARE_S = 1.0  # of a problem's rounds; with a budget less
 
 
 @dataclass(frozen=True)
@@ -79,30 +35,6 @@ class TuneSettings:
     max_rel_error: float = 1e-5
     budget_s: float | None = None
     seed: int = 0
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """A candidate without its binding: what the rules below look at."""
-
-    key: Key
-    anchor: int
-    covers: tuple[int, ...]
-
-    @property
-    def is_alone(self) -> bool:
-        return len(self.covers) == 1
-
-
-def _choice(candidate: _C.Candidate) -> _Choice:
-    covers = tuple(candidate.covers)
-    return _Choice(key_of(candidate.problem, candidate.primitive), covers[0], covers)
-
-
-def dtype_of(problem: str) -> str:
-    """The compute type in a problem's spelling: "f32" of "fwd_f32_n1..."."""
-    types = {"f64", "f32", "tf32", "f16", "bf16"}
-    return next((part for part in problem.split("_") if part in types), "f32")
 
 
 class Tuning:
@@ -122,35 +54,46 @@ class Tuning:
         cost_file: CostFile | None = None,
         bench: Bench | None = None,
         device: _C.Device | None = None,
+        transforms: list[_C.Candidate] | None = None,  # None: all that this machine offers
     ) -> None:
         self.graph, self.found, self.settings = graph, found, settings
         self.device = device
-        self.transforms = _C.transform_candidates(graph, found, device)
-        self.costs = _C.CostTable()
-        self.known: dict[Key, Cost] = {}
-        self.errors: dict[Key, float] = {}  # relative L2 of each checked candidate
-        self.quarantined: dict[Key, str] = {}
-        self.screened: set[Key] = set()
-        self.screened_of = 0
-        self._forced = dict(forced)
+        if transforms is None:
+            transforms = _C.transform_candidates(graph, found, device)
+        self.transforms = transforms
+        self.rules = Rules(graph, found, transforms, forced)
+        # Relative L2 of each checked candidate; a view computes nothing.
+        self.errors = {key: 0.0 for key in self.rules.primitives if _C.is_view(key.primitive)}
         self._progress = progress if progress is not None else Progress(False)
         self._cost_file = cost_file
-        self._measured_here: set[Key] = set()
         self._bench = bench if bench is not None else Bench.on(device)
         self._bound = settings.max_rel_error
-        self._cold_bytes = cold_bytes(graph)
-        self._is_screened = False
+        self._is_seeded = False  # there is a plan of known costs
         self._stopped = ""  # why nothing more is measured: plan from what is known
-        self._primitives: dict[Key, _C.Primitive] = {}
-        self._choices: list[_Choice] = []
-        self._list_candidates()
+        self._sampler = Sampler(
+            self._bench, self.rules.primitives, cold_bytes(graph), settings.seed
+        )
+        self._progress.start(self._expected_work())
         budget = settings.budget_s
         self._deadline = None if budget is None else self._bench.now_s() + budget
+        self._costs = KnownCosts(self._work_bounds())
         if cost_file is not None:
-            self._learn(cost_file.read(self._primitives))
-        unknown = {key.problem for key in self._primitives if key not in self.known}
-        checked = {c.key.problem for c in self._choices}  # about half of them get chosen
-        self._progress.start(sum(map(_work, unknown)) + sum(map(_check_work, checked)) // 2)
+            self._read_costs(cost_file)
+
+    @property
+    def costs(self) -> _C.CostTable:
+        """Measured costs, and the bounds of all others."""
+        return self._costs.table
+
+    @property
+    def known(self) -> Mapping[Key, Cost]:
+        """Costs that were measured in full or, with a wide interval, looked at."""
+        return self._costs.costs
+
+    @property
+    def quarantined(self) -> Mapping[Key, str]:
+        """What may not be chosen, and why."""
+        return self.rules.quarantined
 
     # ---- the loop ------------------------------------------------------------------------------
 
@@ -167,99 +110,118 @@ class Tuning:
     ) -> tuple[_C.Plan, list[Key]]:
         """The same for another planner, with primitives restricted by name to `only`, or, if not
         `checked`, of measured candidates whatever their numbers."""
+        seeds = self._seeds()
+        if seeds:
+            return _C.Plan(), seeds
 
         def allows(candidate: _C.Candidate) -> bool:
-            choice = _choice(candidate)
-            if only is None or choice.anchor in self._forced:  # an override stands in any case
-                return self._allows(choice)
-            return self._allows(choice) and only(choice.key.primitive)
+            offer = offered_by(candidate)
+            if self._stopped and not self._costs.is_known(offer.key):
+                return False
+            is_restricted = only is not None and offer.anchor not in self.rules.forced
+            return self.rules.allows(offer) and not (
+                is_restricted and only is not None and not only(offer.key.primitive)
+            )
 
-        def solve() -> tuple[_C.Plan, list[Key]]:
-            transforms = self._allowed_transforms()
-            if only is not None and not self._forced:
-                transforms = [t for t in transforms if only(t.primitive.name)]
-            try:
-                plan, wanted = planner(
-                    self.graph, self.found, transforms, self.costs, allow=allows, **options
-                )
-            except _C.Error as problem:
-                raise self._explained(problem) from None
-            return plan, [Key(w.problem, w.primitive, w.src, w.dst) for w in wanted]
-
-        plan, wanted = solve()
-        if not wanted and not self._is_screened:
-            self._screen()
-            plan, wanted = solve()
+        transforms = self.rules.allowed_transforms()
+        if self._stopped:
+            known = self._costs.is_known
+            transforms = [t for t in transforms if known(key_of(t.problem, t.primitive))]
+        if only is not None and not self.rules.forced:
+            transforms = [t for t in transforms if only(t.primitive.name)]
+        is_free = only is None and not self._stopped and self.rules.are_free
+        try:
+            plan, native = planner(
+                self.graph,
+                self.found,
+                transforms,
+                self._costs.guesses() if self._stopped else self._costs.table,
+                allow=None if is_free else allows,
+                **options,
+            )
+        except _C.Error as problem:
+            raise self._explained(problem) from None
+        wanted = [Key(w.problem, w.primitive, w.src, w.dst) for w in native]
         if not wanted and checked:
             wanted = [key for key in _chosen(plan) if key not in self.errors]
         return plan, wanted
 
     def settle(
-        self, planner: Callable[..., tuple[_C.Plan, list[_C.CostKey]]], **options: object
+        self, planner: Callable[..., tuple[_C.Plan, list[_C.CostKey]]], **options: Any
     ) -> _C.Plan:
         """plan_with until nothing is wanted."""
-        plan, wanted = self.plan_with(planner, **options)  # type: ignore[arg-type]
+        plan, wanted = self.plan_with(planner, **options)
         while wanted:
             self.measure(wanted)
-            plan, wanted = self.plan_with(planner, **options)  # type: ignore[arg-type]
+            plan, wanted = self.plan_with(planner, **options)
         return plan
+
+    def settle_fastest(self) -> None:
+        """Measures until it is known which primitive of each convolution alone is its fastest."""
+        while wanted := self._unsure_fastest():
+            self.measure(wanted)
 
     def ask_known(self, planner: Callable[..., T], **options: object) -> T:
         """What `planner` makes of the costs there are; nothing is measured or checked."""
-        before, self._stopped = self._stopped, "from known costs"
-        try:
-            return planner(
-                self.graph,
-                self.found,
-                self._allowed_transforms(),
-                self.costs,
-                lambda candidate: self._allows(_choice(candidate)),
-                **options,
-            )
-        finally:
-            self._stopped = before
+        known = self._costs.is_known
+        return planner(
+            self.graph,
+            self.found,
+            [
+                t
+                for t in self.rules.allowed_transforms()
+                if known(key_of(t.problem, t.primitive))
+            ],
+            self._costs.guesses(),
+            lambda c: self.rules.allows(offered_by(c)) and known(offered_by(c).key),
+            **options,
+        )
 
-    def solve_known(self, forced: Mapping[int, str], **options: object) -> _C.Plan:
+    def solve_known(self, forced: Mapping[int, str], **options: Any) -> _C.Plan:
         """The cheapest plan that obeys `forced`, from the costs there are; nothing is measured.
 
-        Raises: torchalgo.Error if a primitive it needs was never measured.
+        Raises: torchalgo.Error if a primitive it needs was never run.
         """
-        before = self._forced, self._stopped
-        self._forced, self._stopped = dict(forced), "from known costs"
+        before = self.rules.forced, self._stopped
+        self.rules.forced, self._stopped = dict(forced), "from known costs"
         try:
-            plan, _ = self.plan_with(_C.make_plan, with_regrets=True, **options)  # type: ignore[arg-type]
+            plan, _ = self.plan_with(_C.make_plan, with_regrets=True, **options)
         except _C.Error as problem:
             raise _C.Error(
                 f"with_overrides: {problem}; what it needs was not measured here: use"
                 " torchalgo.optimize(model, example_inputs, overrides=...)"
             ) from None
         finally:
-            self._forced, self._stopped = before
+            self.rules.forced, self._stopped = before
         return plan
 
     def measure(self, wanted: Iterable[Key]) -> None:
-        """Measures the keys without a cost and checks those that have one.
+        """One step for the wanted keys: a look at those that never ran, else full measurements of
+        those that were only looked at, else checks.
 
         Ctrl-C ends measuring: from then on plans are made of what is known, where that is enough.
         """
         wanted = list(wanted)
-        missing = [key for key in wanted if key not in self.known]
+        unknown = [key for key in wanted if not self._costs.is_known(key)]
+        unsettled = [key for key in wanted if not self._costs.is_settled(key)]
         try:
-            if missing:
-                self._measure_all(missing)
+            if self._stopped:
+                self._check_all(wanted)
+            elif unknown:
+                self._look_all(unknown)
+            elif unsettled:
+                self._settle_all(unsettled)
             else:
                 self._check_all(wanted)
         except KeyboardInterrupt:
             self._stop("interrupted")
 
     def method_note(self) -> str:
-        """What the search left out, for the plan's method."""
-        notes = []
-        if self.screened:
-            notes.append(
-                f"screened out {len(self.screened)} of {self.screened_of} fused candidates"
-                f" at > {SCREEN_RATIO:g}x"
-            )
+        """How much was measured, for the plan's method."""
+        settled = sum(map(self._costs.is_settled, self.rules.primitives))
+        looked = len(self.known) - settled
+        every = len(self.rules.primitives)
+        notes = [f"measured {settled} of {every} candidates, {looked} more by a quick look"]
         if self._stopped:
             notes.append(f"{self._stopped}: only measured candidates")
         return "; ".join(notes)
@@ -270,63 +232,35 @@ class Tuning:
             for key, reason in sorted(self.quarantined.items())
         ]
 
-    # ---- what may be chosen --------------------------------------------------------------------
+    # ---- what is known and what comes next ------------------------------------------------------
 
-    def _list_candidates(self) -> None:
-        for candidates in self.found.by_anchor:
-            for candidate in candidates:
-                choice = _choice(candidate)
-                self._choices.append(choice)
-                self._primitives[choice.key] = candidate.primitive
-        for candidate in self.transforms:
-            self._primitives[key_of(candidate.problem, candidate.primitive)] = candidate.primitive
-        for key in self._primitives:
-            if (cost := self.costs.get(native_key(key))) is not None:  # views: nothing to measure
-                self.known[key], self.errors[key] = Cost(cost[0], 0), 0.0
+    def _work_bounds(self) -> dict[Key, int]:
+        peaks = self._bench.peaks()
+        if peaks is None:
+            return dict.fromkeys(self.rules.primitives, 0)
+        return {k: peaks.bound_ticks(k.problem, p) for k, p in self.rules.primitives.items()}
 
-    def _allows(self, choice: _Choice) -> bool:
-        if choice.key in self.quarantined:
-            return False
-        if any(node in self._forced for node in choice.covers[1:]):
-            return False  # an overridden node is computed by itself
-        name = self._forced.get(choice.anchor)
-        if name is not None and not matches_name(choice.key.primitive, name):
-            return False
+    def _read_costs(self, cost_file: CostFile) -> None:
+        known = cost_file.read(self.rules.primitives)
+        self._costs.learn_look({k: c for k, c in known.items() if is_look(c)})
+        self._costs.learn_settled({k: c for k, c in known.items() if not is_look(c)})
+
+    def _seeds(self) -> list[Key]:
+        """Looked at first: enough for a plan, so that tuning can be ended at any time after. Where
+        nothing bounds a cost, all candidates of single nodes: each would be wanted in its turn."""
+        if self._is_seeded or self._stopped:
+            return []
+        self._is_seeded = True
+        is_bounded = self._bench.peaks() is not None
+        seeds = self.rules.plain() if is_bounded else self.rules.alone()
+        return list(dict.fromkeys(key for key in seeds if not self._costs.is_known(key)))
+
+    def _unsure_fastest(self) -> list[Key]:
+        """Per convolution the candidate alone that may be its fastest, if it is not settled."""
         if self._stopped:
-            return choice.key in self.known
-        if choice.is_alone or name is not None:
-            return True
-        return self._is_screened and choice.key not in self.screened
-
-    def _allowed_transforms(self) -> list[_C.Candidate]:
-        if not self._stopped and not self.quarantined:
-            return self.transforms
-        keys = [(key_of(t.problem, t.primitive), t) for t in self.transforms]
-        return [
-            t
-            for key, t in keys
-            if key not in self.quarantined and (key in self.known or not self._stopped)
-        ]
-
-    def _screen(self) -> None:
-        """Marks the fused candidates whose anchor alone is far behind its like."""
-        self._is_screened = True
-        alone = {
-            (c.anchor, c.key.primitive, c.key.src, c.key.dst): self.known[c.key].ticks
-            for c in self._choices
-            if c.is_alone and c.key in self.known
-        }
-        best: dict[tuple[int, str, str, str], int] = {}
-        for (anchor, primitive, src, dst), ticks in alone.items():
-            group = (anchor, primitive.split(".")[0], src, dst)
-            best[group] = min(best.get(group, ticks), ticks)
-        fused = [c for c in self._choices if not c.is_alone]
-        for c in fused:
-            ticks = alone.get((c.anchor, c.key.primitive, c.key.src, c.key.dst), 0)
-            group = (c.anchor, c.key.primitive.split(".")[0], c.key.src, c.key.dst)
-            if ticks > SCREEN_RATIO * best.get(group, ticks):
-                self.screened.add(c.key)
-        self.screened_of = len({c.key for c in fused})
+            return []
+        first = (min(own, key=self._costs.lower) for own in self.rules.of_convolutions())
+        return list(dict.fromkeys(k for k in first if not self._costs.is_settled(k)))
 
     def _explained(self, problem: Exception) -> Exception:
         if not self.quarantined:
@@ -336,101 +270,98 @@ class Tuning:
 
     # ---- measuring -----------------------------------------------------------------------------
 
-    def _measure_all(self, missing: Sequence[Key]) -> None:
-        left = len({key.problem for key in missing})
-        for family, keys in _grouped(missing, _family).items():
+    def _look_all(self, unknown: Sequence[Key]) -> None:
+        families = grouped(self._equals(unknown), family_of)
+        for i, keys in enumerate(families.values()):
             if self._is_late():
                 self._stop("out of budget")
                 return
-            problems = {key.problem for key in keys}
-            share_s = len(problems) * self._share_s(left)
-            self._measure_family(keys, self._rivals(family), share_s)
-            self._progress.advance(keys[-1].problem, sum(map(_work, problems)))
-            left -= len(problems)
+            looks = self._sampler.look(keys, self._share_s(len(families) - i))
+            self._learn(looks, self._costs.learn_look)
+            self._progress.advance(keys[-1].problem, _work(keys[-1].problem))
 
-    def _is_late(self) -> bool:
-        # Without a cost for every node alone there is no plan: those are measured in any case.
-        late = self._deadline is not None and self._bench.now_s() >= self._deadline
-        return late and self._is_screened
+    def _equals(self, wanted: Sequence[Key]) -> list[Key]:
+        """With the keys that would be wanted next because they have the same place and bound."""
+        keys: dict[Key, None] = {}
+        for key in wanted:
+            least = self._costs.lower(key)
+            for other in self.rules.same_place(key):
+                is_equal = other == key or self._costs.lower(other) == least
+                if is_equal and not self._costs.is_known(other):
+                    keys[other] = None
+        return list(keys)
 
-    def _share_s(self, problems_left: int) -> float:
-        """Seconds for one problem."""
-        if self._deadline is None:
-            return 1.0
-        left = max(0.0, self._deadline - self._bench.now_s())
-        # A first visit leaves half of the time to the fused problems.
-        return left / problems_left / (1 if self._is_screened else 2)
+    def _settle_all(self, unsettled: Sequence[Key]) -> None:
+        families = grouped(unsettled, family_of)
+        for i, keys in enumerate(families.values()):
+            if self._is_late():
+                self._stop("out of budget")
+                return
+            rivals = dict.fromkeys([*keys, *(r for key in keys for r in self._rivals(key))])
+            measured = self._sampler.settle(list(rivals), self._share_s(len(families) - i))
+            self._learn(measured, self._costs.learn_settled)
+            self._progress.advance(keys[-1].problem, _work(keys[-1].problem))
 
-    def _rivals(self, family: str) -> list[Key]:
-        """What was measured here of the same operation and came near its best: taken again in the
-        same rounds, so that a slow phase of the machine decides nothing."""
-        known = {
-            key: float(cost.ticks)
-            for key, cost in self.known.items()
-            if key in self._measured_here and _family(key) == family
-        }
-        return [key for key in _near_best(known) if key not in self.quarantined]
+    def _rivals(self, key: Key) -> list[Key]:
+        """Those that may turn out to be faster in the same place, taken in the same rounds so that
+        a slow phase of the machine decides nothing."""
+        cost = self.known[key].ticks
+        return [
+            other
+            for other in self.rules.same_place(key)
+            if self._costs.is_known(other)
+            and not self._costs.is_settled(other)
+            and self._costs.lower(other) <= cost
+        ]
 
-    def _measure_family(self, keys: list[Key], rivals: list[Key], share_s: float) -> None:
-        started = self._bench.now_s()
-        samples: dict[Key, list[float]] = {}
-        self._take([*keys, *rivals], samples, warmup=1, rounds=3, budget_s=share_s / 2)
-        finalists = _near_best({key: _cost_ns(ns)[0] for key, ns in samples.items()})
-        left = share_s - (self._bench.now_s() - started)
-        for _ in range(REPEATS):
-            if not finalists or left <= 0:
-                break
-            self._take(finalists, samples, warmup=1, rounds=9, budget_s=left)
-            finalists = [key for key in finalists if _is_noisy(samples[key])]
-            left = share_s - (self._bench.now_s() - started)
-        costs = {
-            key: _cost(taken, self._primitives[key])
-            for key, taken in samples.items()
-            if key not in self.quarantined
-        }
-        self._learn(costs)
-        self._measured_here |= set(costs)
-        if self._cost_file is not None:
+    def _learn(
+        self, costs: Mapping[Key, Cost], learn: Callable[[Mapping[Key, Cost]], None]
+    ) -> None:
+        self.rules.quarantined.update(self._sampler.failures)
+        learn(costs)
+        if self._cost_file is not None and costs:
             self._cost_file.append(costs)
 
-    def _take(
-        self,
-        keys: list[Key],
-        samples: dict[Key, list[float]],
-        *,
-        warmup: int,
-        rounds: int,
-        budget_s: float,
-    ) -> None:
-        taken = self._bench.measure(
-            [(key.problem, self._primitives[key]) for key in keys],
-            warmup=warmup,
-            rounds=rounds,
-            budget_s=budget_s,
-            cold_bytes=self._cold_bytes,
-            seed=self.settings.seed,
-        )
-        for key, result in zip(keys, taken, strict=True):
-            if result.failure or not result.ns:
-                self.quarantined[key] = result.failure or "gave no samples"
-            else:
-                samples.setdefault(key, []).extend(result.ns)
+    def _is_late(self) -> bool:
+        if self._deadline is None or self._bench.now_s() < self._deadline:
+            return False
+        return self._has_plan()
 
-    def _learn(self, costs: Mapping[Key, Cost]) -> None:
-        for key, cost in costs.items():
-            self.known[key] = cost
-            self.costs.set(native_key(key), cost.ticks, "measured")
+    def _has_plan(self) -> bool:
+        """Whether what is known is enough for a plan."""
+        before, self._stopped = self._stopped, "tried"
+        try:
+            self.plan_with(_C.make_plan, checked=False)
+        except _C.Error:
+            return False
+        finally:
+            self._stopped = before
+        return True
+
+    def _share_s(self, families_left: int) -> float:
+        """Seconds for the next family."""
+        if self._deadline is None:
+            return MOST_SHARE_S
+        left = max(0.0, self._deadline - self._bench.now_s())
+        return min(MOST_SHARE_S, left / (2 * families_left))  # half is left to later steps
+
+    def _expected_work(self) -> int:
+        """A guess, for the time left: about a third of the problems is both looked at and measured
+        in full, and half of those that may be chosen are checked."""
+        problems = {key.problem for key in self.rules.primitives}
+        checked = {offer.key.problem for offer in self.rules.all}
+        return sum(map(_work, problems)) * 2 // 3 + sum(map(_check_work, checked)) // 2
 
     # ---- checking ------------------------------------------------------------------------------
 
     def _check_all(self, keys: Iterable[Key]) -> None:
-        for problem, group in _grouped(keys, lambda key: key.problem).items():
-            primitives = [self._primitives[key] for key in group]
+        for problem, group in grouped(keys, lambda key: key.problem).items():
+            primitives = [self.rules.primitives[key] for key in group]
             results = self._bench.check(problem, primitives, self._bound_of(problem))
             for key, (error, failure) in zip(group, results, strict=True):
                 self.errors[key] = error
                 if failure:
-                    self.quarantined[key] = failure
+                    self.rules.quarantined[key] = failure
             self._progress.advance(f"check {problem}", _check_work(problem))
 
     def _bound_of(self, problem: str) -> float:
@@ -440,35 +371,9 @@ class Tuning:
         """Plan from what is known; KeyboardInterrupt if that gives no plan."""
         if self._stopped == "interrupted" == reason:
             raise KeyboardInterrupt
+        if not self._has_plan():
+            raise KeyboardInterrupt
         self._stopped = reason
-        try:
-            self.plan()
-        except _C.Error:
-            raise KeyboardInterrupt from None
-
-
-def _cost_ns(samples: Sequence[float]) -> tuple[float, float]:
-    """The cost that some times tell, and its noise."""
-    undisturbed = faster_half(samples)
-    return statistics.median(undisturbed), median_noise(undisturbed)
-
-
-def _cost(samples: Sequence[float], primitive: _C.Primitive) -> Cost:
-    ticks, noise = (round(ns * TICKS_PER_NS) for ns in _cost_ns(samples))
-    return Cost(ticks, noise, summarize(samples), primitive.workspace_bytes)
-
-
-def cold_bytes(graph: _C.Graph) -> int:
-    """What the model's weights take in f32, about what passes the caches between two runs: so much
-    is read before each sample."""
-    problems = [node.problem for node in graph.nodes if node.problem is not None]
-    weights = sum(4 * math.prod(sizes) for sizes in map(_C.weight_sizes, problems) if sizes)
-    return min(MOST_COLD_BYTES, weights)
-
-
-def _is_noisy(samples: Sequence[float]) -> bool:
-    cost, noise = _cost_ns(samples)
-    return noise > NOISE_RATIO * cost
 
 
 def _work(problem: str) -> int:
@@ -478,27 +383,6 @@ def _work(problem: str) -> int:
 
 def _check_work(problem: str) -> int:
     return 3 if problem.startswith(("fwd_", "bwd_")) else 1
-
-
-def _family(key: Key) -> str:
-    """The operation without what is fused to it: its candidates compete for one place."""
-    return key.problem.partition("+")[0]
-
-
-def _near_best(costs: Mapping[Key, float]) -> list[Key]:
-    """The keys within REFINE_RATIO of the cheapest of the same problem and layouts."""
-    best: dict[tuple[str, str, str], float] = {}
-    for key, cost in costs.items():
-        place = (key.problem, key.src, key.dst)
-        best[place] = min(best.get(place, cost), cost)
-    return [k for k, c in costs.items() if c <= REFINE_RATIO * best[k.problem, k.src, k.dst]]
-
-
-def _grouped(keys: Iterable[Key], group_of: Callable[[Key], str]) -> dict[str, list[Key]]:
-    groups: dict[str, list[Key]] = {}
-    for key in keys:
-        groups.setdefault(group_of(key), []).append(key)
-    return groups
 
 
 def _chosen(plan: _C.Plan) -> list[Key]:

@@ -24,11 +24,12 @@ from torchalgo.freeze import (
     quiet_jit,
 )
 from torchalgo.limits import Limits
-from torchalgo.measuring import Bench, TuneSettings, Tuning, cold_bytes
+from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.optimized import Optimized, Result
 from torchalgo.overrides import forced_primitives
 from torchalgo.plan import GuardVerdict, Plan
 from torchalgo.progress import Event, Progress
+from torchalgo.sampling import Bench, cold_bytes
 
 
 @dataclass(frozen=True)

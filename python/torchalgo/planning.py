@@ -11,13 +11,14 @@ import torch
 
 from torchalgo import _C
 from torchalgo._C import Error
+from torchalgo.bounds import dtype_of
 from torchalgo.check_certificate import FALSE
 from torchalgo.check_plan import CostRows
 from torchalgo.check_plan import check_plan as check_claims
 from torchalgo.costs import environment
 from torchalgo.freeze import ScriptModule, tensors_in
 from torchalgo.limits import Limits, packed_bytes
-from torchalgo.measuring import COARSE_BOUND, Tuning, dtype_of, tied_layers
+from torchalgo.measuring import COARSE_BOUND, Tuning, tied_layers
 from torchalgo.overrides import forced_primitives, is_convolution
 from torchalgo.pareto import Front, Memory, ParetoPoint, native_front
 from torchalgo.plan import (
@@ -209,17 +210,18 @@ def compare_planners(tuning: Tuning, is_limited: bool = False) -> dict[str, _C.P
             checked=False,
         )
     }
-    for layout in _usual_layouts(tuning.graph, tuning.found):
+    for layout in usual_layouts(tuning.graph, tuning.found):
         plans[f"single_layout_{layout}"] = tuning.settle(
             _C.make_plan, layouts=[layout], checked=False
         )
+    tuning.settle_fastest()
     plans["local_optimum"] = tuning.settle(_C.make_local_plan, checked=False)
     if is_limited:
         plans["without_limits"] = tuning.settle(_C.make_plan, checked=False)
     return plans
 
 
-def _usual_layouts(graph: _C.Graph, found: _C.Candidates) -> list[str]:
+def usual_layouts(graph: _C.Graph, found: _C.Candidates) -> list[str]:
     """Layouts in which more than half of the convolutions can read and write."""
     counts: dict[str, int] = {}
     convolutions = 0

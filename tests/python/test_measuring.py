@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The measuring loop on a real graph with invented times: measured, screened, quarantined."""
+"""The measuring loop on a real graph with invented times: looked at, measured, quarantined."""
 
 from __future__ import annotations
 
 import dataclasses
 import zlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ import torch
 import torchalgo
 from nets import make_net
 from torchalgo import _C
-from torchalgo.costs import key_of
+from torchalgo.bounds import dtype_of
+from torchalgo.costs import CostFile, key_of, native_key
 from torchalgo.freeze import freeze_model
-from torchalgo.measuring import Bench, TuneSettings, Tuning, dtype_of
+from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.overrides import forced_primitives
+from torchalgo.sampling import FULL_ROUNDS, LOOK_ROUNDS, Bench
 
 
 @dataclasses.dataclass
@@ -101,24 +104,24 @@ def test_every_choice_was_measured_and_checked(imported: _C.Imported) -> None:
     assert chosen <= set(fake.checked)
 
 
-def test_each_fused_pair_is_measured_in_one_visit_with_its_operation_alone(
+def test_choices_rest_on_full_measurements_and_nothing_is_measured_in_full_unseen(
     imported: _C.Imported,
 ) -> None:
     fake = FakeBench(spread)
-    tuning = make_tuning(imported, fake)
-    tuning.settle(_C.make_plan)
-    quick = [(problem, name) for problem, name, rounds in fake.measured if rounds == 3]
-    layouts = {(key.problem, key.primitive): 0 for key in tuning.known}
-    for key in tuning.known:
-        layouts[key.problem, key.primitive] += 1
-    convs = [pair for pair in set(quick) if pair[0].startswith("fwd_")]
-    fused = [pair for pair in convs if "relu" in pair[0] or "+add" in pair[0]]
-    assert fused
-    assert all(quick.count(pair) == layouts[pair] for pair in fused)
-    assert all(quick.count(pair) <= 2 * layouts[pair] for pair in convs)
-    together = {problem for problem, _ in fake.visits[-1]}
-    assert len({problem.partition("+")[0] for problem in together}) == 1
-    assert len(together) > 1
+    plan = make_tuning(imported, fake).settle(_C.make_plan)
+    quick = {(problem, name) for problem, name, rounds in fake.measured if rounds == LOOK_ROUNDS}
+    full = {(problem, name) for problem, name, rounds in fake.measured if rounds == FULL_ROUNDS}
+    assert {(n.problem, n.primitive.name) for n in plan.nodes if n.primitive.name} <= full
+    assert full < quick
+    assert {n.cost_source for n in plan.nodes if n.primitive.name} == {"measured"}
+
+
+def test_one_visit_is_of_one_operation_with_what_is_fused_to_it(imported: _C.Imported) -> None:
+    fake = FakeBench(spread)
+    make_tuning(imported, fake).settle(_C.make_plan)
+    families = [{problem.partition("+")[0] for problem, _ in visit} for visit in fake.visits]
+    assert {len(family) for family in families} == {1}
+    assert max(len({problem for problem, _ in visit}) for visit in fake.visits) > 1
 
 
 def test_the_same_costs_give_the_same_plan(imported: _C.Imported) -> None:
@@ -163,37 +166,91 @@ def test_no_candidate_left_is_an_error_with_the_reasons(imported: _C.Imported) -
         make_tuning(imported, fake).settle(_C.make_plan)
 
 
-def test_fused_candidates_are_screened_by_their_convolution_alone(imported: _C.Imported) -> None:
-    slow = "cpu.im2col_gemm"
-    found = _C.find_candidates(imported.graph)
-    names = {c.primitive.name for anchor in found.by_anchor for c in anchor}
-    assert slow in names
-
-    def cost(problem: str, p: _C.Primitive) -> float:
-        others = names - {slow}
-        return spread(problem, p) * (50 if p.name == slow and others else 1)
-
-    fake = FakeBench(cost)
+def test_the_plan_is_the_optimum_of_all_costs_and_most_were_not_measured(
+    imported: _C.Imported,
+) -> None:
+    fake = FakeBench(spread)
     tuning = make_tuning(imported, fake)
+    plan = tuning.settle(_C.make_plan)
+    every = [c for own in tuning.found.by_anchor for c in own] + tuning.transforms
+    table = _C.CostTable()
+    for c in every:
+        key = key_of(c.problem, c.primitive)
+        table.set(native_key(key), round(spread(c.problem, c.primitive) * 1024), "measured")
+    optimum, wanted = _C.make_plan(imported.graph, tuning.found, tuning.transforms, table)
+    assert not wanted
+    assert plan.cost == optimum.cost
+    full = sum(rounds == FULL_ROUNDS for _, _, rounds in fake.measured)
+    assert full < len(table) / 2
+    assert f"measured {full} of {len(table)} candidates" in tuning.method_note()
+
+
+class DrawnPeaks:
+    """Bounds a little below the times of `spread`."""
+
+    def bound_ticks(self, problem: str, p: _C.Primitive) -> int:
+        return round(0.9 * 1024 * spread(problem, p))
+
+
+def bounded_tuning(imported: _C.Imported, fake: FakeBench) -> Tuning:
+    found = _C.find_candidates(imported.graph)
+    bench = dataclasses.replace(fake.bench(), peaks=lambda: DrawnPeaks())
+    return Tuning(imported.graph, found, {}, TuneSettings(), bench=bench)
+
+
+def test_what_is_bounded_by_its_work_need_not_run_at_all(imported: _C.Imported) -> None:
+    blind, told = FakeBench(spread), FakeBench(spread)
+    best = make_tuning(imported, blind).settle(_C.make_plan).cost
+    assert bounded_tuning(imported, told).settle(_C.make_plan).cost == best
+    assert len(told.measured) < len(blind.measured)
+
+
+def test_an_interrupt_after_the_first_looks_gives_a_plan_of_pytorchs_own(
+    imported: _C.Imported,
+) -> None:
+    fake = FakeBench(spread)
+    tuning = bounded_tuning(imported, fake)
+    _, seeds = tuning.plan()
+    tuning.measure(seeds)
+    assert len(fake.measured) == len(seeds)  # nothing but these ran
+    fake.interrupt_after = fake.calls
+    plan = tuning.settle(_C.make_plan)
+    names = {n.primitive.name for n in plan.nodes if n.primitive.name}
+    assert names and all(name.startswith("aten.") for name in names)
+    assert {n.cost_source for n in plan.nodes if n.primitive.name} == {"model"}
+
+
+def test_the_fastest_alone_is_known_for_the_local_optimum(imported: _C.Imported) -> None:
+    tuning = make_tuning(imported, FakeBench(spread))
     tuning.settle(_C.make_plan)
-    rivals = {
-        (c.covers[0], c.primitive.src, c.primitive.dst)
-        for anchor in found.by_anchor
-        for c in anchor
-        if c.primitive.name.startswith("cpu.") and c.primitive.name != slow and len(c.covers) == 1
-    }
-    fused = {
-        key_of(c.problem, c.primitive)
-        for anchor in found.by_anchor
-        for c in anchor
-        if c.primitive.name == slow
-        and len(c.covers) > 1
-        and (c.covers[0], c.primitive.src, c.primitive.dst) in rivals
-    }
-    assert fused == tuning.screened
-    assert not fused & set(tuning.known)
-    if fused:
-        assert f"screened out {len(fused)} of" in tuning.method_note()
+    tuning.settle_fastest()
+    local = tuning.settle(_C.make_local_plan, checked=False)
+    planned = {node.name: node.primitive.name for node in local.nodes}
+    convolutions = 0
+    for node, offered in zip(imported.graph.nodes, tuning.found.by_anchor, strict=True):
+        if node.problem and node.problem.startswith("fwd_"):
+            convolutions += 1
+            alone = [c for c in offered if len(c.covers) == 1]
+            fastest = min(alone, key=lambda c: spread(c.problem, c.primitive))
+            assert planned[node.name] == fastest.primitive.name
+    assert convolutions > 4
+
+
+def test_looks_in_a_file_are_no_costs_but_need_not_be_taken_again(
+    imported: _C.Imported, tmp_path: Path
+) -> None:
+    found = _C.find_candidates(imported.graph)
+
+    def run(fake: FakeBench) -> int:
+        file = CostFile(tmp_path / "costs.jsonl")
+        tuning = Tuning(
+            imported.graph, found, {}, TuneSettings(), bench=fake.bench(), cost_file=file
+        )
+        return tuning.settle(_C.make_plan).cost
+
+    first, second = FakeBench(spread), FakeBench(spread)
+    assert run(first) == run(second)
+    assert first.measured and not second.measured
 
 
 def test_an_override_is_obeyed_and_not_screened(imported: _C.Imported) -> None:

@@ -65,7 +65,7 @@ struct FakeGpu {
     return queue;
   }
 
-  Work work() {
+  Runnable work() {
     return {nullptr, [this] { run(); }};
   }
 };
@@ -73,7 +73,7 @@ struct FakeGpu {
 TEST(CudaTimer, TimesALongRunByEventsAndFlushesOutsideTheWindow) {
   FakeGpu gpu;
   const auto timer = cuda_timer(gpu.queue());
-  const Work work = gpu.work();
+  const Runnable work = gpu.work();
   const auto stopwatch = timer->warm_up(work, 2);
   EXPECT_EQ(stopwatch->method(), "events");
   gpu.log.clear();
@@ -85,7 +85,7 @@ TEST(CudaTimer, TimesAShortRunAsAGraphOfTwentyWithoutTheHostsShare) {
   FakeGpu gpu;
   gpu.run_ns = {8000};
   const auto timer = cuda_timer(gpu.queue());
-  const Work work = gpu.work();
+  const Runnable work = gpu.work();
   const auto stopwatch = timer->warm_up(work, 2);
   EXPECT_EQ(stopwatch->method(), "graph");
   EXPECT_EQ(gpu.captured, 20);
@@ -98,7 +98,7 @@ TEST(CudaTimer, LaunchesAGraphOnceBeforeItIsTimed) {
   FakeGpu gpu;
   gpu.run_ns = {8000};
   const auto timer = cuda_timer(gpu.queue());
-  const Work work = gpu.work();
+  const Runnable work = gpu.work();
   static_cast<void>(timer->warm_up(work, 2));
   EXPECT_EQ(std::count(gpu.log.begin(), gpu.log.end(), "launch"), 1);
 }
@@ -108,7 +108,7 @@ TEST(CudaTimer, FallsBackToEventsWhereNothingCanBeCaptured) {
   gpu.run_ns = {8000};
   gpu.can_capture = false;
   const auto timer = cuda_timer(gpu.queue());
-  const Work work = gpu.work();
+  const Runnable work = gpu.work();
   const auto stopwatch = timer->warm_up(work, 2);
   EXPECT_EQ(stopwatch->method(), "events");
   EXPECT_DOUBLE_EQ(stopwatch->sample_ns(), 13000);
@@ -118,7 +118,7 @@ TEST(CudaTimer, WarmsUpUntilThreeSamplesAgree) {
   FakeGpu gpu;
   gpu.run_ns = {900e3, 500e3, 300e3, 200e3, 200e3, 200e3};
   const auto timer = cuda_timer(gpu.queue());
-  const Work work = gpu.work();
+  const Runnable work = gpu.work();
   const auto stopwatch = timer->warm_up(work, 1);
   EXPECT_EQ(gpu.runs, 6U);
   EXPECT_DOUBLE_EQ(stopwatch->sample_ns(), 205e3);
@@ -131,7 +131,7 @@ TEST(CudaTimer, StopsWarmingUpWhatNeverSettles) {
   CudaTimerOptions options;
   options.most_warmups = 11;
   const auto timer = cuda_timer(gpu.queue(), options);
-  const Work work = gpu.work();
+  const Runnable work = gpu.work();
   EXPECT_EQ(timer->warm_up(work, 2)->method(), "events");
   EXPECT_EQ(gpu.runs, 11U);
 }

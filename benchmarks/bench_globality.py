@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""How often choosing all layers at once pays, and how much: from measured tables alone.
+
+    python benchmarks/bench_globality.py     # benchmarks/tables -> docs/globality.md
+
+Nothing is run: each table is solved for the proven optimum and for what weaker ways to choose make
+of the same costs. The interval of the value of globality redraws all costs within their noise,
+twice: both plans are chosen from the one draw and paid in the other, so that a gain which only
+follows the noise shows as a loss.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tables import Table, candidates_of, read_tables, usable
+from torchalgo import _C, planning
+from torchalgo.check_plan import Encoder, Suffix, options_of, read_graph
+from torchalgo.costs import Key, key_of
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "globality.md"
+SIGMAS_OF_HALF_WIDTH = 1.96  # noise is half of a 95 % interval
+Ticks = Mapping[Key, int]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one table; ticks, but for counts and seconds."""
+
+    table: Table
+    plan: _C.Plan
+    solve_s: float
+    local: int
+    single: int
+    single_layout: str
+    aten: int
+    per_reader: int  # the plan that a model with one transform per reader takes, truly paid
+    per_reader_claim: int  # what that model says it costs
+    interval: tuple[float, float]  # of local / global
+
+    @property
+    def value(self) -> float:
+        return self.local / self.plan.cost
+
+    @property
+    def layouts(self) -> list[str]:
+        return layouts_used(self.plan)
+
+
+def plan_of(table: Table, costs: _C.CostTable, local: bool = False, **options: Any) -> _C.Plan:
+    planner: Callable[..., tuple[_C.Plan, list[_C.CostKey]]]
+    planner = _C.make_local_plan if local else _C.make_plan
+    plan, wanted = planner(table.graph, table.found, table.transforms, costs, **options)
+    assert not wanted, wanted[:3]
+    return plan
+
+
+def layouts_used(plan: _C.Plan) -> list[str]:
+    """Layouts that the results of its nodes lie in."""
+    return sorted({node.primitive.dst for node in plan.nodes if node.primitive.name})
+
+
+def keys_of(plan: _C.Plan) -> list[Key]:
+    keys = [key_of(node.problem, node.primitive) for node in plan.nodes if node.primitive.name]
+    return keys + [key_of(t.problem, t.primitive) for t in plan.transforms]
+
+
+def price(plan: _C.Plan, ticks: Ticks) -> int:
+    return sum(ticks[key] for key in keys_of(plan))
+
+
+def redraw(table: Table, pick: random.Random) -> dict[Key, int]:
+    """Costs that another measuring might have given."""
+    return {
+        key: max(round(pick.gauss(row.ticks, row.noise_ticks / SIGMAS_OF_HALF_WIDTH)), 1)
+        for key, row in table.rows.items()
+    }
+
+
+def interval_of_value(table: Table, draws: int, seed: int) -> tuple[float, float]:
+    """95 % of T(local) / T(global), chosen from one redraw of the costs and paid in another."""
+    pick = random.Random(f"{seed} {table.network}")
+    ratios = []
+    for _ in range(draws):
+        chosen_from, paid_in = redraw(table, pick), redraw(table, pick)
+        costs = table.costs(chosen_from)
+        whole, local = plan_of(table, costs), plan_of(table, costs, local=True)
+        ratios.append(price(local, paid_in) / price(whole, paid_in))
+    ratios.sort()
+    tail = len(ratios) // 40
+    return ratios[tail], ratios[-1 - tail]
+
+
+class PerReader(Encoder):
+    """The PBQP in which every reader pays the layout changes of its own, as in most of the
+    literature."""
+
+    def add_value(self, value: int, ports: Suffix) -> None:
+        for port in ports:
+            super().add_value(value, (port,))
+        if not ports:
+            super().add_value(value, ())
+
+
+def per_reader(table: Table, costs: _C.CostTable) -> tuple[int, int]:
+    """Ticks of the plan that the model without sharing takes: truly paid, and as it says."""
+    rows: dict[str, dict[str, int]] = {}
+    for c in candidates_of(table):
+        rows.setdefault(c.problem, {})[repr(c.primitive)] = table.rows[
+            key_of(c.problem, c.primitive)
+        ].ticks
+    graph = read_graph(table.graph.to_text())
+    options = options_of(graph, rows, set())
+    encoder = PerReader(graph, options, rows)
+    problem = _C.PbqpProblem.parse(encoder.text())
+    solution = problem.solve(time_limit_s=10.0, with_marginals=False, with_transcript=False)
+    chosen = set()
+    for node, variable in encoder.variable.items():
+        option = options[node][solution["choice"][variable]]
+        if option.position == 0:
+            chosen.add((option.covers, option.primitive, option.layouts.src, option.layouts.dst))
+    paid = plan_of(
+        table,
+        costs,
+        allow=lambda c: (
+            (tuple(c.covers), c.primitive.name, c.primitive.src, c.primitive.dst) in chosen
+        ),
+    )
+    return paid.cost, int(solution["cost"])
+
+
+def best_single(table: Table, costs: _C.CostTable) -> tuple[int, str]:
+    """The cheapest plan that keeps to one of the layouts that most convolutions have."""
+    layouts = planning.usual_layouts(table.graph, table.found)
+    return min((plan_of(table, costs, layouts=[layout]).cost, layout) for layout in layouts)
+
+
+def aten_only(table: Table, costs: _C.CostTable) -> int:
+    only_aten = [t for t in table.transforms if t.primitive.name.startswith("layout.aten")]
+    plan, wanted = _C.make_plan(
+        table.graph, table.found, only_aten, costs,
+        allow=lambda c: c.primitive.name.startswith("aten."),
+    )  # fmt: skip
+    assert not wanted
+    return plan.cost
+
+
+def outcome_of(full: Table, draws: int, seed: int) -> Outcome:
+    table = usable(full)
+    costs = table.costs()
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        plan = plan_of(table, costs)
+        seconds.append(time.perf_counter() - start)
+    single, single_layout = best_single(table, costs)
+    paid, claim = per_reader(table, costs)
+    return Outcome(
+        table, plan, statistics.median(seconds), plan_of(table, costs, local=True).cost,
+        single, single_layout, aten_only(table, costs), paid, claim,
+        interval_of_value(table, draws, seed),
+    )  # fmt: skip
+
+
+# ---- the page ------------------------------------------------------------------------------------
+
+
+def ms(ticks: int) -> str:
+    return f"{ticks / 1024e6:.3f}"
+
+
+def times(ticks: int, plan: _C.Plan) -> str:
+    return f"{ticks / plan.cost:.3f}"
+
+
+def value_cell(one: Outcome) -> str:
+    """The ratio with its interval; bold where the interval excludes 1."""
+    low, high = one.interval
+    text = f"{one.value:.3f} [{low:.3f}, {high:.3f}]"
+    return f"**{text}**" if low > 1 else text
+
+
+def table_lines(head: list[str], rows: Iterable[list[str]]) -> list[str]:
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def summary(outcomes: list[Outcome]) -> str:
+    paying = [o for o in outcomes if o.interval[0] > 1]
+    zeros = [o for o in outcomes if o.local == o.plan.cost]
+    values = [o.value for o in outcomes]
+    shared = [o.per_reader / o.plan.cost for o in outcomes]
+    return (
+        f"Choosing all layers at once is cheaper than choosing each layer by itself beyond the"
+        f" noise on {len(paying)} of {len(outcomes)} networks. On {len(zeros)} of them it gains"
+        f" nothing at all. The median gain is {100 * (statistics.median(values) - 1):.1f} %, the"
+        f" largest {100 * (max(values) - 1):.1f} %. A model in which every reader pays its own"
+        f" layout change takes a plan that costs up to {100 * (max(shared) - 1):.1f} % more than"
+        f" the optimum, and the optimum itself on {shared.count(1.0)} of {len(outcomes)}."
+    )
+
+
+def conditions(outcomes: list[Outcome]) -> list[str]:
+    """One line per machine, commit and number of threads."""
+    seen: dict[str, list[str]] = {}
+    for o in outcomes:
+        head = o.table.head
+        where, git = head["machine"], head["git"]
+        dirty = " with changes" if git["dirty"] else ""
+        text = (
+            f"{where['cpu']} ({where['isa']}), {where['cores']} cores, {head['threads']} threads,"
+            f" torch {where['torch']}, torchalgo {where['torchalgo']}, commit"
+            f" {git['commit']}{dirty}, {head['date']}"
+        )
+        load = f"{head['load_before']:.1f}"
+        seen.setdefault(text, []).append(f"{head['network']} (load before: {load})")
+    return [f"- {text}: {', '.join(names)}." for text, names in seen.items()]
+
+
+def page(outcomes: list[Outcome], draws: int) -> str:
+    values = [
+        [
+            o.table.network, ms(o.plan.cost), value_cell(o),
+            f"{times(o.single, o.plan)} ({o.single_layout})", times(o.aten, o.plan),
+            times(o.per_reader, o.plan), f"{len(o.layouts)}", f"{len(o.plan.transforms)}",
+        ]
+        for o in outcomes
+    ]  # fmt: skip
+    proofs = [
+        [
+            o.table.network, str(len(o.table.graph.nodes)), str(len(o.table.rows)),
+            "proven" if o.plan.status == "optimal" else "not proven",
+            f"{1000 * o.solve_s:.1f}", o.plan.method,
+        ]
+        for o in outcomes
+    ]  # fmt: skip
+    head = [
+        "network", "optimum ms", "local / optimum", "single layout", "ATen only",
+        "transform per reader", "layouts", "transforms",
+    ]  # fmt: skip
+    return "\n".join([
+        "# What choosing all layers at once is worth",
+        "",
+        "Written by `benchmarks/bench_globality.py` from the tables in `benchmarks/tables`, which"
+        " `benchmarks/record_tables.py` measured: every candidate of every node and every layout"
+        " change, batch 1, f32, none left out. Nothing is estimated; the times are sums of measured"
+        " costs, not runs of the network.",
+        "",
+        summary(outcomes),
+        "",
+        "All columns but the first are costs over the optimum of the same table: 1.000 is no"
+        " difference.",
+        "",
+        *table_lines(head, values),
+        "",
+        "- *local*: each convolution takes its own fastest primitive (ties by name), everything"
+        " else is then solved around these. Bold: the interval excludes 1.",
+        f"- The interval: {draws} times all costs are redrawn from normal distributions of their"
+        " measured noise, twice; both plans are chosen from the first draw and paid in the second,"
+        " and 95 % of the ratios lie in it. It knows the noise of the costs, not what the additive"
+        " model leaves out.",
+        "- *single layout*: the best plan that keeps to one layout, borders and nodes that lack it"
+        " excepted. *ATen only*: the best plan from PyTorch's own rows.",
+        "- *transform per reader*: the plan that is optimal where each reader of a tensor pays its"
+        " own layout change, paid as it really runs, once per tensor.",
+        "- *layouts*: those that results of the optimum lie in.",
+        "",
+        "## The proof on these tables",
+        "",
+        *table_lines(["network", "nodes", "costs", "optimum", "solve ms", "method"], proofs),
+        "",
+        "Seconds are those of `make_plan` on a loaded or quiet machine as it was when this page was"
+        " written: prices, encoding, proof and plan.",
+        "",
+        "## Where",
+        "",
+        *conditions(outcomes),
+        "",
+    ])  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("tables", nargs="*", type=Path, help="default: all of benchmarks/tables")
+    parser.add_argument("--draws", type=int, default=100, help="for the intervals")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--page", type=Path, default=PAGE)
+    args = parser.parse_args()
+    tables = read_tables(args.tables)
+    if not tables:
+        parser.error("no tables; record some with benchmarks/record_tables.py")
+    outcomes = [outcome_of(table, args.draws, args.seed) for table in tables]
+    args.page.write_text(page(outcomes, args.draws))
+    print(summary(outcomes))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

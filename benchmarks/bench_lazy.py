@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Replays lazy measuring on recorded full tables: the same optimum, for which part of the time?
+
+    python benchmarks/bench_lazy.py                      # all of benchmarks/tables
+    python benchmarks/bench_lazy.py /tmp/tables/*.json.gz
+
+The measuring loop of optimize runs as it is; only its bench is replaced by one that answers from
+the table and charges the recorded seconds. Shares of the time are given of the full table and of
+one primitive per algorithm, layouts and problem (the variants and knobs of an algorithm left out).
+Every recorded cost is also held against its bounds: of its work, of its quick look, and of the same
+primitive with more or less fused to it. One JSON line per network.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from records import git_state, record
+from tables import Row, Table, read_tables, usable
+from torchalgo import _C
+from torchalgo.bounds import LOOK_FLOOR, Peaks, family_of, sibling_floor
+from torchalgo.costs import Key, key_of
+from torchalgo.measuring import TuneSettings, Tuning
+from torchalgo.sampling import Bench
+
+SCHEMA = 1
+RESULTS = Path(__file__).with_name("results") / "lazy.jsonl"
+TICKS_PER_NS = 1024
+
+
+@dataclass
+class Taken:
+    """As _C.Samples."""
+
+    ns: list[float]
+    failure: str = ""
+
+
+@dataclass
+class Replay:
+    """A bench that answers from a table, and what measuring would have taken."""
+
+    table: Table
+    looks: int = 0
+    settled: int = 0
+    look_s: float = 0.0
+    settle_s: float = 0.0
+
+    def measure(
+        self,
+        tasks: Sequence[tuple[str, _C.Primitive]],
+        *,
+        warmup: int,
+        rounds: int,
+        cold_bytes: int,
+        **_: Any,
+    ) -> list[Taken]:
+        taken = []
+        for problem, primitive in tasks:
+            row = self.table.rows[key_of(problem, primitive)]
+            if cold_bytes == 0:
+                taken.append(Taken([row.look_ticks / TICKS_PER_NS] * rounds))
+                self.looks += 1
+                self.look_s += look_seconds(row, warmup + rounds)
+            else:
+                taken.append(Taken([row.ticks / TICKS_PER_NS] * rounds))
+                self.settled += 1
+                self.settle_s += row.spent_s
+        return taken
+
+    def check(
+        self, problem: str, primitives: Sequence[_C.Primitive], bound: float
+    ) -> list[tuple[float, str]]:
+        return [(0.0, "")] * len(primitives)
+
+    def bench(self) -> Any:
+        peaks = Peaks.probed(self.table.probes)
+        return Bench(self.measure, self.check, lambda: 0.0, lambda: peaks)  # type: ignore[arg-type]
+
+
+def look_seconds(row: Row, runs: int) -> float:
+    return row.setup_s + runs * row.look_ticks / TICKS_PER_NS * 1e-9
+
+
+def replay(table: Table) -> tuple[_C.Plan, Replay]:
+    """The plan of lazy measuring."""
+    bench = Replay(table)
+    tuning = Tuning(
+        table.graph, table.found, {}, TuneSettings(), bench=bench.bench(),
+        transforms=table.transforms,
+    )  # fmt: skip
+    return tuning.settle(_C.make_plan), bench
+
+
+def one_per_algorithm(table: Table) -> list[Key]:
+    """The fastest of each (problem, algorithm, layouts), variants and knobs left out."""
+    names = [name for name, _ in _C.algorithms()]
+
+    def row_name(primitive: str) -> str:
+        fitting = [n for n in names if primitive == n or primitive.startswith((f"{n}.", f"{n}{{"))]
+        return max(fitting, key=len, default=primitive)
+
+    best: dict[tuple[str, ...], Key] = {}
+    for key, row in table.rows.items():
+        group = (key.problem, row_name(key.primitive), key.src, key.dst)
+        if group not in best or row.ticks < table.rows[best[group]].ticks:
+            best[group] = key
+    return list(best.values())
+
+
+def siblings(table: Table) -> Iterator[tuple[Key, Key]]:
+    """Pairs of one primitive in the same layouts with different epilogues."""
+    groups: dict[tuple[str, ...], list[Key]] = {}
+    for key in table.rows:
+        groups.setdefault((family_of(key), *key[1:]), []).append(key)
+    for group in groups.values():
+        yield from ((a, b) for a in group for b in group if a != b)
+
+
+def bounds_held(table: Table) -> dict[str, Any]:
+    """How recorded costs lie above their bounds: the least ratio of each kind, and how many are
+    below 1."""
+    peaks = Peaks.probed(table.probes)
+    rows = table.rows
+    work = [
+        rows[key].ticks / max(peaks.bound_ticks(key.problem, _C.Primitive(*key[1:])), 1)
+        for key in rows
+    ]
+    look = [row.ticks / (LOOK_FLOOR * row.look_ticks) for row in rows.values()]
+    fused, unfused = [9.0], [9.0]
+    for known, other in siblings(table):
+        has_more = set(known.problem.split("+")[1:]) <= set(other.problem.split("+")[1:])
+        ratio = rows[other].ticks / (rows[known].ticks * sibling_floor(known, other))
+        (fused if has_more else unfused).append(ratio)
+    return {
+        name: {"least": round(min(ratios), 3), "below": sum(r < 1 for r in ratios)}
+        for name, ratios in
+        {"work": work, "look": look, "fused": fused, "unfused": unfused}.items()
+    }  # fmt: skip
+
+
+def result_of(full: Table) -> dict[str, Any]:
+    table = usable(full)
+    optimum, wanted = _C.make_plan(table.graph, table.found, table.transforms, table.costs())
+    assert not wanted
+    plan, bench = replay(table)
+    spent_s = bench.look_s + bench.settle_s
+    all_s = sum(row.spent_s for row in table.rows.values())
+    family_s = sum(table.rows[key].spent_s for key in one_per_algorithm(table))
+    return {
+        "schema": SCHEMA, "benchmark": "lazy", "network": table.network,
+        "threads": table.head["threads"], "costs": len(table.rows), "looks": bench.looks,
+        "settled": bench.settled, "equal": plan.cost == optimum.cost,
+        "status": plan.status, "ticks": plan.cost, "optimum_ticks": optimum.cost,
+        "seconds": round(spent_s, 3), "look_seconds": round(bench.look_s, 3),
+        "of_full": round(spent_s / all_s, 4), "of_one_per_algorithm": round(spent_s / family_s, 4),
+        "bounds": bounds_held(table), "table": table.head["git"], "git": git_state(),
+    }  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("tables", nargs="*", type=Path, help="default: all of benchmarks/tables")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    args = parser.parse_args()
+    results = [result_of(table) for table in read_tables(args.tables)]
+    for result in results:
+        record(args.out, result)
+    equal = sum(result["equal"] for result in results)
+    shares = [result["of_one_per_algorithm"] for result in results]
+    print(
+        f"the same optimum on {equal} of {len(results)}; of the time of one primitive per algorithm"
+        f" and layouts: {min(shares):.0%} to {max(shares):.0%}"
+    )
+    return 0 if equal == len(results) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Measures the full cost table of networks: every candidate, every layout change, no screening.
+
+    python benchmarks/record_tables.py                       # all that benchmarks/tables lacks
+    python benchmarks/record_tables.py resnet18 --budget-s 60 --out /tmp/tables
+
+Needs a quiet machine. Each candidate is looked at alone first (LOOK_ROUNDS runs, warm weights),
+which also tells what setting it up takes; then all candidates of one operation, with whatever is
+fused to it, run in the same interleaved rounds. A network that has a table is skipped, so the
+command can be repeated until all are there. What is left of --budget-s is divided among the
+networks to come: one that would need more gets fewer rounds, never fewer candidates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from engines import machine
+from networks import random_input, random_network
+from records import git_state
+from tables import FOLDER, Row, Table, write_table
+from torchalgo import _C, planning
+from torchalgo.bounds import family_of
+from torchalgo.costs import Key, key_of
+from torchalgo.freeze import freeze_model
+from torchalgo.sampling import LOOK_ROUNDS, LOOK_SPREAD, Bench, cold_bytes_of, is_noisy
+from torchalgo.stats import cost_of_samples
+
+NETWORKS = (
+    "squeezenet1_1", "mnasnet1_0", "mobilenet_v2", "shufflenet_v2_x1_0", "resnet18",
+    "mobilenet_v3_large", "efficientnet_b0", "regnet_y_400mf", "alexnet", "googlenet", "resnet50",
+    "inception_v3", "convnext_tiny", "vgg16", "densenet121",
+)  # fmt: skip
+LEAST_ROUNDS, MOST_ROUNDS = 5, 15
+REPEATS = 3
+TICKS_PER_NS = 1024
+
+
+@dataclass
+class Measured:
+    """What is known of one key so far."""
+
+    candidate: _C.Candidate
+    look_ns: float = 0.0
+    setup_s: float = 0.0
+    spent_s: float = 0.0
+    ns: list[float] = field(default_factory=list)
+    failure: str = ""
+
+    @property
+    def task(self) -> tuple[str, _C.Primitive]:
+        return self.candidate.problem, self.candidate.primitive
+
+
+def look(bench: Bench, one: Measured) -> None:
+    """A few runs of one candidate alone, and what else the call took."""
+    start = time.perf_counter()
+    (result,) = bench.measure(
+        [one.task], warmup=1, rounds=LOOK_ROUNDS, budget_s=1.0, cold_bytes=0, seed=0
+    )
+    wall_s = time.perf_counter() - start
+    if result.failure or not result.ns:
+        one.failure = result.failure or "gave no samples"
+        return
+    times = list(result.ns)
+    if max(times) > LOOK_SPREAD * min(times):
+        (again,) = bench.measure(
+            [one.task], warmup=1, rounds=LOOK_ROUNDS, budget_s=1.0, cold_bytes=0, seed=0
+        )
+        times += again.ns
+    one.look_ns = min(times)
+    one.setup_s = max(wall_s - (LOOK_ROUNDS + 1) * statistics.mean(result.ns) * 1e-9, 0.0)
+
+
+def take(bench: Bench, family: Sequence[Measured], rounds: int, cold_bytes: int) -> None:
+    """Interleaved rounds; the wall time is charged by what each set up and ran."""
+    start = time.perf_counter()
+    results = bench.measure(
+        [one.task for one in family],
+        warmup=1, rounds=rounds, budget_s=600.0, cold_bytes=cold_bytes, seed=0,
+    )  # fmt: skip
+    wall_s = time.perf_counter() - start
+    shares = []
+    for one, result in zip(family, results, strict=True):
+        if result.failure or not result.ns:
+            one.failure = result.failure or "gave no samples"
+        one.ns += result.ns
+        runs_s = (len(result.ns) + 1) * statistics.mean(result.ns or [0.0]) * 1e-9
+        shares.append(one.setup_s + runs_s)
+    for one, share in zip(family, shares, strict=True):
+        one.spent_s += wall_s * share / max(sum(shares), 1e-9)
+
+
+def measure_all(bench: Bench, every: dict[Key, Measured], cold_bytes: int, budget_s: float) -> int:
+    """Fills in `every`; the rounds that the budget allowed."""
+    start = time.perf_counter()
+    for one in every.values():
+        look(bench, one)
+    round_s = sum(one.look_ns for one in every.values()) * 1e-9
+    setup_s = sum(one.setup_s for one in every.values())
+    left_s = budget_s - (time.perf_counter() - start) - setup_s
+    # A third for what is noisy and taken again.
+    rounds = int(0.66 * left_s / max(round_s, 1e-9)) - 1
+    rounds = min(max(rounds, LEAST_ROUNDS), MOST_ROUNDS)
+    families: dict[str, list[Measured]] = {}
+    for key, one in every.items():
+        if not one.failure:
+            families.setdefault(family_of(key), []).append(one)
+    for family in families.values():
+        take(bench, family, rounds, cold_bytes)
+        for _ in range(REPEATS - 1):
+            noisy = [one for one in family if not one.failure and is_noisy(one.ns)]
+            if not noisy or time.perf_counter() - start > budget_s:
+                break
+            take(bench, noisy, rounds, cold_bytes)
+    return rounds
+
+
+def row_of(one: Measured) -> Row:
+    cost_ns, noise_ns = cost_of_samples(one.ns)
+    ticks = [round(ns * TICKS_PER_NS) for ns in (cost_ns, noise_ns, one.look_ns)]
+    return Row(ticks[0], ticks[1], len(one.ns), ticks[2], one.setup_s, one.spent_s)
+
+
+def record_network(name: str, size: int | None, budget_s: float) -> Table:
+    """The table of one network."""
+    network, x = random_network(name), random_input(name, size)
+    graph = _C.import_graph(freeze_model(network, (x,))._c, (x,)).graph
+    found = planning.find_candidates(graph, 1 << 30, None)
+    transforms = _C.transform_candidates(graph, found)
+    every: dict[Key, Measured] = {}
+    for c in [*(c for own in found.by_anchor for c in own), *transforms]:
+        every.setdefault(key_of(c.problem, c.primitive), Measured(c))
+    head = {
+        "network": name, "input": "x".join(map(str, x.shape)), "dtype": "f32",
+        "threads": torch.get_num_threads(), "machine": machine(), "git": git_state(),
+        "date": time.strftime("%Y-%m-%d"), "load_before": os.getloadavg()[0],
+    }  # fmt: skip
+    probes = _C.probe_peaks()
+    start = time.perf_counter()
+    head["rounds"] = measure_all(Bench(), every, cold_bytes_of(graph), budget_s)
+    head["seconds"] = round(time.perf_counter() - start, 1)
+    head["load_after"] = os.getloadavg()[0]
+    return Table(
+        head, probes, graph, found, transforms,
+        {key: row_of(one) for key, one in every.items() if not one.failure},
+        {key: one.failure for key, one in every.items() if one.failure},
+    )  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("networks", nargs="*", default=list(NETWORKS))
+    parser.add_argument("--budget-s", type=float, default=2400.0, help="for all together")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--size", type=int, help="of images; default: each network's own")
+    parser.add_argument("--out", type=Path, default=FOLDER)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.set_grad_enabled(False)
+    start = time.perf_counter()
+    todo = [n for n in args.networks if not (args.out / f"{n}.json.gz").exists()]
+    for i, name in enumerate(todo):
+        left_s = args.budget_s - (time.perf_counter() - start)
+        table = record_network(name, args.size, left_s / (len(todo) - i))
+        path = args.out / f"{name}.json.gz"
+        write_table(table, path)
+        print(
+            f"{name}: {len(table.rows)} costs, {len(table.failures)} failed, {table.head['rounds']}"
+            f" rounds, {table.head['seconds']} s, {path.stat().st_size / 1000:.0f} KB",
+            flush=True,
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "provider/work.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "provider/algorithm.h"
+
+namespace torchalgo {
+namespace {
+
+double product(const std::vector<std::int64_t>& sizes) {
+  double result = 1;
+  for (const std::int64_t size : sizes) result *= static_cast<double>(size);
+  return result;
+}
+
+double element_bytes(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return 8;
+    case DType::kF16:
+    case DType::kBf16:
+      return 2;
+    case DType::kF32:
+    case DType::kTf32:
+      break;
+  }
+  return 4;
+}
+
+// A window that slides over one dimension.
+struct Window {
+  std::int64_t size, count, filter, stride, pad, dilation;
+
+  template <typename Visit>
+  void for_each_tap(const Visit& visit) const {
+    for (std::int64_t i = 0; i < count; ++i) {
+      for (std::int64_t f = 0; f < filter; ++f) {
+        const std::int64_t at = i * stride - pad + f * dilation;
+        if (at >= 0 && at < size) visit(at);
+      }
+    }
+  }
+  // Pairs of a position and a tap that meet an element.
+  [[nodiscard]] double taps() const {
+    double count = 0;
+    for_each_tap([&](std::int64_t) { ++count; });
+    return count;
+  }
+  // Elements that some tap meets.
+  [[nodiscard]] double touched() const {
+    std::vector<bool> is_met(static_cast<std::size_t>(size), false);
+    for_each_tap([&](std::int64_t at) { is_met[static_cast<std::size_t>(at)] = true; });
+    return static_cast<double>(std::count(is_met.begin(), is_met.end(), true));
+  }
+};
+
+std::vector<Window> windows_of(const ConvProblem& p) {
+  const std::vector<std::int64_t> dst = conv_dst_sizes(p);
+  std::vector<Window> windows = {
+      {p.h, dst[dst.size() - 2], p.r, p.stride_h, p.pad_h, p.dilation_h},
+      {p.w, dst[dst.size() - 1], p.s, p.stride_w, p.pad_w, p.dilation_w}};
+  if (p.is_3d) windows.push_back({p.d, dst[2], p.t, p.stride_d, p.pad_d, p.dilation_d});
+  return windows;
+}
+
+std::vector<Window> windows_of(const PoolProblem& p) {
+  const std::vector<std::int64_t> dst = result_sizes(p);
+  return {{p.h, dst[2], p.r, p.stride_h, p.pad_h, p.dilation_h},
+          {p.w, dst[3], p.s, p.stride_w, p.pad_w, p.dilation_w}};
+}
+
+double touched(double planes, const std::vector<Window>& windows) {
+  for (const Window& window : windows) planes *= window.touched();
+  return planes;
+}
+
+// Elements of the first data input that count.
+double elements_read(const Problem& problem) {
+  if (const auto* conv = std::get_if<ConvProblem>(&problem)) {
+    if (conv->direction != Direction::kBackwardData) {
+      return touched(static_cast<double>(conv->n * conv->c), windows_of(*conv));
+    }
+  }
+  if (const auto* pool = std::get_if<PoolProblem>(&problem)) {
+    if (pool->kind != PoolKind::kAdaptiveAverage) {
+      return touched(static_cast<double>(pool->n * pool->c), windows_of(*pool));
+    }
+  }
+  const double all = product(input_sizes(problem)[0]);
+  const bool is_resize = std::holds_alternative<ResizeProblem>(problem);
+  return is_resize ? std::min(all, product(result_sizes(problem))) : all;
+}
+
+}  // namespace
+
+double least_bytes(const Problem& problem) {
+  const std::vector<std::vector<std::int64_t>> inputs = input_sizes(problem);
+  double elements = elements_read(problem) + product(result_sizes(problem));
+  for (std::size_t i = 1; i < inputs.size(); ++i) elements += product(inputs[i]);
+  const auto* conv = std::get_if<ConvProblem>(&problem);
+  const bool makes_weights = conv != nullptr && conv->direction == Direction::kBackwardFilter;
+  const std::vector<std::int64_t> weights = weight_sizes(problem);
+  if (!weights.empty() && !makes_weights) elements += product(weights);
+  return elements * element_bytes(dtype_of(problem));
+}
+
+Work direct_work(const Problem& problem, const Primitive&) {
+  Work work{0, least_bytes(problem)};
+  if (const auto* conv = std::get_if<ConvProblem>(&problem)) {
+    work.flops =
+        2.0 * static_cast<double>(conv->n * conv->k) * static_cast<double>(conv->c / conv->groups);
+    for (const Window& window : windows_of(*conv)) work.flops *= window.taps();
+  } else if (std::holds_alternative<LinearProblem>(problem)) {
+    work.flops = flop_count(problem);
+  }
+  return work;
+}
+
+Work least_work(const Algorithm& algorithm, const Problem& problem, const Primitive& primitive) {
+  if (algorithm.least_work) return algorithm.least_work(problem, primitive);
+  return {0, least_bytes(problem)};
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Lower bounds of costs that were not measured.
+
+A candidate that was never run costs at least its arithmetic over the machine's highest rate, and
+its bytes over the highest rate at which that many are passed. Planning with such bounds in place of
+missing costs, and measuring what the best plan rests on until it rests on measured costs only,
+gives the plan that all costs would give.
+
+Two bounds are no physics but rules of experience, which benchmarks/bench_lazy.py checks against
+every measured table: a quick look (LOOK_FLOOR), and a primitive beside itself with more or less
+fused to it (FUSED_FLOOR, UNFUSED_FLOOR).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from torchalgo import _C
+from torchalgo.costs import TICKS_PER_NS, Cost, Key
+
+# The clock, and with it every rate, may be higher later than while the machine was probed.
+CLOCK_MARGIN = 1.1
+
+# The cost of a candidate is at least this part of the fastest run of a quick look at it, whose
+# weights are warm.
+LOOK_FLOOR = 0.85
+
+# A primitive with more fused to it takes at least this part of what it takes with less...
+FUSED_FLOOR = 0.85
+# ...and with less at least this part of what it takes with more.
+UNFUSED_FLOOR = 0.5
+
+# Types whose arithmetic runs on the units that were probed, or on slower ones.
+PROBED_TYPES = ("f32", "f64")
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """The highest rates of the CPU: flops per ns, and bytes per ns by the size of what is passed
+    again and again, ascending."""
+
+    flops_per_ns: float
+    bytes_per_ns: tuple[tuple[int, float], ...]
+
+    @staticmethod
+    def probed(probes: tuple[float, Sequence[tuple[int, float]]]) -> Peaks:
+        """From _C.probe_peaks or a recorded table."""
+        return Peaks(probes[0], tuple((int(size), rate) for size, rate in probes[1]))
+
+    def bandwidth(self, size: float) -> float:
+        """The highest rate that was seen with `size` bytes or more, or with any if none were as
+        many: what fits a cache may come from it."""
+        at_least = self.bytes_per_ns[-1][1]
+        below = max((s for s, _ in self.bytes_per_ns if s <= size), default=0)
+        return max([at_least, *(rate for s, rate in self.bytes_per_ns if s >= below)])
+
+    def bound_ticks(self, problem: str, primitive: _C.Primitive) -> int:
+        """What a run of `primitive` takes at least, whatever it does."""
+        flops, size = _C.least_work(problem, primitive)
+        ns = size / self.bandwidth(size) if size else 0.0
+        if dtype_of(problem) in PROBED_TYPES and torch.get_float32_matmul_precision() == "highest":
+            ns = max(ns, flops / self.flops_per_ns)
+        return int(ns * TICKS_PER_NS / CLOCK_MARGIN)
+
+
+def probe_cpu() -> Peaks:
+    """The rates of this CPU with torch's number of threads; probed once per process and number."""
+    return _probed_with(torch.get_num_threads())
+
+
+@functools.cache
+def _probed_with(_threads: int) -> Peaks:
+    return Peaks.probed(_C.probe_peaks())
+
+
+def dtype_of(problem: str) -> str:
+    """The compute type in a problem's spelling: "f32" of "fwd_f32_n1..."."""
+    types = {"f64", "f32", "tf32", "f16", "bf16"}
+    return next((part for part in problem.split("_") if part in types), "f32")
+
+
+def family_of(key: Key) -> str:
+    """The operation without what is fused to it: its candidates compete for one place."""
+    return key.problem.partition("+")[0]
+
+
+def sibling_floor(known: Key, other: Key) -> float:
+    """Which part of the cost of `known` the cost of `other` is at least, where both are one
+    primitive with more or less fused to it."""
+    fused, rival = (set(key.problem.split("+")[1:]) for key in (known, other))
+    return FUSED_FLOOR if fused <= rival else UNFUSED_FLOOR
+
+
+class KnownCosts:
+    """What is known of the cost of each key, and the table that the planner sees.
+
+    Measured in full: that cost. Else the largest of its bounds: of its work, of a quick look, and
+    of what is known of the same primitive with more or less fused to it.
+    """
+
+    def __init__(self, bounds: Mapping[Key, int]) -> None:
+        self.costs: dict[Key, Cost] = {}  # measured in full or, with a wide interval, looked at
+        self.table = _C.CostTable()
+        self._bounds = dict(bounds)
+        self._settled: set[Key] = set()
+        self._native = {key: _C.CostKey(*key) for key in bounds}
+        self._siblings: dict[tuple[str, str, str, str], list[Key]] = {}
+        for key, ticks in bounds.items():
+            self._siblings.setdefault(_sibling_group(key), []).append(key)
+            if _C.is_view(key.primitive):  # the planner knows that it costs nothing
+                self.costs[key] = Cost(0)
+                self._settled.add(key)
+            else:
+                self.table.set(self._native[key], ticks, "bound")
+
+    def is_known(self, key: Key) -> bool:
+        """Looked at or measured in full."""
+        return key in self.costs
+
+    def is_settled(self, key: Key) -> bool:
+        """Measured in full."""
+        return key in self._settled
+
+    def lower(self, key: Key) -> int:
+        """The cost of `key`, or its lower bound."""
+        return self.costs[key].ticks if key in self._settled else self._bounds[key]
+
+    def learn_look(self, looks: Mapping[Key, Cost]) -> None:
+        """Quick looks: they count with the lower ends of their intervals."""
+        for key, cost in looks.items():
+            if key not in self._settled:
+                self.costs[key] = cost
+                self._raise_bounds(key, cost.ticks - cost.noise_ticks)
+
+    def learn_settled(self, measured: Mapping[Key, Cost]) -> None:
+        """Costs that a plan may rest on."""
+        for key, cost in measured.items():
+            self.costs[key] = cost
+            self._settled.add(key)
+            self.table.set(self._native[key], cost.ticks, "measured")
+            self._raise_bounds(key, cost.ticks)
+
+    def guesses(self) -> _C.CostTable:
+        """For plans that must be made of what is known: quick looks as if they were the costs."""
+        table = _C.CostTable()
+        for key, cost in self.costs.items():
+            source = "measured" if key in self._settled else "model"
+            if not _C.is_view(key.primitive):
+                table.set(self._native[key], cost.ticks, source)
+        return table
+
+    def _raise_bounds(self, key: Key, ticks: int) -> None:
+        for other in self._siblings[_sibling_group(key)]:
+            floor = ticks if other == key else int(ticks * sibling_floor(key, other))
+            if other not in self._settled and floor > self._bounds[other]:
+                self._bounds[other] = floor
+                self.table.set(self._native[other], floor, "bound")
+
+
+def _sibling_group(key: Key) -> tuple[str, str, str, str]:
+    return family_of(key), key.primitive, key.src, key.dst

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The candidates of one model, and which of them may be chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from torchalgo import _C
+from torchalgo.costs import Key, key_of
+from torchalgo.overrides import is_convolution, matches_name
+
+Item = TypeVar("Item")
+Group = TypeVar("Group", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A candidate without its binding: what the rules below look at."""
+
+    key: Key
+    anchor: int
+    covers: tuple[int, ...]
+
+    @property
+    def is_alone(self) -> bool:
+        return len(self.covers) == 1
+
+
+def offered_by(candidate: _C.Candidate) -> Offered:
+    covers = tuple(candidate.covers)
+    return Offered(key_of(candidate.problem, candidate.primitive), covers[0], covers)
+
+
+class Rules:
+    """What the graph's nodes may run: all candidates less the quarantined ones, and, at a node with
+    an override, its primitive only."""
+
+    def __init__(
+        self,
+        graph: _C.Graph,
+        found: _C.Candidates,
+        transforms: list[_C.Candidate],
+        forced: Mapping[int, str],
+    ) -> None:
+        self.forced = dict(forced)
+        self.quarantined: dict[Key, str] = {}  # and why
+        self.transforms = transforms
+        self.primitives: dict[Key, _C.Primitive] = {}
+        self.all: list[Offered] = []
+        for candidates in found.by_anchor:
+            for candidate in candidates:
+                offer = offered_by(candidate)
+                self.all.append(offer)
+                self.primitives[offer.key] = candidate.primitive
+        for candidate in transforms:
+            self.primitives[key_of(candidate.problem, candidate.primitive)] = candidate.primitive
+        self._convolutions = {n for n, node in enumerate(graph.nodes) if is_convolution(node)}
+        self._places = grouped(self.primitives, _place)
+
+    @property
+    def are_free(self) -> bool:
+        """Whether everything may be chosen."""
+        return not self.forced and not self.quarantined
+
+    def allows(self, offer: Offered) -> bool:
+        if offer.key in self.quarantined:
+            return False
+        if any(node in self.forced for node in offer.covers[1:]):
+            return False  # an overridden node is computed by itself
+        name = self.forced.get(offer.anchor)
+        return name is None or matches_name(offer.key.primitive, name)
+
+    def allowed_transforms(self) -> list[_C.Candidate]:
+        if not self.quarantined:
+            return self.transforms
+        return [
+            t for t in self.transforms if key_of(t.problem, t.primitive) not in self.quarantined
+        ]
+
+    def same_place(self, key: Key) -> list[Key]:
+        """`key` and its rivals: the rest of a plan cannot tell them apart."""
+        return [k for k in self._places[_place(key)] if k not in self.quarantined]
+
+    def plain(self) -> list[Key]:
+        """Enough for a plan: PyTorch's own in nchw, at nodes with an override all that it names."""
+        alone = [c for c in self.all if c.is_alone and self.allows(c)]
+        return [c.key for c in alone if c.anchor in self.forced or _is_plain(c.key)]
+
+    def alone(self) -> list[Key]:
+        """All that run single nodes."""
+        return [c.key for c in self.all if c.is_alone and self.allows(c)]
+
+    def of_convolutions(self) -> list[list[Key]]:
+        """Those that run each convolution alone."""
+        alone = [
+            c for c in self.all if c.is_alone and c.anchor in self._convolutions and self.allows(c)
+        ]
+        return [[c.key for c in own] for own in grouped(alone, lambda c: c.anchor).values()]
+
+
+def grouped(items: Iterable[Item], group_of: Callable[[Item], Group]) -> dict[Group, list[Item]]:
+    """Items by group, both in their order."""
+    groups: dict[Group, list[Item]] = {}
+    for item in items:
+        groups.setdefault(group_of(item), []).append(item)
+    return groups
+
+
+def _is_plain(key: Key) -> bool:
+    """Of PyTorch's own, in the layout that every node can run in."""
+    return key.src == key.dst == "nchw" and key.primitive.startswith("aten.")
+
+
+def _place(key: Key) -> Key:
+    return key._replace(primitive="")

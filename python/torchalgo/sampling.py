@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How times of candidates are taken: a quick look, or enough to decide."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torchalgo import _C, process_bench
+from torchalgo.bounds import LOOK_FLOOR, Peaks, probe_cpu
+from torchalgo.costs import TICKS_PER_NS, Cost, Key, summarize
+from torchalgo.stats import cost_of_samples
+
+LOOK_ROUNDS = 2  # runs of a quick look, after one that warms up
+LOOK_SPREAD = 1.25  # runs of one look that differ by more were disturbed: two more are taken
+FULL_ROUNDS = 9
+
+# A cost with a wider interval than this is taken again: something else ran meanwhile.
+NOISE_RATIO = 0.05
+REPEATS = 3
+
+# A cost from a file with a wider interval than this was a quick look only.
+SETTLED_RATIO = 0.14
+
+# Weights are timed as cold as inside the model, whose other weights pass the caches in between;
+# above this much nothing is left of them in any cache.
+MOST_COLD_BYTES = 256 << 20
+
+
+class Measure(Protocol):
+    def __call__(
+        self,
+        tasks: Sequence[tuple[str, _C.Primitive]],
+        *,
+        warmup: int,
+        rounds: int,
+        budget_s: float,
+        cold_bytes: int,
+        seed: int,
+    ) -> list[_C.Samples]: ...
+
+
+Check = Callable[[str, Sequence[_C.Primitive], float], list[tuple[float, str]]]
+
+
+def _no_peaks() -> Peaks | None:
+    """Nothing bounds a cost before a run."""
+    return None
+
+
+@dataclass(frozen=True)
+class Bench:
+    """How to measure and check: injected, so that tests and other processes can replace it."""
+
+    measure: Measure = _C.measure
+    check: Check = _C.check_primitives
+    now_s: Callable[[], float] = time.monotonic
+    peaks: Callable[[], Peaks | None] = _no_peaks
+
+    @staticmethod
+    def on(device: _C.Device | None) -> Bench:
+        """On a GPU, or on the CPU if None; by a worker, unless TORCHALGO_ISOLATE=0."""
+        peaks = probe_cpu if device is None else _no_peaks
+        if process_bench.is_isolated():
+            isolated = process_bench.ProcessBench(device)
+            return Bench(isolated.measure, isolated.check, peaks=peaks)
+        if device is None:
+            return Bench(peaks=peaks)
+        return Bench(
+            functools.partial(_C.measure, device=device),
+            functools.partial(_C.check_primitives, device=device),
+        )
+
+
+def cold_bytes(graph: _C.Graph) -> int:
+    """What the model's weights take in f32, about what passes the caches between two runs: so much
+    is read before each sample."""
+    problems = [node.problem for node in graph.nodes if node.problem is not None]
+    weights = sum(4 * math.prod(sizes) for sizes in map(_C.weight_sizes, problems) if sizes)
+    return min(MOST_COLD_BYTES, weights)
+
+
+def is_noisy(samples: Sequence[float]) -> bool:
+    """Whether they should be taken again."""
+    cost, noise = cost_of_samples(samples)
+    return noise > NOISE_RATIO * cost
+
+
+def is_look(cost: Cost) -> bool:
+    """Whether a cost is that of a quick look, by its interval."""
+    return cost.noise_ticks > SETTLED_RATIO * cost.ticks
+
+
+class Sampler:
+    """Takes times; what fails to run ends up in `failures` with the reason."""
+
+    def __init__(
+        self, bench: Bench, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
+    ) -> None:
+        self._bench, self._primitives = bench, primitives
+        self._cold_bytes, self._seed = cold_bytes, seed
+        self.failures: dict[Key, str] = {}
+
+    def look(self, keys: Sequence[Key], budget_s: float) -> dict[Key, Cost]:
+        """A few runs each. Their weights stay warm and only the fastest run counts, so that the
+        interval's lower end is a bound of the cost."""
+        samples: dict[Key, list[float]] = {}
+        self._take(keys, samples, rounds=LOOK_ROUNDS, budget_s=budget_s, cold_bytes=0)
+        disturbed = [key for key, ns in samples.items() if max(ns) > LOOK_SPREAD * min(ns)]
+        if disturbed:
+            self._take(disturbed, samples, rounds=LOOK_ROUNDS, budget_s=budget_s, cold_bytes=0)
+        looks = {}
+        for key, ns in samples.items():
+            ticks = round(min(ns) * TICKS_PER_NS)
+            looks[key] = self._cost(key, ns, ticks, ticks - int(LOOK_FLOOR * ticks))
+        return looks
+
+    def settle(self, keys: Sequence[Key], budget_s: float) -> dict[Key, Cost]:
+        """Times to rest a plan on, in interleaved rounds; no sample is one that chose the keys, so
+        that the winner is not the luckiest."""
+        started = self._bench.now_s()
+        samples: dict[Key, list[float]] = {}
+        left, budget = list(keys), budget_s
+        for _ in range(REPEATS):
+            if not left or (samples and budget <= 0):
+                break
+            self._take(
+                left, samples, rounds=FULL_ROUNDS, budget_s=budget, cold_bytes=self._cold_bytes
+            )
+            left = [key for key in left if key in samples and is_noisy(samples[key])]
+            budget = budget_s - (self._bench.now_s() - started)
+        return {
+            key: self._cost(key, taken, *(round(x * TICKS_PER_NS) for x in cost_of_samples(taken)))
+            for key, taken in samples.items()
+            if key not in self.failures
+        }
+
+    def _cost(self, key: Key, samples: Sequence[float], ticks: int, noise_ticks: int) -> Cost:
+        workspace = self._primitives[key].workspace_bytes
+        return Cost(ticks, noise_ticks, summarize(samples), workspace)
+
+    def _take(
+        self,
+        keys: Sequence[Key],
+        samples: dict[Key, list[float]],
+        *,
+        rounds: int,
+        budget_s: float,
+        cold_bytes: int,
+    ) -> None:
+        taken = self._bench.measure(
+            [(key.problem, self._primitives[key]) for key in keys],
+            warmup=1,
+            rounds=rounds,
+            budget_s=budget_s,
+            cold_bytes=cold_bytes,
+            seed=self._seed,
+        )
+        for key, result in zip(keys, taken, strict=True):
+            if result.failure or not result.ns:
+                self.failures[key] = result.failure or "gave no samples"
+            else:
+                samples.setdefault(key, []).extend(result.ns)
