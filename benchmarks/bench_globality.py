@@ -13,17 +13,19 @@ follows the noise shows as a loss.
 from __future__ import annotations
 
 import argparse
+import functools
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tables import Table, candidates_of, read_tables, usable
 from torchalgo import _C, planning
-from torchalgo.check_plan import Encoder, Suffix, options_of, read_graph
+from torchalgo.check_certificate import INF
+from torchalgo.check_plan import CostRows, Graph, Option, changes_of, options_of
 from torchalgo.costs import Key, key_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "globality.md"
@@ -99,42 +101,66 @@ def interval_of_value(table: Table, draws: int, seed: int) -> tuple[float, float
     return ratios[tail], ratios[-1 - tail]
 
 
-class PerReader(Encoder):
+def per_reader_problem(
+    graph: Graph, options: Sequence[Sequence[Option]], rows: CostRows
+) -> _C.PbqpProblem:
     """The PBQP in which every reader pays the layout changes of its own, as in most of the
-    literature."""
+    literature. Its nodes are those of `graph.planned`."""
+    changes = changes_of(rows)
+    variable = {n: i for i, n in enumerate(graph.planned)}
+    costs = [[float(o.said["ticks"]) for o in options[n]] for n in graph.planned]
+    lines = []
 
-    def add_value(self, value: int, ports: Suffix) -> None:
-        for port in ports:
-            super().add_value(value, (port,))
-        if not ports:
-            super().add_value(value, ())
+    @functools.cache
+    def cheapest(shape: str, have: int, wanted: int) -> float:
+        if not wanted & ~have:
+            return 0
+        hops = [(dst, t) for (src, dst), t in changes[shape].items() if src & have and dst & ~have]
+        return min((t + cheapest(shape, have | dst, wanted) for dst, t in hops), default=INF)
+
+    for v, value in enumerate(graph.values):
+        writer = graph.writer(v)
+        left = [o.leaves for o in options[writer]] if writer >= 0 else [value.written]
+        readers = [n for n in dict.fromkeys(value.readers) if graph.nodes[n].problem]
+        wanted = [[o.reads[v] for o in options[n]] for n in readers]
+        if writer >= 0:
+            own = [cheapest(value.shape, have, value.border) for have in left]
+            at = variable[writer]
+            costs[at] = [a + b for a, b in zip(costs[at], own, strict=True)]
+        for n, reads in zip(readers, wanted, strict=True):
+            matrix = [cheapest(value.shape, have, layouts) for have in left for layouts in reads]
+            if writer >= 0:
+                lines.append(("edge", variable[writer], variable[n], *matrix))
+            else:
+                costs[variable[n]] = [a + b for a, b in zip(costs[variable[n]], matrix, strict=True)]
+    lines = [*(("node", *own) for own in costs), *lines]
+    text = "".join(" ".join(map(_word, line)) + "\n" for line in lines)
+    return _C.PbqpProblem.parse("pbqp 1\n" + text)
+
+
+def _word(word: object) -> str:
+    return word if isinstance(word, str) else "-" if word == INF else str(int(word))  # type: ignore[call-overload]
 
 
 def per_reader(table: Table, costs: _C.CostTable) -> tuple[int, int]:
     """Ticks of the plan that the model without sharing takes: truly paid, and as it says."""
     rows: dict[str, dict[str, int]] = {}
     for c in candidates_of(table):
-        rows.setdefault(c.problem, {})[repr(c.primitive)] = table.rows[
-            key_of(c.problem, c.primitive)
-        ].ticks
-    graph = read_graph(table.graph.to_text())
-    options = options_of(graph, rows, set())
-    encoder = PerReader(graph, options, rows)
-    problem = _C.PbqpProblem.parse(encoder.text())
+        rows.setdefault(c.problem, {})[repr(c.primitive)] = table.ticks_of(c)
+    graph = Graph(table.graph.to_text())
+    options = options_of(graph, rows, ())
+    problem = per_reader_problem(graph, options, rows)
     solution = problem.solve(time_limit_s=10.0, with_marginals=False, with_transcript=False)
     chosen = set()
-    for node, variable in encoder.variable.items():
-        option = options[node][solution["choice"][variable]]
-        if option.position == 0:
-            chosen.add((option.covers, option.primitive, option.layouts.src, option.layouts.dst))
-    paid = plan_of(
-        table,
-        costs,
-        allow=lambda c: (
-            (tuple(c.covers), c.primitive.name, c.primitive.src, c.primitive.dst) in chosen
-        ),
-    )
-    return paid.cost, int(solution["cost"])
+    for variable, node in enumerate(graph.planned):
+        said = options[node][solution["choice"][variable]].said
+        chosen.add((node, said["problem"], said["primitive"], said.get("src"), said.get("dst")))
+
+    def is_chosen(c: _C.Candidate) -> bool:
+        p = c.primitive
+        return (c.covers[0], c.problem, p.name, p.src, p.dst) in chosen
+
+    return plan_of(table, costs, allow=is_chosen).cost, int(solution["cost"])
 
 
 def best_single(table: Table, costs: _C.CostTable) -> tuple[int, str]:

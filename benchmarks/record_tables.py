@@ -32,7 +32,7 @@ from torchalgo import _C, planning
 from torchalgo.bounds import family_of
 from torchalgo.costs import Key, key_of
 from torchalgo.freeze import freeze_model
-from torchalgo.sampling import LOOK_ROUNDS, LOOK_SPREAD, Bench, cold_bytes_of, is_noisy
+from torchalgo.sampling import LOOK_ROUNDS, LOOK_SPREAD, Bench, cold_bytes, is_noisy
 from torchalgo.stats import cost_of_samples
 
 NETWORKS = (
@@ -139,7 +139,8 @@ def record_network(name: str, size: int | None, budget_s: float) -> Table:
     transforms = _C.transform_candidates(graph, found)
     every: dict[Key, Measured] = {}
     for c in [*(c for own in found.by_anchor for c in own), *transforms]:
-        every.setdefault(key_of(c.problem, c.primitive), Measured(c))
+        if not _C.is_view(c.primitive.name):
+            every.setdefault(key_of(c.problem, c.primitive), Measured(c))
     head = {
         "network": name, "input": "x".join(map(str, x.shape)), "dtype": "f32",
         "threads": torch.get_num_threads(), "machine": machine(), "git": git_state(),
@@ -147,7 +148,7 @@ def record_network(name: str, size: int | None, budget_s: float) -> Table:
     }  # fmt: skip
     probes = _C.probe_peaks()
     start = time.perf_counter()
-    head["rounds"] = measure_all(Bench(), every, cold_bytes_of(graph), budget_s)
+    head["rounds"] = measure_all(Bench(), every, cold_bytes(graph), budget_s)
     head["seconds"] = round(time.perf_counter() - start, 1)
     head["load_after"] = os.getloadavg()[0]
     return Table(

@@ -49,6 +49,16 @@ class Table:
     def network(self) -> str:
         return str(self.head["network"])
 
+    def has(self, candidate: _C.Candidate) -> bool:
+        """Whether its cost is known; a view costs nothing by construction."""
+        key = key_of(candidate.problem, candidate.primitive)
+        return key in self.rows or _C.is_view(key.primitive)
+
+    def ticks_of(self, candidate: _C.Candidate) -> int:
+        """Raises KeyError if it could not be measured."""
+        key = key_of(candidate.problem, candidate.primitive)
+        return 0 if _C.is_view(key.primitive) else self.rows[key].ticks
+
     def costs(self, ticks: Mapping[Key, int] | None = None) -> _C.CostTable:
         """The recorded costs, or `ticks`, for the planner."""
         table = _C.CostTable()
@@ -146,7 +156,7 @@ def usable(table: Table) -> Table:
         return table
 
     def measured(some: Iterable[_C.Candidate]) -> list[_C.Candidate]:
-        return [c for c in some if key_of(c.problem, c.primitive) in table.rows]
+        return [c for c in some if table.has(c)]
 
     return dataclasses.replace(
         table,

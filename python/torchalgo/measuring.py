@@ -167,11 +167,7 @@ class Tuning:
         return planner(
             self.graph,
             self.found,
-            [
-                t
-                for t in self.rules.allowed_transforms()
-                if known(key_of(t.problem, t.primitive))
-            ],
+            [t for t in self.rules.allowed_transforms() if known(key_of(t.problem, t.primitive))],
             self._costs.guesses(),
             lambda c: self.rules.allows(offered_by(c)) and known(offered_by(c).key),
             **options,

@@ -141,7 +141,7 @@ def start_early() -> None:
 
 
 class ProcessBench:
-    """`measure` and `check` of measuring.Bench, by a worker.
+    """`measure` and `check` of sampling.Bench, by a worker.
 
     A candidate that ends the worker (a crash, an abort, an endless loop, no memory) gets the reason
     as its failure, and the others of the call their samples. It is tried alone before that: another

@@ -97,7 +97,7 @@ def test_a_second_run_measures_nothing_and_reuses_the_verdict(
         raise AssertionError("timed again")
 
     monkeypatch.setattr(torchalgo._C, "measure", refuse)
-    monkeypatch.setattr("torchalgo.measuring.Bench.measure", refuse)
+    monkeypatch.setattr("torchalgo.sampling.Bench.measure", refuse)
     monkeypatch.setattr(torchalgo.guard, "time_interleaved", refuse)
     second = torchalgo.optimize(model, x, cost_db=path, progress=False)
     assert path.read_bytes() == written

@@ -21,7 +21,8 @@ from torchalgo.cli import main
 from torchalgo.freeze import freeze_model
 from torchalgo.guard import output_error
 from torchalgo.limits import Limits
-from torchalgo.measuring import Bench, TuneSettings, Tuning
+from torchalgo.measuring import TuneSettings, Tuning
+from torchalgo.sampling import Bench
 
 MICROSECONDS = {"aten.": 100.0, "cpu.winograd": 10.0, "cpu.": 40.0}  # per convolution
 

@@ -21,7 +21,7 @@ import torch
 import torchalgo
 from faulty_worker import NS
 from torchalgo import _C
-from torchalgo.measuring import Bench
+from torchalgo.sampling import Bench
 from torchalgo.process_bench import MOST_IN_A_ROW, ProcessBench, Worker
 from torchalgo.worker import FLAGS, flushes_denormals, read_state, set_state
 from torchalgo.worker_process import default_command
@@ -258,7 +258,7 @@ sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), {package!r}]
 import torch, torchalgo
 from torchalgo.process_bench import ProcessBench, worker
 from torchalgo import _C
-from torchalgo.measuring import Bench
+from torchalgo.sampling import Bench
 folder = tempfile.mkdtemp()
 os.chdir(folder)
 os.rmdir(folder)
@@ -317,7 +317,7 @@ def test_optimize_goes_on_when_a_candidate_crashes(
     bench = make_bench(real="yes", aten__prepacked="segv")
     bench._least_limit_s = 60.0
     monkeypatch.setattr(
-        "torchalgo.measuring.Bench.on", staticmethod(lambda _: Bench(bench.measure, bench.check))
+        "torchalgo.sampling.Bench.on", staticmethod(lambda _: Bench(bench.measure, bench.check))
     )
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval()
