@@ -124,7 +124,8 @@ def random_costs(pick: random.Random, candidates: list[_C.Candidate]) -> _C.Cost
     for c in candidates:
         key = _C.CostKey(c.problem, c.primitive.name, c.primitive.src, c.primitive.dst)
         us = pick.uniform(2, 8) if c.problem.startswith("transform") else pick.uniform(50, 80)
-        table.set(key, int(us * TICKS_PER_US), "measured")
+        is_view = _C.is_view(c.primitive.name)  # costs nothing whatever the table says
+        table.set(key, 0 if is_view else int(us * TICKS_PER_US), "measured")
     return table
 
 
@@ -156,7 +157,16 @@ class Sample:
         for key, ticks, _ in costs.items():
             row = f"{key.primitive} {key.src}->{key.dst}"
             self.rows.setdefault(key.problem, {})[row] = ticks
-        self.refused = [[graph.nodes[n].name, problem, row] for n, problem, row in sorted(banned)]
+        # A view is offered where its inputs can lie side by side, not at every node of a problem.
+        offered = {(c.covers[0], c.problem, repr(c.primitive)) for c in everything}
+        elsewhere = {
+            (n, problem, row)
+            for n, problem, _ in offered
+            for row in self.rows[problem]
+            if (n, problem, row) not in offered
+        }
+        refused = sorted(banned | elsewhere)
+        self.refused = [[graph.nodes[n].name, problem, row] for n, problem, row in refused]
         self.text = text
         self.plan = self._described(native)
 
@@ -215,7 +225,7 @@ def is_refused(plan: dict[str, Any]) -> bool:
 def test_the_problem_of_a_network_is_the_planners_to_the_byte(name: str) -> None:
     with zipfile.ZipFile(GRAPHS) as graphs:
         sample = Sample(graphs.read(name).decode(), seed=1)
-    assert problem_text(sample.text, sample.rows) == sample.problem
+    assert problem_text(sample.text, sample.rows, sample.refused) == sample.problem
     check_plan(sample.plan)
 
 
