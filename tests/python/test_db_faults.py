@@ -33,10 +33,10 @@ def inject(tmp_path: Path, *arguments: object) -> list[dict[str, Any]]:
 
 
 def test_faults_lose_no_committed_row_and_make_none_wrong(tmp_path: Path) -> None:
-    records = inject(tmp_path, "--faults", 24, "--operations", 0, "--seed", 7)
-    assert sum(r["count"] for r in records) == 24
+    records = inject(tmp_path, "--faults", 12, "--operations", 0, "--seed", 7)
+    assert sum(r["count"] for r in records) == 12
     assert len(records) >= 12
-    assert sum(r["committed"] for r in records) > 100
+    assert sum(r["committed"] for r in records) > 50
     kept = [r for r in records if r["fault"] not in ("corrupt bytes", "file taken away")]
     assert all(r["lost_to_damage"] == 0 for r in kept)
 

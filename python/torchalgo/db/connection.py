@@ -108,10 +108,10 @@ class Database:
         return cls(connection, path, journal, busy_s)
 
     @classmethod
-    def open_read_only(cls, path: Path, busy_s: float) -> Database:
+    def open_read_only(cls, path: Path, busy_s: float, *, has_locks: bool = True) -> Database:
         """Opens a file that exists, and changes nothing."""
         trouble = StorageError(Cause.UNUSABLE, "unable to open database file")
-        for mode in ("ro", "ro&immutable=1"):  # the latter where nothing can be locked
+        for mode in ("ro", "ro&immutable=1")[not has_locks :]:
             connection = _connect(path, mode, busy_s)
             try:
                 _check_tables(connection)

@@ -431,7 +431,8 @@ class CostStore:
         from torchalgo.db.connection import Database
 
         try:
-            database = Database.open_read_only(path, self._busy_s)
+            has_locks = reason.cause is not Cause.LOCKLESS
+            database = Database.open_read_only(path, self._busy_s, has_locks=has_locks)
         except StorageError:
             self._give_up(f"cannot be used: {reason}")
             return None
