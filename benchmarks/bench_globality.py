@@ -76,7 +76,7 @@ def keys_of(plan: _C.Plan) -> list[Key]:
 
 
 def price(plan: _C.Plan, ticks: Ticks) -> int:
-    return sum(ticks[key] for key in keys_of(plan))
+    return sum(ticks[key] for key in keys_of(plan) if not _C.is_view(key.primitive))
 
 
 def redraw(table: Table, pick: random.Random) -> dict[Key, int]:
@@ -132,7 +132,9 @@ def per_reader_problem(
             if writer >= 0:
                 lines.append(("edge", variable[writer], variable[n], *matrix))
             else:
-                costs[variable[n]] = [a + b for a, b in zip(costs[variable[n]], matrix, strict=True)]
+                costs[variable[n]] = [
+                    a + b for a, b in zip(costs[variable[n]], matrix, strict=True)
+                ]
     lines = [*(("node", *own) for own in costs), *lines]
     text = "".join(" ".join(map(_word, line)) + "\n" for line in lines)
     return _C.PbqpProblem.parse("pbqp 1\n" + text)
