@@ -21,8 +21,8 @@ import torch
 import torchalgo
 from faulty_worker import NS
 from torchalgo import _C
-from torchalgo.sampling import Bench
 from torchalgo.process_bench import MOST_IN_A_ROW, ProcessBench, Worker
+from torchalgo.sampling import Bench
 from torchalgo.worker import FLAGS, flushes_denormals, read_state, set_state
 from torchalgo.worker_process import default_command
 
