@@ -343,11 +343,11 @@ class Tuning:
         return min(MOST_SHARE_S, left / (2 * families_left))  # half is left to later steps
 
     def _expected_work(self) -> int:
-        """A guess, for the time left: about a third of the problems is both looked at and measured
-        in full, and half of those that may be chosen are checked."""
+        """A guess, for the time left: most problems are looked at and some of their candidates, for
+        this plan or one that it is compared with, measured in full; half are checked."""
         problems = {key.problem for key in self.rules.primitives}
         checked = {offer.key.problem for offer in self.rules.all}
-        return sum(map(_work, problems)) * 2 // 3 + sum(map(_check_work, checked)) // 2
+        return sum(map(_work, problems)) * 4 // 3 + sum(map(_check_work, checked)) // 2
 
     # ---- checking ------------------------------------------------------------------------------
 

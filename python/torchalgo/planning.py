@@ -270,13 +270,13 @@ def _proof(
     found: _C.Candidates,
     transforms: list[_C.Candidate],
     costs: _C.CostTable,
-    allow: Callable[[_C.Candidate], bool],
+    allow: Callable[[_C.Candidate], bool] | None,  # None: all
 ) -> PlanProof:
     rows: dict[str, dict[str, int]] = {}
     offered: list[list[str]] = []  # to a node that may not run it
     for node, candidates in zip(graph.nodes, found.by_anchor, strict=True):
         for candidate in candidates:
-            if allow(candidate):
+            if allow is None or allow(candidate):
                 _add_cost(rows, candidate, costs)
             else:
                 offered.append([node.name, candidate.problem, repr(candidate.primitive)])
