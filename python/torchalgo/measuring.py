@@ -27,6 +27,7 @@ T = TypeVar("T")
 # No algorithm can hold max_rel_error in a type that rounds more coarsely.
 COARSE_BOUND = {"f16": 4e-3, "bf16": 3e-2, "tf32": 4e-3}
 
+INTERRUPTED = "interrupted"
 MOST_SHARE_S = 1.0  # of a problem's rounds; with a budget less
 
 
@@ -95,6 +96,11 @@ class Tuning:
         """What may not be chosen, and why."""
         return self.rules.quarantined
 
+    @property
+    def is_interrupted(self) -> bool:
+        """By Ctrl-C: nothing runs any more."""
+        return self._stopped == INTERRUPTED
+
     # ---- the loop ------------------------------------------------------------------------------
 
     def plan(self) -> tuple[_C.Plan, list[Key]]:
@@ -116,7 +122,7 @@ class Tuning:
 
         def allows(candidate: _C.Candidate) -> bool:
             offer = offered_by(candidate)
-            if self._stopped and not self._costs.is_known(offer.key):
+            if not self._may_rest_on(offer.key):
                 return False
             is_restricted = only is not None and offer.anchor not in self.rules.forced
             return self.rules.allows(offer) and not (
@@ -125,8 +131,9 @@ class Tuning:
 
         transforms = self.rules.allowed_transforms()
         if self._stopped:
-            known = self._costs.is_known
-            transforms = [t for t in transforms if known(key_of(t.problem, t.primitive))]
+            transforms = [
+                t for t in transforms if self._may_rest_on(key_of(t.problem, t.primitive))
+            ]
         if only is not None and not self.rules.forced:
             transforms = [t for t in transforms if only(t.primitive.name)]
         is_free = only is None and not self._stopped and self.rules.are_free
@@ -142,7 +149,7 @@ class Tuning:
         except _C.Error as problem:
             raise self._explained(problem) from None
         wanted = [Key(w.problem, w.primitive, w.src, w.dst) for w in native]
-        if not wanted and checked:
+        if not wanted and checked and not self.is_interrupted:
             wanted = [key for key in _chosen(plan) if key not in self.errors]
         return plan, wanted
 
@@ -195,7 +202,8 @@ class Tuning:
         """One step for the wanted keys: a look at those that never ran, else full measurements of
         those that were only looked at, else checks.
 
-        Ctrl-C ends measuring: from then on plans are made of what is known, where that is enough.
+        Ctrl-C ends measuring and checking: from then on plans are made of what is known, of what
+        was checked or is PyTorch's own, where that is enough.
         """
         wanted = list(wanted)
         unknown = [key for key in wanted if not self._costs.is_known(key)]
@@ -210,7 +218,7 @@ class Tuning:
             else:
                 self._check_all(wanted)
         except KeyboardInterrupt:
-            self._stop("interrupted")
+            self._stop(INTERRUPTED)
 
     def method_note(self) -> str:
         """How much was measured, for the plan's method."""
@@ -219,7 +227,8 @@ class Tuning:
         every = len(self.rules.primitives)
         notes = [f"measured {settled} of {every} candidates, {looked} more by a quick look"]
         if self._stopped:
-            notes.append(f"{self._stopped}: only measured candidates")
+            kind = "checked" if self.is_interrupted else "measured"
+            notes.append(f"{self._stopped}: only {kind} candidates")
         return "; ".join(notes)
 
     def quarantine_list(self) -> list[Quarantined]:
@@ -323,9 +332,17 @@ class Tuning:
             return False
         return self._has_plan()
 
-    def _has_plan(self) -> bool:
+    def _may_rest_on(self, key: Key) -> bool:
+        """Whether a plan may: at any time what can still be measured; later what is known; after
+        Ctrl-C without what would have to be checked first."""
+        if not self._stopped:
+            return True
+        is_trusted = key in self.errors or key.primitive.startswith("aten.")
+        return self._costs.is_known(key) and (is_trusted or not self.is_interrupted)
+
+    def _has_plan(self, reason: str = "tried") -> bool:
         """Whether what is known is enough for a plan."""
-        before, self._stopped = self._stopped, "tried"
+        before, self._stopped = self._stopped, reason
         try:
             self.plan_with(_C.make_plan, checked=False)
         except _C.Error:
@@ -342,11 +359,11 @@ class Tuning:
         return min(MOST_SHARE_S, left / (2 * families_left))  # half is left to later steps
 
     def _expected_work(self) -> int:
-        """A guess, for the time left: about a third of the problems is both looked at and measured
-        in full, and half of those that may be chosen are checked."""
+        """A guess, for the time left: most problems are looked at and some of their candidates, for
+        this plan or one that it is compared with, measured in full; half are checked."""
         problems = {key.problem for key in self.rules.primitives}
         checked = {offer.key.problem for offer in self.rules.all}
-        return sum(map(_work, problems)) * 2 // 3 + sum(map(_check_work, checked)) // 2
+        return sum(map(_work, problems)) * 4 // 3 + sum(map(_check_work, checked)) // 2
 
     # ---- checking ------------------------------------------------------------------------------
 
@@ -365,9 +382,9 @@ class Tuning:
 
     def _stop(self, reason: str) -> None:
         """Plan from what is known; KeyboardInterrupt if that gives no plan."""
-        if self._stopped == "interrupted" == reason:
+        if self._stopped == INTERRUPTED == reason:
             raise KeyboardInterrupt
-        if not self._has_plan():
+        if not self._has_plan(reason):
             raise KeyboardInterrupt
         self._stopped = reason
 

@@ -171,7 +171,13 @@ def _optimize_with(
         resolve=planning.resolver(imported, limits, describe),
         prove=planning.prover(limits),
     )
-    plan, scripted = _guarded(model, plan, scripted, frozen, inputs, error, bound, options, costs)
+    if tuning.is_interrupted and error <= bound:
+        verdict = guard.untimed_verdict("plan", "interrupted before it was timed")
+        plan = dataclasses.replace(plan, guard=verdict)
+    else:
+        plan, scripted = _guarded(
+            model, plan, scripted, frozen, inputs, error, bound, options, costs
+        )
     _tell(progress, plan)
     alternatives = {name: describe(native) for name, native in weaker.items()}
     find_front = planning.front_finder(tuning, describe)

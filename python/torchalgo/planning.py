@@ -304,7 +304,7 @@ def _proof(
     found: _C.Candidates,
     transforms: list[_C.Candidate],
     costs: _C.CostTable,
-    allow: Callable[[_C.Candidate], bool],
+    allow: Callable[[_C.Candidate], bool] | None,  # None: all
 ) -> PlanProof:
     rows: dict[str, dict[str, int]] = {}
     problems: list[set[str]] = []  # by node

@@ -16,7 +16,8 @@ import torchalgo
 from nets import make_net
 from torchalgo import _C
 from torchalgo.bounds import dtype_of
-from torchalgo.costs import CostFile, key_of, native_key
+from torchalgo.costs import key_of, native_key
+from torchalgo.db import CostStore
 from torchalgo.freeze import freeze_model
 from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.overrides import forced_primitives
@@ -242,11 +243,11 @@ def test_looks_in_a_file_are_no_costs_but_need_not_be_taken_again(
     found = _C.find_candidates(imported.graph)
 
     def run(fake: FakeBench) -> int:
-        file = CostFile(tmp_path / "costs.jsonl")
-        tuning = Tuning(
-            imported.graph, found, {}, TuneSettings(), bench=fake.bench(), cost_file=file
-        )
-        return tuning.settle(_C.make_plan).cost
+        with CostStore.open(tmp_path / "costs.sqlite3") as store:
+            tuning = Tuning(
+                imported.graph, found, {}, TuneSettings(), bench=fake.bench(), cost_file=store.on()
+            )
+            return tuning.settle(_C.make_plan).cost
 
     first, second = FakeBench(spread), FakeBench(spread)
     assert run(first) == run(second)
@@ -272,8 +273,11 @@ def test_a_late_interrupt_gives_a_plan_of_what_is_known(imported: _C.Imported) -
     tuning = make_tuning(imported, fake)
     plan = tuning.settle(_C.make_plan)
     known = {(key.problem, key.primitive) for key in tuning.known}
-    assert {(n.problem, n.primitive.name) for n in plan.nodes if n.primitive.name} <= known
-    assert "interrupted: only measured candidates" in tuning.method_note()
+    checked = {(key.problem, key.primitive) for key in tuning.errors}
+    chosen = {(n.problem, n.primitive.name) for n in plan.nodes if n.primitive.name}
+    assert chosen <= known
+    assert all(name.startswith("aten.") or (p, name) in checked for p, name in chosen)
+    assert "interrupted: only checked candidates" in tuning.method_note()
 
 
 def test_an_early_interrupt_is_an_interrupt(imported: _C.Imported) -> None:
