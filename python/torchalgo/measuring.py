@@ -97,6 +97,11 @@ class Tuning:
         return self.rules.quarantined
 
     @property
+    def is_stopped(self) -> bool:
+        """By the budget or Ctrl-C: nothing is measured any more."""
+        return bool(self._stopped)
+
+    @property
     def is_interrupted(self) -> bool:
         """By Ctrl-C: nothing runs any more."""
         return self._stopped == INTERRUPTED
@@ -222,10 +227,10 @@ class Tuning:
 
     def method_note(self) -> str:
         """How much was measured, for the plan's method."""
-        settled = sum(map(self._costs.is_settled, self.rules.primitives))
-        looked = len(self.known) - settled
-        every = len(self.rules.primitives)
-        notes = [f"measured {settled} of {every} candidates, {looked} more by a quick look"]
+        every = [key for key in self.rules.primitives if not _C.is_view(key.primitive)]
+        settled = sum(map(self._costs.is_settled, every))
+        looked = sum(map(self._costs.is_known, every)) - settled
+        notes = [f"measured {settled} of {len(every)} candidates, {looked} more by a quick look"]
         if self._stopped:
             kind = "checked" if self.is_interrupted else "measured"
             notes.append(f"{self._stopped}: only {kind} candidates")

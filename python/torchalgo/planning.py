@@ -201,23 +201,27 @@ def compare_planners(tuning: Tuning, is_limited: bool = False) -> dict[str, _C.P
     which none of them keeps.
 
     A layout that most convolutions do not have has no entry; where single nodes lack it they keep
-    their own.
+    their own. Where measuring was ended, what its costs are not enough for has none either.
     """
-    plans = {
-        "aten_only": tuning.settle(
-            _C.make_plan,
-            only=lambda name: name.startswith(("aten.", "layout.aten", "view.relabel")),
-            checked=False,
-        )
-    }
+    plans: dict[str, _C.Plan] = {}
+
+    def add(name: str, planner: Callable[..., Any] = _C.make_plan, **options: Any) -> None:
+        try:
+            plans[name] = tuning.settle(planner, checked=False, **options)
+        except Error:
+            if not tuning.is_stopped:
+                raise
+
+    add(
+        "aten_only",
+        only=lambda name: name.startswith(("aten.", "layout.aten", "view.relabel")),
+    )
     for layout in usual_layouts(tuning.graph, tuning.found):
-        plans[f"single_layout_{layout}"] = tuning.settle(
-            _C.make_plan, layouts=[layout], checked=False
-        )
+        add(f"single_layout_{layout}", layouts=[layout])
     tuning.settle_fastest()
-    plans["local_optimum"] = tuning.settle(_C.make_local_plan, checked=False)
+    add("local_optimum", _C.make_local_plan)
     if is_limited:
-        plans["without_limits"] = tuning.settle(_C.make_plan, checked=False)
+        add("without_limits")
     return plans
 
 

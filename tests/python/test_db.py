@@ -105,7 +105,7 @@ def test_a_second_run_measures_nothing_and_reuses_the_verdict(
     assert second.plan.guard == first.plan.guard
     with CostStore.open(path) as store:
         assert {row.workspace_bytes is not None for row in store.rows()} == {True}
-        assert all(row.samples >= 3 and row.p10_ticks <= row.p90_ticks for row in store.rows())
+        assert all(row.samples >= 2 and row.p10_ticks <= row.p90_ticks for row in store.rows())
 
 
 def test_the_default_database_is_in_the_cache_folder_and_false_means_none(tmp_path: Path) -> None:
