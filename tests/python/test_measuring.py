@@ -176,8 +176,9 @@ def test_the_plan_is_the_optimum_of_all_costs_and_most_were_not_measured(
     every = [c for own in tuning.found.by_anchor for c in own] + tuning.transforms
     table = _C.CostTable()
     for c in every:
-        key = key_of(c.problem, c.primitive)
-        table.set(native_key(key), round(spread(c.problem, c.primitive) * 1024), "measured")
+        if not _C.is_view(c.primitive.name):
+            key = key_of(c.problem, c.primitive)
+            table.set(native_key(key), round(spread(c.problem, c.primitive) * 1024), "measured")
     optimum, wanted = _C.make_plan(imported.graph, tuning.found, tuning.transforms, table)
     assert not wanted
     assert plan.cost == optimum.cost
