@@ -8,8 +8,8 @@
 The measuring loop of optimize runs as it is; only its bench is replaced by one that answers from
 the table and charges the recorded seconds. Shares of the time are given of the full table and of
 one primitive per algorithm, layouts and problem (the variants and knobs of an algorithm left out).
-Every recorded cost is also held against its bounds: of its work, of its quick look, and of the same
-primitive with more or less fused to it. One JSON line per network.
+Every recorded cost is also held against its bounds: of its work, and of the same primitive with
+more or less fused to it. One JSON line per network.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from records import git_state, record
-from tables import Row, Table, read_tables, usable
+from tables import Table, read_tables, usable
 from torchalgo import _C
-from torchalgo.bounds import LOOK_FLOOR, Peaks, family_of, sibling_floor
+from torchalgo.bounds import Peaks, family_of, sibling_floor
 from torchalgo.costs import Key, key_of
 from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.sampling import Bench
 
-SCHEMA = 1
+SCHEMA = 2
 RESULTS = Path(__file__).with_name("results") / "lazy.jsonl"
 TICKS_PER_NS = 1024
 
@@ -46,31 +46,18 @@ class Replay:
     """A bench that answers from a table, and what measuring would have taken."""
 
     table: Table
-    looks: int = 0
-    settled: int = 0
-    look_s: float = 0.0
-    settle_s: float = 0.0
+    measured: int = 0
+    seconds: float = 0.0
 
     def measure(
-        self,
-        tasks: Sequence[tuple[str, _C.Primitive]],
-        *,
-        warmup: int,
-        rounds: int,
-        cold_bytes: int,
-        **_: Any,
+        self, tasks: Sequence[tuple[str, _C.Primitive]], *, rounds: int, **_: Any
     ) -> list[Taken]:
         taken = []
         for problem, primitive in tasks:
             row = self.table.rows[key_of(problem, primitive)]
-            if cold_bytes == 0:
-                taken.append(Taken([row.look_ticks / TICKS_PER_NS] * rounds))
-                self.looks += 1
-                self.look_s += look_seconds(row, warmup + rounds)
-            else:
-                taken.append(Taken([row.ticks / TICKS_PER_NS] * rounds))
-                self.settled += 1
-                self.settle_s += row.spent_s
+            taken.append(Taken([row.ticks / TICKS_PER_NS] * rounds))
+            self.measured += 1
+            self.seconds += row.spent_s
         return taken
 
     def check(
@@ -81,10 +68,6 @@ class Replay:
     def bench(self) -> Any:
         peaks = Peaks.probed(self.table.probes)
         return Bench(self.measure, self.check, lambda: 0.0, lambda: peaks)  # type: ignore[arg-type]
-
-
-def look_seconds(row: Row, runs: int) -> float:
-    return row.setup_s + runs * row.look_ticks / TICKS_PER_NS * 1e-9
 
 
 def replay(table: Table) -> tuple[_C.Plan, Replay]:
@@ -131,7 +114,6 @@ def bounds_held(table: Table) -> dict[str, Any]:
         rows[key].ticks / max(peaks.bound_ticks(key.problem, _C.Primitive(*key[1:])), 1)
         for key in rows
     ]
-    look = [row.ticks / (LOOK_FLOOR * row.look_ticks) for row in rows.values()]
     fused, unfused = [9.0], [9.0]
     for known, other in siblings(table):
         has_more = set(known.problem.split("+")[1:]) <= set(other.problem.split("+")[1:])
@@ -140,7 +122,7 @@ def bounds_held(table: Table) -> dict[str, Any]:
     return {
         name: {"least": round(min(ratios), 3), "below": sum(r < 1 for r in ratios)}
         for name, ratios in
-        {"work": work, "look": look, "fused": fused, "unfused": unfused}.items()
+        {"work": work, "fused": fused, "unfused": unfused}.items()
     }  # fmt: skip
 
 
@@ -149,16 +131,15 @@ def result_of(full: Table) -> dict[str, Any]:
     optimum, wanted = _C.make_plan(table.graph, table.found, table.transforms, table.costs())
     assert not wanted
     plan, bench = replay(table)
-    spent_s = bench.look_s + bench.settle_s
     all_s = sum(row.spent_s for row in table.rows.values())
     family_s = sum(table.rows[key].spent_s for key in one_per_algorithm(table))
     return {
         "schema": SCHEMA, "benchmark": "lazy", "network": table.network,
-        "threads": table.head["threads"], "costs": len(table.rows), "looks": bench.looks,
-        "settled": bench.settled, "equal": plan.cost == optimum.cost,
+        "threads": table.head["threads"], "costs": len(table.rows),
+        "measured": bench.measured, "equal": plan.cost == optimum.cost,
         "status": plan.status, "ticks": plan.cost, "optimum_ticks": optimum.cost,
-        "seconds": round(spent_s, 3), "look_seconds": round(bench.look_s, 3),
-        "of_full": round(spent_s / all_s, 4), "of_one_per_algorithm": round(spent_s / family_s, 4),
+        "seconds": round(bench.seconds, 3), "of_full": round(bench.seconds / all_s, 4),
+        "of_one_per_algorithm": round(bench.seconds / family_s, 4),
         "bounds": bounds_held(table), "table": table.head["git"], "git": git_state(),
     }  # fmt: skip
 

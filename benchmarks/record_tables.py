@@ -32,7 +32,7 @@ from torchalgo import _C, planning
 from torchalgo.bounds import family_of
 from torchalgo.costs import Key, key_of
 from torchalgo.freeze import freeze_model
-from torchalgo.sampling import LOOK_ROUNDS, LOOK_SPREAD, Bench, cold_bytes, is_noisy
+from torchalgo.sampling import Bench, cold_bytes, is_noisy
 from torchalgo.stats import cost_of_samples
 
 NETWORKS = (
@@ -41,6 +41,8 @@ NETWORKS = (
     "inception_v3", "convnext_tiny", "vgg16", "densenet121",
 )  # fmt: skip
 LEAST_ROUNDS, MOST_ROUNDS = 5, 15
+LOOK_ROUNDS = 2  # of a quick look
+LOOK_SPREAD = 1.25  # where runs of a look differ by more, two more are taken
 REPEATS = 3
 TICKS_PER_NS = 1024
 

@@ -6,9 +6,9 @@ its bytes over the highest rate at which that many are passed. Planning with suc
 missing costs, and measuring what the best plan rests on until it rests on measured costs only,
 gives the plan that all costs would give.
 
-Two bounds are no physics but rules of experience, which benchmarks/bench_lazy.py checks against
-every measured table: a quick look (LOOK_FLOOR), and a primitive beside itself with more or less
-fused to it (FUSED_FLOOR, UNFUSED_FLOOR).
+One bound is no physics but a rule of experience, which benchmarks/bench_lazy.py checks against
+every measured table: a primitive beside itself with more or less fused to it (FUSED_FLOOR,
+UNFUSED_FLOOR).
 """
 
 from __future__ import annotations
@@ -25,14 +25,10 @@ from torchalgo.costs import TICKS_PER_NS, Cost, Key
 # The clock, and with it every rate, may be higher later than while the machine was probed.
 CLOCK_MARGIN = 1.1
 
-# The cost of a candidate is at least this part of the fastest run of a quick look at it, whose
-# weights are warm.
-LOOK_FLOOR = 0.85
-
 # A primitive with more fused to it takes at least this part of what it takes with less...
-FUSED_FLOOR = 0.85
+FUSED_FLOOR = 0.35
 # ...and with less at least this part of what it takes with more.
-UNFUSED_FLOOR = 0.5
+UNFUSED_FLOOR = 0.2
 
 # Types whose arithmetic runs on the units that were probed, or on slower ones.
 PROBED_TYPES = ("f32", "f64")
@@ -98,65 +94,50 @@ def sibling_floor(known: Key, other: Key) -> float:
 class KnownCosts:
     """What is known of the cost of each key, and the table that the planner sees.
 
-    Measured in full: that cost. Else the largest of its bounds: of its work, of a quick look, and
-    of what is known of the same primitive with more or less fused to it.
+    Measured: that cost. Else the larger of its bounds: of its work, and of what is known of the
+    same primitive with more or less fused to it.
     """
 
     def __init__(self, bounds: Mapping[Key, int]) -> None:
-        self.costs: dict[Key, Cost] = {}  # measured in full or, with a wide interval, looked at
+        self.costs: dict[Key, Cost] = {}  # of what was measured
         self.table = _C.CostTable()
         self._bounds = dict(bounds)
-        self._settled: set[Key] = set()
         self._native = {key: _C.CostKey(*key) for key in bounds}
         self._siblings: dict[tuple[str, str, str, str], list[Key]] = {}
         for key, ticks in bounds.items():
             self._siblings.setdefault(_sibling_group(key), []).append(key)
             if _C.is_view(key.primitive):  # the planner knows that it costs nothing
                 self.costs[key] = Cost(0)
-                self._settled.add(key)
             else:
                 self.table.set(self._native[key], ticks, "bound")
 
     def is_known(self, key: Key) -> bool:
-        """Looked at or measured in full."""
+        """Whether it was measured."""
         return key in self.costs
-
-    def is_settled(self, key: Key) -> bool:
-        """Measured in full."""
-        return key in self._settled
 
     def lower(self, key: Key) -> int:
         """The cost of `key`, or its lower bound."""
-        return self.costs[key].ticks if key in self._settled else self._bounds[key]
+        return self.costs[key].ticks if key in self.costs else self._bounds[key]
 
-    def learn_look(self, looks: Mapping[Key, Cost]) -> None:
-        """Quick looks: they count with the lower ends of their intervals."""
-        for key, cost in looks.items():
-            if key not in self._settled:
-                self.costs[key] = cost
-                self._raise_bounds(key, cost.ticks - cost.noise_ticks)
-
-    def learn_settled(self, measured: Mapping[Key, Cost]) -> None:
+    def learn(self, measured: Mapping[Key, Cost]) -> None:
         """Costs that a plan may rest on."""
         for key, cost in measured.items():
             self.costs[key] = cost
-            self._settled.add(key)
             self.table.set(self._native[key], cost.ticks, "measured")
             self._raise_bounds(key, cost.ticks)
 
-    def guesses(self) -> _C.CostTable:
-        """For plans that must be made of what is known: quick looks as if they were the costs."""
+    def measured(self) -> _C.CostTable:
+        """Without the bounds: for plans that must be made of what is known."""
         table = _C.CostTable()
         for key, cost in self.costs.items():
-            source = "measured" if key in self._settled else "model"
             if not _C.is_view(key.primitive):
-                table.set(self._native[key], cost.ticks, source)
+                table.set(self._native[key], cost.ticks, "measured")
         return table
 
     def _raise_bounds(self, key: Key, ticks: int) -> None:
         for other in self._siblings[_sibling_group(key)]:
             floor = ticks if other == key else int(ticks * sibling_floor(key, other))
-            if other not in self._settled and floor > self._bounds[other]:
+            if other not in self.costs and floor > self._bounds[other]:
                 self._bounds[other] = floor
                 self.table.set(self._native[other], floor, "bound")
 

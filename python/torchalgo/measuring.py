@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The measuring loop: which candidates of one model are measured, and what may be chosen.
 
-Every candidate has a lower bound from the start (bounds.py). The planner plans with these; what its
-plan rests on is looked at quickly, and measured in full if the plan still rests on it. When a plan
-rests on costs measured in full only, it is the optimum of the whole table, most of which was never
-measured.
+Every candidate has a lower bound from the start (bounds.py). The planner plans with these, and what
+its plan rests on is measured. When a plan rests on measured costs only, it is the optimum of the
+whole table, part of which was never measured.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from torchalgo.overrides import is_convolution
 from torchalgo.plan import Quarantined
 from torchalgo.progress import Progress
 from torchalgo.rules import Rules, grouped, offered_by
-from torchalgo.sampling import Bench, Sampler, cold_bytes, is_look
+from torchalgo.sampling import Bench, Sampler, cold_bytes
 
 T = TypeVar("T")
 
@@ -88,7 +87,7 @@ class Tuning:
 
     @property
     def known(self) -> Mapping[Key, Cost]:
-        """Costs that were measured in full or, with a wide interval, looked at."""
+        """The costs that were measured."""
         return self._costs.costs
 
     @property
@@ -147,7 +146,7 @@ class Tuning:
                 self.graph,
                 self.found,
                 transforms,
-                self._costs.guesses() if self._stopped else self._costs.table,
+                self._costs.measured() if self._stopped else self._costs.table,
                 allow=None if is_free else allows,
                 **options,
             )
@@ -180,7 +179,7 @@ class Tuning:
             self.graph,
             self.found,
             [t for t in self.rules.allowed_transforms() if known(key_of(t.problem, t.primitive))],
-            self._costs.guesses(),
+            self._costs.measured(),
             lambda c: self.rules.allows(offered_by(c)) and known(offered_by(c).key),
             **options,
         )
@@ -204,22 +203,16 @@ class Tuning:
         return plan
 
     def measure(self, wanted: Iterable[Key]) -> None:
-        """One step for the wanted keys: a look at those that never ran, else full measurements of
-        those that were only looked at, else checks.
+        """One step for the wanted keys: measurements of those that never ran, else checks.
 
         Ctrl-C ends measuring and checking: from then on plans are made of what is known, of what
         was checked or is PyTorch's own, where that is enough.
         """
         wanted = list(wanted)
         unknown = [key for key in wanted if not self._costs.is_known(key)]
-        unsettled = [key for key in wanted if not self._costs.is_settled(key)]
         try:
-            if self._stopped:
-                self._check_all(wanted)
-            elif unknown:
-                self._look_all(unknown)
-            elif unsettled:
-                self._settle_all(unsettled)
+            if unknown and not self._stopped:
+                self._measure_all(unknown)
             else:
                 self._check_all(wanted)
         except KeyboardInterrupt:
@@ -228,9 +221,7 @@ class Tuning:
     def method_note(self) -> str:
         """How much was measured, for the plan's method."""
         every = [key for key in self.rules.primitives if not _C.is_view(key.primitive)]
-        settled = sum(map(self._costs.is_settled, every))
-        looked = sum(map(self._costs.is_known, every)) - settled
-        notes = [f"measured {settled} of {len(every)} candidates, {looked} more by a quick look"]
+        notes = [f"measured {sum(map(self._costs.is_known, every))} of {len(every)} candidates"]
         if self._stopped:
             kind = "checked" if self.is_interrupted else "measured"
             notes.append(f"{self._stopped}: only {kind} candidates")
@@ -251,12 +242,10 @@ class Tuning:
         return {k: peaks.bound_ticks(k.problem, p) for k, p in self.rules.primitives.items()}
 
     def _read_costs(self, cost_file: CostFile) -> None:
-        known = cost_file.read(self.rules.primitives)
-        self._costs.learn_look({k: c for k, c in known.items() if is_look(c)})
-        self._costs.learn_settled({k: c for k, c in known.items() if not is_look(c)})
+        self._costs.learn(cost_file.read(self.rules.primitives))
 
     def _seeds(self) -> list[Key]:
-        """Looked at first: enough for a plan, so that tuning can be ended at any time after. Where
+        """Measured first: enough for a plan, so that tuning can be ended at any time after. Where
         nothing bounds a cost, all candidates of single nodes: each would be wanted in its turn."""
         if self._is_seeded or self._stopped:
             return []
@@ -266,11 +255,11 @@ class Tuning:
         return list(dict.fromkeys(key for key in seeds if not self._costs.is_known(key)))
 
     def _unsure_fastest(self) -> list[Key]:
-        """Per convolution the candidate alone that may be its fastest, if it is not settled."""
+        """Per convolution the candidate alone that may be its fastest, if it was not measured."""
         if self._stopped:
             return []
         first = (min(own, key=self._costs.lower) for own in self.rules.of_convolutions())
-        return list(dict.fromkeys(k for k in first if not self._costs.is_settled(k)))
+        return list(dict.fromkeys(k for k in first if not self._costs.is_known(k)))
 
     def _explained(self, problem: Exception) -> Exception:
         if not self.quarantined:
@@ -280,18 +269,9 @@ class Tuning:
 
     # ---- measuring -----------------------------------------------------------------------------
 
-    def _look_all(self, unknown: Sequence[Key]) -> None:
-        families = grouped(self._equals(unknown), family_of)
-        for i, keys in enumerate(families.values()):
-            if self._is_late():
-                self._stop("out of budget")
-                return
-            looks = self._sampler.look(keys, self._share_s(len(families) - i))
-            self._learn(looks, self._costs.learn_look)
-            self._progress.advance(keys[-1].problem, _work(keys[-1].problem))
-
-    def _equals(self, wanted: Sequence[Key]) -> list[Key]:
-        """With the keys that would be wanted next because they have the same place and bound."""
+    def _with_rivals(self, wanted: Sequence[Key]) -> list[Key]:
+        """With those that have the same place and bound: they would be wanted next, and in the same
+        rounds a slow phase of the machine decides nothing between them."""
         keys: dict[Key, None] = {}
         for key in wanted:
             least = self._costs.lower(key)
@@ -301,34 +281,18 @@ class Tuning:
                     keys[other] = None
         return list(keys)
 
-    def _settle_all(self, unsettled: Sequence[Key]) -> None:
-        families = grouped(unsettled, family_of)
+    def _measure_all(self, unknown: Sequence[Key]) -> None:
+        families = grouped(self._with_rivals(unknown), family_of)
         for i, keys in enumerate(families.values()):
             if self._is_late():
                 self._stop("out of budget")
                 return
-            rivals = dict.fromkeys([*keys, *(r for key in keys for r in self._rivals(key))])
-            measured = self._sampler.settle(list(rivals), self._share_s(len(families) - i))
-            self._learn(measured, self._costs.learn_settled)
+            self._learn(self._sampler.take(keys, self._share_s(len(families) - i)))
             self._progress.advance(keys[-1].problem, _work(keys[-1].problem))
 
-    def _rivals(self, key: Key) -> list[Key]:
-        """Those that may turn out to be faster in the same place, taken in the same rounds so that
-        a slow phase of the machine decides nothing."""
-        cost = self.known[key].ticks
-        return [
-            other
-            for other in self.rules.same_place(key)
-            if self._costs.is_known(other)
-            and not self._costs.is_settled(other)
-            and self._costs.lower(other) <= cost
-        ]
-
-    def _learn(
-        self, costs: Mapping[Key, Cost], learn: Callable[[Mapping[Key, Cost]], None]
-    ) -> None:
+    def _learn(self, costs: Mapping[Key, Cost]) -> None:
         self.rules.quarantined.update(self._sampler.failures)
-        learn(costs)
+        self._costs.learn(costs)
         if self._cost_file is not None and costs:
             self._cost_file.append(costs)
 

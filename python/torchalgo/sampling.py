@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How times of candidates are taken: a quick look, or enough to decide."""
+"""How times of candidates are taken."""
 
 from __future__ import annotations
 
@@ -11,20 +11,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from torchalgo import _C, process_bench
-from torchalgo.bounds import LOOK_FLOOR, Peaks, probe_cpu
+from torchalgo.bounds import Peaks, probe_cpu
 from torchalgo.costs import TICKS_PER_NS, Cost, Key, summarize
 from torchalgo.stats import cost_of_samples
 
-LOOK_ROUNDS = 2  # runs of a quick look, after one that warms up
-LOOK_SPREAD = 1.25  # runs of one look that differ by more were disturbed: two more are taken
-FULL_ROUNDS = 9
+ROUNDS = 9
 
 # A cost with a wider interval than this is taken again: something else ran meanwhile.
 NOISE_RATIO = 0.05
 REPEATS = 3
-
-# A cost from a file with a wider interval than this was a quick look only.
-SETTLED_RATIO = 0.14
 
 # Weights are timed as cold as inside the model, whose other weights pass the caches in between;
 # above this much nothing is left of them in any cache.
@@ -90,11 +85,6 @@ def is_noisy(samples: Sequence[float]) -> bool:
     return noise > NOISE_RATIO * cost
 
 
-def is_look(cost: Cost) -> bool:
-    """Whether a cost is that of a quick look, by its interval."""
-    return cost.noise_ticks > SETTLED_RATIO * cost.ticks
-
-
 class Sampler:
     """Takes times; what fails to run ends up in `failures` with the reason."""
 
@@ -105,32 +95,16 @@ class Sampler:
         self._cold_bytes, self._seed = cold_bytes, seed
         self.failures: dict[Key, str] = {}
 
-    def look(self, keys: Sequence[Key], budget_s: float) -> dict[Key, Cost]:
-        """A few runs each. Their weights stay warm and only the fastest run counts, so that the
-        interval's lower end is a bound of the cost."""
-        samples: dict[Key, list[float]] = {}
-        self._take(keys, samples, rounds=LOOK_ROUNDS, budget_s=budget_s, cold_bytes=0)
-        disturbed = [key for key, ns in samples.items() if max(ns) > LOOK_SPREAD * min(ns)]
-        if disturbed:
-            self._take(disturbed, samples, rounds=LOOK_ROUNDS, budget_s=budget_s, cold_bytes=0)
-        looks = {}
-        for key, ns in samples.items():
-            ticks = round(min(ns) * TICKS_PER_NS)
-            looks[key] = self._cost(key, ns, ticks, ticks - int(LOOK_FLOOR * ticks))
-        return looks
-
-    def settle(self, keys: Sequence[Key], budget_s: float) -> dict[Key, Cost]:
-        """Times to rest a plan on, in interleaved rounds; no sample is one that chose the keys, so
-        that the winner is not the luckiest."""
+    def take(self, keys: Sequence[Key], budget_s: float) -> dict[Key, Cost]:
+        """The costs of `keys`, in interleaved rounds, so that a slow phase of the machine decides
+        nothing between them."""
         started = self._bench.now_s()
         samples: dict[Key, list[float]] = {}
         left, budget = list(keys), budget_s
         for _ in range(REPEATS):
             if not left or (samples and budget <= 0):
                 break
-            self._take(
-                left, samples, rounds=FULL_ROUNDS, budget_s=budget, cold_bytes=self._cold_bytes
-            )
+            self._add_rounds(left, samples, budget)
             left = [key for key in left if key in samples and is_noisy(samples[key])]
             budget = budget_s - (self._bench.now_s() - started)
         return {
@@ -143,21 +117,15 @@ class Sampler:
         workspace = self._primitives[key].workspace_bytes
         return Cost(ticks, noise_ticks, summarize(samples), workspace)
 
-    def _take(
-        self,
-        keys: Sequence[Key],
-        samples: dict[Key, list[float]],
-        *,
-        rounds: int,
-        budget_s: float,
-        cold_bytes: int,
+    def _add_rounds(
+        self, keys: Sequence[Key], samples: dict[Key, list[float]], budget_s: float
     ) -> None:
         taken = self._bench.measure(
             [(key.problem, self._primitives[key]) for key in keys],
             warmup=1,
-            rounds=rounds,
+            rounds=ROUNDS,
             budget_s=budget_s,
-            cold_bytes=cold_bytes,
+            cold_bytes=self._cold_bytes,
             seed=self._seed,
         )
         for key, result in zip(keys, taken, strict=True):

@@ -12,7 +12,7 @@ import pytest
 
 from test_check_plan import GraphText
 from torchalgo import _C
-from torchalgo.bounds import FUSED_FLOOR, LOOK_FLOOR, UNFUSED_FLOOR, KnownCosts, Peaks, family_of
+from torchalgo.bounds import FUSED_FLOOR, UNFUSED_FLOOR, KnownCosts, Peaks, family_of
 from torchalgo.costs import Cost, Key, key_of, native_key
 from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.sampling import Bench
@@ -28,7 +28,7 @@ class Taken:
 
 
 class DrawnMachine:
-    """Random costs of all candidates of a random graph, looks and bounds that hold for them."""
+    """Random costs of all candidates of a random graph, and bounds that hold for them."""
 
     def __init__(self, seed: int, bound_factor: float = 1.0) -> None:
         self.pick = random.Random(seed)
@@ -48,26 +48,15 @@ class DrawnMachine:
             self.costs[key] = round(alike * fused * self.pick.uniform(0.95, 1.05))
             share = self.pick.choice([0.0, 0.5, 0.9, 1.0]) * bound_factor
             self.bounds[key] = int(share * self.costs[key])
-        self.looks: set[Key] = set()
-        self.settled: set[Key] = set()
+        self.measured: set[Key] = set()
 
     def bound_ticks(self, problem: str, primitive: _C.Primitive) -> int:
         return self.bounds[key_of(problem, primitive)]
 
-    def measure(
-        self, tasks: Sequence[tuple[str, _C.Primitive]], *, cold_bytes: int, **_: Any
-    ) -> list[Taken]:
-        taken = []
-        for problem, primitive in tasks:
-            key = key_of(problem, primitive)
-            ns = self.costs[key] / TICKS_PER_NS
-            if cold_bytes == 0 and key not in self.looks:
-                self.looks.add(key)
-                taken.append(Taken([ns * self.pick.uniform(0.7, 1.0 / LOOK_FLOOR)] * 2))
-            else:
-                self.settled.add(key)
-                taken.append(Taken([ns] * 3))
-        return taken
+    def measure(self, tasks: Sequence[tuple[str, _C.Primitive]], **_: Any) -> list[Taken]:
+        keys = [key_of(problem, primitive) for problem, primitive in tasks]
+        self.measured.update(keys)
+        return [Taken([self.costs[key] / TICKS_PER_NS] * 3) for key in keys]
 
     def check(self, _problem: str, primitives: Sequence[Any], _: float) -> list[tuple[float, str]]:
         return [(0.0, "")] * len(primitives)
@@ -96,8 +85,8 @@ def test_lazy_measuring_finds_the_optimum_of_the_full_table_on_random_graphs() -
         assert plan.cost == machine.optimum(), f"seed {seed}"
         ran_nodes = [n for n in plan.nodes if n.primitive.name and not _C.is_view(n.primitive.name)]
         assert {n.cost_source for n in ran_nodes} <= {"measured"}
-        assert {key_of(n.problem, n.primitive) for n in ran_nodes} <= machine.settled
-        ran += len(machine.looks | machine.settled)
+        assert {key_of(n.problem, n.primitive) for n in ran_nodes} <= machine.measured
+        ran += len(machine.measured)
         total += len(machine.costs)
     assert ran < 0.6 * total
 
@@ -116,34 +105,34 @@ def key(problem: str, name: str = "p.a", src: str = "nchw") -> Key:
     return Key(problem, name, src, src)
 
 
-def test_a_look_counts_with_its_lower_end_and_bounds_the_same_primitive_fused() -> None:
+def test_a_cost_bounds_the_same_primitive_with_more_or_less_fused() -> None:
     alone, fused, other = key(CONV), key(CONV + "+relu"), key(CONV, "p.b")
     known = KnownCosts(dict.fromkeys([alone, fused, other], 10))
-    known.learn_look({alone: Cost(1000, 150)})
-    assert [known.lower(k) for k in (alone, fused, other)] == [850, int(850 * FUSED_FLOOR), 10]
-    assert not known.is_settled(alone)
-    known.learn_settled({fused: Cost(2000)})
-    assert known.lower(alone) == max(850, int(2000 * UNFUSED_FLOOR))
-    assert known.table.get(native_key(fused)) == (2000, "measured")
-    assert known.table.get(native_key(alone)) == (1000, "bound")
+    known.learn({alone: Cost(1000)})
+    assert [known.lower(k) for k in (alone, fused, other)] == [1000, int(1000 * FUSED_FLOOR), 10]
+    assert known.table.get(native_key(alone)) == (1000, "measured")
+    assert known.table.get(native_key(fused)) == (int(1000 * FUSED_FLOOR), "bound")
+    known = KnownCosts(dict.fromkeys([alone, fused, other], 10))
+    known.learn({fused: Cost(2000)})
+    assert known.lower(alone) == int(2000 * UNFUSED_FLOOR)
 
 
 def test_bounds_only_rise_and_measured_costs_stay() -> None:
     alone, fused = key(CONV), key(CONV + "+relu")
     known = KnownCosts({alone: 900, fused: 10})
-    known.learn_look({alone: Cost(1000, 500)})
+    known.learn({fused: Cost(1000)})
     assert known.lower(alone) == 900
-    known.learn_settled({alone: Cost(700)})
-    known.learn_look({alone: Cost(5000, 100)})
+    known.learn({alone: Cost(700)})
+    known.learn({fused: Cost(9000)})
     assert known.lower(alone) == 700
 
 
-def test_plans_of_what_is_known_take_looks_for_costs() -> None:
+def test_plans_of_what_is_known_see_no_bounds() -> None:
     alone, other = key(CONV), key(CONV, "p.b")
     known = KnownCosts({alone: 5, other: 5})
-    known.learn_look({alone: Cost(1000, 150)})
-    assert [(k.primitive, ticks, source) for k, ticks, source in known.guesses().items()] == [
-        ("p.a", 1000, "model")
+    known.learn({alone: Cost(1000)})
+    assert [(k.primitive, ticks, source) for k, ticks, source in known.measured().items()] == [
+        ("p.a", 1000, "measured")
     ]
 
 

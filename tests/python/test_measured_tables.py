@@ -95,7 +95,7 @@ def test_paying_per_reader_equals_the_optimum_where_transforms_cost_nothing(tabl
 def test_the_replay_finds_the_optimum_for_a_part_of_the_time(table: Table) -> None:
     result = bench_lazy.result_of(table)
     assert result["equal"] and result["ticks"] == result["optimum_ticks"]
-    assert 0 < result["settled"] < result["looks"] < result["costs"]
+    assert 0 < result["measured"] < result["costs"]
     assert 0 < result["of_full"] <= result["of_one_per_algorithm"]
     assert result["bounds"]["work"]["below"] == 0
 
@@ -105,8 +105,8 @@ def test_recorded_costs_below_their_bounds_are_counted(table: Table) -> None:
     rows = {key: Row(row.ticks, 0, 9, 2 * row.ticks, 0.0, 1.0) for key, row in table.rows.items()}
     wrong = Table(table.head, slow_machine, table.graph, table.found, table.transforms, rows, {})
     held = bench_lazy.bounds_held(wrong)
-    assert held["work"]["below"] == held["look"]["below"] == len(rows)
-    assert held["work"]["least"] < 1 and held["look"]["least"] < 1
+    assert held["work"]["below"] == len(rows)
+    assert held["work"]["least"] < 1
 
 
 def test_one_primitive_per_algorithm_leaves_variants_out(table: Table) -> None:

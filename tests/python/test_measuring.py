@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The measuring loop on a real graph with invented times: looked at, measured, quarantined."""
+"""The measuring loop on a real graph with invented times: measured, checked, quarantined."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchalgo.db import CostStore
 from torchalgo.freeze import freeze_model
 from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.overrides import forced_primitives
-from torchalgo.sampling import FULL_ROUNDS, LOOK_ROUNDS, Bench
+from torchalgo.sampling import ROUNDS, Bench
 
 
 @dataclasses.dataclass
@@ -39,6 +39,7 @@ class FakeBench:
     def __init__(self, cost_ns: Cost) -> None:
         self.cost_ns = cost_ns
         self.measured: list[tuple[str, str, int]] = []
+        self.tasks: list[tuple[str, str, str, str]] = []
         self.checked: list[tuple[str, str]] = []
         self.failures: dict[str, str] = {}
         self.check_errors: dict[str, float] = {}
@@ -58,6 +59,7 @@ class FakeBench:
         results = []
         for problem, p in tasks:
             self.measured.append((problem, p.name, rounds))
+            self.tasks.append((problem, p.name, p.src, p.dst))
             failure = self.failures.get(p.name, "")
             results.append(Taken([] if failure else [self.cost_ns(problem, p)] * rounds, failure))
         return results
@@ -105,15 +107,11 @@ def test_every_choice_was_measured_and_checked(imported: _C.Imported) -> None:
     assert chosen <= set(fake.checked)
 
 
-def test_choices_rest_on_full_measurements_and_nothing_is_measured_in_full_unseen(
-    imported: _C.Imported,
-) -> None:
+def test_choices_rest_on_measured_costs(imported: _C.Imported) -> None:
     fake = FakeBench(spread)
     plan = make_tuning(imported, fake).settle(_C.make_plan)
-    quick = {(problem, name) for problem, name, rounds in fake.measured if rounds == LOOK_ROUNDS}
-    full = {(problem, name) for problem, name, rounds in fake.measured if rounds == FULL_ROUNDS}
-    assert {(n.problem, n.primitive.name) for n in plan.nodes if n.primitive.name} <= full
-    assert full < quick
+    measured = {(problem, name) for problem, name, rounds in fake.measured if rounds == ROUNDS}
+    assert {(n.problem, n.primitive.name) for n in plan.nodes if n.primitive.name} <= measured
     assert {n.cost_source for n in plan.nodes if n.primitive.name} == {"measured"}
 
 
@@ -167,7 +165,7 @@ def test_no_candidate_left_is_an_error_with_the_reasons(imported: _C.Imported) -
         make_tuning(imported, fake).settle(_C.make_plan)
 
 
-def test_the_plan_is_the_optimum_of_all_costs_and_most_were_not_measured(
+def test_the_plan_is_the_optimum_of_all_costs_and_not_all_were_measured(
     imported: _C.Imported,
 ) -> None:
     fake = FakeBench(spread)
@@ -182,9 +180,9 @@ def test_the_plan_is_the_optimum_of_all_costs_and_most_were_not_measured(
     optimum, wanted = _C.make_plan(imported.graph, tuning.found, tuning.transforms, table)
     assert not wanted
     assert plan.cost == optimum.cost
-    full = sum(rounds == FULL_ROUNDS for _, _, rounds in fake.measured)
-    assert full < len(table) / 2
-    assert f"measured {full} of {len(table)} candidates" in tuning.method_note()
+    ran = len(set(fake.tasks))
+    assert ran < 0.9 * len(table)
+    assert f"measured {ran} of {len(table)} candidates" in tuning.method_note()
 
 
 class DrawnPeaks:
@@ -207,7 +205,7 @@ def test_what_is_bounded_by_its_work_need_not_run_at_all(imported: _C.Imported) 
     assert len(told.measured) < len(blind.measured)
 
 
-def test_an_interrupt_after_the_first_looks_gives_a_plan_of_pytorchs_own(
+def test_an_interrupt_after_the_first_costs_gives_a_plan_of_pytorchs_own(
     imported: _C.Imported,
 ) -> None:
     fake = FakeBench(spread)
@@ -219,7 +217,7 @@ def test_an_interrupt_after_the_first_looks_gives_a_plan_of_pytorchs_own(
     plan = tuning.settle(_C.make_plan)
     names = {n.primitive.name for n in plan.nodes if n.primitive.name}
     assert names and all(name.startswith("aten.") for name in names)
-    assert {n.cost_source for n in plan.nodes if n.primitive.name} == {"model"}
+    assert {n.cost_source for n in plan.nodes if n.primitive.name} == {"measured"}
 
 
 def test_the_fastest_alone_is_known_for_the_local_optimum(imported: _C.Imported) -> None:
@@ -238,9 +236,7 @@ def test_the_fastest_alone_is_known_for_the_local_optimum(imported: _C.Imported)
     assert convolutions > 4
 
 
-def test_looks_in_a_file_are_no_costs_but_need_not_be_taken_again(
-    imported: _C.Imported, tmp_path: Path
-) -> None:
+def test_costs_in_a_file_need_not_be_taken_again(imported: _C.Imported, tmp_path: Path) -> None:
     found = _C.find_candidates(imported.graph)
 
     def run(fake: FakeBench) -> int:
