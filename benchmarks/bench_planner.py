@@ -3,6 +3,7 @@
 """The planner on the kept structures of networks: inference and training, proven or not, and when.
 
     python benchmarks/bench_planner.py                      # all of benchmarks/graphs/inference.zip
+    python benchmarks/bench_planner.py --check              # and the proofs by the checker
     python benchmarks/bench_planner.py --quick              # the five smallest
     python benchmarks/bench_planner.py --only 'resnet*' --modes training
 
@@ -27,6 +28,8 @@ from typing import Any
 
 from records import git_state, machine_state, record
 from torchalgo import _C
+from torchalgo.check_certificate import check
+from torchalgo.check_plan import problem_text
 
 SCHEMA = 1
 HERE = Path(__file__).parent
@@ -115,7 +118,11 @@ def measure(name: str, graph: _C.Graph, args: argparse.Namespace, costs: str) ->
     plan, wanted = _C.make_plan(graph, found, transforms, table, time_limit_s=args.limit)
     seconds = time.perf_counter() - start
     assert not wanted, wanted[:3]
+    checked = {}
+    if args.check:
+        checked["check_seconds"] = check_seconds(graph, found, transforms, table, args.limit)
     return {
+        **checked,
         "nodes": len(graph.nodes), "candidates": len(every), "seconds": round(seconds, 4),
         "status": plan.status, "cost": plan.cost, "bound": plan.lower_bound,
         "gap": round(plan.cost / plan.lower_bound - 1, 6) if plan.lower_bound else None,
@@ -123,14 +130,42 @@ def measure(name: str, graph: _C.Graph, args: argparse.Namespace, costs: str) ->
     }  # fmt: skip
 
 
+def check_seconds(
+    graph: _C.Graph,
+    found: _C.Candidates,
+    transforms: list[_C.Candidate],
+    table: _C.CostTable,
+    limit_s: float,
+) -> float | None:
+    """How long the independent checker takes to write down the PBQP from the graph and the costs
+    and to check the bound's proof; None: the proof had no room."""
+    plan, _ = _C.make_plan(
+        graph, found, transforms, table, time_limit_s=limit_s, with_certificate=True
+    )
+    if not plan.certificate.endswith("\nclose\n"):
+        return None
+    rows: dict[str, dict[str, int]] = {}
+    for c in [*(c for list_ in found.by_anchor for c in list_), *transforms]:
+        key = _C.CostKey(c.problem, c.primitive.name, c.primitive.src, c.primitive.dst)
+        cost = table.get(key)
+        assert cost is not None, key
+        rows.setdefault(c.problem, {})[repr(c.primitive)] = cost[0]
+    text = graph.to_text()
+    start = time.perf_counter()
+    check(problem_text(text, rows), plan.certificate)
+    return round(time.perf_counter() - start, 4)
+
+
 def summary(mode: str, costs: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     seconds = sorted(row["seconds"] for row in rows)
+    checks = [s for row in rows if (s := row.get("check_seconds")) is not None]
     return {
         "benchmark": "planner_summary", "mode": mode, "costs": costs, "networks": len(rows),
         "proven": sum(row["status"] == "optimal" for row in rows),
         "max_gap": max(row["gap"] or 0.0 for row in rows),
         "p50_s": statistics.median(seconds), "p99_s": seconds[(99 * len(seconds) - 1) // 100],
         "max_s": seconds[-1],
+        **({"max_check_s": max(checks), "checked": len(checks)} if checks else {}),
     }  # fmt: skip
 
 
@@ -143,6 +178,7 @@ def main() -> None:
     parser.add_argument("--costs", nargs="+", default=list(PREFERENCE), choices=list(PREFERENCE))
     parser.add_argument("--choices", type=int, default=30, help="per convolution")
     parser.add_argument("--limit", type=float, default=2.0, help="seconds of each search")
+    parser.add_argument("--check", action="store_true", help="time the independent checker too")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
