@@ -56,11 +56,14 @@ def read_graphs(path: Path, pattern: str, quick: bool) -> Iterator[tuple[str, _C
 def draw_candidates(graph: _C.Graph, choices: int, pick: random.Random) -> _C.Candidates:
     primitives: list[list[_C.Primitive]] = []
     for node in graph.nodes:
-        own = [] if node.problem is None else [_C.Primitive("drawn.same", x, x) for x in LAYOUTS]
+        ranks = {len(graph.values[v].sizes) for v in [*node.inputs, *node.outputs]}
+        layouts: tuple[str, ...] = LAYOUTS if ranks == {4} else ("nchw",)
+        own = [] if node.problem is None else [_C.Primitive("drawn.same", x, x) for x in layouts]
         if node.problem is not None and node.problem.startswith(("fwd_", "bwd_")):
             own = [_C.Primitive("drawn.plain", "nchw", "nchw")]
+            layouts = LAYOUTS if ranks == {4} else ("nchw", "nhwc")
             own += [
-                _C.Primitive(f"drawn.c{i}", pick.choice(LAYOUTS), pick.choice(LAYOUTS))
+                _C.Primitive(f"drawn.c{i}", pick.choice(layouts), pick.choice(layouts))
                 for i in range(1, choices)
             ]
         primitives.append(own)
@@ -150,9 +153,14 @@ def check_seconds(
         cost = table.get(key)
         assert cost is not None, key
         rows.setdefault(c.problem, {})[repr(c.primitive)] = cost[0]
+    refused = []  # rows that were drawn for another node with the same problem
+    for node, own in zip(graph.nodes, found.by_anchor, strict=True):
+        drawn = {(c.problem, repr(c.primitive)) for c in own}
+        of_problem = ((p, row) for p in {p for p, _ in drawn} for row in rows[p])
+        refused += [(node.name, *pair) for pair in of_problem if pair not in drawn]
     text = graph.to_text()
     start = time.perf_counter()
-    check(problem_text(text, rows), plan.certificate)
+    check(problem_text(text, rows, refused), plan.certificate)
     return round(time.perf_counter() - start, 4)
 
 
