@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "pbqp/certificate.h"
 
-#include "pbqp/sha256.h"
 #include "pbqp/text.h"
 
 namespace torchalgo::pbqp {
@@ -37,7 +36,7 @@ const char* to_string(Certificate::Kind kind) {
 std::string certificate_text(const Problem& problem, const Solution& solution) {
   const bool has_choice =
       solution.status == Status::kOptimal || solution.status == Status::kFeasible;
-  std::string text = "pbqp-certificate 2\nproblem " + sha256(to_text(problem)) + "\n";
+  std::string text = "pbqp-certificate 2\nproblem " + hash_of(problem) + "\n";
   if (has_choice) {
     text += "choice";
     for (int alternative : solution.choice) text.append(" ").append(std::to_string(alternative));

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "pbqp/sha256.h"
+
 namespace torchalgo::pbqp {
 namespace {
 
@@ -16,34 +18,65 @@ constexpr std::string_view kBlanks = " \t\r";
 
 constexpr std::size_t kLongestWord = 21;  // a blank and 64 bits
 
-/// Texts have tens of millions of numbers: each line is written in place and cut to its length.
+constexpr std::size_t kPiece = 1 << 16;
+
+/// Texts have tens of millions of numbers: these are written in place, and the text is handed on in
+/// pieces, so that whoever needs only its hash never holds the whole.
+template <typename Sink>
 class Writer {
  public:
-  explicit Writer(std::size_t numbers) { text_.reserve(numbers * kUsualWord + kLongestLine); }
+  explicit Writer(Sink sink) : sink_(std::move(sink)) { piece_.resize(kPiece); }
 
-  void add(std::string_view words) { text_ += words; }
+  void add(std::string_view words) {
+    make_room(words.size());
+    std::copy(words.begin(), words.end(), piece_.begin() + static_cast<std::ptrdiff_t>(size_));
+    size_ += words.size();
+  }
 
   void add_costs(const std::vector<Cost>& costs) {
-    const std::size_t begin = text_.size();
-    text_.resize(begin + costs.size() * kLongestWord);
-    char* at = text_.data() + begin;
     for (const Cost cost : costs) {
+      make_room(kLongestWord);
+      char* at = piece_.data() + size_;
       *at++ = ' ';
       if (cost == kForbidden)
         *at++ = '-';
       else
         at = std::to_chars(at, at + kLongestWord, cost).ptr;
+      size_ = static_cast<std::size_t>(at - piece_.data());
     }
-    text_.resize(static_cast<std::size_t>(at - text_.data()));
-    text_ += '\n';
+    add("\n");
   }
 
-  std::string take() { return std::move(text_); }
+  void finish() {
+    sink_(std::string_view(piece_.data(), size_));
+    size_ = 0;
+  }
 
  private:
-  static constexpr std::size_t kUsualWord = 6, kLongestLine = 1024;
-  std::string text_;
+  void make_room(std::size_t size) {
+    if (size_ + size > kPiece) finish();
+  }
+
+  Sink sink_;
+  std::string piece_;
+  std::size_t size_ = 0;
 };
+
+template <typename Sink>
+void write_text(const Problem& problem, Sink sink) {
+  Writer<Sink> writer(std::move(sink));
+  writer.add(kHeader);
+  writer.add("\n");
+  for (const auto& costs : problem.node_costs) {
+    writer.add("node");
+    writer.add_costs(costs);
+  }
+  for (const Edge& edge : problem.edges) {
+    writer.add("edge " + std::to_string(edge.u) + " " + std::to_string(edge.v));
+    writer.add_costs(edge.matrix);
+  }
+  writer.finish();
+}
 
 std::vector<std::string_view> split_words(std::string_view line) {
   std::vector<std::string_view> words;
@@ -140,20 +173,15 @@ class Parser {
 }  // namespace
 
 std::string to_text(const Problem& problem) {
-  std::size_t numbers = 0;
-  for (const auto& costs : problem.node_costs) numbers += costs.size() + 1;
-  for (const Edge& edge : problem.edges) numbers += edge.matrix.size() + 3;
-  Writer writer(numbers);
-  writer.add(std::string(kHeader) + "\n");
-  for (const auto& costs : problem.node_costs) {
-    writer.add("node");
-    writer.add_costs(costs);
-  }
-  for (const Edge& edge : problem.edges) {
-    writer.add("edge " + std::to_string(edge.u) + " " + std::to_string(edge.v));
-    writer.add_costs(edge.matrix);
-  }
-  return writer.take();
+  std::string text;
+  write_text(problem, [&text](std::string_view piece) { text += piece; });
+  return text;
+}
+
+std::string hash_of(const Problem& problem) {
+  Sha256 hash;
+  write_text(problem, [&hash](std::string_view piece) { hash.add(piece); });
+  return hash.digits();
 }
 
 Problem parse_problem(std::string_view text) { return Parser().run(text); }

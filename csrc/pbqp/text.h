@@ -13,6 +13,9 @@ namespace torchalgo::pbqp {
 /// that went wrong are kept in this form under tests/regressions.
 [[nodiscard]] std::string to_text(const Problem& problem);
 
+/// The SHA-256 of that text, by which certificates name the problem.
+[[nodiscard]] std::string hash_of(const Problem& problem);
+
 /// Reads what to_text writes; blank lines and lines that start with '#' are skipped.
 /// @throws std::invalid_argument  naming the line, on anything else; or as check_problem.
 [[nodiscard]] Problem parse_problem(std::string_view text);

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import bench_planner
 
 SMALL = ["alexnet", "efficientnet_b0", "densenet121"]
-ARGS = argparse.Namespace(seed=1, choices=12, limit=10.0)
+ARGS = argparse.Namespace(seed=1, choices=12, limit=10.0, check=True)
 
 
 def inference(name: str) -> _C.Graph:
@@ -43,6 +43,7 @@ def test_plans_of_networks_are_proven(name: str, mode: str, costs: str) -> None:
     )
     assert row["status"] == "optimal"
     assert row["cost"] == row["bound"] > 0
+    assert row["check_seconds"] is not None  # the independent checker took the proof
 
 
 def test_every_kind_of_op_has_its_gradients() -> None:

@@ -199,11 +199,15 @@ def test_an_interrupt_ends_the_worker_at_once_and_leaves_nothing_behind(
     bench.measure(TASKS[:1], **OPTIONS)
     pid = bench._worker.pid
     assert pid is not None
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        bench.measure(TASKS, **OPTIONS)
-    timer.join()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            bench.measure(TASKS, **OPTIONS)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)  # it is reaped, too
     assert bench.measure(TASKS[:1], **OPTIONS)[0].ns == [NS] * 3

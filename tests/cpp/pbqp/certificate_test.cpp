@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <random>
+#include <string>
 
 #include "pbqp/sha256.h"
 #include "pbqp/text.h"
@@ -20,6 +22,24 @@ TEST(Sha256, EqualsTheExamplesOfTheStandard) {
             "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
   EXPECT_EQ(sha256(std::string(1'000'000, 'a')),
             "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+TEST(Sha256, IsTheSameInPiecesAndWithoutTheProcessorsInstructions) {
+  std::mt19937_64 random(7);
+  for (int size = 0; size < 400; ++size) {
+    std::string bytes;
+    for (int i = 0; i < size; ++i) bytes += static_cast<char>(random() % 256);
+    const std::string whole = sha256(bytes);
+    for (const bool may_use_instructions : {false, true}) {
+      Sha256 hash(may_use_instructions);
+      for (std::size_t at = 0; at < bytes.size();) {
+        const std::size_t count = random() % 130;
+        hash.add(std::string_view(bytes).substr(at, count));
+        at += count;
+      }
+      EXPECT_EQ(hash.digits(), whole) << size << " bytes";
+    }
+  }
 }
 
 TEST(Certificate, LooksLikeThis) {
