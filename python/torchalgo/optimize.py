@@ -171,13 +171,17 @@ def _optimize_with(
         resolve=planning.resolver(imported, limits, describe),
         prove=planning.prover(limits),
     )
-    if tuning.is_interrupted and error <= bound:
-        verdict = guard.untimed_verdict("plan", "interrupted before it was timed")
-        plan = dataclasses.replace(plan, guard=verdict)
-    else:
+    try:
+        if tuning.is_interrupted:
+            raise KeyboardInterrupt
         plan, scripted = _guarded(
             model, plan, scripted, frozen, inputs, error, bound, options, costs
         )
+    except KeyboardInterrupt:
+        if error > bound:
+            raise
+        verdict = guard.untimed_verdict("plan", "interrupted before it was timed")
+        plan = dataclasses.replace(plan, guard=verdict)
     _tell(progress, plan)
     alternatives = {name: describe(native) for name, native in weaker.items()}
     find_front = planning.front_finder(tuning, describe)

@@ -305,3 +305,17 @@ def test_progress_begins_at_once_and_ends_at_its_total(net: Net, x: torch.Tensor
     assert events[0].text == "reading the model"
     assert 0 < counts[0].done < counts[0].total
     assert counts[-1].done == counts[-1].total
+
+
+def test_an_interrupt_while_the_plan_is_timed_keeps_the_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torchalgo.guard, "time_interleaved", interrupted)
+    model, x = torch.nn.Conv2d(3, 8, 3).eval(), torch.rand(1, 3, 12, 12)
+    fast = torchalgo.optimize(model, x, progress=False)
+    assert fast.runs == "plan"
+    assert fast.plan.guard is not None and "interrupted" in fast.plan.guard.reason
+    torch.testing.assert_close(fast(x), model(x))
