@@ -13,12 +13,11 @@ import pytest
 from test_check_plan import GraphText
 from torchalgo import _C
 from torchalgo.bounds import FUSED_FLOOR, UNFUSED_FLOOR, KnownCosts, Peaks, family_of
-from torchalgo.costs import Cost, Key, key_of, native_key
+from torchalgo.costs import TICKS_PER_NS, Cost, Key, key_of, native_key
 from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.sampling import Bench
 
 GRAPHS = 1000
-TICKS_PER_NS = 1024
 
 
 @dataclass

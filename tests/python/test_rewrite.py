@@ -7,6 +7,7 @@ import copy
 import hashlib
 import io
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,12 +19,8 @@ from graph_models import CAPTURED, freeze, make_model
 from torchalgo import _C
 
 
-def any_plan(graph: _C.Graph, seed: int, prefix: str = "") -> _C.Plan:
-    """The best plan for costs drawn by `seed`: it mixes providers and layouts as no real one would.
-
-    Transforms are cheap, so that layouts change often; primitives whose name starts with `prefix`
-    are nearly free.
-    """
+def priced_plan(graph: _C.Graph, price: Callable[[_C.CostKey], int]) -> _C.Plan:
+    """The best plan where each candidate costs what `price` says."""
     candidates = _C.find_candidates(graph)
     transforms = _C.transform_candidates(graph, candidates)
     costs = _C.CostTable()
@@ -32,13 +29,24 @@ def any_plan(graph: _C.Graph, seed: int, prefix: str = "") -> _C.Plan:
         if not wanted:
             return plan
         for key in wanted:
-            text = f"{seed} {key.problem} {key.primitive} {key.src} {key.dst}"
-            drawn = int(hashlib.sha256(text.encode()).hexdigest()[:6], 16) + 1
-            if key.problem.startswith("transform_"):
-                drawn //= 100
-            elif prefix and key.primitive.startswith(prefix):
-                drawn //= 1000
-            costs.set(key, drawn, "measured")
+            costs.set(key, price(key), "measured")
+
+
+def any_plan(graph: _C.Graph, seed: int, prefix: str = "") -> _C.Plan:
+    """The best plan for costs drawn by `seed`: it mixes providers and layouts as no real one would.
+
+    Transforms are cheap, so that layouts change often; primitives whose name starts with `prefix`
+    are nearly free.
+    """
+
+    def price(key: _C.CostKey) -> int:
+        text = f"{seed} {key.problem} {key.primitive} {key.src} {key.dst}"
+        drawn = int(hashlib.sha256(text.encode()).hexdigest()[:6], 16) + 1
+        if key.problem.startswith("transform_"):
+            return drawn // 100
+        return drawn // 1000 if prefix and key.primitive.startswith(prefix) else drawn
+
+    return priced_plan(graph, price)
 
 
 def rewrite(imported: _C.Imported, plan: _C.Plan) -> torch.jit.ScriptModule:

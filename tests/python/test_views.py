@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import torchalgo
 from graph_models import freeze
-from test_rewrite import any_plan, assert_close, op_counts, rewrite
+from test_rewrite import any_plan, assert_close, op_counts, priced_plan, rewrite
 from torchalgo import _C
 from torchalgo.db import CostStore
 
@@ -160,17 +160,13 @@ MODELS: dict[str, tuple[nn.Module, int, int]] = {
 
 def blocked_plan(graph: _C.Graph) -> _C.Plan:
     """The best plan where nChw16c is much cheaper than all else."""
-    candidates = _C.find_candidates(graph)
-    transforms = _C.transform_candidates(graph, candidates)
-    costs = _C.CostTable()
-    while True:
-        plan, wanted = _C.make_plan(graph, candidates, transforms, costs)
-        if not wanted:
-            return plan
-        for key in wanted:
-            is_blocked = key.src == key.dst == "nChw16c"
-            is_change = key.problem.startswith("transform_")
-            costs.set(key, 10 if is_blocked else 20 if is_change else 1000, "measured")
+
+    def price(key: _C.CostKey) -> int:
+        if key.src == key.dst == "nChw16c":
+            return 10
+        return 20 if key.problem.startswith("transform_") else 1000
+
+    return priced_plan(graph, price)
 
 
 def plan_for(graph: _C.Graph, seed: int | None) -> _C.Plan:

@@ -1,43 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "torchscript/concat_slots.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
+#include "ir/concat_flow.h"
 #include "ir/view.h"
 
 namespace torchalgo {
 namespace {
 
 constexpr Layout kLayout = Layout::kNChw16c;
-
-// Tensors [1, c, 4, 4] made by nobody, and concatenations of them.
-struct Flow {
-  Graph graph;
-
-  int value(std::int64_t channels, int producer = -1) {
-    const int index = static_cast<int>(graph.values.size());
-    graph.values.push_back(
-        {fmt::format("v{:03}", index), {1, channels, 4, 4}, DType::kF32, producer});
-    return index;
-  }
-  int concat(const std::vector<int>& parts) {
-    ConcatProblem problem;
-    problem.h = problem.w = 4;
-    std::int64_t channels = 0;
-    for (const int part : parts) {
-      problem.c.push_back(graph.values[part].sizes[1]);
-      channels += problem.c.back();
-    }
-    const int node = static_cast<int>(graph.nodes.size());
-    const int result = value(channels, node);
-    graph.nodes.push_back(
-        {fmt::format("cat{:03}", node), "aten::cat", parts, {result}, problem, ""});
-    return result;
-  }
-};
 
 // The slots of a plan in which `views` are view.concat and the other nodes cpu.concat.
 ConcatSlots slots_of(const Graph& graph, const std::set<int>& views) {
