@@ -24,13 +24,12 @@ from records import git_state, record
 from tables import Table, read_tables, usable
 from torchalgo import _C
 from torchalgo.bounds import Peaks, family_of, sibling_floor
-from torchalgo.costs import Key, key_of
+from torchalgo.costs import TICKS_PER_NS, Key, key_of
 from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.sampling import Bench
 
 SCHEMA = 2
 RESULTS = Path(__file__).with_name("results") / "lazy.jsonl"
-TICKS_PER_NS = 1024
 
 
 @dataclass

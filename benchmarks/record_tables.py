@@ -30,7 +30,7 @@ from records import git_state
 from tables import FOLDER, Row, Table, write_table
 from torchalgo import _C, planning
 from torchalgo.bounds import family_of
-from torchalgo.costs import Key, key_of
+from torchalgo.costs import TICKS_PER_NS, Key, key_of
 from torchalgo.freeze import freeze_model
 from torchalgo.sampling import Bench, cold_bytes, is_noisy
 from torchalgo.stats import cost_of_samples
@@ -44,7 +44,6 @@ LEAST_ROUNDS, MOST_ROUNDS = 5, 15
 LOOK_ROUNDS = 2  # of a quick look
 LOOK_SPREAD = 1.25  # where runs of a look differ by more, two more are taken
 REPEATS = 3
-TICKS_PER_NS = 1024
 
 
 @dataclass

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "provider/work.h"
 
+#include <c10/core/ScalarType.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -13,20 +15,6 @@ double product(const std::vector<std::int64_t>& sizes) {
   double result = 1;
   for (const std::int64_t size : sizes) result *= static_cast<double>(size);
   return result;
-}
-
-double element_bytes(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return 8;
-    case DType::kF16:
-    case DType::kBf16:
-      return 2;
-    case DType::kF32:
-    case DType::kTf32:
-      break;
-  }
-  return 4;
 }
 
 // A window that slides over one dimension.
@@ -103,7 +91,7 @@ double least_bytes(const Problem& problem) {
   const bool makes_weights = conv != nullptr && conv->direction == Direction::kBackwardFilter;
   const std::vector<std::int64_t> weights = weight_sizes(problem);
   if (!weights.empty() && !makes_weights) elements += product(weights);
-  return elements * element_bytes(dtype_of(problem));
+  return elements * static_cast<double>(c10::elementSize(scalar_type(dtype_of(problem))));
 }
 
 Work direct_work(const Problem& problem, const Primitive&) {

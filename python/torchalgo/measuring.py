@@ -78,7 +78,7 @@ class Tuning:
         self._deadline = None if budget is None else self._bench.now_s() + budget
         self._costs = KnownCosts(self._work_bounds())
         if cost_file is not None:
-            self._read_costs(cost_file)
+            self._costs.learn(cost_file.read(self.rules.primitives))
 
     @property
     def costs(self) -> _C.CostTable:
@@ -241,9 +241,6 @@ class Tuning:
             return dict.fromkeys(self.rules.primitives, 0)
         return {k: peaks.bound_ticks(k.problem, p) for k, p in self.rules.primitives.items()}
 
-    def _read_costs(self, cost_file: CostFile) -> None:
-        self._costs.learn(cost_file.read(self.rules.primitives))
-
     def _seeds(self) -> list[Key]:
         """Measured first: enough for a plan, so that tuning can be ended at any time after. Where
         nothing bounds a cost, all candidates of single nodes: each would be wanted in its turn."""
@@ -328,8 +325,8 @@ class Tuning:
         return min(MOST_SHARE_S, left / (2 * families_left))  # half is left to later steps
 
     def _expected_work(self) -> int:
-        """A guess, for the time left: most problems are looked at and some of their candidates, for
-        this plan or one that it is compared with, measured in full; half are checked."""
+        """A guess, for the time left: most problems are measured, some of them again for the plans
+        that this one is compared with; half are checked."""
         problems = {key.problem for key in self.rules.primitives}
         checked = {offer.key.problem for offer in self.rules.all}
         return sum(map(_work, problems)) * 4 // 3 + sum(map(_check_work, checked)) // 2
@@ -351,9 +348,7 @@ class Tuning:
 
     def _stop(self, reason: str) -> None:
         """Plan from what is known; KeyboardInterrupt if that gives no plan."""
-        if self._stopped == INTERRUPTED == reason:
-            raise KeyboardInterrupt
-        if not self._has_plan(reason):
+        if self._stopped == INTERRUPTED == reason or not self._has_plan(reason):
             raise KeyboardInterrupt
         self._stopped = reason
 
