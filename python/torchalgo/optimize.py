@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,39 +14,16 @@ from torch import nn
 from torchalgo import _C, guard, planning, process_bench
 from torchalgo._C import Error
 from torchalgo.db import CostStore, DeviceCosts
-from torchalgo.freeze import (
-    ScriptModule,
-    as_inputs,
-    check_model,
-    device_of,
-    freeze_model,
-    quiet_jit,
-)
+from torchalgo.freeze import ScriptModule, as_inputs, check_model, quiet_jit
 from torchalgo.limits import Limits
 from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.optimized import Optimized, Result
+from torchalgo.options import Options, check_options
 from torchalgo.overrides import forced_primitives
 from torchalgo.plan import GuardVerdict, Plan
+from torchalgo.preparation import Prepared, prepare
 from torchalgo.progress import Event, Progress
 from torchalgo.sampling import Bench, cold_bytes
-
-
-@dataclass(frozen=True)
-class Options:
-    """optimize's arguments beside the model and its inputs, as one value."""
-
-    overrides: Mapping[str, str] | None = None
-    plan: Plan | None = None
-    strict: bool = False
-    training: bool = False
-    objective: str = "latency"
-    mode: str = "tune"
-    budget_s: float | None = None
-    cost_db: str | Path | Literal[False] | None = None
-    workspace_limit_bytes: int = 1 << 30
-    weight_limit_bytes: int | None = None
-    max_rel_error: float = 1e-5
-    progress: bool | Callable[[Event], None] = True
 
 
 def optimize(
@@ -102,7 +78,7 @@ def optimize(
         overrides, plan, strict, training, objective, mode, budget_s, cost_db,
         workspace_limit_bytes, weight_limit_bytes, max_rel_error, progress,
     )  # fmt: skip
-    _check_options(options)
+    check_options(options)
     check_model(model)
     if example_inputs is None:
         return Optimized(plan_for=lambda inputs: _optimize(model, inputs, options))
@@ -119,25 +95,20 @@ def _optimize(model: nn.Module, inputs: tuple[Any, ...], options: Options) -> Re
 def _optimize_with(
     model: nn.Module, inputs: tuple[Any, ...], options: Options, store: CostStore | None
 ) -> Result:
-    notes: list[str] = []
     progress = Progress(options.progress)
     if options.plan is None:
         process_bench.start_early()
-    progress.say("reading the model")
-    frozen = freeze_model(model, inputs, notes.append)
-    where = device_of(model, inputs)
-    device = planning.native_device(where)
-    imported = planning.import_for(device, frozen, inputs)
-    graph = imported.graph
-    if not planning.has_convolutions(graph):
-        return _left_as_it_is(graph, inputs, frozen, notes, options, progress, device)
-    # What the user names must be there, dominated or not.
-    is_free = options.plan is None and not options.overrides
-    found = planning.find_candidates(graph, options.workspace_limit_bytes, device, is_free)
+    prepared = prepare(model, inputs, progress.say)
+    if not planning.has_convolutions(prepared.graph):
+        return _left_as_it_is(prepared, options, progress)
+    found = prepared.find_candidates(options)
     if options.plan is not None:
-        return _apply(options.plan, imported, found, frozen, inputs, options, progress)
+        return _apply(options.plan, prepared, found, options, progress)
+    graph = prepared.graph
     progress.say(f"{sum(map(len, found.by_anchor))} candidates for {len(graph.nodes)} nodes")
-    costs = None if store is None else store.on(device, cold_bytes(graph))
+    costs = None
+    if store is not None:
+        costs = DeviceCosts.of(store, prepared.device, cold_bytes(graph))
     tuning = Tuning(
         graph,
         found,
@@ -145,21 +116,27 @@ def _optimize_with(
         TuneSettings(options.max_rel_error, options.budget_s),
         progress=progress,
         cost_file=costs,
-        bench=Bench.on(device),
-        device=device,
+        bench=Bench.on(prepared.device),
+        device=prepared.device,
     )
-    bound = planning.output_bound(graph, options.max_rel_error)
-    limits = Limits(tuning, options.weight_limit_bytes)
+    return _bound(prepared, tuning, options, costs, progress)
 
-    while True:
-        native = limits.settle()
-        scripted = _rewrite(imported, native, options.strict)
-        error = _error_of(scripted, frozen, inputs)
-        if error <= bound or not limits.tighten(native, error, bound):
-            break
+
+def _bound(
+    prepared: Prepared,
+    tuning: Tuning,
+    options: Options,
+    costs: DeviceCosts | None,
+    progress: Progress,
+) -> Result:
+    """The module that the cheapest plan gives, measured as far as that needs."""
+    limits = Limits(tuning, options.weight_limit_bytes)
+    scripted, error = _tuned(prepared, limits, options)
 
     def describe(native: _C.Plan) -> Plan:
-        return planning.describe_plan(native, graph, inputs, tuning, notes)
+        return planning.describe_plan(
+            native, prepared.graph, prepared.inputs, tuning, prepared.notes
+        )
 
     weaker = planning.compare_planners(tuning, bool(limits.resources()))
     progress.finish("planned")
@@ -168,110 +145,69 @@ def _optimize_with(
         comparisons=planning.compared_costs(weaker),
         rel_error=error if error < float("inf") else None,
         limits=limits.described(),
-        resolve=planning.resolver(imported, limits, describe),
+        resolve=planning.resolver(prepared.imported, limits, describe),
         prove=planning.prover(limits),
     )
     try:
         if tuning.is_interrupted:
             raise KeyboardInterrupt
-        plan, scripted = _guarded(
-            model, plan, scripted, frozen, inputs, error, bound, options, costs
-        )
+        plan, scripted = _guarded(prepared, plan, scripted, error, options, costs)
     except KeyboardInterrupt:
-        if error > bound:
+        if error > prepared.output_bound(options):
             raise
         verdict = guard.untimed_verdict("plan", "interrupted before it was timed")
         plan = dataclasses.replace(plan, guard=verdict)
     _tell(progress, plan)
     alternatives = {name: describe(native) for name, native in weaker.items()}
     find_front = planning.front_finder(tuning, describe)
-    return Result(scripted, plan, frozen, tuning.costs, alternatives, str(where), find_front)
+    return Result(
+        scripted, plan, prepared.frozen, tuning.costs, alternatives, str(prepared.where), find_front
+    )
 
 
-def _check_options(options: Options) -> None:
-    """Raises Error for what this version does not do, naming what it does."""
-    only: dict[str, object] = {
-        "training": False,
-        "objective": "latency",
-        "mode": "tune",
-    }
-    for name, possible in only.items():
-        if getattr(options, name) != possible:
-            raise Error(
-                f"optimize: {name}={getattr(options, name)!r} is not possible in torchalgo"
-                f" {_C.version}, which has {name}={possible!r} only"
-            )
-    if options.plan is not None and options.overrides:
-        raise Error(
-            "optimize: plan and overrides exclude each other; use"
-            " optimize(model, x, plan=plan.with_overrides(...))"
-        )
-    is_path = isinstance(options.cost_db, (str, Path))
-    if not is_path and options.cost_db is not None and options.cost_db is not False:
-        raise Error(
-            f"optimize: cost_db={options.cost_db!r}, expected a path, None (the user's own"
-            " database) or False (none)"
-        )
-    if options.plan is not None and not isinstance(options.plan, Plan):
-        raise Error(
-            f"optimize: plan is {type(options.plan).__name__}, expected torchalgo.Plan, as"
-            " torchalgo.load_plan(path) returns it"
-        )
-    for name in ("budget_s", "max_rel_error", "workspace_limit_bytes", "weight_limit_bytes"):
-        value = getattr(options, name)
-        kinds = int if name.endswith("_bytes") else (int, float)
-        is_number = isinstance(value, kinds) and not isinstance(value, bool)
-        may_lack = name in ("budget_s", "weight_limit_bytes")
-        if not is_number and not (may_lack and value is None):
-            raise Error(f"optimize: {name}={value!r}, expected a number")
-    if not options.max_rel_error > 0:
-        raise Error(f"optimize: max_rel_error={options.max_rel_error!r}, expected a number above 0")
-    if options.budget_s is not None and not options.budget_s > 0:
-        raise Error(f"optimize: budget_s={options.budget_s!r}, expected seconds above 0, or None")
-    for name in ("workspace_limit_bytes", "weight_limit_bytes"):
-        if (getattr(options, name) or 0) < 0:
-            raise Error(f"optimize: {name}={getattr(options, name)!r}, expected 0 or more")
+def _tuned(prepared: Prepared, limits: Limits, options: Options) -> tuple[ScriptModule, float]:
+    """The rewritten module of the cheapest plan whose outputs keep max_rel_error, or, where none
+    does, of the last one; and its outputs' error."""
+    bound = prepared.output_bound(options)
+    while True:
+        native = limits.settle()
+        scripted = _rewrite(prepared.imported, native, options.strict)
+        error = _error_of(scripted, prepared)
+        if error <= bound or not limits.tighten(native, error, bound):
+            return scripted, error
 
 
-def _left_as_it_is(
-    graph: _C.Graph,
-    inputs: tuple[Any, ...],
-    frozen: ScriptModule,
-    notes: list[str],
-    options: Options,
-    progress: Progress,
-    device: _C.Device | None,
-) -> Result:
+def _left_as_it_is(prepared: Prepared, options: Options, progress: Progress) -> Result:
     if options.plan is not None:
-        planning.check_plan_fits(options.plan, graph)
+        planning.check_plan_fits(options.plan, prepared.graph)
     verdict = guard.untimed_verdict("baseline", "the model has no convolutions")
-    plan = dataclasses.replace(planning.unplanned(graph, inputs, notes, device), guard=verdict)
+    plan = planning.unplanned(prepared.graph, prepared.inputs, prepared.notes, prepared.device)
+    plan = dataclasses.replace(plan, guard=verdict)
     _tell(progress, plan)
-    return Result(frozen, plan, frozen, device=planning.torch_name(device))
+    frozen = prepared.frozen
+    return Result(frozen, plan, frozen, device=planning.torch_name(prepared.device))
 
 
 def _apply(
     plan: Plan,
-    imported: _C.Imported,
+    prepared: Prepared,
     found: _C.Candidates,
-    frozen: ScriptModule,
-    inputs: tuple[Any, ...],
     options: Options,
     progress: Progress,
 ) -> Result:
     """Runs `plan` as it is; a verdict in it for the baseline is obeyed."""
-    planning.check_plan_fits(plan, imported.graph)
+    planning.check_plan_fits(plan, prepared.graph)
     missing = planning.missing_primitives(plan, found)
     if missing and options.strict:
         raise Error(f"optimize: strict, and this machine does not offer {', '.join(missing)}")
     if missing:
         progress.say(f"falls back, not offered here: {', '.join(missing)}")
-    where = str(device_of(frozen, inputs))
+    frozen, where = prepared.frozen, str(prepared.where)
     if plan.guard is not None and plan.guard.runs == "baseline":
         return Result(frozen, plan, frozen, device=where)
-    scripted = _rewrite(imported, planning.native_plan(plan), options.strict)
-    error = _error_of(scripted, frozen, inputs)
-    bound = planning.output_bound(imported.graph, options.max_rel_error)
+    scripted = _rewrite(prepared.imported, planning.native_plan(plan), options.strict)
+    error = _error_of(scripted, prepared)
+    bound = prepared.output_bound(options)
     if error > bound:
         raise Error(
             f"optimize: with this plan the outputs have relative L2 {error:.1e} to the frozen"
@@ -292,30 +228,28 @@ def _rewrite(imported: _C.Imported, native: _C.Plan, strict: bool) -> ScriptModu
             _C.set_strict(was_strict)
 
 
-def _error_of(scripted: ScriptModule, frozen: ScriptModule, inputs: tuple[Any, ...]) -> float:
+def _error_of(scripted: ScriptModule, prepared: Prepared) -> float:
     with torch.no_grad():
-        return guard.output_error(scripted(*inputs), frozen(*inputs))
+        return guard.output_error(scripted(*prepared.inputs), prepared.frozen(*prepared.inputs))
 
 
 def _guarded(
-    model: nn.Module,
+    prepared: Prepared,
     plan: Plan,
     scripted: ScriptModule,
-    frozen: ScriptModule,
-    inputs: tuple[Any, ...],
     error: float,
-    bound: float,
     options: Options,
     costs: DeviceCosts | None,
 ) -> tuple[Plan, ScriptModule]:
     """The plan with its verdict, which is timed unless it is known, and the module that runs."""
-    if error > bound:
+    model, frozen, inputs = prepared.model, prepared.frozen, prepared.inputs
+    if error > prepared.output_bound(options):
         reason = f"outputs differ from the frozen module's by {error:.1e} at best"
         verdict = guard.untimed_verdict("baseline", reason)
         return dataclasses.replace(plan, guard=verdict), frozen
     key = guard.verdict_key(model, plan)
     verdict_before = None if costs is None else costs.read_verdict(key)
-    verdict = verdict_before or _timed(model, scripted, frozen, inputs, options)
+    verdict = verdict_before or _timed(prepared, scripted, options)
     if costs is not None and verdict_before is None:
         costs.keep_verdict(key, verdict)
     if verdict.runs == "baseline":
@@ -323,17 +257,11 @@ def _guarded(
     return dataclasses.replace(plan, guard=verdict), scripted
 
 
-def _timed(
-    model: nn.Module,
-    scripted: ScriptModule,
-    frozen: ScriptModule,
-    inputs: tuple[Any, ...],
-    options: Options,
-) -> GuardVerdict:
-    calls = guard.baseline_calls(model, frozen, inputs)
-    calls["plan"] = lambda: scripted(*inputs)
+def _timed(prepared: Prepared, scripted: ScriptModule, options: Options) -> GuardVerdict:
+    calls = guard.baseline_calls(prepared.model, prepared.frozen, prepared.inputs)
+    calls["plan"] = lambda: scripted(*prepared.inputs)
     limit_s = 6.0 if options.budget_s is None else min(6.0, max(0.5, 0.1 * options.budget_s))
-    synchronize = guard.synchronizer(device_of(model, inputs))
+    synchronize = guard.synchronizer(prepared.where)
     return guard.guard_verdict(
         guard.time_interleaved(calls, budget_s=limit_s, synchronize=synchronize)
     )

@@ -21,7 +21,7 @@ import torchalgo
 from test_db_rows import ROW
 from torchalgo.costs import Cost, Key, Samples
 from torchalgo.db import CostStore, Environment, Row, files
-from torchalgo.db.store import DeviceCosts
+from torchalgo.db.device_costs import DeviceCosts
 from torchalgo.plan import GuardVerdict
 
 KEY = Key("fwd_f32_n1c3h8w8_k4r3s3_st1x1_pad1x1_dil1x1_g1", "aten.conv", "nchw", "nchw")
@@ -51,13 +51,13 @@ def many(count: int, **change: object) -> list[Row]:
 
 def test_costs_come_back_and_a_later_one_replaces(path: Path) -> None:
     with CostStore.open(path) as store:
-        assert store.on().read() == {}
-        assert store.on().append({KEY: COST})
-        assert store.on().append({KEY: Cost(5, 2), OTHER: Cost(9)})
+        assert DeviceCosts.of(store).read() == {}
+        assert DeviceCosts.of(store).append({KEY: COST})
+        assert DeviceCosts.of(store).append({KEY: Cost(5, 2), OTHER: Cost(9)})
     with CostStore.open(path) as store:
-        assert store.on().read() == {KEY: Cost(5, 2), OTHER: Cost(9)}
-        assert store.on().read([OTHER]) == {OTHER: Cost(9)}
-        assert store.on().read([OTHER._replace(dst="nhwc")]) == {}
+        assert DeviceCosts.of(store).read() == {KEY: Cost(5, 2), OTHER: Cost(9)}
+        assert DeviceCosts.of(store).read([OTHER]) == {OTHER: Cost(9)}
+        assert DeviceCosts.of(store).read([OTHER._replace(dst="nhwc")]) == {}
 
 
 def test_costs_of_another_machine_version_or_model_size_are_misses(path: Path) -> None:
@@ -74,12 +74,12 @@ def test_costs_of_another_machine_version_or_model_size_are_misses(path: Path) -
         assert DeviceCosts(store, upgraded).read() == {OTHER: COST}
         # What others write beside takes nothing away.
         DeviceCosts(store, newer).append({OTHER: Cost(3)})
-        assert store.on().read() == {KEY: COST, OTHER: COST}
+        assert DeviceCosts.of(store).read() == {KEY: COST, OTHER: COST}
 
 
 def test_absurd_costs_and_unknown_algorithms_are_not_kept(path: Path) -> None:
     with CostStore.open(path) as store:
-        costs = store.on()
+        costs = DeviceCosts.of(store)
         nan = float("nan")
         costs.append({KEY: Cost(0), OTHER: Cost(nan)})  # type: ignore[arg-type]
         costs.append({KEY: Cost(-5), KEY._replace(primitive="no.such"): Cost(5)})
@@ -125,17 +125,17 @@ def test_the_default_database_is_in_the_cache_folder_and_false_means_none(tmp_pa
 def test_a_verdict_comes_back_whole_or_not_at_all(path: Path) -> None:
     verdict = GuardVerdict("slower", "baseline", "frozen", 2.0, 1.0, 2.0, 1.9, 2.1, 25, "")
     with CostStore.open(path) as store:
-        store.on().keep_verdict("plan", verdict)
-        assert store.on().read_verdict("plan") == verdict
-        assert store.on().read_verdict("another") is None
-        assert store.on(cold_bytes=1 << 30).read_verdict("plan") is None
+        DeviceCosts.of(store).keep_verdict("plan", verdict)
+        assert DeviceCosts.of(store).read_verdict("plan") == verdict
+        assert DeviceCosts.of(store).read_verdict("another") is None
+        assert DeviceCosts.of(store, cold_bytes=1 << 30).read_verdict("plan") is None
         store.keep_verdict("odd", Environment.of().everything, '{"verdict": "faster"}')
-        assert store.on().read_verdict("odd") is None
+        assert DeviceCosts.of(store).read_verdict("odd") is None
     with sqlite3.connect(path) as raw:
         raw.execute("UPDATE verdicts SET verdict = replace(verdict, 'baseline', 'plan')")
     raw.close()
     with CostStore.open(path) as store:
-        assert store.on().read_verdict("plan") is None
+        assert DeviceCosts.of(store).read_verdict("plan") is None
 
 
 # ---- merging, size -------------------------------------------------------------------------------
@@ -415,7 +415,7 @@ def test_a_forked_child_opens_the_file_again(path: Path) -> None:
 def test_the_file_holds_data_only(path: Path) -> None:
     """No pickle, and no text that could be a path, in any column."""
     with CostStore.open(path) as store:
-        store.on().append({KEY: COST, OTHER: COST})
+        DeviceCosts.of(store).append({KEY: COST, OTHER: COST})
         for line in store.export_lines():
             fields = json.loads(line)
             assert str(Path.home()) not in line

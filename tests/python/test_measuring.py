@@ -17,7 +17,7 @@ from nets import make_net
 from torchalgo import _C
 from torchalgo.bounds import dtype_of
 from torchalgo.costs import key_of, native_key
-from torchalgo.db import CostStore
+from torchalgo.db import CostStore, DeviceCosts
 from torchalgo.freeze import freeze_model
 from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.overrides import forced_primitives
@@ -242,7 +242,12 @@ def test_costs_in_a_file_need_not_be_taken_again(imported: _C.Imported, tmp_path
     def run(fake: FakeBench) -> int:
         with CostStore.open(tmp_path / "costs.sqlite3") as store:
             tuning = Tuning(
-                imported.graph, found, {}, TuneSettings(), bench=fake.bench(), cost_file=store.on()
+                imported.graph,
+                found,
+                {},
+                TuneSettings(),
+                bench=fake.bench(),
+                cost_file=DeviceCosts.of(store),
             )
             return tuning.settle(_C.make_plan).cost
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The cost database: what was measured on this machine, for every later run."""
 
+from torchalgo.db.device_costs import DeviceCosts
 from torchalgo.db.environment import Environment
 from torchalgo.db.row import Row
-from torchalgo.db.store import CostStore, DeviceCosts, Info, Merged, Verified
+from torchalgo.db.store import CostStore, Info, Merged, Verified
 
 __all__ = ["CostStore", "DeviceCosts", "Environment", "Info", "Merged", "Row", "Verified"]

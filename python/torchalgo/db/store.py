@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
-import sys
 import threading
 import time
 import warnings
@@ -15,15 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import torch
-
-from torchalgo import _C
-from torchalgo.costs import Cost, Key
 from torchalgo.db import files
-from torchalgo.db.environment import Environment
 from torchalgo.db.row import Row, RowKey, checksum_of, from_line, is_sane, join, to_line
 from torchalgo.db.trouble import Cause, StorageError
-from torchalgo.plan import GuardVerdict
 
 if TYPE_CHECKING:  # a Python may lack SQLite: imported where that is seen
     from torchalgo.db.connection import Database
@@ -137,11 +129,6 @@ class CostStore:
                     files.make_folder(place.parent)
             store._connected()
         return store
-
-    def on(self, device: _C.Device | None = None, cold_bytes: int = 0) -> DeviceCosts:
-        """The part that holds on this machine's `device` (None: the CPU), for samples with so many
-        bytes read in between."""
-        return DeviceCosts(self, Environment.of(device, cold_bytes))
 
     def __del__(self) -> None:
         if os.getpid() == self._pid:
@@ -526,74 +513,6 @@ class CostStore:
             place = f"the cost database {self._path or ''}".strip()
             kept = "" if "saved" in reason else "; new costs are kept in memory"
             warnings.warn(f"torchalgo: {place} {reason}{kept}", stacklevel=2)
-
-
-class DeviceCosts:
-    """The costs of a store that hold for one device, as tuning reads and appends them."""
-
-    def __init__(self, store: CostStore, environment: Environment) -> None:
-        self._store = store
-        self._environment = environment
-        self._provenance = (
-            f"torchalgo {_C.version}, torch {torch.__version__}, Python {platform.python_version()}"
-            f", {sys.platform} {platform.release()}"
-        )
-
-    def read(self, keys: Iterable[Key] | None = None) -> dict[Key, Cost]:
-        """The costs of `keys`, or all, that hold here; anything else is a miss."""
-        here = self._environment
-        if keys is None:
-            rows = self._store.read(here.texts())
-            wanted = {row.key for row in rows.values()}
-        else:
-            wanted = set(keys)
-            environments = {here.text_of(key.primitive) for key in wanted}
-            rows = self._store.read(environments, {key.problem for key in wanted})
-        return {
-            row.key: row.cost
-            for row in rows.values()
-            if row.key in wanted
-            and row.environment == here.text_of(row.primitive)
-            and row.version == here.version_of(row.primitive)
-        }
-
-    def append(self, costs: Mapping[Key, Cost]) -> bool:
-        """Keeps costs in one transaction; True: they are on disk."""
-        rows = [self._row(key, cost) for key, cost in costs.items()]
-        return self._store.append([row for row in rows if row is not None])
-
-    def read_verdict(self, plan: str) -> GuardVerdict | None:
-        """What the guard found for a plan (plan_key's text) here before."""
-        text = self._store.verdict(plan, self._environment.everything)
-        try:
-            return None if text is None else GuardVerdict.from_json(text)
-        except _C.Error:
-            return None
-
-    def keep_verdict(self, plan: str, verdict: GuardVerdict) -> None:
-        self._store.keep_verdict(plan, self._environment.everything, verdict.to_json())
-
-    def _row(self, key: Key, cost: Cost) -> Row | None:
-        """None: no algorithm here has this name."""
-        version = self._environment.version_of(key.primitive)
-        if version is None:
-            return None
-        samples = cost.samples
-        return Row(
-            environment=self._environment.text_of(key.primitive),
-            **key._asdict(),
-            version=version,
-            ticks=cost.ticks,
-            noise_ticks=cost.noise_ticks,
-            samples=samples.n,
-            median_ticks=samples.median_ticks,
-            p10_ticks=samples.p10_ticks,
-            p90_ticks=samples.p90_ticks,
-            workspace_bytes=cost.workspace_bytes,
-            rel_error=cost.rel_error,
-            provenance=self._provenance,
-            measured_at=max(0, int(time.time())),
-        )
 
 
 def _evict(database: Database, limit: int) -> int:

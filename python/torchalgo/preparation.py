@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A model as the planner needs it: frozen, imported, with the device it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchalgo import _C, planning
+from torchalgo.freeze import ScriptModule, device_of, freeze_model
+from torchalgo.options import Options
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model and its inputs, read; nothing is measured yet."""
+
+    model: nn.Module
+    inputs: tuple[Any, ...]
+    frozen: ScriptModule
+    imported: _C.Imported
+    device: _C.Device | None  # None: the CPU
+    where: torch.device  # the same as torch calls it
+    notes: list[str]  # what was left alone, and why
+
+    @property
+    def graph(self) -> _C.Graph:
+        return self.imported.graph
+
+    def find_candidates(self, options: Options) -> _C.Candidates:
+        """What may run each node."""
+        # What the user names must be there, dominated or not.
+        is_free = options.plan is None and not options.overrides
+        return planning.find_candidates(
+            self.graph, options.workspace_limit_bytes, self.device, is_free
+        )
+
+    def output_bound(self, options: Options) -> float:
+        """What relative L2 the outputs may have to the frozen module's."""
+        return planning.output_bound(self.graph, options.max_rel_error)
+
+
+def prepare(model: nn.Module, inputs: tuple[Any, ...], say: Callable[[str], None]) -> Prepared:
+    """Freezes and imports the model."""
+    say("reading the model")
+    notes: list[str] = []
+    frozen = freeze_model(model, inputs, notes.append)
+    where = device_of(model, inputs)
+    device = planning.native_device(where)
+    imported = planning.import_for(device, frozen, inputs)
+    return Prepared(model, inputs, frozen, imported, device, where, notes)
