@@ -25,6 +25,7 @@
 #include "planner/make_plan.h"
 #include "profiler/check.h"
 #include "profiler/measure.h"
+#include "profiler/race.h"
 #include "provider/find_candidates.h"
 #include "torchscript/import.h"
 #include "torchscript/rewrite.h"
@@ -217,7 +218,8 @@ void bind_costs(py::module_& m) {
       .def_readonly("ns", &Samples::ns)
       .def_readonly("failure", &Samples::failure)
       .def_readonly("method", &Samples::method)
-      .def_readonly("control_ratio", &Samples::control_ratio);
+      .def_readonly("control_ratio", &Samples::control_ratio)
+      .def_readonly("disturbed", &Samples::disturbed);
 }
 
 void bind_plan(py::module_& m) {
@@ -371,7 +373,7 @@ void bind_measuring(py::module_& m) {
   m.def(
       "measure",
       [](const std::vector<std::pair<std::string, Primitive>>& pairs, int warmup, int rounds,
-         double budget_s, std::int64_t cold_bytes, std::uint64_t seed,
+         double budget_s, std::int64_t cold_bytes, std::uint64_t seed, bool race,
          const std::optional<Device>& device, bool control,
          const std::optional<py::buffer>& board) {
         std::vector<Task> tasks;
@@ -384,6 +386,7 @@ void bind_measuring(py::module_& m) {
         options.budget_s = budget_s;
         options.cold_bytes = cold_bytes;
         options.seed = seed;
+        options.race = race;
         if (device) options.device = *device;
         options.control = control;
         const std::optional<py::buffer_info> cells = request(board);
@@ -393,8 +396,16 @@ void bind_measuring(py::module_& m) {
       },
       py::arg("tasks"), py::kw_only(), py::arg("warmup") = 2, py::arg("rounds") = 9,
       py::arg("budget_s") = 0.25, py::arg("cold_bytes") = MeasureOptions().cold_bytes,
-      py::arg("seed") = 0, py::arg("device") = py::none(), py::arg("control") = false,
-      py::arg("board") = py::none());
+      py::arg("seed") = 0, py::arg("race") = false, py::arg("device") = py::none(),
+      py::arg("control") = false, py::arg("board") = py::none());
+  m.def(
+      "samples_without_noise",
+      [](const std::vector<std::size_t>& places, const std::vector<double>& ns, int rounds) {
+        TORCHALGO_CHECK(places.size() == ns.size(), "samples_without_noise: {} places, {} times",
+                        places.size(), ns.size());
+        return samples_without_noise(places, ns, {rounds, 3 * rounds});
+      },
+      py::arg("places"), py::arg("ns"), py::arg("rounds"));
   m.def(
       "check_primitives",
       [](const std::string& problem, const std::vector<Primitive>& primitives, double max_rel_error,

@@ -13,6 +13,7 @@
 #include "profiler/bench.h"
 #include "profiler/check.h"
 #include "profiler/cuda_timer.h"
+#include "profiler/race.h"
 #include "provider/cuda_device.h"
 
 namespace torchalgo {
@@ -32,10 +33,55 @@ void attempt(std::size_t task, const Announce& announce, Samples& result, const 
   }
 }
 
+// Data of a problem and of all that have less fused to it: one that has more serves the others.
+class SharedSamples {
+ public:
+  SharedSamples(const std::vector<Task>& tasks, const MeasureOptions& options)
+      : seed_(options.seed), device_(torch_device(options.device)) {
+    for (const Task& task : tasks) {
+      auto [richest, is_new] = richest_.try_emplace(family(task.problem), task.problem);
+      if (epilogue_of(task.problem).size() > epilogue_of(richest->second).size()) {
+        richest->second = task.problem;
+      }
+    }
+  }
+
+  Sample of(const Problem& problem) {
+    const Problem& richest = richest_.at(family(problem));
+    Sample sample = made(serves(richest, problem) ? richest : problem);
+    if (!has(epilogue_of(problem), PostOp::kAdd)) sample.residual = at::Tensor();
+    if (!has(epilogue_of(problem), PostOp::kBias)) sample.weights.bias = at::Tensor();
+    return sample;
+  }
+
+ private:
+  static std::string family(const Problem& problem) {
+    // What an activation meets is drawn otherwise where there is nothing but the activation.
+    const bool is_conv = std::holds_alternative<ConvProblem>(problem);
+    return to_string(is_conv ? with_epilogue(problem, {}) : problem);
+  }
+  static bool serves(const Problem& richest, const Problem& problem) {
+    const auto lacks = [&](PostOp op) {
+      return has(epilogue_of(problem), op) && !has(epilogue_of(richest), op);
+    };
+    return !lacks(PostOp::kAdd) && !lacks(PostOp::kBias);
+  }
+  const Sample& made(const Problem& problem) {
+    auto [sample, is_new] = made_.try_emplace(to_string(problem));
+    if (is_new) sample->second = make_sample(problem, seed_, device_);
+    return sample->second;
+  }
+
+  std::uint64_t seed_;
+  at::Device device_;
+  std::map<std::string, Problem> richest_;
+  std::map<std::string, Sample> made_;
+};
+
 Benches make_benches(const std::vector<Task>& tasks, const Algorithms& algorithms,
                      const MeasureOptions& options, std::int64_t cold_cache_bytes,
                      std::vector<Samples>& results) {
-  std::map<std::string, Sample> samples;
+  SharedSamples samples(tasks, options);
   SharedTensors shared;
   Benches benches(tasks.size());
   for (std::size_t i = 0; i < tasks.size(); ++i) {
@@ -44,13 +90,10 @@ Benches make_benches(const std::vector<Task>& tasks, const Algorithms& algorithm
       const Algorithm* const algorithm = find_algorithm(algorithms, task.primitive.name);
       TORCHALGO_CHECK(algorithm != nullptr, "measure: no algorithm has the name '{}'",
                       task.primitive.name);
-      const auto [it, is_new] = samples.try_emplace(to_string(task.problem));
-      if (is_new) {
-        it->second = make_sample(task.problem, options.seed, torch_device(options.device));
-      }
+      const Sample sample = samples.of(task.problem);
       benches[i] = cold_cache_bytes > 0
-                       ? make_cold_bench(task, *algorithm, it->second, cold_cache_bytes, shared)
-                       : make_warm_bench(task, *algorithm, it->second);
+                       ? make_cold_bench(task, *algorithm, sample, cold_cache_bytes, shared)
+                       : make_warm_bench(task, *algorithm, sample);
     });
   }
   return benches;
@@ -68,24 +111,91 @@ void rotate_weights(const Benches& benches, std::int64_t cold_bytes) {
   }
 }
 
-void take_samples(const Benches& benches, const MeasureOptions& options, Timer& timer,
-                  std::vector<Samples>& results) {
-  std::vector<std::unique_ptr<Stopwatch>> stopwatches(benches.size());
+using Stopwatches = std::vector<std::unique_ptr<Stopwatch>>;
+
+Stopwatches warm_up(const Benches& benches, const MeasureOptions& options, Timer& timer,
+                    std::vector<Samples>& results) {
+  Stopwatches stopwatches(benches.size());
   for (std::size_t i = 0; i < benches.size(); ++i) {
     attempt(i, options.announce, results[i], [&] {
       stopwatches[i] = timer.warm_up(benches[i]->work(), options.warmup);
       results[i].method = stopwatches[i]->method();
     });
   }
-  constexpr int kLeastRounds = 3;
-  const std::int64_t start = timer.now_ns();
-  for (int round = 0; round < options.rounds; ++round) {
-    const double elapsed_s = static_cast<double>(timer.now_ns() - start) * 1e-9;
-    if (round >= kLeastRounds && elapsed_s > options.budget_s) break;
-    for (std::size_t i = 0; i < benches.size(); ++i) {
+  return stopwatches;
+}
+
+// Whether the budget has room for another round.
+class Budget {
+ public:
+  Budget(Timer& timer, double seconds) : timer_(timer), seconds_(seconds), start_(timer.now_ns()) {}
+  [[nodiscard]] bool allows(int round) const {
+    constexpr int kLeastRounds = 3;
+    const double elapsed_s = static_cast<double>(timer_.now_ns() - start_) * 1e-9;
+    return round < kLeastRounds || elapsed_s <= seconds_;
+  }
+
+ private:
+  Timer& timer_;
+  const double seconds_;
+  const std::int64_t start_;
+};
+
+void take_samples(const Stopwatches& stopwatches, const MeasureOptions& options, Timer& timer,
+                  std::vector<Samples>& results) {
+  const Budget budget(timer, options.budget_s);
+  for (int round = 0; round < options.rounds && budget.allows(round); ++round) {
+    for (std::size_t i = 0; i < stopwatches.size(); ++i) {
       attempt(i, options.announce, results[i],
               [&] { results[i].ns.push_back(stopwatches[i]->sample_ns()); });
     }
+  }
+}
+
+// Those that want the same problem solved in the same layouts.
+std::vector<std::size_t> places_of(const std::vector<Task>& tasks) {
+  std::map<std::string, std::size_t> numbers;
+  std::vector<std::size_t> places;
+  for (const Task& task : tasks) {
+    std::string place = to_string(task.problem);
+    place += ' ';
+    place += to_string(task.primitive.src);
+    place += to_string(task.primitive.dst);
+    places.push_back(numbers.try_emplace(place, numbers.size()).first->second);
+  }
+  return places;
+}
+
+void race(const std::vector<Task>& tasks, const Stopwatches& stopwatches,
+          const MeasureOptions& options, Timer& timer, std::vector<Samples>& results) {
+  const RaceLength length{options.rounds, 3 * options.rounds};
+  const Budget budget(timer, options.budget_s);
+  std::shared_ptr<Calm> calm = options.calm;
+  if (calm == nullptr && options.device.kind == DeviceKind::kCpu) calm = host_calm();
+  std::vector<Racer> racers(tasks.size());
+  const std::vector<std::size_t> places = places_of(tasks);
+  for (std::size_t i = 0; i < tasks.size(); ++i) racers[i].place = places[i];
+  const auto is_out = [](const Racer& racer) { return racer.is_out; };
+  for (int round = 0; round < length.most && budget.allows(round); ++round) {
+    const bool is_steady = calm == nullptr || calm->is_steady();
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      Racer& racer = racers[i];
+      racer.is_out = racer.is_out || !results[i].failure.empty();
+      if (racer.is_out) continue;
+      attempt(i, options.announce, results[i], [&] {
+        if (calm != nullptr) calm->begin();
+        const double ns = stopwatches[i]->sample_ns();
+        const bool is_calm = is_steady && (calm == nullptr || calm->was_alone());
+        (is_calm ? racer.calm : racer.disturbed).push_back(ns);
+      });
+    }
+    judge(racers, length);
+    if (std::all_of(racers.begin(), racers.end(), is_out)) break;
+  }
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    results[i].ns = racers[i].counted();
+    const std::size_t taken = racers[i].calm.size() + racers[i].disturbed.size();
+    results[i].disturbed = static_cast<int>(taken - results[i].ns.size());
   }
 }
 
@@ -119,7 +229,12 @@ std::vector<Samples> measure_interleaved(const std::vector<Task>& tasks,
   const Benches benches =
       make_benches(all, algorithms, options, timer->cold_cache_bytes(), results);
   rotate_weights(benches, options.cold_bytes);
-  take_samples(benches, options, *timer, results);
+  const Stopwatches stopwatches = warm_up(benches, options, *timer, results);
+  if (options.race) {
+    race(all, stopwatches, options, *timer, results);
+  } else {
+    take_samples(stopwatches, options, *timer, results);
+  }
   if (all.size() > tasks.size()) {
     const double first = median(results[0].ns), second = median(results.back().ns);
     results.pop_back();

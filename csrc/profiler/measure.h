@@ -9,6 +9,7 @@
 #include "ir/primitive.h"
 #include "ir/problem.h"
 #include "profiler/announce.h"
+#include "profiler/calm.h"
 #include "profiler/timer.h"
 #include "provider/algorithm.h"
 
@@ -18,12 +19,17 @@ struct MeasureOptions {
   int warmup = 2;          // runs that are not recorded
   int rounds = 9;          // samples per primitive, taken in turn with the others
   double budget_s = 0.25;  // for all rounds together: fewer rounds if they last longer, at least 3
+  // The tasks race: one that is clearly slower than another of its problem and layouts, or far
+  // slower than the fastest of all, is sampled no more (see race.h), one that is noisy up to 3 x
+  // `rounds` times. Samples that something else disturbed are dropped where enough others are left.
+  bool race = false;
   // Weights rotate, all tasks together, through this much: what else runs between two uses in a
   // network. On CUDA everything rotates, through twice the GPU's L2.
   std::int64_t cold_bytes = 48 << 20;
   std::uint64_t seed = 0;
   Device device = {};            // where it runs; by itself the CPU
   bool control = false;          // time the first task a second time, as if it were another
+  std::shared_ptr<Calm> calm;    // of a race; null: host_calm(), or on CUDA none
   Announce announce;             // with a task's index before it is packed, warmed up or sampled
   std::shared_ptr<Timer> timer;  // null: the device's, host_timer() or cuda_timer()
 };
@@ -36,6 +42,7 @@ struct Samples {
   // Of the call, if it had a control: the median of the first task's second samples over that of
   // its first ones. What differs from 1 is noise. 0: there was none.
   double control_ratio = 0;
+  int disturbed = 0;  // samples of a race that were dropped
 };
 
 /// What to time: one primitive on one problem.

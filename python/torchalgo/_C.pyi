@@ -121,6 +121,7 @@ class Samples:
     failure: str
     method: str  # host | events | graph: how time was taken
     control_ratio: float  # of the call: the first task's second samples to its first; 0: none
+    disturbed: int  # samples of a race that were dropped
 
 class Device:
     kind: str  # cpu | cuda
@@ -198,10 +199,14 @@ def measure(
     budget_s: float = 0.25,
     cold_bytes: int = 48 << 20,
     seed: int = 0,
+    race: bool = False,  # losers get few samples, noisy ones more, see csrc/profiler/race.h
     device: Device | None = None,  # None: the CPU
     control: bool = False,  # the first task once more, see Samples.control_ratio
     board: memoryview | None = None,  # two int64: steps begun, index of the last one's task
 ) -> list[Samples]: ...  # releases the GIL
+def samples_without_noise(
+    places: Sequence[int], ns: Sequence[float], rounds: int
+) -> list[int]: ...  # that each of a race gets if each of its samples takes ns[i]
 def check_primitives(
     problem: str,
     primitives: Sequence[Primitive],

@@ -14,7 +14,7 @@ UNFUSED_FLOOR).
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -94,12 +94,13 @@ def sibling_floor(known: Key, other: Key) -> float:
 class KnownCosts:
     """What is known of the cost of each key, and the table that the planner sees.
 
-    Measured: that cost. Else the larger of its bounds: of its work, and of what is known of the
-    same primitive with more or less fused to it.
+    Measured: that cost. Else the largest of its bounds: of its work, of what is known of the same
+    primitive with more or less fused to it, and of the race that it lost.
     """
 
     def __init__(self, bounds: Mapping[Key, int]) -> None:
         self.costs: dict[Key, Cost] = {}  # of what was measured
+        self.rough: dict[Key, Cost] = {}  # of what lost a race
         self.table = _C.CostTable()
         self._bounds = dict(bounds)
         self._native = {key: _C.CostKey(*key) for key in bounds}
@@ -119,19 +120,43 @@ class KnownCosts:
         """The cost of `key`, or its lower bound."""
         return self.costs[key].ticks if key in self.costs else self._bounds[key]
 
+    def is_touched(self, key: Key) -> bool:
+        """Whether it ran at all."""
+        return key in self.costs or key in self.rough
+
     def learn(self, measured: Mapping[Key, Cost]) -> None:
-        """Costs that a plan may rest on."""
+        """Costs that a plan may rest on, and rough ones, which are bounds."""
         for key, cost in measured.items():
-            self.costs[key] = cost
-            self.table.set(self._native[key], cost.ticks, "measured")
+            if cost.is_rough:
+                self.rough[key] = cost
+            else:
+                self.costs[key] = cost
+                self.rough.pop(key, None)
+                self.table.set(self._native[key], cost.ticks, "measured")
             self._raise_bounds(key, cost.ticks)
 
-    def measured(self) -> _C.CostTable:
-        """Without the bounds: for plans that must be made of what is known."""
+    def estimates(self) -> _C.CostTable:
+        """With the most likely cost of what lost a race, and bounds of what never ran."""
         table = _C.CostTable()
-        for key, cost in self.costs.items():
+        for key, native in self._native.items():
+            if self.is_touched(key):
+                cost = self.costs.get(key) or self.rough[key]
+                if not _C.is_view(key.primitive):
+                    table.set(native, cost.estimate_ticks, "measured")
+            else:
+                table.set(native, self._bounds[key], "bound")
+        return table
+
+    def measured(self, assumed: Iterable[Key] = ()) -> _C.CostTable:
+        """Without the bounds: for plans that must be made of what is known, or `assumed` to cost
+        what its bound says."""
+        table = _C.CostTable()
+        for key, cost in [*self.rough.items(), *self.costs.items()]:
             if not _C.is_view(key.primitive):
-                table.set(self._native[key], cost.ticks, "measured")
+                table.set(self._native[key], cost.estimate_ticks, "measured")
+        for key in assumed:
+            if not self.is_touched(key):
+                table.set(self._native[key], self._bounds[key], "model")
         return table
 
     def _raise_bounds(self, key: Key, ticks: int) -> None:

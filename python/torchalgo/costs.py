@@ -14,6 +14,9 @@ from torchalgo import _C
 
 TICKS_PER_NS = 1024
 
+# With fewer samples than this it lost a race, see csrc/profiler/race.h.
+LEAST_SAMPLES = 3
+
 
 class Key(NamedTuple):
     """Problem, primitive and layouts: what a cost belongs to."""
@@ -56,6 +59,8 @@ def summarize(samples_ns: Sequence[float]) -> Samples:
 class Cost:
     """ticks: 1/1024 ns; noise_ticks: half the width of its 95 % interval, 0 if unknown.
 
+    Of what lost a race, ticks is the lower end of the interval, and noise_ticks its whole width.
+
     The rest is for reports: workspace and numeric error are asked again before a primitive runs.
     """
 
@@ -64,6 +69,16 @@ class Cost:
     samples: Samples = Samples()
     workspace_bytes: int | None = None
     rel_error: float | None = None  # relative L2 to fp64
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether it is but a lower bound: of what lost a race after too few samples for more."""
+        return 0 < self.samples.n < LEAST_SAMPLES
+
+    @property
+    def estimate_ticks(self) -> int:
+        """The most likely cost, where a lower bound is not asked for."""
+        return self.ticks + self.noise_ticks if self.is_rough else self.ticks
 
 
 class CostFile(Protocol):

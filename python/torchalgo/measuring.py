@@ -2,8 +2,9 @@
 """The measuring loop: which candidates of one model are measured, and what may be chosen.
 
 Every candidate has a lower bound from the start (bounds.py). The planner plans with these, and what
-its plan rests on is measured. When a plan rests on measured costs only, it is the optimum of the
-whole table, part of which was never measured.
+its plan rests on is measured, the first time in a race with all that compute the same. When a plan
+rests on measured costs only, it is the optimum of the whole table, part of which was never
+measured. In the end what it rests on is timed again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torchalgo.overrides import is_convolution
 from torchalgo.plan import Quarantined
 from torchalgo.progress import Progress
 from torchalgo.rules import Rules, grouped, offered_by
-from torchalgo.sampling import Bench, Sampler, cold_bytes
+from torchalgo.sampling import RETIMED_ROUNDS, Bench, Sampler, cold_bytes
 
 T = TypeVar("T")
 
@@ -27,7 +28,10 @@ T = TypeVar("T")
 COARSE_BOUND = {"f16": 4e-3, "bf16": 3e-2, "tf32": 4e-3}
 
 INTERRUPTED = "interrupted"
-MOST_SHARE_S = 1.0  # of a problem's rounds; with a budget less
+MOST_SHARE_S = 10.0  # of an operation's rounds; with a budget less
+
+# Timed again with what a plan rests on: what costs no more than so many times as much.
+CLOSE = 1.03
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,9 @@ class Tuning:
         self._cost_file = cost_file
         self._bench = bench if bench is not None else Bench.on(device)
         self._bound = settings.max_rel_error
-        self._is_seeded = False  # there is a plan of known costs
+        self._is_seeded = False
+        self._retimed: set[Key] = set()
+        self._plain = frozenset(self.rules.plain())
         self._stopped = ""  # why nothing more is measured: plan from what is known
         self._sampler = Sampler(
             self._bench, self.rules.primitives, cold_bytes(graph), settings.seed
@@ -116,10 +122,12 @@ class Tuning:
         planner: Callable[..., tuple[_C.Plan, list[_C.CostKey]]],
         only: Callable[[str], bool] | None = None,
         checked: bool = True,
+        rough: bool = False,
         **options: object,
     ) -> tuple[_C.Plan, list[Key]]:
         """The same for another planner, with primitives restricted by name to `only`, or, if not
-        `checked`, of measured candidates whatever their numbers."""
+        `checked`, of measured candidates whatever their numbers, or, if `rough`, of what lost its
+        race as well."""
         seeds = self._seeds()
         if seeds:
             return _C.Plan(), seeds
@@ -146,15 +154,15 @@ class Tuning:
                 self.graph,
                 self.found,
                 transforms,
-                self._costs.measured() if self._stopped else self._costs.table,
+                self._table(rough),
                 allow=None if is_free else allows,
                 **options,
             )
         except _C.Error as problem:
             raise self._explained(problem) from None
         wanted = [Key(w.problem, w.primitive, w.src, w.dst) for w in native]
-        if not wanted and checked and not self.is_interrupted:
-            wanted = [key for key in _chosen(plan) if key not in self.errors]
+        if not wanted and checked:
+            wanted = self._left_to_do(_chosen(plan))
         return plan, wanted
 
     def settle(
@@ -203,7 +211,8 @@ class Tuning:
         return plan
 
     def measure(self, wanted: Iterable[Key]) -> None:
-        """One step for the wanted keys: measurements of those that never ran, else checks.
+        """One step for the wanted keys: measurements of those that never ran, else checks, else
+        times taken again.
 
         Ctrl-C ends measuring and checking: from then on plans are made of what is known, of what
         was checked or is PyTorch's own, where that is enough.
@@ -211,10 +220,13 @@ class Tuning:
         wanted = list(wanted)
         unknown = [key for key in wanted if not self._costs.is_known(key)]
         try:
+            unchecked = [key for key in wanted if key not in self.errors]
             if unknown and not self._stopped:
-                self._measure_all(unknown)
+                self._visit_all(self._races(unknown), self._sampler.race)
+            elif unchecked:
+                self._check_all(unchecked)
             else:
-                self._check_all(wanted)
+                self._visit_all(self._rematches(wanted), self._sampler.retime)
         except KeyboardInterrupt:
             self._stop(INTERRUPTED)
 
@@ -222,6 +234,9 @@ class Tuning:
         """How much was measured, for the plan's method."""
         every = [key for key in self.rules.primitives if not _C.is_view(key.primitive)]
         notes = [f"measured {sum(map(self._costs.is_known, every))} of {len(every)} candidates"]
+        if self._sampler.disturbed:
+            share = self._sampler.disturbed / self._sampler.samples
+            notes.append(f"{share:.0%} of the samples were disturbed and taken again")
         if self._stopped:
             kind = "checked" if self.is_interrupted else "measured"
             notes.append(f"{self._stopped}: only {kind} candidates")
@@ -242,14 +257,33 @@ class Tuning:
         return {k: peaks.bound_ticks(k.problem, p) for k, p in self.rules.primitives.items()}
 
     def _seeds(self) -> list[Key]:
-        """Measured first: enough for a plan, so that tuning can be ended at any time after. Where
-        nothing bounds a cost, all candidates of single nodes: each would be wanted in its turn."""
+        """Measured first: where nothing bounds a cost, all candidates of single nodes, each of
+        which would be wanted in its turn."""
         if self._is_seeded or self._stopped:
             return []
         self._is_seeded = True
-        is_bounded = self._bench.peaks() is not None
-        seeds = self.rules.plain() if is_bounded else self.rules.alone()
-        return list(dict.fromkeys(key for key in seeds if not self._costs.is_known(key)))
+        if self._bench.peaks() is not None:
+            return []
+        return list(dict.fromkeys(k for k in self.rules.alone() if not self._costs.is_known(k)))
+
+    def _table(self, rough: bool) -> _C.CostTable:
+        if self._stopped:
+            return self._costs.measured(assumed=self._plain)
+        return self._costs.estimates() if rough else self._costs.table
+
+    def _left_to_do(self, chosen: Sequence[Key]) -> list[Key]:
+        """What must be checked, or, if all is, timed again, before a plan counts."""
+        if self.is_interrupted:
+            return []
+        unchecked = [key for key in chosen if key not in self.errors]
+        if unchecked or self._stopped:
+            return unchecked
+        return [key for key in chosen if self._is_luck_possible(key)]
+
+    def _is_luck_possible(self, key: Key) -> bool:
+        """Whether it was chosen for times that were not taken again."""
+        is_retimed = key in self._retimed or _C.is_view(key.primitive)
+        return not is_retimed and self._costs.costs[key].samples.n < RETIMED_ROUNDS
 
     def _unsure_fastest(self) -> list[Key]:
         """Per convolution the candidate alone that may be its fastest, if it was not measured."""
@@ -266,25 +300,41 @@ class Tuning:
 
     # ---- measuring -----------------------------------------------------------------------------
 
-    def _with_rivals(self, wanted: Sequence[Key]) -> list[Key]:
-        """With those that have the same place and bound: they would be wanted next, and in the same
-        rounds a slow phase of the machine decides nothing between them."""
-        keys: dict[Key, None] = {}
-        for key in wanted:
-            least = self._costs.lower(key)
-            for other in self.rules.same_place(key):
-                is_equal = other == key or self._costs.lower(other) == least
-                if is_equal and not self._costs.is_known(other):
-                    keys[other] = None
-        return list(keys)
+    def _races(self, unknown: Sequence[Key]) -> list[list[Key]]:
+        """The unknown by operation: all of its candidates the first time, since those that can be
+        wanted next shall run in the same rounds; later what is wanted of them."""
+        races = []
+        for wanted in grouped(unknown, family_of).values():
+            family = self.rules.family(wanted[0])
+            is_new = not any(map(self._costs.is_touched, family))
+            races.append(family if is_new else wanted)
+        return races
 
-    def _measure_all(self, unknown: Sequence[Key]) -> None:
-        families = grouped(self._with_rivals(unknown), family_of)
-        for i, keys in enumerate(families.values()):
+    def _rematches(self, chosen: Sequence[Key]) -> list[list[Key]]:
+        """The chosen by operation, with the close rivals of each."""
+        rematches = []
+        for keys in grouped(chosen, family_of).values():
+            close = [k for key in keys for k in self._close_rivals(key)]
+            rematches.append(list(dict.fromkeys([*keys, *close])))
+        return rematches
+
+    def _close_rivals(self, key: Key) -> list[Key]:
+        most = CLOSE * self._costs.lower(key)
+        known = filter(self._costs.is_known, self.rules.same_place(key))
+        return [k for k in known if self._costs.lower(k) <= most]
+
+    def _visit_all(
+        self,
+        visits: Sequence[Sequence[Key]],
+        take: Callable[[Sequence[Key], float], Mapping[Key, Cost]],
+    ) -> None:
+        for i, keys in enumerate(visits):
             if self._is_late():
                 self._stop("out of budget")
                 return
-            self._learn(self._sampler.take(keys, self._share_s(len(families) - i)))
+            self._learn(take(keys, self._share_s(len(visits) - i)))
+            if take == self._sampler.retime:
+                self._retimed.update(keys)
             self._progress.advance(keys[-1].problem, _work(keys[-1].problem))
 
     def _learn(self, costs: Mapping[Key, Cost]) -> None:
@@ -299,12 +349,13 @@ class Tuning:
         return self._has_plan()
 
     def _may_rest_on(self, key: Key) -> bool:
-        """Whether a plan may: at any time what can still be measured; later what is known; after
-        Ctrl-C without what would have to be checked first."""
+        """Whether a plan may: at any time what can still be measured; later what ran, or is
+        PyTorch's own; after Ctrl-C without what would have to be checked first."""
         if not self._stopped:
             return True
         is_trusted = key in self.errors or key.primitive.startswith("aten.")
-        return self._costs.is_known(key) and (is_trusted or not self.is_interrupted)
+        is_possible = self._costs.is_touched(key) or key in self._plain
+        return is_possible and (is_trusted or not self.is_interrupted)
 
     def _has_plan(self, reason: str = "tried") -> bool:
         """Whether what is known is enough for a plan."""
@@ -347,8 +398,9 @@ class Tuning:
         return max(self._bound, COARSE_BOUND.get(dtype_of(problem), 0.0))
 
     def _stop(self, reason: str) -> None:
-        """Plan from what is known; KeyboardInterrupt if that gives no plan."""
-        if self._stopped == INTERRUPTED == reason or not self._has_plan(reason):
+        """Plan from what is known; KeyboardInterrupt if that is nothing, or gives no plan."""
+        is_known = any(not _C.is_view(key.primitive) for key in self._costs.costs)
+        if self._stopped == INTERRUPTED == reason or not is_known or not self._has_plan(reason):
             raise KeyboardInterrupt
         self._stopped = reason
 

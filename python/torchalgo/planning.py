@@ -207,7 +207,7 @@ def compare_planners(tuning: Tuning, is_limited: bool = False) -> dict[str, _C.P
 
     def add(name: str, planner: Callable[..., Any] = _C.make_plan, **options: Any) -> None:
         try:
-            plans[name] = tuning.settle(planner, checked=False, **options)
+            plans[name] = tuning.settle(planner, checked=False, rough=True, **options)
         except Error:
             if not tuning.is_stopped:
                 raise

@@ -49,6 +49,7 @@ class TakenSamples:
     failure: str = ""
     method: str = ""
     control_ratio: float = 0.0
+    disturbed: int = 0
 
 
 class Worker:

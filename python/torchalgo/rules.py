@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from torchalgo import _C
+from torchalgo.bounds import family_of
 from torchalgo.costs import Key, key_of
 from torchalgo.overrides import is_convolution, matches_name
 
@@ -58,6 +59,7 @@ class Rules:
             self.primitives[key_of(candidate.problem, candidate.primitive)] = candidate.primitive
         self._convolutions = {n for n, node in enumerate(graph.nodes) if is_convolution(node)}
         self._places = grouped(self.primitives, _place)
+        self._families = grouped(self.primitives, family_of)
 
     @property
     def are_free(self) -> bool:
@@ -82,6 +84,10 @@ class Rules:
     def same_place(self, key: Key) -> list[Key]:
         """`key` and its rivals: the rest of a plan cannot tell them apart."""
         return [k for k in self._places[_place(key)] if k not in self.quarantined]
+
+    def family(self, key: Key) -> list[Key]:
+        """All candidates of the operation of `key`, with whatever is fused to it."""
+        return [k for k in self._families[family_of(key)] if k not in self.quarantined]
 
     def plain(self) -> list[Key]:
         """Enough for a plan: PyTorch's own in nchw, at nodes with an override all that it names."""

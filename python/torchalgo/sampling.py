@@ -12,14 +12,20 @@ from typing import Protocol
 
 from torchalgo import _C, process_bench
 from torchalgo.bounds import Peaks, probe_cpu
-from torchalgo.costs import TICKS_PER_NS, Cost, Key, summarize
+from torchalgo.costs import LEAST_SAMPLES, TICKS_PER_NS, Cost, Key, summarize
 from torchalgo.stats import cost_of_samples
 
 ROUNDS = 9
 
-# A cost with a wider interval than this is taken again: something else ran meanwhile.
+# What a plan rests on is timed again, so often: of many candidates the fastest was also the
+# luckiest, and what a plan predicts shall not rest on luck.
+RETIMED_ROUNDS = 12
+
+# A cost with a wider interval than this is noisy: something else ran meanwhile.
 NOISE_RATIO = 0.05
-REPEATS = 3
+
+# What the least of the few samples of a race's loser may still be above the truth.
+ROUGH_FLOOR = 0.9
 
 # Weights are timed as cold as inside the model, whose other weights pass the caches in between;
 # above this much nothing is left of them in any cache.
@@ -36,6 +42,7 @@ class Measure(Protocol):
         budget_s: float,
         cold_bytes: int,
         seed: int,
+        race: bool = False,
     ) -> list[_C.Samples]: ...
 
 
@@ -94,42 +101,48 @@ class Sampler:
         self._bench, self._primitives = bench, primitives
         self._cold_bytes, self._seed = cold_bytes, seed
         self.failures: dict[Key, str] = {}
+        self.samples = 0  # that were taken
+        self.disturbed = 0  # of them by something else, and taken again
 
-    def take(self, keys: Sequence[Key], budget_s: float) -> dict[Key, Cost]:
+    def race(self, keys: Sequence[Key], budget_s: float) -> dict[Key, Cost]:
         """The costs of `keys`, in interleaved rounds, so that a slow phase of the machine decides
-        nothing between them."""
-        started = self._bench.now_s()
-        samples: dict[Key, list[float]] = {}
-        left, budget = list(keys), budget_s
-        for _ in range(REPEATS):
-            if not left or (samples and budget <= 0):
-                break
-            self._add_rounds(left, samples, budget)
-            left = [key for key in left if key in samples and is_noisy(samples[key])]
-            budget = budget_s - (self._bench.now_s() - started)
-        return {
-            key: self._cost(key, taken, *(round(x * TICKS_PER_NS) for x in cost_of_samples(taken)))
-            for key, taken in samples.items()
-            if key not in self.failures
-        }
+        nothing between them; rough ones of those that are clearly slower than a rival."""
+        return self._costs(keys, budget_s, ROUNDS, is_race=True)
 
-    def _cost(self, key: Key, samples: Sequence[float], ticks: int, noise_ticks: int) -> Cost:
-        workspace = self._primitives[key].workspace_bytes
-        return Cost(ticks, noise_ticks, summarize(samples), workspace)
+    def retime(self, keys: Sequence[Key], budget_s: float) -> dict[Key, Cost]:
+        """The costs of `keys`, in interleaved rounds, all to the end."""
+        return self._costs(keys, budget_s, RETIMED_ROUNDS, is_race=False)
 
-    def _add_rounds(
-        self, keys: Sequence[Key], samples: dict[Key, list[float]], budget_s: float
-    ) -> None:
+    def _costs(
+        self, keys: Sequence[Key], budget_s: float, rounds: int, is_race: bool
+    ) -> dict[Key, Cost]:
         taken = self._bench.measure(
             [(key.problem, self._primitives[key]) for key in keys],
             warmup=1,
-            rounds=ROUNDS,
+            rounds=rounds,
             budget_s=budget_s,
             cold_bytes=self._cold_bytes,
             seed=self._seed,
+            race=is_race,
         )
+        costs = {}
         for key, result in zip(keys, taken, strict=True):
             if result.failure or not result.ns:
                 self.failures[key] = result.failure or "gave no samples"
-            else:
-                samples.setdefault(key, []).extend(result.ns)
+                continue
+            self.disturbed += result.disturbed
+            self.samples += len(result.ns) + result.disturbed
+            costs[key] = cost_of(result.ns, self._primitives[key].workspace_bytes)
+        return costs
+
+
+def cost_of(ns: Sequence[float], workspace_bytes: int) -> Cost:
+    """What samples of a candidate say."""
+    if len(ns) < LEAST_SAMPLES:
+        least = min(ns)
+        ticks, noise = ROUGH_FLOOR * least, (1 - ROUGH_FLOOR) * least
+    else:
+        ticks, noise = cost_of_samples(ns)
+    return Cost(
+        round(ticks * TICKS_PER_NS), round(noise * TICKS_PER_NS), summarize(ns), workspace_bytes
+    )

@@ -185,7 +185,7 @@ def _measure(request: Request, board: memoryview) -> list[Any]:
 
     tasks = [(problem, _C.Primitive(*primitive)) for problem, primitive in request["tasks"]]
     taken = _C.measure(tasks, **request["options"], device=_device(request), board=board)
-    return [[s.ns, s.failure, s.method, s.control_ratio] for s in taken]
+    return [[s.ns, s.failure, s.method, s.control_ratio, s.disturbed] for s in taken]
 
 
 def _check(request: Request, board: memoryview) -> list[Any]:

@@ -21,13 +21,14 @@ from torchalgo.db import CostStore, DeviceCosts
 from torchalgo.freeze import freeze_model
 from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.overrides import forced_primitives
-from torchalgo.sampling import ROUNDS, Bench
+from torchalgo.sampling import RETIMED_ROUNDS, ROUNDS, Bench
 
 
 @dataclasses.dataclass
 class Taken:
     ns: list[float]
     failure: str = ""
+    disturbed: int = 0
 
 
 Cost = Callable[[str, _C.Primitive], float]
@@ -181,7 +182,7 @@ def test_the_plan_is_the_optimum_of_all_costs_and_not_all_were_measured(
     assert not wanted
     assert plan.cost == optimum.cost
     ran = len(set(fake.tasks))
-    assert ran < 0.9 * len(table)
+    assert ran < len(table)
     assert f"measured {ran} of {len(table)} candidates" in tuning.method_note()
 
 
@@ -209,15 +210,89 @@ def test_an_interrupt_after_the_first_costs_gives_a_plan_of_pytorchs_own(
     imported: _C.Imported,
 ) -> None:
     fake = FakeBench(spread)
-    tuning = bounded_tuning(imported, fake)
-    _, seeds = tuning.plan()
-    tuning.measure(seeds)
-    assert len(fake.measured) == len(seeds)  # nothing but these ran
-    fake.interrupt_after = fake.calls
-    plan = tuning.settle(_C.make_plan)
+    fake.interrupt_after = 1
+    plan = bounded_tuning(imported, fake).settle(_C.make_plan)
     names = {n.primitive.name for n in plan.nodes if n.primitive.name}
     assert names and all(name.startswith("aten.") for name in names)
-    assert {n.cost_source for n in plan.nodes if n.primitive.name} == {"measured"}
+    assert "model" in {n.cost_source for n in plan.nodes if n.primitive.name}
+
+
+class RacingBench(FakeBench):
+    """Ends the race after two samples for what is slower than 1.25 times its best rival."""
+
+    def measure(
+        self, tasks: Sequence[tuple[str, _C.Primitive]], *, rounds: int, race: bool, **options: Any
+    ) -> list[Any]:
+        results = super().measure(tasks, rounds=rounds, **options)
+        best: dict[tuple[str, str, str], float] = {}
+        places = [(problem, p.src, p.dst) for problem, p in tasks]
+        for place, taken in zip(places, results, strict=True):
+            best[place] = min(best.get(place, 1e9), *taken.ns)
+        for place, taken in zip(places, results, strict=True):
+            if race and taken.ns[0] > 1.25 * best[place]:
+                del taken.ns[2:]
+        return results
+
+
+def test_what_lost_its_race_is_a_bound_and_the_optimum_is_the_same(imported: _C.Imported) -> None:
+    fair, racing = FakeBench(spread), RacingBench(spread)
+    best = make_tuning(imported, fair).settle(_C.make_plan)
+    tuning = make_tuning(imported, racing)
+    plan = tuning.settle(_C.make_plan)
+    assert [(n.name, n.primitive.name, n.cost) for n in plan.nodes] == [
+        (n.name, n.primitive.name, n.cost) for n in best.nodes
+    ]
+    assert lost_keys(tuning)
+
+
+def lost_keys(tuning: Tuning) -> list[Any]:
+    """Those that ran, and are not known."""
+    return [key for key in tuning.rules.primitives if tuning._costs.is_touched(key)
+            and not tuning._costs.is_known(key)]  # fmt: skip
+
+
+def test_a_loser_that_an_override_names_is_measured_to_the_end(imported: _C.Imported) -> None:
+    def cost(problem: str, p: _C.Primitive) -> float:
+        return 1e6 if p.name == "cpu.im2col_gemm" else spread(problem, p)
+
+    racing = RacingBench(cost)
+    tuning = make_tuning(imported, racing, overrides={"layer1.0.conv1": "cpu.im2col_gemm"})
+    plan = tuning.settle(_C.make_plan)
+    (node,) = [n for n in plan.nodes if n.name == "layer1.0.conv1"]
+    assert node.primitive.name == "cpu.im2col_gemm"
+    assert node.cost_source == "measured"
+    assert node.cost == round(1e6 * 1024)
+
+
+def test_what_the_plan_rests_on_was_timed_again_with_its_close_rivals(
+    imported: _C.Imported,
+) -> None:
+    fake = FakeBench(spread)
+    tuning = make_tuning(imported, fake)
+    plan = tuning.settle(_C.make_plan)
+    again = {(problem, name) for problem, name, rounds in fake.measured if rounds == RETIMED_ROUNDS}
+    chosen = {(n.problem, n.primitive.name) for n in plan.nodes if n.primitive.name}
+    assert chosen - {c for c in chosen if _C.is_view(c[1])} <= again
+    assert len(again) < len(fake.tasks) / 2
+
+
+def test_luck_in_the_race_decides_nothing(imported: _C.Imported) -> None:
+    """The first samples of one primitive are half the truth: it wins and is found out."""
+
+    class Lucky(FakeBench):
+        def measure(self, tasks: Any, *, rounds: int, **options: Any) -> list[Any]:
+            results = super().measure(tasks, rounds=rounds, **options)
+            for (_, p), taken in zip(tasks, results, strict=True):
+                if p.name == "cpu.im2col_gemm" and rounds < RETIMED_ROUNDS:
+                    taken.ns = [ns / 3 for ns in taken.ns]
+            return results
+
+    plan = make_tuning(imported, Lucky(spread)).settle(_C.make_plan)
+    best = make_tuning(imported, FakeBench(spread)).settle(_C.make_plan)
+    for node in plan.nodes:
+        if node.primitive.name and not _C.is_view(node.primitive.name):
+            assert node.cost == round(1024 * spread(node.problem, node.primitive))
+    assert plan.cost <= 1.2 * best.cost
 
 
 def test_the_fastest_alone_is_known_for_the_local_optimum(imported: _C.Imported) -> None:
@@ -284,7 +359,7 @@ def test_a_late_interrupt_gives_a_plan_of_what_is_known(imported: _C.Imported) -
 
 def test_an_early_interrupt_is_an_interrupt(imported: _C.Imported) -> None:
     fake = FakeBench(spread)
-    fake.interrupt_after = 1
+    fake.interrupt_after = 0
     with pytest.raises(KeyboardInterrupt):
         make_tuning(imported, fake).settle(_C.make_plan)
 

@@ -15,7 +15,7 @@ const char* const kConv = "fwd_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1";
 
 // A clock that a run moves on by what the row costs.
 struct FakeMachine {
-  std::int64_t now = 0;
+  std::int64_t now = 0, drift = 0;
   std::vector<std::string> order;
   std::set<const void*> weights_seen;
 
@@ -26,7 +26,7 @@ struct FakeMachine {
       return Packed{weights.weights.contiguous()};
     };
     row.run = [this, name, cost_ns](const Call& call) {
-      now += cost_ns;
+      now += cost_ns + drift * static_cast<std::int64_t>(order.size());
       order.emplace_back(name);
       weights_seen.insert(call.packed[0].data_ptr());
       return call.dst;
@@ -94,6 +94,57 @@ TEST(MeasureInterleaved, KeepsGoingWhenOneCandidateFails) {
   EXPECT_TRUE(results[0].ns.empty());
   EXPECT_EQ(results[1].failure, "");
   EXPECT_EQ(results[1].ns.size(), 9u);
+}
+
+struct FakeCalm : Calm {
+  explicit FakeCalm(std::vector<bool> samples) : samples(std::move(samples)) {}
+  void begin() override {}
+  bool was_alone() override { return turn < samples.size() ? samples[turn++] : true; }
+  bool is_steady() override { return true; }
+  std::vector<bool> samples;
+  std::size_t turn = 0;
+};
+
+TEST(MeasureRace, TheLoserIsSampledTwiceAndTheWinnerUntilItIsKnown) {
+  FakeMachine machine;
+  const Algorithms rows = {machine.row("a.a", 100), machine.row("b.b", 300)};
+  MeasureOptions options = machine.options();
+  options.warmup = 1;
+  options.race = true;
+  options.calm = std::make_shared<FakeCalm>(std::vector<bool>{});
+  const auto results = measure_interleaved(tasks({"a.a", "b.b"}), rows, options);
+  EXPECT_EQ(results[0].ns, (std::vector<double>{100, 100, 100, 100, 100}));
+  EXPECT_EQ(results[1].ns, (std::vector<double>{300, 300}));
+}
+
+TEST(MeasureRace, ADisturbedSampleIsTakenAgain) {
+  FakeMachine machine;
+  const Algorithms rows = {machine.row("a.a", 100)};
+  MeasureOptions options = machine.options();
+  options.race = true;
+  options.rounds = 5;
+  options.calm = std::make_shared<FakeCalm>(std::vector<bool>{true, false, false});
+  Samples samples = measure_interleaved(tasks({"a.a"}), rows, options)[0];
+  // Five samples of either kind are known well; what they are is told.
+  EXPECT_EQ(samples.ns.size(), 5U);
+  EXPECT_EQ(samples.disturbed, 0);
+  machine.drift = 20;  // each run takes longer than the one before: never known, 15 rounds
+  options.calm = std::make_shared<FakeCalm>(std::vector<bool>{true, false, false});
+  samples = measure_interleaved(tasks({"a.a"}), rows, options)[0];
+  EXPECT_EQ(samples.ns.size(), 13U);
+  EXPECT_EQ(samples.disturbed, 2);
+}
+
+TEST(MeasureRace, AFailingTaskIsOutAndTheOthersRace) {
+  FakeMachine machine;
+  Algorithm broken = machine.row("b.b", 1);
+  broken.run = [](const Call&) -> at::Tensor { throw std::runtime_error("out of luck"); };
+  const Algorithms rows = {machine.row("a.a", 100), broken};
+  MeasureOptions options = machine.options();
+  options.race = true;
+  const auto results = measure_interleaved(tasks({"b.b", "a.a"}), rows, options);
+  EXPECT_EQ(results[0].failure, "out of luck");
+  EXPECT_GE(results[1].ns.size(), 5U);
 }
 
 TEST(Measure, SaysWhichNameIsUnknown) {
