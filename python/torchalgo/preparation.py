@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from torchalgo import _C, planning
-from torchalgo.freeze import ScriptModule, device_of, freeze_model
+from torchalgo.freeze import ScriptModule, device_of, freeze_model, share_weights
 from torchalgo.options import Options
 
 
@@ -44,11 +44,17 @@ class Prepared:
         return planning.output_bound(self.graph, options.max_rel_error)
 
 
-def prepare(model: nn.Module, inputs: tuple[Any, ...], say: Callable[[str], None]) -> Prepared:
-    """Freezes and imports the model."""
+def prepare(
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    say: Callable[[str], None],
+    frozen_before: Sequence[ScriptModule] = (),
+) -> Prepared:
+    """Freezes and imports the model; weights are shared with what it was frozen to before."""
     say("reading the model")
     notes: list[str] = []
     frozen = freeze_model(model, inputs, notes.append)
+    share_weights(frozen, frozen_before)
     where = device_of(model, inputs)
     device = planning.native_device(where)
     imported = planning.import_for(device, frozen, inputs)
