@@ -78,7 +78,8 @@ class Optimized(nn.Module):
         self.training = False
         self._results: tuple[Result, ...] = ()
         self._scripted_of: dict[Shapes, ScriptModule] = {}
-        self._unseen: Counter[Shapes] = Counter()
+        self._unseen: Counter[Shapes] = Counter()  # calls
+        self._nearest_of: dict[Shapes, Result] = {}  # of the first unseen shapes
         self._joined: ScriptModule | None = None
         self._dtypes: set[torch.dtype] = set()
         self._device = torch.device("cpu")
@@ -215,17 +216,18 @@ class Optimized(nn.Module):
 
     def _unseen_module(self, shapes: Shapes) -> ScriptModule:
         """The module of the nearest plan."""
-        results = self._results
-        is_first = False
         with self._lock:
             is_first = not self._unseen
-            is_listed = shapes in self._unseen or len(self._unseen) < MOST_UNSEEN
+            nearest_before = self._nearest_of.get(shapes)
+            is_listed = nearest_before is not None or len(self._nearest_of) < MOST_UNSEEN
             self._unseen[shapes if is_listed else ()] += 1
-        if len(results) == 1:
-            return results[0].scripted
-        planned = [[list(sizes) for sizes in result.shapes] for result in results]
-        result = results[nearest([list(sizes) for sizes in shapes], planned)]
-        if is_first:
+        if nearest_before is not None:
+            return nearest_before.scripted
+        planned = [[list(sizes) for sizes in result.shapes] for result in self._results]
+        result = self._results[nearest([list(sizes) for sizes in shapes], planned)]
+        if is_listed:
+            self._nearest_of[shapes] = result
+        if is_first and len(self._results) > 1:
             warnings.warn(
                 f"torchalgo: there is no plan for inputs {spell(shapes)}; the nearest, for"
                 f" {spell(result.shapes)}, runs. This is said once; .unseen counts all such calls",
