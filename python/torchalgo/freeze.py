@@ -16,6 +16,8 @@ from torchalgo._C import Error
 
 ScriptModule = torch.jit.ScriptModule
 
+JOINED = "PlannedShapes"  # the class of modules that choose a plan by shape; on disk
+
 # What the tracer says when it turns a value of this run into a constant of the graph.
 _BAKED_IN = ("Converting a tensor to a Python", "Iterating over a tensor")
 
@@ -61,7 +63,7 @@ def check_model(model: Any) -> None:
         raise Error(
             f"optimize: model is {type(model).__name__}, expected torch.nn.Module or ScriptModule"
         )
-    if isinstance(model, torch.jit.ScriptModule) and has_own_ops(model):
+    if isinstance(model, torch.jit.ScriptModule) and (has_own_ops(model) or is_joined(model)):
         raise Error("optimize: the ScriptModule is already optimized; pass the original one")
     for name, module in model.named_modules():
         if getattr(module, "is_torchalgo_optimized", False):
@@ -117,6 +119,11 @@ def has_own_ops(module: ScriptModule) -> bool:
     if graph is None:
         return False
     return any(node.kind().startswith("torchalgo::") for node in graph.nodes())
+
+
+def is_joined(module: ScriptModule) -> bool:
+    """Whether it chooses between planned modules: see joined.py, which gives it its name."""
+    return getattr(module, "original_name", "") == JOINED
 
 
 def check_inputs(model: nn.Module, inputs: tuple[Any, ...]) -> None:

@@ -15,7 +15,7 @@ from torch import nn
 
 from torchalgo import shapes as shapes_module
 from torchalgo._C import Error
-from torchalgo.freeze import ScriptModule, quiet_jit
+from torchalgo.freeze import JOINED, ScriptModule, quiet_jit
 from torchalgo.shapes import Shapes
 
 _PART = "plan_{}"  # the submodule of a plan; on disk
@@ -47,10 +47,7 @@ def _holder(modules: Sequence[ScriptModule], shapes: Sequence[Shapes]) -> nn.Mod
 
     # A new class each time: TorchScript gives modules of one class one type, and its forward is
     # defined once.
-    class PlannedShapes(nn.Module):
-        pass
-
-    holder = PlannedShapes()
+    holder: nn.Module = type(JOINED, (nn.Module,), {})()
     planned = [[list(sizes) for sizes in tensors] for tensors in shapes]
     holder.planned = torch.jit.Attribute(planned, list[list[list[int]]])  # type: ignore[assignment]
     for i, module in enumerate(modules):

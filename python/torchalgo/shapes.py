@@ -43,6 +43,8 @@ def nearest(shapes: list[list[int]], planned: list[list[list[int]]]) -> int:
                 elif sizes != other:
                     for k, size in enumerate(sizes):
                         distance += abs(math.log(max(size, 1) / max(other[k], 1)))
+        if distance == 0.0:
+            return i
         if distance < least - 1e-9:  # rounding breaks no tie
             best, least = i, distance
     return best

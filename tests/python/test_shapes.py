@@ -280,6 +280,13 @@ def test_torch_jit_load_in_another_process_chooses_the_same_plan(
     assert list(again.plans) == list(shaped.plans)
 
 
+def test_a_joined_module_is_optimized_already(shaped: torchalgo.Optimized, tmp_path: Path) -> None:
+    shaped.save(tmp_path / "net.pt")
+    for module in (shaped, shaped.scripted, torch.jit.load(str(tmp_path / "net.pt"))):
+        with pytest.raises(torchalgo.Error, match="already optimized; pass the original one"):
+            torchalgo.optimize(module, tensor(1, 3, 40, 40), progress=False)
+
+
 # ---- what a call costs and counts ----------------------------------------------------------------
 
 
