@@ -28,6 +28,7 @@ from nets import Net, fp64_error, make_net
 from test_plan import make_plan
 from torchalgo import _C, optimized
 from torchalgo.cli import main
+from torchalgo.enable import planned_choices
 from torchalgo.joined import join
 from torchalgo.optimized import Result
 from torchalgo.options import Options, options_of_each
@@ -107,6 +108,12 @@ def test_the_nearest_shapes_are_those_of_brute_force_with_ties_to_the_first() ->
         assert nearest(as_lists(shapes), lists) == want, (shapes, planned)
         if shapes and all(planned):  # TorchScript cannot tell of what an empty list is
             assert scripted(as_lists(shapes), lists) == want
+
+
+def test_shapes_are_spelled_with_an_x_and_commas() -> None:
+    x, number = torch.empty(1, 3, 8, 9), torch.tensor(1.0)
+    assert spell(shapes_of((x,))) == "1x3x8x9"
+    assert spell(shapes_of((x, {"a": [number, x]}, 7))) == "1x3x8x9,scalar,1x3x8x9"
 
 
 class Number(nn.Module):
@@ -527,6 +534,17 @@ def test_a_file_of_several_plans_is_read_by_load_plans(
     (tmp_path / "bad.json").write_text(text)
     with pytest.raises(torchalgo.Error, match=r"bad.json.plans\[0\]: lacks 'ties'"):
         torchalgo.load_plans(tmp_path / "bad.json")
+
+
+def test_enable_takes_the_choices_of_all_plans_in_a_file(
+    shaped: torchalgo.Optimized, tmp_path: Path
+) -> None:
+    shaped.save(tmp_path / "net.pt")
+    alone = [planned_choices(plan) for plan in shaped.plans.values()]
+    assert planned_choices(tmp_path / "net.pt") == {**alone[0], **alone[1], **alone[2]}
+    assert all(any(size in problem for problem in own) for own, size in zip(
+        alone, ("h40w40", "h24w64", "h96w32"), strict=True,
+    ))  # fmt: skip
 
 
 def test_reports_show_every_plan(shaped: torchalgo.Optimized, tmp_path: Path) -> None:
