@@ -31,7 +31,8 @@ def join(modules: Sequence[ScriptModule], shapes: Sequence[Shapes]) -> ScriptMod
     with quiet_jit():
         try:
             joined: ScriptModule = torch.jit.script(_holder(modules, shapes))
-            nearest = torch.jit.script(shapes_module.nearest)  # noqa: F841  a name in the source
+            # A name that the source calls; the leading _ keeps it apart from forward's arguments.
+            _nearest = torch.jit.script(shapes_module.nearest)
             joined.define(_source(modules))
         except RuntimeError as problem:
             reason = " ".join(str(problem).split())
@@ -71,7 +72,7 @@ def _source(modules: Sequence[ScriptModule]) -> str:
     lines = [f"def nearest({parameters}) -> int:", "  _shapes: List[List[int]] = []"]
     for argument in arguments:
         lines += _appends(argument.name, argument.type, "  ")
-    lines += ["  return nearest(_shapes, self.planned)", "", f"def forward({parameters}):"]
+    lines += ["  return _nearest(_shapes, self.planned)", "", f"def forward({parameters}):"]
     lines.append(f"  _plan = self.nearest({names})")
     for i in range(1, len(modules)):
         lines += [f"  if _plan == {i}:", f"    return self.{_PART.format(i)}({names})"]

@@ -99,7 +99,11 @@ def _optimize(
         process_bench.start_early()
     prepared: list[Prepared] = []  # all of them first: errors are told before minutes of measuring
     for inputs in input_sets:
-        prepared.append(prepare(model, inputs, progress.say, [p.frozen for p in prepared]))
+        try:
+            prepared.append(prepare(model, inputs, progress.say, [p.frozen for p in prepared]))
+        except Error as problem:
+            which = f" (inputs {spell(shapes_of(inputs))})" if len(input_sets) > 1 else ""
+            raise Error(f"{problem}{which}") from problem
     if options.plan is not None or (options.cost_db is False and len(input_sets) == 1):
         return _optimize_each(prepared, each, None)
     # Without a database what one plan measured serves the next, and nothing of it is kept.

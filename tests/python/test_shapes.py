@@ -30,6 +30,7 @@ from torchalgo import _C, optimized
 from torchalgo.cli import main
 from torchalgo.enable import planned_choices
 from torchalgo.joined import join
+from torchalgo.measuring import Tuning
 from torchalgo.optimized import Result
 from torchalgo.options import Options, options_of_each
 from torchalgo.plan import PlanInput
@@ -601,11 +602,26 @@ def test_ctrl_c_keeps_the_plans_there_are(net: Net, monkeypatch: pytest.MonkeyPa
     assert "interrupted: no plans for inputs 2x3x24x64; 1x3x96x32" in told
 
 
+def test_ctrl_c_while_the_first_plan_is_made_ends_it_all(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(self: Tuning, keys: Any) -> None:  # by then enough is measured for a plan
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Tuning, "_check_all", interrupt)
+    sets = [(tensor(*sizes),) for sizes in SHAPES]
+    fast = torchalgo.optimize(net, sets, progress=False)
+    assert list(fast.plans) == ["1x3x40x40"]
+    assert fast.plan.guard is not None
+    assert "interrupted" in fast.plan.guard.reason
+    assert fp64_error(net, fast, tensor(*SHAPES[1])) <= 1e-5
+
+
 def test_an_input_that_the_model_refuses_is_told_before_anything_is_measured(
     net: Net, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Sampler, "take", None)
-    with pytest.raises(torchalgo.Error, match=r"neither traced nor scripted|expected input"):
+    with pytest.raises(torchalgo.Error, match=r"inputs 1x4x8x8\)"):
         torchalgo.optimize(net, [(tensor(1, 3, 8, 8),), (tensor(1, 4, 8, 8),)], progress=False)
 
 
