@@ -21,7 +21,7 @@ from torchalgo.optimized import Optimized, Result
 from torchalgo.options import Options, Plans, check_options, options_of_each
 from torchalgo.overrides import forced_primitives
 from torchalgo.plan import GuardVerdict, Plan
-from torchalgo.preparation import Prepared, prepare
+from torchalgo.preparation import Prepared, prepare_each
 from torchalgo.progress import Event, Progress
 from torchalgo.sampling import Bench, cold_bytes
 from torchalgo.shapes import as_input_sets, shapes_of, spell
@@ -94,16 +94,10 @@ def _optimize(
 ) -> list[Result]:
     """One result for each set of inputs; they share weights, and what is measured."""
     each = options_of_each(options, input_sets)
-    progress = Progress(options.progress)
     if options.plan is None:
         process_bench.start_early()
-    prepared: list[Prepared] = []  # all of them first: errors are told before minutes of measuring
-    for inputs in input_sets:
-        try:
-            prepared.append(prepare(model, inputs, progress.say, [p.frozen for p in prepared]))
-        except Error as problem:
-            which = f" (inputs {spell(shapes_of(inputs))})" if len(input_sets) > 1 else ""
-            raise Error(f"{problem}{which}") from problem
+    # All of them first: what is wrong with the last is told before minutes of measuring.
+    prepared = prepare_each(model, input_sets, Progress(options.progress).say)
     if options.plan is not None or (options.cost_db is False and len(input_sets) == 1):
         return _optimize_each(prepared, each, None)
     # Without a database what one plan measured serves the next, and nothing of it is kept.
