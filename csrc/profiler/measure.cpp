@@ -166,12 +166,18 @@ std::vector<std::size_t> places_of(const std::vector<Task>& tasks) {
   return places;
 }
 
+// One per thread: a call alone would not know how fast the processor was before it.
+std::shared_ptr<Calm> calm_of(const MeasureOptions& options) {
+  if (options.calm != nullptr || options.device.kind != DeviceKind::kCpu) return options.calm;
+  thread_local const std::shared_ptr<Calm> calm = host_calm();
+  return calm;
+}
+
 void race(const std::vector<Task>& tasks, const Stopwatches& stopwatches,
           const MeasureOptions& options, Timer& timer, std::vector<Samples>& results) {
   const RaceLength length{options.rounds, 3 * options.rounds};
   const Budget budget(timer, options.budget_s);
-  std::shared_ptr<Calm> calm = options.calm;
-  if (calm == nullptr && options.device.kind == DeviceKind::kCpu) calm = host_calm();
+  const std::shared_ptr<Calm> calm = calm_of(options);
   std::vector<Racer> racers(tasks.size());
   const std::vector<std::size_t> places = places_of(tasks);
   for (std::size_t i = 0; i < tasks.size(); ++i) racers[i].place = places[i];

@@ -38,9 +38,10 @@ from torchalgo.overrides import matches_name
 from torchalgo.plan import Plan, plans_to_json, save_plans
 from torchalgo.planning import check_plan
 from torchalgo.problems import DIRECTIONS
-from torchalgo.profile import profile
+from torchalgo.profile import COLD_BYTES, profile
 from torchalgo.report import SUFFIXES as REPORT_SUFFIXES
 from torchalgo.report import text_report
+from torchalgo.sampling import Bench
 
 EXIT_ERROR, EXIT_CHECK_FAILED, EXIT_INTERRUPTED = 1, 3, 130
 
@@ -426,12 +427,15 @@ def _take(
     problem: str, primitives: list[_C.Primitive], rounds: int, limit_s: float = 30.0
 ) -> tuple[list[list[float]], list[str]]:
     """Times in ns and failures of each primitive; in short calls, so that Ctrl-C is heard."""
+    bench = Bench.on(None)
     tasks = [(problem, primitive) for primitive in primitives]
     samples: list[list[float]] = [[] for _ in primitives]
     failures = [""] * len(primitives)
     started, left = time.monotonic(), rounds
     while left > 0 and time.monotonic() - started < limit_s:
-        taken = _C.measure(tasks, warmup=1, rounds=min(left, 9), budget_s=1.0)
+        taken = bench.measure(
+            tasks, warmup=1, rounds=min(left, 9), budget_s=1.0, cold_bytes=COLD_BYTES, seed=0
+        )
         for i, result in enumerate(taken):
             samples[i] += result.ns
             failures[i] = failures[i] or result.failure
@@ -451,7 +455,7 @@ def _bench_check(
         supported = ", ".join(sorted({p.name for p in primitives}))
         reason = "; ".join(reasons) or "there is no such primitive"
         raise Error(f"bench: {args.check!r} refuses {problem}: {reason}. Supported: {supported}")
-    results = _C.check_primitives(problem, chosen, args.max_rel_error)
+    results = Bench.on(None).check(problem, chosen, args.max_rel_error)
     records = [
         {"problem": problem, **_spelled(p), "rel_error": error, "failure": failure}
         for p, (error, failure) in zip(chosen, results, strict=True)

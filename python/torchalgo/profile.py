@@ -40,12 +40,14 @@ from torchalgo.problems import (
     with_direction,
     with_dtype,
 )
+from torchalgo.sampling import Bench
 from torchalgo.stats import median_noise
 
 MAX_COLUMNS = 100
 FINALIST_RATIO = 2.0  # those that take no more than this much of the fastest are timed again
 MOST_AT_ONCE = 32  # primitives that compete in the same rounds
 MOST_SAMPLES = 51
+COLD_BYTES = 48 << 20  # weights come from memory, as inside a network of usual size
 _HEAD = ("algorithm", "layout", "us", "+-", "memory", "determ.", "supported")
 _LEFT = (0, 1, 5, 6)
 
@@ -197,7 +199,7 @@ def _measured(
     errors: list[float | None] = [None] * len(primitives)
     if bound is not None and primitives:
         allowed = max(bound, COARSE_BOUND.get(dtype_of(problem), 0.0))
-        checked = _C.check_primitives(problem, primitives, allowed, device=device)
+        checked = _bench_on(device).check(problem, primitives, allowed)
         for i, (error, failure) in enumerate(checked):
             errors[i], failures[i] = error, failure
     times = _times(problem, primitives, failures, device, budget_s)
@@ -226,6 +228,10 @@ def _measured(
     return rows + [_refused(problem, r) for r in refusals]
 
 
+def _bench_on(device: _C.Device) -> Bench:
+    return Bench.on(None if device.kind == "cpu" else device)
+
+
 def _spread(us: list[float]) -> float:
     return median_noise(us) if len(us) >= 4 else (max(us) - min(us)) / 2
 
@@ -249,12 +255,15 @@ def _times(
     First few of all, then more of the fast ones: interleaved, in calls that are short, so that
     Ctrl-C is heard, and of few primitives, since each has its own buffers.
     """
+    bench = _bench_on(device)
     times: list[list[float]] = [[] for _ in primitives]
     started = time.monotonic()
 
     def take(chosen: Sequence[int], rounds: int, part_s: float) -> None:
         tasks = [(problem, primitives[i]) for i in chosen]
-        taken = _C.measure(tasks, warmup=1, rounds=rounds, budget_s=part_s, device=device)
+        taken = bench.measure(
+            tasks, warmup=1, rounds=rounds, budget_s=part_s, cold_bytes=COLD_BYTES, seed=0
+        )
         for i, result in zip(chosen, taken, strict=True):
             times[i] += result.ns
             if result.failure or not times[i]:
