@@ -19,7 +19,7 @@ from torchalgo.overrides import is_convolution
 from torchalgo.plan import Quarantined
 from torchalgo.progress import Progress
 from torchalgo.rules import Rules, grouped, offered_by
-from torchalgo.sampling import Bench, Sampler, cold_bytes
+from torchalgo.sampling import Bench, cold_bytes
 
 T = TypeVar("T")
 
@@ -70,9 +70,7 @@ class Tuning:
         self._bound = settings.max_rel_error
         self._is_seeded = False  # there is a plan of known costs
         self._stopped = ""  # why nothing more is measured: plan from what is known
-        self._sampler = Sampler(
-            self._bench, self.rules.primitives, cold_bytes(graph), settings.seed
-        )
+        self._sampler = self._bench.sampler(self.rules.primitives, cold_bytes(graph), settings.seed)
         self._progress.start(self._expected_work())
         budget = settings.budget_s
         self._deadline = None if budget is None else self._bench.now_s() + budget
@@ -279,13 +277,15 @@ class Tuning:
         return list(keys)
 
     def _measure_all(self, unknown: Sequence[Key]) -> None:
-        families = grouped(self._with_rivals(unknown), family_of)
-        for i, keys in enumerate(families.values()):
+        families = list(grouped(self._with_rivals(unknown), family_of).values())
+        for i in range(0, len(families), self._sampler.lot):
             if self._is_late():
                 self._stop("out of budget")
                 return
-            self._learn(self._sampler.take(keys, self._share_s(len(families) - i)))
-            self._progress.advance(keys[-1].problem, _work(keys[-1].problem))
+            lot = families[i : i + self._sampler.lot]
+            self._learn(self._sampler.take_all(lot, self._share_s(len(families) - i)))
+            for keys in lot:
+                self._progress.advance(keys[-1].problem, _work(keys[-1].problem))
 
     def _learn(self, costs: Mapping[Key, Cost]) -> None:
         self.rules.quarantined.update(self._sampler.failures)
@@ -334,9 +334,13 @@ class Tuning:
     # ---- checking ------------------------------------------------------------------------------
 
     def _check_all(self, keys: Iterable[Key]) -> None:
-        for problem, group in grouped(keys, lambda key: key.problem).items():
-            primitives = [self.rules.primitives[key] for key in group]
-            results = self._bench.check(problem, primitives, self._bound_of(problem))
+        groups = grouped(keys, lambda key: key.problem)
+        asked = [
+            (problem, [self.rules.primitives[key] for key in group], self._bound_of(problem))
+            for problem, group in groups.items()
+        ]
+        checked = self._sampler.check_all(asked)
+        for (problem, group), results in zip(groups.items(), checked, strict=True):
             for key, (error, failure) in zip(group, results, strict=True):
                 self.errors[key] = error
                 if failure:

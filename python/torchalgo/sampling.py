@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,6 +39,9 @@ class Measure(Protocol):
     ) -> list[_C.Samples]: ...
 
 
+# A problem, its primitives, and the bound of their relative L2.
+Asked = tuple[str, Sequence[_C.Primitive], float]
+
 Check = Callable[[str, Sequence[_C.Primitive], float], list[tuple[float, str]]]
 
 
@@ -55,6 +58,12 @@ class Bench:
     check: Check = _C.check_primitives
     now_s: Callable[[], float] = time.monotonic
     peaks: Callable[[], Peaks | None] = _no_peaks
+
+    def sampler(
+        self, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
+    ) -> Sampler:
+        """What takes the times of `primitives`."""
+        return Sampler(self, primitives, cold_bytes, seed)
 
     @staticmethod
     def on(device: _C.Device | None) -> Bench:
@@ -86,7 +95,9 @@ def is_noisy(samples: Sequence[float]) -> bool:
 
 
 class Sampler:
-    """Takes times; what fails to run ends up in `failures` with the reason."""
+    """Takes times and checks; what fails to run ends up in `failures` with the reason."""
+
+    lot = 1  # families that are measured at once
 
     def __init__(
         self, bench: Bench, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
@@ -94,6 +105,14 @@ class Sampler:
         self._bench, self._primitives = bench, primitives
         self._cold_bytes, self._seed = cold_bytes, seed
         self.failures: dict[Key, str] = {}
+
+    def take_all(self, families: Sequence[Sequence[Key]], budget_s: float) -> dict[Key, Cost]:
+        """The costs of at most `lot` families, each within `budget_s`."""
+        return {key: cost for keys in families for key, cost in self.take(keys, budget_s).items()}
+
+    def check_all(self, asked: Iterable[Asked]) -> Iterator[list[tuple[float, str]]]:
+        """The errors and failures of each group."""
+        return (self._bench.check(*group) for group in asked)
 
     def take(self, keys: Sequence[Key], budget_s: float) -> dict[Key, Cost]:
         """The costs of `keys`, in interleaved rounds, so that a slow phase of the machine decides
