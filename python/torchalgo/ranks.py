@@ -75,7 +75,8 @@ class Ranks:
         self._received: dict[str, bytes] = {}
         self._reason = ""  # of a failure of this rank, for the store
         self._failure = ""  # the one that counts
-        self._has_noticed = self._is_leaving = self._is_closed = self._is_settled = False
+        self._has_noticed = self._is_leaving = self._is_closed = False
+        self._is_settled = self._is_cut_off = False
         self._ticks = 0
         self._gathered = self._depth = 0
         self._changed = threading.Condition()
@@ -118,21 +119,22 @@ class Ranks:
             self._outbox.append((name, json.dumps(value)))
         self._wake.set()
 
-    def receive(self, names: Sequence[str]) -> list[Any]:
-        """The messages of these names, when all of them are there."""
+    def receive(self, names: Sequence[str], patience: int = 1) -> list[Any]:
+        """The messages of these names, when all of them are there; `patience`: in units of step_s,
+        for what waits in turn for others, so that who lets all wait is named first."""
         with self._changed:
             self._received, self._missing = {}, list(names)
             self._wake.set()
             looks = 0
             while self._missing and not self._failure:
                 looks += not self._changed.wait(BEAT_S)
-                if looks > self._step_looks:
+                if looks > patience * self._step_looks:
                     break
             missing, self._missing = self._missing, []
         self.check()
         if missing:
             raise self.fail(
-                f"rank {self.rank} waits for {', '.join(missing)} since {self._step_s:.0f} s"
+                f"rank {self.rank} waited {patience * self._step_s:g} s for {', '.join(missing)}"
             )
         return [json.loads(self._received[name]) for name in names]
 
@@ -163,7 +165,7 @@ class Ranks:
         with self._changed:
             self._is_leaving = True
             self._wake.set()
-            while not self._is_settled:
+            while not self._is_settled and not self._is_cut_off:
                 looks += not self._changed.wait(BEAT_S)
                 if self._failure and looks * BEAT_S >= LEAVE_S:
                     break
@@ -195,7 +197,7 @@ class Ranks:
                 left -= 0.0 if self._wake.wait(nap) else nap
                 self._wake.clear()
         except Exception as problem:  # torch.distributed has no documented set of them
-            self._adopt(self._store_text(str(problem).splitlines()[0] if str(problem) else ""))
+            self._cut_off(f"{problem} ".splitlines()[0])
 
     def _send(self) -> None:
         with self._changed:
@@ -273,7 +275,7 @@ class Ranks:
             stalled = stalled + 1 if ticks == self._ticks else 0
             ticks = self._ticks
             if stalled > self._looks:
-                self._adopt(self._store_text(f"no answer for {self._patience_s:g} s"))
+                self._cut_off(f"no answer for {self._patience_s:g} s")
             stuck += bool(self._failure) and not self._has_noticed
             if self._failure and not self._has_noticed and stuck * BEAT_S >= STUCK_S:
                 self.lost = json.loads(self._failure)[1]
@@ -281,12 +283,14 @@ class Ranks:
                     self._on_stuck()
                 return
 
-    def _store_text(self, reason: str) -> str:
-        where = "the store of torch.distributed"
+    def _cut_off(self, reason: str) -> None:
+        """The store is lost: this rank ends by itself, as the others do."""
+        self._is_cut_off = True
+        text, lost = f"the store of torch.distributed is lost: {reason}", []
         if self._holder is not None:
-            where += f", which is in rank {self._holder}"
-        lost = [] if self._holder in (None, self.rank) else [self._holder]
-        return json.dumps([f"{where}, is lost", lost] if lost else [f"{where}: {reason}", []])
+            text = f"rank {self._holder}, which has the store, died or hangs"
+            lost = [] if self._holder == self.rank else [self._holder]
+        self._adopt(json.dumps([text, lost]))
 
     def failure_text(self) -> str:
         """Of the failure that counts, for whoever ends the process; empty: there is none."""

@@ -188,7 +188,7 @@ def serve(ranks: Ranks, bench: Bench) -> Any:
     step = 0
     while True:
         step += 1
-        [task] = ranks.receive([_task(step)])
+        [task] = ranks.receive([_task(step)], patience=2)
         if "last" in task:
             return task["last"]
         share = task.get(str(ranks.rank))
@@ -225,7 +225,7 @@ def _check(bench: Bench, _share: Mapping[str, Any], group: Sequence[Any]) -> Any
 
 
 def _task(step: int) -> str:
-    return f"task {step}"
+    return f"task {step} of rank 0"
 
 
 def _result(step: int, rank: int) -> str:
