@@ -182,10 +182,11 @@ class Ranks:
             has_left, left = False, 0.0
             while not self._is_closed:
                 self._send()
-                if left <= 0:
+                is_time = left <= 0
+                if is_time:
                     self._look(has_left)
                     left = BEAT_S
-                self._fetch()
+                self._fetch(every=is_time)
                 if self._is_leaving and not has_left:
                     has_left = True
                     self._send()
@@ -248,14 +249,17 @@ class Ranks:
             if rank != self.rank and beat > 0 and self._silent[rank] > self._looks
         ]
 
-    def _fetch(self) -> None:
-        while self._missing and self._store.check([self._missing[0]]):
-            name = self._missing[0]
-            data = self._store.get(name)
-            with self._changed:
-                self._received[name] = data
-                self._missing = self._missing[1:]
-                self._changed.notify_all()
+    def _fetch(self, *, every: bool) -> None:
+        """Brings what is there of `every` awaited message, or while the next one is there."""
+        for name in list(self._missing):
+            if self._store.check([name]):
+                data = self._store.get(name)
+                with self._changed:
+                    self._received[name] = data
+                    self._missing = [other for other in self._missing if other != name]
+                    self._changed.notify_all()
+            elif not every:
+                return
 
     def _settle(self) -> None:
         """This rank may go: after a success unless it holds the store, else when none is left."""
