@@ -104,8 +104,9 @@ class Ranks:
 
     @property
     def speaker(self) -> int:
-        """The rank that tells of a failure."""
-        return next((r for r in range(self.size) if r not in self.lost), self.rank)
+        """The rank that tells of a failure: the first that is there."""
+        here = (r for r, beat in enumerate(self._beats) if beat and r not in self.lost)
+        return next(here, self.rank)
 
     def check(self) -> None:
         """Raises: torchalgo.Error if a rank failed."""
@@ -167,7 +168,8 @@ class Ranks:
             self._wake.set()
             while not self._is_settled and not self._is_cut_off:
                 looks += not self._changed.wait(BEAT_S)
-                if self._failure and looks * BEAT_S >= LEAVE_S:
+                most_s = self._join_s if 0 in self._beats else LEAVE_S
+                if self._failure and looks * BEAT_S >= most_s:
                     break
             self._is_closed = True
         self._wake.set()
@@ -263,7 +265,8 @@ class Ranks:
 
     def _settle(self) -> None:
         """This rank may go: after a success unless it holds the store, else when none is left."""
-        others = {r for r, beat in enumerate(self._beats) if r != self.rank and beat > 0}
+        lost = json.loads(self._failure)[1] if self._failure else []
+        others = {r for r, beat in enumerate(self._beats) if beat >= 0} - {self.rank, *lost}
         is_needed = self._failure or self._holder == self.rank
         if not is_needed or others <= set(self._silent_ranks()):
             with self._changed:

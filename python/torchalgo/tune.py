@@ -18,7 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -240,13 +240,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         """For a rank that computes on while another one failed."""
         assert ranks is not None
         _tell(ranks, ranks.failure_text())
-        process_bench.worker.end()
-        os._exit(EXIT_ERROR)
+        _exit_now(EXIT_ERROR)
+
+    def terminate(number: int, _: Any) -> None:
+        """torchrun ends all ranks when the first one has failed: they do so themselves."""
+        if ranks is None or not ranks.failure_text():
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
     try:
         launch = Launch.read(os.environ)
-        if launch.rank and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 ends measuring, with a plan
+        if launch.size > 1 and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, terminate)
+            if launch.rank:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 ends with a plan
         store, holder = connect(launch, os.environ, args.join_timeout)
         ranks = Ranks(
             store, launch.rank, launch.size, holder=holder, join_s=args.join_timeout,
@@ -328,5 +335,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _exit_now(code: int) -> NoReturn:
+    """Without what Python tears down: a thread may wait for a store that never answers."""
+    process_bench.worker.end()
+    sys.stdout.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _exit_now(main())

@@ -89,12 +89,12 @@ def test_costs_of_a_tuning_by_ranks_are_in_the_database(tmp_path: Path) -> None:
     ]
 
 
-def test_an_error_ends_the_others_before_they_are_waited_for() -> None:
+def test_an_error_before_the_others_arrive_is_theirs_as_well() -> None:
     store = HashStore()
     with pytest.raises(torchalgo.Error, match=r"^tune: rank 0: .*budget_s=-1"):
-        tune(make_model(), torch.rand(1, 3, 24, 24), Ranks(store, 0, 2), budget_s=-1)
+        tune(make_model(), torch.rand(1, 3, 24, 24), Ranks(store, 0, 2, join_s=0.3), budget_s=-1)
     with pytest.raises(torchalgo.Error, match=r"^tune: rank 0: .*budget_s=-1"):
-        tune(make_model(), torch.rand(1, 3, 24, 24), Ranks(store, 1, 2), progress=False)
+        tune(make_model(), torch.rand(1, 3, 24, 24), Ranks(store, 1, 2))
 
 
 def test_a_rank_that_never_arrives_is_named() -> None:
