@@ -20,7 +20,7 @@ from torchalgo.overrides import is_convolution
 from torchalgo.plan import Quarantined
 from torchalgo.progress import Progress
 from torchalgo.rules import Rules, grouped, offered_by
-from torchalgo.sampling import RETIMED_ROUNDS, Bench, Sampler, cold_bytes
+from torchalgo.sampling import RETIMED_ROUNDS, Bench, cold_bytes
 
 T = TypeVar("T")
 
@@ -76,9 +76,7 @@ class Tuning:
         self._retimed: set[Key] = set()
         self._plain = frozenset(self.rules.plain())
         self._stopped = ""  # why nothing more is measured: plan from what is known
-        self._sampler = Sampler(
-            self._bench, self.rules.primitives, cold_bytes(graph), settings.seed
-        )
+        self._sampler = self._bench.sampler(self.rules.primitives, cold_bytes(graph), settings.seed)
         self._progress.start(self._expected_work())
         budget = settings.budget_s
         self._deadline = None if budget is None else self._bench.now_s() + budget
@@ -326,16 +324,18 @@ class Tuning:
     def _visit_all(
         self,
         visits: Sequence[Sequence[Key]],
-        take: Callable[[Sequence[Key], float], Mapping[Key, Cost]],
+        take: Callable[[Sequence[Sequence[Key]], float], Mapping[Key, Cost]],
     ) -> None:
-        for i, keys in enumerate(visits):
+        for i in range(0, len(visits), self._sampler.lot):
             if self._is_late():
                 self._stop("out of budget")
                 return
-            self._learn(take(keys, self._share_s(len(visits) - i)))
-            if take == self._sampler.retime:
-                self._retimed.update(keys)
-            self._progress.advance(keys[-1].problem, _work(keys[-1].problem))
+            lot = visits[i : i + self._sampler.lot]
+            self._learn(take(lot, self._share_s(len(visits) - i)))
+            for keys in lot:
+                if take == self._sampler.retime:
+                    self._retimed.update(keys)
+                self._progress.advance(keys[-1].problem, _work(keys[-1].problem))
 
     def _learn(self, costs: Mapping[Key, Cost]) -> None:
         self.rules.quarantined.update(self._sampler.failures)
@@ -385,9 +385,13 @@ class Tuning:
     # ---- checking ------------------------------------------------------------------------------
 
     def _check_all(self, keys: Iterable[Key]) -> None:
-        for problem, group in grouped(keys, lambda key: key.problem).items():
-            primitives = [self.rules.primitives[key] for key in group]
-            results = self._bench.check(problem, primitives, self._bound_of(problem))
+        groups = grouped(keys, lambda key: key.problem)
+        asked = [
+            (problem, [self.rules.primitives[key] for key in group], self._bound_of(problem))
+            for problem, group in groups.items()
+        ]
+        checked = self._sampler.check_all(asked)
+        for (problem, group), results in zip(groups.items(), checked, strict=True):
             for key, (error, failure) in zip(group, results, strict=True):
                 self.errors[key] = error
                 if failure:

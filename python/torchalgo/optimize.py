@@ -99,6 +99,17 @@ def _optimize_with(
     if options.plan is None:
         process_bench.start_early()
     prepared = prepare(model, inputs, progress.say)
+    return optimize_prepared(prepared, options, store, progress)
+
+
+def optimize_prepared(
+    prepared: Prepared,
+    options: Options,
+    store: CostStore | None,
+    progress: Progress,
+    bench: Bench | None = None,
+) -> Result:
+    """The steps after the model was read; `bench`: by what to measure, if not here."""
     if not planning.has_convolutions(prepared.graph):
         return _left_as_it_is(prepared, options, progress)
     found = prepared.find_candidates(options)
@@ -116,7 +127,7 @@ def _optimize_with(
         TuneSettings(options.max_rel_error, options.budget_s),
         progress=progress,
         cost_file=costs,
-        bench=Bench.on(prepared.device),
+        bench=bench,
         device=prepared.device,
     )
     return _bound(prepared, tuning, options, costs, progress)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,6 +46,9 @@ class Measure(Protocol):
     ) -> list[_C.Samples]: ...
 
 
+# A problem, its primitives, and the bound of their relative L2.
+Asked = tuple[str, Sequence[_C.Primitive], float]
+
 Check = Callable[[str, Sequence[_C.Primitive], float], list[tuple[float, str]]]
 
 
@@ -62,6 +65,12 @@ class Bench:
     check: Check = _C.check_primitives
     now_s: Callable[[], float] = time.monotonic
     peaks: Callable[[], Peaks | None] = _no_peaks
+
+    def sampler(
+        self, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
+    ) -> Sampler:
+        """What takes the times of `primitives`."""
+        return Sampler(self, primitives, cold_bytes, seed)
 
     @staticmethod
     def on(device: _C.Device | None) -> Bench:
@@ -93,7 +102,9 @@ def is_noisy(samples: Sequence[float]) -> bool:
 
 
 class Sampler:
-    """Takes times; what fails to run ends up in `failures` with the reason."""
+    """Takes times and checks; what fails to run ends up in `failures` with the reason."""
+
+    lot = 1  # families that are measured at once
 
     def __init__(
         self, bench: Bench, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
@@ -104,14 +115,27 @@ class Sampler:
         self.samples = 0  # that were taken
         self.disturbed = 0  # of them by something else, and taken again
 
-    def race(self, keys: Sequence[Key], budget_s: float) -> dict[Key, Cost]:
-        """The costs of `keys`, in interleaved rounds, so that a slow phase of the machine decides
-        nothing between them; rough ones of those that are clearly slower than a rival."""
-        return self._costs(keys, budget_s, ROUNDS, is_race=True)
+    def race(self, visits: Sequence[Sequence[Key]], budget_s: float) -> dict[Key, Cost]:
+        """The costs of the keys of at most `lot` visits, each within `budget_s`, and each in
+        interleaved rounds, so that a slow phase of the machine decides nothing between them; rough
+        ones of those that are clearly slower than a rival."""
+        return self._take(visits, budget_s, ROUNDS, is_race=True)
 
-    def retime(self, keys: Sequence[Key], budget_s: float) -> dict[Key, Cost]:
-        """The costs of `keys`, in interleaved rounds, all to the end."""
-        return self._costs(keys, budget_s, RETIMED_ROUNDS, is_race=False)
+    def retime(self, visits: Sequence[Sequence[Key]], budget_s: float) -> dict[Key, Cost]:
+        """The same, all to the end."""
+        return self._take(visits, budget_s, RETIMED_ROUNDS, is_race=False)
+
+    def check_all(self, asked: Iterable[Asked]) -> Iterator[list[tuple[float, str]]]:
+        """The errors and failures of each group."""
+        return (self._bench.check(*group) for group in asked)
+
+    def _take(
+        self, visits: Sequence[Sequence[Key]], budget_s: float, rounds: int, is_race: bool
+    ) -> dict[Key, Cost]:
+        costs: dict[Key, Cost] = {}
+        for keys in visits:
+            costs.update(self._costs(keys, budget_s, rounds, is_race))
+        return costs
 
     def _costs(
         self, keys: Sequence[Key], budget_s: float, rounds: int, is_race: bool
