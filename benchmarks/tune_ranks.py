@@ -78,20 +78,22 @@ class InventedBench:
     def __init__(self, rank: int, fault: Callable[[int], None]) -> None:
         self._noise, self._fault, self._calls = random.Random(rank), fault, 0
 
-    def measure(self, tasks: Sequence[tuple[str, _C.Primitive]], **_: Any) -> list[TakenSamples]:
+    def measure(
+        self, tasks: Sequence[tuple[str, _C.Primitive]], *, rounds: int, **_: Any
+    ) -> list[TakenSamples]:
         self._fault(self._calls)
         self._calls += 1
         time.sleep(0.005)
-        return [self._take(problem, primitive) for problem, primitive in tasks]
+        return [self._take(problem, primitive, rounds) for problem, primitive in tasks]
 
     def check(self, _: str, primitives: Sequence[Any], __: float) -> list[tuple[float, str]]:
         return [(0.0, "")] * len(primitives)
 
-    def _take(self, problem: str, primitive: _C.Primitive) -> TakenSamples:
+    def _take(self, problem: str, primitive: _C.Primitive, rounds: int) -> TakenSamples:
         ns = invented_ns(problem, primitive)
         if not primitive.name.startswith(("aten", "layout")) and round(ns) % 17 == 0:
             return TakenSamples([], "invented failure")
-        return TakenSamples([ns * self._noise.uniform(0.99, 1.01) for _ in range(9)])
+        return TakenSamples([ns * self._noise.uniform(0.99, 1.01) for _ in range(rounds)])
 
     def bench(self) -> Bench:
         return Bench(self.measure, self.check, now_s=lambda: time.monotonic())  # type: ignore[arg-type]
