@@ -233,7 +233,7 @@ class Ranks:
         self._since_arrival += 1
         if self._beats.count(0) < before.count(0):
             self._since_arrival = 0
-        if self._failure:
+        if self._failure or self._is_leaving:
             return
         absent = [rank for rank, beat in enumerate(self._beats) if beat == 0]
         silent = self._silent_ranks()
@@ -283,11 +283,11 @@ class Ranks:
             ticks = self._ticks
             if stalled > self._looks:
                 self._cut_off(f"no answer for {self._patience_s:g} s")
-            stuck += bool(self._failure) and not self._has_noticed
-            if self._failure and not self._has_noticed and stuck * BEAT_S >= STUCK_S:
+            is_unaware = self._failure and not self._has_noticed and not self._is_leaving
+            stuck = stuck + 1 if is_unaware else 0
+            if stuck * BEAT_S >= STUCK_S and self._on_stuck is not None:
                 self.lost = json.loads(self._failure)[1]
-                if self._on_stuck is not None:
-                    self._on_stuck()
+                self._on_stuck()
                 return
 
     def _cut_off(self, reason: str) -> None:

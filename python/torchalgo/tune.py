@@ -222,11 +222,11 @@ def pin(launch: Launch) -> None:
     Raises: torchalgo.Error if there are more ranks than cores.
     """
     if not hasattr(os, "sched_setaffinity"):
-        raise Error("tune: --pin: this system cannot bind a process to cores")
+        raise Error("--pin: this system cannot bind a process to cores")
     cores = sorted(os.sched_getaffinity(0))
     count = len(cores) // launch.local_size
     if not count:
-        raise Error(f"tune: --pin: {launch.local_size} ranks on a host with {len(cores)} cores")
+        raise Error(f"--pin: {launch.local_size} ranks on a host with {len(cores)} cores")
     os.sched_setaffinity(0, cores[launch.local_rank * count :][:count])
     torch.set_num_threads(count)
 
