@@ -58,7 +58,7 @@ from torchalgo.functional import (  # noqa: E402
     conv_transpose2d,
     conv_transpose3d,
 )
-from torchalgo.load import load, load_plan  # noqa: E402
+from torchalgo.load import load, load_plan, load_plans  # noqa: E402
 from torchalgo.optimize import optimize  # noqa: E402
 from torchalgo.optimized import Optimized  # noqa: E402
 from torchalgo.pareto import Front, ParetoPoint, pareto  # noqa: E402
@@ -92,6 +92,7 @@ __all__ = [
     "fallbacks",
     "load",
     "load_plan",
+    "load_plans",
     "nn",
     "optimize",
     "pareto",

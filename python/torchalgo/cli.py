@@ -31,14 +31,16 @@ from torchalgo.db.commands import add_verbs
 from torchalgo.doctor import examine, report
 from torchalgo.freeze import quiet_jit
 from torchalgo.guard import output_error
-from torchalgo.load import load, load_plan
+from torchalgo.load import load, load_plan, load_plans
 from torchalgo.optimize import optimize
 from torchalgo.optimized import Optimized
 from torchalgo.overrides import matches_name
+from torchalgo.plan import Plan, plans_to_json, save_plans
 from torchalgo.planning import check_plan
 from torchalgo.problems import DIRECTIONS
 from torchalgo.profile import profile
 from torchalgo.report import SUFFIXES as REPORT_SUFFIXES
+from torchalgo.report import text_report
 
 EXIT_ERROR, EXIT_CHECK_FAILED, EXIT_INTERRUPTED = 1, 3, 130
 
@@ -80,11 +82,11 @@ def _parser() -> argparse.ArgumentParser:
         return command
 
     command = add("optimize", _optimize, "profile, solve and rewrite a model")
-    add_model(command)
+    add_model(command, may_have_shapes=True)
     command.add_argument("-o", "--output", type=Path, required=True, help="the .pt file to write")
     command.add_argument("--portable", action="store_true", help="write the frozen ATen module")
-    command.add_argument("--plan", type=Path, help="apply this plan, measure nothing")
-    command.add_argument("--plan-out", type=Path, help="write the plan as JSON")
+    command.add_argument("--plan", type=Path, help="apply the plans in this file, measure nothing")
+    command.add_argument("--plan-out", type=Path, help="write all plans as JSON")
     command.add_argument("--report", type=Path, help="write a report (.html, .txt, .json)")
     add_tuning(command)
 
@@ -152,16 +154,24 @@ def _add_target(command: argparse.ArgumentParser) -> None:
     command.add_argument("--dtype", choices=DTYPES, help="of the convolutions")
 
 
-def add_model(command: argparse.ArgumentParser) -> None:
+def add_model(command: argparse.ArgumentParser, may_have_shapes: bool = False) -> None:
     command.add_argument("model", help="a TorchScript file, or package.module:factory")
-    command.add_argument(
+    group = command.add_mutually_exclusive_group(required=True)
+    group.add_argument(
         "--input",
         action="append",
-        required=True,
         type=_shape,
         metavar="1x3x224x224",
         help="shape of an input; once per input",
     )
+    if may_have_shapes:
+        group.add_argument(
+            "--shapes",
+            action="append",
+            type=_shapes,
+            metavar="1x3x224x224[,1x10]",
+            help="shapes of all inputs, with commas between; once per plan",
+        )
 
 
 def add_tuning(command: argparse.ArgumentParser) -> None:
@@ -217,6 +227,10 @@ def _shape(text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text):
         raise argparse.ArgumentTypeError(f"{text!r} is no shape such as 1x3x224x224")
     return tuple(map(int, text.split("x")))
+
+
+def _shapes(text: str) -> list[tuple[int, ...]]:
+    return [_shape(part) for part in text.split(",")]
 
 
 def _override(text: str) -> tuple[str, str]:
@@ -305,24 +319,32 @@ def _optimize(args: argparse.Namespace) -> int:
     if args.report is not None and args.report.suffix.lower() not in REPORT_SUFFIXES:
         raise Error(f"report: {args.report}, expected one of {', '.join(REPORT_SUFFIXES)}")
     model = load_model(args.model)
+    sets = [random_inputs(model, shapes) for shapes in args.shapes or [args.input]]
     optimized = optimize(
         model,
-        random_inputs(model, args.input),
-        plan=None if args.plan is None else load_plan(args.plan),
+        sets if args.shapes else sets[0],
+        plan=None if args.plan is None else _plans_in(args.plan),
         **tuning_options(args),
     )
+    plans = list(optimized.plans.values())
     optimized.save(args.output, portable=args.portable)
     if args.plan_out is not None:
-        optimized.plan.save(args.plan_out)
+        save_plans(plans, args.plan_out)
     if args.report is not None:
         optimized.report(args.report)
     if args.json:
-        plan = json.loads(optimized.plan.to_json())
-        _print_json({"output": str(args.output), "runs": optimized.runs, "plan": plan})
+        texts = json.loads(plans_to_json(plans))
+        what = {"plans": texts["plans"]} if len(plans) > 1 else {"plan": texts}
+        _print_json({"output": str(args.output), "runs": optimized.runs, **what})
     else:
-        print(optimized.plan)
+        print(text_report(plans), end="")
         print(f"wrote {args.output}")
     return 0
+
+
+def _plans_in(path: Path) -> Plan | dict[str, Plan]:
+    plans = load_plans(path)
+    return plans if len(plans) > 1 else next(iter(plans.values()))
 
 
 def _pareto(args: argparse.Namespace) -> int:
@@ -377,8 +399,8 @@ def _target(args: argparse.Namespace) -> tuple[nn.Module | str, tuple[torch.Tens
 
 
 def _explain(args: argparse.Namespace) -> int:
-    plan = load_plan(args.file)
-    print(plan.to_json() if args.json else plan, end="" if args.json else "\n")
+    plans = list(load_plans(args.file).values())
+    print(plans_to_json(plans) if args.json else text_report(plans), end="")
     return 0
 
 
@@ -465,10 +487,7 @@ def _check(args: argparse.Namespace) -> int:
         return _check_proof(args)
     data = _read_data(args.data)
     optimized, original = _pair(args, data)
-    planned = optimized.plan.inputs
-    if len(planned) != 1:
-        raise Error(f"check: the model has {len(planned)} inputs; check takes models with one")
-    batch = planned[0].shape[0] if planned[0].shape else 1
+    batch = _planned_batch(optimized, data)
     worst, agree, count = 0.0, 0, 0
     with torch.no_grad():
         for chunk in data.split(batch):
@@ -493,6 +512,19 @@ def _check(args: argparse.Namespace) -> int:
         verdict = "ok" if passed else "FAILS"
         print(f"{len(data)} samples: relative L2 at most {worst:.2e} ({bound}){top1}: {verdict}")
     return 0 if passed else EXIT_CHECK_FAILED
+
+
+def _planned_batch(optimized: Optimized, data: torch.Tensor) -> int:
+    """How many samples one call shall have: as a plan for their sizes has, else as the first."""
+    plans = list(optimized.plans.values())
+    if len(plans[0].inputs) != 1:
+        raise Error(
+            f"check: the model has {len(plans[0].inputs)} inputs; check takes models with one"
+        )
+    shapes = [plan.inputs[0].shape for plan in plans]
+    fitting = [shape for shape in shapes if shape[1:] == list(data.shape[1:])]
+    first = (fitting or shapes)[0]
+    return first[0] if first else 1
 
 
 def _check_proof(args: argparse.Namespace) -> int:
@@ -540,7 +572,7 @@ def _pair(args: argparse.Namespace, data: torch.Tensor) -> tuple[Optimized, nn.M
         return load(args.model), load_model(args.original)
     if Path(args.model).exists():
         try:
-            load_plan(args.model)
+            load_plans(args.model)
         except Error:
             pass
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo.backends.cudnn import FLAGS, flag_property
 from torchalgo.choices import AUTO, Choice, Direction, choice_text
-from torchalgo.load import load_plan
+from torchalgo.load import load_plans
 from torchalgo.plan import Plan
 from torchalgo.problems import bare_convolution, direction_of, is_convolution
 
@@ -200,9 +200,9 @@ def planned_choices(plan: PlanLike) -> dict[str, str]:
     Raises: torchalgo.Error naming the entry that is none.
     """
     if isinstance(plan, (str, os.PathLike)):
-        plan = load_plan(Path(plan))
+        return _choices_of_plans(list(load_plans(Path(plan)).values()))
     if isinstance(plan, Plan):
-        return _choices_of_plan(plan)
+        return _choices_of_plans([plan])
     if not isinstance(plan, Mapping):
         raise Error(
             f"enable: plan is {type(plan).__name__}, expected a torchalgo.Plan, its file, or"
@@ -215,10 +215,10 @@ def planned_choices(plan: PlanLike) -> dict[str, str]:
     return choices
 
 
-def _choices_of_plan(plan: Plan) -> dict[str, str]:
-    """A problem that the plan computes in several ways gets that of most of its layers."""
+def _choices_of_plans(plans: Sequence[Plan]) -> dict[str, str]:
+    """A problem that the plans compute in several ways gets that of most of their layers."""
     ways: dict[str, Counter[str]] = {}
-    for node in plan.nodes:
+    for node in (node for plan in plans for node in plan.nodes):
         if node.primitive and is_convolution(node.problem):
             problem = node.problem.partition("+")[0]
             # What is named after its epilogue cannot run without it.

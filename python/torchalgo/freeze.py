@@ -16,6 +16,8 @@ from torchalgo._C import Error
 
 ScriptModule = torch.jit.ScriptModule
 
+JOINED = "PlannedShapes"  # the class of modules that choose a plan by shape; on disk
+
 # What the tracer says when it turns a value of this run into a constant of the graph.
 _BAKED_IN = ("Converting a tensor to a Python", "Iterating over a tensor")
 
@@ -61,7 +63,7 @@ def check_model(model: Any) -> None:
         raise Error(
             f"optimize: model is {type(model).__name__}, expected torch.nn.Module or ScriptModule"
         )
-    if isinstance(model, torch.jit.ScriptModule) and has_own_ops(model):
+    if isinstance(model, torch.jit.ScriptModule) and (has_own_ops(model) or is_joined(model)):
         raise Error("optimize: the ScriptModule is already optimized; pass the original one")
     for name, module in model.named_modules():
         if getattr(module, "is_torchalgo_optimized", False):
@@ -117,6 +119,11 @@ def has_own_ops(module: ScriptModule) -> bool:
     if graph is None:
         return False
     return any(node.kind().startswith("torchalgo::") for node in graph.nodes())
+
+
+def is_joined(module: ScriptModule) -> bool:
+    """Whether it chooses between planned modules: see joined.py, which gives it its name."""
+    return getattr(module, "original_name", "") == JOINED
 
 
 def check_inputs(model: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -219,19 +226,43 @@ def _freeze(model: ScriptModule) -> ScriptModule:
 
 
 def _check_constants(frozen: ScriptModule) -> None:
-    graph: Any = frozen.graph
-    for node in graph.findAllNodes("prim::Constant"):
-        if node.hasAttribute("value") and node.kindOf("value") == "t":
-            tensor = node.t("value")
-            if tensor.is_floating_point() and tensor.dim() > 1 and tensor.isnan().any():
-                name = node.outputsAt(0).debugName().removeprefix("self.")
-                raise Error(f"optimize: weight {name!r} of the frozen module holds NaN values")
+    for node in _tensor_constants(frozen):
+        tensor = node.t("value")
+        if tensor.is_floating_point() and tensor.dim() > 1 and tensor.isnan().any():
+            name = node.outputsAt(0).debugName().removeprefix("self.")
+            raise Error(f"optimize: weight {name!r} of the frozen module holds NaN values")
 
 
 def _first_lines(problem: Exception | None) -> str:
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     text = " ".join(lines[:3]) or type(problem).__name__
     return text if len(text) <= 300 else text[:297] + "..."
+
+
+def share_weights(frozen: ScriptModule, others: Sequence[ScriptModule]) -> None:
+    """Lets `frozen` hold the tensors of `others` in place of its own equal ones, so that several
+    frozen modules of one model take the memory of one. `frozen` may not have run yet."""
+    known: dict[tuple[Any, ...], list[torch.Tensor]] = {}
+    for other in others:
+        for node in _tensor_constants(other):
+            tensor = node.t("value")
+            known.setdefault(_form(tensor), []).append(tensor)
+    for node in _tensor_constants(frozen):
+        tensor = node.t("value")
+        for same in known.get(_form(tensor), ()):
+            if torch.equal(tensor, same):
+                node.t_("value", same)
+                break
+
+
+def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+
+
+def _tensor_constants(module: ScriptModule) -> list[Any]:
+    graph: Any = module.graph
+    nodes = graph.findAllNodes("prim::Constant")
+    return [n for n in nodes if n.hasAttribute("value") and n.kindOf("value") == "t"]
 
 
 def to_channels_last(inputs: Sequence[Any]) -> tuple[Any, ...]:

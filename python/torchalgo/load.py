@@ -9,7 +9,8 @@ from pathlib import Path
 
 from torchalgo._C import Error
 from torchalgo.optimized import PLAN_FILE, Optimized, load_scripted
-from torchalgo.plan import Plan
+from torchalgo.plan import Plan, plans_from_json, read_plans, the_only_plan
+from torchalgo.shapes import planned_shapes, spell
 
 # What zipfile raises for a file that is not as it was written.
 _DAMAGE = (
@@ -53,10 +54,21 @@ def _open_archive(what: str, path: str | Path) -> zipfile.ZipFile:
 def load_plan(path: str | Path) -> Plan:
     """Reads the plan from its JSON file or out of a saved module; runs nothing of either.
 
-    Raises: torchalgo.Error if the file is missing, truncated, or no plan of this schema.
+    Raises: torchalgo.Error if the file is missing, truncated, or no plan of this schema, or if it
+        holds several; see load_plans.
     """
+    return the_only_plan(_read_plans(path), f"load_plan: {path}")
+
+
+def load_plans(path: str | Path) -> dict[str, Plan]:
+    """The same for a file of one plan or several: each by the shapes it was made for, which are
+    spelled as in `Optimized.plans`."""
+    return {spell(planned_shapes(plan)): plan for plan in _read_plans(path)}
+
+
+def _read_plans(path: str | Path) -> list[Plan]:
     if not zipfile.is_zipfile(path):
-        return Plan.load(path)
+        return read_plans(path)
     with _open_archive("load_plan", path) as archive:
         for name in archive.namelist():
             if name.endswith(f"/extra/{PLAN_FILE}"):
@@ -64,5 +76,5 @@ def load_plan(path: str | Path) -> Plan:
                     text = archive.read(name)
                 except _DAMAGE as problem:
                     raise Error(f"load_plan: {path} is damaged: {problem}") from None
-                return Plan.from_json(text, f"{path}:{PLAN_FILE}")
+                return plans_from_json(text, f"{path}:{PLAN_FILE}")
     raise Error(f"load_plan: {path} holds no {PLAN_FILE}: it was not saved by torchalgo")

@@ -220,11 +220,11 @@ class Tuning:
         try:
             unchecked = [key for key in wanted if key not in self.errors]
             if unknown and not self._stopped:
-                self._visit_all(self._races(unknown), self._sampler.race)
+                self._visit_all(self._races(unknown))
             elif unchecked:
                 self._check_all(unchecked)
             else:
-                self._visit_all(self._rematches(wanted), self._sampler.retime)
+                self._visit_all(self._rematches(wanted), again=True)
         except KeyboardInterrupt:
             self._stop(INTERRUPTED)
 
@@ -321,19 +321,15 @@ class Tuning:
         known = filter(self._costs.is_known, self.rules.same_place(key))
         return [k for k in known if self._costs.lower(k) <= most]
 
-    def _visit_all(
-        self,
-        visits: Sequence[Sequence[Key]],
-        take: Callable[[Sequence[Sequence[Key]], float], Mapping[Key, Cost]],
-    ) -> None:
+    def _visit_all(self, visits: Sequence[Sequence[Key]], again: bool = False) -> None:
         for i in range(0, len(visits), self._sampler.lot):
             if self._is_late():
                 self._stop("out of budget")
                 return
             lot = visits[i : i + self._sampler.lot]
-            self._learn(take(lot, self._share_s(len(visits) - i)))
+            self._learn(self._sampler.take_all(lot, self._share_s(len(visits) - i), again))
             for keys in lot:
-                if take == self._sampler.retime:
+                if again:
                     self._retimed.update(keys)
                 self._progress.advance(keys[-1].problem, _work(keys[-1].problem))
 

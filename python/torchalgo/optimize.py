@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,16 +14,17 @@ from torch import nn
 from torchalgo import _C, guard, planning, process_bench
 from torchalgo._C import Error
 from torchalgo.db import CostStore, DeviceCosts
-from torchalgo.freeze import ScriptModule, as_inputs, check_model, quiet_jit
+from torchalgo.freeze import ScriptModule, check_model, quiet_jit
 from torchalgo.limits import Limits
 from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.optimized import Optimized, Result
-from torchalgo.options import Options, check_options
+from torchalgo.options import Options, Plans, check_options, options_of_each
 from torchalgo.overrides import forced_primitives
 from torchalgo.plan import GuardVerdict, Plan
-from torchalgo.preparation import Prepared, prepare
+from torchalgo.preparation import Prepared, prepare_each
 from torchalgo.progress import Event, Progress
 from torchalgo.sampling import Bench, cold_bytes
+from torchalgo.shapes import as_input_sets, shapes_of, spell
 
 
 def optimize(
@@ -31,7 +32,7 @@ def optimize(
     example_inputs: Any = None,
     *,
     overrides: Mapping[str, str] | None = None,
-    plan: Plan | None = None,
+    plan: Plan | Plans | None = None,
     strict: bool = False,
     training: bool = False,
     objective: str = "latency",
@@ -50,13 +51,16 @@ def optimize(
             where it branches on tensor values); a ScriptModule is taken as it is. On a GPU,
             torch.backends.cudnn.deterministic and .allow_tf32 decide what is a candidate.
         example_inputs: a tensor, or a sequence of forward's arguments: they fix dtype and shapes;
-            None: the first call does.
+            None: the first call does. A list of tuples, each of them forward's arguments: one plan
+            for each; other shapes run the nearest plan. See docs/shapes.md.
         overrides: {glob of layer names: primitive}; `*` crosses dots, later entries win, a name
             without variant allows all its variants, layouts stay free.
-        plan: applied as it is; nothing is measured.
+        plan: applied as it is; nothing is measured. Of several, as torchalgo.load_plans returns
+            them, each to the example inputs of its shapes.
         strict: raise where the plan's primitive cannot run here, instead of falling back.
         training, objective, mode: one value each in this version.
-        budget_s: soft limit of tuning's seconds: fewer samples, then fewer candidates.
+        budget_s: soft limit of tuning's seconds: fewer samples, then fewer candidates. Several
+            plans have equal parts of it; all other limits hold for each plan.
         cost_db: the database of costs to read and to append to; None: the user's own, in
             `$TORCHALGO_CACHE_DIR` or the XDG cache; False: none. See docs/database.md.
         workspace_limit_bytes: of each primitive, which allocates it for its own call only, so that
@@ -81,39 +85,62 @@ def optimize(
     check_options(options)
     check_model(model)
     if example_inputs is None:
-        return Optimized(plan_for=lambda inputs: _optimize(model, inputs, options))
-    return Optimized(_optimize(model, as_inputs(example_inputs), options))
+        return Optimized(plan_for=lambda inputs: _optimize(model, [inputs], options)[0])
+    return Optimized(*_optimize(model, as_input_sets(model, example_inputs), options))
 
 
-def _optimize(model: nn.Module, inputs: tuple[Any, ...], options: Options) -> Result:
-    if options.plan is not None or options.cost_db is False:
-        return _optimize_with(model, inputs, options, None)
-    with CostStore.open(options.cost_db) as store:
-        return _optimize_with(model, inputs, options, store)
-
-
-def _optimize_with(
-    model: nn.Module, inputs: tuple[Any, ...], options: Options, store: CostStore | None
-) -> Result:
-    progress = Progress(options.progress)
+def _optimize(
+    model: nn.Module, input_sets: Sequence[tuple[Any, ...]], options: Options
+) -> list[Result]:
+    """One result for each set of inputs; they share weights, and what is measured."""
+    each = options_of_each(options, input_sets)
     if options.plan is None:
         process_bench.start_early()
-    prepared = prepare(model, inputs, progress.say)
-    return optimize_prepared(prepared, options, store, progress)
+    # All of them first: what is wrong with the last is told before minutes of measuring.
+    prepared = prepare_each(model, input_sets, Progress(options.progress).say)
+    if options.plan is not None or (options.cost_db is False and len(input_sets) == 1):
+        return _optimize_each(prepared, each, None)
+    # Without a database what one plan measured serves the next, and nothing of it is kept.
+    with CostStore(None) if options.cost_db is False else CostStore.open(options.cost_db) as store:
+        return _optimize_each(prepared, each, store)
+
+
+def _optimize_each(
+    prepared: Sequence[Prepared], options: Sequence[Options], store: CostStore | None
+) -> list[Result]:
+    """After Ctrl-C the plans there are, if there is one."""
+    results: list[Result] = []
+    names = [spell(shapes_of(p.inputs)) for p in prepared]
+    say = Progress(options[0].progress).say
+    for name, one, own in zip(names, prepared, options, strict=True):
+        if len(names) > 1:
+            say(f"plan {len(results) + 1} of {len(names)}, for inputs {name}")
+        try:
+            results.append(optimize_prepared(one, own, store))
+        except KeyboardInterrupt:
+            if not results:
+                raise
+            break
+        if results[-1].is_interrupted:
+            break
+    if len(results) < len(names):
+        say(f"interrupted: no plans for inputs {'; '.join(names[len(results) :])}")
+    return results
 
 
 def optimize_prepared(
-    prepared: Prepared,
-    options: Options,
-    store: CostStore | None,
-    progress: Progress,
-    bench: Bench | None = None,
+    prepared: Prepared, options: Options, store: CostStore | None, bench: Bench | None = None
 ) -> Result:
-    """The steps after the model was read; `bench`: by what to measure, if not here."""
+    """The steps after the model was read, for one set of inputs.
+
+    Args:
+        bench: by what to measure, if not here.
+    """
+    progress = Progress(options.progress)
     if not planning.has_convolutions(prepared.graph):
         return _left_as_it_is(prepared, options, progress)
     found = prepared.find_candidates(options)
-    if options.plan is not None:
+    if isinstance(options.plan, Plan):
         return _apply(options.plan, prepared, found, options, progress)
     graph = prepared.graph
     progress.say(f"{sum(map(len, found.by_anchor))} candidates for {len(graph.nodes)} nodes")
@@ -172,8 +199,9 @@ def _bound(
     alternatives = {name: describe(native) for name, native in weaker.items()}
     find_front = planning.front_finder(tuning, describe)
     return Result(
-        scripted, plan, prepared.frozen, tuning.costs, alternatives, str(prepared.where), find_front
-    )
+        scripted, plan, prepared.frozen, tuning.costs, alternatives, str(prepared.where),
+        find_front, tuning.is_interrupted,
+    )  # fmt: skip
 
 
 def _tuned(prepared: Prepared, limits: Limits, options: Options) -> tuple[ScriptModule, float]:
@@ -189,7 +217,7 @@ def _tuned(prepared: Prepared, limits: Limits, options: Options) -> tuple[Script
 
 
 def _left_as_it_is(prepared: Prepared, options: Options, progress: Progress) -> Result:
-    if options.plan is not None:
+    if isinstance(options.plan, Plan):
         planning.check_plan_fits(options.plan, prepared.graph)
     verdict = guard.untimed_verdict("baseline", "the model has no convolutions")
     plan = planning.unplanned(prepared.graph, prepared.inputs, prepared.notes, prepared.device)

@@ -10,9 +10,11 @@ import itertools
 import json
 import os
 import threading
+import warnings
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -23,11 +25,15 @@ from torch import nn
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo.freeze import ScriptModule, has_own_ops, quiet_jit
+from torchalgo.joined import join, parts_of
 from torchalgo.pareto import Front, Memory
-from torchalgo.plan import Plan
+from torchalgo.plan import Plan, plans_from_json, plans_to_json
 from torchalgo.report import write_report
+from torchalgo.shapes import Shapes, nearest, planned_shapes, shapes_of, spell
 
 PLAN_FILE = "plan.json"  # in a saved file's extra files
+MOST_UNSEEN = 1024  # shapes that are counted one by one
+OTHERS = "others"  # the key under which the rest is counted
 
 
 @dataclass(frozen=True)
@@ -41,72 +47,119 @@ class Result:
     alternatives: dict[str, Plan] = field(default_factory=dict)
     device: str = "cpu"  # where it runs: "cuda:0"
     find_front: Callable[[Memory, int, float], Front] | None = None  # memory, points, seconds each
+    is_interrupted: bool = False  # by Ctrl-C
+
+    @property
+    def shapes(self) -> Shapes:
+        """What the plan was made for."""
+        return planned_shapes(self.plan)
 
 
 class Optimized(nn.Module):
     """A module that computes what the original computes, by the primitives of a plan.
 
     It holds no parameters: weights are constants of `scripted`. Inference only, on the device and
-    in the dtype it was planned for; inputs of other sizes are right, and as fast as their layouts
-    allow.
+    in the dtype it was planned for.
+
+    It has a plan for each shape it was planned for. Inputs of other sizes are right as well: the
+    nearest plan runs them (`torchalgo.shapes.nearest` is the rule), nothing is measured, and
+    `unseen` counts the call.
     """
 
     is_torchalgo_optimized = True
-    _scripted: ScriptModule
 
     def __init__(
         self,
-        result: Result | None = None,
-        *,
+        *results: Result,
         plan_for: Callable[[tuple[Any, ...]], Result] | None = None,
     ) -> None:
-        """With `plan_for` and no result, the first call's arguments decide."""
+        """With `plan_for` and no results, the first call's arguments decide."""
         super().__init__()
         self.training = False
-        self._result: Result | None = None
+        self._results: tuple[Result, ...] = ()
+        self._scripted_of: dict[Shapes, ScriptModule] = {}
+        self._unseen: Counter[Shapes] = Counter()  # calls
+        self._nearest_of: dict[Shapes, Result] = {}  # of the first unseen shapes
+        self._joined: ScriptModule | None = None
         self._dtypes: set[torch.dtype] = set()
         self._device = torch.device("cpu")
         self._plan_for = plan_for
         self._lock = threading.Lock()
-        if result is not None:
-            self._adopt(result)
+        if results:
+            self._adopt(results)
 
     # ---- what it tells -------------------------------------------------------------------------
 
     @property
     def plan(self) -> Plan:
-        """The plan; `print` explains it."""
-        return self._known("plan").plan
+        """The plan, of several that for the first shapes; `print` explains it."""
+        return self._known("plan")[0].plan
+
+    @property
+    def plans(self) -> dict[str, Plan]:
+        """Each plan by the shapes it was made for, spelled as "1x3x224x224", with several tensors
+        as "1x3x224x224,1x10"."""
+        return {spell(result.shapes): result.plan for result in self._known("plans")}
+
+    @property
+    def by_shape(self) -> dict[str, Optimized]:
+        """The same with a module for each plan, which shares its weights with this one: to save,
+        report or question one plan alone."""
+        results = self._known("by_shape")
+        if len(results) == 1:
+            return {spell(results[0].shapes): self}
+        return {spell(result.shapes): Optimized(result) for result in results}
+
+    @property
+    def unseen(self) -> Counter[str]:
+        """How often this module was called with shapes that have no plan of their own, by shapes;
+        beyond the first 1024 of these shapes together as "others"."""
+        with self._lock:
+            counts = dict(self._unseen)
+        return Counter({spell(shapes) if shapes else OTHERS: n for shapes, n in counts.items()})
 
     @property
     def scripted(self) -> ScriptModule:
-        """The TorchScript module that runs."""
-        return self._known("scripted").scripted
+        """The TorchScript module that runs; with several plans one that chooses as this does."""
+        results = self._known("scripted")
+        if len(results) == 1:
+            return results[0].scripted
+        with self._lock:
+            if self._joined is None:
+                joined = join([r.scripted for r in results], [r.shapes for r in results])
+                object.__setattr__(self, "_joined", joined)  # no submodule
+            return self._joined  # type: ignore[return-value]
 
     @property
     def costs(self) -> _C.CostTable:
-        """The costs the plan was made from; empty after load."""
-        return self._known("costs").costs
+        """The costs that all plans were made from; empty after load."""
+        results = self._known("costs")
+        if len(results) == 1:
+            return results[0].costs
+        table = _C.CostTable()
+        for key, ticks, source in (item for result in results for item in result.costs.items()):
+            if source == "measured" or table.get(key) is None:
+                table.set(key, ticks, source)
+        return table
 
     @property
     def alternatives(self) -> dict[str, Plan]:
         """The plans behind plan.comparisons, to run them: optimize(model, x, plan=...)."""
-        return self._known("alternatives").alternatives
+        return self._known("alternatives")[0].alternatives
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of packed weights that the module holds now, beside the model's own weights. After
-        calls with other input sizes or numbers of threads that may be more than plan.weight_bytes;
-        0 if the baseline runs."""
-        module = self._known("weight_bytes").scripted._c
-        names = itertools.takewhile(module.hasattr, map("_torchalgo_{}".format, itertools.count()))
-        return sum(module.getattr(name).packed_bytes() for name in names)
+        """Bytes of packed weights that the module holds now for all plans, beside the model's own
+        weights. After calls with other input sizes or numbers of threads that may be more than
+        plan.weight_bytes; 0 if the baseline runs."""
+        return sum(_packed_bytes(result.scripted) for result in self._known("weight_bytes"))
 
     def pareto(
         self, memory: Memory = "workspace", *, max_points: int = 32, time_limit_s: float = 10.0
     ) -> Front:
-        """The front of predicted time and memory from known costs: see torchalgo.pareto."""
-        find_front = self._known("pareto").find_front
+        """The front of predicted time and memory from known costs: see torchalgo.pareto. Of several
+        plans that for the first shapes; `by_shape` has the others."""
+        find_front = self._known("pareto")[0].find_front
         if find_front is None:
             raise Error(
                 "pareto: this module was loaded, or made with plan=, or has no convolutions, so"
@@ -116,18 +169,22 @@ class Optimized(nn.Module):
 
     @property
     def runs(self) -> Literal["plan", "baseline"]:
-        """Whether the plan runs, or the baseline, which was faster."""
-        return "plan" if has_own_ops(self._known("runs").scripted) else "baseline"
+        """Whether the plan runs, of several at least one, or the baseline, which was faster."""
+        has_ops = any(has_own_ops(result.scripted) for result in self._known("runs"))
+        return "plan" if has_ops else "baseline"
 
     def extra_repr(self) -> str:
-        if self._result is None:
+        if not self._results:
             return "plans on its first call"
-        return f"runs={self.runs!r}, predicted_us={self.plan.cost_us}"
+        if len(self._results) == 1:
+            return f"runs={self.runs!r}, predicted_us={self.plan.cost_us}"
+        each = ", ".join(f"{shapes}: {plan.cost_us}" for shapes, plan in self.plans.items())
+        return f"runs={self.runs!r}, predicted_us={{{each}}}"
 
     # ---- running -------------------------------------------------------------------------------
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        if self._result is None:
+        if not self._results:
             self._plan_on_first_call(args, kwargs)
         for i, value in enumerate(args):
             if isinstance(value, torch.Tensor):
@@ -140,10 +197,43 @@ class Optimized(nn.Module):
                 "forward: an optimized module cannot be traced; put its .scripted, which is"
                 " TorchScript already, into the model that you trace"
             )
+        module = self._module_for(args, kwargs)
         try:
-            return self._scripted(*args, **kwargs)
+            return module(*args, **kwargs)
         except RuntimeError as problem:
             raise _own_error(problem) or problem from None
+
+    def _module_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ScriptModule:
+        shapes = shapes_of(self._in_order(args, kwargs) if kwargs else args)
+        scripted = self._scripted_of.get(shapes)
+        return self._unseen_module(shapes) if scripted is None else scripted
+
+    def _in_order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """All arguments in forward's order."""
+        forward: Any = self._results[0].scripted.forward
+        names = [argument.name for argument in forward.schema.arguments[1:]]
+        return (*args, *(kwargs[name] for name in names[len(args) :] if name in kwargs))
+
+    def _unseen_module(self, shapes: Shapes) -> ScriptModule:
+        """The module of the nearest plan."""
+        with self._lock:
+            is_first = not self._unseen
+            nearest_before = self._nearest_of.get(shapes)
+            is_listed = nearest_before is not None or len(self._nearest_of) < MOST_UNSEEN
+            self._unseen[shapes if is_listed else ()] += 1
+        if nearest_before is not None:
+            return nearest_before.scripted
+        planned = [[list(sizes) for sizes in result.shapes] for result in self._results]
+        result = self._results[nearest([list(sizes) for sizes in shapes], planned)]
+        if is_listed:
+            self._nearest_of[shapes] = result
+        if is_first and len(self._results) > 1:
+            warnings.warn(
+                f"torchalgo: there is no plan for inputs {spell(shapes)}; the nearest, for"
+                f" {spell(result.shapes)}, runs. This is said once; .unseen counts all such calls",
+                stacklevel=6,
+            )
+        return result.scripted
 
     def _check_input(self, i: int | str, value: torch.Tensor) -> None:
         if value.device != self._device:
@@ -165,64 +255,76 @@ class Optimized(nn.Module):
                 f" {list(kwargs)}"
             )
         with self._lock:
-            if self._result is None and self._plan_for is not None:
-                self._adopt(self._plan_for(args))
+            if not self._results and self._plan_for is not None:
+                self._adopt([self._plan_for(args)])
 
-    def _adopt(self, result: Result) -> None:
-        dtypes = {_dtype(i.dtype) for i in result.plan.inputs}
+    def _adopt(self, results: Sequence[Result]) -> None:
+        dtypes = {_dtype(i.dtype) for result in results for i in result.plan.inputs}
         self._dtypes = {dtype for dtype in dtypes if dtype.is_floating_point}
-        self._device = torch.device(result.device)
-        # Not a submodule: .to() and the like must not look for weights in it.
-        object.__setattr__(self, "_scripted", result.scripted)
+        self._device = torch.device(results[0].device)
+        # No submodules: .to() and the like must not look for weights in them.
+        self._scripted_of = {result.shapes: result.scripted for result in results}
         self._plan_for = None
-        self._result = result  # last: a second thread may run from here on
+        self._results = tuple(results)  # last: a second thread may run from here on
 
-    def _known(self, what: str) -> Result:
-        if self._result is None:
+    def _known(self, what: str) -> tuple[Result, ...]:
+        if not self._results:
             raise Error(f"{what}: not planned yet; call the module once, or pass example_inputs")
-        return self._result
+        return self._results
 
     # ---- keeping -------------------------------------------------------------------------------
 
     def save(self, path: str | Path, portable: bool = False) -> None:
         """Writes a TorchScript file with the plan in it; torch.jit.load opens it where torchalgo is
-        imported. `portable`: the frozen module of ATen ops, which needs no torchalgo."""
-        result = self._known("save")
-        module = result.frozen if portable else result.scripted
-        if module is None:
-            raise Error(
-                "save: portable=True needs the model as optimize saw it, and this one was loaded:"
-                " optimize it again, or load the portable file"
-            )
+        imported. Of several plans it holds all, and chooses as this module does. `portable`: the
+        frozen module of ATen ops, which needs no torchalgo."""
+        module = self._portable() if portable else self.scripted
         path = Path(path)
         if not path.name or path.is_dir():
             raise Error(f"save: {str(path)!r} is a folder, expected a file such as model.pt")
         part = path.with_name(path.name + ".part")  # a crash leaves no torn file under the name
         try:
             with quiet_jit():
-                torch.jit.save(module, str(part), _extra_files={PLAN_FILE: result.plan.to_json()})
+                torch.jit.save(module, str(part), _extra_files={PLAN_FILE: self._plans_text()})
             os.replace(part, path)
         except (OSError, RuntimeError) as problem:
             part.unlink(missing_ok=True)
             raise Error(f"save: cannot write {path}: {str(problem).splitlines()[0]}") from None
 
     def report(self, path: str | Path) -> None:
-        """Writes the plan for readers: .html, .txt or .json by the suffix."""
-        write_report(self._known("report").plan, Path(path))
+        """Writes the plan, or all plans, for readers: .html, .txt or .json by the suffix."""
+        write_report([result.plan for result in self._known("report")], Path(path))
+
+    def _plans_text(self) -> str:
+        return plans_to_json([result.plan for result in self._results])
+
+    def _portable(self) -> ScriptModule:
+        results = self._known("save")
+        frozen = [result.frozen for result in results if result.frozen is not None]
+        if len(frozen) != len(results):
+            raise Error(
+                "save: portable=True needs the model as optimize saw it, and this one was loaded:"
+                " optimize it again, or load the portable file"
+            )
+        return frozen[0] if len(frozen) == 1 else join(frozen, [r.shapes for r in results])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Optimized:
-        if self._result is None:
+        if not self._results:
             return Optimized(plan_for=self._plan_for)
         with quiet_jit():
-            scripted = copy.deepcopy(self._result.scripted, memo)
-        return Optimized(dataclasses.replace(self._result, scripted=scripted))
+            copies = [copy.deepcopy(result.scripted, memo) for result in self._results]
+        return Optimized(
+            *(
+                dataclasses.replace(result, scripted=scripted)
+                for result, scripted in zip(self._results, copies, strict=True)
+            )
+        )
 
     def __reduce__(self) -> tuple[Callable[[bytes], Optimized], tuple[bytes]]:
-        result = self._known("pickle")
+        self._known("pickle")
         buffer = io.BytesIO()
         with quiet_jit():
-            extra = {PLAN_FILE: result.plan.to_json()}
-            torch.jit.save(result.scripted, buffer, _extra_files=extra)
+            torch.jit.save(self.scripted, buffer, _extra_files={PLAN_FILE: self._plans_text()})
         return _from_bytes, (buffer.getvalue(),)
 
     # ---- what nn.Module has and this has not ---------------------------------------------------
@@ -269,6 +371,12 @@ class Optimized(nn.Module):
         return self
 
 
+def _packed_bytes(scripted: ScriptModule) -> int:
+    module: Any = scripted._c
+    names = itertools.takewhile(module.hasattr, map("_torchalgo_{}".format, itertools.count()))
+    return sum(module.getattr(name).packed_bytes() for name in names)
+
+
 def _dtype(name: str) -> torch.dtype:
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
@@ -297,8 +405,15 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
             f"load: {name} holds no {PLAN_FILE}: it was not saved by torchalgo; use torch.jit.load,"
             " or torchalgo.optimize it"
         )
-    plan = Plan.from_json(extra[PLAN_FILE], f"{name}:{PLAN_FILE}")
-    return Optimized(Result(scripted, plan, device=device))
+    plans = plans_from_json(extra[PLAN_FILE], f"{name}:{PLAN_FILE}")
+    parts = parts_of(scripted) if len(plans) > 1 else [scripted]
+    if len(parts) != len(plans):
+        raise Error(
+            f"load: {name} holds {len(plans)} plans and {len(parts)} modules: it was changed after"
+            " torchalgo saved it; save it again"
+        )
+    results = zip(parts, plans, strict=True)
+    return Optimized(*(Result(part, plan, device=device) for part, plan in results))
 
 
 def _device_for(source: str | io.BytesIO) -> str:
@@ -307,8 +422,11 @@ def _device_for(source: str | io.BytesIO) -> str:
     try:
         with zipfile.ZipFile(source) as archive:
             names = [n for n in archive.namelist() if n.endswith(f"/extra/{PLAN_FILE}")]
-            environment = json.loads(archive.read(names[0]))["environment"] if names else {}
-    except (OSError, ValueError, LookupError, TypeError, zipfile.BadZipFile, zlib.error):
+            plan = json.loads(archive.read(names[0])) if names else {"environment": {}}
+            environment = plan.get("plans", [plan])[0]["environment"]
+    except (
+        OSError, ValueError, LookupError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error,
+    ):  # fmt: skip
         environment = {}  # torch.jit.load says what is wrong
     finally:
         if isinstance(source, io.BytesIO):

@@ -3,15 +3,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo.plan import Plan
 from torchalgo.progress import Event
+from torchalgo.shapes import plan_for
+
+Plans = Sequence[Plan] | Mapping[str, Plan]  # of several shapes; load_plans' answer is one
+
+
+def plans_of(plan: Plan | Plans | None) -> list[Plan]:
+    """One plan or several as a list."""
+    if plan is None:
+        return []
+    if isinstance(plan, Mapping):
+        return list(plan.values())
+    is_many = isinstance(plan, Sequence) and not isinstance(plan, (str, bytes))
+    return list(plan) if is_many else [plan]  # type: ignore[arg-type,list-item]
 
 
 @dataclass(frozen=True)
@@ -19,7 +33,7 @@ class Options:
     """The arguments as one value; optimize tells their meaning."""
 
     overrides: Mapping[str, str] | None = None
-    plan: Plan | None = None
+    plan: Plan | Plans | None = None
     strict: bool = False
     training: bool = False
     objective: str = "latency"
@@ -56,11 +70,12 @@ def check_options(options: Options) -> None:
             f"optimize: cost_db={options.cost_db!r}, expected a path, None (the user's own"
             " database) or False (none)"
         )
-    if options.plan is not None and not isinstance(options.plan, Plan):
-        raise Error(
-            f"optimize: plan is {type(options.plan).__name__}, expected torchalgo.Plan, as"
-            " torchalgo.load_plan(path) returns it"
-        )
+    for plan in plans_of(options.plan):
+        if not isinstance(plan, Plan):
+            raise Error(
+                f"optimize: plan is {type(plan).__name__}, expected torchalgo.Plan, as"
+                " torchalgo.load_plan(path) returns it, or several, as torchalgo.load_plans(path)"
+            )
     for name in ("budget_s", "max_rel_error", "workspace_limit_bytes", "weight_limit_bytes"):
         value = getattr(options, name)
         kinds = int if name.endswith("_bytes") else (int, float)
@@ -75,3 +90,15 @@ def check_options(options: Options) -> None:
     for name in ("workspace_limit_bytes", "weight_limit_bytes"):
         if (getattr(options, name) or 0) < 0:
             raise Error(f"optimize: {name}={getattr(options, name)!r}, expected 0 or more")
+
+
+def options_of_each(options: Options, input_sets: Sequence[tuple[Any, ...]]) -> list[Options]:
+    """For each set of inputs its own of several plans, and an equal part of the budget.
+
+    Raises: torchalgo.Error if a set has no plan.
+    """
+    budget = None if options.budget_s is None else options.budget_s / len(input_sets)
+    if options.plan is None or (isinstance(options.plan, Plan) and len(input_sets) == 1):
+        return [dataclasses.replace(options, budget_s=budget)] * len(input_sets)
+    plans = plans_of(options.plan)
+    return [dataclasses.replace(options, plan=plan_for(plans, inputs)) for inputs in input_sets]

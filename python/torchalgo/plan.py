@@ -12,7 +12,7 @@ import json
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -206,36 +206,16 @@ class Plan:
     @classmethod
     def from_json(cls, text: str | bytes, source: str = "plan") -> Plan:
         """Reads to_json's text. Raises Error naming `source`, the place and what is wrong there."""
-        try:
-            data = json.loads(text, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError) as problem:
-            raise Error(f"{source}: not a torchalgo plan, or truncated: {problem}") from None
-        if not isinstance(data, dict):
-            raise Error(f"{source}: expected a JSON object, got {_short(data)}")
-        if data.get("schema") != SCHEMA:
-            raise Error(
-                f"{source}: schema is {_short(data.get('schema'))}, this torchalgo reads {SCHEMA};"
-                " make the plan again, or use the torchalgo that wrote it"
-            )
-        plan: Plan = _decode(cls, data, source)
-        _check(plan, source)
-        return plan
+        return the_only_plan(plans_from_json(text, source), source)
 
     def save(self, path: str | Path) -> None:
         """Writes to_json's text to `path`."""
-        try:
-            Path(path).write_text(self.to_json(), encoding="utf-8")
-        except OSError as problem:
-            raise Error(f"save: cannot write {path}: {problem.strerror}") from None
+        save_plans([self], path)
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
         """Reads a file written by save."""
-        try:
-            text = Path(path).read_bytes()
-        except OSError as problem:
-            raise Error(f"load_plan: cannot read {path}: {problem.strerror}") from None
-        return cls.from_json(text, str(path))
+        return the_only_plan(read_plans(path), str(path))
 
     def __reduce__(self) -> tuple[Callable[[str], Plan], tuple[str]]:
         return Plan.from_json, (self.to_json(),)
@@ -252,6 +232,75 @@ _MAY_LACK = (  # in a file: not asked for, or written before there was one
 
 def _stored(cls: type) -> list[dataclasses.Field[Any]]:
     return [f for f in dataclasses.fields(cls) if f.name not in _IN_MEMORY]
+
+
+# ---- one plan or several in a file ---------------------------------------------------------------
+
+
+def plans_to_json(plans: Sequence[Plan]) -> str:
+    """One plan's own text, or, of several, {"schema": ..., "plans": [...]}."""
+    if len(plans) == 1:
+        return plans[0].to_json()
+    each = ",\n".join(plan.to_json().rstrip() for plan in plans)
+    return f'{{"schema": {SCHEMA}, "plans": [\n{each}\n]}}\n'
+
+
+def plans_from_json(text: str | bytes, source: str = "plan") -> list[Plan]:
+    """Reads plans_to_json's text. Raises Error naming `source`, the place and what is wrong."""
+    try:
+        data = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as problem:
+        raise Error(f"{source}: not a torchalgo plan, or truncated: {problem}") from None
+    if not isinstance(data, dict) or "plans" not in data:
+        return [_plan_from(data, source)]
+    _check_schema(data, source)
+    plans = data["plans"]
+    if not isinstance(plans, list) or not plans or len(data) != 2:
+        raise Error(f"{source}: expected a list of plans beside the schema, got {_short(data)}")
+    return [_plan_from(item, f"{source}.plans[{i}]") for i, item in enumerate(plans)]
+
+
+def the_only_plan(plans: Sequence[Plan], source: str) -> Plan:
+    """The plan of a file that holds one."""
+    if len(plans) != 1:
+        raise Error(
+            f"{source}: holds {len(plans)} plans, expected one; torchalgo.load_plans reads them all"
+        )
+    return plans[0]
+
+
+def save_plans(plans: Sequence[Plan], path: str | Path) -> None:
+    """Writes plans_to_json's text to `path`."""
+    try:
+        Path(path).write_text(plans_to_json(plans), encoding="utf-8")
+    except OSError as problem:
+        raise Error(f"save: cannot write {path}: {problem.strerror}") from None
+
+
+def read_plans(path: str | Path) -> list[Plan]:
+    """Reads a file written by save_plans."""
+    try:
+        text = Path(path).read_bytes()
+    except OSError as problem:
+        raise Error(f"load_plan: cannot read {path}: {problem.strerror}") from None
+    return plans_from_json(text, str(path))
+
+
+def _plan_from(data: Any, source: str) -> Plan:
+    if not isinstance(data, dict):
+        raise Error(f"{source}: expected a JSON object, got {_short(data)}")
+    _check_schema(data, source)
+    plan: Plan = _decode(Plan, data, source)
+    _check(plan, source)
+    return plan
+
+
+def _check_schema(data: dict[str, Any], source: str) -> None:
+    if data.get("schema") != SCHEMA:
+        raise Error(
+            f"{source}: schema is {_short(data.get('schema'))}, this torchalgo reads {SCHEMA};"
+            " make the plan again, or use the torchalgo that wrote it"
+        )
 
 
 def _encode(value: Any) -> Any:
@@ -484,4 +533,4 @@ def _listed(title: str, items: list[tuple[str, str]]) -> list[str]:
 if __name__ == "__main__":
     import sys
 
-    print(Plan.load(sys.argv[1]))
+    print(*read_plans(sys.argv[1]), sep="\n\n")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,10 @@ import torch
 from torch import nn
 
 from torchalgo import _C, planning
-from torchalgo.freeze import ScriptModule, device_of, freeze_model
+from torchalgo._C import Error
+from torchalgo.freeze import ScriptModule, device_of, freeze_model, share_weights
 from torchalgo.options import Options
+from torchalgo.shapes import shapes_of, spell
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,33 @@ class Prepared:
         return planning.output_bound(self.graph, options.max_rel_error)
 
 
-def prepare(model: nn.Module, inputs: tuple[Any, ...], say: Callable[[str], None]) -> Prepared:
-    """Freezes and imports the model."""
+def prepare(
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    say: Callable[[str], None],
+    frozen_before: Sequence[ScriptModule] = (),
+) -> Prepared:
+    """Freezes and imports the model; weights are shared with what it was frozen to before."""
     say("reading the model")
     notes: list[str] = []
     frozen = freeze_model(model, inputs, notes.append)
+    share_weights(frozen, frozen_before)
     where = device_of(model, inputs)
     device = planning.native_device(where)
     imported = planning.import_for(device, frozen, inputs)
     return Prepared(model, inputs, frozen, imported, device, where, notes)
+
+
+def prepare_each(
+    model: nn.Module, input_sets: Sequence[tuple[Any, ...]], say: Callable[[str], None]
+) -> list[Prepared]:
+    """The model prepared for each set of inputs; all of them hold the same weights."""
+    if len(input_sets) == 1:
+        return [prepare(model, input_sets[0], say)]
+    prepared: list[Prepared] = []
+    for inputs in input_sets:
+        try:
+            prepared.append(prepare(model, inputs, say, [p.frozen for p in prepared]))
+        except Error as problem:
+            raise Error(f"{problem} (inputs {spell(shapes_of(inputs))})") from problem
+    return prepared

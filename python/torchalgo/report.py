@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A plan for readers: one HTML file without scripts or links, plain text, or JSON."""
+"""Plans for readers: one HTML file without scripts or links, plain text, or JSON."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
 from torchalgo._C import Error
-from torchalgo.plan import Plan
+from torchalgo.plan import Plan, plans_to_json
+from torchalgo.shapes import planned_shapes, spell
 
 SUFFIXES = (".html", ".txt", ".json")
 
@@ -19,28 +21,41 @@ _STYLE = (
 )
 
 
-def write_report(plan: Plan, path: Path) -> None:
-    """Writes `plan` to `path` as its suffix says. Raises Error for any other suffix."""
-    writers = (html_report, lambda p: f"{p}\n", Plan.to_json)
+def write_report(plans: Sequence[Plan], path: Path) -> None:
+    """Writes `plans` to `path` as its suffix says. Raises Error for any other suffix."""
+    writers = (lambda all: html_report(*all), text_report, plans_to_json)
     writer = dict(zip(SUFFIXES, writers, strict=True)).get(path.suffix.lower())
     if writer is None:
         raise Error(f"report: {path} ends in {path.suffix!r}, expected {', '.join(SUFFIXES)}")
     try:
-        path.write_text(writer(plan), encoding="utf-8")
+        path.write_text(writer(plans), encoding="utf-8")
     except OSError as problem:
         raise Error(f"report: cannot write {path}: {problem.strerror}") from None
 
 
-def html_report(plan: Plan) -> str:
+def text_report(plans: Sequence[Plan]) -> str:
+    """What `print` shows of one plan; of several each under the shapes it was made for."""
+    if len(plans) == 1:
+        return f"{plans[0]}\n"
+    return "\n".join(f"plan for {spell(planned_shapes(plan))}\n\n{plan}\n" for plan in plans)
+
+
+def html_report(*plans: Plan) -> str:
     """A single page; names come from the model and are escaped."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>torchalgo plan</title>'
+        f"<style>{_STYLE}</style></head><body>\n{''.join(map(_section, plans))}</body></html>\n"
+    )
+
+
+def _section(plan: Plan) -> str:
     summary = escape(str(plan).split("\n\n", 1)[-1])
     rows = "\n".join(_rows(plan))
     return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>torchalgo plan</title>'
-        f"<style>{_STYLE}</style></head><body>\n<h1>Plan</h1>\n<pre>{summary}</pre>\n"
+        f"<h1>Plan for {escape(spell(planned_shapes(plan)))}</h1>\n<pre>{summary}</pre>\n"
         "<table><tr><th>layer</th><th>problem</th><th>primitive</th><th>src</th><th>dst</th>"
         "<th>us</th><th></th><th>runner-up</th><th>regret us</th><th>packed bytes</th></tr>\n"
-        f"{rows}\n</table></body></html>\n"
+        f"{rows}\n</table>\n"
     )
 
 

@@ -104,7 +104,7 @@ def is_noisy(samples: Sequence[float]) -> bool:
 class Sampler:
     """Takes times and checks; what fails to run ends up in `failures` with the reason."""
 
-    lot = 1  # families that are measured at once
+    lot = 1  # visits that are made at once
 
     def __init__(
         self, bench: Bench, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
@@ -115,39 +115,31 @@ class Sampler:
         self.samples = 0  # that were taken
         self.disturbed = 0  # of them by something else, and taken again
 
-    def race(self, visits: Sequence[Sequence[Key]], budget_s: float) -> dict[Key, Cost]:
-        """The costs of the keys of at most `lot` visits, each within `budget_s`, and each in
-        interleaved rounds, so that a slow phase of the machine decides nothing between them; rough
-        ones of those that are clearly slower than a rival."""
-        return self._take(visits, budget_s, ROUNDS, is_race=True)
-
-    def retime(self, visits: Sequence[Sequence[Key]], budget_s: float) -> dict[Key, Cost]:
-        """The same, all to the end."""
-        return self._take(visits, budget_s, RETIMED_ROUNDS, is_race=False)
+    def take_all(
+        self, visits: Sequence[Sequence[Key]], budget_s: float, again: bool = False
+    ) -> dict[Key, Cost]:
+        """The costs of at most `lot` visits, each within `budget_s`."""
+        return {k: c for keys in visits for k, c in self.take(keys, budget_s, again).items()}
 
     def check_all(self, asked: Iterable[Asked]) -> Iterator[list[tuple[float, str]]]:
         """The errors and failures of each group."""
         return (self._bench.check(*group) for group in asked)
 
-    def _take(
-        self, visits: Sequence[Sequence[Key]], budget_s: float, rounds: int, is_race: bool
-    ) -> dict[Key, Cost]:
-        costs: dict[Key, Cost] = {}
-        for keys in visits:
-            costs.update(self._costs(keys, budget_s, rounds, is_race))
-        return costs
+    def take(self, keys: Sequence[Key], budget_s: float, again: bool = False) -> dict[Key, Cost]:
+        """The costs of `keys`, in interleaved rounds, so that a slow phase of the machine decides
+        nothing between them.
 
-    def _costs(
-        self, keys: Sequence[Key], budget_s: float, rounds: int, is_race: bool
-    ) -> dict[Key, Cost]:
+        They race: those that are clearly slower than a rival have rough costs. `again`: all are
+        timed to the end, for costs that luck has no part in.
+        """
         taken = self._bench.measure(
             [(key.problem, self._primitives[key]) for key in keys],
             warmup=1,
-            rounds=rounds,
+            rounds=RETIMED_ROUNDS if again else ROUNDS,
             budget_s=budget_s,
             cold_bytes=self._cold_bytes,
             seed=self._seed,
-            race=is_race,
+            race=not again,
         )
         costs = {}
         for key, result in zip(keys, taken, strict=True):

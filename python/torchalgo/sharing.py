@@ -155,12 +155,12 @@ class CrewSampler(Sampler):
         self._crew = crew
         self.lot = crew.lot
 
-    def _take(
-        self, visits: Sequence[Sequence[Key]], budget_s: float, rounds: int, is_race: bool
+    def take_all(
+        self, visits: Sequence[Sequence[Key]], budget_s: float, again: bool = False
     ) -> dict[Key, Cost]:
         common = {
-            "do": "race" if is_race else "retime", "budget_s": budget_s,
-            "cold_bytes": self._cold_bytes, "seed": self._seed,
+            "do": "take", "budget_s": budget_s, "again": again, "cold_bytes": self._cold_bytes,
+            "seed": self._seed,
         }  # fmt: skip
         items = [[(*key, self._primitives[key].workspace_bytes) for key in keys] for keys in visits]
         work = [sum(_work(key.problem) for key in keys) for keys in visits]
@@ -203,7 +203,7 @@ def serve(ranks: Ranks, bench: Bench) -> Any:
 
 def do_share(bench: Bench, share: Mapping[str, Any], check: Callable[[], None]) -> list[Any]:
     """The answers to one rank's part of a task; `check` raises if another rank failed meanwhile."""
-    do = _check if share["do"] == "check" else _take
+    do = _take if share["do"] == "take" else _check
     answers = []
     for item in share["items"]:
         check()
@@ -217,8 +217,7 @@ def _take(bench: Bench, share: Mapping[str, Any], family: Sequence[Any]) -> Any:
         for problem, name, src, dst, workspace in family
     }
     sampler = Sampler(bench, primitives, share["cold_bytes"], share["seed"])
-    take = sampler.race if share["do"] == "race" else sampler.retime
-    taken = take([list(primitives)], share["budget_s"])
+    taken = sampler.take(list(primitives), share["budget_s"], share["again"])
     costs = [(key, _encoded(cost)) for key, cost in taken.items()]
     return costs, list(sampler.failures.items()), sampler.samples, sampler.disturbed
 

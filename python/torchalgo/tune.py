@@ -35,7 +35,7 @@ from torchalgo.cli import EXIT_ERROR, add_model, add_tuning, load_model, random_
 from torchalgo.cli import tuning_options as cli_options
 from torchalgo.db import CostStore
 from torchalgo.db.environment import Environment
-from torchalgo.freeze import as_inputs, check_model
+from torchalgo.freeze import check_model
 from torchalgo.optimize import optimize_prepared
 from torchalgo.optimized import Optimized, Result
 from torchalgo.options import Options, check_options
@@ -44,6 +44,7 @@ from torchalgo.preparation import Prepared, prepare
 from torchalgo.progress import Progress
 from torchalgo.ranks import Ranks
 from torchalgo.sampling import Bench, cold_bytes
+from torchalgo.shapes import as_input_sets
 from torchalgo.sharing import Crew, Place, measuring_ranks, serve
 
 
@@ -78,7 +79,10 @@ def tune(
         check_options(settings)
         check_model(model)
         progress = Progress(settings.progress if ranks.rank == 0 else False)
-        prepared = prepare(model, as_inputs(example_inputs), progress.say)
+        sets = as_input_sets(model, example_inputs)
+        if len(sets) > 1:
+            raise Error(f"{len(sets)} sets of inputs; ranks tune for one set at a time")
+        prepared = prepare(model, sets[0], progress.say)
         _check_alike(ranks, ranks.gather(_facts(prepared, settings)))
         if place is None:
             place = Place.here(prepared.where)
@@ -90,7 +94,7 @@ def tune(
                 process_bench.start_early()
         if ranks.rank == 0:
             progress.say(f"{len(members)} of {ranks.size} ranks have a device of their own")
-            result = _lead(prepared, settings, Crew(ranks, members, bench), progress)
+            result = _lead(prepared, settings, Crew(ranks, members, bench))
         else:
             result = _follow(prepared, settings, ranks, bench)
         optimized = Optimized(result)
@@ -105,13 +109,13 @@ def plan_hash(plan: Plan) -> str:
     return hashlib.sha256(plan.to_json().encode()).hexdigest()[:16]
 
 
-def _lead(prepared: Prepared, options: Options, crew: Crew, progress: Progress) -> Result:
+def _lead(prepared: Prepared, options: Options, crew: Crew) -> Result:
     """Rank 0: the loop of optimize, with a crew."""
     if options.cost_db is False:
-        result = optimize_prepared(prepared, options, None, progress, crew.bench())
+        result = optimize_prepared(prepared, options, None, crew.bench())
     else:
         with CostStore.open(options.cost_db) as store:
-            result = optimize_prepared(prepared, options, store, progress, crew.bench())
+            result = optimize_prepared(prepared, options, store, crew.bench())
     crew.end(result.plan.to_json())
     return result
 
@@ -119,8 +123,8 @@ def _lead(prepared: Prepared, options: Options, crew: Crew, progress: Progress) 
 def _follow(prepared: Prepared, options: Options, ranks: Ranks, bench: Bench) -> Result:
     """The other ranks: measurements, and then the plan."""
     plan = Plan.from_json(serve(ranks, bench), "the plan of rank 0")
-    applied = dataclasses.replace(options, plan=plan, overrides=None, strict=True)
-    return optimize_prepared(prepared, applied, None, Progress(False))
+    applied = dataclasses.replace(options, plan=plan, overrides=None, strict=True, progress=False)
+    return optimize_prepared(prepared, applied, None)
 
 
 # ---- agreement -----------------------------------------------------------------------------------

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The shapes of a call's tensors: how they are spelled, and which plan is nearest to them."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from torchalgo._C import Error
+from torchalgo.freeze import as_inputs, tensors_in
+from torchalgo.plan import Plan
+
+Shapes = tuple[tuple[int, ...], ...]  # of every tensor of a call, in the order of its arguments
+
+_HOW = (
+    "for a plan per shape write a list of tuples, each of them forward's arguments:"
+    " [(torch.rand(1, 3, 224, 224),), (torch.rand(8, 3, 224, 224),)]"
+)
+
+
+def nearest(shapes: list[list[int]], planned: list[list[list[int]]]) -> int:
+    """Which of the `planned` shapes is nearest to `shapes`: the rule, here and in TorchScript.
+
+    The distance of two sizes is |log(size / other)|, an empty one counting as 1; that of two calls
+    the sum over all dimensions of all their tensors, or infinite where the numbers of tensors or of
+    dimensions differ. Of equally near ones the first; the first of all where none is near.
+    """
+    best = 0
+    least = math.inf
+    for i, others in enumerate(planned):
+        distance = 0.0
+        if len(others) != len(shapes):
+            distance = math.inf
+        else:
+            for j, sizes in enumerate(shapes):
+                other = others[j]
+                if len(sizes) != len(other):
+                    distance = math.inf
+                elif sizes != other:
+                    for k, size in enumerate(sizes):
+                        distance += abs(math.log(max(size, 1) / max(other[k], 1)))
+        if distance == 0.0:
+            return i
+        if distance < least - 1e-9:  # rounding breaks no tie
+            best, least = i, distance
+    return best
+
+
+def shapes_of(arguments: Sequence[Any]) -> Shapes:
+    """Of all tensors among a call's arguments, also inside lists and dicts."""
+    try:
+        return tuple([value.shape for value in arguments])  # as a rule all are tensors
+    except AttributeError:
+        return tuple([tensor.shape for tensor in tensors_in(tuple(arguments))])
+
+
+def planned_shapes(plan: Plan) -> Shapes:
+    """The shapes that a plan was made for."""
+    return tuple(tuple(i.shape) for i in plan.inputs)
+
+
+def spell(shapes: Shapes) -> str:
+    """As "1x3x224x224", or "1x3x224x224,1x10" of two tensors; a tensor without dimensions is
+    "scalar"."""
+    return ",".join("x".join(map(str, sizes)) or "scalar" for sizes in shapes)
+
+
+def as_input_sets(model: nn.Module, example_inputs: Any) -> list[tuple[Any, ...]]:
+    """forward's positional arguments, once for each plan.
+
+    A tensor is forward's one argument, a sequence is all of them, and a list of nothing but tuples
+    is one set of arguments after the other.
+
+    Raises: torchalgo.Error if it is none of these, or forward does not take so many arguments, or
+        if two sets have the same shapes, or tensors that only differ in more than their shape.
+    """
+    arguments = as_inputs(example_inputs)
+    if not isinstance(example_inputs, list):
+        return [arguments]
+    if all(type(item) is tuple for item in arguments):
+        _check_sets(model, arguments)
+        return list(arguments)
+    if not _takes(model, arguments):
+        raise Error(
+            f"optimize: example_inputs is a list of {len(arguments)} arguments, which forward does"
+            f" not take; {_HOW}"
+        )
+    return [arguments]
+
+
+def _takes(model: nn.Module, arguments: tuple[Any, ...]) -> bool:
+    """Whether forward may be called with so many arguments, as far as its signature tells."""
+    try:
+        inspect.signature(model.forward).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:  # has no signature
+        return True
+    return True
+
+
+def _check_sets(model: nn.Module, sets: Sequence[tuple[Any, ...]]) -> None:
+    before: dict[Shapes, int] = {}
+    for i, arguments in enumerate(sets):
+        if not arguments or not _takes(model, arguments):
+            raise Error(
+                f"optimize: example_inputs is a list of tuples, so that each is forward's arguments"
+                f" for one plan, but forward does not take the {len(arguments)} of the tuple at"
+                f" {i}; {_HOW}; and where forward's argument is a tuple itself, write a tuple of it"
+            )
+        shapes = shapes_of(arguments)
+        if shapes in before:
+            raise Error(
+                f"optimize: the example inputs at {before[shapes]} and {i} have the same shapes,"
+                f" {spell(shapes)}; expected one set for each"
+            )
+        before[shapes] = i
+        dtypes = [[t.dtype for t in tensors_in(inputs)] for inputs in (sets[0], arguments)]
+        if dtypes[0] != dtypes[1]:
+            spelled = [", ".join(map(str, kinds)) or "no tensor" for kinds in dtypes]
+            raise Error(
+                f"optimize: the example inputs at 0 are {spelled[0]}, those at {i} are"
+                f" {spelled[1]}; expected sets that differ in their shapes only"
+            )
+
+
+def plan_for(plans: Sequence[Plan], inputs: tuple[Any, ...]) -> Plan:
+    """The one of several plans that was made for the shapes of `inputs`."""
+    shapes = shapes_of(inputs)
+    for plan in plans:
+        if planned_shapes(plan) == shapes:
+            return plan
+    known = "; ".join(spell(planned_shapes(plan)) for plan in plans)
+    raise Error(f"optimize: there is no plan for the inputs {spell(shapes)}; plans are for {known}")
