@@ -83,26 +83,16 @@ def _parser() -> argparse.ArgumentParser:
         return command
 
     command = add("optimize", _optimize, "profile, solve and rewrite a model")
-    _add_model(command, may_have_shapes=True)
+    add_model(command, may_have_shapes=True)
     command.add_argument("-o", "--output", type=Path, required=True, help="the .pt file to write")
     command.add_argument("--portable", action="store_true", help="write the frozen ATen module")
     command.add_argument("--plan", type=Path, help="apply the plans in this file, measure nothing")
     command.add_argument("--plan-out", type=Path, help="write all plans as JSON")
     command.add_argument("--report", type=Path, help="write a report (.html, .txt, .json)")
-    command.add_argument(
-        "--override", action="append", default=[], type=_override, metavar="GLOB=PRIMITIVE"
-    )
-    command.add_argument("--budget", type=float, help="seconds of tuning, soft")
-    command.add_argument("--cost-db", type=Path, help="the cost database, if not the user's own")
-    command.add_argument("--max-rel-error", type=float, default=1e-5)
-    command.add_argument("--weight-limit", type=_bytes, metavar="20MB", help="of packed weights")
-    command.add_argument(
-        "--workspace-limit", type=_bytes, default=1 << 30, metavar="1GB", help="of each primitive"
-    )
-    command.add_argument("--quiet", action="store_true", help="no progress")
+    add_tuning(command)
 
     command = add("pareto", _pareto, "the front of time and memory over all plans of a model")
-    _add_model(command)
+    add_model(command)
     command.add_argument("--memory", choices=("workspace", "weights"), default="workspace")
     command.add_argument("--max-points", type=_positive, default=32, help="of weights")
     command.add_argument("--plans", type=Path, help="folder to write each point's plan to")
@@ -165,7 +155,7 @@ def _add_target(command: argparse.ArgumentParser) -> None:
     command.add_argument("--dtype", choices=DTYPES, help="of the convolutions")
 
 
-def _add_model(command: argparse.ArgumentParser, may_have_shapes: bool = False) -> None:
+def add_model(command: argparse.ArgumentParser, may_have_shapes: bool = False) -> None:
     command.add_argument("model", help="a TorchScript file, or package.module:factory")
     group = command.add_mutually_exclusive_group(required=True)
     group.add_argument(
@@ -183,6 +173,34 @@ def _add_model(command: argparse.ArgumentParser, may_have_shapes: bool = False) 
             metavar="1x3x224x224[,1x10]",
             help="shapes of all inputs, with commas between; once per plan",
         )
+
+
+def add_tuning(command: argparse.ArgumentParser) -> None:
+    """The arguments of a tuning; tuning_options reads them."""
+    command.add_argument(
+        "--override", action="append", default=[], type=_override, metavar="GLOB=PRIMITIVE"
+    )
+    command.add_argument("--budget", type=float, help="seconds of tuning, soft")
+    command.add_argument("--cost-db", type=Path, help="the cost database, if not the user's own")
+    command.add_argument("--max-rel-error", type=float, default=1e-5)
+    command.add_argument("--weight-limit", type=_bytes, metavar="20MB", help="of packed weights")
+    command.add_argument(
+        "--workspace-limit", type=_bytes, default=1 << 30, metavar="1GB", help="of each primitive"
+    )
+    command.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def tuning_options(args: argparse.Namespace) -> dict[str, Any]:
+    """As optimize takes them."""
+    return {
+        "overrides": dict(args.override) or None,
+        "budget_s": args.budget,
+        "cost_db": args.cost_db,
+        "workspace_limit_bytes": args.workspace_limit,
+        "weight_limit_bytes": args.weight_limit,
+        "max_rel_error": args.max_rel_error,
+        "progress": not args.quiet,
+    }
 
 
 def _positive(text: str) -> int:
@@ -265,7 +283,7 @@ def load_model(reference: str) -> nn.Module:
     return model.eval()
 
 
-def _random_inputs(model: nn.Module, shapes: list[tuple[int, ...]]) -> tuple[torch.Tensor, ...]:
+def random_inputs(model: nn.Module, shapes: list[tuple[int, ...]]) -> tuple[torch.Tensor, ...]:
     generator = torch.Generator().manual_seed(0)
     dtypes = [p.dtype for p in model.parameters() if p.is_floating_point()]
     dtype = dtypes[0] if dtypes else torch.float32
@@ -302,18 +320,12 @@ def _optimize(args: argparse.Namespace) -> int:
     if args.report is not None and args.report.suffix.lower() not in REPORT_SUFFIXES:
         raise Error(f"report: {args.report}, expected one of {', '.join(REPORT_SUFFIXES)}")
     model = load_model(args.model)
-    sets = [_random_inputs(model, shapes) for shapes in args.shapes or [args.input]]
+    sets = [random_inputs(model, shapes) for shapes in args.shapes or [args.input]]
     optimized = optimize(
         model,
         sets if args.shapes else sets[0],
-        overrides=dict(args.override) or None,
         plan=None if args.plan is None else _plans_in(args.plan),
-        budget_s=args.budget,
-        cost_db=args.cost_db,
-        workspace_limit_bytes=args.workspace_limit,
-        weight_limit_bytes=args.weight_limit,
-        max_rel_error=args.max_rel_error,
-        progress=not args.quiet,
+        **tuning_options(args),
     )
     plans = list(optimized.plans.values())
     optimized.save(args.output, portable=args.portable)
@@ -340,7 +352,7 @@ def _pareto(args: argparse.Namespace) -> int:
     if args.plans is not None and not args.plans.is_dir():
         raise Error(f"pareto: there is no folder {args.plans}")
     model = load_model(args.model)
-    inputs = _random_inputs(model, args.input)
+    inputs = random_inputs(model, args.input)
     optimized = optimize(
         model, inputs, budget_s=args.budget, cost_db=args.cost_db, progress=not args.quiet
     )
@@ -384,7 +396,7 @@ def _target(args: argparse.Namespace) -> tuple[nn.Module | str, tuple[torch.Tens
     if not Path(args.target).exists() and ":" not in args.target:
         return args.target, None
     model = load_model(args.target)
-    return model, _random_inputs(model, args.input) if args.input else None
+    return model, random_inputs(model, args.input) if args.input else None
 
 
 def _explain(args: argparse.Namespace) -> int:

@@ -116,7 +116,7 @@ def _optimize_each(
         if len(names) > 1:
             say(f"plan {len(results) + 1} of {len(names)}, for inputs {name}")
         try:
-            results.append(_optimize_with(one, own, store))
+            results.append(optimize_prepared(one, own, store))
         except KeyboardInterrupt:
             if not results:
                 raise
@@ -128,7 +128,14 @@ def _optimize_each(
     return results
 
 
-def _optimize_with(prepared: Prepared, options: Options, store: CostStore | None) -> Result:
+def optimize_prepared(
+    prepared: Prepared, options: Options, store: CostStore | None, bench: Bench | None = None
+) -> Result:
+    """The steps after the model was read, for one set of inputs.
+
+    Args:
+        bench: by what to measure, if not here.
+    """
     progress = Progress(options.progress)
     if not planning.has_convolutions(prepared.graph):
         return _left_as_it_is(prepared, options, progress)
@@ -147,7 +154,7 @@ def _optimize_with(prepared: Prepared, options: Options, store: CostStore | None
         TuneSettings(options.max_rel_error, options.budget_s),
         progress=progress,
         cost_file=costs,
-        bench=Bench.on(prepared.device),
+        bench=bench,
         device=prepared.device,
     )
     return _bound(prepared, tuning, options, costs, progress)

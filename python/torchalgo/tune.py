@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tuning one model by many processes: `torchrun -m torchalgo.tune ...`. See docs/tune.md.
+
+Exit codes, the same on every rank: 0 done; 1 torchalgo.Error, told by one rank on stderr; 2 wrong
+usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import hashlib
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+from torch.distributed import (  # type: ignore[attr-defined]
+    HashStore,
+    PrefixStore,
+    Store,
+    TCPStore,
+)
+
+from torchalgo import _C, process_bench
+from torchalgo._C import Error
+from torchalgo.cli import EXIT_ERROR, add_model, add_tuning, load_model, random_inputs
+from torchalgo.cli import tuning_options as cli_options
+from torchalgo.db import CostStore
+from torchalgo.db.environment import Environment
+from torchalgo.freeze import check_model
+from torchalgo.optimize import optimize_prepared
+from torchalgo.optimized import Optimized, Result
+from torchalgo.options import Options, check_options
+from torchalgo.plan import Plan
+from torchalgo.preparation import Prepared, prepare
+from torchalgo.progress import Progress
+from torchalgo.ranks import Ranks
+from torchalgo.sampling import Bench, cold_bytes
+from torchalgo.shapes import as_input_sets
+from torchalgo.sharing import Crew, Place, measuring_ranks, serve
+
+
+def tune(
+    model: nn.Module,
+    example_inputs: Any,
+    ranks: Ranks,
+    *,
+    keep: Callable[[Optimized], None] | None = None,
+    bench: Bench | None = None,
+    place: Place | None = None,
+    **options: Any,
+) -> Optimized:
+    """torchalgo.optimize by several processes, each of which calls this with the same arguments.
+
+    Rank 0 plans and writes the database of costs; measurements and checks are dealt to all ranks
+    that have cores or a GPU of their own. Every rank gets the module, and runs it once, before any
+    returns.
+
+    Args:
+        model, example_inputs, options: as for optimize; `plan` and example_inputs=None are not
+            possible.
+        ranks: the processes; entered as a context here.
+        keep: called on rank 0 with the result before the others return: for files to write.
+        bench: by what this rank measures; None: as optimize does.
+        place: what this rank measures on; None: the cores that it may use, or its GPU.
+    Raises: torchalgo.Error, the same on all ranks, if anything fails on one of them, or if they
+        differ in model, options, versions or kind of device.
+    """
+    with ranks:
+        settings = Options(**options)
+        check_options(settings)
+        check_model(model)
+        progress = Progress(settings.progress if ranks.rank == 0 else False)
+        sets = as_input_sets(model, example_inputs)
+        if len(sets) > 1:
+            raise Error(f"{len(sets)} sets of inputs; ranks tune for one set at a time")
+        prepared = prepare(model, sets[0], progress.say)
+        _check_alike(ranks, ranks.gather(_facts(prepared, settings)))
+        if place is None:
+            place = Place.here(prepared.where)
+        places = [Place(host, tuple(units)) for host, units in ranks.gather(_listed(place))]
+        members = measuring_ranks(places)
+        if bench is None:
+            bench = Bench.on(prepared.device)
+            if ranks.rank in members:
+                process_bench.start_early()
+        if ranks.rank == 0:
+            progress.say(f"{len(members)} of {ranks.size} ranks have a device of their own")
+            result = _lead(prepared, settings, Crew(ranks, members, bench))
+        else:
+            result = _follow(prepared, settings, ranks, bench)
+        optimized = Optimized(result)
+        if ranks.rank == 0 and keep is not None:
+            keep(optimized)
+        _check_alike(ranks, ranks.gather({"plan": plan_hash(optimized.plan)}))
+    return optimized
+
+
+def plan_hash(plan: Plan) -> str:
+    """Of all that the plan's file says."""
+    return hashlib.sha256(plan.to_json().encode()).hexdigest()[:16]
+
+
+def _lead(prepared: Prepared, options: Options, crew: Crew) -> Result:
+    """Rank 0: the loop of optimize, with a crew."""
+    if options.cost_db is False:
+        result = optimize_prepared(prepared, options, None, crew.bench())
+    else:
+        with CostStore.open(options.cost_db) as store:
+            result = optimize_prepared(prepared, options, store, crew.bench())
+    crew.end(result.plan.to_json())
+    return result
+
+
+def _follow(prepared: Prepared, options: Options, ranks: Ranks, bench: Bench) -> Result:
+    """The other ranks: measurements, and then the plan."""
+    plan = Plan.from_json(serve(ranks, bench), "the plan of rank 0")
+    applied = dataclasses.replace(options, plan=plan, overrides=None, strict=True, progress=False)
+    return optimize_prepared(prepared, applied, None)
+
+
+# ---- agreement -----------------------------------------------------------------------------------
+
+
+def _facts(prepared: Prepared, options: Options) -> dict[str, str]:
+    """What must be the same on all ranks: costs of one are used for all."""
+    environment = Environment.of(prepared.device, cold_bytes(prepared.graph))
+    own = ("plan", "progress", "cost_db")
+    chosen = {f"option {k}": v for k, v in dataclasses.asdict(options).items() if k not in own}
+    return {
+        "host": socket.gethostname(),
+        "torchalgo": _C.version,
+        "torch": torch.__version__,
+        **environment.facts,
+        "algorithms": hashlib.sha256(
+            repr(sorted(environment.versions.items())).encode()
+        ).hexdigest(),
+        "model": prepared.graph.structure_hash,
+        "inputs": str(
+            [(list(t.shape), str(t.dtype)) for t in prepared.inputs if hasattr(t, "shape")]
+        ),
+        **{name: repr(value) for name, value in chosen.items()},
+    }
+
+
+def _check_alike(ranks: Ranks, facts: Sequence[Mapping[str, str]]) -> None:
+    """Raises Error naming the first rank and the first thing in which it differs from rank 0."""
+    first = facts[0]
+    for rank, other in enumerate(facts):
+        for name in [*first, *other]:
+            if name == "host" or first.get(name) == other.get(name):
+                continue
+            here, there = (f" on {f['host']}" if "host" in f else "" for f in (first, other))
+            raise ranks.fail(
+                f"rank {rank}{there} differs from rank 0{here} in {name}:"
+                f" {other.get(name)}, expected {first.get(name)}. All ranks need the same"
+            )
+
+
+def _listed(place: Place) -> list[Any]:
+    return [place.host, place.units]
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """What torchrun, or whoever starts the ranks, tells each of them by environment variables."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+    @staticmethod
+    def read(environment: Mapping[str, str]) -> Launch:
+        """Without these variables there is one rank."""
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+        try:
+            numbers = [int(environment.get(n, d)) for n, d in zip(names, "0101", strict=True)]
+        except ValueError:
+            given = ", ".join(f"{n}={environment.get(n)!r}" for n in names)
+            raise Error(f"tune: {given}, expected integers, as torchrun sets them") from None
+        return Launch(*numbers)
+
+
+def connect(
+    launch: Launch, environment: Mapping[str, str], timeout_s: float
+) -> tuple[Store, int | None]:
+    """The store that the ranks share, and the rank that holds it; None: torchrun's agent does."""
+    if launch.size == 1:
+        return HashStore(), None
+    try:
+        host, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
+    except (KeyError, ValueError):
+        raise Error(
+            f"tune: WORLD_SIZE is {launch.size}, and MASTER_ADDR and MASTER_PORT do not tell where"
+            " the ranks meet; start them by torchrun"
+        ) from None
+    has_agent = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    is_holder = not has_agent and launch.rank == 0
+    try:
+        store = TCPStore(
+            host, port, launch.size, is_holder, datetime.timedelta(seconds=timeout_s), False
+        )
+    except Exception as problem:  # torch.distributed has no documented set of them
+        who = "torchrun" if has_agent else "rank 0"
+        reason = (str(problem).splitlines() or [""])[0]
+        raise Error(f"tune: no store of {who} at {host}:{port} ({reason})") from None
+    attempt = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return PrefixStore(f"attempt {attempt}", store), None if has_agent else 0
+
+
+def pin(launch: Launch) -> None:
+    """Gives this rank its part of the host's cores, and torch as many threads.
+
+    Raises: torchalgo.Error if there are more ranks than cores.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        raise Error("--pin: this system cannot bind a process to cores")
+    cores = sorted(os.sched_getaffinity(0))
+    count = len(cores) // launch.local_size
+    if not count:
+        raise Error(f"--pin: {launch.local_size} ranks on a host with {len(cores)} cores")
+    os.sched_setaffinity(0, cores[launch.local_rank * count :][:count])
+    torch.set_num_threads(count)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one rank and returns its exit code."""
+    args = _parser().parse_args(argv)
+    ranks: Ranks | None = None
+
+    def end() -> None:
+        """For a rank that computes on while another one failed."""
+        assert ranks is not None
+        _tell(ranks, ranks.failure_text())
+        _exit_now(EXIT_ERROR)
+
+    def terminate(number: int, _: Any) -> None:
+        """torchrun ends all ranks when the first one has failed: they do so themselves."""
+        if ranks is None or not ranks.failure_text():
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    try:
+        launch = Launch.read(os.environ)
+        if launch.size > 1 and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, terminate)
+            if launch.rank:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 ends with a plan
+        store, holder = connect(launch, os.environ, args.join_timeout)
+        ranks = Ranks(
+            store, launch.rank, launch.size, holder=holder, join_s=args.join_timeout,
+            patience_s=args.patience, step_s=args.step_timeout, on_stuck=end,
+        )  # fmt: skip
+        _run(args, launch, ranks)
+        return 0
+    except Error as problem:
+        _tell(ranks, str(problem))
+        return EXIT_ERROR
+
+
+def _run(args: argparse.Namespace, launch: Launch, ranks: Ranks) -> None:
+    with ranks:
+        for path in (args.output, args.plan_out):
+            if path is not None and not path.absolute().parent.is_dir():
+                raise Error(f"cannot write {path}: there is no folder {path.absolute().parent}")
+        if args.pin:
+            pin(launch)
+        if args.threads is not None:
+            torch.set_num_threads(args.threads)
+        torch.manual_seed(0)  # models with random weights are the same on all ranks
+        model = load_model(args.model)
+        inputs = random_inputs(model, args.input)
+        if args.device == "cuda":
+            if not torch.cuda.is_available():
+                raise Error("there is no GPU that torch can use")
+            where = torch.device("cuda", launch.local_rank % torch.cuda.device_count())
+            torch.cuda.set_device(where)
+            model, inputs = model.to(where), tuple(x.to(where) for x in inputs)
+
+        def keep(optimized: Optimized) -> None:
+            if args.output is not None:
+                optimized.save(args.output)
+            if args.plan_out is not None:
+                optimized.plan.save(args.plan_out)
+
+        optimized = tune(model, inputs, ranks, keep=keep, **cli_options(args))
+    if launch.rank == 0:
+        print(optimized.plan)
+        print(f"plan {plan_hash(optimized.plan)} on all {launch.size} ranks", flush=True)
+
+
+def _tell(ranks: Ranks | None, text: str) -> None:
+    """One line, by one rank."""
+    if ranks is None or ranks.rank == ranks.speaker:
+        print(f"torchalgo: {' '.join(text.split())}", file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="torchrun ... -m torchalgo.tune",
+        description="Tune one model on many devices: each rank that has cores or a GPU of its own"
+        " measures a part, rank 0 plans, and all ranks end with the same plan or the same error.",
+        epilog="exit codes, the same on every rank: 0 done; 1 error; 2 wrong usage. Example:"
+        " torchrun --nproc-per-node 2 -m torchalgo.tune torchvision.models:resnet18 --input"
+        " 1x3x224x224 --plan-out resnet18.plan.json --pin",
+    )
+    add_model(parser)
+    parser.add_argument("-o", "--output", type=Path, help="the .pt file that rank 0 writes")
+    parser.add_argument("--plan-out", type=Path, help="the plan that rank 0 writes, as JSON")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--threads", type=int, help="threads of torch in each rank")
+    parser.add_argument(
+        "--pin", action="store_true",
+        help="give each rank of a host its own part of the cores; else ranks that share cores do"
+        " not measure at the same time, and the first of them measures alone",
+    )  # fmt: skip
+    add_tuning(parser)
+    for name, default, text in (
+        ("join-timeout", 3.5, "since the last rank arrived, while others are missing"),
+        ("patience", 2.5, "without a sign of life, after which a rank is dead"),
+        ("step-timeout", 600.0, "that a living rank may let the others wait"),
+    ):
+        parser.add_argument(
+            f"--{name}", type=float, default=default, metavar="S",
+            help=f"seconds {text} (default {default:g})",
+        )  # fmt: skip
+    return parser
+
+
+def _exit_now(code: int) -> NoReturn:
+    """Without what Python tears down: a thread may wait for a store that never answers."""
+    process_bench.worker.end()
+    sys.stdout.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _exit_now(main())
