@@ -300,13 +300,14 @@ class Tuning:
 
     def _races(self, unknown: Sequence[Key]) -> list[list[Key]]:
         """The unknown by operation: all of its candidates the first time, since those that can be
-        wanted next shall run in the same rounds; later what is wanted of them."""
+        wanted next shall run in the same rounds; later what is wanted of them. Those that take
+        longest come first: if tuning is ended early, these were measured."""
         races = []
         for wanted in grouped(unknown, family_of).values():
             family = self.rules.family(wanted[0])
             is_new = not any(map(self._costs.is_touched, family))
             races.append(family if is_new else wanted)
-        return races
+        return sorted(races, key=lambda keys: -max(map(self._costs.lower, keys)))
 
     def _rematches(self, chosen: Sequence[Key]) -> list[list[Key]]:
         """The chosen by operation, with the close rivals of each."""
