@@ -35,6 +35,7 @@ from torchalgo.load import load, load_plan
 from torchalgo.optimize import optimize
 from torchalgo.optimized import Optimized
 from torchalgo.overrides import matches_name
+from torchalgo.plan import OBJECTIVES, lower_bound_of, spelled_value, value_of
 from torchalgo.planning import check_plan
 from torchalgo.problems import DIRECTIONS
 from torchalgo.profile import profile
@@ -88,6 +89,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--report", type=Path, help="write a report (.html, .txt, .json)")
     command.add_argument(
         "--override", action="append", default=[], type=_override, metavar="GLOB=PRIMITIVE"
+    )
+    command.add_argument(
+        "--objective", choices=OBJECTIVES, default="latency", help="what the plan has least of"
     )
     command.add_argument("--budget", type=float, help="seconds of tuning, soft")
     command.add_argument("--cost-db", type=Path, help="the cost database, if not the user's own")
@@ -291,6 +295,7 @@ def _optimize(args: argparse.Namespace) -> int:
         model,
         _random_inputs(model, args.input),
         overrides=dict(args.override) or None,
+        objective=args.objective,
         plan=None if args.plan is None else load_plan(args.plan),
         budget_s=args.budget,
         cost_db=args.cost_db,
@@ -500,10 +505,10 @@ def _check_proof(args: argparse.Namespace) -> int:
         print(f"FAILS: {reason}")
     else:
         rows = sum(map(len, plan.proof.costs.values()))
+        cost, bound = (spelled_value(plan.objective, f(plan)) for f in (value_of, lower_bound_of))
         print(
-            f"{len(plan.nodes)} nodes: the plan costs {plan.cost_us / 1000:.3f} ms, and none from"
-            f" its {rows} costs ({len(plan.proof.refused)} refused at a node) is below"
-            f" {plan.lower_bound_us / 1000:.3f} ms: ok"
+            f"{len(plan.nodes)} nodes: the plan costs {cost}, and none from its {rows} costs"
+            f" ({len(plan.proof.refused)} refused at a node) is below {bound}: ok"
         )
     return EXIT_CHECK_FAILED if reason else 0
 

@@ -184,7 +184,12 @@ class Tuning:
             **options,
         )
 
-    def solve_known(self, forced: Mapping[int, str], **options: Any) -> _C.Plan:
+    def solve_known(
+        self,
+        forced: Mapping[int, str],
+        planner: Callable[..., tuple[_C.Plan, list[_C.CostKey]]] = _C.make_plan,
+        **options: Any,
+    ) -> _C.Plan:
         """The cheapest plan that obeys `forced`, from the costs there are; nothing is measured.
 
         Raises: torchalgo.Error if a primitive it needs was never run.
@@ -192,7 +197,7 @@ class Tuning:
         before = self.rules.forced, self._stopped
         self.rules.forced, self._stopped = dict(forced), "from known costs"
         try:
-            plan, _ = self.plan_with(_C.make_plan, with_regrets=True, **options)
+            plan, _ = self.plan_with(planner, with_regrets=True, **options)
         except _C.Error as problem:
             raise _C.Error(
                 f"with_overrides: {problem}; what it needs was not measured here: use"
