@@ -29,9 +29,8 @@ NVML = "libnvidia-ml.so.1"
 RAPL_INTERVAL_S = 1e-3
 RAPL_STEP_UJ = 61
 
-# What is measured lasts so many steps of the counter: reading it at both ends is off by less than
-# one, a difference of two such readings by less than two, which is 2 %.
-LOOP_STEPS = 100
+# What is measured lasts so many steps of the counter: one that is missed is 2 %.
+LOOP_STEPS = 50
 
 
 class Meter(Protocol):

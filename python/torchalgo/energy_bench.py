@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Energies of candidates: the time of one run times the power while it runs again and again.
 
-A counter steps once in a millisecond or slower, a run may take microseconds. So the power is read
-around a loop of runs that lasts LOOP_STEPS steps, less what a request with a single run takes:
-what is left is the loop without its set-up. Reading at both ends of both requests is off by less
-than two steps, which is 2 % of the loop.
+A counter steps once in a millisecond or slower, a run may take microseconds. So the power is that
+of a loop of runs which lasts LOOP_STEPS steps: what a request for the loop takes, less what a
+request with a single run takes, which is its set-up. Both are read where the counter just stepped,
+so that less than a step of all is lost.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from torchalgo.stats import cost_of_samples
 Task = tuple[str, _C.Primitive]
 
 PASSES = 3  # loops of each candidate, in turn with its rivals
-MOST_ROUNDS = 100_000  # of a loop: runs so short that these do not fill it are rounded more
+MOST_ROUNDS = 100_000  # of a request, which answers with a time for each; more make several
 MOST_LOOP_S = 3600.0  # rounds end a loop, not this
+MOST_LOOPS = 5  # each longer than the one before that took too little to tell
 
 # Whatever runs, the machine takes at least this part of what it took before anything ran. Far below
 # 1: something else may have run at that time.
@@ -103,34 +104,50 @@ class EnergyBench:
     def _power(self, task: Task, run_s: float, options: Mapping[str, Any]) -> tuple[float, str]:
         """Watts while `task` runs; or why they are not known."""
         least_s, least_uj = LOOP_STEPS * self.meter.interval_s, LOOP_STEPS * self.meter.step_uj
-        setup_uj, setup_s, failure = self._spent(task, 1, options)
         rounds = math.ceil(least_s / max(run_s, 1e-9))
-        while not failure:
-            rounds = min(rounds, MOST_ROUNDS)
-            all_uj, all_s, failure = self._spent(task, 1 + rounds, options)
-            uj, seconds = all_uj - setup_uj, all_s - setup_s
-            is_enough = seconds >= 0.9 * least_s and uj >= least_uj
-            if failure or is_enough or rounds == MOST_ROUNDS:
+        uj, seconds = 0, 0.0
+        for _ in range(MOST_LOOPS):
+            requests = math.ceil(rounds / MOST_ROUNDS)
+            setup_uj, setup_s, failure = self._spent(task, requests, 1, options)
+            if failure:
+                return 0.0, failure
+            each = 1 + math.ceil(rounds / requests)
+            uj, seconds, failure = self._spent(task, requests, each, options)
+            if failure:
+                return 0.0, failure
+            uj, seconds = uj - setup_uj, seconds - setup_s
+            if seconds >= 0.9 * least_s and uj >= least_uj:
                 break
-            rounds *= 2
-        if failure:
-            return 0.0, failure
+            rounds = math.ceil(rounds * min(64.0, 1.1 * max(2.0, least_uj / max(uj, 1))))
         if uj <= 0 or seconds <= 0:
             return 0.0, f"{self.meter.name} counted {uj} uJ while it ran for {seconds:.3f} s"
         return 1e-6 * uj / seconds, ""
 
-    def _spent(self, task: Task, rounds: int, options: Mapping[str, Any]) -> tuple[int, float, str]:
-        """Microjoules and seconds of a request for so many runs, with its set-up."""
+    def _spent(
+        self, task: Task, requests: int, rounds: int, options: Mapping[str, Any]
+    ) -> tuple[int, float, str]:
+        """Microjoules and seconds of requests for so many runs each, with their set-up."""
         asked = {**options, "rounds": rounds, "budget_s": MOST_LOOP_S}
-        uj, started = self._read_uj(), self._bench.now_s()
-        taken = self._bench.measure([task], **asked)[0]
-        seconds = self._bench.now_s() - started
-        return self._read_uj() - uj, seconds, taken.failure
+        uj, started = self._read_at_step()
+        for _ in range(requests):
+            if failure := self._bench.measure([task], **asked)[0].failure:
+                return 0, 0.0, failure
+        end_uj, ended = self._read_at_step()
+        return end_uj - uj, ended - started, ""
 
     def _idle_watts(self) -> float:
-        uj, started = self._read_uj(), self._bench.now_s()
+        uj, started = self._read_at_step()
         self._sleep(LOOP_STEPS * self.meter.interval_s)
-        return 1e-6 * (self._read_uj() - uj) / max(self._bench.now_s() - started, 1e-9)
+        end_uj, ended = self._read_at_step()
+        return 1e-6 * (end_uj - uj) / max(ended - started, 1e-9)
+
+    def _read_at_step(self) -> tuple[int, float]:
+        """The counter as it has just stepped, and when. It is not waited for for ever."""
+        now = self._bench.now_s
+        first, deadline = self._read_uj(), now() + 2 * self.meter.interval_s
+        while (uj := self._read_uj()) == first and now() < deadline:
+            pass
+        return uj, now()
 
     def _read_uj(self) -> int:
         try:
