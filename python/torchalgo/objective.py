@@ -8,15 +8,14 @@ planners here make plans of these, and what they mean is written into the plan t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torchalgo import _C, guard
 from torchalgo._C import Error
 from torchalgo.costs import CostFile, Key
 from torchalgo.db import DeviceCosts
-from torchalgo.edp import Answer, least_product
+from torchalgo.edp_planner import ProductPlanner, key_of_native, keys_of_plan
 from torchalgo.energy import Meter, find_meter
 from torchalgo.energy_bench import EnergyBench, EnergyCosts
 from torchalgo.plan import TICKS_PER_US, GuardVerdict, Plan, PlanEnergy, PlanNode, PlanTransform
@@ -24,10 +23,6 @@ from torchalgo.sampling import Bench
 
 Planner = Callable[..., tuple[_C.Plan, list[_C.CostKey]]]
 Calls = Mapping[str, guard.Call]
-
-# Of the largest sums of times and of energies: weighted with each other they fit 63 bits.
-SUM_BITS = 30
-LIMITED_SUM_BITS = 22  # multipliers of limits need room as well
 
 
 class Latency:
@@ -128,13 +123,13 @@ class Energy(Latency):
         """The plan of the least time."""
         times = _C.CostTable()
         for native, _, source in table.items():
-            times.set(native, self.both.time_ticks(_of(native)), source)
+            times.set(native, self.both.time_ticks(key_of_native(native)), source)
         plan, wanted = _C.make_plan(graph, found, transforms, times, **options)
         plan.status, plan.lower_bound, plan.method = "feasible", 0, "least time"
         return plan, wanted
 
     def _sums(self, native: _C.Plan) -> tuple[int, int]:
-        keys = _keys(native)
+        keys = keys_of_plan(native)
         return sum(map(self.both.time_ticks, keys)), sum(map(self.both.energy_ticks, keys))
 
     # ---- the plan for readers ------------------------------------------------------------------
@@ -178,7 +173,7 @@ class Edp(Energy):
 
     def __init__(self, bench: Bench, costs: DeviceCosts | None, meter: Meter) -> None:
         super().__init__(bench, costs, meter)
-        self.planner = self._plan_product
+        self.planner = ProductPlanner(self.both)
 
     def other_planners(self) -> dict[str, Planner]:
         return {**super().other_planners(), "least_energy": self._plan_energy}
@@ -211,134 +206,9 @@ class Edp(Energy):
         plan.status, plan.lower_bound, plan.method = "feasible", 0, "least energy"
         return plan, wanted
 
-    def _plan_product(
-        self, graph: Any, found: Any, transforms: Any, table: _C.CostTable, **options: Any
-    ) -> tuple[_C.Plan, list[_C.CostKey]]:
-        """As _C.make_plan: a plan that rests on bounds has no greater product than any other, so
-        that measuring what it rests on, again and again, ends with the optimum."""
-        options.pop("with_regrets", None)
-        bits = LIMITED_SUM_BITS if options.get("resources") else SUM_BITS
-        prices = _Prices.of(graph, found, transforms, table, self.both.time_ticks, bits)
-        wanted: list[_C.CostKey] = []
-
-        def solve(time_weight: int, energy_weight: int) -> Answer[_C.Plan]:
-            weighted = prices.weighted(time_weight, energy_weight)
-            plan, missing = _C.make_plan(graph, found, transforms, weighted, **options)
-            if missing and not plan.nodes:
-                wanted.extend(missing)  # no plan at all without these costs
-            return Answer(plan, *prices.sums(plan), plan.lower_bound)
-
-        best = least_product(solve)
-        plan = best.plan
-        if wanted:
-            return plan, sorted(set(wanted), key=_of)
-        time = self._sums(plan)[0]
-        plan.cost, plan.status = time, "optimal" if best.is_optimal else "feasible"
-        plan.lower_bound = (
-            time if best.is_optimal else int(time * best.least_product / best.product)
-        )
-        plan.method = f"{best.solves} weighted solves; {plan.method}{prices.rounding()}"
-        return plan, prices.bounds_in(plan)
-
-
-@dataclass(frozen=True)
-class _Row:
-    native: _C.CostKey
-    time: int
-    energy: int
-    source: str
-
-
-@dataclass(frozen=True)
-class _Prices:
-    """Times and energies of all candidates, rounded so far that their weighted sums fit."""
-
-    rows: Mapping[Key, _Row]
-    time_shift: int
-    energy_shift: int
-
-    @staticmethod
-    def of(
-        graph: _C.Graph,
-        found: _C.Candidates,
-        transforms: Sequence[_C.Candidate],
-        table: _C.CostTable,
-        time_ticks: Callable[[Key], int],
-        bits: int,
-    ) -> _Prices:
-        exact = {
-            _of(native): _Row(native, time_ticks(_of(native)), energy, source)
-            for native, energy, source in table.items()
-        }
-
-        def largest(amount: Callable[[_Row], int]) -> int:
-            """No plan has a larger sum: each value changes its layout at most four times."""
-
-            def most(candidates: Sequence[_C.Candidate]) -> int:
-                known = (exact.get(_key_of(c)) for c in candidates)
-                return max((amount(row) for row in known if row is not None), default=0)
-
-            return sum(map(most, found.by_anchor)) + 4 * len(graph.values) * most(transforms)
-
-        time_shift = max(0, largest(lambda row: row.time).bit_length() - bits)
-        energy_shift = max(0, largest(lambda row: row.energy).bit_length() - bits)
-        rows = {
-            key: _Row(
-                row.native,
-                _rounded(row.time, time_shift),
-                _rounded(row.energy, energy_shift),
-                row.source,
-            )
-            for key, row in exact.items()
-        }
-        return _Prices(rows, time_shift, energy_shift)
-
-    def weighted(self, time_weight: int, energy_weight: int) -> _C.CostTable:
-        table = _C.CostTable()
-        for row in self.rows.values():
-            cost = time_weight * row.time + energy_weight * row.energy
-            table.set(row.native, cost, row.source)
-        return table
-
-    def sums(self, plan: _C.Plan) -> tuple[int, int]:
-        rows = [self.rows[key] for key in _keys(plan) if key in self.rows]
-        return sum(row.time for row in rows), sum(row.energy for row in rows)
-
-    def bounds_in(self, plan: _C.Plan) -> list[_C.CostKey]:
-        """What a plan rests on and was not measured."""
-        rows = [self.rows[key] for key in sorted(set(_keys(plan))) if key in self.rows]
-        return [row.native for row in rows if row.source == "bound"]
-
-    def rounding(self) -> str:
-        if not self.time_shift and not self.energy_shift:
-            return ""
-        time, energy = 2.0**self.time_shift / 1024, 2.0**self.energy_shift / 1024
-        return f"; costs rounded to {time:.2g} ns and {energy:.2g} nJ"
-
-
-def _rounded(ticks: int, shift: int) -> int:
-    return ticks if shift == 0 else (ticks + (1 << (shift - 1))) >> shift
-
-
-def _keys(plan: _C.Plan) -> list[Key]:
-    """What the plan runs, once per run."""
-    runs = [(n.problem, n.primitive) for n in plan.nodes if n.primitive.name]
-    runs += [(t.problem, t.primitive) for t in plan.transforms]
-    keys = [Key(problem, p.name, p.src, p.dst) for problem, p in runs]
-    return [key for key in keys if not _C.is_view(key.primitive)]
-
 
 def _key(part: PlanNode | PlanTransform) -> Key:
     return Key(part.problem, part.primitive, part.src, part.dst)
-
-
-def _key_of(candidate: _C.Candidate) -> Key:
-    p = candidate.primitive
-    return Key(candidate.problem, p.name, p.src, p.dst)
-
-
-def _of(native: _C.CostKey) -> Key:
-    return Key(native.problem, native.primitive, native.src, native.dst)
 
 
 def _micro(ticks: int) -> float:

@@ -508,6 +508,8 @@ def _proof(plan: Plan) -> str:
     if plan.guard is not None and plan.guard.rounds:
         measured = f", measured {_ms(plan.guard.plan_us)}"
     ties = f"; {plan.ties} layer{'s' * (plan.ties != 1)} tied within noise"
+    if plan.objective == "edp":  # a product of sums gives no layer a regret of its own
+        ties = ""
     if plan.status == "optimal":
         head = f"optimal for these measured, additive costs ({plan.method})"
     else:
@@ -537,9 +539,10 @@ def guard_line(guard: GuardVerdict) -> str:
     if not guard.rounds:
         return f"guard: {guard.reason or guard.verdict}; the {guard.runs} runs"
     if guard.plan_uj is not None and guard.baseline_uj is not None:
-        word = {"faster": "less", "slower": "more"}.get(guard.verdict, guard.verdict)
+        words = {"faster": "less than", "slower": "more than"}
+        beside = words.get(guard.verdict, f"{guard.verdict} beside")
         return (
-            f"guard: {guard.objective}: {word} than {guard.baseline}: {_mj(guard.plan_uj)} in"
+            f"guard: {guard.objective} {beside} {guard.baseline}: {_mj(guard.plan_uj)} in"
             f" {_ms(guard.plan_us)} against {_mj(guard.baseline_uj)} in {_ms(guard.baseline_us)},"
             f" ratio {guard.ratio:.3f} [{guard.low:.3f}, {guard.high:.3f}] in {guard.rounds}"
             f" rounds; the {guard.runs} runs"
