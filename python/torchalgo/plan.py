@@ -391,6 +391,20 @@ def spelled_value(objective: Objective, value: float) -> str:
     return _mj(value) if objective == "energy" else f"{value / 1e6:.4g} mJ ms"
 
 
+def unit_of(plan: Plan) -> str:
+    """Of its layers' costs."""
+    return "us" if plan.energy is None else "uJ"
+
+
+def cost_of(part: PlanNode | PlanTransform, plan: Plan) -> float:
+    """What a part of `plan` is predicted to take, in that unit."""
+    return part.predicted_us if plan.energy is None else part.predicted_uj or 0.0
+
+
+def regret_of(node: PlanNode, plan: Plan) -> float | None:
+    return node.regret_us if plan.energy is None else node.regret_uj
+
+
 def value_of(plan: Plan) -> float:
     """What it shall have least of: us, uJ or uJ x us."""
     if plan.energy is None:
@@ -424,16 +438,16 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
 
     def add_transforms(producer: str) -> None:
         for t in after.pop(producer, []):
-            cost = f"{t.predicted_us if plan.energy is None else t.predicted_uj or 0.0:.1f}"
+            cost = f"{cost_of(t, plan):.1f}"
             rows.append((f"  > {t.dst}", t.primitive, _layouts(t.src, t.dst), "", cost, "", ""))
 
     add_transforms("")
     for n in plan.nodes:
         if n.primitive:
             _, plus, fused = n.problem.partition("+")
-            more = n.regret_us if plan.energy is None else n.regret_uj
+            more = regret_of(n, plan)
             regret = "" if more is None else f"{more:.1f}"
-            cost = f"{n.predicted_us if plan.energy is None else n.predicted_uj or 0.0:.1f}"
+            cost = f"{cost_of(n, plan):.1f}"
             cost += "?" if n.cost_source in ("bound", "model") else ""
             layouts = _layouts(n.src, n.dst)
             rival, _, pair = n.runner_up.partition(" ")
@@ -454,8 +468,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _table(plan: Plan) -> list[str]:
-    unit = "us" if plan.energy is None else "uJ"
-    rows = [tuple(title.format(unit=unit) for title in _HEAD), *_rows(plan)]
+    rows = [tuple(title.format(unit=unit_of(plan)) for title in _HEAD), *_rows(plan)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
     room = MAX_COLUMNS - 2 * (len(widths) - 1)
     for least in _SHRINK:

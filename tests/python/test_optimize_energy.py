@@ -14,10 +14,13 @@ import torch
 import torchalgo
 from torchalgo import _C, energy
 from torchalgo.cli import main
-from torchalgo.costs import Key
+from torchalgo.costs import TICKS_PER_NS, Key
 from torchalgo.db import CostStore, DeviceCosts
+from torchalgo.energy_bench import EnergyBench
 from torchalgo.guard import energy_verdict, meter_interleaved
 from torchalgo.plan import TICKS_PER_US, GuardVerdict, Plan, value_of
+from torchalgo.sampling import Bench
+from torchalgo.stats import cost_of_samples
 
 SHAPE = (1, 3, 12, 12)
 WATTS = 20
@@ -100,6 +103,14 @@ def test_what_is_printed_of_an_energy_has_its_unit(leanest: Any, product: Any) -
     assert compared.split("(")[0].rstrip().endswith(" mJ ms")
     assert "guard: energy " in text and "guard: edp " in str(product.plan)
     assert "tied within noise" in text and "tied within noise" not in str(product.plan)
+
+
+def test_a_report_has_the_unit_of_the_plan(leanest: Any, tmp_path: Path) -> None:
+    leanest.report(tmp_path / "plan.html")
+    page = (tmp_path / "plan.html").read_text()
+    assert "<th>uJ</th>" in page and "<th>us</th>" not in page
+    node = next(n for n in leanest.plan.nodes if n.predicted_uj)
+    assert f'<td class="n">{node.predicted_uj:.1f}</td>' in page
 
 
 def test_plans_for_energy_come_back_from_their_files(leanest: Any, product: Any) -> None:
@@ -210,6 +221,15 @@ def test_a_limit_of_weights_is_kept(database: Path, objective: str) -> None:
     assert "without_limits" in plan.comparisons
 
 
+@pytest.mark.parametrize("objective", ["energy", "edp"])
+def test_a_spent_budget_still_gives_a_plan_of_what_was_measured(objective: str) -> None:
+    fast = run(objective, cost_db=False, budget_s=1e-3)
+    assert "out of budget" in fast.plan.method
+    assert {n.cost_source for n in fast.plan.nodes if n.primitive} <= {"measured", "construction"}
+    x = torch.rand(SHAPE)
+    torch.testing.assert_close(fast(x), make_net()(x), rtol=1e-4, atol=1e-5)
+
+
 def test_without_a_meter_it_says_what_was_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +244,18 @@ def test_without_a_meter_it_says_what_was_looked_for(
 def test_an_unknown_objective_is_refused() -> None:
     with pytest.raises(torchalgo.Error, match=r"objective='speed', expected one of 'latency'"):
         torchalgo.optimize(make_net(), (torch.rand(SHAPE),), objective="speed")
+
+
+def test_the_meter_is_read_around_a_workers_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHALGO_ISOLATE", "1")
+    bench = EnergyBench(Bench.on(None), ClockMeter())
+    problem = "fwd_f32_n1c16h16w16_k16r3s3_st1x1_pad1x1_dil1x1_g1"
+    tasks = [(problem, _C.Primitive("aten.conv", "nchw", "nchw"))]
+    (taken,) = bench.measure(tasks, warmup=1, rounds=9, budget_s=1.0, cold_bytes=1 << 20, seed=0)
+    (time_cost,) = bench.times.values()
+    assert not taken.failure and len(taken.ns) == 9
+    energy_ns = cost_of_samples(taken.ns)[0] * TICKS_PER_NS
+    assert energy_ns == pytest.approx(WATTS * time_cost.ticks, rel=0.1)
 
 
 # ---- the guard -----------------------------------------------------------------------------------
