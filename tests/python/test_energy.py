@@ -6,13 +6,17 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+from tables import FOLDER, read_table
 from test_check_plan import GraphText
 from torchalgo import _C
 from torchalgo.bounds import Peaks, family_of
@@ -381,6 +385,40 @@ def test_edp_keeps_a_limit_and_is_the_best_that_does() -> None:
         points = flow.points(lambda key: (costs[key][0] * base + bytes_of(key), costs[key][1]))  # noqa: B023
         best = min((t // base) * e for t, e in points if t % base <= limit)
         assert sum(t for t, _ in sums) * sum(e for _, e in sums) == best, f"seed {seed}"
+
+
+@pytest.mark.parametrize("network", ["resnet18", "googlenet"])
+def test_in_a_network_no_weights_find_a_smaller_product_and_few_solves_are_enough(
+    network: str,
+) -> None:
+    table = read_table(FOLDER / f"{network}.json.gz")
+    transforms = [t for t in table.transforms if table.has(t)]
+    times = {key: row.ticks for key, row in table.rows.items()}
+    energies = {
+        key: round(ticks * 20 * drawn(family_of(key), key[1:]).lognormvariate(0, 0.7))
+        for key, ticks in times.items()
+    }
+
+    def product_of(plan: _C.Plan) -> int:
+        keys = [key for key in keys_of(plan) if not _C.is_view(key.primitive)]
+        return sum(times[key] for key in keys) * sum(energies[key] for key in keys)
+
+    planner = ProductPlanner(KnownTimes(times))
+    best, wanted = planner(
+        table.graph, table.found, transforms, table.costs(energies), allow=table.has
+    )
+    assert not wanted and best.status == "optimal"
+    assert int(best.method.split()[0]) <= 12
+    products = []
+    for step in range(41):
+        watts = 2 ** (step / 4 - 1)  # nJ that count as much as a ns
+        costs = {key: round((watts * times[key] + energies[key]) / 64) for key in times}
+        plan, _ = _C.make_plan(
+            table.graph, table.found, transforms, table.costs(costs), allow=table.has
+        )
+        products.append(product_of(plan))
+    assert product_of(best) <= min(products) * (1 + 1e-6)
+    assert max(products) > 1.05 * min(products)
 
 
 # ---- lazy, with fused chains ---------------------------------------------------------------------
