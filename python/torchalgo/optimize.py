@@ -258,7 +258,7 @@ def _guarded(
     key, costs = guard.verdict_key(model, plan), objective.verdicts
     verdict_before = None if costs is None else costs.read_verdict(key)
     verdict = verdict_before or _timed(prepared, scripted, options, objective)
-    if costs is not None and verdict_before is None:
+    if costs is not None and verdict_before is None and verdict.rounds:
         costs.keep_verdict(key, verdict)
     if verdict.runs == "baseline":
         scripted = guard.baseline_module(model, frozen, inputs, verdict.baseline)

@@ -307,6 +307,34 @@ def test_a_meter_that_stands_still_decides_nothing() -> None:
     assert "stood still" in verdict.reason
 
 
+def test_a_meter_that_breaks_under_the_guard_leaves_the_plan_and_is_asked_again_next_time(
+    leanest: Any, tmp_path: Path
+) -> None:
+    class Loose(ClockMeter):
+        is_broken = False
+
+        def read_uj(self) -> int:
+            if self.is_broken:
+                raise OSError("unplugged")
+            return super().read_uj()
+
+    meter, path = Loose(), tmp_path / "costs.sqlite3"
+
+    def guarded(*args: Any, **options: Any) -> Any:
+        meter.is_broken = True
+        return meter_interleaved(*args, **options)
+
+    with energy.use(meter), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torchalgo.guard.meter_interleaved", guarded)
+        first = torchalgo.optimize(
+            make_net(), (torch.rand(SHAPE),), objective="energy", cost_db=path, progress=False
+        )
+    assert first.runs == "plan" and first.plan.guard is not None
+    assert first.plan.guard.reason == "no energies to compare: unplugged"
+    again = run("energy", cost_db=path).plan.guard
+    assert again is not None and again.rounds > 0
+
+
 # ---- from a shell --------------------------------------------------------------------------------
 
 
