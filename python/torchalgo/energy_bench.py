@@ -43,6 +43,7 @@ class Metered:
 
     ns: list[float]
     failure: str = ""
+    disturbed: int = 0  # samples that were taken again
 
 
 class EnergyBench:
@@ -62,7 +63,9 @@ class EnergyBench:
 
     def measure(self, tasks: Sequence[Task], **options: Any) -> list[Any]:
         """As _C.measure, with samples in nJ. `budget_s` holds for the times; the loops of a
-        candidate take what the meter needs."""
+        candidate take what the meter needs. There is no race: what is slow may be lean."""
+        if "race" in options:
+            options["race"] = False
         taken = self._bench.measure(tasks, **options)
         results = [Metered([], t.failure or ("" if t.ns else "gave no samples")) for t in taken]
         watts: list[list[float]] = [[] for _ in tasks]
@@ -77,7 +80,8 @@ class EnergyBench:
         for i, (task, result) in enumerate(zip(tasks, results, strict=True)):
             if not result.failure:
                 powers = itertools.cycle(watts[i])
-                results[i] = Metered([ns * w for ns, w in zip(taken[i].ns, powers, strict=False)])
+                samples = [ns * w for ns, w in zip(taken[i].ns, powers, strict=False)]
+                results[i] = Metered(samples, "", getattr(taken[i], "disturbed", 0))
                 self._keep_times(task, taken[i].ns)
         return results
 

@@ -131,6 +131,19 @@ def test_rivals_take_turns() -> None:
     assert turns == ["test.a", "test.b"] * 4  # together for times, then each pass
 
 
+def test_no_race_of_times_takes_the_lean_ones_away() -> None:
+    races = []
+
+    def measure(tasks: Any, *, race: bool, **options: Any) -> list[Taken]:
+        races.append(race)
+        return machine.measure(tasks, **options)
+
+    machine = Machine(lambda *_: (1e6, 10.0))
+    bench = Bench(measure, machine.check, lambda: machine.clock_s)
+    EnergyBench(bench, machine).measure([TASK], **OPTIONS, race=True)
+    assert races and not any(races)
+
+
 def test_what_fails_has_its_reason_and_spoils_nobody() -> None:
     machine = Machine(lambda *_: (1e6, 10.0))
     machine.failures = {"test.b": "no memory"}
