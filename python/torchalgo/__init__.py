@@ -39,7 +39,7 @@ from torchalgo import _C  # noqa: E402
 
 _check_torch(_C.torch_version)
 
-from torchalgo import backends, nn, pbqp  # noqa: E402
+from torchalgo import backends, energy, nn, pbqp  # noqa: E402
 from torchalgo._C import (  # noqa: E402
     Error,
     fallbacks,
@@ -89,6 +89,7 @@ __all__ = [
     "convert",
     "disable",
     "enable",
+    "energy",
     "fallbacks",
     "load",
     "load_plan",

@@ -353,9 +353,13 @@ def check_plan(plan: Any, graph_text: str | None = None, cost_rows: CostRows | N
     cost = sum(part["ticks"] for part in parts)
     require(data["cost_ticks"] == cost, f"the plan costs {cost} ticks")
     require(data["status"] == ("optimal" if cost == bound else "feasible"), "a wrong status")
-    claims = [(data["cost_us"], cost), (data["lower_bound_us"], bound)]
-    for us, exact in claims + [(part["predicted_us"], part["ticks"]) for part in parts]:
-        require(us == round(exact / TICKS_PER_US, 3), f"{exact} ticks are not {us} us")
+    objective, energy = data.get("objective", "latency"), data.get("energy") or {}
+    require(objective in ("latency", "energy"), f"no certificate is of {objective}")
+    unit, claims = "us", [(data["cost_us"], cost), (data["lower_bound_us"], bound)]
+    if objective == "energy":
+        unit, claims = "uj", [(energy["cost_uj"], cost), (energy["lower_bound"], bound)]
+    for said, exact in claims + [(part[f"predicted_{unit}"], part["ticks"]) for part in parts]:
+        require(said == round(exact / TICKS_PER_US, 3), f"{exact} ticks are not {said} {unit}")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,15 @@ from torchalgo.load import load, load_plan, load_plans
 from torchalgo.optimize import optimize
 from torchalgo.optimized import Optimized
 from torchalgo.overrides import matches_name
-from torchalgo.plan import Plan, plans_to_json, save_plans
+from torchalgo.plan import (
+    OBJECTIVES,
+    Plan,
+    lower_bound_of,
+    plans_to_json,
+    save_plans,
+    spelled_value,
+    value_of,
+)
 from torchalgo.planning import check_plan
 from torchalgo.problems import DIRECTIONS
 from torchalgo.profile import COLD_BYTES, profile
@@ -180,6 +188,9 @@ def add_tuning(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--override", action="append", default=[], type=_override, metavar="GLOB=PRIMITIVE"
     )
+    command.add_argument(
+        "--objective", choices=OBJECTIVES, default="latency", help="what the plan has least of"
+    )
     command.add_argument("--budget", type=float, help="seconds of tuning, soft")
     command.add_argument("--cost-db", type=Path, help="the cost database, if not the user's own")
     command.add_argument("--max-rel-error", type=float, default=1e-5)
@@ -194,6 +205,7 @@ def tuning_options(args: argparse.Namespace) -> dict[str, Any]:
     """As optimize takes them."""
     return {
         "overrides": dict(args.override) or None,
+        "objective": args.objective,
         "budget_s": args.budget,
         "cost_db": args.cost_db,
         "workspace_limit_bytes": args.workspace_limit,
@@ -548,10 +560,10 @@ def _check_proof(args: argparse.Namespace) -> int:
         print(f"FAILS: {reason}")
     else:
         rows = sum(map(len, plan.proof.costs.values()))
+        cost, bound = (spelled_value(plan.objective, f(plan)) for f in (value_of, lower_bound_of))
         print(
-            f"{len(plan.nodes)} nodes: the plan costs {plan.cost_us / 1000:.3f} ms, and none from"
-            f" its {rows} costs ({len(plan.proof.refused)} refused at a node) is below"
-            f" {plan.lower_bound_us / 1000:.3f} ms: ok"
+            f"{len(plan.nodes)} nodes: the plan costs {cost}, and none from its {rows} costs"
+            f" ({len(plan.proof.refused)} refused at a node) is below {bound}: ok"
         )
     return EXIT_CHECK_FAILED if reason else 0
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import torchalgo
-from torchalgo import _C
+from torchalgo import _C, energy
 from torchalgo.db import CostStore, files
 from torchalgo.db.environment import onednn_version
 
@@ -36,6 +36,7 @@ def examine() -> dict[str, dict[str, Any]]:
         },
         "cpu": _cpu(),
         "gpu": _gpu(),
+        "energy meters": energy.describe_meters(_devices()),
         "algorithms": _algorithms(),
         "cost database": _database(),
         "optional": {name: _is_installed(name) for name in OPTIONAL},
@@ -87,6 +88,12 @@ def _gpu() -> dict[str, Any]:
         "cuDNN": _cudnn_version(),
         "kernels for CUDA": Path(torchalgo.__file__).with_name("libtorchalgo_cuda.so").exists(),
     }
+
+
+def _devices() -> list[_C.Device | None]:
+    """The CPU and every GPU."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return [None, *map(_C.cuda_device, range(count))]
 
 
 def _cudnn_version() -> str:

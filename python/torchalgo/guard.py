@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import hashlib
 import json
+import math
 import random
 import statistics
 import time
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchalgo.energy import LOOP_STEPS, Meter
 from torchalgo.freeze import (
     ScriptModule,
     device_of,
@@ -65,6 +67,71 @@ def time_interleaved(
                 synchronize()
                 times[name].append(float(now_ns() - before))
     return times
+
+
+def meter_interleaved(
+    calls: Mapping[str, Call],
+    meter: Meter,
+    *,
+    rounds: int = 15,
+    budget_s: float = 6.0,
+    seed: int = 0,
+    now_s: Callable[[], float] = time.perf_counter,
+    synchronize: Call = lambda: None,
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Times in ns and energies in nJ of each call, in rounds as time_interleaved takes them.
+
+    A call is made so often in a row that this lasts LOOP_STEPS steps of the meter.
+    """
+    rng = random.Random(seed)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    energies: dict[str, list[float]] = {name: [] for name in calls}
+
+    def run(name: str, count: int) -> tuple[float, float]:
+        before, started = meter.read_uj(), now_s()
+        for _ in range(count):
+            calls[name]()
+        synchronize()
+        seconds = now_s() - started
+        return 1e9 * seconds / count, 1e3 * (meter.read_uj() - before) / count
+
+    with torch.no_grad():
+        counts = {}
+        for name in calls:
+            for _ in range(3):  # TorchScript optimizes in its first two runs
+                ns, _ = run(name, 1)
+            counts[name] = math.ceil(1e9 * LOOP_STEPS * meter.interval_s / max(ns, 1.0))
+        started = now_s()
+        for i in range(rounds):
+            if i >= 7 and now_s() - started > budget_s:
+                break
+            for name in rng.sample(list(calls), len(calls)):
+                ns, nj = run(name, counts[name])
+                times[name].append(ns)
+                energies[name].append(nj)
+    return times, energies
+
+
+def energy_verdict(
+    times: Mapping[str, list[float]], energies: Mapping[str, list[float]], objective: str
+) -> GuardVerdict:
+    """As guard_verdict, of energy, or, if `objective` is "edp", of its product with time."""
+    if min(map(min, energies.values())) <= 0:
+        return untimed_verdict("plan", "the meter stood still while the plan ran")
+    values = {
+        name: [e * t if objective == "edp" else e for e, t in zip(nj, times[name], strict=True)]
+        for name, nj in energies.items()
+    }
+    verdict = guard_verdict(values)
+    other = verdict.baseline
+    return dataclasses.replace(
+        verdict,
+        plan_us=statistics.median(times["plan"]) / 1000,
+        baseline_us=statistics.median(times[other]) / 1000,
+        objective=objective,  # type: ignore[arg-type]
+        plan_uj=statistics.median(energies["plan"]) / 1000,
+        baseline_uj=statistics.median(energies[other]) / 1000,
+    )
 
 
 def baseline_calls(
@@ -155,6 +222,8 @@ def verdict_key(model: nn.Module, plan: Plan) -> str:
         [[n.name, n.problem, n.primitive, n.src, n.dst, n.absorbed_by] for n in plan.nodes],
         [[t.value, t.producer, t.problem, t.primitive, t.src, t.dst] for t in plan.transforms],
     ]
+    if plan.energy is not None:
+        facts.append([plan.objective, plan.energy.meter])
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

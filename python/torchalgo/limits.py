@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 from torchalgo import _C
@@ -27,8 +28,13 @@ class Limits:
     give way the solver decides by cost.
     """
 
-    def __init__(self, tuning: Tuning, weight_limit_bytes: int | None) -> None:
-        self.tuning = tuning
+    def __init__(
+        self,
+        tuning: Tuning,
+        weight_limit_bytes: int | None,
+        planner: Callable[..., tuple[_C.Plan, list[_C.CostKey]]] = _C.make_plan,
+    ) -> None:
+        self.tuning, self.planner = tuning, planner
         self.weight_limit_bytes = weight_limit_bytes
         self._bytes = None if weight_limit_bytes is None else _C.packed_bytes_of(tuning.found)
         self._error_budget: float | None = None  # of the sum of errors; None: none missed so far
@@ -39,7 +45,7 @@ class Limits:
         """The cheapest plan within the limits, measured and checked."""
         while True:
             native, wanted = self.tuning.plan_with(
-                _C.make_plan, resources=self.resources(), **options
+                self.planner, resources=self.resources(), **options
             )
             if not wanted:
                 return native

@@ -190,7 +190,12 @@ class Tuning:
             **options,
         )
 
-    def solve_known(self, forced: Mapping[int, str], **options: Any) -> _C.Plan:
+    def solve_known(
+        self,
+        forced: Mapping[int, str],
+        planner: Callable[..., tuple[_C.Plan, list[_C.CostKey]]] = _C.make_plan,
+        **options: Any,
+    ) -> _C.Plan:
         """The cheapest plan that obeys `forced`, from the costs there are; nothing is measured.
 
         Raises: torchalgo.Error if a primitive it needs was never run.
@@ -198,7 +203,7 @@ class Tuning:
         before = self.rules.forced, self._stopped
         self.rules.forced, self._stopped = dict(forced), "from known costs"
         try:
-            plan, _ = self.plan_with(_C.make_plan, with_regrets=True, **options)
+            plan, _ = self.plan_with(planner, with_regrets=True, **options)
         except _C.Error as problem:
             raise _C.Error(
                 f"with_overrides: {problem}; what it needs was not measured here: use"
@@ -343,7 +348,10 @@ class Tuning:
     def _is_late(self) -> bool:
         if self._deadline is None or self._bench.now_s() < self._deadline:
             return False
-        return self._has_plan()
+        return self._knows_any() and self._has_plan()
+
+    def _knows_any(self) -> bool:
+        return any(not _C.is_view(key.primitive) for key in self._costs.costs)
 
     def _may_rest_on(self, key: Key) -> bool:
         """Whether a plan may: at any time what can still be measured; later what ran, or is
@@ -400,7 +408,7 @@ class Tuning:
 
     def _stop(self, reason: str) -> None:
         """Plan from what is known; KeyboardInterrupt if that is nothing, or gives no plan."""
-        is_known = any(not _C.is_view(key.primitive) for key in self._costs.costs)
+        is_known = self._knows_any()
         if self._stopped == INTERRUPTED == reason or not is_known or not self._has_plan(reason):
             raise KeyboardInterrupt
         self._stopped = reason

@@ -17,6 +17,7 @@ from torchalgo.db import CostStore, DeviceCosts
 from torchalgo.freeze import ScriptModule, check_model, quiet_jit
 from torchalgo.limits import Limits
 from torchalgo.measuring import TuneSettings, Tuning
+from torchalgo.objective import Latency, find_objective
 from torchalgo.optimized import Optimized, Result
 from torchalgo.options import Options, Plans, check_options, options_of_each
 from torchalgo.overrides import forced_primitives
@@ -58,7 +59,10 @@ def optimize(
         plan: applied as it is; nothing is measured. Of several, as torchalgo.load_plans returns
             them, each to the example inputs of its shapes.
         strict: raise where the plan's primitive cannot run here, instead of falling back.
-        training, objective, mode: one value each in this version.
+        training, mode: one value each in this version.
+        objective: what the plan has least of: "latency"; "energy"; "edp", energy x latency of the
+            whole model. The last two need a meter: the CPU's RAPL counters, the GPU's, or your own
+            (torchalgo.energy.use). See docs/energy.md.
         budget_s: soft limit of tuning's seconds: fewer samples, then fewer candidates. Several
             plans have equal parts of it; all other limits hold for each plan.
         cost_db: the database of costs to read and to append to; None: the user's own, in
@@ -74,8 +78,9 @@ def optimize(
 
     Returns: a module with the same result up to rounding; `.plan` (`print` explains it), `.costs`,
         `.scripted`, `.runs` ("baseline" where PyTorch was faster, with 95 % confidence).
-    Raises: torchalgo.Error if `model` is in train mode, if `plan` was made for another model, or if
-        no plan keeps the limits, with the least possible and the layers that need most.
+    Raises: torchalgo.Error if `model` is in train mode, if `plan` was made for another model, if no
+        plan keeps the limits, with the least possible and the layers that need most, or if the
+        objective needs a meter and there is none.
     Source: Anderson & Gregg 2018, CGO, pp. 340-351, doi:10.1145/3168805.
     """
     options = Options(
@@ -147,49 +152,54 @@ def optimize_prepared(
     costs = None
     if store is not None:
         costs = DeviceCosts.of(store, prepared.device, cold_bytes(graph))
+    device = prepared.device
+    objective = find_objective(
+        options.objective, device, costs, Bench.on(device) if bench is None else bench
+    )
     tuning = Tuning(
         graph,
         found,
         forced_primitives(graph, found, options.overrides),
         TuneSettings(options.max_rel_error, options.budget_s),
         progress=progress,
-        cost_file=costs,
-        bench=bench,
-        device=prepared.device,
+        cost_file=objective.costs,
+        bench=objective.bench,
+        device=device,
     )
-    return _bound(prepared, tuning, options, costs, progress)
+    return _bound(prepared, tuning, options, objective, progress)
 
 
 def _bound(
     prepared: Prepared,
     tuning: Tuning,
     options: Options,
-    costs: DeviceCosts | None,
+    objective: Latency,
     progress: Progress,
 ) -> Result:
     """The module that the cheapest plan gives, measured as far as that needs."""
-    limits = Limits(tuning, options.weight_limit_bytes)
+    limits = Limits(tuning, options.weight_limit_bytes, objective.planner)
     scripted, error = _tuned(prepared, limits, options)
 
     def describe(native: _C.Plan) -> Plan:
-        return planning.describe_plan(
+        plan = planning.describe_plan(
             native, prepared.graph, prepared.inputs, tuning, prepared.notes
         )
+        return objective.described(plan)
 
-    weaker = planning.compare_planners(tuning, bool(limits.resources()))
+    weaker = planning.compare_planners(tuning, objective, bool(limits.resources()))
     progress.finish("planned")
     plan = dataclasses.replace(
         describe(limits.settle(with_regrets=True)),
-        comparisons=planning.compared_costs(weaker),
+        comparisons=planning.compared_costs(weaker, objective),
         rel_error=error if error < float("inf") else None,
         limits=limits.described(),
         resolve=planning.resolver(prepared.imported, limits, describe),
-        prove=planning.prover(limits),
+        prove=planning.prover(limits, objective),
     )
     try:
         if tuning.is_interrupted:
             raise KeyboardInterrupt
-        plan, scripted = _guarded(prepared, plan, scripted, error, options, costs)
+        plan, scripted = _guarded(prepared, plan, scripted, error, options, objective)
     except KeyboardInterrupt:
         if error > prepared.output_bound(options):
             raise
@@ -197,7 +207,7 @@ def _bound(
         plan = dataclasses.replace(plan, guard=verdict)
     _tell(progress, plan)
     alternatives = {name: describe(native) for name, native in weaker.items()}
-    find_front = planning.front_finder(tuning, describe)
+    find_front = planning.front_finder(tuning, describe, objective)
     return Result(
         scripted, plan, prepared.frozen, tuning.costs, alternatives, str(prepared.where),
         find_front, tuning.is_interrupted,
@@ -278,7 +288,7 @@ def _guarded(
     scripted: ScriptModule,
     error: float,
     options: Options,
-    costs: DeviceCosts | None,
+    objective: Latency,
 ) -> tuple[Plan, ScriptModule]:
     """The plan with its verdict, which is timed unless it is known, and the module that runs."""
     model, frozen, inputs = prepared.model, prepared.frozen, prepared.inputs
@@ -286,24 +296,24 @@ def _guarded(
         reason = f"outputs differ from the frozen module's by {error:.1e} at best"
         verdict = guard.untimed_verdict("baseline", reason)
         return dataclasses.replace(plan, guard=verdict), frozen
-    key = guard.verdict_key(model, plan)
+    key, costs = guard.verdict_key(model, plan), objective.verdicts
     verdict_before = None if costs is None else costs.read_verdict(key)
-    verdict = verdict_before or _timed(prepared, scripted, options)
-    if costs is not None and verdict_before is None:
+    verdict = verdict_before or _timed(prepared, scripted, options, objective)
+    if costs is not None and verdict_before is None and verdict.rounds:
         costs.keep_verdict(key, verdict)
     if verdict.runs == "baseline":
         scripted = guard.baseline_module(model, frozen, inputs, verdict.baseline)
     return dataclasses.replace(plan, guard=verdict), scripted
 
 
-def _timed(prepared: Prepared, scripted: ScriptModule, options: Options) -> GuardVerdict:
+def _timed(
+    prepared: Prepared, scripted: ScriptModule, options: Options, objective: Latency
+) -> GuardVerdict:
     calls = guard.baseline_calls(prepared.model, prepared.frozen, prepared.inputs)
     calls["plan"] = lambda: scripted(*prepared.inputs)
     limit_s = 6.0 if options.budget_s is None else min(6.0, max(0.5, 0.1 * options.budget_s))
     synchronize = guard.synchronizer(prepared.where)
-    return guard.guard_verdict(
-        guard.time_interleaved(calls, budget_s=limit_s, synchronize=synchronize)
-    )
+    return objective.compare(calls, limit_s, synchronize)
 
 
 def _tell(progress: Progress, plan: Plan) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from torchalgo import _C
 from torchalgo._C import Error
-from torchalgo.plan import Plan
+from torchalgo.plan import OBJECTIVES, Plan
 from torchalgo.progress import Event
 from torchalgo.shapes import plan_for
 
@@ -50,7 +50,6 @@ def check_options(options: Options) -> None:
     """Raises Error for what this version does not do, naming what it does."""
     only: dict[str, object] = {
         "training": False,
-        "objective": "latency",
         "mode": "tune",
     }
     for name, possible in only.items():
@@ -59,6 +58,9 @@ def check_options(options: Options) -> None:
                 f"optimize: {name}={getattr(options, name)!r} is not possible in torchalgo"
                 f" {_C.version}, which has {name}={possible!r} only"
             )
+    if options.objective not in OBJECTIVES:
+        expected = ", ".join(map(repr, OBJECTIVES))
+        raise Error(f"optimize: objective={options.objective!r}, expected one of {expected}")
     if options.plan is not None and options.overrides:
         raise Error(
             "optimize: plan and overrides exclude each other; use"

@@ -34,6 +34,8 @@ TICKS_PER_US = 1024 * 1000
 
 Layout = Literal["nchw", "nhwc", "nChw8c", "nChw16c"]
 Overrides = Mapping[str, str]
+Objective = Literal["latency", "energy", "edp"]  # edp: energy x time of the whole plan
+OBJECTIVES: tuple[Objective, ...] = typing.get_args(Objective)
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class PlanNode:
     runner_up: str
     regret_us: float | None
     packed_bytes: int | None = None  # that it adds to the model's own weights; None: not written
+    predicted_uj: float | None = None  # None: the plan is for latency
+    regret_uj: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,22 @@ class PlanTransform:
     dst: Layout
     predicted_us: float
     ticks: int
+    predicted_uj: float | None = None  # None: the plan is for latency
+
+
+@dataclass(frozen=True)
+class PlanEnergy:
+    """What is predicted of a plan for "energy" or "edp", as `meter` counts it."""
+
+    meter: str
+    cost_uj: float
+    lower_bound: float  # of the objective for any plan: uJ, of edp uJ x us
 
 
 @dataclass(frozen=True)
 class GuardVerdict:
-    """The plan beside the fastest baseline in paired rounds; ratio = plan / baseline (95 %)."""
+    """The plan beside the best baseline in paired rounds; ratio = plan / baseline (95 %), of time,
+    or of what the objective is."""
 
     verdict: Literal["faster", "slower", "unclear", "not timed"]
     runs: Literal["plan", "baseline"]
@@ -91,6 +106,9 @@ class GuardVerdict:
     high: float
     rounds: int
     reason: str
+    objective: Objective = "latency"
+    plan_uj: float | None = None
+    baseline_uj: float | None = None
 
     def to_json(self) -> str:
         return json.dumps(_encode(self), allow_nan=False)
@@ -138,7 +156,12 @@ class PlanProof:
 
 @dataclass(frozen=True)
 class Plan:
-    """What `optimize` decided and why. `print(plan)` shows it; equal plans compare equal."""
+    """What `optimize` decided and why. `print(plan)` shows it; equal plans compare equal.
+
+    Ticks are 1/1024 ns. Where the objective is energy they are 1/1024 nJ, and lower_bound_us is 0:
+    of the time nothing is proven. For edp they are of the time as well, and lower_bound_ticks over
+    cost_ticks is the bound of energy x time over its value.
+    """
 
     structure_hash: str
     inputs: list[PlanInput]
@@ -151,7 +174,8 @@ class Plan:
     method: str
     nodes: list[PlanNode]
     transforms: list[PlanTransform]
-    comparisons: dict[str, float] = field(default_factory=dict)  # predicted us of weaker planners
+    # Of weaker planners, predicted: us, uJ or uJ x us by the objective.
+    comparisons: dict[str, float] = field(default_factory=dict)
     ties: int = 0  # layers whose runner-up is within noise
     rel_error: float | None = None  # relative L2 of the outputs to the frozen module
     # Of all nodes; None: not written. The model's own weights stay beside the packed ones.
@@ -163,6 +187,8 @@ class Plan:
     quarantined: list[Quarantined] = field(default_factory=list)
     left_alone: list[LeftAlone] = field(default_factory=list)
     proof: PlanProof | None = None  # in the file only if asked for by with_proof
+    objective: Objective = "latency"
+    energy: PlanEnergy | None = None  # None: the plan is for latency
     schema: int = SCHEMA
     # Solves again from the costs that are in memory; a plan from a file has none.
     resolve: Callable[[Overrides], Plan] | None = field(default=None, repr=False, compare=False)
@@ -198,7 +224,7 @@ class Plan:
 
     def to_json(self) -> str:
         """One JSON object, keys in the order of the fields: the same plan gives the same text."""
-        fields = {f.name: _encode(getattr(self, f.name)) for f in _stored(type(self))}
+        fields = {f.name: _encode(getattr(self, f.name)) for f in _written(self)}
         if self.proof is None:
             del fields["proof"]
         return json.dumps(fields, indent=1, allow_nan=False) + "\n"
@@ -225,13 +251,24 @@ class Plan:
 
 
 _IN_MEMORY = ("resolve", "prove")
+_OF_ENERGY = ("objective", "energy", "predicted_uj", "regret_uj", "plan_uj", "baseline_uj")
 _MAY_LACK = (  # in a file: not asked for, or written before there was one
     "proof", "packed_bytes", "weight_bytes", "plain_weight_bytes", "workspace_bytes", "limits",
+    *_OF_ENERGY,
 )  # fmt: skip
 
 
 def _stored(cls: type) -> list[dataclasses.Field[Any]]:
     return [f for f in dataclasses.fields(cls) if f.name not in _IN_MEMORY]
+
+
+def _written(value: Any) -> list[dataclasses.Field[Any]]:
+    """What of energy is not set is not written: plans for latency have none of it."""
+    return [
+        f
+        for f in _stored(type(value))
+        if f.name not in _OF_ENERGY or getattr(value, f.name) != f.default
+    ]
 
 
 # ---- one plan or several in a file ---------------------------------------------------------------
@@ -305,7 +342,7 @@ def _check_schema(data: dict[str, Any], source: str) -> None:
 
 def _encode(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
-        return {f.name: _encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: _encode(getattr(value, f.name)) for f in _written(value)}
     if isinstance(value, list):
         return [_encode(item) for item in value]
     return value
@@ -383,13 +420,59 @@ def _check(plan: Plan, source: str) -> None:
 # ---- print(plan) ---------------------------------------------------------------------------------
 
 MAX_COLUMNS = 120
-_HEAD = ("layer", "primitive", "layout", "fused", "us", "runner-up", "regret us")
+_HEAD = ("layer", "primitive", "layout", "fused", "{unit}", "runner-up", "regret {unit}")
 _NUMERIC = (4, 6)
 _SHRINK = ({0: 22, 1: 26, 5: 20, 3: 10}, {0: 12, 1: 18, 5: 10, 3: 6})  # to what columns are cut
 
 
 def _ms(us: float) -> str:
     return f"{us / 1000:.3f} ms" if us < 10_000 else f"{us / 1000:.1f} ms"
+
+
+def _mj(uj: float) -> str:
+    return f"{uj / 1000:.3f} mJ" if uj < 10_000 else f"{uj / 1000:.1f} mJ"
+
+
+def spelled_value(objective: Objective, value: float) -> str:
+    """What a plan shall have least of, with its unit."""
+    if objective == "latency":
+        return _ms(value)
+    return _mj(value) if objective == "energy" else f"{value / 1e6:.4g} mJ ms"
+
+
+def unit_of(plan: Plan) -> str:
+    """Of its layers' costs."""
+    return "us" if plan.energy is None else "uJ"
+
+
+def cost_of(part: PlanNode | PlanTransform, plan: Plan) -> float:
+    """What a part of `plan` is predicted to take, in that unit."""
+    return part.predicted_us if plan.energy is None else part.predicted_uj or 0.0
+
+
+def regret_of(node: PlanNode, plan: Plan) -> float | None:
+    return node.regret_us if plan.energy is None else node.regret_uj
+
+
+def value_of(plan: Plan) -> float:
+    """What it shall have least of: us, uJ or uJ x us."""
+    if plan.energy is None:
+        return plan.cost_us
+    return plan.energy.cost_uj * (plan.cost_us if plan.objective == "edp" else 1.0)
+
+
+def lower_bound_of(plan: Plan) -> float:
+    """What no plan is below, in the same unit."""
+    return plan.lower_bound_us if plan.energy is None else plan.energy.lower_bound
+
+
+def _predicted(plan: Plan) -> str:
+    """Its time, and where energy counts that as well."""
+    if plan.energy is None:
+        return _ms(plan.cost_us)
+    watts = f" ({plan.energy.cost_uj / plan.cost_us:.3g} W)" if plan.cost_us else ""
+    text = f"{_mj(plan.energy.cost_uj)} in {_ms(plan.cost_us)}{watts} by {plan.energy.meter}"
+    return f"{spelled_value('edp', value_of(plan))}: {text}" if plan.objective == "edp" else text
 
 
 def _layouts(src: str, dst: str) -> str:
@@ -404,20 +487,22 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
 
     def add_transforms(producer: str) -> None:
         for t in after.pop(producer, []):
-            us = f"{t.predicted_us:.1f}"
-            rows.append((f"  > {t.dst}", t.primitive, _layouts(t.src, t.dst), "", us, "", ""))
+            cost = f"{cost_of(t, plan):.1f}"
+            rows.append((f"  > {t.dst}", t.primitive, _layouts(t.src, t.dst), "", cost, "", ""))
 
     add_transforms("")
     for n in plan.nodes:
         if n.primitive:
             _, plus, fused = n.problem.partition("+")
-            regret = "" if n.regret_us is None else f"{n.regret_us:.1f}"
-            us = f"{n.predicted_us:.1f}" + ("?" if n.cost_source in ("bound", "model") else "")
+            more = regret_of(n, plan)
+            regret = "" if more is None else f"{more:.1f}"
+            cost = f"{cost_of(n, plan):.1f}"
+            cost += "?" if n.cost_source in ("bound", "model") else ""
             layouts = _layouts(n.src, n.dst)
             rival, _, pair = n.runner_up.partition(" ")
             rival_src, arrow, rival_dst = pair.partition("->")
             runner_up = f"{rival} {_layouts(rival_src, rival_dst)}" if arrow else n.runner_up
-            rows.append((n.name, n.primitive, layouts, plus + fused, us, runner_up, regret))
+            rows.append((n.name, n.primitive, layouts, plus + fused, cost, runner_up, regret))
         add_transforms(n.name)
     for producer in list(after):
         add_transforms(producer)
@@ -432,7 +517,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _table(plan: Plan) -> list[str]:
-    rows = [_HEAD, *_rows(plan)]
+    rows = [tuple(title.format(unit=unit_of(plan)) for title in _HEAD), *_rows(plan)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
     room = MAX_COLUMNS - 2 * (len(widths) - 1)
     for least in _SHRINK:
@@ -460,11 +545,13 @@ def _summary(plan: Plan) -> list[str]:
     lines += [f"limit: {name} of at most {limit:g}" for name, limit in plan.limits.items()]
     if plan.comparisons:
         lines.append("from the same costs:")
-        for name, us in plan.comparisons.items():
-            gain = f" ({us / plan.cost_us:.3f}x this plan)" if plan.cost_us else ""
-            lines.append(f"  {name.replace('_', ' '):24} {_ms(us)}{gain}")
+        own = value_of(plan)
+        for name, value in plan.comparisons.items():
+            gain = f" ({value / own:.3f}x this plan)" if own else ""
+            text = spelled_value(plan.objective, value)
+            lines.append(f"  {name.replace('_', ' '):24} {text}{gain}")
     if plan.guard is not None:
-        lines.append(_guard_line(plan.guard))
+        lines.append(guard_line(plan.guard))
     if plan.rel_error is not None:
         lines.append(f"outputs: relative L2 {plan.rel_error:.1e} to the frozen module")
     lines += _listed("quarantined", [(_candidate(q), q.reason) for q in plan.quarantined])
@@ -483,12 +570,15 @@ def _proof(plan: Plan) -> str:
     if plan.guard is not None and plan.guard.rounds:
         measured = f", measured {_ms(plan.guard.plan_us)}"
     ties = f"; {plan.ties} layer{'s' * (plan.ties != 1)} tied within noise"
+    if plan.objective == "edp":  # a product of sums gives no layer a regret of its own
+        ties = ""
     if plan.status == "optimal":
         head = f"optimal for these measured, additive costs ({plan.method})"
     else:
-        gap = 100 * (1 - plan.lower_bound_us / plan.cost_us) if plan.cost_us else 0.0
+        own = value_of(plan)
+        gap = 100 * (1 - lower_bound_of(plan) / own) if own else 0.0
         head = f"feasible, at most {gap:.2f} % above the optimum of these costs ({plan.method})"
-    return f"{head}; predicted {_ms(plan.cost_us)}{measured}{ties}"
+    return f"{head}; predicted {_predicted(plan)}{measured}{ties}"
 
 
 def format_bytes(count: int) -> str:
@@ -507,9 +597,18 @@ def _memory_line(plan: Plan) -> str:
     return text
 
 
-def _guard_line(guard: GuardVerdict) -> str:
+def guard_line(guard: GuardVerdict) -> str:
     if not guard.rounds:
         return f"guard: {guard.reason or guard.verdict}; the {guard.runs} runs"
+    if guard.plan_uj is not None and guard.baseline_uj is not None:
+        words = {"faster": "less than", "slower": "more than"}
+        beside = words.get(guard.verdict, f"{guard.verdict} beside")
+        return (
+            f"guard: {guard.objective} {beside} {guard.baseline}: {_mj(guard.plan_uj)} in"
+            f" {_ms(guard.plan_us)} against {_mj(guard.baseline_uj)} in {_ms(guard.baseline_us)},"
+            f" ratio {guard.ratio:.3f} [{guard.low:.3f}, {guard.high:.3f}] in {guard.rounds}"
+            f" rounds; the {guard.runs} runs"
+        )
     text = (
         f"guard: {guard.verdict} beside {guard.baseline}: {_ms(guard.plan_us)} against"
         f" {_ms(guard.baseline_us)}, ratio {guard.ratio:.3f} [{guard.low:.3f}, {guard.high:.3f}]"

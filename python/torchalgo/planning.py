@@ -19,6 +19,7 @@ from torchalgo.costs import environment
 from torchalgo.freeze import ScriptModule, tensors_in
 from torchalgo.limits import Limits, packed_bytes
 from torchalgo.measuring import COARSE_BOUND, Tuning, tied_layers
+from torchalgo.objective import Latency
 from torchalgo.overrides import forced_primitives, is_convolution
 from torchalgo.pareto import Front, Memory, ParetoPoint, native_front
 from torchalgo.plan import (
@@ -29,6 +30,7 @@ from torchalgo.plan import (
     PlanNode,
     PlanProof,
     PlanTransform,
+    guard_line,
 )
 
 
@@ -195,17 +197,19 @@ def missing_primitives(plan: Plan, found: _C.Candidates) -> list[str]:
     ]
 
 
-def compare_planners(tuning: Tuning, is_limited: bool = False) -> dict[str, _C.Plan]:
+def compare_planners(
+    tuning: Tuning, objective: Latency, is_limited: bool = False
+) -> dict[str, _C.Plan]:
     """What weaker ways to choose make of the same costs: ATen's rows alone, each single layout, and
     each convolution's own fastest primitive; if `is_limited`, also what is best without limits,
-    which none of them keeps.
+    which none of them keeps; and, for an objective other than latency, the optimum of another one.
 
     A layout that most convolutions do not have has no entry; where single nodes lack it they keep
     their own. Where measuring was ended, what its costs are not enough for has none either.
     """
     plans: dict[str, _C.Plan] = {}
 
-    def add(name: str, planner: Callable[..., Any] = _C.make_plan, **options: Any) -> None:
+    def add(name: str, planner: Callable[..., Any] = objective.planner, **options: Any) -> None:
         try:
             plans[name] = tuning.settle(planner, checked=False, rough=True, **options)
         except Error:
@@ -218,8 +222,11 @@ def compare_planners(tuning: Tuning, is_limited: bool = False) -> dict[str, _C.P
     )
     for layout in usual_layouts(tuning.graph, tuning.found):
         add(f"single_layout_{layout}", layouts=[layout])
-    tuning.settle_fastest()
-    add("local_optimum", _C.make_local_plan)
+    if objective.local_planner is not None:
+        tuning.settle_fastest()
+        add("local_optimum", objective.local_planner)
+    for name, planner in objective.other_planners().items():
+        add(name, planner)
     if is_limited:
         add("without_limits")
     return plans
@@ -238,10 +245,10 @@ def usual_layouts(graph: _C.Graph, found: _C.Candidates) -> list[str]:
     return sorted(layout for layout, count in counts.items() if 2 * count > convolutions)
 
 
-def compared_costs(plans: Mapping[str, _C.Plan]) -> dict[str, float]:
-    """Predicted us of each, and of the best single layout."""
-    costs = {name: _us(plan.cost) for name, plan in plans.items()}
-    single = [us for name, us in costs.items() if name.startswith("single_layout_")]
+def compared_costs(plans: Mapping[str, _C.Plan], objective: Latency) -> dict[str, float]:
+    """What each has of the objective, as predicted, and what the best single layout has."""
+    costs = {name: objective.value(plan) for name, plan in plans.items()}
+    single = [cost for name, cost in costs.items() if name.startswith("single_layout_")]
     return {**costs, "best_single_layout": min(single)} if single else costs
 
 
@@ -252,18 +259,19 @@ def resolver(
 
     def resolve(overrides: Mapping[str, str]) -> Plan:
         forced = forced_primitives(imported.graph, limits.tuning.found, overrides)
-        native = limits.tuning.solve_known(forced, resources=limits.resources())
+        native = limits.tuning.solve_known(forced, limits.planner, resources=limits.resources())
         return dataclasses.replace(describe(native), resolve=resolve, limits=limits.described())
 
     return resolve
 
 
 def front_finder(
-    tuning: Tuning, describe: Callable[[_C.Plan], Plan]
+    tuning: Tuning, describe: Callable[[_C.Plan], Plan], objective: Latency
 ) -> Callable[[Memory, int, float], Front]:
     """The function behind Optimized.pareto."""
 
     def find_front(memory: Memory, max_points: int, time_limit_s: float) -> Front:
+        objective.refuse("pareto")
         points = tuning.ask_known(
             native_front, memory=memory, max_points=max_points, time_limit_s=time_limit_s
         )
@@ -272,11 +280,12 @@ def front_finder(
     return find_front
 
 
-def prover(limits: Limits) -> Callable[[Plan], PlanProof]:
+def prover(limits: Limits, objective: Latency) -> Callable[[Plan], PlanProof]:
     """The function behind plan.with_proof: solves once more, and checks what comes out."""
     tuning = limits.tuning
 
     def prove(plan: Plan) -> PlanProof:
+        objective.refuse("with_proof")
         proofs: list[PlanProof] = []
 
         def planner(*args: Any, **options: Any) -> tuple[_C.Plan, list[_C.CostKey]]:
@@ -284,8 +293,8 @@ def prover(limits: Limits) -> Callable[[Plan], PlanProof]:
             if not native.certificate:
                 raise Error(
                     "with_proof: a limit binds, and for a plan under a limit there is no"
-                    f" certificate: that nothing below {_us(native.lower_bound)} us keeps the"
-                    " limits is the solver's word"
+                    " certificate: that nothing below its bound keeps the limits is the solver's"
+                    " word"
                 )
             graph, found, transforms, costs = args
             proofs.append(
@@ -418,7 +427,9 @@ def has_convolutions(graph: _C.Graph) -> bool:
 def outcome(plan: Plan) -> list[str]:
     """What a user must hear at once: which module runs, and what was not planned."""
     lines = []
-    if plan.guard is not None and plan.guard.rounds:
+    if plan.guard is not None and plan.guard.objective != "latency":
+        lines.append(guard_line(plan.guard))
+    elif plan.guard is not None and plan.guard.rounds:
         speedup = plan.guard.baseline_us / plan.guard.plan_us
         lines.append(
             f"{plan.guard.plan_us / 1000:.2f} ms, {speedup:.2f}x {plan.guard.baseline}"

@@ -8,7 +8,15 @@ from html import escape
 from pathlib import Path
 
 from torchalgo._C import Error
-from torchalgo.plan import Plan, plans_to_json
+from torchalgo.plan import (
+    Plan,
+    PlanNode,
+    PlanTransform,
+    cost_of,
+    plans_to_json,
+    regret_of,
+    unit_of,
+)
 from torchalgo.shapes import planned_shapes, spell
 
 SUFFIXES = (".html", ".txt", ".json")
@@ -51,27 +59,29 @@ def html_report(*plans: Plan) -> str:
 def _section(plan: Plan) -> str:
     summary = escape(str(plan).split("\n\n", 1)[-1])
     rows = "\n".join(_rows(plan))
+    unit = unit_of(plan)
     return (
         f"<h1>Plan for {escape(spell(planned_shapes(plan)))}</h1>\n<pre>{summary}</pre>\n"
         "<table><tr><th>layer</th><th>problem</th><th>primitive</th><th>src</th><th>dst</th>"
-        "<th>us</th><th></th><th>runner-up</th><th>regret us</th><th>packed bytes</th></tr>\n"
+        f"<th>{unit}</th><th></th><th>runner-up</th><th>regret {unit}</th><th>packed bytes</th>"
+        "</tr>\n"
         f"{rows}\n</table>\n"
     )
 
 
 def _rows(plan: Plan) -> list[str]:
-    most = max(
-        [n.predicted_us for n in plan.nodes] + [t.predicted_us for t in plan.transforms] + [1]
-    )
+    parts: list[PlanNode | PlanTransform] = [*plan.nodes, *plan.transforms]
+    most = max([cost_of(part, plan) for part in parts] + [1])
     rows = []
     for n in plan.nodes:
         if n.absorbed_by:
             rows.append(_row("a", n.name, n.problem, f"in {n.absorbed_by}", "", "", None, most))
         else:
-            regret = "" if n.regret_us is None else f"{n.regret_us:.1f}"
+            more = regret_of(n, plan)
+            regret = "" if more is None else f"{more:.1f}"
             rows.append(
                 _row(
-                    "", n.name, n.problem, n.primitive, n.src, n.dst, n.predicted_us, most,
+                    "", n.name, n.problem, n.primitive, n.src, n.dst, cost_of(n, plan), most,
                     n.runner_up, regret, "" if not n.packed_bytes else f"{n.packed_bytes:,}",
                 )
             )  # fmt: skip
@@ -81,7 +91,7 @@ def _rows(plan: Plan) -> list[str]:
 
 def _transform_rows(plan: Plan, producer: str, most: float) -> list[str]:
     return [
-        _row("t", f"> {t.value}", t.problem, t.primitive, t.src, t.dst, t.predicted_us, most)
+        _row("t", f"> {t.value}", t.problem, t.primitive, t.src, t.dst, cost_of(t, plan), most)
         for t in plan.transforms
         if t.producer == producer
     ]
@@ -94,15 +104,15 @@ def _row(
     primitive: str,
     src: str,
     dst: str,
-    us: float | None,
+    cost: float | None,
     most: float,
     runner_up: str = "",
     regret: str = "",
     packed: str = "",
 ) -> str:
     texts = "".join(f"<td>{escape(text)}</td>" for text in (name, problem, primitive, src, dst))
-    cost = "" if us is None else f"{us:.1f}"
-    width = 0 if us is None else round(120 * us / most)
+    number = "" if cost is None else f"{cost:.1f}"
+    width = 0 if cost is None else round(120 * cost / most)
     bar = f'<td><div class="bar" style="width:{width}px"></div></td>'
     tail = f'<td>{escape(runner_up)}</td><td class="n">{regret}</td><td class="n">{packed}</td>'
-    return f'<tr class="{css}">{texts}<td class="n">{cost}</td>{bar}{tail}</tr>'
+    return f'<tr class="{css}">{texts}<td class="n">{number}</td>{bar}{tail}</tr>'

@@ -77,6 +77,11 @@ def tune(
     with ranks:
         settings = Options(**options)
         check_options(settings)
+        if settings.objective != "latency":
+            raise Error(
+                f"tune: objective={settings.objective!r}: ranks of one machine would share one"
+                " meter; use torchalgo.optimize"
+            )
         check_model(model)
         progress = Progress(settings.progress if ranks.rank == 0 else False)
         sets = as_input_sets(model, example_inputs)

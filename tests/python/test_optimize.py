@@ -134,7 +134,6 @@ def test_a_strict_plan_refuses_what_the_machine_lacks(
     "option",
     [
         {"training": True},
-        {"objective": "energy"},
         {"mode": "cached"},
     ],
 )

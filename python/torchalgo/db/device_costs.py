@@ -35,6 +35,10 @@ class DeviceCosts:
         between."""
         return DeviceCosts(store, Environment.of(device, cold_bytes))
 
+    def for_energy(self, meter: str) -> DeviceCosts:
+        """Energies beside these times, as `meter` counts them."""
+        return DeviceCosts(self._store, self._environment.for_energy(meter))
+
     def read(self, keys: Iterable[Key] | None = None) -> dict[Key, Cost]:
         """The costs of `keys`, or all, that hold here; anything else is a miss."""
         here = self._environment

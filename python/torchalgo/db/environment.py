@@ -11,7 +11,7 @@ import functools
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -46,10 +46,12 @@ ON_GPU: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Environment:
-    """facts: all that any cost here depends on; versions: of each algorithm's row."""
+    """facts: all that any cost here depends on; versions: of each algorithm's row; measured: what a
+    cost is, where it is no time."""
 
     facts: Mapping[str, str]
     versions: Mapping[str, int]
+    measured: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(device: _C.Device | None = None, cold_bytes: int = 0) -> Environment:
@@ -62,23 +64,28 @@ class Environment:
         facts = {**_facts(device), "weights": _weights_in(device, cold_bytes)}
         return Environment(facts, dict(_C.algorithms()))
 
+    def for_energy(self, meter: str) -> Environment:
+        """The same for energies, in 1/1024 nJ where a time has 1/1024 ns."""
+        return replace(self, measured={"quantity": "energy", "unit": "nJ", "meter": meter})
+
     @property
     def everything(self) -> str:
         """All facts and versions: what the time of a whole model depends on."""
         rows = sorted(f"{name} {version}" for name, version in self.versions.items())
-        return _text({**self.facts, "rows": ", ".join(rows), "torchalgo": _C.version})
+        versions = {"rows": ", ".join(rows), "torchalgo": _C.version}
+        return _text({**self.facts, **versions, **self.measured})
 
     def texts(self) -> list[str]:
         """Every environment that a row of this device may have."""
         providers = ON_GPU if "gpu" in self.facts else ON_CPU
         texts = {_text(self._chosen(facts)) for facts in providers.values()}
-        return sorted(texts | {_text(self.facts)})
+        return sorted(texts | {_text({**self.facts, **self.measured})})
 
     def text_of(self, primitive: str) -> str:
         """What a cost of `primitive` depends on, as canonical JSON."""
         providers = ON_GPU if "gpu" in self.facts else ON_CPU
         match = _longest_match(primitive, providers)
-        return _text(self.facts if match is None else self._chosen(providers[match]))
+        return _text(self._chosen(tuple(self.facts) if match is None else providers[match]))
 
     def version_of(self, primitive: str) -> int | None:
         """The version of the row that offers `primitive`; None: there is none here."""
@@ -86,7 +93,7 @@ class Environment:
         return None if match is None else self.versions[match]
 
     def _chosen(self, names: tuple[str, ...]) -> dict[str, str]:
-        return {name: self.facts[name] for name in names}
+        return {**{name: self.facts[name] for name in names}, **self.measured}
 
 
 def texts_here(device: _C.Device | None = None) -> set[str]:

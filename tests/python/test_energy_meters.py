@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Meters: RAPL on an invented /sys, NVML on an invented library, and which one is read."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import torchalgo
+from torchalgo import _C, energy
+from torchalgo.energy import NvmlMeter, RaplMeter, describe_meters, find_meter
+
+RANGE_UJ = 1000
+
+
+def add_zone(root: Path, zone: str, name: str, uj: int = 0) -> Path:
+    folder = root / zone
+    folder.mkdir(parents=True)
+    (folder / "name").write_text(name + "\n")
+    (folder / "max_energy_range_uj").write_text(f"{RANGE_UJ}\n")
+    (folder / "energy_uj").write_text(f"{uj}\n")
+    return folder / "energy_uj"
+
+
+# ---- RAPL ----------------------------------------------------------------------------------------
+
+
+def test_packages_and_dram_are_summed_and_what_lies_inside_them_is_not(tmp_path: Path) -> None:
+    add_zone(tmp_path, "intel-rapl:0", "package-0", 100)
+    add_zone(tmp_path, "intel-rapl:0:0", "core", 60)
+    add_zone(tmp_path, "intel-rapl:0:1", "dram", 7)
+    add_zone(tmp_path, "intel-rapl:1", "package-1", 200)
+    add_zone(tmp_path, "intel-rapl:2", "psys", 999)
+    meter = RaplMeter(tmp_path)
+    assert meter.read_uj() == 307
+    assert meter.name == "RAPL package-0, dram-0, package-1"
+
+
+def test_a_counter_that_starts_again_goes_on(tmp_path: Path) -> None:
+    first = add_zone(tmp_path, "intel-rapl:0", "package-0", 900)
+    second = add_zone(tmp_path, "intel-rapl:1", "package-1", 10)
+    meter = RaplMeter(tmp_path)
+    before = meter.read_uj()
+    for uj, more in [(50, 150), (40, 1140), (41, 1141)]:  # past the range once, twice
+        first.write_text(str(uj))
+        assert meter.read_uj() - before == more
+    second.write_text("30")
+    assert meter.read_uj() - before == 1161
+
+
+def test_counters_for_root_only_say_so_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = add_zone(tmp_path, "intel-rapl:0", "package-0")
+    path.chmod(0)
+    if os.geteuid() == 0:  # root reads whatever the mode is
+        read = Path.read_text
+
+        def refuse(self: Path, *args: Any, **kwargs: Any) -> str:
+            if self == path:
+                raise PermissionError(13, "Permission denied", str(path))
+            return read(self, *args, **kwargs)
+
+        monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(torchalgo.Error, match=r"energy_uj may be read by root only.*chmod a\+r"):
+        RaplMeter(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("zones", "reason"),
+    [(None, "there is no"), ([], "no intel-rapl packages"), (["psys"], "no intel-rapl packages")],
+)
+def test_a_machine_without_counters_says_what_is_missing(
+    tmp_path: Path, zones: list[str] | None, reason: str
+) -> None:
+    root = tmp_path / "powercap"
+    if zones is not None:
+        root.mkdir()
+        for i, name in enumerate(zones):
+            add_zone(root, f"intel-rapl:{i}", name)
+    with pytest.raises(torchalgo.Error, match=reason):
+        RaplMeter(root)
+
+
+def test_a_torn_counter_is_an_error_of_ours(tmp_path: Path) -> None:
+    add_zone(tmp_path, "intel-rapl:0", "package-0").write_text("")
+    with pytest.raises(torchalgo.Error, match="RAPL: "):
+        RaplMeter(tmp_path)
+
+
+# ---- NVML ----------------------------------------------------------------------------------------
+
+
+class ErrorString:
+    restype = None
+
+    def __call__(self, status: int) -> bytes:
+        assert self.restype is ctypes.c_char_p, "else 64-bit pointers are cut"
+        return b"Not Supported"
+
+
+class FakeNvml:
+    """Counts 5 mJ in every tenth call; as the driver's library, with pointers."""
+
+    def __init__(self, status: dict[str, int] | None = None) -> None:
+        self.status = status or {}
+        self.calls = 0
+        self.uuid = b""
+        self.nvmlErrorString = ErrorString()
+
+    def nvmlInit_v2(self) -> int:  # noqa: N802
+        return self.status.get("init", 0)
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: bytes, device: Any) -> int:  # noqa: N802
+        self.uuid = uuid
+        return self.status.get("handle", 0)
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, _: Any, millijoules: Any) -> int:  # noqa: N802
+        self.calls += 1
+        pointer = ctypes.cast(millijoules, ctypes.POINTER(ctypes.c_ulonglong))
+        pointer[0] = 5 * (self.calls // 10)
+        return self.status.get("energy", 0)
+
+
+def clock(step_s: float = 1e-3) -> Callable[[], float]:
+    ticks = itertools.count()
+    return lambda: step_s * next(ticks)
+
+
+def test_nvml_counts_in_microjoules_and_its_interval_is_what_was_seen() -> None:
+    library = FakeNvml()
+    meter = NvmlMeter("GPU-1234", library, clock())
+    assert library.uuid == b"GPU-1234"
+    assert meter.interval_s == pytest.approx(10e-3)
+    library.calls = 1000
+    assert meter.read_uj() == 5 * 100 * 1000
+
+
+@pytest.mark.parametrize("call", ["init", "handle", "energy"])
+def test_what_nvml_refuses_is_told(call: str) -> None:
+    with pytest.raises(torchalgo.Error, match=r"NVML: nvml\w+: Not Supported"):
+        NvmlMeter("GPU-1234", FakeNvml({call: 3}), clock())
+
+
+def test_a_counter_that_stands_still_is_no_meter() -> None:
+    with pytest.raises(torchalgo.Error, match="did not move"):
+        NvmlMeter("GPU-1234", FakeNvml(), clock(step_s=1.0))
+
+
+def test_a_driver_without_the_counter_is_told() -> None:
+    class Old:
+        def nvmlInit_v2(self) -> int:  # noqa: N802
+            return 0
+
+    with pytest.raises(torchalgo.Error, match="no nvmlDeviceGetHandleByUUID"):
+        NvmlMeter("GPU-1234", Old())
+
+
+def test_no_nvml_at_all_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy, "NVML", "libnvidia-ml-of-nobody.so.1")
+    with pytest.raises(torchalgo.Error, match=r"NVML: libnvidia-ml-of-nobody.*NVIDIA's driver"):
+        NvmlMeter("GPU-1234")
+
+
+# ---- which one is read ---------------------------------------------------------------------------
+
+
+class Constant:
+    name, covers, interval_s, step_uj = "constant", "nothing", 0.5, 1.0
+
+    def read_uj(self) -> int:
+        return 42
+
+
+def test_an_injected_meter_is_read_and_taken_away_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RaplMeter.__init__, "__defaults__", (tmp_path / "none",))
+    mine, other = Constant(), Constant()
+    with energy.use(mine):
+        assert find_meter() is mine
+        with energy.use(other):
+            assert find_meter() is other
+        assert find_meter() is mine
+        assert describe_meters() == {"cpu": "constant (nothing), every 500 ms"}
+    assert energy.set_meter(mine) is None
+    assert energy.set_meter(None) is mine
+    with pytest.raises(
+        torchalgo.Error, match=r"no meter: looked for the CPU's RAPL.*there is no.*energy\.use"
+    ):
+        find_meter()
+    assert describe_meters()["cpu"].startswith("energy: no meter")
+
+
+def test_of_a_gpu_the_nvml_counter_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Properties:
+        uuid = "abcd"
+
+    asked: list[str] = []
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda index: Properties())
+    monkeypatch.setattr(energy, "NvmlMeter", asked.append)
+    find_meter(_C.Device(kind="cuda", name="H100", isa="sm_90", index=0))
+    assert asked == ["GPU-abcd"]
