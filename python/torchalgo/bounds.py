@@ -14,7 +14,7 @@ UNFUSED_FLOOR).
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -101,6 +101,7 @@ class KnownCosts:
     def __init__(self, bounds: Mapping[Key, int]) -> None:
         self.costs: dict[Key, Cost] = {}  # of what was measured
         self.table = _C.CostTable()
+        self._pairs: list[tuple[str, _C.CostKey | None, str, _C.CostKey, int]] = []
         self._bounds = dict(bounds)
         self._native = {key: _C.CostKey(*key) for key in bounds}
         self._siblings: dict[tuple[str, str, str, str], list[Key]] = {}
@@ -126,9 +127,20 @@ class KnownCosts:
             self.table.set(self._native[key], cost.ticks, "measured")
             self._raise_bounds(key, cost.ticks)
 
+    def set_pairs(
+        self, pairs: Iterable[tuple[str, _C.CostKey | None, str, _C.CostKey, int]]
+    ) -> None:
+        """Costs of pairs, as CostTable.set_pair takes them, in place of those there were."""
+        self._pairs = list(pairs)
+        self.table.clear_pairs()
+        for pair in self._pairs:
+            self.table.set_pair(*pair)
+
     def measured(self) -> _C.CostTable:
         """Without the bounds: for plans that must be made of what is known."""
         table = _C.CostTable()
+        for pair in self._pairs:
+            table.set_pair(*pair)
         for key, cost in self.costs.items():
             if not _C.is_view(key.primitive):
                 table.set(self._native[key], cost.ticks, "measured")

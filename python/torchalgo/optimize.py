@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,16 +12,17 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from torchalgo import _C, guard, planning, process_bench
+from torchalgo import _C, guard, in_context, planning, process_bench
 from torchalgo._C import Error
 from torchalgo.db import CostStore, DeviceCosts
 from torchalgo.freeze import ScriptModule, as_inputs, check_model, quiet_jit
+from torchalgo.in_context import Tuned
 from torchalgo.limits import Limits
 from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.optimized import Optimized, Result
 from torchalgo.options import Options, check_options
 from torchalgo.overrides import forced_primitives
-from torchalgo.plan import GuardVerdict, Plan
+from torchalgo.plan import GuardVerdict, InContext, Plan
 from torchalgo.preparation import Prepared, prepare
 from torchalgo.progress import Event, Progress
 from torchalgo.sampling import Bench, cold_bytes
@@ -130,8 +132,8 @@ def _bound(
     progress: Progress,
 ) -> Result:
     """The module that the cheapest plan gives, measured as far as that needs."""
-    limits = Limits(tuning, options.weight_limit_bytes)
-    scripted, error = _tuned(prepared, limits, options)
+    tuned, context = _tuned_in_context(prepared, tuning, options, costs, progress)
+    _, scripted, error, limits = tuned
 
     def describe(native: _C.Plan) -> Plan:
         return planning.describe_plan(
@@ -145,6 +147,7 @@ def _bound(
         comparisons=planning.compared_costs(weaker),
         rel_error=error if error < float("inf") else None,
         limits=limits.described(),
+        in_context=context,
         resolve=planning.resolver(prepared.imported, limits, describe),
         prove=planning.prover(limits),
     )
@@ -165,7 +168,7 @@ def _bound(
     )
 
 
-def _tuned(prepared: Prepared, limits: Limits, options: Options) -> tuple[ScriptModule, float]:
+def _tuned(prepared: Prepared, limits: Limits, options: Options) -> Tuned:
     """The rewritten module of the cheapest plan whose outputs keep max_rel_error, or, where none
     does, of the last one; and its outputs' error."""
     bound = prepared.output_bound(options)
@@ -174,7 +177,45 @@ def _tuned(prepared: Prepared, limits: Limits, options: Options) -> tuple[Script
         scripted = _rewrite(prepared.imported, native, options.strict)
         error = _error_of(scripted, prepared)
         if error <= bound or not limits.tighten(native, error, bound):
-            return scripted, error
+            return Tuned(native, scripted, error, limits)
+
+
+def _tuned_in_context(
+    prepared: Prepared,
+    tuning: Tuning,
+    options: Options,
+    costs: DeviceCosts | None,
+    progress: Progress,
+) -> tuple[Tuned, InContext | None]:
+    """The cheapest plan after its costs were corrected inside the net, or as they were when this
+    net was tuned here before; without the times in the net where they cannot be taken."""
+    limits, bound = Limits(tuning, options.weight_limit_bytes), prepared.output_bound(options)
+    if tuning.device is not None or options.mode != "tune":  # a GPU's ops end after their calls
+        return _tuned(prepared, limits, options), None
+    key = in_context.context_key(tuning, options.weight_limit_bytes, options.max_rel_error)
+    kept = None if costs is None else in_context.Kept.from_json(costs.read_record(key))
+    if kept is not None:
+        tuning.set_pairs(kept.admissible_pairs(tuning))
+        tuned = _tuned(prepared, copy.copy(limits), options)
+        if kept.fits(tuned.native):
+            return tuned, kept.context
+        tuning.set_pairs([])
+    tuned = _tuned(prepared, copy.copy(limits), options)
+    if tuning.is_stopped or tuned.error > bound:
+        return tuned, None
+    progress.say("times the plan inside the net")
+    search = in_context.Search(
+        tuning,
+        lambda: _tuned(prepared, copy.copy(limits), options),
+        prepared.inputs,
+        limit_s=in_context.limit_s(tuning.seconds, options.budget_s),
+        most_error=bound,
+    )
+    refined = search.run(tuned)
+    found = in_context.Kept.of(refined)
+    if costs is not None and found is not None and not tuning.is_stopped:
+        costs.keep_record(key, found.to_json())
+    return refined.tuned, refined.context
 
 
 def _left_as_it_is(prepared: Prepared, options: Options, progress: Progress) -> Result:
