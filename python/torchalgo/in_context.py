@@ -125,10 +125,10 @@ class Line:
 
 
 def fit_line(alone: Sequence[float], measured: Sequence[float]) -> Line:
-    """The line through most points: up to a third of them may lie anywhere.
+    """The line through most points: a quarter of them may lie anywhere.
 
     The slope is the median of the slopes between any two points, weighted by their distance; the
-    call, >= 0, is the median of what is left. Without two points that differ, the ratio of sums.
+    call, >= 0, is the median of what is left. Without two points that differ, the median ratio.
     Source: Sen 1968, JASA 63, pp. 1379-1389; the weights: Sievers 1978, JASA 73, pp. 628-631.
     """
     slopes = [
@@ -138,7 +138,8 @@ def fit_line(alone: Sequence[float], measured: Sequence[float]) -> Line:
     ]
     factor = _weighted_median(slopes)
     if factor <= 0.0:
-        factor = sum(measured) / sum(alone) if sum(alone) > 0 and sum(measured) > 0 else 1.0
+        ratios = [y / x for x, y in zip(alone, measured, strict=True) if x > 0 and y > 0]
+        factor = statistics.median(ratios) if ratios else 1.0
     left = [y - factor * x for x, y in zip(alone, measured, strict=True)]
     call_ns = max(0.0, statistics.median(left)) if len(left) >= FEWEST_OPS else 0.0
     return Line(factor, call_ns)
