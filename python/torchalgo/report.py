@@ -39,7 +39,8 @@ def html_report(plan: Plan) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>torchalgo plan</title>'
         f"<style>{_STYLE}</style></head><body>\n<h1>Plan</h1>\n<pre>{summary}</pre>\n"
         "<table><tr><th>layer</th><th>problem</th><th>primitive</th><th>src</th><th>dst</th>"
-        "<th>us</th><th></th><th>runner-up</th><th>regret us</th><th>packed bytes</th></tr>\n"
+        "<th>us</th><th></th><th>runner-up</th><th>regret us</th><th>packed bytes</th>"
+        "<th>us in the net</th></tr>\n"
         f"{rows}\n</table></body></html>\n"
     )
 
@@ -47,6 +48,11 @@ def html_report(plan: Plan) -> str:
 def _rows(plan: Plan) -> list[str]:
     most = max(
         [n.predicted_us for n in plan.nodes] + [t.predicted_us for t in plan.transforms] + [1]
+    )
+    in_net = (
+        {}
+        if plan.in_context is None
+        else {(op.name, op.problem): f"{op.measured_us:.1f}" for op in plan.in_context.ops}
     )
     rows = []
     for n in plan.nodes:
@@ -58,15 +64,28 @@ def _rows(plan: Plan) -> list[str]:
                 _row(
                     "", n.name, n.problem, n.primitive, n.src, n.dst, n.predicted_us, most,
                     n.runner_up, regret, "" if not n.packed_bytes else f"{n.packed_bytes:,}",
+                    in_net.get((n.name, n.problem), ""),
                 )
             )  # fmt: skip
-        rows += _transform_rows(plan, n.name, most)
-    return _transform_rows(plan, "", most) + rows
+        rows += _transform_rows(plan, n.name, most, in_net)
+    return _transform_rows(plan, "", most, in_net) + rows
 
 
-def _transform_rows(plan: Plan, producer: str, most: float) -> list[str]:
+def _transform_rows(
+    plan: Plan, producer: str, most: float, in_net: dict[tuple[str, str], str]
+) -> list[str]:
     return [
-        _row("t", f"> {t.value}", t.problem, t.primitive, t.src, t.dst, t.predicted_us, most)
+        _row(
+            css="t",
+            name=f"> {t.value}",
+            problem=t.problem,
+            primitive=t.primitive,
+            src=t.src,
+            dst=t.dst,
+            us=t.predicted_us,
+            most=most,
+            in_net=in_net.get((t.value, t.problem), ""),
+        )
         for t in plan.transforms
         if t.producer == producer
     ]
@@ -84,10 +103,12 @@ def _row(
     runner_up: str = "",
     regret: str = "",
     packed: str = "",
+    in_net: str = "",
 ) -> str:
     texts = "".join(f"<td>{escape(text)}</td>" for text in (name, problem, primitive, src, dst))
     cost = "" if us is None else f"{us:.1f}"
     width = 0 if us is None else round(120 * us / most)
     bar = f'<td><div class="bar" style="width:{width}px"></div></td>'
     tail = f'<td>{escape(runner_up)}</td><td class="n">{regret}</td><td class="n">{packed}</td>'
+    tail += f'<td class="n">{in_net}</td>'
     return f'<tr class="{css}">{texts}<td class="n">{cost}</td>{bar}{tail}</tr>'
