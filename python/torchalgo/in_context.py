@@ -335,7 +335,7 @@ class Search:
         best plan so far, and the tuning too."""
         self._best = Refined(first, Pairs(), None)
         self._best_times: NetTimes | None = None
-        self._kept, self._seen = 1, [_choices(first.native)]
+        self._kept, self._seen = 1, [choices_of(first.native)]
         try:
             outcome = self._follow(first)
         except KeyboardInterrupt:
@@ -359,9 +359,9 @@ class Search:
                 return "the tuning was ended"
             if new.error > self._most_error:
                 return "the corrected costs lead to a plan whose outputs are not exact enough"
-            if _choices(new.native) in self._seen:
+            if choices_of(new.native) in self._seen:
                 return "the corrected costs lead to no new plan"
-            self._seen.append(_choices(new.native))
+            self._seen.append(choices_of(new.native))
             best = self._best.tuned
             both = self._times(a=best, b=new)
             pairs = self._learn(new, both["b"], self._learn(best, both["a"], pairs))
@@ -448,7 +448,7 @@ def native_pairs(pairs: Pairs) -> list[NativePair]:
     ]
 
 
-def _choices(plan: _C.Plan) -> list[Any]:
+def choices_of(plan: _C.Plan) -> list[Any]:
     """What a plan runs, whatever it costs."""
     nodes = [[n.name, n.absorbed_by, *key_of(n.problem, n.primitive)] for n in plan.nodes]
     return nodes + [[t.value, *key_of(t.problem, t.primitive)] for t in plan.transforms]
@@ -527,4 +527,4 @@ def _ticks(value: Any) -> int:
 
 
 def _hash(plan: _C.Plan) -> str:
-    return hashlib.sha256(json.dumps(_choices(plan)).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(choices_of(plan)).encode()).hexdigest()

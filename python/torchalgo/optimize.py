@@ -133,7 +133,7 @@ def _bound(
 ) -> Result:
     """The module that the cheapest plan gives, measured as far as that needs."""
     tuned, context = _tuned_in_context(prepared, tuning, options, costs, progress)
-    _, scripted, error, limits = tuned
+    limits = tuned.limits
 
     def describe(native: _C.Plan) -> Plan:
         return planning.describe_plan(
@@ -141,6 +141,10 @@ def _bound(
         )
 
     weaker = planning.compare_planners(tuning, bool(limits.resources()))
+    if in_context.choices_of(limits.settle()) != in_context.choices_of(tuned.native):
+        # What was measured for these comparisons has changed the optimum: a bound was no bound.
+        tuned, context = _tuned(prepared, limits, options), None
+    _, scripted, error, _ = tuned
     progress.finish("planned")
     plan = dataclasses.replace(
         describe(limits.settle(with_regrets=True)),
