@@ -205,14 +205,16 @@ def _tuned_in_context(
             return tuned, kept.context
         tuning.set_pairs([])
     tuned = _tuned(prepared, copy.copy(limits), options)
-    if tuning.is_stopped or tuned.error > bound:
+    limit_s = in_context.limit_s(tuning.seconds, options.budget_s)
+    is_final = tuning.is_stopped or tuned.error > bound
+    if is_final or not in_context.has_time(tuned.native, limit_s, options.budget_s):
         return tuned, None
     progress.say("times the plan inside the net")
     search = in_context.Search(
         tuning,
         lambda: _tuned(prepared, copy.copy(limits), options),
         prepared.inputs,
-        limit_s=in_context.limit_s(tuning.seconds, options.budget_s),
+        limit_s=limit_s,
         most_error=bound,
     )
     refined = search.run(tuned)

@@ -21,8 +21,6 @@ from torchalgo.in_context import (
     NOTHING,
     Choice,
     Kept,
-    Line,
-    NetTimes,
     Pairs,
     Refined,
     Search,
@@ -31,14 +29,14 @@ from torchalgo.in_context import (
     _planned_ops,
     admissible,
     corrections,
-    fit_line,
     fit_lines,
+    has_time,
     limit_s,
     native_pairs,
-    time_in_net,
     timed_ops,
 )
 from torchalgo.measuring import TuneSettings, Tuning
+from torchalgo.net_times import Line, NetTimes, fit_line, time_in_net
 from torchalgo.sampling import Bench
 
 CONV = "fwd_f32_n1c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g1"
@@ -108,6 +106,13 @@ def test_the_time_of_the_search_is_a_tenth_of_the_tuning() -> None:
     assert limit_s(500.0, None) == 6.0
     assert limit_s(3.0, 10.0) == 1.0
     assert limit_s(9.9, 10.0) == pytest.approx(0.1)
+
+
+def test_a_budget_without_room_for_it_leaves_the_net_untimed() -> None:
+    plan = _C.Plan()
+    plan.cost = round(0.1e9 * 1024)  # 0.1 s: nine calls, half as long again
+    assert has_time(plan, 0.0, None)
+    assert has_time(plan, 1.4, 14.0) and not has_time(plan, 1.3, 13.0)
 
 
 # ---- times inside the net ------------------------------------------------------------------------
