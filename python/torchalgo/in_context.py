@@ -348,10 +348,10 @@ def context_key(
 
 
 def limit_s(tuning_s: float, budget_s: float | None) -> float:
-    """How long plans may be timed: a tenth of the tuning, and a second at least; 6 s at most."""
+    """How long plans may be timed: a tenth of the tuning, but 3 s at least and 6 s at most."""
     if budget_s is not None:
         return min(6.0, 0.1 * budget_s, max(0.0, budget_s - tuning_s))
-    return min(6.0, max(1.0, 0.1 * tuning_s))
+    return min(6.0, max(3.0, 0.1 * tuning_s))
 
 
 def has_time(plan: _C.Plan, limit_s: float, budget_s: float | None) -> bool:

@@ -142,7 +142,7 @@ def _bound(
 
     weaker = planning.compare_planners(tuning, bool(limits.resources()))
     if in_context.choices_of(limits.settle()) != in_context.choices_of(tuned.native):
-        # What was measured for these comparisons has changed the optimum: a bound was no bound.
+        # What was measured for these comparisons has changed the optimum once more.
         tuned, context = _tuned(prepared, limits, options), None
     _, scripted, error, _ = tuned
     progress.finish("planned")
@@ -205,6 +205,10 @@ def _tuned_in_context(
             return tuned, kept.context
         tuning.set_pairs([])
     tuned = _tuned(prepared, copy.copy(limits), options)
+    # Measured now, since that may change the optimum: a bound of experience may be no bound.
+    planning.compare_planners(tuning, bool(tuned.limits.resources()))
+    if in_context.choices_of(tuned.limits.settle()) != in_context.choices_of(tuned.native):
+        tuned = _tuned(prepared, copy.copy(limits), options)
     limit_s = in_context.limit_s(tuning.seconds, options.budget_s)
     is_final = tuning.is_stopped or tuned.error > bound
     if is_final or not in_context.has_time(tuned.native, limit_s, options.budget_s):

@@ -101,8 +101,8 @@ def test_no_pair_makes_a_choice_cheaper_than_nothing() -> None:
 
 
 def test_the_time_of_the_search_is_a_tenth_of_the_tuning() -> None:
-    assert limit_s(20.0, None) == 2.0
-    assert limit_s(1.0, None) == 1.0
+    assert limit_s(40.0, None) == 4.0
+    assert limit_s(1.0, None) == 3.0
     assert limit_s(500.0, None) == 6.0
     assert limit_s(3.0, 10.0) == 1.0
     assert limit_s(9.9, 10.0) == pytest.approx(0.1)
