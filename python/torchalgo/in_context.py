@@ -394,8 +394,9 @@ class Kept:
         if text is None:
             return None
         try:
-            data = json.loads(text)
+            data = json.loads(text, parse_constant=_refuse_constant)
             pairs = {_pair(item): _ticks(item[4]) for item in data["pairs"]}
+            native_pairs(pairs)  # raises for what is no layout
             return Kept(pairs, str(data["plan"]), InContext.from_data(data["context"]))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError, _C.Error):
             return None
@@ -404,7 +405,13 @@ class Kept:
 def _pair(item: list[Any]) -> tuple[Choice, Choice]:
     name, before, reader, run, _ = item
     first = NOTHING if before is None else Choice(str(name), Key(*map(str, before)))
+    if first.node == reader or not reader or (before is not None and not name):
+        raise ValueError(f"{name!r} and {reader!r} are no pair")
     return first, Choice(str(reader), Key(*map(str, run)))
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no time")
 
 
 def _ticks(value: Any) -> int:

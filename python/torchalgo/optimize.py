@@ -146,8 +146,12 @@ def _bound(
         tuned, context = _tuned(prepared, limits, options), None
     _, scripted, error, _ = tuned
     progress.finish("planned")
+    plan = describe(limits.settle(with_regrets=True))
+    if context is not None:
+        times = f"plan {context.kept} of {context.rounds} timed in the net"
+        plan = dataclasses.replace(plan, method=f"{plan.method}; {times}")
     plan = dataclasses.replace(
-        describe(limits.settle(with_regrets=True)),
+        plan,
         comparisons=planning.compared_costs(weaker),
         rel_error=error if error < float("inf") else None,
         limits=limits.described(),

@@ -386,6 +386,7 @@ def _check(plan: Plan, source: str) -> None:
     ticks = [n.ticks for n in plan.nodes] + [t.ticks for t in plan.transforms]
     if min([*ticks, plan.cost_ticks, plan.lower_bound_ticks]) < 0:
         raise Error(f"{source}: a cost is negative")
+    ticks += [abs(pair.ticks) for pair in plan.pairs]
     if max([*ticks, plan.cost_ticks, plan.lower_bound_ticks]) >= 1 << 63:
         raise Error(f"{source}: a cost is above 2^63 - 1 ticks")
 

@@ -17,6 +17,8 @@ import torchalgo
 from nets import make_net
 from torchalgo import _C
 from torchalgo.costs import Cost, Key, key_of
+from torchalgo.db import DeviceCosts
+from torchalgo.guard import output_error
 from torchalgo.in_context import (
     NOTHING,
     Choice,
@@ -346,6 +348,17 @@ def test_what_is_kept_comes_back_and_damage_is_a_miss() -> None:
     for ticks in (1.5, "1", None, 1 << 60, True):
         data["pairs"][0][4] = ticks
         assert Kept.from_json(json.dumps(data)) is None
+    name, before, reader, run, _ = data["pairs"][0]
+    for pair in (
+        [1],
+        [reader, before or run, reader, run, 1],
+        [name, before, "", run, 1],
+        [name, before, reader, [*run[:3], "no layout"], 1],
+        [name, before, reader, 1, 1],
+    ):
+        data["pairs"] = [pair]
+        assert Kept.from_json(json.dumps(data)) is None
+    assert Kept.from_json(text.replace('"rest_us": 5.0', '"rest_us": NaN')) is None
     data["pairs"] = [[1]]
     assert Kept.from_json(json.dumps(data)) is None
     assert Kept.from_json("[]") is None and Kept.from_json("{}") is None
@@ -398,6 +411,27 @@ def test_a_plan_with_pairs_proves_itself_and_comes_back_from_its_file(
     )
     with pytest.raises(torchalgo.Error, match="the pairs that apply"):
         torchalgo.check_plan(cheaper)
+
+
+def test_what_anybody_wrote_into_the_database_changes_no_result(
+    tmp_path: Path, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHALGO_ISOLATE", "0")
+    path = tmp_path / "costs.sqlite3"
+    written: dict[str, str] = {}
+    monkeypatch.setattr(
+        DeviceCosts, "keep_record", lambda _, key, text: written.update({key: text})
+    )
+    first = torchalgo.optimize(make_net(), x, cost_db=path, progress=False)
+    [text] = written.values()
+    key = Key(first.plan.nodes[0].problem, first.plan.nodes[0].primitive, "nchw", "nchw")
+    data = json.loads(text)
+    data["pairs"] = [["", None, first.plan.nodes[0].name, key, -(1 << 50)]]
+    for record in ("", "{", "[]", text.replace("{", "[", 1), json.dumps(data)):
+        monkeypatch.setattr(DeviceCosts, "read_record", lambda _, key, record=record: record)
+        second = torchalgo.optimize(make_net(), x, cost_db=path, progress=False)
+        assert output_error(second(x), make_net()(x)) < 1e-4
+        assert second.plan.cost_ticks >= 0 and second.plan.status == "optimal"
 
 
 def test_a_given_plan_is_not_timed_in_the_net(
