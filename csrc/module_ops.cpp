@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "module.h"
 #include "ops/choice.h"
+#include "ops/op_times.h"
 #include "ops/override.h"
 #include "ops/recorded_runs.h"
 #include "ops/settings.h"
@@ -92,6 +93,15 @@ void bind_ops(py::module_& m) {
     return runs;
   });
   m.def("reset_recorded_runs", &reset_recorded_runs);
+  m.def("set_op_timing", &set_op_timing, py::arg("timing"));
+  m.def("take_op_times", [] {
+    std::vector<std::tuple<std::string, std::string, std::int64_t, std::int64_t>> times;
+    for (OpTime& time : take_op_times()) {
+      times.emplace_back(std::move(time.layer), std::move(time.problem), time.start_ns,
+                         time.end_ns);
+    }
+    return times;
+  });
   m.def(
       "parse_choice", [](const std::string& text) { return to_string(parse_choice(text)); },
       py::arg("text"));

@@ -38,8 +38,26 @@ struct CostKey {
   return {to_string(problem), primitive.name, primitive.src, primitive.dst};
 }
 
+/// What one node of a graph runs; the node is the one that anchors what is computed at once.
+struct NodeChoice {
+  std::string node;
+  CostKey run;
+  auto operator<=>(const NodeChoice&) const = default;
+};
+
+/// Two choices that meet in one network. An empty producer.node: whatever runs before.
+struct PairKey {
+  NodeChoice producer;
+  NodeChoice reader;
+  auto operator<=>(const PairKey&) const = default;
+};
+
 struct CostTable {
   std::map<CostKey, Cost> costs;
+  /// What is added where both choices of a pair are made: how `reader` differs behind `producer`
+  /// from how it runs alone. May be negative, but what `reader` costs with all of its pairs may
+  /// not.
+  std::map<PairKey, Ticks> pairs;
   bool operator==(const CostTable&) const = default;
 };
 

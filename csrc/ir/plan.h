@@ -35,6 +35,13 @@ struct PlanTransform {
   bool operator==(const PlanTransform&) const = default;
 };
 
+/// Two choices of the plan that cost more, or less, beside each other than alone.
+struct PlanPair {
+  PairKey key;
+  Ticks cost = 0;
+  bool operator==(const PlanPair&) const = default;
+};
+
 enum class PlanStatus : std::uint8_t { kOptimal, kFeasible };
 
 /// One primitive per node, and where transforms stand. Optimal and bound speak of the additive cost
@@ -47,6 +54,7 @@ struct Plan {
   std::string method;                     // how the optimum was proven
   std::vector<PlanNode> nodes;            // nodes with a problem, in graph order
   std::vector<PlanTransform> transforms;  // in graph order; a multi-hop change is several
+  std::vector<PlanPair> pairs;            // of the cost table, where both choices are the plan's
   std::string certificate;  // proof of lower_bound, docs/pbqp.md; empty: not asked for
   bool operator==(const Plan&) const = default;
 };

@@ -17,6 +17,7 @@
 #include "aten_algo/epilogue.h"
 #include "aten_algo/strided.h"
 #include "base/error.h"
+#include "ops/op_times.h"
 #include "ops/settings.h"
 #include "provider/cuda_device.h"
 #include "provider/packed_bytes.h"
@@ -177,6 +178,17 @@ void PlannedOp::check_weights() {
 
 at::Tensor PlannedOp::run(std::span<const at::Tensor> src, const at::Tensor& residual,
                           const Slot* slot) const {
+  if (!is_op_timing()) [[likely]]
+    return run_untimed(src, residual, slot);
+  const std::int64_t start_ns = steady_now_ns();
+  at::Tensor dst = run_untimed(src, residual, slot);
+  const std::int64_t end_ns = steady_now_ns();
+  record_op_time({state_.layer, state_.problem, start_ns, end_ns});
+  return dst;
+}
+
+at::Tensor PlannedOp::run_untimed(std::span<const at::Tensor> src, const at::Tensor& residual,
+                                  const Slot* slot) const {
   const int threads = at::get_num_threads();
   const Execution* execution = planned_.load(std::memory_order_acquire);
   for (; execution != nullptr; execution = execution->next) {

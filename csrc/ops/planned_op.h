@@ -88,6 +88,8 @@ class PlannedOp {
     std::vector<Sizes> sizes;
   };
 
+  [[nodiscard]] at::Tensor run_untimed(std::span<const at::Tensor> src, const at::Tensor& residual,
+                                       const Slot* slot) const;
   void check_weights();
   void prepare();
   void warn_of_fallback(const Execution& execution) const;

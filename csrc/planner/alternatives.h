@@ -24,7 +24,8 @@ using PricedLists = std::vector<std::vector<PricedCandidate>>;
 
 /// What one node may do. Either it anchors a chain (position 0), or the anchor's candidate computes
 /// it too. The rest of the graph sees only these fields, so candidates that agree in them are one
-/// alternative, unless a dearer one takes less of a limited resource: then that is one more.
+/// alternative, unless a dearer one takes less of a limited resource: then that is one more. A
+/// candidate that is named in a pair of the cost table is an alternative of its own.
 struct Alternative {
   std::vector<int> covers;  // the chain that is computed at once, the node itself at `position`
   int position = 0;
@@ -48,8 +49,13 @@ struct Alternative {
          next.covers == alternative.covers;
 }
 
+/// Per node of a graph, what it may run that some pair of the cost table names.
+using PairedRuns = std::vector<std::set<CostKey>>;
+[[nodiscard]] PairedRuns paired_runs(const Graph& graph, const CostTable& costs);
+
 /// The alternatives of each node (opaque: none), in an order that depends on names and costs only.
 [[nodiscard]] std::vector<std::vector<Alternative>> list_alternatives(const Graph& graph,
-                                                                      const PricedLists& priced);
+                                                                      const PricedLists& priced,
+                                                                      const PairedRuns& paired);
 
 }  // namespace torchalgo::planner

@@ -160,7 +160,9 @@ PricedModel price(const Graph& graph, const Candidates& candidates, const Candid
   TransformCosts changes = price_transforms(
       flow, at_value, way_layouts(options), transforms, costs, missing,
       options.workspace_limit_bytes.value_or(std::numeric_limits<std::int64_t>::max()));
-  return {{graph, std::move(flow), list_alternatives(graph, priced), std::move(changes)},
+  auto alternatives = list_alternatives(graph, priced, paired_runs(graph, costs));
+  auto pairs = find_pairs(graph, alternatives, costs);
+  return {{graph, std::move(flow), std::move(alternatives), std::move(changes), std::move(pairs)},
           std::move(missing)};
 }
 

@@ -85,6 +85,20 @@ class CostTable:
     def get(self, key: CostKey) -> tuple[int, str] | None: ...
     def items(self) -> list[tuple[CostKey, int, str]]: ...
     def __len__(self) -> int: ...
+    def set_pair(
+        self, producer: str, before: CostKey | None, reader: str, run: CostKey, ticks: int
+    ) -> None: ...  # "", None: whatever runs before; may be negative
+    def clear_pairs(self) -> None: ...
+    def pairs(self) -> list[PlanPair]: ...
+
+class PlanPair:
+    """Two choices that cost more, or less, beside each other than alone (csrc/ir/plan.h)."""
+
+    producer: str  # node; empty: whatever runs before
+    before: CostKey
+    reader: str
+    run: CostKey
+    cost: int
 
 class PlanNode:
     name: str
@@ -113,6 +127,7 @@ class Plan:
     method: str
     nodes: list[PlanNode]
     transforms: list[PlanTransform]
+    pairs: list[PlanPair]  # those of the cost table that apply
     certificate: str  # proof of lower_bound; empty: not asked for
     def __init__(self) -> None: ...
 
@@ -330,6 +345,10 @@ def is_enabled() -> bool: ...
 def set_recording(recording: bool) -> bool: ...  # the old value
 def recorded_runs() -> list[tuple[str, str, str, int]]: ...  # problem, primitive, step, count
 def reset_recorded_runs() -> None: ...
+
+# Times of planned ops while they run (csrc/ops/op_times.h).
+def set_op_timing(timing: bool) -> bool: ...  # the old value
+def take_op_times() -> list[tuple[str, str, int, int]]: ...  # layer, problem, start ns, end ns
 
 # The solver on its own (csrc/pbqp). Costs come as arrays of 64-bit integers, 2**63 - 1 forbidden;
 # None is forbidden in what is returned.

@@ -102,6 +102,7 @@ class KnownCosts:
         self.costs: dict[Key, Cost] = {}  # of what was measured
         self.rough: dict[Key, Cost] = {}  # of what lost a race
         self.table = _C.CostTable()
+        self._pairs: list[tuple[str, _C.CostKey | None, str, _C.CostKey, int]] = []
         self._bounds = dict(bounds)
         self._native = {key: _C.CostKey(*key) for key in bounds}
         self._siblings: dict[tuple[str, str, str, str], list[Key]] = {}
@@ -135,9 +136,18 @@ class KnownCosts:
                 self.table.set(self._native[key], cost.ticks, "measured")
             self._raise_bounds(key, cost.ticks)
 
+    def set_pairs(
+        self, pairs: Iterable[tuple[str, _C.CostKey | None, str, _C.CostKey, int]]
+    ) -> None:
+        """Costs of pairs, as CostTable.set_pair takes them, in place of those there were."""
+        self._pairs = list(pairs)
+        self.table.clear_pairs()
+        for pair in self._pairs:
+            self.table.set_pair(*pair)
+
     def estimates(self) -> _C.CostTable:
         """With the most likely cost of what lost a race, and bounds of what never ran."""
-        table = _C.CostTable()
+        table = self._table_of_pairs()
         for key, native in self._native.items():
             if self.is_touched(key):
                 cost = self.costs.get(key) or self.rough[key]
@@ -150,13 +160,20 @@ class KnownCosts:
     def measured(self, assumed: Iterable[Key] = ()) -> _C.CostTable:
         """Without the bounds: for plans that must be made of what is known, or `assumed` to cost
         what its bound says."""
-        table = _C.CostTable()
+        table = self._table_of_pairs()
         for key, cost in [*self.rough.items(), *self.costs.items()]:
             if not _C.is_view(key.primitive):
                 table.set(self._native[key], cost.estimate_ticks, "measured")
         for key in assumed:
             if not self.is_touched(key):
                 table.set(self._native[key], self._bounds[key], "model")
+        return table
+
+    def _table_of_pairs(self) -> _C.CostTable:
+        """With nothing else in it."""
+        table = _C.CostTable()
+        for pair in self._pairs:
+            table.set_pair(*pair)
         return table
 
     def _raise_bounds(self, key: Key, ticks: int) -> None:

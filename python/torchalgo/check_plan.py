@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -31,6 +31,7 @@ ACTIVATIONS = ("relu", "relu6", "hardswish", "silu", "sigmoid", "hardsigmoid")
 TICKS_PER_US = 1024 * 1000
 
 CostRows = Mapping[str, Mapping[str, int]]  # problem -> "primitive src->dst" -> ticks
+Pair = Mapping[str, Any]  # as a plan's file has them: plan.PairCost
 Chain = tuple[int, ...]  # nodes that one call computes
 Reader = tuple[int, tuple[int, ...]]  # a node of the PBQP, and what each of its alternatives reads
 
@@ -172,10 +173,22 @@ def fits(value: Value, layout: int) -> bool:
     return value.rank == 4 if layout > LAYOUTS["nhwc"] else layout == 1 or value.rank >= 3
 
 
-def options_of(graph: Graph, rows: CostRows, refused: Iterable[Any]) -> list[list[Option]]:
+def ends_of(pair: Pair) -> tuple[Any, Any]:
+    """Node, problem and row of both choices of a pair."""
+    producer, reader = (
+        tuple(pair[end + suffix] for suffix in ("", "_problem", "_primitive"))
+        for end in ("producer", "reader")
+    )
+    return producer, reader
+
+
+def options_of(
+    graph: Graph, rows: CostRows, refused: Iterable[Any], pairs: Iterable[Pair] = ()
+) -> list[list[Option]]:
     """Per node, in the order in which the PBQP numbers them."""
     options: list[dict[Any, Option]] = [{} for _ in graph.nodes]
     banned = {tuple(item) for item in refused}
+    paired = {end for pair in pairs for end in ends_of(pair)}
     # What a call hands on in registers has a layout of its own, which no transform starts from.
     links: dict[Any, int] = defaultdict(lambda: 16 << len(links))
 
@@ -202,9 +215,11 @@ def options_of(graph: Graph, rows: CostRows, refused: Iterable[Any]) -> list[lis
                 first, later, last = layouts_of(problem, row)
                 is_fit = all(fits(graph.values[v], first) for v in inputs) and fits(result, last)
                 if is_fit and (name, problem, row) not in banned:
-                    key = covers, (first, later, last)
+                    # What some pair names is one by itself.
+                    kept = row if (name, problem, row) in paired else ""
+                    key = covers, (first, later, last), kept
                     best[key] = min(best.get(key, (INF,)), (ticks, row, problem))
-        for (covers, layouts), (ticks, row, problem) in best.items():
+        for (covers, layouts, _), (ticks, row, problem) in best.items():
             primitive, src, dst = row.replace("->", " ").split()
             said = {"problem": problem, "primitive": primitive, "src": src, "dst": dst}
             add(covers, 0, layouts, {**said, "ticks": ticks, "absorbed_by": ""})
@@ -230,7 +245,58 @@ def changes_of(rows: CostRows) -> dict[str, dict[tuple[int, int], int]]:
     return changes
 
 
-def problem_of(graph: Graph, options: list[list[Option]], rows: CostRows) -> str:
+def add_pairs(
+    graph: Graph,
+    options: list[list[Option]],
+    pairs: Iterable[Pair],
+    costs: list[list[Any]],
+    edges: list[tuple[Any, ...]],
+) -> None:
+    """The pairs of two nodes as an edge; what they take off is taken off the reader's node."""
+    place: dict[Any, tuple[int, int]] = {}
+    for variable, n in enumerate(graph.planned):
+        for i, option in enumerate(options[n]):
+            place[choice_of(graph.nodes[n].name, option.said)] = variable, i
+    between: dict[tuple[int, int], dict[tuple[int, int], int]] = defaultdict(dict)
+    for pair in pairs:
+        producer, reader = ends_of(pair)
+        require(producer[0] != reader[0], f"a pair of {reader[0]} with itself")
+        if reader not in place or (producer[0] and producer not in place):
+            continue
+        v, j = place[reader]
+        if producer[0]:
+            u, i = place[producer]
+            require((i, j) not in between[u, v], f"two pairs of {producer[0]} and {reader[0]}")
+            between[u, v][i, j] = pair["ticks"]
+        else:
+            costs[v][j] += pair["ticks"]
+    for (u, v), ticks in sorted(between.items()):
+        width = range(len(costs[v]))
+        least = [min([0, *(t for (_, at), t in ticks.items() if at == j)]) for j in width]
+        matrix = [ticks.get((i, j), 0) - least[j] for i in range(len(costs[u])) for j in width]
+        edges.append((u, v, *matrix))
+        costs[v] = [a + b for a, b in zip(costs[v], least, strict=True)]
+
+
+def choice_of(name: str, said: Mapping[str, Any]) -> tuple[str, str, str]:
+    row = f"{said['primitive']} {said['src']}->{said['dst']}" if said["primitive"] else ""
+    return name, said["problem"], row
+
+
+def applied(pairs: Iterable[Pair], nodes: Iterable[Mapping[str, Any]]) -> list[Pair]:
+    """The pairs whose choices a plan's nodes are."""
+    chosen = {choice_of(said["name"], said) for said in nodes if said["primitive"]}
+    return [
+        pair
+        for pair in pairs
+        for producer, reader in [ends_of(pair)]
+        if reader in chosen and (not producer[0] or producer in chosen)
+    ]
+
+
+def problem_of(
+    graph: Graph, options: list[list[Option]], rows: CostRows, pairs: Iterable[Pair] = ()
+) -> str:
     """The PBQP as text; docs/pbqp.md, "From a graph to a PBQP", tells its order of lines."""
     changes = changes_of(rows)
     variable = {n: i for i, n in enumerate(graph.planned)}
@@ -280,6 +346,7 @@ def problem_of(graph: Graph, options: list[list[Option]], rows: CostRows) -> str
             costs[ends[0]] = [a + b for a, b in zip(costs[ends[0]], matrix, strict=True)]
         else:
             constant += matrix[0]
+    add_pairs(graph, options, pairs, costs, edges)
     lines = [("node", *row) for row in [*costs, *([[constant]] if constant else [])]]
     lines += [("edge", *edge) for edge in edges]
     words = (" ".join("-" if word == INF else str(word) for word in line) for line in lines)
@@ -313,10 +380,15 @@ def check_layouts(
             require(not layouts & ~have[v], f"{value.name} lacks a layout in which it is read")
 
 
-def problem_text(graph_text: str, cost_rows: CostRows, refused: Iterable[Any] = ()) -> str:
+def problem_text(
+    graph_text: str,
+    cost_rows: CostRows,
+    refused: Iterable[Any] = (),
+    pairs: Sequence[Pair] = (),
+) -> str:
     """The PBQP whose optimum is the cheapest plan."""
     graph = Graph(graph_text)
-    return problem_of(graph, options_of(graph, cost_rows, refused), cost_rows)
+    return problem_of(graph, options_of(graph, cost_rows, refused, pairs), cost_rows, pairs)
 
 
 def check_plan(plan: Any, graph_text: str | None = None, cost_rows: CostRows | None = None) -> None:
@@ -340,8 +412,10 @@ def check_plan(plan: Any, graph_text: str | None = None, cost_rows: CostRows | N
     rows: CostRows = proof["costs"] if cost_rows is None else cost_rows
     ticks = [t for some in rows.values() for t in some.values()]
     require(all(type(t) is int and t >= 0 for t in ticks), "a cost is no integer above 0")
-    options = options_of(graph, rows, proof["refused"])
-    proven = check(problem_of(graph, options, rows), proof["certificate"])
+    pairs: list[Pair] = proof.get("pairs", [])
+    require(all(type(pair["ticks"]) is int for pair in pairs), "a pair's cost is no integer")
+    options = options_of(graph, rows, proof["refused"], pairs)
+    proven = check(problem_of(graph, options, rows, pairs), proof["certificate"])
     require(proven["problem"] == [proof["problem_hash"]], "the certificate is for another problem")
     bound, parts = data["lower_bound_ticks"], data["nodes"] + data["transforms"]
     require(proven["bound"] == [str(bound)], f"the certificate proves the bound {proven['bound']}")
@@ -350,7 +424,9 @@ def check_plan(plan: Any, graph_text: str | None = None, cost_rows: CostRows | N
         true = {"name": graph.nodes[n].name, **chosen[n].said}
         require(true == {key: said[key] for key in true}, f"{true['name']}: the choice is {true}")
     check_layouts(graph, data["transforms"], rows, chosen)
-    cost = sum(part["ticks"] for part in parts)
+    apply = applied(pairs, data["nodes"])
+    require(data.get("pairs", []) == apply, f"the pairs that apply are {apply}")
+    cost = sum(part["ticks"] for part in [*parts, *apply])
     require(data["cost_ticks"] == cost, f"the plan costs {cost} ticks")
     require(data["status"] == ("optimal" if cost == bound else "feasible"), "a wrong status")
     objective, energy = data.get("objective", "latency"), data.get("energy") or {}

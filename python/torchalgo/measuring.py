@@ -79,6 +79,7 @@ class Tuning:
         self._sampler = self._bench.sampler(self.rules.primitives, cold_bytes(graph), settings.seed)
         self._progress.start(self._expected_work())
         budget = settings.budget_s
+        self._started_s = self._bench.now_s()
         self._deadline = None if budget is None else self._bench.now_s() + budget
         self._costs = KnownCosts(self._work_bounds())
         if cost_file is not None:
@@ -103,6 +104,17 @@ class Tuning:
     def is_stopped(self) -> bool:
         """By the budget or Ctrl-C: nothing is measured any more."""
         return bool(self._stopped)
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return self._bench.now_s() - self._started_s
+
+    def set_pairs(
+        self, pairs: Iterable[tuple[str, _C.CostKey | None, str, _C.CostKey, int]]
+    ) -> None:
+        """From now on plans are made with these costs of pairs: see in_context.py."""
+        self._costs.set_pairs(pairs)
 
     @property
     def is_interrupted(self) -> bool:
@@ -232,6 +244,10 @@ class Tuning:
                 self._visit_all(self._rematches(wanted), again=True)
         except KeyboardInterrupt:
             self._stop(INTERRUPTED)
+
+    def interrupt(self) -> None:
+        """As Ctrl-C while something is measured."""
+        self._stop(INTERRUPTED)
 
     def method_note(self) -> str:
         """How much was measured, for the plan's method."""

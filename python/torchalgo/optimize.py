@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,17 +12,18 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from torchalgo import _C, guard, planning, process_bench
+from torchalgo import _C, guard, in_context, planning, process_bench
 from torchalgo._C import Error
 from torchalgo.db import CostStore, DeviceCosts
 from torchalgo.freeze import ScriptModule, check_model, quiet_jit
+from torchalgo.in_context import Tuned
 from torchalgo.limits import Limits
 from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.objective import Latency, find_objective
 from torchalgo.optimized import Optimized, Result
 from torchalgo.options import Options, Plans, check_options, options_of_each
 from torchalgo.overrides import forced_primitives
-from torchalgo.plan import GuardVerdict, Plan
+from torchalgo.plan import GuardVerdict, InContext, Plan
 from torchalgo.preparation import Prepared, prepare_each
 from torchalgo.progress import Event, Progress
 from torchalgo.sampling import Bench, cold_bytes
@@ -177,8 +179,8 @@ def _bound(
     progress: Progress,
 ) -> Result:
     """The module that the cheapest plan gives, measured as far as that needs."""
-    limits = Limits(tuning, options.weight_limit_bytes, objective.planner)
-    scripted, error = _tuned(prepared, limits, options)
+    tuned, context = _tuned_in_context(prepared, tuning, objective, options, progress)
+    limits = tuned.limits
 
     def describe(native: _C.Plan) -> Plan:
         plan = planning.describe_plan(
@@ -187,12 +189,21 @@ def _bound(
         return objective.described(plan)
 
     weaker = planning.compare_planners(tuning, objective, bool(limits.resources()))
+    if in_context.choices_of(limits.settle()) != in_context.choices_of(tuned.native):
+        # What was measured for these comparisons has changed the optimum once more.
+        tuned, context = _tuned(prepared, limits, options), None
+    _, scripted, error, _ = tuned
     progress.finish("planned")
+    plan = describe(limits.settle(with_regrets=True))
+    if context is not None:
+        times = f"plan {context.kept} of {context.rounds} timed in the net"
+        plan = dataclasses.replace(plan, method=f"{plan.method}; {times}")
     plan = dataclasses.replace(
-        describe(limits.settle(with_regrets=True)),
+        plan,
         comparisons=planning.compared_costs(weaker, objective),
         rel_error=error if error < float("inf") else None,
         limits=limits.described(),
+        in_context=context,
         resolve=planning.resolver(prepared.imported, limits, describe),
         prove=planning.prover(limits, objective),
     )
@@ -214,7 +225,7 @@ def _bound(
     )  # fmt: skip
 
 
-def _tuned(prepared: Prepared, limits: Limits, options: Options) -> tuple[ScriptModule, float]:
+def _tuned(prepared: Prepared, limits: Limits, options: Options) -> Tuned:
     """The rewritten module of the cheapest plan whose outputs keep max_rel_error, or, where none
     does, of the last one; and its outputs' error."""
     bound = prepared.output_bound(options)
@@ -223,7 +234,53 @@ def _tuned(prepared: Prepared, limits: Limits, options: Options) -> tuple[Script
         scripted = _rewrite(prepared.imported, native, options.strict)
         error = _error_of(scripted, prepared)
         if error <= bound or not limits.tighten(native, error, bound):
-            return scripted, error
+            return Tuned(native, scripted, error, limits)
+
+
+def _tuned_in_context(
+    prepared: Prepared,
+    tuning: Tuning,
+    objective: Latency,
+    options: Options,
+    progress: Progress,
+) -> tuple[Tuned, InContext | None]:
+    """The cheapest plan after its costs were corrected inside the net, or as they were when this
+    net was tuned here before; without the times in the net where they cannot be taken."""
+    limits = Limits(tuning, options.weight_limit_bytes, objective.planner)
+    bound, costs = prepared.output_bound(options), objective.verdicts
+    is_timed = options.mode == "tune" and options.objective == "latency"
+    if not is_timed or tuning.device is not None:  # a GPU's ops end after their calls
+        return _tuned(prepared, limits, options), None
+    key = in_context.context_key(tuning, options.weight_limit_bytes, options.max_rel_error)
+    kept = None if costs is None else in_context.Kept.from_json(costs.read_record(key))
+    if kept is not None:
+        tuning.set_pairs(kept.admissible_pairs(tuning))
+        tuned = _tuned(prepared, copy.copy(limits), options)
+        if kept.fits(tuned.native):
+            return tuned, kept.context
+        tuning.set_pairs([])
+    tuned = _tuned(prepared, copy.copy(limits), options)
+    # Measured now, since that may change the optimum: a bound of experience may be no bound.
+    planning.compare_planners(tuning, objective, bool(tuned.limits.resources()))
+    if in_context.choices_of(tuned.limits.settle()) != in_context.choices_of(tuned.native):
+        tuned = _tuned(prepared, copy.copy(limits), options)
+    limit_s = in_context.limit_s(tuning.seconds, options.budget_s)
+    is_final = tuning.is_stopped or tuned.error > bound
+    if is_final or not in_context.has_time(tuned.native, limit_s, options.budget_s):
+        return tuned, None
+    progress.say("times the plan inside the net")
+    search = in_context.Search(
+        tuning,
+        lambda: _tuned(prepared, copy.copy(limits), options),
+        prepared.inputs,
+        limit_s=limit_s,
+        most_error=bound,
+    )
+    refined = search.run(tuned)
+    found = in_context.Kept.of(refined)
+    if costs is not None and found is not None and not tuning.is_stopped:
+        costs.keep_record(key, found.to_json())
+    return refined.tuned, refined.context
 
 
 def _left_as_it_is(prepared: Prepared, options: Options, progress: Progress) -> Result:

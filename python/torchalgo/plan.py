@@ -144,6 +144,60 @@ class LeftAlone:
 
 
 @dataclass(frozen=True)
+class PairCost:
+    """How much more a node costs behind what a certain other node runs than alone; negative: less.
+
+    Two choices that meet in a network, timed there: see InContext.
+    """
+
+    producer: str  # node; empty: whatever runs before
+    producer_problem: str
+    producer_primitive: str  # "primitive src->dst"
+    reader: str
+    reader_problem: str
+    reader_primitive: str
+    ticks: int
+
+
+@dataclass(frozen=True)
+class OpInContext:
+    """One op of the plan: what it takes alone and inside the net."""
+
+    name: str  # of the node, or of the value whose layout is changed
+    problem: str
+    alone_us: float
+    expected_us: float  # alone, corrected, as ops of its kind run in this net
+    measured_us: float
+
+
+@dataclass(frozen=True)
+class InContext:
+    """What the plan's ops take inside the net, beside what they take alone. All of it in us.
+
+    `factors` and `call_us` say what all ops of a kind have in common: measured = factor * alone +
+    call. Only what an op takes beyond that says something of its choice: `pairs` of the plan.
+    """
+
+    alone_us: float  # sum over the plan; without what is common to all ops
+    corrected_us: float  # what alone_us, the common part, the pairs and the rest make of a call
+    measured_us: float  # of a call
+    ops_us: float  # measured, of the plan's ops
+    rest_us: float  # measured, of a call without the plan's ops: the interpreter, ops left to torch
+    factors: dict[str, float]  # "convolution" | "transform" | "other"
+    call_us: dict[str, float]
+    rounds: int  # plans that were timed in the net
+    kept: int  # which of them runs, from 1
+    outcome: str  # why the search ended
+    ops: list[OpInContext]
+
+    @classmethod
+    def from_data(cls, data: Any) -> InContext:
+        """Of the JSON object in a plan's file. Raises Error naming what is wrong there."""
+        context: InContext = _decode(cls, data, "in_context")
+        return context
+
+
+@dataclass(frozen=True)
 class PlanProof:
     """What check_plan needs beside the plan; all of it is text and integers."""
 
@@ -152,6 +206,7 @@ class PlanProof:
     graph: str
     costs: dict[str, dict[str, int]]  # problem -> "primitive src->dst" -> ticks
     refused: list[list[str]]  # node, problem, "primitive src->dst": not allowed at that node
+    pairs: list[PairCost] = field(default_factory=list)  # all that the PBQP has
 
 
 @dataclass(frozen=True)
@@ -186,6 +241,8 @@ class Plan:
     guard: GuardVerdict | None = None
     quarantined: list[Quarantined] = field(default_factory=list)
     left_alone: list[LeftAlone] = field(default_factory=list)
+    pairs: list[PairCost] = field(default_factory=list)  # part of the cost; what applies
+    in_context: InContext | None = None  # None: not timed in the net
     proof: PlanProof | None = None  # in the file only if asked for by with_proof
     objective: Objective = "latency"
     energy: PlanEnergy | None = None  # None: the plan is for latency
@@ -225,8 +282,9 @@ class Plan:
     def to_json(self) -> str:
         """One JSON object, keys in the order of the fields: the same plan gives the same text."""
         fields = {f.name: _encode(getattr(self, f.name)) for f in _written(self)}
-        if self.proof is None:
-            del fields["proof"]
+        for name in _LEFT_OUT:
+            if not getattr(self, name):
+                del fields[name]
         return json.dumps(fields, indent=1, allow_nan=False) + "\n"
 
     @classmethod
@@ -252,8 +310,9 @@ class Plan:
 
 _IN_MEMORY = ("resolve", "prove")
 _OF_ENERGY = ("objective", "energy", "predicted_uj", "regret_uj", "plan_uj", "baseline_uj")
+_LEFT_OUT = ("proof", "pairs", "in_context")  # of a file, where there is none
 _MAY_LACK = (  # in a file: not asked for, or written before there was one
-    "proof", "packed_bytes", "weight_bytes", "plain_weight_bytes", "workspace_bytes", "limits",
+    *_LEFT_OUT, "packed_bytes", "weight_bytes", "plain_weight_bytes", "workspace_bytes", "limits",
     *_OF_ENERGY,
 )  # fmt: skip
 
@@ -413,6 +472,7 @@ def _check(plan: Plan, source: str) -> None:
     ticks = [n.ticks for n in plan.nodes] + [t.ticks for t in plan.transforms]
     if min([*ticks, plan.cost_ticks, plan.lower_bound_ticks]) < 0:
         raise Error(f"{source}: a cost is negative")
+    ticks += [abs(pair.ticks) for pair in plan.pairs]
     if max([*ticks, plan.cost_ticks, plan.lower_bound_ticks]) >= 1 << 63:
         raise Error(f"{source}: a cost is above 2^63 - 1 ticks")
 
@@ -543,6 +603,8 @@ def _summary(plan: Plan) -> list[str]:
     if plan.weight_bytes is not None:
         lines.append(_memory_line(plan))
     lines += [f"limit: {name} of at most {limit:g}" for name, limit in plan.limits.items()]
+    if plan.in_context is not None:
+        lines += _context_lines(plan.in_context)
     if plan.comparisons:
         lines.append("from the same costs:")
         own = value_of(plan)
@@ -579,6 +641,28 @@ def _proof(plan: Plan) -> str:
         gap = 100 * (1 - lower_bound_of(plan) / own) if own else 0.0
         head = f"feasible, at most {gap:.2f} % above the optimum of these costs ({plan.method})"
     return f"{head}; predicted {_predicted(plan)}{measured}{ties}"
+
+
+def _context_lines(context: InContext) -> list[str]:
+    def common(kind: str) -> str:
+        call = context.call_us.get(kind, 0.0)
+        return f"{kind} {context.factors[kind]:.2f}x" + (f" + {call:.1f} us" if call >= 0.1 else "")
+
+    lines = [
+        f"in the net: {_ms(context.measured_us)} a call, {_ms(context.corrected_us)} expected with"
+        f" corrected costs; its ops take {_ms(context.ops_us)} there, {_ms(context.alone_us)} alone"
+        f" ({', '.join(map(common, context.factors)) or 'no op was seen'}), all else"
+        f" {_ms(context.rest_us)}",
+        f"  plan {context.kept} of {context.rounds} timed there runs; {context.outcome}",
+    ]
+    far = [op for op in context.ops if abs(op.measured_us - op.expected_us) > op.expected_us / 20]
+    far.sort(key=lambda op: (-abs(op.measured_us - op.expected_us), op.name))
+    for op in far[:3]:
+        lines.append(
+            f"  {op.name}: {op.measured_us:.1f} us, {op.expected_us:.1f} as its kind,"
+            f" {op.alone_us:.1f} alone"
+        )
+    return lines
 
 
 def format_bytes(count: int) -> str:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from torchalgo.pareto import Front, Memory, ParetoPoint, native_front
 from torchalgo.plan import (
     TICKS_PER_US,
     LeftAlone,
+    PairCost,
     Plan,
     PlanInput,
     PlanNode,
@@ -57,6 +58,7 @@ def describe_plan(
         method=method,
         nodes=nodes,
         transforms=[_transform(transform) for transform in native.transforms],
+        pairs=pair_costs(native.pairs),
         weight_bytes=sum(node.packed_bytes or 0 for node in nodes),
         plain_weight_bytes=sum(_C.plain_weight_bytes(n.problem) for n in nodes if n.primitive),
         workspace_bytes=max((p.workspace_bytes for p in primitives), default=0),
@@ -135,6 +137,26 @@ def _transform(transform: _C.PlanTransform) -> PlanTransform:
         predicted_us=_us(transform.cost),
         ticks=transform.cost,
     )
+
+
+def pair_costs(pairs: Iterable[_C.PlanPair]) -> list[PairCost]:
+    """The planner's pairs, as a plan's file has them."""
+
+    def row(run: _C.CostKey) -> str:
+        return f"{run.primitive} {run.src}->{run.dst}"
+
+    return [
+        PairCost(
+            producer=pair.producer,
+            producer_problem=pair.before.problem if pair.producer else "",
+            producer_primitive=row(pair.before) if pair.producer else "",
+            reader=pair.reader,
+            reader_problem=pair.run.problem,
+            reader_primitive=row(pair.run),
+            ticks=pair.cost,
+        )
+        for pair in pairs
+    ]
 
 
 def native_plan(plan: Plan) -> _C.Plan:
@@ -339,7 +361,8 @@ def _proof(
         if (node.name, problem, row) not in allowed
     ]
     heads = dict(line.split(" ", 1) for line in certificate.splitlines() if " " in line)
-    return PlanProof(heads["problem"], certificate, graph.to_text(), rows, refused)
+    pairs = pair_costs(costs.pairs())
+    return PlanProof(heads["problem"], certificate, graph.to_text(), rows, refused, pairs)
 
 
 def _add_cost(

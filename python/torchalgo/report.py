@@ -64,7 +64,7 @@ def _section(plan: Plan) -> str:
         f"<h1>Plan for {escape(spell(planned_shapes(plan)))}</h1>\n<pre>{summary}</pre>\n"
         "<table><tr><th>layer</th><th>problem</th><th>primitive</th><th>src</th><th>dst</th>"
         f"<th>{unit}</th><th></th><th>runner-up</th><th>regret {unit}</th><th>packed bytes</th>"
-        "</tr>\n"
+        "<th>us in the net</th></tr>\n"
         f"{rows}\n</table>\n"
     )
 
@@ -72,6 +72,11 @@ def _section(plan: Plan) -> str:
 def _rows(plan: Plan) -> list[str]:
     parts: list[PlanNode | PlanTransform] = [*plan.nodes, *plan.transforms]
     most = max([cost_of(part, plan) for part in parts] + [1])
+    in_net = (
+        {}
+        if plan.in_context is None
+        else {(op.name, op.problem): f"{op.measured_us:.1f}" for op in plan.in_context.ops}
+    )
     rows = []
     for n in plan.nodes:
         if n.absorbed_by:
@@ -83,15 +88,28 @@ def _rows(plan: Plan) -> list[str]:
                 _row(
                     "", n.name, n.problem, n.primitive, n.src, n.dst, cost_of(n, plan), most,
                     n.runner_up, regret, "" if not n.packed_bytes else f"{n.packed_bytes:,}",
+                    in_net.get((n.name, n.problem), ""),
                 )
             )  # fmt: skip
-        rows += _transform_rows(plan, n.name, most)
-    return _transform_rows(plan, "", most) + rows
+        rows += _transform_rows(plan, n.name, most, in_net)
+    return _transform_rows(plan, "", most, in_net) + rows
 
 
-def _transform_rows(plan: Plan, producer: str, most: float) -> list[str]:
+def _transform_rows(
+    plan: Plan, producer: str, most: float, in_net: dict[tuple[str, str], str]
+) -> list[str]:
     return [
-        _row("t", f"> {t.value}", t.problem, t.primitive, t.src, t.dst, cost_of(t, plan), most)
+        _row(
+            css="t",
+            name=f"> {t.value}",
+            problem=t.problem,
+            primitive=t.primitive,
+            src=t.src,
+            dst=t.dst,
+            cost=cost_of(t, plan),
+            most=most,
+            in_net=in_net.get((t.value, t.problem), ""),
+        )
         for t in plan.transforms
         if t.producer == producer
     ]
@@ -109,10 +127,12 @@ def _row(
     runner_up: str = "",
     regret: str = "",
     packed: str = "",
+    in_net: str = "",
 ) -> str:
     texts = "".join(f"<td>{escape(text)}</td>" for text in (name, problem, primitive, src, dst))
     number = "" if cost is None else f"{cost:.1f}"
     width = 0 if cost is None else round(120 * cost / most)
     bar = f'<td><div class="bar" style="width:{width}px"></div></td>'
     tail = f'<td>{escape(runner_up)}</td><td class="n">{regret}</td><td class="n">{packed}</td>'
+    tail += f'<td class="n">{in_net}</td>'
     return f'<tr class="{css}">{texts}<td class="n">{number}</td>{bar}{tail}</tr>'

@@ -34,6 +34,7 @@ from torchalgo.check_plan import (
     problem_text,
 )
 from torchalgo.pbqp import Problem, solve
+from torchalgo.planning import pair_costs
 
 GRAPHS = Path(__file__).parents[2] / "benchmarks" / "graphs" / "inference.zip"
 CHECKER = Path(torchalgo.__file__).with_name("check_plan.py")
@@ -129,16 +130,47 @@ def random_costs(pick: random.Random, candidates: list[_C.Candidate]) -> _C.Cost
     return table
 
 
+def add_random_pairs(
+    pick: random.Random,
+    found: list[_C.Candidate],
+    names: list[str],
+    costs: _C.CostTable,
+    count: int,
+) -> None:
+    """Between any two nodes, some below 0, some whatever the producer; one in ten of what nobody
+    may run."""
+
+    def choice() -> tuple[str, _C.CostKey]:
+        c = pick.choice(found)
+        primitive = c.primitive.name if pick.random() < 0.9 else "nobody.runs"
+        key = _C.CostKey(c.problem, primitive, c.primitive.src, c.primitive.dst)
+        return names[c.covers[0]], key
+
+    for _ in range(count):
+        (producer, before), (reader, run) = choice(), choice()
+        cost = costs.get(run)
+        least = -(cost[0] if cost is not None else 0) // count
+        ticks = (
+            pick.randint(least, 0) if pick.random() < 0.4 else pick.randint(0, 30 * TICKS_PER_US)
+        )
+        if pick.random() < 0.2:
+            costs.set_pair("", None, reader, run, ticks)
+        elif producer != reader:
+            costs.set_pair(producer, before, reader, run, ticks)
+
+
 class Sample:
     """A graph, costs, and what the planner makes of them: a plan's file with its proof."""
 
-    def __init__(self, text: str, seed: int, allowed: float = 1.0):
+    def __init__(self, text: str, seed: int, allowed: float = 1.0, pairs: int = 0):
         pick = random.Random(seed)
         graph = _C.parse_graph(text)
         found = _C.find_candidates(graph)
         transforms = _C.transform_candidates(graph, found)
         everything = [c for some in found.by_anchor for c in some]
         costs = random_costs(pick, [*everything, *transforms])
+        add_random_pairs(pick, everything, [node.name for node in graph.nodes], costs, pairs)
+        self.pairs = [dataclasses.asdict(pair) for pair in pair_costs(costs.pairs())]
         banned = {
             (c.covers[0], c.problem, repr(c.primitive))
             for c in everything
@@ -185,7 +217,9 @@ class Sample:
                 {"value": t.value, "producer": t.producer, **described(t)}
                 for t in native.transforms
             ],
+            "pairs": [dataclasses.asdict(pair) for pair in pair_costs(native.pairs)],
             "proof": {
+                "pairs": self.pairs,
                 "problem_hash": native.certificate.split("\n")[1].split()[1],
                 "certificate": native.certificate,
                 "graph": self.text,
@@ -239,6 +273,60 @@ def test_the_problems_of_random_graphs_are_the_planners_to_the_byte() -> None:
         changed += len(sample.plan["transforms"]) > 1
         shared += sample.problem.count("\nnode") > len(sample.plan["nodes"]) + 1
     assert min(absorbed, changed, shared) > 25, (absorbed, changed, shared)
+
+
+def test_the_problems_with_pair_costs_are_the_planners_to_the_byte() -> None:
+    applied = taken_off = 0
+    for seed in range(120):
+        graph = str(GraphText(seed, 3 + seed % 9))
+        sample = Sample(graph, seed, allowed=0.7, pairs=1 + seed % 60)
+        text = problem_text(sample.text, sample.rows, sample.refused, sample.pairs)
+        assert text == sample.problem, seed
+        check_plan(sample.plan)
+        applied += len(sample.plan["pairs"])
+        taken_off += any(pair["ticks"] < 0 for pair in sample.plan["pairs"])
+    assert applied > 50 and taken_off > 20, (applied, taken_off)
+
+
+def test_a_plan_with_a_false_pair_is_refused() -> None:
+    pick = random.Random(9)
+    counts: Counter[str] = Counter()
+    for seed in range(60):
+        sample = Sample(str(GraphText(seed, 5)), seed, allowed=0.6, pairs=60)
+        before = json.dumps(sample.plan)
+        for _ in range(20):
+            plan = json.loads(before)
+            what = false_pair(pick, plan)
+            pairs = plan["proof"]["pairs"]
+            try:
+                text = problem_text(sample.text, sample.rows, sample.refused, pairs)
+            except ValueError:  # two of one pair, or of a node with itself
+                text = ""
+            if text == sample.problem and plan["pairs"] == sample.plan["pairs"]:
+                continue  # of what nobody may run
+            assert is_refused(plan), f"{seed} {what}"
+            counts[what] += 1
+    assert min(counts.values()) > 20 and len(counts) == 5, counts
+
+
+def false_pair(pick: random.Random, plan: dict[str, Any]) -> str:
+    """One change of the pairs; the plan's sums follow where they can."""
+    what = pick.choice(["ticks", "gone", "twice", "other", "unsaid"])
+    pairs = plan["proof"]["pairs"]
+    at = pick.randrange(len(pairs))
+    if what == "ticks":
+        pairs[at]["ticks"] += pick.choice([-TICKS_PER_US, -1, 1, TICKS_PER_US])
+    elif what == "gone":
+        del pairs[at]
+    elif what == "twice":
+        pairs.append(pairs[at])
+    elif what == "other":
+        pairs[at]["reader"], pairs[at]["producer"] = pairs[at]["producer"], pairs[at]["reader"]
+    elif plan["pairs"]:
+        gone = plan["pairs"].pop(pick.randrange(len(plan["pairs"])))
+        plan["cost_ticks"] -= gone["ticks"]
+        plan["cost_us"] = us(plan["cost_ticks"])
+    return what
 
 
 def changes_cost(rows: dict[str, dict[str, int]], shape: str, have: int, wanted: int) -> float:

@@ -73,6 +73,14 @@ class DeviceCosts:
     def keep_verdict(self, plan: str, verdict: GuardVerdict) -> None:
         self._store.keep_verdict(plan, self._environment.everything, verdict.to_json())
 
+    def read_record(self, key: str) -> str | None:
+        """What keep_record left here for `key`; it is text that anybody may have written."""
+        return self._store.verdict(key, self._environment.everything)
+
+    def keep_record(self, key: str, text: str) -> None:
+        """Keeps a text beside the verdicts; `key` must say whose it is."""
+        self._store.keep_verdict(key, self._environment.everything, text)
+
     def _row(self, key: Key, cost: Cost) -> Row | None:
         """None: no algorithm here has this name."""
         version = self._environment.version_of(key.primitive)

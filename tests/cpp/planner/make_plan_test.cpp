@@ -146,6 +146,76 @@ TEST(MakePlan, EqualsBruteForceOnRandomDataFlows) {
   EXPECT_GT(multi_hop, 20);
 }
 
+TEST(MakePlan, EqualsBruteForceWithPairCosts) {
+  std::mt19937_64 random(41);
+  int applied = 0, negative = 0, changed = 0;
+  for (int i = 0; i < 4'000; ++i) {
+    SCOPED_TRACE(fmt::format("sample {}", i));
+    RandomSizes sizes;
+    sizes.nodes = 2 + i % 6;
+    sizes.max_cost = i % 3 == 0 ? 3 : 1000;
+    Sample sample = random_sample(random, sizes);
+    const Plan without = plan_of(sample).plan;
+    add_random_pairs(random, 1 + i % 12, sizes.max_cost, sample);
+    const Plan plan = plan_of(sample).plan;
+    expect_optimal(sample, plan, least_cost(sample));
+    if (HasFailure()) return;
+    applied += static_cast<int>(plan.pairs.size());
+    for (const PlanPair& pair : plan.pairs) negative += pair.cost < 0;
+    changed += without.nodes != plan.nodes;
+  }
+  EXPECT_GT(applied, 1000);
+  EXPECT_GT(negative, 500);
+  EXPECT_GT(changed, 500);
+}
+
+TEST(MakePlan, TakesAnotherProducerWhereThatSavesMoreThanItCosts) {
+  FlowBuilder flow;
+  flow.output(flow.conv(flow.conv(flow.input(8), 8), 8));
+  Sample sample{flow.graph(), {}, {}, {}};
+  const auto nchw = [&](int node, const std::string& name) {
+    return candidate(sample.graph, {node}, name, Layout::kNchw, Layout::kNchw);
+  };
+  const Candidate fast = nchw(0, "test.fast"), slow = nchw(0, "test.slow"),
+                  last = nchw(1, "test.x");
+  sample.candidates = {{{fast, slow}, {last}}, {{}, {}}};
+  sample.costs.costs = {{key_of(fast), {100}}, {key_of(slow), {130}}, {key_of(last), {50}}};
+  const std::string producer = sample.graph.nodes[0].name, reader = sample.graph.nodes[1].name;
+  Ticks& behind_fast = sample.costs.pairs[{{producer, key_of(fast)}, {reader, key_of(last)}}] = 29;
+  Plan plan = plan_of(sample).plan;
+  EXPECT_EQ(plan.cost, 100 + 50 + 29);
+  ASSERT_EQ(plan.pairs.size(), 1U);
+  EXPECT_EQ(plan.pairs[0].key.producer.node, producer);
+  behind_fast = 31;
+  plan = plan_of(sample).plan;
+  EXPECT_EQ(plan.cost, 130 + 50);
+  EXPECT_TRUE(plan.pairs.empty());
+  EXPECT_EQ(node_named(plan, producer).primitive.name, "test.slow");
+}
+
+TEST(MakePlan, RefusesPairsThatTakeMoreOffThanThereIs) {
+  ConvRelu s = conv_relu();
+  const std::string conv = s.sample.graph.nodes[0].name;
+  Ticks& taken = s.sample.costs.pairs[{{}, {conv, key_of(s.conv)}}] = -1000;
+  EXPECT_EQ(plan_of(s.sample).plan.cost, 300);
+  taken = -1001;
+  EXPECT_THROW(plan_of(s.sample), Error);
+  s.sample.costs.pairs = {{{{conv, key_of(s.conv)}, {conv, key_of(s.conv)}}, 1}};
+  EXPECT_THROW(plan_of(s.sample), Error);
+}
+
+TEST(MakePlan, IgnoresPairsOfWhatItMayNotRun) {
+  ConvRelu s = conv_relu();
+  const Plan before = plan_of(s.sample).plan;
+  CostKey other = key_of(s.conv);
+  other.primitive = "test.gone";
+  const std::string conv = s.sample.graph.nodes[0].name, relu = s.sample.graph.nodes[1].name;
+  s.sample.costs.pairs = {{{{}, {conv, other}}, 5},
+                          {{{conv, other}, {relu, key_of(s.relu)}}, 7},
+                          {{{}, {"nobody", key_of(s.relu)}}, 9}};
+  EXPECT_EQ(plan_of(s.sample).plan, before);
+}
+
 TEST(MakePlan, CarriesTheProofOfTheProblemThatItSolvesIfAskedTo) {
   std::mt19937_64 random(5);
   for (int i = 0; i < 20; ++i) {

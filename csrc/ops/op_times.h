@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace torchalgo {
+
+/// One call of a planned op. Layer and problem name the op within a plan: a node, or, if the
+/// problem is a transform, the value whose layout it changes.
+struct OpTime {
+  std::string layer;
+  std::string problem;
+  std::int64_t start_ns = 0;  // steady clock
+  std::int64_t end_ns = 0;
+};
+
+/// Whether calls of planned ops are timed; process-wide, off at the start, when a call looks at one
+/// flag. On, it reads the clock twice and keeps a record; at most 2^20 are kept. What a GPU does is
+/// not waited for. Returns the old value.
+bool set_op_timing(bool timing);
+[[nodiscard]] bool is_op_timing();
+
+/// The records since the last call, in the order in which the ops ended, and forgets them.
+[[nodiscard]] std::vector<OpTime> take_op_times();
+void record_op_time(OpTime time);
+
+/// Of the clock of the records.
+[[nodiscard]] std::int64_t steady_now_ns();
+
+}  // namespace torchalgo
