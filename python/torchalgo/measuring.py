@@ -302,7 +302,7 @@ class Tuning:
     def _is_luck_possible(self, key: Key) -> bool:
         """Whether it was chosen for times that were not taken again."""
         is_retimed = key in self._retimed or _C.is_view(key.primitive)
-        return not is_retimed and self._costs.costs[key].samples.n < RETIMED_ROUNDS
+        return not is_retimed and 0 < self._costs.costs[key].samples.n < RETIMED_ROUNDS
 
     def _unsure_fastest(self) -> list[Key]:
         """Per convolution the candidate alone that may be its fastest, if it was not measured."""
