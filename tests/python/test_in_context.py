@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.net_times import Line, NetTimes, fit_line, time_in_net
 from torchalgo.sampling import Bench
 
+GRAPHS = Path(__file__).parents[2] / "benchmarks" / "graphs" / "inference.zip"
 CONV = "fwd_f32_n1c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g1"
 
 
@@ -332,6 +334,30 @@ def test_a_transform_belongs_to_its_values_writer_and_first_reader() -> None:
         "v2": ("conv0", "conv2"),
         "v4": ("", "conv3"),
     }
+
+
+def test_a_dense_net_with_hundreds_of_pairs_is_still_proven() -> None:
+    """Each plan's own pairs are drawn and kept, as if five plans had been timed one by one."""
+    with zipfile.ZipFile(GRAPHS) as graphs:
+        graph = _C.parse_graph(graphs.read("densenet121").decode())
+    found = _C.find_candidates(graph)
+    transforms, pick = _C.transform_candidates(graph, found), random.Random(1)
+    everything = [*(c for some in found.by_anchor for c in some), *transforms]
+    known = {key_of(c.problem, c.primitive): pick.randint(2000, 80_000) for c in everything}
+    known |= {key: 0 for key in known if _C.is_view(key.primitive)}
+    costs = _C.CostTable()
+    for key, ticks in known.items():
+        costs.set(_C.CostKey(*key), ticks, "measured")
+    pairs: Pairs = {}
+    for _ in range(5):
+        plan, _ = _C.make_plan(graph, found, transforms, costs)
+        assert plan.status == "optimal" and plan.cost == plan.lower_bound
+        ends = (pair for _, _, pair in _planned_ops(graph, plan) if pair)
+        pairs |= {pair: pick.randint(-2000, 9000) for pair in ends}
+        costs.clear_pairs()
+        for native in native_pairs(admissible(pairs, known)):
+            costs.set_pair(*native)
+    assert len(costs.pairs()) > 400 and len(plan.pairs) > 50
 
 
 # ---- kept ----------------------------------------------------------------------------------------
