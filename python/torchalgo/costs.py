@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from torchalgo import _C
+from torchalgo.failures import Failure
 
 TICKS_PER_NS = 1024
 
@@ -75,6 +76,22 @@ class CostFile(Protocol):
 
     def append(self, costs: Mapping[Key, Cost]) -> bool:
         """Keeps `costs`, each in place of an older one; True: they are on disk."""
+        ...
+
+    def note_errors(self, errors: Mapping[Key, float]) -> None:
+        """Adds numeric errors to costs that are there without one; for reports."""
+        ...
+
+    def read_failures(self, keys: Iterable[Key]) -> dict[Key, Failure]:
+        """Why candidates among `keys` cannot be chosen here, as was found out before."""
+        ...
+
+    def append_failures(self, failures: Mapping[Key, Failure]) -> bool:
+        """Keeps why candidates cannot be chosen; True: it is on disk."""
+        ...
+
+    def forget_failures(self, keys: Iterable[Key], *, checked: bool) -> None:
+        """Of candidates that ran again and did not fail, or were even `checked`."""
         ...
 
 

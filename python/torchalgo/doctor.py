@@ -116,6 +116,7 @@ def _database() -> dict[str, Any]:
     wanted = ("path", "journal", "trouble", "rows", "verdicts", "bytes", "set_aside")
     return {
         **{name: info[name] for name in wanted if info[name] != "" and info[name] != []},
+        "candidates that failed": sum(info["refusals"].values()),
         "file system": files.file_system(path) or "unknown",
     }
 

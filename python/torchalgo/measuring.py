@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from torchalgo import _C
 from torchalgo.bounds import KnownCosts, dtype_of, family_of
 from torchalgo.costs import Cost, CostFile, Key, key_of
+from torchalgo.failures import failure_of, is_short_of_memory
 from torchalgo.overrides import is_convolution
 from torchalgo.plan import Quarantined
 from torchalgo.progress import Progress
@@ -68,6 +69,7 @@ class Tuning:
         self._cost_file = cost_file
         self._bench = bench if bench is not None else Bench.on(device)
         self._bound = settings.max_rel_error
+        self._failed_before: dict[Key, str] = {}  # in an earlier run, and why
         self._is_seeded = False  # there is a plan of known costs
         self._stopped = ""  # why nothing more is measured: plan from what is known
         self._sampler = Sampler(
@@ -79,6 +81,7 @@ class Tuning:
         self._costs = KnownCosts(self._work_bounds())
         if cost_file is not None:
             self._costs.learn(cost_file.read(self.rules.primitives))
+            self._obey_failures(cost_file)
 
     @property
     def costs(self) -> _C.CostTable:
@@ -151,6 +154,8 @@ class Tuning:
                 **options,
             )
         except _C.Error as problem:
+            if self._release_failures():
+                return self.plan_with(planner, only, checked, **options)
             raise self._explained(problem) from None
         wanted = [Key(w.problem, w.primitive, w.src, w.dst) for w in native]
         if not wanted and checked and not self.is_interrupted:
@@ -288,10 +293,51 @@ class Tuning:
             self._progress.advance(keys[-1].problem, _work(keys[-1].problem))
 
     def _learn(self, costs: Mapping[Key, Cost]) -> None:
-        self.rules.quarantined.update(self._sampler.failures)
+        """What a visit found; it is on disk before the next one begins."""
+        failures = self._sampler.failures.items()
+        self._refuse({key: why for key, why in failures if key not in self.rules.quarantined})
         self._costs.learn(costs)
         if self._cost_file is not None and costs:
             self._cost_file.append(costs)
+            self._cost_file.forget_failures(costs, checked=False)
+
+    # ---- failures ------------------------------------------------------------------------------
+
+    def _refuse(self, reasons: Mapping[Key, str], *, checked: bool = False) -> None:
+        """Quarantines candidates for good, as far as they are to blame."""
+        self.rules.quarantined.update(reasons)
+        if self._cost_file is None or not reasons:
+            return
+        is_short = is_short_of_memory()
+        found = {
+            key: failure_of(
+                why, self._bound_of(key.problem) if checked else None, is_short=is_short
+            )
+            for key, why in reasons.items()
+        }
+        self._cost_file.append_failures({key: f for key, f in found.items() if f is not None})
+
+    def _obey_failures(self, cost_file: CostFile) -> None:
+        """What failed in an earlier run is not tried again, unless an override names it."""
+        asked_for = self.rules.asked_for()
+        self._failed_before = {
+            key: failure.reason
+            for key, failure in cost_file.read_failures(self.rules.primitives).items()
+            if key not in asked_for and failure.holds_for(self._bound_of(key.problem))
+        }
+        self.rules.quarantined.update(self._failed_before)
+
+    def _release_failures(self) -> bool:
+        """Where an earlier run's failures leave no plan, they are tried again; whether any are."""
+        if self._stopped or not self._failed_before:
+            return False
+        for key in self._failed_before:
+            del self.rules.quarantined[key]
+        self._failed_before = {}
+        self._is_seeded = False
+        return True
+
+    # ---- budget --------------------------------------------------------------------------------
 
     def _is_late(self) -> bool:
         if self._deadline is None or self._bench.now_s() < self._deadline:
@@ -337,11 +383,18 @@ class Tuning:
         for problem, group in grouped(keys, lambda key: key.problem).items():
             primitives = [self.rules.primitives[key] for key in group]
             results = self._bench.check(problem, primitives, self._bound_of(problem))
-            for key, (error, failure) in zip(group, results, strict=True):
-                self.errors[key] = error
-                if failure:
-                    self.rules.quarantined[key] = failure
+            errors = {key: error for key, (error, _) in zip(group, results, strict=True)}
+            failures = {key: why for key, (_, why) in zip(group, results, strict=True) if why}
+            self.errors.update(errors)
+            self._refuse(failures, checked=True)
+            self._note_passed({k: error for k, error in errors.items() if k not in failures})
             self._progress.advance(f"check {problem}", _check_work(problem))
+
+    def _note_passed(self, errors: Mapping[Key, float]) -> None:
+        """In the database, for reports: a later run checks again."""
+        if self._cost_file is not None and errors:
+            self._cost_file.note_errors(errors)
+            self._cost_file.forget_failures(errors, checked=True)
 
     def _bound_of(self, problem: str) -> float:
         return max(self._bound, COARSE_BOUND.get(dtype_of(problem), 0.0))

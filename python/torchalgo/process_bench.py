@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torchalgo import _C
+from torchalgo.failures import MOST_OF_ONE, NOT_RUN, ended_too_often
 from torchalgo.worker import read_state
 from torchalgo.worker_process import (
     NoWorkerError,
@@ -33,9 +34,6 @@ FLOPS_PER_S = 2e8
 
 # So many candidates in a row that end the worker, and it is not the candidates.
 MOST_IN_A_ROW = 20
-
-# A primitive that ended the worker on so many problems is not run on others.
-MOST_OF_ONE = 3
 
 # A worker that ends while it starts is started again: somebody may have ended it from outside.
 MOST_STARTS = 3
@@ -262,7 +260,7 @@ class ProcessBench:
         reasons = self._deaths_by.get(name, [])
         if len(reasons) < MOST_OF_ONE:
             return self._given_up
-        return f"not run: ended the worker on {len(reasons)} other problems, by {reasons[-1]}"
+        return ended_too_often(reasons)
 
     def _ask(self, request: Mapping[str, Any], problems: Sequence[str]) -> list[Any]:
         flops = [_C.flop_count(problem) for problem in problems]
@@ -282,7 +280,7 @@ class ProcessBench:
 
     def _give_up(self, death: WorkerDeathError) -> None:
         self._given_up = (
-            f"not run: {self._dead_in_a_row} candidates in a row ended the worker, the last one by"
+            f"{NOT_RUN}{self._dead_in_a_row} candidates in a row ended the worker, the last one by"
             f" {death.reason}"
         )
         warnings.warn(f"torchalgo: {self._given_up}", RuntimeWarning, stacklevel=2)

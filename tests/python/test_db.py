@@ -203,7 +203,9 @@ def test_reading_writes_once_a_day(path: Path, monkeypatch: pytest.MonkeyPatch) 
         store.append(many(3))
         marked: list[int] = []
         assert store._database is not None
-        monkeypatch.setattr(store._database, "mark_used", lambda keys, _: marked.append(len(keys)))
+        monkeypatch.setattr(
+            store._database, "mark_used", lambda _, keys, __: marked.append(len(keys))
+        )
         store.read([ROW.environment], ["fwd_f32_n1"])
         assert marked == []
         monkeypatch.setattr(time, "time", lambda: 86400.0)  # even if the clock fell back
@@ -257,9 +259,9 @@ def test_a_file_of_another_program_or_of_a_newer_torchalgo_stays_as_it_is(tmp_pa
     raw.close()
     CostStore.open(newer).close()
     with sqlite3.connect(newer) as raw:
-        raw.execute("PRAGMA user_version = 2")
+        raw.execute("PRAGMA user_version = 3")
     raw.close()
-    for file, reason in ((text, "stays"), (foreign, "stays"), (newer, "schema 2")):
+    for file, reason in ((text, "stays"), (foreign, "stays"), (newer, "schema 3")):
         before = file.read_bytes()
         with pytest.warns(UserWarning, match=reason):
             store = CostStore.open(file)
