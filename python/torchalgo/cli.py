@@ -39,6 +39,7 @@ from torchalgo.planning import check_plan
 from torchalgo.problems import DIRECTIONS
 from torchalgo.profile import profile
 from torchalgo.report import SUFFIXES as REPORT_SUFFIXES
+from torchalgo.timings import spelled as spelled_times
 
 EXIT_ERROR, EXIT_CHECK_FAILED, EXIT_INTERRUPTED = 1, 3, 130
 
@@ -97,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         "--workspace-limit", type=_bytes, default=1 << 30, metavar="1GB", help="of each primitive"
     )
     command.add_argument("--quiet", action="store_true", help="no progress")
+    command.add_argument("--timings", action="store_true", help="what each step of it took")
 
     command = add("pareto", _pareto, "the front of time and memory over all plans of a model")
     _add_model(command)
@@ -310,6 +312,8 @@ def _optimize(args: argparse.Namespace) -> int:
     else:
         print(optimized.plan)
         print(f"wrote {args.output}")
+    if args.timings:
+        print(f"optimize took {spelled_times(optimized.timings)}", file=sys.stderr)
     return 0
 
 

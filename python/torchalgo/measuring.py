@@ -21,6 +21,7 @@ from torchalgo.plan import Quarantined
 from torchalgo.progress import Progress
 from torchalgo.rules import Rules, grouped, offered_by
 from torchalgo.sampling import Bench, Sampler, cold_bytes
+from torchalgo.timings import Timings
 
 T = TypeVar("T")
 
@@ -56,13 +57,16 @@ class Tuning:
         bench: Bench | None = None,
         device: _C.Device | None = None,
         transforms: list[_C.Candidate] | None = None,  # None: all that this machine offers
+        timings: Timings | None = None,
     ) -> None:
         self.graph, self.found, self.settings = graph, found, settings
         self.device = device
-        if transforms is None:
-            transforms = _C.transform_candidates(graph, found, device)
-        self.transforms = transforms
-        self.rules = Rules(graph, found, transforms, forced)
+        self.timings = timings if timings is not None else Timings()
+        with self.timings.step("find"):
+            if transforms is None:
+                transforms = _C.transform_candidates(graph, found, device)
+            self.transforms = transforms
+            self.rules = Rules(graph, found, transforms, forced)
         # Relative L2 of each checked candidate; a view computes nothing.
         self.errors = {key: 0.0 for key in self.rules.primitives if _C.is_view(key.primitive)}
         self._progress = progress if progress is not None else Progress(False)
@@ -78,10 +82,16 @@ class Tuning:
         self._progress.start(self._expected_work())
         budget = settings.budget_s
         self._deadline = None if budget is None else self._bench.now_s() + budget
+        with self.timings.step("look up"):
+            self._peaks = None if cost_file is None else cost_file.read_peaks()
+        self._is_probed = False
+        if self._peaks is None:
+            self._probe()
         self._costs = KnownCosts(self._work_bounds())
         if cost_file is not None:
-            self._costs.learn(cost_file.read(self.rules.primitives))
-            self._obey_failures(cost_file)
+            with self.timings.step("look up"):
+                self._costs.learn(cost_file.read(self.rules.primitives))
+                self._obey_failures(cost_file)
 
     @property
     def costs(self) -> _C.CostTable:
@@ -145,14 +155,15 @@ class Tuning:
             transforms = [t for t in transforms if only(t.primitive.name)]
         is_free = only is None and not self._stopped and self.rules.are_free
         try:
-            plan, native = planner(
-                self.graph,
-                self.found,
-                transforms,
-                self._costs.measured() if self._stopped else self._costs.table,
-                allow=None if is_free else allows,
-                **options,
-            )
+            with self.timings.step("solve"):
+                plan, native = planner(
+                    self.graph,
+                    self.found,
+                    transforms,
+                    self._costs.measured() if self._stopped else self._costs.table,
+                    allow=None if is_free else allows,
+                    **options,
+                )
         except _C.Error as problem:
             if self._release_failures():
                 return self.plan_with(planner, only, checked, **options)
@@ -217,9 +228,15 @@ class Tuning:
         unknown = [key for key in wanted if not self._costs.is_known(key)]
         try:
             if unknown and not self._stopped:
-                self._measure_all(unknown)
+                if self._probe():  # bounds that came from lower rates are too high
+                    self._costs = self._costs.with_bounds(self._work_bounds())
+                    self._is_seeded = False
+                    return
+                with self.timings.step("measure"):
+                    self._measure_all(unknown)
             else:
-                self._check_all(wanted)
+                with self.timings.step("check"):
+                    self._check_all(wanted)
         except KeyboardInterrupt:
             self._stop(INTERRUPTED)
 
@@ -240,8 +257,24 @@ class Tuning:
 
     # ---- what is known and what comes next ------------------------------------------------------
 
+    def _probe(self) -> bool:
+        """Probes the machine, once; whether it is faster than it was ever known to be."""
+        if self._is_probed:
+            return False
+        self._is_probed = True
+        with self.timings.step("probe"):
+            found, before = self._bench.peaks(), self._peaks
+        if found is None:
+            return False
+        self._peaks = found if before is None else before.raised_by(found)
+        if self._peaks == before:
+            return False
+        if self._cost_file is not None:
+            self._cost_file.keep_peaks(self._peaks)
+        return True
+
     def _work_bounds(self) -> dict[Key, int]:
-        peaks = self._bench.peaks()
+        peaks = self._peaks
         if peaks is None:
             return dict.fromkeys(self.rules.primitives, 0)
         return {k: peaks.bound_ticks(k.problem, p) for k, p in self.rules.primitives.items()}
@@ -252,7 +285,7 @@ class Tuning:
         if self._is_seeded or self._stopped:
             return []
         self._is_seeded = True
-        is_bounded = self._bench.peaks() is not None
+        is_bounded = self._peaks is not None
         seeds = self.rules.plain() if is_bounded else self.rules.alone()
         return list(dict.fromkeys(key for key in seeds if not self._costs.is_known(key)))
 

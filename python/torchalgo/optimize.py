@@ -24,6 +24,7 @@ from torchalgo.plan import GuardVerdict, Plan
 from torchalgo.preparation import Prepared, prepare
 from torchalgo.progress import Event, Progress
 from torchalgo.sampling import Bench, cold_bytes
+from torchalgo.timings import Timings
 
 
 def optimize(
@@ -86,22 +87,38 @@ def optimize(
 
 
 def _optimize(model: nn.Module, inputs: tuple[Any, ...], options: Options) -> Result:
+    timings = Timings()
+    result = _optimize_in(model, inputs, options, timings)
+    return dataclasses.replace(result, timings=timings.all())
+
+
+def _optimize_in(
+    model: nn.Module, inputs: tuple[Any, ...], options: Options, timings: Timings
+) -> Result:
     if options.plan is not None or options.cost_db is False:
-        return _optimize_with(model, inputs, options, None)
-    with CostStore.open(options.cost_db) as store:
-        return _optimize_with(model, inputs, options, store)
+        return _optimize_with(model, inputs, options, timings, None)
+    with timings.step("look up"):
+        store = CostStore.open(options.cost_db)
+    with store:
+        return _optimize_with(model, inputs, options, timings, store)
 
 
 def _optimize_with(
-    model: nn.Module, inputs: tuple[Any, ...], options: Options, store: CostStore | None
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    options: Options,
+    timings: Timings,
+    store: CostStore | None,
 ) -> Result:
     progress = Progress(options.progress)
     if options.plan is None:
         process_bench.start_early()
-    prepared = prepare(model, inputs, progress.say)
+    with timings.step("read"):
+        prepared = prepare(model, inputs, progress.say)
     if not planning.has_convolutions(prepared.graph):
         return _left_as_it_is(prepared, options, progress)
-    found = prepared.find_candidates(options)
+    with timings.step("find"):
+        found = prepared.find_candidates(options)
     if options.plan is not None:
         return _apply(options.plan, prepared, found, options, progress)
     graph = prepared.graph
@@ -118,6 +135,7 @@ def _optimize_with(
         cost_file=costs,
         bench=Bench.on(prepared.device),
         device=prepared.device,
+        timings=timings,
     )
     return _bound(prepared, tuning, options, costs, progress)
 
@@ -138,10 +156,14 @@ def _bound(
             native, prepared.graph, prepared.inputs, tuning, prepared.notes
         )
 
-    weaker = planning.compare_planners(tuning, bool(limits.resources()))
+    with tuning.timings.step("compare"):
+        weaker = planning.compare_planners(tuning, bool(limits.resources()))
     progress.finish("planned")
+    native = limits.settle(with_regrets=True)
+    with tuning.timings.step("describe"):
+        described = describe(native)
     plan = dataclasses.replace(
-        describe(limits.settle(with_regrets=True)),
+        described,
         comparisons=planning.compared_costs(weaker),
         rel_error=error if error < float("inf") else None,
         limits=limits.described(),
@@ -151,14 +173,16 @@ def _bound(
     try:
         if tuning.is_interrupted:
             raise KeyboardInterrupt
-        plan, scripted = _guarded(prepared, plan, scripted, error, options, costs)
+        with tuning.timings.step("guard"):
+            plan, scripted = _guarded(prepared, plan, scripted, error, options, costs)
     except KeyboardInterrupt:
         if error > prepared.output_bound(options):
             raise
         verdict = guard.untimed_verdict("plan", "interrupted before it was timed")
         plan = dataclasses.replace(plan, guard=verdict)
     _tell(progress, plan)
-    alternatives = {name: describe(native) for name, native in weaker.items()}
+    with tuning.timings.step("describe"):
+        alternatives = {name: describe(native) for name, native in weaker.items()}
     find_front = planning.front_finder(tuning, describe)
     return Result(
         scripted, plan, prepared.frozen, tuning.costs, alternatives, str(prepared.where), find_front
@@ -171,8 +195,10 @@ def _tuned(prepared: Prepared, limits: Limits, options: Options) -> tuple[Script
     bound = prepared.output_bound(options)
     while True:
         native = limits.settle()
-        scripted = _rewrite(prepared.imported, native, options.strict)
-        error = _error_of(scripted, prepared)
+        with limits.tuning.timings.step("bind"):
+            scripted = _rewrite(prepared.imported, native, options.strict)
+        with limits.tuning.timings.step("try"):
+            error = _error_of(scripted, prepared)
         if error <= bound or not limits.tighten(native, error, bound):
             return scripted, error
 

@@ -12,7 +12,7 @@ import os
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -26,6 +26,7 @@ from torchalgo.freeze import ScriptModule, has_own_ops, quiet_jit
 from torchalgo.pareto import Front, Memory
 from torchalgo.plan import Plan
 from torchalgo.report import write_report
+from torchalgo.timings import StepTime
 
 PLAN_FILE = "plan.json"  # in a saved file's extra files
 
@@ -41,6 +42,7 @@ class Result:
     alternatives: dict[str, Plan] = field(default_factory=dict)
     device: str = "cpu"  # where it runs: "cuda:0"
     find_front: Callable[[Memory, int, float], Front] | None = None  # memory, points, seconds each
+    timings: Mapping[str, StepTime] = field(default_factory=dict)
 
 
 class Optimized(nn.Module):
@@ -113,6 +115,11 @@ class Optimized(nn.Module):
                 " that no costs are in memory; use torchalgo.optimize(model, inputs).pareto()"
             )
         return find_front(memory, max_points, time_limit_s)
+
+    @property
+    def timings(self) -> Mapping[str, StepTime]:
+        """What optimize spent on each of its steps: wall_s, and cpu_s of this process."""
+        return self._known("timings").timings
 
     @property
     def runs(self) -> Literal["plan", "baseline"]:

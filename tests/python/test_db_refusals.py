@@ -130,6 +130,7 @@ def test_a_file_of_the_schema_before_gets_the_table_and_keeps_its_rows(path: Pat
         store.append([ROW])
     with sqlite3.connect(path) as raw:
         raw.execute("DROP TABLE refusals")
+        raw.execute("DROP TABLE peaks")
         raw.execute("PRAGMA user_version = 1")
     raw.close()
     with CostStore.open(path, read_only=True) as store:

@@ -17,6 +17,7 @@ from torchalgo.db.schema import (
     APPLICATION_ID,
     KEY,
     TABLE_OF,
+    TEXTS,
     check_tables,
     columns_in_file,
     connect,
@@ -166,7 +167,8 @@ class Database:
         with self.transaction():
             for kind in KINDS_OF_ENTRY:
                 dropped += self._drop_oldest(TABLE_OF[kind], KEY, share, today)
-            self._drop_oldest("verdicts", ("plan", "environment"), share, today)
+            for table, (name, _) in TEXTS.items():
+                self._drop_oldest(table, (name, "environment"), share, today)
         return dropped
 
     def _drop_oldest(self, table: str, key: Sequence[str], share: float, today: int) -> int:
@@ -189,29 +191,25 @@ class Database:
                 marks = ", ".join("?" * len(values[0]))
                 self._many(f"{verb} ({columns_in_file(kind)}) VALUES ({marks})", values)
 
-    # ---- verdicts ------------------------------------------------------------------------------
+    # ---- texts ---------------------------------------------------------------------------------
 
-    def verdict(self, plan: str, environment: str) -> tuple[Any, ...] | None:
-        """verdict, checksum and the day of its last use, unchecked."""
+    def text(self, table: str, name: str, environment: str) -> tuple[Any, ...] | None:
+        """A text of TEXTS, its checksum and the day of its last use, unchecked."""
+        if table not in self._tables:
+            return None
+        named, text = TEXTS[table]
+        where = f"{named} = ? AND environment = ?"
         found = self._fetch(
-            "SELECT verdict, checksum, last_used FROM verdicts WHERE plan = ? AND environment = ?",
-            plan,
-            environment,
+            f"SELECT {text}, checksum, last_used FROM {table} WHERE {where}", name, environment
         )
         return found[0] if found else None
 
-    def put_verdict(
-        self, plan: str, environment: str, verdict: str, checksum: str, day: int
+    def put_text(
+        self, table: str, name: str, environment: str, text: str, checksum: str, day: int
     ) -> None:
+        values = (name, environment, text, checksum, day)
         with self.transaction():
-            self._run(
-                "INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?, ?, ?)",
-                plan,
-                environment,
-                verdict,
-                checksum,
-                day,
-            )
+            self._run(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?, ?, ?)", *values)
 
     def count(self, table: str) -> int:
         number: int = self._fetch(f"SELECT count(*) FROM {table}")[0][0]

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 import torch
 
 from torchalgo import _C
+from torchalgo.bounds import Peaks
 from torchalgo.costs import Cost, Key
 from torchalgo.db.environment import Environment
 from torchalgo.db.row import Entry, Refusal, Row
@@ -113,6 +114,16 @@ class DeviceCosts:
 
     def keep_verdict(self, plan: str, verdict: GuardVerdict) -> None:
         self._store.keep_verdict(plan, self._environment.everything, verdict.to_json())
+
+    # ---- peaks ---------------------------------------------------------------------------------
+
+    def read_peaks(self) -> Peaks | None:
+        """The highest rates that were ever probed here; None: none were."""
+        text = self._store.peaks("cpu", self._environment.hardware)
+        return None if text is None else Peaks.from_json(text)
+
+    def keep_peaks(self, peaks: Peaks) -> None:
+        self._store.keep_peaks("cpu", self._environment.hardware, peaks.to_json())
 
     def _rows_of(self, keys: Iterable[Key] | None) -> list[Row]:
         """The rows of `keys`, or all, that hold here."""

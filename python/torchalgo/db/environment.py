@@ -68,6 +68,13 @@ class Environment:
         rows = sorted(f"{name} {version}" for name, version in self.versions.items())
         return _text({**self.facts, "rows": ", ".join(rows), "torchalgo": _C.version})
 
+    @property
+    def hardware(self) -> str:
+        """What the highest rates of the device depend on."""
+        names = ("cpu", "cpu_id", "isa", "threads", "gpu")
+        facts = {name: self.facts[name] for name in names if name in self.facts}
+        return _text({**facts, "torchalgo": _C.version})
+
     def texts(self) -> list[str]:
         """Every environment that a row of this device may have."""
         providers = ON_GPU if "gpu" in self.facts else ON_CPU

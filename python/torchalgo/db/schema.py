@@ -18,6 +18,8 @@ SCHEMA = 2  # user_version
 # Of each kind of entry.
 TABLE_OF: dict[type[Entry], str] = {Row: "costs", Refusal: "refusals"}
 KEY = RowKey._fields
+# Tables of one text per name and environment: the columns of both.
+TEXTS = {"verdicts": ("plan", "verdict"), "peaks": ("device", "rates")}
 _KEY_COLUMNS = (
     "environment TEXT NOT NULL, problem TEXT NOT NULL,"
     " primitive TEXT NOT NULL, src TEXT NOT NULL, dst TEXT NOT NULL, version INTEGER NOT NULL,"
@@ -39,6 +41,11 @@ TABLES = {
         " verdict TEXT NOT NULL, checksum TEXT NOT NULL, last_used INTEGER NOT NULL,"
         " PRIMARY KEY (plan, environment)) WITHOUT ROWID"
     ),
+    "peaks": (
+        "CREATE TABLE peaks (device TEXT NOT NULL, environment TEXT NOT NULL,"
+        " rates TEXT NOT NULL, checksum TEXT NOT NULL, last_used INTEGER NOT NULL,"
+        " PRIMARY KEY (device, environment)) WITHOUT ROWID"
+    ),
     "refusals": (
         f"CREATE TABLE refusals ({_KEY_COLUMNS}"
         " kind TEXT NOT NULL, reason TEXT NOT NULL, bound REAL, provenance TEXT NOT NULL,"
@@ -46,7 +53,7 @@ TABLES = {
     ),
 }
 # What a newer schema has beside the tables of the one before.
-ADDED_IN = {2: ("refusals",)}
+ADDED_IN = {2: ("refusals", "peaks")}
 
 
 def tables_of(schema: int) -> dict[str, str]:

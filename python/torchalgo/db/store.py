@@ -102,7 +102,7 @@ class CostStore:
         self._busy_s = busy_s
         self._max_bytes = max_bytes
         self._kept: dict[tuple[type[Entry], RowKey], Entry] = {}  # what is not on disk
-        self._kept_verdicts: dict[tuple[str, str], str] = {}
+        self._kept_texts: dict[tuple[str, str, str], str] = {}
         self._database: Database | None = None
         self._gave_up = ""  # why this store stays in memory
         self._read_only = read_only
@@ -282,33 +282,46 @@ class CostStore:
         merged = self.merge(entry for entry in read if entry is not None)
         return Merged(len(read), merged.taken, read.count(None))
 
-    # ---- verdicts ------------------------------------------------------------------------------
+    # ---- texts ---------------------------------------------------------------------------------
 
     def verdict(self, plan: str, environment: str) -> str | None:
         """The guard's verdict on a plan as JSON; None: none, or a damaged one."""
+        return self._text("verdicts", plan, environment)
+
+    def keep_verdict(self, plan: str, environment: str, verdict: str) -> None:
+        self._keep_text("verdicts", plan, environment, verdict)
+
+    def peaks(self, device: str, environment: str) -> str | None:
+        """The highest rates that a device was ever probed at, as JSON; None as above."""
+        return self._text("peaks", device, environment)
+
+    def keep_peaks(self, device: str, environment: str, rates: str) -> None:
+        self._keep_text("peaks", device, environment, rates)
+
+    def _text(self, table: str, name: str, environment: str) -> str | None:
         with self._locked():
-            kept = self._kept_verdicts.get((plan, environment))
-            found = self._run(lambda database: database.verdict(plan, environment), None)
+            kept = self._kept_texts.get((table, name, environment))
+            found = self._run(lambda database: database.text(table, name, environment), None)
             if kept is not None or found is None:
                 return kept
             text, checksum, day = found
-            if type(text) is not str or checksum != checksum_of([plan, environment, text]):
+            if type(text) is not str or checksum != checksum_of([name, environment, text]):
                 return None
             if day != _today():
-                self._keep_verdict(plan, environment, text)
+                self._put_text(table, name, environment, text)
             return text
 
-    def keep_verdict(self, plan: str, environment: str, verdict: str) -> None:
+    def _keep_text(self, table: str, name: str, environment: str, text: str) -> None:
         with self._locked():
-            self._kept_verdicts[plan, environment] = verdict
-            if self._keep_verdict(plan, environment, verdict):
-                del self._kept_verdicts[plan, environment]
+            self._kept_texts[table, name, environment] = text
+            if self._put_text(table, name, environment, text):
+                del self._kept_texts[table, name, environment]
 
-    def _keep_verdict(self, plan: str, environment: str, verdict: str) -> bool:
-        checksum = checksum_of([plan, environment, verdict])
+    def _put_text(self, table: str, name: str, environment: str, text: str) -> bool:
+        checksum = checksum_of([name, environment, text])
 
         def put(database: Database) -> bool:
-            database.put_verdict(plan, environment, verdict, checksum, _today())
+            database.put_text(table, name, environment, text, checksum, _today())
             return True
 
         return self._can_write and self._run(put, False)
@@ -325,7 +338,8 @@ class CostStore:
                 journal="memory" if database is None else database.journal,
                 trouble=self.trouble,
                 rows=len(rows),
-                verdicts=self._run(lambda d: d.count("verdicts"), 0) + len(self._kept_verdicts),
+                verdicts=self._run(lambda d: d.count("verdicts"), 0)
+                + sum(table == "verdicts" for table, _, _ in self._kept_texts),
                 bytes=self._run(lambda d: d.size_bytes(), 0),
                 max_bytes=self._max_bytes,
                 environments=_counted(row.environment for row in rows),
@@ -562,7 +576,7 @@ class CostStore:
 def _evict(database: Database, limit: int) -> int:
     """Drops what was not used for longest until the file fits."""
     dropped, today = 0, _today()
-    tables = ("costs", "refusals", "verdicts")
+    tables = ("costs", "refusals", "verdicts", "peaks")
     while (size := database.size_bytes()) > limit and any(map(database.count, tables)):
         dropped += database.drop_oldest(1 - limit / size, today)
     database.shrink()
