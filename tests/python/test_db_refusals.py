@@ -295,7 +295,7 @@ def test_a_second_process_has_no_crash(path: Path, monkeypatch: pytest.MonkeyPat
 
     def command() -> list[str]:
         starts.append(1)
-        return faulty_command(real="yes", **{"cpu.direct": "segv"})()
+        return faulty_command(real="yes", **{"aten.prepacked": "segv"})()
 
     model, x = torch.nn.Conv2d(3, 8, 3, padding=1).eval(), torch.rand(1, 3, 8, 8)
 
