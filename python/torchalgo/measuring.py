@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 from torchalgo import _C
 from torchalgo.bounds import KnownCosts, dtype_of, family_of
-from torchalgo.costs import Cost, CostFile, Key, key_of
+from torchalgo.costs import TICKS_PER_NS, Cost, CostFile, Key, key_of
+from torchalgo.deadline import OUT_OF_BUDGET, Deadline, Pace, guess_check_s, guess_visit_s
 from torchalgo.failures import failure_of, is_short_of_memory
 from torchalgo.overrides import is_convolution
 from torchalgo.plan import Quarantined
@@ -58,6 +59,7 @@ class Tuning:
         device: _C.Device | None = None,
         transforms: list[_C.Candidate] | None = None,  # None: all that this machine offers
         timings: Timings | None = None,
+        deadline: Deadline | None = None,  # None: settings.budget_s from now on
     ) -> None:
         self.graph, self.found, self.settings = graph, found, settings
         self.device = device
@@ -80,8 +82,12 @@ class Tuning:
             self._bench, self.rules.primitives, cold_bytes(graph), settings.seed
         )
         self._progress.start(self._expected_work())
-        budget = settings.budget_s
-        self._deadline = None if budget is None else self._bench.now_s() + budget
+        self._deadline = (
+            Deadline(settings.budget_s, self._bench.now_s) if deadline is None else deadline
+        )
+        self._visit_pace, self._check_pace = Pace(4.0), Pace(3.0)
+        self._too_long: set[Key] = set()  # to be measured in the time that is left
+        self._has_checked = False  # all that could be; what was not may not be chosen
         with self.timings.step("look up"):
             self._peaks = None if cost_file is None else cost_file.read_peaks()
         self._is_probed = False
@@ -110,8 +116,8 @@ class Tuning:
 
     @property
     def is_stopped(self) -> bool:
-        """By the budget or Ctrl-C: nothing is measured any more."""
-        return bool(self._stopped)
+        """By the budget or Ctrl-C: not all that was wanted is measured."""
+        return bool(self._stopped or self._too_long)
 
     @property
     def is_interrupted(self) -> bool:
@@ -147,13 +153,13 @@ class Tuning:
             )
 
         transforms = self.rules.allowed_transforms()
-        if self._stopped:
+        if self.is_stopped:
             transforms = [
                 t for t in transforms if self._may_rest_on(key_of(t.problem, t.primitive))
             ]
         if only is not None and not self.rules.forced:
             transforms = [t for t in transforms if only(t.primitive.name)]
-        is_free = only is None and not self._stopped and self.rules.are_free
+        is_free = only is None and not self.is_stopped and self.rules.are_free
         try:
             with self.timings.step("solve"):
                 plan, native = planner(
@@ -169,8 +175,11 @@ class Tuning:
                 return self.plan_with(planner, only, checked, **options)
             raise self._explained(problem) from None
         wanted = [Key(w.problem, w.primitive, w.src, w.dst) for w in native]
-        if not wanted and checked and not self.is_interrupted:
-            wanted = [key for key in _chosen(plan) if key not in self.errors]
+        unchecked = [key for key in _chosen(plan) if key not in self.errors]
+        if only is None and checked:
+            self._deadline.keep("check", self._check_pace.expect_s(self._guess_checks_s(unchecked)))
+        if not wanted and checked and not self._rests_on_checked:
+            wanted = unchecked
         return plan, wanted
 
     def settle(
@@ -245,8 +254,10 @@ class Tuning:
         every = [key for key in self.rules.primitives if not _C.is_view(key.primitive)]
         notes = [f"measured {sum(map(self._costs.is_known, every))} of {len(every)} candidates"]
         if self._stopped:
-            kind = "checked" if self.is_interrupted else "measured"
+            kind = "checked" if self._rests_on_checked else "measured"
             notes.append(f"{self._stopped}: only {kind} candidates")
+        elif self._too_long:
+            notes.append(f"{OUT_OF_BUDGET}: {len(self._too_long)} would have taken too long")
         return "; ".join(notes)
 
     def quarantine_list(self) -> list[Quarantined]:
@@ -293,7 +304,8 @@ class Tuning:
         """Per convolution the candidate alone that may be its fastest, if it was not measured."""
         if self._stopped:
             return []
-        first = (min(own, key=self._costs.lower) for own in self.rules.of_convolutions())
+        every = ([k for k in own if self._may_rest_on(k)] for own in self.rules.of_convolutions())
+        first = (min(own, key=self._costs.lower) for own in every if own)
         return list(dict.fromkeys(k for k in first if not self._costs.is_known(k)))
 
     def _explained(self, problem: Exception) -> Exception:
@@ -318,12 +330,18 @@ class Tuning:
 
     def _measure_all(self, unknown: Sequence[Key]) -> None:
         families = grouped(self._with_rivals(unknown), family_of)
-        for i, keys in enumerate(families.values()):
+        for i, family in enumerate(families.values()):
             if self._is_late():
-                self._stop("out of budget")
+                self._stop(OUT_OF_BUDGET)
                 return
-            self._learn(self._sampler.take(keys, self._share_s(len(families) - i)))
-            self._progress.advance(keys[-1].problem, _work(keys[-1].problem))
+            if keys := self._in_time(family):
+                self._visit(keys, self._share_s(len(families) - i))
+            self._progress.advance(family[-1].problem, _work(family[-1].problem))
+
+    def _visit(self, keys: Sequence[Key], share_s: float) -> None:
+        guess_s, started = self._guess_s(keys), self._bench.now_s()
+        self._learn(self._sampler.take(keys, share_s))
+        self._visit_pace.learn(guess_s, self._bench.now_s() - started)
 
     def _learn(self, costs: Mapping[Key, Cost]) -> None:
         """What a visit found; it is on disk before the next one begins."""
@@ -372,35 +390,60 @@ class Tuning:
 
     # ---- budget --------------------------------------------------------------------------------
 
+    @property
+    def _rests_on_checked(self) -> bool:
+        """Whether plans are made of what was checked or is PyTorch's own: nothing runs any more."""
+        return self.is_interrupted or self._has_checked
+
     def _is_late(self) -> bool:
-        if self._deadline is None or self._bench.now_s() < self._deadline:
-            return False
-        return self._has_plan()
+        return self._deadline.is_over("measure") and self._has_plan()
+
+    def _in_time(self, keys: Sequence[Key]) -> list[Key]:
+        """Those of one visit that can be measured in the time that is left, by what they take at
+        least and what visits took so far; all of them where there is no plan without."""
+        left_s, expected_s = self._deadline.left_s("measure"), 0.0
+        too_long: set[Key] = set()
+        for key in sorted(keys, key=self._costs.lower):
+            expected_s += self._visit_pace.expect_s(self._guess_s([key]))
+            if expected_s > left_s:
+                too_long.add(key)
+        if not too_long or not self._has_plan():
+            return list(keys)
+        self._too_long |= too_long
+        return [key for key in keys if key not in too_long]
+
+    def _guess_s(self, keys: Iterable[Key]) -> float:
+        return guess_visit_s(map(self._least_s, keys))
+
+    def _guess_checks_s(self, keys: Iterable[Key]) -> float:
+        return sum(guess_check_s(_C.flop_count(k.problem), self._least_s(k)) for k in keys)
+
+    def _least_s(self, key: Key) -> float:
+        return self._costs.lower(key) / (TICKS_PER_NS * 1e9)
 
     def _may_rest_on(self, key: Key) -> bool:
-        """Whether a plan may: at any time what can still be measured; later what is known; after
-        Ctrl-C without what would have to be checked first."""
+        """Whether a plan may: at any time what can still be measured; later what is known; in the
+        end without what would have to be checked first."""
         if not self._stopped:
-            return True
+            return key not in self._too_long
         is_trusted = key in self.errors or key.primitive.startswith("aten.")
-        return self._costs.is_known(key) and (is_trusted or not self.is_interrupted)
+        return self._costs.is_known(key) and (is_trusted or not self._rests_on_checked)
 
-    def _has_plan(self, reason: str = "tried") -> bool:
-        """Whether what is known is enough for a plan."""
-        before, self._stopped = self._stopped, reason
+    def _has_plan(self, reason: str = "tried", *, checked: bool = False) -> bool:
+        """Whether what is known, or even `checked`, is enough for a plan."""
+        before = self._stopped, self._has_checked
+        self._stopped, self._has_checked = reason, checked or self._has_checked
         try:
             self.plan_with(_C.make_plan, checked=False)
         except _C.Error:
             return False
         finally:
-            self._stopped = before
+            self._stopped, self._has_checked = before
         return True
 
     def _share_s(self, families_left: int) -> float:
         """Seconds for the next family."""
-        if self._deadline is None:
-            return MOST_SHARE_S
-        left = max(0.0, self._deadline - self._bench.now_s())
+        left = max(0.0, self._deadline.left_s("measure"))
         return min(MOST_SHARE_S, left / (2 * families_left))  # half is left to later steps
 
     def _expected_work(self) -> int:
@@ -413,15 +456,27 @@ class Tuning:
     # ---- checking ------------------------------------------------------------------------------
 
     def _check_all(self, keys: Iterable[Key]) -> None:
+        is_late = False
         for problem, group in grouped(keys, lambda key: key.problem).items():
-            primitives = [self.rules.primitives[key] for key in group]
-            results = self._bench.check(problem, primitives, self._bound_of(problem))
-            errors = {key: error for key, (error, _) in zip(group, results, strict=True)}
-            failures = {key: why for key, (_, why) in zip(group, results, strict=True) if why}
-            self.errors.update(errors)
-            self._refuse(failures, checked=True)
-            self._note_passed({k: error for k, error in errors.items() if k not in failures})
+            guess_s = self._guess_checks_s(group)
+            is_long = self._check_pace.expect_s(guess_s) > self._deadline.left_s("check")
+            if is_long and (is_late := is_late or self._has_plan(OUT_OF_BUDGET, checked=True)):
+                continue
+            started = self._bench.now_s()
+            self._check(problem, group)
+            self._check_pace.learn(guess_s, self._bench.now_s() - started)
             self._progress.advance(f"check {problem}", _check_work(problem))
+        if is_late:
+            self._stopped, self._has_checked = OUT_OF_BUDGET, True
+
+    def _check(self, problem: str, group: Sequence[Key]) -> None:
+        primitives = [self.rules.primitives[key] for key in group]
+        results = self._bench.check(problem, primitives, self._bound_of(problem))
+        errors = {key: error for key, (error, _) in zip(group, results, strict=True)}
+        failures = {key: why for key, (_, why) in zip(group, results, strict=True) if why}
+        self.errors.update(errors)
+        self._refuse(failures, checked=True)
+        self._note_passed({k: error for k, error in errors.items() if k not in failures})
 
     def _note_passed(self, errors: Mapping[Key, float]) -> None:
         """In the database, for reports: a later run checks again."""

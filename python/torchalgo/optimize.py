@@ -13,7 +13,9 @@ from torch import nn
 
 from torchalgo import _C, guard, planning, process_bench
 from torchalgo._C import Error
+from torchalgo.course import Course
 from torchalgo.db import CostStore, DeviceCosts
+from torchalgo.deadline import OUT_OF_BUDGET, Deadline
 from torchalgo.freeze import ScriptModule, as_inputs, check_model, quiet_jit
 from torchalgo.limits import Limits
 from torchalgo.measuring import TuneSettings, Tuning
@@ -57,7 +59,8 @@ def optimize(
         plan: applied as it is; nothing is measured.
         strict: raise where the plan's primitive cannot run here, instead of falling back.
         training, objective, mode: one value each in this version.
-        budget_s: soft limit of tuning's seconds: fewer samples, then fewer candidates.
+        budget_s: of the whole call, in seconds: fewer samples, then fewer candidates; what a valid
+            plan needs is done in any case.
         cost_db: the database of costs to read and to append to; None: the user's own, in
             `$TORCHALGO_CACHE_DIR` or the XDG cache; False: none. See docs/database.md.
         workspace_limit_bytes: of each primitive, which allocates it for its own call only, so that
@@ -87,29 +90,30 @@ def optimize(
 
 
 def _optimize(model: nn.Module, inputs: tuple[Any, ...], options: Options) -> Result:
-    timings = Timings()
-    result = _optimize_in(model, inputs, options, timings)
-    return dataclasses.replace(result, timings=timings.all())
+    course = Course(Timings(), Deadline(options.budget_s))
+    result = _optimize_in(model, inputs, options, course)
+    return dataclasses.replace(result, timings=course.timings.all())
 
 
 def _optimize_in(
-    model: nn.Module, inputs: tuple[Any, ...], options: Options, timings: Timings
+    model: nn.Module, inputs: tuple[Any, ...], options: Options, course: Course
 ) -> Result:
     if options.plan is not None or options.cost_db is False:
-        return _optimize_with(model, inputs, options, timings, None)
-    with timings.step("look up"):
+        return _optimize_with(model, inputs, options, course, None)
+    with course.timings.step("look up"):
         store = CostStore.open(options.cost_db)
     with store:
-        return _optimize_with(model, inputs, options, timings, store)
+        return _optimize_with(model, inputs, options, course, store)
 
 
 def _optimize_with(
     model: nn.Module,
     inputs: tuple[Any, ...],
     options: Options,
-    timings: Timings,
+    course: Course,
     store: CostStore | None,
 ) -> Result:
+    timings = course.timings
     progress = Progress(options.progress)
     if options.plan is None:
         process_bench.start_early()
@@ -126,18 +130,21 @@ def _optimize_with(
     costs = None
     if store is not None:
         costs = DeviceCosts.of(store, prepared.device, cold_bytes(graph))
+    with timings.step("try"):
+        course.expect_end(prepared)
     tuning = Tuning(
         graph,
         found,
         forced_primitives(graph, found, options.overrides),
-        TuneSettings(options.max_rel_error, options.budget_s),
+        TuneSettings(options.max_rel_error),
         progress=progress,
         cost_file=costs,
-        bench=Bench.on(prepared.device),
+        bench=Bench.on(prepared.device, course.deadline),
         device=prepared.device,
         timings=timings,
+        deadline=course.deadline,
     )
-    return _bound(prepared, tuning, options, costs, progress)
+    return _bound(prepared, tuning, options, costs, course, progress)
 
 
 def _bound(
@@ -145,6 +152,7 @@ def _bound(
     tuning: Tuning,
     options: Options,
     costs: DeviceCosts | None,
+    course: Course,
     progress: Progress,
 ) -> Result:
     """The module that the cheapest plan gives, measured as far as that needs."""
@@ -156,11 +164,12 @@ def _bound(
             native, prepared.graph, prepared.inputs, tuning, prepared.notes
         )
 
-    with tuning.timings.step("compare"):
+    course.expect_guard()
+    with course.timings.step("compare"):
         weaker = planning.compare_planners(tuning, bool(limits.resources()))
     progress.finish("planned")
     native = limits.settle(with_regrets=True)
-    with tuning.timings.step("describe"):
+    with course.timings.step("describe"):
         described = describe(native)
     plan = dataclasses.replace(
         described,
@@ -173,15 +182,15 @@ def _bound(
     try:
         if tuning.is_interrupted:
             raise KeyboardInterrupt
-        with tuning.timings.step("guard"):
-            plan, scripted = _guarded(prepared, plan, scripted, error, options, costs)
+        with course.timings.step("guard"):
+            plan, scripted = _guarded(prepared, plan, scripted, error, options, costs, course)
     except KeyboardInterrupt:
         if error > prepared.output_bound(options):
             raise
         verdict = guard.untimed_verdict("plan", "interrupted before it was timed")
         plan = dataclasses.replace(plan, guard=verdict)
     _tell(progress, plan)
-    with tuning.timings.step("describe"):
+    with course.timings.step("describe"):
         alternatives = {name: describe(native) for name, native in weaker.items()}
     find_front = planning.front_finder(tuning, describe)
     return Result(
@@ -256,7 +265,7 @@ def _rewrite(imported: _C.Imported, native: _C.Plan, strict: bool) -> ScriptModu
 
 def _error_of(scripted: ScriptModule, prepared: Prepared) -> float:
     with torch.no_grad():
-        return guard.output_error(scripted(*prepared.inputs), prepared.frozen(*prepared.inputs))
+        return guard.output_error(scripted(*prepared.inputs), prepared.reference)
 
 
 def _guarded(
@@ -266,6 +275,7 @@ def _guarded(
     error: float,
     options: Options,
     costs: DeviceCosts | None,
+    course: Course,
 ) -> tuple[Plan, ScriptModule]:
     """The plan with its verdict, which is timed unless it is known, and the module that runs."""
     model, frozen, inputs = prepared.model, prepared.frozen, prepared.inputs
@@ -275,22 +285,28 @@ def _guarded(
         return dataclasses.replace(plan, guard=verdict), frozen
     key = guard.verdict_key(model, plan)
     verdict_before = None if costs is None else costs.read_verdict(key)
-    verdict = verdict_before or _timed(prepared, scripted, options)
-    if costs is not None and verdict_before is None:
+    verdict = verdict_before or _timed(prepared, scripted, course)
+    if costs is not None and verdict_before is None and verdict.rounds:
         costs.keep_verdict(key, verdict)
     if verdict.runs == "baseline":
         scripted = guard.baseline_module(model, frozen, inputs, verdict.baseline)
     return dataclasses.replace(plan, guard=verdict), scripted
 
 
-def _timed(prepared: Prepared, scripted: ScriptModule, options: Options) -> GuardVerdict:
+def _timed(prepared: Prepared, scripted: ScriptModule, course: Course) -> GuardVerdict:
+    effort = course.guard_effort()
+    if effort is None:
+        return guard.untimed_verdict("plan", f"{OUT_OF_BUDGET} before it was timed")
     calls = guard.baseline_calls(prepared.model, prepared.frozen, prepared.inputs)
+    calls = {name: call for name, call in calls.items() if effort.includes(name)}
     calls["plan"] = lambda: scripted(*prepared.inputs)
-    limit_s = 6.0 if options.budget_s is None else min(6.0, max(0.5, 0.1 * options.budget_s))
-    synchronize = guard.synchronizer(prepared.where)
-    return guard.guard_verdict(
-        guard.time_interleaved(calls, budget_s=limit_s, synchronize=synchronize)
+    times = guard.time_interleaved(
+        calls,
+        budget_s=effort.limit_s,
+        warmup=effort.warmup,
+        synchronize=guard.synchronizer(prepared.where),
     )
+    return guard.guard_verdict(times)
 
 
 def _tell(progress: Progress, plan: Plan) -> None:
