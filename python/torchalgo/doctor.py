@@ -18,7 +18,7 @@ from torchalgo import _C
 from torchalgo.db import CostStore, files
 from torchalgo.db.environment import onednn_version
 
-OPTIONAL = ("numpy", "torchvision", "onnxruntime", "openvino")
+OPTIONAL = ("rich", "numpy", "torchvision", "onnxruntime", "openvino")
 VARIABLES = ("TORCHALGO_CACHE_DIR", "XDG_CACHE_HOME", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 

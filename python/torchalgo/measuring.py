@@ -30,6 +30,7 @@ T = TypeVar("T")
 COARSE_BOUND = {"f16": 4e-3, "bf16": 3e-2, "tf32": 4e-3}
 
 INTERRUPTED = "interrupted"
+TELL_EVERY_S, TELL_SHARE = 0.5, 0.01  # of the time, for the best plan so far
 MOST_SHARE_S = 1.0  # of a problem's rounds; with a budget less
 
 
@@ -82,6 +83,8 @@ class Tuning:
             self._bench, self.rules.primitives, cold_bytes(graph), settings.seed
         )
         self._progress.start(self._expected_work())
+        self._began = self._told_at = self._bench.now_s()
+        self._telling_s = 0.0
         self._deadline = (
             Deadline(settings.budget_s, self._bench.now_s) if deadline is None else deadline
         )
@@ -335,13 +338,29 @@ class Tuning:
                 self._stop(OUT_OF_BUDGET)
                 return
             if keys := self._in_time(family):
+                self._progress.doing(f"{family_of(keys[0])}: {len(keys)} candidates")
                 self._visit(keys, self._share_s(len(families) - i))
+                self._tell_best()
             self._progress.advance(family[-1].problem, _work(family[-1].problem))
 
     def _visit(self, keys: Sequence[Key], share_s: float) -> None:
         guess_s, started = self._guess_s(keys), self._bench.now_s()
         self._learn(self._sampler.take(keys, share_s))
         self._visit_pace.learn(guess_s, self._bench.now_s() - started)
+
+    def _tell_best(self) -> None:
+        """Into the progress, as often as it costs next to nothing: that is a solve each time."""
+        now = self._bench.now_s()
+        is_due = now - self._told_at >= TELL_EVERY_S and self._telling_s <= TELL_SHARE * (
+            now - self._began
+        )
+        if self._progress.is_silent or not is_due:
+            return
+        plan = self._known_plan()
+        self._told_at = self._bench.now_s()
+        self._telling_s += self._told_at - now
+        if plan is not None:
+            self._progress.set_best(plan.cost / (1000 * TICKS_PER_NS))
 
     def _learn(self, costs: Mapping[Key, Cost]) -> None:
         """What a visit found; it is on disk before the next one begins."""
@@ -431,15 +450,18 @@ class Tuning:
 
     def _has_plan(self, reason: str = "tried", *, checked: bool = False) -> bool:
         """Whether what is known, or even `checked`, is enough for a plan."""
+        return self._known_plan(reason, checked=checked) is not None
+
+    def _known_plan(self, reason: str = "tried", *, checked: bool = False) -> _C.Plan | None:
+        """The cheapest plan of what is known, or even `checked`."""
         before = self._stopped, self._has_checked
         self._stopped, self._has_checked = reason, checked or self._has_checked
         try:
-            self.plan_with(_C.make_plan, checked=False)
+            return self.plan_with(_C.make_plan, checked=False)[0]
         except _C.Error:
-            return False
+            return None
         finally:
             self._stopped, self._has_checked = before
-        return True
 
     def _share_s(self, families_left: int) -> float:
         """Seconds for the next family."""
@@ -451,7 +473,7 @@ class Tuning:
         that this one is compared with; half are checked."""
         problems = {key.problem for key in self.rules.primitives}
         checked = {offer.key.problem for offer in self.rules.all}
-        return sum(map(_work, problems)) * 4 // 3 + sum(map(_check_work, checked)) // 2
+        return sum(map(_work, problems)) * 8 // 5 + sum(map(_check_work, checked)) // 2
 
     # ---- checking ------------------------------------------------------------------------------
 

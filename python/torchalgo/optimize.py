@@ -126,6 +126,8 @@ def _optimize_with(
     if options.plan is not None:
         return _apply(options.plan, prepared, found, options, progress)
     graph = prepared.graph
+    if options.budget_s is not None:
+        progress.set_most(course.deadline.left_s("finish"))
     progress.say(f"{sum(map(len, found.by_anchor))} candidates for {len(graph.nodes)} nodes")
     costs = None
     if store is not None:
