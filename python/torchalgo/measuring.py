@@ -338,7 +338,7 @@ class Tuning:
                 self._stop(OUT_OF_BUDGET)
                 return
             if keys := self._in_time(family):
-                self._progress.doing(f"{family_of(keys[0])}: {len(keys)} candidates")
+                self._progress.doing(f"{family_of(keys[0])} ({len(keys)})")
                 self._visit(keys, self._share_s(len(families) - i))
                 self._tell_best()
             self._progress.advance(family[-1].problem, _work(family[-1].problem))

@@ -205,7 +205,7 @@ class Progress:
         self._done, self._total, self._started = 0, total, self._now_s()
 
     def doing(self, text: str) -> None:
-        """Names the work that follows."""
+        """Names the work that follows: a problem, and how many candidates of it."""
         self._count(text)
 
     def advance(self, text: str, steps: int = 1) -> None:

@@ -102,6 +102,8 @@ def test_a_second_run_measures_nothing_and_reuses_the_verdict(
     second = torchalgo.optimize(model, x, cost_db=path, progress=False)
     assert path.read_bytes() == written
     assert second.plan.nodes == first.plan.nodes
+    assert {"probe", "measure"} <= set(first.timings)
+    assert not {"probe", "measure"} & set(second.timings)
     assert second.plan.guard == first.plan.guard
     with CostStore.open(path) as store:
         assert {row.workspace_bytes is not None for row in store.rows()} == {True}
