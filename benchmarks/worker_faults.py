@@ -134,7 +134,7 @@ def fails_to_start(case: Case) -> None:
 # ---- the process that tunes ----------------------------------------------------------------------
 
 TUNER = """
-import sys, torch, torchalgo
+import signal, sys, torch, torchalgo
 torch.set_num_threads(1)
 torch.manual_seed(0)
 model = torch.nn.Sequential(
@@ -143,6 +143,7 @@ print("started", flush=True)
 try:
     fast = torchalgo.optimize(model, (torch.rand(1, 3, 12, 12),), cost_db=sys.argv[1],
                               progress=False, budget_s=3.0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what comes now is for the interpreter
     print("plan", fast.plan.method, flush=True)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -225,12 +226,12 @@ WORKER_FAULTS: dict[str, Fault] = {
 
 # Seconds each, and not a fraction of one: fewer of them.
 SLOW_FAULTS = {
-    "candidate: infinite loop": 0.3,
-    "candidate: sleeps": 0.3,
-    "candidate: stopped": 0.3,
-    "candidate: garbage": 0.3,
-    "candidate: much garbage": 0.3,
-    "candidate: out of memory": 0.3,
-    "tuner: SIGINT": 0.15,
-    "tuner: SIGKILL": 0.15,
+    "candidate: infinite loop": 0.2,
+    "candidate: sleeps": 0.2,
+    "candidate: stopped": 0.2,
+    "candidate: garbage": 0.2,
+    "candidate: much garbage": 0.2,
+    "candidate: out of memory": 0.2,
+    "tuner: SIGINT": 0.1,
+    "tuner: SIGKILL": 0.1,
 }
