@@ -56,7 +56,7 @@ def invented(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     """Invented times, real numerics."""
     fake = FakeBench(invented_ns)
     bench = Bench(fake.measure, _C.check_primitives, lambda: fake.clock_s)
-    monkeypatch.setattr(Bench, "on", staticmethod(lambda device: bench))
+    monkeypatch.setattr(Bench, "on", staticmethod(lambda *_: bench))
     return fake
 
 
