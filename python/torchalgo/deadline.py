@@ -32,6 +32,7 @@ class Deadline:
         self.budget_s, self.now_s = budget_s, now_s
         self._end = math.inf if budget_s is None else now_s() + budget_s
         self._kept = dict.fromkeys(self.STEPS, 0.0)
+        self.can_break = False  # there is a plan without what runs now
 
     def keep(self, step: str, seconds: float) -> None:
         """From now on so much is kept for a step, in place of what was."""
@@ -46,7 +47,10 @@ class Deadline:
         return self.left_s(step) <= 0
 
     def is_lost(self, step: str) -> bool:
-        """Whether a step has taken half of what is kept for the next one: it must be broken off."""
+        """Whether a step has taken half of what is kept for the next one: it must be broken off,
+        if it can."""
+        if not self.can_break:
+            return False
         following = self.STEPS[min(self.STEPS.index(step) + 1, len(self.STEPS) - 1)]
         return self.left_s(step) + self.left_s(following) <= 0
 

@@ -333,6 +333,7 @@ class Tuning:
 
     def _measure_all(self, unknown: Sequence[Key]) -> None:
         families = grouped(self._with_rivals(unknown), family_of)
+        self._deadline.can_break = self._has_budget and self._has_plan()
         for i, family in enumerate(families.values()):
             if self._is_late():
                 self._stop(OUT_OF_BUDGET)
@@ -414,6 +415,10 @@ class Tuning:
         """Whether plans are made of what was checked or is PyTorch's own: nothing runs any more."""
         return self.is_interrupted or self._has_checked
 
+    @property
+    def _has_budget(self) -> bool:
+        return self._deadline.budget_s is not None
+
     def _is_late(self) -> bool:
         return self._deadline.is_over("measure") and self._has_plan()
 
@@ -479,10 +484,12 @@ class Tuning:
 
     def _check_all(self, keys: Iterable[Key]) -> None:
         is_late = False
+        self._deadline.can_break = self._has_budget and self._has_plan(OUT_OF_BUDGET, checked=True)
         for problem, group in grouped(keys, lambda key: key.problem).items():
             guess_s = self._guess_checks_s(group)
             is_long = self._check_pace.expect_s(guess_s) > self._deadline.left_s("check")
-            if is_long and (is_late := is_late or self._has_plan(OUT_OF_BUDGET, checked=True)):
+            if is_long and self._deadline.can_break:
+                is_late = True
                 continue
             started = self._bench.now_s()
             self._check(problem, group)

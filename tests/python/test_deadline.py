@@ -42,6 +42,8 @@ def test_a_step_ends_before_what_is_kept_for_those_after_it() -> None:
     assert deadline.is_over("measure") and not deadline.is_over("check")
     assert not deadline.is_lost("measure")
     clock.s += 1.5  # half of what the checks have
+    assert not deadline.is_lost("measure")  # nothing to fall back to
+    deadline.can_break = True
     assert deadline.is_lost("measure") and not deadline.is_lost("check")
     deadline.keep("check", 9.0)
     assert deadline.left_s("measure") == -7.5
@@ -50,6 +52,7 @@ def test_a_step_ends_before_what_is_kept_for_those_after_it() -> None:
 def test_without_a_budget_there_is_no_end() -> None:
     deadline = Deadline(None)
     deadline.keep("finish", 1e9)
+    deadline.can_break = True
     assert deadline.left_s("measure") == math.inf
     assert not deadline.is_lost("finish")
 
@@ -150,6 +153,7 @@ def test_an_end_while_candidates_run_breaks_them_off_and_blames_none(
     tasks = [(CONV, _C.Primitive(name, "nchw", "nchw")) for name in ("cpu.direct", "aten.conv")]
     assert [t.failure for t in bench.measure(tasks[:1], **OPTIONS)] == [""]
     clock.s += 30.0
+    deadline.can_break = True
     assert deadline.is_lost("measure")
     failures = {t.failure for t in bench.measure(tasks, **OPTIONS)}
     assert failures == {"not run: out of budget"}
