@@ -10,7 +10,6 @@ from torchalgo.deadline import Deadline
 from torchalgo.preparation import Prepared
 from torchalgo.timings import Timings
 
-LEAST_ROUNDS = 7  # of guard.time_interleaved, whatever its budget
 BIND_SHARE = 0.3  # of what it takes to read the model, which traces and freezes
 LEAST_S = 0.3  # of what no run of the model takes: solves, descriptions
 
@@ -65,7 +64,7 @@ class Course:
 
     def _seconds(self, effort: GuardEffort) -> float:
         calls = len(effort.baselines) + 1 if effort.baselines else self._calls
-        least_s = LEAST_ROUNDS * calls * self._model_s
+        least_s = guard.LEAST_ROUNDS * calls * self._model_s
         return effort.warmup * calls * self._model_s + max(least_s, effort.limit_s)
 
     def _guard_s(self) -> float:

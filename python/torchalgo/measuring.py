@@ -88,7 +88,7 @@ class Tuning:
         self._deadline = (
             Deadline(settings.budget_s, self._bench.now_s) if deadline is None else deadline
         )
-        self._visit_pace, self._check_pace = Pace(4.0), Pace(3.0)
+        self._visit_pace, self._check_pace = Pace(4.0), Pace(2.0)
         self._too_long: set[Key] = set()  # to be measured in the time that is left
         self._has_checked = False  # all that could be; what was not may not be chosen
         with self.timings.step("look up"):

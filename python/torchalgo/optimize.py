@@ -296,9 +296,10 @@ def _guarded(
 
 
 def _timed(prepared: Prepared, scripted: ScriptModule, course: Course) -> GuardVerdict:
+    untimed = guard.untimed_verdict("plan", f"{OUT_OF_BUDGET} before it was timed")
     effort = course.guard_effort()
     if effort is None:
-        return guard.untimed_verdict("plan", f"{OUT_OF_BUDGET} before it was timed")
+        return untimed
     calls = guard.baseline_calls(prepared.model, prepared.frozen, prepared.inputs)
     calls = {name: call for name, call in calls.items() if effort.includes(name)}
     calls["plan"] = lambda: scripted(*prepared.inputs)
@@ -307,8 +308,10 @@ def _timed(prepared: Prepared, scripted: ScriptModule, course: Course) -> GuardV
         budget_s=effort.limit_s,
         warmup=effort.warmup,
         synchronize=guard.synchronizer(prepared.where),
+        most_s=course.deadline.left_s("finish"),
     )
-    return guard.guard_verdict(times)
+    is_enough = len(times["plan"]) >= guard.LEAST_ROUNDS
+    return guard.guard_verdict(times) if is_enough else untimed
 
 
 def _tell(progress: Progress, plan: Plan) -> None:
