@@ -304,7 +304,7 @@ def test_a_second_process_has_no_crash(path: Path, monkeypatch: pytest.MonkeyPat
         worker = process_bench.Worker(command)
         monkeypatch.setattr(process_bench, "worker", worker)
         monkeypatch.setattr(process_bench.ProcessBench.__init__, "__defaults__",
-                            (None, worker, None))  # fmt: skip
+                            (None, worker, None, None))  # fmt: skip
         try:
             plan = torchalgo.optimize(model, x, cost_db=path, progress=False).plan
         finally:
