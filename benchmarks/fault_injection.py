@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Faults at random into processes that use the cost database, and what was lost or wrong after.
+"""Faults at random into tuning, its worker and its database, and what was lost or wrong after.
 
     python benchmarks/fault_injection.py --faults 1000 --operations 1000 --processes 16 --seed 1
 
-Each fault has a folder and a seed of its own. A child process commits rows and says over a pipe
-which ones the database called committed; it is killed, or its files fail under it (tests/faults/
-shim.c, preloaded), or their bytes are changed afterwards. Then the database must open, every row it
-gives must be true, and every committed row must be there, except where bytes were changed: those
-rows may be gone. A row is true if its cost is the one that its name and generation give.
+Each fault has a folder and a seed of its own. Of those of the database: a child process commits
+rows and says over a pipe which ones the database called committed; it is killed, or its files fail
+under it (tests/faults/shim.c, preloaded), or their bytes are changed afterwards. Then the database
+must open, every row it gives must be true, and every committed row must be there, except where
+bytes were changed: those rows may be gone. A row is true if its cost is the one that its name and
+generation give. Faults of candidates, workers and the tuning process are in worker_faults.py.
 
 Appends a line per kind of fault to benchmarks/results/faults.jsonl; exits with 1 if anything
-failed. To add a fault: a function from Case to nothing, in FAULTS; it notes what it finds wrong.
+failed. To add a fault: a function from Case to nothing, in DATABASE_FAULTS or WORKER_FAULTS; it
+notes what it finds wrong. --only takes names with wildcards.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import fnmatch
 import json
 import os
 import random
@@ -32,7 +35,7 @@ import time
 import traceback
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -40,6 +43,7 @@ from typing import Any, NoReturn
 from records import git_state, record
 from torchalgo.db import CostStore, Row
 from torchalgo.db.row import RowKey
+from worker_faults import SLOW_FAULTS, WORKER_FAULTS
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "faults.jsonl"
@@ -353,24 +357,36 @@ def take_away(case: Case) -> None:
     check(case, may_lose=True)
 
 
-FAULTS: dict[str, Callable[[Case], None]] = {
-    "SIGKILL": die_of(signal.SIGKILL),
-    "SIGSEGV": die_of(signal.SIGSEGV),
-    "abort": die_of(signal.SIGABRT),
-    "infinite loop": loop_forever,
-    "ENOSPC": fail_with(NO_SPACE, 0.01, 0.2, 1.0),
-    "EIO": fail_with(INPUT_OUTPUT, 0.002, 0.02, 0.3),
-    "no locks": fail_with(NO_LOCKS, 0.01, 1.0),
-    "read-only": fail_with(READ_ONLY, 0.2, 1.0),
-    "all at once": fail_with(15, 0.003, 0.05),
-    "corrupt bytes": change_bytes,
-    "clock jump": jump_clock,
-    "file taken away": take_away,
+DATABASE_FAULTS: dict[str, Callable[[Case], None]] = {
+    "database: SIGKILL": die_of(signal.SIGKILL),
+    "database: SIGSEGV": die_of(signal.SIGSEGV),
+    "database: abort": die_of(signal.SIGABRT),
+    "database: infinite loop": loop_forever,
+    "database: ENOSPC": fail_with(NO_SPACE, 0.01, 0.2, 1.0),
+    "database: EIO": fail_with(INPUT_OUTPUT, 0.002, 0.02, 0.3),
+    "database: no locks": fail_with(NO_LOCKS, 0.01, 1.0),
+    "database: read-only": fail_with(READ_ONLY, 0.2, 1.0),
+    "database: all at once": fail_with(15, 0.003, 0.05),
+    "database: corrupt bytes": change_bytes,
+    "database: clock jump": jump_clock,
+    "database: file taken away": take_away,
 }
+FAULTS: dict[str, Callable[[Case], None]] = {**DATABASE_FAULTS, **WORKER_FAULTS}
+
+
+def counts_of(names: Sequence[str], total: int) -> dict[str, int]:
+    """How many faults of each kind: fewer of the slow ones, `total` in all."""
+    weights = {name: SLOW_FAULTS.get(name, 1.0) for name in names}
+    counts = {name: int(total * w / sum(weights.values())) for name, w in weights.items()}
+    while (left := total - sum(counts.values())) > 0:  # to the rarest first: none is left out
+        for name in sorted(counts, key=lambda name: counts[name])[:left]:
+            counts[name] += 1
+    return counts
 
 
 def inject(name: str, count: int, seed: int) -> dict[str, Any]:
     """`count` cases of one kind; what was found."""
+    started = time.monotonic()
     totals: dict[str, Any] = {"committed": 0, "rows": 0, "lost_to_damage": 0, "failures": []}
     for i in range(count):
         folder = Path(tempfile.mkdtemp(prefix="faults-"))
@@ -385,7 +401,8 @@ def inject(name: str, count: int, seed: int) -> dict[str, Any]:
         if case.wrong:
             totals["failures"].append({"case": i, "found": case.wrong})
         shutil.rmtree(folder, ignore_errors=True)
-    return {"fault": name, "count": count, "seed": seed, **totals}
+    seconds = round(time.monotonic() - started, 1)
+    return {"fault": name, "count": count, "seed": seed, **totals, "seconds": seconds}
 
 
 # ---- many processes ------------------------------------------------------------------------------
@@ -496,7 +513,7 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=1000, help="of all kinds together")
     parser.add_argument("--operations", type=int, default=1000, help="of each process")
     parser.add_argument("--processes", type=int, default=16)
-    parser.add_argument("--only", choices=FAULTS, action="append", help="these faults")
+    parser.add_argument("--only", action="append", metavar="GLOB", help="these faults")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args()
@@ -504,9 +521,11 @@ def main() -> int:
         _start_with_shim()
     failures = 0
     environment = {"schema": 1, **git_state()}
-    names = args.only or list(FAULTS)
-    for i, name in enumerate(names):
-        count = args.faults // len(names) + (i < args.faults % len(names))
+    globs = args.only or ["*"]
+    names = [name for name in FAULTS if any(fnmatch.fnmatchcase(name, glob) for glob in globs)]
+    if not names:
+        parser.error(f"no fault is called {args.only}; there are {', '.join(FAULTS)}")
+    for name, count in counts_of(names, args.faults).items():
         found = inject(name, count, args.seed)
         failures += len(found["failures"])
         record(args.output, {**environment, **found})

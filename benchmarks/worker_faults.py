@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Faults at random in the worker that measures candidates, and in the process that tunes.
+"""Faults of the worker that measures candidates, and of the process that tunes.
 
-    python benchmarks/worker_faults.py --faults 300 --seed 1
+For fault_injection.py, which injects them.
 
 A fault of the worker: some of a call's candidates crash, hang, lie or want all memory, or the
 worker is killed from outside or does not start. Afterwards those candidates, and no others, must
 have failed with a reason. A fault of the tuning process: SIGINT or SIGKILL at a random moment of
-`optimize`. Afterwards it must have ended, with no process left behind, and the same run must
-complete. Candidates of the first kind take no time (tests/python/faulty_worker.py).
-
-Appends a line per kind to benchmarks/results/worker_faults.jsonl; exits with 1 if anything was
-wrong.
+`optimize`. Afterwards it must have ended, with no process left behind, its database must be sound,
+and the same run must complete. Candidates of the first kind take no time (tests/python/
+faulty_worker.py).
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -28,20 +25,19 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torchalgo
-from records import git_state, record
 from torchalgo import _C
+from torchalgo.db import CostStore
 from torchalgo.process_bench import ProcessBench, Worker
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "worker_faults.jsonl"
 PACKAGE = Path(torchalgo.__file__).resolve().parent
 FAULTY_WORKER = ROOT / "tests" / "python" / "faulty_worker.py"
 CONV = "fwd_f32_n1c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1+bias"
 OPTIONS = {"warmup": 1, "rounds": 3, "budget_s": 0.1, "cold_bytes": 0, "seed": 0}
-LEAST_LIMIT_S = 3.0
+LEAST_LIMIT_S = 1.5
 PATIENCE_S = 120.0  # for a process to end; more is a hang
 
 
@@ -138,7 +134,7 @@ def fails_to_start(case: Case) -> None:
 # ---- the process that tunes ----------------------------------------------------------------------
 
 TUNER = """
-import sys, torch, torchalgo
+import signal, sys, torch, torchalgo
 torch.set_num_threads(1)
 torch.manual_seed(0)
 model = torch.nn.Sequential(
@@ -147,6 +143,7 @@ print("started", flush=True)
 try:
     fast = torchalgo.optimize(model, (torch.rand(1, 3, 12, 12),), cost_db=sys.argv[1],
                               progress=False, budget_s=3.0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what comes now is for the interpreter
     print("plan", fast.plan.method, flush=True)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -173,11 +170,17 @@ def left_behind(mark: str) -> list[int]:
     return found
 
 
+def check_database(case: Case, path: Path, number: signal.Signals) -> None:
+    with CostStore.open(path) as store:
+        if store.is_in_memory or not store.verify().is_sound:
+            case.note(f"after {number.name} the database: {store.trouble} {store.verify()}")
+
+
 def tuner_gets(number: signal.Signals) -> Fault:
     def run(case: Case) -> None:
         mark = uuid.UUID(int=case.rng.getrandbits(128)).hex
         with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-            costs = Path(folder) / "costs.jsonl"
+            costs = Path(folder) / "costs.sqlite3"
             tuner = start_tuner(costs, mark)
             assert tuner.stdout is not None
             tuner.stdout.readline()
@@ -194,6 +197,7 @@ def tuner_gets(number: signal.Signals) -> Fault:
                 time.sleep(0.1)
             if orphans := left_behind(mark):
                 case.note(f"{number.name}: left processes {orphans} behind")
+            check_database(case, costs, number)
             again = start_tuner(costs, mark)
             out, err = again.communicate(timeout=PATIENCE_S)
             if again.returncode or "\nplan" not in out:
@@ -202,7 +206,7 @@ def tuner_gets(number: signal.Signals) -> Fault:
     return run
 
 
-FAULTS: dict[str, Fault] = {
+WORKER_FAULTS: dict[str, Fault] = {
     "candidate: SIGSEGV": candidates_do("segv"),
     "candidate: abort": candidates_do("abort"),
     "candidate: SIGKILL": candidates_do("kill"),
@@ -220,48 +224,14 @@ FAULTS: dict[str, Fault] = {
     "tuner: SIGKILL": tuner_gets(signal.SIGKILL),
 }
 
-
-class Noted:
-    def __init__(self, seed: str) -> None:
-        self.rng = random.Random(seed)
-        self.wrong: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.wrong.append(text)
-
-
-def inject(name: str, count: int, seed: int) -> dict[str, Any]:
-    """`count` cases of one kind; what was found wrong."""
-    wrong: list[str] = []
-    started = time.monotonic()
-    for i in range(count):
-        case = Noted(f"{name} {seed} {i}")
-        try:
-            FAULTS[name](case)
-        except Exception as problem:
-            case.note(f"raised {problem!r}")
-        wrong += [f"case {i}: {text}" for text in case.wrong]
-    seconds = round(time.monotonic() - started, 1)
-    return {"fault": name, "cases": count, "seed": seed, "seconds": seconds, "failures": wrong}
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--faults", type=int, default=300, help="of all kinds together")
-    parser.add_argument("--only", choices=FAULTS, action="append", help="these faults")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=Path, default=RESULTS)
-    args = parser.parse_args()
-    failures = 0
-    names = args.only or list(FAULTS)
-    for i, name in enumerate(names):
-        count = args.faults // len(names) + (i < args.faults % len(names))
-        found = inject(name, count, args.seed)
-        failures += len(found["failures"])
-        record(args.output, {"schema": 1, **git_state(), **found})
-    print(json.dumps({"failures": failures}))
-    return 1 if failures else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+# Seconds each, and not a fraction of one: fewer of them.
+SLOW_FAULTS = {
+    "candidate: infinite loop": 0.2,
+    "candidate: sleeps": 0.2,
+    "candidate: stopped": 0.2,
+    "candidate: garbage": 0.2,
+    "candidate: much garbage": 0.2,
+    "candidate: out of memory": 0.2,
+    "tuner: SIGINT": 0.1,
+    "tuner: SIGKILL": 0.1,
+}

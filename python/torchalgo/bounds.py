@@ -14,6 +14,8 @@ UNFUSED_FLOOR).
 from __future__ import annotations
 
 import functools
+import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -46,6 +48,30 @@ class Peaks:
     def probed(probes: tuple[float, Sequence[tuple[int, float]]]) -> Peaks:
         """From _C.probe_peaks or a recorded table."""
         return Peaks(probes[0], tuple((int(size), rate) for size, rate in probes[1]))
+
+    @staticmethod
+    def from_json(text: str) -> Peaks | None:
+        """What to_json wrote; None if it is anything else."""
+        try:
+            flops, rates = json.loads(text)
+            found = Peaks.probed((float(flops), [(int(size), float(r)) for size, r in rates]))
+        except (ValueError, TypeError, RecursionError):
+            return None
+        every = [found.flops_per_ns, *(rate for _, rate in found.bytes_per_ns)]
+        is_sane = found.bytes_per_ns and all(0 < rate < math.inf for rate in every)
+        return found if is_sane else None
+
+    def to_json(self) -> str:
+        return json.dumps([self.flops_per_ns, self.bytes_per_ns])
+
+    def raised_by(self, other: Peaks) -> Peaks:
+        """The higher of each rate; of other sizes, only the rate of arithmetic can be compared."""
+        flops = max(self.flops_per_ns, other.flops_per_ns)
+        sizes = [[size for size, _ in peaks.bytes_per_ns] for peaks in (self, other)]
+        if sizes[0] != sizes[1]:
+            return Peaks(flops, self.bytes_per_ns)
+        pairs = zip(self.bytes_per_ns, other.bytes_per_ns, strict=True)
+        return Peaks(flops, tuple((size, max(a, b)) for (size, a), (_, b) in pairs))
 
     def bandwidth(self, size: float) -> float:
         """The highest rate that was seen with `size` bytes or more, or with any if none were as
@@ -112,6 +138,14 @@ class KnownCosts:
                 self.costs[key] = Cost(0)
             else:
                 self.table.set(self._native[key], ticks, "bound")
+
+    def with_bounds(self, bounds: Mapping[Key, int]) -> KnownCosts:
+        """The same costs above other bounds."""
+        changed = KnownCosts(bounds)
+        known = {**self.rough, **self.costs}
+        changed.learn({k: cost for k, cost in known.items() if k not in changed.costs})
+        changed.set_pairs(self._pairs)
+        return changed
 
     def is_known(self, key: Key) -> bool:
         """Whether it was measured."""

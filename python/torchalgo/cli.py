@@ -50,6 +50,7 @@ from torchalgo.profile import COLD_BYTES, profile
 from torchalgo.report import SUFFIXES as REPORT_SUFFIXES
 from torchalgo.report import text_report
 from torchalgo.sampling import Bench
+from torchalgo.timings import spelled as spelled_times
 
 EXIT_ERROR, EXIT_CHECK_FAILED, EXIT_INTERRUPTED = 1, 3, 130
 
@@ -98,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--plan-out", type=Path, help="write all plans as JSON")
     command.add_argument("--report", type=Path, help="write a report (.html, .txt, .json)")
     add_tuning(command)
+    command.add_argument("--timings", action="store_true", help="what each step of it took")
 
     command = add("pareto", _pareto, "the front of time and memory over all plans of a model")
     add_model(command)
@@ -352,6 +354,8 @@ def _optimize(args: argparse.Namespace) -> int:
     else:
         print(text_report(plans), end="")
         print(f"wrote {args.output}")
+    if args.timings:
+        print(f"optimize took {spelled_times(optimized.timings)}", file=sys.stderr)
     return 0
 
 

@@ -6,11 +6,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 
 from torchalgo import _C
+from torchalgo.failures import Failure
+
+if TYPE_CHECKING:
+    from torchalgo.bounds import Peaks
 
 TICKS_PER_NS = 1024
 
@@ -90,6 +94,30 @@ class CostFile(Protocol):
 
     def append(self, costs: Mapping[Key, Cost]) -> bool:
         """Keeps `costs`, each in place of an older one; True: they are on disk."""
+        ...
+
+    def read_peaks(self) -> Peaks | None:
+        """The highest rates that this machine was ever probed at; None: it was not."""
+        ...
+
+    def keep_peaks(self, peaks: Peaks) -> None:
+        """In place of what read_peaks gave."""
+        ...
+
+    def note_errors(self, errors: Mapping[Key, float]) -> None:
+        """Adds numeric errors to costs that are there without one; for reports."""
+        ...
+
+    def read_failures(self, keys: Iterable[Key]) -> dict[Key, Failure]:
+        """Why candidates among `keys` cannot be chosen here, as was found out before."""
+        ...
+
+    def append_failures(self, failures: Mapping[Key, Failure]) -> bool:
+        """Keeps why candidates cannot be chosen; True: it is on disk."""
+        ...
+
+    def forget_failures(self, keys: Iterable[Key], *, checked: bool) -> None:
+        """Of candidates that ran again and did not fail, or were even `checked`."""
         ...
 
 

@@ -18,7 +18,7 @@ from torchalgo import _C, energy
 from torchalgo.db import CostStore, files
 from torchalgo.db.environment import onednn_version
 
-OPTIONAL = ("numpy", "torchvision", "onnxruntime", "openvino")
+OPTIONAL = ("rich", "numpy", "torchvision", "onnxruntime", "openvino")
 VARIABLES = ("TORCHALGO_CACHE_DIR", "XDG_CACHE_HOME", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -123,6 +123,7 @@ def _database() -> dict[str, Any]:
     wanted = ("path", "journal", "trouble", "rows", "verdicts", "bytes", "set_aside")
     return {
         **{name: info[name] for name in wanted if info[name] != "" and info[name] != []},
+        "candidates that failed": sum(info["refusals"].values()),
         "file system": files.file_system(path) or "unknown",
     }
 

@@ -22,6 +22,7 @@ from torchalgo._C import Error
 from torchalgo.bounds import Peaks, family_of, sibling_floor
 from torchalgo.costs import TICKS_PER_NS, Cost, CostFile, Key, key_of, summarize
 from torchalgo.energy import LOOP_STEPS, Meter
+from torchalgo.failures import Failure
 from torchalgo.sampling import Bench
 from torchalgo.stats import cost_of_samples
 
@@ -196,6 +197,28 @@ class EnergyCosts:
             return False
         are_there = self._times_file.append(times)
         return self._energies_file.append(costs) and are_there
+
+    def read_peaks(self) -> Peaks | None:
+        return None if self._energies_file is None else self._energies_file.read_peaks()
+
+    def keep_peaks(self, peaks: Peaks) -> None:
+        if self._energies_file is not None:
+            self._energies_file.keep_peaks(peaks)
+
+    def note_errors(self, errors: Mapping[Key, float]) -> None:
+        for file in (self._times_file, self._energies_file):
+            if file is not None:
+                file.note_errors(errors)
+
+    def read_failures(self, keys: Iterable[Key]) -> dict[Key, Failure]:
+        return {} if self._times_file is None else self._times_file.read_failures(keys)
+
+    def append_failures(self, failures: Mapping[Key, Failure]) -> bool:
+        return self._times_file is not None and self._times_file.append_failures(failures)
+
+    def forget_failures(self, keys: Iterable[Key], *, checked: bool) -> None:
+        if self._times_file is not None:
+            self._times_file.forget_failures(keys, checked=checked)
 
     def time_ticks(self, key: Key) -> int:
         """What a run takes, in 1/1024 ns; where that was not measured, at least."""

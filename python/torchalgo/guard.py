@@ -30,6 +30,8 @@ from torchalgo.stats import is_faster
 
 Call = Callable[[], Any]
 
+LEAST_ROUNDS = 7  # for a verdict
+
 # In the name of a baseline: timed with torch.backends.cudnn.benchmark = True.
 BENCHMARK = "+benchmark"
 
@@ -43,23 +45,33 @@ def time_interleaved(
     seed: int = 0,
     now_ns: Callable[[], int] = time.perf_counter_ns,
     synchronize: Call = lambda: None,
+    most_s: float = float("inf"),
 ) -> dict[str, list[float]]:
     """Times in ns of each call, one per round, in a random order within the round.
 
     `synchronize` waits until the device has done what was called; it is part of the time.
     A round stands for all calls, so that result[a][i] and result[b][i] are paired. Fewer rounds,
-    but at least 7, if they last longer than `budget_s`.
+    but at least LEAST_ROUNDS, if they last longer than `budget_s`; fewer than these if it all lasts
+    longer than `most_s`.
     """
     rng = random.Random(seed)
     times: dict[str, list[float]] = {name: [] for name in calls}
     with torch.no_grad():
+        end = float("inf") if most_s == float("inf") else now_ns() + most_s * 1e9
+
+        def is_over() -> bool:
+            return end < float("inf") and now_ns() >= end
+
         for _ in range(warmup):  # TorchScript optimizes in its first two runs
             for call in calls.values():
-                call()
+                if not is_over():
+                    call()
         synchronize()
         started = now_ns()
         for i in range(rounds):
-            if i >= 7 and now_ns() - started > budget_s * 1e9:
+            if i >= LEAST_ROUNDS and now_ns() - started > budget_s * 1e9:
+                break
+            if is_over():
                 break
             for name in rng.sample(list(calls), len(calls)):
                 before = now_ns()

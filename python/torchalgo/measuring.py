@@ -14,20 +14,21 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from torchalgo import _C
-from torchalgo.bounds import KnownCosts, dtype_of, family_of
-from torchalgo.costs import Cost, CostFile, Key, key_of
+from torchalgo.bounds import KnownCosts, family_of
+from torchalgo.costs import TICKS_PER_NS, Cost, CostFile, Key, key_of
+from torchalgo.deadline import OUT_OF_BUDGET, Deadline, Pace, guess_check_s, guess_visit_s
+from torchalgo.ledger import Ledger
 from torchalgo.overrides import is_convolution
 from torchalgo.plan import Quarantined
 from torchalgo.progress import Progress
 from torchalgo.rules import Rules, grouped, offered_by
 from torchalgo.sampling import RETIMED_ROUNDS, Bench, cold_bytes
+from torchalgo.timings import Timings
 
 T = TypeVar("T")
 
-# No algorithm can hold max_rel_error in a type that rounds more coarsely.
-COARSE_BOUND = {"f16": 4e-3, "bf16": 3e-2, "tf32": 4e-3}
-
 INTERRUPTED = "interrupted"
+TELL_EVERY_S, TELL_SHARE = 0.5, 0.01  # of the time, for the best plan so far
 MOST_SHARE_S = 10.0  # of an operation's rounds; with a budget less
 
 # Timed again with what a plan rests on: what costs no more than so many times as much.
@@ -59,31 +60,45 @@ class Tuning:
         bench: Bench | None = None,
         device: _C.Device | None = None,
         transforms: list[_C.Candidate] | None = None,  # None: all that this machine offers
+        timings: Timings | None = None,
+        deadline: Deadline | None = None,  # None: settings.budget_s from now on
     ) -> None:
         self.graph, self.found, self.settings = graph, found, settings
         self.device = device
-        if transforms is None:
-            transforms = _C.transform_candidates(graph, found, device)
-        self.transforms = transforms
-        self.rules = Rules(graph, found, transforms, forced)
-        # Relative L2 of each checked candidate; a view computes nothing.
-        self.errors = {key: 0.0 for key in self.rules.primitives if _C.is_view(key.primitive)}
+        self.timings = timings if timings is not None else Timings()
+        with self.timings.step("find"):
+            if transforms is None:
+                transforms = _C.transform_candidates(graph, found, device)
+            self.transforms = transforms
+            self.rules = Rules(graph, found, transforms, forced)
         self._progress = progress if progress is not None else Progress(False)
-        self._cost_file = cost_file
         self._bench = bench if bench is not None else Bench.on(device)
-        self._bound = settings.max_rel_error
         self._is_seeded = False
         self._retimed: set[Key] = set()
         self._plain = frozenset(self.rules.plain())
         self._stopped = ""  # why nothing more is measured: plan from what is known
+        self._has_checked = False  # all that could be; what was not may not be chosen
+        self._too_long: set[Key] = set()  # to be measured in the time that is left
         self._sampler = self._bench.sampler(self.rules.primitives, cold_bytes(graph), settings.seed)
         self._progress.start(self._expected_work())
-        budget = settings.budget_s
-        self._started_s = self._bench.now_s()
-        self._deadline = None if budget is None else self._bench.now_s() + budget
-        self._costs = KnownCosts(self._work_bounds())
-        if cost_file is not None:
-            self._costs.learn(cost_file.read(self.rules.primitives))
+        self._began = self._told_at = self._bench.now_s()
+        self._telling_s = 0.0
+        self._deadline = (
+            Deadline(settings.budget_s, self._bench.now_s) if deadline is None else deadline
+        )
+        self._visit_pace, self._check_pace = Pace(4.0), Pace(2.0)
+        self._ledger = Ledger(
+            self.rules, self._bench, cost_file, settings.max_rel_error, self.timings
+        )
+
+    @property
+    def _costs(self) -> KnownCosts:
+        return self._ledger.costs
+
+    @property
+    def errors(self) -> Mapping[Key, float]:
+        """Relative L2 to f64 of each checked candidate."""
+        return self._ledger.errors
 
     @property
     def costs(self) -> _C.CostTable:
@@ -102,13 +117,13 @@ class Tuning:
 
     @property
     def is_stopped(self) -> bool:
-        """By the budget or Ctrl-C: nothing is measured any more."""
-        return bool(self._stopped)
+        """By the budget or Ctrl-C: not all that was wanted is measured."""
+        return bool(self._stopped or self._too_long)
 
     @property
     def seconds(self) -> float:
         """Since it began."""
-        return self._bench.now_s() - self._started_s
+        return self._bench.now_s() - self._began
 
     def set_pairs(
         self, pairs: Iterable[tuple[str, _C.CostKey | None, str, _C.CostKey, int]]
@@ -152,27 +167,36 @@ class Tuning:
             )
 
         transforms = self.rules.allowed_transforms()
-        if self._stopped:
+        if self.is_stopped:
             transforms = [
                 t for t in transforms if self._may_rest_on(key_of(t.problem, t.primitive))
             ]
         if only is not None and not self.rules.forced:
             transforms = [t for t in transforms if only(t.primitive.name)]
-        is_free = only is None and not self._stopped and self.rules.are_free
+        is_free = only is None and not self.is_stopped and self.rules.are_free
         try:
-            plan, native = planner(
-                self.graph,
-                self.found,
-                transforms,
-                self._table(rough),
-                allow=None if is_free else allows,
-                **options,
-            )
+            with self.timings.step("solve"):
+                plan, native = planner(
+                    self.graph,
+                    self.found,
+                    transforms,
+                    self._table(rough),
+                    allow=None if is_free else allows,
+                    **options,
+                )
         except _C.Error as problem:
+            if not self._stopped and self._ledger.release_failures():
+                self._is_seeded = False
+                return self.plan_with(planner, only, checked, rough, **options)
             raise self._explained(problem) from None
         wanted = [Key(w.problem, w.primitive, w.src, w.dst) for w in native]
-        if not wanted and checked:
-            wanted = self._left_to_do(_chosen(plan))
+        if checked:
+            chosen = _chosen(plan)
+            if only is None:
+                unchecked = [key for key in chosen if key not in self.errors]
+                guess_s = self._guess_checks_s(unchecked)
+                self._deadline.keep("check", self._check_pace.expect_s(guess_s))
+            wanted = wanted or self._left_to_do(chosen)
         return plan, wanted
 
     def settle(
@@ -237,11 +261,17 @@ class Tuning:
         try:
             unchecked = [key for key in wanted if key not in self.errors]
             if unknown and not self._stopped:
-                self._visit_all(self._races(unknown))
+                if self._ledger.probe():  # bounds that came from lower rates were too high
+                    self._is_seeded = False
+                    return
+                with self.timings.step("measure"):
+                    self._visit_all(self._races(unknown))
             elif unchecked:
-                self._check_all(unchecked)
+                with self.timings.step("check"):
+                    self._check_all(unchecked)
             else:
-                self._visit_all(self._rematches(wanted), again=True)
+                with self.timings.step("measure"):
+                    self._visit_all(self._rematches(wanted), again=True)
         except KeyboardInterrupt:
             self._stop(INTERRUPTED)
 
@@ -257,8 +287,10 @@ class Tuning:
             share = self._sampler.disturbed / self._sampler.samples
             notes.append(f"{share:.0%} of the samples were disturbed and taken again")
         if self._stopped:
-            kind = "checked" if self.is_interrupted else "measured"
+            kind = "checked" if self._rests_on_checked else "measured"
             notes.append(f"{self._stopped}: only {kind} candidates")
+        elif self._too_long:
+            notes.append(f"{OUT_OF_BUDGET}: {len(self._too_long)} would have taken too long")
         return "; ".join(notes)
 
     def quarantine_list(self) -> list[Quarantined]:
@@ -269,19 +301,13 @@ class Tuning:
 
     # ---- what is known and what comes next ------------------------------------------------------
 
-    def _work_bounds(self) -> dict[Key, int]:
-        peaks = self._bench.peaks()
-        if peaks is None:
-            return dict.fromkeys(self.rules.primitives, 0)
-        return {k: peaks.bound_ticks(k.problem, p) for k, p in self.rules.primitives.items()}
-
     def _seeds(self) -> list[Key]:
         """Measured first: where nothing bounds a cost, all candidates of single nodes, each of
         which would be wanted in its turn."""
         if self._is_seeded or self._stopped:
             return []
         self._is_seeded = True
-        if self._bench.peaks() is not None:
+        if self._ledger.peaks is not None:
             return []
         return list(dict.fromkeys(k for k in self.rules.alone() if not self._costs.is_known(k)))
 
@@ -292,7 +318,7 @@ class Tuning:
 
     def _left_to_do(self, chosen: Sequence[Key]) -> list[Key]:
         """What must be checked, or, if all is, timed again, before a plan counts."""
-        if self.is_interrupted:
+        if self._rests_on_checked:
             return []
         unchecked = [key for key in chosen if key not in self.errors]
         if unchecked or self._stopped:
@@ -308,7 +334,8 @@ class Tuning:
         """Per convolution the candidate alone that may be its fastest, if it was not measured."""
         if self._stopped:
             return []
-        first = (min(own, key=self._costs.lower) for own in self.rules.of_convolutions())
+        every = ([k for k in own if self._may_rest_on(k)] for own in self.rules.of_convolutions())
+        first = (min(own, key=self._costs.lower) for own in every if own)
         return list(dict.fromkeys(k for k in first if not self._costs.is_known(k)))
 
     def _explained(self, problem: Exception) -> Exception:
@@ -344,88 +371,157 @@ class Tuning:
         return [k for k in known if self._costs.lower(k) <= most]
 
     def _visit_all(self, visits: Sequence[Sequence[Key]], again: bool = False) -> None:
+        """Measures visit after visit; what one found is on disk before the next one begins."""
+        self._deadline.can_break = self._has_budget and self._has_plan()
         for i in range(0, len(visits), self._sampler.lot):
             if self._is_late():
-                self._stop("out of budget")
+                self._stop(OUT_OF_BUDGET)
                 return
-            lot = visits[i : i + self._sampler.lot]
-            self._learn(self._sampler.take_all(lot, self._share_s(len(visits) - i), again))
-            for keys in lot:
-                if again:
-                    self._retimed.update(keys)
+            planned = visits[i : i + self._sampler.lot]
+            lot = [keys for keys in map(self._in_time, planned) if keys]
+            if lot:
+                self._progress.doing(f"{family_of(lot[0][0])} ({sum(map(len, lot))})")
+                self._visit(lot, self._share_s(len(visits) - i), again)
+                self._tell_best()
+            for keys in planned:
                 self._progress.advance(keys[-1].problem, _work(keys[-1].problem))
 
-    def _learn(self, costs: Mapping[Key, Cost]) -> None:
-        self.rules.quarantined.update(self._sampler.failures)
-        self._costs.learn(costs)
-        if self._cost_file is not None and costs:
-            self._cost_file.append(costs)
+    def _visit(self, lot: Sequence[Sequence[Key]], share_s: float, again: bool) -> None:
+        keys = [key for visit in lot for key in visit]
+        guess_s, started = self._guess_s(keys), self._bench.now_s()
+        costs = self._sampler.take_all(lot, share_s, again)
+        self._ledger.enter_costs(costs, self._sampler.failures)
+        self._visit_pace.learn(guess_s, self._bench.now_s() - started)
+        if again:
+            self._retimed.update(keys)
+
+    def _tell_best(self) -> None:
+        """Into the progress, as often as it costs next to nothing: that is a solve each time."""
+        now = self._bench.now_s()
+        is_due = now - self._told_at >= TELL_EVERY_S and self._telling_s <= TELL_SHARE * (
+            now - self._began
+        )
+        if self._progress.is_silent or not is_due:
+            return
+        plan = self._known_plan()
+        self._told_at = self._bench.now_s()
+        self._telling_s += self._told_at - now
+        if plan is not None:
+            self._progress.set_best(plan.cost / (1000 * TICKS_PER_NS))
+
+    # ---- budget --------------------------------------------------------------------------------
+
+    @property
+    def _rests_on_checked(self) -> bool:
+        """Whether plans are made of what was checked or is PyTorch's own: nothing runs any more."""
+        return self.is_interrupted or self._has_checked
+
+    @property
+    def _has_budget(self) -> bool:
+        return self._deadline.budget_s is not None
 
     def _is_late(self) -> bool:
-        if self._deadline is None or self._bench.now_s() < self._deadline:
-            return False
-        return self._knows_any() and self._has_plan()
+        return self._deadline.is_over("measure") and self._knows_any() and self._has_plan()
 
     def _knows_any(self) -> bool:
         return any(not _C.is_view(key.primitive) for key in self._costs.costs)
 
+    def _in_time(self, keys: Sequence[Key]) -> list[Key]:
+        """Those of one visit that can be measured in the time that is left, by what they take at
+        least and what visits took so far; all of them where there is no plan without."""
+        left_s, expected_s = self._deadline.left_s("measure"), 0.0
+        too_long: set[Key] = set()
+        for key in sorted(keys, key=self._costs.lower):
+            expected_s += self._visit_pace.expect_s(self._guess_s([key]))
+            if expected_s > left_s and key not in self._plain:
+                too_long.add(key)
+        if not too_long or not self._has_plan():
+            return list(keys)
+        self._too_long |= {key for key in too_long if not self._costs.is_known(key)}
+        return [key for key in keys if key not in too_long]
+
+    def _guess_s(self, keys: Iterable[Key]) -> float:
+        return guess_visit_s(map(self._least_s, keys))
+
+    def _guess_checks_s(self, keys: Iterable[Key]) -> float:
+        return sum(guess_check_s(_C.flop_count(k.problem), self._least_s(k)) for k in keys)
+
+    def _least_s(self, key: Key) -> float:
+        return self._costs.lower(key) / (TICKS_PER_NS * 1e9)
+
     def _may_rest_on(self, key: Key) -> bool:
         """Whether a plan may: at any time what can still be measured; later what ran, or is
-        PyTorch's own; after Ctrl-C without what would have to be checked first."""
+        PyTorch's own; in the end without what would have to be checked first."""
         if not self._stopped:
-            return True
+            return key not in self._too_long
         is_trusted = key in self.errors or key.primitive.startswith("aten.")
         is_possible = self._costs.is_touched(key) or key in self._plain
-        return is_possible and (is_trusted or not self.is_interrupted)
+        return is_possible and (is_trusted or not self._rests_on_checked)
 
-    def _has_plan(self, reason: str = "tried") -> bool:
-        """Whether what is known is enough for a plan."""
-        before, self._stopped = self._stopped, reason
+    def _has_plan(self, reason: str = "tried", *, checked: bool = False) -> bool:
+        """Whether what is known, or even `checked`, is enough for a plan."""
+        return self._known_plan(reason, checked=checked) is not None
+
+    def _known_plan(self, reason: str = "tried", *, checked: bool = False) -> _C.Plan | None:
+        """The cheapest plan of what is known, or even `checked`."""
+        before = self._stopped, self._has_checked
+        self._stopped, self._has_checked = reason, checked or self._has_checked
         try:
-            self.plan_with(_C.make_plan, checked=False)
+            return self.plan_with(_C.make_plan, checked=False)[0]
         except _C.Error:
-            return False
+            return None
         finally:
-            self._stopped = before
-        return True
+            self._stopped, self._has_checked = before
 
-    def _share_s(self, families_left: int) -> float:
-        """Seconds for the next family."""
-        if self._deadline is None:
-            return MOST_SHARE_S
-        left = max(0.0, self._deadline - self._bench.now_s())
-        return min(MOST_SHARE_S, left / (2 * families_left))  # half is left to later steps
+    def _share_s(self, visits_left: int) -> float:
+        """Seconds for the next visit."""
+        left = max(0.0, self._deadline.left_s("measure"))
+        return min(MOST_SHARE_S, left / (2 * visits_left))  # half is left to later steps
 
     def _expected_work(self) -> int:
         """A guess, for the time left: most problems are measured, some of them again for the plans
         that this one is compared with; half are checked."""
         problems = {key.problem for key in self.rules.primitives}
         checked = {offer.key.problem for offer in self.rules.all}
-        return sum(map(_work, problems)) * 4 // 3 + sum(map(_check_work, checked)) // 2
+        return sum(map(_work, problems)) * 8 // 5 + sum(map(_check_work, checked)) // 2
 
     # ---- checking ------------------------------------------------------------------------------
 
     def _check_all(self, keys: Iterable[Key]) -> None:
-        groups = grouped(keys, lambda key: key.problem)
-        asked = [
-            (problem, [self.rules.primitives[key] for key in group], self._bound_of(problem))
-            for problem, group in groups.items()
-        ]
-        checked = self._sampler.check_all(asked)
-        for (problem, group), results in zip(groups.items(), checked, strict=True):
-            for key, (error, failure) in zip(group, results, strict=True):
-                self.errors[key] = error
-                if failure:
-                    self.rules.quarantined[key] = failure
-            self._progress.advance(f"check {problem}", _check_work(problem))
+        self._deadline.can_break = self._has_budget and self._has_plan(OUT_OF_BUDGET, checked=True)
+        groups = list(grouped(keys, lambda key: key.problem).items())
+        is_late = False
+        for i in range(0, len(groups), self._sampler.lot):
+            planned = groups[i : i + self._sampler.lot]
+            lot = [(problem, own) for problem, own in planned if self._can_check_in_time(own)]
+            is_late |= len(lot) < len(planned)
+            self._check(lot)
+        if is_late:
+            self._stopped, self._has_checked = OUT_OF_BUDGET, True
 
-    def _bound_of(self, problem: str) -> float:
-        return max(self._bound, COARSE_BOUND.get(dtype_of(problem), 0.0))
+    def _check(self, lot: Sequence[tuple[str, Sequence[Key]]]) -> None:
+        own, bound_of = self.rules.primitives, self._ledger.bound_of
+        asked = [(problem, [own[k] for k in keys], bound_of(problem)) for problem, keys in lot]
+        guess_s = sum(self._guess_checks_s(keys) for _, keys in lot)
+        started = self._bench.now_s()
+        for (problem, group), results in zip(lot, self._sampler.check_all(asked), strict=True):
+            errors = {key: error for key, (error, _) in zip(group, results, strict=True)}
+            failures = {key: why for key, (_, why) in zip(group, results, strict=True) if why}
+            self._ledger.enter_checks(errors, failures)
+            self._progress.advance(f"check {problem}", _check_work(problem))
+        if lot:
+            self._check_pace.learn(guess_s, self._bench.now_s() - started)
+
+    def _can_check_in_time(self, keys: Sequence[Key]) -> bool:
+        """Whether there is time for it; also where there is no plan without."""
+        expected_s = self._check_pace.expect_s(self._guess_checks_s(keys))
+        return expected_s <= self._deadline.left_s("check") or not self._deadline.can_break
 
     def _stop(self, reason: str) -> None:
         """Plan from what is known; KeyboardInterrupt if that is nothing, or gives no plan."""
-        is_known = self._knows_any()
-        if self._stopped == INTERRUPTED == reason or not is_known or not self._has_plan(reason):
+        if self._stopped == INTERRUPTED == reason or not self._knows_any():
+            raise KeyboardInterrupt
+        if not self._has_plan(reason):
             raise KeyboardInterrupt
         self._stopped = reason
 

@@ -51,11 +51,16 @@ class Latency:
     def refuse(self, what: str) -> None:
         """Raises Error where `what` is not there for this objective."""
 
-    def compare(self, calls: Calls, limit_s: float, synchronize: guard.Call) -> GuardVerdict:
-        """The plan beside the baselines."""
-        return guard.guard_verdict(
-            guard.time_interleaved(calls, budget_s=limit_s, synchronize=synchronize)
+    def compare(
+        self, calls: Calls, *, limit_s: float, warmup: int, most_s: float, synchronize: guard.Call
+    ) -> GuardVerdict | None:
+        """The plan beside the baselines, see guard.time_interleaved; None: `most_s` is too short
+        to tell."""
+        times = guard.time_interleaved(
+            calls, budget_s=limit_s, warmup=warmup, most_s=most_s, synchronize=synchronize
         )
+        is_enough = len(times["plan"]) >= guard.LEAST_ROUNDS
+        return guard.guard_verdict(times) if is_enough else None
 
 
 class Energy(Latency):
@@ -106,7 +111,9 @@ class Energy(Latency):
                 " optimize(model, x, objective='latency').pareto()"
             )
 
-    def compare(self, calls: Calls, limit_s: float, synchronize: guard.Call) -> GuardVerdict:
+    def compare(
+        self, calls: Calls, *, limit_s: float, warmup: int, most_s: float, synchronize: guard.Call
+    ) -> GuardVerdict | None:
         try:
             times, energies = guard.meter_interleaved(
                 calls, self.meter, budget_s=limit_s, synchronize=synchronize

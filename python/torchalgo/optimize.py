@@ -14,7 +14,9 @@ from torch import nn
 
 from torchalgo import _C, guard, in_context, planning, process_bench
 from torchalgo._C import Error
+from torchalgo.course import Course
 from torchalgo.db import CostStore, DeviceCosts
+from torchalgo.deadline import OUT_OF_BUDGET, Deadline
 from torchalgo.freeze import ScriptModule, check_model, quiet_jit
 from torchalgo.in_context import Tuned
 from torchalgo.limits import Limits
@@ -28,6 +30,7 @@ from torchalgo.preparation import Prepared, prepare_each
 from torchalgo.progress import Event, Progress
 from torchalgo.sampling import Bench, cold_bytes
 from torchalgo.shapes import as_input_sets, shapes_of, spell
+from torchalgo.timings import Timings
 
 
 def optimize(
@@ -65,8 +68,9 @@ def optimize(
         objective: what the plan has least of: "latency"; "energy"; "edp", energy x latency of the
             whole model. The last two need a meter: the CPU's RAPL counters, the GPU's, or your own
             (torchalgo.energy.use). See docs/energy.md.
-        budget_s: soft limit of tuning's seconds: fewer samples, then fewer candidates. Several
-            plans have equal parts of it; all other limits hold for each plan.
+        budget_s: of the whole call, in seconds: fewer samples, then fewer candidates; what a valid
+            plan needs is done in any case. Each of several plans has an equal part of what is left;
+            all other limits hold for each plan.
         cost_db: the database of costs to read and to append to; None: the user's own, in
             `$TORCHALGO_CACHE_DIR` or the XDG cache; False: none. See docs/database.md.
         workspace_limit_bytes: of each primitive, which allocates it for its own call only, so that
@@ -100,20 +104,31 @@ def _optimize(
     model: nn.Module, input_sets: Sequence[tuple[Any, ...]], options: Options
 ) -> list[Result]:
     """One result for each set of inputs; they share weights, and what is measured."""
+    course = Course(Timings(), Deadline(options.budget_s))
     each = options_of_each(options, input_sets)
     if options.plan is None:
         process_bench.start_early()
     # All of them first: what is wrong with the last is told before minutes of measuring.
-    prepared = prepare_each(model, input_sets, Progress(options.progress).say)
+    with course.timings.step("read"):
+        prepared = prepare_each(model, input_sets, Progress(options.progress).say)
     if options.plan is not None or (options.cost_db is False and len(input_sets) == 1):
-        return _optimize_each(prepared, each, None)
-    # Without a database what one plan measured serves the next, and nothing of it is kept.
-    with CostStore(None) if options.cost_db is False else CostStore.open(options.cost_db) as store:
-        return _optimize_each(prepared, each, store)
+        results = _optimize_each(prepared, each, course, None)
+    else:
+        with course.timings.step("look up"):
+            # Without a database what one plan measured serves the next; nothing of it is kept.
+            is_kept = options.cost_db is not False
+            store = CostStore.open(options.cost_db or None) if is_kept else CostStore(None)
+        with store:
+            results = _optimize_each(prepared, each, course, store)
+    timings = course.timings.all()
+    return [dataclasses.replace(result, timings=timings) for result in results]
 
 
 def _optimize_each(
-    prepared: Sequence[Prepared], options: Sequence[Options], store: CostStore | None
+    prepared: Sequence[Prepared],
+    options: Sequence[Options],
+    course: Course,
+    store: CostStore | None,
 ) -> list[Result]:
     """After Ctrl-C the plans there are, if there is one."""
     results: list[Result] = []
@@ -123,7 +138,8 @@ def _optimize_each(
         if len(names) > 1:
             say(f"plan {len(results) + 1} of {len(names)}, for inputs {name}")
         try:
-            results.append(optimize_prepared(one, own, store))
+            part = course.part(len(names) - len(results))
+            results.append(optimize_prepared(one, own, store, course=part))
         except KeyboardInterrupt:
             if not results:
                 raise
@@ -136,39 +152,53 @@ def _optimize_each(
 
 
 def optimize_prepared(
-    prepared: Prepared, options: Options, store: CostStore | None, bench: Bench | None = None
+    prepared: Prepared,
+    options: Options,
+    store: CostStore | None,
+    bench: Bench | None = None,
+    course: Course | None = None,
 ) -> Result:
     """The steps after the model was read, for one set of inputs.
 
     Args:
         bench: by what to measure, if not here.
+        course: of the whole call; None: it begins now.
     """
+    if course is None:
+        course = Course(Timings(), Deadline(options.budget_s))
     progress = Progress(options.progress)
     if not planning.has_convolutions(prepared.graph):
         return _left_as_it_is(prepared, options, progress)
-    found = prepared.find_candidates(options)
+    with course.timings.step("find"):
+        found = prepared.find_candidates(options)
     if isinstance(options.plan, Plan):
         return _apply(options.plan, prepared, found, options, progress)
+    if options.budget_s is not None:
+        progress.set_most(course.deadline.left_s("finish"))
     graph = prepared.graph
     progress.say(f"{sum(map(len, found.by_anchor))} candidates for {len(graph.nodes)} nodes")
     costs = None
     if store is not None:
         costs = DeviceCosts.of(store, prepared.device, cold_bytes(graph))
+    with course.timings.step("try"):
+        course.expect_end(prepared)
     device = prepared.device
-    objective = find_objective(
-        options.objective, device, costs, Bench.on(device) if bench is None else bench
-    )
+    if bench is None:
+        bench = Bench.on(device, course.deadline)
+    objective = find_objective(options.objective, device, costs, bench)
     tuning = Tuning(
         graph,
         found,
         forced_primitives(graph, found, options.overrides),
-        TuneSettings(options.max_rel_error, options.budget_s),
+        TuneSettings(options.max_rel_error),
         progress=progress,
         cost_file=objective.costs,
         bench=objective.bench,
         device=device,
+        timings=course.timings,
+        deadline=course.deadline,
     )
-    return _bound(prepared, tuning, options, objective, progress)
+    return _bound(prepared, tuning, options, objective, course, progress)
 
 
 def _bound(
@@ -176,10 +206,11 @@ def _bound(
     tuning: Tuning,
     options: Options,
     objective: Latency,
+    course: Course,
     progress: Progress,
 ) -> Result:
     """The module that the cheapest plan gives, measured as far as that needs."""
-    tuned, context = _tuned_in_context(prepared, tuning, objective, options, progress)
+    tuned, context = _tuned_in_context(prepared, tuning, objective, options, course, progress)
     limits = tuned.limits
 
     def describe(native: _C.Plan) -> Plan:
@@ -188,13 +219,17 @@ def _bound(
         )
         return objective.described(plan)
 
-    weaker = planning.compare_planners(tuning, objective, bool(limits.resources()))
+    course.expect_guard()
+    with course.timings.step("compare"):
+        weaker = planning.compare_planners(tuning, objective, bool(limits.resources()))
     if in_context.choices_of(limits.settle()) != in_context.choices_of(tuned.native):
         # What was measured for these comparisons has changed the optimum once more.
         tuned, context = _tuned(prepared, limits, options), None
     _, scripted, error, _ = tuned
     progress.finish("planned")
-    plan = describe(limits.settle(with_regrets=True))
+    native = limits.settle(with_regrets=True)
+    with course.timings.step("describe"):
+        plan = describe(native)
     if context is not None:
         times = f"plan {context.kept} of {context.rounds} timed in the net"
         plan = dataclasses.replace(plan, method=f"{plan.method}; {times}")
@@ -210,14 +245,16 @@ def _bound(
     try:
         if tuning.is_interrupted:
             raise KeyboardInterrupt
-        plan, scripted = _guarded(prepared, plan, scripted, error, options, objective)
+        with course.timings.step("guard"):
+            plan, scripted = _guarded(prepared, plan, scripted, error, options, objective, course)
     except KeyboardInterrupt:
         if error > prepared.output_bound(options):
             raise
         verdict = guard.untimed_verdict("plan", "interrupted before it was timed")
         plan = dataclasses.replace(plan, guard=verdict)
     _tell(progress, plan)
-    alternatives = {name: describe(native) for name, native in weaker.items()}
+    with course.timings.step("describe"):
+        alternatives = {name: describe(native) for name, native in weaker.items()}
     find_front = planning.front_finder(tuning, describe, objective)
     return Result(
         scripted, plan, prepared.frozen, tuning.costs, alternatives, str(prepared.where),
@@ -231,8 +268,10 @@ def _tuned(prepared: Prepared, limits: Limits, options: Options) -> Tuned:
     bound = prepared.output_bound(options)
     while True:
         native = limits.settle()
-        scripted = _rewrite(prepared.imported, native, options.strict)
-        error = _error_of(scripted, prepared)
+        with limits.tuning.timings.step("bind"):
+            scripted = _rewrite(prepared.imported, native, options.strict)
+        with limits.tuning.timings.step("try"):
+            error = _error_of(scripted, prepared)
         if error <= bound or not limits.tighten(native, error, bound):
             return Tuned(native, scripted, error, limits)
 
@@ -242,6 +281,7 @@ def _tuned_in_context(
     tuning: Tuning,
     objective: Latency,
     options: Options,
+    course: Course,
     progress: Progress,
 ) -> tuple[Tuned, InContext | None]:
     """The cheapest plan after its costs were corrected inside the net, or as they were when this
@@ -261,7 +301,8 @@ def _tuned_in_context(
         tuning.set_pairs([])
     tuned = _tuned(prepared, copy.copy(limits), options)
     # Measured now, since that may change the optimum: a bound of experience may be no bound.
-    planning.compare_planners(tuning, objective, bool(tuned.limits.resources()))
+    with course.timings.step("compare"):
+        planning.compare_planners(tuning, objective, bool(tuned.limits.resources()))
     if in_context.choices_of(tuned.limits.settle()) != in_context.choices_of(tuned.native):
         tuned = _tuned(prepared, copy.copy(limits), options)
     limit_s = in_context.limit_s(tuning.seconds, options.budget_s)
@@ -276,7 +317,8 @@ def _tuned_in_context(
         limit_s=limit_s,
         most_error=bound,
     )
-    refined = search.run(tuned)
+    with course.timings.step("in the net"):
+        refined = search.run(tuned)
     found = in_context.Kept.of(refined)
     if costs is not None and found is not None and not tuning.is_stopped:
         costs.keep_record(key, found.to_json())
@@ -336,7 +378,7 @@ def _rewrite(imported: _C.Imported, native: _C.Plan, strict: bool) -> ScriptModu
 
 def _error_of(scripted: ScriptModule, prepared: Prepared) -> float:
     with torch.no_grad():
-        return guard.output_error(scripted(*prepared.inputs), prepared.frozen(*prepared.inputs))
+        return guard.output_error(scripted(*prepared.inputs), prepared.reference)
 
 
 def _guarded(
@@ -346,6 +388,7 @@ def _guarded(
     error: float,
     options: Options,
     objective: Latency,
+    course: Course,
 ) -> tuple[Plan, ScriptModule]:
     """The plan with its verdict, which is timed unless it is known, and the module that runs."""
     model, frozen, inputs = prepared.model, prepared.frozen, prepared.inputs
@@ -355,7 +398,7 @@ def _guarded(
         return dataclasses.replace(plan, guard=verdict), frozen
     key, costs = guard.verdict_key(model, plan), objective.verdicts
     verdict_before = None if costs is None else costs.read_verdict(key)
-    verdict = verdict_before or _timed(prepared, scripted, options, objective)
+    verdict = verdict_before or _timed(prepared, scripted, objective, course)
     if costs is not None and verdict_before is None and verdict.rounds:
         costs.keep_verdict(key, verdict)
     if verdict.runs == "baseline":
@@ -364,13 +407,23 @@ def _guarded(
 
 
 def _timed(
-    prepared: Prepared, scripted: ScriptModule, options: Options, objective: Latency
+    prepared: Prepared, scripted: ScriptModule, objective: Latency, course: Course
 ) -> GuardVerdict:
+    untimed = guard.untimed_verdict("plan", f"{OUT_OF_BUDGET} before it was timed")
+    effort = course.guard_effort()
+    if effort is None:
+        return untimed
     calls = guard.baseline_calls(prepared.model, prepared.frozen, prepared.inputs)
+    calls = {name: call for name, call in calls.items() if effort.includes(name)}
     calls["plan"] = lambda: scripted(*prepared.inputs)
-    limit_s = 6.0 if options.budget_s is None else min(6.0, max(0.5, 0.1 * options.budget_s))
-    synchronize = guard.synchronizer(prepared.where)
-    return objective.compare(calls, limit_s, synchronize)
+    verdict = objective.compare(
+        calls,
+        limit_s=effort.limit_s,
+        warmup=effort.warmup,
+        most_s=course.deadline.left_s("finish"),
+        synchronize=guard.synchronizer(prepared.where),
+    )
+    return untimed if verdict is None else verdict
 
 
 def _tell(progress: Progress, plan: Plan) -> None:

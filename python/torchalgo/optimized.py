@@ -14,7 +14,7 @@ import warnings
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -30,6 +30,7 @@ from torchalgo.pareto import Front, Memory
 from torchalgo.plan import Plan, plans_from_json, plans_to_json
 from torchalgo.report import write_report
 from torchalgo.shapes import Shapes, nearest, planned_shapes, shapes_of, spell
+from torchalgo.timings import StepTime
 
 PLAN_FILE = "plan.json"  # in a saved file's extra files
 MOST_UNSEEN = 1024  # shapes that are counted one by one
@@ -48,6 +49,7 @@ class Result:
     device: str = "cpu"  # where it runs: "cuda:0"
     find_front: Callable[[Memory, int, float], Front] | None = None  # memory, points, seconds each
     is_interrupted: bool = False  # by Ctrl-C
+    timings: Mapping[str, StepTime] = field(default_factory=dict)
 
     @property
     def shapes(self) -> Shapes:
@@ -166,6 +168,11 @@ class Optimized(nn.Module):
                 " that no costs are in memory; use torchalgo.optimize(model, inputs).pareto()"
             )
         return find_front(memory, max_points, time_limit_s)
+
+    @property
+    def timings(self) -> Mapping[str, StepTime]:
+        """What optimize spent on each of its steps: wall_s, and cpu_s of this process."""
+        return self._known("timings")[0].timings
 
     @property
     def runs(self) -> Literal["plan", "baseline"]:

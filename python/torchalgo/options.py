@@ -95,12 +95,11 @@ def check_options(options: Options) -> None:
 
 
 def options_of_each(options: Options, input_sets: Sequence[tuple[Any, ...]]) -> list[Options]:
-    """For each set of inputs its own of several plans, and an equal part of the budget.
+    """For each set of inputs its own of several plans.
 
     Raises: torchalgo.Error if a set has no plan.
     """
-    budget = None if options.budget_s is None else options.budget_s / len(input_sets)
     if options.plan is None or (isinstance(options.plan, Plan) and len(input_sets) == 1):
-        return [dataclasses.replace(options, budget_s=budget)] * len(input_sets)
+        return [options] * len(input_sets)
     plans = plans_of(options.plan)
     return [dataclasses.replace(options, plan=plan_for(plans, inputs)) for inputs in input_sets]

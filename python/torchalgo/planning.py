@@ -17,8 +17,9 @@ from torchalgo.check_plan import CostRows
 from torchalgo.check_plan import check_plan as check_claims
 from torchalgo.costs import environment
 from torchalgo.freeze import ScriptModule, tensors_in
+from torchalgo.ledger import COARSE_BOUND
 from torchalgo.limits import Limits, packed_bytes
-from torchalgo.measuring import COARSE_BOUND, Tuning, tied_layers
+from torchalgo.measuring import Tuning, tied_layers
 from torchalgo.objective import Latency
 from torchalgo.overrides import forced_primitives, is_convolution
 from torchalgo.pareto import Front, Memory, ParetoPoint, native_front

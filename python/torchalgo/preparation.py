@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,12 @@ class Prepared:
     device: _C.Device | None  # None: the CPU
     where: torch.device  # the same as torch calls it
     notes: list[str]  # what was left alone, and why
+
+    @functools.cached_property
+    def reference(self) -> Any:
+        """What the frozen module makes of the inputs; run once."""
+        with torch.no_grad():
+            return self.frozen(*self.inputs)
 
     @property
     def graph(self) -> _C.Graph:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torchalgo import _C
+from torchalgo.deadline import OUT_OF_BUDGET, Deadline
+from torchalgo.failures import MOST_OF_ONE, NOT_RUN, ended_too_often
 from torchalgo.worker import read_state
 from torchalgo.worker_process import (
     NoWorkerError,
@@ -22,6 +24,8 @@ from torchalgo.worker_process import (
 )
 
 Task = tuple[str, _C.Primitive]
+
+_LATE = f"{NOT_RUN}{OUT_OF_BUDGET}"
 
 # "0": measure in this process. For debuggers, and where a second process is not wanted.
 ISOLATE = "TORCHALGO_ISOLATE"
@@ -33,9 +37,6 @@ FLOPS_PER_S = 2e8
 
 # So many candidates in a row that end the worker, and it is not the candidates.
 MOST_IN_A_ROW = 20
-
-# A primitive that ended the worker on so many problems is not run on others.
-MOST_OF_ONE = 3
 
 # A worker that ends while it starts is started again: somebody may have ended it from outside.
 MOST_STARTS = 3
@@ -155,7 +156,9 @@ class ProcessBench:
         device: _C.Device | None = None,
         worker: Worker = worker,
         least_limit_s: float | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
+        self._deadline = deadline if deadline is not None else Deadline(None)
         kind = "cpu" if device is None else device.kind
         self._device, self._worker = device, worker
         self._least_limit_s = LEAST_LIMIT_S[kind] if least_limit_s is None else least_limit_s
@@ -221,10 +224,14 @@ class ProcessBench:
         left = [i for i in range(len(names)) if i not in results]
         unsolved = 0  # deaths that no candidate could be blamed for
 
+        is_late = False
+
         def attempt(candidates: Sequence[int]) -> WorkerDeathError | None:
+            nonlocal is_late
             try:
                 answer = dict(zip(candidates, ask(candidates), strict=True))
             except WorkerDeathError as death:
+                is_late = death.reason == _LATE
                 return death
             self._dead_in_a_row = 0
             results.update(answer)
@@ -238,19 +245,22 @@ class ProcessBench:
             if self._dead_in_a_row >= MOST_IN_A_ROW:
                 self._give_up(death)
 
-        while left and unsolved < 2 and not self._given_up:
+        while left and unsolved < 2 and not (self._given_up or is_late):
             death = attempt(left)
             if death is None:
                 left = []
                 break
-            suspect = None if death.task is None else left[death.task]
+            suspect = None if death.task is None or is_late else left[death.task]
             if suspect is not None and (death.hung or (death := attempt([suspect]))):
                 blame(suspect, death)
             else:
                 unsolved += 1
+        if is_late:
+            with contextlib.suppress(NoWorkerError):
+                self._worker.start()  # another one, for what comes next
         # Two together may end it, or it does not tell who: each by itself.
         for candidate in list(left):
-            if why := self._why_not(names[candidate]):
+            if why := _LATE if is_late else self._why_not(names[candidate]):
                 results[candidate] = failed(why)
             elif (death := attempt([candidate])) and (
                 death.hung or (death := attempt([candidate]))
@@ -263,19 +273,26 @@ class ProcessBench:
         reasons = self._deaths_by.get(name, [])
         if len(reasons) < MOST_OF_ONE:
             return self._given_up
-        return f"not run: ended the worker on {len(reasons)} other problems, by {reasons[-1]}"
+        return ended_too_often(reasons)
 
     def _ask(self, request: Mapping[str, Any], problems: Sequence[str]) -> list[Any]:
         flops = [_C.flop_count(problem) for problem in problems]
 
         def limit_s(task: int | None) -> float:
             # Before the first candidate comes the reference in f64, of one of them.
+            if self._deadline.is_lost(str(request["do"])):
+                return 0.0
             if task is None:
                 return 3 * self._least_limit_s + max(flops) / FLOPS_PER_S
             return self._least_limit_s + flops[task] / FLOPS_PER_S
 
         device = None if self._device is None else _described(self._device)
-        answer = self._worker.ask({**request, "device": device}, limit_s)
+        try:
+            answer = self._worker.ask({**request, "device": device}, limit_s)
+        except WorkerDeathError as death:
+            if death.hung and self._deadline.is_lost(str(request["do"])):
+                raise WorkerDeathError(_LATE, None, hung=True) from None
+            raise
         if answer["lost"]:
             self._worker.close()
             raise WorkerDeathError(answer["lost"], None)  # no telling whose error it was
@@ -283,7 +300,7 @@ class ProcessBench:
 
     def _give_up(self, death: WorkerDeathError) -> None:
         self._given_up = (
-            f"not run: {self._dead_in_a_row} candidates in a row ended the worker, the last one by"
+            f"{NOT_RUN}{self._dead_in_a_row} candidates in a row ended the worker, the last one by"
             f" {death.reason}"
         )
         warnings.warn(f"torchalgo: {self._given_up}", RuntimeWarning, stacklevel=2)

@@ -26,7 +26,7 @@ from torchalgo.candidates import (
     without_layouts,
 )
 from torchalgo.freeze import as_inputs, tensors_in
-from torchalgo.measuring import COARSE_BOUND
+from torchalgo.ledger import COARSE_BOUND
 from torchalgo.plan import format_bytes
 from torchalgo.problems import (
     DIRECTIONS,

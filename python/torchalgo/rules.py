@@ -94,6 +94,14 @@ class Rules:
         alone = [c for c in self.all if c.is_alone and self.allows(c)]
         return [c.key for c in alone if c.anchor in self.forced or _is_plain(c.key)]
 
+    def asked_for(self) -> set[Key]:
+        """What an override names."""
+        return {
+            c.key
+            for c in self.all
+            if c.anchor in self.forced and matches_name(c.key.primitive, self.forced[c.anchor])
+        }
+
     def alone(self) -> list[Key]:
         """All that run single nodes."""
         return [c.key for c in self.all if c.is_alone and self.allows(c)]

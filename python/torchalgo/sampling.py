@@ -13,6 +13,7 @@ from typing import Protocol
 from torchalgo import _C, process_bench
 from torchalgo.bounds import Peaks, probe_cpu
 from torchalgo.costs import LEAST_SAMPLES, TICKS_PER_NS, Cost, Key, summarize
+from torchalgo.deadline import Deadline
 from torchalgo.stats import cost_of_samples
 
 ROUNDS = 9
@@ -73,11 +74,12 @@ class Bench:
         return Sampler(self, primitives, cold_bytes, seed)
 
     @staticmethod
-    def on(device: _C.Device | None) -> Bench:
-        """On a GPU, or on the CPU if None; by a worker, unless TORCHALGO_ISOLATE=0."""
+    def on(device: _C.Device | None, deadline: Deadline | None = None) -> Bench:
+        """On a GPU, or on the CPU if None; by a worker, unless TORCHALGO_ISOLATE=0, which is ended
+        when a deadline is lost."""
         peaks = probe_cpu if device is None else _no_peaks
         if process_bench.is_isolated():
-            isolated = process_bench.ProcessBench(device)
+            isolated = process_bench.ProcessBench(device, deadline=deadline)
             return Bench(isolated.measure, isolated.check, peaks=peaks)
         if device is None:
             return Bench(peaks=peaks)

@@ -10,7 +10,6 @@ import json
 import mmap
 import os
 import select
-import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from typing import Any
 import torch
 
 from torchalgo import _C
+from torchalgo.failures import ended_by, silent_for
 
 START_LIMIT_S = 180.0  # importing torch from a slow disk takes its time
 MOST_ANSWER_BYTES = 64 << 20
@@ -185,7 +185,7 @@ class WorkerProcess:
             if self._board[0] != steps:
                 steps, started = self._board[0], time.monotonic()
             elif is_late:
-                reason = f"no answer in {limit_s(self._task()):.0f} s"
+                reason = silent_for(limit_s(self._task()))
                 raise WorkerDeathError(reason, self._task(), hung=True)
 
     def _exchange(self) -> bool:
@@ -229,7 +229,7 @@ class WorkerProcess:
             code = self._process.wait(5)
         except subprocess.TimeoutExpired:
             return WorkerDeathError("it closed its answers", self._task())
-        return WorkerDeathError(_reason_of(code, self._last_words()), self._task())
+        return WorkerDeathError(ended_by(code, self._last_words()), self._task())
 
     def _last_words(self) -> str:
         """The last line that it printed."""
@@ -238,21 +238,6 @@ class WorkerProcess:
         lines = tail.decode(errors="replace").split("\n")
         said = [line.strip() for line in lines if line.strip()]
         return said[-1][:200] if said else ""
-
-
-def _reason_of(code: int, last_words: str) -> str:
-    reasons = {
-        signal.SIGABRT: "abort",
-        signal.SIGKILL: "SIGKILL, as the system sends it where memory runs out",
-    }
-    if code >= 0:
-        reason = f"exit with status {code}"
-    else:
-        try:
-            reason = reasons.get(signal.Signals(-code), signal.Signals(-code).name)
-        except ValueError:
-            reason = f"signal {-code}"
-    return f"{reason}: {last_words}" if last_words else reason
 
 
 def _affinity() -> frozenset[int]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""worker.py with candidates that misbehave: for tests and benchmarks/worker_faults.py.
+"""worker.py with candidates that misbehave: for tests and benchmarks/fault_injection.py.
 
     python -I faulty_worker.py '{"worker": ".../worker.py", "cpu.direct": "segv"}' A BOARD PARENT
 

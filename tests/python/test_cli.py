@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -55,6 +56,16 @@ def test_optimize_writes_a_module_a_plan_and_a_report(
     assert torchalgo.load_plan(files["o.pt"]) == torchalgo.load_plan(files["o.plan.json"])
     again = torchalgo.load(files["o.pt"])
     assert torch.allclose(again(x), net(x), atol=1e-5)
+
+
+def test_optimize_tells_what_each_step_took_if_asked(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    argv = ("optimize", "nets:net_factory", "--input", "1x3x40x40", "-o", tmp_path / "o.pt")
+    assert main([*map(str, argv), "--quiet", "--timings"]) == 0
+    said = capsys.readouterr().err
+    assert re.search(r"optimize took [0-9.]+ s: \w+ [0-9.]+", said)
+    assert all(f"{step} " in said for step in ("read", "measure", "check"))
 
 
 def test_optimize_takes_a_torchscript_file_and_a_plan(

@@ -102,6 +102,8 @@ def test_a_second_run_measures_nothing_and_reuses_the_verdict(
     second = torchalgo.optimize(model, x, cost_db=path, progress=False)
     assert path.read_bytes() == written
     assert second.plan.nodes == first.plan.nodes
+    assert {"probe", "measure"} <= set(first.timings)
+    assert not {"probe", "measure"} & set(second.timings)
     assert second.plan.guard == first.plan.guard
     with CostStore.open(path) as store:
         assert {row.workspace_bytes is not None for row in store.rows()} == {True}
@@ -203,7 +205,9 @@ def test_reading_writes_once_a_day(path: Path, monkeypatch: pytest.MonkeyPatch) 
         store.append(many(3))
         marked: list[int] = []
         assert store._database is not None
-        monkeypatch.setattr(store._database, "mark_used", lambda keys, _: marked.append(len(keys)))
+        monkeypatch.setattr(
+            store._database, "mark_used", lambda _, keys, __: marked.append(len(keys))
+        )
         store.read([ROW.environment], ["fwd_f32_n1"])
         assert marked == []
         monkeypatch.setattr(time, "time", lambda: 86400.0)  # even if the clock fell back
@@ -257,9 +261,9 @@ def test_a_file_of_another_program_or_of_a_newer_torchalgo_stays_as_it_is(tmp_pa
     raw.close()
     CostStore.open(newer).close()
     with sqlite3.connect(newer) as raw:
-        raw.execute("PRAGMA user_version = 2")
+        raw.execute("PRAGMA user_version = 3")
     raw.close()
-    for file, reason in ((text, "stays"), (foreign, "stays"), (newer, "schema 2")):
+    for file, reason in ((text, "stays"), (foreign, "stays"), (newer, "schema 3")):
         before = file.read_bytes()
         with pytest.warns(UserWarning, match=reason):
             store = CostStore.open(file)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The short form of benchmarks/fault_injection.py: nothing committed is lost, nothing is wrong."""
+"""The short form of benchmarks/fault_injection.py: nothing committed is lost or wrong."""
 
 from __future__ import annotations
 
@@ -33,12 +33,27 @@ def inject(tmp_path: Path, *arguments: object) -> list[dict[str, Any]]:
 
 
 def test_faults_lose_no_committed_row_and_make_none_wrong(tmp_path: Path) -> None:
-    records = inject(tmp_path, "--faults", 12, "--operations", 0, "--seed", 7)
+    records = inject(
+        tmp_path, "--faults", 12, "--operations", 0, "--seed", 7, "--only", "database: *"
+    )
     assert sum(r["count"] for r in records) == 12
     assert len(records) >= 12
     assert sum(r["committed"] for r in records) > 50
-    kept = [r for r in records if r["fault"] not in ("corrupt bytes", "file taken away")]
+    kept = [
+        r
+        for r in records
+        if r["fault"] not in ("database: corrupt bytes", "database: file taken away")
+    ]
     assert all(r["lost_to_damage"] == 0 for r in kept)
+
+
+def test_faults_of_candidates_and_workers_reach_nobody_else(tmp_path: Path) -> None:
+    kinds = ("SIGSEGV", "abort", "exit", "exception", "infinite loop", "out of memory")
+    only = [argument for kind in kinds for argument in ("--only", f"candidate: {kind}")]
+    more = ("--only", "worker: *")
+    records = inject(tmp_path, "--faults", 12, "--operations", 0, "--seed", 3, *only, *more)
+    assert {r["fault"] for r in records} >= {f"candidate: {kind}" for kind in kinds}
+    assert all(r["count"] >= 1 for r in records)
 
 
 def test_processes_share_a_normal_a_lockless_and_a_full_folder(tmp_path: Path) -> None:

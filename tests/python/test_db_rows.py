@@ -13,7 +13,7 @@ import torch
 
 from torchalgo import _C
 from torchalgo.db import Environment, Row
-from torchalgo.db.row import COLUMNS, MAX_TICKS, from_line, is_sane, join, row_of, to_line
+from torchalgo.db.row import MAX_TICKS, columns_of, entry_of, from_line, join, to_line
 
 ROW = Row(
     environment='{"cpu":"a"}', problem="fwd_f32_n1c3h8w8_k4r3s3_st1x1_pad1x1_dil1x1_g1",
@@ -24,18 +24,18 @@ ROW = Row(
 
 
 def test_a_row_comes_back_from_its_values_and_from_its_line() -> None:
-    assert row_of(ROW.values, ROW.checksum) == ROW
+    assert entry_of(Row, ROW.values, ROW.checksum) == ROW
     assert from_line(to_line(ROW)) == ROW
 
 
 def test_a_change_of_any_column_is_a_miss() -> None:
-    for i, name in enumerate(COLUMNS):
+    for i, name in enumerate(columns_of(Row)):
         for other in (123, "123", None, 1.5, b"x", True, -1):
             values = [*ROW.values]
             if values[i] == other:
                 continue
             values[i] = other
-            assert row_of(values, ROW.checksum) is None, name
+            assert entry_of(Row, values, ROW.checksum) is None, name
 
 
 @pytest.mark.parametrize(
@@ -52,12 +52,12 @@ def test_a_row_that_no_measurement_makes_is_a_miss_though_its_checksum_is_right(
     change: dict[str, object],
 ) -> None:
     row = dataclasses.replace(ROW, **change)  # type: ignore[arg-type]
-    assert not is_sane(row)
+    assert not row.is_sane
     try:
         checksum = row.checksum
     except ValueError:  # NaN has no checksum
         checksum = ""
-    assert row_of(row.values, checksum) is None
+    assert entry_of(Row, row.values, checksum) is None
 
 
 def test_a_line_that_is_cut_edited_or_foreign_is_a_miss() -> None:

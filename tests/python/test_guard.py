@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -125,3 +126,22 @@ def test_a_verdict_for_a_baseline_with_a_flag_names_the_flag() -> None:
     assert verdict.runs == "baseline"
     assert "cudnn.benchmark = True" in verdict.reason
     assert guard_verdict(times(80e3, **{"frozen" + BENCHMARK: 90e3})).reason == ""
+
+
+def test_what_lasts_longer_than_there_is_time_for_is_broken_off() -> None:
+    now, ran = [0], list[str]()
+
+    def call(name: str) -> Callable[[], None]:
+        def run() -> None:
+            now[0] += int(1e9)
+            ran.append(name)
+
+        return run
+
+    calls = {"plan": call("plan"), "frozen": call("frozen")}
+    found = time_interleaved(calls, budget_s=0.0, now_ns=lambda: now[0], most_s=10.0)
+    assert len(ran) == 3 * 2 + 2 * 2
+    assert {name: len(ns) for name, ns in found.items()} == {"plan": 2, "frozen": 2}
+    ran.clear()
+    assert time_interleaved(calls, now_ns=lambda: now[0], most_s=3.0) == {"plan": [], "frozen": []}
+    assert len(ran) == 3

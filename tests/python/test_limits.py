@@ -57,7 +57,7 @@ def invented(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     """Invented times, real numerics; how fast this machine runs the net corrects none of them."""
     fake = FakeBench(invented_ns)
     bench = Bench(fake.measure, _C.check_primitives, lambda: fake.clock_s)
-    monkeypatch.setattr(Bench, "on", staticmethod(lambda device: bench))
+    monkeypatch.setattr(Bench, "on", staticmethod(lambda *_: bench))
     monkeypatch.setattr(Search, "run", lambda search, first: Refined(first, {}, None))
     return fake
 

@@ -2,8 +2,19 @@
 from __future__ import annotations
 
 import io
+import re
+import sys
 
-from torchalgo.progress import Event, Progress
+import pytest
+
+from torchalgo.progress import Bar, Event, Lines, Progress, RichBar, display_for
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """The bar of plain characters, whether rich is installed or not."""
+    if "rich_draws" not in request.node.name:
+        monkeypatch.setitem(sys.modules, "rich.console", None)
 
 
 class Terminal(io.StringIO):
@@ -16,7 +27,7 @@ def run(progress: Progress) -> None:
     progress.start(3)
     for problem in ("a", "b", "c"):
         progress.advance(problem)
-    progress.close()
+    progress.finish("planned")
 
 
 def test_a_terminal_gets_one_bar_with_the_count_and_the_time_left() -> None:
@@ -24,16 +35,15 @@ def test_a_terminal_gets_one_bar_with_the_count_and_the_time_left() -> None:
     run(Progress(True, stream))
     text = stream.getvalue()
     assert text.startswith("torchalgo: 12 candidates\n")
-    assert "100 %, 0 s left  c" in text
+    assert "75 %, 0 s left  c" in text
+    assert "100 %, 0 s left  planned" in text
     assert text.count("\n") == 2
     assert text.endswith("\n")
 
 
-def test_a_file_gets_plain_lines_the_first_at_once() -> None:
+def test_a_file_gets_plain_lines_the_first_at_once_and_the_last() -> None:
     stream = io.StringIO()
-    progress = Progress(True, stream)
-    run(progress)
-    progress.advance("more")
+    run(Progress(True, stream))
     lines = stream.getvalue().splitlines()
     assert len(lines) == 3
     assert lines[1].startswith("torchalgo: tuning 33 %")
@@ -55,14 +65,64 @@ def test_a_function_gets_every_event_and_nothing_is_written() -> None:
         ("12 candidates", 0, 0),
         ("a", 1, 3),
         ("b", 2, 3),
-        ("c", 3, 3),
+        ("c", 3, 4),
+        ("planned", 4, 4),
     ]
 
 
-def test_more_steps_than_announced_do_not_pass_the_end() -> None:
+def test_the_total_is_a_guess_and_something_is_left_until_the_end() -> None:
     events = list[Event]()
     progress = Progress(events.append)
-    progress.start(1)
-    progress.advance("a")
-    progress.advance("b")
-    assert [(e.done, e.total) for e in events] == [(1, 1), (1, 1)]
+    progress.start(10)
+    for step in range(40):
+        progress.advance(str(step))
+    assert all(event.done < event.total for event in events)
+    assert min(event.share for event in events[9:]) > 0.9
+    progress.finish("planned")
+    assert events[-1].share == 1.0
+
+
+def test_the_time_left_comes_from_the_pace_and_never_passes_the_deadline() -> None:
+    now, events = [0.0], list[Event]()
+    progress = Progress(events.append, now_s=lambda: now[0])
+    progress.start(100)
+    progress.doing("a")
+    now[0] = 5.0
+    progress.advance("a", 2)  # the worker's start: too little to tell
+    now[0] = 10.0
+    progress.advance("b", 18)
+    progress.set_most(12.0)
+    progress.doing("c")
+    assert [e.eta_s for e in events] == [None, None, 40.0, 12.0]
+    assert [e.elapsed_s for e in events] == [0.0, 5.0, 10.0, 10.0]
+
+
+def test_the_best_so_far_is_in_every_event_and_on_the_bar() -> None:
+    stream, events = Terminal(), list[Event]()
+    for progress in (Progress(events.append), Progress(True, stream)):
+        progress.start(10)
+        progress.advance("a", 5)
+        progress.set_best(31_200.0)
+        progress.doing("b")
+        progress.close()
+    assert [e.best_us for e in events] == [None, 31_200.0]
+    assert "50 %, 0 s left, best 31.20 ms  b" in stream.getvalue()
+
+
+def test_rich_draws_the_bar_where_it_is_installed() -> None:
+    console = pytest.importorskip("rich.console")
+    stream = io.StringIO()
+    bar = RichBar(stream, console.Console(file=stream, force_terminal=True, width=100))
+    bar.say("12 [candidates]")
+    bar.draw(Event("fwd_f32 [x]", 5, 10, 1.0, 3.0, 31_200.0))
+    bar.draw(Event("end", 10, 10, 2.0, 0.0, 31_200.0))
+    bar.close()
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
+    assert "torchalgo: 12 [candidates]" in text
+    assert "50 % 3 s left best 31.20 ms fwd_f32 [x]" in text
+    assert "100 % 0 s left best 31.20 ms end" in text
+
+
+def test_without_rich_a_terminal_gets_the_plain_bar() -> None:
+    assert isinstance(display_for(io.StringIO()), Lines)
+    assert isinstance(display_for(Terminal()), Bar)

@@ -28,14 +28,16 @@ from nets import Net, fp64_error, make_net
 from test_plan import make_plan
 from torchalgo import _C, optimized
 from torchalgo.cli import main
+from torchalgo.course import Course
+from torchalgo.deadline import Deadline
 from torchalgo.enable import planned_choices
 from torchalgo.joined import join
 from torchalgo.measuring import Tuning
 from torchalgo.optimized import Result
-from torchalgo.options import Options, options_of_each
 from torchalgo.plan import PlanInput
 from torchalgo.sampling import Sampler
 from torchalgo.shapes import Shapes, as_input_sets, nearest, shapes_of, spell
+from torchalgo.timings import Timings
 
 SHAPES = ((1, 3, 40, 40), (2, 3, 24, 64), (1, 3, 96, 32))
 UNSEEN = ((1, 3, 33, 57), (3, 3, 20, 60), (1, 3, 200, 40), (2, 3, 8, 8))
@@ -575,7 +577,8 @@ def test_plans_are_applied_to_the_inputs_of_their_shapes(
 
 def test_overrides_hold_in_every_plan_and_the_budget_is_shared(net: Net) -> None:
     sets = [(tensor(*sizes),) for sizes in SHAPES[:2]]
-    assert [o.budget_s for o in options_of_each(Options(budget_s=8.0), sets)] == [4.0, 4.0]
+    course = Course(Timings(), Deadline(8.0, lambda: 3.0))
+    assert [course.part(left).deadline.left_s("finish") for left in (2, 1)] == [4.0, 8.0]
     overrides = {"layer1.*": "cpu.im2col_gemm"}
     fast = torchalgo.optimize(net, sets, overrides=overrides, budget_s=4, progress=False)
     for plan in fast.plans.values():

@@ -322,7 +322,7 @@ def test_optimize_goes_on_when_a_candidate_crashes(
     bench = make_bench(real="yes", aten__prepacked="segv")
     bench._least_limit_s = 60.0
     monkeypatch.setattr(
-        "torchalgo.sampling.Bench.on", staticmethod(lambda _: Bench(bench.measure, bench.check))
+        "torchalgo.sampling.Bench.on", staticmethod(lambda *_: Bench(bench.measure, bench.check))
     )
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval()

@@ -3,7 +3,16 @@
 
 from torchalgo.db.device_costs import DeviceCosts
 from torchalgo.db.environment import Environment
-from torchalgo.db.row import Row
+from torchalgo.db.row import Refusal, Row
 from torchalgo.db.store import CostStore, Info, Merged, Verified
 
-__all__ = ["CostStore", "DeviceCosts", "Environment", "Info", "Merged", "Row", "Verified"]
+__all__ = [
+    "CostStore",
+    "DeviceCosts",
+    "Environment",
+    "Info",
+    "Merged",
+    "Refusal",
+    "Row",
+    "Verified",
+]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import fnmatch
 import json
 import os
 import sys
@@ -47,6 +48,8 @@ def add_verbs(command: argparse.ArgumentParser) -> None:
     verb.add_argument("file", help="the file to read; - for stdin")
     verb = add("gc", _gc, "drop damaged rows, then those not used for longest")
     verb.add_argument("--max-mib", type=_mib, help="the size to shrink to; without it: the cap")
+    verb = add("retry", _retry, "forget which candidates failed, so that they are tried again")
+    verb.add_argument("primitive", nargs="*", help="only these, such as 'cpu.winograd*'")
     add("verify", _verify, "check every row and the file; ends with 3 if something is damaged")
 
 
@@ -66,7 +69,7 @@ def _mib(text: str) -> float:
 def _info(args: argparse.Namespace) -> int:
     path = _path(args)
     if not path.exists():
-        info = Info(str(path), "none", "there is none yet", 0, 0, 0, 0, {}, {}, [])
+        info = Info(str(path), "none", "there is none yet", 0, 0, 0, 0, {}, {}, {}, [])
     else:
         with _opened(path) as store:
             info = store.info()
@@ -128,6 +131,25 @@ def _gc(args: argparse.Namespace) -> int:
     return 0
 
 
+def _retry(args: argparse.Namespace) -> int:
+    path = _path(args)
+    _check_exists(path)
+    globs = args.primitive or ["*"]
+    with _opened(path) as store:
+        chosen = [
+            refusal.row_key
+            for refusal in store.refusals()
+            if any(fnmatch.fnmatchcase(refusal.primitive, glob) for glob in globs)
+        ]
+        forgotten = store.forget(chosen)
+        _check_kept(store)
+    if args.json:
+        print(json.dumps({"forgotten": forgotten}))
+    else:
+        print(f"{forgotten} candidates that failed will be tried again")
+    return 0
+
+
 def _verify(args: argparse.Namespace) -> int:
     path = _path(args)
     _check_exists(path)
@@ -139,7 +161,8 @@ def _verify(args: argparse.Namespace) -> int:
         for line in found.damages:
             print(line)
         verdict = "ok" if found.is_sound else "FAILS; torchalgo db gc drops damaged rows"
-        print(f"{path}: {found.rows} sound rows, {found.unsound} damaged: {verdict}")
+        refusals = f" and {found.refusals} refusals" if found.refusals else ""
+        print(f"{path}: {found.rows} sound rows{refusals}, {found.unsound} damaged: {verdict}")
     return 0 if found.is_sound else EXIT_CHECK_FAILED
 
 
@@ -151,7 +174,8 @@ def describe(info: Info) -> str:
     if info.journal == "none":
         return f"{info.path}: {info.trouble}; torchalgo.optimize makes it"
     lines = [
-        f"{info.path}: {info.rows} rows, {info.verdicts} verdict(s) on plans,"
+        f"{info.path}: {info.rows} rows, {sum(info.refusals.values())} candidate(s) that failed,"
+        f" {info.verdicts} verdict(s) on plans,"
         f" {_size(info.bytes)} of at most {_size(info.max_bytes)} ({info.journal})"
     ]
     here = texts_here()
@@ -160,6 +184,7 @@ def describe(info: Info) -> str:
         for text, count in sorted(info.environments.items(), key=lambda item: -item[1])
     ]
     lines += [f"{count:>8}  {name}" for name, count in info.algorithms.items()]
+    lines += [f"{count:>8}  failed: {why}" for why, count in info.refusals.items()]
     lines += [f"damaged, kept: {file}" for file in info.set_aside]
     return "\n".join(lines)
 

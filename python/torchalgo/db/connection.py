@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,13 +12,25 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from torchalgo.db import files
-from torchalgo.db.row import COLUMNS, Row, RowKey, join, row_of
+from torchalgo.db.row import KINDS_OF_ENTRY, E, Entry, RowKey, entry_of, join
+from torchalgo.db.schema import (
+    APPLICATION_ID,
+    KEY,
+    TABLE_OF,
+    TEXTS,
+    check_tables,
+    columns_in_file,
+    connect,
+    execute,
+    is_empty,
+    make_tables,
+    tables_of,
+    trouble_of,
+)
 from torchalgo.db.trouble import Cause, StorageError
 
 T = TypeVar("T")
 
-APPLICATION_ID = 0x746F616C
-SCHEMA = 1  # user_version
 SHORT_S = 0.1  # how long to wait for other processes once a long wait was in vain
 MAGIC = b"SQLite format 3\x00"
 
@@ -27,39 +40,8 @@ _SYNC = {
     "rollback": "FULL",
 }
 
-_KEY = RowKey._fields
-_TABLES = {
-    "costs": (
-        "CREATE TABLE costs (environment TEXT NOT NULL, problem TEXT NOT NULL,"
-        " primitive TEXT NOT NULL, src TEXT NOT NULL, dst TEXT NOT NULL, version INTEGER NOT NULL,"
-        " ticks INTEGER NOT NULL, noise_ticks INTEGER NOT NULL, samples INTEGER NOT NULL,"
-        " median_ticks INTEGER NOT NULL, p10_ticks INTEGER NOT NULL, p90_ticks INTEGER NOT NULL,"
-        " workspace_bytes INTEGER, rel_error REAL, provenance TEXT NOT NULL,"
-        " measured_at INTEGER NOT NULL, checksum TEXT NOT NULL, last_used INTEGER NOT NULL,"
-        f" PRIMARY KEY ({', '.join(_KEY)})) WITHOUT ROWID"
-    ),
-    "verdicts": (
-        "CREATE TABLE verdicts (plan TEXT NOT NULL, environment TEXT NOT NULL,"
-        " verdict TEXT NOT NULL, checksum TEXT NOT NULL, last_used INTEGER NOT NULL,"
-        " PRIMARY KEY (plan, environment)) WITHOUT ROWID"
-    ),
-}
-_ALL = ", ".join((*COLUMNS, "checksum", "last_used"))
-_IS_KEY = " AND ".join(f"{name} = ?" for name in _KEY)
-_PUT = f"INTO costs ({_ALL}) VALUES ({', '.join('?' * (len(COLUMNS) + 2))})"
-
-
-_DAMAGED = ("malformed", "not a database", "no such table", "no such column", "file format")
-
-
-def _trouble_of(error: sqlite3.Error) -> StorageError:
-    # By its text: SQLite's number is in the exception since Python 3.11 only.
-    text = str(error)
-    if any(words in text for words in _DAMAGED):
-        return StorageError(Cause.DAMAGED, text)
-    if "locking protocol" in text:
-        return StorageError(Cause.LOCKLESS, text)
-    return StorageError(Cause.BUSY if "is locked" in text else Cause.UNUSABLE, text)
+MOST_NAMES = 200  # in one statement
+_IS_KEY = " AND ".join(f"{name} = ?" for name in KEY)
 
 
 class Database:
@@ -73,6 +55,7 @@ class Database:
         self.journal = journal  # wal | rollback | read-only
         self.file = files.identity(path)
         self._was_busy = False
+        self._tables = tables_of(check_tables(connection))
 
     # ---- opening -------------------------------------------------------------------------------
 
@@ -88,15 +71,15 @@ class Database:
                 raise StorageError(Cause.LOCKLESS, "its file system has no locks")
         except OSError as problem:
             raise StorageError(Cause.UNUSABLE, f"cannot be written: {problem.strerror}") from None
-        connection = _connect(path, "rwc", busy_s)
+        connection = connect(path, "rwc", busy_s)
         try:
             if before is None:
                 path.chmod(0o600)
-            if not _is_empty(connection):
-                _check_tables(connection)  # before anything is changed
+            if not is_empty(connection):
+                check_tables(connection)  # before anything is changed
             journal = _set_journal(connection, has_log and not files.is_network(path), busy_s)
-            _execute(connection, "PRAGMA synchronous = " + _SYNC[journal])
-            _make_tables(connection)
+            execute(connection, "PRAGMA synchronous = " + _SYNC[journal])
+            make_tables(connection)
             if before is not None and before != files.identity(path):
                 raise StorageError(Cause.BUSY, "another process put a file in its place")
         except OSError as problem:
@@ -112,9 +95,8 @@ class Database:
         """Opens a file that exists, and changes nothing."""
         trouble = StorageError(Cause.UNUSABLE, "unable to open database file")
         for mode in ("ro", "ro&immutable=1")[not has_locks :]:
-            connection = _connect(path, mode, busy_s)
+            connection = connect(path, mode, busy_s)
             try:
-                _check_tables(connection)
                 return cls(connection, path, "read-only", busy_s)
             except StorageError as problem:
                 connection.close()
@@ -125,98 +107,109 @@ class Database:
         with contextlib.suppress(sqlite3.Error):
             self._connection.close()
 
-    # ---- rows ----------------------------------------------------------------------------------
+    # ---- entries -------------------------------------------------------------------------------
 
-    def rows(self, environments: Iterable[str], problems: Iterable[str]) -> list[tuple[Row, int]]:
-        """The sound rows of some environments and problems, with the day each was last used."""
-        found: list[tuple[Row, int]] = []
-        environments = list(environments)
-        for problem in sorted(set(problems)):
-            for environment in environments:
-                found += self._select("WHERE environment = ? AND problem = ?", environment, problem)
-        return found
-
-    def rows_of(self, environments: Iterable[str]) -> list[tuple[Row, int]]:
-        """The same for every problem."""
-        found: list[tuple[Row, int]] = []
+    def entries(
+        self, kind: type[E], environments: Iterable[str], problems: Iterable[str] | None = None
+    ) -> list[tuple[E, int]]:
+        """The sound entries of some environments and, if they are given, problems, with the day
+        each was last used."""
+        found: list[tuple[E, int]] = []
+        named = None if problems is None else sorted(set(problems))
         for environment in environments:
-            found += self._select("WHERE environment = ?", environment)
+            if named is None:
+                found += self._select(kind, "WHERE environment = ?", environment)
+                continue
+            for i in range(0, len(named), MOST_NAMES):
+                part = named[i : i + MOST_NAMES]
+                where = f"WHERE environment = ? AND problem IN ({', '.join('?' * len(part))})"
+                found += self._select(kind, where, environment, *part)
         return found
 
-    def all_rows(self) -> list[tuple[Row, int]]:
-        """Every sound row, in the order of its key."""
-        return self._select("")
+    def all_entries(self, kind: type[E]) -> list[tuple[E, int]]:
+        """Every sound entry, in the order of its key."""
+        return self._select(kind, "")
 
-    def unsound_keys(self) -> list[tuple[Any, ...]]:
-        """The keys of rows that are damaged, edited or absurd."""
-        key = slice(0, len(_KEY))
-        raw = self._fetch(f"SELECT {_ALL} FROM costs")
-        return [values[key] for values in raw if row_of(values[:-2], values[-2]) is None]
+    def unsound_keys(self, kind: type[Entry]) -> list[tuple[Any, ...]]:
+        """The keys of entries that are damaged, edited or absurd."""
+        key = slice(0, len(KEY))
+        raw = self._raw(kind, "")
+        return [values[key] for values in raw if entry_of(kind, values[:-2], values[-2]) is None]
 
-    def put(self, rows: Iterable[Row], day: int, *, over: bool = True) -> None:
-        """Writes rows in one transaction, `over` older ones of their keys."""
-        values = [(*row.values, row.checksum, day) for row in rows]
+    def put(self, entries: Iterable[Entry], day: int, *, over: bool = True) -> None:
+        """Writes entries in one transaction, `over` older ones of their keys."""
         with self.transaction():
-            self._many(f"INSERT OR {'REPLACE' if over else 'IGNORE'} {_PUT}", values)
+            self._put(entries, day, over)
 
-    def join(self, rows: Iterable[Row], day: int) -> int:
-        """Joins rows with those of their keys in one transaction; how many changed the file."""
-        taken = []
+    def join(self, entries: Iterable[Entry], day: int) -> int:
+        """Joins entries with those of their keys in one transaction; how many changed the file."""
+        taken: list[Entry] = []
         with self.transaction():
-            for row in rows:
-                found = self._select(f"WHERE {_IS_KEY}", *row.row_key)
-                if not found or join(found[0][0], row) != found[0][0]:
-                    taken.append((*row.values, row.checksum, day))
-            self._many(f"INSERT OR REPLACE {_PUT}", taken)
+            for entry in entries:
+                found = self._select(type(entry), f"WHERE {_IS_KEY}", *entry.row_key)
+                if not found or join(found[0][0], entry) != found[0][0]:
+                    taken.append(entry)
+            self._put(taken, day, over=True)
         return len(taken)
 
-    def mark_used(self, keys: Iterable[RowKey], day: int) -> None:
+    def mark_used(self, kind: type[Entry], keys: Iterable[RowKey], day: int) -> None:
         with self.transaction():
-            change = f"UPDATE costs SET last_used = ? WHERE {_IS_KEY}"
+            change = f"UPDATE {TABLE_OF[kind]} SET last_used = ? WHERE {_IS_KEY}"
             self._many(change, [(day, *key) for key in keys])
 
-    def drop(self, keys: Iterable[tuple[Any, ...]]) -> None:
+    def drop(self, kind: type[Entry], keys: Iterable[tuple[Any, ...]]) -> None:
         with self.transaction():
-            self._many(f"DELETE FROM costs WHERE {_IS_KEY}", list(keys))
+            self._many(f"DELETE FROM {TABLE_OF[kind]} WHERE {_IS_KEY}", list(keys))
 
-    def drop_oldest(self, count: int, today: int) -> int:
-        """Drops rows and verdicts that were not used for longest; how many rows it was."""
-        order = "ORDER BY min(last_used, ?), checksum LIMIT ?"  # a day to come counts as today
-        key = ", ".join(_KEY)
+    def drop_oldest(self, share: float, today: int) -> int:
+        """Drops that share of each table, what was not used for longest; how many entries."""
+        dropped = 0
         with self.transaction():
-            self._run(
-                f"DELETE FROM costs WHERE ({key}) IN (SELECT {key} FROM costs {order})",
-                today,
-                count,
-            )
-            dropped: int = self._run("SELECT changes()")[0][0]
-            where = "(plan, environment) IN (SELECT plan, environment FROM verdicts"
-            self._run(f"DELETE FROM verdicts WHERE {where} {order})", today, count)
+            for kind in KINDS_OF_ENTRY:
+                dropped += self._drop_oldest(TABLE_OF[kind], KEY, share, today)
+            for table, (name, _) in TEXTS.items():
+                self._drop_oldest(table, (name, "environment"), share, today)
         return dropped
 
-    # ---- verdicts ------------------------------------------------------------------------------
+    def _drop_oldest(self, table: str, key: Sequence[str], share: float, today: int) -> int:
+        count = math.ceil(share * self.count(table))
+        names = ", ".join(key)
+        order = "ORDER BY min(last_used, ?), checksum LIMIT ?"  # a day to come counts as today
+        self._run(
+            f"DELETE FROM {table} WHERE ({names}) IN (SELECT {names} FROM {table} {order})",
+            today,
+            count,
+        )
+        dropped: int = self._run("SELECT changes()")[0][0]
+        return dropped
 
-    def verdict(self, plan: str, environment: str) -> tuple[Any, ...] | None:
-        """verdict, checksum and the day of its last use, unchecked."""
+    def _put(self, entries: Iterable[Entry], day: int, over: bool) -> None:
+        for kind in KINDS_OF_ENTRY:
+            values = [(*e.values, e.checksum, day) for e in entries if type(e) is kind]
+            verb = f"INSERT OR {'REPLACE' if over else 'IGNORE'} INTO {TABLE_OF[kind]}"
+            if values:
+                marks = ", ".join("?" * len(values[0]))
+                self._many(f"{verb} ({columns_in_file(kind)}) VALUES ({marks})", values)
+
+    # ---- texts ---------------------------------------------------------------------------------
+
+    def text(self, table: str, name: str, environment: str) -> tuple[Any, ...] | None:
+        """A text of TEXTS, its checksum and the day of its last use, unchecked."""
+        if table not in self._tables:
+            return None
+        named, text = TEXTS[table]
+        where = f"{named} = ? AND environment = ?"
         found = self._fetch(
-            "SELECT verdict, checksum, last_used FROM verdicts WHERE plan = ? AND environment = ?",
-            plan,
-            environment,
+            f"SELECT {text}, checksum, last_used FROM {table} WHERE {where}", name, environment
         )
         return found[0] if found else None
 
-    def put_verdict(
-        self, plan: str, environment: str, verdict: str, checksum: str, day: int
+    def put_text(
+        self, table: str, name: str, environment: str, text: str, checksum: str, day: int
     ) -> None:
+        values = (name, environment, text, checksum, day)
         with self.transaction():
-            self._run(
-                "INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?, ?, ?)",
-                plan,
-                environment,
-                verdict,
-                checksum,
-                day,
-            )
+            self._run(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?, ?, ?)", *values)
 
     def count(self, table: str) -> int:
         number: int = self._fetch(f"SELECT count(*) FROM {table}")[0][0]
@@ -264,60 +257,74 @@ class Database:
         self._was_busy = busy_s < self._busy_s
         self._run(f"PRAGMA busy_timeout = {int(busy_s * 1000)}")
 
-    def _select(self, where: str, *values: object) -> list[tuple[Row, int]]:
-        raw = self._fetch(f"SELECT {_ALL} FROM costs {where}", *values)
-        found = ((row_of(v[:-2], v[-2]), v[-1]) for v in raw)
-        return [(row, day if type(day) is int else 0) for row, day in found if row is not None]
+    def _select(self, kind: type[E], where: str, *values: object) -> list[tuple[E, int]]:
+        raw = self._raw(kind, where, *values)
+        found = ((entry_of(kind, v[:-2], v[-2]), v[-1]) for v in raw)
+        return [(e, day if type(day) is int else 0) for e, day in found if e is not None]
+
+    def _raw(self, kind: type[Entry], where: str, *values: object) -> list[tuple[Any, ...]]:
+        if TABLE_OF[kind] not in self._tables:  # a file of an older schema, which stays as it is
+            return []
+        return self._fetch(f"SELECT {columns_in_file(kind)} FROM {TABLE_OF[kind]} {where}", *values)
 
     def _fetch(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        return _execute(self._connection, sql, values)
+        return execute(self._connection, sql, values)
 
     def _run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        return _execute(self._connection, sql, values)
+        return execute(self._connection, sql, values)
 
     def _many(self, sql: str, values: Sequence[Sequence[object]]) -> None:
         try:
             self._connection.executemany(sql, values)
         except sqlite3.Error as error:
-            raise _trouble_of(error) from None
+            raise trouble_of(error) from None
 
 
-def is_sound(path: Path, rows: int = 0) -> bool:
-    """Whether SQLite finds nothing wrong with a file of at least so many rows."""
+def is_sound(path: Path, entries: int = 0) -> bool:
+    """Whether SQLite finds nothing wrong with a file of at least so many entries."""
     try:
         with contextlib.closing(Database.open_read_only(path, busy_s=1.0)) as database:
-            return not database.damages() and len(database.all_rows()) >= rows
+            count = sum(len(database.all_entries(kind)) for kind in KINDS_OF_ENTRY)
+            return not database.damages() and count >= entries
     except StorageError:
         return False
 
 
-def salvage(path: Path) -> list[Row]:
-    """The sound rows of a damaged file, as far as SQLite can still reach them.
+def salvage(path: Path) -> list[Entry]:
+    """The sound entries of a damaged file, as far as SQLite can still reach them.
 
     Raises: StorageError if the file may be sound and only cannot be read now.
     """
-    rows: dict[RowKey, Row] = {}
+    saved: dict[tuple[type[Entry], RowKey], Entry] = {}
     for mode in ("rw", "ro&immutable=1"):
-        for order in ("", "ORDER BY " + ", ".join(f"{name} DESC" for name in _KEY)):
-            try:
-                _salvage_into(rows, path, mode, order)
-            except StorageError as problem:
-                if problem.cause is not Cause.DAMAGED and mode == "rw":
-                    raise
-        if rows:
+        for kind in KINDS_OF_ENTRY:
+            for order in ("", "ORDER BY " + ", ".join(f"{name} DESC" for name in KEY)):
+                try:
+                    _salvage_into(saved, path, mode, kind, order)
+                except StorageError as problem:
+                    if problem.cause is not Cause.DAMAGED and mode == "rw":
+                        raise
+        if saved:
             break
-    return list(rows.values())
+    return list(saved.values())
 
 
-def _salvage_into(rows: dict[RowKey, Row], path: Path, mode: str, order: str) -> None:
-    connection = _connect(path, mode, busy_s=1.0)
+def _salvage_into(
+    saved: dict[tuple[type[Entry], RowKey], Entry],
+    path: Path,
+    mode: str,
+    kind: type[Entry],
+    order: str,
+) -> None:
+    connection = connect(path, mode, busy_s=1.0)
     try:
-        for values in connection.execute(f"SELECT {_ALL} FROM costs {order}"):
-            row = row_of(values[:-2], values[-2])
-            if row is not None:
-                rows.setdefault(row.row_key, row)
+        columns = columns_in_file(kind)
+        for values in connection.execute(f"SELECT {columns} FROM {TABLE_OF[kind]} {order}"):
+            entry = entry_of(kind, values[:-2], values[-2])
+            if entry is not None:
+                saved.setdefault((kind, entry.row_key), entry)
     except sqlite3.Error as error:
-        raise _trouble_of(error) from None
+        raise trouble_of(error) from None
     finally:
         connection.close()
 
@@ -332,35 +339,6 @@ def looks_like_ours(path: Path) -> bool:
     application = int.from_bytes(head[68:72], "big")
     is_sqlite = head.startswith(MAGIC)
     return path.name == files.FILE_NAME or (is_sqlite and application == APPLICATION_ID)
-
-
-def _connect(path: Path, mode: str, busy_s: float) -> sqlite3.Connection:
-    try:
-        connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode={mode}",
-            uri=True,
-            timeout=busy_s,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        # A damaged text is a row without a matching checksum, hence a miss, and no error.
-        connection.text_factory = lambda data: data.decode("utf-8", "replace")
-        # What a hostile file could bring along: functions in its schema, cells that overlap.
-        connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA cell_size_check = ON")
-        connection.execute("PRAGMA mmap_size = 0")
-    except sqlite3.Error as error:
-        raise _trouble_of(error) from None
-    return connection
-
-
-def _execute(
-    connection: sqlite3.Connection, sql: str, values: Sequence[object] = ()
-) -> list[tuple[Any, ...]]:
-    try:
-        return connection.execute(sql, values).fetchall()
-    except sqlite3.Error as error:
-        raise _trouble_of(error) from None
 
 
 def _patiently(work: Callable[[], T], busy_s: float) -> T:
@@ -379,9 +357,9 @@ def _set_journal(connection: sqlite3.Connection, has_log: bool, busy_s: float) -
     """A write-ahead log where the file system can, else a rollback journal."""
 
     def set_mode(mode: str) -> str:
-        if not _execute(connection, "PRAGMA page_count")[0][0]:
-            _execute(connection, "PRAGMA auto_vacuum = INCREMENTAL")
-        is_wal = _execute(connection, f"PRAGMA journal_mode = {mode}")[0][0] == "wal"
+        if not execute(connection, "PRAGMA page_count")[0][0]:
+            execute(connection, "PRAGMA auto_vacuum = INCREMENTAL")
+        is_wal = execute(connection, f"PRAGMA journal_mode = {mode}")[0][0] == "wal"
         return "wal" if is_wal else "rollback"
 
     if has_log:
@@ -391,40 +369,3 @@ def _set_journal(connection: sqlite3.Connection, has_log: bool, busy_s: float) -
             if trouble.cause not in (Cause.UNUSABLE, Cause.LOCKLESS):
                 raise
     return _patiently(lambda: set_mode("DELETE"), busy_s)
-
-
-def _make_tables(connection: sqlite3.Connection) -> None:
-    """Makes the tables in an empty file."""
-    if not _is_empty(connection):
-        return
-    _execute(connection, "BEGIN IMMEDIATE")
-    try:
-        if _is_empty(connection):  # no other process was faster
-            for sql in _TABLES.values():
-                _execute(connection, sql)
-            _execute(connection, f"PRAGMA application_id = {APPLICATION_ID}")
-            _execute(connection, f"PRAGMA user_version = {SCHEMA}")
-        _execute(connection, "COMMIT")
-    except StorageError:
-        with contextlib.suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        raise
-    _check_tables(connection)
-
-
-def _is_empty(connection: sqlite3.Connection) -> bool:
-    is_ours = _execute(connection, "PRAGMA application_id")[0][0] == APPLICATION_ID
-    return not is_ours and not _execute(connection, "SELECT 1 FROM sqlite_master LIMIT 1")
-
-
-def _check_tables(connection: sqlite3.Connection) -> None:
-    """Raises StorageError unless the file has our tables and nothing else: no view, no trigger."""
-    application = _execute(connection, "PRAGMA application_id")[0][0]
-    version = _execute(connection, "PRAGMA user_version")[0][0]
-    if application != APPLICATION_ID:
-        raise StorageError(Cause.DAMAGED, "it is no database of torchalgo")
-    if version > SCHEMA:
-        raise StorageError(Cause.NEWER, f"it has schema {version}, this torchalgo reads {SCHEMA}")
-    found = dict(_execute(connection, "SELECT name, sql FROM sqlite_master"))
-    if version != SCHEMA or found != _TABLES:
-        raise StorageError(Cause.DAMAGED, "its tables are not those of schema 1")

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import platform
 import sys
 import time
@@ -11,11 +13,15 @@ from collections.abc import Iterable, Mapping
 import torch
 
 from torchalgo import _C
+from torchalgo.bounds import Peaks
 from torchalgo.costs import Cost, Key
 from torchalgo.db.environment import Environment
-from torchalgo.db.row import Row
+from torchalgo.db.row import Entry, Refusal, Row
 from torchalgo.db.store import CostStore
+from torchalgo.failures import MOST_OF_ONE, Failure, ended_too_often
 from torchalgo.plan import GuardVerdict
+
+MOST_REASON = 500  # characters
 
 
 class DeviceCosts:
@@ -41,26 +47,66 @@ class DeviceCosts:
 
     def read(self, keys: Iterable[Key] | None = None) -> dict[Key, Cost]:
         """The costs of `keys`, or all, that hold here; anything else is a miss."""
-        here = self._environment
-        if keys is None:
-            rows = self._store.read(here.texts())
-            wanted = {row.key for row in rows.values()}
-        else:
-            wanted = set(keys)
-            environments = {here.text_of(key.primitive) for key in wanted}
-            rows = self._store.read(environments, {key.problem for key in wanted})
-        return {
-            row.key: row.cost
-            for row in rows.values()
-            if row.key in wanted
-            and row.environment == here.text_of(row.primitive)
-            and row.version == here.version_of(row.primitive)
-        }
+        return {row.key: row.cost for row in self._rows_of(keys)}
 
     def append(self, costs: Mapping[Key, Cost]) -> bool:
         """Keeps costs in one transaction; True: they are on disk."""
         rows = [self._row(key, cost) for key, cost in costs.items()]
         return self._store.append([row for row in rows if row is not None])
+
+    def note_errors(self, errors: Mapping[Key, float]) -> None:
+        """Adds numeric errors to rows that are there without one."""
+        costs = self._rows_of(errors)
+        noted = [
+            dataclasses.replace(row, rel_error=float(errors[row.key]))
+            for row in costs
+            if row.rel_error is None
+        ]
+        if noted:
+            self._store.append(noted)
+
+    # ---- failures ------------------------------------------------------------------------------
+
+    def read_failures(self, keys: Iterable[Key]) -> dict[Key, Failure]:
+        """Why candidates among `keys` cannot be chosen here and now. One whose primitive ended its
+        process on MOST_OF_ONE problems is among them, whatever its own."""
+        refusals = [
+            refusal
+            for refusal in self._store.read_refusals(self._environment.texts()).values()
+            if self._holds(refusal) and refusal.holds_at(time.time())
+        ]
+        endings: dict[str, list[str]] = {}
+        for refusal in refusals:
+            if refusal.kind in ("ended", "hung"):
+                endings.setdefault(refusal.primitive, []).append(refusal.reason)
+        by_key = {refusal.key: refusal.failure for refusal in refusals}
+        failures: dict[Key, Failure] = {}
+        for key in keys:
+            reasons = endings.get(key.primitive, [])
+            if key in by_key:
+                failures[key] = by_key[key]
+            elif len(reasons) >= MOST_OF_ONE:
+                failures[key] = Failure(ended_too_often(reasons), "ended")
+        return failures
+
+    def append_failures(self, failures: Mapping[Key, Failure]) -> bool:
+        """Keeps failures in one transaction; True: they are on disk."""
+        refusals = [self._refusal(key, failure) for key, failure in failures.items()]
+        return self._store.append([refusal for refusal in refusals if refusal is not None])
+
+    def forget_failures(self, keys: Iterable[Key], *, checked: bool) -> None:
+        """Of candidates that ran again and did not fail, or were even `checked`."""
+        wanted = set(keys)
+        found = self._store.read_refusals(self._environment.texts()) if wanted else {}
+        self._store.forget(
+            key
+            for key, refusal in found.items()
+            if refusal.key in wanted
+            and self._holds(refusal)
+            and (checked or refusal.kind != "wrong")
+        )
+
+    # ---- verdicts ------------------------------------------------------------------------------
 
     def read_verdict(self, plan: str) -> GuardVerdict | None:
         """What the guard found for a plan (plan_key's text) here before."""
@@ -80,6 +126,48 @@ class DeviceCosts:
     def keep_record(self, key: str, text: str) -> None:
         """Keeps a text beside the verdicts; `key` must say whose it is."""
         self._store.keep_verdict(key, self._environment.everything, text)
+
+    # ---- peaks ---------------------------------------------------------------------------------
+
+    def read_peaks(self) -> Peaks | None:
+        """The highest rates that were ever probed here; None: none were."""
+        text = self._store.peaks("cpu", self._environment.hardware)
+        return None if text is None else Peaks.from_json(text)
+
+    def keep_peaks(self, peaks: Peaks) -> None:
+        self._store.keep_peaks("cpu", self._environment.hardware, peaks.to_json())
+
+    def _rows_of(self, keys: Iterable[Key] | None) -> list[Row]:
+        """The rows of `keys`, or all, that hold here."""
+        here = self._environment
+        if keys is None:
+            return [row for row in self._store.read(here.texts()).values() if self._holds(row)]
+        wanted = set(keys)
+        environments = {here.text_of(key.primitive) for key in wanted}
+        rows = self._store.read(environments, {key.problem for key in wanted})
+        return [row for row in rows.values() if row.key in wanted and self._holds(row)]
+
+    def _holds(self, entry: Entry) -> bool:
+        here = self._environment
+        return entry.environment == here.text_of(entry.primitive) and (
+            entry.version == here.version_of(entry.primitive)
+        )
+
+    def _refusal(self, key: Key, failure: Failure) -> Refusal | None:
+        """None: no algorithm here has this name."""
+        version = self._environment.version_of(key.primitive)
+        if version is None:
+            return None
+        return Refusal(
+            environment=self._environment.text_of(key.primitive),
+            **key._asdict(),
+            version=version,
+            kind=failure.kind,
+            reason=_in_print(failure.reason),
+            bound=None if failure.bound is None else float(failure.bound),
+            provenance=self._provenance,
+            refused_at=max(0, int(time.time())),
+        )
 
     def _row(self, key: Key, cost: Cost) -> Row | None:
         """None: no algorithm here has this name."""
@@ -102,3 +190,10 @@ class DeviceCosts:
             provenance=self._provenance,
             measured_at=max(0, int(time.time())),
         )
+
+
+def _in_print(reason: str) -> str:
+    """A reason as the database keeps it: one line that names no user."""
+    home, line = os.path.expanduser("~"), " ".join(reason.split())
+    line = line.replace(home, "~") if len(home) > 1 else line
+    return "".join(c if c.isprintable() else "?" for c in line)[:MOST_REASON]

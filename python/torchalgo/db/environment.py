@@ -75,6 +75,13 @@ class Environment:
         versions = {"rows": ", ".join(rows), "torchalgo": _C.version}
         return _text({**self.facts, **versions, **self.measured})
 
+    @property
+    def hardware(self) -> str:
+        """What the highest rates of the device depend on."""
+        names = ("cpu", "cpu_id", "isa", "threads", "gpu")
+        facts = {name: self.facts[name] for name in names if name in self.facts}
+        return _text({**facts, **self.measured, "torchalgo": _C.version})
+
     def texts(self) -> list[str]:
         """Every environment that a row of this device may have."""
         providers = ON_GPU if "gpu" in self.facts else ON_CPU

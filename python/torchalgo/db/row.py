@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One row: a measured cost, where it holds, and a checksum that makes any other row a miss."""
+"""What the database holds: costs and refusals, each with where it holds and a checksum.
+
+A Row is a measured cost, a Refusal why a candidate cannot be chosen. A checksum makes anything
+else a miss. Of two entries of one kind and key, joining keeps the one with the least `rank`: the
+minimum of a total order, hence commutative, associative and idempotent.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +14,20 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from torchalgo.costs import Cost, Key, Samples
+from torchalgo.failures import KINDS, Failure, kind_of
 
-SCHEMA = 1
+SCHEMA = 1  # of the lines of JSON
 MAX_TICKS = 1024 * 10**9 * 3600  # an hour: no cost is more
 MAX_TEXT = 4096
-MAX_LINE = 1 << 15  # characters of a row as JSON
+MAX_LINE = 1 << 15  # characters of an entry as JSON
+TRANSIENT_S = 86400  # so long holds what the machine's state may have caused
 
 
 class RowKey(NamedTuple):
-    """What a row answers: two rows of one key are two measurements of the same thing."""
+    """What an entry answers: two of one kind and key are two answers to the same question."""
 
     environment: str
     problem: str
@@ -31,12 +38,8 @@ class RowKey(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Row:
-    """environment: canonical JSON of what the cost depends on; version: of the algorithm's row.
-
-    Times are in ticks of 1/1024 ns. measured_at, in seconds since 1970, is for people only: clocks
-    jump, so no decision rests on it.
-    """
+class Entry:
+    """environment: canonical JSON of what it depends on; version: of the algorithm's row."""
 
     environment: str
     problem: str
@@ -44,16 +47,6 @@ class Row:
     src: str
     dst: str
     version: int
-    ticks: int
-    noise_ticks: int
-    samples: int
-    median_ticks: int
-    p10_ticks: int
-    p90_ticks: int
-    workspace_bytes: int | None
-    rel_error: float | None
-    provenance: str
-    measured_at: int
 
     @property
     def row_key(self) -> RowKey:
@@ -66,23 +59,127 @@ class Row:
         return Key(self.problem, self.primitive, self.src, self.dst)
 
     @property
-    def cost(self) -> Cost:
-        samples = Samples(self.samples, self.median_ticks, self.p10_ticks, self.p90_ticks)
-        return Cost(self.ticks, self.noise_ticks, samples, self.workspace_bytes, self.rel_error)
-
-    @property
     def values(self) -> tuple[Any, ...]:
-        """In the order of COLUMNS."""
-        return tuple(getattr(self, name) for name in COLUMNS)
+        """In the order of columns_of."""
+        return tuple(getattr(self, name) for name in columns_of(type(self)))
 
     @property
     def checksum(self) -> str:
         return checksum_of(self.values)
 
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """The least one of a key is kept when entries are joined; no clock decides."""
+        raise NotImplementedError
 
-COLUMNS = tuple(field.name for field in dataclasses.fields(Row))
-_TEXTS = ("environment", "problem", "primitive", "src", "dst", "provenance")
-_TIMES = ("ticks", "noise_ticks", "median_ticks", "p10_ticks", "p90_ticks")
+    @property
+    def is_sane(self) -> bool:
+        """Whether each field has its type and a value that an entry can have."""
+        return _are_texts(self.environment, self.problem, self.primitive, self.src, self.dst) and (
+            _are_counts(self.version)
+        )
+
+
+E = TypeVar("E", bound=Entry)
+
+
+@dataclass(frozen=True)
+class Row(Entry):
+    """A measured cost. Times are in ticks of 1/1024 ns. measured_at, in seconds since 1970, is for
+    people only: clocks jump, so no decision rests on it.
+    """
+
+    ticks: int
+    noise_ticks: int
+    samples: int
+    median_ticks: int
+    p10_ticks: int
+    p90_ticks: int
+    workspace_bytes: int | None
+    rel_error: float | None
+    provenance: str
+    measured_at: int
+
+    @property
+    def cost(self) -> Cost:
+        samples = Samples(self.samples, self.median_ticks, self.p10_ticks, self.p90_ticks)
+        return Cost(self.ticks, self.noise_ticks, samples, self.workspace_bytes, self.rel_error)
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """More samples first, then the smaller checksum."""
+        return -self.samples, self.checksum
+
+    @property
+    def is_sane(self) -> bool:
+        times = (self.ticks, self.noise_ticks, self.median_ticks, self.p10_ticks, self.p90_ticks)
+        workspace = () if self.workspace_bytes is None else (self.workspace_bytes,)
+        return (
+            super().is_sane
+            and _are_texts(self.provenance)
+            and _are_counts(*times, self.samples, self.measured_at, *workspace)
+            and self.ticks > 0
+            and max(times) <= MAX_TICKS
+            and (self.rel_error is None or _is_size(self.rel_error))
+        )
+
+
+@dataclass(frozen=True)
+class Refusal(Entry):
+    """Why a candidate cannot be chosen: failures.Failure, and when that was found out, in seconds
+    since 1970: what the machine's state may have caused holds for a day."""
+
+    kind: str
+    reason: str
+    bound: float | None
+    provenance: str
+    refused_at: int
+
+    @property
+    def failure(self) -> Failure:
+        kind = kind_of(self.kind)
+        assert kind is not None, self.kind
+        return Failure(self.reason, kind, self.bound)
+
+    def holds_at(self, time_s: float) -> bool:
+        """Whether it still counts; a clock that fell back ends it as well."""
+        return not self.failure.is_transient or 0 <= time_s - self.refused_at < TRANSIENT_S
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """What holds for longer and for more callers first, then the smaller checksum."""
+        bound = math.inf if self.bound is None else self.bound
+        return self.failure.is_transient, -bound, -self.refused_at, self.checksum
+
+    @property
+    def is_sane(self) -> bool:
+        return (
+            super().is_sane
+            and _are_texts(self.kind, self.reason, self.provenance)
+            and self.kind in KINDS
+            and _are_counts(self.refused_at)
+            and (self.bound is None or _is_size(self.bound))
+        )
+
+
+KINDS_OF_ENTRY: tuple[type[Row], type[Refusal]] = (Row, Refusal)
+
+
+def columns_of(kind: type[Entry]) -> tuple[str, ...]:
+    """The names of its values, in order."""
+    return tuple(kind.__dataclass_fields__)
+
+
+def _are_texts(*texts: object) -> bool:
+    return all(type(t) is str and len(t) <= MAX_TEXT and t.isprintable() for t in texts)
+
+
+def _are_counts(*counts: object) -> bool:
+    return all(type(count) is int and 0 <= count < 1 << 62 for count in counts)
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is float and math.isfinite(value) and value >= 0
 
 
 def checksum_of(values: Sequence[object]) -> str:
@@ -91,48 +188,29 @@ def checksum_of(values: Sequence[object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def row_of(values: Sequence[object], checksum: object) -> Row | None:
-    """The row that the values of COLUMNS make; None if it is damaged, edited or absurd."""
-    if len(values) != len(COLUMNS):
+def entry_of(kind: type[E], values: Sequence[object], checksum: object) -> E | None:
+    """The entry that the values of its columns make; None if it is damaged, edited or absurd."""
+    if len(values) != len(columns_of(kind)):
         return None
-    row = Row(*values)  # type: ignore[arg-type]
-    if not is_sane(row) or row.checksum != checksum:
+    entry = kind(*values)  # type: ignore[arg-type]
+    if not entry.is_sane or entry.checksum != checksum:
         return None
-    return row
+    return entry
 
 
-def is_sane(row: Row) -> bool:
-    """Whether each field has its type and a value that a measurement can have."""
-    texts = [getattr(row, name) for name in _TEXTS]
-    if not all(type(t) is str and len(t) <= MAX_TEXT and t.isprintable() for t in texts):
-        return False
-    counts = [getattr(row, name) for name in (*_TIMES, "version", "samples", "measured_at")]
-    if row.workspace_bytes is not None:
-        counts.append(row.workspace_bytes)
-    if not all(type(count) is int and 0 <= count < 1 << 62 for count in counts):
-        return False
-    if not row.ticks or max(getattr(row, name) for name in _TIMES) > MAX_TICKS:
-        return False
-    error = row.rel_error
-    return error is None or (type(error) is float and math.isfinite(error) and error >= 0)
+def join(a: E, b: E) -> E:
+    """The one of two entries of a kind and key that a merge keeps."""
+    return min(a, b, key=lambda entry: entry.rank)
 
 
-def join(a: Row, b: Row) -> Row:
-    """The one of two rows of a key that a merge keeps: more samples, then the smaller checksum.
-
-    A maximum of a total order, hence commutative, associative and idempotent; no clock decides.
-    """
-    return min(a, b, key=lambda row: (-row.samples, row.checksum))
-
-
-def to_line(row: Row) -> str:
-    """A row as one line of JSON."""
-    fields = {"schema": SCHEMA, **dataclasses.asdict(row), "checksum": row.checksum}
+def to_line(entry: Entry) -> str:
+    """An entry as one line of JSON."""
+    fields = {"schema": SCHEMA, **dataclasses.asdict(entry), "checksum": entry.checksum}
     return json.dumps(fields, allow_nan=False)
 
 
-def from_line(line: str) -> Row | None:
-    """The row of to_line's text; None if it is anything else."""
+def from_line(line: str) -> Row | Refusal | None:
+    """The entry of to_line's text; None if it is anything else."""
     if len(line) > MAX_LINE:
         return None
     try:
@@ -141,6 +219,8 @@ def from_line(line: str) -> Row | None:
         return None
     if not isinstance(fields, dict) or fields.get("schema") != SCHEMA:
         return None
-    if set(fields) != {"schema", "checksum", *COLUMNS}:
-        return None
-    return row_of([fields[name] for name in COLUMNS], fields["checksum"])
+    for kind in KINDS_OF_ENTRY:
+        columns = columns_of(kind)
+        if set(fields) == {"schema", "checksum", *columns}:
+            return entry_of(kind, [fields[name] for name in columns], fields["checksum"])
+    return None

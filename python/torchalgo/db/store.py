@@ -14,7 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from torchalgo.db import files
-from torchalgo.db.row import Row, RowKey, checksum_of, from_line, is_sane, join, to_line
+from torchalgo.db.row import (
+    KINDS_OF_ENTRY,
+    E,
+    Entry,
+    Refusal,
+    Row,
+    RowKey,
+    checksum_of,
+    from_line,
+    join,
+    to_line,
+)
 from torchalgo.db.trouble import Cause, StorageError
 
 if TYPE_CHECKING:  # a Python may lack SQLite: imported where that is seen
@@ -44,14 +55,16 @@ class Info:
     max_bytes: int
     environments: dict[str, int]  # rows of each
     algorithms: dict[str, int]
+    refusals: dict[str, int]  # candidates that failed, by primitive and reason
     set_aside: list[str]  # damaged files, kept
 
 
 @dataclass(frozen=True)
 class Verified:
-    """rows: sound ones; unsound: misses; damages: what SQLite finds wrong with the file."""
+    """rows, refusals: sound ones; unsound: misses; damages: what SQLite finds wrong."""
 
     rows: int
+    refusals: int
     unsound: int
     damages: list[str]
 
@@ -62,7 +75,8 @@ class Verified:
 
 @dataclass(frozen=True)
 class Merged:
-    """seen: rows that were offered; taken: that are new or replaced one; unsound: left out."""
+    """seen: rows and refusals that were offered; taken: that are new or replaced one; unsound: left
+    out."""
 
     seen: int
     taken: int
@@ -70,7 +84,7 @@ class Merged:
 
 
 class CostStore:
-    """Rows of costs and guard verdicts. Methods may be called from several threads.
+    """Costs, refusals of candidates, guard verdicts. Methods may be called from several threads.
 
     No trouble with files leaves it: what cannot be read is a miss, what cannot be written stays in
     memory until it can, and one warning tells.
@@ -87,8 +101,8 @@ class CostStore:
         self._path = path
         self._busy_s = busy_s
         self._max_bytes = max_bytes
-        self._kept: dict[RowKey, Row] = {}  # what is not on disk
-        self._kept_verdicts: dict[tuple[str, str], str] = {}
+        self._kept: dict[tuple[type[Entry], RowKey], Entry] = {}  # what is not on disk
+        self._kept_texts: dict[tuple[str, str, str], str] = {}
         self._database: Database | None = None
         self._gave_up = ""  # why this store stays in memory
         self._read_only = read_only
@@ -157,10 +171,10 @@ class CostStore:
 
     @property
     def unwritten(self) -> int:
-        """Rows that are in memory only."""
+        """Rows and refusals that are in memory only."""
         return len(self._kept)
 
-    # ---- rows ----------------------------------------------------------------------------------
+    # ---- rows and refusals ---------------------------------------------------------------------
 
     def read(
         self, environments: Iterable[str], problems: Iterable[str] | None = None
@@ -169,106 +183,145 @@ class CostStore:
 
         Rows of given problems count as used today.
         """
+        return self._read(Row, environments, problems)
+
+    def read_refusals(self, environments: Iterable[str]) -> dict[RowKey, Refusal]:
+        """The sound refusals of some environments, whether they still hold or not. They count as
+        used today."""
+        return self._read(Refusal, environments, None)
+
+    def _read(
+        self, kind: type[E], environments: Iterable[str], problems: Iterable[str] | None
+    ) -> dict[RowKey, E]:
         wanted = set(environments)
         named = None if problems is None else set(problems)
-
-        def select(database: Database) -> list[tuple[Row, int]]:
-            if named is None:
-                return database.rows_of(sorted(wanted))
-            return database.rows(sorted(wanted), named)
-
         with self._locked():
-            nothing: list[tuple[Row, int]] = []
-            found = self._run(select, nothing)
-            rows = {row.row_key: row for row, _ in found}
-            if named is not None:
-                self._mark_used([row.row_key for row, day in found if day != _today()])
-            for key, row in self._kept.items():
+            nothing: list[tuple[E, int]] = []
+            found = self._run(lambda d: d.entries(kind, sorted(wanted), named), nothing)
+            entries = {entry.row_key: entry for entry, _ in found}
+            if named is not None or kind is Refusal:
+                self._mark_used(kind, [e.row_key for e, day in found if day != _today()])
+            for key, entry in self._kept_of(kind).items():
                 if key.environment in wanted and (named is None or key.problem in named):
-                    rows[key] = row
-        return rows
+                    entries[key] = entry
+        return entries
 
-    def append(self, rows: Iterable[Row]) -> bool:
-        """Keeps rows, over older ones of their keys, in one transaction; True: they are on disk.
+    def _kept_of(self, kind: type[E]) -> dict[RowKey, E]:
+        return {entry.row_key: entry for entry in self._kept.values() if isinstance(entry, kind)}
 
-        A row that no measurement can have made is left out.
+    def append(self, entries: Iterable[Entry]) -> bool:
+        """Keeps entries, over older ones of their kinds and keys, in one transaction; True: they
+        are on disk.
+
+        One that no measurement can have made is left out.
         """
         with self._locked():
-            self._kept.update({row.row_key: row for row in rows if is_sane(row)})
+            self._kept.update({(type(e), e.row_key): e for e in entries if e.is_sane})
             return self._flush()
+
+    def forget(self, keys: Iterable[RowKey]) -> int:
+        """Drops refusals, so that their candidates are tried again; how many there were."""
+        with self._locked():
+            there = set(keys) & {refusal.row_key for refusal in self.refusals()}
+            for key in there:
+                self._kept.pop((Refusal, key), None)
+
+            if there and self._can_write:
+                self._run(lambda database: database.drop(Refusal, there), None)
+        return len(there)
 
     def rows(self) -> list[Row]:
         """Every sound row, in the order of its key."""
+        return self._all(Row)
+
+    def refusals(self) -> list[Refusal]:
+        """Every sound refusal, in the order of its key."""
+        return self._all(Refusal)
+
+    def _all(self, kind: type[E]) -> list[E]:
         with self._locked():
-            nothing: list[tuple[Row, int]] = []
-            found = self._run(lambda database: database.all_rows(), nothing)
-            rows = {row.row_key: row for row, _ in found} | self._kept
-        return [rows[key] for key in sorted(rows)]
+            nothing: list[tuple[E, int]] = []
+            found = self._run(lambda database: database.all_entries(kind), nothing)
+            entries = {entry.row_key: entry for entry, _ in found} | self._kept_of(kind)
+        return [entries[key] for key in sorted(entries)]
 
-    def merge(self, other: CostStore | Iterable[Row]) -> Merged:
-        """Joins the rows of another store into this one, in one transaction.
+    def merge(self, other: CostStore | Iterable[Entry]) -> Merged:
+        """Joins the rows and refusals of another store into this one, in one transaction.
 
-        Of two rows of a key that with more samples stays, so that the order of merging does not
+        Of two of a kind and key the one of least rank stays, so that the order of merging does not
         matter. Verdicts are left out: how fast a plan is, everybody measures alone.
         """
-        rows = other.rows() if isinstance(other, CostStore) else list(other)
-        sound = [row for row in rows if is_sane(row)]
-        joined: dict[RowKey, Row] = {}
-        for row in sound:
-            before = joined.get(row.row_key)
-            joined[row.row_key] = row if before is None else join(before, row)
+        entries = [*other.rows(), *other.refusals()] if isinstance(other, CostStore) else [*other]
+        sound = [entry for entry in entries if entry.is_sane]
+        joined: dict[tuple[type[Entry], RowKey], Entry] = {}
+        for entry in sound:
+            name = type(entry), entry.row_key
+            joined[name] = join(joined[name], entry) if name in joined else entry
         with self._locked():
             taken = self._join(joined)
-        return Merged(len(rows), taken, len(rows) - len(sound))
+        return Merged(len(entries), taken, len(entries) - len(sound))
 
-    def _join(self, rows: Mapping[RowKey, Row]) -> int:
-        """How many of the rows changed the store."""
+    def _join(self, entries: Mapping[tuple[type[Entry], RowKey], Entry]) -> int:
+        """How many of them changed the store."""
         if self._flush() and self._can_write:
-            taken = self._run(lambda database: database.join(rows.values(), _today()), None)
+            taken = self._run(lambda database: database.join(entries.values(), _today()), None)
             if taken is not None:
                 return taken
-        known = {row.row_key: row for row in self.rows()}
-        new = {k: r for k, r in rows.items() if k not in known or join(known[k], r) != known[k]}
+        known = {(type(e), e.row_key): e for e in (*self.rows(), *self.refusals())}
+        new = {k: e for k, e in entries.items() if k not in known or join(known[k], e) != known[k]}
         self._kept.update(new)
         return len(new)
 
     def export_lines(self) -> Iterator[str]:
-        """Every sound row as a line of JSON; equal stores give equal lines."""
-        return map(to_line, self.rows())
+        """Every sound row and refusal as a line of JSON; equal stores give equal lines."""
+        return map(to_line, [*self.rows(), *self.refusals()])
 
     def import_lines(self, lines: Iterable[str]) -> Merged:
-        """Merges the rows of export_lines' text; a line that is damaged or foreign is left out."""
+        """Merges what export_lines wrote; a line that is damaged or foreign is left out."""
         read = [from_line(line) for line in lines if line.strip()]
-        merged = self.merge(row for row in read if row is not None)
+        merged = self.merge(entry for entry in read if entry is not None)
         return Merged(len(read), merged.taken, read.count(None))
 
-    # ---- verdicts ------------------------------------------------------------------------------
+    # ---- texts ---------------------------------------------------------------------------------
 
     def verdict(self, plan: str, environment: str) -> str | None:
         """The guard's verdict on a plan as JSON; None: none, or a damaged one."""
+        return self._text("verdicts", plan, environment)
+
+    def keep_verdict(self, plan: str, environment: str, verdict: str) -> None:
+        self._keep_text("verdicts", plan, environment, verdict)
+
+    def peaks(self, device: str, environment: str) -> str | None:
+        """The highest rates that a device was ever probed at, as JSON; None as above."""
+        return self._text("peaks", device, environment)
+
+    def keep_peaks(self, device: str, environment: str, rates: str) -> None:
+        self._keep_text("peaks", device, environment, rates)
+
+    def _text(self, table: str, name: str, environment: str) -> str | None:
         with self._locked():
-            kept = self._kept_verdicts.get((plan, environment))
-            found = self._run(lambda database: database.verdict(plan, environment), None)
+            kept = self._kept_texts.get((table, name, environment))
+            found = self._run(lambda database: database.text(table, name, environment), None)
             if kept is not None or found is None:
                 return kept
             text, checksum, day = found
-            if type(text) is not str or checksum != checksum_of([plan, environment, text]):
+            if type(text) is not str or checksum != checksum_of([name, environment, text]):
                 return None
             if day != _today():
-                self._keep_verdict(plan, environment, text)
+                self._put_text(table, name, environment, text)
             return text
 
-    def keep_verdict(self, plan: str, environment: str, verdict: str) -> None:
+    def _keep_text(self, table: str, name: str, environment: str, text: str) -> None:
         with self._locked():
-            self._kept_verdicts[plan, environment] = verdict
-            if self._keep_verdict(plan, environment, verdict):
-                del self._kept_verdicts[plan, environment]
+            self._kept_texts[table, name, environment] = text
+            if self._put_text(table, name, environment, text):
+                del self._kept_texts[table, name, environment]
 
-    def _keep_verdict(self, plan: str, environment: str, verdict: str) -> bool:
-        checksum = checksum_of([plan, environment, verdict])
+    def _put_text(self, table: str, name: str, environment: str, text: str) -> bool:
+        checksum = checksum_of([name, environment, text])
 
         def put(database: Database) -> bool:
-            database.put_verdict(plan, environment, verdict, checksum, _today())
+            database.put_text(table, name, environment, text, checksum, _today())
             return True
 
         return self._can_write and self._run(put, False)
@@ -285,32 +338,37 @@ class CostStore:
                 journal="memory" if database is None else database.journal,
                 trouble=self.trouble,
                 rows=len(rows),
-                verdicts=self._run(lambda d: d.count("verdicts"), 0) + len(self._kept_verdicts),
+                verdicts=self._run(lambda d: d.count("verdicts"), 0)
+                + sum(table == "verdicts" for table, _, _ in self._kept_texts),
                 bytes=self._run(lambda d: d.size_bytes(), 0),
                 max_bytes=self._max_bytes,
                 environments=_counted(row.environment for row in rows),
                 algorithms=_counted(row.primitive.partition("{")[0] for row in rows),
+                refusals=_counted(f"{r.primitive}: {r.reason}" for r in self.refusals()),
                 set_aside=[] if self._path is None else _names(self._path),
             )
 
     def verify(self) -> Verified:
-        """Checks every row's checksum and the file's structure."""
+        """Checks every checksum and the file's structure."""
         with self._locked():
-            unsound = self._run(lambda database: len(database.unsound_keys()), 0)
+            unsound = self._run(lambda d: sum(len(d.unsound_keys(k)) for k in KINDS_OF_ENTRY), 0)
             damages: list[str] = self._run(lambda database: database.damages(), [])
-            return Verified(len(self.rows()), unsound, damages)
+            return Verified(len(self.rows()), len(self.refusals()), unsound, damages)
 
     def gc(self, max_bytes: int | None = None) -> int:
-        """Drops unsound rows, then those not used for longest until the file fits `max_bytes`.
+        """Drops what is unsound, then what was not used for longest, down to `max_bytes`.
 
-        Returns: how many rows were dropped.
+        Returns: how many rows and refusals were dropped.
         """
         limit = self._max_bytes if max_bytes is None else max_bytes
 
         def collect(database: Database) -> int:
-            unsound = database.unsound_keys()
-            database.drop(unsound)
-            return len(unsound) + _evict(database, limit)
+            dropped = 0
+            for kind in KINDS_OF_ENTRY:
+                unsound = database.unsound_keys(kind)
+                database.drop(kind, unsound)
+                dropped += len(unsound)
+            return dropped + _evict(database, limit)
 
         with self._locked():
             return self._run(collect, 0) if self._can_write else 0
@@ -459,10 +517,10 @@ class CostStore:
         if is_sound(path):
             return  # a disk that fails now and then looked like damage
         # Without a log: what is committed is in the file, before anything is moved.
-        rows = salvage(path)
+        saved = salvage(path)
         with contextlib.closing(Database.open(fresh, self._busy_s, has_log=False)) as database:
-            database.put(rows, _today())
-        if not is_sound(fresh, len(rows)):
+            database.put(saved, _today())
+        if not is_sound(fresh, len(saved)):
             raise OSError("what was written does not come back")
         aside = files.exchange(path, damaged, fresh)
         if aside is None:
@@ -470,17 +528,17 @@ class CostStore:
         files.remove(fresh)  # a file of two names has two logs
         self._database = Database.open(path, self._busy_s)
         late = salvage(aside)  # what others committed until then
-        self._database.put([*rows, *late], _today(), over=False)
+        self._database.put([*saved, *late], _today(), over=False)
         self._warn(f"was damaged ({trouble}): kept as {aside.name}, {len(late)} rows were saved")
 
     def _flush(self) -> bool:
         """Writes what is in memory only; True if nothing is left."""
-        rows = list(self._kept.values())
-        if not rows:
+        entries = list(self._kept.values())
+        if not entries:
             return True
 
         def put(database: Database) -> bool:
-            database.put(rows, _today())
+            database.put(entries, _today())
             return True
 
         if not self._can_write or not self._run(put, False):
@@ -494,13 +552,13 @@ class CostStore:
             return 0
         return _evict(database, int(SHRINK_TO * self._max_bytes))
 
-    def _mark_used(self, keys: list[RowKey]) -> None:
-        """Once a day per row, and never a reason to complain."""
+    def _mark_used(self, kind: type[Entry], keys: list[RowKey]) -> None:
+        """Once a day per entry, and never a reason to complain."""
         database = self._database
         if not keys or database is None or database.journal == "read-only":
             return
         with contextlib.suppress(StorageError):
-            database.mark_used(keys, _today())
+            database.mark_used(kind, keys, _today())
 
     def _give_up(self, reason: str) -> None:
         self._gave_up = reason
@@ -516,11 +574,11 @@ class CostStore:
 
 
 def _evict(database: Database, limit: int) -> int:
-    """Drops the rows that were not used for longest until the file fits."""
+    """Drops what was not used for longest until the file fits."""
     dropped, today = 0, _today()
-    while (size := database.size_bytes()) > limit and (rows := database.count("costs")):
-        part = max(1, int(rows * (1 - limit / size)))
-        dropped += database.drop_oldest(part, today)
+    tables = ("costs", "refusals", "verdicts", "peaks")
+    while (size := database.size_bytes()) > limit and any(map(database.count, tables)):
+        dropped += database.drop_oldest(1 - limit / size, today)
     database.shrink()
     return dropped
 

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The end of one optimize call, what is to follow before it, and how long a piece of work lasts."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+
+OUT_OF_BUDGET = "out of budget"
+
+# What a candidate's check lasts on a usual core: a reference in f64, and runs.
+CHECK_S = 0.03
+CHECK_RUNS = 10
+CHECK_S_PER_FLOP = 0.12e-9
+
+# A visit sets each candidate up, warms it up once and takes three samples at least.
+SET_UP_S = 2e-3
+LEAST_RUNS = 4
+
+
+class Deadline:
+    """When a call must be over. Work that comes first ends earlier by what is kept for the rest.
+
+    The steps in their order: "measure", "check", "finish" (bind, try, compare, guard).
+    """
+
+    STEPS = ("measure", "check", "finish")
+
+    def __init__(self, budget_s: float | None, now_s: Callable[[], float] = time.monotonic) -> None:
+        """Begins now. `budget_s` None: there is no end."""
+        self.budget_s, self.now_s = budget_s, now_s
+        self._end = math.inf if budget_s is None else now_s() + budget_s
+        self._kept = dict.fromkeys(self.STEPS, 0.0)
+        self.can_break = False  # there is a plan without what runs now
+
+    def keep(self, step: str, seconds: float) -> None:
+        """From now on so much is kept for a step, in place of what was."""
+        self._kept[step] = seconds
+
+    def left_s(self, step: str) -> float:
+        """Seconds until a step must end."""
+        later = self.STEPS[self.STEPS.index(step) + 1 :]
+        return self._end - self.now_s() - sum(self._kept[name] for name in later)
+
+    def is_over(self, step: str) -> bool:
+        return self.left_s(step) <= 0
+
+    def is_lost(self, step: str) -> bool:
+        """Whether a step has taken half of what is kept for the next one: it must be broken off,
+        if it can."""
+        if not self.can_break:
+            return False
+        following = self.STEPS[min(self.STEPS.index(step) + 1, len(self.STEPS) - 1)]
+        return self.left_s(step) + self.left_s(following) <= 0
+
+
+class Pace:
+    """How long a kind of work lasts: a guess, corrected by what it took so far."""
+
+    CAUTION = 1.5  # over the average so far
+
+    def __init__(self, first_factor: float) -> None:
+        self._guessed, self._took = 1e-3, first_factor * 1e-3  # of next to no weight
+
+    def expect_s(self, guess_s: float) -> float:
+        """What work that is guessed at `guess_s` will take."""
+        return guess_s * self.CAUTION * self._took / self._guessed
+
+    def learn(self, guess_s: float, took_s: float) -> None:
+        self._guessed += guess_s
+        self._took += took_s
+
+
+def guess_check_s(flops: float, run_s: float) -> float:
+    """Of one candidate of a problem, a run of which takes `run_s`."""
+    return CHECK_S + CHECK_S_PER_FLOP * flops + CHECK_RUNS * run_s
+
+
+def guess_visit_s(run_s: Iterable[float]) -> float:
+    """Of candidates in one visit, by what a run of each takes at least."""
+    return sum(SET_UP_S + LEAST_RUNS * seconds for seconds in run_s)

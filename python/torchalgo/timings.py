@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where the time of one optimize call goes."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+# In the order in which they begin.
+STEPS = (
+    "read", "find", "look up", "probe", "measure", "check", "solve", "compare", "bind", "try",
+    "in the net", "describe", "guard",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """wall_s, and cpu_s of this process's threads; a worker's are not in it."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+
+
+class Timings:
+    """Seconds of each step so far. A step within another one is not part of the outer one."""
+
+    def __init__(
+        self,
+        now_s: Callable[[], float] = time.monotonic,
+        cpu_s: Callable[[], float] = time.process_time,
+    ) -> None:
+        self._now_s, self._cpu_s = now_s, cpu_s
+        self._open: list[str] = []
+        self._spent: dict[str, StepTime] = {}
+        self._since = now_s(), cpu_s()
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """What runs inside is part of the step `name`."""
+        self._switch()
+        self._open.append(name)
+        try:
+            yield
+        finally:
+            self._switch()
+            self._open.pop()
+
+    def of(self, name: str) -> StepTime:
+        return self._spent.get(name, StepTime())
+
+    def all(self) -> Mapping[str, StepTime]:
+        """By step, in the order of STEPS; "rest" is what belongs to none."""
+        self._switch()
+        names = [*STEPS, *sorted(set(self._spent) - set(STEPS))]
+        return {name: self._spent[name] for name in names if name in self._spent}
+
+    def _switch(self) -> None:
+        """Charges the time since the last switch to the innermost step."""
+        now = self._now_s(), self._cpu_s()
+        name = self._open[-1] if self._open else "rest"
+        before = self.of(name)
+        self._spent[name] = StepTime(
+            before.wall_s + now[0] - self._since[0], before.cpu_s + now[1] - self._since[1]
+        )
+        self._since = now
+
+
+def spelled(times: Mapping[str, StepTime]) -> str:
+    """One line, the longest steps first; without what took no time."""
+    longest = sorted(times.items(), key=lambda item: -item[1].wall_s)
+    parts = [f"{name} {time.wall_s:.2f}" for name, time in longest if time.wall_s >= 0.005]
+    return f"{sum(t.wall_s for t in times.values()):.2f} s: " + ", ".join(parts)

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The budget of one call, on a clock that the tests move."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from nets import make_net
+from test_measuring import Taken, spread
+from test_worker import CONV, OPTIONS, MakeBench, make_bench  # noqa: F401
+from torchalgo import _C
+from torchalgo.costs import TICKS_PER_NS
+from torchalgo.course import Course, GuardEffort
+from torchalgo.deadline import Deadline, Pace, guess_check_s
+from torchalgo.freeze import freeze_model
+from torchalgo.measuring import TuneSettings, Tuning
+from torchalgo.sampling import Bench
+from torchalgo.timings import Timings
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.s = 100.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+def test_a_step_ends_before_what_is_kept_for_those_after_it() -> None:
+    clock = Clock()
+    deadline = Deadline(20.0, clock)
+    deadline.keep("check", 3.0)
+    deadline.keep("finish", 5.0)
+    assert [deadline.left_s(step) for step in Deadline.STEPS] == [12.0, 15.0, 20.0]
+    clock.s += 12.0
+    assert deadline.is_over("measure") and not deadline.is_over("check")
+    assert not deadline.is_lost("measure")
+    clock.s += 1.5  # half of what the checks have
+    assert not deadline.is_lost("measure")  # nothing to fall back to
+    deadline.can_break = True
+    assert deadline.is_lost("measure") and not deadline.is_lost("check")
+    deadline.keep("check", 9.0)
+    assert deadline.left_s("measure") == -7.5
+
+
+def test_without_a_budget_there_is_no_end() -> None:
+    deadline = Deadline(None)
+    deadline.keep("finish", 1e9)
+    deadline.can_break = True
+    assert deadline.left_s("measure") == math.inf
+    assert not deadline.is_lost("finish")
+
+
+def test_a_pace_follows_what_was_seen() -> None:
+    pace = Pace(4.0)
+    assert pace.expect_s(1.0) == pytest.approx(4.0 * Pace.CAUTION)
+    for _ in range(10):
+        pace.learn(0.5, 0.1)
+    assert pace.expect_s(1.0) == pytest.approx(0.2 * Pace.CAUTION, rel=0.01)
+
+
+# ---- a tuning in invented time -------------------------------------------------------------------
+
+
+class SlowMachine:
+    """Candidates that take their time, on a clock: set-up, warm-up and rounds of each visit."""
+
+    def __init__(self, clock: Clock, seed: int, run_s: float) -> None:
+        self.clock, self.rng, self.run_s = clock, random.Random(seed), run_s
+        self.factor = {True: self.rng.uniform(0.2, 2.0), False: self.rng.uniform(0.3, 3.0)}
+        self.checked: set[tuple[str, str]] = set()
+        self.rounds_s = 0.0  # of the longest visit
+
+    def cost_s(self, problem: str, p: _C.Primitive) -> float:
+        return self.run_s * (spread(problem, p) / 1000 if problem.startswith("fwd") else 0.02)
+
+    def measure(
+        self, tasks: Sequence[tuple[str, _C.Primitive]], *, rounds: int, budget_s: float, **_: Any
+    ) -> list[Any]:
+        round_s = sum(self.cost_s(*task) for task in tasks)
+        taken = min(rounds, max(3, math.ceil(budget_s / max(round_s, 1e-9))))
+        self.clock.s += self.factor[True] * (0.01 * len(tasks) + (1 + taken) * round_s)
+        return [Taken([self.cost_s(*task) * 1e9] * taken) for task in tasks]
+
+    def check(
+        self, problem: str, primitives: Sequence[_C.Primitive], _: float
+    ) -> list[tuple[float, str]]:
+        self.checked |= {(problem, p.name) for p in primitives}
+        once = guess_check_s(_C.flop_count(problem), 1.2 * self.cost_s(problem, primitives[0]))
+        self.clock.s += self.factor[False] * once * len(primitives)
+        return [(1e-7, "")] * len(primitives)
+
+    def bound_ticks(self, problem: str, p: _C.Primitive) -> int:
+        return round(self.cost_s(problem, p) * 1e9 * TICKS_PER_NS / 3)
+
+    def bench(self) -> Bench:
+        return Bench(self.measure, self.check, self.clock, lambda: self)  # type: ignore[arg-type, return-value]
+
+
+@pytest.fixture(scope="module")
+def imported() -> _C.Imported:
+    x = torch.rand(1, 3, 16, 16)
+    return _C.import_graph(freeze_model(make_net(), (x,))._c, (x,))
+
+
+@pytest.mark.parametrize("run_s", [1e-4, 3e-3, 2e-2, 0.1])
+def test_tuning_keeps_its_budget_and_gives_a_checked_plan(
+    imported: _C.Imported, run_s: float
+) -> None:
+    found = _C.find_candidates(imported.graph)
+
+    def tune(budget_s: float | None, seed: int) -> tuple[float, SlowMachine, Tuning, _C.Plan]:
+        clock = Clock()
+        machine = SlowMachine(clock, seed, run_s)
+        deadline = Deadline(budget_s, clock)
+        deadline.keep("finish", 2.0)
+        tuning = Tuning(
+            imported.graph, found, {}, TuneSettings(), bench=machine.bench(), deadline=deadline
+        )
+        started = clock.s
+        plan = tuning.settle(_C.make_plan)
+        return clock.s - started, machine, tuning, plan
+
+    for seed in range(12):
+        free_s, *_ = tune(None, seed)
+        least_s, *_ = tune(1e-3, seed)  # what a plan needs in any case
+        for budget_s in (20.0, 30.0):
+            taken_s, machine, tuning, plan = tune(budget_s, seed)
+            allowed = max(budget_s - 2.0 + max(1.0, 0.05 * budget_s), 1.1 * least_s)
+            assert taken_s <= allowed, (seed, budget_s, least_s, free_s)
+            assert tuning.is_stopped or taken_s <= 1.1 * free_s
+            for node in plan.nodes:
+                name = node.primitive.name
+                assert (
+                    not name
+                    or name.startswith(("aten.", "view."))
+                    or ((node.problem, name) in machine.checked)
+                )
+
+
+def test_an_end_while_candidates_run_breaks_them_off_and_blames_none(
+    make_bench: MakeBench,  # noqa: F811
+) -> None:
+    clock = Clock()
+    bench = make_bench(aten__conv="sleep")
+    bench._deadline = deadline = Deadline(20.0, clock)
+    tasks = [(CONV, _C.Primitive(name, "nchw", "nchw")) for name in ("cpu.direct", "aten.conv")]
+    assert [t.failure for t in bench.measure(tasks[:1], **OPTIONS)] == [""]
+    clock.s += 30.0
+    deadline.can_break = True
+    assert deadline.is_lost("measure")
+    failures = {t.failure for t in bench.measure(tasks, **OPTIONS)}
+    assert failures == {"not run: out of budget"}
+
+
+# ---- the end of a call ---------------------------------------------------------------------------
+
+
+class Model:
+    """What Course needs of a prepared model: a run that takes its time."""
+
+    device, where = None, torch.device("cpu")
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self.clock, self.seconds = clock, seconds
+
+    @property
+    def reference(self) -> None:
+        self.clock.s += self.seconds
+
+
+@pytest.mark.parametrize(("model_s", "warmup"), [(0.01, 3), (0.1, 3), (0.3, 1), (2.0, None)])
+def test_the_guard_does_what_there_is_time_for_and_time_is_kept_for_it(
+    model_s: float, warmup: int | None
+) -> None:
+    clock = Clock()
+    course = Course(Timings(clock, clock), Deadline(20.0, clock))
+    course.expect_end(Model(clock, model_s))  # type: ignore[arg-type]
+    clock.s += max(0.0, course.deadline.left_s("check"))  # measured and checked to the last second
+    course.expect_guard()
+    effort = course.guard_effort()
+    assert (None if effort is None else effort.warmup) == warmup
+    if effort is not None:
+        assert course._seconds(effort) <= course.deadline.left_s("finish")
+
+
+def test_without_a_budget_the_guard_times_everything() -> None:
+    clock = Clock()
+    course = Course(Timings(clock, clock), Deadline(None, clock))
+    course.expect_end(Model(clock, 1.0))  # type: ignore[arg-type]
+    assert course.guard_effort() == GuardEffort(3, 6.0)
+    assert GuardEffort(3, 6.0).includes("eager")

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The machine's highest rates are kept: a bound of a later run is one that an earlier run had."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from nets import make_net
+from test_measuring import FakeBench, spread
+from torchalgo import _C
+from torchalgo.bounds import Peaks
+from torchalgo.db import CostStore, DeviceCosts, Environment
+from torchalgo.freeze import freeze_model
+from torchalgo.measuring import TuneSettings, Tuning
+
+PEAKS = Peaks(50.0, ((1 << 12, 100.0), (1 << 20, 40.0), (1 << 28, 10.0)))
+
+
+def faster(peaks: Peaks, factor: float) -> Peaks:
+    rates = tuple((size, rate * factor) for size, rate in peaks.bytes_per_ns)
+    return Peaks(peaks.flops_per_ns * factor, rates)
+
+
+def test_peaks_come_back_from_their_text_and_nothing_else_does() -> None:
+    assert Peaks.from_json(PEAKS.to_json()) == PEAKS
+    for text in ("", "null", "[]", "[1, []]", "[0, [[1, 1.0]]]", "[1, [[1, -1]]]", '["a", 1]',
+                 "[NaN, [[1, 1.0]]]", "[1, [[1, Infinity]]]", "[" * 9999):  # fmt: skip
+        assert Peaks.from_json(text) is None, text
+
+
+def test_the_higher_of_each_rate_counts() -> None:
+    mixed = Peaks(60.0, ((1 << 12, 90.0), (1 << 20, 50.0), (1 << 28, 10.0)))
+    assert PEAKS.raised_by(mixed) == Peaks(
+        60.0, ((1 << 12, 100.0), (1 << 20, 50.0), (1 << 28, 10.0))
+    )
+    assert PEAKS.raised_by(mixed) == mixed.raised_by(PEAKS)
+    assert PEAKS.raised_by(Peaks(60.0, ((1, 1.0),))) == Peaks(60.0, PEAKS.bytes_per_ns)
+
+
+def test_peaks_are_kept_for_the_hardware_whatever_torch_it_is(tmp_path: Path) -> None:
+    here = Environment.of()
+    with CostStore.open(tmp_path / "costs.sqlite3") as store:
+        assert DeviceCosts(store, here).read_peaks() is None
+        DeviceCosts(store, here).keep_peaks(PEAKS)
+        for facts, is_kept in (
+            ({}, True), ({"torch": "9"}, True), ({"weights": "l2"}, True),
+            ({"threads": "99"}, False), ({"cpu_id": "x"}, False),
+        ):  # fmt: skip
+            changed = dataclasses.replace(here, facts={**here.facts, **facts})
+            assert (DeviceCosts(store, changed).read_peaks() == PEAKS) is is_kept, facts
+
+
+@pytest.fixture(scope="module")
+def imported() -> _C.Imported:
+    x = torch.rand(1, 3, 16, 16)
+    return _C.import_graph(freeze_model(make_net(), (x,))._c, (x,))
+
+
+def test_a_later_run_that_finds_all_it_needs_does_not_probe_and_one_that_measures_does(
+    imported: _C.Imported, tmp_path: Path
+) -> None:
+    found = _C.find_candidates(imported.graph)
+
+    def tune(peaks: Peaks) -> tuple[int, int, int]:
+        """How often it probed, what it measured, what the plan costs."""
+        fake, probes = FakeBench(spread), list[Peaks]()
+
+        def probe() -> Peaks:
+            probes.append(peaks)
+            return peaks
+
+        bench = dataclasses.replace(fake.bench(), peaks=probe)
+        with CostStore.open(tmp_path / "costs.sqlite3") as store:
+            tuning = Tuning(
+                imported.graph, found, {}, TuneSettings(), bench=bench,
+                cost_file=DeviceCosts.of(store),
+            )  # fmt: skip
+            cost = tuning.settle(_C.make_plan).cost
+        return len(probes), len(fake.measured), cost
+
+    slow = faster(PEAKS, 0.05)  # as on a machine that was busy while it was probed
+    probes, first, cost = tune(slow)
+    assert probes == 1 and first
+    assert tune(PEAKS) == (0, 0, cost)
+    with CostStore.open(tmp_path / "costs.sqlite3") as store:
+        costs = DeviceCosts.of(store)
+        assert costs.read_peaks() == slow
+        store._run(lambda d: d.drop_oldest(1.0, 0), 0)
+        costs.keep_peaks(slow)
+    probes, again, optimum = tune(PEAKS)
+    assert probes == 1 and again >= first
+    assert optimum <= cost
+    with CostStore.open(tmp_path / "costs.sqlite3") as store:
+        assert DeviceCosts.of(store).read_peaks() == PEAKS
