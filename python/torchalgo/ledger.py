@@ -5,6 +5,7 @@ bounds, numeric errors, who failed and why."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from torchalgo import _C
 from torchalgo.bounds import KnownCosts, Peaks, dtype_of
@@ -89,7 +90,10 @@ class Ledger:
         self._refuse({k: why for k, why in failures.items() if k not in self.rules.quarantined})
         self.costs.learn(costs)
         if self._cost_file is not None and costs:
-            self._cost_file.append(costs)
+            # A cost that is taken again replaces a row that may have an error.
+            self._cost_file.append(
+                {k: replace(cost, rel_error=self.errors.get(k)) for k, cost in costs.items()}
+            )
             self._cost_file.forget_failures(costs, checked=False)
 
     def enter_checks(self, errors: Mapping[Key, float], failures: Mapping[Key, str]) -> None:

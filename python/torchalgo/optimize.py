@@ -222,8 +222,7 @@ def _bound(
     course.expect_guard()
     with course.timings.step("compare"):
         weaker = planning.compare_planners(tuning, objective, bool(limits.resources()))
-    if in_context.choices_of(limits.settle()) != in_context.choices_of(tuned.native):
-        # What was measured for these comparisons has changed the optimum once more.
+    if _is_outdated(tuned):
         tuned, context = _tuned(prepared, limits, options), None
     _, scripted, error, _ = tuned
     progress.finish("planned")
@@ -303,7 +302,7 @@ def _tuned_in_context(
     # Measured now, since that may change the optimum: a bound of experience may be no bound.
     with course.timings.step("compare"):
         planning.compare_planners(tuning, objective, bool(tuned.limits.resources()))
-    if in_context.choices_of(tuned.limits.settle()) != in_context.choices_of(tuned.native):
+    if _is_outdated(tuned):
         tuned = _tuned(prepared, copy.copy(limits), options)
     limit_s = in_context.limit_s(tuning.seconds, options.budget_s)
     is_final = tuning.is_stopped or tuned.error > bound
@@ -319,10 +318,21 @@ def _tuned_in_context(
     )
     with course.timings.step("in the net"):
         refined = search.run(tuned)
+    # Once more what the comparisons need under the corrected costs, and what that changes.
+    with course.timings.step("compare"):
+        planning.compare_planners(tuning, objective, bool(refined.tuned.limits.resources()))
+    if _is_outdated(refined.tuned):
+        return _tuned(prepared, copy.copy(limits), options), None
     found = in_context.Kept.of(refined)
     if costs is not None and found is not None and not tuning.is_stopped:
         costs.keep_record(key, found.to_json())
     return refined.tuned, refined.context
+
+
+def _is_outdated(tuned: Tuned) -> bool:
+    """Whether what was measured since has changed the optimum."""
+    choices_of = in_context.choices_of
+    return choices_of(tuned.limits.settle()) != choices_of(tuned.native)
 
 
 def _left_as_it_is(prepared: Prepared, options: Options, progress: Progress) -> Result:

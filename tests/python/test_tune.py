@@ -72,7 +72,7 @@ def test_a_rank_alone_makes_the_plan_that_optimize_makes() -> None:
     one = Plan.from_json(fast.plan.to_json())
     assert plan_hash(one) == plan_hash(fast.plan)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("torchalgo.sampling.Bench.on", lambda device: again)
+        patch.setattr("torchalgo.sampling.Bench.on", lambda *_: again)
         other = torchalgo.optimize(make_model(), x, cost_db=False, progress=False).plan
     # Samples of a visit are drawn in another order where rivals share it: costs, not choices.
     assert [n.primitive for n in other.nodes] == [n.primitive for n in one.nodes]
