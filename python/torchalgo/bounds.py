@@ -94,12 +94,13 @@ def sibling_floor(known: Key, other: Key) -> float:
 class KnownCosts:
     """What is known of the cost of each key, and the table that the planner sees.
 
-    Measured: that cost. Else the larger of its bounds: of its work, and of what is known of the
-    same primitive with more or less fused to it.
+    Measured: that cost. Else what is assumed of it. Else the larger of its bounds: of its work, and
+    of what is known of the same primitive with more or less fused to it.
     """
 
     def __init__(self, bounds: Mapping[Key, int]) -> None:
         self.costs: dict[Key, Cost] = {}  # of what was measured
+        self._assumed: dict[Key, int] = {}
         self.table = _C.CostTable()
         self._bounds = dict(bounds)
         self._native = {key: _C.CostKey(*key) for key in bounds}
@@ -112,12 +113,21 @@ class KnownCosts:
                 self.table.set(self._native[key], ticks, "bound")
 
     def is_known(self, key: Key) -> bool:
-        """Whether it was measured."""
-        return key in self.costs
+        """Whether a plan may rest on it: it was measured, or is assumed."""
+        return key in self.costs or key in self._assumed
 
     def lower(self, key: Key) -> int:
-        """The cost of `key`, or its lower bound."""
-        return self.costs[key].ticks if key in self.costs else self._bounds[key]
+        """The cost of `key`, measured or assumed, or its lower bound."""
+        if key in self.costs:
+            return self.costs[key].ticks
+        return self._assumed.get(key, self._bounds[key])
+
+    def assume(self, predicted: Mapping[Key, int]) -> None:
+        """Costs, in ticks, to plan with where none was measured; a bound that is higher counts."""
+        for key, ticks in predicted.items():
+            if key not in self.costs:
+                self._assumed[key] = max(ticks, self._bounds[key])
+                self.table.set(self._native[key], self._assumed[key], "model")
 
     def learn(self, measured: Mapping[Key, Cost]) -> None:
         """Costs that a plan may rest on."""
@@ -129,6 +139,8 @@ class KnownCosts:
     def measured(self) -> _C.CostTable:
         """Without the bounds: for plans that must be made of what is known."""
         table = _C.CostTable()
+        for key, ticks in self._assumed.items():
+            table.set(self._native[key], ticks, "model")
         for key, cost in self.costs.items():
             if not _C.is_view(key.primitive):
                 table.set(self._native[key], cost.ticks, "measured")
@@ -137,7 +149,7 @@ class KnownCosts:
     def _raise_bounds(self, key: Key, ticks: int) -> None:
         for other in self._siblings[_sibling_group(key)]:
             floor = ticks if other == key else int(ticks * sibling_floor(key, other))
-            if other not in self.costs and floor > self._bounds[other]:
+            if not self.is_known(other) and floor > self._bounds[other]:
                 self._bounds[other] = floor
                 self.table.set(self._native[other], floor, "bound")
 

@@ -34,6 +34,7 @@ from torchalgo.guard import output_error
 from torchalgo.load import load, load_plan
 from torchalgo.optimize import optimize
 from torchalgo.optimized import Optimized
+from torchalgo.options import MODES
 from torchalgo.overrides import matches_name
 from torchalgo.planning import check_plan
 from torchalgo.problems import DIRECTIONS
@@ -88,6 +89,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--report", type=Path, help="write a report (.html, .txt, .json)")
     command.add_argument(
         "--override", action="append", default=[], type=_override, metavar="GLOB=PRIMITIVE"
+    )
+    command.add_argument(
+        "--mode", choices=MODES, default="tune", help="predict: measure nothing, see optimize"
     )
     command.add_argument("--budget", type=float, help="seconds of tuning, soft")
     command.add_argument("--cost-db", type=Path, help="the cost database, if not the user's own")
@@ -292,6 +296,7 @@ def _optimize(args: argparse.Namespace) -> int:
         _random_inputs(model, args.input),
         overrides=dict(args.override) or None,
         plan=None if args.plan is None else load_plan(args.plan),
+        mode=args.mode,
         budget_s=args.budget,
         cost_db=args.cost_db,
         workspace_limit_bytes=args.workspace_limit,

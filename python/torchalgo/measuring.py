@@ -17,6 +17,7 @@ from torchalgo.bounds import KnownCosts, dtype_of, family_of
 from torchalgo.costs import Cost, CostFile, Key, key_of
 from torchalgo.overrides import is_convolution
 from torchalgo.plan import Quarantined
+from torchalgo.prediction.model import CostModel
 from torchalgo.progress import Progress
 from torchalgo.rules import Rules, grouped, offered_by
 from torchalgo.sampling import Bench, Sampler, cold_bytes
@@ -55,6 +56,7 @@ class Tuning:
         bench: Bench | None = None,
         device: _C.Device | None = None,
         transforms: list[_C.Candidate] | None = None,  # None: all that this machine offers
+        model: CostModel | None = None,  # predicts costs, in place of measuring
     ) -> None:
         self.graph, self.found, self.settings = graph, found, settings
         self.device = device
@@ -79,10 +81,14 @@ class Tuning:
         self._costs = KnownCosts(self._work_bounds())
         if cost_file is not None:
             self._costs.learn(cost_file.read(self.rules.primitives))
+        self._model = model
+        if model is not None:
+            unknown = [key for key in self.rules.primitives if not self._costs.is_known(key)]
+            self._costs.assume(model.predict(unknown))
 
     @property
     def costs(self) -> _C.CostTable:
-        """Measured costs, and the bounds of all others."""
+        """Measured costs, and the predictions or bounds of all others."""
         return self._costs.table
 
     @property
@@ -221,7 +227,13 @@ class Tuning:
     def method_note(self) -> str:
         """How much was measured, for the plan's method."""
         every = [key for key in self.rules.primitives if not _C.is_view(key.primitive)]
-        notes = [f"measured {sum(map(self._costs.is_known, every))} of {len(every)} candidates"]
+        measured = sum(key in self._costs.costs for key in every)
+        notes = [f"measured {measured} of {len(every)} candidates"]
+        if self._model is not None:
+            notes = [
+                f"nothing measured; {len(every) - measured} of {len(every)} costs are predicted from"
+                f" {self._model.costs} measured ones of {self._model.problems} problems"
+            ]
         if self._stopped:
             kind = "checked" if self.is_interrupted else "measured"
             notes.append(f"{self._stopped}: only {kind} candidates")
@@ -244,7 +256,7 @@ class Tuning:
     def _seeds(self) -> list[Key]:
         """Measured first: enough for a plan, so that tuning can be ended at any time after. Where
         nothing bounds a cost, all candidates of single nodes: each would be wanted in its turn."""
-        if self._is_seeded or self._stopped:
+        if self._is_seeded or self._stopped or self._model is not None:
             return []
         self._is_seeded = True
         is_bounded = self._bench.peaks() is not None

@@ -21,6 +21,7 @@ from torchalgo.optimized import Optimized, Result
 from torchalgo.options import Options, check_options
 from torchalgo.overrides import forced_primitives
 from torchalgo.plan import GuardVerdict, Plan
+from torchalgo.prediction import learn_from_store
 from torchalgo.preparation import Prepared, prepare
 from torchalgo.progress import Event, Progress
 from torchalgo.sampling import Bench, cold_bytes
@@ -55,7 +56,11 @@ def optimize(
             without variant allows all its variants, layouts stay free.
         plan: applied as it is; nothing is measured.
         strict: raise where the plan's primitive cannot run here, instead of falling back.
-        training, objective, mode: one value each in this version.
+        training, objective: one value each in this version.
+        mode: "tune": what the plan rests on is measured. "predict": no candidate is; costs that the
+            database does not have are predicted from those that it has (docs/predicting.md). What
+            still runs: the probe of the CPU's highest rates (half a second), the check of each
+            chosen primitive against fp64, the outputs, and the guard, which times the model.
         budget_s: soft limit of tuning's seconds: fewer samples, then fewer candidates.
         cost_db: the database of costs to read and to append to; None: the user's own, in
             `$TORCHALGO_CACHE_DIR` or the XDG cache; False: none. See docs/database.md.
@@ -109,6 +114,11 @@ def _optimize_with(
     costs = None
     if store is not None:
         costs = DeviceCosts.of(store, prepared.device, cold_bytes(graph))
+    bench = Bench.on(prepared.device)
+    model = None
+    if options.mode == "predict" and store is not None:
+        model = learn_from_store(store, prepared.device, cold_bytes(graph), bench.peaks())
+        progress.say(f"learned from {model.costs} costs of {model.problems} problems")
     tuning = Tuning(
         graph,
         found,
@@ -116,8 +126,9 @@ def _optimize_with(
         TuneSettings(options.max_rel_error, options.budget_s),
         progress=progress,
         cost_file=costs,
-        bench=Bench.on(prepared.device),
+        bench=bench,
         device=prepared.device,
+        model=model,
     )
     return _bound(prepared, tuning, options, costs, progress)
 

@@ -14,6 +14,9 @@ from torchalgo.plan import Plan
 from torchalgo.progress import Event
 
 
+MODES = ("tune", "predict")
+
+
 @dataclass(frozen=True)
 class Options:
     """The arguments as one value; optimize tells their meaning."""
@@ -37,7 +40,6 @@ def check_options(options: Options) -> None:
     only: dict[str, object] = {
         "training": False,
         "objective": "latency",
-        "mode": "tune",
     }
     for name, possible in only.items():
         if getattr(options, name) != possible:
@@ -45,6 +47,15 @@ def check_options(options: Options) -> None:
                 f"optimize: {name}={getattr(options, name)!r} is not possible in torchalgo"
                 f" {_C.version}, which has {name}={possible!r} only"
             )
+    if options.mode not in MODES:
+        raise Error(
+            f"optimize: mode={options.mode!r}, expected one of {', '.join(map(repr, MODES))}"
+        )
+    if options.mode == "predict" and options.cost_db is False:
+        raise Error(
+            'optimize: mode="predict" learns from the database of costs, expected a path or None'
+            " (the user's own) as cost_db, got False"
+        )
     if options.plan is not None and options.overrides:
         raise Error(
             "optimize: plan and overrides exclude each other; use"

@@ -2,5 +2,6 @@
 """Costs of candidates that were never run here, learned from those that were."""
 
 from torchalgo.prediction.model import CostModel, can_learn, learn
+from torchalgo.prediction.sources import costs_to_learn, learn_from_store
 
-__all__ = ["CostModel", "can_learn", "learn"]
+__all__ = ["CostModel", "can_learn", "costs_to_learn", "learn", "learn_from_store"]
