@@ -85,8 +85,8 @@ def paid_ticks(table: Table, believed: Costs) -> int:
     """What the plan of `believed` costs takes by the table."""
     plan, wanted = _C.make_plan(table.graph, table.found, table.transforms, table.costs(believed))
     assert not wanted
-    steps = [*plan.nodes, *plan.transforms]
-    keys = [key_of(step.problem, step.primitive) for step in steps if step.primitive.name]
+    keys = [key_of(node.problem, node.primitive) for node in plan.nodes if node.primitive.name]
+    keys += [key_of(change.problem, change.primitive) for change in plan.transforms]
     return sum(0 if _C.is_view(key.primitive) else table.rows[key].ticks for key in keys)
 
 
@@ -117,12 +117,11 @@ def result_of(table: Table, others: Sequence[Table]) -> dict[str, Any]:
 
 def summary(results: Sequence[Mapping[str, Any]], name: str) -> list[str]:
     ratios = [result[name]["times_optimum"] for result in results]
-    lines = [
+    return [
         f"{name:12}{way:>10}: median {statistics.median(r[way] for r in ratios):.3f}x the optimum,"
         f" worst {max(r[way] for r in ratios):.3f}x"
         for way in WAYS
     ]
-    return lines
 
 
 def main() -> int:

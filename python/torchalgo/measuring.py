@@ -56,7 +56,7 @@ class Tuning:
         bench: Bench | None = None,
         device: _C.Device | None = None,
         transforms: list[_C.Candidate] | None = None,  # None: all that this machine offers
-        model: CostModel | None = None,  # predicts costs, in place of measuring
+        predictor: CostModel | None = None,  # of costs, in place of measuring
     ) -> None:
         self.graph, self.found, self.settings = graph, found, settings
         self.device = device
@@ -81,10 +81,10 @@ class Tuning:
         self._costs = KnownCosts(self._work_bounds())
         if cost_file is not None:
             self._costs.learn(cost_file.read(self.rules.primitives))
-        self._model = model
-        if model is not None:
+        self._predictor = predictor
+        if predictor is not None:
             unknown = [key for key in self.rules.primitives if not self._costs.is_known(key)]
-            self._costs.assume(model.predict(unknown))
+            self._costs.assume(predictor.predict(unknown))
 
     @property
     def costs(self) -> _C.CostTable:
@@ -229,10 +229,11 @@ class Tuning:
         every = [key for key in self.rules.primitives if not _C.is_view(key.primitive)]
         measured = sum(key in self._costs.costs for key in every)
         notes = [f"measured {measured} of {len(every)} candidates"]
-        if self._model is not None:
+        if self._predictor is not None:
+            costs, problems = self._predictor.costs, self._predictor.problems
             notes = [
-                f"nothing measured; {len(every) - measured} of {len(every)} costs are predicted from"
-                f" {self._model.costs} measured ones of {self._model.problems} problems"
+                f"nothing measured; {len(every) - measured} of {len(every)} costs predicted from"
+                f" {costs} measured ones of {problems} problems"
             ]
         if self._stopped:
             kind = "checked" if self.is_interrupted else "measured"
@@ -256,7 +257,7 @@ class Tuning:
     def _seeds(self) -> list[Key]:
         """Measured first: enough for a plan, so that tuning can be ended at any time after. Where
         nothing bounds a cost, all candidates of single nodes: each would be wanted in its turn."""
-        if self._is_seeded or self._stopped or self._model is not None:
+        if self._is_seeded or self._stopped or self._predictor is not None:
             return []
         self._is_seeded = True
         is_bounded = self._bench.peaks() is not None

@@ -115,10 +115,10 @@ def _optimize_with(
     if store is not None:
         costs = DeviceCosts.of(store, prepared.device, cold_bytes(graph))
     bench = Bench.on(prepared.device)
-    model = None
+    predictor = None
     if options.mode == "predict" and store is not None:
-        model = learn_from_store(store, prepared.device, cold_bytes(graph), bench.peaks())
-        progress.say(f"learned from {model.costs} costs of {model.problems} problems")
+        predictor = learn_from_store(store, prepared.device, cold_bytes(graph), bench.peaks())
+        progress.say(f"learned from {predictor.costs} costs of {predictor.problems} problems")
     tuning = Tuning(
         graph,
         found,
@@ -128,7 +128,7 @@ def _optimize_with(
         cost_file=costs,
         bench=bench,
         device=prepared.device,
-        model=model,
+        predictor=predictor,
     )
     return _bound(prepared, tuning, options, costs, progress)
 

@@ -13,7 +13,6 @@ from torchalgo._C import Error
 from torchalgo.plan import Plan
 from torchalgo.progress import Event
 
-
 MODES = ("tune", "predict")
 
 

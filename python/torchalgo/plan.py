@@ -435,7 +435,9 @@ def _proof(plan: Plan) -> str:
         measured = f", measured {_ms(plan.guard.plan_us)}"
     ties = f"; {plan.ties} layer{'s' * (plan.ties != 1)} tied within noise"
     if plan.status == "optimal":
-        head = f"optimal for these measured, additive costs ({plan.method})"
+        is_guessed = any(node.cost_source == "model" for node in plan.nodes)
+        kind = "partly predicted" if is_guessed else "measured"
+        head = f"optimal for these {kind}, additive costs ({plan.method})"
     else:
         gap = 100 * (1 - plan.lower_bound_us / plan.cost_us) if plan.cost_us else 0.0
         head = f"feasible, at most {gap:.2f} % above the optimum of these costs ({plan.method})"
