@@ -57,6 +57,7 @@ class Tuning:
         device: _C.Device | None = None,
         transforms: list[_C.Candidate] | None = None,  # None: all that this machine offers
         predictor: CostModel | None = None,  # of costs, in place of measuring
+        guide: Callable[[], CostModel | None] | None = None,  # to what is measured first
     ) -> None:
         self.graph, self.found, self.settings = graph, found, settings
         self.device = device
@@ -70,7 +71,8 @@ class Tuning:
         self._cost_file = cost_file
         self._bench = bench if bench is not None else Bench.on(device)
         self._bound = settings.max_rel_error
-        self._is_seeded = False  # there is a plan of known costs
+        self._guide = guide
+        self._seed_steps = [self._guided_seeds, self._plain_seeds]  # left to measure
         self._stopped = ""  # why nothing more is measured: plan from what is known
         self._sampler = Sampler(
             self._bench, self.rules.primitives, cold_bytes(graph), settings.seed
@@ -255,14 +257,37 @@ class Tuning:
         return {k: peaks.bound_ticks(k.problem, p) for k, p in self.rules.primitives.items()}
 
     def _seeds(self) -> list[Key]:
-        """Measured first: enough for a plan, so that tuning can be ended at any time after. Where
-        nothing bounds a cost, all candidates of single nodes: each would be wanted in its turn."""
-        if self._is_seeded or self._stopped or self._predictor is not None:
+        """Measured first: enough for a plan, so that tuning can be ended at any time after."""
+        while self._seed_steps and not self._stopped and self._predictor is None:
+            seeds = self._seed_steps.pop(0)()
+            unknown = [key for key in dict.fromkeys(seeds) if not self._costs.is_known(key)]
+            if unknown:
+                return unknown
+        return []
+
+    def _plain_seeds(self) -> list[Key]:
+        """PyTorch's own. Where nothing bounds a cost, all candidates of single nodes: each would be
+        wanted in its turn."""
+        return self.rules.plain() if self._bench.peaks() is not None else self.rules.alone()
+
+    def _guided_seeds(self) -> list[Key]:
+        """What a plan of predicted costs rests on: a good plan to begin with. Nothing where enough
+        for a plan is known: nobody waits for a guide then."""
+        is_needed = any(not self._costs.is_known(key) for key in self._plain_seeds())
+        model = self._guide() if is_needed and self._guide is not None else None
+        if model is None:
             return []
-        self._is_seeded = True
-        is_bounded = self._bench.peaks() is not None
-        seeds = self.rules.plain() if is_bounded else self.rules.alone()
-        return list(dict.fromkeys(key for key in seeds if not self._costs.is_known(key)))
+        costs = KnownCosts(self._work_bounds())
+        costs.learn(self._costs.costs)
+        costs.assume(model.predict(k for k in self.rules.primitives if not costs.is_known(k)))
+        plan, _ = _C.make_plan(
+            self.graph,
+            self.found,
+            self.rules.allowed_transforms(),
+            costs.table,
+            allow=lambda candidate: self.rules.allows(offered_by(candidate)),
+        )
+        return _chosen(plan)
 
     def _unsure_fastest(self) -> list[Key]:
         """Per convolution the candidate alone that may be its fastest, if it was not measured."""

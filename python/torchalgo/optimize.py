@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +22,7 @@ from torchalgo.optimized import Optimized, Result
 from torchalgo.options import Options, check_options
 from torchalgo.overrides import forced_primitives
 from torchalgo.plan import GuardVerdict, Plan
-from torchalgo.prediction import learn_from_store
+from torchalgo.prediction import guide_from_store, learn_from_store
 from torchalgo.preparation import Prepared, prepare
 from torchalgo.progress import Event, Progress
 from torchalgo.sampling import Bench, cold_bytes
@@ -115,7 +116,11 @@ def _optimize_with(
     if store is not None:
         costs = DeviceCosts.of(store, prepared.device, cold_bytes(graph))
     bench = Bench.on(prepared.device)
-    predictor = None
+    predictor = guide = None
+    if options.mode == "tune" and store is not None:
+        guide = functools.partial(
+            guide_from_store, store, prepared.device, cold_bytes(graph), bench.peaks()
+        )
     if options.mode == "predict" and store is not None:
         predictor = learn_from_store(store, prepared.device, cold_bytes(graph), bench.peaks())
         progress.say(f"learned from {predictor.costs} costs of {predictor.problems} problems")
@@ -129,6 +134,7 @@ def _optimize_with(
         bench=bench,
         device=prepared.device,
         predictor=predictor,
+        guide=guide,
     )
     return _bound(prepared, tuning, options, costs, progress)
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import sys
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ import bench_predict
 import torchalgo
 from nets import make_net
 from tables import FOLDER, Table, read_table, usable
+from test_lazy import DrawnMachine
 from torchalgo import _C
 from torchalgo.bounds import KnownCosts, Peaks
 from torchalgo.costs import Cost, Key, native_key
 from torchalgo.db import CostStore, DeviceCosts
-from torchalgo.prediction import can_learn, learn, learn_from_store
+from torchalgo.measuring import TuneSettings, Tuning
+from torchalgo.prediction import can_learn, guide_from_store, learn, learn_from_store
 from torchalgo.prediction.features import (
     activation_alone,
     activation_of,
@@ -286,3 +289,74 @@ def test_assumed_costs_give_way_to_measured_ones_and_never_fall_below_bounds() -
     assert {k.primitive: (t, s) for k, t, s in known.measured().items()} == {
         NAMES[0]: (100, "model"), NAMES[1]: (900, "measured"), NAMES[2]: (500, "measured"),
     }  # fmt: skip
+
+
+# ---- what is measured first ----------------------------------------------------------------------
+
+
+class Guide:
+    """Answers as a model does, from a function."""
+
+    def __init__(self, ticks_of: Callable[[Key], int]) -> None:
+        self.ticks_of, self.asked = ticks_of, 0
+
+    def predict(self, keys: Iterable[Key]) -> dict[Key, int]:
+        self.asked += 1
+        return {key: self.ticks_of(key) for key in keys}
+
+
+def guided(machine: DrawnMachine, guide: Guide, cost_file: Any = None) -> Tuning:
+    bench = Bench(machine.measure, machine.check, lambda: 0.0, lambda: machine)  # type: ignore
+    return Tuning(
+        machine.graph, machine.found, {}, TuneSettings(), bench=bench,
+        transforms=machine.transforms, guide=lambda: guide, cost_file=cost_file,  # type: ignore
+    )  # fmt: skip
+
+
+def test_a_guide_never_changes_the_optimum_even_if_it_is_wrong() -> None:
+    for seed in range(100):
+        machine = DrawnMachine(seed)
+        wrong = Guide(lambda key: zlib.crc32(repr(key).encode()) % 100_000)
+        assert guided(machine, wrong).settle(_C.make_plan).cost == machine.optimum(), f"seed {seed}"
+        assert wrong.asked == 1
+
+
+def test_with_a_right_guide_the_first_measurements_give_the_optimum() -> None:
+    for seed in range(100):
+        machine = DrawnMachine(seed)
+        tuning = guided(machine, Guide(machine.costs.__getitem__))
+        _, wanted = tuning.plan()
+        tuning.measure(wanted)
+
+        def cheapest(*args: Any) -> int:
+            return _C.make_plan(*args[:-1], allow=args[-1])[0].cost
+
+        assert tuning.ask_known(cheapest) == machine.optimum(), f"seed {seed}"
+
+
+def test_where_enough_is_known_nobody_asks_the_guide() -> None:
+    machine = DrawnMachine(1)
+
+    class Known:
+        def read(self, keys: Any = None) -> dict[Key, Cost]:
+            return {key: Cost(ticks) for key, ticks in machine.costs.items()}
+
+        def append(self, costs: Any) -> bool:
+            return True
+
+    guide = Guide(lambda _: 1)
+    assert guided(machine, guide, Known()).settle(_C.make_plan).cost == machine.optimum()
+    assert guide.asked == 0
+
+
+@needs_trees
+def test_a_guide_is_learned_where_there_is_enough_and_none_where_not(
+    store_path: Path, tmp_path: Path
+) -> None:
+    with CostStore.open(store_path) as store:
+        guide = guide_from_store(store, None, 0, PEAKS)
+        assert guide is not None
+        assert guide.problems > 100
+        assert guide_from_store(store, None, 0, None) is None
+    with CostStore.open(tmp_path / "new.sqlite3") as store:
+        assert guide_from_store(store, None, 0, PEAKS) is None

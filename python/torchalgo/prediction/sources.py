@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import math
+
 from torchalgo import _C
 from torchalgo.bounds import Peaks
 from torchalgo.costs import Key
 from torchalgo.db import CostStore, DeviceCosts
 from torchalgo.db.environment import LARGE_CACHE_BYTES
-from torchalgo.prediction.model import CostModel, can_learn, import_lightgbm, learn
+from torchalgo.prediction.model import CostModel, can_learn, import_lightgbm, is_installed, learn
+
+MOST_GUIDE_BYTES = 12 << 20  # of the database: some 30,000 rows
+MOST_GUIDE_COSTS = 5000
 
 
 def costs_to_learn(store: CostStore, device: _C.Device | None, cold_bytes: int) -> dict[Key, int]:
@@ -50,3 +55,20 @@ def learn_from_store(
             " equal machine (torchalgo db import)"
         )
     return learn(costs, peaks)
+
+
+def guide_from_store(
+    store: CostStore, device: _C.Device | None, cold_bytes: int, peaks: Peaks | None
+) -> CostModel | None:
+    """A smaller model, learned within a second, that tells what to measure first; None where the
+    store has too few costs or so many that reading them takes longer, or where there is no
+    LightGBM."""
+    if peaks is None or not is_installed() or store.path is None or not store.path.exists():
+        return None
+    if store.path.stat().st_size > MOST_GUIDE_BYTES:
+        return None
+    costs = costs_to_learn(store, device, cold_bytes)
+    if not can_learn(costs):
+        return None
+    every = math.ceil(len(costs) / MOST_GUIDE_COSTS)
+    return learn({key: costs[key] for key in sorted(costs)[::every]}, peaks, is_quick=True)
