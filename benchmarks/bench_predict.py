@@ -10,8 +10,8 @@ recorded costs, relative to the optimum of these. Networks share problems, so tw
 nothing is learned of any problem that the network has, and every cost is predicted; "shared": what
 other networks measured is known, as it is in a user's database. Beside it: each candidate at its
 bound (roofline), and as many times its bound as the most similar problem of the same primitive and
-layouts (nearest). One JSON line per network; then some for models of what tuning
-measures of the others, and of a few networks only. Nothing is timed.
+layouts (nearest). One JSON line per network; then some for models of what tuning measures of the
+others, and of a few networks only. Nothing is timed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def by_nearest(known: Costs, wanted: Sequence[Key], peaks: Peaks) -> Costs:
         for group in ((f.category, key.src, key.dst), (f.category,)):
             groups.setdefault(group, []).append((f, known[key] / f.floor_ticks))
 
-    def ticks_of(key: Key) -> int:
+    def nearest_ticks(key: Key) -> int:
         f = features_of(key, peaks)
         rivals = groups.get((f.category, key.src, key.dst)) or groups.get((f.category,))
         if key in known or not rivals:
@@ -70,7 +70,7 @@ def by_nearest(known: Costs, wanted: Sequence[Key], peaks: Peaks) -> Costs:
         nearest = min(rivals, key=lambda rival: math.dist(rival[0].numbers, f.numbers))
         return round(f.floor_ticks * max(1.0, nearest[1]))
 
-    return {key: ticks_of(key) for key in wanted}
+    return {key: nearest_ticks(key) for key in wanted}
 
 
 def by_model(known: Costs, wanted: Sequence[Key], peaks: Peaks) -> Costs:
