@@ -94,13 +94,13 @@ def sibling_floor(known: Key, other: Key) -> float:
 class KnownCosts:
     """What is known of the cost of each key, and the table that the planner sees.
 
-    Measured: that cost. Else what is assumed of it. Else the larger of its bounds: of its work, and
+    Measured: that cost. Else what is guessed of it. Else the larger of its bounds: of its work, and
     of what is known of the same primitive with more or less fused to it.
     """
 
     def __init__(self, bounds: Mapping[Key, int]) -> None:
         self.costs: dict[Key, Cost] = {}  # of what was measured
-        self._assumed: dict[Key, int] = {}
+        self._guessed: dict[Key, int] = {}
         self.table = _C.CostTable()
         self._bounds = dict(bounds)
         self._native = {key: _C.CostKey(*key) for key in bounds}
@@ -113,21 +113,21 @@ class KnownCosts:
                 self.table.set(self._native[key], ticks, "bound")
 
     def is_known(self, key: Key) -> bool:
-        """Whether a plan may rest on it: it was measured, or is assumed."""
-        return key in self.costs or key in self._assumed
+        """Whether a plan may rest on it: it was measured, or is guessed."""
+        return key in self.costs or key in self._guessed
 
     def lower(self, key: Key) -> int:
-        """The cost of `key`, measured or assumed, or its lower bound."""
+        """The cost of `key`, measured or guessed, or its lower bound."""
         if key in self.costs:
             return self.costs[key].ticks
-        return self._assumed.get(key, self._bounds[key])
+        return self._guessed.get(key, self._bounds[key])
 
-    def assume(self, predicted: Mapping[Key, int]) -> None:
+    def guess(self, predicted: Mapping[Key, int]) -> None:
         """Costs, in ticks, to plan with where none was measured; a bound that is higher counts."""
         for key, ticks in predicted.items():
             if key not in self.costs:
-                self._assumed[key] = max(ticks, self._bounds[key])
-                self.table.set(self._native[key], self._assumed[key], "model")
+                self._guessed[key] = max(ticks, self._bounds[key])
+                self.table.set(self._native[key], self._guessed[key], "model")
 
     def learn(self, measured: Mapping[Key, Cost]) -> None:
         """Costs that a plan may rest on."""
@@ -139,7 +139,7 @@ class KnownCosts:
     def measured(self) -> _C.CostTable:
         """Without the bounds: for plans that must be made of what is known."""
         table = _C.CostTable()
-        for key, ticks in self._assumed.items():
+        for key, ticks in self._guessed.items():
             table.set(self._native[key], ticks, "model")
         for key, cost in self.costs.items():
             if not _C.is_view(key.primitive):

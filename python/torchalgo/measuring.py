@@ -86,7 +86,7 @@ class Tuning:
         self._predictor = predictor
         if predictor is not None:
             unknown = [key for key in self.rules.primitives if not self._costs.is_known(key)]
-            self._costs.assume(predictor.predict(unknown))
+            self._costs.guess(predictor.predict(unknown))
 
     @property
     def costs(self) -> _C.CostTable:
@@ -279,7 +279,7 @@ class Tuning:
             return []
         costs = KnownCosts(self._work_bounds())
         costs.learn(self._costs.costs)
-        costs.assume(model.predict(k for k in self.rules.primitives if not costs.is_known(k)))
+        costs.guess(model.predict(k for k in self.rules.primitives if not costs.is_known(k)))
         plan, _ = _C.make_plan(
             self.graph,
             self.found,

@@ -273,12 +273,12 @@ def test_rows_of_another_number_of_threads_are_not_learned_from(store_path: Path
             learn_from_store(store, None, 0, None)
 
 
-def test_assumed_costs_give_way_to_measured_ones_and_never_fall_below_bounds() -> None:
+def test_guessed_costs_give_way_to_measured_ones_and_never_fall_below_bounds() -> None:
     problem = conv(16, 32, 8)
     low, high, measured = (Key(problem, name, "nhwc", "nhwc") for name in NAMES)
     known = KnownCosts({low: 100, high: 100, measured: 100})
     known.learn({measured: Cost(500)})
-    known.assume({low: 50, high: 300, measured: 7})
+    known.guess({low: 50, high: 300, measured: 7})
     assert [known.lower(key) for key in (low, high, measured)] == [100, 300, 500]
     assert known.table.get(native_key(low)) == (100, "model")
     assert known.table.get(native_key(measured)) == (500, "measured")
