@@ -120,13 +120,14 @@ def sibling_floor(known: Key, other: Key) -> float:
 class KnownCosts:
     """What is known of the cost of each key, and the table that the planner sees.
 
-    Measured: that cost. Else the largest of its bounds: of its work, of what is known of the same
-    primitive with more or less fused to it, and of the race that it lost.
+    Measured: that cost. Else what is guessed of it. Else the largest of its bounds: of its work, of
+    what is known of the same primitive with more or less fused to it, and of the race that it lost.
     """
 
     def __init__(self, bounds: Mapping[Key, int]) -> None:
         self.costs: dict[Key, Cost] = {}  # of what was measured
         self.rough: dict[Key, Cost] = {}  # of what lost a race
+        self._guessed: dict[Key, int] = {}
         self.table = _C.CostTable()
         self._pairs: list[tuple[str, _C.CostKey | None, str, _C.CostKey, int]] = []
         self._bounds = dict(bounds)
@@ -145,15 +146,25 @@ class KnownCosts:
         known = {**self.rough, **self.costs}
         changed.learn({k: cost for k, cost in known.items() if k not in changed.costs})
         changed.set_pairs(self._pairs)
+        changed.guess(self._guessed)
         return changed
 
     def is_known(self, key: Key) -> bool:
-        """Whether it was measured."""
-        return key in self.costs
+        """Whether a plan may rest on it: it was measured, or is guessed."""
+        return key in self.costs or key in self._guessed
 
     def lower(self, key: Key) -> int:
-        """The cost of `key`, or its lower bound."""
-        return self.costs[key].ticks if key in self.costs else self._bounds[key]
+        """The cost of `key`, measured or guessed, or its lower bound."""
+        if key in self.costs:
+            return self.costs[key].ticks
+        return self._guessed.get(key, self._bounds[key])
+
+    def guess(self, predicted: Mapping[Key, int]) -> None:
+        """Costs, in ticks, to plan with where none was measured; a bound that is higher counts."""
+        for key, ticks in predicted.items():
+            if key not in self.costs:
+                self._guessed[key] = max(ticks, self._bounds[key])
+                self.table.set(self._native[key], self._guessed[key], "model")
 
     def is_touched(self, key: Key) -> bool:
         """Whether it ran at all."""
@@ -187,6 +198,8 @@ class KnownCosts:
                 cost = self.costs.get(key) or self.rough[key]
                 if not _C.is_view(key.primitive):
                     table.set(native, cost.estimate_ticks, "measured")
+            elif key in self._guessed:
+                table.set(native, self._guessed[key], "model")
             else:
                 table.set(native, self._bounds[key], "bound")
         return table
@@ -198,9 +211,10 @@ class KnownCosts:
         for key, cost in [*self.rough.items(), *self.costs.items()]:
             if not _C.is_view(key.primitive):
                 table.set(self._native[key], cost.estimate_ticks, "measured")
-        for key in assumed:
+        guesses = {**{key: self._bounds[key] for key in assumed}, **self._guessed}
+        for key, ticks in guesses.items():
             if not self.is_touched(key):
-                table.set(self._native[key], self._bounds[key], "model")
+                table.set(self._native[key], ticks, "model")
         return table
 
     def _table_of_pairs(self) -> _C.CostTable:
@@ -213,7 +227,7 @@ class KnownCosts:
     def _raise_bounds(self, key: Key, ticks: int) -> None:
         for other in self._siblings[_sibling_group(key)]:
             floor = ticks if other == key else int(ticks * sibling_floor(key, other))
-            if other not in self.costs and floor > self._bounds[other]:
+            if not self.is_known(other) and floor > self._bounds[other]:
                 self._bounds[other] = floor
                 self.table.set(self._native[other], floor, "bound")
 

@@ -34,6 +34,7 @@ from torchalgo.guard import output_error
 from torchalgo.load import load, load_plan, load_plans
 from torchalgo.optimize import optimize
 from torchalgo.optimized import Optimized
+from torchalgo.options import MODES
 from torchalgo.overrides import matches_name
 from torchalgo.plan import (
     OBJECTIVES,
@@ -99,6 +100,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--plan-out", type=Path, help="write all plans as JSON")
     command.add_argument("--report", type=Path, help="write a report (.html, .txt, .json)")
     add_tuning(command)
+    command.add_argument(
+        "--mode", choices=MODES, default="tune", help="predict: measure nothing, see optimize"
+    )
     command.add_argument("--timings", action="store_true", help="what each step of it took")
 
     command = add("pareto", _pareto, "the front of time and memory over all plans of a model")
@@ -339,6 +343,7 @@ def _optimize(args: argparse.Namespace) -> int:
         model,
         sets if args.shapes else sets[0],
         plan=None if args.plan is None else _plans_in(args.plan),
+        mode=args.mode,
         **tuning_options(args),
     )
     plans = list(optimized.plans.values())

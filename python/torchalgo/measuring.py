@@ -14,18 +14,20 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from torchalgo import _C
-from torchalgo.bounds import KnownCosts, family_of
+from torchalgo.bounds import KnownCosts, Peaks, family_of
 from torchalgo.costs import TICKS_PER_NS, Cost, CostFile, Key, key_of
 from torchalgo.deadline import OUT_OF_BUDGET, Deadline, Pace, guess_check_s, guess_visit_s
 from torchalgo.ledger import Ledger
 from torchalgo.overrides import is_convolution
 from torchalgo.plan import Quarantined
+from torchalgo.prediction.model import CostModel
 from torchalgo.progress import Progress
 from torchalgo.rules import Rules, grouped, offered_by
 from torchalgo.sampling import RETIMED_ROUNDS, Bench, cold_bytes
 from torchalgo.timings import Timings
 
 T = TypeVar("T")
+Guide = Callable[[Peaks | None], CostModel | None]
 
 INTERRUPTED = "interrupted"
 TELL_EVERY_S, TELL_SHARE = 0.5, 0.01  # of the time, for the best plan so far
@@ -62,6 +64,8 @@ class Tuning:
         transforms: list[_C.Candidate] | None = None,  # None: all that this machine offers
         timings: Timings | None = None,
         deadline: Deadline | None = None,  # None: settings.budget_s from now on
+        predictor: CostModel | None = None,  # of costs, in place of measuring
+        guide: Guide | None = None,  # to a predictor of what a budget left unmeasured
     ) -> None:
         self.graph, self.found, self.settings = graph, found, settings
         self.device = device
@@ -75,7 +79,7 @@ class Tuning:
         self._bench = bench if bench is not None else Bench.on(device)
         self._is_seeded = False
         self._retimed: set[Key] = set()
-        self._plain = frozenset(self.rules.plain())
+        self._assumable = frozenset(self.rules.assumable())
         self._stopped = ""  # why nothing more is measured: plan from what is known
         self._has_checked = False  # all that could be; what was not may not be chosen
         self._too_long: set[Key] = set()  # to be measured in the time that is left
@@ -90,6 +94,8 @@ class Tuning:
         self._ledger = Ledger(
             self.rules, self._bench, cost_file, settings.max_rel_error, self.timings
         )
+        self._guide, self._predictor = guide, predictor
+        self._guess(self.rules.primitives)
 
     @property
     def _costs(self) -> KnownCosts:
@@ -282,7 +288,13 @@ class Tuning:
     def method_note(self) -> str:
         """How much was measured, for the plan's method."""
         every = [key for key in self.rules.primitives if not _C.is_view(key.primitive)]
-        notes = [f"measured {sum(map(self._costs.is_known, every))} of {len(every)} candidates"]
+        measured = sum(key in self._costs.costs for key in every)
+        notes = [f"measured {measured} of {len(every)} candidates"]
+        if self._predictor is not None:
+            notes.append(
+                f"{sum(map(self._costs.is_known, every)) - measured} costs predicted from"
+                f" {self._predictor.costs} measured ones of {self._predictor.problems} problems"
+            )
         if self._sampler.disturbed:
             share = self._sampler.disturbed / self._sampler.samples
             notes.append(f"{share:.0%} of the samples were disturbed and taken again")
@@ -304,7 +316,7 @@ class Tuning:
     def _seeds(self) -> list[Key]:
         """Measured first: where nothing bounds a cost, all candidates of single nodes, each of
         which would be wanted in its turn."""
-        if self._is_seeded or self._stopped:
+        if self._is_seeded or self._stopped or self._predictor is not None:
             return []
         self._is_seeded = True
         if self._ledger.peaks is not None:
@@ -313,7 +325,7 @@ class Tuning:
 
     def _table(self, rough: bool) -> _C.CostTable:
         if self._stopped:
-            return self._costs.measured(assumed=self._plain)
+            return self._costs.measured(assumed=self._assumable)
         return self._costs.estimates() if rough else self._costs.table
 
     def _left_to_do(self, chosen: Sequence[Key]) -> list[Key]:
@@ -328,7 +340,23 @@ class Tuning:
     def _is_luck_possible(self, key: Key) -> bool:
         """Whether it was chosen for times that were not taken again."""
         is_retimed = key in self._retimed or _C.is_view(key.primitive)
-        return not is_retimed and 0 < self._costs.costs[key].samples.n < RETIMED_ROUNDS
+        cost = self._costs.costs.get(key)  # None: it is guessed
+        return not is_retimed and cost is not None and 0 < cost.samples.n < RETIMED_ROUNDS
+
+    def _guess(self, keys: Iterable[Key]) -> None:
+        """Has the predictor, if there is one, say what is unknown of `keys`."""
+        if self._predictor is not None:
+            with self.timings.step("predict"):
+                unknown = [key for key in keys if not self._costs.is_known(key)]
+                self._costs.guess(self._predictor.predict(unknown))
+
+    def _go_without(self, keys: Iterable[Key]) -> None:
+        """What there is no time to measure is predicted, where there is a guide."""
+        if self._guide is not None:
+            with self.timings.step("predict"):
+                self._predictor = self._guide(self._ledger.peaks)
+            self._guide = None
+        self._guess(keys)
 
     def _unsure_fastest(self) -> list[Key]:
         """Per convolution the candidate alone that may be its fastest, if it was not measured."""
@@ -433,11 +461,13 @@ class Tuning:
         too_long: set[Key] = set()
         for key in sorted(keys, key=self._costs.lower):
             expected_s += self._visit_pace.expect_s(self._guess_s([key]))
-            if expected_s > left_s and key not in self._plain:
+            if expected_s > left_s and key not in self._assumable:
                 too_long.add(key)
         if not too_long or not self._has_plan():
             return list(keys)
-        self._too_long |= {key for key in too_long if not self._costs.is_known(key)}
+        unknown = {key for key in too_long if not self._costs.is_known(key)}
+        self._too_long |= unknown
+        self._go_without(sorted(unknown))
         return [key for key in keys if key not in too_long]
 
     def _guess_s(self, keys: Iterable[Key]) -> float:
@@ -453,9 +483,10 @@ class Tuning:
         """Whether a plan may: at any time what can still be measured; later what ran, or is
         PyTorch's own; in the end without what would have to be checked first."""
         if not self._stopped:
-            return key not in self._too_long
+            return key not in self._too_long or self._costs.is_known(key)
         is_trusted = key in self.errors or key.primitive.startswith("aten.")
-        is_possible = self._costs.is_touched(key) or key in self._plain
+        costs = self._costs
+        is_possible = costs.is_touched(key) or costs.is_known(key) or key in self._assumable
         return is_possible and (is_trusted or not self._rests_on_checked)
 
     def _has_plan(self, reason: str = "tried", *, checked: bool = False) -> bool:
@@ -523,6 +554,8 @@ class Tuning:
             raise KeyboardInterrupt
         if not self._has_plan(reason):
             raise KeyboardInterrupt
+        if reason == OUT_OF_BUDGET:
+            self._go_without(self.rules.primitives)
         self._stopped = reason
 
 

@@ -20,12 +20,14 @@ from torchalgo.deadline import OUT_OF_BUDGET, Deadline
 from torchalgo.freeze import ScriptModule, check_model, quiet_jit
 from torchalgo.in_context import Tuned
 from torchalgo.limits import Limits
-from torchalgo.measuring import TuneSettings, Tuning
+from torchalgo.measuring import Guide, TuneSettings, Tuning
 from torchalgo.objective import Latency, find_objective
 from torchalgo.optimized import Optimized, Result
 from torchalgo.options import Options, Plans, check_options, options_of_each
 from torchalgo.overrides import forced_primitives
 from torchalgo.plan import GuardVerdict, InContext, Plan
+from torchalgo.prediction import guide_from_store, learn_from_store
+from torchalgo.prediction.model import CostModel
 from torchalgo.preparation import Prepared, prepare_each
 from torchalgo.progress import Event, Progress
 from torchalgo.sampling import Bench, cold_bytes
@@ -64,7 +66,11 @@ def optimize(
         plan: applied as it is; nothing is measured. Of several, as torchalgo.load_plans returns
             them, each to the example inputs of its shapes.
         strict: raise where the plan's primitive cannot run here, instead of falling back.
-        training, mode: one value each in this version.
+        training: one value in this version.
+        mode: "tune": what the plan rests on is measured. "predict": no candidate is; costs that the
+            database does not have are predicted from those that it has (docs/predicting.md). What
+            still runs: the check of each chosen primitive against fp64, the outputs, and the guard,
+            which times the model.
         objective: what the plan has least of: "latency"; "energy"; "edp", energy x latency of the
             whole model. The last two need a meter: the CPU's RAPL counters, the GPU's, or your own
             (torchalgo.energy.use). See docs/energy.md.
@@ -186,6 +192,7 @@ def optimize_prepared(
     if bench is None:
         bench = Bench.on(device, course.deadline)
     objective = find_objective(options.objective, device, costs, bench)
+    predictor, guide = _learned(options, store, prepared, objective, progress)
     tuning = Tuning(
         graph,
         found,
@@ -197,8 +204,30 @@ def optimize_prepared(
         device=device,
         timings=course.timings,
         deadline=course.deadline,
+        predictor=predictor,
+        guide=guide,
     )
     return _bound(prepared, tuning, options, objective, course, progress)
+
+
+def _learned(
+    options: Options,
+    store: CostStore | None,
+    prepared: Prepared,
+    objective: Latency,
+    progress: Progress,
+) -> tuple[CostModel | None, Guide | None]:
+    """What predicts costs in place of measuring, and what may do so where a budget ends."""
+    if store is None or options.objective != "latency":
+        return None, None
+    device, cold = prepared.device, cold_bytes(prepared.graph)
+    if options.mode == "tune":
+        return None, lambda peaks: guide_from_store(store, device, cold, peaks)
+    before = None if objective.costs is None else objective.costs.read_peaks()
+    peaks = objective.bench.peaks() if before is None else before
+    predictor = learn_from_store(store, device, cold, peaks)
+    progress.say(f"learned from {predictor.costs} costs of {predictor.problems} problems")
+    return predictor, None
 
 
 def _bound(

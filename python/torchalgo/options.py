@@ -28,6 +28,9 @@ def plans_of(plan: Plan | Plans | None) -> list[Plan]:
     return list(plan) if is_many else [plan]  # type: ignore[arg-type,list-item]
 
 
+MODES = ("tune", "predict")
+
+
 @dataclass(frozen=True)
 class Options:
     """The arguments as one value; optimize tells their meaning."""
@@ -50,7 +53,6 @@ def check_options(options: Options) -> None:
     """Raises Error for what this version does not do, naming what it does."""
     only: dict[str, object] = {
         "training": False,
-        "mode": "tune",
     }
     for name, possible in only.items():
         if getattr(options, name) != possible:
@@ -61,6 +63,20 @@ def check_options(options: Options) -> None:
     if options.objective not in OBJECTIVES:
         expected = ", ".join(map(repr, OBJECTIVES))
         raise Error(f"optimize: objective={options.objective!r}, expected one of {expected}")
+    if options.mode not in MODES:
+        raise Error(
+            f"optimize: mode={options.mode!r}, expected one of {', '.join(map(repr, MODES))}"
+        )
+    if options.mode == "predict" and options.cost_db is False:
+        raise Error(
+            'optimize: mode="predict" learns from the database of costs, expected a path or None'
+            " (the user's own) as cost_db, got False"
+        )
+    if options.mode == "predict" and options.objective != "latency":
+        raise Error(
+            f'optimize: mode="predict" is for objective="latency", got {options.objective!r}:'
+            " energies are not predicted"
+        )
     if options.plan is not None and options.overrides:
         raise Error(
             "optimize: plan and overrides exclude each other; use"

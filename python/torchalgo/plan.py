@@ -635,7 +635,9 @@ def _proof(plan: Plan) -> str:
     if plan.objective == "edp":  # a product of sums gives no layer a regret of its own
         ties = ""
     if plan.status == "optimal":
-        head = f"optimal for these measured, additive costs ({plan.method})"
+        is_guessed = any(node.cost_source == "model" for node in plan.nodes)
+        kind = "partly predicted" if is_guessed else "measured"
+        head = f"optimal for these {kind}, additive costs ({plan.method})"
     else:
         own = value_of(plan)
         gap = 100 * (1 - lower_bound_of(plan) / own) if own else 0.0

@@ -89,10 +89,16 @@ class Rules:
         """All candidates of the operation of `key`, with whatever is fused to it."""
         return [k for k in self._families[family_of(key)] if k not in self.quarantined]
 
-    def plain(self) -> list[Key]:
-        """Enough for a plan: PyTorch's own in nchw, at nodes with an override all that it names."""
-        alone = [c for c in self.all if c.is_alone and self.allows(c)]
-        return [c.key for c in alone if c.anchor in self.forced or _is_plain(c.key)]
+    def assumable(self) -> list[Key]:
+        """What a plan may rest on unmeasured where measuring was ended: of a convolution PyTorch's
+        own in nchw, or all that an override names; of what costs little, anything."""
+        nodes = [
+            c.key
+            for c in self.all
+            if self.allows(c) and (c.anchor in self.forced or _is_plain(c.key) or _is_cheap(c.key))
+        ]
+        changes = [key_of(t.problem, t.primitive) for t in self.allowed_transforms()]
+        return [*nodes, *changes]
 
     def asked_for(self) -> set[Key]:
         """What an override names."""
@@ -120,6 +126,11 @@ def grouped(items: Iterable[Item], group_of: Callable[[Item], Group]) -> dict[Gr
     for item in items:
         groups.setdefault(group_of(item), []).append(item)
     return groups
+
+
+def _is_cheap(key: Key) -> bool:
+    """Of an operation that passes its data once."""
+    return not key.problem.startswith(("fwd_", "bwd_", "linear_"))
 
 
 def _is_plain(key: Key) -> bool:

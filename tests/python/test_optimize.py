@@ -134,7 +134,6 @@ def test_a_strict_plan_refuses_what_the_machine_lacks(
     "option",
     [
         {"training": True},
-        {"mode": "cached"},
     ],
 )
 def test_what_this_version_cannot_do_says_what_it_can(
@@ -146,7 +145,8 @@ def test_what_this_version_cannot_do_says_what_it_can(
 
 
 @pytest.mark.parametrize(
-    "option", [{"max_rel_error": 0.0}, {"budget_s": -1.0}, {"workspace_limit_bytes": -1}]
+    "option",
+    [{"max_rel_error": 0.0}, {"budget_s": -1.0}, {"workspace_limit_bytes": -1}, {"mode": "guess"}],
 )
 def test_an_option_out_of_range_is_an_error(
     net: Net, x: torch.Tensor, option: dict[str, Any]

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Costs that nobody measured: learned from others, never below their bounds, and planned with."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import math
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+import bench_predict
+import torchalgo
+from nets import make_net
+from tables import FOLDER, Table, read_table, usable
+from test_lazy import DrawnMachine
+from torchalgo import _C
+from torchalgo.bounds import KnownCosts, Peaks
+from torchalgo.costs import Cost, Key, key_of, native_key
+from torchalgo.db import CostStore, DeviceCosts
+from torchalgo.deadline import Deadline
+from torchalgo.measuring import TuneSettings, Tuning
+from torchalgo.prediction import can_learn, guide_from_store, learn, learn_from_store
+from torchalgo.prediction.features import (
+    activation_alone,
+    activation_of,
+    features_of,
+    without_activation,
+)
+from torchalgo.sampling import Bench
+
+PEAKS = Peaks(100.0, ((1 << 14, 200.0), (1 << 20, 50.0), (1 << 26, 10.0)))
+NAMES = ("aten.prepacked", "cpu.im2row_gemm", "cpu.direct")
+
+needs_trees = pytest.mark.skipif(
+    importlib.util.find_spec("lightgbm") is None, reason="needs torchalgo[predict]"
+)
+
+
+def conv(c: int, k: int, size: int, r: int = 3, post: str = "+bias") -> str:
+    return f"fwd_f32_n1c{c}h{size}w{size}_k{k}r{r}s{r}_st1x1_pad{r // 2}x{r // 2}_dil1x1_g1{post}"
+
+
+def bound_of(key: Key) -> int:
+    return PEAKS.bound_ticks(key.problem, _C.Primitive(key.primitive, key.src, key.dst))
+
+
+def lawful_ticks(key: Key) -> int:
+    """A machine on which one primitive is best with few channels, another with many, and the third
+    pays for each activation as much as for the convolution."""
+    channels = _C.tensor_sizes(key.problem)[0][0][1]
+    ratio = {
+        "aten.prepacked": 1.2 + 40.0 / channels,
+        "cpu.im2row_gemm": 2.0,
+        "cpu.direct": 1.5 * (2.0 if activation_of(key.problem) else 1.0),
+    }[key.primitive]
+    return max(1, round(bound_of(key) * ratio))
+
+
+def law(channels: Sequence[int], post_ops: Sequence[str] = ("+bias", "+bias+relu")) -> list[Key]:
+    return [
+        Key(conv(c, k, size, r, post), name, "nhwc", "nhwc")
+        for c in channels
+        for k in (32, 64, 128)
+        for size in (7, 14, 28)
+        for r in (1, 3)
+        for post in post_ops
+        for name in NAMES
+    ]
+
+
+@pytest.fixture(scope="module")
+def lawful() -> Any:
+    return learn({key: lawful_ticks(key) for key in law([16, 24, 48, 64, 96, 192, 256])}, PEAKS)
+
+
+# ---- the model -----------------------------------------------------------------------------------
+
+
+@needs_trees
+def test_problems_never_seen_are_ranked_as_the_law_ranks_them(lawful: Any) -> None:
+    keys = law([20, 36, 80, 128, 160, 384])
+    ticks = lawful.predict(keys)
+    right = total = 0
+    for problem in sorted({key.problem for key in keys}):
+        rivals = [Key(problem, name, "nhwc", "nhwc") for name in NAMES]
+        best = min(rivals, key=ticks.__getitem__)
+        right += lawful_ticks(best) <= 1.05 * min(map(lawful_ticks, rivals))
+        total += 1
+    assert total == 216
+    assert right >= 0.95 * total
+
+
+@needs_trees
+def test_what_it_learned_it_answers_as_it_was(lawful: Any) -> None:
+    keys = law([16, 64])
+    assert lawful.predict(keys) == {key: lawful_ticks(key) for key in keys}
+
+
+@needs_trees
+def test_a_fusion_never_seen_gains_nothing(lawful: Any) -> None:
+    fused = Key(conv(64, 32, 14, 3, "+bias+silu"), "cpu.direct", "nhwc", "nhwc")
+    alone = Key("silu_f32_n1c32h14w14", "cpu.activation", "nhwc", "nhwc")
+    core = fused._replace(problem=conv(64, 32, 14))
+    ticks = lawful.predict([fused, alone, core])
+    aten = alone._replace(primitive="aten.eltwise")
+    cheapest = min(ticks[alone], lawful.predict([aten])[aten])
+    assert ticks[fused] >= ticks[core] + cheapest
+    seen = fused._replace(problem=conv(64, 32, 14, 3, "+bias+relu"))
+    assert lawful.predict([seen])[seen] == lawful_ticks(seen)
+
+
+@needs_trees
+def test_predictions_are_never_below_bounds_whatever_was_learned() -> None:
+    cheap = dict.fromkeys(law([16, 24, 48, 64, 96]), 1)  # no machine is so fast
+    keys = law([32, 512, 4096])
+    ticks = learn(cheap, PEAKS).predict(keys)
+    assert all(ticks[key] >= bound_of(key) for key in keys)
+    dear = dict.fromkeys(cheap, 1 << 50)
+    assert all(0 < t < 1 << 62 for t in learn(dear, PEAKS).predict(keys).values())
+
+
+@needs_trees
+def test_the_same_costs_give_the_same_predictions_in_any_order_and_number_of_threads() -> None:
+    costs = {key: lawful_ticks(key) for key in law([16, 48, 96, 192])}
+    turned = dict(reversed(costs.items()))
+    keys = law([20, 80])
+    threads = torch.get_num_threads()
+    try:
+        first = learn(costs, PEAKS).predict(keys)
+        torch.set_num_threads(2)
+        assert learn(turned, PEAKS).predict(keys[::-1]) == first
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
+@needs_trees
+def test_too_few_costs_are_an_error_with_their_number() -> None:
+    few = dict.fromkeys(law([16])[:30], 5)
+    assert not can_learn(few)
+    with pytest.raises(torchalgo.Error, match="30 measured costs of 10 problems are too few"):
+        learn(few, PEAKS)
+
+
+def test_without_the_library_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    real_import = builtins.__import__
+
+    def refuse(name: str, *args: Any, **options: Any) -> Any:
+        if name == "lightgbm":
+            raise ImportError("No module named 'lightgbm'")
+        return real_import(name, *args, **options)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(torchalgo.Error, match=r'pip install "torchalgo\[predict\]"'):
+        learn(dict.fromkeys(law([16, 48, 96, 192]), 5), PEAKS)
+
+
+# ---- features ------------------------------------------------------------------------------------
+
+
+def test_an_activation_is_told_from_what_it_is_fused_to() -> None:
+    problem = conv(16, 32, 8, 3, "+bias+add+relu6")
+    assert activation_of(problem) == "relu"
+    assert without_activation(problem) == conv(16, 32, 8, 3, "+bias+add")
+    assert activation_alone(problem) == "relu6_f32_n1c32h8w8"
+    assert activation_alone(conv(16, 32, 8)) is None
+    assert activation_of("hardswish_f32_n1c8h1w1") == "hardswish"
+
+
+def test_every_problem_of_every_table_has_features_of_one_length() -> None:
+    lengths = set()
+    for path in sorted(FOLDER.glob("*.json.gz"))[:4]:
+        for key in read_table(path).rows:
+            features = features_of(key, PEAKS)
+            lengths.add(len(features.numbers))
+            assert all(abs(number) < 1e6 for number in features.numbers)
+            assert features.floor_ticks >= 1
+    assert len(lengths) == 1
+
+
+# ---- plans ---------------------------------------------------------------------------------------
+
+
+def table_of(network: str) -> Table:
+    return usable(read_table(FOLDER / f"{network}.json.gz"))
+
+
+@needs_trees
+def test_a_network_left_out_gets_a_plan_near_its_optimum() -> None:
+    table = table_of("squeezenet1_1")
+    others = [table_of(name) for name in ("resnet18", "mobilenet_v2", "regnet_y_400mf", "vgg16")]
+    known = bench_predict.costs_of(others, {key.problem for key in table.rows})
+    assert not {key.problem for key in known} & {key.problem for key in table.rows}
+    peaks = Peaks.probed(table.probes)
+    optimum = bench_predict.paid_ticks(table, {key: r.ticks for key, r in table.rows.items()})
+    believed = bench_predict.by_model(known, list(table.rows), peaks)
+    roofline = bench_predict.by_roofline(known, list(table.rows), peaks)
+    assert bench_predict.paid_ticks(table, believed) <= 1.1 * optimum
+    assert bench_predict.paid_ticks(table, roofline) > 1.5 * optimum
+
+
+@pytest.fixture
+def store_path(tmp_path: Path) -> Path:
+    """A database as if this machine had tuned three networks."""
+    path = tmp_path / "costs.sqlite3"
+    with CostStore.open(path) as store:
+        for network in ("mobilenet_v2", "resnet18", "regnet_y_400mf"):
+            rows = table_of(network).rows
+            costs = {key: Cost(row.ticks, row.noise_ticks) for key, row in rows.items()}
+            DeviceCosts.of(store, None, 8 << 20).append(costs)
+    return path
+
+
+def never(*_: Any, **__: Any) -> Any:
+    raise AssertionError("a candidate was measured")
+
+
+@needs_trees
+def test_nothing_is_measured_and_the_plan_says_so(
+    store_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bench, "on", lambda *_: Bench(measure=never, peaks=lambda: PEAKS))
+    net, x = make_net(), torch.rand(1, 3, 32, 32)
+    with CostStore.open(store_path) as store:
+        before = store.rows()
+    fast = torchalgo.optimize(net, x, mode="predict", cost_db=store_path, progress=False)
+    assert torch.allclose(fast(x), net(x), rtol=1e-3, atol=1e-4)
+    sources = {n.cost_source for n in fast.plan.nodes if n.primitive}
+    assert "model" in sources
+    assert sources <= {"model", "measured", "construction"}
+    assert "measured 0 of" in fast.plan.method
+    assert "costs predicted from" in fast.plan.method
+    assert "partly predicted" in str(fast.plan)
+    assert fast.plan.comparisons["local_optimum"] >= fast.plan.cost_us
+    assert fast.plan.comparisons["aten_only"] >= fast.plan.cost_us
+    with CostStore.open(store_path) as store:
+        assert store.rows() == before
+    again = torchalgo.optimize(net, x, mode="predict", cost_db=store_path, progress=False)
+    assert [n.primitive for n in again.plan.nodes] == [n.primitive for n in fast.plan.nodes]
+    assert again.plan.cost_ticks == fast.plan.cost_ticks
+    assert fast.pareto("workspace")  # of the same costs
+
+
+def test_an_empty_database_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    pytest.importorskip("lightgbm")
+    with pytest.raises(torchalgo.Error, match=r"has 0 costs of 0 problems.*Tune one or two models"):
+        torchalgo.optimize(
+            make_net(), torch.rand(1, 3, 32, 32), mode="predict",
+            cost_db=tmp_path / "new.sqlite3", progress=False,
+        )  # fmt: skip
+    with pytest.raises(torchalgo.Error, match="got False"):
+        torchalgo.optimize(make_net(), mode="predict", cost_db=False)
+
+
+@needs_trees
+def test_rows_of_another_number_of_threads_are_not_learned_from(store_path: Path) -> None:
+    threads = torch.get_num_threads()
+    with CostStore.open(store_path) as store:
+        assert learn_from_store(store, None, 0, PEAKS).costs > 1000
+        try:
+            torch.set_num_threads(threads + 1)
+            with pytest.raises(torchalgo.Error, match=r"has 0 costs .* rows are of others"):
+                learn_from_store(store, None, 0, PEAKS)
+        finally:
+            torch.set_num_threads(threads)
+        with pytest.raises(torchalgo.Error, match="for models on the CPU"):
+            learn_from_store(store, None, 0, None)
+
+
+def test_guessed_costs_give_way_to_measured_ones_and_never_fall_below_bounds() -> None:
+    problem = conv(16, 32, 8)
+    low, high, measured = (Key(problem, name, "nhwc", "nhwc") for name in NAMES)
+    known = KnownCosts({low: 100, high: 100, measured: 100})
+    known.learn({measured: Cost(500)})
+    known.guess({low: 50, high: 300, measured: 7})
+    assert [known.lower(key) for key in (low, high, measured)] == [100, 300, 500]
+    assert known.table.get(native_key(low)) == (100, "model")
+    assert known.table.get(native_key(measured)) == (500, "measured")
+    assert all(map(known.is_known, (low, high, measured)))
+    assert set(known.costs) == {measured}
+    known.learn({high: Cost(900)})
+    assert known.lower(high) == 900
+    assert {k.primitive: (t, s) for k, t, s in known.measured().items()} == {
+        NAMES[0]: (100, "model"), NAMES[1]: (900, "measured"), NAMES[2]: (500, "measured"),
+    }  # fmt: skip
+
+
+# ---- what a budget left unmeasured ---------------------------------------------------------------
+
+
+class Guide:
+    """Answers as a model does, from a function."""
+
+    costs, problems = 7, 3
+
+    def __init__(self, ticks_of: Callable[[Key], int]) -> None:
+        self.ticks_of, self.asked = ticks_of, 0
+
+    def predict(self, keys: Iterable[Key]) -> dict[Key, int]:
+        self.asked += 1
+        return {key: self.ticks_of(key) for key in keys}
+
+
+class ForMeasuring(Deadline):
+    """There is always time for what follows."""
+
+    def left_s(self, step: str) -> float:
+        return super().left_s(step) if step == "measure" else math.inf
+
+
+class Slow:
+    """A machine on whose clock each visit takes a second."""
+
+    def __init__(self, machine: DrawnMachine) -> None:
+        self.machine, self.now_s = machine, 0.0
+
+    def measure(self, tasks: Any, **options: Any) -> Any:
+        self.now_s += 1.0
+        return self.machine.measure(tasks, **options)
+
+    def tuning(self, guide: Guide, budget_s: float | None) -> Tuning:
+        machine = self.machine
+        bench = Bench(self.measure, machine.check, lambda: self.now_s, lambda: machine)  # type: ignore
+        return Tuning(
+            machine.graph, machine.found, {}, TuneSettings(), bench=bench,
+            transforms=machine.transforms, guide=lambda _: guide,  # type: ignore
+            deadline=ForMeasuring(budget_s, lambda: self.now_s),
+        )  # fmt: skip
+
+
+def true_cost(machine: DrawnMachine, plan: _C.Plan) -> int:
+    keys = [key_of(n.problem, n.primitive) for n in plan.nodes if n.primitive.name]
+    keys += [key_of(t.problem, t.primitive) for t in plan.transforms]
+    return sum(machine.costs[key] for key in keys if not _C.is_view(key.primitive))
+
+
+def test_without_a_budget_nobody_asks_the_guide() -> None:
+    for seed in range(40):
+        machine = DrawnMachine(seed)
+        wrong = Guide(lambda key: zlib.crc32(repr(key).encode()) % 100_000)
+        plan = Slow(machine).tuning(wrong, None).settle(_C.make_plan)
+        assert (plan.cost, wrong.asked) == (machine.optimum(), 0), f"seed {seed}"
+
+
+def test_with_a_right_guide_the_plan_of_a_short_budget_is_the_optimum() -> None:
+    stopped = 0
+    for seed in range(40):
+        machine = DrawnMachine(seed)
+        tuning = Slow(machine).tuning(Guide(machine.costs.__getitem__), 0.5)
+        plan = tuning.settle(_C.make_plan)
+        assert true_cost(machine, plan) == machine.optimum(), f"seed {seed}"
+        stopped += tuning.is_stopped
+        assert not tuning.is_stopped or "costs predicted from 7" in tuning.method_note()
+    assert stopped > 25  # the others have nothing left to measure
+
+
+@needs_trees
+def test_a_guide_is_learned_where_there_is_enough_and_none_where_not(
+    store_path: Path, tmp_path: Path
+) -> None:
+    with CostStore.open(store_path) as store:
+        guide = guide_from_store(store, None, 0, PEAKS)
+        assert guide is not None
+        assert guide.problems > 100
+        assert guide_from_store(store, None, 0, None) is None
+    with CostStore.open(tmp_path / "new.sqlite3") as store:
+        assert guide_from_store(store, None, 0, PEAKS) is None
