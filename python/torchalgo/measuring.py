@@ -108,7 +108,7 @@ class Tuning:
 
     @property
     def costs(self) -> _C.CostTable:
-        """Measured costs, and the bounds of all others."""
+        """Measured costs, and the predictions or bounds of all others."""
         return self._costs.table
 
     @property
@@ -412,6 +412,8 @@ class Tuning:
                 self._visit(lot, self._share_s(len(visits) - i), again)
                 self._tell_best()
             for keys in planned:
+                if again:  # or there was no time for it
+                    self._retimed.update(keys)
                 self._progress.advance(keys[-1].problem, _work(keys[-1].problem))
 
     def _visit(self, lot: Sequence[Sequence[Key]], share_s: float, again: bool) -> None:
@@ -420,8 +422,6 @@ class Tuning:
         costs = self._sampler.take_all(lot, share_s, again)
         self._ledger.enter_costs(costs, self._sampler.failures)
         self._visit_pace.learn(guess_s, self._bench.now_s() - started)
-        if again:
-            self._retimed.update(keys)
 
     def _tell_best(self) -> None:
         """Into the progress, as often as it costs next to nothing: that is a solve each time."""
