@@ -58,8 +58,10 @@ class Rules:
         for candidate in transforms:
             self.primitives[key_of(candidate.problem, candidate.primitive)] = candidate.primitive
         self._convolutions = {n for n, node in enumerate(graph.nodes) if is_convolution(node)}
-        self._places = grouped(self.primitives, _place)
-        self._families = grouped(self.primitives, family_of)
+        # A view costs nothing by construction: it is no rival, and never measured.
+        measured = [key for key in self.primitives if not _C.is_view(key.primitive)]
+        self._places = grouped(measured, _place)
+        self._families = grouped(measured, family_of)
 
     @property
     def are_free(self) -> bool:
@@ -83,11 +85,11 @@ class Rules:
 
     def same_place(self, key: Key) -> list[Key]:
         """`key` and its rivals: the rest of a plan cannot tell them apart."""
-        return [k for k in self._places[_place(key)] if k not in self.quarantined]
+        return [k for k in self._places.get(_place(key), ()) if k not in self.quarantined]
 
     def family(self, key: Key) -> list[Key]:
         """All candidates of the operation of `key`, with whatever is fused to it."""
-        return [k for k in self._families[family_of(key)] if k not in self.quarantined]
+        return [k for k in self._families.get(family_of(key), ()) if k not in self.quarantined]
 
     def assumable(self) -> list[Key]:
         """What a plan may rest on unmeasured where measuring was ended: of a convolution PyTorch's

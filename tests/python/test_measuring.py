@@ -14,6 +14,7 @@ import torch
 
 import torchalgo
 from nets import make_net
+from test_views import Inception
 from torchalgo import _C
 from torchalgo.bounds import dtype_of
 from torchalgo.costs import key_of, native_key
@@ -274,6 +275,20 @@ def test_what_the_plan_rests_on_was_timed_again_with_its_close_rivals(
     chosen = {(n.problem, n.primitive.name) for n in plan.nodes if n.primitive.name}
     assert chosen - {c for c in chosen if _C.is_view(c[1])} <= again
     assert len(again) < len(fake.tasks) / 2
+
+
+def test_views_are_never_measured() -> None:
+    x = torch.rand(1, 32, 12, 12)
+    graph = _C.import_graph(freeze_model(Inception().eval(), (x,))._c, (x,)).graph
+    fake = FakeBench(lambda problem, p: 100.0 if "nChw16c" in (p.src, p.dst) else 1000.0)
+    tuning = Tuning(graph, _C.find_candidates(graph), {}, TuneSettings(), bench=fake.bench())
+    plan = tuning.settle(_C.make_plan)
+    assert any(_C.is_view(n.primitive.name) for n in plan.nodes if n.primitive.name)
+    assert not [name for _, name, _ in fake.measured if _C.is_view(name)]
+    assert all(n.cost == 0 for n in plan.nodes if _C.is_view(n.primitive.name))
+    rules = tuning.rules
+    rivals = {k for key in rules.primitives for k in (*rules.family(key), *rules.same_place(key))}
+    assert rivals == {key for key in rules.primitives if not _C.is_view(key.primitive)}
 
 
 def test_luck_in_the_race_decides_nothing(imported: _C.Imported) -> None:
