@@ -8,7 +8,8 @@
 Needs a quiet machine. Per network: every candidate is measured in many passes, half of them before
 and half after the tunings; all their samples together are the frozen table. In between, fresh
 processes tune the network without a database. Each of their plans is priced by the frozen table:
-its regret is what it costs above that table's optimum, its share of the exhaustive gain is how much
+its regret is what it costs above that table's optimum (the last step of tuning, which prefers what
+is faster inside the net to what is cheaper alone, is left out for that), its share of the exhaustive gain is how much
 of the way from PyTorch's own primitives alone to the optimum it goes. The A/A interval beside it is
 the regret of the table against itself: the optimum of every other pass, priced by the rest, and the
 other way round. One JSON line per network.
@@ -38,6 +39,7 @@ from torchalgo import _C, planning
 from torchalgo.bounds import family_of
 from torchalgo.costs import TICKS_PER_NS, Key, key_of, native_key
 from torchalgo.freeze import freeze_model
+from torchalgo.in_context import Refined, Search
 from torchalgo.rules import grouped
 from torchalgo.sampling import cold_bytes
 from torchalgo.stats import cost_of_samples
@@ -101,20 +103,23 @@ class FrozenTable:
         return plan
 
 
-def tune_once(name: str, threads: int) -> tuple[float, torchalgo.Plan]:
-    """Seconds of optimize in a fresh process, and its plan."""
+def tune_once(name: str, threads: int, in_net: bool) -> tuple[float, torchalgo.Plan]:
+    """Seconds of optimize in a fresh process, and its plan; `in_net`: with the last step."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "plan.json"
         command = [sys.executable, __file__, name, "--threads", str(threads), "--one", str(file)]
+        command += ["--in-net"] if in_net else []
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"{' '.join(command)}: {done.stderr[-2000:]}")
         return float(json.loads(done.stdout.splitlines()[-1])), torchalgo.load_plan(file)
 
 
-def tune_here(name: str, file: Path) -> None:
+def tune_here(name: str, file: Path, in_net: bool) -> None:
     """The fresh process: prints the seconds, writes the plan."""
     network, x = random_network(name), random_input(name)
+    if not in_net:
+        Search.run = lambda _, first: Refined(first, {}, None)  # type: ignore[method-assign]
     start = time.perf_counter()
     fast = torchalgo.optimize(network, (x,), cost_db=False, progress=False)
     seconds = time.perf_counter() - start
@@ -127,7 +132,8 @@ def result_of(name: str, tunings: int, passes: int, threads: int) -> dict[str, A
     for _ in range(passes):
         frozen.measure()
     load_before = os.getloadavg()[0]
-    tuned = [tune_once(name, threads) for _ in range(tunings)]
+    tuned = [tune_once(name, threads, in_net=False) for _ in range(tunings)]
+    whole_s = [tune_once(name, threads, in_net=True)[0] for _ in range(3)]
     for _ in range(passes):
         frozen.measure()
     ticks = frozen.ticks(range(2 * passes))
@@ -144,7 +150,8 @@ def result_of(name: str, tunings: int, passes: int, threads: int) -> dict[str, A
     return {
         "schema": SCHEMA, "benchmark": "tuning", "network": name, "threads": threads,
         "candidates": len(frozen.primitives), "samples_per_candidate": 2 * passes * ROUNDS,
-        "seconds": {"median": statistics.median(seconds), "most": max(seconds)},
+        "seconds": {"median": statistics.median(whole_s), "most": max(whole_s)},
+        "seconds_without_last_step": {"median": statistics.median(seconds), "most": max(seconds)},
         "regret": {"median": statistics.median(regrets), "most": max(regrets), "all": regrets},
         "a_a": sorted(itself),
         "share_of_gain": {
@@ -170,11 +177,12 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--in-net", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.set_grad_enabled(False)
     if args.one is not None:
-        tune_here(args.networks[0], args.one)
+        tune_here(args.networks[0], args.one, args.in_net)
         return 0
     for name in args.networks:
         record(args.out, result_of(name, args.tunings, args.passes, args.threads))

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from torchalgo import _C
 from torchalgo.costs import TICKS_PER_NS, Key, key_of
 from torchalgo.freeze import ScriptModule
-from torchalgo.measuring import Tuning
+from torchalgo.measuring import NativePair, PairsAt, Tuning
 from torchalgo.net_times import (
     FEWEST_OPS,
     LEAST_PASSES,
@@ -55,7 +55,6 @@ class Choice(NamedTuple):
 
 
 NOTHING = Choice("", None)
-NativePair = tuple[str, _C.CostKey | None, str, _C.CostKey, int]
 Pairs = dict[tuple[Choice, Choice], int]  # producer, reader -> ticks
 
 
@@ -223,7 +222,7 @@ class Search:
             self._tuning.interrupt()
             outcome = "interrupted"
         best = self._best
-        self._tuning.set_pairs(native_pairs(best.pairs))
+        self._tuning.set_pairs(pairs_at(best.pairs))
         if self._best_times is None:
             return best
         return dataclasses.replace(best, context=self._context(self._best_times, outcome))
@@ -234,7 +233,7 @@ class Search:
         self._best_times = self._times(a=first)["a"]
         pairs, solved = self._learn(first, self._best_times, Pairs()), Pairs()
         while not (outcome := self._end(pairs == solved, self._now_s() - started)):
-            self._tuning.set_pairs(native_pairs(pairs))
+            self._tuning.set_pairs(pairs_at(pairs))
             solved, new = pairs, self._solve()
             if self._tuning.is_stopped:
                 return "the tuning was ended"
@@ -314,6 +313,11 @@ def _known_ticks(tuning: Tuning) -> dict[Key, int]:
     return {key: cost.ticks for key, cost in tuning.known.items()}
 
 
+def pairs_at(pairs: Pairs) -> PairsAt:
+    """As Tuning.set_pairs takes them."""
+    return lambda costs: native_pairs(admissible(pairs, costs))
+
+
 def native_pairs(pairs: Pairs) -> list[NativePair]:
     """As CostTable.set_pair takes them."""
     return [
@@ -384,9 +388,6 @@ class Kept:
         ]
         context = dataclasses.asdict(self.context)
         return json.dumps({"pairs": pairs, "plan": self.plan, "context": context})
-
-    def admissible_pairs(self, tuning: Tuning) -> list[NativePair]:
-        return native_pairs(admissible(self.pairs, _known_ticks(tuning)))
 
     @staticmethod
     def from_json(text: str | None) -> Kept | None:

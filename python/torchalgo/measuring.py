@@ -28,6 +28,8 @@ from torchalgo.timings import Timings
 
 T = TypeVar("T")
 Guide = Callable[[Peaks | None], CostModel | None]
+NativePair = tuple[str, _C.CostKey | None, str, _C.CostKey, int]  # as CostTable.set_pair takes it
+PairsAt = Callable[[Mapping[Key, int]], Iterable[NativePair]]
 
 INTERRUPTED = "interrupted"
 TELL_EVERY_S, TELL_SHARE = 0.5, 0.01  # of the time, for the best plan so far
@@ -94,6 +96,7 @@ class Tuning:
         self._ledger = Ledger(
             self.rules, self._bench, cost_file, settings.max_rel_error, self.timings
         )
+        self._pairs_at: PairsAt | None = None
         self._guide, self._predictor = guide, predictor
         self._guess(self.rules.primitives)
 
@@ -131,11 +134,15 @@ class Tuning:
         """Since it began."""
         return self._bench.now_s() - self._began
 
-    def set_pairs(
-        self, pairs: Iterable[tuple[str, _C.CostKey | None, str, _C.CostKey, int]]
-    ) -> None:
-        """From now on plans are made with these costs of pairs: see in_context.py."""
-        self._costs.set_pairs(pairs)
+    def set_pairs(self, pairs_at: PairsAt | None) -> None:
+        """From now on plans are made with costs of pairs, see in_context.py: those that are
+        possible at the measured costs, asked for anew when these change. None: without."""
+        self._pairs_at = pairs_at
+        self._renew_pairs()
+
+    def _renew_pairs(self) -> None:
+        ticks = {key: cost.ticks for key, cost in self.known.items()}
+        self._costs.set_pairs([] if self._pairs_at is None else self._pairs_at(ticks))
 
     @property
     def is_interrupted(self) -> bool:
@@ -421,6 +428,8 @@ class Tuning:
         guess_s, started = self._guess_s(keys), self._bench.now_s()
         costs = self._sampler.take_all(lot, share_s, again)
         self._ledger.enter_costs(costs, self._sampler.failures)
+        if self._pairs_at is not None:
+            self._renew_pairs()
         self._visit_pace.learn(guess_s, self._bench.now_s() - started)
 
     def _tell_best(self) -> None:

@@ -322,11 +322,11 @@ def _tuned_in_context(
     key = in_context.context_key(tuning, options.weight_limit_bytes, options.max_rel_error)
     kept = None if costs is None else in_context.Kept.from_json(costs.read_record(key))
     if kept is not None:
-        tuning.set_pairs(kept.admissible_pairs(tuning))
+        tuning.set_pairs(in_context.pairs_at(kept.pairs))
         tuned = _tuned(prepared, copy.copy(limits), options)
         if kept.fits(tuned.native):
             return tuned, kept.context
-        tuning.set_pairs([])
+        tuning.set_pairs(None)
     tuned = _tuned(prepared, copy.copy(limits), options)
     # Measured now, since that may change the optimum: a bound of experience may be no bound.
     with course.timings.step("compare"):

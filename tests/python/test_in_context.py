@@ -36,6 +36,7 @@ from torchalgo.in_context import (
     has_time,
     limit_s,
     native_pairs,
+    pairs_at,
     timed_ops,
 )
 from torchalgo.measuring import TuneSettings, Tuning
@@ -418,7 +419,7 @@ def test_a_plan_with_pairs_proves_itself_and_comes_back_from_its_file(
     def with_pairs(search: Search, first: Tuned) -> Refined:
         ends = _planned_ops(search._tuning.graph, first.native)
         pairs = {pair: 1000 + i for i, (_, _, pair) in enumerate(ends) if pair}
-        search._tuning.set_pairs(native_pairs(pairs))
+        search._tuning.set_pairs(pairs_at(pairs))
         return Refined(first, pairs, None)
 
     monkeypatch.setenv("TORCHALGO_ISOLATE", "0")
@@ -477,3 +478,12 @@ def test_the_printed_plan_says_what_the_net_takes(fast: torchalgo.Optimized) -> 
     assert "in the net: " in text and "expected with corrected costs" in text
     assert f"plan {context.kept} of {context.rounds} timed there runs" in text
     assert len(context.ops) > 0
+
+
+def test_a_pair_takes_no_more_off_than_its_reader_costs_now() -> None:
+    run = Key("fwd_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1", "aten.conv", "nchw", "nchw")
+    pairs = {(Choice("a", run), Choice("b", run)): -900}
+    assert [[p[-1] for p in pairs_at(pairs)({run: ticks})] for ticks in (1000, 100)] == [
+        [-900],
+        [-100],
+    ]
