@@ -9,10 +9,10 @@ Needs a quiet machine. Per network: every candidate is measured in many passes, 
 and half after the tunings; all their samples together are the frozen table. In between, fresh
 processes tune the network without a database. Each of their plans is priced by the frozen table:
 its regret is what it costs above that table's optimum (the last step of tuning, which prefers what
-is faster inside the net to what is cheaper alone, is left out for that), its share of the exhaustive gain is how much
-of the way from PyTorch's own primitives alone to the optimum it goes. The A/A interval beside it is
-the regret of the table against itself: the optimum of every other pass, priced by the rest, and the
-other way round. One JSON line per network.
+is faster inside the net to what is cheaper alone, is left out for that), its share of the
+exhaustive gain is how much of the way from PyTorch's own primitives alone to the optimum it goes.
+The A/A interval beside it is the regret of the table against itself: the optimum of every other
+pass, priced by the rest, and the other way round. One JSON line per network.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def tune_here(name: str, file: Path, in_net: bool) -> None:
     """The fresh process: prints the seconds, writes the plan."""
     network, x = random_network(name), random_input(name)
     if not in_net:
-        Search.run = lambda _, first: Refined(first, {}, None)  # type: ignore[method-assign]
+        Search.run = lambda _, first: Refined(first, {}, None)  # type: ignore[method-assign, assignment]
     start = time.perf_counter()
     fast = torchalgo.optimize(network, (x,), cost_db=False, progress=False)
     seconds = time.perf_counter() - start
