@@ -23,6 +23,8 @@ class Bench {
   [[nodiscard]] virtual std::int64_t packed_bytes() const = 0;
   /// From now on each run finds other weights, one of `copies` + 1.
   virtual void rotate_weights(std::int64_t copies) = 0;
+  /// From now on each run finds its weights in no cache.
+  virtual void flush_weights() = 0;
 };
 
 /// As inside a network on a CPU: the inputs were written just now, the weights were last used one

@@ -37,6 +37,7 @@ class ColdBench : public Bench {
   const Runnable& work() const override { return work_; }
   std::int64_t packed_bytes() const override { return packed_bytes_of(packed_[0]); }
   void rotate_weights(std::int64_t) override {}  // they rotate with the rest
+  void flush_weights() override {}
 
  private:
   struct Slot {

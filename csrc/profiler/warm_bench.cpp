@@ -2,9 +2,16 @@
 #include <ATen/ops/empty.h>
 
 #include "profiler/bench.h"
+#include "profiler/flush.h"
 
 namespace torchalgo {
 namespace {
+
+void flush(const Packed& packed) {
+  for (const at::Tensor& tensor : packed) {
+    if (tensor.defined() && tensor.has_storage()) flush_caches(tensor.data_ptr(), tensor.nbytes());
+  }
+}
 
 class WarmBench : public Bench {
  public:
@@ -14,11 +21,17 @@ class WarmBench : public Bench {
       produced_.push_back(to_layout(sample.src[i], input_layout(problem_, primitive_, i)));
       src_.push_back(produced_.back().clone());
     }
-    if (sample.residual.defined()) residual_ = to_layout(sample.residual, result());
+    if (sample.residual.defined()) {
+      produced_residual_ = to_layout(sample.residual, result());
+      residual_ = produced_residual_.clone();
+    }
     packed_.push_back(algorithm_.pack ? algorithm_.pack(problem_, primitive_, sample.weights)
                                       : Packed());
     work_.refresh = [this] {
+      // Else it would be as cold as what other tasks ran meanwhile leaves it: that is chance.
+      if (residual_.defined()) residual_.copy_(produced_residual_);
       for (std::size_t i = 0; i < src_.size(); ++i) src_[i].copy_(produced_[i]);
+      if (is_flushed_) flush(packed_[turn_ % packed_.size()]);
     };
     work_.run = [this] { run(); };
   }
@@ -29,6 +42,7 @@ class WarmBench : public Bench {
     if (packed_bytes() == 0) return;
     for (std::int64_t i = 0; i < copies; ++i) packed_.push_back(copy_packed(packed_[0]));
   }
+  void flush_weights() override { is_flushed_ = true; }
 
  private:
   [[nodiscard]] Layout result() const { return result_layout(problem_, primitive_); }
@@ -52,9 +66,10 @@ class WarmBench : public Bench {
   const Primitive primitive_;
   const Algorithm& algorithm_;
   std::vector<at::Tensor> produced_, src_;
-  at::Tensor residual_;
+  at::Tensor produced_residual_, residual_;
   std::vector<Packed> packed_;
   std::size_t turn_ = 0;
+  bool is_flushed_ = false;
   Runnable work_;
 };
 

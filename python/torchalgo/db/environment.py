@@ -135,7 +135,7 @@ def _weights_in(device: _C.Device | None, cold_bytes: int) -> str:
     """Where a model of so many bytes finds its weights; finer steps would share nothing."""
     if cold_bytes <= (device or _C.cpu_device()).l2_bytes:
         return "l2"
-    return "cache" if cold_bytes <= LARGE_CACHE_BYTES else "memory"
+    return "cache" if cold_bytes <= LARGE_CACHE_BYTES else "no cache"
 
 
 def _cpu_flags() -> str:

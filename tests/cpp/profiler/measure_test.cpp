@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "profiler/flush.h"
 
 namespace torchalgo {
 namespace {
@@ -82,6 +83,15 @@ TEST(MeasureInterleaved, RotatesTheWeights) {
   options.cold_bytes = 3 * 8 * 8 * static_cast<std::int64_t>(sizeof(float));
   static_cast<void>(measure(parse_problem(kConv), nchw("a.a"), rows, options));
   EXPECT_EQ(machine.weights_seen.size(), 4u);  // the original and three copies
+}
+
+TEST(MeasureInterleaved, FlushesTheWeightsOfALargeModelAndCopiesNone) {
+  FakeMachine machine;
+  const Algorithms rows = {machine.row("a.a", 100)};
+  MeasureOptions options = machine.options();
+  options.cold_bytes = 33 << 20;
+  static_cast<void>(measure(parse_problem(kConv), nchw("a.a"), rows, options));
+  EXPECT_EQ(machine.weights_seen.size(), can_flush_caches() ? 1U : 16U);
 }
 
 TEST(MeasureInterleaved, KeepsGoingWhenOneCandidateFails) {
