@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from torchalgo.deadline import OUT_OF_BUDGET
+
 Kind = Literal["ended", "hung", "memory", "failed", "wrong"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 # How the reason of a candidate begins that was not run at all: nothing was found out about it.
 NOT_RUN = "not run: "
+LATE = f"{NOT_RUN}{OUT_OF_BUDGET}"  # the whole reason of what was broken off in time
 
 _NO_ANSWER = "no answer in"
 _KILLED = "SIGKILL, as the system sends it where memory runs out"

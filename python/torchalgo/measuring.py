@@ -17,6 +17,7 @@ from torchalgo import _C
 from torchalgo.bounds import KnownCosts, Peaks, family_of
 from torchalgo.costs import TICKS_PER_NS, Cost, CostFile, Key, key_of
 from torchalgo.deadline import OUT_OF_BUDGET, Deadline, Pace, guess_check_s, guess_visit_s
+from torchalgo.failures import LATE
 from torchalgo.ledger import Ledger
 from torchalgo.overrides import is_convolution
 from torchalgo.plan import Quarantined
@@ -407,7 +408,7 @@ class Tuning:
 
     def _visit_all(self, visits: Sequence[Sequence[Key]], again: bool = False) -> None:
         """Measures visit after visit; what one found is on disk before the next one begins."""
-        self._deadline.can_break = self._has_budget and self._has_plan()
+        self._deadline.can_break = self._has_budget and self._knows_any() and self._has_plan()
         for i in range(0, len(visits), self._sampler.lot):
             if self._is_late():
                 self._stop(OUT_OF_BUDGET)
@@ -427,7 +428,14 @@ class Tuning:
         keys = [key for visit in lot for key in visit]
         guess_s, started = self._guess_s(keys), self._bench.now_s()
         costs = self._sampler.take_all(lot, share_s, again)
-        self._ledger.enter_costs(costs, self._sampler.failures)
+        failures = self._sampler.failures
+        late = [key for key, why in failures.items() if why == LATE]
+        for key in late:  # it did not fail, it was broken off
+            del failures[key]
+        self._ledger.enter_costs(costs, failures)
+        if late:
+            self._too_long |= set(late) - self._assumable
+            self._go_without(late)
         if self._pairs_at is not None:
             self._renew_pairs()
         self._visit_pace.learn(guess_s, self._bench.now_s() - started)
@@ -530,27 +538,30 @@ class Tuning:
     def _check_all(self, keys: Iterable[Key]) -> None:
         self._deadline.can_break = self._has_budget and self._has_plan(OUT_OF_BUDGET, checked=True)
         groups = list(grouped(keys, lambda key: key.problem).items())
-        is_late = False
+        has_left_out = False
         for i in range(0, len(groups), self._sampler.lot):
             planned = groups[i : i + self._sampler.lot]
             lot = [(problem, own) for problem, own in planned if self._can_check_in_time(own)]
-            is_late |= len(lot) < len(planned)
-            self._check(lot)
-        if is_late:
+            has_left_out |= len(lot) < len(planned)
+            has_left_out |= not self._check(lot)
+        if has_left_out:
             self._stopped, self._has_checked = OUT_OF_BUDGET, True
 
-    def _check(self, lot: Sequence[tuple[str, Sequence[Key]]]) -> None:
+    def _check(self, lot: Sequence[tuple[str, Sequence[Key]]]) -> bool:
+        """Whether all of them were checked: none was broken off."""
         own, bound_of = self.rules.primitives, self._ledger.bound_of
         asked = [(problem, [own[k] for k in keys], bound_of(problem)) for problem, keys in lot]
         guess_s = sum(self._guess_checks_s(keys) for _, keys in lot)
-        started = self._bench.now_s()
+        started, checked = self._bench.now_s(), 0
         for (problem, group), results in zip(lot, self._sampler.check_all(asked), strict=True):
-            errors = {key: error for key, (error, _) in zip(group, results, strict=True)}
-            failures = {key: why for key, (_, why) in zip(group, results, strict=True) if why}
-            self._ledger.enter_checks(errors, failures)
+            done = [(k, e, why) for k, (e, why) in zip(group, results, strict=True) if why != LATE]
+            checked += len(done)
+            errors = {key: error for key, error, _ in done}
+            self._ledger.enter_checks(errors, {key: why for key, _, why in done if why})
             self._progress.advance(f"check {problem}", _check_work(problem))
         if lot:
             self._check_pace.learn(guess_s, self._bench.now_s() - started)
+        return checked == sum(len(keys) for _, keys in lot)
 
     def _can_check_in_time(self, keys: Sequence[Key]) -> bool:
         """Whether there is time for it; also where there is no plan without."""

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torchalgo import _C
-from torchalgo.deadline import OUT_OF_BUDGET, Deadline
-from torchalgo.failures import MOST_OF_ONE, NOT_RUN, ended_too_often
+from torchalgo.deadline import Deadline
+from torchalgo.failures import LATE, MOST_OF_ONE, NOT_RUN, ended_too_often
 from torchalgo.worker import read_state
 from torchalgo.worker_process import (
     NoWorkerError,
@@ -25,7 +25,6 @@ from torchalgo.worker_process import (
 
 Task = tuple[str, _C.Primitive]
 
-_LATE = f"{NOT_RUN}{OUT_OF_BUDGET}"
 
 # "0": measure in this process. For debuggers, and where a second process is not wanted.
 ISOLATE = "TORCHALGO_ISOLATE"
@@ -231,7 +230,7 @@ class ProcessBench:
             try:
                 answer = dict(zip(candidates, ask(candidates), strict=True))
             except WorkerDeathError as death:
-                is_late = death.reason == _LATE
+                is_late = death.reason == LATE
                 return death
             self._dead_in_a_row = 0
             results.update(answer)
@@ -260,7 +259,7 @@ class ProcessBench:
                 self._worker.start()  # another one, for what comes next
         # Two together may end it, or it does not tell who: each by itself.
         for candidate in list(left):
-            if why := _LATE if is_late else self._why_not(names[candidate]):
+            if why := LATE if is_late else self._why_not(names[candidate]):
                 results[candidate] = failed(why)
             elif (death := attempt([candidate])) and (
                 death.hung or (death := attempt([candidate]))
@@ -291,7 +290,7 @@ class ProcessBench:
             answer = self._worker.ask({**request, "device": device}, limit_s)
         except WorkerDeathError as death:
             if death.hung and self._deadline.is_lost(str(request["do"])):
-                raise WorkerDeathError(_LATE, None, hung=True) from None
+                raise WorkerDeathError(LATE, None, hung=True) from None
             raise
         if answer["lost"]:
             self._worker.close()

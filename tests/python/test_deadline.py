@@ -18,6 +18,7 @@ from torchalgo import _C
 from torchalgo.costs import TICKS_PER_NS
 from torchalgo.course import Course, GuardEffort
 from torchalgo.deadline import Deadline, Pace, guess_check_s
+from torchalgo.failures import LATE
 from torchalgo.freeze import freeze_model
 from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.sampling import Bench
@@ -196,3 +197,29 @@ def test_without_a_budget_the_guard_times_everything() -> None:
     course.expect_end(Model(clock, 1.0))  # type: ignore[arg-type]
     assert course.guard_effort() == GuardEffort(3, 6.0)
     assert GuardEffort(3, 6.0).includes("eager")
+
+
+def test_what_was_broken_off_did_not_fail(imported: _C.Imported) -> None:
+    clock = Clock()
+    machine = SlowMachine(clock, 1, 1e-3)
+    visits: list[int] = []
+
+    def measure(tasks: Sequence[tuple[str, _C.Primitive]], **options: Any) -> list[Any]:
+        visits.append(len(tasks))
+        taken = machine.measure(tasks, **options)
+        return taken if len(visits) == 1 else [Taken([], LATE) for _ in tasks]
+
+    found = _C.find_candidates(imported.graph)
+    bench = Bench(measure, machine.check, clock, lambda: machine)  # type: ignore[arg-type, return-value]
+    deadline = Deadline(20.0, clock)
+    tuning = Tuning(imported.graph, found, {}, TuneSettings(), bench=bench, deadline=deadline)
+    settled = 0
+    plan, wanted = tuning.plan()
+    while wanted and settled < 50:
+        tuning.measure(wanted)
+        clock.s += 2.0  # in the end the budget is spent
+        settled += 1
+        plan, wanted = tuning.plan()
+    assert not wanted and tuning.is_stopped
+    assert all(node.primitive.name or node.absorbed_by for node in plan.nodes)
+    assert not tuning.quarantined

@@ -78,7 +78,7 @@ def test_killed_at_any_moment_it_repeats_at_most_one_visit(
     def tune() -> NoReturn:
         code = 1
         try:
-            bench = LoggingBench(log, 0.004)
+            bench = LoggingBench(log, 0.03)
             with CostStore.open(path) as store:
                 tuning = Tuning(
                     imported.graph, found, {}, TuneSettings(),
