@@ -15,7 +15,6 @@ seconds are the recorded ones.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
 import statistics
@@ -27,7 +26,7 @@ from bench_globality import price
 from bench_lazy import Replay
 from bench_predict import costs_of
 from records import git_state, record
-from tables import Table, read_tables, usable
+from tables import Table, read_tables, replay_arguments, usable
 from torchalgo import _C
 from torchalgo.bounds import Peaks
 from torchalgo.deadline import Deadline
@@ -83,10 +82,7 @@ def result_of(table: Table, others: Sequence[Table]) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("tables", nargs="*", type=Path, help="default: all of benchmarks/tables")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    args = parser.parse_args()
+    args = replay_arguments(__doc__, RESULTS)
     tables = [usable(table) for table in read_tables(args.tables)]
     results = []
     for table in tables:

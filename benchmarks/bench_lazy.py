@@ -14,14 +14,13 @@ more or less fused to it. One JSON line per network.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from records import git_state, record
-from tables import Table, read_tables, usable
+from tables import Table, read_tables, replay_arguments, usable
 from torchalgo import _C
 from torchalgo.bounds import Peaks, family_of, sibling_floor
 from torchalgo.costs import TICKS_PER_NS, Key, key_of
@@ -39,6 +38,15 @@ class Taken:
     ns: list[float]
     failure: str = ""
     disturbed: int = 0
+
+
+def sample_counts(keys: Sequence[Key], ns: Sequence[float], rounds: int, race: bool) -> list[int]:
+    """How many samples a visit takes of each candidate if no time differs from ns."""
+    if not race:
+        return [rounds] * len(keys)
+    places: dict[Key, int] = {}
+    of_key = [places.setdefault(key._replace(primitive=""), len(places)) for key in keys]
+    return _C.samples_without_noise(of_key, ns, rounds)
 
 
 @dataclass
@@ -63,11 +71,7 @@ class Replay:
     ) -> list[Taken]:
         keys = [key_of(problem, primitive) for problem, primitive in tasks]
         ns = [self.table.rows[key].ticks / TICKS_PER_NS for key in keys]
-        counts = [rounds] * len(keys)
-        if race:
-            places: dict[Key, int] = {}
-            of_key = [places.setdefault(k._replace(primitive=""), len(places)) for k in keys]
-            counts = _C.samples_without_noise(of_key, ns, rounds)
+        counts = sample_counts(keys, ns, rounds, race)
         for key, one_ns, count in zip(keys, ns, counts, strict=True):
             self.seconds += self.table.rows[key].setup_s + (warmup + count) * one_ns * 1e-9
         self.measured.update(keys)
@@ -164,10 +168,7 @@ def result_of(full: Table) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("tables", nargs="*", type=Path, help="default: all of benchmarks/tables")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    args = parser.parse_args()
+    args = replay_arguments(__doc__, RESULTS)
     results = [result_of(table) for table in read_tables(args.tables)]
     for result in results:
         record(args.out, result)

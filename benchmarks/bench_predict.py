@@ -16,7 +16,6 @@ others, and of a few networks only. Nothing is timed.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
 import statistics
@@ -26,7 +25,7 @@ from typing import Any
 
 from bench_lazy import Replay
 from records import git_state, record
-from tables import Table, read_tables, usable
+from tables import Table, read_tables, replay_arguments, usable
 from torchalgo import _C
 from torchalgo.bounds import Peaks
 from torchalgo.costs import Key, key_of
@@ -196,10 +195,7 @@ def summary(results: Sequence[Mapping[str, Any]], name: str) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("tables", nargs="*", type=Path, help="default: all of benchmarks/tables")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    args = parser.parse_args()
+    args = replay_arguments(__doc__, RESULTS)
     tables = [usable(table) for table in read_tables(args.tables)]
     results = []
     for table in tables:

@@ -32,7 +32,7 @@ from torchalgo import _C, planning
 from torchalgo.bounds import family_of
 from torchalgo.costs import TICKS_PER_NS, Key, key_of
 from torchalgo.freeze import freeze_model
-from torchalgo.sampling import Bench, cold_bytes, is_noisy
+from torchalgo.sampling import Bench, cold_bytes
 from torchalgo.stats import cost_of_samples
 
 NETWORKS = (
@@ -44,6 +44,7 @@ LEAST_ROUNDS, MOST_ROUNDS = 5, 15
 LOOK_ROUNDS = 2  # of a quick look
 LOOK_SPREAD = 1.25  # where runs of a look differ by more, two more are taken
 REPEATS = 3
+NOISE_RATIO = 0.05  # a cost with a wider interval is taken again: something else ran meanwhile
 
 
 @dataclass
@@ -99,6 +100,12 @@ def take(bench: Bench, family: Sequence[Measured], rounds: int, cold_bytes: int)
         shares.append(one.setup_s + runs_s)
     for one, share in zip(family, shares, strict=True):
         one.spent_s += wall_s * share / max(sum(shares), 1e-9)
+
+
+def is_noisy(samples: Sequence[float]) -> bool:
+    """Whether they should be taken again."""
+    cost, noise = cost_of_samples(samples)
+    return noise > NOISE_RATIO * cost
 
 
 def measure_all(bench: Bench, every: dict[Key, Measured], cold_bytes: int, budget_s: float) -> int:

@@ -174,7 +174,7 @@ class ProcessBench:
         def ask(chosen: Sequence[int]) -> list[Any]:
             request = {
                 "do": "measure",
-                "tasks": [(tasks[i][0], _spelled(tasks[i][1])) for i in chosen],
+                "tasks": [(tasks[i][0], spelled(tasks[i][1])) for i in chosen],
                 "options": options,
             }
             answer = self._ask(request, [tasks[i][0] for i in chosen])
@@ -198,7 +198,7 @@ class ProcessBench:
             request = {
                 "do": "check",
                 "problem": problem,
-                "primitives": [_spelled(primitives[i]) for i in chosen],
+                "primitives": [spelled(primitives[i]) for i in chosen],
                 "max_rel_error": max_rel_error,
             }
             return [(e, failure) for e, failure in self._ask(request, [problem] * len(chosen))]
@@ -315,7 +315,8 @@ class ProcessBench:
         self._has_worker = False
 
 
-def _spelled(primitive: _C.Primitive) -> list[Any]:
+def spelled(primitive: _C.Primitive) -> list[Any]:
+    """As _C.Primitive's arguments, for JSON."""
     return [primitive.name, primitive.src, primitive.dst, primitive.workspace_bytes]
 
 

@@ -22,9 +22,6 @@ ROUNDS = 9
 # luckiest, and what a plan predicts shall not rest on luck.
 RETIMED_ROUNDS = 12
 
-# A cost with a wider interval than this is noisy: something else ran meanwhile.
-NOISE_RATIO = 0.05
-
 # What the least of the few samples of a race's loser may still be above the truth.
 ROUGH_FLOOR = 0.9
 
@@ -95,12 +92,6 @@ def cold_bytes(graph: _C.Graph) -> int:
     problems = [node.problem for node in graph.nodes if node.problem is not None]
     weights = sum(4 * math.prod(sizes) for sizes in map(_C.weight_sizes, problems) if sizes)
     return min(MOST_COLD_BYTES, weights)
-
-
-def is_noisy(samples: Sequence[float]) -> bool:
-    """Whether they should be taken again."""
-    cost, noise = cost_of_samples(samples)
-    return noise > NOISE_RATIO * cost
 
 
 class Sampler:

@@ -18,6 +18,7 @@ import torch
 
 from torchalgo import _C
 from torchalgo.costs import Cost, Key, Samples
+from torchalgo.process_bench import spelled
 from torchalgo.ranks import Ranks
 from torchalgo.sampling import Asked, Bench, Sampler
 
@@ -174,7 +175,7 @@ class CrewSampler(Sampler):
 
     def check_all(self, asked: Iterable[Asked]) -> Iterator[list[tuple[float, str]]]:
         groups = list(asked)
-        items = [(problem, [_spelled(p) for p in own], bound) for problem, own, bound in groups]
+        items = [(problem, [spelled(p) for p in own], bound) for problem, own, bound in groups]
         work = [len(own) * _work(problem) for problem, own, _ in groups]
         answers = self._crew.run({"do": "check"}, items, work)
         return ([(error, failure) for error, failure in results] for results in answers)
@@ -236,10 +237,6 @@ def _task(step: int) -> str:
 
 def _result(step: int, rank: int) -> str:
     return f"result {step} of rank {rank}"
-
-
-def _spelled(primitive: _C.Primitive) -> tuple[str, str, str, int]:
-    return primitive.name, primitive.src, primitive.dst, primitive.workspace_bytes
 
 
 def _encoded(cost: Cost) -> list[Any]:

@@ -14,6 +14,8 @@ from torch import nn
 
 import torchalgo
 from nets import Net, make_net, run_plan
+from torchalgo import _C
+from torchalgo.freeze import freeze_model
 
 # On a loaded machine a second thread makes tuning wait at each barrier; other numbers of threads
 # have tests of their own.
@@ -64,3 +66,10 @@ def count_ops() -> Callable[[nn.Module, torch.Tensor], dict[str, int]]:
         return {key: n for key, n in events.items() if key.startswith("torchalgo::")}
 
     return count
+
+
+@pytest.fixture(scope="session")
+def imported() -> _C.Imported:
+    """make_net's graph for a small image."""
+    x = torch.rand(1, 3, 16, 16)
+    return _C.import_graph(freeze_model(make_net(), (x,))._c, (x,))

@@ -17,7 +17,6 @@ import pytest
 import torch
 
 import torchalgo
-from nets import make_net
 from test_cli import run as run_cli
 from test_db_rows import ROW
 from test_measuring import FakeBench, spread
@@ -27,7 +26,6 @@ from torchalgo.costs import Key
 from torchalgo.db import CostStore, DeviceCosts, Environment, Refusal
 from torchalgo.db.row import TRANSIENT_S, columns_of, entry_of, from_line, join, to_line
 from torchalgo.failures import MOST_OF_ONE, Failure
-from torchalgo.freeze import freeze_model
 from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.overrides import forced_primitives
 
@@ -198,12 +196,6 @@ def test_a_reason_names_no_user_and_is_one_line(path: Path) -> None:
 
 
 # ---- the next run --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def imported() -> _C.Imported:
-    x = torch.rand(1, 3, 16, 16)
-    return _C.import_graph(freeze_model(make_net(), (x,))._c, (x,))
 
 
 Run = Callable[..., tuple[FakeBench, Tuning]]

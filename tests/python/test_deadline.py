@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from nets import make_net
 from test_measuring import Taken, spread
 from test_worker import CONV, OPTIONS, MakeBench, make_bench  # noqa: F401
 from torchalgo import _C
@@ -19,7 +18,6 @@ from torchalgo.costs import TICKS_PER_NS
 from torchalgo.course import Course, GuardEffort
 from torchalgo.deadline import Deadline, Pace, guess_check_s
 from torchalgo.failures import LATE
-from torchalgo.freeze import freeze_model
 from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.sampling import Bench
 from torchalgo.timings import Timings
@@ -102,12 +100,6 @@ class SlowMachine:
 
     def bench(self) -> Bench:
         return Bench(self.measure, self.check, self.clock, lambda: self)  # type: ignore[arg-type, return-value]
-
-
-@pytest.fixture(scope="module")
-def imported() -> _C.Imported:
-    x = torch.rand(1, 3, 16, 16)
-    return _C.import_graph(freeze_model(make_net(), (x,))._c, (x,))
 
 
 @pytest.mark.parametrize("run_s", [1e-4, 3e-3, 2e-2, 0.1])

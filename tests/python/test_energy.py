@@ -6,16 +6,13 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from tables import FOLDER, read_table
 from test_check_plan import GraphText
 from torchalgo import _C

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
+import gpu_check
+from gpu_check import Context, Outcome, Stage, main, select_stages
 
-import gpu_check  # noqa: E402
-from gpu_check import Context, Outcome, Stage, main, select_stages  # noqa: E402
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 class Stub:

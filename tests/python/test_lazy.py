@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bench_lazy import sample_counts
 from test_check_plan import GraphText
 from torchalgo import _C
 from torchalgo.bounds import FUSED_FLOOR, UNFUSED_FLOOR, KnownCosts, Peaks, family_of
@@ -59,11 +60,7 @@ class DrawnMachine:
         keys = [key_of(problem, primitive) for problem, primitive in tasks]
         self.measured.update(keys)
         ns = [self.costs[key] / TICKS_PER_NS for key in keys]
-        counts = [rounds] * len(keys)
-        if race:
-            places: dict[Key, int] = {}
-            of_key = [places.setdefault(k._replace(primitive=""), len(places)) for k in keys]
-            counts = _C.samples_without_noise(of_key, ns, rounds)
+        counts = sample_counts(keys, ns, rounds, race)
         return [Taken([one_ns] * count) for one_ns, count in zip(ns, counts, strict=True)]
 
     def check(self, _problem: str, primitives: Sequence[Any], _: float) -> list[tuple[float, str]]:

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 import torchalgo
-from nets import make_net
 from test_views import Inception
 from torchalgo import _C
 from torchalgo.bounds import dtype_of
@@ -84,12 +83,6 @@ def spread(problem: str, p: _C.Primitive) -> float:
     """Between 1 and 1.8 us, the same on every machine; fused costs no less than alone."""
     base = zlib.crc32(f"{problem.split('+')[0]} {p.name} {p.src} {p.dst}".encode()) % 800
     return 1000.0 + base + problem.count("+")
-
-
-@pytest.fixture(scope="module")
-def imported() -> _C.Imported:
-    x = torch.rand(1, 3, 16, 16)
-    return _C.import_graph(freeze_model(make_net(), (x,))._c, (x,))
 
 
 def make_tuning(imported: _C.Imported, fake: FakeBench, **settings: Any) -> Tuning:

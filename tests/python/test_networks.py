@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 import copy
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 import torchalgo
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 pytest.importorskip("torchvision")
 from networks import CLASSIFIERS, random_input, random_network
 

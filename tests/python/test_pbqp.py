@@ -264,7 +264,6 @@ def test_the_checker_runs_on_its_own(tmp_path: Path) -> None:
 
 def test_answers_equal_toulbar2() -> None:
     pytest.importorskip("pytoulbar2")
-    sys.path.insert(0, str(CHECKER.parents[1] / "benchmarks"))
     import bench_solver
 
     proven = 0

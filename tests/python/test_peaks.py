@@ -6,15 +6,10 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-import pytest
-import torch
-
-from nets import make_net
 from test_measuring import FakeBench, spread
 from torchalgo import _C
 from torchalgo.bounds import Peaks
 from torchalgo.db import CostStore, DeviceCosts, Environment
-from torchalgo.freeze import freeze_model
 from torchalgo.measuring import TuneSettings, Tuning
 
 PEAKS = Peaks(50.0, ((1 << 12, 100.0), (1 << 20, 40.0), (1 << 28, 10.0)))
@@ -52,12 +47,6 @@ def test_peaks_are_kept_for_the_hardware_whatever_torch_it_is(tmp_path: Path) ->
         ):  # fmt: skip
             changed = dataclasses.replace(here, facts={**here.facts, **facts})
             assert (DeviceCosts(store, changed).read_peaks() == PEAKS) is is_kept, facts
-
-
-@pytest.fixture(scope="module")
-def imported() -> _C.Imported:
-    x = torch.rand(1, 3, 16, 16)
-    return _C.import_graph(freeze_model(make_net(), (x,))._c, (x,))
 
 
 def test_a_later_run_that_finds_all_it_needs_does_not_probe_and_one_that_measures_does(

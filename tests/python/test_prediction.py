@@ -6,7 +6,6 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import math
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import bench_predict
 import torchalgo
 from nets import make_net

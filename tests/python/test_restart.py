@@ -12,14 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import pytest
-import torch
-
-from nets import make_net
 from test_measuring import Taken, spread
 from torchalgo import _C
 from torchalgo.db import CostStore, DeviceCosts
-from torchalgo.freeze import freeze_model
 from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.sampling import ROUNDS, Bench
 
@@ -58,12 +53,6 @@ class LoggingBench:
     def _note(self, what: str, names: list[str]) -> None:
         os.write(self._log, json.dumps([os.getpid(), what, names]).encode() + b"\n")
         os.fsync(self._log)
-
-
-@pytest.fixture(scope="module")
-def imported() -> _C.Imported:
-    x = torch.rand(1, 3, 16, 16)
-    return _C.import_graph(freeze_model(make_net(), (x,))._c, (x,))
 
 
 def test_killed_at_any_moment_it_repeats_at_most_one_visit(

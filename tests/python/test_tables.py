@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from make_tables import END, START, main
 
 README = f"# Title\n\n{START}\nold table\n{END}\n\nThe rest.\n"

@@ -4,15 +4,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 
 import pytest
 
-from torchalgo import _C
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import bench_planner
+from torchalgo import _C
 
 SMALL = ["alexnet", "efficientnet_b0", "densenet121"]
 ARGS = argparse.Namespace(seed=1, choices=12, limit=10.0, check=True)

@@ -21,11 +21,9 @@ from torchalgo.plan import Plan
 from torchalgo.ranks import Ranks
 from torchalgo.sharing import Place, deal, measuring_ranks
 from torchalgo.tune import main, plan_hash, tune
+from tune_ranks import InventedBench, make_model
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-from tune_ranks import InventedBench, make_model  # noqa: E402
 
 CASES = (
     "agree",
