@@ -6,13 +6,15 @@
     python benchmarks/bench_tuning.py resnet18 --tunings 3 --passes 2
 
 Needs a quiet machine. Per network: every candidate is measured in many passes, half of them before
-and half after the tunings; all their samples together are the frozen table. In between, fresh
-processes tune the network without a database. Each of their plans is priced by the frozen table:
-its regret is what it costs above that table's optimum (the last step of tuning, which prefers what
-is faster inside the net to what is cheaper alone, is left out for that), its share of the
-exhaustive gain is how much of the way from PyTorch's own primitives alone to the optimum it goes.
-The A/A interval beside it is the regret of the table against itself: the optimum of every other
-pass, priced by the rest, and the other way round. One JSON line per network.
+and half after the tunings; all their samples together are the frozen table. Each pass is a process
+of its own, since where its pages lie alone makes one primitive 10 to 30 % faster or slower in one
+process than in the next. In between, fresh processes tune the network without a database. Each of
+their plans is priced by the frozen table: its regret is what it costs above that table's optimum
+(the last step of tuning, which prefers what is faster inside the net to what is cheaper alone, is
+left out for that), its share of the exhaustive gain is how much of the way from PyTorch's own
+primitives alone to the optimum it goes. The A/A interval beside it is the regret of the table
+against itself: the optimum of every other pass, priced by the rest, and the other way round. One
+JSON line per network.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from torchalgo.freeze import freeze_model
 from torchalgo.in_context import Refined, Search
 from torchalgo.rules import grouped
 from torchalgo.sampling import cold_bytes
-from torchalgo.stats import cost_of_samples
+from torchalgo.stats import cost_of_setups
 
 SCHEMA = 1
 RESULTS = Path(__file__).with_name("results") / "tuning.jsonl"
@@ -54,7 +56,8 @@ SEED = 0
 class FrozenTable:
     """All candidates of a network, measured in passes that are kept apart."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, threads: int) -> None:
+        self.name, self.threads = name, threads
         network, x = random_network(name), random_input(name)
         self.graph = _C.import_graph(freeze_model(network, (x,))._c, (x,)).graph
         self.found = planning.find_candidates(self.graph, 1 << 30, None)
@@ -65,7 +68,12 @@ class FrozenTable:
         self.passes: list[dict[Key, list[float]]] = []
 
     def measure(self) -> None:
-        """One more pass."""
+        """One more pass, in a process of its own."""
+        (samples,) = run_here(self.name, self.threads, "--pass")
+        self.passes.append({k: ns for k, ns in zip(self.primitives, samples, strict=True) if ns})
+
+    def measure_here(self) -> list[list[float]]:
+        """The samples of each of `primitives`, in ns; none of what fails."""
         taken: dict[Key, list[float]] = {}
         for keys in grouped(self.primitives, family_of).values():
             results = _C.measure(
@@ -73,17 +81,17 @@ class FrozenTable:
                 warmup=1, rounds=ROUNDS, budget_s=60.0, cold_bytes=cold_bytes(self.graph),
                 seed=SEED,
             )  # fmt: skip
-            taken.update((key, r.ns) for key, r in zip(keys, results, strict=True) if r.ns)
-        self.passes.append(taken)
+            taken.update((key, r.ns) for key, r in zip(keys, results, strict=True))
+        return [taken[key] for key in self.primitives]
 
     def ticks(self, passes: Iterable[int]) -> dict[Key, int]:
-        """Costs from the samples of some passes."""
+        """Costs from the samples of some passes, each of which is a set-up."""
         chosen = [self.passes[i] for i in passes]
         ticks = {}
         for key in self.primitives:
             if all(key in one for one in chosen):
-                ns = [x for one in chosen for x in one[key]]
-                ticks[key] = round(cost_of_samples(ns)[0] * TICKS_PER_NS)
+                cost, _ = cost_of_setups([one[key] for one in chosen])
+                ticks[key] = round(cost * TICKS_PER_NS)
         return ticks
 
     def optimum(self, ticks: Mapping[Key, int], is_aten_only: bool = False) -> _C.Plan:
@@ -103,16 +111,22 @@ class FrozenTable:
         return plan
 
 
+def run_here(name: str, threads: int, *options: str) -> list[Any]:
+    """What this script prints in a process of its own: JSON, one a line."""
+    command = [sys.executable, __file__, name, "--threads", str(threads), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}: {done.stderr[-2000:]}")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 def tune_once(name: str, threads: int, in_net: bool) -> tuple[float, torchalgo.Plan]:
     """Seconds of optimize in a fresh process, and its plan; `in_net`: with the last step."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "plan.json"
-        command = [sys.executable, __file__, name, "--threads", str(threads), "--one", str(file)]
-        command += ["--in-net"] if in_net else []
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"{' '.join(command)}: {done.stderr[-2000:]}")
-        return float(json.loads(done.stdout.splitlines()[-1])), torchalgo.load_plan(file)
+        last = ["--in-net"] if in_net else []
+        *_, seconds = run_here(name, threads, "--one", str(file), *last)
+        return float(seconds), torchalgo.load_plan(file)
 
 
 def tune_here(name: str, file: Path, in_net: bool) -> None:
@@ -128,7 +142,7 @@ def tune_here(name: str, file: Path, in_net: bool) -> None:
 
 
 def result_of(name: str, tunings: int, passes: int, threads: int) -> dict[str, Any]:
-    frozen = FrozenTable(name)
+    frozen = FrozenTable(name, threads)
     for _ in range(passes):
         frozen.measure()
     load_before = os.getloadavg()[0]
@@ -178,11 +192,15 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--in-net", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--pass", dest="is_pass", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.set_grad_enabled(False)
     if args.one is not None:
         tune_here(args.networks[0], args.one, args.in_net)
+        return 0
+    if args.is_pass:
+        print(json.dumps(FrozenTable(args.networks[0], args.threads).measure_here()))
         return 0
     for name in args.networks:
         record(args.out, result_of(name, args.tunings, args.passes, args.threads))

@@ -23,6 +23,7 @@
 #include "module.h"
 #include "ops/settings.h"
 #include "planner/make_plan.h"
+#include "profiler/caches.h"
 #include "profiler/check.h"
 #include "profiler/measure.h"
 #include "profiler/race.h"
@@ -392,6 +393,13 @@ std::optional<py::buffer_info> request(const std::optional<py::buffer>& buffer) 
 }
 
 void bind_measuring(py::module_& m) {
+  m.attr("LARGE_CACHE_BYTES") = kLargeCacheBytes;
+  m.def(
+      "weights_in",
+      [](std::int64_t bytes, const std::optional<Device>& device) {
+        return to_string(weights_in(bytes, device.value_or(cpu_device())));
+      },
+      py::arg("bytes"), py::arg("device") = py::none());
   m.def(
       "measure",
       [](const std::vector<std::pair<std::string, Primitive>>& pairs, int warmup, int rounds,
@@ -425,7 +433,7 @@ void bind_measuring(py::module_& m) {
       [](const std::vector<std::size_t>& places, const std::vector<double>& ns, int rounds) {
         TORCHALGO_CHECK(places.size() == ns.size(), "samples_without_noise: {} places, {} times",
                         places.size(), ns.size());
-        return samples_without_noise(places, ns, {rounds, 3 * rounds});
+        return samples_without_noise(places, ns, RaceLength::of(rounds));
       },
       py::arg("places"), py::arg("ns"), py::arg("rounds"));
   m.def(

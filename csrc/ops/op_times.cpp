@@ -2,7 +2,6 @@
 #include "ops/op_times.h"
 
 #include <atomic>
-#include <chrono>
 #include <mutex>
 #include <utility>
 
@@ -37,11 +36,6 @@ std::vector<OpTime> take_op_times() {
 void record_op_time(OpTime time) {
   const std::lock_guard lock(records().mutex);
   if (records().times.size() < kMaxRecords) records().times.push_back(std::move(time));
-}
-
-std::int64_t steady_now_ns() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
 }  // namespace torchalgo

@@ -26,7 +26,4 @@ bool set_op_timing(bool timing);
 [[nodiscard]] std::vector<OpTime> take_op_times();
 void record_op_time(OpTime time);
 
-/// Of the clock of the records.
-[[nodiscard]] std::int64_t steady_now_ns();
-
 }  // namespace torchalgo

@@ -16,6 +16,7 @@
 
 #include "aten_algo/epilogue.h"
 #include "aten_algo/strided.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "ops/op_times.h"
 #include "ops/settings.h"

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/caches.h"
 #include "profiler/check.h"
 #include "profiler/measure.h"
 #include "profiler/timer.h"
@@ -20,17 +21,13 @@ class Bench {
   virtual ~Bench() = default;
   /// Refers to the bench.
   [[nodiscard]] virtual const Runnable& work() const = 0;
-  [[nodiscard]] virtual std::int64_t packed_bytes() const = 0;
-  /// From now on each run finds other weights, one of `copies` + 1.
-  virtual void rotate_weights(std::int64_t copies) = 0;
-  /// From now on each run finds its weights in no cache.
-  virtual void flush_weights() = 0;
 };
 
-/// As inside a network on a CPU: the inputs were written just now, the weights were last used one
-/// inference ago, result and workspace are allocated anew.
+/// As inside a network on a CPU, where one run is like the next whatever other benches run between
+/// them: the inputs were written just now, the weights lie where `weights` says, or farther away,
+/// result and workspace are allocated anew.
 [[nodiscard]] std::unique_ptr<Bench> make_warm_bench(const Task& task, const Algorithm& algorithm,
-                                                     const Sample& sample);
+                                                     const Sample& sample, WeightsIn weights);
 
 /// Tensors that several cold benches of one call read or write in turn.
 class SharedTensors {
@@ -52,11 +49,5 @@ class SharedTensors {
 [[nodiscard]] std::unique_ptr<Bench> make_cold_bench(const Task& task, const Algorithm& algorithm,
                                                      const Sample& sample, std::int64_t cache_bytes,
                                                      SharedTensors& shared);
-
-/// The bytes in memory of packed weights; those of a library that hides them count as 0.
-[[nodiscard]] std::int64_t packed_bytes_of(const Packed& packed);
-
-/// With memory of their own, where they have any.
-[[nodiscard]] Packed copy_packed(const Packed& packed);
 
 }  // namespace torchalgo

@@ -15,6 +15,24 @@ std::int64_t bytes_of(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
 }
 
+// Those of a library that hides them count as 0.
+std::int64_t packed_bytes_of(const Packed& packed) {
+  std::int64_t bytes = 0;
+  for (const at::Tensor& tensor : packed) {
+    if (tensor.defined() && tensor.has_storage()) bytes += bytes_of(tensor);
+  }
+  return bytes;
+}
+
+// With memory of their own, where they have any.
+Packed copy_packed(const Packed& packed) {
+  Packed copy;
+  for (const at::Tensor& tensor : packed) {
+    copy.push_back(tensor.defined() && tensor.has_storage() ? tensor.clone() : tensor);
+  }
+  return copy;
+}
+
 class ColdBench : public Bench {
  public:
   ColdBench(const Task& task, const Algorithm& algorithm, const Sample& sample,
@@ -35,9 +53,6 @@ class ColdBench : public Bench {
   }
 
   const Runnable& work() const override { return work_; }
-  std::int64_t packed_bytes() const override { return packed_bytes_of(packed_[0]); }
-  void rotate_weights(std::int64_t) override {}  // they rotate with the rest
-  void flush_weights() override {}
 
  private:
   struct Slot {

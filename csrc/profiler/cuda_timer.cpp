@@ -2,10 +2,11 @@
 #include "profiler/cuda_timer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <utility>
 #include <vector>
+
+#include "base/clock.h"
 
 namespace torchalgo {
 namespace {
@@ -69,11 +70,7 @@ class CudaTimer : public Timer {
     return graph;
   }
 
-  std::int64_t now_ns() override {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-  }
+  std::int64_t now_ns() override { return steady_now_ns(); }
   std::int64_t cold_cache_bytes() const override { return queue_.l2_bytes; }
   std::shared_ptr<void> enter() override { return queue_.enter ? queue_.enter() : nullptr; }
 

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <chrono>
 #include <utility>
 
+#include "base/clock.h"
 #include "profiler/timer.h"
 
 namespace torchalgo {
 namespace {
 
 using Clock = std::function<std::int64_t()>;
-
-std::int64_t steady_now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 class HostStopwatch : public Stopwatch {
  public:

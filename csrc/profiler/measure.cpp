@@ -11,9 +11,9 @@
 
 #include "base/error.h"
 #include "profiler/bench.h"
+#include "profiler/caches.h"
 #include "profiler/check.h"
 #include "profiler/cuda_timer.h"
-#include "profiler/flush.h"
 #include "profiler/race.h"
 #include "provider/cuda_device.h"
 
@@ -84,6 +84,7 @@ Benches make_benches(const std::vector<Task>& tasks, const Algorithms& algorithm
                      std::vector<Samples>& results) {
   SharedSamples samples(tasks, options);
   SharedTensors shared;
+  const WeightsIn weights = weights_in(options.cold_bytes, cpu_device());
   Benches benches(tasks.size());
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     attempt(i, options.announce, results[i], [&] {
@@ -94,31 +95,10 @@ Benches make_benches(const std::vector<Task>& tasks, const Algorithms& algorithm
       const Sample sample = samples.of(task.problem);
       benches[i] = cold_cache_bytes > 0
                        ? make_cold_bench(task, *algorithm, sample, cold_cache_bytes, shared)
-                       : make_warm_bench(task, *algorithm, sample);
+                       : make_warm_bench(task, *algorithm, sample, weights);
     });
   }
   return benches;
-}
-
-// The weights of the other tasks push a task's own out of the caches; copies do the rest.
-void cool_weights(const Benches& benches, std::int64_t cold_bytes) {
-  // A model whose weights no cache holds finds them in memory. Whatever else runs in this call,
-  // and however little of it, must not change that.
-  constexpr std::int64_t kLargeCache = 32 << 20;
-  if (cold_bytes > kLargeCache && can_flush_caches()) {
-    for (const auto& bench : benches) {
-      if (bench) bench->flush_weights();
-    }
-    return;
-  }
-  constexpr std::int64_t kMostCopies = 15;
-  std::int64_t bytes = 0;
-  for (const auto& bench : benches) bytes += bench ? bench->packed_bytes() : 0;
-  if (bytes == 0) return;
-  const std::int64_t copies = std::clamp(cold_bytes / bytes, std::int64_t{0}, kMostCopies);
-  for (const auto& bench : benches) {
-    if (bench) bench->rotate_weights(copies);
-  }
 }
 
 using Stopwatches = std::vector<std::unique_ptr<Stopwatch>>;
@@ -185,7 +165,7 @@ std::shared_ptr<Calm> calm_of(const MeasureOptions& options) {
 
 void race(const std::vector<Task>& tasks, const Stopwatches& stopwatches,
           const MeasureOptions& options, Timer& timer, std::vector<Samples>& results) {
-  const RaceLength length{options.rounds, 3 * options.rounds};
+  const RaceLength length = RaceLength::of(options.rounds);
   const Budget budget(timer, options.budget_s);
   const std::shared_ptr<Calm> calm = calm_of(options);
   std::vector<Racer> racers(tasks.size());
@@ -244,7 +224,6 @@ std::vector<Samples> measure_interleaved(const std::vector<Task>& tasks,
   const std::shared_ptr<void> inside = timer->enter();
   const Benches benches =
       make_benches(all, algorithms, options, timer->cold_cache_bytes(), results);
-  cool_weights(benches, options.cold_bytes);
   const Stopwatches stopwatches = warm_up(benches, options, *timer, results);
   if (options.race) {
     race(all, stopwatches, options, *timer, results);

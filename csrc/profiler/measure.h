@@ -23,9 +23,9 @@ struct MeasureOptions {
   // slower than the fastest of all, is sampled no more (see race.h), one that is noisy up to 3 x
   // `rounds` times. Samples that something else disturbed are dropped where enough others are left.
   bool race = false;
-  // What the network's weights take: so much passes between two uses of a weight. Up to 32 MiB the
-  // weights of all tasks together rotate through as much; with more they are flushed from all
-  // caches before each sample. On CUDA everything rotates, through twice the GPU's L2.
+  // What the network's weights take: so much passes between two uses of a weight. Up to a core's L2
+  // nothing is done; up to kLargeCacheBytes weights are pushed out of L2 before each sample, with
+  // more out of all caches. On CUDA everything rotates, through twice the GPU's L2.
   std::int64_t cold_bytes = 48 << 20;
   std::uint64_t seed = 0;
   Device device = {};            // where it runs; by itself the CPU

@@ -7,7 +7,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
+
+#include "base/clock.h"
 
 namespace torchalgo {
 namespace {
@@ -16,11 +17,7 @@ constexpr double kRoundNs = 100e3;
 constexpr std::int64_t kLeastSet = 1 << 14, kLargestSet = 1 << 26;  // of all threads together
 constexpr std::int64_t kStep = 256;                                 // floats, see kernels/peak.h
 
-double now_ns() {
-  return std::chrono::duration<double, std::nano>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
+double now_ns() { return static_cast<double>(steady_now_ns()); }
 
 // ns of `work` on each of `threads` threads at once.
 double timed_ns(int threads, const std::function<void(std::int64_t thread)>& work) {

@@ -21,6 +21,7 @@ struct Racer {
 struct RaceLength {
   int usual = 9;  // enough, unless they differ by more than kNoisy
   int most = 27;
+  static RaceLength of(int rounds) { return {rounds, 3 * rounds}; }
 };
 
 /// A racer that was slower than this many times the fastest of its place in two calm samples, or in

@@ -219,6 +219,12 @@ def measure(
     control: bool = False,  # the first task once more, see Samples.control_ratio
     board: memoryview | None = None,  # two int64: steps begun, index of the last one's task
 ) -> list[Samples]: ...  # releases the GIL
+
+LARGE_CACHE_BYTES: int  # as much of a last cache as one process can hope for
+
+def weights_in(
+    bytes: int, device: Device | None = None
+) -> str: ...  # "l2", "past l2", "no cache": where a model of so many bytes finds its weights
 def samples_without_noise(
     places: Sequence[int], ns: Sequence[float], rounds: int
 ) -> list[int]: ...  # that each of a race gets if each of its samples takes ns[i]

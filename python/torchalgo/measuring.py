@@ -24,7 +24,7 @@ from torchalgo.plan import Quarantined
 from torchalgo.prediction.model import CostModel
 from torchalgo.progress import Progress
 from torchalgo.rules import Rules, grouped, offered_by
-from torchalgo.sampling import RETIMED_ROUNDS, Bench, cold_bytes
+from torchalgo.sampling import RETIMED_SAMPLES, Bench, cold_bytes
 from torchalgo.timings import Timings
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ TELL_EVERY_S, TELL_SHARE = 0.5, 0.01  # of the time, for the best plan so far
 MOST_SHARE_S = 10.0  # of an operation's rounds; with a budget less
 
 # Timed again with what a plan rests on: what costs no more than so many times as much.
-CLOSE = 1.03
+CLOSE = 1.06
 
 
 @dataclass(frozen=True)
@@ -349,7 +349,7 @@ class Tuning:
         """Whether it was chosen for times that were not taken again."""
         is_retimed = key in self._retimed or _C.is_view(key.primitive)
         cost = self._costs.costs.get(key)  # None: it is guessed
-        return not is_retimed and cost is not None and 0 < cost.samples.n < RETIMED_ROUNDS
+        return not is_retimed and cost is not None and 0 < cost.samples.n < RETIMED_SAMPLES
 
     def _guess(self, keys: Iterable[Key]) -> None:
         """Has the predictor, if there is one, say what is unknown of `keys`."""

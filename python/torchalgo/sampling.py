@@ -14,13 +14,15 @@ from torchalgo import _C, process_bench
 from torchalgo.bounds import Peaks, probe_cpu
 from torchalgo.costs import LEAST_SAMPLES, TICKS_PER_NS, Cost, Key, summarize
 from torchalgo.deadline import Deadline
-from torchalgo.stats import cost_of_samples
+from torchalgo.stats import cost_of_setups
 
 ROUNDS = 9
 
-# What a plan rests on is timed again, so often: of many candidates the fastest was also the
-# luckiest, and what a plan predicts shall not rest on luck.
-RETIMED_ROUNDS = 12
+# What a plan rests on is timed again: of many candidates the fastest was also the luckiest, and
+# what a plan predicts shall not rest on luck. So often it is set up anew, since where its pages lie
+# makes it a tenth faster or slower for as long as they stay; and so many rounds are run each time.
+SETUPS, ROUNDS_OF_SETUP = 3, 5
+RETIMED_SAMPLES = SETUPS * ROUNDS_OF_SETUP
 
 # What the least of the few samples of a race's loser may still be above the truth.
 ROUGH_FLOOR = 0.9
@@ -123,35 +125,44 @@ class Sampler:
         nothing between them.
 
         They race: those that are clearly slower than a rival have rough costs. `again`: all are
-        timed to the end, for costs that luck has no part in.
+        timed to the end, in several set-ups, for costs that luck has no part in.
         """
-        taken = self._bench.measure(
-            [(key.problem, self._primitives[key]) for key in keys],
-            warmup=1,
-            rounds=RETIMED_ROUNDS if again else ROUNDS,
-            budget_s=budget_s,
-            cold_bytes=self._cold_bytes,
-            seed=self._seed,
-            race=not again,
-        )
-        costs = {}
-        for key, result in zip(keys, taken, strict=True):
-            if result.failure or not result.ns:
-                self.failures[key] = result.failure or "gave no samples"
-                continue
-            self.disturbed += result.disturbed
-            self.samples += len(result.ns) + result.disturbed
-            costs[key] = cost_of(result.ns, self._primitives[key].workspace_bytes)
-        return costs
+        setups = SETUPS if again else 1
+        of_key: dict[Key, list[list[float]]] = {key: [] for key in keys}
+        for _ in range(setups):
+            taken = self._bench.measure(
+                [(key.problem, self._primitives[key]) for key in of_key],
+                warmup=1,
+                rounds=ROUNDS_OF_SETUP if again else ROUNDS,
+                budget_s=budget_s / setups,
+                cold_bytes=self._cold_bytes,
+                seed=self._seed,
+                race=not again,
+            )
+            for key, result in zip(list(of_key), taken, strict=True):
+                if result.failure or not result.ns:
+                    self.failures[key] = result.failure or "gave no samples"
+                    del of_key[key]
+                    continue
+                self.disturbed += result.disturbed
+                self.samples += len(result.ns) + result.disturbed
+                of_key[key].append(result.ns)
+            if not of_key:
+                break
+        return {
+            key: cost_of(samples, self._primitives[key].workspace_bytes)
+            for key, samples in of_key.items()
+        }
 
 
-def cost_of(ns: Sequence[float], workspace_bytes: int) -> Cost:
-    """What samples of a candidate say."""
+def cost_of(setups: Sequence[Sequence[float]], workspace_bytes: int) -> Cost:
+    """What a candidate's samples say, by set-up: the median of what these tell."""
+    ns = [time for samples in setups for time in samples]
     if len(ns) < LEAST_SAMPLES:
         least = min(ns)
         ticks, noise = ROUGH_FLOOR * least, (1 - ROUGH_FLOOR) * least
     else:
-        ticks, noise = cost_of_samples(ns)
+        ticks, noise = cost_of_setups(setups)
     return Cost(
         round(ticks * TICKS_PER_NS), round(noise * TICKS_PER_NS), summarize(ns), workspace_bytes
     )

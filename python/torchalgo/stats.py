@@ -67,6 +67,14 @@ def cost_of_samples(samples: Sequence[float]) -> tuple[float, float]:
     return statistics.median(undisturbed), median_noise(undisturbed)
 
 
+def cost_of_setups(setups: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The median of the costs that the samples of each set-up tell, and of their noises. A set-up's
+    luck, such as where its pages lie, stays with all of its samples, so that they are not pooled.
+    """
+    costs, noises = zip(*map(cost_of_samples, setups), strict=True)
+    return statistics.median(costs), statistics.median(noises)
+
+
 def median_noise(values: Sequence[float]) -> float:
     """Half the width of a rough 95 % interval of the median: 1.57 IQR / sqrt(n); 0 below 4 values.
 

@@ -21,7 +21,7 @@ from torchalgo.db import CostStore, DeviceCosts
 from torchalgo.freeze import freeze_model
 from torchalgo.measuring import TuneSettings, Tuning
 from torchalgo.overrides import forced_primitives
-from torchalgo.sampling import RETIMED_ROUNDS, ROUNDS, Bench
+from torchalgo.sampling import ROUNDS, ROUNDS_OF_SETUP, Bench
 
 
 @dataclasses.dataclass
@@ -264,7 +264,9 @@ def test_what_the_plan_rests_on_was_timed_again_with_its_close_rivals(
     fake = FakeBench(spread)
     tuning = make_tuning(imported, fake)
     plan = tuning.settle(_C.make_plan)
-    again = {(problem, name) for problem, name, rounds in fake.measured if rounds == RETIMED_ROUNDS}
+    again = {
+        (problem, name) for problem, name, rounds in fake.measured if rounds == ROUNDS_OF_SETUP
+    }
     chosen = {(n.problem, n.primitive.name) for n in plan.nodes if n.primitive.name}
     assert chosen - {c for c in chosen if _C.is_view(c[1])} <= again
     assert len(again) < len(fake.tasks) / 2
@@ -291,7 +293,7 @@ def test_luck_in_the_race_decides_nothing(imported: _C.Imported) -> None:
         def measure(self, tasks: Any, *, rounds: int, **options: Any) -> list[Any]:
             results = super().measure(tasks, rounds=rounds, **options)
             for (_, p), taken in zip(tasks, results, strict=True):
-                if p.name == "cpu.im2col_gemm" and rounds < RETIMED_ROUNDS:
+                if p.name == "cpu.im2col_gemm" and rounds == ROUNDS:
                     taken.ns = [ns / 3 for ns in taken.ns]
             return results
 

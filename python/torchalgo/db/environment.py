@@ -20,8 +20,6 @@ from torchalgo import _C
 from torchalgo.costs import environment as plan_environment
 from torchalgo.overrides import matches_name
 
-LARGE_CACHE_BYTES = 32 << 20  # as much of a last cache as one process can hope for
-
 # Facts by provider, or by algorithm where it differs; the longest match counts. A provider that is
 # not listed depends on all facts.
 CPU_FACTS = ("cpu", "cpu_id", "isa", "threads", "weights")
@@ -61,7 +59,7 @@ class Environment:
             cold_bytes: how much is read between two samples, so that weights are as cold as they
                 are inside the model.
         """
-        facts = {**_facts(device), "weights": _weights_in(device, cold_bytes)}
+        facts = {**_facts(device), "weights": _C.weights_in(cold_bytes, device)}
         return Environment(facts, dict(_C.algorithms()))
 
     def for_energy(self, meter: str) -> Environment:
@@ -105,7 +103,7 @@ class Environment:
 
 def texts_here(device: _C.Device | None = None) -> set[str]:
     """Every environment that this machine can have now, whatever the model's size."""
-    sizes = (0, LARGE_CACHE_BYTES, LARGE_CACHE_BYTES + 1)
+    sizes = (0, _C.LARGE_CACHE_BYTES, _C.LARGE_CACHE_BYTES + 1)
     return {text for size in sizes for text in Environment.of(device, size).texts()}
 
 
@@ -129,13 +127,6 @@ def _facts(device: _C.Device | None) -> dict[str, str]:
         "capability": torch.backends.cpu.get_cpu_capability(),
         "flags": _cpu_flags(),
     }
-
-
-def _weights_in(device: _C.Device | None, cold_bytes: int) -> str:
-    """Where a model of so many bytes finds its weights; finer steps would share nothing."""
-    if cold_bytes <= (device or _C.cpu_device()).l2_bytes:
-        return "l2"
-    return "cache" if cold_bytes <= LARGE_CACHE_BYTES else "no cache"
 
 
 def _cpu_flags() -> str:

@@ -9,7 +9,6 @@ from torchalgo import _C
 from torchalgo.bounds import Peaks
 from torchalgo.costs import Key
 from torchalgo.db import CostStore, DeviceCosts
-from torchalgo.db.environment import LARGE_CACHE_BYTES
 from torchalgo.prediction.model import CostModel, can_learn, import_lightgbm, is_installed, learn
 
 MOST_GUIDE_BYTES = 12 << 20  # of the database: some 30,000 rows
@@ -22,7 +21,7 @@ def costs_to_learn(store: CostStore, device: _C.Device | None, cold_bytes: int) 
     Those of models of all sizes: where weights lie changes a cost far less than another problem
     does. Of one candidate's costs that of the model's own size counts.
     """
-    sizes = (LARGE_CACHE_BYTES + 1, LARGE_CACHE_BYTES, 0, cold_bytes)  # the last one wins
+    sizes = (_C.LARGE_CACHE_BYTES + 1, _C.LARGE_CACHE_BYTES, 0, cold_bytes)  # the last one wins
     costs: dict[Key, int] = {}
     for size in sizes:
         rows = DeviceCosts.of(store, device, size).read()

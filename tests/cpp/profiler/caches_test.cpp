@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "profiler/flush.h"
+#include "profiler/caches.h"
 
 #include <gtest/gtest.h>
 
@@ -18,6 +18,16 @@ TEST(FlushCaches, LeavesTheDataAsTheyAreWhereverTheyBegin) {
     for (const std::size_t bytes : {0, 1, 63, 64, 65, 9000}) flush_caches(&data[first], bytes);
   }
   EXPECT_EQ(data, before);
+}
+
+TEST(WeightsIn, DependsOnTheModelsSize) {
+  Device device;
+  device.l2_bytes = 1 << 20;
+  EXPECT_EQ(weights_in(0, device), WeightsIn::kL2);
+  EXPECT_EQ(weights_in(1 << 20, device), WeightsIn::kL2);
+  EXPECT_EQ(weights_in((1 << 20) + 1, device), WeightsIn::kPastL2);
+  EXPECT_EQ(weights_in(kLargeCacheBytes, device), WeightsIn::kPastL2);
+  EXPECT_EQ(weights_in(kLargeCacheBytes + 1, device), WeightsIn::kNoCache);
 }
 
 }  // namespace
