@@ -7,6 +7,7 @@
 
 #include "aten_algo/rows.h"
 #include "aten_algo/strided.h"
+#include "provider/memory.h"
 #include "provider/packed_bytes.h"
 
 namespace torchalgo::aten {

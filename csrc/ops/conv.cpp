@@ -3,8 +3,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
@@ -21,6 +19,7 @@
 #include "ops/resolve_choice.h"
 #include "ops/torch_path.h"
 #include "provider/cuda_device.h"
+#include "provider/memory.h"
 
 namespace torchalgo {
 namespace {
@@ -212,14 +211,14 @@ at::Tensor run_row(const Decision& decision, const ConvCall& call, const Operand
   std::size_t count = 0;
   if (operands.src.defined()) src[count++] = from_nchw(operands.src, primitive.src);
   if (operands.dst.defined()) src[count++] = from_nchw(operands.dst, primitive.dst);
-  const auto options = src[0].options();
   at::Tensor workspace;
   if (primitive.workspace_bytes > 0) {
-    workspace = at::empty({primitive.workspace_bytes}, options.dtype(at::kByte));
+    workspace = empty_bytes(primitive.workspace_bytes, src[0].device());
   }
   at::Tensor dst;
   if (!resolution.algorithm->makes_dst) {
-    dst = at::empty_strided(decision.dst.sizes, decision.dst.strides, options);
+    dst = empty_reused(decision.dst.sizes, decision.dst.strides, src[0].scalar_type(),
+                       src[0].device());
   }
   const Packed packed = pack(resolution, call, operands.weights);
   return resolution.algorithm->run({resolution.problem,

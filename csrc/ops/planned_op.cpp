@@ -2,8 +2,6 @@
 #include "ops/planned_op.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -21,10 +19,13 @@
 #include "ops/op_times.h"
 #include "ops/settings.h"
 #include "provider/cuda_device.h"
+#include "provider/memory.h"
 #include "provider/packed_bytes.h"
 
 namespace torchalgo {
 namespace {
+
+std::atomic<std::int64_t> ops_alive = 0;
 
 // Other input sizes than planned that an op remembers.
 constexpr std::size_t kMaxOthers = 8;
@@ -71,11 +72,6 @@ Primitive as_primitive(const Request& request) {
   return {request.primitive, request.src, request.dst, 0};
 }
 
-at::Tensor empty_of(const TensorShape& shape, at::ScalarType dtype, at::Device device) {
-  return at::empty_strided(shape.sizes, shape.strides,
-                           at::TensorOptions().dtype(dtype).device(device));
-}
-
 // The slot's memory for a blocked tensor of `shape`; undefined if that does not fit there.
 at::Tensor tensor_in(const Slot& slot, const TensorShape& shape, at::ScalarType dtype,
                      at::Device device) {
@@ -103,6 +99,11 @@ std::optional<at::Device> to_make_current(at::Device device) {
 }
 
 }  // namespace
+
+PlannedOp::Alive::Alive() { ++ops_alive; }
+PlannedOp::Alive::~Alive() {
+  if (--ops_alive == 0) release_idle_memory();
+}
 
 PlannedOp::PlannedOp(OpState state, const Algorithms& algorithms)
     : state_(std::move(state)),
@@ -220,7 +221,8 @@ at::Tensor PlannedOp::run_unusual(std::span<const at::Tensor> src, const at::Ten
     for (auto& sizes : inputs.sizes) sizes[0] = 1;
     Sizes sizes = result_sizes(problem_for(inputs.sizes));
     sizes[0] = 0;
-    return as_src(empty_of(shape_in(sizes, to_), dtype_, inputs.src[0].device()));
+    const TensorShape none = shape_in(sizes, to_);
+    return as_src(empty_reused(none.sizes, none.strides, dtype_, inputs.src[0].device()));
   }
   const ExecutionPtr execution = find_or_make_execution(inputs.sizes, inputs.src[0].device());
   if (!is_prepared_.exchange(true)) warn_of_fallback(*execution);
@@ -408,7 +410,7 @@ std::shared_ptr<const Packed> PlannedOp::find_packed(const Execution& execution)
   const Weights dense = {weights_.weights.contiguous(),
                          weights_.bias.defined() ? weights_.bias.contiguous() : weights_.bias};
   return std::make_shared<const Packed>(
-      algorithm->pack(resolution.problem, resolution.primitive, dense));
+      pack_to_stay(*algorithm, resolution.problem, resolution.primitive, dense));
 }
 
 std::int64_t PlannedOp::packed_bytes() const {
@@ -445,11 +447,12 @@ at::Tensor PlannedOp::run_row(const Execution& execution, std::span<const at::Te
   at::Tensor dst, workspace;
   if (!resolution.algorithm->makes_dst) {
     if (slot != nullptr) dst = tensor_in(*slot, execution.dst, dtype_, execution.device);
-    if (!dst.defined()) dst = empty_of(execution.dst, dtype_, execution.device);
+    if (!dst.defined()) {
+      dst = empty_reused(execution.dst.sizes, execution.dst.strides, dtype_, execution.device);
+    }
   }
   if (resolution.primitive.workspace_bytes > 0) {
-    workspace = at::empty({resolution.primitive.workspace_bytes},
-                          at::TensorOptions().dtype(at::kByte).device(execution.device));
+    workspace = empty_bytes(resolution.primitive.workspace_bytes, execution.device);
   }
   const Call call = {resolution.problem,
                      resolution.primitive,

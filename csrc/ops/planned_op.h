@@ -121,6 +121,13 @@ class PlannedOp {
   [[nodiscard]] at::Tensor run_aten(const Execution& execution, std::span<const at::Tensor> src,
                                     const at::Tensor& residual) const;
 
+  // The memory of results is kept for the next call; with the last op there is none.
+  struct Alive {
+    Alive();
+    ~Alive();
+  };
+
+  Alive alive_;  // first, so that it ends last
   OpState state_;
   const Algorithms* algorithms_;
   Problem problem_;

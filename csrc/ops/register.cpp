@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/strides.h>
 #include <fmt/format.h>
 #include <torch/custom_class.h>
 #include <torch/library.h>
@@ -15,6 +16,7 @@
 #include "all_algorithms.h"
 #include "base/error.h"
 #include "ops/planned_op.h"
+#include "provider/memory.h"
 
 namespace torchalgo {
 namespace {
@@ -150,6 +152,11 @@ at::Tensor transform_out(const at::Tensor& src, const c10::intrusive_ptr<PackedO
 at::Tensor relabel(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
                    std::string_view, std::string_view) {
   return run_op_in(src, packed, nullptr);
+}
+
+// Memory for a concatenation's parts; on the device and of the type of `like`.
+at::Tensor new_buffer(const at::Tensor& like, at::IntArrayRef sizes) {
+  return empty_reused(sizes, c10::contiguous_strides(sizes), like.scalar_type(), like.device());
 }
 
 // The parts lie in the buffer, unless a writer had to make a tensor of its own: see view.concat.
@@ -326,6 +333,7 @@ TORCH_LIBRARY(torchalgo, m) {
   m.def(
       "transform_out(Tensor src, __torch__.torch.classes.torchalgo.PackedOp packed, "
       "Tensor(a!) buffer, int channel, *, str primitive, str layer) -> Tensor(a!)");
+  m.def("new_buffer(Tensor like, int[] sizes) -> Tensor");
   m.def(
       "relabel(Tensor(a) src, __torch__.torch.classes.torchalgo.PackedOp packed, *, "
       "str primitive, str layer) -> Tensor(a)");
@@ -370,6 +378,7 @@ TORCH_LIBRARY_IMPL(torchalgo, CompositeExplicitAutograd, m) {
   m.impl("transform_out", transform_out_elsewhere);
   m.impl("relabel", transform_elsewhere);
   m.impl("join", join_elsewhere);
+  m.impl("new_buffer", new_buffer);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "profiler/guarded.h"
 #include "provider/cuda_device.h"
+#include "provider/memory.h"
 
 namespace torchalgo {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "profiler/bench.h"
+#include "provider/memory.h"
 
 namespace torchalgo {
 namespace {
@@ -119,7 +119,7 @@ std::vector<at::Tensor> SharedTensors::get(const std::string& key, std::size_t c
 at::Tensor SharedTensors::workspace(std::int64_t bytes, at::Device device) {
   if (bytes == 0) return {};
   if (!workspace_.defined() || workspace_.numel() < bytes) {
-    workspace_ = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device));
+    workspace_ = empty_bytes(bytes, device);
   }
   return workspace_;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 
 #include "profiler/bench.h"
+#include "provider/memory.h"
 
 namespace torchalgo {
 namespace {
@@ -35,13 +35,13 @@ class WarmBench : public Bench {
       : problem_(task.problem), primitive_(task.primitive), algorithm_(algorithm) {
     for (std::size_t i = 0; i < sample.src.size(); ++i) {
       produced_.push_back(to_layout(sample.src[i], input_layout(problem_, primitive_, i)));
-      src_.push_back(produced_.back().clone());
+      src_.push_back(copy_reused(produced_.back()));
     }
     if (sample.residual.defined()) {
       produced_residual_ = to_layout(sample.residual, result());
-      residual_ = produced_residual_.clone();
+      residual_ = copy_reused(produced_residual_);
     }
-    if (algorithm_.pack) packed_ = algorithm_.pack(problem_, primitive_, sample.weights);
+    packed_ = pack_to_stay(algorithm_, problem_, primitive_, sample.weights);
     const std::int64_t swept = swept_bytes(packed_, weights);
     const bool is_flushed = weights == WeightsIn::kNoCache;
     work_.refresh = [this, swept, is_flushed] {
@@ -64,10 +64,7 @@ class WarmBench : public Bench {
     at::Tensor dst;
     if (!algorithm_.makes_dst) dst = empty_result(problem_, result(), device);
     at::Tensor workspace;
-    if (primitive_.workspace_bytes > 0) {
-      workspace = at::empty({primitive_.workspace_bytes},
-                            at::TensorOptions().dtype(at::kByte).device(device));
-    }
+    if (primitive_.workspace_bytes > 0) workspace = empty_bytes(primitive_.workspace_bytes, device);
     void* const scratch = workspace.defined() ? workspace.data_ptr() : nullptr;
     const at::Tensor result =
         algorithm_.run({problem_, primitive_, packed_, src_, residual_, dst, scratch});

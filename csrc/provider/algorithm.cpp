@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "provider/algorithm.h"
 
-#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -33,26 +32,6 @@ Offer offer_exact(const Algorithm& algorithm, const Problem& problem, const Devi
   }
   return {{},
           fmt::format("has no {} {}->{} for this problem", name, to_string(src), to_string(dst))};
-}
-
-at::Tensor empty_tensor(const std::vector<std::int64_t>& sizes, DType dtype, Layout layout,
-                        at::Device device) {
-  const auto options = at::TensorOptions().dtype(scalar_type(dtype)).device(device);
-  if (is_blocked(layout)) {
-    TORCHALGO_ASSERT(sizes.size() == 4);
-    const std::int64_t block = block_size(layout);
-    return at::empty({sizes[0], (sizes[1] + block - 1) / block, sizes[2], sizes[3], block},
-                     options);
-  }
-  if (layout == Layout::kNchw) return at::empty(sizes, options);
-  TORCHALGO_ASSERT(sizes.size() == 4 || sizes.size() == 5);
-  return at::empty(sizes,
-                   options.memory_format(sizes.size() == 5 ? at::MemoryFormat::ChannelsLast3d
-                                                           : at::MemoryFormat::ChannelsLast));
-}
-
-at::Tensor empty_result(const Problem& problem, Layout layout, at::Device device) {
-  return empty_tensor(result_sizes(problem), dtype_of(problem), layout, device);
 }
 
 at::ScalarType scalar_type(DType dtype) {

@@ -110,14 +110,6 @@ using Algorithms = std::vector<Algorithm>;
                                 const Device& device, const std::string& name, Layout src,
                                 Layout dst);
 
-/// An uninitialized result of `problem` in `layout`.
-[[nodiscard]] at::Tensor empty_result(const Problem& problem, Layout layout,
-                                      at::Device device = at::kCPU);
-
-/// An uninitialized tensor of logical `sizes` ([n, c, (d,) h, w]) in `layout`.
-[[nodiscard]] at::Tensor empty_tensor(const std::vector<std::int64_t>& sizes, DType dtype,
-                                      Layout layout, at::Device device = at::kCPU);
-
 /// torch's name for a compute type; kTf32 is stored as float.
 [[nodiscard]] at::ScalarType scalar_type(DType dtype);
 

@@ -251,7 +251,7 @@ class Rewriter {
     JitValue*& buffer = buffers_[part->second.buffer];
     if (buffer == nullptr) {
       JitValue* sizes = jit_->insertConstant(slots_.buffers[part->second.buffer]);
-      buffer = jit_->insert(c10::Symbol::fromQualString("aten::new_empty"), {src, sizes});
+      buffer = jit_->insert(c10::Symbol::fromQualString("torchalgo::new_buffer"), {src, sizes});
     }
     inputs.push_back(buffer);
     inputs.push_back(jit_->insertConstant(part->second.channel));

@@ -5,6 +5,7 @@
 
 #include "aten_algo/tensor_shape.h"
 #include "ir/view.h"
+#include "provider/memory.h"
 #include "view_algo/rows.h"
 
 namespace torchalgo::view {

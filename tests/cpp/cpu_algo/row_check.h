@@ -10,6 +10,7 @@
 
 #include "profiler/check.h"
 #include "provider/algorithm.h"
+#include "provider/memory.h"
 
 namespace torchalgo {
 

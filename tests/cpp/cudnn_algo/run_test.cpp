@@ -16,6 +16,7 @@
 #include "cudnn_algo/graph.h"
 #include "cudnn_algo/repeated.h"
 #include "profiler/check.h"
+#include "provider/memory.h"
 
 namespace torchalgo::cudnn {
 namespace {

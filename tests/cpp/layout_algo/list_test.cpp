@@ -10,6 +10,7 @@
 
 #include "layout_algo/rows.h"
 #include "profiler/check.h"
+#include "provider/memory.h"
 
 namespace torchalgo {
 namespace {

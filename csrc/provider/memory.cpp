@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "provider/memory.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/MemoryFormat.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/strides.h>
+
+#include <array>
+
+#include "base/error.h"
+#include "provider/page_pool.h"
+
+namespace torchalgo {
+namespace {
+
+// A heap is as good for what takes no more than a few pages.
+constexpr std::size_t kLeastPooled = std::size_t{16} << 10;
+constexpr std::size_t kMostIdle = std::size_t{256} << 20;
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kIsPooled = false;  // a pool would hide what a sanitizer looks for
+#else
+constexpr bool kIsPooled = true;
+#endif
+
+// They outlive every tensor, also those of other static objects. Weights stay for long and would
+// cut the memory of results into pieces.
+PagePool& results() {
+  static auto* const pool = new PagePool(kMostIdle);
+  return *pool;
+}
+PagePool& weights_pool() {
+  static auto* const pool = new PagePool(0);
+  return *pool;
+}
+
+at::Tensor empty_in(PagePool& pool, at::IntArrayRef sizes, at::IntArrayRef strides,
+                    at::ScalarType dtype) {
+  const std::size_t bytes =
+      at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(dtype));
+  if (!kIsPooled || bytes < kLeastPooled) {
+    return at::empty_strided(sizes, strides, at::TensorOptions().dtype(dtype));
+  }
+  void* const data = pool.take(bytes);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), bytes,
+      c10::DataPtr(data, data, &PagePool::give, at::kCPU), c10::GetCPUAllocator(),
+      /*resizable=*/true);
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::scalarTypeToTypeMeta(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
+bool is_moved(const at::Tensor& packed, const Weights& weights) {
+  if (!packed.defined() || !packed.is_cpu() || !packed.has_storage()) return false;
+  if (!packed.is_non_overlapping_and_dense()) return false;
+  const auto is_memory_of = [&](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.has_storage() && packed.is_alias_of(tensor);
+  };
+  return !is_memory_of(weights.weights) && !is_memory_of(weights.bias);
+}
+
+}  // namespace
+
+at::Tensor empty_reused(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype,
+                        at::Device device) {
+  if (device.is_cpu()) return empty_in(results(), sizes, strides, dtype);
+  return at::empty_strided(sizes, strides, at::TensorOptions().dtype(dtype).device(device));
+}
+
+at::Tensor empty_tensor(const std::vector<std::int64_t>& sizes, DType dtype, Layout layout,
+                        at::Device device) {
+  const at::ScalarType type = scalar_type(dtype);
+  if (is_blocked(layout)) {
+    TORCHALGO_ASSERT(sizes.size() == 4);
+    const std::int64_t block = block_size(layout);
+    const std::array<std::int64_t, 5> blocked = {sizes[0], (sizes[1] + block - 1) / block, sizes[2],
+                                                 sizes[3], block};
+    return empty_reused(blocked, c10::contiguous_strides(blocked), type, device);
+  }
+  if (layout == Layout::kNchw)
+    return empty_reused(sizes, c10::contiguous_strides(sizes), type, device);
+  TORCHALGO_ASSERT(sizes.size() == 4 || sizes.size() == 5);
+  const auto strides = sizes.size() == 5 ? c10::get_channels_last_strides_3d(sizes)
+                                         : c10::get_channels_last_strides_2d(sizes);
+  return empty_reused(sizes, strides, type, device);
+}
+
+at::Tensor empty_result(const Problem& problem, Layout layout, at::Device device) {
+  return empty_tensor(result_sizes(problem), dtype_of(problem), layout, device);
+}
+
+at::Tensor copy_reused(const at::Tensor& tensor) {
+  return empty_reused(tensor.sizes(), tensor.strides(), tensor.scalar_type(), tensor.device())
+      .copy_(tensor);
+}
+
+at::Tensor empty_bytes(std::int64_t bytes, at::Device device) {
+  return empty_reused({bytes}, {1}, at::kByte, device);
+}
+
+Packed pack_to_stay(const Algorithm& algorithm, const Problem& problem, const Primitive& primitive,
+                    const Weights& weights) {
+  if (!algorithm.pack) return {};
+  Packed packed = algorithm.pack(problem, primitive, weights);
+  for (at::Tensor& tensor : packed) {
+    if (!is_moved(tensor, weights)) continue;
+    const at::Tensor moved =
+        empty_in(weights_pool(), tensor.sizes(), tensor.strides(), tensor.scalar_type());
+    tensor = moved.copy_(tensor);
+  }
+  return packed;
+}
+
+void release_idle_memory() {
+  results().release_idle();
+  weights_pool().release_idle();
+}
+
+}  // namespace torchalgo

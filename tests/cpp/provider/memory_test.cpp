@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "provider/memory.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+
+namespace torchalgo {
+namespace {
+
+TEST(EmptyReused, IsATensorLikeTorchsOwn) {
+  for (const Layout layout : {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c}) {
+    at::Tensor tensor = empty_tensor({2, 19, 31, 37}, DType::kF32, layout);
+    EXPECT_TRUE(tensor.is_non_overlapping_and_dense());
+    EXPECT_TRUE(tensor.storage().resizable());
+    EXPECT_EQ(tensor.sizes().size(), is_blocked(layout) ? 5U : 4U);
+    tensor.fill_(2);
+    EXPECT_EQ(tensor.sum().item<float>(), 2.0F * static_cast<float>(tensor.numel()));
+    tensor.resize_({300, 300});  // past its own memory
+    EXPECT_EQ(tensor.fill_(1).sum().item<float>(), 90'000.0F);
+  }
+  EXPECT_EQ(empty_tensor({0, 3, 8, 8}, DType::kF32, Layout::kNchw).numel(), 0);
+}
+
+TEST(EmptyReused, TheNextOneHasTheMemoryOfTheLast) {
+  const void* first = nullptr;
+  for (int turn = 0; turn < 3; ++turn) {
+    const at::Tensor tensor = empty_bytes(1 << 20, at::kCPU);
+    if (turn == 0) first = tensor.data_ptr();
+#if !defined(__SANITIZE_ADDRESS__)
+    EXPECT_EQ(tensor.data_ptr(), first);
+#endif
+  }
+}
+
+TEST(PackToStay, MovesWhatIsPackedAndLeavesTheModelsOwn) {
+  const at::Tensor own = at::arange(100'000, at::kFloat), bias = at::arange(7, at::kFloat);
+  at::Tensor packed_at_first;
+  Algorithm row;
+  row.pack = [&](const Problem&, const Primitive&, const Weights& weights) {
+    packed_at_first = weights.weights.add(1);
+    return Packed{weights.weights, packed_at_first, at::Tensor(), weights.weights.narrow(0, 5, 9)};
+  };
+  const Problem problem = parse_problem("fwd_f32_n1c1h8w8_k1r1s1_st1x1_pad0x0_dil1x1_g1");
+  const Packed packed = pack_to_stay(row, problem, {}, {own, bias});
+  ASSERT_EQ(packed.size(), 4U);
+  EXPECT_EQ(packed[0].data_ptr(), own.data_ptr());
+  EXPECT_NE(packed[1].data_ptr(), packed_at_first.data_ptr());
+  EXPECT_TRUE(packed[1].equal(packed_at_first));
+  EXPECT_FALSE(packed[2].defined());
+  EXPECT_TRUE(packed[3].is_alias_of(own));
+}
+
+}  // namespace
+}  // namespace torchalgo
