@@ -16,8 +16,10 @@ run before left them. Inputs are written just before in both. Not comparable in 
 - OpenVINO's time is its performance counters' (openvino_layers.py): without the call, known to
   about 1 us, on nodes that it places alone, as it may choose otherwise inside a network. Ours has
   the call and the allocation of the result in it.
-- Cold weights of ours are flushed one by one; a sweep leaves OpenVINO's more or less in a cache,
-  and with several threads pushes out what lies near the threads that sweep.
+- Ours are cold in their weights only; what takes OpenVINO's weights out of the caches takes its
+  result's memory out too, which a network would have used just before. Rows most of whose bytes are
+  weights are therefore compared cold, the others warm. With several threads a sweep reaches the
+  caches that lie near the threads that sweep, which need not be OpenVINO's.
 - A concatenation that is a view, or that OpenVINO does in place, takes 0; whether its neighbours
   let it be one, only a plan tells.
 - ATen is its fastest row for the same fused problem; where it has none that fuses, it is missing.
@@ -123,7 +125,10 @@ def roofline(
         "weights": weights / peaks.bandwidth(max(weights, cold_bytes)) if weights else 0.0,
     }
     limit = max(limits, key=lambda name: limits[name])
-    return {"flops": flops, "bytes": size, "us": limits[limit] / 1000, "limit": limit}
+    return {
+        "flops": flops, "bytes": size, "weight_bytes": weights, "us": limits[limit] / 1000,
+        "limit": limit,
+    }  # fmt: skip
 
 
 # ---- measuring -----------------------------------------------------------------------------------

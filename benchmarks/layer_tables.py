@@ -16,34 +16,48 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from make_tables import ROOT, TableError, ms, ratio_cell, table
 from torchalgo.stats import Faster, cost_of_samples, is_faster
 
+Record = dict[str, Any]
+Place = Literal["cold_us", "warm_us"]  # where weights lay
+
 SCHEMA = 1
 OWN = ("cpu.", "view.")  # providers of ours
+PLACES: tuple[Place, Place] = ("cold_us", "warm_us")
 CONVOLUTIONS = ("stem", "depthwise", "grouped", "1x1", "kxk")
-
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Line:
-    """An operation with its times in us; None where an engine has none."""
+    """An operation with its times in us; None where an engine has none.
+
+    Engines are compared with cold weights if these are most of the operation's bytes, else with
+    warm ones: bench_layers.py tells why.
+    """
 
     problem: str
     layers: list[str]
+    place: Place  # where engines are compared
     own: str  # the fastest algorithm of ours; where there is none, ATen's
-    us: float
-    warm_us: float
+    own_us: dict[Place, float]
     algorithms: list[tuple[str, float]]  # all of ours, the fastest first
     aten_us: float | None
-    openvino_us: float | None
-    openvino_warm_us: float | None
+    openvino_us: dict[Place, float | None]
     ratio: Faster | None  # OpenVINO's time over ours, paired by round
     roofline_us: float
     limit: str
+
+    @property
+    def us(self) -> float:
+        return self.own_us[self.place]
+
+    @property
+    def peer_us(self) -> float | None:
+        """OpenVINO's."""
+        return self.openvino_us[self.place]
 
     @property
     def count(self) -> int:
@@ -52,18 +66,20 @@ class Line:
     @property
     def behind_us(self) -> float:
         """What all its layers lose to the better of ATen and OpenVINO."""
-        others = [us for us in (self.aten_us, self.openvino_us) if us is not None]
-        return self.count * max(0.0, self.us - min(others, default=self.us))
+        return self.count * max(0.0, self.us - min(self._others, default=self.us))
 
     @property
     def lost_us(self) -> float:
         """What all its layers lose to the best of the others and of the machine's limits."""
-        known = [us for us in (self.aten_us, self.openvino_us) if us is not None]
-        return self.count * max(0.0, self.us - min([self.roofline_us, *known]))
+        return self.count * max(0.0, self.us - min([self.roofline_us, *self._others]))
 
     @property
     def family(self) -> str:
         return family_of(self.problem)
+
+    @property
+    def _others(self) -> list[float]:
+        return [us for us in (self.aten_us, self.peer_us) if us is not None]
 
 
 # ---- records -------------------------------------------------------------------------------------
@@ -117,7 +133,7 @@ def family_of(problem: str) -> str:
     return "1x1" if "r1s1" in numbers[2] else "kxk"
 
 
-def time_of(engine: Record | None, place: str = "cold_us") -> float | None:
+def time_of(engine: Record | None, place: Place) -> float | None:
     """What an engine's samples tell; a view costs nothing; None if it did not run."""
     if engine is None or "failure" in engine:
         return None
@@ -129,36 +145,37 @@ def time_of(engine: Record | None, place: str = "cold_us") -> float | None:
 def line_of(row: Record) -> Line | None:
     """One row of a record; None if nothing of ours or ATen's ran."""
     engines: dict[str, Record] = row["engines"]
-    times = {n: us for n, e in engines.items() if (us := time_of(e)) is not None}
+    roofline = row["roofline"]
+    place: Place = "cold_us" if 2 * roofline["weight_bytes"] > roofline["bytes"] else "warm_us"
+    times = {n: us for n, e in engines.items() if (us := time_of(e, place)) is not None}
     ours = sorted((us, name) for name, us in times.items() if name.startswith(OWN))
     aten = sorted((us, name) for name, us in times.items() if name.startswith("aten."))
     if not ours and not aten:
         return None
     us, own = (ours or aten)[0]
-    warm_us = time_of(engines[own], "warm_us")
     openvino = engines.get("openvino")
+    own_us = {each: time_of(engines[own], each) for each in PLACES}
     return Line(
         problem=row["problem"],
         layers=row["layers"],
+        place=place,
         own=own,
-        us=us,
-        warm_us=us if warm_us is None else warm_us,
+        own_us={each: us if time is None else time for each, time in own_us.items()},
         algorithms=[(name, time) for time, name in ours],
         aten_us=aten[0][0] if aten else None,
-        openvino_us=times.get("openvino"),
-        openvino_warm_us=time_of(openvino, "warm_us"),
-        ratio=paired(openvino, engines[own]),
-        roofline_us=row["roofline"]["us"],
-        limit=row["roofline"]["limit"],
+        openvino_us={each: time_of(openvino, each) for each in PLACES},
+        ratio=paired(openvino, engines[own], place),
+        roofline_us=roofline["us"],
+        limit=roofline["limit"],
     )
 
 
-def paired(peer: Record | None, own: Record) -> Faster | None:
-    """The peer's cold times over ours; None where one of them did not run, or takes nothing."""
-    if peer is None or "failure" in peer or not own["cold_us"]:
+def paired(peer: Record | None, own: Record, place: Place) -> Faster | None:
+    """The peer's times over ours; None where one of them did not run, or takes nothing."""
+    if peer is None or "failure" in peer:
         return None
-    times, others = peer["cold_us"], own["cold_us"]
-    is_pair = len(times) == len(others) and all(us > 0 for us in [*times, *others])
+    times, others = peer[place], own[place]
+    is_pair = len(times) == len(others) > 0 and all(us > 0 for us in [*times, *others])
     return is_faster(times, others) if is_pair else None
 
 
@@ -190,22 +207,23 @@ def row_cells(line: Line) -> list[str]:
     return [
         layers_cell(line.layers),
         f"`{line.problem}`",
+        line.place.removesuffix("_us"),
         f"{us_cell(line.us)} ({line.own})",
-        us_cell(line.warm_us),
         share,
         ", ".join(ours) or "none",
         us_cell(line.aten_us),
-        us_cell(line.openvino_us),
-        us_cell(line.openvino_warm_us),
+        us_cell(line.peer_us),
         ratio_cell(line.ratio),
         us_cell(line.lost_us),
         f"**{us_cell(line.behind_us)}**" if line.behind_us > 0 else "0",
+        *(f"{us_cell(line.own_us[each])} / {us_cell(line.openvino_us[each])}" for each in PLACES),
     ]
 
 
 HEAD = (
-    "layers", "problem", "ours, us", "warm", "of the roofline", "ours by algorithm, us", "ATen, us",
-    "OpenVINO, us", "warm", "OpenVINO / ours", "lost, us", "to others, us",
+    "layers", "problem", "weights", "ours, us", "of the roofline", "ours by algorithm, us",
+    "ATen, us", "OpenVINO, us", "OpenVINO / ours", "lost, us", "to others, us",
+    "cold: ours / OpenVINO", "warm: ours / OpenVINO",
 )  # fmt: skip
 
 
@@ -222,26 +240,27 @@ def family_table(lines: Sequence[Line]) -> list[str]:
     families = list(dict.fromkeys(line.family for line in lines))
     families.sort(key=lambda f: -sum(line.count * line.us for line in lines if line.family == f))
     groups = [(name, [line for line in lines if line.family == name]) for name in families]
+    columns: dict[str, Callable[[Line], float | None]] = {
+        "ours, ms": lambda line: line.us,
+        "roofline": lambda line: line.roofline_us,
+        "ATen": lambda line: line.aten_us,
+        "OpenVINO": lambda line: line.peer_us,
+        "lost": lambda line: line.lost_us / line.count,
+        "to others": lambda line: line.behind_us / line.count,
+        "ours cold": lambda line: line.own_us["cold_us"],
+        "OpenVINO cold": lambda line: line.openvino_us["cold_us"],
+        "ours warm": lambda line: line.own_us["warm_us"],
+        "OpenVINO warm": lambda line: line.openvino_us["warm_us"],
+    }
     rows = [
         [
             name,
             str(sum(line.count for line in group)),
-            total(group, lambda line: line.us),
-            total(group, lambda line: line.warm_us),
-            total(group, lambda line: line.roofline_us),
-            total(group, lambda line: line.aten_us),
-            total(group, lambda line: line.openvino_us),
-            total(group, lambda line: line.openvino_warm_us),
-            total(group, lambda line: line.lost_us / line.count),
-            total(group, lambda line: line.behind_us / line.count),
+            *(total(group, time) for time in columns.values()),
         ]
         for name, group in [*groups, ("all", list(lines))]
     ]
-    head = [
-        "kind", "layers", "ours, ms", "warm", "roofline", "ATen", "OpenVINO", "warm", "lost",
-        "to others",
-    ]  # fmt: skip
-    return table(head, rows)
+    return table(["kind", "layers", *columns], rows)
 
 
 def plan_line(plan: Record | None) -> str:
@@ -312,15 +331,16 @@ def make_page(records: Sequence[Record], worst: int) -> str:
         "<!-- made by `python benchmarks/layer_tables.py` from records of bench_layers.py -->",
         "# Benchmarks: layer by layer",
         "",
-        "Each distinct operation of a network, with what our candidates fuse to it, timed with"
-        " weights as cold as the network leaves them (*warm*: where the run before left them)."
-        " *Ours* is the fastest of our algorithms, or ATen's where we have none. OpenVINO is timed"
-        " on a model of the one operation by its performance counters, which know about 1 us,"
-        " without layout conversions; 0 is in place. The roofline is what no direct algorithm"
-        " beats; Winograd may. *Lost* is what all layers of a row take above the least of roofline,"
-        " ATen and OpenVINO, *to others* above the latter two. Ratios are medians of the rounds'"
-        " ratios with bootstrap 95 % intervals; below 1 ours is **slower**. What is comparable and"
-        " what is not, `benchmarks/bench_layers.py` tells.",
+        "Each distinct operation of a network, with what our candidates fuse to it. *Cold*: its"
+        " weights lie where the network's leave them; *warm*: where the run before left them. Rows"
+        " most of whose bytes are weights are compared cold, the others warm. *Ours* is the fastest"
+        " of our algorithms, or ATen's where we have none. OpenVINO is timed on a model of the one"
+        " operation by its performance counters, which know about 1 us, without layout conversions;"
+        " 0 is in place. The roofline is what no direct algorithm beats; Winograd may. *Lost* is"
+        " what all layers of a row take above the least of roofline, ATen and OpenVINO, *to others*"
+        " above the latter two. Ratios are medians of the rounds' ratios with bootstrap 95 %"
+        " intervals; below 1 ours is **slower**. What is comparable and what is not,"
+        " `benchmarks/bench_layers.py` tells.",
     ]
     for record in records:
         lines += ["", *network_section(record, worst)]

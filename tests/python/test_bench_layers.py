@@ -83,8 +83,8 @@ def test_the_roofline_is_the_highest_of_its_limits() -> None:
     flops = 2 * 16 * 16 * 22 * 22  # 3 taps on 8 positions, less the 2 that meet padding
     slow_units = Peaks(1.0, ((1024, 1e9),))
     assert roofline(CONV, primitives, slow_units, 0) == {
-        "flops": flops, "bytes": 4 * (2 * 16 * 64 + 16 * 16 * 9), "us": flops / 1000,
-        "limit": "flops",
+        "flops": flops, "bytes": 4 * (2 * 16 * 64 + 16 * 16 * 9), "weight_bytes": 4 * 16 * 16 * 9,
+        "us": flops / 1000, "limit": "flops",
     }  # fmt: skip
     # Weights come at the rate of the network's size, activations at that of their own.
     far = Peaks(1e9, ((1024, 100.0), (1 << 20, 1.0)))
@@ -221,7 +221,9 @@ def row(problem: str, layers: list[str], roof_us: float, **us: float | str) -> d
         else engine(name.replace("_", ".", 1), t)
         for name, t in us.items()
     }
-    limits = {"flops": 1.0, "bytes": 1.0, "us": roof_us, "limit": "flops"}
+    limits = {
+        "flops": 1.0, "bytes": 10.0, "weight_bytes": 6, "us": roof_us, "limit": "flops",
+    }  # fmt: skip
     return {
         "problem": problem, "layers": layers, "roofline": limits, "engines": engines,
         "failures": {},
@@ -269,7 +271,7 @@ def test_what_beats_the_roofline_loses_only_to_others() -> None:
     alone = line_of(row(CONV, ["a"], 50.0, cpu_winograd=40.0, openvino="not run"))
     behind = line_of(row(CONV, ["a"], 50.0, cpu_winograd=40.0, openvino=30.0))
     assert alone is not None and behind is not None
-    assert (alone.lost_us, alone.behind_us, alone.openvino_us) == (0, 0, None)
+    assert (alone.lost_us, alone.behind_us, alone.peer_us) == (0, 0, None)
     assert behind.lost_us == behind.behind_us == pytest.approx(10, rel=0.05)
 
 
@@ -283,6 +285,21 @@ def test_a_view_takes_nothing_and_aten_stands_in_where_we_have_no_kernel() -> No
     assert linear is not None
     assert (linear.own, linear.algorithms) == ("aten.linear", [])
     assert linear.behind_us == pytest.approx(10, rel=0.05)
+
+
+def test_rows_are_compared_where_most_of_their_bytes_lie() -> None:
+    heavy = row(CONV, ["a"], 1.0, cpu_direct=100.0, openvino=90.0)
+    heavy["engines"]["cpu.stem"] = engine("cpu.stem", 120.0, warm=30.0)
+    heavy["engines"]["openvino"]["warm_us"] = [20.0] * 8
+    light = {**heavy, "roofline": {**heavy["roofline"], "weight_bytes": 5}}
+    cold, warm = line_of(heavy), line_of(light)
+    assert cold is not None and warm is not None
+    assert (cold.place, cold.own, warm.place, warm.own) == (
+        "cold_us", "cpu.direct", "warm_us", "cpu.stem",
+    )  # fmt: skip
+    assert cold.behind_us == pytest.approx(10, rel=0.05) and warm.behind_us == 10
+    assert cold.ratio is not None and cold.ratio.ratio == pytest.approx(0.9)
+    assert warm.ratio is not None and warm.ratio.ratio == pytest.approx(2 / 3)
 
 
 def test_rows_come_by_what_all_their_layers_lose() -> None:
