@@ -282,7 +282,7 @@ def plan_line(plan: Record | None) -> str:
     return (
         f"Our plan expects {ms(whole)} ms, **{outside / whole:.1%} outside convolutions**: "
         + ", ".join(f"{name} {us / whole:.1%}" for name, us in parts if us)
-        + "."
+        + f" ({plan['status']}; {plan['method']})."
     )
 
 

@@ -112,7 +112,12 @@ def test_rounds_end_with_the_budget_but_not_before_three(monkeypatch: pytest.Mon
 # ---- measuring -----------------------------------------------------------------------------------
 
 
-def test_a_record_has_samples_of_each_algorithm_and_becomes_a_table() -> None:
+def test_a_record_has_samples_of_each_algorithm_and_becomes_a_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow, fast = Peaks(1.0, ((1024, 3.0),)), Peaks(2.0, ((1024, 1.0),))
+    probes = iter([slow, fast, slow])
+    monkeypatch.setattr(bench_layers, "probe", lambda: next(probes))
     network, x = twins()
     words = ["twins", "--rounds", "3", "--budget-s", "1", "--plan-budget-s", "2", "--no-openvino"]
     threads = torch.get_num_threads()
@@ -132,6 +137,7 @@ def test_a_record_has_samples_of_each_algorithm_and_becomes_a_table() -> None:
         assert len(engine["cold_us"]) == len(engine["warm_us"]) == found["rounds"] == 3
         assert min(engine["cold_us"] + engine["warm_us"]) > 0
     assert found["plan"]["cost_us"] > 0
+    assert found["peaks"] == [2.0, [[1024, 3.0]]]  # the highest rates, whenever they were seen
     text = "\n".join(network_section({**record(), **found}, 99))
     assert all(row["problem"] in text for row in found["rows"])
     assert "outside convolutions" in text
@@ -238,6 +244,7 @@ CONCAT = "concat_f32_n1c64x64h7w7"
 def record(*rows: dict[str, Any], **changed: Any) -> dict[str, Any]:
     plan = {
         "status": "optimal",
+        "method": "pbqp",
         "cost_us": 100.0,
         "nodes": [["a", CONV, "cpu.direct", 60.0], ["b", LINEAR, "aten.linear", 25.0]],
         "transforms": [["x", "transform_f32_n1c16h8w8_nchw_nChw16c", 15.0]],
@@ -325,7 +332,10 @@ def test_kinds_of_work() -> None:
 
 def test_the_plan_tells_the_share_outside_convolutions() -> None:
     text = plan_line(record()["plan"])
-    assert "**40.0% outside convolutions**: kxk 60.0%, linear 25.0%, transforms 15.0%" in text
+    assert (
+        "**40.0% outside convolutions**: kxk 60.0%, linear 25.0%, transforms 15.0% (optimal; pbqp)."
+        in text
+    )
     assert plan_line(None) == "No plan was made."
 
 
