@@ -1,0 +1,418 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Layer by layer: where our kernels lose time to ATen, to OpenVINO and to the machine's limits.
+
+    python benchmarks/bench_layers.py mobilenet_v2 resnet50 --threads 1
+    python benchmarks/layer_tables.py                # docs/layers.md from the records
+
+An operation is a node of the imported graph with all that a candidate of ours fuses to it (bias,
+residual, activation); equal ones are timed once. First all candidates race; then rounds: each times
+the fastest of every algorithm, and OpenVINO, on buffers and weights that are set up anew, so that
+what a page's place or a slow phase does is not one engine's luck, and ratios are paired by round.
+
+Two times of each. Cold: weights as far from the core as where the network's weights pass between
+two uses of one (MeasureOptions.cold_bytes; OpenVINO's caches are swept by as much). Warm: where the
+run before left them. Inputs are written just before in both. Not comparable in full:
+
+- OpenVINO's time is its performance counters' (openvino_layers.py): without the call, known to
+  about 1 us, on nodes that it places alone, as it may choose otherwise inside a network. Ours has
+  the call and the allocation of the result in it.
+- Ours are cold in their weights only; what takes OpenVINO's weights out of the caches takes its
+  result's memory out too, which a network would have used just before. Rows most of whose bytes are
+  weights are therefore compared cold, the others warm. With several threads a sweep reaches the
+  caches that lie near the threads that sweep, which need not be OpenVINO's.
+- A concatenation that is a view, or that OpenVINO does in place, takes 0; whether its neighbours
+  let it be one, only a plan tells.
+- ATen is its fastest row for the same fused problem; where it has none that fuses, it is missing.
+
+The roofline is what no direct algorithm beats: multiply-adds that do not meet padding over the
+probed peak, all bytes over the bandwidth probed at that many, weights over the bandwidth at the
+network's. Winograd does with fewer multiply-adds, and may pass it.
+
+One JSON line per network, with the samples and, of a plan that is tuned first (--plan-budget-s),
+what it expects its nodes and transforms to take. Needs less than 3 minutes a network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from records import git_state, machine_state, record
+
+SCHEMA = 1
+RESULTS = Path(__file__).parent / "results" / "layers.jsonl"
+PAUSE_S = 0.002  # lets the other engine's spinning threads go to sleep
+RACE_ROUNDS, RACE_S = 5, 0.5  # of all candidates, per operation
+SAMPLES = 3  # of one set-up
+LEAST_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What one kernel can do in a network, once or several times."""
+
+    problem: str
+    names: list[str]  # of the layers, one per use
+    primitives: list[Any]  # _C.Primitive: those that the planner may choose
+
+
+@dataclass
+class Row:
+    """An operation's engines with their samples in us, one per round."""
+
+    operation: Operation
+    finalists: list[Any]  # _C.Primitive
+    openvino: Any = None  # openvino_layers.Layer
+    openvino_failure: str = ""
+    cold: dict[str, list[float]] = field(default_factory=dict)
+    warm: dict[str, list[float]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+def algorithm_of(primitive: str) -> str:
+    """ "cpu.winograd_f4x4_3x3" of "cpu.winograd_f4x4_3x3.t14"."""
+    return ".".join(primitive.partition("{")[0].split(".")[:2])
+
+
+def operations_of(graph: Any, candidates: Any) -> list[Operation]:
+    """The distinct operations that cover the graph, in its order: each node takes in what it can,
+    those that can take in most first."""
+    by_anchor = candidates.by_anchor
+    order = sorted(
+        (i for i, own in enumerate(by_anchor) if own),
+        key=lambda i: (-max(len(c.covers) for c in by_anchor[i]), -i),
+    )
+    covered: set[int] = set()
+    chosen: dict[int, str] = {}
+    for anchor in order:
+        free = [c for c in by_anchor[anchor] if not covered.intersection(c.covers)]
+        if free:
+            most = max(free, key=lambda c: len(c.covers))
+            covered.update(most.covers)
+            chosen[anchor] = most.problem
+    found: dict[str, Operation] = {}
+    for anchor, problem in sorted(chosen.items()):
+        own = [c.primitive for c in by_anchor[anchor] if c.problem == problem]
+        found.setdefault(problem, Operation(problem, [], own)).names.append(
+            graph.nodes[anchor].name
+        )
+    return list(found.values())
+
+
+def roofline(
+    problem: str, primitives: Sequence[Any], peaks: Any, cold_bytes: int
+) -> dict[str, Any]:
+    """The least time of a direct algorithm, in us, and what limits it."""
+    from torchalgo import _C
+
+    works = [_C.least_work(problem, p) for p in primitives]
+    flops, size = (max(work[i] for work in works) for i in (0, 1))
+    sizes = _C.weight_sizes(problem)
+    weights = 4 * math.prod(sizes) if sizes else 0
+    limits = {
+        "flops": flops / peaks.flops_per_ns,
+        "bytes": size / peaks.bandwidth(size),
+        "weights": weights / peaks.bandwidth(max(weights, cold_bytes)) if weights else 0.0,
+    }
+    limit = max(limits, key=lambda name: limits[name])
+    return {
+        "flops": flops, "bytes": size, "weight_bytes": weights, "us": limits[limit] / 1000,
+        "limit": limit,
+    }  # fmt: skip
+
+
+# ---- measuring -----------------------------------------------------------------------------------
+
+
+def taken(tasks: Sequence[Any], cold_bytes: int, **options: Any) -> list[Any]:
+    """_C.measure, as the planner's sampler calls it."""
+    from torchalgo import _C
+
+    return _C.measure(list(tasks), warmup=1, cold_bytes=cold_bytes, **options)
+
+
+def race(operation: Operation, cold_bytes: int) -> tuple[list[Any], dict[str, str]]:
+    """The fastest primitive of every algorithm; why others failed. Views cost nothing and do not
+    run."""
+    from torchalgo import _C
+    from torchalgo.stats import cost_of_samples
+
+    run = [p for p in operation.primitives if not _C.is_view(p.name)]
+    tasks = [(operation.problem, p) for p in run]
+    samples = taken(tasks, cold_bytes, rounds=RACE_ROUNDS, budget_s=RACE_S, race=True)
+    fastest: dict[str, tuple[float, Any]] = {}
+    failures = {}
+    for primitive, result in zip(run, samples, strict=True):
+        if result.failure or not result.ns:
+            failures[primitive.name] = result.failure or "gave no samples"
+            continue
+        ns, algorithm = cost_of_samples(result.ns)[0], algorithm_of(primitive.name)
+        if algorithm not in fastest or ns < fastest[algorithm][0]:
+            fastest[algorithm] = ns, primitive
+    return [primitive for _, primitive in fastest.values()], failures
+
+
+def make_row(operation: Operation, cold_bytes: int, *, with_openvino: bool) -> Row:
+    """Everything that the rounds need."""
+    finalists, failures = race(operation, cold_bytes)
+    row = Row(operation, finalists, failures=failures)
+    if not with_openvino:
+        row.openvino_failure = "not run"
+        return row
+    try:
+        import openvino_layers
+
+        row.openvino = openvino_layers.build(operation.problem)
+        openvino_layers.time_once(row.openvino, cold_bytes)
+    except Exception as error:  # what a peer cannot run is a result, not an end
+        row.openvino = None
+        row.openvino_failure = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    return row
+
+
+def take_round(row: Row, cold_bytes: int) -> None:
+    """One more sample of everything in the row."""
+    from torchalgo.stats import cost_of_samples
+
+    tasks = [(row.operation.problem, primitive) for primitive in row.finalists]
+    for times, cold in ((row.cold, cold_bytes), (row.warm, 0)):
+        for primitive, result in zip(
+            row.finalists, taken(tasks, cold, rounds=SAMPLES, budget_s=RACE_S), strict=True
+        ):
+            if result.failure or not result.ns:
+                row.failures[primitive.name] = result.failure or "gave no samples"
+                continue
+            times.setdefault(primitive.name, []).append(cost_of_samples(result.ns)[0] / 1000)
+    if row.openvino is not None:
+        import openvino_layers
+
+        time.sleep(PAUSE_S)
+        pairs = [openvino_layers.time_once(row.openvino, cold_bytes) for _ in range(SAMPLES)]
+        row.cold.setdefault("openvino", []).append(cost_of_samples([t.cold for t in pairs])[0])
+        row.warm.setdefault("openvino", []).append(cost_of_samples([t.warm for t in pairs])[0])
+        time.sleep(PAUSE_S)
+
+
+def take_rounds(
+    rows: Sequence[Row],
+    cold_bytes: int,
+    rounds: int,
+    budget_s: float,
+    now_s: Callable[[], float] = time.monotonic,
+) -> int:
+    """How many rounds over all rows were taken: fewer if they last longer than `budget_s`."""
+    started = now_s()
+    for turn in range(rounds):
+        elapsed_s = now_s() - started
+        if turn >= LEAST_ROUNDS and elapsed_s * (turn + 1) / turn > budget_s:
+            return turn
+        for row in rows:
+            take_round(row, cold_bytes)
+    return rounds
+
+
+# ---- the record ----------------------------------------------------------------------------------
+
+
+def row_record(row: Row, peaks: Any, cold_bytes: int) -> dict[str, Any]:
+    """A row as JSON; views take 0."""
+    from torchalgo import _C
+
+    operation = row.operation
+    engines: dict[str, dict[str, Any]] = {}
+    for primitive in row.finalists:
+        if primitive.name in row.failures:
+            continue
+        engines[algorithm_of(primitive.name)] = {
+            "primitive": primitive.name,
+            "layouts": f"{primitive.src}->{primitive.dst}",
+            **samples_of(row, primitive.name),
+        }
+    for primitive in operation.primitives:
+        if _C.is_view(primitive.name):
+            layouts = f"{primitive.src}->{primitive.dst}"
+            engines[algorithm_of(primitive.name)] = {
+                "primitive": primitive.name, "layouts": layouts, "cold_us": [], "warm_us": [],
+            }  # fmt: skip
+    if row.openvino is not None:
+        engines["openvino"] = {"primitive": row.openvino.kernel, **samples_of(row, "openvino")}
+    else:
+        engines["openvino"] = {"failure": row.openvino_failure}
+    return {
+        "problem": operation.problem,
+        "layers": operation.names,
+        "roofline": roofline(operation.problem, operation.primitives, peaks, cold_bytes),
+        "engines": engines,
+        "failures": row.failures,
+    }
+
+
+def samples_of(row: Row, name: str) -> dict[str, list[float]]:
+    """Rounded, by where the weights lay."""
+    return {
+        key: [round(us, 2) for us in times.get(name, [])]
+        for key, times in (("cold_us", row.cold), ("warm_us", row.warm))
+    }
+
+
+def plan_record(network: Any, x: Any, budget_s: float) -> dict[str, Any]:
+    """What a plan that is tuned now expects of its nodes, and of the transforms between them."""
+    import torchalgo
+
+    optimized = torchalgo.optimize(network, x, cost_db=False, budget_s=budget_s, progress=False)
+    plan = optimized.plan
+    return {
+        "status": plan.status,
+        "method": plan.method,
+        "cost_us": plan.cost_us,
+        "nodes": [
+            [n.name, n.problem, n.primitive, round(n.predicted_us, 2)]
+            for n in plan.nodes
+            if n.primitive
+        ],
+        "transforms": [[t.value, t.problem, round(t.predicted_us, 2)] for t in plan.transforms],
+    }
+
+
+def probe() -> Any:
+    """The rates of now: what else runs lowers all of a probe, so that several are taken."""
+    from torchalgo import _C
+    from torchalgo.bounds import Peaks
+
+    return Peaks.probed(_C.probe_peaks())
+
+
+def measure_network(network: Any, x: Any, args: argparse.Namespace) -> dict[str, Any]:
+    """The record of one network, but for its name and the machine."""
+    from torchalgo import _C
+    from torchalgo.freeze import freeze_model
+    from torchalgo.sampling import cold_bytes as weights_of
+
+    started = time.monotonic()
+    graph = _C.import_graph(freeze_model(network, (x,))._c, (x,)).graph
+    cold_bytes = weights_of(graph)
+    plan = plan_record(network, x, args.plan_budget_s) if args.plan_budget_s > 0 else None
+    probes = [probe()]
+    rows = [
+        make_row(operation, cold_bytes, with_openvino=not args.no_openvino)
+        for operation in operations_of(graph, _C.find_candidates(graph))
+    ]
+    probes.append(probe())
+    rounds = take_rounds(rows, cold_bytes, args.rounds, args.budget_s)
+    peaks = functools.reduce(lambda a, b: a.raised_by(b), [*probes, probe()])
+    return {
+        "cold_bytes": cold_bytes,
+        "weights_in": _C.weights_in(cold_bytes, _C.cpu_device()),
+        "peaks": [peaks.flops_per_ns, [list(rate) for rate in peaks.bytes_per_ns]],
+        "rounds": rounds,
+        "rows": [row_record(row, peaks, cold_bytes) for row in rows],
+        "plan": plan,
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
+def run_one(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """The record of one network of networks.py in this process."""
+    import torch
+
+    torch.set_num_threads(args.threads)
+    torch.set_grad_enabled(False)
+    from networks import random_input, random_network
+
+    load_before = os.getloadavg()[0]
+    measured = measure_network(random_network(name), random_input(name), args)
+    return {
+        "schema": SCHEMA,
+        "benchmark": "layers",
+        "network": name,
+        "threads": args.threads,
+        **measured,
+        "load_before": round(load_before, 2),
+        "versions": versions(with_openvino=not args.no_openvino),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def versions(*, with_openvino: bool) -> dict[str, str]:
+    """Of what was timed."""
+    from importlib.metadata import version
+
+    import torchalgo
+
+    found = {"torch": version("torch"), "torchalgo": torchalgo.__version__}
+    return {**found, "openvino": version("openvino")} if with_openvino else found
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def parse_args(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("networks", nargs="+", help="names of networks.py")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--budget-s", type=float, default=80.0, help="of the rounds of a network")
+    parser.add_argument(
+        "--plan-budget-s", type=float, default=40.0, help="of tuning a plan; 0: no plan"
+    )
+    parser.add_argument("--no-openvino", action="store_true")
+    parser.add_argument("--worst", type=int, default=20, help="rows of the table that is printed")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args(words)
+
+
+def in_process(name: str, args: argparse.Namespace) -> dict[str, Any] | None:
+    """run_one in a process of its own; None if that failed."""
+    options = [f"--{key}={getattr(args, key.replace('-', '_'))}" for key in PASSED_ON]
+    options += ["--no-openvino"] if args.no_openvino else []
+    threads = {"OMP_NUM_THREADS": str(args.threads), "MKL_NUM_THREADS": str(args.threads)}
+    done = subprocess.run(
+        [sys.executable, __file__, name, "--in-process", *options],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **threads},
+    )
+    if done.returncode != 0:
+        print(f"{name}: failed with exit status {done.returncode}", file=sys.stderr)
+        return None
+    line: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return line
+
+
+PASSED_ON = ("threads", "rounds", "budget-s", "plan-budget-s")
+
+
+def main() -> int:
+    """Each network in a fresh process; its record is appended to --out, its table printed."""
+    args = parse_args()
+    if args.in_process:
+        print(json.dumps(run_one(args.networks[0], args)))
+        return 0
+    from layer_tables import network_section
+
+    state = {**git_state(), **machine_state()}
+    done = []
+    for name in args.networks:
+        line = in_process(name, args)
+        if line is not None:
+            done.append({**line, **state})
+            record(args.out, done[-1])
+    for line in done:
+        print("\n".join(["", *network_section(line, args.worst)]))
+    return 0 if len(done) == len(args.networks) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Makes docs/layers.md from the records of bench_layers.py.
+
+    python benchmarks/layer_tables.py                # benchmarks/results/layers.jsonl
+    python benchmarks/layer_tables.py a.jsonl --worst 40 --check    # exit 1 if it would change
+
+A later record of a network and number of threads replaces an earlier one. Exit codes: 0 done, 1
+--check found a change, 2 an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from make_tables import ROOT, TableError, ms, ratio_cell, table
+from torchalgo.stats import Faster, cost_of_samples, is_faster
+
+Record = dict[str, Any]
+Place = Literal["cold_us", "warm_us"]  # where weights lay
+
+SCHEMA = 1
+OWN = ("cpu.", "view.")  # providers of ours
+PLACES: tuple[Place, Place] = ("cold_us", "warm_us")
+CONVOLUTIONS = ("stem", "depthwise", "grouped", "1x1", "kxk")
+
+
+@dataclass(frozen=True)
+class Line:
+    """An operation with its times in us; None where an engine has none.
+
+    Engines are compared with cold weights if these are most of the operation's bytes, else with
+    warm ones: bench_layers.py tells why.
+    """
+
+    problem: str
+    layers: list[str]
+    place: Place  # where engines are compared
+    own: str  # the fastest algorithm of ours; where there is none, ATen's
+    own_us: dict[Place, float]
+    algorithms: list[tuple[str, float]]  # all of ours, the fastest first
+    aten_us: float | None
+    openvino_us: dict[Place, float | None]
+    ratio: Faster | None  # OpenVINO's time over ours, paired by round
+    roofline_us: float
+    limit: str
+
+    @property
+    def us(self) -> float:
+        return self.own_us[self.place]
+
+    @property
+    def peer_us(self) -> float | None:
+        """OpenVINO's."""
+        return self.openvino_us[self.place]
+
+    @property
+    def count(self) -> int:
+        return len(self.layers)
+
+    @property
+    def behind_us(self) -> float:
+        """What all its layers lose to the better of ATen and OpenVINO."""
+        return self.count * max(0.0, self.us - min(self._others, default=self.us))
+
+    @property
+    def lost_us(self) -> float:
+        """What all its layers lose to the best of the others and of the machine's limits."""
+        return self.count * max(0.0, self.us - min([self.roofline_us, *self._others]))
+
+    @property
+    def family(self) -> str:
+        return family_of(self.problem)
+
+    @property
+    def _others(self) -> list[float]:
+        return [us for us in (self.aten_us, self.peer_us) if us is not None]
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+
+def read_records(paths: Iterable[Path]) -> list[Record]:
+    """The last record of each (network, threads), sorted by them."""
+    latest: dict[tuple[str, int], Record] = {}
+    for path in paths:
+        try:
+            lines = path.read_text().splitlines()
+        except OSError as problem:
+            raise TableError(
+                f"cannot read {path}: {problem.strerror}; bench_layers.py writes it"
+            ) from None
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                record = parse_record(line, f"{path}:{number}")
+                latest[record["network"], record["threads"]] = record
+    if not latest:
+        raise TableError(f"no records in {', '.join(map(str, paths))}")
+    return [latest[key] for key in sorted(latest)]
+
+
+def parse_record(line: str, place: str) -> Record:
+    """One line of JSON, checked for what it is."""
+    try:
+        record: Record = json.loads(line)
+    except json.JSONDecodeError as problem:
+        raise TableError(f"{place}: no JSON ({problem.msg})") from None
+    if record.get("schema") != SCHEMA or record.get("benchmark") != "layers":
+        raise TableError(
+            f"{place}: schema {record.get('schema')!r} of benchmark {record.get('benchmark')!r},"
+            f" expected schema {SCHEMA} of 'layers', as bench_layers.py writes it"
+        )
+    return record
+
+
+def family_of(problem: str) -> str:
+    """What kind of work it is: one of CONVOLUTIONS, or the operation's word."""
+    word, _, rest = problem.partition("_")
+    if word != "fwd":
+        return word
+    numbers = rest.partition("+")[0].split("_")
+    c = int(numbers[1].partition("c")[2].partition("h")[0])
+    groups = int(numbers[-1].removeprefix("g"))
+    if c <= 4:
+        return "stem"
+    if groups > 1:
+        return "depthwise" if groups == c else "grouped"
+    return "1x1" if "r1s1" in numbers[2] else "kxk"
+
+
+def time_of(engine: Record | None, place: Place) -> float | None:
+    """What an engine's samples tell; a view costs nothing; None if it did not run."""
+    if engine is None or "failure" in engine:
+        return None
+    if engine["primitive"].startswith("view."):
+        return 0.0
+    return cost_of_samples(engine[place])[0] if engine[place] else None
+
+
+def line_of(row: Record) -> Line | None:
+    """One row of a record; None if nothing of ours or ATen's ran."""
+    engines: dict[str, Record] = row["engines"]
+    roofline = row["roofline"]
+    place: Place = "cold_us" if 2 * roofline["weight_bytes"] > roofline["bytes"] else "warm_us"
+    times = {n: us for n, e in engines.items() if (us := time_of(e, place)) is not None}
+    ours = sorted((us, name) for name, us in times.items() if name.startswith(OWN))
+    aten = sorted((us, name) for name, us in times.items() if name.startswith("aten."))
+    if not ours and not aten:
+        return None
+    us, own = (ours or aten)[0]
+    openvino = engines.get("openvino")
+    own_us = {each: time_of(engines[own], each) for each in PLACES}
+    return Line(
+        problem=row["problem"],
+        layers=row["layers"],
+        place=place,
+        own=own,
+        own_us={each: us if time is None else time for each, time in own_us.items()},
+        algorithms=[(name, time) for time, name in ours],
+        aten_us=aten[0][0] if aten else None,
+        openvino_us={each: time_of(openvino, each) for each in PLACES},
+        ratio=paired(openvino, engines[own], place),
+        roofline_us=roofline["us"],
+        limit=roofline["limit"],
+    )
+
+
+def paired(peer: Record | None, own: Record, place: Place) -> Faster | None:
+    """The peer's times over ours; None where one of them did not run, or takes nothing."""
+    if peer is None or "failure" in peer:
+        return None
+    times, others = peer[place], own[place]
+    is_pair = len(times) == len(others) > 0 and all(us > 0 for us in [*times, *others])
+    return is_faster(times, others) if is_pair else None
+
+
+def lines_of(record: Record) -> list[Line]:
+    """All rows, that which loses most first."""
+    lines = [line for row in record["rows"] if (line := line_of(row)) is not None]
+    return sorted(lines, key=lambda line: (-line.lost_us, -line.count * line.us))
+
+
+# ---- cells ---------------------------------------------------------------------------------------
+
+
+def us_cell(us: float | None) -> str:
+    """Microseconds with three digits that count."""
+    if us is None:
+        return "-"
+    return f"{us:.0f}" if us >= 99.95 else f"{us:.1f}"
+
+
+def layers_cell(layers: Sequence[str]) -> str:
+    """The first name, and how many there are."""
+    return layers[0] if len(layers) == 1 else f"{layers[0]}, ... ({len(layers)})"
+
+
+def row_cells(line: Line) -> list[str]:
+    """A row of the table of a network's worst."""
+    ours = [f"{name.removeprefix('cpu.')} {us_cell(us)}" for name, us in line.algorithms]
+    share = f"{line.roofline_us / line.us:.0%} of {line.limit}" if line.us else "-"
+    return [
+        layers_cell(line.layers),
+        f"`{line.problem}`",
+        line.place.removesuffix("_us"),
+        f"{us_cell(line.us)} ({line.own})",
+        share,
+        ", ".join(ours) or "none",
+        us_cell(line.aten_us),
+        us_cell(line.peer_us),
+        ratio_cell(line.ratio),
+        us_cell(line.lost_us),
+        f"**{us_cell(line.behind_us)}**" if line.behind_us > 0 else "0",
+        *(f"{us_cell(line.own_us[each])} / {us_cell(line.openvino_us[each])}" for each in PLACES),
+    ]
+
+
+HEAD = (
+    "layers", "problem", "weights", "ours, us", "of the roofline", "ours by algorithm, us",
+    "ATen, us", "OpenVINO, us", "OpenVINO / ours", "lost, us", "to others, us",
+    "cold: ours / OpenVINO", "warm: ours / OpenVINO",
+)  # fmt: skip
+
+
+def total(lines: Sequence[Line], time: Callable[[Line], float | None]) -> str:
+    """The time of all layers in ms, with how many have none."""
+    known = [(line.count, us) for line in lines if (us := time(line)) is not None]
+    missing = sum(line.count for line in lines) - sum(count for count, _ in known)
+    text = ms(sum(count * us for count, us in known)) if known else "-"
+    return f"{text} (without {missing})" if known and missing else text
+
+
+def family_table(lines: Sequence[Line]) -> list[str]:
+    """Sums over layers, by kind of work; the last row is of all."""
+    families = list(dict.fromkeys(line.family for line in lines))
+    families.sort(key=lambda f: -sum(line.count * line.us for line in lines if line.family == f))
+    groups = [(name, [line for line in lines if line.family == name]) for name in families]
+    columns: dict[str, Callable[[Line], float | None]] = {
+        "ours, ms": lambda line: line.us,
+        "roofline": lambda line: line.roofline_us,
+        "ATen": lambda line: line.aten_us,
+        "OpenVINO": lambda line: line.peer_us,
+        "lost": lambda line: line.lost_us / line.count,
+        "to others": lambda line: line.behind_us / line.count,
+        "ours cold": lambda line: line.own_us["cold_us"],
+        "OpenVINO cold": lambda line: line.openvino_us["cold_us"],
+        "ours warm": lambda line: line.own_us["warm_us"],
+        "OpenVINO warm": lambda line: line.openvino_us["warm_us"],
+    }
+    rows = [
+        [
+            name,
+            str(sum(line.count for line in group)),
+            *(total(group, time) for time in columns.values()),
+        ]
+        for name, group in [*groups, ("all", list(lines))]
+    ]
+    return table(["kind", "layers", *columns], rows)
+
+
+def plan_line(plan: Record | None) -> str:
+    """What a plan's time is made of, and how much of it is outside convolutions."""
+    if plan is None:
+        return "No plan was made."
+    sums: dict[str, float] = {}
+    for _, problem, _, us in plan["nodes"]:
+        family = family_of(problem)
+        sums[family] = sums.get(family, 0.0) + us
+    changed = sum(us for _, _, us in plan["transforms"])
+    if changed:
+        sums["transforms"] = changed
+    whole = sum(sums.values())
+    if not whole:
+        return "The plan costs nothing."
+    outside = sum(us for name, us in sums.items() if name not in CONVOLUTIONS)
+    parts = sorted(sums.items(), key=lambda item: -item[1])
+    return (
+        f"Our plan expects {ms(whole)} ms, **{outside / whole:.1%} outside convolutions**: "
+        + ", ".join(f"{name} {us / whole:.1%}" for name, us in parts if us)
+        + f" ({plan['status']}; {plan['method']})."
+    )
+
+
+def behind_line(lines: Sequence[Line]) -> str:
+    """How often, and by how much, another engine is faster than ours."""
+    behind = [line for line in lines if line.behind_us > 0]
+    if not behind:
+        return "No operation has another engine that is faster."
+    summed = sum(line.behind_us for line in behind)
+    slower = [line for line in behind if line.ratio is not None and line.ratio.verdict == "faster"]
+    return (
+        f"Another engine is faster on {len(behind)} of {len(lines)} operations, by"
+        f" {ms(summed)} ms in all; with 95 % confidence OpenVINO is on {len(slower)}."
+    )
+
+
+def network_section(record: Record, worst: int) -> list[str]:
+    """Heading, sums and the worst rows of one record."""
+    lines, threads = lines_of(record), record["threads"]
+    cold = f"{record['cold_bytes'] / 2**20:.0f} MiB of weights ({record['weights_in']})"
+    peak = f"{record['peaks'][0]:.0f} GFLOP/s"
+    commit = f"{record.get('commit') or 'unknown'}{' with changes' if record.get('dirty') else ''}"
+    names = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
+    left_out = [row["problem"] for row in record["rows"] if line_of(row) is None]
+    return [
+        f"## {record['network']}, {threads} thread{'s' if threads > 1 else ''}",
+        "",
+        f"{record['rounds']} rounds; {cold}; peak {peak}; load {record['load_before']} before;"
+        f" {record.get('cpu', 'unknown processor')}; {names}; commit {commit}; {record['date']}.",
+        *([f"Nothing ran: {', '.join(left_out)}."] if left_out else []),
+        "",
+        plan_line(record["plan"]),
+        behind_line(lines),
+        "",
+        *family_table(lines),
+        "",
+        f"The worst {min(worst, len(lines))} of {len(lines)} distinct operations:",
+        "",
+        *table(HEAD, [row_cells(line) for line in lines[:worst]]),
+    ]
+
+
+def make_page(records: Sequence[Record], worst: int) -> str:
+    """The page."""
+    lines = [
+        "<!-- made by `python benchmarks/layer_tables.py` from records of bench_layers.py -->",
+        "# Benchmarks: layer by layer",
+        "",
+        "Each distinct operation of a network, with what our candidates fuse to it. *Cold*: its"
+        " weights lie where the network's leave them; *warm*: where the run before left them. Rows"
+        " most of whose bytes are weights are compared cold, the others warm. *Ours* is the fastest"
+        " of our algorithms, or ATen's where we have none. OpenVINO is timed on a model of the one"
+        " operation by its performance counters, which know about 1 us, without layout conversions;"
+        " 0 is in place. The roofline is what no direct algorithm beats; Winograd may. *Lost* is"
+        " what all layers of a row take above the least of roofline, ATen and OpenVINO, *to others*"
+        " above the latter two. Ratios are medians of the rounds' ratios with bootstrap 95 %"
+        " intervals; below 1 ours is **slower**. What is comparable and what is not,"
+        " `benchmarks/bench_layers.py` tells.",
+    ]
+    for record in records:
+        lines += ["", *network_section(record, worst)]
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Reads the command line and returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    default = ROOT / "benchmarks/results/layers.jsonl"
+    parser.add_argument("records", nargs="*", type=Path, default=[default])
+    parser.add_argument("--worst", type=int, default=20, help="rows per network")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs/layers.md")
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if it differs")
+    args = parser.parse_args(argv)
+    try:
+        text = make_page(read_records(args.records), args.worst)
+    except TableError as problem:
+        print(f"layer_tables: {problem}", file=sys.stderr)
+        return 2
+    is_changed = not args.page.exists() or args.page.read_text() != text
+    if is_changed and not args.check:
+        args.page.write_text(text)
+    if is_changed:
+        print(f"{args.page} {'would change' if args.check else 'written'}")
+    return 1 if args.check and is_changed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
