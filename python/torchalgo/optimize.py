@@ -239,7 +239,7 @@ def _bound(
     progress: Progress,
 ) -> Result:
     """The module that the cheapest plan gives, measured as far as that needs."""
-    tuned, context = _tuned_in_context(prepared, tuning, objective, options, course, progress)
+    tuned, context, keep = _tuned_in_context(prepared, tuning, objective, options, course, progress)
     limits = tuned.limits
 
     def describe(native: _C.Plan) -> Plan:
@@ -253,6 +253,8 @@ def _bound(
         weaker = planning.compare_planners(tuning, objective, bool(limits.resources()))
     if _is_outdated(tuned):
         tuned, context = _tuned(prepared, limits, options), None
+    else:
+        keep()
     _, scripted, error, _ = tuned
     progress.finish("planned")
     native = limits.settle(with_regrets=True)
@@ -311,21 +313,26 @@ def _tuned_in_context(
     options: Options,
     course: Course,
     progress: Progress,
-) -> tuple[Tuned, InContext | None]:
+) -> tuple[Tuned, InContext | None, Callable[[], None]]:
     """The cheapest plan after its costs were corrected inside the net, or as they were when this
-    net was tuned here before; without the times in the net where they cannot be taken."""
+    net was tuned here before; without the times in the net where they cannot be taken. Last, what
+    keeps the corrections for a later run, should that stay the plan."""
+
+    def keep_nothing() -> None:
+        pass
+
     limits = Limits(tuning, options.weight_limit_bytes, objective.planner)
     bound, costs = prepared.output_bound(options), objective.verdicts
     is_timed = options.mode == "tune" and options.objective == "latency"
     if not is_timed or tuning.device is not None:  # a GPU's ops end after their calls
-        return _tuned(prepared, limits, options), None
+        return _tuned(prepared, limits, options), None, keep_nothing
     key = in_context.context_key(tuning, options.weight_limit_bytes, options.max_rel_error)
     kept = None if costs is None else in_context.Kept.from_json(costs.read_record(key))
     if kept is not None:
         tuning.set_pairs(in_context.pairs_at(kept.pairs))
         tuned = _tuned(prepared, copy.copy(limits), options)
         if kept.fits(tuned.native):
-            return tuned, kept.context
+            return tuned, kept.context, keep_nothing
         tuning.set_pairs(None)
     tuned = _tuned(prepared, copy.copy(limits), options)
     # Measured now, since that may change the optimum: a bound of experience may be no bound.
@@ -336,7 +343,7 @@ def _tuned_in_context(
     limit_s = in_context.limit_s(tuning.seconds, options.budget_s)
     is_final = tuning.is_stopped or tuned.error > bound
     if is_final or not in_context.has_time(tuned.native, limit_s, options.budget_s):
-        return tuned, None
+        return tuned, None, keep_nothing
     progress.say("times the plan inside the net")
     search = in_context.Search(
         tuning,
@@ -347,15 +354,13 @@ def _tuned_in_context(
     )
     with course.timings.step("in the net"):
         refined = search.run(tuned)
-    # Once more what the comparisons need under the corrected costs, and what that changes.
-    with course.timings.step("compare"):
-        planning.compare_planners(tuning, objective, bool(refined.tuned.limits.resources()))
-    if _is_outdated(refined.tuned):
-        return _tuned(prepared, copy.copy(limits), options), None
-    found = in_context.Kept.of(refined)
-    if costs is not None and found is not None and not tuning.is_stopped:
-        costs.keep_record(key, found.to_json())
-    return refined.tuned, refined.context
+
+    def keep() -> None:
+        found = in_context.Kept.of(refined)
+        if costs is not None and found is not None and not tuning.is_stopped:
+            costs.keep_record(key, found.to_json())
+
+    return refined.tuned, refined.context, keep
 
 
 def _is_outdated(tuned: Tuned) -> bool:
