@@ -27,9 +27,9 @@ Offer offer_linear(const Problem& problem, const Device&) {
   if (linear == nullptr) return {{}, "needs a linear layer"};
   const auto form = as_bias_add_activation(linear->epilogue);
   if (!form || form->add) return {{}, "needs an epilogue bias, activation"};
-  if (linear->n > kMostInputs) {
+  if (linear->n < 1 || linear->n > kMostInputs) {
     return {{},
-            fmt::format("reads weights for few inputs: needs a batch of {} or less, got {}",
+            fmt::format("reads weights for few inputs: needs a batch of 1 to {}, got {}",
                         kMostInputs, linear->n)};
   }
   return offer_f32("cpu.linear", linear->dtype, {Layout::kNchw});

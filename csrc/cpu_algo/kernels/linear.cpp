@@ -15,21 +15,25 @@ namespace {
 // vector of each input. Eight rows hide the latency of a multiply-add where there is one input.
 constexpr int kMaxRows = 8;
 #if defined(CPU_CAPABILITY_AVX512)
-constexpr std::array kRowsOf = {8, 8, 8, 6, 4, 4};  // of 1, 2, ... inputs: 32 registers
+constexpr std::array kRowsOf = {8, 8, 8, 6};  // of 1, 2, ... inputs: 32 registers
 #else
 constexpr std::array kRowsOf = {8, 6, 4};  // 16 registers
 #endif
 constexpr int kMaxInputs = static_cast<int>(kRowsOf.size());
 
-// How far ahead of its use a cache line is asked for, in each row: the rows together then have
-// twice as many bytes under way as memory of 20 GB/s and 100 ns delivers meanwhile.
-constexpr std::int64_t kAhead = 128;
+// Floats of a row that are asked for before they are used. They go to L2: rows of a power of two
+// share their sets of the L1 cache, which holds 8 rows and the input of one column, hardly more.
+constexpr std::int64_t kAhead = 512;
 
 // One tile: rows x inputs dot products.
 struct Dots {
   const float* src;      // the first input; the next one lies c further
   const float* weights;  // the first row; likewise
+  const float* next;     // the first of the rows that come next
   std::int64_t c;
+  // The inputs may need several tiles; the first reads the weights from memory, the others from a
+  // cache. Each asks for a part of the next rows, so that memory is never idle.
+  std::int64_t tile, tiles;
   float* sums;  // [inputs, kBlock]
 };
 
@@ -51,13 +55,14 @@ struct Accumulators {
     }
   }
 
-  // Columns [begin, end), whole blocks of 16: one cache line of each row.
-  void add(const Dots& dots, std::int64_t begin, std::int64_t end, std::int64_t ahead) {
+  // Columns [begin, end), whole blocks of 16: one cache line of each row. Beside each the line at
+  // `prefetch` is asked for, which moves on by `prefetch_step`.
+  void add(const Dots& dots, std::int64_t begin, std::int64_t end, const float* prefetch,
+           std::int64_t prefetch_step) {
     const auto load = [](const float* at) { return Vec::loadu(at); };
-    for (std::int64_t i = begin; i < end; i += kBlock) {
+    for (std::int64_t i = begin; i < end; i += kBlock, prefetch += prefetch_step) {
 #pragma GCC unroll 8
-      for (int row = 0; row < rows; ++row)
-        __builtin_prefetch(dots.weights + row * dots.c + i + ahead, 0, 3);
+      for (int row = 0; row < rows; ++row) __builtin_prefetch(prefetch + row * dots.c, 0, 2);
 #pragma GCC unroll 2
       for (int v = 0; v < kBlockVectors; ++v) {
         const std::int64_t at = i + v * kLanes;
@@ -68,9 +73,14 @@ struct Accumulators {
 
   void add_all(const Dots& dots) {
     const std::int64_t whole = dots.c / kBlock * kBlock;
-    const std::int64_t here = std::max<std::int64_t>(0, whole - kAhead);
-    add(dots, 0, here, kAhead);
-    add(dots, here, whole, kAhead + rows * dots.c - whole);  // the rows that come next
+    if (dots.tiles == 1) {
+      const std::int64_t near_end = std::max<std::int64_t>(0, whole - kAhead);
+      add(dots, 0, near_end, dots.weights + kAhead, kBlock);
+      add(dots, near_end, whole, dots.next, kBlock);
+    } else {
+      add(dots, 0, whole, dots.next + dots.c * dots.tile / dots.tiles,
+          (kBlock + dots.tiles - 1) / dots.tiles);
+    }
     for (std::int64_t i = whole; i < dots.c; i += kLanes) {
       const auto count = static_cast<int>(std::min<std::int64_t>(kLanes, dots.c - i));
       step([count](const float* at) { return Vec::loadu(at, count); }, dots.src + i,
@@ -144,18 +154,21 @@ void store(const Linear& linear, std::int64_t input, std::int64_t row, int rows,
 namespace TORCHALGO_ISA {
 
 void run_linear(const Linear& linear, std::int64_t begin, std::int64_t end) {
+  const std::int64_t c = linear.c;
   const Strips inputs(linear.n, kMaxInputs);
-  if (inputs.count == 0) return;
-  const Strips rows(end - begin, kRowsOf[(linear.n + inputs.count - 1) / inputs.count - 1]);
+  const std::int64_t most_inputs = (linear.n + inputs.count - 1) / inputs.count;
+  const Strips rows(end - begin, kRowsOf[most_inputs - 1]);
   for (std::int64_t i = 0; i < rows.count; ++i) {
     const std::int64_t row = begin + rows.begin(i);
     const int row_count = rows.size(i);
+    const float* const weights = linear.weights + row * c;
+    const float* const next = i + 1 < rows.count ? weights + row_count * c : weights;
     for (std::int64_t j = 0; j < inputs.count; ++j) {
       const std::int64_t input = inputs.begin(j);
       const int input_count = inputs.size(j);
       float sums[kMaxInputs][kBlock] = {};
       kDots[input_count - 1][row_count - 1](
-          {linear.src + input * linear.c, linear.weights + row * linear.c, linear.c, sums[0]});
+          {linear.src + input * c, weights, next, c, j, inputs.count, sums[0]});
       for (int x = 0; x < input_count; ++x) store(linear, input + x, row, row_count, sums[x]);
     }
   }

@@ -11,7 +11,7 @@
 
 namespace torchalgo::kernels {
 
-/// dst = activation(src * weights^T + bias); all tensors are contiguous.
+/// dst = activation(src * weights^T + bias); all tensors are contiguous, n >= 1.
 struct Linear {
   const float* src;      // [n, c]
   const float* weights;  // [k, c]

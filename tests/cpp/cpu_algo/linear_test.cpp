@@ -191,7 +191,11 @@ TEST(Linear, RefusesWithAReason) {
   };
   EXPECT_EQ(refusal("linear_f32_n32c16_k16"), "");
   EXPECT_EQ(refusal("linear_f32_n33c16_k16"),
-            "reads weights for few inputs: needs a batch of 32 or less, got 33");
+            "reads weights for few inputs: needs a batch of 1 to 32, got 33");
+  LinearProblem empty;
+  empty.n = 0;
+  EXPECT_EQ(cpu::linear().offer(empty, cpu_device()).refusal,
+            "reads weights for few inputs: needs a batch of 1 to 32, got 0");
   EXPECT_EQ(refusal("linear_f64_n1c16_k16"), "needs f32, got f64");
   EXPECT_EQ(refusal("linear_f32_n1c16_k16+relu+bias"), "needs an epilogue bias, activation");
   EXPECT_EQ(refusal("relu_f32_n1c16h8w8"), "needs a linear layer");
