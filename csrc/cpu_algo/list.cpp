@@ -20,6 +20,7 @@ const Algorithms& cpu_algorithms() {
       cpu::scale_shift(),
       cpu::concat(),
       cpu::resize(),
+      cpu::linear(),
       cpu::with_backward_data(cpu::winograd_f2x2_3x3()),
       cpu::with_backward_data(cpu::winograd_f4x4_3x3()),
       cpu::with_backward_data(cpu::depthwise()),

@@ -25,6 +25,9 @@ namespace torchalgo::cpu {
 [[nodiscard]] Algorithm concat(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm resize(const std::string& isa = cpu_device().isa);
 
+// Fully connected layers; `isa` likewise.
+[[nodiscard]] Algorithm linear(const std::string& isa = cpu_device().isa);
+
 // Convolutions on nChw16c; `isa` likewise.
 [[nodiscard]] Algorithm winograd_f2x2_3x3(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm winograd_f4x4_3x3(const std::string& isa = cpu_device().isa);

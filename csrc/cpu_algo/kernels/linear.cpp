@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/kernels/linear.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "cpu_algo/kernels/epilogue.h"
+#include "cpu_algo/kernels/gemm_tile.h"
+
+namespace torchalgo::kernels {
+namespace {
+
+// Inputs and rows of weights that are multiplied at once: an accumulator for each pair, beside a
+// vector of each input. Eight rows hide the latency of a multiply-add where there is one input.
+constexpr int kMaxRows = 8;
+#if defined(CPU_CAPABILITY_AVX512)
+constexpr std::array kRowsOf = {8, 8, 8, 6};  // of 1, 2, ... inputs: 32 registers
+#else
+constexpr std::array kRowsOf = {8, 6, 4};  // 16 registers
+#endif
+constexpr int kMaxInputs = static_cast<int>(kRowsOf.size());
+
+// Floats of a row that are asked for before they are used. They go to L2: rows of a power of two
+// share their sets of the L1 cache, which holds 8 rows and the input of one column, hardly more.
+constexpr std::int64_t kAhead = 512;
+
+// One tile: rows x inputs dot products.
+struct Dots {
+  const float* src;      // the first input; the next one lies c further
+  const float* weights;  // the first row; likewise
+  const float* next;     // the first of the rows that come next
+  std::int64_t c;
+  // The inputs may need several tiles; the first reads the weights from memory, the others from a
+  // cache. Each asks for a part of the next rows, so that memory is never idle.
+  std::int64_t tile, tiles;
+  float* sums;  // [inputs, kBlock]
+};
+
+template <int rows, int inputs>
+struct Accumulators {
+  Vec acc[rows][inputs];
+
+  template <class Load>
+  void step(const Load& load, const float* src, const float* weights, std::int64_t c) {
+    Vec x[inputs];
+#pragma GCC unroll 8
+    for (int input = 0; input < inputs; ++input) x[input] = load(src + input * c);
+#pragma GCC unroll 8
+    for (int row = 0; row < rows; ++row) {
+      const Vec w = load(weights + row * c);
+#pragma GCC unroll 8
+      for (int input = 0; input < inputs; ++input)
+        acc[row][input] = at::vec::fmadd(w, x[input], acc[row][input]);
+    }
+  }
+
+  // Columns [begin, end), whole blocks of 16: one cache line of each row. Beside each the line at
+  // `prefetch` is asked for, which moves on by `prefetch_step`.
+  void add(const Dots& dots, std::int64_t begin, std::int64_t end, const float* prefetch,
+           std::int64_t prefetch_step) {
+    const auto load = [](const float* at) { return Vec::loadu(at); };
+    for (std::int64_t i = begin; i < end; i += kBlock, prefetch += prefetch_step) {
+#pragma GCC unroll 8
+      for (int row = 0; row < rows; ++row) __builtin_prefetch(prefetch + row * dots.c, 0, 2);
+#pragma GCC unroll 2
+      for (int v = 0; v < kBlockVectors; ++v) {
+        const std::int64_t at = i + v * kLanes;
+        step(load, dots.src + at, dots.weights + at, dots.c);
+      }
+    }
+  }
+
+  void add_all(const Dots& dots) {
+    const std::int64_t whole = dots.c / kBlock * kBlock;
+    if (dots.tiles == 1) {
+      const std::int64_t near_end = std::max<std::int64_t>(0, whole - kAhead);
+      add(dots, 0, near_end, dots.weights + kAhead, kBlock);
+      add(dots, near_end, whole, dots.next, kBlock);
+    } else {
+      add(dots, 0, whole, dots.next + dots.c * dots.tile / dots.tiles,
+          (kBlock + dots.tiles - 1) / dots.tiles);
+    }
+    for (std::int64_t i = whole; i < dots.c; i += kLanes) {
+      const auto count = static_cast<int>(std::min<std::int64_t>(kLanes, dots.c - i));
+      step([count](const float* at) { return Vec::loadu(at, count); }, dots.src + i,
+           dots.weights + i, dots.c);
+    }
+  }
+};
+
+// By halves, which vectorises and rounds little.
+inline float sum_of(const Vec& x) {
+  float lanes[kLanes];
+  x.store(lanes);
+#pragma GCC unroll 4
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
+}
+
+using RunDots = void (*)(const Dots&);
+
+template <int rows, int inputs>
+void run_dots(const Dots& dots) {
+  Accumulators<rows, inputs> sums;
+#pragma GCC unroll 8
+  for (int row = 0; row < rows; ++row) {
+#pragma GCC unroll 8
+    for (int input = 0; input < inputs; ++input) sums.acc[row][input] = Vec(0.0F);
+  }
+  sums.add_all(dots);
+  for (int row = 0; row < rows; ++row) {
+    for (int input = 0; input < inputs; ++input)
+      dots.sums[input * kBlock + row] = sum_of(sums.acc[row][input]);
+  }
+}
+
+template <int rows, int inputs>
+constexpr RunDots dots_or_null() {
+  if constexpr (rows <= kRowsOf[inputs - 1]) {
+    return &run_dots<rows, inputs>;
+  } else {
+    return nullptr;
+  }
+}
+
+template <int inputs, int... index>
+constexpr std::array<RunDots, kMaxRows> dots_of(std::integer_sequence<int, index...>) {
+  return {dots_or_null<index + 1, inputs>()...};
+}
+
+template <int... index>
+constexpr std::array<std::array<RunDots, kMaxRows>, kMaxInputs> all_dots(
+    std::integer_sequence<int, index...>) {
+  return {dots_of<index + 1>(std::make_integer_sequence<int, kMaxRows>())...};
+}
+
+// kDots[inputs - 1][rows - 1]
+constexpr auto kDots = all_dots(std::make_integer_sequence<int, kMaxInputs>());
+
+// Bias and activation of `rows` sums, whose place in a vector does not change their bits.
+void store(const Linear& linear, std::int64_t input, std::int64_t row, int rows, float* sums) {
+  if (linear.bias != nullptr) {
+    for (int i = 0; i < rows; ++i) sums[i] += linear.bias[row + i];
+  }
+  activate(sums, sums, kBlock, linear.activation);
+  std::copy(sums, sums + rows, linear.dst + input * linear.k + row);
+}
+
+}  // namespace
+
+namespace TORCHALGO_ISA {
+
+void run_linear(const Linear& linear, std::int64_t begin, std::int64_t end) {
+  const std::int64_t c = linear.c;
+  const Strips inputs(linear.n, kMaxInputs);
+  const std::int64_t most_inputs = (linear.n + inputs.count - 1) / inputs.count;
+  const Strips rows(end - begin, kRowsOf[most_inputs - 1]);
+  for (std::int64_t i = 0; i < rows.count; ++i) {
+    const std::int64_t row = begin + rows.begin(i);
+    const int row_count = rows.size(i);
+    const float* const weights = linear.weights + row * c;
+    const float* const next = i + 1 < rows.count ? weights + row_count * c : weights;
+    for (std::int64_t j = 0; j < inputs.count; ++j) {
+      const std::int64_t input = inputs.begin(j);
+      const int input_count = inputs.size(j);
+      float sums[kMaxInputs][kBlock] = {};
+      kDots[input_count - 1][row_count - 1](
+          {linear.src + input * c, weights, next, c, j, inputs.count, sums[0]});
+      for (int x = 0; x < input_count; ++x) store(linear, input + x, row, row_count, sums[x]);
+    }
+  }
+}
+
+}  // namespace TORCHALGO_ISA
+}  // namespace torchalgo::kernels
