@@ -35,64 +35,84 @@ inline Vec apply_clamp(Vec x, Vec low, Vec high) {
   return at::vec::clamp_max(at::vec::clamp_min(x, low), high);
 }
 
-/// e^x to about 1e-7, saturated outside of [-87, 88]; branch-free, so loops over it vectorise.
-/// 2^n e^f with |f| <= ln 2 / 2; coefficients of the degree-6 Taylor polynomial.
-inline float fast_exp(float x) {
-  x = x < -87.0F ? -87.0F : x;
-  x = x > 88.0F ? 88.0F : x;
-  constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: the sum's low bits are the nearest integer
-  const float shifted = x * 1.44269504F + kRound;
-  const float n = shifted - kRound;
-  const float f = (x - n * 0.693359375F) + n * 2.12194440e-4F;  // ln 2 in two parts
-  float p = 1.0F / 720;
-  p = p * f + 1.0F / 120;
-  p = p * f + 1.0F / 24;
-  p = p * f + 1.0F / 6;
-  p = p * f + 0.5F;
-  p = p * f + 1.0F;
-  p = p * f + 1.0F;
-  const auto bits = (std::bit_cast<std::uint32_t>(shifted) + 127U) << 23;
-  return p * std::bit_cast<float>(bits);
+/// e^x to about 2e-7, saturated outside of [-87, 88]; a NaN stays a NaN.
+/// 2^n e^f with |f| <= ln 2 / 2; the minimax polynomial of degree 5 that is 1 at 0.
+inline Vec fast_exp(Vec x) {
+  using at::vec::fmadd;
+  x = apply_clamp(x, Vec(-87.0F), Vec(88.0F));
+  // The sum's low bits are the nearest integer n, as the exponent of 2^n wants it: plus 127.
+  constexpr float kRound = 12582912.0F + 127.0F;  // 1.5 * 2^23 + 127
+  const Vec shifted = fmadd(x, Vec(1.44269504F), Vec(kRound));
+  const Vec n = shifted - Vec(kRound);
+  const Vec f =
+      fmadd(n, Vec(2.12194440e-4F), fmadd(n, Vec(-0.693359375F), x));  // ln 2 in two parts
+  Vec p = fmadd(f, Vec(0.00829031474F), Vec(0.0418979295F));
+  p = fmadd(p, f, Vec(0.166676362F));
+  p = fmadd(p, f, Vec(0.499991495F));
+  p = fmadd(p, f, Vec(0.999999707F));
+  p = fmadd(p, f, Vec(1.0F));
+  using Bits = at::vec::Vectorized<std::int32_t>;
+  return p * std::bit_cast<Vec>(std::bit_cast<Bits>(shifted) << Bits(23));
 }
 
+/// By vectors: of the scalar formulas GCC may take both branches of a clamp, a division in each.
 template <Activation activation>
-inline float activate(float x) {
-  const auto clamp = [](float v, float low, float high) {
-    v = v < low ? low : v;
-    return v > high ? high : v;
-  };
-  if constexpr (activation == Activation::kRelu) return x < 0 ? 0.0F : x;
-  if constexpr (activation == Activation::kRelu6) return clamp(x, 0, 6);
-  if constexpr (activation == Activation::kHardswish) return x * clamp(x + 3, 0, 6) * (1.0F / 6);
-  if constexpr (activation == Activation::kSilu) return x / (1 + fast_exp(-x));
-  if constexpr (activation == Activation::kSigmoid) return 1 / (1 + fast_exp(-x));
-  if constexpr (activation == Activation::kHardsigmoid) return clamp(x + 3, 0, 6) * (1.0F / 6);
+inline Vec activate(Vec x) {
+  const Vec zero(0.0F), one(1.0F), three(3.0F), six(6.0F), sixth(1.0F / 6);
+  if constexpr (is_clamp(activation)) {
+    constexpr Clamp kClamp = clamp_of(activation);
+    return apply_clamp(x, Vec(kClamp.low), Vec(kClamp.high));
+  }
+  if constexpr (activation == Activation::kHardswish)
+    return x * apply_clamp(x + three, zero, six) * sixth;
+  if constexpr (activation == Activation::kSilu) return x / (one + fast_exp(zero - x));
+  if constexpr (activation == Activation::kSigmoid) return one / (one + fast_exp(zero - x));
+  if constexpr (activation == Activation::kHardsigmoid)
+    return apply_clamp(x + three, zero, six) * sixth;
   return x;
 }
 
 template <Activation activation>
 inline void activate_range(const float* src, float* dst, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) dst[i] = activate<activation>(src[i]);
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) activate<activation>(Vec::loadu(src + i)).store(dst + i);
+  if (i == count) return;
+  const int rest = static_cast<int>(count - i);
+  activate<activation>(Vec::loadu(src + i, rest)).store(dst + i, rest);
+}
+
+/// The same in place for `vectors` vectors, each `step` floats behind the one before.
+template <Activation activation>
+inline void activate_vectors(float* data, std::int64_t step, int vectors) {
+  for (int i = 0; i < vectors; ++i) {
+    activate<activation>(Vec::loadu(data + i * step)).store(data + i * step);
+  }
+}
+
+/// Calls function.operator()<activation>().
+template <class Function>
+inline void with_activation(Activation activation, const Function& function) {
+  switch (activation) {
+    case Activation::kNone:
+      return function.template operator()<Activation::kNone>();
+    case Activation::kRelu:
+      return function.template operator()<Activation::kRelu>();
+    case Activation::kRelu6:
+      return function.template operator()<Activation::kRelu6>();
+    case Activation::kHardswish:
+      return function.template operator()<Activation::kHardswish>();
+    case Activation::kSilu:
+      return function.template operator()<Activation::kSilu>();
+    case Activation::kSigmoid:
+      return function.template operator()<Activation::kSigmoid>();
+    case Activation::kHardsigmoid:
+      return function.template operator()<Activation::kHardsigmoid>();
+  }
 }
 
 /// dst[i] = activation(src[i]); src may be dst, otherwise they do not overlap.
 inline void activate(const float* src, float* dst, std::int64_t count, Activation activation) {
-  switch (activation) {
-    case Activation::kNone:
-      return activate_range<Activation::kNone>(src, dst, count);
-    case Activation::kRelu:
-      return activate_range<Activation::kRelu>(src, dst, count);
-    case Activation::kRelu6:
-      return activate_range<Activation::kRelu6>(src, dst, count);
-    case Activation::kHardswish:
-      return activate_range<Activation::kHardswish>(src, dst, count);
-    case Activation::kSilu:
-      return activate_range<Activation::kSilu>(src, dst, count);
-    case Activation::kSigmoid:
-      return activate_range<Activation::kSigmoid>(src, dst, count);
-    case Activation::kHardsigmoid:
-      return activate_range<Activation::kHardsigmoid>(src, dst, count);
-  }
+  with_activation(activation, [&]<Activation known>() { activate_range<known>(src, dst, count); });
 }
 
 }  // namespace

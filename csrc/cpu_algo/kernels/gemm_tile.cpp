@@ -112,15 +112,21 @@ struct Accumulators {
   }
 };
 
-// The activations that are no clamps run over the stored tile, which lies in L1.
+// The activations that are no clamps run over the stored tile, which lies in L1: in registers they
+// would be unrolled once per accumulator of every tile.
 [[gnu::noinline]] void activate_tile(const Tile& tile, int rows, int blocks) {
-  for (int row = 0; row < rows; ++row) {
-    for (int block = 0; block < blocks; ++block) {
-      float* c = tile.c + row * tile.c_row_stride + block * tile.c_block_stride;
-      const int columns = std::clamp(tile.columns - block * kBlock, 0, kBlock);
-      activate(c, c, columns, tile.activation);
-      std::fill(c + columns, c + kBlock, 0.0F);
+  with_activation(tile.activation, [&]<Activation activation>() {
+    for (int v = 0; v < blocks * kBlockVectors; ++v) {
+      activate_vectors<activation>(
+          tile.c + v / kBlockVectors * tile.c_block_stride + v % kBlockVectors * kLanes,
+          tile.c_row_stride, rows);
     }
+  });
+  const int pad_lanes = blocks * kBlock - tile.columns;
+  if (pad_lanes == 0 || keeps_zero(tile.activation)) return;
+  for (int row = 0; row < rows; ++row) {
+    float* pixel = tile.c + row * tile.c_row_stride + (blocks - 1) * tile.c_block_stride;
+    std::fill(pixel + kBlock - pad_lanes, pixel + kBlock, 0.0F);
   }
 }
 
