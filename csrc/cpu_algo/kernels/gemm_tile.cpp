@@ -102,7 +102,9 @@ struct Accumulators {
         x = x + Vec::loadu(tile.residual + offset(tile, row, v));
       });
     }
-    if (tile.activation != Activation::kNone && is_clamp(tile.activation)) {
+    if (tile.activation == Activation::kHardswish) {
+      for_each([&](Vec& x, int, int) { x = activate<Activation::kHardswish>(x); });
+    } else if (tile.activation != Activation::kNone && is_clamp(tile.activation)) {
       const Clamp clamp = clamp_of(tile.activation);
       const Vec low(clamp.low);
       const Vec high(clamp.high);
@@ -112,8 +114,12 @@ struct Accumulators {
   }
 };
 
-// The activations that are no clamps run over the stored tile, which lies in L1: in registers they
-// would be unrolled once per accumulator of every tile.
+// What is longer runs over the stored tile, which lies in L1: in registers it would be unrolled
+// once per accumulator of every tile.
+constexpr bool fits_registers(Activation activation) {
+  return is_clamp(activation) || activation == Activation::kHardswish;
+}
+
 [[gnu::noinline]] void activate_tile(const Tile& tile, int rows, int blocks) {
   with_activation(tile.activation, [&]<Activation activation>() {
     for (int v = 0; v < blocks * kBlockVectors; ++v) {
@@ -149,7 +155,7 @@ void run_whole(const Tile& tile) {
   sums.start(tile);
   sums.multiply(tile);
   sums.finish(tile);
-  if (!is_clamp(tile.activation)) activate_tile(tile, rows, blocks);
+  if (!fits_registers(tile.activation)) activate_tile(tile, rows, blocks);
 }
 
 // A tile of which some columns do not exist is computed in a copy that is whole.
