@@ -17,6 +17,12 @@ constexpr std::array<int, kMaxTileBlocks> kMaxRowsOf = {14, 14, 9, 6};
 constexpr std::array<int, kMaxTileBlocks> kMaxRowsOf = {6, 3, 2, 1};
 #endif
 
+// Whether an activation is applied to the accumulators. It is unrolled once for each of every tile,
+// so a longer one runs over the stored tile, which lies in L1.
+constexpr bool fits_registers(Activation activation) {
+  return is_clamp(activation) || (kHasVectors && activation == Activation::kHardswish);
+}
+
 // The accumulators of rows x blocks. The arrays become registers: every index is a constant once
 // the loops are unrolled.
 template <int rows, int blocks>
@@ -102,7 +108,7 @@ struct Accumulators {
         x = x + Vec::loadu(tile.residual + offset(tile, row, v));
       });
     }
-    if (tile.activation == Activation::kHardswish) {
+    if (kHasVectors && tile.activation == Activation::kHardswish) {
       for_each([&](Vec& x, int, int) { x = activate<Activation::kHardswish>(x); });
     } else if (tile.activation != Activation::kNone && is_clamp(tile.activation)) {
       const Clamp clamp = clamp_of(tile.activation);
@@ -113,12 +119,6 @@ struct Accumulators {
     for_each([&](Vec& x, int row, int v) { x.store(tile.c + offset(tile, row, v)); });
   }
 };
-
-// What is longer runs over the stored tile, which lies in L1: in registers it would be unrolled
-// once per accumulator of every tile.
-constexpr bool fits_registers(Activation activation) {
-  return is_clamp(activation) || activation == Activation::kHardswish;
-}
 
 [[gnu::noinline]] void activate_tile(const Tile& tile, int rows, int blocks) {
   with_activation(tile.activation, [&]<Activation activation>() {
