@@ -21,9 +21,11 @@ std::string refuse(const ConvProblem& conv) {
 }  // namespace
 
 Algorithm conv1x1(const std::string& isa) {
-  return make_conv_gemm(
-      {.name = "cpu.conv1x1", .layouts = {{Layout::kNChw16c, Layout::kNChw16c}}, .refuse = refuse},
-      isa);
+  return make_conv_gemm({.name = "cpu.conv1x1",
+                         .layouts = {{Layout::kNChw16c, Layout::kNChw16c}},
+                         .refuse = refuse,
+                         .widths = {3, 4}},
+                        isa);
 }
 
 }  // namespace torchalgo::cpu

@@ -3,6 +3,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -30,10 +31,34 @@ struct Build {
 
 // Blocks of 16 output channels per panel: as many accumulators as registers hold, in panels of one
 // width where possible.
-int panel_blocks(const ConvProblem& conv, const Build& build) {
+int default_width(const ConvProblem& conv, const Build& build) {
   const std::int64_t blocks = channel_blocks(conv.k / conv.groups);
   if (!build.has_wide_registers || blocks == 1) return 1;
   return blocks % 2 == 0 ? 2 : 3;
+}
+
+// The row's name and its variants for this problem.
+std::vector<std::string> names_of(const ConvGemmRow& row, const ConvProblem& conv,
+                                  const Build& build) {
+  std::vector<std::string> names = {std::string(row.name)};
+  if (!build.has_wide_registers) return names;
+  const std::int64_t blocks = channel_blocks(conv.k / conv.groups);
+  for (const int width : row.widths) {
+    const std::int64_t widest = ceil_div(blocks, ceil_div(blocks, width));
+    if (widest == width && width != default_width(conv, build))
+      names.push_back(fmt::format("{}.b{}", row.name, width));
+  }
+  return names;
+}
+
+// Blocks per panel, from the variant: "....b3".
+int width_of(const Primitive& primitive, const ConvProblem& conv, const Build& build) {
+  const std::string_view name = primitive.name;
+  const std::string_view variant = name.substr(name.rfind('.'));
+  if (variant.size() != 3 || variant[1] != 'b') return default_width(conv, build);
+  const int width = variant[2] - '0';
+  TORCHALGO_ASSERT(width >= 1 && width <= kernels::kMaxTileBlocks);
+  return width;
 }
 
 // Channels of nhwc that make a plane: a divisor, so that all planes are equal.
@@ -187,9 +212,9 @@ void set_parts(ConvGemm& gemm, std::int64_t threads) {
   gemm = best;
 }
 
-ConvGemm plan_conv_gemm(const ConvProblem& conv, Layout src, Layout dst, const Build& build) {
-  ConvGemm gemm = geometry_of(conv, src, dst);
-  gemm.panel_blocks = panel_blocks(conv, build);
+ConvGemm plan_conv_gemm(const ConvProblem& conv, const Primitive& primitive, const Build& build) {
+  ConvGemm gemm = geometry_of(conv, primitive.src, primitive.dst);
+  gemm.panel_blocks = width_of(primitive, conv, build);
   set_blocks(gemm);
   return gemm;
 }
@@ -227,7 +252,7 @@ at::Tensor pack_weights(const ConvGemm& gemm, const ConvProblem& conv, const at:
 }
 
 std::int64_t packed_bytes(const Build& build, const ConvProblem& conv, const Primitive& primitive) {
-  const ConvGemm gemm = plan_conv_gemm(conv, primitive.src, primitive.dst, build);
+  const ConvGemm gemm = plan_conv_gemm(conv, primitive, build);
   const std::int64_t columns = gemm.groups * channel_blocks(gemm.columns) * 16;
   const std::int64_t depth = gemm.planes * gemm.plane_width * gemm.r * gemm.s;
   const std::int64_t bias = has(conv.epilogue, PostOp::kBias) ? 1 : 0;
@@ -236,7 +261,7 @@ std::int64_t packed_bytes(const Build& build, const ConvProblem& conv, const Pri
 
 Packed pack(const Build& build, const ConvProblem& conv, const Primitive& primitive,
             const Weights& weights) {
-  const ConvGemm gemm = plan_conv_gemm(conv, primitive.src, primitive.dst, build);
+  const ConvGemm gemm = plan_conv_gemm(conv, primitive, build);
   const at::Tensor packed = pack_weights(gemm, conv, weights.weights);
   if (!has(conv.epilogue, PostOp::kBias)) return {packed};
   // Groups have whole blocks unless there is one group, so the bias needs zeros at its end only.
@@ -247,7 +272,7 @@ Packed pack(const Build& build, const ConvProblem& conv, const Primitive& primit
 
 at::Tensor run(const Build& build, const Call& call) {
   const auto& conv = std::get<ConvProblem>(call.problem);
-  ConvGemm gemm = plan_conv_gemm(conv, call.primitive.src, call.primitive.dst, build);
+  ConvGemm gemm = plan_conv_gemm(conv, call.primitive, build);
   const std::int64_t slice_bytes = build.scratch_bytes(gemm);
   const std::int64_t slices =
       std::min<std::int64_t>(call.primitive.workspace_bytes / slice_bytes, at::get_num_threads());
@@ -274,10 +299,15 @@ Offer offer(const ConvGemmRow& row, const Build& build, const Problem& problem,
   std::string refusal = refuse_conv(*conv);
   if (refusal.empty()) refusal = row.refuse(*conv);
   if (!refusal.empty()) return {{}, std::move(refusal)};
+  const std::vector<std::string> names = names_of(row, *conv, build);
   Offer offer;
   for (const auto& [src, dst] : row.layouts) {
-    const std::int64_t slice_bytes = build.scratch_bytes(plan_conv_gemm(*conv, src, dst, build));
-    offer.primitives.push_back({std::string(row.name), src, dst, slice_bytes * device.threads});
+    for (const std::string& name : names) {
+      Primitive primitive = {name, src, dst};
+      const ConvGemm gemm = plan_conv_gemm(*conv, primitive, build);
+      primitive.workspace_bytes = build.scratch_bytes(gemm) * device.threads;
+      offer.primitives.push_back(std::move(primitive));
+    }
   }
   return offer;
 }

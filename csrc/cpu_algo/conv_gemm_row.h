@@ -15,9 +15,12 @@ namespace torchalgo::cpu {
 /// or nChw16c to nhwc or nChw16c; the rows differ in what they claim.
 struct ConvGemmRow {
   std::string_view name;
-  int version = 1;
+  int version = 2;
   std::vector<std::pair<Layout, Layout>> layouts;         // src and dst of its primitives
   std::function<std::string(const ConvProblem&)> refuse;  // why not; empty: it can run
+  /// Widths of panels beside the default one that are offered as variants with AVX-512, where they
+  /// cut the output channels otherwise: <name>.bN has panels of at most N blocks of 16 channels.
+  std::vector<int> widths = {};
 };
 [[nodiscard]] Algorithm make_conv_gemm(ConvGemmRow row, std::string_view isa);
 

@@ -100,6 +100,7 @@ at::Tensor run(Kernel kernel, const Call& call) {
 Algorithm depthwise(const std::string& isa) {
   Algorithm algorithm;
   algorithm.name = "cpu.depthwise";
+  algorithm.version = 2;
   algorithm.offer = &offer;
   algorithm.pack = &pack;
   algorithm.packed_bytes = &packed_bytes;

@@ -20,7 +20,8 @@ Algorithm stem(const std::string& isa) {
   return make_conv_gemm(
       {.name = "cpu.stem",
        .layouts = {{Layout::kNchw, Layout::kNChw16c}, {Layout::kNhwc, Layout::kNChw16c}},
-       .refuse = refuse},
+       .refuse = refuse,
+       .widths = {3, 4}},
       isa);
 }
 

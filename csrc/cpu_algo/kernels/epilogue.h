@@ -20,6 +20,14 @@ constexpr int kLanes = Vec::size();             // 16 with AVX-512, else 8
 constexpr int kBlock = 16;                      // channels of an nChw16c block
 constexpr int kBlockVectors = kBlock / kLanes;  // vectors that hold one block
 
+/// at::vec's vectors without an instruction set are arrays, which GCC vectorises far worse than a
+/// loop over floats.
+#if defined(CPU_CAPABILITY_DEFAULT)
+constexpr bool kHasVectors = false;
+#else
+constexpr bool kHasVectors = true;
+#endif
+
 /// The clamp that kNone, kRelu and kRelu6 are; a NaN stays a NaN, as in torch.
 struct Clamp {
   float low = -std::numeric_limits<float>::infinity();
@@ -35,64 +43,109 @@ inline Vec apply_clamp(Vec x, Vec low, Vec high) {
   return at::vec::clamp_max(at::vec::clamp_min(x, low), high);
 }
 
-/// e^x to about 1e-7, saturated outside of [-87, 88]; branch-free, so loops over it vectorise.
-/// 2^n e^f with |f| <= ln 2 / 2; coefficients of the degree-6 Taylor polynomial.
-inline float fast_exp(float x) {
-  x = x < -87.0F ? -87.0F : x;
-  x = x > 88.0F ? 88.0F : x;
-  constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: the sum's low bits are the nearest integer
-  const float shifted = x * 1.44269504F + kRound;
-  const float n = shifted - kRound;
-  const float f = (x - n * 0.693359375F) + n * 2.12194440e-4F;  // ln 2 in two parts
-  float p = 1.0F / 720;
-  p = p * f + 1.0F / 120;
-  p = p * f + 1.0F / 24;
-  p = p * f + 1.0F / 6;
-  p = p * f + 0.5F;
-  p = p * f + 1.0F;
-  p = p * f + 1.0F;
-  const auto bits = (std::bit_cast<std::uint32_t>(shifted) + 127U) << 23;
-  return p * std::bit_cast<float>(bits);
+inline float apply_clamp(float x, float low, float high) {
+  x = x < low ? low : x;
+  return x > high ? high : x;
 }
 
-template <Activation activation>
-inline float activate(float x) {
-  const auto clamp = [](float v, float low, float high) {
-    v = v < low ? low : v;
-    return v > high ? high : v;
-  };
-  if constexpr (activation == Activation::kRelu) return x < 0 ? 0.0F : x;
-  if constexpr (activation == Activation::kRelu6) return clamp(x, 0, 6);
-  if constexpr (activation == Activation::kHardswish) return x * clamp(x + 3, 0, 6) * (1.0F / 6);
-  if constexpr (activation == Activation::kSilu) return x / (1 + fast_exp(-x));
-  if constexpr (activation == Activation::kSigmoid) return 1 / (1 + fast_exp(-x));
-  if constexpr (activation == Activation::kHardsigmoid) return clamp(x + 3, 0, 6) * (1.0F / 6);
+inline Vec multiply_add(Vec a, Vec b, Vec c) { return at::vec::fmadd(a, b, c); }
+inline float multiply_add(float a, float b, float c) { return a * b + c; }
+
+/// 2^(n - 127) of the integer n in the low bits.
+inline Vec power_of_two(Vec x) {
+  using Bits = at::vec::Vectorized<std::int32_t>;
+  return std::bit_cast<Vec>(std::bit_cast<Bits>(x) << Bits(23));
+}
+inline float power_of_two(float x) {
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) << 23);
+}
+
+/// e^x to about 2e-7, saturated outside of [-87, 88]; a NaN stays a NaN. T: Vec or float.
+/// 2^n e^f with |f| <= ln 2 / 2; the minimax polynomial of degree 5 that is 1 at 0.
+template <class T>
+inline T fast_exp(T x) {
+  x = apply_clamp(x, T(-87.0F), T(88.0F));
+  // The sum's low bits are the nearest integer n, as the exponent of 2^n wants it: plus 127.
+  constexpr float kRound = 12582912.0F + 127.0F;  // 1.5 * 2^23 + 127
+  const T shifted = multiply_add(x, T(1.44269504F), T(kRound));
+  const T n = shifted - T(kRound);
+  const T high = multiply_add(n, T(-0.693359375F), x);  // ln 2 in two parts
+  const T f = multiply_add(n, T(2.12194440e-4F), high);
+  T p = multiply_add(f, T(0.00829031474F), T(0.0418979295F));
+  p = multiply_add(p, f, T(0.166676362F));
+  p = multiply_add(p, f, T(0.499991495F));
+  p = multiply_add(p, f, T(0.999999707F));
+  p = multiply_add(p, f, T(1.0F));
+  return p * power_of_two(shifted);
+}
+
+/// T: Vec, because GCC may take both branches of a clamp in its own vectors of the scalar formulas,
+/// with a division in each; float where there are no vectors.
+template <Activation activation, class T>
+inline T activate(T x) {
+  const T zero(0.0F), one(1.0F), three(3.0F), six(6.0F), sixth(1.0F / 6);
+  if constexpr (is_clamp(activation)) {
+    constexpr Clamp kClamp = clamp_of(activation);
+    return apply_clamp(x, T(kClamp.low), T(kClamp.high));
+  }
+  if constexpr (activation == Activation::kHardswish)
+    return x * apply_clamp(x + three, zero, six) * sixth;
+  if constexpr (activation == Activation::kSilu) return x / (one + fast_exp(zero - x));
+  if constexpr (activation == Activation::kSigmoid) return one / (one + fast_exp(zero - x));
+  if constexpr (activation == Activation::kHardsigmoid)
+    return apply_clamp(x + three, zero, six) * sixth;
   return x;
 }
 
 template <Activation activation>
 inline void activate_range(const float* src, float* dst, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) dst[i] = activate<activation>(src[i]);
+  std::int64_t i = 0;
+  if constexpr (!kHasVectors) {
+    for (; i < count; ++i) dst[i] = activate<activation>(src[i]);
+  }
+  for (; i + kLanes <= count; i += kLanes) activate<activation>(Vec::loadu(src + i)).store(dst + i);
+  if (i == count) return;
+  const int rest = static_cast<int>(count - i);
+  activate<activation>(Vec::loadu(src + i, rest)).store(dst + i, rest);
+}
+
+/// The same in place for `vectors` vectors, each `step` floats behind the one before.
+template <Activation activation>
+inline void activate_vectors(float* data, std::int64_t step, int vectors) {
+  for (int i = 0; i < vectors; ++i) {
+    float* const at = data + i * step;
+    if constexpr (kHasVectors) {
+      activate<activation>(Vec::loadu(at)).store(at);
+    } else {
+      for (int lane = 0; lane < kLanes; ++lane) at[lane] = activate<activation>(at[lane]);
+    }
+  }
+}
+
+/// Calls function.operator()<activation>().
+template <class Function>
+inline void with_activation(Activation activation, const Function& function) {
+  switch (activation) {
+    case Activation::kNone:
+      return function.template operator()<Activation::kNone>();
+    case Activation::kRelu:
+      return function.template operator()<Activation::kRelu>();
+    case Activation::kRelu6:
+      return function.template operator()<Activation::kRelu6>();
+    case Activation::kHardswish:
+      return function.template operator()<Activation::kHardswish>();
+    case Activation::kSilu:
+      return function.template operator()<Activation::kSilu>();
+    case Activation::kSigmoid:
+      return function.template operator()<Activation::kSigmoid>();
+    case Activation::kHardsigmoid:
+      return function.template operator()<Activation::kHardsigmoid>();
+  }
 }
 
 /// dst[i] = activation(src[i]); src may be dst, otherwise they do not overlap.
 inline void activate(const float* src, float* dst, std::int64_t count, Activation activation) {
-  switch (activation) {
-    case Activation::kNone:
-      return activate_range<Activation::kNone>(src, dst, count);
-    case Activation::kRelu:
-      return activate_range<Activation::kRelu>(src, dst, count);
-    case Activation::kRelu6:
-      return activate_range<Activation::kRelu6>(src, dst, count);
-    case Activation::kHardswish:
-      return activate_range<Activation::kHardswish>(src, dst, count);
-    case Activation::kSilu:
-      return activate_range<Activation::kSilu>(src, dst, count);
-    case Activation::kSigmoid:
-      return activate_range<Activation::kSigmoid>(src, dst, count);
-    case Activation::kHardsigmoid:
-      return activate_range<Activation::kHardsigmoid>(src, dst, count);
-  }
+  with_activation(activation, [&]<Activation known>() { activate_range<known>(src, dst, count); });
 }
 
 }  // namespace

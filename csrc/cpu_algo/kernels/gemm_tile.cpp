@@ -17,6 +17,12 @@ constexpr std::array<int, kMaxTileBlocks> kMaxRowsOf = {14, 14, 9, 6};
 constexpr std::array<int, kMaxTileBlocks> kMaxRowsOf = {6, 3, 2, 1};
 #endif
 
+// Whether an activation is applied to the accumulators. It is unrolled once for each of every tile,
+// so a longer one runs over the stored tile, which lies in L1.
+constexpr bool fits_registers(Activation activation) {
+  return is_clamp(activation) || (kHasVectors && activation == Activation::kHardswish);
+}
+
 // The accumulators of rows x blocks. The arrays become registers: every index is a constant once
 // the loops are unrolled.
 template <int rows, int blocks>
@@ -102,7 +108,9 @@ struct Accumulators {
         x = x + Vec::loadu(tile.residual + offset(tile, row, v));
       });
     }
-    if (tile.activation != Activation::kNone && is_clamp(tile.activation)) {
+    if (kHasVectors && tile.activation == Activation::kHardswish) {
+      for_each([&](Vec& x, int, int) { x = activate<Activation::kHardswish>(x); });
+    } else if (tile.activation != Activation::kNone && is_clamp(tile.activation)) {
       const Clamp clamp = clamp_of(tile.activation);
       const Vec low(clamp.low);
       const Vec high(clamp.high);
@@ -112,15 +120,19 @@ struct Accumulators {
   }
 };
 
-// The activations that are no clamps run over the stored tile, which lies in L1.
 [[gnu::noinline]] void activate_tile(const Tile& tile, int rows, int blocks) {
-  for (int row = 0; row < rows; ++row) {
-    for (int block = 0; block < blocks; ++block) {
-      float* c = tile.c + row * tile.c_row_stride + block * tile.c_block_stride;
-      const int columns = std::clamp(tile.columns - block * kBlock, 0, kBlock);
-      activate(c, c, columns, tile.activation);
-      std::fill(c + columns, c + kBlock, 0.0F);
+  with_activation(tile.activation, [&]<Activation activation>() {
+    for (int v = 0; v < blocks * kBlockVectors; ++v) {
+      activate_vectors<activation>(
+          tile.c + v / kBlockVectors * tile.c_block_stride + v % kBlockVectors * kLanes,
+          tile.c_row_stride, rows);
     }
+  });
+  const int pad_lanes = blocks * kBlock - tile.columns;
+  if (pad_lanes == 0 || keeps_zero(tile.activation)) return;
+  for (int row = 0; row < rows; ++row) {
+    float* pixel = tile.c + row * tile.c_row_stride + (blocks - 1) * tile.c_block_stride;
+    std::fill(pixel + kBlock - pad_lanes, pixel + kBlock, 0.0F);
   }
 }
 
@@ -143,7 +155,7 @@ void run_whole(const Tile& tile) {
   sums.start(tile);
   sums.multiply(tile);
   sums.finish(tile);
-  if (!is_clamp(tile.activation)) activate_tile(tile, rows, blocks);
+  if (!fits_registers(tile.activation)) activate_tile(tile, rows, blocks);
 }
 
 // A tile of which some columns do not exist is computed in a copy that is whole.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The rows that multiply matrices: conv1x1, direct, stem, im2row_gemm, im2col_gemm.
+#include <fmt/format.h>
+
 #include <limits>
 #include <set>
 #include <string>
@@ -58,6 +60,7 @@ const std::vector<std::string> kShapes = {
     "n2c3h31w30_k64r7s7_st2x2_pad3x3_dil1x1_g1",      "n1c3h32w33_k32r3s3_st2x2_pad1x1_dil1x1_g1",
     "n1c1h28w28_k20r5s5_st1x1_pad0x0_dil1x1_g1",      "n1c4h10w9_k10r4s4_st4x4_pad0x0_dil1x1_g1",
     "n1c4h5w5_k10r1s1_st1x1_pad0x0_dil1x1_g1",        "n1c2h9w12_k16r3s3_st1x1_pad1x1_dil1x2_g1",
+    "n1c40h9w7_k320r1s1_st2x2_pad0x0_dil1x1_g1",      "n1c3h13w12_k150r3s3_st2x2_pad1x1_dil1x1_g1",
 };
 
 TEST(ConvGemm, AgreesWithF64OnEveryShapeInEveryBuild) {
@@ -177,6 +180,31 @@ TEST(ConvGemm, OffersTheLayoutsOfEachRow) {
   EXPECT_EQ(layouts(cpu::direct, stem), "cpu.direct nChw16c->nChw16c;");
   EXPECT_EQ(layouts(cpu::im2row_gemm, stem), "cpu.im2row_gemm nhwc->nhwc;");
   EXPECT_EQ(layouts(cpu::im2col_gemm, stem), "cpu.im2col_gemm nchw->nchw;");
+}
+
+// A variant that cuts the output channels as the plain name does would be measured for nothing.
+TEST(ConvGemm, OffersOtherWidthsOfPanelsWhereTheyDiffer) {
+  const auto names = [](int k, const std::string& isa) {
+    const Problem problem =
+        parse_problem(fmt::format("fwd_f32_n1c3h7w7_k{}r1s1_st1x1_pad0x0_dil1x1_g1", k));
+    std::string result;
+    for (const Primitive& primitive : cpu::conv1x1(isa).offer(problem, cpu_device()).primitives) {
+      result += primitive.name.substr(std::string("cpu.conv1x1").size()) + ";";
+    }
+    std::string of_stem;
+    for (const Primitive& primitive : cpu::stem(isa).offer(problem, cpu_device()).primitives) {
+      if (primitive.src == Layout::kNhwc) continue;
+      of_stem += primitive.name.substr(std::string("cpu.stem").size()) + ";";
+    }
+    EXPECT_EQ(result, of_stem) << k;
+    return result;
+  };
+  for (const int k : {1, 16, 32, 48, 80}) EXPECT_EQ(names(k, "avx512"), ";") << k;
+  EXPECT_EQ(names(64, "avx512"), ";.b4;");
+  EXPECT_EQ(names(96, "avx512"), ";.b3;");
+  EXPECT_EQ(names(160, "avx512"), ";.b3;.b4;");
+  EXPECT_EQ(names(1000, "avx512"), ";.b4;");  // the plain name's panels have 3 blocks
+  EXPECT_EQ(names(160, "avx2"), ";");
 }
 
 }  // namespace

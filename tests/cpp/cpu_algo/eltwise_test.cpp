@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/ops/linspace.h>
+
+#include <limits>
+
 #include "cpu_algo/row_check.h"
 #include "cpu_algo/rows.h"
 
@@ -50,6 +54,30 @@ TEST(Eltwise, AppliesEachActivationAndKeepsPadLanesZero) {
   for (const PostOp activation : kActivations) {
     expect_correct_with(activation, {2, 17, 3, 5});
     expect_correct_with(activation, {1, 16, 9, 1});
+  }
+}
+
+// Element by element, unlike the norm that the other tests bound.
+TEST(Eltwise, IsAsExactAsF32AtEveryValueOfAnActivationAndKeepsNan) {
+  const Problem plain = make_problem(EltwiseKind::kActivation, {1, 1, 1, 4008}, {});
+  Sample sample = make_sample(plain, 1);
+  at::Tensor& src = sample.src[0];
+  src.copy_(at::linspace(-100, 100, src.numel(), at::kDouble).to(at::kFloat).view_as(src));
+  src.view(-1)[0] = std::numeric_limits<double>::quiet_NaN();
+  for (const PostOp activation : kActivations) {
+    EltwiseProblem eltwise = std::get<EltwiseProblem>(plain);
+    eltwise.epilogue = {activation};
+    const Problem problem = eltwise;
+    const at::Tensor expected = reference_result(problem, sample).view(-1);
+    for (const std::string& isa : isas()) {
+      const Algorithm row = cpu::activation(isa);
+      const Primitive primitive = row.offer(problem, cpu_device()).primitives.front();
+      const at::Tensor result = run_once(row, problem, primitive, sample).view(-1).to(at::kDouble);
+      EXPECT_TRUE(result[0].isnan().item<bool>()) << isa << " " << to_string(problem);
+      const at::Tensor error = result.sub(expected).abs().sub(expected.abs(), 4e-7);
+      EXPECT_LT(error.narrow(0, 1, error.numel() - 1).max().item<double>(), 1e-30)
+          << isa << " " << to_string(problem);
+    }
   }
 }
 
