@@ -72,7 +72,6 @@ def run_one(name: str, args: argparse.Namespace) -> dict[str, Any]:
     optimized = torchalgo.optimize(random_network(name), x, cost_db=cost_db, progress=False)
     optimize_s = round(time.perf_counter() - start, 2)
     plan = optimized.plan
-    context = plan.in_context
     line: dict[str, Any] = {
         "schema": SCHEMA,
         "network": name,
@@ -80,10 +79,26 @@ def run_one(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "optimize_s": optimize_s,
         "runs": optimized.runs,
     }
-    if context is None or optimized.runs != "plan":
-        why = "the baseline runs" if optimized.runs != "plan" else "not timed in the net"
-        return {**line, "failure": why}
+    if optimized.runs != "plan":
+        return {**line, "failure": "the baseline runs"}
     line |= {
+        "alone_us": plan.cost_us,
+        **of_context(plan),
+        "pairs": len(plan.pairs),
+        **timed(optimized, x, args),
+    }
+    line["error_alone"] = line["alone_us"] / line["wall_us"] - 1
+    if "corrected_us" in line:
+        line["error_corrected"] = line["corrected_us"] / line["wall_us"] - 1
+    return {key: round(v, 4) if isinstance(v, float) else v for key, v in line.items()}
+
+
+def of_context(plan: Any) -> dict[str, Any]:
+    """What tuning saw inside the net; nothing if what was measured after it changed the plan."""
+    context = plan.in_context
+    if context is None:
+        return {}
+    return {
         "alone_us": context.alone_us,
         "corrected_us": context.corrected_us,
         "tuning_us": context.measured_us,
@@ -94,16 +109,11 @@ def run_one(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "rounds": context.rounds,
         "kept": context.kept,
         "outcome": context.outcome,
-        "pairs": len(plan.pairs),
         "ops": len(context.ops),
         "ops_beyond_5_percent": sum(
             abs(op.measured_us / op.expected_us - 1) > 0.05 for op in context.ops
         ),
-        **timed(optimized, x, args),
     }
-    line["error_alone"] = line["alone_us"] / line["wall_us"] - 1
-    line["error_corrected"] = line["corrected_us"] / line["wall_us"] - 1
-    return {key: round(v, 4) if isinstance(v, float) else v for key, v in line.items()}
 
 
 def in_process(name: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -133,18 +143,22 @@ def table(lines: list[dict[str, Any]]) -> str:
         if "failure" in line:
             rows.append(f"| {line['network']} | {line['failure']} ||||||||| ")
             continue
-        us = [line[key] for key in ("alone_us", "corrected_us", "wall_us")]
-        parts = [line["net_ops_us"], line["net_rest_us"]]
-        ratios = [line["error_alone"] + 1, line["error_corrected"] + 1]
-        cells = [f"{v / 1000:.2f}" for v in us] + [f"{r:.2f}" for r in ratios]
-        cells += [f"{v / 1000:.2f}" for v in parts] + [str(line["rounds"]), str(line["kept"])]
+        us = [line.get(key) for key in ("alone_us", "corrected_us", "wall_us")]
+        errors = [line.get(key) for key in ("error_alone", "error_corrected")]
+        parts = [line[key] for key in ("net_ops_us", "net_rest_us")]
+        cells = ["-" if v is None else f"{v / 1000:.2f}" for v in us]
+        cells += ["-" if e is None else f"{e + 1:.2f}" for e in errors]
+        cells += [f"{v / 1000:.2f}" for v in parts]
+        cells += [str(line.get(key, "-")) for key in ("rounds", "kept")]
         rows.append(f"| {line['network']} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--networks", nargs="*", help="by default all of networks.py")
+    parser.add_argument(
+        "--networks", nargs="*", help="by default all of networks.py that take a tensor"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--passes", type=int, default=31)
     parser.add_argument("--budget-s", type=float, default=4.0, help="of each of the two timings")
@@ -156,9 +170,9 @@ def main() -> None:
     if args.one:
         print(json.dumps(run_one(args.one, args)), flush=True)
         return
-    from networks import CLASSIFIERS, DETECTION, SEGMENTATION
+    from networks import CLASSIFIERS, SEGMENTATION
 
-    names = args.networks or [*CLASSIFIERS, *SEGMENTATION, *DETECTION]
+    names = args.networks or [*CLASSIFIERS, *SEGMENTATION]
     state = {**git_state(), **machine_state()}
     started, lines = time.monotonic(), []
     for name in names:

@@ -296,7 +296,13 @@ std::vector<c10::IValue> to_ivalues(const torch::jit::Module& module, const py::
                   inputs.size());
   std::vector<c10::IValue> values;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    values.push_back(torch::jit::toIValue(inputs[i], graph_inputs[i + 1]->type()));
+    const auto& type = graph_inputs[i + 1]->type();
+    try {
+      values.push_back(torch::jit::toIValue(inputs[i], type));
+    } catch (const py::cast_error&) {
+      throw Error(fmt::format("import_graph: argument {} of forward is a {}, got a {}", i + 1,
+                              type->repr_str(), Py_TYPE(inputs[i].ptr())->tp_name));
+    }
   }
   return values;
 }

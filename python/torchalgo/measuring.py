@@ -394,7 +394,8 @@ class Tuning:
         return sorted(races, key=lambda keys: -max(map(self._costs.lower, keys)))
 
     def _rematches(self, chosen: Sequence[Key]) -> list[list[Key]]:
-        """The chosen by operation, with the close rivals of each."""
+        """The chosen by operation, with the close rivals of each that were not timed again before:
+        a cost that changed at each look would never let a plan stand."""
         rematches = []
         for keys in grouped(chosen, family_of).values():
             close = [k for key in keys for k in self._close_rivals(key)]
@@ -404,7 +405,7 @@ class Tuning:
     def _close_rivals(self, key: Key) -> list[Key]:
         most = CLOSE * self._costs.lower(key)
         known = filter(self._costs.is_known, self.rules.same_place(key))
-        return [k for k in known if self._costs.lower(k) <= most]
+        return [k for k in known if self._costs.lower(k) <= most and k not in self._retimed]
 
     def _visit_all(self, visits: Sequence[Sequence[Key]], again: bool = False) -> None:
         """Measures visit after visit; what one found is on disk before the next one begins."""

@@ -34,6 +34,10 @@ from torchalgo.sampling import Bench, cold_bytes
 from torchalgo.shapes import as_input_sets, shapes_of, spell
 from torchalgo.timings import Timings
 
+# What the comparisons measure may change the plan that was timed inside the net; then it is tuned
+# again, so often at most.
+MOST_SEARCHES = 3
+
 
 def optimize(
     model: nn.Module,
@@ -239,7 +243,20 @@ def _bound(
     progress: Progress,
 ) -> Result:
     """The module that the cheapest plan gives, measured as far as that needs."""
-    tuned, context, keep = _tuned_in_context(prepared, tuning, objective, options, course, progress)
+    for _ in range(MOST_SEARCHES):
+        tuned, context, keep = _tuned_in_context(
+            prepared, tuning, objective, options, course, progress
+        )
+        course.expect_guard()
+        with course.timings.step("compare"):
+            with_limits = bool(tuned.limits.resources())
+            weaker = planning.compare_planners(tuning, objective, with_limits)
+        if not _is_outdated(tuned):
+            keep()
+            break
+        tuning.set_pairs(None)
+    else:
+        tuned, context = _tuned(prepared, tuned.limits, options), None
     limits = tuned.limits
 
     def describe(native: _C.Plan) -> Plan:
@@ -248,13 +265,6 @@ def _bound(
         )
         return objective.described(plan)
 
-    course.expect_guard()
-    with course.timings.step("compare"):
-        weaker = planning.compare_planners(tuning, objective, bool(limits.resources()))
-    if _is_outdated(tuned):
-        tuned, context = _tuned(prepared, limits, options), None
-    else:
-        keep()
     _, scripted, error, _ = tuned
     progress.finish("planned")
     native = limits.settle(with_regrets=True)
