@@ -11,20 +11,17 @@ A later record of a network and number of threads replaces an earlier one. Exit 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from make_tables import ROOT, TableError, ms, ratio_cell, table
+from make_tables import ROOT, Record, TableError, ms, ratio_cell, read_records, table
 from torchalgo.stats import Faster, cost_of_samples, is_faster
 
-Record = dict[str, Any]
 Place = Literal["cold_us", "warm_us"]  # where weights lay
 
-SCHEMA = 1
 OWN = ("cpu.", "view.")  # providers of ours
 PLACES: tuple[Place, Place] = ("cold_us", "warm_us")
 CONVOLUTIONS = ("stem", "depthwise", "grouped", "1x1", "kxk")
@@ -82,40 +79,7 @@ class Line:
         return [us for us in (self.aten_us, self.peer_us) if us is not None]
 
 
-# ---- records -------------------------------------------------------------------------------------
-
-
-def read_records(paths: Iterable[Path]) -> list[Record]:
-    """The last record of each (network, threads), sorted by them."""
-    latest: dict[tuple[str, int], Record] = {}
-    for path in paths:
-        try:
-            lines = path.read_text().splitlines()
-        except OSError as problem:
-            raise TableError(
-                f"cannot read {path}: {problem.strerror}; bench_layers.py writes it"
-            ) from None
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                record = parse_record(line, f"{path}:{number}")
-                latest[record["network"], record["threads"]] = record
-    if not latest:
-        raise TableError(f"no records in {', '.join(map(str, paths))}")
-    return [latest[key] for key in sorted(latest)]
-
-
-def parse_record(line: str, place: str) -> Record:
-    """One line of JSON, checked for what it is."""
-    try:
-        record: Record = json.loads(line)
-    except json.JSONDecodeError as problem:
-        raise TableError(f"{place}: no JSON ({problem.msg})") from None
-    if record.get("schema") != SCHEMA or record.get("benchmark") != "layers":
-        raise TableError(
-            f"{place}: schema {record.get('schema')!r} of benchmark {record.get('benchmark')!r},"
-            f" expected schema {SCHEMA} of 'layers', as bench_layers.py writes it"
-        )
-    return record
+# ---- rows ----------------------------------------------------------------------------------------
 
 
 def family_of(problem: str) -> str:
@@ -357,7 +321,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if it differs")
     args = parser.parse_args(argv)
     try:
-        text = make_page(read_records(args.records), args.worst)
+        text = make_page(read_records(args.records, "layers"), args.worst)
     except TableError as problem:
         print(f"layer_tables: {problem}", file=sys.stderr)
         return 2

@@ -49,39 +49,52 @@ class TableError(Exception):
 # ---- records -------------------------------------------------------------------------------------
 
 
-def read_records(paths: Iterable[Path]) -> list[Record]:
-    """The last record of each (network, threads), sorted by them."""
+def read_records(
+    paths: Iterable[Path], benchmark: str, check: Callable[[Record, str], None] | None = None
+) -> list[Record]:
+    """The last record of each (network, threads), sorted by them.
+
+    Args:
+        benchmark: whose records they are, "models" of bench_models.py.
+        check: raises TableError if a record, which stands at the place given, lacks something.
+    """
     latest: dict[tuple[str, int], Record] = {}
     for path in paths:
         try:
             lines = path.read_text().splitlines()
         except OSError as problem:
             raise TableError(
-                f"cannot read {path}: {problem.strerror}; bench_models.py writes it"
+                f"cannot read {path}: {problem.strerror}; bench_{benchmark}.py writes it"
             ) from None
         for number, line in enumerate(lines, 1):
             if line.strip():
-                record = parse_record(line, f"{path}:{number}")
+                record = parse_record(line, f"{path}:{number}", benchmark)
+                if check is not None:
+                    check(record, f"{path}:{number}")
                 latest[record["network"], record["threads"]] = record
     if not latest:
         raise TableError(f"no records in {', '.join(map(str, paths))}")
     return [latest[key] for key in sorted(latest)]
 
 
-def parse_record(line: str, place: str) -> Record:
-    """One line of JSON, checked for what the tables cannot do without."""
+def parse_record(line: str, place: str, benchmark: str) -> Record:
+    """One line of JSON, checked for what it is."""
     try:
         record: Record = json.loads(line)
     except json.JSONDecodeError as problem:
         raise TableError(f"{place}: no JSON ({problem.msg})") from None
-    if record.get("schema") != SCHEMA or record.get("benchmark") != "models":
+    if record.get("schema") != SCHEMA or record.get("benchmark") != benchmark:
         raise TableError(
             f"{place}: schema {record.get('schema')!r} of benchmark {record.get('benchmark')!r},"
-            f" expected schema {SCHEMA} of 'models', as bench_models.py writes it"
+            f" expected schema {SCHEMA} of {benchmark!r}, as bench_{benchmark}.py writes it"
         )
+    return record
+
+
+def check_times(record: Record, place: str) -> None:
+    """For what the tables of networks cannot do without."""
     if not record.get("wall_us", {}).get(OWN):
         raise TableError(f"{place}: no times of {OWN}")
-    return record
 
 
 def best_of(record: Record, engines: Sequence[str], clock: str = "wall_us") -> str | None:
@@ -464,7 +477,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
     args = parser.parse_args(argv)
     try:
-        changed = write_tables(read_records(args.records), args.page, args.readme, args.check)
+        changed = write_tables(
+            read_records(args.records, "models", check_times), args.page, args.readme, args.check
+        )
     except TableError as problem:
         print(f"make_tables: {problem}", file=sys.stderr)
         return 2
