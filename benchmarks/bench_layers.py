@@ -117,8 +117,8 @@ def roofline(
 
     works = [_C.least_work(problem, p) for p in primitives]
     flops, size = (max(work[i] for work in works) for i in (0, 1))
-    sizes = _C.weight_sizes(problem)
-    weights = 4 * math.prod(sizes) if sizes else 0
+    layers = map(_C.weight_sizes, _C.layers_of(problem))
+    weights = sum(4 * math.prod(sizes) for sizes in layers if sizes)
     limits = {
         "flops": flops / peaks.flops_per_ns,
         "bytes": size / peaks.bandwidth(size),

@@ -331,6 +331,11 @@ void bind_steps(py::module_& m) {
   });
   m.def("is_view", [](const std::string& primitive) { return is_view(primitive); });
   m.def("parse_problem", [](const std::string& text) { return to_string(parse_problem(text)); });
+  m.def("layers_of", [](const std::string& text) {
+    std::vector<std::string> layers;
+    for (const Problem& layer : layers_of(parse_problem(text))) layers.push_back(to_string(layer));
+    return layers;
+  });
   m.def("weight_sizes", [](const std::string& text) { return weight_sizes(parse_problem(text)); });
   m.def("tensor_sizes", [](const std::string& text) {
     const Problem problem = parse_problem(text);

@@ -8,6 +8,7 @@
 namespace torchalgo::aten {
 
 [[nodiscard]] Algorithm conv();
+[[nodiscard]] Algorithm conv_chain();
 [[nodiscard]] Algorithm prepacked();
 [[nodiscard]] Algorithm pool();
 [[nodiscard]] Algorithm eltwise();

@@ -25,9 +25,13 @@ namespace torchalgo::cpu {
 /// `bias` followed by zeros up to `count` floats; all zeros if it is undefined.
 [[nodiscard]] at::Tensor pad_bias(const at::Tensor& bias, std::int64_t count);
 
+[[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
 /// How `count` channels spread over blocks of 16.
 [[nodiscard]] constexpr std::int64_t channel_blocks(std::int64_t count) {
-  return (count + 15) / 16;
+  return ceil_div(count, 16);
 }
 
 /// Calls run(begin, end, slice) for parts of [0, tasks) on several threads: `slices` parts at most,

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <type_traits>
 
 #include "base/error.h"
 
@@ -64,6 +65,8 @@ Sizes sizes_of(const TransformProblem& p) {
   return p.is_3d ? Sizes{p.n, p.c, p.d, p.h, p.w} : Sizes{p.n, p.c, p.h, p.w};
 }
 
+Sizes sizes_of(const ConvChainProblem& p) { return sizes_of(p.convs.back()); }
+
 std::vector<Sizes> inputs_of(const ConvProblem& p) {
   switch (p.direction) {
     case Direction::kForward:
@@ -91,6 +94,7 @@ std::vector<Sizes> inputs_of(const ConcatProblem& p) {
 std::vector<Sizes> inputs_of(const ResizeProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
 std::vector<Sizes> inputs_of(const LinearProblem& p) { return {{p.n, p.c}}; }
 std::vector<Sizes> inputs_of(const TransformProblem& p) { return {sizes_of(p)}; }
+std::vector<Sizes> inputs_of(const ConvChainProblem& p) { return inputs_of(p.convs.front()); }
 
 void set_sizes(ConvProblem& p, const std::vector<Sizes>& in) {
   const std::size_t rank = p.is_3d ? 5 : 4;
@@ -161,6 +165,14 @@ void set_sizes(TransformProblem& p, const std::vector<Sizes>& in) {
   p.w = in[0][rank - 1];
 }
 
+void set_sizes(ConvChainProblem& p, const std::vector<Sizes>& in) {
+  std::vector<Sizes> src = in;
+  for (ConvProblem& conv : p.convs) {
+    set_sizes(conv, src);
+    src = {conv_dst_sizes(conv)};
+  }
+}
+
 template <typename P>
 concept HasEpilogue = requires(P p) {
   p.epilogue;
@@ -209,7 +221,35 @@ Problem with_input_sizes(const Problem& problem,
   return result;
 }
 
+std::vector<Problem> layers_of(const Problem& problem) {
+  if (const auto* chain = std::get_if<ConvChainProblem>(&problem))
+    return {chain->convs.begin(), chain->convs.end()};
+  return {problem};
+}
+
+bool is_lone_activation(const Problem& problem) {
+  const auto* eltwise = std::get_if<EltwiseProblem>(&problem);
+  return eltwise != nullptr && eltwise->kind == EltwiseKind::kActivation;
+}
+
+bool is_convolution(const Problem& problem) {
+  return std::holds_alternative<ConvProblem>(problem) ||
+         std::holds_alternative<ConvChainProblem>(problem);
+}
+
+ConvChainProblem with_next(const Problem& problem, const ConvProblem& next) {
+  TORCHALGO_ASSERT(is_convolution(problem) && next.direction == Direction::kForward &&
+                   !has(epilogue_of(problem), PostOp::kAdd) && !next.is_3d &&
+                   next.dtype == dtype_of(problem) && src_sizes(next) == result_sizes(problem));
+  ConvChainProblem chain;
+  for (const Problem& layer : layers_of(problem))
+    chain.convs.push_back(std::get<ConvProblem>(layer));
+  chain.convs.push_back(next);
+  return chain;
+}
+
 std::vector<std::int64_t> weight_sizes(const Problem& problem) {
+  TORCHALGO_ASSERT(!std::holds_alternative<ConvChainProblem>(problem));
   if (const auto* conv = std::get_if<ConvProblem>(&problem)) {
     if (conv->is_3d) return {conv->k, conv->c / conv->groups, conv->t, conv->r, conv->s};
     return {conv->k, conv->c / conv->groups, conv->r, conv->s};
@@ -220,7 +260,15 @@ std::vector<std::int64_t> weight_sizes(const Problem& problem) {
 }
 
 DType dtype_of(const Problem& problem) {
-  return std::visit([](const auto& p) { return p.dtype; }, problem);
+  return std::visit(
+      []<typename P>(const P& p) {
+        if constexpr (std::is_same_v<P, ConvChainProblem>) {
+          return p.convs[0].dtype;
+        } else {
+          return p.dtype;
+        }
+      },
+      problem);
 }
 
 const Epilogue& epilogue_of(const Problem& problem) {
@@ -229,6 +277,8 @@ const Epilogue& epilogue_of(const Problem& problem) {
       [](const auto& p) -> const Epilogue& {
         if constexpr (HasEpilogue<decltype(p)>) {
           return p.epilogue;
+        } else if constexpr (requires { p.convs; }) {
+          return p.convs.back().epilogue;
         } else {
           return kNone;
         }
@@ -242,6 +292,8 @@ Problem with_epilogue(const Problem& problem, Epilogue epilogue) {
       [&]<typename P>(P& p) {
         if constexpr (HasEpilogue<P>) {
           p.epilogue = std::move(epilogue);
+        } else if constexpr (std::is_same_v<P, ConvChainProblem>) {
+          p.convs.back().epilogue = std::move(epilogue);
         } else {
           TORCHALGO_ASSERT(epilogue.empty());
         }
@@ -265,6 +317,11 @@ std::optional<BiasAddActivation> as_bias_add_activation(const Epilogue& epilogue
 }
 
 double flop_count(const Problem& problem) {
+  if (const auto* chain = std::get_if<ConvChainProblem>(&problem)) {
+    return std::accumulate(
+        chain->convs.begin(), chain->convs.end(), 0.0,
+        [](double sum, const ConvProblem& conv) { return sum + flop_count(conv); });
+  }
   const double result = product(result_sizes(problem));
   if (const auto* conv = std::get_if<ConvProblem>(&problem)) {
     const double filter = static_cast<double>(conv->c / conv->groups * conv->t * conv->r * conv->s);

@@ -122,6 +122,13 @@ struct LinearProblem {
   bool operator==(const LinearProblem&) const = default;
 };
 
+/// Forward 2-D convolutions, two or more, of which each reads what the one before it makes; nobody
+/// else sees that tensor. `convs[0]` has the sizes of the input; only the last one may have "+add".
+struct ConvChainProblem {
+  std::vector<ConvProblem> convs;
+  bool operator==(const ConvChainProblem&) const = default;
+};
+
 /// A change of layout; `from` and `to` are to_string(Layout).
 struct TransformProblem {
   DType dtype = DType::kF32;
@@ -131,8 +138,9 @@ struct TransformProblem {
   bool operator==(const TransformProblem&) const = default;
 };
 
-using Problem = std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShiftProblem,
-                             ConcatProblem, ResizeProblem, LinearProblem, TransformProblem>;
+using Problem =
+    std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShiftProblem, ConcatProblem,
+                 ResizeProblem, LinearProblem, TransformProblem, ConvChainProblem>;
 
 [[nodiscard]] std::string_view to_string(DType dtype);
 [[nodiscard]] std::string_view to_string(Direction direction);
@@ -161,13 +169,28 @@ using Problem = std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShif
 [[nodiscard]] Problem with_input_sizes(const Problem& problem,
                                        const std::vector<std::vector<std::int64_t>>& sizes);
 
+/// The operations that it consists of, in order, each with the weights of one layer of the model:
+/// the convolutions of a chain; for every other problem itself.
+[[nodiscard]] std::vector<Problem> layers_of(const Problem& problem);
+
 /// Sizes of the weights that a model holds for it, kcrs: [k, c / groups, (t,) r, s], [k, c], [c];
 /// empty: it has none. A bias is not among them.
+/// @throws InternalError  for a chain, whose layers have their own.
 [[nodiscard]] std::vector<std::int64_t> weight_sizes(const Problem& problem);
+
+/// Whether it is an activation by itself.
+[[nodiscard]] bool is_lone_activation(const Problem& problem);
+
+/// Whether it is a convolution or a chain of them.
+[[nodiscard]] bool is_convolution(const Problem& problem);
+
+/// The chain that `problem`, a convolution or a chain, becomes with one more convolution behind it.
+/// @throws InternalError  unless `next` reads what `problem` makes.
+[[nodiscard]] ConvChainProblem with_next(const Problem& problem, const ConvProblem& next);
 
 [[nodiscard]] DType dtype_of(const Problem& problem);
 
-/// The epilogue of the kinds that have one, else empty.
+/// The epilogue of the kinds that have one, else empty; a chain's is its last convolution's.
 [[nodiscard]] const Epilogue& epilogue_of(const Problem& problem);
 
 /// A copy with another epilogue. @throws InternalError for a kind that has none.

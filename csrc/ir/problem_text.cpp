@@ -53,18 +53,31 @@ std::string print_nchw(const P& p) {
   return fmt::format("n{}c{}h{}w{}", p.n, p.c, p.h, p.w);
 }
 
+// A 2-D convolution's filters and what follows them.
+std::string print_filters(const ConvProblem& p) {
+  return fmt::format("_k{}r{}s{}_st{}x{}_pad{}x{}_dil{}x{}_g{}{}", p.k, p.r, p.s, p.stride_h,
+                     p.stride_w, p.pad_h, p.pad_w, p.dilation_h, p.dilation_w, p.groups,
+                     print_epilogue(p.epilogue));
+}
+
 std::string print(const ConvProblem& p) {
-  const auto head =
-      fmt::format("{}_{}_n{}c{}", to_string(p.direction), to_string(p.dtype), p.n, p.c);
+  const auto head = fmt::format("{}_{}_", to_string(p.direction), to_string(p.dtype));
   if (p.is_3d) {
-    return head + fmt::format("d{}h{}w{}_k{}t{}r{}s{}_st{}x{}x{}_pad{}x{}x{}_dil{}x{}x{}_g{}{}",
-                              p.d, p.h, p.w, p.k, p.t, p.r, p.s, p.stride_d, p.stride_h, p.stride_w,
-                              p.pad_d, p.pad_h, p.pad_w, p.dilation_d, p.dilation_h, p.dilation_w,
-                              p.groups, print_epilogue(p.epilogue));
+    return head +
+           fmt::format("n{}c{}d{}h{}w{}_k{}t{}r{}s{}_st{}x{}x{}_pad{}x{}x{}_dil{}x{}x{}_g{}{}", p.n,
+                       p.c, p.d, p.h, p.w, p.k, p.t, p.r, p.s, p.stride_d, p.stride_h, p.stride_w,
+                       p.pad_d, p.pad_h, p.pad_w, p.dilation_d, p.dilation_h, p.dilation_w,
+                       p.groups, print_epilogue(p.epilogue));
   }
-  return head + fmt::format("h{}w{}_k{}r{}s{}_st{}x{}_pad{}x{}_dil{}x{}_g{}{}", p.h, p.w, p.k, p.r,
-                            p.s, p.stride_h, p.stride_w, p.pad_h, p.pad_w, p.dilation_h,
-                            p.dilation_w, p.groups, print_epilogue(p.epilogue));
+  return head + print_nchw(p) + print_filters(p);
+}
+
+// The sizes of the input, then each convolution's filters.
+std::string print(const ConvChainProblem& p) {
+  const ConvProblem& first = p.convs.front();
+  std::string text = fmt::format("chain_{}_{}", to_string(first.dtype), print_nchw(first));
+  for (const ConvProblem& conv : p.convs) text += print_filters(conv);
+  return text;
 }
 
 std::string print(const PoolProblem& p) {
@@ -216,11 +229,8 @@ void read_extent(Reader& in, std::string_view label, std::int64_t least, bool is
   w = in.number(least);
 }
 
-ConvProblem read_conv(Reader& in, Direction direction) {
-  ConvProblem p;
-  p.direction = direction;
-  p.dtype = in.dtype();
-  in.ncdhw(p);
+// All of a convolution behind its input's sizes.
+void read_filters(Reader& in, ConvProblem& p) {
   p.k = in.size("_k");
   if (p.is_3d) p.t = in.size("t");
   p.r = in.size("r");
@@ -234,6 +244,32 @@ ConvProblem read_conv(Reader& in, Direction direction) {
   for (const std::int64_t size : conv_dst_sizes(p)) {
     if (size < 1) in.fail("a filter no larger than the padded image");
   }
+}
+
+ConvProblem read_conv(Reader& in, Direction direction) {
+  ConvProblem p;
+  p.direction = direction;
+  p.dtype = in.dtype();
+  in.ncdhw(p);
+  read_filters(in, p);
+  return p;
+}
+
+ConvChainProblem read_chain(Reader& in) {
+  ConvChainProblem p;
+  ConvProblem conv;
+  conv.dtype = in.dtype();
+  in.nchw(conv);
+  do {
+    read_filters(in, conv);
+    p.convs.push_back(conv);
+    const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
+    conv.c = dst[1];
+    conv.h = dst[2];
+    conv.w = dst[3];
+    // A residual is read by the last one only.
+  } while (p.convs.size() < 2 || (!has(p.convs.back().epilogue, PostOp::kAdd) && !in.at_end()));
+  if (has(p.convs[0].epilogue, PostOp::kAdd)) in.fail("no +add before the last convolution");
   return p;
 }
 
@@ -321,6 +357,7 @@ Problem read_problem(Reader& in) {
   for (const auto& [direction, name] : kDirections) {
     if (in.take(name)) return read_conv(in, direction);
   }
+  if (in.take("chain")) return read_chain(in);
   if (in.take("maxpool")) return read_pool(in, true);
   if (in.take("avgpool")) return read_pool(in, false);
   if (in.take("add")) return read_eltwise(in, EltwiseKind::kAdd, {});

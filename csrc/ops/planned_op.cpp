@@ -115,14 +115,21 @@ PlannedOp::PlannedOp(OpState state, const Algorithms& algorithms)
       planned_sizes_(input_sizes(problem_)),
       dtype_(scalar_type(dtype_of(problem_))),
       has_residual_(has(epilogue_of(problem_), PostOp::kAdd)),
-      may_be_1d_(may_be_1d(problem_)) {
+      may_be_1d_(may_be_1d(problem_)),
+      weights_(state_.weights) {
   const bool is_strided = !is_blocked(from_) && !is_blocked(to_);
   const bool is_nchw = from_ == Layout::kNchw && to_ == Layout::kNchw;
   const std::size_t rank = planned_sizes_[0].size();
   TORCHALGO_CHECK(rank == 4 || is_nchw || (rank == 5 && is_strided),
                   "torchalgo: layer '{}': no {}->{} of a tensor of rank {} ({})", state_.layer,
                   state_.src, state_.dst, rank, state_.problem);
-  check_weights();
+  const std::vector<Problem> layers = layers_of(problem_);
+  TORCHALGO_CHECK(layers.size() == weights_.next.size() + 1,
+                  "torchalgo: layer '{}': got the weights of {} convolutions, expected those of {} "
+                  "({})",
+                  state_.layer, weights_.next.size() + 1, layers.size(), state_.problem);
+  check_weights(layers[0], weights_);
+  for (std::size_t i = 1; i < layers.size(); ++i) check_weights(layers[i], weights_.next[i - 1]);
   prepare();
 }
 
@@ -144,38 +151,39 @@ void PlannedOp::warn_of_fallback(const Execution& execution) const {
              " runs instead: ", execution.resolution.reason);
 }
 
-void PlannedOp::check_weights() {
-  const auto expected = weight_sizes(problem_);
-  weights_ = {state_.weights, state_.bias};
-  TORCHALGO_CHECK(expected.empty() == !weights_.weights.defined(),
+void PlannedOp::check_weights(const Problem& layer, Weights& own) const {
+  const auto expected = weight_sizes(layer);
+  TORCHALGO_CHECK(expected.empty() == !own.weights.defined(),
                   "torchalgo: layer '{}': {} weights, but the problem {} ({})", state_.layer,
                   expected.empty() ? "got" : "got no", expected.empty() ? "has none" : "needs them",
                   state_.problem);
-  const bool needs_bias = has(epilogue_of(problem_), PostOp::kBias);
-  TORCHALGO_CHECK(!needs_bias || weights_.bias.defined(),
+  const bool needs_bias = has(epilogue_of(layer), PostOp::kBias);
+  TORCHALGO_CHECK(!needs_bias || own.bias.defined(),
                   "torchalgo: layer '{}': got no bias, but the problem adds one ({})", state_.layer,
                   state_.problem);
   if (expected.empty()) return;
-  if (expected.size() == 4 && weights_.weights.dim() == 3 && expected[2] == 1) {
-    weights_.weights = weights_.weights.unsqueeze(2);  // of a 1-D convolution
+  if (expected.size() == 4 && own.weights.dim() == 3 && expected[2] == 1) {
+    own.weights = own.weights.unsqueeze(2);  // of a 1-D convolution
   }
-  TORCHALGO_CHECK(weights_.weights.sizes() == at::IntArrayRef(expected) &&
-                      weights_.weights.scalar_type() == dtype_ && is_cpu_or_cuda(weights_.weights),
-                  "torchalgo: layer '{}': weights are {} [{}] on {}, expected {} [{}] on cpu or "
-                  "cuda ({})",
-                  state_.layer, c10::toString(weights_.weights.scalar_type()),
-                  fmt::join(weights_.weights.sizes(), ", "), weights_.weights.device().str(),
-                  c10::toString(dtype_), fmt::join(expected, ", "), state_.problem);
-  if (!weights_.bias.defined()) return;
+  TORCHALGO_CHECK(
+      own.weights.sizes() == at::IntArrayRef(expected) && own.weights.scalar_type() == dtype_ &&
+          is_cpu_or_cuda(own.weights) && own.weights.device() == weights_.weights.device(),
+      "torchalgo: layer '{}': weights are {} [{}] on {}, expected {} [{}] on cpu or "
+      "cuda ({})",
+      state_.layer, c10::toString(own.weights.scalar_type()), fmt::join(own.weights.sizes(), ", "),
+      own.weights.device().str(), c10::toString(dtype_), fmt::join(expected, ", "), state_.problem);
+  own.weights = own.weights.contiguous();
+  if (!own.bias.defined()) return;
   const auto channels =
-      std::holds_alternative<ScaleShiftProblem>(problem_) ? expected[0] : result_sizes(problem_)[1];
-  TORCHALGO_CHECK(weights_.bias.dim() == 1 && weights_.bias.size(0) == channels &&
-                      weights_.bias.scalar_type() == dtype_ &&
-                      weights_.bias.device() == weights_.weights.device(),
+      std::holds_alternative<ScaleShiftProblem>(layer) ? expected[0] : result_sizes(layer)[1];
+  TORCHALGO_CHECK(own.bias.dim() == 1 && own.bias.size(0) == channels &&
+                      own.bias.scalar_type() == dtype_ &&
+                      own.bias.device() == weights_.weights.device(),
                   "torchalgo: layer '{}': the bias is {} [{}] on {}, expected {} [{}] on {} ({})",
-                  state_.layer, c10::toString(weights_.bias.scalar_type()),
-                  fmt::join(weights_.bias.sizes(), ", "), weights_.bias.device().str(),
-                  c10::toString(dtype_), channels, weights_.weights.device().str(), state_.problem);
+                  state_.layer, c10::toString(own.bias.scalar_type()),
+                  fmt::join(own.bias.sizes(), ", "), own.bias.device().str(), c10::toString(dtype_),
+                  channels, weights_.weights.device().str(), state_.problem);
+  own.bias = own.bias.contiguous();
 }
 
 at::Tensor PlannedOp::run(std::span<const at::Tensor> src, const at::Tensor& residual,
@@ -407,10 +415,8 @@ std::shared_ptr<const Packed> PlannedOp::find_packed(const Execution& execution)
   for (const auto& known : others_) {
     if (serves(known)) return known->packed;
   }
-  const Weights dense = {weights_.weights.contiguous(),
-                         weights_.bias.defined() ? weights_.bias.contiguous() : weights_.bias};
   return std::make_shared<const Packed>(
-      pack_to_stay(*algorithm, resolution.problem, resolution.primitive, dense));
+      pack_to_stay(*algorithm, resolution.problem, resolution.primitive, weights_));
 }
 
 std::int64_t PlannedOp::packed_bytes() const {
@@ -479,7 +485,8 @@ at::Tensor PlannedOp::run_aten(const Execution& execution, std::span<const at::T
   at::Tensor dst = run_row(execution, nchw, {}, nullptr);
   at::Tensor residual_nchw;
   if (has_residual_) residual_nchw = to_nchw(residual, to_, execution.sizes.back()[1]);
-  apply_epilogue(dst, resolution.rest, weights_.bias, residual_nchw);
+  const at::Tensor bias = weights_.next.empty() ? weights_.bias : weights_.next.back().bias;
+  apply_epilogue(dst, resolution.rest, bias, residual_nchw);
   return from_nchw(dst, to_);
 }
 

@@ -23,7 +23,7 @@ struct OpState {
   std::string primitive;  // name
   std::string src, dst;   // layouts
   std::string layer;      // for messages and counters
-  at::Tensor weights, bias;
+  Weights weights;
 };
 
 /// A part of a larger tensor, into which an op may be told to write: `buffer` in the layout of the
@@ -90,7 +90,7 @@ class PlannedOp {
 
   [[nodiscard]] at::Tensor run_untimed(std::span<const at::Tensor> src, const at::Tensor& residual,
                                        const Slot* slot) const;
-  void check_weights();
+  void check_weights(const Problem& layer, Weights& own) const;
   void prepare();
   void warn_of_fallback(const Execution& execution) const;
   [[nodiscard]] bool fits(const Execution& execution, std::span<const at::Tensor> src,
@@ -134,7 +134,7 @@ class PlannedOp {
   Request request_;
   Layout from_ = Layout::kNchw;  // of the data inputs
   Layout to_ = Layout::kNchw;    // of the result and the residual
-  Weights weights_;              // rank of the problem
+  Weights weights_;              // rank of the problem, dense
   std::vector<Sizes> planned_sizes_;
   at::ScalarType dtype_ = at::kFloat;
   bool has_residual_ = false;

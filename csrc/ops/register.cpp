@@ -23,10 +23,13 @@ namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-// What a file holds: plain data. Version 1: problem, primitive, src, dst, layer, weights, bias.
+using LayerTensors = c10::List<OptionalTensor>;  // weights and bias of each layer in turn
+
+// What a file holds: plain data. Version 2: problem, primitive, src, dst, layer, tensors. Version 1
+// had weights and bias, of one layer, in place of the list.
 using PickledState = std::tuple<std::int64_t, std::string, std::string, std::string, std::string,
-                                std::string, OptionalTensor, OptionalTensor>;
-constexpr std::int64_t kStateVersion = 1;
+                                std::string, LayerTensors>;
+constexpr std::int64_t kStateVersion = 2;
 
 // Two classes in TorchScript, so that graphs tell a convolution from the rest.
 struct PackedConv : torch::CustomClassHolder {
@@ -38,36 +41,55 @@ struct PackedOp : torch::CustomClassHolder {
   PlannedOp op;
 };
 
-OptionalTensor to_optional(const at::Tensor& tensor) {
-  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
+LayerTensors to_list(const Weights& weights) {
+  LayerTensors list;
+  for (const at::Tensor& tensor : tensors_of(weights))
+    list.push_back(tensor.defined() ? OptionalTensor(tensor) : std::nullopt);
+  return list;
 }
 
-at::Tensor from_optional(const OptionalTensor& tensor) {
-  return tensor ? tensor->detach() : at::Tensor();
+Weights from_tensors(const std::vector<at::Tensor>& tensors, const std::string& layer) {
+  TORCHALGO_CHECK(!tensors.empty() && tensors.size() % 2 == 0,
+                  "torchalgo: layer '{}': got {} tensors, expected weights and bias of each layer",
+                  layer, tensors.size());
+  return weights_from(tensors);
 }
 
 template <typename PackedType>
 PickledState get_state(const c10::intrusive_ptr<PackedType>& packed) {
   const OpState& state = packed->op.state();
-  return {kStateVersion,
-          state.problem,
-          state.primitive,
-          state.src,
-          state.dst,
-          state.layer,
-          to_optional(state.weights),
-          to_optional(state.bias)};
+  return {kStateVersion, state.problem, state.primitive,       state.src,
+          state.dst,     state.layer,   to_list(state.weights)};
 }
 
+at::Tensor tensor_of(const c10::IValue& value) {
+  return value.isTensor() ? value.toTensor().detach() : at::Tensor();
+}
+
+// Any value, because the versions differ in their types.
 template <typename PackedType>
-c10::intrusive_ptr<PackedType> set_state(PickledState pickled) {
-  auto& [version, problem, primitive, src, dst, layer, weights, bias] = pickled;
-  TORCHALGO_CHECK(version == kStateVersion,
-                  "torchalgo: layer '{}' was saved in format {}, this torchalgo reads format {}: "
-                  "update torchalgo or optimize the model again",
-                  layer, version, kStateVersion);
+c10::intrusive_ptr<PackedType> set_state(const c10::IValue& pickled) {
+  constexpr std::size_t kTexts = 6;  // the version and the texts
+  TORCHALGO_CHECK(
+      pickled.isTuple() && pickled.toTupleRef().elements().size() > kTexts &&
+          pickled.toTupleRef().elements()[0].isInt(),
+      "torchalgo: a layer's state is no tuple that torchalgo wrote: the file is damaged");
+  const auto& fields = pickled.toTupleRef().elements();
+  const std::int64_t version = fields[0].toInt();
+  const auto text = [&](std::size_t i) { return fields[i].toStringRef(); };
+  TORCHALGO_CHECK(version >= 1 && version <= kStateVersion,
+                  "torchalgo: layer '{}' was saved in format {}, this torchalgo reads formats 1 to "
+                  "{}: update torchalgo or optimize the model again",
+                  text(5), version, kStateVersion);
+  std::vector<at::Tensor> tensors;
+  if (version == 1) {
+    for (std::size_t i = kTexts; i < fields.size(); ++i) tensors.push_back(tensor_of(fields[i]));
+  } else {
+    for (const c10::IValue& tensor : fields[kTexts].toListRef())
+      tensors.push_back(tensor_of(tensor));
+  }
   return c10::make_intrusive<PackedType>(
-      OpState{problem, primitive, src, dst, layer, from_optional(weights), from_optional(bias)});
+      OpState{text(1), text(2), text(3), text(4), text(5), from_tensors(tensors, text(5))});
 }
 
 // Lambdas: class_ takes nothing else.
@@ -77,23 +99,19 @@ void add_class(torch::Library& library, const char* name) {
       .def("packed_bytes",
            [](const c10::intrusive_ptr<PackedType>& packed) { return packed->op.packed_bytes(); })
       .def_pickle([](const c10::intrusive_ptr<PackedType>& packed) { return get_state(packed); },
-                  [](PickledState state) { return set_state<PackedType>(std::move(state)); });
+                  [](c10::IValue state) { return set_state<PackedType>(state); });
 }
 
 template <typename PackedType>
 c10::intrusive_ptr<PackedType> pack(std::string problem, std::string primitive, std::string src,
-                                    std::string dst, std::string layer,
-                                    const OptionalTensor& weights, const OptionalTensor& bias) {
+                                    std::string dst, std::string layer, const LayerTensors& list) {
+  std::vector<at::Tensor> tensors;
+  for (const OptionalTensor tensor : list)
+    tensors.push_back(tensor ? tensor->detach() : at::Tensor());
+  Weights weights = from_tensors(tensors, layer);
   return c10::make_intrusive<PackedType>(OpState{std::move(problem), std::move(primitive),
                                                  std::move(src), std::move(dst), std::move(layer),
-                                                 from_optional(weights), from_optional(bias)});
-}
-
-c10::intrusive_ptr<PackedConv> pack_conv(std::string problem, std::string primitive,
-                                         std::string src, std::string dst, std::string layer,
-                                         const at::Tensor& weights, const OptionalTensor& bias) {
-  return pack<PackedConv>(std::move(problem), std::move(primitive), std::move(src), std::move(dst),
-                          std::move(layer), weights, bias);
+                                                 std::move(weights)});
 }
 
 // `primitive` and `layer` of the ops below repeat what `packed` holds, for those who read a graph
@@ -307,12 +325,12 @@ TORCH_LIBRARY(torchalgo, m) {
   add_class<PackedOp>(m, "PackedOp");
   // No defaults: a file drops arguments that equal theirs, and would change with them.
   m.def(
-      "pack_conv(str problem, str primitive, str src, str dst, str layer, Tensor weights, "
-      "Tensor? bias) -> __torch__.torch.classes.torchalgo.PackedConv",
-      pack_conv);
+      "pack_conv(str problem, str primitive, str src, str dst, str layer, Tensor?[] tensors) -> "
+      "__torch__.torch.classes.torchalgo.PackedConv",
+      pack<PackedConv>);
   m.def(
-      "pack_op(str problem, str primitive, str src, str dst, str layer, Tensor? weights, "
-      "Tensor? bias) -> __torch__.torch.classes.torchalgo.PackedOp",
+      "pack_op(str problem, str primitive, str src, str dst, str layer, Tensor?[] tensors) -> "
+      "__torch__.torch.classes.torchalgo.PackedOp",
       pack<PackedOp>);
   m.def(
       "run_conv(Tensor src, __torch__.torch.classes.torchalgo.PackedConv packed, "

@@ -95,16 +95,54 @@ auto identity(const Candidate& candidate) {
   return std::tuple(std::string_view(primitive.name), primitive.src, primitive.dst);
 }
 
-const Candidate* cheapest(const std::vector<const Candidate*>& list, const CostTable& costs) {
-  const auto rank = [&](const Candidate* c) {
-    const std::optional<Cost> cost = find_cost(costs, cost_key(c->problem, c->primitive));
-    return std::tuple(c->covers.size() > 1, cost ? cost->ticks : std::numeric_limits<Ticks>::max(),
-                      identity(*c));
-  };
-  return *std::min_element(list.begin(), list.end(), [&](const Candidate* a, const Candidate* b) {
-    return rank(a) < rank(b);
-  });
+Ticks cost_of(const Candidate& candidate, const CostTable& costs) {
+  const auto cost = find_cost(costs, cost_key(candidate.problem, candidate.primitive));
+  return cost ? cost->ticks : std::numeric_limits<Ticks>::max();
 }
+
+// What tuning each convolution by itself picks: a call of the convolution alone, with the
+// activation behind it if the call applies that.
+class OwnFastest {
+ public:
+  OwnFastest(const Graph& graph, const CandidateLists& allowed, const CostTable& costs)
+      : graph_(graph), allowed_(allowed), costs_(costs), readers_(readers_of(graph)) {}
+
+  [[nodiscard]] const Candidate& of(std::size_t node) const {
+    const auto rank = [&](const Candidate* c) {
+      return std::tuple(!is_alone(*c), cost(*c), identity(*c));
+    };
+    return **std::min_element(
+        allowed_[node].begin(), allowed_[node].end(),
+        [&](const Candidate* a, const Candidate* b) { return rank(a) < rank(b); });
+  }
+
+ private:
+  [[nodiscard]] bool is_alone(const Candidate& c) const {
+    return std::all_of(c.covers.begin() + 1, c.covers.end(), [&](int covered) {
+      return is_lone_activation(*graph_.nodes[covered].problem);
+    });
+  }
+
+  // With that of the activation where it takes another call, so that all are compared alike.
+  [[nodiscard]] Ticks cost(const Candidate& c) const {
+    const Ticks own = cost_of(c, costs_);
+    const std::vector<int>& readers = readers_[graph_.nodes[c.covers.back()].outputs.at(0)];
+    if (c.covers.size() > 1 || readers.size() != 1) return own;
+    const std::optional<Problem>& next = graph_.nodes[readers[0]].problem;
+    if (!next || !is_lone_activation(*next)) return own;
+    Ticks least = std::numeric_limits<Ticks>::max();
+    for (const Candidate* other : allowed_[readers[0]]) {
+      if (other->covers.size() == 1 && input_layout(*other) == result_layout(c))
+        least = std::min(least, cost_of(*other, costs_));
+    }
+    return least > std::numeric_limits<Ticks>::max() - own ? own : own + least;
+  }
+
+  const Graph& graph_;
+  const CandidateLists& allowed_;
+  const CostTable& costs_;
+  std::vector<std::vector<int>> readers_;
+};
 
 }  // namespace
 
@@ -139,11 +177,12 @@ CandidateLists allowed_candidates(const Graph& graph, const Candidates& candidat
 CandidateLists own_fastest(const Graph& graph, const CandidateLists& allowed,
                            const CostTable& costs) {
   CandidateLists fastest = allowed;
+  const OwnFastest own(graph, allowed, costs);
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     const std::optional<Problem>& problem = graph.nodes[n].problem;
     if (!problem || !std::holds_alternative<ConvProblem>(*problem)) continue;
     if (allowed[n].empty()) continue;  // left to a chain
-    const auto chosen = identity(*cheapest(allowed[n], costs));
+    const auto chosen = identity(own.of(n));
     std::erase_if(fastest[n], [&](const Candidate* c) { return identity(*c) != chosen; });
   }
   return fastest;

@@ -269,9 +269,9 @@ class Backward {
              eltwise(forward_.values[node.outputs[0]], EltwiseKind::kActivation));
   }
 
-  void differentiate(const Node&, const TransformProblem&, int) {
-    TORCHALGO_ASSERT(false);  // graphs hold none; the planner places them
-  }
+  // Graphs hold none of these; the planner places them.
+  void differentiate(const Node&, const TransformProblem&, int) { TORCHALGO_ASSERT(false); }
+  void differentiate(const Node&, const ConvChainProblem&, int) { TORCHALGO_ASSERT(false); }
 
   const Graph& forward_;
   Graph graph_;

@@ -49,7 +49,8 @@ class SharedSamples {
 
   Sample of(const Problem& problem) {
     const Problem& richest = richest_.at(family(problem));
-    Sample sample = made(serves(richest, problem) ? richest : problem);
+    if (richest == problem || !serves(richest, problem)) return made(problem);
+    Sample sample = made(richest);
     if (!has(epilogue_of(problem), PostOp::kAdd)) sample.residual = at::Tensor();
     if (!has(epilogue_of(problem), PostOp::kBias)) sample.weights.bias = at::Tensor();
     return sample;

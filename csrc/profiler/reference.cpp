@@ -152,6 +152,17 @@ at::Tensor reference_core(const Problem& problem, const std::vector<at::Tensor>&
   return src[0];  // an activation is all epilogue; a transform changes no logical value
 }
 
+// One operation with its epilogue.
+at::Tensor reference_layer(const Problem& problem, const std::vector<at::Tensor>& src,
+                           const Weights& weights, const at::Tensor& residual) {
+  at::Tensor result = reference_core(problem, src, weights);
+  for (const PostOp op : epilogue_of(problem)) {
+    if (op == PostOp::kAdd) result = result + residual;
+    if (is_activation(op)) result = apply(op, result);
+  }
+  return result;
+}
+
 }  // namespace
 
 at::Tensor reference_result(const Problem& problem, const Sample& sample) {
@@ -163,14 +174,15 @@ at::Tensor reference_result(const Problem& problem, const Sample& sample) {
   if (device.is_cuda()) without_cudnn.emplace();
   std::vector<at::Tensor> src;
   for (const at::Tensor& tensor : sample.src) src.push_back(as_double(tensor, device));
-  const Weights weights = {as_double(sample.weights.weights, device),
-                           as_double(sample.weights.bias, device)};
-  at::Tensor result = reference_core(problem, src, weights);
-  for (const PostOp op : epilogue_of(problem)) {
-    if (op == PostOp::kAdd) result = result + as_double(sample.residual, device);
-    if (is_activation(op)) result = apply(op, result);
+  const at::Tensor residual = as_double(sample.residual, device);
+  const std::vector<at::Tensor> weights = tensors_of(sample.weights);
+  std::size_t layer = 0;
+  for (const Problem& each : layers_of(problem)) {
+    const Weights own = {as_double(weights[layer], device), as_double(weights[layer + 1], device)};
+    src = {reference_layer(each, src, own, residual)};
+    layer += 2;
   }
-  return result;
+  return src[0];
 }
 
 }  // namespace torchalgo

@@ -92,7 +92,11 @@ std::optional<double> rounding_error(const Problem& problem, const Primitive& pr
   // Each of n additions rounds a partial sum, which grows with the square root of the terms'
   // number: together 0.2 sqrt(n) of epsilon beside the sum itself (Higham 2002, section 4.2, for
   // random terms); 4 is for an activation and a residual.
-  return *factor * epsilon_of(dtype_of(problem)) * (4 + 0.5 * std::sqrt(term_count(problem)));
+  // The errors of a chain's convolutions add up.
+  double roundings = 0;
+  for (const Problem& layer : layers_of(problem))
+    roundings += 4 + 0.5 * std::sqrt(term_count(layer));
+  return *factor * epsilon_of(dtype_of(problem)) * roundings;
 }
 
 }  // namespace torchalgo

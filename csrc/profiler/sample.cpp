@@ -43,18 +43,28 @@ bool has_activation(const Problem& problem) {
 // ReLU6, hardswish and hardsigmoid bend at -3, 3 and 6: a standard deviation of 1 would miss them.
 constexpr double kGainOfActivations = 4;
 
-Weights sample_weights(const Problem& problem, at::Generator& generator) {
+Weights sample_layer(const Problem& problem, at::Generator& generator, at::ScalarType type) {
   const std::vector<std::int64_t> sizes = weight_sizes(problem);
   if (sizes.empty()) return {};
   const double gain = has_activation(problem) ? kGainOfActivations : 1;
   if (std::holds_alternative<ScaleShiftProblem>(problem)) {
-    return {randn(sizes, generator) * gain, randn(sizes, generator)};
+    const at::Tensor scale = randn(sizes, generator) * gain;
+    return {scale.to(type), randn(sizes, generator).to(type)};
   }
   double fan_in = 1;
   for (std::size_t i = 1; i < sizes.size(); ++i) fan_in *= static_cast<double>(sizes[i]);
   const at::Tensor weights = randn(sizes, generator) * (gain * std::sqrt(2.0 / fan_in));
-  if (!has(epilogue_of(problem), PostOp::kBias)) return {weights, {}};
-  return {weights, randn({result_sizes(problem)[1]}, generator) * 0.1};
+  if (!has(epilogue_of(problem), PostOp::kBias)) return {weights.to(type), {}};
+  const at::Tensor bias = randn({result_sizes(problem)[1]}, generator) * 0.1;
+  return {weights.to(type), bias.to(type)};
+}
+
+Weights sample_weights(const Problem& problem, at::Generator& generator, at::ScalarType type) {
+  const std::vector<Problem> layers = layers_of(problem);
+  Weights weights = sample_layer(layers[0], generator, type);
+  for (std::size_t i = 1; i < layers.size(); ++i)
+    weights.next.push_back(sample_layer(layers[i], generator, type));
+  return weights;
 }
 
 // As a ReLU leaves it; but an eighth keeps its sign, and an eighth is zero, half of that -0.
@@ -81,9 +91,7 @@ Sample make_sample(const Problem& problem, std::uint64_t seed, at::Device device
     sample.residual = sample.src.back();
     sample.src.pop_back();
   }
-  sample.weights = sample_weights(problem, generator);
-  if (sample.weights.weights.defined()) sample.weights.weights = sample.weights.weights.to(type);
-  if (sample.weights.bias.defined()) sample.weights.bias = sample.weights.bias.to(type);
+  sample.weights = sample_weights(problem, generator, type);
   return sample;
 }
 

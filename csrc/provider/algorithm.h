@@ -47,7 +47,14 @@ struct Offer {
 struct Weights {
   at::Tensor weights;
   at::Tensor bias;
+  std::vector<Weights> next = {};  // of a chain's further convolutions
 };
+
+/// Weights and bias of each layer in turn; undefined ones too.
+[[nodiscard]] std::vector<at::Tensor> tensors_of(const Weights& weights);
+
+/// The inverse. @throws InternalError  unless there are two tensors per layer.
+[[nodiscard]] Weights weights_from(const std::vector<at::Tensor>& tensors);
 
 /// Weights as a row wants them; never on disk.
 using Packed = std::vector<at::Tensor>;
@@ -86,6 +93,8 @@ struct Algorithm {
   /// library instead.
   std::function<at::Tensor(const Call&)> run;
   bool makes_dst = false;
+  /// Never planned: it runs what nothing else does when a plan comes to another machine.
+  bool is_last_resort = false;
   /// What `pack` returns serves the same primitive for every n, d, h, w, so that an input of
   /// another size needs no second copy of the weights. False is always right.
   bool packs_for_all_sizes = false;

@@ -52,6 +52,16 @@ void ask(const Algorithm& algorithm, const Problem& problem, const Device& devic
 constexpr const char* kNotSideBySide =
     "needs inputs that can lie side by side: each once, none with a place in other memory";
 
+// Two measurements would decide by their noise: the activation meets results in registers.
+constexpr const char* kFusesActivation =
+    "not measured: it applies the activation that follows in the same call";
+
+bool offers_same(const ProblemOffers& offers, const Primitive& primitive) {
+  return std::any_of(offers.primitives.begin(), offers.primitives.end(), [&](const Primitive& p) {
+    return p.name == primitive.name && p.src == primitive.src && p.dst == primitive.dst;
+  });
+}
+
 // A chain of nodes that one call may compute, and what that call reads.
 struct Chain {
   std::vector<int> covers;
@@ -87,7 +97,6 @@ class ChainGrower {
 
   [[nodiscard]] std::optional<Chain> extend(const Chain& chain) const {
     const Epilogue& epilogue = epilogue_of(chain.problem);
-    if (!epilogue.empty() && is_activation(epilogue.back())) return std::nullopt;
     const int value = graph_.nodes[chain.covers.back()].outputs.at(0);
     if (readers_[value].size() != 1 || is_output_[value]) return std::nullopt;
     const int next = readers_[value][0];
@@ -96,6 +105,14 @@ class ChainGrower {
     // What follows a tf32 convolution is f32: in memory the same.
     const auto stored = [](const Problem& problem) { return scalar_type(dtype_of(problem)); };
     if (stored(*reader.problem) != stored(chain.problem)) return std::nullopt;
+    if (const auto* conv = std::get_if<ConvProblem>(&*reader.problem)) {
+      if (!may_follow(chain.problem, *conv)) return std::nullopt;
+      Chain longer = chain;
+      longer.covers.push_back(next);
+      longer.problem = with_next(chain.problem, *conv);
+      return longer;
+    }
+    if (!epilogue.empty() && is_activation(epilogue.back())) return std::nullopt;
     const auto* eltwise = std::get_if<EltwiseProblem>(&*reader.problem);
     if (eltwise == nullptr) return std::nullopt;
     Chain longer = chain;
@@ -115,7 +132,24 @@ class ChainGrower {
 
   static bool is_residual_add(const EltwiseProblem& eltwise, const Problem& anchor) {
     return eltwise.kind == EltwiseKind::kAdd && !eltwise.channelwise && eltwise.epilogue.empty() &&
-           std::holds_alternative<ConvProblem>(anchor) && !has(epilogue_of(anchor), PostOp::kAdd);
+           is_convolution(anchor) && !has(epilogue_of(anchor), PostOp::kAdd);
+  }
+
+  // Two convolutions in one call pay where a depthwise one, which computes little, reads or makes a
+  // tensor larger than its neighbour's other end: before or behind it, or both.
+  static bool may_follow(const Problem& before, const ConvProblem& next) {
+    constexpr std::size_t kMostConvs = 3;
+    if (!is_convolution(before) || has(epilogue_of(before), PostOp::kAdd)) return false;
+    const std::vector<Problem> layers = layers_of(before);
+    const auto& last = std::get<ConvProblem>(layers.back());
+    return layers.size() < kMostConvs && is_forward_2d(last) && is_forward_2d(next) &&
+           last.dtype == next.dtype && is_depthwise(last) != is_depthwise(next);
+  }
+  static bool is_forward_2d(const ConvProblem& conv) {
+    return conv.direction == Direction::kForward && !conv.is_3d;
+  }
+  static bool is_depthwise(const ConvProblem& conv) {
+    return conv.groups > 1 && conv.groups == conv.c && conv.k == conv.c;
   }
 
   const Graph& graph_;
@@ -159,7 +193,8 @@ ProblemOffers offers_of(const Problem& problem, const Algorithms& algorithms, co
                         const CandidateOptions& options) {
   ProblemOffers offers;
   for (const Algorithm& algorithm : algorithms) {
-    if (runs_on(algorithm, device.kind)) ask(algorithm, problem, device, options, offers);
+    if (algorithm.is_last_resort || !runs_on(algorithm, device.kind)) continue;
+    ask(algorithm, problem, device, options, offers);
   }
   if (options.drop_dominated) return without_dominated(std::move(offers), to_string(problem));
   return offers;
@@ -173,22 +208,35 @@ Candidates find_candidates(const Graph& graph, const Algorithms& algorithms, con
   const ChainGrower grower(graph);
   ViewRule views(graph);
   std::map<std::string, ProblemOffers> known;  // nodes of one problem share the answers
+  const auto offered = [&](const Problem& problem) -> const auto& {
+    const auto [it, is_new] = known.try_emplace(to_string(problem));
+    if (is_new) it->second = offers_of(problem, algorithms, device, options);
+    return *it;
+  };
+  const bool keeps_splits = !options.drop_dominated || device.kind != DeviceKind::kCpu;
   for (std::size_t node = 0; node < graph.nodes.size(); ++node) {
     if (!graph.nodes[node].problem) continue;
-    for (const Chain& chain : grower.chains_from(static_cast<int>(node))) {
-      const auto [it, is_new] = known.try_emplace(to_string(chain.problem));
-      if (is_new) it->second = offers_of(chain.problem, algorithms, device, options);
-      for (const Primitive& primitive : it->second.primitives) {
+    const std::vector<Chain> chains = grower.chains_from(static_cast<int>(node));
+    for (std::size_t i = 0; i < chains.size(); ++i) {
+      const Chain& chain = chains[i];
+      const auto& [spelling, offers] = offered(chain.problem);
+      const bool may_split = keeps_splits || i + 1 == chains.size() ||
+                             !is_lone_activation(*graph.nodes[chains[i + 1].covers.back()].problem);
+      for (const Primitive& primitive : offers.primitives) {
         if (!fits_ranks(graph, chain, primitive)) continue;
         if (!views.allows(static_cast<int>(node), primitive)) {
-          candidates.refusals[node].push_back({it->first, primitive.name, kNotSideBySide});
+          candidates.refusals[node].push_back({spelling, primitive.name, kNotSideBySide});
+          continue;
+        }
+        if (!may_split && offers_same(offered(chains[i + 1].problem).second, primitive)) {
+          candidates.refusals[node].push_back({spelling, primitive.name, kFusesActivation});
           continue;
         }
         candidates.by_anchor[node].push_back(
             {chain.covers, chain.problem, primitive, chain.inputs});
       }
       auto& refusals = candidates.refusals[node];
-      refusals.insert(refusals.end(), it->second.refusals.begin(), it->second.refusals.end());
+      refusals.insert(refusals.end(), offers.refusals.begin(), offers.refusals.end());
     }
   }
   return candidates;

@@ -13,7 +13,9 @@ struct CandidateOptions {
   std::int64_t workspace_limit_bytes = std::int64_t{1}
                                        << 30;  // per node; a primitive above it is refused
   bool deterministic = false;                  // refuse what gives other bits in another run
-  bool drop_dominated = false;  // refuse what need not be measured, see without_dominated()
+  /// Refuse what need not be measured, see without_dominated(); on a CPU also a call that leaves
+  /// the activation behind it to another one, where the same primitive applies it to its results.
+  bool drop_dominated = false;
 };
 
 /// Asks every row for every node, alone and with the chains it may absorb: a convolution, linear,

@@ -62,7 +62,8 @@ bool is_moved(const at::Tensor& packed, const Weights& weights) {
   const auto is_memory_of = [&](const at::Tensor& tensor) {
     return tensor.defined() && tensor.has_storage() && packed.is_alias_of(tensor);
   };
-  return !is_memory_of(weights.weights) && !is_memory_of(weights.bias);
+  const std::vector<at::Tensor> plain = tensors_of(weights);
+  return std::none_of(plain.begin(), plain.end(), is_memory_of);
 }
 
 }  // namespace

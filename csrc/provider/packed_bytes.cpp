@@ -20,7 +20,7 @@ std::int64_t product(const std::vector<std::int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-Weights zero_weights(const Problem& problem) {
+Weights zero_weights_of_layer(const Problem& problem) {
   const auto options = at::TensorOptions().dtype(scalar_type(dtype_of(problem)));
   const std::vector<std::int64_t> sizes = weight_sizes(problem);
   const bool is_affine = std::holds_alternative<ScaleShiftProblem>(problem);
@@ -28,6 +28,14 @@ Weights zero_weights(const Problem& problem) {
   if (is_affine || has(epilogue_of(problem), PostOp::kBias)) {
     weights.bias = at::zeros({is_affine ? sizes[0] : result_sizes(problem).at(1)}, options);
   }
+  return weights;
+}
+
+Weights zero_weights(const Problem& problem) {
+  const std::vector<Problem> layers = layers_of(problem);
+  Weights weights = zero_weights_of_layer(layers[0]);
+  for (std::size_t i = 1; i < layers.size(); ++i)
+    weights.next.push_back(zero_weights_of_layer(layers[i]));
   return weights;
 }
 
@@ -44,7 +52,7 @@ std::int64_t mkldnn_bytes(const at::Tensor& tensor) {
 
 std::int64_t packed_bytes(const Algorithm& algorithm, const Problem& problem,
                           const Primitive& primitive) {
-  if (!algorithm.pack || weight_sizes(problem).empty()) return 0;
+  if (!algorithm.pack || plain_weight_bytes(problem) == 0) return 0;
   if (algorithm.packed_bytes) return algorithm.packed_bytes(problem, primitive);
   const Weights plain = zero_weights(problem);
   return held_bytes(algorithm.pack(problem, primitive, plain), plain);
@@ -68,8 +76,8 @@ std::vector<std::vector<std::int64_t>> packed_bytes(const Candidates& candidates
 
 std::int64_t held_bytes(const Packed& packed, const Weights& plain) {
   std::set<const void*> counted;
-  for (const at::Tensor* tensor : {&plain.weights, &plain.bias}) {
-    if (tensor->defined()) counted.insert(tensor->storage().data());
+  for (const at::Tensor& tensor : tensors_of(plain)) {
+    if (tensor.defined()) counted.insert(tensor.storage().data());
   }
   std::int64_t bytes = 0;
   for (const at::Tensor& tensor : packed) {
@@ -84,10 +92,12 @@ std::int64_t held_bytes(const Packed& packed, const Weights& plain) {
 }
 
 std::int64_t plain_weight_bytes(const Problem& problem) {
-  const std::vector<std::int64_t> sizes = weight_sizes(problem);
-  if (sizes.empty()) return 0;
-  return product(sizes) *
-         static_cast<std::int64_t>(c10::elementSize(scalar_type(dtype_of(problem))));
+  std::int64_t count = 0;
+  for (const Problem& layer : layers_of(problem)) {
+    const std::vector<std::int64_t> sizes = weight_sizes(layer);
+    if (!sizes.empty()) count += product(sizes);
+  }
+  return count * static_cast<std::int64_t>(c10::elementSize(scalar_type(dtype_of(problem))));
 }
 
 std::int64_t strided_copy_bytes(const Problem& problem, Layout layout) {

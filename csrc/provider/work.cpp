@@ -64,7 +64,7 @@ double touched(double planes, const std::vector<Window>& windows) {
   return planes;
 }
 
-// Elements of the first data input that count.
+// Elements of the first data input of a layer that count.
 double elements_read(const Problem& problem) {
   if (const auto* conv = std::get_if<ConvProblem>(&problem)) {
     if (conv->direction != Direction::kBackwardData) {
@@ -81,28 +81,34 @@ double elements_read(const Problem& problem) {
   return is_resize ? std::min(all, product(result_sizes(problem))) : all;
 }
 
+double direct_flops(const Problem& layer) {
+  if (const auto* conv = std::get_if<ConvProblem>(&layer)) {
+    double flops =
+        2.0 * static_cast<double>(conv->n * conv->k) * static_cast<double>(conv->c / conv->groups);
+    for (const Window& window : windows_of(*conv)) flops *= window.taps();
+    return flops;
+  }
+  return std::holds_alternative<LinearProblem>(layer) ? flop_count(layer) : 0;
+}
+
 }  // namespace
 
 double least_bytes(const Problem& problem) {
   const std::vector<std::vector<std::int64_t>> inputs = input_sizes(problem);
-  double elements = elements_read(problem) + product(result_sizes(problem));
+  double elements = elements_read(layers_of(problem).front()) + product(result_sizes(problem));
   for (std::size_t i = 1; i < inputs.size(); ++i) elements += product(inputs[i]);
   const auto* conv = std::get_if<ConvProblem>(&problem);
   const bool makes_weights = conv != nullptr && conv->direction == Direction::kBackwardFilter;
-  const std::vector<std::int64_t> weights = weight_sizes(problem);
-  if (!weights.empty() && !makes_weights) elements += product(weights);
+  for (const Problem& layer : layers_of(problem)) {
+    const std::vector<std::int64_t> weights = weight_sizes(layer);
+    if (!weights.empty() && !makes_weights) elements += product(weights);
+  }
   return elements * static_cast<double>(c10::elementSize(scalar_type(dtype_of(problem))));
 }
 
 Work direct_work(const Problem& problem, const Primitive&) {
   Work work{0, least_bytes(problem)};
-  if (const auto* conv = std::get_if<ConvProblem>(&problem)) {
-    work.flops =
-        2.0 * static_cast<double>(conv->n * conv->k) * static_cast<double>(conv->c / conv->groups);
-    for (const Window& window : windows_of(*conv)) work.flops *= window.taps();
-  } else if (std::holds_alternative<LinearProblem>(problem)) {
-    work.flops = flop_count(problem);
-  }
+  for (const Problem& layer : layers_of(problem)) work.flops += direct_flops(layer);
   return work;
 }
 

@@ -23,7 +23,8 @@ std::vector<int> nodes_with_problem(const Graph& graph) {
 }
 
 // What the node itself computes, without the epilogue of what it absorbs.
-bool is_same_operation(const Problem& planned, const Problem& own) {
+bool is_same_operation(const Problem& call, const Problem& own) {
+  const Problem planned = layers_of(call).front();
   return planned.index() == own.index() &&
          (planned == own || with_epilogue(planned, {}) == with_epilogue(own, {}));
 }
@@ -114,6 +115,14 @@ class Fitter {
     const Node& node = graph_.nodes[index];
     const auto* eltwise = std::get_if<EltwiseProblem>(&*node.problem);
     const auto link = std::find(node.inputs.begin(), node.inputs.end(), call.dst);
+    const auto* conv = std::get_if<ConvProblem>(&*node.problem);
+    if (conv != nullptr && link != node.inputs.end() && is_convolution(covered)) {
+      TORCHALGO_CHECK(!call.residual, "rewrite_graph: {} absorbs {} behind an addition", call.name,
+                      node.name);
+      call.covers.push_back(index);
+      call.dst = node.outputs.at(0);
+      return with_next(covered, *conv);
+    }
     TORCHALGO_CHECK(
         eltwise != nullptr && eltwise->kind != EltwiseKind::kMul && link != node.inputs.end(),
         "rewrite_graph: {} cannot absorb {}", call.name, node.name);

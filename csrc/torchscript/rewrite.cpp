@@ -54,33 +54,30 @@ Copied match_copy(JitGraph& original, JitGraph& copy) {
   return copied;
 }
 
-bool is_convolution_problem(const Problem& problem) {
-  return std::holds_alternative<ConvProblem>(problem);
-}
-
 // The model's own op is the same as ATen's row on strided tensors, without a call in between. A
 // convolution is always replaced, so that the graph shows what was chosen.
 bool is_own_op(const PlannedCall& call) {
-  return call.covers.size() == 1 && !is_convolution_problem(call.problem) &&
+  return call.covers.size() == 1 && !is_convolution(call.problem) &&
          call.primitive.name.starts_with("aten.") && call.primitive.src == Layout::kNchw &&
          call.primitive.dst == Layout::kNchw;
 }
 
-c10::IValue optional_tensor(const at::Tensor& tensor) {
-  return tensor.defined() ? c10::IValue(tensor) : c10::IValue();
+using LayerTensors = c10::List<std::optional<at::Tensor>>;
+
+void add_tensor(LayerTensors& tensors, const at::Tensor& tensor) {
+  tensors.push_back(tensor.defined() ? std::optional(tensor) : std::nullopt);
 }
 
 // The op objects are made through the dispatcher: this folder does not depend on csrc/ops.
 c10::IValue pack(const Problem& problem, const Primitive& primitive, const std::string& layer,
-                 const OpWeights& weights) {
-  const char* op = is_convolution_problem(problem) ? "torchalgo::pack_conv" : "torchalgo::pack_op";
+                 const LayerTensors& weights) {
+  const char* op = is_convolution(problem) ? "torchalgo::pack_conv" : "torchalgo::pack_op";
   torch::jit::Stack stack = {to_string(problem),
                              primitive.name,
                              std::string(to_string(primitive.src)),
                              std::string(to_string(primitive.dst)),
                              layer,
-                             optional_tensor(weights.weights),
-                             optional_tensor(weights.bias)};
+                             weights};
   c10::Dispatcher::singleton().findSchemaOrThrow(op, "").callBoxed(&stack);
   TORCHALGO_ASSERT(stack.size() == 1);
   return stack[0];
@@ -131,7 +128,7 @@ class Rewriter {
     if (!call) return;  // absorbed by a later call
     if (is_own_op(*call)) return keep(node);
     const WithInsertPoint at(node);
-    JitNode* made = is_convolution_problem(call->problem) ? make_conv(*call)
+    JitNode* made = is_convolution(call->problem)         ? make_conv(*call)
                     : call->primitive.name == kViewConcat ? make_join(*call)
                                                           : make_op(*call);
     made->copyMetadata(nodes_[call->covers[0]]);
@@ -196,7 +193,7 @@ class Rewriter {
                      : add_slot(value, primitive.dst, src, inputs) ? "torchalgo::transform_out"
                                                                    : "torchalgo::transform";
     return make_call(op, std::move(inputs), parse_problem(transform.problem), primitive,
-                     transform.value, {});
+                     transform.value, no_weights());
   }
 
   JitNode* make_conv(const PlannedCall& call) {
@@ -208,7 +205,7 @@ class Rewriter {
     const bool has_slot = add_slot(call.dst, dst, src, inputs);
     return make_call(has_slot ? "torchalgo::run_conv_out" : "torchalgo::run_conv",
                      std::move(inputs), call.problem, call.primitive, call.name,
-                     weights_of(nodes_[call.covers[0]], call.problem));
+                     weights_of_call(call));
   }
 
   JitNode* make_op(const PlannedCall& call) {
@@ -217,8 +214,22 @@ class Rewriter {
     const bool has_slot =
         add_slot(call.dst, result_layout(call.problem, call.primitive), src.at(0), inputs);
     return make_call(has_slot ? "torchalgo::run_op_out" : "torchalgo::run_op", std::move(inputs),
-                     call.problem, call.primitive, call.name,
-                     weights_of(nodes_[call.covers[0]], call.problem));
+                     call.problem, call.primitive, call.name, weights_of_call(call));
+  }
+
+  static LayerTensors no_weights() { return LayerTensors({std::nullopt, std::nullopt}); }
+
+  // Weights and bias of each layer in turn.
+  [[nodiscard]] LayerTensors weights_of_call(const PlannedCall& call) const {
+    LayerTensors tensors;
+    for (const int node : call.covers) {
+      const bool is_layer = node == call.covers[0] || is_convolution(*graph_.nodes[node].problem);
+      if (!is_layer) continue;
+      const OpWeights own = weights_of(nodes_[node], *graph_.nodes[node].problem);
+      add_tensor(tensors, own.weights);
+      add_tensor(tensors, own.bias);
+    }
+    return tensors;
   }
 
   JitNode* make_join(const PlannedCall& call) {
@@ -227,7 +238,7 @@ class Rewriter {
     JitValue* buffer = it == slots_.buffer_of.end() ? nullptr : buffers_[it->second];
     if (buffer == nullptr) buffer = parts.at(0);  // nobody writes side by side: a copy
     return make_call("torchalgo::join", {insert_list(parts), nullptr, buffer}, call.problem,
-                     call.primitive, call.name, {});
+                     call.primitive, call.name, no_weights());
   }
 
   [[nodiscard]] std::vector<JitValue*> sources_of(const PlannedCall& call) const {
@@ -261,7 +272,7 @@ class Rewriter {
   // op(inputs[0], packed, inputs[2]..., primitive, layer)
   JitNode* make_call(const char* op, std::vector<JitValue*> inputs, const Problem& problem,
                      const Primitive& primitive, const std::string& layer,
-                     const OpWeights& weights) {
+                     const LayerTensors& weights) {
     inputs.resize(std::max<std::size_t>(inputs.size(), 2));
     inputs[1] = add_attribute(pack(problem, primitive, layer, weights));
     inputs.push_back(jit_->insertConstant(primitive.name));

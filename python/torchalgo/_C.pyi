@@ -180,7 +180,8 @@ def algorithms() -> list[tuple[str, int]]: ...  # name and version of every row
 def parse_graph(text: str) -> Graph: ...  # Error naming the line that is not of a graph
 def is_view(primitive: str) -> bool: ...  # costs nothing by construction
 def parse_problem(text: str) -> str: ...  # the canonical spelling; Error if it is none
-def weight_sizes(problem: str) -> list[int]: ...  # kcrs; empty: it has none
+def layers_of(problem: str) -> list[str]: ...  # the convolutions of a chain, else itself
+def weight_sizes(problem: str) -> list[int]: ...  # kcrs, no chain; empty: it has none
 def tensor_sizes(
     problem: str,
 ) -> tuple[list[list[int]], list[int]]: ...  # logical, of the inputs and of the result

@@ -13,6 +13,7 @@ docs/pbqp.md says what that proves. No code is shared with the planner.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ except ImportError:  # these two files alone
 LAYOUTS = {"nchw": 1, "nhwc": 2, "nChw8c": 4, "nChw16c": 8}  # a set of layouts is a sum of these
 ACTIVATIONS = ("relu", "relu6", "hardswish", "silu", "sigmoid", "hardsigmoid")
 TICKS_PER_US = 1024 * 1000
+FILTERS = re.compile(r"(?P<k>\d+)r.*_g(?P<g>\d+)(\+.*)?")  # of a 2-D convolution, behind "_k"
 
 CostRows = Mapping[str, Mapping[str, int]]  # problem -> "primitive src->dst" -> ticks
 Pair = Mapping[str, Any]  # as a plan's file has them: plan.PairCost
@@ -150,11 +152,38 @@ def chains_from(graph: Graph, anchor: int) -> Iterator[tuple[Chain, str, list[in
             return
         node = graph.nodes[readers[0]]
         kind = node.problem.split("_")[0]
+        if kind == "fwd" and (longer := chained(problem, node.problem)):
+            covers, problem = (*covers, readers[0]), longer
+            continue
         is_plain = "+" not in node.problem and not node.problem.endswith("_channelwise")
         if kind not in (*ACTIVATIONS, "add") or not is_plain:
             return
         covers, problem = (*covers, readers[0]), f"{problem}+{kind}"
         inputs = [*inputs, *(v for v in node.inputs if v != link)]
+
+
+def chained(problem: str, conv: str) -> str:
+    """A convolution or a chain with `conv` behind it; empty: that is no chain.
+
+    Three at most, 2-D, without an addition between; of two neighbours one has a filter per channel.
+    """
+    if not problem.startswith(("fwd_", "chain_")) or "+add" in problem:
+        return ""
+    (sizes, *before), (own, added) = problem.split("_k"), conv.split("_k")
+    filters = [FILTERS.fullmatch(text) for text in (*before, added)]
+    dtype = sizes.split("_")[1]
+    if len(filters) > 3 or dtype != own.split("_")[1]:
+        return ""
+    channels = re.findall(r"c(\d+)", sizes)
+    depthwise = []
+    for found in filters:
+        if found is None:
+            return ""
+        depthwise.append(found["k"] == found["g"] == channels[-1] != "1")
+        channels.append(found["k"])
+    if depthwise[-2] == depthwise[-1]:
+        return ""
+    return f"chain_{sizes.split('_', 1)[1]}_k" + "_k".join((*before, added))
 
 
 def layouts_of(problem: str, row: str) -> tuple[int, int, int]:

@@ -22,6 +22,7 @@ from torchalgo.ledger import Ledger
 from torchalgo.overrides import is_convolution
 from torchalgo.plan import Quarantined
 from torchalgo.prediction.model import CostModel
+from torchalgo.problems import has_convolution
 from torchalgo.progress import Progress
 from torchalgo.rules import Rules, grouped, offered_by
 from torchalgo.sampling import RETIMED_SAMPLES, Bench, cold_bytes
@@ -582,11 +583,11 @@ class Tuning:
 
 def _work(problem: str) -> int:
     """How long measuring lasts, roughly, beside a layout transform: for the time left."""
-    return 15 if problem.startswith(("fwd_", "bwd_")) else 1
+    return 15 if has_convolution(problem) else 1
 
 
 def _check_work(problem: str) -> int:
-    return 3 if problem.startswith(("fwd_", "bwd_")) else 1
+    return 3 if has_convolution(problem) else 1
 
 
 def _chosen(plan: _C.Plan) -> list[Key]:

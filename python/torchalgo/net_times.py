@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from torchalgo import _C
+from torchalgo.problems import has_convolution
 
 PASSES = 15
 LEAST_PASSES = 7
@@ -131,6 +132,6 @@ def _weighted_median(values: Iterable[tuple[float, float]]) -> float:
 
 def kind_of(problem: str) -> str:
     """What has a line of its own."""
-    if problem.startswith(("fwd_", "bwd_")):
+    if has_convolution(problem):
         return "convolution"
     return "transform" if problem.startswith("transform_") else "other"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import textwrap
 import types
 import typing
@@ -539,6 +540,17 @@ def _layouts(src: str, dst: str) -> str:
     return src if src == dst else f"{src}>{dst}"
 
 
+def _fused(problem: str) -> str:
+    """What a call does besides its first operation: "+bias+relu > 3x3+bias"."""
+    _, *more = problem.split("_k") if problem.startswith("chain_") else ["", problem]
+    parts = []
+    for i, filters in enumerate(more):
+        size, plus, ops = filters.partition("+")
+        window = re.search(r"r(\d+)s(\d+)", size) if i else None
+        parts.append((f" > {window[1]}x{window[2]}" if window else "") + plus + ops)
+    return "".join(parts)
+
+
 def _rows(plan: Plan) -> list[tuple[str, ...]]:
     after: dict[str, list[PlanTransform]] = {}
     for t in plan.transforms:
@@ -553,7 +565,6 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
     add_transforms("")
     for n in plan.nodes:
         if n.primitive:
-            _, plus, fused = n.problem.partition("+")
             more = regret_of(n, plan)
             regret = "" if more is None else f"{more:.1f}"
             cost = f"{cost_of(n, plan):.1f}"
@@ -562,7 +573,7 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
             rival, _, pair = n.runner_up.partition(" ")
             rival_src, arrow, rival_dst = pair.partition("->")
             runner_up = f"{rival} {_layouts(rival_src, rival_dst)}" if arrow else n.runner_up
-            rows.append((n.name, n.primitive, layouts, plus + fused, cost, runner_up, regret))
+            rows.append((n.name, n.primitive, layouts, _fused(n.problem), cost, runner_up, regret))
         add_transforms(n.name)
     for producer in list(after):
         add_transforms(producer)
@@ -593,7 +604,7 @@ def _table(plan: Plan) -> list[str]:
 
 
 def _summary(plan: Plan) -> list[str]:
-    convs = sum(n.problem.startswith(("fwd_", "bwd_")) for n in plan.nodes)
+    convs = sum(n.problem.startswith(("fwd_", "bwd_", "chain_")) for n in plan.nodes)
     fused = sum(bool(n.absorbed_by) for n in plan.nodes)
     lines = [
         f"{convs} convolutions, {len(plan.nodes) - convs} other planned nodes ({fused} absorbed),"

@@ -345,8 +345,10 @@ def _proof(
     rows: dict[str, dict[str, int]] = {}
     problems: list[set[str]] = []  # by node
     allowed: set[tuple[str, str, str]] = set()
-    for node, candidates in zip(graph.nodes, found.by_anchor, strict=True):
-        problems.append({candidate.problem for candidate in candidates})
+    for node, candidates, refusals in zip(
+        graph.nodes, found.by_anchor, found.refusals, strict=True
+    ):
+        problems.append({c.problem for c in candidates} | {r.problem for r in refusals})
         for candidate in filter(allow, candidates):
             _add_cost(rows, candidate, costs)
             allowed.add((node.name, candidate.problem, repr(candidate.primitive)))
@@ -426,14 +428,14 @@ def find_candidates(
 ) -> _C.Candidates:
     """What may run each node.
 
-    On a GPU: deterministic primitives only if torch asks for them, and, of cuDNN's hundreds of
-    engines and knobs, if `drop_dominated`, those that are worth measuring.
+    If `drop_dominated`, those that are worth measuring: of cuDNN's hundreds of engines and knobs a
+    few; on a CPU no call without the activation behind it where the same primitive applies that. On
+    a GPU deterministic primitives only, if torch asks for them.
     """
     deterministic = device is not None and (
         torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
     )
-    drop = drop_dominated and device is not None
-    return _C.find_candidates(graph, workspace_limit_bytes, device, deterministic, drop)
+    return _C.find_candidates(graph, workspace_limit_bytes, device, deterministic, drop_dominated)
 
 
 def output_bound(graph: _C.Graph, max_rel_error: float) -> float:

@@ -15,6 +15,7 @@ from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo.choices import DTYPES, TORCH_DTYPES, Direction, near
 
+ACTIVATIONS = ("relu", "relu6", "hardswish", "silu", "sigmoid", "hardsigmoid")
 DIRECTIONS: tuple[Direction, ...] = ("fwd", "bwd_data", "bwd_filter")
 
 
@@ -29,7 +30,18 @@ def bare_convolution(problem: str, what: str) -> str:
 
 
 def is_convolution(problem: str) -> bool:
+    """Whether it is one convolution; a chain of them is not."""
     return problem.startswith(("fwd_", "bwd_"))
+
+
+def has_convolution(problem: str) -> bool:
+    """Whether it is a convolution or a chain of them."""
+    return problem.startswith(("fwd_", "bwd_", "chain_"))
+
+
+def is_activation(problem: str | None) -> bool:
+    """Whether it is an activation by itself."""
+    return problem is not None and problem.partition("_")[0] in ACTIVATIONS
 
 
 def is_other_operation(row: str) -> bool:

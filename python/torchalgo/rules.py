@@ -11,6 +11,7 @@ from torchalgo import _C
 from torchalgo.bounds import family_of
 from torchalgo.costs import Key, key_of
 from torchalgo.overrides import is_convolution, matches_name
+from torchalgo.problems import has_convolution, is_activation
 
 Item = TypeVar("Item")
 Group = TypeVar("Group", bound=Hashable)
@@ -23,10 +24,6 @@ class Offered:
     key: Key
     anchor: int
     covers: tuple[int, ...]
-
-    @property
-    def is_alone(self) -> bool:
-        return len(self.covers) == 1
 
 
 def offered_by(candidate: _C.Candidate) -> Offered:
@@ -57,6 +54,7 @@ class Rules:
                 self.primitives[offer.key] = candidate.primitive
         for candidate in transforms:
             self.primitives[key_of(candidate.problem, candidate.primitive)] = candidate.primitive
+        self._activations = {n for n, node in enumerate(graph.nodes) if is_activation(node.problem)}
         self._convolutions = {n for n, node in enumerate(graph.nodes) if is_convolution(node)}
         # A view costs nothing by construction: it is no rival, and never measured.
         measured = [key for key in self.primitives if not _C.is_view(key.primitive)]
@@ -111,15 +109,20 @@ class Rules:
         }
 
     def alone(self) -> list[Key]:
-        """All that run single nodes."""
-        return [c.key for c in self.all if c.is_alone and self.allows(c)]
+        """All that run single nodes, with the activations behind them or without."""
+        return [c.key for c in self.all if self._is_alone(c) and self.allows(c)]
 
     def of_convolutions(self) -> list[list[Key]]:
-        """Those that run each convolution alone."""
+        """Those that run each convolution alone, with the activation behind it or without."""
         alone = [
-            c for c in self.all if c.is_alone and c.anchor in self._convolutions and self.allows(c)
+            c
+            for c in self.all
+            if c.anchor in self._convolutions and self._is_alone(c) and self.allows(c)
         ]
         return [[c.key for c in own] for own in grouped(alone, lambda c: c.anchor).values()]
+
+    def _is_alone(self, offer: Offered) -> bool:
+        return all(node in self._activations for node in offer.covers[1:])
 
 
 def grouped(items: Iterable[Item], group_of: Callable[[Item], Group]) -> dict[Group, list[Item]]:
@@ -132,7 +135,7 @@ def grouped(items: Iterable[Item], group_of: Callable[[Item], Group]) -> dict[Gr
 
 def _is_cheap(key: Key) -> bool:
     """Of an operation that passes its data once."""
-    return not key.problem.startswith(("fwd_", "bwd_", "linear_"))
+    return not (has_convolution(key.problem) or key.problem.startswith("linear_"))
 
 
 def _is_plain(key: Key) -> bool:

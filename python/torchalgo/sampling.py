@@ -21,7 +21,7 @@ ROUNDS = 9
 # What a plan rests on is timed again: of many candidates the fastest was also the luckiest, and
 # what a plan predicts shall not rest on luck. So often it is set up anew, since where its pages lie
 # makes it a tenth faster or slower for as long as they stay; and so many rounds are run each time.
-SETUPS, ROUNDS_OF_SETUP = 3, 5
+SETUPS, ROUNDS_OF_SETUP = 5, 3
 RETIMED_SAMPLES = SETUPS * ROUNDS_OF_SETUP
 
 # What the least of the few samples of a race's loser may still be above the truth.

@@ -378,7 +378,7 @@ def storages(module: torch.jit.ScriptModule) -> dict[int, int]:
         if not module._c.hasattr(f"_torchalgo_{i}"):
             break
         state = module._c.getattr(f"_torchalgo_{i}").__getstate__()[0]
-        tensors += [item for item in state if isinstance(item, torch.Tensor)]
+        tensors += [tensor for tensor in state[-1] if tensor is not None]
     return {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
 
 

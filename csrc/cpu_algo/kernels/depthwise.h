@@ -23,6 +23,7 @@ struct Depthwise {
   std::int64_t pixel = 16;     // floats of a pixel: 16 or c
   std::int64_t pad_lanes = 0;  // of the last block, zero in dst
   std::int64_t h = 1, w = 1, p = 1, q = 1, r = 1, s = 1;
+  std::int64_t src_plane = 0, dst_plane = 0;  // from one plane to the next
   std::int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1, dilation_w = 1;
   Activation activation = Activation::kNone;
 };

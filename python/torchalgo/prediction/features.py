@@ -37,19 +37,28 @@ def activation_of(problem: str) -> str:
 
 
 def without_activation(problem: str) -> str:
-    """The problem without the activation that is fused to it; itself if none is."""
+    """The problem without the activation that is fused to it; itself if none is, or a chain."""
+    if problem.startswith("chain_"):
+        return problem
     head, *post_ops = problem.split("+")
     return "+".join([head, *(p for p in post_ops if not activation_of(p))])
 
 
 def activation_alone(problem: str) -> str | None:
-    """The problem of the activation that is fused to a 4-D `problem`; None: none is."""
+    """The problem of the activation that is fused to a 4-D `problem`; None: none is, or a chain."""
+    if problem.startswith("chain_"):
+        return None
     act = next((p for p in problem.split("+")[1:] if activation_of(p)), None)
     sizes = _C.tensor_sizes(problem)[1]
     if act is None or len(sizes) != 4:
         return None
     n, c, h, w = sizes
     return f"{act}_{dtype_of(problem)}_n{n}c{c}h{h}w{w}"
+
+
+def weight_sizes(problem: str) -> list[list[int]]:
+    """Those of each layer that has some."""
+    return [sizes for sizes in map(_C.weight_sizes, _C.layers_of(problem)) if sizes]
 
 
 def features_of(key: Key, peaks: Peaks) -> Features:
@@ -64,7 +73,7 @@ def features_of(key: Key, peaks: Peaks) -> Features:
 
 def _work(key: Key, primitive: _C.Primitive, floor: int) -> dict[str, float]:
     inputs, result = _C.tensor_sizes(key.problem)
-    weights = _C.weight_sizes(key.problem)
+    weights = sum(math.prod(sizes) for sizes in weight_sizes(key.problem))
     flops, size = _C.least_work(key.problem, primitive)
     definition = _C.flop_count(key.problem)
     packed = _C.packed_bytes(key.problem, primitive) if weights else 0
@@ -76,7 +85,7 @@ def _work(key: Key, primitive: _C.Primitive, floor: int) -> dict[str, float]:
         "intensity": _log((1 + definition) / max(size, 1)),
         "src_elements": _log(sum(map(math.prod, inputs))),
         "dst_elements": _log(math.prod(result)),
-        "weights": _log(1 + math.prod(weights) if weights else 1),
+        "weights": _log(1 + weights),
         "packed_bytes": _log(1 + packed),
         "inputs": len(inputs),
         "narrowest_input": _log(min((i[1] for i in inputs if len(i) > 1), default=1)),

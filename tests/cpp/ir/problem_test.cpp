@@ -37,6 +37,9 @@ const char* const kSpellings[] = {
     "linear_f32_n1c2048_k1000+bias",
     "transform_f32_n1c64h56w56_nchw_nChw16c",
     "transform_bf16_n1c64d4h56w56_nhwc_nchw",
+    "chain_f32_n1c96h14w14_k96r5s5_st2x1_pad2x2_dil1x1_g96+bias_k24r1s1_st1x1_pad0x0_dil1x1_g1",
+    "chain_f32_n2c16h9w8_k96r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu6"
+    "_k96r3s3_st1x1_pad1x1_dil1x1_g96+bias+hardswish_k24r1s1_st1x1_pad0x0_dil1x1_g1+bias+add",
 };
 
 TEST(ParseProblem, IsTheInverseOfPrinting) {
@@ -158,6 +161,50 @@ TEST(FlopCount, CountsTwoPerMultiplyAdd) {
             2.0 * 64 * 56 * 56 * 64 * 9);
   EXPECT_EQ(count("fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g64"), 2.0 * 64 * 56 * 56 * 9);
   EXPECT_EQ(count("linear_f32_n2c10_k4"), 2.0 * 2 * 10 * 4);
+}
+
+constexpr const char* kChain =
+    "chain_f32_n2c16h9w8_k96r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu6"
+    "_k96r3s3_st2x2_pad1x1_dil1x1_g96+bias+relu6_k24r1s1_st1x1_pad0x0_dil1x1_g1+bias+add";
+
+TEST(ConvChain, HasTheInputOfTheFirstAndTheResultOfTheLast) {
+  const Problem chain = parse_problem(kChain);
+  EXPECT_EQ(input_sizes(chain),
+            (std::vector<std::vector<std::int64_t>>{{2, 16, 9, 8}, {2, 24, 5, 4}}));
+  EXPECT_EQ(result_sizes(chain), (std::vector<std::int64_t>{2, 24, 5, 4}));
+  const std::vector<Problem> layers = layers_of(chain);
+  ASSERT_EQ(layers.size(), 3U);
+  EXPECT_EQ(to_string(layers[1]), "fwd_f32_n2c96h9w8_k96r3s3_st2x2_pad1x1_dil1x1_g96+bias+relu6");
+  double flops = 0;
+  for (const Problem& layer : layers) flops += flop_count(layer);
+  EXPECT_EQ(flop_count(chain), flops);
+  EXPECT_EQ(dtype_of(chain), DType::kF32);
+  EXPECT_EQ(epilogue_of(chain), (Epilogue{PostOp::kBias, PostOp::kAdd}));
+}
+
+TEST(ConvChain, GrowsFromAConvolutionAndTakesOtherSizes) {
+  const std::vector<Problem> layers = layers_of(parse_problem(kChain));
+  Problem chain = layers[0];
+  for (std::size_t i = 1; i < layers.size(); ++i)
+    chain = with_next(chain, std::get<ConvProblem>(layers[i]));
+  EXPECT_EQ(to_string(chain), kChain);
+  EXPECT_EQ(to_string(with_epilogue(chain, {})),
+            std::string(kChain).substr(0, std::string(kChain).rfind("+bias+add")));
+  const Problem larger = with_input_sizes(chain, {{1, 16, 20, 30}, {1, 24, 10, 15}});
+  EXPECT_EQ(result_sizes(larger), (std::vector<std::int64_t>{1, 24, 10, 15}));
+  EXPECT_EQ(parse_problem(to_string(larger)), larger);
+  EXPECT_THROW(with_next(layers[0], std::get<ConvProblem>(layers[2])), InternalError);
+  EXPECT_THROW(weight_sizes(chain), InternalError);
+}
+
+TEST(ConvChain, OfOneConvolutionOrWithAResidualInsideIsNone) {
+  for (const char* text :
+       {"chain_f32_n1c16h9w8_k96r1s1_st1x1_pad0x0_dil1x1_g1+bias",
+        "chain_f32_n1c16h9w8_k96r1s1_st1x1_pad0x0_dil1x1_g1+add_k8r1s1_st1x1_pad0x0_dil1x1_g1",
+        "chain_f32_n1c16h9w8_k96r1s1_st1x1_pad0x0_dil1x1_g1_k8r1s1_st1x1_pad0x0_dil1x1_g5",
+        "chain_f32_n1c16h2w2_k9r1s1_st1x1_pad0x0_dil1x1_g1_k9r5s5_st1x1_pad0x0_dil1x1_g9"}) {
+    EXPECT_THROW(parse_problem(text), Error) << text;
+  }
 }
 
 }  // namespace

@@ -29,6 +29,15 @@ c10::IValue call(const char* name, torch::jit::Stack stack) {
   return stack.at(0);
 }
 
+// Weights and bias of one layer, as the ops take them.
+c10::List<std::optional<at::Tensor>> layer(const at::Tensor& weights = {},
+                                           const at::Tensor& bias = {}) {
+  const auto optional = [](const at::Tensor& tensor) {
+    return tensor.defined() ? std::optional(tensor) : std::nullopt;
+  };
+  return c10::List<std::optional<at::Tensor>>({optional(weights), optional(bias)});
+}
+
 // Lets source of a test say torchalgo.run_conv.
 struct OpsResolver : torch::jit::Resolver {
   std::shared_ptr<torch::jit::SugaredValue> resolveValue(const std::string& name,
@@ -44,10 +53,10 @@ struct Model {
   torch::jit::Module module = torch::jit::Module("net");
 
   explicit Model(const char* primitive = "aten.prepacked") {
-    const auto conv =
-        call("torchalgo::pack_conv", {kConv, primitive, "nhwc", "nhwc", "net.conv", weights, bias});
-    const auto transform = call("torchalgo::pack_op", {kTransform, "layout.aten", "nhwc", "nchw",
-                                                       "net.out", c10::IValue(), c10::IValue()});
+    const auto conv = call("torchalgo::pack_conv",
+                           {kConv, primitive, "nhwc", "nhwc", "net.conv", layer(weights, bias)});
+    const auto transform =
+        call("torchalgo::pack_op", {kTransform, "layout.aten", "nhwc", "nchw", "net.out", layer()});
     module.register_attribute("conv", conv.type(), conv);
     module.register_attribute("out", transform.type(), transform);
     module.define(R"(
@@ -110,7 +119,7 @@ TEST(Register, OpsWithABufferWriteTheirPartOfItOrMakeATensor) {
   const at::NoGradGuard no_grad;
   const auto packed =
       call("torchalgo::pack_op", {"transform_f32_n1c20h3w5_nchw_nChw16c", "layout.tiled", "nchw",
-                                  "nChw16c", "net.a", c10::IValue(), c10::IValue()});
+                                  "nChw16c", "net.a", layer()});
   const auto in_buffer = [&](const at::Tensor& x, const at::Tensor& buffer, std::int64_t channel) {
     return call("torchalgo::transform_out", {x, packed, buffer, channel, "p", "l"}).toTensor();
   };
@@ -141,9 +150,8 @@ TEST(Register, OpsWithABufferWriteTheirPartOfItOrMakeATensor) {
 
 TEST(Register, JoinReturnsTheMemoryThatItsPartsShareElseACopy) {
   const at::NoGradGuard no_grad;
-  const auto packed =
-      call("torchalgo::pack_op", {"concat_f32_n1c32x20h3w5", "view.concat", "nChw16c", "nChw16c",
-                                  "net.cat", c10::IValue(), c10::IValue()});
+  const auto packed = call("torchalgo::pack_op", {"concat_f32_n1c32x20h3w5", "view.concat",
+                                                  "nChw16c", "nChw16c", "net.cat", layer()});
   const auto join = [&](const std::vector<at::Tensor>& parts, const at::Tensor& buffer) {
     return call("torchalgo::join", {c10::List<at::Tensor>(parts), packed, buffer, "p", "l"})
         .toTensor();
@@ -161,9 +169,9 @@ TEST(Register, JoinReturnsTheMemoryThatItsPartsShareElseACopy) {
 TEST(Register, StoresEachWeightOnceAndNothingPacked) {
   Model model;
   const at::Tensor weights = at::randn({512, 256, 3, 3});
-  const auto conv = call("torchalgo::pack_conv",
-                         {"fwd_f32_n1c256h4w4_k512r3s3_st1x1_pad1x1_dil1x1_g1", "aten.prepacked",
-                          "nhwc", "nhwc", "net.conv", weights, c10::IValue()});
+  const auto conv =
+      call("torchalgo::pack_conv", {"fwd_f32_n1c256h4w4_k512r3s3_st1x1_pad1x1_dil1x1_g1",
+                                    "aten.prepacked", "nhwc", "nhwc", "net.conv", layer(weights)});
   model.module.setattr("conv", conv);
   std::stringstream file;
   model.module.save(file);
@@ -207,9 +215,9 @@ TEST(Register, RefusesGradientsUnlessTheyAreOff) {
 TEST(Register, TakesTheResidualLast) {
   const at::NoGradGuard no_grad;
   const at::Tensor weights = at::randn({4, 3, 1, 1});
-  const auto packed = call("torchalgo::pack_op",
-                           {"fwd_f32_n1c3h8w8_k4r1s1_st1x1_pad0x0_dil1x1_g1+add", "aten.prepacked",
-                            "nhwc", "nhwc", "net.add", weights, c10::IValue()});
+  const auto packed =
+      call("torchalgo::pack_op", {"fwd_f32_n1c3h8w8_k4r1s1_st1x1_pad0x0_dil1x1_g1+add",
+                                  "aten.prepacked", "nhwc", "nhwc", "net.add", layer(weights)});
   const at::Tensor x = at::randn({1, 3, 8, 8}), residual = at::randn({1, 4, 8, 8});
   const auto dst =
       call("torchalgo::run_op", {c10::List<at::Tensor>({x, residual}), packed, "p", "net.add"});
@@ -218,8 +226,8 @@ TEST(Register, TakesTheResidualLast) {
 }
 
 TEST(Register, RejectsAFileWhoseProblemIsNone) {
-  EXPECT_ANY_THROW(call("torchalgo::pack_op", {"nonsense", "aten.eltwise", "nchw", "nchw", "net.x",
-                                               c10::IValue(), c10::IValue()}));
+  EXPECT_ANY_THROW(
+      call("torchalgo::pack_op", {"nonsense", "aten.eltwise", "nchw", "nchw", "net.x", layer()}));
 }
 
 }  // namespace

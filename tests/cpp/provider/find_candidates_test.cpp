@@ -104,6 +104,73 @@ TEST(FindCandidates, GivesTensorsOfOtherRanksNoBlockedLayout) {
   }
 }
 
+constexpr const char* kExpand = "fwd_f32_n1c8h8w8_k16r1s1_st1x1_pad0x0_dil1x1_g1+bias";
+constexpr const char* kDepthwise = "fwd_f32_n1c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g16+bias";
+constexpr const char* kProject = "fwd_f32_n1c16h8w8_k8r1s1_st1x1_pad0x0_dil1x1_g1+bias";
+
+// x -> expand -> relu -> depthwise -> project -> add(, x) -> out.
+Graph inverted_residual() {
+  const std::vector<std::int64_t> narrow = {1, 8, 8, 8}, wide = {1, 16, 8, 8};
+  Graph graph;
+  graph.values = {{"x", narrow, DType::kF32, -1},      {"expand", wide, DType::kF32, 0},
+                  {"relu", wide, DType::kF32, 1},      {"depthwise", wide, DType::kF32, 2},
+                  {"project", narrow, DType::kF32, 3}, {"add", narrow, DType::kF32, 4}};
+  graph.nodes = {{"expand", "aten::conv2d", {0}, {1}, parse_problem(kExpand), ""},
+                 {"relu", "aten::relu", {1}, {2}, parse_problem("relu_f32_n1c16h8w8"), ""},
+                 {"depthwise", "aten::conv2d", {2}, {3}, parse_problem(kDepthwise), ""},
+                 {"project", "aten::conv2d", {3}, {4}, parse_problem(kProject), ""},
+                 {"add", "aten::add", {4, 0}, {5}, parse_problem("add_f32_n1c8h8w8"), ""}};
+  graph.inputs = {0};
+  graph.input_layouts = {Layout::kNchw};
+  graph.outputs = {5};
+  return graph;
+}
+
+TEST(FindCandidates, ChainsConvolutionsAroundADepthwiseOne) {
+  const Graph graph = inverted_residual();
+  const Candidates candidates = find_candidates(graph, two_rows(), Device());
+  const std::string filters =
+      std::string(kExpand).substr(4) + "+relu" +
+      std::string(kDepthwise).substr(std::string("fwd_f32_n1c16h8w8").size());
+  const std::string chain = "chain_" + filters + "_k8r1s1_st1x1_pad0x0_dil1x1_g1+bias";
+  EXPECT_EQ(spellings(candidates.by_anchor[0]),
+            (std::set<std::string>{kExpand, std::string(kExpand) + "+relu", "chain_" + filters,
+                                   chain, chain + "+add"}));
+  const Candidate& longest = candidates.by_anchor[0].back();
+  EXPECT_EQ(to_string(longest.problem), chain + "+add");
+  EXPECT_EQ(longest.covers, (std::vector<int>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(longest.inputs, (std::vector<int>{0, 0}));
+  EXPECT_EQ(spellings(candidates.by_anchor[2]).size(), 3U);  // it begins a chain of its own
+  EXPECT_EQ(spellings(candidates.by_anchor[3]).size(), 2U);
+}
+
+TEST(FindCandidates, ChainsNothingThroughAValueThatSomebodyElseSees) {
+  Graph graph = inverted_residual();
+  graph.outputs = {5, 3};
+  const Candidates candidates = find_candidates(graph, two_rows(), Device());
+  for (const Candidate& candidate : candidates.by_anchor[0]) EXPECT_LE(candidate.covers.back(), 2);
+}
+
+TEST(FindCandidates, LeavesNoActivationToAnotherCallWhereItsOwnCallAppliesIt) {
+  const Graph graph = inverted_residual();
+  const Candidates candidates =
+      find_candidates(graph, two_rows(), Device(), {.drop_dominated = true});
+  EXPECT_FALSE(spellings(candidates.by_anchor[0]).contains(kExpand));
+  EXPECT_TRUE(spellings(candidates.by_anchor[0]).contains(std::string(kExpand) + "+relu"));
+  ASSERT_FALSE(candidates.refusals[0].empty());
+  EXPECT_NE(candidates.refusals[0][0].reason.find("activation"), std::string::npos);
+  EXPECT_TRUE(spellings(candidates.by_anchor[3]).contains(kProject));  // an addition follows
+}
+
+TEST(FindCandidates, NeverPlansALastResort) {
+  Algorithms rows = two_rows();
+  rows[1].is_last_resort = true;
+  const Candidates candidates = find_candidates(inverted_residual(), rows, Device());
+  for (const auto& list : candidates.by_anchor) {
+    for (const Candidate& candidate : list) EXPECT_EQ(candidate.primitive.name, "plain.all");
+  }
+}
+
 TEST(FindCandidates, RefusesAWorkspaceAboveTheLimit) {
   const Candidates candidates = find_candidates(residual_graph(), two_rows(), Device(), {1000});
   for (const Candidate& candidate : candidates.by_anchor[0]) {

@@ -34,15 +34,26 @@ constexpr const char* kProblems[] = {
     "linear_f32_n2c30_k17+bias",
     "scaleshift_f32_n1c30h5w5",
     "scaleshift_f32_n1c32h5w5+relu",
+    "chain_f32_n1c24h9w9_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias_k40r3s3_st1x1_pad1x1_dil1x1_g40"
+    "_k17r1s1_st1x1_pad0x0_dil1x1_g1+bias",
+    "chain_f32_n1c32h9w9_k32r5s5_st1x1_pad2x2_dil1x1_g32+bias_k64r1s1_st1x1_pad0x0_dil1x1_g1",
 };
 
-Weights random_weights(const Problem& problem) {
+Weights random_weights_of_layer(const Problem& problem) {
   const auto options = at::TensorOptions().dtype(scalar_type(dtype_of(problem)));
   const std::vector<std::int64_t> sizes = weight_sizes(problem);
   const bool is_affine = std::holds_alternative<ScaleShiftProblem>(problem);
   Weights weights = {at::rand(sizes, options), at::Tensor()};
   if (is_affine || has(epilogue_of(problem), PostOp::kBias))
     weights.bias = at::rand({is_affine ? sizes[0] : result_sizes(problem)[1]}, options);
+  return weights;
+}
+
+Weights random_weights(const Problem& problem) {
+  const std::vector<Problem> layers = layers_of(problem);
+  Weights weights = random_weights_of_layer(layers[0]);
+  for (std::size_t i = 1; i < layers.size(); ++i)
+    weights.next.push_back(random_weights_of_layer(layers[i]));
   return weights;
 }
 

@@ -89,6 +89,28 @@ TEST(FitPlan, KeepsCallsThatAbsorbNothingApart) {
   EXPECT_FALSE(fitted.call_at[2]->residual.has_value());
 }
 
+TEST(FitPlan, GivesTheConvolutionsOfAChain) {
+  constexpr const char* kDepthwise = "fwd_f32_n1c4h8w8_k4r3s3_st1x1_pad1x1_dil1x1_g4+bias";
+  Graph graph = residual_graph();
+  graph.nodes[1] = {"depthwise", "aten::conv2d", {1}, {2}, parse_problem(kDepthwise), {}};
+  Plan plan;
+  plan.structure_hash = structure_hash(graph);
+  const std::string chain =
+      "chain_" + std::string(kConv).substr(4) + "_k4r3s3_st1x1_pad1x1_dil1x1_g4+bias+relu";
+  plan.nodes = {chosen("conv", chain, "cpu.conv_chain"), absorbed("depthwise", kDepthwise, "conv"),
+                absorbed("relu", "relu_f32_n1c4h8w8", "conv")};
+  const FittedPlan fitted = fit_plan(graph, plan);
+  ASSERT_TRUE(fitted.call_at[2].has_value());
+  const PlannedCall& call = *fitted.call_at[2];
+  EXPECT_EQ(call.covers, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(call.src, std::vector<int>{0});
+  EXPECT_FALSE(call.residual.has_value());
+  EXPECT_EQ(call.dst, 3);
+  EXPECT_EQ(to_string(call.problem), chain);
+  plan.nodes[0].problem = kConv;
+  EXPECT_NE(error_of(graph, plan).find("conv is"), std::string::npos) << error_of(graph, plan);
+}
+
 TEST(FitPlan, RefusesAProblemThatIsNotWhatItsChainComputes) {
   const Graph graph = residual_graph();
   Plan plan = fused_plan(graph);

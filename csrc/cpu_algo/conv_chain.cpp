@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Convolutions around a depthwise one in one call, block of rows by block of rows, so that the
+// tensors between them never leave the cache: the inverted residuals of MobileNets are a 1x1
+// convolution that widens a tensor six times, a depthwise one, and a 1x1 one that narrows it again.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "cpu_algo/conv_gemm_plan.h"
+#include "cpu_algo/conv_row.h"
+#include "cpu_algo/depthwise_args.h"
+#include "cpu_algo/rows.h"
+
+namespace torchalgo::cpu {
+namespace {
+
+using kernels::ConvGemm;
+using kernels::Depthwise;
+
+constexpr std::int64_t kFloatBytes = sizeof(float);
+constexpr Layout kInside = Layout::kNChw16c;
+
+// The convolutions of a chain by what they do here.
+struct Parts {
+  const ConvProblem* wide = nullptr;  // makes what the depthwise one reads; null: the caller does
+  const ConvProblem* depthwise = nullptr;
+  const ConvProblem* narrow = nullptr;  // 1x1, reads what the depthwise one makes; null: the caller
+};
+
+bool is_pointwise(const ConvProblem& conv) {
+  return conv.r * conv.s * conv.stride_h * conv.stride_w * conv.groups == 1 &&
+         conv.pad_h + conv.pad_w == 0;
+}
+
+// The parts, or why there are none in the second.
+std::pair<Parts, std::string> parts_of(const Problem& problem) {
+  const auto* chain = std::get_if<ConvChainProblem>(&problem);
+  if (chain == nullptr) return {{}, "is a chain of convolutions"};
+  Parts parts;
+  for (const ConvProblem& conv : chain->convs) {
+    if (std::string refusal = refuse_conv(conv); !refusal.empty()) return {{}, std::move(refusal)};
+    if (is_depthwise(conv)) {
+      if (parts.depthwise != nullptr) return {{}, "needs one depthwise convolution, got two"};
+      parts.depthwise = &conv;
+    } else if (parts.depthwise != nullptr) {
+      if (parts.narrow != nullptr || !is_pointwise(conv))
+        return {{}, "needs one 1x1 convolution behind the depthwise one"};
+      parts.narrow = &conv;
+    } else {
+      if (parts.wide != nullptr || conv.groups != 1)
+        return {{}, "needs one convolution without groups before the depthwise one"};
+      parts.wide = &conv;
+    }
+  }
+  if (parts.depthwise == nullptr) return {{}, "needs a depthwise convolution"};
+  return {parts, ""};
+}
+
+// One image's chain, cut into blocks of rows of the depthwise result.
+struct Plan {
+  std::optional<ConvGemm> wide;  // of a whole image; dst is the buffer of its rows
+  Depthwise depthwise;           // of a whole image
+  std::optional<ConvGemm> narrow;
+  std::int64_t images = 1;
+  std::int64_t blocks = 1;     // per image
+  std::int64_t wide_rows = 0;  // that the buffer holds
+  std::int64_t src_image = 0, dst_image = 0;
+  std::int64_t wide_floats = 0;    // of the buffer between wide and depthwise
+  std::int64_t middle_floats = 0;  // and between depthwise and narrow
+  std::int64_t gemm_bytes = 0;     // scratch of the matrix products
+};
+
+std::int64_t slice_bytes(const Plan& plan) {
+  return (plan.wide_floats + plan.middle_floats) * kFloatBytes + plan.gemm_bytes;
+}
+
+// Rows of the image that rows [begin, end) of the depthwise result read.
+struct Rows {
+  std::int64_t begin = 0, end = 0;
+  [[nodiscard]] std::int64_t count() const { return end - begin; }
+};
+
+Rows rows_read(const Depthwise& conv, Rows result) {
+  const std::int64_t first = result.begin * conv.stride_h - conv.pad_h;
+  const std::int64_t last =
+      (result.end - 1) * conv.stride_h - conv.pad_h + (conv.r - 1) * conv.dilation_h;
+  const std::int64_t begin = std::clamp<std::int64_t>(first, 0, conv.h);
+  return {begin, std::clamp<std::int64_t>(last + 1, begin, conv.h)};
+}
+
+Rows block_of(const Plan& plan, std::int64_t block) {
+  const std::int64_t rows = plan.depthwise.p;
+  return {rows * block / plan.blocks, rows * (block + 1) / plan.blocks};
+}
+
+// `gemm` for rows [begin, end) of its result, which are written from row 0 on.
+ConvGemm part_of(const ConvGemm& gemm, Rows rows) {
+  ConvGemm part = gemm;
+  const std::int64_t top = rows.begin * gemm.stride_h - gemm.pad_h;
+  const std::int64_t first = std::clamp<std::int64_t>(top, 0, gemm.h);
+  part.src += first * gemm.src_row;
+  part.h = gemm.h - first;
+  part.pad_h = first - top;
+  part.p = rows.count();
+  flatten_conv_gemm(part);
+  return part;
+}
+
+ConvGemm plan_gemm(const ConvProblem& conv, Layout src, Layout dst, const ConvGemmBuild& build) {
+  ConvGemm gemm = conv_gemm_geometry(conv, src, dst);
+  gemm.images = 1;
+  gemm.panel_blocks = default_panel_blocks(conv, build);
+  return gemm;
+}
+
+// Blocks of K as the tallest part wants them; one block of pixels, which is cut out already.
+void set_k_blocks(ConvGemm& gemm, std::int64_t most_rows) {
+  ConvGemm part = part_of(gemm, {0, std::min(most_rows, gemm.p)});
+  set_conv_gemm_blocks(part);
+  gemm.block_planes = part.block_planes;
+}
+
+std::int64_t scratch_of(const ConvGemm& gemm, std::int64_t most_rows, const ConvGemmBuild& build) {
+  // A part away from the padding reads the most rows.
+  ConvGemm part = part_of(gemm, {0, std::min(most_rows, gemm.p)});
+  part.pad_h = 0;
+  return build.scratch_bytes(part);
+}
+
+// Floats of the buffers for blocks of `rows` rows of the depthwise result.
+void set_buffers(Plan& plan, std::int64_t rows) {
+  const Depthwise& conv = plan.depthwise;
+  plan.wide_rows =
+      std::min(conv.h, (rows - 1) * conv.stride_h + (conv.r - 1) * conv.dilation_h + 1);
+  plan.wide_floats = plan.wide ? conv.blocks * plan.wide_rows * conv.w * conv.pixel : 0;
+  plan.middle_floats = plan.narrow ? conv.blocks * rows * conv.q * conv.pixel : 0;
+}
+
+Plan plan_chain(const Parts& parts, const Primitive& primitive, const ConvGemmBuild& build,
+                std::int64_t threads) {
+  Plan plan;
+  plan.depthwise = depthwise_args(*parts.depthwise, kInside);
+  plan.images = parts.depthwise->n;
+  if (parts.wide != nullptr) plan.wide = plan_gemm(*parts.wide, primitive.src, kInside, build);
+  if (parts.narrow != nullptr)
+    plan.narrow = plan_gemm(*parts.narrow, kInside, primitive.dst, build);
+  Depthwise& conv = plan.depthwise;
+  plan.src_image = plan.wide ? plan.wide->src_image : conv.blocks * conv.src_plane;
+  plan.dst_image = plan.narrow ? plan.narrow->dst_image : conv.blocks * conv.dst_plane;
+  // As few blocks as leave the tensors between the convolutions in L2; one per thread at least.
+  const std::int64_t least = plan.images < threads ? std::min(threads, conv.p) : 1;
+  for (plan.blocks = least; plan.blocks < conv.p; ++plan.blocks) {
+    set_buffers(plan, ceil_div(conv.p, plan.blocks));
+    if (plan.wide_floats + plan.middle_floats <= kCachedFloats) break;
+  }
+  const std::int64_t rows = ceil_div(conv.p, plan.blocks);
+  set_buffers(plan, rows);
+  if (plan.wide) {
+    conv.src_plane = plan.wide_rows * conv.w * conv.pixel;
+    plan.wide->dst_block = conv.src_plane;
+    set_k_blocks(*plan.wide, plan.wide_rows);
+    plan.gemm_bytes = scratch_of(*plan.wide, plan.wide_rows, build);
+  }
+  if (plan.narrow) {
+    set_k_blocks(*plan.narrow, rows);
+    plan.gemm_bytes = std::max(plan.gemm_bytes, scratch_of(*plan.narrow, rows, build));
+  }
+  return plan;
+}
+
+struct Kernels {
+  ConvGemmBuild gemm;
+  decltype(&kernels::default_isa::run_depthwise) depthwise;
+};
+
+// One thread's blocks.
+class Worker {
+ public:
+  Worker(const Kernels& kernels, const Plan& plan, const float* src, const float* residual,
+         float* dst, char* memory)
+      : kernels_(kernels),
+        plan_(plan),
+        src_(src),
+        residual_(residual),
+        dst_(dst),
+        wide_(reinterpret_cast<float*>(memory)),
+        middle_(wide_ + plan.wide_floats),
+        scratch_(memory + (plan.wide_floats + plan.middle_floats) * kFloatBytes) {}
+
+  void run(std::int64_t image, std::int64_t block) {
+    const Rows result = block_of(plan_, block);
+    const Rows read = rows_read(plan_.depthwise, result);
+    const float* src = src_ + image * plan_.src_image;
+    const std::int64_t offset = image * plan_.dst_image;
+    const float* residual = residual_ == nullptr ? nullptr : residual_ + offset;
+    if (plan_.wide) {
+      widen(image, src, read);
+      src = wide_;
+    } else {
+      src += read.begin * plan_.depthwise.w * plan_.depthwise.pixel;
+    }
+    if (plan_.narrow) {
+      filter(src, read, result, nullptr, middle_, result.count() * row_floats());
+      narrow(result, residual, dst_ + offset);
+    } else {
+      const std::int64_t first = result.begin * row_floats();
+      filter(src, read, result, residual == nullptr ? nullptr : residual + first,
+             dst_ + offset + first, plan_.depthwise.dst_plane);
+    }
+  }
+
+ private:
+  // Of the depthwise result, one block of channels.
+  [[nodiscard]] std::int64_t row_floats() const {
+    return plan_.depthwise.q * plan_.depthwise.pixel;
+  }
+
+  // Rows `read` into the buffer; those that the block before has made are moved to its front.
+  void widen(std::int64_t image, const float* src, Rows read) {
+    const Depthwise& conv = plan_.depthwise;
+    const std::int64_t row = conv.w * conv.pixel;
+    Rows fresh = read;
+    if (image == image_ && made_.begin <= read.begin && read.begin < made_.end) {
+      fresh.begin = made_.end;
+      for (std::int64_t plane = 0; plane < conv.blocks; ++plane) {
+        float* const front = wide_ + plane * conv.src_plane;
+        std::memmove(front, front + (read.begin - made_.begin) * row,
+                     static_cast<std::size_t>((made_.end - read.begin) * row * kFloatBytes));
+      }
+    }
+    image_ = image;
+    made_ = read;
+    if (fresh.count() <= 0) return;
+    ConvGemm whole = *plan_.wide;
+    whole.src = src;
+    ConvGemm part = part_of(whole, fresh);
+    part.dst = wide_ + (fresh.begin - read.begin) * row;
+    kernels_.gemm.run(part, 0, conv_gemm_tasks(part), scratch_);
+  }
+
+  void filter(const float* src, Rows read, Rows result, const float* residual, float* dst,
+              std::int64_t dst_plane) {
+    Depthwise part = plan_.depthwise;
+    part.src = src;
+    part.h = read.count();
+    part.pad_h = read.begin - (result.begin * part.stride_h - part.pad_h);
+    part.p = result.count();
+    part.residual = residual;
+    part.dst = dst;
+    part.dst_plane = dst_plane;
+    kernels_.depthwise(part, 0, part.blocks * part.p);
+  }
+
+  void narrow(Rows result, const float* residual, float* dst) {
+    ConvGemm part = *plan_.narrow;
+    const std::int64_t first = result.begin * part.dst_row;
+    part.src = middle_;
+    part.src_plane = result.count() * row_floats();
+    part.h = part.p = result.count();
+    if (residual != nullptr) part.residual = residual + first;
+    part.dst = dst + first;
+    flatten_conv_gemm(part);
+    kernels_.gemm.run(part, 0, conv_gemm_tasks(part), scratch_);
+  }
+
+  const Kernels& kernels_;
+  const Plan& plan_;
+  const float* src_;
+  const float* residual_;
+  float* dst_;
+  float* wide_;
+  float* middle_;
+  char* scratch_;
+  std::int64_t image_ = -1;  // whose rows `made_` the buffer holds
+  Rows made_;
+};
+
+// Which of the packed tensors belong to which convolution: weights and bias of each in turn.
+struct PackedParts {
+  const at::Tensor* wide = nullptr;
+  const at::Tensor* depthwise = nullptr;
+  const at::Tensor* narrow = nullptr;
+
+  PackedParts(const Parts& parts, const Packed& packed) {
+    const at::Tensor* next = packed.data();
+    for (auto [conv, place] : {std::pair{parts.wide, &wide}, std::pair{parts.depthwise, &depthwise},
+                               std::pair{parts.narrow, &narrow}}) {
+      if (conv == nullptr) continue;
+      *place = next;
+      next += 2;
+    }
+  }
+};
+
+void set_weights(ConvGemm& gemm, const at::Tensor* packed) {
+  gemm.weights = packed[0].const_data_ptr<float>();
+  gemm.bias = packed[1].const_data_ptr<float>();
+}
+
+at::Tensor run(const Kernels& kernels, const Call& call) {
+  const Parts parts = parts_of(call.problem).first;
+  const std::int64_t threads = at::get_num_threads();
+  Plan plan = plan_chain(parts, call.primitive, kernels.gemm, threads);
+  const PackedParts packed(parts, call.packed);
+  if (plan.wide) set_weights(*plan.wide, packed.wide);
+  if (plan.narrow) set_weights(*plan.narrow, packed.narrow);
+  plan.depthwise.weights = packed.depthwise[0].const_data_ptr<float>();
+  plan.depthwise.bias = packed.depthwise[1].const_data_ptr<float>();
+  const float* src = call.src[0].const_data_ptr<float>();
+  const float* residual = call.residual.defined() ? call.residual.const_data_ptr<float>() : nullptr;
+  auto* dst = call.dst.mutable_data_ptr<float>();
+  auto* workspace = static_cast<char*>(call.workspace);
+  const std::int64_t bytes = slice_bytes(plan);
+  const std::int64_t slices =
+      bytes == 0 ? threads : std::min(call.primitive.workspace_bytes / bytes, threads);
+  TORCHALGO_ASSERT(slices > 0);
+  run_in_slices(plan.images * plan.blocks, slices,
+                [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
+                  Worker worker(kernels, plan, src, residual, dst, workspace + slice * bytes);
+                  for (std::int64_t task = begin; task < end; ++task)
+                    worker.run(task / plan.blocks, task % plan.blocks);
+                });
+  return call.dst;
+}
+
+Offer offer(const Kernels& kernels, const Problem& problem, const Device& device) {
+  auto [parts, refusal] = parts_of(problem);
+  if (!refusal.empty()) return {{}, std::move(refusal)};
+  std::vector<Layout> sources = {kInside}, results = {kInside};
+  if (parts.wide != nullptr) sources.push_back(Layout::kNhwc);
+  if (parts.narrow != nullptr) results.push_back(Layout::kNhwc);
+  Offer offer;
+  for (const Layout src : sources) {
+    for (const Layout dst : results) {
+      Primitive primitive = {"cpu.conv_chain", src, dst};
+      const Plan plan = plan_chain(parts, primitive, kernels.gemm, device.threads);
+      primitive.workspace_bytes = slice_bytes(plan) * device.threads;
+      offer.primitives.push_back(std::move(primitive));
+    }
+  }
+  return offer;
+}
+
+Packed pack(const ConvGemmBuild& build, const Problem& problem, const Primitive& primitive,
+            const Weights& weights) {
+  const Parts parts = parts_of(problem).first;
+  Packed packed;
+  const std::vector<at::Tensor> plain = tensors_of(weights);
+  std::size_t layer = 0;
+  const auto add_gemm = [&](const ConvProblem* conv, Layout src, Layout dst) {
+    if (conv == nullptr) return;
+    packed.push_back(pack_conv_gemm(plan_gemm(*conv, src, dst, build), *conv, plain[layer]));
+    packed.push_back(pad_bias(plain[layer + 1], channel_blocks(conv->k) * 16));
+    layer += 2;
+  };
+  add_gemm(parts.wide, primitive.src, kInside);
+  for (at::Tensor& tensor :
+       pack_depthwise(*parts.depthwise, kInside, {plain[layer], plain[layer + 1]}))
+    packed.push_back(std::move(tensor));
+  layer += 2;
+  add_gemm(parts.narrow, kInside, primitive.dst);
+  return packed;
+}
+
+std::int64_t packed_bytes(const ConvGemmBuild& build, const Problem& problem,
+                          const Primitive& primitive) {
+  const Parts parts = parts_of(problem).first;
+  std::int64_t floats = packed_depthwise_floats(*parts.depthwise, kInside);
+  const auto add_gemm = [&](const ConvProblem* conv, Layout src, Layout dst) {
+    if (conv == nullptr) return;
+    floats += packed_floats(plan_gemm(*conv, src, dst, build)) + channel_blocks(conv->k) * 16;
+  };
+  add_gemm(parts.wide, primitive.src, kInside);
+  add_gemm(parts.narrow, kInside, primitive.dst);
+  return floats * kFloatBytes;
+}
+
+}  // namespace
+
+Algorithm conv_chain(const std::string& isa) {
+  const Kernels kernels = {conv_gemm_build(isa), TORCHALGO_PICK_KERNEL(isa, run_depthwise)};
+  Algorithm algorithm;
+  algorithm.name = "cpu.conv_chain";
+  algorithm.offer = [kernels](const Problem& problem, const Device& device) {
+    return offer(kernels, problem, device);
+  };
+  algorithm.pack = [build = kernels.gemm](const Problem& problem, const Primitive& primitive,
+                                          const Weights& weights) {
+    return pack(build, problem, primitive, weights);
+  };
+  algorithm.packed_bytes = [build = kernels.gemm](const Problem& problem,
+                                                  const Primitive& primitive) {
+    return packed_bytes(build, problem, primitive);
+  };
+  algorithm.run = [kernels](const Call& call) { return run(kernels, call); };
+  algorithm.packs_for_all_sizes = true;
+  algorithm.least_work = direct_work;
+  return algorithm;
+}
+
+}  // namespace torchalgo::cpu

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/depthwise_args.h"
+
+#include <ATen/ops/zeros.h>
+
+#include "cpu_algo/conv_row.h"
+
+namespace torchalgo::cpu {
+namespace {
+
+constexpr std::int64_t kBlock = 16;
+
+}  // namespace
+
+bool is_depthwise(const ConvProblem& conv) { return conv.groups == conv.c && conv.k == conv.c; }
+
+kernels::Depthwise depthwise_args(const ConvProblem& conv, Layout layout) {
+  const bool is_nhwc = layout == Layout::kNhwc;
+  const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
+  kernels::Depthwise args;
+  args.blocks = is_nhwc ? 1 : channel_blocks(conv.c);
+  args.pixel = is_nhwc ? conv.c : kBlock;
+  args.pad_lanes = is_nhwc ? 0 : args.blocks * kBlock - conv.c;
+  args.h = conv.h;
+  args.w = conv.w;
+  args.p = dst[2];
+  args.q = dst[3];
+  args.src_plane = args.h * args.w * args.pixel;
+  args.dst_plane = args.p * args.q * args.pixel;
+  args.r = conv.r;
+  args.s = conv.s;
+  args.stride_h = conv.stride_h;
+  args.stride_w = conv.stride_w;
+  args.pad_h = conv.pad_h;
+  args.pad_w = conv.pad_w;
+  args.dilation_h = conv.dilation_h;
+  args.dilation_w = conv.dilation_w;
+  args.activation = activation_of(conv.epilogue);
+  return args;
+}
+
+Packed pack_depthwise(const ConvProblem& conv, Layout layout, const Weights& weights) {
+  const std::int64_t lanes = layout == Layout::kNhwc ? conv.c : kBlock;
+  const std::int64_t blocks = ceil_div(conv.c, lanes);
+  const std::int64_t taps = conv.r * conv.s;
+  const at::Tensor plain = weights.weights.contiguous();
+  const at::Tensor packed = at::zeros({blocks, taps, lanes}, at::kFloat);
+  const float* src = plain.const_data_ptr<float>();
+  float* dst = packed.mutable_data_ptr<float>();
+  for (std::int64_t c = 0; c < conv.c; ++c) {
+    for (std::int64_t tap = 0; tap < taps; ++tap)
+      dst[(c / lanes * taps + tap) * lanes + c % lanes] = src[c * taps + tap];
+  }
+  return {packed, pad_bias(weights.bias, blocks * lanes)};
+}
+
+std::int64_t packed_depthwise_floats(const ConvProblem& conv, Layout layout) {
+  const std::int64_t channels = layout == Layout::kNhwc ? conv.c : channel_blocks(conv.c) * kBlock;
+  return channels * (conv.r * conv.s + 1);  // 1: the bias
+}
+
+}  // namespace torchalgo::cpu

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// A depthwise convolution as kernels::Depthwise wants it, alone or as a part of more.
+
+#include "cpu_algo/kernels/depthwise.h"
+#include "ir/layout.h"
+#include "ir/problem.h"
+#include "provider/algorithm.h"
+
+namespace torchalgo::cpu {
+
+/// One filter per channel.
+[[nodiscard]] bool is_depthwise(const ConvProblem& conv);
+
+/// Sizes, strides and activation for a layout, nChw16c or nhwc; without pointers.
+[[nodiscard]] kernels::Depthwise depthwise_args(const ConvProblem& conv, Layout layout);
+
+/// The weights [c, 1, r, s] as [blocks, r, s, 16] or, for nhwc, [r, s, c]; the bias likewise, zeros
+/// if there is none.
+[[nodiscard]] Packed pack_depthwise(const ConvProblem& conv, Layout layout, const Weights& weights);
+
+/// How many floats both are.
+[[nodiscard]] std::int64_t packed_depthwise_floats(const ConvProblem& conv, Layout layout);
+
+}  // namespace torchalgo::cpu

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Convolutions that one call runs together: the inverted residual of a MobileNet."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import OrderedDict
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import torchalgo
+from nets import fp64_error
+from torchalgo import _C
+from torchalgo.check_plan import chained
+
+OVERRIDES = {"expand": "cpu.conv_chain"}
+
+
+class InvertedResidual(nn.Module):
+    def __init__(self, stride: int) -> None:
+        super().__init__()
+        self.stride = stride
+        self.expand = nn.Conv2d(24, 144, 1)
+        self.depthwise = nn.Conv2d(144, 144, 3, stride, 1, groups=144)
+        self.project = nn.Conv2d(144, 24, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = nn.functional.relu6(self.expand(x))
+        y = nn.functional.hardswish(self.depthwise(y))
+        y = self.project(y)
+        return x + y if self.stride == 1 else y
+
+
+@pytest.fixture(params=[1, 2])
+def block(request: pytest.FixtureRequest) -> nn.Module:
+    torch.manual_seed(0)
+    return InvertedResidual(request.param).eval()
+
+
+X = (1, 24, 20, 22)
+
+
+def longest_chain(plan: torchalgo.Plan) -> str:
+    return max((n.problem for n in plan.nodes if n.primitive == "cpu.conv_chain"), key=len)
+
+
+def test_an_override_runs_the_block_in_one_call(block: nn.Module, tmp_path: Path) -> None:
+    x = torch.rand(X)
+    fast = torchalgo.optimize(block, x, overrides=OVERRIDES, progress=False)
+    assert fp64_error(block, fast, x) <= 1e-5
+    plan = fast.plan
+    assert longest_chain(plan).startswith("chain_f32_n1c24h20w22_k144r1s1_")
+    assert [n for n in plan.nodes if n.absorbed_by == "expand"]
+    assert "3 convolutions" in str(plan)
+    plan.save(tmp_path / "net.plan.json")
+    again = torchalgo.optimize(
+        block, x, plan=torchalgo.load_plan(tmp_path / "net.plan.json"), progress=False
+    )
+    assert torch.equal(again(x), fast(x))
+
+
+def test_a_saved_block_keeps_its_weights_and_takes_other_sizes(block: nn.Module) -> None:
+    fast = torchalgo.optimize(block, torch.rand(X), overrides=OVERRIDES, progress=False)
+    file = io.BytesIO()
+    torch.jit.save(fast.scripted, file)
+    file.seek(0)
+    loaded = torch.jit.load(file)
+    for sizes in (X, (2, 24, 9, 31)):
+        x = torch.rand(sizes)
+        with torch.no_grad():
+            assert torch.equal(loaded(x), fast(x))
+            assert torch.allclose(loaded(x), block(x), rtol=1e-4, atol=1e-5)
+
+
+def test_the_independent_checker_knows_chains(block: nn.Module) -> None:
+    fast = torchalgo.optimize(block, torch.rand(X), progress=False)
+    proof = json.loads(fast.plan.with_proof().to_json())
+    assert any(problem.startswith("chain_") for problem in proof["proof"]["costs"])
+    torchalgo.check_plan(proof)
+
+
+def test_what_others_read_is_not_inside_a_chain() -> None:
+    class Read(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.expand = nn.Conv2d(8, 48, 1)
+            self.depthwise = nn.Conv2d(48, 48, 3, 1, 1, groups=48)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.expand(x)
+            return self.depthwise(y) * y.mean((2, 3), keepdim=True)
+
+    model = Read().eval()
+    with pytest.raises(torchalgo.Error, match="expand"):
+        torchalgo.optimize(model, torch.rand(1, 8, 9, 9), overrides=OVERRIDES, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("before", "conv", "chain"),
+    [
+        ("fwd_f32_n1c8h9w9_k48{one}+bias", "fwd_f32_n1c48h9w9_k48{three}48", True),
+        ("fwd_f32_n1c48h9w9_k48{three}48+relu", "fwd_f32_n1c48h9w9_k8{one}", True),
+        ("fwd_f32_n1c8h9w9_k48{one}", "fwd_f32_n1c48h9w9_k8{one}", False),
+        ("fwd_f32_n1c48h9w9_k48{three}48", "fwd_f32_n1c48h9w9_k48{three}48", False),
+        ("fwd_f32_n1c8h9w9_k48{one}+add", "fwd_f32_n1c48h9w9_k48{three}48", False),
+        ("fwd_f32_n1c8h9w9_k48{one}", "fwd_f32_n1c48h9w9_k96{three}48", False),
+        ("fwd_f32_n1c8h9w9_k1{one}", "fwd_f32_n1c1h9w9_k1{three}1", False),
+        ("fwd_tf32_n1c8h9w9_k48{one}", "fwd_f32_n1c48h9w9_k48{three}48", False),
+        ("relu_f32_n1c48h9w9", "fwd_f32_n1c48h9w9_k48{three}48", False),
+    ],
+)
+def test_the_checker_spells_chains_as_the_planner_does(before: str, conv: str, chain: bool) -> None:
+    words = {"one": "r1s1_st1x1_pad0x0_dil1x1_g1", "three": "r3s3_st1x1_pad1x1_dil1x1_g"}
+    spelled = chained(before.format(**words), conv.format(**words))
+    assert bool(spelled) == chain
+    if chain:
+        assert _C.parse_problem(spelled) == spelled
+        assert len(_C.layers_of(spelled)) == 2
+
+
+def test_a_chain_has_three_convolutions_at_most() -> None:
+    layers: list[tuple[str, nn.Module]] = [
+        ("expand", nn.Conv2d(8, 24, 1)),
+        ("d1", nn.Conv2d(24, 24, 3, padding=1, groups=24)),
+        ("p1", nn.Conv2d(24, 24, 1)),
+        ("d2", nn.Conv2d(24, 24, 3, padding=1, groups=24)),
+    ]
+    model = nn.Sequential(OrderedDict(layers)).eval()
+    x = torch.rand(1, 8, 12, 12)
+    fast = torchalgo.optimize(model, x, overrides=OVERRIDES, progress=False)
+    assert len(_C.layers_of(longest_chain(fast.plan))) <= 3
+    assert fp64_error(model, fast, x) <= 1e-5
