@@ -26,17 +26,27 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 std::int64_t at_least(std::int64_t a, std::int64_t low) { return a < low ? low : a; }
 std::int64_t at_most(std::int64_t a, std::int64_t high) { return a < high ? a : high; }
 
+// Whether an activation is applied to the sums; a longer one runs over the stored row, in L1.
+constexpr bool fits_registers(Activation activation) {
+  return is_clamp(activation) || (kHasVectors && activation == Activation::kHardswish);
+}
+
 template <int columns>
-inline void store_strip(const Depthwise& conv, const Strip& strip, std::int64_t pixel,
-                        Vec (&sums)[columns]) {
-  const Clamp clamp = clamp_of(conv.activation);
-  const Vec low(clamp.low);
-  const Vec high(clamp.high);
-  float* const dst = strip.dst;
-  if (const float* const residual = strip.residual; residual != nullptr) {
+inline void store_columns(const Depthwise& conv, const float* residual, float* dst,
+                          std::int64_t pixel, Vec (&sums)[columns]) {
+  if (residual != nullptr) {
 #pragma GCC unroll 8
     for (int u = 0; u < columns; ++u) sums[u] = sums[u] + Vec::loadu(residual + u * pixel);
   }
+  if (kHasVectors && conv.activation == Activation::kHardswish) {
+#pragma GCC unroll 8
+    for (int u = 0; u < columns; ++u)
+      activate<Activation::kHardswish>(sums[u]).store(dst + u * pixel);
+    return;
+  }
+  const Clamp clamp = clamp_of(conv.activation);
+  const Vec low(clamp.low);
+  const Vec high(clamp.high);
 #pragma GCC unroll 8
   for (int u = 0; u < columns; ++u) apply_clamp(sums[u], low, high).store(dst + u * pixel);
 }
@@ -82,7 +92,7 @@ void run_strip(const Depthwise& conv, const Strip& strip) {
     row += row_step;
     weights += taps * pixel;
   }
-  store_strip(conv, strip, pixel, sums);
+  store_columns(conv, strip.residual, strip.dst, pixel, sums);
 }
 
 // Any filter: columns whose taps [s_begin, s_end) lie inside the image.
@@ -103,7 +113,7 @@ void run_any_strip(const Depthwise& conv, const Strip& strip, std::int64_t s_beg
       }
     }
   }
-  store_strip(conv, strip, conv.pixel, sums);
+  store_columns(conv, strip.residual, strip.dst, conv.pixel, sums);
 }
 
 template <int taps, int stride, int fixed_pixel, Edge edge>
@@ -159,6 +169,18 @@ RunStrip find_strip(const Depthwise& conv, std::int64_t x, int columns) {
   if (conv.s == 5 && conv.stride_w == 1) return strip_at<5, 1>(conv, x, columns);
   if (conv.s == 5 && conv.stride_w == 2) return strip_at<5, 2>(conv, x, columns);
   return nullptr;
+}
+
+// What the strips have left to do on `rows` output rows.
+void activate_rows(const Depthwise& conv, float* dst, std::int64_t rows, bool is_last_block) {
+  if (fits_registers(conv.activation)) return;
+  const std::int64_t pixels = rows * conv.q;
+  activate(dst, dst, pixels * conv.pixel, conv.activation);
+  if (!is_last_block || keeps_zero(conv.activation)) return;
+  for (std::int64_t i = 0; i < pixels; ++i) {
+    for (std::int64_t lane = kBlock - conv.pad_lanes; lane < kBlock; ++lane)
+      dst[i * kBlock + lane] = 0;
+  }
 }
 
 // One output row of one plane, reached by the tap rows [r_begin, r_end).
@@ -232,28 +254,158 @@ struct Row {
     } else {
       run_any();
     }
-    if (is_clamp(conv.activation)) return;
-    activate(dst, dst, conv.q * conv.pixel, conv.activation);
-    if (!is_last_block || keeps_zero(conv.activation)) return;
-    for (std::int64_t column = 0; column < conv.q; ++column) {
-      for (std::int64_t lane = kBlock - conv.pad_lanes; lane < kBlock; ++lane)
-        dst[column * kBlock + lane] = 0;
-    }
+    activate_rows(conv, dst, 1, is_last_block);
   }
 };
+
+// Output rows at once that no padding above or below meets: neighbouring rows read the same pixels,
+// and with twice the sums no addition waits for the one before it. Strips of kColumns, of which the
+// last overlaps the one before it.
+constexpr int kTall = 2;
+
+struct Rows {
+  const float* src;  // pixel of tap row 0, column 0
+  const float* weights;
+  const float* bias;
+  const float* residual;  // null: none
+  float* dst;
+};
+using RunRows = void (*)(const Depthwise&, const Rows&);
+
+template <int taps, int stride, int rows, int fixed_pixel, Edge edge>
+inline void run_tall_strip(const Depthwise& conv, const Rows& at, std::int64_t column,
+                           std::int64_t lane) {
+  constexpr int kWidth = (kColumns - 1) * stride + taps;
+  constexpr bool kAtLeft = edge == Edge::kLeft || edge == Edge::kBoth;
+  constexpr bool kAtRight = edge == Edge::kRight || edge == Edge::kBoth;
+  constexpr int kBegin = kAtLeft ? taps / 2 : 0;
+  constexpr int kEnd = kAtRight ? kWidth - right_edge(taps, stride) : kWidth;
+  constexpr int kSourceRows = (rows - 1) * stride + taps;
+  const std::int64_t pixel = fixed_pixel != 0 ? fixed_pixel : conv.pixel;
+  const std::int64_t row_step = conv.w * pixel;
+  const std::int64_t first = column * stride - conv.pad_w;
+  const float* row = at.src + first * pixel + lane;
+  const float* const weights = at.weights + lane;
+  Vec sums[rows][kColumns];
+#pragma GCC unroll 2
+  for (int o = 0; o < rows; ++o) {
+#pragma GCC unroll 8
+    for (int u = 0; u < kColumns; ++u) sums[o][u] = Vec::loadu(at.bias + lane);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kSourceRows; ++i) {
+    Vec tap[rows][taps];
+#pragma GCC unroll 2
+    for (int o = 0; o < rows; ++o) {
+      const int r = i - o * stride;
+      if (r < 0 || r >= taps) continue;
+#pragma GCC unroll 8
+      for (int s = 0; s < taps; ++s) tap[o][s] = Vec::loadu(weights + (r * taps + s) * pixel);
+    }
+#pragma GCC unroll 32
+    for (int x = kBegin; x < kEnd; ++x) {
+      if (edge == Edge::kAny && (first + x < 0 || first + x >= conv.w)) continue;
+      const Vec value = Vec::loadu(row + x * pixel);
+#pragma GCC unroll 8
+      for (int s = 0; s < taps; ++s) {
+        const int u = (x - s) / stride;
+        if (x < s || (x - s) % stride != 0 || u >= kColumns) continue;
+#pragma GCC unroll 2
+        for (int o = 0; o < rows; ++o) {
+          const int r = i - o * stride;
+          if (r >= 0 && r < taps) sums[o][u] = at::vec::fmadd(value, tap[o][s], sums[o][u]);
+        }
+      }
+    }
+    row += row_step;
+  }
+#pragma GCC unroll 2
+  for (int o = 0; o < rows; ++o) {
+    const std::int64_t out = (o * conv.q + column) * pixel + lane;
+    store_columns(conv, at.residual == nullptr ? nullptr : at.residual + out, at.dst + out, pixel,
+                  sums[o]);
+  }
+}
+
+template <int taps, int stride, int rows, int fixed_pixel>
+void run_rows(const Depthwise& conv, const Rows& at) {
+  const std::int64_t pixel = fixed_pixel != 0 ? fixed_pixel : conv.pixel;
+  for (std::int64_t next = 0; next < conv.q; next += kColumns) {
+    const std::int64_t column = at_most(next, conv.q - kColumns);
+    const auto run = [&]<Edge edge>() {
+      for (std::int64_t group = 0; group < pixel; group += kBlock) {
+        run_tall_strip<taps, stride, rows, fixed_pixel, edge>(conv, at, column,
+                                                              at_most(group, pixel - kBlock));
+      }
+    };
+    const std::int64_t x = column * stride - conv.pad_w;
+    const std::int64_t right = at_least(x + (kColumns - 1) * stride + taps - conv.w, 0);
+    const bool is_left = x == -(taps / 2);
+    if ((x < 0 && !is_left) || (right != 0 && right != right_edge(taps, stride))) {
+      run.template operator()<Edge::kAny>();
+    } else if (is_left && right != 0) {
+      run.template operator()<Edge::kBoth>();
+    } else if (is_left) {
+      run.template operator()<Edge::kLeft>();
+    } else if (right != 0) {
+      run.template operator()<Edge::kRight>();
+    } else {
+      run.template operator()<Edge::kNone>();
+    }
+  }
+}
+
+template <int taps, int stride>
+RunRows rows_of(const Depthwise& conv, int rows) {
+  if (conv.pixel == kBlock) {
+    return rows == 1 ? &run_rows<taps, stride, 1, kBlock> : &run_rows<taps, stride, kTall, kBlock>;
+  }
+  return rows == 1 ? &run_rows<taps, stride, 1, 0> : &run_rows<taps, stride, kTall, 0>;
+}
+
+// Null: the filter is another one (5x5 at stride 1 keeps the multipliers busy as it is), the
+// registers are too few, or too many columns would be computed twice.
+RunRows find_rows(const Depthwise& conv, int rows) {
+  if constexpr (kLanes == kBlock && kHasVectors) {
+    const std::int64_t computed = ceil_div(conv.q, kColumns) * kColumns;
+    if (conv.q < kColumns || 6 * conv.q < 5 * computed) return nullptr;
+    if (conv.r != conv.s || conv.stride_h != conv.stride_w) return nullptr;
+    if (conv.dilation_h != 1 || conv.dilation_w != 1) return nullptr;
+    if (conv.s == 3 && conv.stride_w == 1) return rows_of<3, 1>(conv, rows);
+    if (conv.s == 3 && conv.stride_w == 2) return rows_of<3, 2>(conv, rows);
+    if (conv.s == 5 && conv.stride_w == 2) return rows_of<5, 2>(conv, rows);
+  }
+  return nullptr;
+}
 
 }  // namespace
 
 namespace TORCHALGO_ISA {
 
 void run_depthwise(const Depthwise& conv, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t task = begin; task < end; ++task) {
+  const RunRows tall = find_rows(conv, kTall);
+  const RunRows single = find_rows(conv, 1);
+  for (std::int64_t task = begin; task < end;) {
     const std::int64_t plane = task / conv.p;
     const std::int64_t block = plane % conv.blocks;
     const std::int64_t y = task % conv.p * conv.stride_h - conv.pad_h;
-    const std::int64_t out = task * conv.q * conv.pixel;
+    const std::int64_t out = plane * conv.dst_plane + task % conv.p * conv.q * conv.pixel;
+    const std::int64_t left = at_most(end - task, conv.p - task % conv.p);
+    const bool is_inside = y >= 0 && y + (conv.r - 1) * conv.dilation_h < conv.h;
+    if (single != nullptr && is_inside) {
+      const bool is_tall = left >= kTall && y + (kTall - 1) * conv.stride_h + conv.r <= conv.h;
+      const Rows rows = {conv.src + plane * conv.src_plane + y * conv.w * conv.pixel,
+                         conv.weights + block * conv.r * conv.s * conv.pixel,
+                         conv.bias + block * conv.pixel,
+                         conv.residual == nullptr ? nullptr : conv.residual + out, conv.dst + out};
+      (is_tall ? tall : single)(conv, rows);
+      activate_rows(conv, conv.dst + out, is_tall ? kTall : 1, block + 1 == conv.blocks);
+      task += is_tall ? kTall : 1;
+      continue;
+    }
+    ++task;
     const Row row = {conv,
-                     conv.src + (plane * conv.h + y) * conv.w * conv.pixel,
+                     conv.src + plane * conv.src_plane + y * conv.w * conv.pixel,
                      conv.weights + block * conv.r * conv.s * conv.pixel,
                      conv.bias + block * conv.pixel,
                      conv.residual == nullptr ? nullptr : conv.residual + out,
