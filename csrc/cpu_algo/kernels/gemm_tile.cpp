@@ -23,36 +23,93 @@ constexpr bool fits_registers(Activation activation) {
   return is_clamp(activation) || (kHasVectors && activation == Activation::kHardswish);
 }
 
-// The accumulators of rows x blocks. The arrays become registers: every index is a constant once
-// the loops are unrolled.
-template <int rows, int blocks>
-struct Accumulators {
-  static constexpr int kVectors = blocks * kBlockVectors;
-  Vec acc[rows][kVectors];
-
-  static std::int64_t offset(const Tile& tile, int row, int vector) {
-    return row * tile.c_row_stride + vector / kBlockVectors * tile.c_block_stride +
-           vector % kBlockVectors * kLanes;
+// Half a block of 16: what a vector of AVX-512 computes in half the time where the other half of it
+// does not exist; with narrower vectors one of the block's two.
+constexpr int kHalf = kBlock / 2;
+#if defined(CPU_CAPABILITY_AVX512)
+struct HalfBlock {
+  __m256 values;
+  static HalfBlock loadu(const float* at) { return {_mm256_loadu_ps(at)}; }
+  static HalfBlock filled(float x) { return {_mm256_set1_ps(x)}; }
+  void add(HalfBlock b) { values = _mm256_add_ps(values, b.values); }
+  void multiply_add(Vec a, HalfBlock b) {
+    values = _mm256_fmadd_ps(_mm512_castps512_ps256(a), b.values, values);
   }
+  // With zeros in the other half.
+  [[nodiscard]] Vec whole() const { return {_mm512_zextps256_ps512(values)}; }
+};
+#else
+struct HalfBlock {
+  Vec values;
+  static HalfBlock loadu(const float* at) { return {Vec::loadu(at)}; }
+  static HalfBlock filled(float x) { return {Vec(x)}; }
+  void add(HalfBlock b) { values = values + b.values; }
+  void multiply_add(Vec a, HalfBlock b) { values = at::vec::fmadd(a, b.values, values); }
+  [[nodiscard]] Vec whole() const { return values; }
+};
+static_assert(kLanes == kHalf);
+#endif
 
+// The accumulators of rows x blocks, of the last block half of its columns if `is_half`. The arrays
+// become registers: every index is a constant once the loops are unrolled.
+template <int rows, int blocks, bool is_half>
+struct Accumulators {
+  static constexpr int kWidth = blocks * kBlock;  // of B
+  static constexpr int kVectors = (blocks - (is_half ? 1 : 0)) * kBlockVectors;
+  static constexpr int kHalves = is_half ? rows : 0;
+  Vec acc[rows][kVectors + (kVectors == 0 ? 1 : 0)];
+  HalfBlock half[kHalves + (is_half ? 0 : 1)];
+
+  // function(vector or half block, v): v counts vectors from the row's first.
   template <class Function>
   void for_each(const Function& function) {
 #pragma GCC unroll 14
     for (int row = 0; row < rows; ++row) {
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) function(acc[row][v], row, v);
+      for (int v = 0; v < kVectors; ++v) function(acc[row][v], v);
+      if constexpr (is_half) function(half[row], kVectors);
     }
   }
 
+  // function(vector or half block, its place in a matrix that lies as C does). Pointers are
+  // stepped: of products GCC would keep more than there are registers.
+  template <class Pointer, class Function>
+  void for_each_at(Pointer base, const Tile& tile, const Function& function) {
+    const std::int64_t row_stride = tile.c_row_stride, block_stride = tile.c_block_stride;
+#pragma GCC unroll 14
+    for (int row = 0; row < rows; ++row) {
+      Pointer at = base;
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        function(acc[row][v], at + v % kBlockVectors * kLanes);
+        if (v % kBlockVectors + 1 == kBlockVectors) at += block_stride;
+      }
+      if constexpr (is_half) function(half[row], at);
+      base += row_stride;
+    }
+  }
+
+  static void load(Vec& x, const float* at) { x = Vec::loadu(at); }
+  static void load(HalfBlock& x, const float* at) { x = HalfBlock::loadu(at); }
+  static void fill(Vec& x, float value) { x = Vec(value); }
+  static void fill(HalfBlock& x, float value) { x = HalfBlock::filled(value); }
+  static void add(Vec& x, const float* at) { x = x + Vec::loadu(at); }
+  static void add(HalfBlock& x, const float* at) { x.add(HalfBlock::loadu(at)); }
+
   void start(const Tile& tile) {
     if (tile.accumulate) {
-      for_each([&](Vec& x, int row, int v) { x = Vec::loadu(tile.c + offset(tile, row, v)); });
-    } else if (tile.bias != nullptr) {
-      for_each([&](Vec& x, int, int v) { x = Vec::loadu(tile.bias + v * kLanes); });
-    } else if (tile.row_bias != nullptr) {
-      for_each([&](Vec& x, int row, int) { x = Vec(tile.row_bias[row]); });
+      for_each_at<const float*>(tile.c, tile, [](auto& x, const float* at) { load(x, at); });
+    } else if (const float* const bias = tile.bias; bias != nullptr) {
+      for_each([&](auto& x, int v) { load(x, bias + v * kLanes); });
+    } else if (const float* const row_bias = tile.row_bias; row_bias != nullptr) {
+#pragma GCC unroll 14
+      for (int row = 0; row < rows; ++row) {
+#pragma GCC unroll 8
+        for (int v = 0; v < kVectors; ++v) fill(acc[row][v], row_bias[row]);
+        if constexpr (is_half) fill(half[row], row_bias[row]);
+      }
     } else {
-      for_each([&](Vec& x, int, int) { x = Vec(0.0F); });
+      for_each([](auto& x, int) { fill(x, 0.0F); });
     }
   }
 
@@ -61,14 +118,16 @@ struct Accumulators {
   static constexpr int kBases = (rows + 2) / 3;
 
   void step(const float* const (&base)[kBases], std::int64_t stride, const float* b) {
-    Vec weights[kVectors];
+    Vec weights[kVectors + 1];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) weights[v] = Vec::loadu(b + v * kLanes);
+    const HalfBlock half_weights = is_half ? HalfBlock::loadu(b + kVectors * kLanes) : HalfBlock{};
 #pragma GCC unroll 14
     for (int row = 0; row < rows; ++row) {
       const Vec a(base[row / 3][row % 3 * stride]);
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) acc[row][v] = at::vec::fmadd(a, weights[v], acc[row][v]);
+      if constexpr (is_half) half[row].multiply_add(a, half_weights);
     }
   }
 
@@ -95,28 +154,46 @@ struct Accumulators {
 #pragma GCC unroll 4
       for (int k = 0; k < tile.depth; ++k) {
         step(base, stride, b);
-        b += kVectors * kLanes;
+        b += kWidth;
 #pragma GCC unroll 5
         for (int i = 0; i < kBases; ++i) ++base[i];
       }
     }
   }
 
+  // finished(x) of every vector, stored; of a half block the other half too, as zeros.
+  template <class Finished>
+  void store(const Tile& tile, const Finished& finished) {
+    for_each_at<float*>(tile.c, tile, [&](const auto& x, float* at) { put(x, finished, at); });
+  }
+  template <class Finished>
+  static void put(Vec x, const Finished& finished, float* at) {
+    finished(x).store(at);
+  }
+  template <class Finished>
+  static void put(HalfBlock x, const Finished& finished, float* at) {
+    finished(x.whole()).store(at);
+    if constexpr (kLanes == kHalf) Vec(0.0F).store(at + kHalf);
+  }
+
   void finish(const Tile& tile) {
     if (tile.residual != nullptr) {
-      for_each([&](Vec& x, int row, int v) {
-        x = x + Vec::loadu(tile.residual + offset(tile, row, v));
-      });
+      for_each_at<const float*>(tile.residual, tile, [](auto& x, const float* at) { add(x, at); });
     }
-    if (kHasVectors && tile.activation == Activation::kHardswish) {
-      for_each([&](Vec& x, int, int) { x = activate<Activation::kHardswish>(x); });
-    } else if (tile.activation != Activation::kNone && is_clamp(tile.activation)) {
-      const Clamp clamp = clamp_of(tile.activation);
-      const Vec low(clamp.low);
-      const Vec high(clamp.high);
-      for_each([&](Vec& x, int, int) { x = apply_clamp(x, low, high); });
+    switch (tile.activation) {
+      case Activation::kRelu:
+        return store(tile, [zero = Vec(0.0F)](Vec x) { return at::vec::clamp_min(x, zero); });
+      case Activation::kRelu6:
+        return store(tile, [zero = Vec(0.0F), six = Vec(6.0F)](Vec x) {
+          return at::vec::clamp_max(at::vec::clamp_min(x, zero), six);
+        });
+      case Activation::kHardswish:
+        if constexpr (kHasVectors)
+          return store(tile, [](Vec x) { return activate<Activation::kHardswish>(x); });
+        [[fallthrough]];
+      default:
+        return store(tile, [](Vec x) { return x; });
     }
-    for_each([&](Vec& x, int row, int v) { x.store(tile.c + offset(tile, row, v)); });
   }
 };
 
@@ -149,9 +226,9 @@ void copy_columns(const float* src, std::int64_t src_row, std::int64_t src_block
   }
 }
 
-template <int rows, int blocks>
+template <int rows, int blocks, bool is_half>
 void run_whole(const Tile& tile) {
-  Accumulators<rows, blocks> sums;
+  Accumulators<rows, blocks, is_half> sums;
   sums.start(tile);
   sums.multiply(tile);
   sums.finish(tile);
@@ -186,10 +263,13 @@ void run_whole(const Tile& tile) {
 
 template <int rows, int blocks>
 void run_tile(const Tile& tile) {
-  if (tile.columns == blocks * kBlock || tile.pad_lanes) {
-    run_whole<rows, blocks>(tile);
+  const int missing = blocks * kBlock - tile.columns;
+  const GemmTile whole =
+      missing >= kHalf ? &run_whole<rows, blocks, true> : &run_whole<rows, blocks, false>;
+  if (missing == 0 || tile.pad_lanes) {
+    whole(tile);
   } else {
-    run_masked(tile, rows, blocks, &run_whole<rows, blocks>);
+    run_masked(tile, rows, blocks, whole);
   }
 }
 
