@@ -38,7 +38,7 @@ from bench_globality import price
 from networks import random_input, random_network
 from records import git_state, machine_state, record
 from torchalgo import _C, planning
-from torchalgo.bounds import family_of
+from torchalgo.bounds import CALL_TICKS, family_of
 from torchalgo.costs import TICKS_PER_NS, Key, key_of, native_key
 from torchalgo.freeze import freeze_model
 from torchalgo.in_context import Refined, Search
@@ -98,7 +98,7 @@ class FrozenTable:
         """The cheapest plan at these costs."""
         table = _C.CostTable()
         for key, value in ticks.items():
-            table.set(native_key(key), value, "measured")
+            table.set(native_key(key), value + CALL_TICKS, "measured")
 
         def allow(c: _C.Candidate) -> bool:
             is_own = not c.primitive.name.startswith(("aten.", "layout.aten", "view."))

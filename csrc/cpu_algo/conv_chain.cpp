@@ -331,8 +331,10 @@ at::Tensor run(const Kernels& kernels, const Call& call) {
 Offer offer(const Kernels& kernels, const Problem& problem, const Device& device) {
   auto [parts, refusal] = parts_of(problem);
   if (!refusal.empty()) return {{}, std::move(refusal)};
+  constexpr std::int64_t kFewChannels = 4;  // of an image: a block of 16 would be nearly empty
   std::vector<Layout> sources = {kInside}, results = {kInside};
   if (parts.wide != nullptr) sources.push_back(Layout::kNhwc);
+  if (parts.wide != nullptr && parts.wide->c <= kFewChannels) sources[0] = Layout::kNchw;
   if (parts.narrow != nullptr) results.push_back(Layout::kNhwc);
   Offer offer;
   for (const Layout src : sources) {

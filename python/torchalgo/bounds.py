@@ -32,6 +32,13 @@ FUSED_FLOOR = 0.35
 # ...and with less at least this part of what it takes with more.
 UNFUSED_FLOOR = 0.2
 
+# What a call takes in a net beside its kernel, which is what is timed: the interpreter, the
+# dispatcher, the result's memory, and code that other ops have pushed out of the caches. Inside
+# thirteen networks on an AMD EPYC it was 3 to 8 us (benchmarks/bench_context.py: what is left of a
+# line through alone and in the net, and of what is no op, per op). All calls take it alike, but
+# plans differ in how many calls they make: without it, noise decides whether two ops run as one.
+CALL_TICKS = 5000 * TICKS_PER_NS
+
 # Types whose arithmetic runs on the units that were probed, or on slower ones.
 PROBED_TYPES = ("f32", "f64")
 
@@ -107,13 +114,14 @@ def dtype_of(problem: str) -> str:
 
 def family_of(key: Key) -> str:
     """The operation without what is fused to it: its candidates compete for one place."""
-    return key.problem.partition("+")[0]
+    before, k, last = key.problem.rpartition("_k")
+    return before + k + last.partition("+")[0]
 
 
 def sibling_floor(known: Key, other: Key) -> float:
     """Which part of the cost of `known` the cost of `other` is at least, where both are one
     primitive with more or less fused to it."""
-    fused, rival = (set(key.problem.split("+")[1:]) for key in (known, other))
+    fused, rival = (set(k.problem.rpartition("_k")[2].split("+")[1:]) for k in (known, other))
     return FUSED_FLOOR if fused <= rival else UNFUSED_FLOOR
 
 
@@ -122,9 +130,11 @@ class KnownCosts:
 
     Measured: that cost. Else what is guessed of it. Else the largest of its bounds: of its work, of
     what is known of the same primitive with more or less fused to it, and of the race that it lost.
+    In the table each costs `call_ticks` more: a plan is a number of calls.
     """
 
-    def __init__(self, bounds: Mapping[Key, int]) -> None:
+    def __init__(self, bounds: Mapping[Key, int], call_ticks: int = 0) -> None:
+        self._call_ticks = call_ticks
         self.costs: dict[Key, Cost] = {}  # of what was measured
         self.rough: dict[Key, Cost] = {}  # of what lost a race
         self._guessed: dict[Key, int] = {}
@@ -138,11 +148,14 @@ class KnownCosts:
             if _C.is_view(key.primitive):  # the planner knows that it costs nothing
                 self.costs[key] = Cost(0)
             else:
-                self.table.set(self._native[key], ticks, "bound")
+                self._set(self.table, key, ticks, "bound")
+
+    def _set(self, table: _C.CostTable, key: Key, ticks: int, source: str) -> None:
+        table.set(self._native[key], ticks + self._call_ticks, source)
 
     def with_bounds(self, bounds: Mapping[Key, int]) -> KnownCosts:
         """The same costs above other bounds."""
-        changed = KnownCosts(bounds)
+        changed = KnownCosts(bounds, self._call_ticks)
         known = {**self.rough, **self.costs}
         changed.learn({k: cost for k, cost in known.items() if k not in changed.costs})
         changed.set_pairs(self._pairs)
@@ -164,7 +177,7 @@ class KnownCosts:
         for key, ticks in predicted.items():
             if key not in self.costs:
                 self._guessed[key] = max(ticks, self._bounds[key])
-                self.table.set(self._native[key], self._guessed[key], "model")
+                self._set(self.table, key, self._guessed[key], "model")
 
     def is_touched(self, key: Key) -> bool:
         """Whether it ran at all."""
@@ -178,7 +191,7 @@ class KnownCosts:
             else:
                 self.costs[key] = cost
                 self.rough.pop(key, None)
-                self.table.set(self._native[key], cost.ticks, "measured")
+                self._set(self.table, key, cost.ticks, "measured")
             self._raise_bounds(key, cost.ticks)
 
     def set_pairs(
@@ -193,15 +206,15 @@ class KnownCosts:
     def estimates(self) -> _C.CostTable:
         """With the most likely cost of what lost a race, and bounds of what never ran."""
         table = self._table_of_pairs()
-        for key, native in self._native.items():
+        for key, bound in self._bounds.items():
             if self.is_touched(key):
                 cost = self.costs.get(key) or self.rough[key]
                 if not _C.is_view(key.primitive):
-                    table.set(native, cost.estimate_ticks, "measured")
+                    self._set(table, key, cost.estimate_ticks, "measured")
             elif key in self._guessed:
-                table.set(native, self._guessed[key], "model")
+                self._set(table, key, self._guessed[key], "model")
             else:
-                table.set(native, self._bounds[key], "bound")
+                self._set(table, key, bound, "bound")
         return table
 
     def measured(self, assumed: Iterable[Key] = ()) -> _C.CostTable:
@@ -210,11 +223,11 @@ class KnownCosts:
         table = self._table_of_pairs()
         for key, cost in [*self.rough.items(), *self.costs.items()]:
             if not _C.is_view(key.primitive):
-                table.set(self._native[key], cost.estimate_ticks, "measured")
+                self._set(table, key, cost.estimate_ticks, "measured")
         guesses = {**{key: self._bounds[key] for key in assumed}, **self._guessed}
         for key, ticks in guesses.items():
             if not self.is_touched(key):
-                table.set(self._native[key], ticks, "model")
+                self._set(table, key, ticks, "model")
         return table
 
     def _table_of_pairs(self) -> _C.CostTable:
@@ -229,7 +242,7 @@ class KnownCosts:
             floor = ticks if other == key else int(ticks * sibling_floor(key, other))
             if not self.is_known(other) and floor > self._bounds[other]:
                 self._bounds[other] = floor
-                self.table.set(self._native[other], floor, "bound")
+                self._set(self.table, other, floor, "bound")
 
 
 def _sibling_group(key: Key) -> tuple[str, str, str, str]:

@@ -29,6 +29,7 @@ class Ledger:
         cost_file: CostFile | None,
         max_rel_error: float,
         timings: Timings,
+        call_ticks: int,
     ) -> None:
         self.rules = rules
         # Relative L2 of each checked candidate; a view computes nothing.
@@ -42,7 +43,7 @@ class Ledger:
             self.peaks = None if cost_file is None else cost_file.read_peaks()
         if self.peaks is None:
             self._raise_peaks()
-        self.costs = KnownCosts(self._work_bounds())
+        self.costs = KnownCosts(self._work_bounds(), call_ticks)
         if cost_file is not None:
             with timings.step("look up"):
                 self.costs.learn(cost_file.read(rules.primitives))

@@ -46,6 +46,7 @@ class TuneSettings:
     max_rel_error: float = 1e-5
     budget_s: float | None = None
     seed: int = 0
+    call_ticks: int = 0  # what a call costs beside what is measured of it
 
 
 class Tuning:
@@ -96,7 +97,12 @@ class Tuning:
         )
         self._visit_pace, self._check_pace = Pace(4.0), Pace(2.0)
         self._ledger = Ledger(
-            self.rules, self._bench, cost_file, settings.max_rel_error, self.timings
+            self.rules,
+            self._bench,
+            cost_file,
+            settings.max_rel_error,
+            self.timings,
+            settings.call_ticks,
         )
         self._pairs_at: PairsAt | None = None
         self._guide, self._predictor = guide, predictor

@@ -14,6 +14,7 @@ from torch import nn
 
 from torchalgo import _C, guard, in_context, planning, process_bench
 from torchalgo._C import Error
+from torchalgo.bounds import CALL_TICKS
 from torchalgo.course import Course
 from torchalgo.db import CostStore, DeviceCosts
 from torchalgo.deadline import OUT_OF_BUDGET, Deadline
@@ -201,7 +202,7 @@ def optimize_prepared(
         graph,
         found,
         forced_primitives(graph, found, options.overrides),
-        TuneSettings(options.max_rel_error),
+        TuneSettings(options.max_rel_error, call_ticks=_call_ticks(options, device)),
         progress=progress,
         cost_file=objective.costs,
         bench=objective.bench,
@@ -212,6 +213,11 @@ def optimize_prepared(
         guide=guide,
     )
     return _bound(prepared, tuning, options, objective, course, progress)
+
+
+def _call_ticks(options: Options, device: _C.Device | None) -> int:
+    """On a CPU, of time."""
+    return CALL_TICKS if device is None and options.objective == "latency" else 0
 
 
 def _learned(
