@@ -300,6 +300,7 @@ struct PackedParts {
 void set_weights(ConvGemm& gemm, const at::Tensor* packed) {
   gemm.weights = packed[0].const_data_ptr<float>();
   gemm.bias = packed[1].const_data_ptr<float>();
+  gemm.prefetch = packed[0].numel() > kCachedFloats;
 }
 
 at::Tensor run(const Kernels& kernels, const Call& call) {
