@@ -34,7 +34,7 @@ from typing import Any
 import torch
 
 import torchalgo
-from bench_globality import price
+from bench_globality import keys_of
 from networks import random_input, random_network
 from records import git_state, machine_state, record
 from torchalgo import _C, planning
@@ -109,6 +109,12 @@ class FrozenTable:
         plan, wanted = _C.make_plan(self.graph, self.found, transforms, table, allow=allow)
         assert not wanted
         return plan
+
+
+def price(plan: _C.Plan, ticks: Mapping[Key, int]) -> int:
+    """What a plan costs at these costs, with that of its calls, as the planner counts it."""
+    calls = [key for key in keys_of(plan) if not _C.is_view(key.primitive)]
+    return sum(ticks[key] + CALL_TICKS for key in calls)
 
 
 def run_here(name: str, threads: int, *options: str) -> list[Any]:
