@@ -34,8 +34,7 @@ UNFUSED_FLOOR = 0.2
 
 # What a call takes in a net beside its kernel, which is what is timed: the interpreter, the
 # dispatcher, the result's memory, and code that other ops have pushed out of the caches. Inside
-# thirteen networks on an AMD EPYC it was 3 to 8 us (benchmarks/bench_context.py: what is left of a
-# line through alone and in the net, and of what is no op, per op). All calls take it alike, but
+# MobileNets on an AMD EPYC it was 3 to 8 us: docs/decisions/0012. All calls take it alike, but
 # plans differ in how many calls they make: without it, noise decides whether two ops run as one.
 CALL_TICKS = 5000 * TICKS_PER_NS
 
