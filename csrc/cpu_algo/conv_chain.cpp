@@ -37,28 +37,35 @@ bool is_pointwise(const ConvProblem& conv) {
          conv.pad_h + conv.pad_w == 0;
 }
 
-// The parts, or why there are none in the second.
-std::pair<Parts, std::string> parts_of(const Problem& problem) {
-  const auto* chain = std::get_if<ConvChainProblem>(&problem);
-  if (chain == nullptr) return {{}, "is a chain of convolutions"};
+// Of a chain that is not refused.
+Parts parts_of(const Problem& problem) {
   Parts parts;
+  for (const ConvProblem& conv : std::get<ConvChainProblem>(problem).convs) {
+    const ConvProblem*& place = is_depthwise(conv)           ? parts.depthwise
+                                : parts.depthwise != nullptr ? parts.narrow
+                                                             : parts.wide;
+    place = &conv;
+  }
+  return parts;
+}
+
+// Why the row cannot run `problem`; empty: it can.
+std::string refuse(const Problem& problem) {
+  const auto* chain = std::get_if<ConvChainProblem>(&problem);
+  if (chain == nullptr) return "is a chain of convolutions";
+  std::int64_t depthwise = 0, before = 0, behind = 0;
   for (const ConvProblem& conv : chain->convs) {
-    if (std::string refusal = refuse_conv(conv); !refusal.empty()) return {{}, std::move(refusal)};
+    if (std::string refusal = refuse_conv(conv); !refusal.empty()) return refusal;
     if (is_depthwise(conv)) {
-      if (parts.depthwise != nullptr) return {{}, "needs one depthwise convolution, got two"};
-      parts.depthwise = &conv;
-    } else if (parts.depthwise != nullptr) {
-      if (parts.narrow != nullptr || !is_pointwise(conv))
-        return {{}, "needs one 1x1 convolution behind the depthwise one"};
-      parts.narrow = &conv;
-    } else {
-      if (parts.wide != nullptr || conv.groups != 1)
-        return {{}, "needs one convolution without groups before the depthwise one"};
-      parts.wide = &conv;
+      if (++depthwise > 1) return "needs one depthwise convolution, got two";
+    } else if (depthwise > 0) {
+      if (++behind > 1 || !is_pointwise(conv))
+        return "needs one 1x1 convolution behind the depthwise one";
+    } else if (++before > 1 || conv.groups != 1) {
+      return "needs one convolution without groups before the depthwise one";
     }
   }
-  if (parts.depthwise == nullptr) return {{}, "needs a depthwise convolution"};
-  return {parts, ""};
+  return depthwise == 0 ? "needs a depthwise convolution" : "";
 }
 
 // One image's chain, cut into blocks of rows of the depthwise result.
@@ -304,7 +311,7 @@ void set_weights(ConvGemm& gemm, const at::Tensor* packed) {
 }
 
 at::Tensor run(const Kernels& kernels, const Call& call) {
-  const Parts parts = parts_of(call.problem).first;
+  const Parts parts = parts_of(call.problem);
   const std::int64_t threads = at::get_num_threads();
   Plan plan = plan_chain(parts, call.primitive, kernels.gemm, threads);
   const PackedParts packed(parts, call.packed);
@@ -330,8 +337,8 @@ at::Tensor run(const Kernels& kernels, const Call& call) {
 }
 
 Offer offer(const Kernels& kernels, const Problem& problem, const Device& device) {
-  auto [parts, refusal] = parts_of(problem);
-  if (!refusal.empty()) return {{}, std::move(refusal)};
+  if (std::string refusal = refuse(problem); !refusal.empty()) return {{}, std::move(refusal)};
+  const Parts parts = parts_of(problem);
   constexpr std::int64_t kFewChannels = 4;  // of an image: a block of 16 would be nearly empty
   std::vector<Layout> sources = {kInside}, results = {kInside};
   if (parts.wide != nullptr) sources.push_back(Layout::kNhwc);
@@ -351,7 +358,7 @@ Offer offer(const Kernels& kernels, const Problem& problem, const Device& device
 
 Packed pack(const ConvGemmBuild& build, const Problem& problem, const Primitive& primitive,
             const Weights& weights) {
-  const Parts parts = parts_of(problem).first;
+  const Parts parts = parts_of(problem);
   Packed packed;
   const std::vector<at::Tensor> plain = tensors_of(weights);
   std::size_t layer = 0;
@@ -372,7 +379,7 @@ Packed pack(const ConvGemmBuild& build, const Problem& problem, const Primitive&
 
 std::int64_t packed_bytes(const ConvGemmBuild& build, const Problem& problem,
                           const Primitive& primitive) {
-  const Parts parts = parts_of(problem).first;
+  const Parts parts = parts_of(problem);
   std::int64_t floats = packed_depthwise_floats(*parts.depthwise, kInside);
   const auto add_gemm = [&](const ConvProblem* conv, Layout src, Layout dst) {
     if (conv == nullptr) return;

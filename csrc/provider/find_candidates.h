@@ -19,8 +19,8 @@ struct CandidateOptions {
 };
 
 /// Asks every row for every node, alone and with the chains it may absorb: a convolution, linear,
-/// scale-shift or add with the add and activation that follow, as long as each link has one reader
-/// and is no output of the graph. Runs nothing.
+/// scale-shift or add with the add and activation that follow, and convolutions around a depthwise
+/// one, as long as each link has one reader and is no output of the graph. Runs nothing.
 [[nodiscard]] Candidates find_candidates(const Graph& graph, const Algorithms& algorithms,
                                          const Device& device,
                                          const CandidateOptions& options = {});

@@ -26,11 +26,6 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 std::int64_t at_least(std::int64_t a, std::int64_t low) { return a < low ? low : a; }
 std::int64_t at_most(std::int64_t a, std::int64_t high) { return a < high ? a : high; }
 
-// Whether an activation is applied to the sums; a longer one runs over the stored row, in L1.
-constexpr bool fits_registers(Activation activation) {
-  return is_clamp(activation) || (kHasVectors && activation == Activation::kHardswish);
-}
-
 template <int columns>
 inline void store_columns(const Depthwise& conv, const float* residual, float* dst,
                           std::int64_t pixel, Vec (&sums)[columns]) {

@@ -28,6 +28,12 @@ constexpr bool kHasVectors = false;
 constexpr bool kHasVectors = true;
 #endif
 
+/// Whether a kernel applies an activation to its sums in registers. It is unrolled once for each of
+/// every tile, so a longer one runs over what was stored, which lies in L1.
+constexpr bool fits_registers(Activation activation) {
+  return is_clamp(activation) || (kHasVectors && activation == Activation::kHardswish);
+}
+
 /// The clamp that kNone, kRelu and kRelu6 are; a NaN stays a NaN, as in torch.
 struct Clamp {
   float low = -std::numeric_limits<float>::infinity();

@@ -17,12 +17,6 @@ constexpr std::array<int, kMaxTileBlocks> kMaxRowsOf = {14, 14, 9, 6};
 constexpr std::array<int, kMaxTileBlocks> kMaxRowsOf = {6, 3, 2, 1};
 #endif
 
-// Whether an activation is applied to the accumulators. It is unrolled once for each of every tile,
-// so a longer one runs over the stored tile, which lies in L1.
-constexpr bool fits_registers(Activation activation) {
-  return is_clamp(activation) || (kHasVectors && activation == Activation::kHardswish);
-}
-
 // Half a block of 16: what a vector of AVX-512 computes in half the time where the other half of it
 // does not exist; with narrower vectors one of the block's two.
 constexpr int kHalf = kBlock / 2;
@@ -56,9 +50,8 @@ template <int rows, int blocks, bool is_half>
 struct Accumulators {
   static constexpr int kWidth = blocks * kBlock;  // of B
   static constexpr int kVectors = (blocks - (is_half ? 1 : 0)) * kBlockVectors;
-  static constexpr int kHalves = is_half ? rows : 0;
-  Vec acc[rows][kVectors + (kVectors == 0 ? 1 : 0)];
-  HalfBlock half[kHalves + (is_half ? 0 : 1)];
+  Vec acc[rows][kVectors > 0 ? kVectors : 1];
+  HalfBlock half[is_half ? rows : 1];
 
   // function(vector or half block, v): v counts vectors from the row's first.
   template <class Function>
