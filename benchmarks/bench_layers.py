@@ -37,7 +37,6 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import math
 import os
 import subprocess
 import sys
@@ -114,11 +113,11 @@ def roofline(
 ) -> dict[str, Any]:
     """The least time of a direct algorithm, in us, and what limits it."""
     from torchalgo import _C
+    from torchalgo.problems import weight_count
 
     works = [_C.least_work(problem, p) for p in primitives]
     flops, size = (max(work[i] for work in works) for i in (0, 1))
-    layers = map(_C.weight_sizes, _C.layers_of(problem))
-    weights = sum(4 * math.prod(sizes) for sizes in layers if sizes)
+    weights = 4 * weight_count(problem)
     limits = {
         "flops": flops / peaks.flops_per_ns,
         "bytes": size / peaks.bandwidth(size),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import NoReturn
 
-from torchalgo import _C
+from torchalgo import _C, problems
 from torchalgo._C import Error
 
 
@@ -17,7 +17,7 @@ def matches_name(name: str, pattern: str) -> bool:
 
 
 def is_convolution(node: _C.Node) -> bool:
-    return node.problem is not None and node.problem.startswith(("fwd_", "bwd_"))
+    return node.problem is not None and problems.is_convolution(node.problem)
 
 
 def forced_primitives(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -37,6 +38,12 @@ def is_convolution(problem: str) -> bool:
 def has_convolution(problem: str) -> bool:
     """Whether it is a convolution or a chain of them."""
     return problem.startswith(("fwd_", "bwd_", "chain_"))
+
+
+def weight_count(problem: str) -> int:
+    """Elements of the weights of all its layers, without biases."""
+    sizes = map(_C.weight_sizes, _C.layers_of(problem))
+    return sum(math.prod(each) for each in sizes if each)
 
 
 def is_activation(problem: str | None) -> bool:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from torchalgo import _C, process_bench
 from torchalgo.bounds import Peaks, probe_cpu
 from torchalgo.costs import LEAST_SAMPLES, TICKS_PER_NS, Cost, Key, summarize
 from torchalgo.deadline import Deadline
+from torchalgo.problems import weight_count
 from torchalgo.stats import cost_of_setups
 
 ROUNDS = 9
@@ -92,8 +92,7 @@ def cold_bytes(graph: _C.Graph) -> int:
     """What the model's weights take in f32, about what passes the caches between two runs: so much
     is read before each sample."""
     problems = [node.problem for node in graph.nodes if node.problem is not None]
-    weights = sum(4 * math.prod(sizes) for sizes in map(_C.weight_sizes, problems) if sizes)
-    return min(MOST_COLD_BYTES, weights)
+    return min(MOST_COLD_BYTES, 4 * sum(map(weight_count, problems)))
 
 
 class Sampler:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from torchalgo import _C
 from torchalgo.bounds import Peaks, dtype_of
 from torchalgo.costs import Key
+from torchalgo.problems import weight_count
 
 ACTIVATIONS = ("relu", "hardswish", "hardsigmoid", "silu", "sigmoid")  # ReLU6 counts as ReLU
 LAYOUTS = ("nchw", "nhwc", "nChw16c", "nChw8c")
@@ -56,11 +57,6 @@ def activation_alone(problem: str) -> str | None:
     return f"{act}_{dtype_of(problem)}_n{n}c{c}h{h}w{w}"
 
 
-def weight_sizes(problem: str) -> list[list[int]]:
-    """Those of each layer that has some."""
-    return [sizes for sizes in map(_C.weight_sizes, _C.layers_of(problem)) if sizes]
-
-
 def features_of(key: Key, peaks: Peaks) -> Features:
     """Raises Error if `key.problem` is no problem."""
     primitive = _C.Primitive(key.primitive, key.src, key.dst)
@@ -73,7 +69,7 @@ def features_of(key: Key, peaks: Peaks) -> Features:
 
 def _work(key: Key, primitive: _C.Primitive, floor: int) -> dict[str, float]:
     inputs, result = _C.tensor_sizes(key.problem)
-    weights = sum(math.prod(sizes) for sizes in weight_sizes(key.problem))
+    weights = weight_count(key.problem)
     flops, size = _C.least_work(key.problem, primitive)
     definition = _C.flop_count(key.problem)
     packed = _C.packed_bytes(key.problem, primitive) if weights else 0
