@@ -2,6 +2,8 @@
 """Whole networks: torchalgo beside PyTorch's own ways, Inductor, ONNX Runtime and OpenVINO.
 
     python benchmarks/bench_models.py resnet50 vgg16 --threads 1
+    python benchmarks/bench_models.py resnet50 --threads 1 --batch 8
+    python benchmarks/bench_models.py resnet50 --threads 1 --isa avx2 --peers eager,channels_last
 
 Each (network, threads) runs in a process of its own. All engines are built first; then rounds: in
 each, every engine runs once untimed and then `--inner` times timed, in an order that rotates, so
@@ -28,6 +30,11 @@ from records import git_state
 
 SCHEMA = 1
 PAUSE_S = 0.005  # lets the other engines' spinning threads go to sleep
+# What holds a process to vectors of 256 bits: torch with our kernels, and oneDNN in it.
+ISA_LIMITS = {
+    "": {},
+    "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
+}
 ALL_PEERS = "eager,channels_last,optimize_for_inference,inductor,onnxruntime,openvino"
 
 
@@ -137,7 +144,7 @@ def run_one(name: str, args: argparse.Namespace) -> dict[str, Any]:
     from networks import random_input, random_network
 
     network = random_network(name)
-    x = random_input(name)
+    x = random_input(name, batch=args.batch)
     load_before = os.getloadavg()[0]
     built = build_own(lambda: copy.deepcopy(network), x)
     built |= build_peers(args.peers.split(","), lambda: copy.deepcopy(network), x)
@@ -150,6 +157,7 @@ def run_one(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "input": "x".join(map(str, x.shape)),
         "dtype": "f32",
         "threads": args.threads,
+        "isa_limit": args.isa,
         "rel_error": error,
         "engines": {n: {k: v for k, v in e.items() if k != "run"} for n, e in built.items()},
         "wall_us": {n: [round(t, 1) for t in ts] for n, ts in wall.items()},
@@ -168,6 +176,10 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("networks", nargs="+")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument(
+        "--isa", default="", choices=[*ISA_LIMITS], help="the widest vectors of torch and torchalgo"
+    )
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--inner", type=int, default=2, help="timed runs per engine and round")
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of rounds per network")
@@ -188,12 +200,15 @@ def main() -> int:
     for name in args.networks:
         options = [
             f"--{key}={getattr(args, key)}"
-            for key in ("threads", "rounds", "inner", "budget", "peers")
+            for key in ("threads", "batch", "isa", "rounds", "inner", "budget", "peers")
         ]
         command = [sys.executable, __file__, name, "--in-process", *options]
         threads = {"OMP_NUM_THREADS": str(args.threads), "MKL_NUM_THREADS": str(args.threads)}
         done = subprocess.run(
-            command, stdout=subprocess.PIPE, text=True, env={**os.environ, **threads}
+            command,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **threads, **ISA_LIMITS[args.isa]},
         )
         if done.returncode != 0:
             print(f"{name}: failed with exit status {done.returncode}", file=sys.stderr)
@@ -214,7 +229,7 @@ def print_summary(record: dict[str, Any]) -> None:
 
     own = record["wall_us"]["torchalgo"]
     print(
-        f"{record['network']}, {record['threads']} thread(s), relative L2 {record['rel_error']:.1e}"
+        f"{record['network']} {record['input']}, {record['threads']} thread(s), relative L2 {record['rel_error']:.1e}"
     )
     for name, times in sorted(
         record["wall_us"].items(), key=lambda item: statistics.median(item[1])

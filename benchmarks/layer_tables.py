@@ -24,7 +24,7 @@ Place = Literal["cold_us", "warm_us"]  # where weights lay
 
 OWN = ("cpu.", "view.")  # providers of ours
 PLACES: tuple[Place, Place] = ("cold_us", "warm_us")
-CONVOLUTIONS = ("stem", "depthwise", "grouped", "1x1", "kxk")
+CONVOLUTIONS = ("stem", "depthwise", "grouped", "1x1", "kxk", "chain")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
     python benchmarks/make_tables.py                 # benchmarks/results/models.jsonl
     python benchmarks/make_tables.py a.jsonl b.jsonl --check    # exit 1 if a file would change
 
-A later record of a network and number of threads replaces an earlier one. Nothing is left out: a
+A later record of a network, in the same setting (threads, batch, widest vectors), replaces an earlier one. Nothing is left out: a
 network that loses is marked, an engine that failed has a footnote. Exit codes: 0 done, 1 --check
 found a change, 2 an error.
 """
@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchalgo.stats import Faster, is_faster
 
@@ -42,6 +42,28 @@ MAX_REL_ERROR = 1e-5
 Record = dict[str, Any]
 
 
+class Setting(NamedTuple):
+    """How a network ran: what a section of the page has in common."""
+
+    isa: str  # the widest vectors allowed; "": the machine's
+    batch: int
+    threads: int
+
+    @property
+    def title(self) -> str:
+        """With what differs from the usual: batch 1, all vectors."""
+        parts = [f"{self.threads} thread{'s' if self.threads > 1 else ''}"]
+        parts += [f"batch {self.batch}"] if self.batch > 1 else []
+        parts += [f"{self.isa.upper()} only"] if self.isa else []
+        return ", ".join(parts)
+
+
+def setting_of(record: Record) -> Setting:
+    """Older records have the usual one."""
+    batch = int(record["input"].partition("x")[0]) if "input" in record else 1
+    return Setting(record.get("isa_limit", ""), batch, record["threads"])
+
+
 class TableError(Exception):
     """A file that cannot be read or written as asked; the message says what to do."""
 
@@ -52,13 +74,13 @@ class TableError(Exception):
 def read_records(
     paths: Iterable[Path], benchmark: str, check: Callable[[Record, str], None] | None = None
 ) -> list[Record]:
-    """The last record of each (network, threads), sorted by them.
+    """The last record of each network and setting, sorted by them.
 
     Args:
         benchmark: whose records they are, "models" of bench_models.py.
         check: raises TableError if a record, which stands at the place given, lacks something.
     """
-    latest: dict[tuple[str, int], Record] = {}
+    latest: dict[tuple[str, Setting], Record] = {}
     for path in paths:
         try:
             lines = path.read_text().splitlines()
@@ -71,7 +93,7 @@ def read_records(
                 record = parse_record(line, f"{path}:{number}", benchmark)
                 if check is not None:
                     check(record, f"{path}:{number}")
-                latest[record["network"], record["threads"]] = record
+                latest[record["network"], setting_of(record)] = record
     if not latest:
         raise TableError(f"no records in {', '.join(map(str, paths))}")
     return [latest[key] for key in sorted(latest)]
@@ -317,7 +339,7 @@ def versions_list(records: Sequence[Record]) -> list[str]:
     """Each machine with its versions, and the records that were taken so if they differ."""
     groups: dict[str, list[str]] = {}
     for record in records:
-        title = f"{record['network']} ({record['threads']})"
+        title = f"{record['network']} ({setting_of(record).title})"
         groups.setdefault(versions(record), []).append(title)
     if len(groups) == 1:
         return [f"- {next(iter(groups))}"]
@@ -334,7 +356,8 @@ def how_taken(records: Sequence[Record]) -> list[str]:
         "<!-- made by benchmarks/make_tables.py from the records of benchmarks/bench_models.py -->",
         "# Benchmarks: whole networks",
         "",
-        "torchvision's networks with random weights and batch-norm statistics, batch 1, f32."
+        "torchvision's networks with random weights and batch-norm statistics, f32, batch 1 if"
+        " nothing else is said."
         f" Interleaved paired rounds ({spelled} per network): in each, every engine runs once"
         f" untimed, then {' or '.join(map(str, inner))} times timed, in an order that rotates, with"
         " a pause before it so that the idle pools of the others are asleep. Times are medians;"
@@ -350,11 +373,11 @@ def how_taken(records: Sequence[Record]) -> list[str]:
     ]
 
 
-def thread_section(records: Sequence[Record], notes: Footnotes) -> list[str]:
-    """The tables of one number of threads."""
-    threads = records[0]["threads"]
+def section(records: Sequence[Record], notes: Footnotes) -> list[str]:
+    """The tables of one setting."""
+    setting = setting_of(records[0])
     lines = [
-        f"## {threads} thread{'s' if threads > 1 else ''}",
+        f"## {setting.title[0].upper()}{setting.title[1:]}",
         "",
         "Median ms of a run; bold: the best of all, and the best of the PyTorch paths (eager,"
         " channels_last, optimize_for_inference).",
@@ -379,7 +402,7 @@ def thread_section(records: Sequence[Record], notes: Footnotes) -> list[str]:
         "",
         *gain_table(records),
     ]
-    if threads == 1:
+    if setting.threads == 1:
         lines += ["", "Process CPU time, the same rounds:", "", *cpu_table(records)]
     return lines
 
@@ -388,8 +411,8 @@ def make_page(records: Sequence[Record]) -> str:
     """docs/benchmarks.md."""
     notes = Footnotes()
     lines = how_taken(records)
-    for threads in sorted({r["threads"] for r in records}):
-        lines += ["", *thread_section([r for r in records if r["threads"] == threads], notes)]
+    for setting in sorted(set(map(setting_of, records))):
+        lines += ["", *section([r for r in records if setting_of(r) == setting], notes)]
     if notes.texts:
         lines += ["", "## Footnotes", ""]
         for text in notes.texts:
@@ -401,9 +424,11 @@ def make_page(records: Sequence[Record]) -> str:
 
 
 def readme_records(records: Sequence[Record]) -> list[Record]:
-    """Those of the number of threads with the most networks; of equal ones, of the most threads."""
-    counts = statistics.multimode(r["threads"] for r in records)
-    return [r for r in records if r["threads"] == max(counts)]
+    """Those of batch 1 with all vectors and the number of threads with the most networks; of equal
+    ones, the most threads."""
+    usual = [r for r in records if setting_of(r)[:2] == ("", 1)]
+    counts = statistics.multimode(r["threads"] for r in usual)
+    return [r for r in usual if r["threads"] == max(counts)]
 
 
 def make_readme_table(records: Sequence[Record]) -> str:

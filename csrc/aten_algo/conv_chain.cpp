@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/addcmul.h>
 #include <ATen/ops/convolution.h>
 
 #include <utility>
@@ -20,11 +22,23 @@ Packed pack_chain(const Problem&, const Primitive&, const Weights& weights) {
   return tensors_of(weights);
 }
 
+at::Tensor run_head(const ChainHead& head, const Call& call) {
+  const bool is_product = std::holds_alternative<EltwiseProblem>(head);
+  at::Tensor x = is_product ? call.src[0] * call.src[1]
+                            : at::addcmul(call.packed[1].view({-1, 1, 1}), call.src[0],
+                                          call.packed[0].view({-1, 1, 1}));
+  const Epilogue& epilogue =
+      std::visit([](const auto& p) -> const Epilogue& { return p.epilogue; }, head);
+  apply_epilogue(x, epilogue, {}, {});
+  return x;
+}
+
 // One call of ATen after the other.
 at::Tensor run_chain(const Call& call) {
-  at::Tensor x = call.src[0];
-  std::size_t layer = 0;
-  for (const ConvProblem& conv : std::get<ConvChainProblem>(call.problem).convs) {
+  const auto& chain = std::get<ConvChainProblem>(call.problem);
+  at::Tensor x = chain.head ? run_head(*chain.head, call) : call.src[0];
+  std::size_t layer = chain.head ? 2 : 0;
+  for (const ConvProblem& conv : chain.convs) {
     at::Tensor result = at::convolution(
         x, call.packed[layer], /*bias=*/std::nullopt, {conv.stride_h, conv.stride_w},
         {conv.pad_h, conv.pad_w}, {conv.dilation_h, conv.dilation_w},

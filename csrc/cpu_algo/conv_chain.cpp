@@ -52,7 +52,7 @@ Parts parts_of(const Problem& problem) {
 // Why the row cannot run `problem`; empty: it can.
 std::string refuse(const Problem& problem) {
   const auto* chain = std::get_if<ConvChainProblem>(&problem);
-  if (chain == nullptr) return "is a chain of convolutions";
+  if (chain == nullptr || chain->head) return "is a chain of convolutions";
   std::int64_t depthwise = 0, before = 0, behind = 0;
   for (const ConvProblem& conv : chain->convs) {
     if (std::string refusal = refuse_conv(conv); !refusal.empty()) return refusal;

@@ -94,7 +94,10 @@ std::vector<Sizes> inputs_of(const ConcatProblem& p) {
 std::vector<Sizes> inputs_of(const ResizeProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
 std::vector<Sizes> inputs_of(const LinearProblem& p) { return {{p.n, p.c}}; }
 std::vector<Sizes> inputs_of(const TransformProblem& p) { return {sizes_of(p)}; }
-std::vector<Sizes> inputs_of(const ConvChainProblem& p) { return inputs_of(p.convs.front()); }
+std::vector<Sizes> inputs_of(const ConvChainProblem& p) {
+  if (!p.head) return inputs_of(p.convs.front());
+  return std::visit([](const auto& head) { return inputs_of(head); }, *p.head);
+}
 
 void set_sizes(ConvProblem& p, const std::vector<Sizes>& in) {
   const std::size_t rank = p.is_3d ? 5 : 4;
@@ -167,6 +170,14 @@ void set_sizes(TransformProblem& p, const std::vector<Sizes>& in) {
 
 void set_sizes(ConvChainProblem& p, const std::vector<Sizes>& in) {
   std::vector<Sizes> src = in;
+  if (p.head) {
+    std::visit(
+        [&](auto& head) {
+          set_sizes(head, in);
+          src = {sizes_of(head)};
+        },
+        *p.head);
+  }
   for (ConvProblem& conv : p.convs) {
     set_sizes(conv, src);
     src = {conv_dst_sizes(conv)};
@@ -222,9 +233,18 @@ Problem with_input_sizes(const Problem& problem,
 }
 
 std::vector<Problem> layers_of(const Problem& problem) {
-  if (const auto* chain = std::get_if<ConvChainProblem>(&problem))
-    return {chain->convs.begin(), chain->convs.end()};
-  return {problem};
+  const auto* chain = std::get_if<ConvChainProblem>(&problem);
+  if (chain == nullptr) return {problem};
+  std::vector<Problem> layers;
+  if (chain->head) std::visit([&](const auto& head) { layers.emplace_back(head); }, *chain->head);
+  layers.insert(layers.end(), chain->convs.begin(), chain->convs.end());
+  return layers;
+}
+
+bool is_chain_head(const Problem& problem) {
+  const auto* eltwise = std::get_if<EltwiseProblem>(&problem);
+  if (eltwise != nullptr) return eltwise->kind == EltwiseKind::kMul && eltwise->channelwise;
+  return std::holds_alternative<ScaleShiftProblem>(problem);
 }
 
 bool is_lone_activation(const Problem& problem) {
@@ -238,12 +258,20 @@ bool is_convolution(const Problem& problem) {
 }
 
 ConvChainProblem with_next(const Problem& problem, const ConvProblem& next) {
-  TORCHALGO_ASSERT(is_convolution(problem) && next.direction == Direction::kForward &&
+  TORCHALGO_ASSERT((is_convolution(problem) || is_chain_head(problem)) &&
+                   next.direction == Direction::kForward &&
                    !has(epilogue_of(problem), PostOp::kAdd) && !next.is_3d &&
                    next.dtype == dtype_of(problem) && src_sizes(next) == result_sizes(problem));
   ConvChainProblem chain;
-  for (const Problem& layer : layers_of(problem))
-    chain.convs.push_back(std::get<ConvProblem>(layer));
+  for (const Problem& layer : layers_of(problem)) {
+    if (const auto* conv = std::get_if<ConvProblem>(&layer)) {
+      chain.convs.push_back(*conv);
+    } else if (const auto* affine = std::get_if<ScaleShiftProblem>(&layer)) {
+      chain.head = *affine;
+    } else {
+      chain.head = std::get<EltwiseProblem>(layer);
+    }
+  }
   chain.convs.push_back(next);
   return chain;
 }
@@ -317,10 +345,10 @@ std::optional<BiasAddActivation> as_bias_add_activation(const Epilogue& epilogue
 }
 
 double flop_count(const Problem& problem) {
-  if (const auto* chain = std::get_if<ConvChainProblem>(&problem)) {
-    return std::accumulate(
-        chain->convs.begin(), chain->convs.end(), 0.0,
-        [](double sum, const ConvProblem& conv) { return sum + flop_count(conv); });
+  if (std::holds_alternative<ConvChainProblem>(problem)) {
+    double flops = 0;
+    for (const Problem& layer : layers_of(problem)) flops += flop_count(layer);
+    return flops;
   }
   const double result = product(result_sizes(problem));
   if (const auto* conv = std::get_if<ConvProblem>(&problem)) {

@@ -122,9 +122,15 @@ struct LinearProblem {
   bool operator==(const LinearProblem&) const = default;
 };
 
-/// Forward 2-D convolutions, two or more, of which each reads what the one before it makes; nobody
-/// else sees that tensor. `convs[0]` has the sizes of the input; only the last one may have "+add".
+/// What a chain may do to its input first: x * scale[c] + shift[c], or x * y[n, c], the
+/// channelwise product with a second input; then an activation.
+using ChainHead = std::variant<ScaleShiftProblem, EltwiseProblem>;
+
+/// Forward 2-D convolutions of which each reads what the one before it makes; nobody else sees that
+/// tensor. Two or more, or one behind a head. The first of all has the sizes of the input; only the
+/// last convolution may have "+add".
 struct ConvChainProblem {
+  std::optional<ChainHead> head;
   std::vector<ConvProblem> convs;
   bool operator==(const ConvChainProblem&) const = default;
 };
@@ -169,8 +175,8 @@ using Problem =
 [[nodiscard]] Problem with_input_sizes(const Problem& problem,
                                        const std::vector<std::vector<std::int64_t>>& sizes);
 
-/// The operations that it consists of, in order, each with the weights of one layer of the model:
-/// the convolutions of a chain; for every other problem itself.
+/// The operations that it consists of, in order, each with the weights of one layer of the model if
+/// it has any: the head and the convolutions of a chain; for every other problem itself.
 [[nodiscard]] std::vector<Problem> layers_of(const Problem& problem);
 
 /// Sizes of the weights that a model holds for it, kcrs: [k, c / groups, (t,) r, s], [k, c], [c];
@@ -184,8 +190,11 @@ using Problem =
 /// Whether it is a convolution or a chain of them.
 [[nodiscard]] bool is_convolution(const Problem& problem);
 
-/// The chain that `problem`, a convolution or a chain, becomes with one more convolution behind it.
-/// @throws InternalError  unless `next` reads what `problem` makes.
+/// Whether it may stand at the head of a chain.
+[[nodiscard]] bool is_chain_head(const Problem& problem);
+
+/// The chain that `problem`, a convolution, a chain or its head, becomes with one more convolution
+/// behind it. @throws InternalError  unless `next` reads what `problem` makes.
 [[nodiscard]] ConvChainProblem with_next(const Problem& problem, const ConvProblem& next);
 
 [[nodiscard]] DType dtype_of(const Problem& problem);

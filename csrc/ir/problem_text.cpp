@@ -72,10 +72,16 @@ std::string print(const ConvProblem& p) {
   return head + print_nchw(p) + print_filters(p);
 }
 
-// The sizes of the input, then each convolution's filters.
+std::string print_head(const ScaleShiftProblem& p) {
+  return "_scaleshift" + print_epilogue(p.epilogue);
+}
+std::string print_head(const EltwiseProblem& p) { return "_mul" + print_epilogue(p.epilogue); }
+
+// The sizes of the input, the head, then each convolution's filters.
 std::string print(const ConvChainProblem& p) {
-  const ConvProblem& first = p.convs.front();
+  const ConvProblem& first = p.convs.front();  // a head keeps the sizes
   std::string text = fmt::format("chain_{}_{}", to_string(first.dtype), print_nchw(first));
+  if (p.head) text += std::visit([](const auto& head) { return print_head(head); }, *p.head);
   for (const ConvProblem& conv : p.convs) text += print_filters(conv);
   return text;
 }
@@ -255,11 +261,32 @@ ConvProblem read_conv(Reader& in, Direction direction) {
   return p;
 }
 
+// Of the sizes of the convolution behind it; nothing if there is none.
+std::optional<ChainHead> read_head(Reader& in, const ConvProblem& next) {
+  const auto sized = [&](auto head) {
+    head.dtype = next.dtype;
+    head.n = next.n;
+    head.c = next.c;
+    head.h = next.h;
+    head.w = next.w;
+    head.epilogue = in.epilogue();
+    return head;
+  };
+  if (in.take("_scaleshift")) return sized(ScaleShiftProblem());
+  if (!in.take("_mul")) return std::nullopt;
+  EltwiseProblem product;
+  product.kind = EltwiseKind::kMul;
+  product.channelwise = true;
+  return sized(product);
+}
+
 ConvChainProblem read_chain(Reader& in) {
   ConvChainProblem p;
   ConvProblem conv;
   conv.dtype = in.dtype();
   in.nchw(conv);
+  p.head = read_head(in, conv);
+  const std::size_t least = p.head ? 1 : 2;
   do {
     read_filters(in, conv);
     p.convs.push_back(conv);
@@ -268,8 +295,9 @@ ConvChainProblem read_chain(Reader& in) {
     conv.h = dst[2];
     conv.w = dst[3];
     // A residual is read by the last one only.
-  } while (p.convs.size() < 2 || (!has(p.convs.back().epilogue, PostOp::kAdd) && !in.at_end()));
-  if (has(p.convs[0].epilogue, PostOp::kAdd)) in.fail("no +add before the last convolution");
+  } while (p.convs.size() < least || (!has(p.convs.back().epilogue, PostOp::kAdd) && !in.at_end()));
+  if (least == 2 && has(p.convs[0].epilogue, PostOp::kAdd))
+    in.fail("no +add before the last convolution");
   return p;
 }
 

@@ -133,13 +133,19 @@ PlannedOp::PlannedOp(OpState state, const Algorithms& algorithms)
   prepare();
 }
 
+std::optional<at::Device> PlannedOp::weights_device() const {
+  for (const at::Tensor& tensor : tensors_of(weights_)) {
+    if (tensor.defined()) return tensor.device();
+  }
+  return std::nullopt;
+}
+
 void PlannedOp::prepare() {
   const Algorithm* planned = find_algorithm(*algorithms_, request_.primitive);
   // Without weights nothing tells the device of an op that is planned for GPUs: its first input
   // does.
-  if (!weights_.weights.defined() && planned != nullptr && !planned->runs_on_cpu) return;
-  const at::Device device =
-      weights_.weights.defined() ? weights_.weights.device() : at::Device(at::kCPU);
+  if (!weights_device() && planned != nullptr && !planned->runs_on_cpu) return;
+  const at::Device device = weights_device().value_or(at::kCPU);
   warn_of_fallback(*find_or_make_execution(planned_sizes_, device));
   is_prepared_ = true;
 }
@@ -167,7 +173,7 @@ void PlannedOp::check_weights(const Problem& layer, Weights& own) const {
   }
   TORCHALGO_CHECK(
       own.weights.sizes() == at::IntArrayRef(expected) && own.weights.scalar_type() == dtype_ &&
-          is_cpu_or_cuda(own.weights) && own.weights.device() == weights_.weights.device(),
+          is_cpu_or_cuda(own.weights) && own.weights.device() == weights_device(),
       "torchalgo: layer '{}': weights are {} [{}] on {}, expected {} [{}] on cpu or "
       "cuda ({})",
       state_.layer, c10::toString(own.weights.scalar_type()), fmt::join(own.weights.sizes(), ", "),
@@ -177,12 +183,11 @@ void PlannedOp::check_weights(const Problem& layer, Weights& own) const {
   const auto channels =
       std::holds_alternative<ScaleShiftProblem>(layer) ? expected[0] : result_sizes(layer)[1];
   TORCHALGO_CHECK(own.bias.dim() == 1 && own.bias.size(0) == channels &&
-                      own.bias.scalar_type() == dtype_ &&
-                      own.bias.device() == weights_.weights.device(),
+                      own.bias.scalar_type() == dtype_ && own.bias.device() == weights_device(),
                   "torchalgo: layer '{}': the bias is {} [{}] on {}, expected {} [{}] on {} ({})",
                   state_.layer, c10::toString(own.bias.scalar_type()),
                   fmt::join(own.bias.sizes(), ", "), own.bias.device().str(), c10::toString(dtype_),
-                  channels, weights_.weights.device().str(), state_.problem);
+                  channels, own.weights.device().str(), state_.problem);
   own.bias = own.bias.contiguous();
 }
 
@@ -310,11 +315,11 @@ at::Tensor PlannedOp::read_input(const at::Tensor& tensor, std::size_t index, La
       tensor.defined() && is_cpu_or_cuda(tensor) && tensor.layout() == at::kStrided,
       "torchalgo: layer '{}': input {} is {}, expected a dense tensor on the CPU or on a GPU",
       state_.layer, index, tensor.defined() ? "on " + tensor.device().str() : "undefined");
-  TORCHALGO_CHECK(!weights_.weights.defined() || tensor.device() == weights_.weights.device(),
+  const std::optional<at::Device> device = weights_device();
+  TORCHALGO_CHECK(!device || tensor.device() == *device,
                   "torchalgo: layer '{}': input {} is on {}, its weights are on {}: move the input "
                   "there, or load the model with map_location='{}'",
-                  state_.layer, index, tensor.device().str(), weights_.weights.device().str(),
-                  tensor.device().str());
+                  state_.layer, index, tensor.device().str(), device->str(), tensor.device().str());
   TORCHALGO_CHECK(tensor.scalar_type() == dtype_,
                   "torchalgo: layer '{}' was planned for {}, got {}: convert the input or optimize "
                   "the model in that dtype",

@@ -8,6 +8,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -88,6 +89,8 @@ class PlannedOp {
     std::vector<Sizes> sizes;
   };
 
+  // Of the first weights that there are; nothing: there are none.
+  [[nodiscard]] std::optional<at::Device> weights_device() const;
   [[nodiscard]] at::Tensor run_untimed(std::span<const at::Tensor> src, const at::Tensor& residual,
                                        const Slot* slot) const;
   void check_weights(const Problem& layer, Weights& own) const;

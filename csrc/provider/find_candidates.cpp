@@ -135,18 +135,26 @@ class ChainGrower {
            is_convolution(anchor) && !has(epilogue_of(anchor), PostOp::kAdd);
   }
 
-  // Two convolutions in one call pay where a depthwise one, which computes little, reads or makes a
-  // tensor larger than its neighbour's other end: before or behind it, or both.
+  // What is done to each element of a 1x1 convolution's input can be done where its blocks are
+  // read. Two convolutions in one call pay where a depthwise one, which computes little, reads or
+  // makes a tensor larger than its neighbour's other end: before or behind it, or both.
   static bool may_follow(const Problem& before, const ConvProblem& next) {
     constexpr std::size_t kMostConvs = 3;
+    if (is_chain_head(before))
+      return is_forward_2d(next) && is_pointwise(next) && dtype_of(before) == next.dtype;
     if (!is_convolution(before) || has(epilogue_of(before), PostOp::kAdd)) return false;
     const std::vector<Problem> layers = layers_of(before);
+    if (is_chain_head(layers[0])) return false;
     const auto& last = std::get<ConvProblem>(layers.back());
     return layers.size() < kMostConvs && is_forward_2d(last) && is_forward_2d(next) &&
            last.dtype == next.dtype && is_depthwise(last) != is_depthwise(next);
   }
   static bool is_forward_2d(const ConvProblem& conv) {
     return conv.direction == Direction::kForward && !conv.is_3d;
+  }
+  static bool is_pointwise(const ConvProblem& conv) {
+    return conv.r * conv.s * conv.stride_h * conv.stride_w * conv.groups == 1 &&
+           conv.pad_h + conv.pad_w == 0;
   }
   static bool is_depthwise(const ConvProblem& conv) {
     return conv.groups > 1 && conv.groups == conv.c && conv.k == conv.c;

@@ -23,6 +23,7 @@ std::int64_t product(const std::vector<std::int64_t>& sizes) {
 Weights zero_weights_of_layer(const Problem& problem) {
   const auto options = at::TensorOptions().dtype(scalar_type(dtype_of(problem)));
   const std::vector<std::int64_t> sizes = weight_sizes(problem);
+  if (sizes.empty()) return {};
   const bool is_affine = std::holds_alternative<ScaleShiftProblem>(problem);
   Weights weights = {at::zeros(sizes, options), at::Tensor()};
   if (is_affine || has(epilogue_of(problem), PostOp::kBias)) {

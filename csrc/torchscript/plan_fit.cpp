@@ -116,7 +116,8 @@ class Fitter {
     const auto* eltwise = std::get_if<EltwiseProblem>(&*node.problem);
     const auto link = std::find(node.inputs.begin(), node.inputs.end(), call.dst);
     const auto* conv = std::get_if<ConvProblem>(&*node.problem);
-    if (conv != nullptr && link != node.inputs.end() && is_convolution(covered)) {
+    if (conv != nullptr && link != node.inputs.end() &&
+        (is_convolution(covered) || is_chain_head(covered))) {
       TORCHALGO_CHECK(!call.residual, "rewrite_graph: {} absorbs {} behind an addition", call.name,
                       node.name);
       call.covers.push_back(index);

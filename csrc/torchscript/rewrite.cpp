@@ -68,10 +68,16 @@ void add_tensor(LayerTensors& tensors, const at::Tensor& tensor) {
   tensors.push_back(tensor.defined() ? std::optional(tensor) : std::nullopt);
 }
 
+// A chain with a second input takes a list, as other ops do.
+bool runs_as_conv(const Problem& problem) {
+  const std::size_t residual = has(epilogue_of(problem), PostOp::kAdd) ? 1 : 0;
+  return is_convolution(problem) && input_sizes(problem).size() == 1 + residual;
+}
+
 // The op objects are made through the dispatcher: this folder does not depend on csrc/ops.
 c10::IValue pack(const Problem& problem, const Primitive& primitive, const std::string& layer,
                  const LayerTensors& weights) {
-  const char* op = is_convolution(problem) ? "torchalgo::pack_conv" : "torchalgo::pack_op";
+  const char* op = runs_as_conv(problem) ? "torchalgo::pack_conv" : "torchalgo::pack_op";
   torch::jit::Stack stack = {to_string(problem),
                              primitive.name,
                              std::string(to_string(primitive.src)),
@@ -128,7 +134,7 @@ class Rewriter {
     if (!call) return;  // absorbed by a later call
     if (is_own_op(*call)) return keep(node);
     const WithInsertPoint at(node);
-    JitNode* made = is_convolution(call->problem)         ? make_conv(*call)
+    JitNode* made = runs_as_conv(call->problem)           ? make_conv(*call)
                     : call->primitive.name == kViewConcat ? make_join(*call)
                                                           : make_op(*call);
     made->copyMetadata(nodes_[call->covers[0]]);

@@ -30,6 +30,10 @@ except ImportError:  # these two files alone
 LAYOUTS = {"nchw": 1, "nhwc": 2, "nChw8c": 4, "nChw16c": 8}  # a set of layouts is a sum of these
 ACTIVATIONS = ("relu", "relu6", "hardswish", "silu", "sigmoid", "hardsigmoid")
 TICKS_PER_US = 1024 * 1000
+HEADS = re.compile(
+    r"(scaleshift_(?P<sizes>\w+?)|mul_(?P<product>\w+?)_channelwise)(?P<then>(\+\w+)*)"
+)
+POINTWISE = re.compile(r"\d+r1s1_st1x1_pad0x0_dil\d+x\d+_g1(\+.*)?")
 FILTERS = re.compile(r"(?P<k>\d+)r.*_g(?P<g>\d+)(\+.*)?")  # of a 2-D convolution, behind "_k"
 
 CostRows = Mapping[str, Mapping[str, int]]  # problem -> "primitive src->dst" -> ticks
@@ -163,16 +167,21 @@ def chains_from(graph: Graph, anchor: int) -> Iterator[tuple[Chain, str, list[in
 
 
 def chained(problem: str, conv: str) -> str:
-    """A convolution or a chain with `conv` behind it; empty: that is no chain.
+    """What becomes a chain with the convolution `conv` behind it; empty: that is no chain.
 
-    Three at most, 2-D, without an addition between; of two neighbours one has a filter per channel.
+    A scale before a 1x1 convolution; or convolutions, three at most, 2-D, without an addition
+    between, of whose neighbours one has a filter per channel.
     """
-    if not problem.startswith(("fwd_", "chain_")) or "+add" in problem:
+    own, added = conv.split("_k")
+    kind, dtype, *_ = problem.split("_")
+    head = HEADS.fullmatch(problem)
+    if head and dtype == own.split("_")[1] and POINTWISE.fullmatch(added):
+        return f"chain_{head['sizes'] or head['product']}_{kind}{head['then'] or ''}_k{added}"
+    if kind not in ("fwd", "chain") or "+add" in problem:
         return ""
-    (sizes, *before), (own, added) = problem.split("_k"), conv.split("_k")
+    sizes, *before = problem.split("_k")
     filters = [FILTERS.fullmatch(text) for text in (*before, added)]
-    dtype = sizes.split("_")[1]
-    if len(filters) > 3 or dtype != own.split("_")[1]:
+    if len(filters) > 3 or dtype != own.split("_")[1] or re.search("_(mul|scaleshift)", sizes):
         return ""
     channels = re.findall(r"c(\d+)", sizes)
     depthwise = []

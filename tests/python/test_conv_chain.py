@@ -16,6 +16,7 @@ import torchalgo
 from nets import fp64_error
 from torchalgo import _C
 from torchalgo.check_plan import chained
+from torchalgo.demo import randomize_batch_norms
 
 OVERRIDES = {"expand": "cpu.conv_chain"}
 
@@ -83,6 +84,43 @@ def test_the_independent_checker_knows_chains(block: nn.Module) -> None:
     torchalgo.check_plan(proof)
 
 
+class SqueezeExcite(nn.Module):
+    """The end of an inverted residual with factors per channel; and a batch norm before a 1x1
+    convolution, as in DenseNet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factors = nn.Conv2d(40, 40, 1)
+        self.project = nn.Conv2d(40, 24, 1)
+        self.norm = nn.BatchNorm2d(24)
+        self.grow = nn.Conv2d(24, 48, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.sigmoid(self.factors(x.mean((2, 3), keepdim=True)))
+        y = self.project(x * y) + x[:, :24]
+        return self.grow(nn.functional.relu(self.norm(y)))
+
+
+@pytest.mark.parametrize("sizes", [(1, 40, 20, 22), (3, 40, 7, 5)])
+def test_a_scale_runs_in_the_call_of_the_convolution_behind_it(sizes: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    model = SqueezeExcite().eval()
+    randomize_batch_norms(model)
+    x = torch.rand(sizes)
+    fast = torchalgo.optimize(model, x, progress=False)
+    heads = {
+        n.name for n in fast.plan.nodes if n.problem.startswith(("mul_", "scaleshift_", "chain_"))
+    }
+    overrides = {name: "cpu.scaled_conv1x1" for name in heads}
+    fast = torchalgo.optimize(model, x, overrides=overrides, progress=False)
+    chains = [n.problem for n in fast.plan.nodes if n.primitive == "cpu.scaled_conv1x1"]
+    assert sorted(c.split("_")[3].partition("+")[0] for c in chains) == ["mul", "scaleshift"]
+    assert fp64_error(model, fast, x) <= 1e-5
+    torchalgo.check_plan(fast.plan.with_proof())
+    other = torch.rand(2, 40, 9, 11)
+    assert fp64_error(model, fast, other) <= 1e-5
+
+
 def test_what_others_read_is_not_inside_a_chain() -> None:
     class Read(nn.Module):
         def __init__(self) -> None:
@@ -111,6 +149,12 @@ def test_what_others_read_is_not_inside_a_chain() -> None:
         ("fwd_f32_n1c8h9w9_k1{one}", "fwd_f32_n1c1h9w9_k1{three}1", False),
         ("fwd_tf32_n1c8h9w9_k48{one}", "fwd_f32_n1c48h9w9_k48{three}48", False),
         ("relu_f32_n1c48h9w9", "fwd_f32_n1c48h9w9_k48{three}48", False),
+        ("scaleshift_f32_n1c48h9w9", "fwd_f32_n1c48h9w9_k8{one}", True),
+        ("scaleshift_f32_n1c48h9w9+relu", "fwd_f32_n1c48h9w9_k8{one}+bias", True),
+        ("mul_f32_n1c48h9w9_channelwise", "fwd_f32_n1c48h9w9_k8{one}", True),
+        ("mul_f32_n1c48h9w9", "fwd_f32_n1c48h9w9_k8{one}", False),
+        ("scaleshift_f32_n1c48h9w9", "fwd_f32_n1c48h9w9_k48{three}48", False),
+        ("chain_f32_n1c48h9w9_mul_k8{one}", "fwd_f32_n1c8h9w9_k8{three}8", False),
     ],
 )
 def test_the_checker_spells_chains_as_the_planner_does(before: str, conv: str, chain: bool) -> None:

@@ -38,6 +38,8 @@ const char* const kSpellings[] = {
     "transform_f32_n1c64h56w56_nchw_nChw16c",
     "transform_bf16_n1c64d4h56w56_nhwc_nchw",
     "chain_f32_n1c96h14w14_k96r5s5_st2x1_pad2x2_dil1x1_g96+bias_k24r1s1_st1x1_pad0x0_dil1x1_g1",
+    "chain_f32_n1c24h7w7_mul_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias+add",
+    "chain_f32_n1c24h7w7_scaleshift+relu_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu",
     "chain_f32_n2c16h9w8_k96r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu6"
     "_k96r3s3_st1x1_pad1x1_dil1x1_g96+bias+hardswish_k24r1s1_st1x1_pad0x0_dil1x1_g1+bias+add",
 };
@@ -195,6 +197,23 @@ TEST(ConvChain, GrowsFromAConvolutionAndTakesOtherSizes) {
   EXPECT_EQ(parse_problem(to_string(larger)), larger);
   EXPECT_THROW(with_next(layers[0], std::get<ConvProblem>(layers[2])), InternalError);
   EXPECT_THROW(weight_sizes(chain), InternalError);
+}
+
+TEST(ConvChain, WithAHeadHasItsInputs) {
+  const Problem product = parse_problem("mul_f32_n2c24h7w5_channelwise");
+  const auto conv = std::get<ConvProblem>(
+      parse_problem("fwd_f32_n2c24h7w5_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias+add"));
+  const Problem chain = with_next(product, conv);
+  EXPECT_EQ(to_string(chain), "chain_f32_n2c24h7w5_mul_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias+add");
+  EXPECT_EQ(input_sizes(chain),
+            (std::vector<std::vector<std::int64_t>>{{2, 24, 7, 5}, {2, 24, 1, 1}, {2, 40, 7, 5}}));
+  EXPECT_EQ(layers_of(chain), (std::vector<Problem>{product, conv}));
+  EXPECT_EQ(flop_count(chain), flop_count(product) + flop_count(conv));
+  const Problem larger = with_input_sizes(chain, {{1, 24, 9, 9}, {1, 24, 1, 1}, {1, 40, 9, 9}});
+  EXPECT_EQ(result_sizes(larger), (std::vector<std::int64_t>{1, 40, 9, 9}));
+  const Problem affine = parse_problem("scaleshift_f32_n2c24h7w5+relu");
+  EXPECT_EQ(to_string(with_next(affine, conv)),
+            "chain_f32_n2c24h7w5_scaleshift+relu_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias+add");
 }
 
 TEST(ConvChain, OfOneConvolutionOrWithAResidualInsideIsNone) {

@@ -144,6 +144,18 @@ TEST(FindCandidates, ChainsConvolutionsAroundADepthwiseOne) {
   EXPECT_EQ(spellings(candidates.by_anchor[3]).size(), 2U);
 }
 
+TEST(FindCandidates, ScalesInTheCallOfThe1x1ConvolutionBehindIt) {
+  Graph graph = inverted_residual();
+  graph.nodes[0].problem = parse_problem("scaleshift_f32_n1c16h8w8");
+  graph.nodes[2].problem = parse_problem("fwd_f32_n1c16h8w8_k16r1s1_st1x1_pad0x0_dil1x1_g1+bias");
+  const Candidates candidates = find_candidates(graph, two_rows(), Device());
+  const std::string chain =
+      "chain_f32_n1c16h8w8_scaleshift+relu_k16r1s1_st1x1_pad0x0_dil1x1_g1+bias";
+  EXPECT_EQ(
+      spellings(candidates.by_anchor[0]),
+      (std::set<std::string>{"scaleshift_f32_n1c16h8w8", "scaleshift_f32_n1c16h8w8+relu", chain}));
+}
+
 TEST(FindCandidates, ChainsNothingThroughAValueThatSomebodyElseSees) {
   Graph graph = inverted_residual();
   graph.outputs = {5, 3};

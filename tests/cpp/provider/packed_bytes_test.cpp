@@ -36,12 +36,15 @@ constexpr const char* kProblems[] = {
     "scaleshift_f32_n1c32h5w5+relu",
     "chain_f32_n1c24h9w9_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias_k40r3s3_st1x1_pad1x1_dil1x1_g40"
     "_k17r1s1_st1x1_pad0x0_dil1x1_g1+bias",
+    "chain_f32_n1c30h5w5_scaleshift+relu_k20r1s1_st1x1_pad0x0_dil1x1_g1+bias",
+    "chain_f32_n1c30h5w5_mul_k20r1s1_st1x1_pad0x0_dil1x1_g1",
     "chain_f32_n1c32h9w9_k32r5s5_st1x1_pad2x2_dil1x1_g32+bias_k64r1s1_st1x1_pad0x0_dil1x1_g1",
 };
 
 Weights random_weights_of_layer(const Problem& problem) {
   const auto options = at::TensorOptions().dtype(scalar_type(dtype_of(problem)));
   const std::vector<std::int64_t> sizes = weight_sizes(problem);
+  if (sizes.empty()) return {};
   const bool is_affine = std::holds_alternative<ScaleShiftProblem>(problem);
   Weights weights = {at::rand(sizes, options), at::Tensor()};
   if (is_affine || has(epilogue_of(problem), PostOp::kBias))

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A 1x1 convolution of act(x * scale + shift): a batch norm before it, as in DenseNet, or the
+// product with a squeeze-excite's factors. Block of pixels by block of pixels, so that the tensor
+// between the two never leaves the cache.
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "cpu_algo/conv_gemm_plan.h"
+#include "cpu_algo/conv_row.h"
+#include "cpu_algo/kernels/scale_shift.h"
+#include "cpu_algo/rows.h"
+#include "cpu_algo/same_layout.h"
+
+namespace torchalgo::cpu {
+namespace {
+
+using kernels::ConvGemm;
+using kernels::ScaleShift;
+
+constexpr std::int64_t kFloatBytes = sizeof(float);
+
+const Epilogue& epilogue_of_head(const ChainHead& head) {
+  return std::visit([](const auto& p) -> const Epilogue& { return p.epilogue; }, head);
+}
+
+// Why the row cannot run `problem`; empty: it can.
+std::string refuse(const Problem& problem) {
+  const auto* chain = std::get_if<ConvChainProblem>(&problem);
+  if (chain == nullptr || !chain->head) return "is a convolution of what is scaled first";
+  if (chain->convs.size() != 1) return "needs one convolution";
+  const ConvProblem& conv = chain->convs[0];
+  if (std::string refusal = refuse_conv(conv); !refusal.empty()) return refusal;
+  const bool is_pointwise = conv.r * conv.s * conv.stride_h * conv.stride_w * conv.groups == 1 &&
+                            conv.pad_h + conv.pad_w == 0;
+  if (!is_pointwise) return "needs a 1x1 filter without stride, padding or groups";
+  if (!only_activation(epilogue_of_head(*chain->head)))
+    return "needs at most one activation behind the scale";
+  return {};
+}
+
+// One image, cut into blocks of pixels.
+struct Plan {
+  ConvGemm gemm = {};  // of a block; without pointers
+  ScaleShift scale = {};
+  std::int64_t images = 1, pixels = 1, blocks = 1;  // blocks per image
+  std::int64_t planes = 1, lanes = 16;              // of the source: 16 channels each, or all
+  std::int64_t src_image = 0, dst_image = 0, factors = 0;  // floats; factors: of an image's scale
+  std::int64_t block_floats = 0, gemm_bytes = 0;
+};
+
+std::int64_t slice_bytes(const Plan& plan) {
+  return (plan.block_floats + 15) / 16 * 16 * kFloatBytes + plan.gemm_bytes;
+}
+
+std::int64_t begin_of(const Plan& plan, std::int64_t block) {
+  return plan.pixels * block / plan.blocks;
+}
+
+// The matrix product of pixels [begin, begin + count) of an image.
+ConvGemm part_of(const Plan& plan, std::int64_t begin, std::int64_t count) {
+  ConvGemm part = plan.gemm;
+  part.p = part.h = 1;
+  part.q = part.w = count;
+  if (plan.planes > 1) part.src_plane = count * plan.lanes;
+  part.dst += begin * part.dst_pixel;
+  if (part.residual != nullptr) part.residual += begin * part.dst_pixel;
+  return part;
+}
+
+Plan plan_scaled(const ConvChainProblem& chain, const Primitive& primitive,
+                 const ConvGemmBuild& build, std::int64_t threads) {
+  const ConvProblem& conv = chain.convs[0];
+  const bool is_nhwc = primitive.src == Layout::kNhwc;
+  Plan plan;
+  plan.gemm = conv_gemm_geometry(conv, primitive.src, primitive.dst);
+  plan.gemm.images = 1;
+  plan.gemm.panel_blocks = default_panel_blocks(conv, build);
+  plan.images = conv.n;
+  plan.pixels = conv.h * conv.w;
+  plan.lanes = is_nhwc ? conv.c : 16;
+  plan.planes = is_nhwc ? 1 : channel_blocks(conv.c);
+  plan.src_image = plan.gemm.src_image;
+  plan.dst_image = plan.gemm.dst_image;
+  plan.factors = plan.planes * plan.lanes;
+  const std::int64_t pixel = plan.planes * plan.lanes;
+  const std::int64_t least = plan.images < threads ? std::min(threads, plan.pixels) : 1;
+  plan.blocks =
+      std::clamp<std::int64_t>(ceil_div(pixel * plan.pixels, kCachedFloats), least, plan.pixels);
+  const std::int64_t most = ceil_div(plan.pixels, plan.blocks);
+  plan.block_floats = pixel * most;
+  ConvGemm part = part_of(plan, 0, most);
+  set_conv_gemm_blocks(part);
+  plan.gemm.block_planes = part.block_planes;
+  plan.gemm_bytes = build.scratch_bytes(part_of(plan, 0, most));
+  plan.scale.lanes = plan.lanes;
+  plan.scale.periods = 1;
+  const auto activation = only_activation(epilogue_of_head(*chain.head));
+  TORCHALGO_ASSERT(activation.has_value());
+  plan.scale.activation = *activation;
+  return plan;
+}
+
+struct Kernels {
+  ConvGemmBuild gemm;
+  decltype(&kernels::default_isa::run_scale_shift) scale;
+};
+
+void run_block(const Kernels& kernels, const Plan& plan, std::int64_t image, std::int64_t block,
+               const float* factors, float* scaled, void* scratch) {
+  const std::int64_t begin = begin_of(plan, block);
+  const std::int64_t count = begin_of(plan, block + 1) - begin;
+  ScaleShift part = plan.scale;
+  part.pixels = count;
+  for (std::int64_t plane = 0; plane < plan.planes; ++plane) {
+    part.src = plan.scale.src + image * plan.src_image + (plane * plan.pixels + begin) * plan.lanes;
+    part.scale = factors + plane * plan.lanes;
+    if (plan.scale.shift != nullptr) part.shift = plan.scale.shift + plane * plan.lanes;
+    part.dst = scaled + plane * count * plan.lanes;
+    kernels.scale(part, 0, count);
+  }
+  ConvGemm gemm = part_of(plan, begin, count);
+  gemm.src = scaled;
+  gemm.dst += image * plan.dst_image;
+  if (gemm.residual != nullptr) gemm.residual += image * plan.dst_image;
+  kernels.gemm.run(gemm, 0, conv_gemm_tasks(gemm), scratch);
+}
+
+at::Tensor run(const Kernels& kernels, const Call& call) {
+  const auto& chain = std::get<ConvChainProblem>(call.problem);
+  const bool is_product = std::holds_alternative<EltwiseProblem>(*chain.head);
+  const std::int64_t threads = at::get_num_threads();
+  Plan plan = plan_scaled(chain, call.primitive, kernels.gemm, threads);
+  plan.scale.src = floats(call.src[0]);
+  if (!is_product) plan.scale.shift = floats(call.packed[1]);
+  const float* const factors = floats(is_product ? call.src[1] : call.packed[0]);
+  plan.gemm.weights = floats(call.packed[is_product ? 0 : 2]);
+  plan.gemm.bias = floats(call.packed[is_product ? 1 : 3]);
+  plan.gemm.prefetch = call.packed[is_product ? 0 : 2].numel() > kCachedFloats;
+  if (call.residual.defined()) plan.gemm.residual = floats(call.residual);
+  plan.gemm.dst = call.dst.mutable_data_ptr<float>();
+  const std::int64_t bytes = slice_bytes(plan);
+  const std::int64_t slices = std::min(call.primitive.workspace_bytes / bytes, threads);
+  TORCHALGO_ASSERT(slices > 0);
+  auto* workspace = static_cast<char*>(call.workspace);
+  run_in_slices(plan.images * plan.blocks, slices,
+                [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
+                  char* const memory = workspace + slice * bytes;
+                  void* const scratch = memory + bytes - plan.gemm_bytes;
+                  for (std::int64_t task = begin; task < end; ++task) {
+                    const std::int64_t image = task / plan.blocks;
+                    run_block(kernels, plan, image, task % plan.blocks,
+                              is_product ? factors + image * plan.factors : factors,
+                              reinterpret_cast<float*>(memory), scratch);
+                  }
+                });
+  return call.dst;
+}
+
+Offer offer(const Kernels& kernels, const Problem& problem, const Device& device) {
+  if (std::string refusal = refuse(problem); !refusal.empty()) return {{}, std::move(refusal)};
+  const auto& chain = std::get<ConvChainProblem>(problem);
+  Offer offer;
+  for (const Layout src : {Layout::kNChw16c, Layout::kNhwc}) {
+    for (const Layout dst : {Layout::kNChw16c, Layout::kNhwc}) {
+      Primitive primitive = {"cpu.scaled_conv1x1", src, dst};
+      const Plan plan = plan_scaled(chain, primitive, kernels.gemm, device.threads);
+      primitive.workspace_bytes = slice_bytes(plan) * device.threads;
+      offer.primitives.push_back(std::move(primitive));
+    }
+  }
+  return offer;
+}
+
+// Scale and shift, if they are weights, with zeros in the pad lanes; then the convolution's.
+Packed pack(const ConvGemmBuild& build, const Problem& problem, const Primitive& primitive,
+            const Weights& weights) {
+  const auto& chain = std::get<ConvChainProblem>(problem);
+  const ConvProblem& conv = chain.convs[0];
+  const std::vector<at::Tensor> plain = tensors_of(weights);
+  Packed packed;
+  if (std::holds_alternative<ScaleShiftProblem>(*chain.head)) {
+    const std::int64_t count =
+        primitive.src == Layout::kNhwc ? conv.c : channel_blocks(conv.c) * 16;
+    packed = {pad_bias(plain[0], count), pad_bias(plain[1], count)};
+  }
+  const Plan plan = plan_scaled(chain, primitive, build, 1);
+  packed.push_back(pack_conv_gemm(plan.gemm, conv, plain[2]));
+  packed.push_back(pad_bias(plain[3], channel_blocks(conv.k) * 16));
+  return packed;
+}
+
+std::int64_t packed_bytes(const ConvGemmBuild& build, const Problem& problem,
+                          const Primitive& primitive) {
+  const auto& chain = std::get<ConvChainProblem>(problem);
+  const ConvProblem& conv = chain.convs[0];
+  const bool has_weights = std::holds_alternative<ScaleShiftProblem>(*chain.head);
+  const Plan plan = plan_scaled(chain, primitive, build, 1);
+  return (packed_floats(plan.gemm) + channel_blocks(conv.k) * 16 +
+          (has_weights ? 2 * plan.factors : 0)) *
+         kFloatBytes;
+}
+
+}  // namespace
+
+Algorithm scaled_conv1x1(const std::string& isa) {
+  const Kernels kernels = {conv_gemm_build(isa), TORCHALGO_PICK_KERNEL(isa, run_scale_shift)};
+  Algorithm algorithm;
+  algorithm.name = "cpu.scaled_conv1x1";
+  algorithm.offer = [kernels](const Problem& problem, const Device& device) {
+    return offer(kernels, problem, device);
+  };
+  algorithm.pack = [build = kernels.gemm](const Problem& problem, const Primitive& primitive,
+                                          const Weights& weights) {
+    return pack(build, problem, primitive, weights);
+  };
+  algorithm.packed_bytes = [build = kernels.gemm](const Problem& problem,
+                                                  const Primitive& primitive) {
+    return packed_bytes(build, problem, primitive);
+  };
+  algorithm.run = [kernels](const Call& call) { return run(kernels, call); };
+  algorithm.packs_for_all_sizes = true;
+  algorithm.least_work = direct_work;
+  return algorithm;
+}
+
+}  // namespace torchalgo::cpu
