@@ -27,6 +27,7 @@ kernels::Depthwise depthwise_args(const ConvProblem& conv, Layout layout) {
   args.q = dst[3];
   args.src_plane = args.h * args.w * args.pixel;
   args.dst_plane = args.p * args.q * args.pixel;
+  args.group = conv.c / conv.groups;
   args.r = conv.r;
   args.s = conv.s;
   args.stride_h = conv.stride_h;
@@ -42,21 +43,23 @@ kernels::Depthwise depthwise_args(const ConvProblem& conv, Layout layout) {
 Packed pack_depthwise(const ConvProblem& conv, Layout layout, const Weights& weights) {
   const std::int64_t lanes = layout == Layout::kNhwc ? conv.c : kBlock;
   const std::int64_t blocks = ceil_div(conv.c, lanes);
-  const std::int64_t taps = conv.r * conv.s;
+  const std::int64_t taps = conv.r * conv.s, group = conv.c / conv.groups;
   const at::Tensor plain = weights.weights.contiguous();
-  const at::Tensor packed = at::zeros({blocks, taps, lanes}, at::kFloat);
+  const at::Tensor packed = at::zeros({blocks, taps, group, lanes}, at::kFloat);
   const float* src = plain.const_data_ptr<float>();
   float* dst = packed.mutable_data_ptr<float>();
-  for (std::int64_t c = 0; c < conv.c; ++c) {
-    for (std::int64_t tap = 0; tap < taps; ++tap)
-      dst[(c / lanes * taps + tap) * lanes + c % lanes] = src[c * taps + tap];
+  for (std::int64_t k = 0; k < conv.k; ++k) {
+    for (std::int64_t member = 0; member < group; ++member) {
+      for (std::int64_t tap = 0; tap < taps; ++tap, ++src)
+        dst[((k / lanes * taps + tap) * group + member) * lanes + k % lanes] = *src;
+    }
   }
   return {packed, pad_bias(weights.bias, blocks * lanes)};
 }
 
 std::int64_t packed_depthwise_floats(const ConvProblem& conv, Layout layout) {
   const std::int64_t channels = layout == Layout::kNhwc ? conv.c : channel_blocks(conv.c) * kBlock;
-  return channels * (conv.r * conv.s + 1);  // 1: the bias
+  return channels * (conv.r * conv.s * conv.c / conv.groups + 1);  // 1: the bias
 }
 
 }  // namespace torchalgo::cpu

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// A depthwise convolution as kernels::Depthwise wants it, alone or as a part of more.
+// A convolution of one filter per channel, or of narrow groups, as kernels::Depthwise wants it,
+// alone or as a part of more.
 
 #include "cpu_algo/kernels/depthwise.h"
 #include "ir/layout.h"
@@ -16,8 +17,8 @@ namespace torchalgo::cpu {
 /// Sizes, strides and activation for a layout, nChw16c or nhwc; without pointers.
 [[nodiscard]] kernels::Depthwise depthwise_args(const ConvProblem& conv, Layout layout);
 
-/// The weights [c, 1, r, s] as [blocks, r, s, 16] or, for nhwc, [r, s, c]; the bias likewise, zeros
-/// if there is none.
+/// The weights [c, group, r, s] as [blocks, r, s, group, 16] or, for nhwc, [r, s, group, c]; the
+/// bias likewise, zeros if there is none.
 [[nodiscard]] Packed pack_depthwise(const ConvProblem& conv, Layout layout, const Weights& weights);
 
 /// How many floats both are.

@@ -24,6 +24,7 @@ const Algorithms& cpu_algorithms() {
       cpu::with_backward_data(cpu::winograd_f2x2_3x3()),
       cpu::with_backward_data(cpu::winograd_f4x4_3x3()),
       cpu::with_backward_data(cpu::depthwise()),
+      cpu::with_backward_data(cpu::grouped()),
       cpu::conv_chain(),
       cpu::scaled_conv1x1(),
   };

@@ -32,6 +32,7 @@ namespace torchalgo::cpu {
 [[nodiscard]] Algorithm winograd_f2x2_3x3(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm winograd_f4x4_3x3(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm depthwise(const std::string& isa = cpu_device().isa);
+[[nodiscard]] Algorithm grouped(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm scaled_conv1x1(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm conv_chain(const std::string& isa = cpu_device().isa);
 

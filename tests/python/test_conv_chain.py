@@ -111,7 +111,7 @@ def test_a_scale_runs_in_the_call_of_the_convolution_behind_it(sizes: tuple[int,
     heads = {
         n.name for n in fast.plan.nodes if n.problem.startswith(("mul_", "scaleshift_", "chain_"))
     }
-    overrides = {name: "cpu.scaled_conv1x1" for name in heads}
+    overrides = dict.fromkeys(heads, "cpu.scaled_conv1x1")
     fast = torchalgo.optimize(model, x, overrides=overrides, progress=False)
     chains = [n.problem for n in fast.plan.nodes if n.primitive == "cpu.scaled_conv1x1"]
     assert sorted(c.split("_")[3].partition("+")[0] for c in chains) == ["mul", "scaleshift"]

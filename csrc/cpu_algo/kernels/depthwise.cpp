@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/depthwise.h"
 
-#include "cpu_algo/kernels/epilogue.h"
+#include "cpu_algo/kernels/depthwise_parts.h"
 
 namespace torchalgo::kernels {
 namespace {
-
-// Output columns of one register tile: 7 accumulators hide the latency of the multiply-add, divide
-// the widths 7, 14, 28, 56, 112 of the usual nets, and leave AVX2 registers for a row of 5 weights.
-constexpr int kColumns = 7;
 
 // Output columns of one row, one vector of channels.
 struct Strip {
@@ -22,46 +18,11 @@ struct Strip {
 };
 using RunStrip = void (*)(const Depthwise&, const Strip&);
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-std::int64_t at_least(std::int64_t a, std::int64_t low) { return a < low ? low : a; }
-std::int64_t at_most(std::int64_t a, std::int64_t high) { return a < high ? a : high; }
-
-template <int columns>
-inline void store_columns(const Depthwise& conv, const float* residual, float* dst,
-                          std::int64_t pixel, Vec (&sums)[columns]) {
-  if (residual != nullptr) {
-#pragma GCC unroll 8
-    for (int u = 0; u < columns; ++u) sums[u] = sums[u] + Vec::loadu(residual + u * pixel);
-  }
-  if (kHasVectors && conv.activation == Activation::kHardswish) {
-#pragma GCC unroll 8
-    for (int u = 0; u < columns; ++u)
-      activate<Activation::kHardswish>(sums[u]).store(dst + u * pixel);
-    return;
-  }
-  const Clamp clamp = clamp_of(conv.activation);
-  const Vec low(clamp.low);
-  const Vec high(clamp.high);
-#pragma GCC unroll 8
-  for (int u = 0; u < columns; ++u) apply_clamp(sums[u], low, high).store(dst + u * pixel);
-}
-
-// Which taps of a strip lie outside the image: none; the `taps / 2` first and the last ones of the
-// usual "same" padding; or whatever strip.x says.
-enum class Edge : std::uint8_t { kNone, kLeft, kRight, kBoth, kAny };
-
-// Taps beyond the right edge with "same" padding: with stride 2 it is one, if any.
-constexpr int right_edge(int taps, int stride) { return stride == 1 ? taps / 2 : 1; }
-
 // `taps` a row without dilation: each pixel is loaded once and feeds all columns that it reaches.
 // fixed_pixel: 16, or 0 for conv.pixel.
 template <int taps, int stride, int fixed_pixel, Edge edge, int columns>
 void run_strip(const Depthwise& conv, const Strip& strip) {
-  constexpr int kWidth = (columns - 1) * stride + taps;
-  constexpr bool kAtLeft = edge == Edge::kLeft || edge == Edge::kBoth;
-  constexpr bool kAtRight = edge == Edge::kRight || edge == Edge::kBoth;
-  constexpr int kBegin = kAtLeft ? taps / 2 : 0;
-  constexpr int kEnd = kAtRight ? kWidth - right_edge(taps, stride) : kWidth;
+  using Reach = TileReach<taps, stride, columns, edge>;
   const std::int64_t pixel = fixed_pixel != 0 ? fixed_pixel : conv.pixel;
   const std::int64_t row_step = conv.dilation_h * conv.w * pixel;
   const float* row = strip.src + strip.r_begin * row_step;
@@ -74,7 +35,7 @@ void run_strip(const Depthwise& conv, const Strip& strip) {
 #pragma GCC unroll 8
     for (int s = 0; s < taps; ++s) tap[s] = Vec::loadu(weights + s * pixel);
 #pragma GCC unroll 32
-    for (int x = kBegin; x < kEnd; ++x) {
+    for (int x = Reach::kBegin; x < Reach::kEnd; ++x) {
       if (edge == Edge::kAny && (strip.x + x < 0 || strip.x + x >= conv.w)) continue;
       const Vec value = Vec::loadu(row + x * pixel);
 #pragma GCC unroll 8
@@ -145,13 +106,7 @@ RunStrip strip_of(int columns, Edge edge) {
 // The strip of `columns` whose first tap lies at image column x.
 template <int taps, int stride>
 RunStrip strip_at(const Depthwise& conv, std::int64_t x, int columns) {
-  const std::int64_t left = at_least(-x, 0);
-  const std::int64_t right = at_least(x + (columns - 1) * stride + taps - conv.w, 0);
-  Edge edge = Edge::kAny;
-  if (left == 0 && right == 0) edge = Edge::kNone;
-  if (left == taps / 2 && right == 0) edge = Edge::kLeft;
-  if (left == 0 && right == right_edge(taps, stride)) edge = Edge::kRight;
-  if (left == taps / 2 && right == right_edge(taps, stride)) edge = Edge::kBoth;
+  const Edge edge = find_edge(taps, stride, x, columns, conv.w);
   return conv.pixel == kBlock ? strip_of<taps, stride, kBlock>(columns, edge)
                               : strip_of<taps, stride, 0>(columns, edge);
 }
@@ -164,18 +119,6 @@ RunStrip find_strip(const Depthwise& conv, std::int64_t x, int columns) {
   if (conv.s == 5 && conv.stride_w == 1) return strip_at<5, 1>(conv, x, columns);
   if (conv.s == 5 && conv.stride_w == 2) return strip_at<5, 2>(conv, x, columns);
   return nullptr;
-}
-
-// What the strips have left to do on `rows` output rows.
-void activate_rows(const Depthwise& conv, float* dst, std::int64_t rows, bool is_last_block) {
-  if (fits_registers(conv.activation)) return;
-  const std::int64_t pixels = rows * conv.q;
-  activate(dst, dst, pixels * conv.pixel, conv.activation);
-  if (!is_last_block || keeps_zero(conv.activation)) return;
-  for (std::int64_t i = 0; i < pixels; ++i) {
-    for (std::int64_t lane = kBlock - conv.pad_lanes; lane < kBlock; ++lane)
-      dst[i * kBlock + lane] = 0;
-  }
 }
 
 // One output row of one plane, reached by the tap rows [r_begin, r_end).
@@ -270,11 +213,7 @@ using RunRows = void (*)(const Depthwise&, const Rows&);
 template <int taps, int stride, int rows, int fixed_pixel, Edge edge>
 inline void run_tall_strip(const Depthwise& conv, const Rows& at, std::int64_t column,
                            std::int64_t lane) {
-  constexpr int kWidth = (kColumns - 1) * stride + taps;
-  constexpr bool kAtLeft = edge == Edge::kLeft || edge == Edge::kBoth;
-  constexpr bool kAtRight = edge == Edge::kRight || edge == Edge::kBoth;
-  constexpr int kBegin = kAtLeft ? taps / 2 : 0;
-  constexpr int kEnd = kAtRight ? kWidth - right_edge(taps, stride) : kWidth;
+  using Reach = TileReach<taps, stride, kColumns, edge>;
   constexpr int kSourceRows = (rows - 1) * stride + taps;
   const std::int64_t pixel = fixed_pixel != 0 ? fixed_pixel : conv.pixel;
   const std::int64_t row_step = conv.w * pixel;
@@ -298,7 +237,7 @@ inline void run_tall_strip(const Depthwise& conv, const Rows& at, std::int64_t c
       for (int s = 0; s < taps; ++s) tap[o][s] = Vec::loadu(weights + (r * taps + s) * pixel);
     }
 #pragma GCC unroll 32
-    for (int x = kBegin; x < kEnd; ++x) {
+    for (int x = Reach::kBegin; x < Reach::kEnd; ++x) {
       if (edge == Edge::kAny && (first + x < 0 || first + x >= conv.w)) continue;
       const Vec value = Vec::loadu(row + x * pixel);
 #pragma GCC unroll 8
@@ -327,26 +266,13 @@ void run_rows(const Depthwise& conv, const Rows& at) {
   const std::int64_t pixel = fixed_pixel != 0 ? fixed_pixel : conv.pixel;
   for (std::int64_t next = 0; next < conv.q; next += kColumns) {
     const std::int64_t column = at_most(next, conv.q - kColumns);
-    const auto run = [&]<Edge edge>() {
+    const std::int64_t x = column * stride - conv.pad_w;
+    with_edge(find_edge(taps, stride, x, kColumns, conv.w), [&]<Edge edge>() {
       for (std::int64_t group = 0; group < pixel; group += kBlock) {
         run_tall_strip<taps, stride, rows, fixed_pixel, edge>(conv, at, column,
                                                               at_most(group, pixel - kBlock));
       }
-    };
-    const std::int64_t x = column * stride - conv.pad_w;
-    const std::int64_t right = at_least(x + (kColumns - 1) * stride + taps - conv.w, 0);
-    const bool is_left = x == -(taps / 2);
-    if ((x < 0 && !is_left) || (right != 0 && right != right_edge(taps, stride))) {
-      run.template operator()<Edge::kAny>();
-    } else if (is_left && right != 0) {
-      run.template operator()<Edge::kBoth>();
-    } else if (is_left) {
-      run.template operator()<Edge::kLeft>();
-    } else if (right != 0) {
-      run.template operator()<Edge::kRight>();
-    } else {
-      run.template operator()<Edge::kNone>();
-    }
+    });
   }
 }
 

@@ -8,27 +8,29 @@
 
 namespace torchalgo::kernels {
 
-/// A depthwise convolution over groups of 16 contiguous channels; steps count floats.
+/// A convolution with one filter per channel, or with as narrow groups, over 16 contiguous channels
+/// at a time; steps count floats.
 ///
 /// nChw16c: a plane is one channel block of one image, a pixel has 16 floats and one group. nhwc: a
 /// plane is a whole image, a pixel has c floats and ceil(c / 16) groups, of which the last ends at
 /// c and overlaps the one before it, so that no lane is masked; needs c >= 16.
 struct Depthwise {
   const float* src = nullptr;
-  const float* weights = nullptr;   // [blocks, r, s, 16] or [r, s, c]
+  const float* weights = nullptr;   // [blocks, r, s, group, 16] or [r, s, group, c]
   const float* bias = nullptr;      // per channel; zeros if the problem has none
   const float* residual = nullptr;  // lies as dst; null: none
   float* dst = nullptr;
   std::int64_t blocks = 1;     // planes per image
   std::int64_t pixel = 16;     // floats of a pixel: 16 or c
   std::int64_t pad_lanes = 0;  // of the last block, zero in dst
+  std::int64_t group = 1;      // channels that each output channel reads: for run_grouped
   std::int64_t h = 1, w = 1, p = 1, q = 1, r = 1, s = 1;
   std::int64_t src_plane = 0, dst_plane = 0;  // from one plane to the next
   std::int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1, dilation_w = 1;
   Activation activation = Activation::kNone;
 };
 
-// Computes the output rows [begin, end) of the n * blocks * p that there are.
+// Computes the output rows [begin, end) of the n * blocks * p that there are; group is 1.
 TORCHALGO_DECLARE_KERNEL(void run_depthwise(const Depthwise& conv, std::int64_t begin,
                                             std::int64_t end))
 

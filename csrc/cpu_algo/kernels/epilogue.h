@@ -57,6 +57,23 @@ inline float apply_clamp(float x, float low, float high) {
 inline Vec multiply_add(Vec a, Vec b, Vec c) { return at::vec::fmadd(a, b, c); }
 inline float multiply_add(float a, float b, float c) { return a * b + c; }
 
+#if defined(CPU_CAPABILITY_AVX512)
+
+/// e^-x to (2 + |x|) 1e-7 of itself: 0 or infinity where it is none of f32's normal numbers, a
+/// NaN of a NaN. 2^-n 2^f with |f| <= 1 / 2; the minimax polynomial of degree 5 that is 1 at 0.
+inline Vec exp_minus(Vec x) {
+  const __m512 t = _mm512_mul_ps(x, _mm512_set1_ps(-1.44269504F));
+  const Vec f = _mm512_reduce_ps(t, _MM_FROUND_TO_NEAREST_INT);  // 0 of an infinity
+  Vec p = multiply_add(f, Vec(0.00132029818F), Vec(0.00967495237F));
+  p = multiply_add(p, f, Vec(0.0555104725F));
+  p = multiply_add(p, f, Vec(0.240221664F));
+  p = multiply_add(p, f, Vec(0.693146586F));
+  p = multiply_add(p, f, Vec(1.0F));
+  return _mm512_scalef_ps(p, _mm512_sub_ps(t, f));
+}
+
+#else
+
 /// 2^(n - 127) of the integer n in the low bits.
 inline Vec power_of_two(Vec x) {
   using Bits = at::vec::Vectorized<std::int32_t>;
@@ -66,24 +83,26 @@ inline float power_of_two(float x) {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) << 23);
 }
 
-/// e^x to about 2e-7, saturated outside of [-87, 88]; a NaN stays a NaN. T: Vec or float.
-/// 2^n e^f with |f| <= ln 2 / 2; the minimax polynomial of degree 5 that is 1 at 0.
+/// e^-x to about 2e-7, saturated outside of [-88, 87]; a NaN stays a NaN. T: Vec or float.
+/// 2^n e^-f with |f| <= ln 2 / 2; the minimax polynomial of degree 5 that is 1 at 0.
 template <class T>
-inline T fast_exp(T x) {
-  x = apply_clamp(x, T(-87.0F), T(88.0F));
+inline T exp_minus(T x) {
+  x = apply_clamp(x, T(-88.0F), T(87.0F));
   // The sum's low bits are the nearest integer n, as the exponent of 2^n wants it: plus 127.
   constexpr float kRound = 12582912.0F + 127.0F;  // 1.5 * 2^23 + 127
-  const T shifted = multiply_add(x, T(1.44269504F), T(kRound));
+  const T shifted = multiply_add(x, T(-1.44269504F), T(kRound));
   const T n = shifted - T(kRound);
-  const T high = multiply_add(n, T(-0.693359375F), x);  // ln 2 in two parts
-  const T f = multiply_add(n, T(2.12194440e-4F), high);
-  T p = multiply_add(f, T(0.00829031474F), T(0.0418979295F));
-  p = multiply_add(p, f, T(0.166676362F));
+  const T high = multiply_add(n, T(0.693359375F), x);  // ln 2 in two parts
+  const T f = multiply_add(n, T(-2.12194440e-4F), high);
+  T p = multiply_add(f, T(-0.00829031474F), T(0.0418979295F));
+  p = multiply_add(p, f, T(-0.166676362F));
   p = multiply_add(p, f, T(0.499991495F));
-  p = multiply_add(p, f, T(0.999999707F));
+  p = multiply_add(p, f, T(-0.999999707F));
   p = multiply_add(p, f, T(1.0F));
   return p * power_of_two(shifted);
 }
+
+#endif
 
 /// T: Vec, because GCC may take both branches of a clamp in its own vectors of the scalar formulas,
 /// with a division in each; float where there are no vectors.
@@ -96,8 +115,8 @@ inline T activate(T x) {
   }
   if constexpr (activation == Activation::kHardswish)
     return x * apply_clamp(x + three, zero, six) * sixth;
-  if constexpr (activation == Activation::kSilu) return x / (one + fast_exp(zero - x));
-  if constexpr (activation == Activation::kSigmoid) return one / (one + fast_exp(zero - x));
+  if constexpr (activation == Activation::kSilu) return x / (one + exp_minus(x));
+  if constexpr (activation == Activation::kSigmoid) return one / (one + exp_minus(x));
   if constexpr (activation == Activation::kHardsigmoid)
     return apply_clamp(x + three, zero, six) * sixth;
   return x;

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// What run_depthwise and run_grouped share. For sources of this folder only, as epilogue.h.
+
+#include "cpu_algo/kernels/depthwise.h"
+#include "cpu_algo/kernels/epilogue.h"
+
+namespace torchalgo::kernels {
+namespace {
+
+/// Output columns of one register tile: 7 accumulators hide the latency of the multiply-add, divide
+/// the widths 7, 14, 28, 56, 112 of the usual nets, and leave AVX2 registers for a row of 5
+/// weights.
+constexpr int kColumns = 7;
+
+inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+inline std::int64_t at_least(std::int64_t a, std::int64_t low) { return a < low ? low : a; }
+inline std::int64_t at_most(std::int64_t a, std::int64_t high) { return a < high ? a : high; }
+
+/// Which taps of a tile lie outside the image: none; the `taps / 2` first and the last ones of the
+/// usual "same" padding; or others.
+enum class Edge : std::uint8_t { kNone, kLeft, kRight, kBoth, kAny };
+
+/// Taps beyond the right edge with "same" padding: with stride 2 it is one, if any.
+constexpr int right_edge(int taps, int stride) { return stride == 1 ? taps / 2 : 1; }
+
+/// Pixels [begin, end) that a tile of `columns` reads of those that its taps reach.
+template <int taps, int stride, int columns, Edge edge>
+struct TileReach {
+  static constexpr int kWidth = (columns - 1) * stride + taps;
+  static constexpr bool kAtLeft = edge == Edge::kLeft || edge == Edge::kBoth;
+  static constexpr bool kAtRight = edge == Edge::kRight || edge == Edge::kBoth;
+  static constexpr int kBegin = kAtLeft ? taps / 2 : 0;
+  static constexpr int kEnd = kAtRight ? kWidth - right_edge(taps, stride) : kWidth;
+};
+
+/// The edges of a tile whose first tap lies at column x of an image of width w.
+inline Edge find_edge(int taps, int stride, std::int64_t x, std::int64_t columns, std::int64_t w) {
+  const std::int64_t left = at_least(-x, 0);
+  const std::int64_t right = at_least(x + (columns - 1) * stride + taps - w, 0);
+  const bool is_left = left == taps / 2, is_right = right == right_edge(taps, stride);
+  if ((left != 0 && !is_left) || (right != 0 && !is_right)) return Edge::kAny;
+  if (is_left) return is_right ? Edge::kBoth : Edge::kLeft;
+  return is_right ? Edge::kRight : Edge::kNone;
+}
+
+/// Calls function.operator()<edge>().
+template <class Function>
+inline void with_edge(Edge edge, const Function& function) {
+  switch (edge) {
+    case Edge::kNone:
+      return function.template operator()<Edge::kNone>();
+    case Edge::kLeft:
+      return function.template operator()<Edge::kLeft>();
+    case Edge::kRight:
+      return function.template operator()<Edge::kRight>();
+    case Edge::kBoth:
+      return function.template operator()<Edge::kBoth>();
+    case Edge::kAny:
+      return function.template operator()<Edge::kAny>();
+  }
+}
+
+/// Stores the sums of adjacent pixels with residual and activation, as far as registers do it.
+template <int columns>
+inline void store_columns(const Depthwise& conv, const float* residual, float* dst,
+                          std::int64_t pixel, Vec (&sums)[columns]) {
+  if (residual != nullptr) {
+#pragma GCC unroll 8
+    for (int u = 0; u < columns; ++u) sums[u] = sums[u] + Vec::loadu(residual + u * pixel);
+  }
+  if (kHasVectors && conv.activation == Activation::kHardswish) {
+#pragma GCC unroll 8
+    for (int u = 0; u < columns; ++u)
+      activate<Activation::kHardswish>(sums[u]).store(dst + u * pixel);
+    return;
+  }
+  const Clamp clamp = clamp_of(conv.activation);
+  const Vec low(clamp.low);
+  const Vec high(clamp.high);
+#pragma GCC unroll 8
+  for (int u = 0; u < columns; ++u) apply_clamp(sums[u], low, high).store(dst + u * pixel);
+}
+
+/// What store_columns has left to do on `rows` output rows.
+inline void activate_rows(const Depthwise& conv, float* dst, std::int64_t rows,
+                          bool is_last_block) {
+  if (fits_registers(conv.activation)) return;
+  const std::int64_t pixels = rows * conv.q;
+  activate(dst, dst, pixels * conv.pixel, conv.activation);
+  if (!is_last_block || keeps_zero(conv.activation)) return;
+  for (std::int64_t i = 0; i < pixels; ++i) {
+    for (std::int64_t lane = kBlock - conv.pad_lanes; lane < kBlock; ++lane)
+      dst[i * kBlock + lane] = 0;
+  }
+}
+
+}  // namespace
+}  // namespace torchalgo::kernels
