@@ -4,9 +4,9 @@
     python benchmarks/make_tables.py                 # benchmarks/results/models.jsonl
     python benchmarks/make_tables.py a.jsonl b.jsonl --check    # exit 1 if a file would change
 
-A later record of a network, in the same setting (threads, batch, widest vectors), replaces an earlier one. Nothing is left out: a
-network that loses is marked, an engine that failed has a footnote. Exit codes: 0 done, 1 --check
-found a change, 2 an error.
+A later record of a network in the same setting (threads, batch, widest vectors) replaces an earlier
+one. Nothing is left out: a network that loses is marked, an engine that failed has a footnote. Exit
+codes: 0 done, 1 --check found a change, 2 an error.
 """
 
 from __future__ import annotations
