@@ -229,7 +229,8 @@ def print_summary(record: dict[str, Any]) -> None:
 
     own = record["wall_us"]["torchalgo"]
     print(
-        f"{record['network']} {record['input']}, {record['threads']} thread(s), relative L2 {record['rel_error']:.1e}"
+        f"{record['network']} {record['input']}, {record['threads']} thread(s),"
+        f" relative L2 {record['rel_error']:.1e}"
     )
     for name, times in sorted(
         record["wall_us"].items(), key=lambda item: statistics.median(item[1])

@@ -11,8 +11,10 @@ A later record of a network and number of threads replaces an earlier one. Exit 
 from __future__ import annotations
 
 import argparse
+import re
+import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -227,24 +229,34 @@ def family_table(lines: Sequence[Line]) -> list[str]:
     return table(["kind", "layers", *columns], rows)
 
 
-def plan_line(plan: Record | None) -> str:
-    """What a plan's time is made of, and how much of it is outside convolutions."""
-    if plan is None:
-        return "No plan was made."
+def plan_shares(plan: Record) -> dict[str, float]:
+    """What a plan expects each kind of work to take, in us."""
     sums: dict[str, float] = {}
     for _, problem, _, us in plan["nodes"]:
         family = family_of(problem)
         sums[family] = sums.get(family, 0.0) + us
     changed = sum(us for _, _, us in plan["transforms"])
-    if changed:
-        sums["transforms"] = changed
-    whole = sum(sums.values())
+    return sums | {"transforms": changed} if changed else sums
+
+
+def outside_share(shares: Mapping[str, float]) -> float:
+    """Of the whole, what is in no convolution."""
+    whole = sum(shares.values())
+    outside = sum(us for name, us in shares.items() if name not in CONVOLUTIONS)
+    return outside / whole if whole else 0.0
+
+
+def plan_line(plan: Record | None) -> str:
+    """What a plan's time is made of, and how much of it is outside convolutions."""
+    if plan is None:
+        return "No plan was made."
+    shares = plan_shares(plan)
+    whole = sum(shares.values())
     if not whole:
         return "The plan costs nothing."
-    outside = sum(us for name, us in sums.items() if name not in CONVOLUTIONS)
-    parts = sorted(sums.items(), key=lambda item: -item[1])
+    parts = sorted(shares.items(), key=lambda item: -item[1])
     return (
-        f"Our plan expects {ms(whole)} ms, **{outside / whole:.1%} outside convolutions**: "
+        f"Our plan expects {ms(whole)} ms, **{outside_share(shares):.1%} outside convolutions**: "
         + ", ".join(f"{name} {us / whole:.1%}" for name, us in parts if us)
         + f" ({plan['status']}; {plan['method']})."
     )
@@ -289,6 +301,68 @@ def network_section(record: Record, worst: int) -> list[str]:
     ]
 
 
+WINOGRAD = re.compile(
+    r"fwd_f32_n(?P<n>\d+)c(?P<c>\d+)h(?P<h>\d+)w(?P<w>\d+)_k(?P<k>\d+)r3s3_st1x1_pad1x1_dil1x1_g1\b.*"
+)
+
+
+def winograd_rows(records: Sequence[Record]) -> list[tuple[float, list[str]]]:
+    """3x3 layers of stride 1 with 64 to 512 channels on at least 28 x 28 pixels, weights cold,
+    one thread: multiply-adds of the definition per second over the probed peak, and the cells."""
+    rows: dict[str, tuple[float, list[str]]] = {}
+    for record in records:
+        for row in record["rows"] if record["threads"] == 1 else []:
+            found = WINOGRAD.fullmatch(row["problem"])
+            times = {
+                name: us
+                for name, engine in row["engines"].items()
+                if name.startswith("cpu.winograd") and (us := time_of(engine, "cold_us"))
+            }
+            if found is None or not times:
+                continue
+            n, c, h, w, k = (int(found[key]) for key in "nchwk")
+            if not (64 <= c <= 512 and 64 <= k <= 512 and min(h, w) >= 28):
+                continue
+            us, name = min((us, name) for name, us in times.items())
+            rate = 2 * 9 * n * c * h * w * k / us / 1000  # GFLOP/s
+            share = rate / record["peaks"][0]
+            cells = [f"`{row['problem']}`", record["network"], name, us_cell(us)]
+            rows[row["problem"]] = share, [*cells, f"{rate:.0f}", f"{share:.2f}"]
+    return sorted(rows.values(), key=lambda row: -row[0])
+
+
+def winograd_section(records: Sequence[Record]) -> list[str]:
+    """Empty if no record has such a layer."""
+    rows = winograd_rows(records)
+    if not rows:
+        return []
+    median = statistics.median(share for share, _ in rows)
+    head = ["problem", "network", "ours", "us", "GFLOP/s", "over the peak"]
+    return [
+        "",
+        "## Winograd over the peak of multiply-adds",
+        "",
+        "3x3 convolutions of stride 1 with 64 to 512 channels on at least 28 x 28 pixels, one"
+        " thread, weights cold: operations of the definition per second over the peak probed in the"
+        f" run. A direct algorithm stays below 1; the median is **{median:.2f}**.",
+        "",
+        *table(head, [cells for _, cells in rows]),
+    ]
+
+
+def outside_section(records: Sequence[Record]) -> list[str]:
+    """What each network's plan expects to spend outside convolutions."""
+    rows = [
+        [record["network"], str(record["threads"]), ms(sum(shares.values())), f"{outside:.1%}"]
+        for record in records
+        if record["plan"] is not None
+        for shares in [plan_shares(record["plan"])]
+        for outside in [outside_share(shares)]
+    ]
+    head = ["network", "threads", "plan, ms", "outside convolutions"]
+    return ["", "## Time outside convolutions", "", *table(head, rows)] if rows else []
+
+
 def make_page(records: Sequence[Record], worst: int) -> str:
     """The page."""
     lines = [
@@ -306,6 +380,7 @@ def make_page(records: Sequence[Record], worst: int) -> str:
         " intervals; below 1 ours is **slower**. What is comparable and what is not,"
         " `benchmarks/bench_layers.py` tells.",
     ]
+    lines += [*outside_section(records), *winograd_section(records)]
     for record in records:
         lines += ["", *network_section(record, worst)]
     return "\n".join(lines) + "\n"

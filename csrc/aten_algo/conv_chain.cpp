@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/adaptive_avg_pool2d.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/convolution.h>
 
@@ -23,13 +24,13 @@ Packed pack_chain(const Problem&, const Primitive&, const Weights& weights) {
 }
 
 at::Tensor run_head(const ChainHead& head, const Call& call) {
+  if (std::holds_alternative<PoolProblem>(head))
+    return at::adaptive_avg_pool2d(call.src[0], {1, 1});
   const bool is_product = std::holds_alternative<EltwiseProblem>(head);
   at::Tensor x = is_product ? call.src[0] * call.src[1]
                             : at::addcmul(call.packed[1].view({-1, 1, 1}), call.src[0],
                                           call.packed[0].view({-1, 1, 1}));
-  const Epilogue& epilogue =
-      std::visit([](const auto& p) -> const Epilogue& { return p.epilogue; }, head);
-  apply_epilogue(x, epilogue, {}, {});
+  apply_epilogue(x, epilogue_of(head), {}, {});
   return x;
 }
 

@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cpu_algo/kernels/linear.h"
-
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "cpu_algo/conv_row.h"
+#include "cpu_algo/pooled_linear.h"
 #include "cpu_algo/rows.h"
 #include "cpu_algo/same_layout.h"
 
 namespace torchalgo::cpu {
 namespace {
-
-// A weight is 4 bytes and 2n operations. A core has some 10 operations per byte that memory gives
-// it, a processor whose cores share the memory up to 50: beyond 16 operations per byte time is soon
-// that of the arithmetic, where a matrix product that blocks for the caches does better.
-constexpr std::int64_t kMostInputs = 32;
 
 // Weights that a thread should have at least: some 10 us of reading, or its start costs more than
 // it saves.
@@ -27,10 +21,10 @@ Offer offer_linear(const Problem& problem, const Device&) {
   if (linear == nullptr) return {{}, "needs a linear layer"};
   const auto form = as_bias_add_activation(linear->epilogue);
   if (!form || form->add) return {{}, "needs an epilogue bias, activation"};
-  if (linear->n < 1 || linear->n > kMostInputs) {
+  if (linear->n < 1 || linear->n > kMostLinearInputs) {
     return {{},
             fmt::format("reads weights for few inputs: needs a batch of 1 to {}, got {}",
-                        kMostInputs, linear->n)};
+                        kMostLinearInputs, linear->n)};
   }
   return offer_f32("cpu.linear", linear->dtype, {Layout::kNchw});
 }
@@ -43,6 +37,12 @@ Packed pack_linear(const Problem&, const Primitive&, const Weights& weights) {
 
 }  // namespace
 
+void run_linear(LinearKernel kernel, const kernels::Linear& linear) {
+  const std::int64_t grain = kLeastWeights / std::max<std::int64_t>(1, linear.c) + 1;
+  at::parallel_for(0, linear.k, grain,
+                   [&](std::int64_t begin, std::int64_t end) { kernel(linear, begin, end); });
+}
+
 Algorithm linear(const std::string& isa) {
   Algorithm row;
   row.name = "cpu.linear";
@@ -52,17 +52,10 @@ Algorithm linear(const std::string& isa) {
   row.run = [kernel = TORCHALGO_PICK_KERNEL(isa, run_linear)](const Call& call) {
     const auto& problem = std::get<LinearProblem>(call.problem);
     const bool has_bias = has(problem.epilogue, PostOp::kBias);
-    const kernels::Linear linear = {floats(call.src[0]),
-                                    floats(call.packed[0]),
-                                    has_bias ? floats(call.packed[1]) : nullptr,
-                                    call.dst.mutable_data_ptr<float>(),
-                                    problem.n,
-                                    problem.c,
-                                    problem.k,
-                                    activation_of(problem.epilogue)};
-    const std::int64_t grain = kLeastWeights / std::max<std::int64_t>(1, problem.c) + 1;
-    at::parallel_for(0, problem.k, grain,
-                     [&](std::int64_t begin, std::int64_t end) { kernel(linear, begin, end); });
+    run_linear(kernel,
+               {floats(call.src[0]), floats(call.packed[0]),
+                has_bias ? floats(call.packed[1]) : nullptr, call.dst.mutable_data_ptr<float>(),
+                problem.n, problem.c, problem.k, activation_of(problem.epilogue)});
     return call.dst;
   };
   row.packs_for_all_sizes = true;

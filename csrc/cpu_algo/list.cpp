@@ -27,6 +27,7 @@ const Algorithms& cpu_algorithms() {
       cpu::with_backward_data(cpu::grouped()),
       cpu::conv_chain(),
       cpu::scaled_conv1x1(),
+      cpu::squeeze_excite(),
   };
   return algorithms;
 }

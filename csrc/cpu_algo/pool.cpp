@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cpu_algo/kernels/pool.h"
-
 #include <ATen/Parallel.h>
 
 #include <algorithm>
 
+#include "cpu_algo/kernels/pool.h"
+#include "cpu_algo/pooled_linear.h"
 #include "cpu_algo/rows.h"
 #include "cpu_algo/same_layout.h"
 
@@ -44,6 +44,17 @@ std::int64_t floats_per_task(const kernels::Pool& pool) {
 
 }  // namespace
 
+void run_pool(PoolKernel kernel, const PoolProblem& problem, Layout layout, const float* src,
+              float* dst) {
+  const LaneShape shape = lane_shape(layout, problem.n, problem.c);
+  kernels::Pool pool = make_pool(problem, shape);
+  pool.src = src;
+  pool.dst = dst;
+  const std::int64_t chunks = (pool.lanes + pool.lane_chunk - 1) / pool.lane_chunk;
+  at::parallel_for(0, rows_of(pool, shape.groups) * chunks, grain_of(floats_per_task(pool)),
+                   [&](std::int64_t begin, std::int64_t end) { kernel(pool, begin, end); });
+}
+
 Algorithm pool(const std::string& isa) {
   Algorithm row;
   row.name = "cpu.pool";
@@ -53,14 +64,8 @@ Algorithm pool(const std::string& isa) {
     return offer_f32("cpu.pool", pool->dtype, {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
   };
   row.run = [kernel = TORCHALGO_PICK_KERNEL(isa, run_pool)](const Call& call) {
-    const auto& problem = std::get<PoolProblem>(call.problem);
-    const LaneShape shape = lane_shape(call.primitive.src, problem.n, problem.c);
-    kernels::Pool pool = make_pool(problem, shape);
-    pool.src = floats(call.src[0]);
-    pool.dst = call.dst.mutable_data_ptr<float>();
-    const std::int64_t chunks = (pool.lanes + pool.lane_chunk - 1) / pool.lane_chunk;
-    at::parallel_for(0, rows_of(pool, shape.groups) * chunks, grain_of(floats_per_task(pool)),
-                     [&](std::int64_t begin, std::int64_t end) { kernel(pool, begin, end); });
+    run_pool(kernel, std::get<PoolProblem>(call.problem), call.primitive.src, floats(call.src[0]),
+             call.dst.mutable_data_ptr<float>());
     return call.dst;
   };
   return row;

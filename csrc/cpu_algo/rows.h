@@ -34,6 +34,7 @@ namespace torchalgo::cpu {
 [[nodiscard]] Algorithm depthwise(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm grouped(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm scaled_conv1x1(const std::string& isa = cpu_device().isa);
+[[nodiscard]] Algorithm squeeze_excite(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm conv_chain(const std::string& isa = cpu_device().isa);
 
 }  // namespace torchalgo::cpu

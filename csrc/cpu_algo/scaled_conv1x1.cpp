@@ -24,21 +24,18 @@ using kernels::ScaleShift;
 
 constexpr std::int64_t kFloatBytes = sizeof(float);
 
-const Epilogue& epilogue_of_head(const ChainHead& head) {
-  return std::visit([](const auto& p) -> const Epilogue& { return p.epilogue; }, head);
-}
-
 // Why the row cannot run `problem`; empty: it can.
 std::string refuse(const Problem& problem) {
   const auto* chain = std::get_if<ConvChainProblem>(&problem);
-  if (chain == nullptr || !chain->head) return "is a convolution of what is scaled first";
+  if (chain == nullptr || !chain->head || std::holds_alternative<PoolProblem>(*chain->head))
+    return "is a convolution of what is scaled first";
   if (chain->convs.size() != 1) return "needs one convolution";
   const ConvProblem& conv = chain->convs[0];
   if (std::string refusal = refuse_conv(conv); !refusal.empty()) return refusal;
   const bool is_pointwise = conv.r * conv.s * conv.stride_h * conv.stride_w * conv.groups == 1 &&
                             conv.pad_h + conv.pad_w == 0;
   if (!is_pointwise) return "needs a 1x1 filter without stride, padding or groups";
-  if (!only_activation(epilogue_of_head(*chain->head)))
+  if (!only_activation(epilogue_of(*chain->head)))
     return "needs at most one activation behind the scale";
   return {};
 }
@@ -99,7 +96,7 @@ Plan plan_scaled(const ConvChainProblem& chain, const Primitive& primitive,
   plan.gemm_bytes = build.scratch_bytes(part_of(plan, 0, most));
   plan.scale.lanes = plan.lanes;
   plan.scale.periods = 1;
-  const auto activation = only_activation(epilogue_of_head(*chain.head));
+  const auto activation = only_activation(epilogue_of(*chain.head));
   TORCHALGO_ASSERT(activation.has_value());
   plan.scale.activation = *activation;
   return plan;

@@ -189,6 +189,8 @@ concept HasEpilogue = requires(P p) {
   p.epilogue;
 };
 
+const Epilogue kNoEpilogue;
+
 double product(const Sizes& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), 1.0,
                          [](double a, std::int64_t b) { return a * static_cast<double>(b); });
@@ -244,6 +246,9 @@ std::vector<Problem> layers_of(const Problem& problem) {
 bool is_chain_head(const Problem& problem) {
   const auto* eltwise = std::get_if<EltwiseProblem>(&problem);
   if (eltwise != nullptr) return eltwise->kind == EltwiseKind::kMul && eltwise->channelwise;
+  const auto* pool = std::get_if<PoolProblem>(&problem);
+  if (pool != nullptr)
+    return pool->kind == PoolKind::kAdaptiveAverage && pool->p == 1 && pool->q == 1;
   return std::holds_alternative<ScaleShiftProblem>(problem);
 }
 
@@ -268,6 +273,8 @@ ConvChainProblem with_next(const Problem& problem, const ConvProblem& next) {
       chain.convs.push_back(*conv);
     } else if (const auto* affine = std::get_if<ScaleShiftProblem>(&layer)) {
       chain.head = *affine;
+    } else if (const auto* pool = std::get_if<PoolProblem>(&layer)) {
+      chain.head = *pool;
     } else {
       chain.head = std::get<EltwiseProblem>(layer);
     }
@@ -300,7 +307,6 @@ DType dtype_of(const Problem& problem) {
 }
 
 const Epilogue& epilogue_of(const Problem& problem) {
-  static const Epilogue kNone;
   return std::visit(
       [](const auto& p) -> const Epilogue& {
         if constexpr (HasEpilogue<decltype(p)>) {
@@ -308,10 +314,22 @@ const Epilogue& epilogue_of(const Problem& problem) {
         } else if constexpr (requires { p.convs; }) {
           return p.convs.back().epilogue;
         } else {
-          return kNone;
+          return kNoEpilogue;
         }
       },
       problem);
+}
+
+const Epilogue& epilogue_of(const ChainHead& head) {
+  return std::visit(
+      [](const auto& p) -> const Epilogue& {
+        if constexpr (HasEpilogue<decltype(p)>) {
+          return p.epilogue;
+        } else {
+          return kNoEpilogue;
+        }
+      },
+      head);
 }
 
 Problem with_epilogue(const Problem& problem, Epilogue epilogue) {

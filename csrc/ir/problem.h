@@ -123,8 +123,9 @@ struct LinearProblem {
 };
 
 /// What a chain may do to its input first: x * scale[c] + shift[c], or x * y[n, c], the
-/// channelwise product with a second input; then an activation.
-using ChainHead = std::variant<ScaleShiftProblem, EltwiseProblem>;
+/// channelwise product with a second input; then an activation. Or it averages each channel: a
+/// global pooling to 1 x 1.
+using ChainHead = std::variant<ScaleShiftProblem, EltwiseProblem, PoolProblem>;
 
 /// Forward 2-D convolutions of which each reads what the one before it makes; nobody else sees that
 /// tensor. Two or more, or one behind a head. The first of all has the sizes of the input; only the
@@ -201,6 +202,7 @@ using Problem =
 
 /// The epilogue of the kinds that have one, else empty; a chain's is its last convolution's.
 [[nodiscard]] const Epilogue& epilogue_of(const Problem& problem);
+[[nodiscard]] const Epilogue& epilogue_of(const ChainHead& head);
 
 /// A copy with another epilogue. @throws InternalError for a kind that has none.
 [[nodiscard]] Problem with_epilogue(const Problem& problem, Epilogue epilogue);

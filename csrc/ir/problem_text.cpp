@@ -76,12 +76,18 @@ std::string print_head(const ScaleShiftProblem& p) {
   return "_scaleshift" + print_epilogue(p.epilogue);
 }
 std::string print_head(const EltwiseProblem& p) { return "_mul" + print_epilogue(p.epilogue); }
+std::string print_head(const PoolProblem&) { return "_avgpool"; }
 
 // The sizes of the input, the head, then each convolution's filters.
 std::string print(const ConvChainProblem& p) {
-  const ConvProblem& first = p.convs.front();  // a head keeps the sizes
-  std::string text = fmt::format("chain_{}_{}", to_string(first.dtype), print_nchw(first));
-  if (p.head) text += std::visit([](const auto& head) { return print_head(head); }, *p.head);
+  const ConvProblem& first = p.convs.front();
+  std::string text = fmt::format("chain_{}_", to_string(first.dtype));
+  if (p.head) {
+    text +=
+        std::visit([](const auto& head) { return print_nchw(head) + print_head(head); }, *p.head);
+  } else {
+    text += print_nchw(first);
+  }
   for (const ConvProblem& conv : p.convs) text += print_filters(conv);
   return text;
 }
@@ -261,23 +267,33 @@ ConvProblem read_conv(Reader& in, Direction direction) {
   return p;
 }
 
-// Of the sizes of the convolution behind it; nothing if there is none.
-std::optional<ChainHead> read_head(Reader& in, const ConvProblem& next) {
+// Nothing if there is none. `next` has the sizes of the head's input, and gets those of its result.
+std::optional<ChainHead> read_head(Reader& in, ConvProblem& next) {
   const auto sized = [&](auto head) {
     head.dtype = next.dtype;
     head.n = next.n;
     head.c = next.c;
     head.h = next.h;
     head.w = next.w;
-    head.epilogue = in.epilogue();
     return head;
   };
-  if (in.take("_scaleshift")) return sized(ScaleShiftProblem());
+  if (in.take("_avgpool")) {
+    auto pool = sized(PoolProblem());
+    pool.kind = PoolKind::kAdaptiveAverage;
+    next.h = next.w = 1;
+    return pool;
+  }
+  if (in.take("_scaleshift")) {
+    auto affine = sized(ScaleShiftProblem());
+    affine.epilogue = in.epilogue();
+    return affine;
+  }
   if (!in.take("_mul")) return std::nullopt;
-  EltwiseProblem product;
+  auto product = sized(EltwiseProblem());
   product.kind = EltwiseKind::kMul;
   product.channelwise = true;
-  return sized(product);
+  product.epilogue = in.epilogue();
+  return product;
 }
 
 ConvChainProblem read_chain(Reader& in) {

@@ -91,8 +91,7 @@ class ChainGrower {
       return eltwise->kind != EltwiseKind::kActivation;
     }
     return std::holds_alternative<ConvProblem>(problem) ||
-           std::holds_alternative<LinearProblem>(problem) ||
-           std::holds_alternative<ScaleShiftProblem>(problem);
+           std::holds_alternative<LinearProblem>(problem) || is_chain_head(problem);
   }
 
   [[nodiscard]] std::optional<Chain> extend(const Chain& chain) const {
@@ -114,7 +113,8 @@ class ChainGrower {
     }
     if (!epilogue.empty() && is_activation(epilogue.back())) return std::nullopt;
     const auto* eltwise = std::get_if<EltwiseProblem>(&*reader.problem);
-    if (eltwise == nullptr) return std::nullopt;
+    const bool has_epilogue = !std::holds_alternative<PoolProblem>(chain.problem);
+    if (eltwise == nullptr || !has_epilogue) return std::nullopt;
     Chain longer = chain;
     longer.covers.push_back(next);
     Epilogue longer_epilogue = epilogue;
@@ -136,17 +136,21 @@ class ChainGrower {
   }
 
   // What is done to each element of a 1x1 convolution's input can be done where its blocks are
-  // read. Two convolutions in one call pay where a depthwise one, which computes little, reads or
-  // makes a tensor larger than its neighbour's other end: before or behind it, or both.
+  // read; behind a global pooling there is little to compute, and much to be called. Two
+  // convolutions in one call pay where a depthwise one, which computes little, reads or makes a
+  // tensor larger than its neighbour's other end: before or behind it, or both.
   static bool may_follow(const Problem& before, const ConvProblem& next) {
-    constexpr std::size_t kMostConvs = 3;
+    constexpr std::size_t kMostLayers = 3;
     if (is_chain_head(before))
       return is_forward_2d(next) && is_pointwise(next) && dtype_of(before) == next.dtype;
     if (!is_convolution(before) || has(epilogue_of(before), PostOp::kAdd)) return false;
     const std::vector<Problem> layers = layers_of(before);
-    if (is_chain_head(layers[0])) return false;
     const auto& last = std::get<ConvProblem>(layers.back());
-    return layers.size() < kMostConvs && is_forward_2d(last) && is_forward_2d(next) &&
+    if (is_chain_head(layers[0])) {
+      return std::holds_alternative<PoolProblem>(layers[0]) && layers.size() < kMostLayers &&
+             is_forward_2d(next) && is_pointwise(next) && last.dtype == next.dtype;
+    }
+    return layers.size() < kMostLayers && is_forward_2d(last) && is_forward_2d(next) &&
            last.dtype == next.dtype && is_depthwise(last) != is_depthwise(next);
   }
   static bool is_forward_2d(const ConvProblem& conv) {

@@ -30,8 +30,10 @@ except ImportError:  # these two files alone
 LAYOUTS = {"nchw": 1, "nhwc": 2, "nChw8c": 4, "nChw16c": 8}  # a set of layouts is a sum of these
 ACTIVATIONS = ("relu", "relu6", "hardswish", "silu", "sigmoid", "hardsigmoid")
 TICKS_PER_US = 1024 * 1000
-HEADS = re.compile(
-    r"(scaleshift_(?P<sizes>\w+?)|mul_(?P<product>\w+?)_channelwise)(?P<then>(\+\w+)*)"
+HEADS = re.compile(  # what a chain may begin with
+    r"scaleshift_(?P<sizes>\w+?)(?P<then>(\+\w+)*)"
+    r"|mul_(?P<product>\w+?)_channelwise(?P<after>(\+\w+)*)"
+    r"|avgpool_(?P<pooled>\w+?)_p1q1"
 )
 POINTWISE = re.compile(r"\d+r1s1_st1x1_pad0x0_dil\d+x\d+_g1(\+.*)?")
 FILTERS = re.compile(r"(?P<k>\d+)r.*_g(?P<g>\d+)(\+.*)?")  # of a 2-D convolution, behind "_k"
@@ -169,20 +171,25 @@ def chains_from(graph: Graph, anchor: int) -> Iterator[tuple[Chain, str, list[in
 def chained(problem: str, conv: str) -> str:
     """What becomes a chain with the convolution `conv` behind it; empty: that is no chain.
 
-    A scale before a 1x1 convolution; or convolutions, three at most, 2-D, without an addition
-    between, of whose neighbours one has a filter per channel.
+    A scale before a 1x1 convolution; a global pooling before one or two of them; or convolutions,
+    three at most, 2-D, without an addition between, of whose neighbours one has a filter per
+    channel.
     """
     own, added = conv.split("_k")
     kind, dtype, *_ = problem.split("_")
     head = HEADS.fullmatch(problem)
     if head and dtype == own.split("_")[1] and POINTWISE.fullmatch(added):
-        return f"chain_{head['sizes'] or head['product']}_{kind}{head['then'] or ''}_k{added}"
+        source = head["sizes"] or head["product"] or head["pooled"]
+        return f"chain_{source}_{kind}{head['then'] or head['after'] or ''}_k{added}"
     if kind not in ("fwd", "chain") or "+add" in problem:
         return ""
     sizes, *before = problem.split("_k")
     filters = [FILTERS.fullmatch(text) for text in (*before, added)]
     if len(filters) > 3 or dtype != own.split("_")[1] or re.search("_(mul|scaleshift)", sizes):
         return ""
+    if sizes.endswith("_avgpool"):
+        is_chain = len(filters) == 2 and POINTWISE.fullmatch(added)
+        return f"{problem}_k{added}" if is_chain else ""
     channels = re.findall(r"c(\d+)", sizes)
     depthwise = []
     for found in filters:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections import OrderedDict
 from pathlib import Path
 
@@ -90,15 +91,31 @@ class SqueezeExcite(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.factors = nn.Conv2d(40, 40, 1)
+        self.squeeze = nn.Conv2d(40, 10, 1)
+        self.factors = nn.Conv2d(10, 40, 1)
         self.project = nn.Conv2d(40, 24, 1)
         self.norm = nn.BatchNorm2d(24)
         self.grow = nn.Conv2d(24, 48, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.sigmoid(self.factors(x.mean((2, 3), keepdim=True)))
+        y = torch.relu(self.squeeze(x.mean((2, 3), keepdim=True)))
+        y = torch.sigmoid(self.factors(y))
         y = self.project(x * y) + x[:, :24]
         return self.grow(nn.functional.relu(self.norm(y)))
+
+
+@pytest.mark.parametrize("sizes", [(1, 40, 20, 22), (3, 40, 7, 5)])
+def test_factors_per_channel_are_made_in_one_call(sizes: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    model = SqueezeExcite().eval()
+    x = torch.rand(sizes)
+    fast = torchalgo.optimize(model, x, overrides={"mean*": "cpu.squeeze_excite"}, progress=False)
+    (chain,) = [n for n in fast.plan.nodes if n.primitive == "cpu.squeeze_excite"]
+    assert chain.problem.count("_k") == 2 and chain.problem.endswith("+sigmoid")
+    assert fp64_error(model, fast, x) <= 1e-5
+    torchalgo.check_plan(fast.plan.with_proof())
+    other = torch.rand(2, 40, 9, 11)
+    assert fp64_error(model, fast, other) <= 1e-5
 
 
 @pytest.mark.parametrize("sizes", [(1, 40, 20, 22), (3, 40, 7, 5)])
@@ -108,9 +125,7 @@ def test_a_scale_runs_in_the_call_of_the_convolution_behind_it(sizes: tuple[int,
     randomize_batch_norms(model)
     x = torch.rand(sizes)
     fast = torchalgo.optimize(model, x, progress=False)
-    heads = {
-        n.name for n in fast.plan.nodes if n.problem.startswith(("mul_", "scaleshift_", "chain_"))
-    }
+    heads = {n.name for n in fast.plan.nodes if re.search("mul|scaleshift", n.problem)}
     overrides = dict.fromkeys(heads, "cpu.scaled_conv1x1")
     fast = torchalgo.optimize(model, x, overrides=overrides, progress=False)
     chains = [n.problem for n in fast.plan.nodes if n.primitive == "cpu.scaled_conv1x1"]
@@ -154,16 +169,21 @@ def test_what_others_read_is_not_inside_a_chain() -> None:
         ("mul_f32_n1c48h9w9_channelwise", "fwd_f32_n1c48h9w9_k8{one}", True),
         ("mul_f32_n1c48h9w9", "fwd_f32_n1c48h9w9_k8{one}", False),
         ("scaleshift_f32_n1c48h9w9", "fwd_f32_n1c48h9w9_k48{three}48", False),
+        ("avgpool_f32_n1c48h9w9_p1q1", "fwd_f32_n1c48h1w1_k8{one}", True),
+        ("avgpool_f32_n1c48h9w9_p2q1", "fwd_f32_n1c48h2w1_k8{one}", False),
+        ("chain_f32_n1c48h9w9_avgpool_k8{one}", "fwd_f32_n1c8h1w1_k8{one}+bias", True),
+        ("chain_f32_n1c48h9w9_avgpool_k8{one}_k8{one}", "fwd_f32_n1c8h1w1_k8{one}", False),
         ("chain_f32_n1c48h9w9_mul_k8{one}", "fwd_f32_n1c8h9w9_k8{three}8", False),
     ],
 )
 def test_the_checker_spells_chains_as_the_planner_does(before: str, conv: str, chain: bool) -> None:
     words = {"one": "r1s1_st1x1_pad0x0_dil1x1_g1", "three": "r3s3_st1x1_pad1x1_dil1x1_g"}
-    spelled = chained(before.format(**words), conv.format(**words))
+    before, conv = before.format(**words), conv.format(**words)
+    spelled = chained(before, conv)
     assert bool(spelled) == chain
     if chain:
         assert _C.parse_problem(spelled) == spelled
-        assert len(_C.layers_of(spelled)) == 2
+        assert len(_C.layers_of(spelled)) == len(_C.layers_of(before)) + 1
 
 
 def test_a_chain_has_three_convolutions_at_most() -> None:

@@ -38,6 +38,8 @@ const char* const kSpellings[] = {
     "transform_f32_n1c64h56w56_nchw_nChw16c",
     "transform_bf16_n1c64d4h56w56_nhwc_nchw",
     "chain_f32_n1c96h14w14_k96r5s5_st2x1_pad2x2_dil1x1_g96+bias_k24r1s1_st1x1_pad0x0_dil1x1_g1",
+    "chain_f32_n2c24h7w7_avgpool_k8r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu"
+    "_k24r1s1_st1x1_pad0x0_dil1x1_g1+bias+hardsigmoid",
     "chain_f32_n1c24h7w7_mul_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias+add",
     "chain_f32_n1c24h7w7_scaleshift+relu_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu",
     "chain_f32_n2c16h9w8_k96r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu6"
@@ -214,6 +216,22 @@ TEST(ConvChain, WithAHeadHasItsInputs) {
   const Problem affine = parse_problem("scaleshift_f32_n2c24h7w5+relu");
   EXPECT_EQ(to_string(with_next(affine, conv)),
             "chain_f32_n2c24h7w5_scaleshift+relu_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias+add");
+}
+
+TEST(ConvChain, BehindAGlobalPoolingIsOfOnePixel) {
+  const Problem pool = parse_problem("avgpool_f32_n2c24h7w5_p1q1");
+  const auto conv = std::get<ConvProblem>(
+      parse_problem("fwd_f32_n2c24h1w1_k8r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu"));
+  const Problem chain = with_next(pool, conv);
+  EXPECT_EQ(to_string(chain),
+            "chain_f32_n2c24h7w5_avgpool_k8r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu");
+  EXPECT_EQ(input_sizes(chain), (std::vector<std::vector<std::int64_t>>{{2, 24, 7, 5}}));
+  EXPECT_EQ(result_sizes(chain), (std::vector<std::int64_t>{2, 8, 1, 1}));
+  EXPECT_EQ(layers_of(chain), (std::vector<Problem>{pool, conv}));
+  const Problem larger = with_input_sizes(chain, {{1, 24, 9, 9}});
+  EXPECT_EQ(to_string(larger),
+            "chain_f32_n1c24h9w9_avgpool_k8r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu");
+  EXPECT_FALSE(is_chain_head(parse_problem("avgpool_f32_n2c24h7w5_p2q1")));
 }
 
 TEST(ConvChain, OfOneConvolutionOrWithAResidualInsideIsNone) {

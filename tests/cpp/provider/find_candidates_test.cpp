@@ -156,6 +156,21 @@ TEST(FindCandidates, ScalesInTheCallOfThe1x1ConvolutionBehindIt) {
       (std::set<std::string>{"scaleshift_f32_n1c16h8w8", "scaleshift_f32_n1c16h8w8+relu", chain}));
 }
 
+TEST(FindCandidates, PoolsInTheCallOfThe1x1ConvolutionsBehindIt) {
+  Graph graph = inverted_residual();
+  graph.nodes[0].problem = parse_problem("avgpool_f32_n1c16h8w8_p1q1");
+  graph.nodes[1].problem = parse_problem("relu_f32_n1c16h1w1");
+  const std::string one = "_k16r1s1_st1x1_pad0x0_dil1x1_g1+bias";
+  graph.nodes[2].problem = parse_problem("fwd_f32_n1c16h1w1" + one);
+  EXPECT_EQ(spellings(find_candidates(graph, two_rows(), Device()).by_anchor[0]),
+            (std::set<std::string>{"avgpool_f32_n1c16h8w8_p1q1"}));  // an activation is no part
+  graph.nodes[1].problem = graph.nodes[2].problem;
+  EXPECT_EQ(
+      spellings(find_candidates(graph, two_rows(), Device()).by_anchor[0]),
+      (std::set<std::string>{"avgpool_f32_n1c16h8w8_p1q1", "chain_f32_n1c16h8w8_avgpool" + one,
+                             "chain_f32_n1c16h8w8_avgpool" + one + one}));
+}
+
 TEST(FindCandidates, ChainsNothingThroughAValueThatSomebodyElseSees) {
   Graph graph = inverted_residual();
   graph.outputs = {5, 3};

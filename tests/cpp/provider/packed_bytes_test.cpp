@@ -37,6 +37,8 @@ constexpr const char* kProblems[] = {
     "chain_f32_n1c24h9w9_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias_k40r3s3_st1x1_pad1x1_dil1x1_g40"
     "_k17r1s1_st1x1_pad0x0_dil1x1_g1+bias",
     "chain_f32_n1c30h5w5_scaleshift+relu_k20r1s1_st1x1_pad0x0_dil1x1_g1+bias",
+    "chain_f32_n1c30h5w5_avgpool_k20r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu"
+    "_k30r1s1_st1x1_pad0x0_dil1x1_g1+bias",
     "chain_f32_n1c30h5w5_mul_k20r1s1_st1x1_pad0x0_dil1x1_g1",
     "chain_f32_n1c32h9w9_k32r5s5_st1x1_pad2x2_dil1x1_g32+bias_k64r1s1_st1x1_pad0x0_dil1x1_g1",
 };

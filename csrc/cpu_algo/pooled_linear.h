@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// Poolings and fully connected layers on all threads, each alone and as parts of
+// cpu.squeeze_excite.
+
+#include <cstdint>
+
+#include "cpu_algo/kernels/linear.h"
+#include "cpu_algo/kernels/pool.h"
+#include "ir/layout.h"
+#include "ir/problem.h"
+
+namespace torchalgo::cpu {
+
+/// Inputs up to which a fully connected layer is bound by reading its weights.
+///
+/// A weight is 4 bytes and 2n operations. A core has some 10 operations per byte that memory gives
+/// it, a processor whose cores share the memory up to 50: beyond 16 operations per byte time is
+/// soon that of the arithmetic, where a matrix product that blocks for the caches does better.
+inline constexpr std::int64_t kMostLinearInputs = 32;
+
+using PoolKernel = decltype(&kernels::default_isa::run_pool);
+using LinearKernel = decltype(&kernels::default_isa::run_linear);
+
+/// `src` and `dst` lie in `layout`; nothing is written to lanes beyond the last block.
+void run_pool(PoolKernel kernel, const PoolProblem& problem, Layout layout, const float* src,
+              float* dst);
+
+void run_linear(LinearKernel kernel, const kernels::Linear& linear);
+
+}  // namespace torchalgo::cpu
