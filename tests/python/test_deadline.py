@@ -72,6 +72,7 @@ class SlowMachine:
 
     def __init__(self, clock: Clock, seed: int, run_s: float) -> None:
         self.clock, self.rng, self.run_s = clock, random.Random(seed), run_s
+        self.deadline: Deadline | None = None
         self.factor = {True: self.rng.uniform(0.2, 2.0), False: self.rng.uniform(0.3, 3.0)}
         self.checked: set[tuple[str, str]] = set()
         self.rounds_s = 0.0  # of the longest visit
@@ -90,10 +91,20 @@ class SlowMachine:
     def check(
         self, problem: str, primitives: Sequence[_C.Primitive], _: float
     ) -> list[tuple[float, str]]:
-        self.checked |= {(problem, p.name) for p in primitives}
         once = guess_check_s(_C.flop_count(problem), 1.2 * self.cost_s(problem, primitives[0]))
-        self.clock.s += self.factor[False] * once * len(primitives)
+        takes_s = self.factor[False] * once * len(primitives)
+        if takes_s > (lost_s := self.lost_after_s()):
+            self.clock.s += lost_s
+            return [(math.nan, LATE)] * len(primitives)
+        self.checked |= {(problem, p.name) for p in primitives}
+        self.clock.s += takes_s
         return [(1e-7, "")] * len(primitives)
+
+    def lost_after_s(self) -> float:
+        """When a check is broken off (Deadline.is_lost), as process_bench does."""
+        if self.deadline is None or not self.deadline.can_break:
+            return math.inf
+        return max(0.0, self.deadline.left_s("check") + self.deadline.left_s("finish")) / 2
 
     def bound_ticks(self, problem: str, p: _C.Primitive) -> int:
         return round(self.cost_s(problem, p) * 1e9 * TICKS_PER_NS / 3)
@@ -111,7 +122,7 @@ def test_tuning_keeps_its_budget_and_gives_a_checked_plan(
     def tune(budget_s: float | None, seed: int) -> tuple[float, SlowMachine, Tuning, _C.Plan]:
         clock = Clock()
         machine = SlowMachine(clock, seed, run_s)
-        deadline = Deadline(budget_s, clock)
+        deadline = machine.deadline = Deadline(budget_s, clock)
         deadline.keep("finish", 2.0)
         tuning = Tuning(
             imported.graph, found, {}, TuneSettings(), bench=machine.bench(), deadline=deadline
