@@ -75,7 +75,7 @@ at::Tensor run_eltwise(const EltwiseKernels& run, const Call& call) {
 Algorithm make_row(std::string_view name, EltwiseKind kind, const EltwiseKernels& run) {
   Algorithm row;
   row.name = name;
-  row.version = 2;
+  row.version = 3;
   row.offer = [name, kind](const Problem& problem, const Device&) {
     return offer_eltwise(name, kind, problem);
   };

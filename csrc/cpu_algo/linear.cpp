@@ -46,6 +46,7 @@ void run_linear(LinearKernel kernel, const kernels::Linear& linear) {
 Algorithm linear(const std::string& isa) {
   Algorithm row;
   row.name = "cpu.linear";
+  row.version = 2;
   row.offer = offer_linear;
   row.pack = pack_linear;
   row.packed_bytes = [](const Problem&, const Primitive&) { return std::int64_t{0}; };

@@ -293,7 +293,7 @@ Algorithm make_winograd(const WinogradRow& row, std::string_view isa) {
   const Build build = {TORCHALGO_PICK_KERNEL(isa, winograd_kernels)(row.m), panel_blocks_of(isa)};
   Algorithm algorithm;
   algorithm.name = row.name;
-  algorithm.version = 2;
+  algorithm.version = 3;
   algorithm.offer = [row](const Problem& problem, const Device& device) {
     return offer(row, problem, device);
   };

@@ -198,8 +198,9 @@ struct Accumulators {
           tile.c_row_stride, rows);
     }
   });
-  const int pad_lanes = blocks * kBlock - tile.columns;
-  if (pad_lanes == 0 || keeps_zero(tile.activation)) return;
+}
+
+[[gnu::noinline]] void clear_pad_lanes(const Tile& tile, int rows, int blocks, int pad_lanes) {
   for (int row = 0; row < rows; ++row) {
     float* pixel = tile.c + row * tile.c_row_stride + (blocks - 1) * tile.c_block_stride;
     std::fill(pixel + kBlock - pad_lanes, pixel + kBlock, 0.0F);
@@ -261,6 +262,9 @@ void run_tile(const Tile& tile) {
       missing >= kHalf ? &run_whole<rows, blocks, true> : &run_whole<rows, blocks, false>;
   if (missing == 0 || tile.pad_lanes) {
     whole(tile);
+    // A NaN times their weights of zero is one; of an infinity too. Half a block is not computed.
+    if (missing % kHalf != 0 || (missing != 0 && !keeps_zero(tile.activation)))
+      clear_pad_lanes(tile, rows, blocks, missing);
   } else {
     run_masked(tile, rows, blocks, whole);
   }

@@ -180,11 +180,12 @@ void transform_dst(const float* src, std::int64_t step, const DstTile& tile, con
   }
 }
 
-// Activations that are no clamps run over the stored tile, which lies in L1.
-void activate_tile(const DstTile& tile, Activation activation, std::int64_t pad_lanes) {
+// What is done to the stored tile, which lies in L1: activations that are no clamps; and zeros in
+// the pad lanes, where such an activation, or a NaN times a weight of zero, left something else.
+void finish_tile(const DstTile& tile, Activation activation, std::int64_t pad_lanes) {
   for (std::int64_t y = 0; y < tile.rows; ++y) {
     float* row = tile.dst + y * tile.row_step;
-    activate(row, row, tile.columns * kBlock, activation);
+    if (!is_clamp(activation)) activate(row, row, tile.columns * kBlock, activation);
     for (std::int64_t x = 0; x < tile.columns; ++x) {
       for (std::int64_t lane = kBlock - pad_lanes; lane < kBlock; ++lane)
         row[x * kBlock + lane] = 0;
@@ -219,8 +220,8 @@ void store_block(const Winograd& conv, const TileBlock& block, const float* src,
         transform_dst<m, false>(src + i * kBlock + lane, step, part, clamp);
       }
     }
-    if (!is_clamp(conv.activation))
-      activate_tile(tile, conv.activation, k + 1 == conv.k_blocks ? conv.pad_lanes : 0);
+    const std::int64_t pad_lanes = k + 1 == conv.k_blocks ? conv.pad_lanes : 0;
+    if (pad_lanes != 0 || !is_clamp(conv.activation)) finish_tile(tile, conv.activation, pad_lanes);
   }
 }
 

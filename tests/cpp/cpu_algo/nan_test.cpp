@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/TensorIndexing.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/isnan.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "cpu_algo/list.h"
+#include "profiler/check.h"
+#include "provider/algorithm.h"
+
+namespace torchalgo {
+namespace {
+
+const char* const kProblems[] = {
+    "fwd_f32_n1c24h9w9_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu",
+    "fwd_f32_n2c20h12w12_k24r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu6",
+    "fwd_f32_n1c16h30w30_k32r3s3_st1x1_pad1x1_dil1x1_g1+bias+add+relu",
+    "fwd_f32_n1c16h15w15_k24r3s3_st2x2_pad1x1_dil1x1_g1+bias+hardswish",
+    "fwd_f32_n1c16h15w15_k24r5s5_st1x1_pad2x2_dil1x1_g1",
+    "fwd_f32_n1c16h15w15_k24r1s7_st1x1_pad0x3_dil1x1_g1+bias+silu",
+    "fwd_f32_n1c16h15w15_k16r3s3_st1x1_pad2x2_dil2x2_g1",
+    "fwd_f32_n1c3h20w20_k16r3s3_st2x2_pad1x1_dil1x1_g1+bias+hardswish",
+    "fwd_f32_n1c40h15w15_k40r3s3_st1x1_pad1x1_dil1x1_g5+bias+relu",
+    "fwd_f32_n1c64h9w9_k64r3s3_st1x1_pad1x1_dil1x1_g2+bias",
+    "fwd_f32_n1c24h15w15_k24r3s3_st1x1_pad1x1_dil1x1_g24+bias+relu6",
+    "fwd_f32_n1c24h15w15_k24r5s5_st2x2_pad2x2_dil1x1_g24+bias+hardswish",
+    "bwd_data_f32_n1c24h9w9_k16r3s3_st1x1_pad1x1_dil1x1_g1",
+    "chain_f32_n1c16h12w12_k48r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu6"
+    "_k48r3s3_st1x1_pad1x1_dil1x1_g48+bias+relu6_k16r1s1_st1x1_pad0x0_dil1x1_g1+bias+add",
+    "chain_f32_n2c24h7w7_mul_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias+add",
+    "chain_f32_n2c24h7w7_scaleshift+relu_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu",
+    "chain_f32_n2c24h7w7_avgpool_k8r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu"
+    "_k24r1s1_st1x1_pad0x0_dil1x1_g1+bias+hardsigmoid",
+    "maxpool_f32_n1c20h9w9_r3s3_st2x2_pad1x1_dil1x1",
+    "avgpool_f32_n1c20h9w9_r3s3_st2x2_pad1x1",
+    "avgpool_f32_n1c20h9w9_p1q1",
+    "add_f32_n1c20h9w9+relu",
+    "mul_f32_n1c20h9w9_channelwise",
+    "silu_f32_n1c20h9w9",
+    "scaleshift_f32_n1c20h9w9+relu",
+    "concat_f32_n1c20x13h9w9",
+    "nearest_f32_n1c20h9w9_x2x2",
+    "bilinear_f32_n1c20h9w9_p13q13",
+    "linear_f32_n2c100_k37+bias+relu",
+};
+
+// The NaN lies in the first image, in the middle of it and of the channels.
+Sample with_nan(const Problem& problem) {
+  Sample sample = make_sample(problem, 3);
+  at::Tensor place = sample.src[0][0];
+  place = place.select(0, place.size(0) / 2);
+  while (place.dim() > 0) place = place.select(0, place.size(0) / 2);
+  place.fill_(std::numeric_limits<float>::quiet_NaN());
+  return sample;
+}
+
+// F(4x4, 3x3) computes 4 x 4 results of 6 x 6 pixels: beside those whose filter meets the NaN, all
+// of each tile that reads it.
+constexpr std::int64_t kTileReach = 5;
+
+void expect_near_the_middle(const at::Tensor& more, const std::string& what) {
+  const at::Tensor places = more.nonzero();  // [count, 4]
+  for (std::int64_t i = 0; i < places.size(0); ++i) {
+    EXPECT_EQ(places[i][0].item<std::int64_t>(), 0) << what;
+    for (const int axis : {2, 3}) {
+      const std::int64_t middle = more.size(axis) / 2;
+      EXPECT_LE(std::abs(places[i][axis].item<std::int64_t>() - middle), kTileReach) << what;
+    }
+  }
+}
+
+TEST(Nan, IsNeverLostAndSpreadsAsDocumented) {
+  std::int64_t primitives = 0, winograd = 0;
+  for (const char* text : kProblems) {
+    const Problem problem = parse_problem(text);
+    const Sample sample = with_nan(problem);
+    const at::Tensor expected = at::isnan(reference_result(problem, sample));
+    ASSERT_TRUE(expected.any().item<bool>()) << text;
+    for (const Algorithm& row : cpu_algorithms()) {
+      for (const Primitive& primitive : row.offer(problem, cpu_device()).primitives) {
+        const std::string what = to_string(primitive) + " " + text;
+        const at::Tensor found = at::isnan(run_once(row, problem, primitive, sample));
+        EXPECT_FALSE(expected.logical_and(found.logical_not()).any().item<bool>())
+            << what << " loses a NaN";
+        const at::Tensor more = found.logical_and(expected.logical_not());
+        const bool is_winograd = primitive.name.find("winograd") != std::string::npos;
+        if (is_winograd) {
+          expect_near_the_middle(more, what);
+        } else {
+          EXPECT_FALSE(more.any().item<bool>()) << what << " spreads a NaN";
+        }
+        ++primitives;
+        winograd += is_winograd ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(primitives, 80);
+  EXPECT_GT(winograd, 4);
+}
+
+}  // namespace
+}  // namespace torchalgo
