@@ -365,7 +365,7 @@ def how_taken(records: Sequence[Record]) -> list[str]:
         " many times as long as torchalgo the other takes. Below 1 torchalgo is **slower**; an"
         " interval that holds 1 is *no difference*. The A/A control is the same plan a second time."
         " Relative L2 is to the model in f64. Tuning and compilation are not in the times."
-        " Where a network's time is lost, layer by layer: `benchmarks/bench_layers.py`.",
+        " Where a network's time is lost, layer by layer: [layers.md](layers.md).",
         "",
         f"Machine and versions (1-minute load at most {load:.1f} before and after):",
         "",

@@ -32,11 +32,6 @@ struct Parts {
   const ConvProblem* narrow = nullptr;  // 1x1, reads what the depthwise one makes; null: the caller
 };
 
-bool is_pointwise(const ConvProblem& conv) {
-  return conv.r * conv.s * conv.stride_h * conv.stride_w * conv.groups == 1 &&
-         conv.pad_h + conv.pad_w == 0;
-}
-
 // Of a chain that is not refused.
 Parts parts_of(const Problem& problem) {
   Parts parts;

@@ -19,6 +19,12 @@ namespace torchalgo::cpu {
 /// of the form act(result + bias + residual), and tensors below 2^31 elements. Empty: none.
 [[nodiscard]] std::string refuse_conv(const ConvProblem& conv);
 
+/// Whether the filter of a 2-D convolution is 1x1, without stride, padding or groups.
+[[nodiscard]] constexpr bool is_pointwise(const ConvProblem& conv) {
+  return conv.r * conv.s * conv.stride_h * conv.stride_w * conv.groups == 1 &&
+         conv.pad_h + conv.pad_w == 0;
+}
+
 /// The activation of an epilogue that refuse_conv accepted.
 [[nodiscard]] kernels::Activation activation_of(const Epilogue& epilogue);
 

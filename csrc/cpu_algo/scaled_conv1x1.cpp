@@ -32,9 +32,7 @@ std::string refuse(const Problem& problem) {
   if (chain->convs.size() != 1) return "needs one convolution";
   const ConvProblem& conv = chain->convs[0];
   if (std::string refusal = refuse_conv(conv); !refusal.empty()) return refusal;
-  const bool is_pointwise = conv.r * conv.s * conv.stride_h * conv.stride_w * conv.groups == 1 &&
-                            conv.pad_h + conv.pad_w == 0;
-  if (!is_pointwise) return "needs a 1x1 filter without stride, padding or groups";
+  if (!is_pointwise(conv)) return "needs a 1x1 filter without stride, padding or groups";
   if (!only_activation(epilogue_of(*chain->head)))
     return "needs at most one activation behind the scale";
   return {};

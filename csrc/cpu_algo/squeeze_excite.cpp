@@ -39,8 +39,7 @@ Offer offer(const Problem& problem, const Device&) {
     return {{}, "is a global average pooling with convolutions behind it"};
   for (const ConvProblem& conv : chain->convs) {
     if (std::string refusal = refuse_conv(conv); !refusal.empty()) return {{}, std::move(refusal)};
-    if (conv.r * conv.s * conv.groups != 1 || conv.pad_h + conv.pad_w != 0)
-      return {{}, "needs 1x1 filters without padding or groups"};
+    if (!is_pointwise(conv)) return {{}, "needs 1x1 filters without stride, padding or groups"};
     if (has(conv.epilogue, PostOp::kAdd)) return {{}, "needs an epilogue bias, activation"};
   }
   const std::int64_t n = chain->convs[0].n;
