@@ -391,7 +391,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     default = ROOT / "benchmarks/results/layers.jsonl"
     parser.add_argument("records", nargs="*", type=Path, default=[default])
-    parser.add_argument("--worst", type=int, default=20, help="rows per network")
+    parser.add_argument("--worst", type=int, default=12, help="rows per network")
     parser.add_argument("--page", type=Path, default=ROOT / "docs/layers.md")
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if it differs")
     args = parser.parse_args(argv)
