@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from make_tables import ROOT, Record, TableError, ms, ratio_cell, read_records, table
+from torchalgo import _C
 from torchalgo.stats import Faster, cost_of_samples, is_faster
 
 Place = Literal["cold_us", "warm_us"]  # where weights lay
@@ -302,7 +303,7 @@ def network_section(record: Record, worst: int) -> list[str]:
 
 
 WINOGRAD = re.compile(
-    r"fwd_f32_n(?P<n>\d+)c(?P<c>\d+)h(?P<h>\d+)w(?P<w>\d+)_k(?P<k>\d+)r3s3_st1x1_pad1x1_dil1x1_g1\b.*"
+    r"fwd_f32_n\d+c(?P<c>\d+)h(?P<h>\d+)w(?P<w>\d+)_k(?P<k>\d+)r3s3_st1x1_pad1x1_dil1x1_g1\b.*"
 )
 
 
@@ -320,11 +321,11 @@ def winograd_rows(records: Sequence[Record]) -> list[tuple[float, list[str]]]:
             }
             if found is None or not times:
                 continue
-            n, c, h, w, k = (int(found[key]) for key in "nchwk")
+            c, h, w, k = (int(found[key]) for key in "chwk")
             if not (64 <= c <= 512 and 64 <= k <= 512 and min(h, w) >= 28):
                 continue
             us, name = min((us, name) for name, us in times.items())
-            rate = 2 * 9 * n * c * h * w * k / us / 1000  # GFLOP/s
+            rate = _C.flop_count(row["problem"]) / us / 1000  # GFLOP/s
             share = rate / record["peaks"][0]
             cells = [f"`{row['problem']}`", record["network"], name, us_cell(us)]
             rows[row["problem"]] = share, [*cells, f"{rate:.0f}", f"{share:.2f}"]
@@ -353,11 +354,14 @@ def winograd_section(records: Sequence[Record]) -> list[str]:
 def outside_section(records: Sequence[Record]) -> list[str]:
     """What each network's plan expects to spend outside convolutions."""
     rows = [
-        [record["network"], str(record["threads"]), ms(sum(shares.values())), f"{outside:.1%}"]
+        [
+            record["network"],
+            str(record["threads"]),
+            ms(sum(us.values())),
+            f"{outside_share(us):.1%}",
+        ]
         for record in records
-        if record["plan"] is not None
-        for shares in [plan_shares(record["plan"])]
-        for outside in [outside_share(shares)]
+        if record["plan"] is not None and (us := plan_shares(record["plan"]))
     ]
     head = ["network", "threads", "plan, ms", "outside convolutions"]
     return ["", "## Time outside convolutions", "", *table(head, rows)] if rows else []

@@ -133,9 +133,10 @@ at::Tensor run(const Kernels& kernels, const Call& call) {
   plan.scale.src = floats(call.src[0]);
   if (!is_product) plan.scale.shift = floats(call.packed[1]);
   const float* const factors = floats(is_product ? call.src[1] : call.packed[0]);
-  plan.gemm.weights = floats(call.packed[is_product ? 0 : 2]);
-  plan.gemm.bias = floats(call.packed[is_product ? 1 : 3]);
-  plan.gemm.prefetch = call.packed[is_product ? 0 : 2].numel() > kCachedFloats;
+  const at::Tensor* const of_conv = &call.packed[is_product ? 0 : 2];  // weights, bias
+  plan.gemm.weights = floats(of_conv[0]);
+  plan.gemm.bias = floats(of_conv[1]);
+  plan.gemm.prefetch = of_conv[0].numel() > kCachedFloats;
   if (call.residual.defined()) plan.gemm.residual = floats(call.residual);
   plan.gemm.dst = call.dst.mutable_data_ptr<float>();
   const std::int64_t bytes = slice_bytes(plan);
@@ -177,13 +178,10 @@ Packed pack(const ConvGemmBuild& build, const Problem& problem, const Primitive&
   const auto& chain = std::get<ConvChainProblem>(problem);
   const ConvProblem& conv = chain.convs[0];
   const std::vector<at::Tensor> plain = tensors_of(weights);
-  Packed packed;
-  if (std::holds_alternative<ScaleShiftProblem>(*chain.head)) {
-    const std::int64_t count =
-        primitive.src == Layout::kNhwc ? conv.c : channel_blocks(conv.c) * 16;
-    packed = {pad_bias(plain[0], count), pad_bias(plain[1], count)};
-  }
   const Plan plan = plan_scaled(chain, primitive, build, 1);
+  Packed packed;
+  if (std::holds_alternative<ScaleShiftProblem>(*chain.head))
+    packed = {pad_bias(plain[0], plan.factors), pad_bias(plain[1], plan.factors)};
   packed.push_back(pack_conv_gemm(plan.gemm, conv, plain[2]));
   packed.push_back(pad_bias(plain[3], channel_blocks(conv.k) * 16));
   return packed;

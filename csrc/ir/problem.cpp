@@ -189,7 +189,22 @@ concept HasEpilogue = requires(P p) {
   p.epilogue;
 };
 
-const Epilogue kNoEpilogue;
+// Of a Problem or a ChainHead.
+template <typename Variant>
+const Epilogue& epilogue_in(const Variant& problem) {
+  static const Epilogue kNone;
+  return std::visit(
+      []<typename P>(const P& p) -> const Epilogue& {
+        if constexpr (HasEpilogue<P>) {
+          return p.epilogue;
+        } else if constexpr (std::is_same_v<P, ConvChainProblem>) {
+          return p.convs.back().epilogue;
+        } else {
+          return kNone;
+        }
+      },
+      problem);
+}
 
 double product(const Sizes& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), 1.0,
@@ -306,31 +321,8 @@ DType dtype_of(const Problem& problem) {
       problem);
 }
 
-const Epilogue& epilogue_of(const Problem& problem) {
-  return std::visit(
-      [](const auto& p) -> const Epilogue& {
-        if constexpr (HasEpilogue<decltype(p)>) {
-          return p.epilogue;
-        } else if constexpr (requires { p.convs; }) {
-          return p.convs.back().epilogue;
-        } else {
-          return kNoEpilogue;
-        }
-      },
-      problem);
-}
-
-const Epilogue& epilogue_of(const ChainHead& head) {
-  return std::visit(
-      [](const auto& p) -> const Epilogue& {
-        if constexpr (HasEpilogue<decltype(p)>) {
-          return p.epilogue;
-        } else {
-          return kNoEpilogue;
-        }
-      },
-      head);
-}
+const Epilogue& epilogue_of(const Problem& problem) { return epilogue_in(problem); }
+const Epilogue& epilogue_of(const ChainHead& head) { return epilogue_in(head); }
 
 Problem with_epilogue(const Problem& problem, Epilogue epilogue) {
   Problem result = problem;

@@ -90,10 +90,7 @@ inline void activate_rows(const Depthwise& conv, float* dst, std::int64_t rows,
   const std::int64_t pixels = rows * conv.q;
   activate(dst, dst, pixels * conv.pixel, conv.activation);
   if (!is_last_block || keeps_zero(conv.activation)) return;
-  for (std::int64_t i = 0; i < pixels; ++i) {
-    for (std::int64_t lane = kBlock - conv.pad_lanes; lane < kBlock; ++lane)
-      dst[i * kBlock + lane] = 0;
-  }
+  clear_lanes(dst, kBlock, pixels, kBlock - conv.pad_lanes);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ void clear_pad_lanes(const PadLanes& lanes, std::int64_t begin, std::int64_t end
   for (std::int64_t task = begin; task < end; ++task) {
     const std::int64_t last_block = (task / lanes.pixels + 1) * lanes.blocks - 1;
     float* pixel = lanes.dst + (last_block * lanes.pixels + task % lanes.pixels) * kBlock;
-    for (std::int64_t lane = lanes.channels; lane < kBlock; ++lane) pixel[lane] = 0;
+    clear_lanes(pixel, kBlock, 1, lanes.channels);
   }
 }
 

@@ -168,6 +168,15 @@ inline void with_activation(Activation activation, const Function& function) {
   }
 }
 
+/// Zeros in the lanes from `channels` on of `pixels` blocks, each `step` floats behind the one
+/// before.
+inline void clear_lanes(float* block, std::int64_t step, std::int64_t pixels,
+                        std::int64_t channels) {
+  for (std::int64_t i = 0; i < pixels; ++i, block += step) {
+    for (std::int64_t lane = channels; lane < kBlock; ++lane) block[lane] = 0;
+  }
+}
+
 /// dst[i] = activation(src[i]); src may be dst, otherwise they do not overlap.
 inline void activate(const float* src, float* dst, std::int64_t count, Activation activation) {
   with_activation(activation, [&]<Activation known>() { activate_range<known>(src, dst, count); });

@@ -200,13 +200,6 @@ struct Accumulators {
   });
 }
 
-[[gnu::noinline]] void clear_pad_lanes(const Tile& tile, int rows, int blocks, int pad_lanes) {
-  for (int row = 0; row < rows; ++row) {
-    float* pixel = tile.c + row * tile.c_row_stride + (blocks - 1) * tile.c_block_stride;
-    std::fill(pixel + kBlock - pad_lanes, pixel + kBlock, 0.0F);
-  }
-}
-
 void copy_columns(const float* src, std::int64_t src_row, std::int64_t src_block, float* dst,
                   std::int64_t dst_row, std::int64_t dst_block, int rows, int columns) {
   for (int row = 0; row < rows; ++row) {
@@ -264,7 +257,8 @@ void run_tile(const Tile& tile) {
     whole(tile);
     // A NaN times their weights of zero is one; of an infinity too. Half a block is not computed.
     if (missing % kHalf != 0 || (missing != 0 && !keeps_zero(tile.activation)))
-      clear_pad_lanes(tile, rows, blocks, missing);
+      clear_lanes(tile.c + (blocks - 1) * tile.c_block_stride, tile.c_row_stride, rows,
+                  kBlock - missing);
   } else {
     run_masked(tile, rows, blocks, whole);
   }

@@ -186,10 +186,7 @@ void finish_tile(const DstTile& tile, Activation activation, std::int64_t pad_la
   for (std::int64_t y = 0; y < tile.rows; ++y) {
     float* row = tile.dst + y * tile.row_step;
     if (!is_clamp(activation)) activate(row, row, tile.columns * kBlock, activation);
-    for (std::int64_t x = 0; x < tile.columns; ++x) {
-      for (std::int64_t lane = kBlock - pad_lanes; lane < kBlock; ++lane)
-        row[x * kBlock + lane] = 0;
-    }
+    clear_lanes(row, kBlock, tile.columns, kBlock - pad_lanes);
   }
 }
 

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <ATen/TensorIndexing.h>
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/isnan.h>
-#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <string>
 
