@@ -146,7 +146,15 @@ def _operation(
     src = inputs[0]
     word = bare.partition("_")[0]
     if word == "concat":
-        return ops.concat(list(inputs), 1)
+        joined = ops.concat(list(inputs), 1)
+        _, shuffled, groups = bare.partition("_shuffle")
+        return ops.shuffle_channels(joined, 1, int(groups)) if shuffled else joined
+    if word == "shuffle":
+        return ops.shuffle_channels(src, 1, int(bare.rpartition("_g")[2]))
+    if word == "slice":
+        count, begin = map(int, bare.rpartition("_k")[2].split("from"))
+        bounds = (ops.constant([bound]) for bound in (begin, begin + count, 1, 1))
+        return ops.slice(src, *bounds)
     if word in ("add", "mul"):
         return ops.add(*inputs) if word == "add" else ops.multiply(*inputs)
     if word == "linear":

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/ops/cat.h>
+#include <ATen/ops/channel_shuffle.h>
 
 #include <vector>
 
@@ -18,7 +19,10 @@ at::Tensor run_concat(const Call& call) {
   std::vector<at::Tensor> src;
   src.reserve(call.src.size());
   for (const at::Tensor& tensor : call.src) src.push_back(to_strided(tensor, call.primitive.src));
-  return to_strided(at::cat(src, 1), call.primitive.dst);
+  const std::int64_t groups = std::get<ConcatProblem>(call.problem).groups;
+  at::Tensor dst = at::cat(src, 1);
+  if (groups > 1) dst = at::channel_shuffle(dst, groups);
+  return to_strided(dst, call.primitive.dst);
 }
 
 }  // namespace

@@ -7,8 +7,9 @@ namespace torchalgo {
 
 const Algorithms& aten_algorithms() {
   static const Algorithms algorithms = {
-      aten::conv(),        aten::conv_chain(), aten::prepacked(), aten::pool(),   aten::eltwise(),
-      aten::scale_shift(), aten::concat(),     aten::resize(),    aten::linear(),
+      aten::conv(),    aten::conv_chain(),  aten::prepacked(), aten::pool(),
+      aten::eltwise(), aten::scale_shift(), aten::concat(),    aten::slice(),
+      aten::shuffle(), aten::resize(),      aten::linear(),
   };
   return algorithms;
 }

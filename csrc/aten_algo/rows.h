@@ -14,6 +14,8 @@ namespace torchalgo::aten {
 [[nodiscard]] Algorithm eltwise();
 [[nodiscard]] Algorithm scale_shift();
 [[nodiscard]] Algorithm concat();
+[[nodiscard]] Algorithm slice();
+[[nodiscard]] Algorithm shuffle();
 [[nodiscard]] Algorithm resize();
 [[nodiscard]] Algorithm linear();
 

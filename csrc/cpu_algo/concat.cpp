@@ -24,6 +24,7 @@ struct ConcatKernels {
 Offer offer_concat(const Problem& problem, const Device&) {
   const auto* concat = std::get_if<ConcatProblem>(&problem);
   if (concat == nullptr) return {{}, "needs a concatenation"};
+  if (concat->groups > 1) return {{}, "leaves channels as they are"};
   if (concat->c.size() > kMaxSources) {
     return {{}, fmt::format("needs at most {} tensors, got {}", kMaxSources, concat->c.size())};
   }
@@ -50,7 +51,13 @@ at::Tensor run_concat(const ConcatKernels& run, const Call& call) {
     const std::int64_t run_floats = layout == Layout::kNhwc
                                         ? problem.c[i]
                                         : element_count(layout, 1, problem.c[i], concat.pixels);
-    sources[i] = {floats(call.src[i]), problem.c[i], run_floats};
+    const std::int64_t block = block_size(layout);
+    sources[i] = {floats(call.src[i]),
+                  problem.c[i],
+                  run_floats,
+                  run_floats,
+                  0,
+                  (problem.c[i] + block - 1) / block};
     concat.row += run_floats;
   }
   if (is_blocked(layout) && !starts_on_blocks(problem, block_size(layout))) {

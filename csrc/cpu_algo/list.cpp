@@ -19,6 +19,8 @@ const Algorithms& cpu_algorithms() {
       cpu::activation(),
       cpu::scale_shift(),
       cpu::concat(),
+      cpu::slice(),
+      cpu::shuffle(),
       cpu::resize(),
       cpu::linear(),
       cpu::with_backward_data(cpu::winograd_f2x2_3x3()),

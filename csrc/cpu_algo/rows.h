@@ -23,6 +23,8 @@ namespace torchalgo::cpu {
 [[nodiscard]] Algorithm activation(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm scale_shift(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm concat(const std::string& isa = cpu_device().isa);
+[[nodiscard]] Algorithm slice(const std::string& isa = cpu_device().isa);
+[[nodiscard]] Algorithm shuffle(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm resize(const std::string& isa = cpu_device().isa);
 
 // Fully connected layers; `isa` likewise.

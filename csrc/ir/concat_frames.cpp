@@ -27,6 +27,13 @@ bool could_be_relabelled(const ConcatProblem& concat, std::int64_t channels, Lay
   });
 }
 
+// A slice may lie where the whole lies.
+bool is_part(const Graph& graph, int value) {
+  const int producer = graph.values[value].producer;
+  if (producer < 0 || !graph.nodes[producer].problem) return false;
+  return std::holds_alternative<SliceProblem>(*graph.nodes[producer].problem);
+}
+
 // Whether each input's part of the result is memory of its own.
 bool has_whole_parts(const Graph& graph, const Node& node, Layout layout) {
   const ConcatProblem* concat = concat_of(node);
@@ -36,6 +43,7 @@ bool has_whole_parts(const Graph& graph, const Node& node, Layout layout) {
   if (std::adjacent_find(inputs.begin(), inputs.end()) != inputs.end()) return false;
   for (std::size_t i = 0; i < concat->c.size(); ++i) {
     if (!is_image(graph.values[node.inputs[i]])) return false;
+    if (is_part(graph, node.inputs[i])) return false;
     if (i + 1 < concat->c.size() && concat->c[i] % block_size(layout) != 0) return false;
     if (could_be_relabelled(*concat, concat->c[i], layout)) return false;
   }

@@ -59,6 +59,8 @@ Sizes sizes_of(const ScaleShiftProblem& p) { return {p.n, p.c, p.h, p.w}; }
 Sizes sizes_of(const ConcatProblem& p) {
   return {p.n, std::accumulate(p.c.begin(), p.c.end(), std::int64_t{0}), p.h, p.w};
 }
+Sizes sizes_of(const SliceProblem& p) { return {p.n, p.k, p.h, p.w}; }
+Sizes sizes_of(const ShuffleProblem& p) { return {p.n, p.c, p.h, p.w}; }
 Sizes sizes_of(const ResizeProblem& p) { return {p.n, p.c, p.p, p.q}; }
 Sizes sizes_of(const LinearProblem& p) { return {p.n, p.k}; }
 Sizes sizes_of(const TransformProblem& p) {
@@ -91,6 +93,8 @@ std::vector<Sizes> inputs_of(const ConcatProblem& p) {
   for (const std::int64_t c : p.c) inputs.push_back({p.n, c, p.h, p.w});
   return inputs;
 }
+std::vector<Sizes> inputs_of(const SliceProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
+std::vector<Sizes> inputs_of(const ShuffleProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
 std::vector<Sizes> inputs_of(const ResizeProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
 std::vector<Sizes> inputs_of(const LinearProblem& p) { return {{p.n, p.c}}; }
 std::vector<Sizes> inputs_of(const TransformProblem& p) { return {sizes_of(p)}; }
@@ -144,6 +148,8 @@ void set_sizes(ConcatProblem& p, const std::vector<Sizes>& in) {
   p.h = in[0][2];
   p.w = in[0][3];
 }
+void set_sizes(SliceProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
+void set_sizes(ShuffleProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
 void set_sizes(ResizeProblem& p, const std::vector<Sizes>& in) {
   set_nchw(p, in[0]);
   if (p.scale_h > 0) {

@@ -92,12 +92,31 @@ struct ScaleShiftProblem {
   bool operator==(const ScaleShiftProblem&) const = default;
 };
 
-/// Concatenation along the channels of tensors [n, c[i], h, w].
+/// Concatenation along the channels of tensors [n, c[i], h, w], then shuffled in `groups` as by a
+/// ShuffleProblem, if these are more than 1.
 struct ConcatProblem {
   DType dtype = DType::kF32;
   std::int64_t n = 1, h = 1, w = 1;
   std::vector<std::int64_t> c;
+  std::int64_t groups = 1;
   bool operator==(const ConcatProblem&) const = default;
+};
+
+/// The k channels from `begin` on of a tensor [n, c, h, w]: a part of a split, chunk or narrow.
+struct SliceProblem {
+  DType dtype = DType::kF32;
+  std::int64_t n = 1, c = 1, h = 1, w = 1;
+  std::int64_t begin = 0, k = 1;
+  bool operator==(const SliceProblem&) const = default;
+};
+
+/// The channel shuffle of ShuffleNet: channel i * groups + j of the result is channel j * (c /
+/// groups) + i.
+struct ShuffleProblem {
+  DType dtype = DType::kF32;
+  std::int64_t n = 1, c = 2, h = 1, w = 1;
+  std::int64_t groups = 2;
+  bool operator==(const ShuffleProblem&) const = default;
 };
 
 enum class ResizeKind : std::uint8_t { kNearest, kBilinear };
@@ -145,9 +164,9 @@ struct TransformProblem {
   bool operator==(const TransformProblem&) const = default;
 };
 
-using Problem =
-    std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShiftProblem, ConcatProblem,
-                 ResizeProblem, LinearProblem, TransformProblem, ConvChainProblem>;
+using Problem = std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShiftProblem,
+                             ConcatProblem, SliceProblem, ShuffleProblem, ResizeProblem,
+                             LinearProblem, TransformProblem, ConvChainProblem>;
 
 [[nodiscard]] std::string_view to_string(DType dtype);
 [[nodiscard]] std::string_view to_string(Direction direction);

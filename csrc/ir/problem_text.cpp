@@ -122,8 +122,16 @@ std::string print(const ScaleShiftProblem& p) {
 }
 
 std::string print(const ConcatProblem& p) {
-  return fmt::format("concat_{}_n{}c{}h{}w{}", to_string(p.dtype), p.n, fmt::join(p.c, "x"), p.h,
-                     p.w);
+  return fmt::format("concat_{}_n{}c{}h{}w{}{}", to_string(p.dtype), p.n, fmt::join(p.c, "x"), p.h,
+                     p.w, p.groups > 1 ? fmt::format("_shuffle{}", p.groups) : "");
+}
+
+std::string print(const SliceProblem& p) {
+  return fmt::format("slice_{}_{}_k{}from{}", to_string(p.dtype), print_nchw(p), p.k, p.begin);
+}
+
+std::string print(const ShuffleProblem& p) {
+  return fmt::format("shuffle_{}_{}_g{}", to_string(p.dtype), print_nchw(p), p.groups);
 }
 
 std::string print(const ResizeProblem& p) {
@@ -365,6 +373,31 @@ ConcatProblem read_concat(Reader& in) {
   while (in.take("x")) p.c.push_back(in.number(1));
   p.h = in.size("h");
   p.w = in.size("w");
+  if (in.take("_shuffle")) {
+    p.groups = in.number(2);
+    if (result_sizes(p)[1] % p.groups != 0) in.fail("groups that divide the channels");
+  }
+  return p;
+}
+
+SliceProblem read_slice(Reader& in) {
+  SliceProblem p;
+  p.dtype = in.dtype();
+  in.nchw(p);
+  p.k = in.size("_k");
+  in.expect("from");
+  p.begin = in.number(0);
+  if (p.begin + p.k > p.c) in.fail("channels that the input has");
+  return p;
+}
+
+ShuffleProblem read_shuffle(Reader& in) {
+  ShuffleProblem p;
+  p.dtype = in.dtype();
+  in.nchw(p);
+  in.expect("_g");
+  p.groups = in.number(2);
+  if (p.c % p.groups != 0) in.fail("groups that divide the channels");
   return p;
 }
 
@@ -407,6 +440,8 @@ Problem read_problem(Reader& in) {
   if (in.take("add")) return read_eltwise(in, EltwiseKind::kAdd, {});
   if (in.take("mul")) return read_eltwise(in, EltwiseKind::kMul, {});
   if (in.take("concat")) return read_concat(in);
+  if (in.take("slice")) return read_slice(in);
+  if (in.take("shuffle")) return read_shuffle(in);
   if (in.take("nearest")) return read_resize(in, ResizeKind::kNearest);
   if (in.take("bilinear")) return read_resize(in, ResizeKind::kBilinear);
   if (in.take("transform")) return read_transform(in);

@@ -12,6 +12,7 @@ namespace torchalgo {
 /// They cost nothing by construction, so nobody measures them and no cost table holds them.
 inline constexpr std::string_view kViewRelabel = "view.relabel";
 inline constexpr std::string_view kViewConcat = "view.concat";
+inline constexpr std::string_view kViewSlice = "view.slice";
 
 [[nodiscard]] constexpr bool is_view(std::string_view primitive) {
   return primitive.starts_with("view.");

@@ -167,8 +167,9 @@ at::Tensor transform_out(const at::Tensor& src, const c10::intrusive_ptr<PackedO
   return run_op_in(src, packed, &slot);
 }
 
-at::Tensor relabel(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
-                   std::string_view, std::string_view) {
+// Of relabel and slice: the result is memory of `src`.
+at::Tensor view(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed, std::string_view,
+                std::string_view) {
   return run_op_in(src, packed, nullptr);
 }
 
@@ -248,7 +249,7 @@ at::Tensor run_op_out_autograd(at::TensorList src, const c10::intrusive_ptr<Pack
   return run_op_in(src, packed, &slot);
 }
 
-// Of transform and relabel.
+// Of transform, relabel and slice.
 at::Tensor transform_autograd(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
                               std::string_view primitive, std::string_view layer) {
   return run_op_autograd(src, packed, primitive, layer);
@@ -303,7 +304,7 @@ at::Tensor run_op_out_elsewhere(at::TensorList src, const c10::intrusive_ptr<Pac
   return run_op_elsewhere(src, packed, primitive, layer);
 }
 
-// Of transform and relabel.
+// Of transform, relabel and slice.
 at::Tensor transform_elsewhere(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
                                std::string_view, std::string_view) {
   refuse_device(packed->op, src);
@@ -356,6 +357,9 @@ TORCH_LIBRARY(torchalgo, m) {
       "relabel(Tensor(a) src, __torch__.torch.classes.torchalgo.PackedOp packed, *, "
       "str primitive, str layer) -> Tensor(a)");
   m.def(
+      "slice(Tensor(a) src, __torch__.torch.classes.torchalgo.PackedOp packed, *, "
+      "str primitive, str layer) -> Tensor(a)");
+  m.def(
       "join(Tensor[] parts, __torch__.torch.classes.torchalgo.PackedOp packed, Tensor(a) buffer, "
       "*, str primitive, str layer) -> Tensor(a)");
 }
@@ -367,7 +371,8 @@ void add_kernels(torch::Library& m) {
   m.impl("run_conv_out", run_conv_out);
   m.impl("run_op_out", run_op_out);
   m.impl("transform_out", transform_out);
-  m.impl("relabel", relabel);
+  m.impl("relabel", view);
+  m.impl("slice", view);
   m.impl("join", join);
 }
 
@@ -379,6 +384,7 @@ void add_autograd_kernels(torch::Library& m) {
   m.impl("run_op_out", run_op_out_autograd);
   m.impl("transform_out", transform_out_autograd);
   m.impl("relabel", transform_autograd);
+  m.impl("slice", transform_autograd);
   m.impl("join", join_autograd);
 }
 
@@ -395,6 +401,7 @@ TORCH_LIBRARY_IMPL(torchalgo, CompositeExplicitAutograd, m) {
   m.impl("run_op_out", run_op_out_elsewhere);
   m.impl("transform_out", transform_out_elsewhere);
   m.impl("relabel", transform_elsewhere);
+  m.impl("slice", transform_elsewhere);
   m.impl("join", join_elsewhere);
   m.impl("new_buffer", new_buffer);
 }

@@ -257,6 +257,14 @@ class Backward {
     pass(node, node.inputs[0], {gradient});
   }
 
+  void differentiate(const Node& node, const SliceProblem&, int gradient) {
+    pass(node, node.inputs[0], {gradient});
+  }
+
+  void differentiate(const Node& node, const ShuffleProblem&, int gradient) {
+    pass(node, node.inputs[0], {gradient});
+  }
+
   void differentiate(const Node& node, const ConcatProblem&, int gradient) {
     std::vector<int> outputs;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {

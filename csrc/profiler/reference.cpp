@@ -4,6 +4,7 @@
 #include <ATen/ops/adaptive_avg_pool2d.h>
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/channel_shuffle.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/hardsigmoid.h>
@@ -138,7 +139,12 @@ at::Tensor reference_core(const Problem& problem, const std::vector<at::Tensor>&
   if (const auto* pool = std::get_if<PoolProblem>(&problem)) return reference_pool(*pool, src[0]);
   if (const auto* resize = std::get_if<ResizeProblem>(&problem))
     return reference_resize(*resize, src[0]);
-  if (std::holds_alternative<ConcatProblem>(problem)) return at::cat(src, 1);
+  if (const auto* concat = std::get_if<ConcatProblem>(&problem))
+    return at::channel_shuffle(at::cat(src, 1), concat->groups);
+  if (const auto* slice = std::get_if<SliceProblem>(&problem))
+    return src[0].narrow(1, slice->begin, slice->k);
+  if (const auto* shuffle = std::get_if<ShuffleProblem>(&problem))
+    return at::channel_shuffle(src[0], shuffle->groups);
   if (std::holds_alternative<LinearProblem>(problem)) {
     return at::linear(src[0], w.weights, w.bias.defined() ? std::optional(w.bias) : std::nullopt);
   }

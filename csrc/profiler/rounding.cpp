@@ -33,6 +33,8 @@ bool is_activation_exact(const Epilogue& epilogue) {
 bool is_exact(const Problem& problem) {
   if (std::holds_alternative<TransformProblem>(problem)) return true;
   if (std::holds_alternative<ConcatProblem>(problem)) return true;
+  if (std::holds_alternative<SliceProblem>(problem)) return true;
+  if (std::holds_alternative<ShuffleProblem>(problem)) return true;
   if (const auto* pool = std::get_if<PoolProblem>(&problem)) return pool->kind == PoolKind::kMax;
   if (const auto* resize = std::get_if<ResizeProblem>(&problem)) {
     return resize->kind == ResizeKind::kNearest;

@@ -91,7 +91,8 @@ class ChainGrower {
       return eltwise->kind != EltwiseKind::kActivation;
     }
     return std::holds_alternative<ConvProblem>(problem) ||
-           std::holds_alternative<LinearProblem>(problem) || is_chain_head(problem);
+           std::holds_alternative<LinearProblem>(problem) ||
+           std::holds_alternative<ConcatProblem>(problem) || is_chain_head(problem);
   }
 
   [[nodiscard]] std::optional<Chain> extend(const Chain& chain) const {
@@ -109,6 +110,14 @@ class ChainGrower {
       Chain longer = chain;
       longer.covers.push_back(next);
       longer.problem = with_next(chain.problem, *conv);
+      return longer;
+    }
+    if (const auto* concat = std::get_if<ConcatProblem>(&chain.problem)) {
+      const auto* shuffle = std::get_if<ShuffleProblem>(&*reader.problem);
+      if (shuffle == nullptr || concat->groups > 1) return std::nullopt;
+      Chain longer = chain;
+      longer.covers.push_back(next);
+      std::get<ConcatProblem>(longer.problem).groups = shuffle->groups;
       return longer;
     }
     if (!epilogue.empty() && is_activation(epilogue.back())) return std::nullopt;

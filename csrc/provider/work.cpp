@@ -77,8 +77,9 @@ double elements_read(const Problem& problem) {
     }
   }
   const double all = product(input_sizes(problem)[0]);
-  const bool is_resize = std::holds_alternative<ResizeProblem>(problem);
-  return is_resize ? std::min(all, product(result_sizes(problem))) : all;
+  const bool reads_a_part = std::holds_alternative<ResizeProblem>(problem) ||
+                            std::holds_alternative<SliceProblem>(problem);
+  return reads_a_part ? std::min(all, product(result_sizes(problem))) : all;
 }
 
 double direct_flops(const Problem& layer) {

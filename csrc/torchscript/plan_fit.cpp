@@ -124,6 +124,15 @@ class Fitter {
       call.dst = node.outputs.at(0);
       return with_next(covered, *conv);
     }
+    const auto* concat = std::get_if<ConcatProblem>(&covered);
+    const auto* shuffle = std::get_if<ShuffleProblem>(&*node.problem);
+    if (concat != nullptr && shuffle != nullptr && link != node.inputs.end()) {
+      call.covers.push_back(index);
+      call.dst = node.outputs.at(0);
+      ConcatProblem shuffled = *concat;
+      shuffled.groups = shuffle->groups;
+      return shuffled;
+    }
     TORCHALGO_CHECK(
         eltwise != nullptr && eltwise->kind != EltwiseKind::kMul && link != node.inputs.end(),
         "rewrite_graph: {} cannot absorb {}", call.name, node.name);

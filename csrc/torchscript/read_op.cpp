@@ -262,6 +262,50 @@ OpReading read_cat(const Operands& op) {
   return planned(concat, inputs);
 }
 
+bool takes_channels(const Operands& op, const Value* input) {
+  if (op.tensor(input).sizes.size() != 4) return false;
+  const double dim = op.number("dim");
+  return dim == 1.0 || dim == -3.0;
+}
+
+OpReading slice_of(const Operands& op, Value* input, std::int64_t begin, std::int64_t count) {
+  auto slice = with_src<SliceProblem>(op.tensor(input));
+  slice.begin = begin;
+  slice.k = count;
+  if (count < 1) throw NotPlanned("it takes no channels");
+  return planned(slice, {input});
+}
+
+OpReading read_narrow(const Operands& op) {
+  Value* input = data_input(op);
+  if (!takes_channels(op, input)) return {};
+  const std::int64_t begin = op.ints("start").at(0);
+  const std::int64_t channels = op.tensor(input).sizes[1];
+  return slice_of(op, input, begin < 0 ? begin + channels : begin, op.ints("length").at(0));
+}
+
+OpReading read_slice(const Operands& op) {
+  Value* input = data_input(op);
+  if (!takes_channels(op, input)) return {};
+  if (op.number("step") != 1.0) throw NotPlanned("its step is not 1");
+  const std::int64_t channels = op.tensor(input).sizes[1];
+  const auto bound = [&](const char* name, std::int64_t otherwise) {
+    if (op.is_none(name)) return otherwise;
+    const std::int64_t at = op.ints(name).at(0);
+    return std::clamp<std::int64_t>(at < 0 ? at + channels : at, 0, channels);
+  };
+  const std::int64_t begin = bound("start", 0);
+  return slice_of(op, input, begin, bound("end", channels) - begin);
+}
+
+OpReading read_shuffle(const Operands& op) {
+  Value* input = data_input(op);
+  auto shuffle = with_src<ShuffleProblem>(rank4(op, input));
+  shuffle.groups = op.ints("groups").at(0);
+  if (shuffle.groups < 2) return {};
+  return planned(shuffle, {input});
+}
+
 // A factor that is no quotient of the sizes enters the positions of the samples: not planned.
 std::int64_t integral_scale(double scale, std::int64_t from, std::int64_t to) {
   if (static_cast<double>(from) * scale != static_cast<double>(to)) {
@@ -383,6 +427,9 @@ const std::unordered_map<std::string, Reader>& readers() {
       {"aten::mul", read_mul},
       {"aten::batch_norm", read_batch_norm},
       {"aten::cat", read_cat},
+      {"aten::narrow", read_narrow},
+      {"aten::slice", read_slice},
+      {"aten::channel_shuffle", read_shuffle},
       {"aten::upsample_nearest2d",
        [](const Operands& op) { return read_resize(op, ResizeKind::kNearest); }},
       {"aten::upsample_bilinear2d",

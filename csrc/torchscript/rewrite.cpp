@@ -55,9 +55,11 @@ Copied match_copy(JitGraph& original, JitGraph& copy) {
 }
 
 // The model's own op is the same as ATen's row on strided tensors, without a call in between. A
-// convolution is always replaced, so that the graph shows what was chosen.
+// convolution is always replaced, so that the graph shows what was chosen; a slice too, as a part
+// of a chunk is that of the planned channels only.
 bool is_own_op(const PlannedCall& call) {
   return call.covers.size() == 1 && !is_convolution(call.problem) &&
+         !std::holds_alternative<SliceProblem>(call.problem) &&
          call.primitive.name.starts_with("aten.") && call.primitive.src == Layout::kNchw &&
          call.primitive.dst == Layout::kNchw;
 }
@@ -136,6 +138,7 @@ class Rewriter {
     const WithInsertPoint at(node);
     JitNode* made = runs_as_conv(call->problem)           ? make_conv(*call)
                     : call->primitive.name == kViewConcat ? make_join(*call)
+                    : call->primitive.name == kViewSlice  ? make_slice(*call)
                                                           : make_op(*call);
     made->copyMetadata(nodes_[call->covers[0]]);
     add_version(call->dst, result_layout(call->problem, call->primitive), made->output());
@@ -244,6 +247,11 @@ class Rewriter {
     JitValue* buffer = it == slots_.buffer_of.end() ? nullptr : buffers_[it->second];
     if (buffer == nullptr) buffer = parts.at(0);  // nobody writes side by side: a copy
     return make_call("torchalgo::join", {insert_list(parts), nullptr, buffer}, call.problem,
+                     call.primitive, call.name, no_weights());
+  }
+
+  JitNode* make_slice(const PlannedCall& call) {
+    return make_call("torchalgo::slice", {sources_of(call).at(0), nullptr}, call.problem,
                      call.primitive, call.name, no_weights());
   }
 

@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "torchscript/channel_ops.h"
 #include "torchscript/constants.h"
 #include "torchscript/read_op.h"
 
@@ -192,6 +193,7 @@ SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValu
     torch::jit::EliminateDeadCode(graph);
     seen = see_tensors(graph, arguments);
   }
+  if (simplify_channel_ops(graph, seen)) seen = see_tensors(graph, arguments);
   return seen;
 }
 

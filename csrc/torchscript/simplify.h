@@ -12,7 +12,8 @@ namespace torchalgo {
 
 /// Brings `graph`, which has not run, into the form that import reads: calls inlined, in-place ops
 /// and growing lists replaced by functions where nobody can tell, branches on a tensor's rank and
-/// loops of a fixed small count resolved. The function it computes stays the same for inputs of
+/// loops of a fixed small count resolved, shuffled and split channels named (channel_ops.h). The
+/// function it computes stays the same for inputs of
 /// these ranks.
 ///
 /// @param arguments  self first.

@@ -21,6 +21,7 @@ Offer offer_concat(const Problem& problem, const Device&) {
   if (concat->dtype != DType::kF32) {
     return {{}, fmt::format("needs f32, got {}", to_string(concat->dtype))};
   }
+  if (concat->groups > 1) return {{}, "needs channels that stay as they are"};
   if (concat->n != 1) return {{}, fmt::format("needs n = 1, got {}", concat->n)};
   const bool starts_on_blocks =
       std::all_of(concat->c.begin(), concat->c.end() - 1,

@@ -9,6 +9,7 @@ const Algorithms& view_algorithms() {
   static const Algorithms algorithms = {
       view::relabel(),
       view::concat(),
+      view::slice(),
   };
   return algorithms;
 }

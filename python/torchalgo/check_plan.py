@@ -161,6 +161,10 @@ def chains_from(graph: Graph, anchor: int) -> Iterator[tuple[Chain, str, list[in
         if kind == "fwd" and (longer := chained(problem, node.problem)):
             covers, problem = (*covers, readers[0]), longer
             continue
+        if kind == "shuffle" and problem.startswith("concat_") and "_shuffle" not in problem:
+            groups = node.problem.rpartition("_g")[2]
+            covers, problem = (*covers, readers[0]), f"{problem}_shuffle{groups}"
+            continue
         is_plain = "+" not in node.problem and not node.problem.endswith("_channelwise")
         if kind not in (*ACTIVATIONS, "add") or not is_plain:
             return

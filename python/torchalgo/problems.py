@@ -58,7 +58,19 @@ def is_other_operation(row: str) -> bool:
 
 
 _OTHER_OPERATIONS = frozenset(
-    ("activation", "add", "concat", "eltwise", "linear", "mul", "pool", "resize", "scale_shift")
+    (
+        "activation",
+        "add",
+        "concat",
+        "eltwise",
+        "linear",
+        "mul",
+        "pool",
+        "resize",
+        "scale_shift",
+        "shuffle",
+        "slice",
+    )
 )
 
 

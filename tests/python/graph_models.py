@@ -145,13 +145,48 @@ class Pieces(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.conv = nn.Conv2d(4, 8, 1)
-        self.left = nn.Conv2d(4, 4, 3, padding=1)
-        self.right = nn.Conv2d(4, 4, 1)
+        self.left = nn.Conv2d(8, 4, 3, padding=1)
+        self.right = nn.Conv2d(8, 4, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        a, b = self.conv(x).chunk(2, 1)
+        a, b = self.conv(x).chunk(2, 2)
         c, d = torch.split(self.left(a), 2, dim=1)
         return torch.cat((c, self.right(b), d), 1)
+
+
+class Shuffle(nn.Module):
+    """A unit of ShuffleNet v2, and the ways to write its shuffle."""
+
+    def __init__(self, channels: int = 12) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(4, channels, 1)
+        self.conv = nn.Conv2d(channels // 2, channels // 2, 3, padding=1, groups=channels // 2)
+        self.end = nn.Conv2d(channels, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        a, b = x.chunk(2, 1)
+        x = torch.cat((a, self.conv(b)), 1)
+        n, c, h, w = x.size()
+        x = x.view(n, 2, c // 2, h, w).transpose(1, 2).contiguous().view(n, c, h, w)
+        y = F.channel_shuffle(F.relu(x), 3)
+        z = y.reshape(y.shape[0], 4, -1, y.shape[2], y.shape[3]).permute(0, 2, 1, 3, 4)
+        return self.end(z.reshape(y.shape))
+
+
+class Split(nn.Module):
+    """Parts of channels that are computed on and joined again, as in CSP networks; others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(4, 32, 1)
+        self.conv = nn.Conv2d(16, 16, 3, padding=1)
+        self.end = nn.Conv2d(48, 8, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = self.stem(x).split((16, 16), 1)
+        joined = self.end(torch.cat((a, b, self.conv(b)), 1))
+        return joined[:, 3:], joined[:, :-2] + joined.narrow(1, 1, 6)
 
 
 class Norms(nn.Module):
@@ -266,6 +301,8 @@ MODELS: dict[str, Model] = {
     "dropouts": (Dropouts, [(2, 4, 8, 8)]),
     "twice": (Twice, [(1, 4, 8, 8)]),
     "squeeze": (Squeeze, [(2, 4, 8, 8)]),
+    "shuffle": (Shuffle, [(2, 4, 8, 9)]),
+    "split": (Split, [(1, 4, 8, 8)]),
 }
 NEEDS_SCRIPT = ("branch", "loop")  # a trace would keep one way through them
 

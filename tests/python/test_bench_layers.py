@@ -192,6 +192,11 @@ def test_openvinos_model_computes_what_the_problem_says(openvino_layers: Any) ->
         "add_f32_n1c16h5w7": lambda x, y: x + y,
         "mul_f32_n1c16h5w7_channelwise": lambda x, y: x * y,
         "concat_f32_n1c16x8h5w7": lambda x, y: torch.cat([x, y], 1),
+        "concat_f32_n1c16x16h5w7_shuffle2": lambda x, y: nn.functional.channel_shuffle(
+            torch.cat([x, y], 1), 2
+        ),
+        "shuffle_f32_n1c24h5w7_g3": lambda x: nn.functional.channel_shuffle(x, 3),
+        "slice_f32_n1c24h5w7_k10from9": lambda x: x[:, 9:19],
     }
     for problem, function in functions.items():
         layer = openvino_layers.build(_C.parse_problem(problem))
@@ -239,7 +244,8 @@ def test_what_is_not_built_for_openvino_is_named(openvino_layers: Any) -> None:
 def engine(primitive: str, us: float, warm: float | None = None) -> dict[str, Any]:
     """Eight rounds around `us`."""
     cold = [us * (1 + 0.01 * (i % 3)) for i in range(8)]
-    return {"primitive": primitive, "cold_us": cold, "warm_us": [warm or us] * 8}
+    layouts = {} if primitive == "openvino" else {"layouts": "nchw->nhwc"}
+    return {"primitive": primitive, **layouts, "cold_us": cold, "warm_us": [warm or us] * 8}
 
 
 def row(problem: str, layers: list[str], roof_us: float, **us: float | str) -> dict[str, Any]:
@@ -396,3 +402,21 @@ def test_the_page_is_written_checked_and_its_errors_are_told(
     records.write_text(json.dumps(record(benchmark="models")))
     assert layer_tables.main(words) == 2
     assert "expected schema 1 of 'layers'" in capsys.readouterr().err
+
+
+def test_a_row_wins_where_no_other_of_ours_and_atens_is_faster() -> None:
+    concat = row(CONCAT, ["c"], 5.0, cpu_concat=9.0, view_concat=0.0, aten_concat=18.0)
+    concat["engines"]["view.concat"] |= {"cold_us": [], "warm_us": []}
+    conv = row(CONV, ["a"], 50.0, cpu_direct=105.0, cpu_winograd=100.0, openvino=80.0)
+    linear = row(LINEAR, ["e"], 10.0, aten_linear=12.0, cpu_linear=24.0)
+    wins = layer_tables.wins_of([record(concat, conv), record(conv, linear)])
+    assert {name: (w.ran, w.near, len(w.won)) for name, w in wins.items()} == {
+        "cpu.concat": (1, 1, 1),
+        "cpu.direct": (1, 1, 0),
+        "cpu.winograd": (1, 1, 1),
+        "cpu.linear": (1, 0, 0),
+    }
+    assert wins["cpu.concat"].won == [(pytest.approx(2.0, rel=0.05), CONCAT)]
+    page = layer_tables.make_page([record(conv)], 5)
+    assert "| `cpu.direct` | 1 | 0 | 1 | nchw to nhwc | - |" in page
+    assert f"| `cpu.winograd` | 1 | 1 | 1 | nchw to nhwc | 1.05: `{CONV}` |" in page

@@ -46,14 +46,16 @@ MUTANTS = 10_000
 
 
 class GraphText:
-    """A random data flow of convolutions, sums, activations, concatenations and opaque ops; in
-    half of them some convolutions are gradients."""
+    """A random data flow of convolutions, sums, activations, concatenations, slices, shuffles and
+    opaque ops; in half of them some convolutions are gradients."""
 
     def __init__(self, seed: int, nodes: int):
         self.pick = random.Random(seed)
         self.kinds = ["conv", "conv", "conv", "relu", "add", "add", "concat", "opaque"]
+        self.kinds += ["slice", "shuffle", "concat"] if seed % 3 == 0 else []
         self.kinds += ["data", "filter", "filter"] if seed % 2 else []
         self.weights: list[int] = []  # gradients, which nobody reads
+        self.joined: list[int] = []  # concatenations that nobody has shuffled
         self.values: list[str] = []
         self.channels: list[int] = []
         self.nodes: list[str] = []
@@ -76,7 +78,7 @@ class GraphText:
 
     def add_node(self) -> None:
         kind = self.pick.choice(self.kinds)
-        reads = [self.recent()]
+        reads = [self.joined.pop() if kind == "shuffle" and self.joined else self.recent()]
         c = self.channels[reads[0]]
         shape, writes, problem = f"f32_n1c{c}h8w8", c, ""
         if kind == "conv":
@@ -107,12 +109,18 @@ class GraphText:
             problem = f"concat_f32_n1c{c}x{self.channels[reads[1]]}h8w8"
             if writes > 64:
                 return
+        elif kind == "slice":
+            writes = 16
+            problem = f"slice_{shape}_k16from{self.pick.choice([0, c - 16])}"
+        elif kind == "shuffle":
+            problem = f"shuffle_{shape}_g2"
         name = f"n{self.pick.randrange(10**6)}_{len(self.nodes)}"
         made, listed = (
             self.value(writes, "" if writes else f"{k},{c},3,3"),
             ",".join(map(str, reads)),
         )
         self.weights += [] if writes else [made]
+        self.joined += [made] if kind == "concat" else []
         self.nodes.append(f"node\t{name}\t{kind}\t{listed}\t{made}\t{problem or '-'}\t")
 
     def __str__(self) -> str:
@@ -264,15 +272,17 @@ def test_the_problem_of_a_network_is_the_planners_to_the_byte(name: str) -> None
 
 
 def test_the_problems_of_random_graphs_are_the_planners_to_the_byte() -> None:
-    absorbed = changed = shared = 0
-    for seed in range(150):
+    absorbed = changed = shared = shuffled = 0
+    for seed in range(180):
         sample = Sample(str(GraphText(seed, 3 + seed % 12)), seed, allowed=0.6 + 0.4 * (seed % 2))
         assert problem_text(sample.text, sample.rows, sample.refused) == sample.problem, seed
         check_plan(sample.plan)
         absorbed += any(node["absorbed_by"] for node in sample.plan["nodes"])
         changed += len(sample.plan["transforms"]) > 1
         shared += sample.problem.count("\nnode") > len(sample.plan["nodes"]) + 1
+        shuffled += any("_shuffle" in node["problem"] for node in sample.plan["nodes"])
     assert min(absorbed, changed, shared) > 25, (absorbed, changed, shared)
+    assert shuffled > 3, shuffled
 
 
 def test_the_problems_with_pair_costs_are_the_planners_to_the_byte() -> None:

@@ -255,7 +255,7 @@ def test_a_tensor_that_passes_through_an_object_is_followed() -> None:
 
 
 @pytest.mark.parametrize("capture", ["trace", "script"])
-def test_pieces_of_a_tensor_come_from_an_opaque_node(capture: str) -> None:
+def test_pieces_of_rows_come_from_an_opaque_node(capture: str) -> None:
     graph = graph_of("pieces", capture)
     unpack = next(node for node in graph.nodes if node.kind == "prim::ListUnpack")
     assert unpack.problem is None
@@ -492,3 +492,60 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
         _C.import_graph(frozen._c, ())
     with pytest.raises(_C.Error, match="forward fails on example inputs of sizes"):
         _C.import_graph(frozen._c, (torch.rand(1, 5, 8, 8),))
+
+
+@pytest.mark.parametrize("capture", ["trace", "script"])
+def test_a_shuffle_is_known_however_it_is_written(capture: str) -> None:
+    found = problems(graph_of("shuffle", capture))
+    assert {name: found[name] for name in found if "shuffle" in name or "narrow" in name} == {
+        "narrow_0": "slice_f32_n2c12h8w9_k6from0",
+        "narrow_1": "slice_f32_n2c12h8w9_k6from6",
+        "channel_shuffle_0": "shuffle_f32_n2c12h8w9_g2",
+        "channel_shuffle_1": "shuffle_f32_n2c12h8w9_g3",
+        "channel_shuffle_2": "shuffle_f32_n2c12h8w9_g4",
+    }
+
+
+@pytest.mark.parametrize("capture", ["trace", "script"])
+def test_parts_that_are_joined_again_are_the_whole(capture: str) -> None:
+    graph = graph_of("split", capture)
+    found = problems(graph)
+    assert found["cat_0"] == "concat_f32_n1c32x16h8w8"
+    assert reads(graph, "cat_0") == ["stem", "conv"]
+    assert found["narrow_0"] == "slice_f32_n1c32h8w8_k16from16"  # nobody reads the other part
+    assert found["slice_0"] == "slice_f32_n1c8h8w8_k5from3"
+    assert found["slice_1"] == "slice_f32_n1c8h8w8_k6from0"
+    assert found["narrow_1"] == "slice_f32_n1c8h8w8_k6from1"
+
+
+def test_a_view_that_is_no_shuffle_for_other_sizes_stays() -> None:
+    class Square(nn.Module):
+        def __init__(self, sizes: tuple[int, ...] | None) -> None:
+            super().__init__()
+            self.sizes = sizes
+
+        def forward(self, x: Tensor) -> Tensor:
+            n, c, h, w = x.shape
+            five = (n, 2, c // 2, w, h) if self.sizes is None else self.sizes
+            return x.view(five).transpose(1, 2).reshape(n, c, h, w)
+
+    # h and w change places, or are those of the example.
+    for sizes in (None, (1, 2, 4, 8, 8)):
+        found = problems(import_model(Square(sizes).eval(), (torch.rand(1, 8, 8, 8),), "trace"))
+        assert "channel_shuffle_0" not in found
+
+
+def test_parts_that_are_written_stay_parts_of_one_tensor() -> None:
+    class Written(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(4, 8, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.conv(x)
+            a, b = x.chunk(2, 1)
+            a.add_(1.0)
+            return x + torch.cat((b, a), 1)
+
+    found = problems(import_model(Written().eval(), (torch.rand(1, 4, 8, 8),), "trace"))
+    assert not any(name.startswith("narrow") for name in found)

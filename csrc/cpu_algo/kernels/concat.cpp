@@ -43,13 +43,13 @@ inline int find_segments(const Concat& concat, std::int64_t image, std::int64_t 
   std::int64_t base = 0;  // dst's channel at which the source starts
   for (std::int64_t s = 0; s < concat.source_count && channel < last; ++s) {
     const ConcatSource& source = concat.sources[s];
-    const std::int64_t blocks = (source.channels + kBlock - 1) / kBlock;
     while (channel < last && channel < base + source.channels) {
-      const std::int64_t own = channel - base;
+      const std::int64_t own = source.first + channel - base;
       const std::int64_t lanes =
-          min(min(kBlock - own % kBlock, source.channels - own), last - channel);
-      const float* data =
-          source.data + (image * blocks + own / kBlock) * concat.pixels * kBlock + own % kBlock;
+          min(min(kBlock - own % kBlock, base + source.channels - channel), last - channel);
+      const float* data = source.data +
+                          (image * source.blocks + own / kBlock) * concat.pixels * kBlock +
+                          own % kBlock;
       segments[count++] = {data, channel % kBlock, lanes};
       channel += lanes;
     }
@@ -72,7 +72,7 @@ void run_concat_runs(const Concat& concat, std::int64_t begin, std::int64_t end)
         continue;
       }
       const std::int64_t count = min(source.run - skip, end - begin);
-      copy_floats(source.data + row * source.run + skip, concat.dst + begin, count);
+      copy_floats(source.data + row * source.pitch + skip, concat.dst + begin, count);
       begin += count;
       skip = 0;
     }

@@ -7,10 +7,15 @@
 
 namespace torchalgo::kernels {
 
+/// Some channels of a tensor that follow each other.
 struct ConcatSource {
-  const float* data;
+  const float* data;  // for run_concat_runs its first float that is copied
   std::int64_t channels;
-  std::int64_t run;  // floats that lie together in data and in dst; unused by run_concat_blocks
+  // run_concat_runs: floats that lie together in data and in dst, and from one such run of data to
+  // the next.
+  std::int64_t run, pitch;
+  // run_concat_blocks: the first channel, and the blocks of an image of data.
+  std::int64_t first, blocks;
 };
 
 struct Concat {

@@ -31,6 +31,9 @@ const char* const kSpellings[] = {
     "mul_f32_n1c64h56w56_channelwise",
     "scaleshift_f32_n1c64h56w56+relu",
     "concat_f32_n1c64x32x32h56w56",
+    "concat_f32_n1c58x58h28w28_shuffle2",
+    "slice_f32_n1c116h28w28_k58from58",
+    "shuffle_f32_n2c240h28w28_g3",
     "nearest_f32_n1c64h7w7_p14q14",
     "nearest_f32_n1c64h7w7_x2x2",
     "bilinear_f32_n1c64h7w7_p13q9_align",
@@ -121,6 +124,9 @@ TEST(ResultSizes, FollowsTorchsFormulas) {
             (Sizes{1, 64, 56, 56}));
   EXPECT_EQ(sizes("maxpool_f32_n1c1h5w5_r2s2_st2x2_pad1x1_dil1x1_ceil"), (Sizes{1, 1, 3, 3}));
   EXPECT_EQ(sizes("concat_f32_n2c64x32x32h5w6"), (Sizes{2, 128, 5, 6}));
+  EXPECT_EQ(sizes("concat_f32_n1c6x6h5w6_shuffle4"), (Sizes{1, 12, 5, 6}));
+  EXPECT_EQ(sizes("slice_f32_n2c10h5w6_k3from7"), (Sizes{2, 3, 5, 6}));
+  EXPECT_EQ(sizes("shuffle_f32_n2c10h5w6_g5"), (Sizes{2, 10, 5, 6}));
   EXPECT_EQ(sizes("nearest_f32_n1c64h7w8_x2x3"), (Sizes{1, 64, 14, 24}));
 }
 
@@ -135,6 +141,8 @@ TEST(WithInputSizes, KeepsTheOperation) {
   EXPECT_EQ(resized("nearest_f32_n1c8h7w7_p14q14", {{1, 8, 5, 5}}), "nearest_f32_n1c8h5w5_p14q14");
   EXPECT_EQ(resized("concat_f32_n1c8x4h7w7", {{1, 8, 5, 5}, {1, 4, 5, 5}}),
             "concat_f32_n1c8x4h5w5");
+  EXPECT_EQ(resized("slice_f32_n1c8h7w7_k3from2", {{4, 8, 5, 6}}), "slice_f32_n4c8h5w6_k3from2");
+  EXPECT_EQ(resized("shuffle_f32_n1c8h7w7_g4", {{4, 8, 5, 6}}), "shuffle_f32_n4c8h5w6_g4");
   // A transposed convolution with stride 2 and output padding 1 keeps both.
   EXPECT_EQ(resized("bwd_data_f32_n1c8h14w14_k16r3s3_st2x2_pad1x1_dil1x1_g1", {{1, 16, 9, 9}}),
             "bwd_data_f32_n1c8h18w18_k16r3s3_st2x2_pad1x1_dil1x1_g1");
@@ -148,6 +156,8 @@ TEST(WithInputSizes, RefusesWhatDoesNotFit) {
   EXPECT_THROW(static_cast<void>(with_input_sizes(conv, {})), Error);
   const Problem add = parse_problem("add_f32_n1c64h56w56");
   EXPECT_THROW(static_cast<void>(with_input_sizes(add, {{1, 64, 5, 5}, {1, 64, 5, 6}})), Error);
+  const Problem slice = parse_problem("slice_f32_n1c8h7w7_k3from2");
+  EXPECT_THROW(static_cast<void>(with_input_sizes(slice, {{1, 9, 7, 7}})), Error);
 }
 
 TEST(AsBiasAddActivation, KnowsTheOneOrder) {

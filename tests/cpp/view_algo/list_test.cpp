@@ -69,6 +69,28 @@ TEST(ViewConcat, IsTheMemoryThatItsInputsShare) {
   EXPECT_TRUE(at::equal(copied, joined));
 }
 
+TEST(ViewSlice, IsTheMemoryOfThePart) {
+  const auto offered = [](const char* text) {
+    return view::slice().offer(parse_problem(text), cpu_device()).primitives.size();
+  };
+  EXPECT_EQ(offered("slice_f32_n1c80h3w5_k32from16"), 2U);
+  EXPECT_EQ(offered("slice_f32_n1c70h3w5_k22from48"), 2U);  // to the end
+  EXPECT_EQ(offered("slice_f32_n1c70h3w5_k20from32"), 1U);  // its last block holds others
+  EXPECT_EQ(offered("slice_f32_n1c70h3w5_k32from8"), 1U);
+  for (const char* text : {"slice_f32_n1c80h3w5_k32from16", "slice_f32_n1c70h3w5_k22from48"}) {
+    const Problem problem = parse_problem(text);
+    const Sample sample = make_sample(problem, 3);
+    for (const Primitive& primitive : view::slice().offer(problem, cpu_device()).primitives) {
+      const std::vector<at::Tensor> src = {to_layout(sample.src[0], primitive.src)};
+      const at::Tensor dst = view::slice().run({problem, primitive, {}, src, {}, {}});
+      EXPECT_TRUE(dst.is_alias_of(src[0]));
+      const auto& slice = std::get<SliceProblem>(problem);
+      const at::Tensor part = sample.src[0].narrow(1, slice.begin, slice.k);
+      EXPECT_TRUE(at::equal(dst, to_layout(part, primitive.dst))) << text;
+    }
+  }
+}
+
 TEST(ViewAlgorithms, RefuseWithAReason) {
   const auto refusal = [](const Algorithm& row, const char* problem) {
     return row.offer(parse_problem(problem), cpu_device()).refusal;
@@ -77,6 +99,9 @@ TEST(ViewAlgorithms, RefuseWithAReason) {
   EXPECT_EQ(refusal(view::concat(), "concat_f16_n1c32x32h3w5"), "needs f32, got f16");
   EXPECT_EQ(refusal(view::concat(), "concat_f32_n1c20x32h3w5"),
             "needs multiples of 16 channels in all inputs but the last");
+  EXPECT_EQ(refusal(view::concat(), "concat_f32_n1c32x32h3w5_shuffle2"),
+            "needs channels that stay as they are");
+  EXPECT_EQ(refusal(view::slice(), "slice_f32_n2c32h3w5_k16from0"), "needs n = 1, got 2");
   EXPECT_EQ(refusal(view::relabel(), "transform_f32_n1c32h2w1_nchw_nhwc"),
             "needs elements in the same order in nchw and nhwc");
   EXPECT_EQ(refusal(view::relabel(), "transform_f32_n1c20h1w1_nchw_nChw16c"),

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include "cpu_algo/kernels/isa.h"
+
+namespace torchalgo::kernels {
+
+/// Channel i * count + j of dst is channel i of source j.
+struct Interleave {
+  const float* const* sources;  // `count` of them, `channels` each
+  std::int64_t count;
+  std::int64_t channels;
+  std::int64_t pixels;  // h * w; run_interleave_blocks
+  std::int64_t pitch;   // floats from a pixel of a source to the next; run_interleave_pixels
+  std::int64_t blocks;  // from an image of a source to the next; run_interleave_blocks
+  float* dst;
+};
+
+/// nhwc: pixels [begin, end) of n * h * w.
+TORCHALGO_DECLARE_KERNEL(void run_interleave_pixels(const Interleave& interleave,
+                                                    std::int64_t begin, std::int64_t end);
+                         /// nChw16c, two sources whose lanes beyond the channels are zero: dst's
+                         /// blocks [begin, end) of n * ceil(2 channels / 16).
+                         void run_interleave_blocks(const Interleave& interleave,
+                                                    std::int64_t begin, std::int64_t end))
+
+}  // namespace torchalgo::kernels

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "cpu_algo/kernels/interleave.h"
+#include "cpu_algo/rows.h"
+#include "cpu_algo/same_layout.h"
+
+namespace torchalgo::cpu {
+namespace {
+
+constexpr std::int64_t kMostGroups = 32;  // their list lies on the stack, as run allocates nothing
+
+struct InterleaveKernels {
+  decltype(&kernels::default_isa::run_interleave_pixels) pixels;
+  decltype(&kernels::default_isa::run_interleave_blocks) blocks;
+};
+
+/// A shuffle, of one tensor or of as many as there are groups, each a group.
+struct Shuffle {
+  DType dtype;
+  std::int64_t n, channels, pixels;  // channels of a group
+  std::int64_t groups;
+  bool is_concat;
+};
+
+std::optional<Shuffle> shuffle_of(const Problem& problem) {
+  if (const auto* one = std::get_if<ShuffleProblem>(&problem)) {
+    return Shuffle{one->dtype, one->n, one->c / one->groups, one->h * one->w, one->groups, false};
+  }
+  const auto* many = std::get_if<ConcatProblem>(&problem);
+  if (many == nullptr || static_cast<std::int64_t>(many->c.size()) != many->groups) return {};
+  if (std::any_of(many->c.begin(), many->c.end(), [&](auto c) { return c != many->c[0]; }))
+    return {};
+  return Shuffle{many->dtype, many->n, many->c[0], many->h * many->w, many->groups, true};
+}
+
+Offer offer_shuffle(const Problem& problem, const Device&) {
+  const std::optional<Shuffle> shuffle = shuffle_of(problem);
+  if (!shuffle) return {{}, "needs a channel shuffle, of one tensor or of each group's"};
+  if (shuffle->groups < 2 || shuffle->groups > kMostGroups) {
+    return {{}, fmt::format("needs 2 to {} groups, got {}", kMostGroups, shuffle->groups)};
+  }
+  const bool are_groups_blocks =
+      shuffle->is_concat || shuffle->channels % block_size(Layout::kNChw16c) == 0;
+  if (shuffle->groups == 2 && are_groups_blocks) {
+    return offer_f32("cpu.shuffle", shuffle->dtype, {Layout::kNhwc, Layout::kNChw16c});
+  }
+  return offer_f32("cpu.shuffle", shuffle->dtype, {Layout::kNhwc});
+}
+
+at::Tensor run_shuffle(const InterleaveKernels& run, const Call& call) {
+  const Shuffle shuffle = *shuffle_of(call.problem);
+  const Layout layout = call.primitive.src;
+  const std::int64_t block = block_size(layout);
+  const std::int64_t own_blocks = (shuffle.channels + block - 1) / block;
+  std::array<const float*, kMostGroups> sources;
+  kernels::Interleave interleave = {};
+  interleave.sources = sources.data();
+  interleave.count = shuffle.groups;
+  interleave.channels = shuffle.channels;
+  interleave.pixels = shuffle.pixels;
+  interleave.pitch = shuffle.is_concat ? shuffle.channels : shuffle.channels * shuffle.groups;
+  interleave.blocks = shuffle.is_concat ? own_blocks : own_blocks * shuffle.groups;
+  interleave.dst = call.dst.mutable_data_ptr<float>();
+  const std::int64_t group =
+      is_blocked(layout) ? own_blocks * block * shuffle.pixels : shuffle.channels;
+  for (std::int64_t j = 0; j < shuffle.groups; ++j) {
+    sources[static_cast<std::size_t>(j)] = shuffle.is_concat
+                                               ? floats(call.src[static_cast<std::size_t>(j)])
+                                               : floats(call.src[0]) + j * group;
+  }
+  const std::int64_t channels = shuffle.channels * shuffle.groups;
+  if (is_blocked(layout)) {
+    const LaneShape shape = lane_shape(layout, shuffle.n, channels);
+    at::parallel_for(
+        0, shape.groups, grain_of(shuffle.pixels * block),
+        [&](std::int64_t begin, std::int64_t end) { run.blocks(interleave, begin, end); });
+  } else {
+    at::parallel_for(
+        0, shuffle.n * shuffle.pixels, grain_of(channels),
+        [&](std::int64_t begin, std::int64_t end) { run.pixels(interleave, begin, end); });
+  }
+  return call.dst;
+}
+
+}  // namespace
+
+Algorithm shuffle(const std::string& isa) {
+  Algorithm row;
+  row.name = "cpu.shuffle";
+  row.offer = offer_shuffle;
+  row.run = [run = InterleaveKernels{TORCHALGO_PICK_KERNEL(isa, run_interleave_pixels),
+                                     TORCHALGO_PICK_KERNEL(isa, run_interleave_blocks)}](
+                const Call& call) { return run_shuffle(run, call); };
+  return row;
+}
+
+}  // namespace torchalgo::cpu

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "torchscript/channel_ops.h"
+
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "torchscript/constants.h"
+
+namespace torchalgo {
+
+using torch::jit::AliasDb;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+using torch::jit::WithInsertPoint;
+
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+bool is_kind(const Node* node, std::string_view kind) {
+  return node->kind().toQualString() == kind;
+}
+
+std::optional<std::int64_t> constant_int(const Value* value) {
+  const auto constant = torch::jit::toIValue(value);
+  return constant && constant->isInt() ? std::optional(constant->toInt()) : std::nullopt;
+}
+
+bool is_shape_of(const Value* list, const Value* tensor) {
+  const Node* node = list->node();
+  return is_kind(node, "aten::size") && node->inputs().size() == 1 && node->input(0) == tensor;
+}
+
+// Which dimension of `tensor`, of rank 4, a number is the size of.
+std::optional<std::int64_t> dimension_of(const Value* number, const Value* tensor) {
+  while (is_kind(number->node(), "aten::Int") || is_kind(number->node(), "prim::NumToTensor")) {
+    number = number->node()->input(0);  // tracing wraps numbers
+  }
+  const Node* node = number->node();
+  std::optional<std::int64_t> dim;
+  if (is_kind(node, "prim::ListUnpack") && is_shape_of(node->input(0), tensor)) {
+    dim = static_cast<std::int64_t>(number->offset());
+  } else if (is_kind(node, "aten::__getitem__") && is_shape_of(node->input(0), tensor)) {
+    dim = constant_int(node->input(1));
+  } else if (is_kind(node, "aten::size") && node->inputs().size() == 2 &&
+             node->input(0) == tensor) {
+    dim = constant_int(node->input(1));
+  }
+  return dim && *dim < 0 ? std::optional(*dim + 4) : dim;
+}
+
+bool is_view(const Node* node) {
+  return is_kind(node, "aten::view") || is_kind(node, "aten::reshape");
+}
+
+// A view's sizes; empty: a list made otherwise.
+std::vector<const Value*> sizes_of(const Node* view) {
+  const Node* list = view->input(1)->node();
+  if (!is_kind(list, "prim::ListConstruct")) return {};
+  return {list->inputs().begin(), list->inputs().end()};
+}
+
+bool swaps_groups(const Node* node) {
+  if (is_kind(node, "aten::permute")) {
+    return constant_ints(node->input(1)) == Sizes{0, 2, 1, 3, 4};
+  }
+  if (!is_kind(node, "aten::transpose")) return false;
+  const auto a = constant_int(node->input(1)), b = constant_int(node->input(2));
+  return a && b && std::min(*a, *b) == 1 && std::max(*a, *b) == 2;
+}
+
+struct Shuffle {
+  Value* src;
+  std::int64_t groups;
+};
+
+class ChannelOps {
+ public:
+  ChannelOps(std::shared_ptr<Graph>& graph, SeenTensors seen)
+      : graph_(graph), seen_(std::move(seen)) {}
+
+  bool simplify() {
+    for (Node* node : all_nodes()) take_whole(node);
+    for (Node* node : all_nodes()) name_shuffle(node);
+    for (Node* node : all_nodes()) cut(node);
+    if (!parts_.empty()) {
+      for (Node* node : all_nodes()) join_parts(node);
+    }
+    if (is_changed_) torch::jit::EliminateDeadCode(graph_);
+    return is_changed_;
+  }
+
+ private:
+  struct Part {
+    Value* whole;
+    std::int64_t begin, end, channels;  // of the whole
+  };
+
+  // Those of inner blocks stay as they are: nothing in there is planned.
+  [[nodiscard]] std::vector<Node*> all_nodes() const {
+    return {graph_->nodes().begin(), graph_->nodes().end()};
+  }
+
+  [[nodiscard]] const Sizes* sizes_seen(const Value* value) const {
+    const auto it = seen_.find(value);
+    return it != seen_.end() && it->second.is_always_so ? &it->second.sizes : nullptr;
+  }
+
+  void replace(Node* node, Value* by) {
+    node->output()->replaceAllUsesWith(by);
+    is_changed_ = true;
+  }
+
+  // x[:, a:b] begins with x[:].
+  void take_whole(Node* node) {
+    if (!is_kind(node, "aten::slice") || node->inputs().size() != 5) return;
+    const auto begin = constant_int(node->input(2)), end = constant_int(node->input(3));
+    const bool takes_first = is_none(node->input(2)) || begin == 0;
+    const bool takes_last =
+        is_none(node->input(3)) || end == std::numeric_limits<std::int64_t>::max();
+    if (takes_first && takes_last && constant_int(node->input(4)) == 1) {
+      replace(node, node->input(0));
+    }
+  }
+
+  // The sizes must be those of the source for every input, not only for the example.
+  [[nodiscard]] std::optional<Shuffle> match_shuffle(const Node* last) const {
+    if (!is_view(last)) return std::nullopt;
+    const Node* swap = last->input(0)->node();
+    if (is_kind(swap, "aten::contiguous")) swap = swap->input(0)->node();
+    if (!swaps_groups(swap)) return std::nullopt;
+    const Node* first = swap->input(0)->node();
+    if (!is_view(first)) return std::nullopt;
+    Value* src = const_cast<Value*>(first->input(0));
+    const Sizes *sizes = sizes_seen(src), *split = sizes_seen(first->output()),
+                *back = sizes_seen(last->output());
+    if (sizes == nullptr || split == nullptr || back == nullptr) return std::nullopt;
+    if (sizes->size() != 4 || split->size() != 5 || *back != *sizes) return std::nullopt;
+    const std::int64_t groups = (*split)[1];
+    const Sizes expected = {(*sizes)[0], groups, (*sizes)[1] / groups, (*sizes)[2], (*sizes)[3]};
+    if (groups < 2 || (*split)[2] < 2 || *split != expected) return std::nullopt;
+    const std::vector<const Value*> five = sizes_of(first);
+    if (five.size() != 5 || constant_int(five[1]) != groups || dimension_of(five[0], src) != 0 ||
+        dimension_of(five[3], src) != 2 || dimension_of(five[4], src) != 3) {
+      return std::nullopt;
+    }
+    if (!restores_sizes(last, src)) return std::nullopt;
+    return Shuffle{src, groups};
+  }
+
+  [[nodiscard]] static bool restores_sizes(const Node* view, const Value* src) {
+    if (is_shape_of(view->input(1), src)) return true;
+    const std::vector<const Value*> four = sizes_of(view);
+    return four.size() == 4 && dimension_of(four[0], src) == 0 && dimension_of(four[2], src) == 2 &&
+           dimension_of(four[3], src) == 3;
+  }
+
+  void name_shuffle(Node* node) {
+    const std::optional<Shuffle> shuffle = match_shuffle(node);
+    if (!shuffle) return;
+    const WithInsertPoint at(node);
+    Value* made = graph_->insert(c10::Symbol::fromQualString("aten::channel_shuffle"),
+                                 {shuffle->src, graph_->insertConstant(shuffle->groups)});
+    made->node()->copyMetadata(node);
+    seen_[made] = seen_.at(node->output());
+    replace(node, made);
+  }
+
+  // Channels of each part; empty: this is no chunk or split of channels.
+  [[nodiscard]] static Sizes parts_of(const Node* node, std::int64_t channels) {
+    const bool is_chunk = is_kind(node, "aten::chunk");
+    const bool is_split = is_kind(node, "aten::split") || is_kind(node, "aten::split_with_sizes");
+    if ((!is_chunk && !is_split) || node->inputs().size() != 3) return {};
+    const auto dim = constant_int(node->input(2));
+    if (dim != 1 && dim != -3) return {};
+    if (const auto number = constant_int(node->input(1))) {
+      if (*number < 1) return {};
+      const std::int64_t each = is_chunk ? (channels + *number - 1) / *number : *number;
+      Sizes parts(static_cast<std::size_t>(channels / each), each);
+      if (channels % each != 0) parts.push_back(channels % each);
+      return parts;
+    }
+    const auto sizes = constant_ints(node->input(1));
+    if (!sizes || std::accumulate(sizes->begin(), sizes->end(), std::int64_t{0}) != channels)
+      return {};
+    return *sizes;
+  }
+
+  // The parts are views: where one of them is written, they stay.
+  [[nodiscard]] bool is_never_written(const Value* value) {
+    if (!aliases_) aliases_.emplace(graph_);
+    return !aliases_->hasWriters(const_cast<Value*>(value));
+  }
+
+  void cut(Node* node) {
+    if (node->inputs().empty() || !is_tensor(node->input(0))) return;
+    Value* whole = node->input(0);
+    const auto seen = seen_.find(whole);
+    const TensorInfo info = describe(seen == seen_.end() ? nullptr : &seen->second);
+    if (!info.obstacle.empty() || info.sizes.size() != 4) return;
+    const std::int64_t channels = info.sizes[1];
+    const Sizes parts = parts_of(node, channels);
+    if (parts.empty() || std::count(parts.begin(), parts.end(), 0) > 0) return;
+    const auto& uses = node->output()->uses();
+    if (uses.size() != 1 || !is_kind(uses[0].user, "prim::ListUnpack")) return;
+    Node* unpack = uses[0].user;
+    if (unpack->outputs().size() != parts.size() || !is_never_written(whole)) return;
+    const WithInsertPoint at(node);
+    std::int64_t begin = 0;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      Value* part = graph_->insert(c10::Symbol::fromQualString("aten::narrow"),
+                                   {whole, graph_->insertConstant(1), graph_->insertConstant(begin),
+                                    graph_->insertConstant(parts[i])});
+      part->node()->copyMetadata(node);
+      unpack->output(i)->replaceAllUsesWith(part);
+      parts_[part] = {whole, begin, begin + parts[i], channels};
+      begin += parts[i];
+    }
+    is_changed_ = true;
+  }
+
+  // cat([a, b, c]) of a, b = chunk(x) is cat([x, c]).
+  void join_parts(Node* cat) {
+    if (!is_kind(cat, "aten::cat") || !is_fixed_list(cat->input(0))) return;
+    const auto dim = constant_int(cat->input(1));
+    if (dim != 1 && dim != -3) return;
+    const auto items = cat->input(0)->node()->inputs();
+    std::vector<Value*> joined;
+    for (std::size_t i = 0; i < items.size();) {
+      const std::size_t count = whole_at(items, i);
+      joined.push_back(count > 0 ? parts_.at(items[i]).whole : items[i]);
+      i += std::max<std::size_t>(count, 1);
+    }
+    if (joined.size() == items.size()) return;
+    const WithInsertPoint at(cat);
+    Node* list = graph_->insertNode(graph_->createList(c10::TensorType::get(), joined));
+    cat->replaceInput(0, list->output());
+  }
+
+  // How many items from `first` on are all the parts of one tensor in order; 0: they are not.
+  [[nodiscard]] std::size_t whole_at(at::ArrayRef<Value*> items, std::size_t first) const {
+    std::int64_t next = 0;
+    for (std::size_t i = first; i < items.size(); ++i) {
+      const auto part = parts_.find(items[i]);
+      if (part == parts_.end() || part->second.begin != next) return 0;
+      if (part->second.whole != parts_.at(items[first]).whole) return 0;
+      next = part->second.end;
+      if (next == part->second.channels) return i - first + 1;
+    }
+    return 0;
+  }
+
+  std::shared_ptr<Graph>& graph_;
+  SeenTensors seen_;
+  std::optional<AliasDb> aliases_;  // before the first cut: cuts add views, no writers
+  std::map<const Value*, Part> parts_;
+  bool is_changed_ = false;
+};
+
+}  // namespace
+
+bool simplify_channel_ops(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
+  return ChannelOps(graph, seen).simplify();
+}
+
+}  // namespace torchalgo
