@@ -15,7 +15,7 @@ import re
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -367,6 +367,61 @@ def outside_section(records: Sequence[Record]) -> list[str]:
     return ["", "## Time outside convolutions", "", *table(head, rows)] if rows else []
 
 
+WITHIN = 1.1  # of the fastest: as good, another machine may prefer it
+
+
+@dataclass
+class Wins:
+    """What became of one row on the distinct operations that it ran."""
+
+    layouts: set[str] = field(default_factory=set)
+    ran: int = 0
+    near: int = 0
+    # The next one's time over its own (0: there was none), and the problem.
+    won: list[tuple[float, str]] = field(default_factory=list)
+
+
+def wins_of(records: Sequence[Record]) -> dict[str, Wins]:
+    """By row of ours; a view moves nothing, and is no rival."""
+    found: dict[str, Wins] = {}
+    rows = {row["problem"]: row for record in records for row in record["rows"]}
+    for problem, row in rows.items():
+        line = line_of(row)
+        times = {n: us for n, us in line.algorithms if not n.startswith("view.")} if line else {}
+        if line is None or not times:
+            continue
+        rivals = times if line.aten_us is None else {**times, "aten": line.aten_us}
+        least, *others = sorted(rivals.values())
+        for name, us in times.items():
+            wins = found.setdefault(name, Wins())
+            wins.ran += 1
+            wins.near += us <= WITHIN * least
+            wins.layouts.add(row["engines"][name]["layouts"].replace("->", " to "))
+            if us == least:
+                wins.won.append((others[0] / us if others else 0.0, problem))
+    return found
+
+
+def wins_section(records: Sequence[Record]) -> list[str]:
+    """Whether each row is worth having."""
+    rows = []
+    for name, wins in sorted(wins_of(records).items()):
+        ahead, where = max(wins.won, default=(0.0, ""))
+        best = f"{ahead:.2f}: `{where}`" if ahead else "alone" if where else "-"
+        cells = [f"`{name}`", str(wins.ran), str(len(wins.won)), str(wins.near)]
+        rows.append([*cells, ", ".join(sorted(wins.layouts)), best])
+    head = ["row", "ran", "fastest", "within 10 %", "layouts", "furthest ahead of the next"]
+    return [
+        "",
+        "## Where each row is the fastest",
+        "",
+        "Of our rows and ATen's, over the distinct operations below; the fastest of a row's"
+        " variants and layouts counts. A plan may still take another row, for its layouts.",
+        "",
+        *table(head, rows),
+    ]
+
+
 def make_page(records: Sequence[Record], worst: int) -> str:
     """The page."""
     lines = [
@@ -384,7 +439,7 @@ def make_page(records: Sequence[Record], worst: int) -> str:
         " intervals; below 1 ours is **slower**. What is comparable and what is not,"
         " `benchmarks/bench_layers.py` tells.",
     ]
-    lines += [*outside_section(records), *winograd_section(records)]
+    lines += [*outside_section(records), *winograd_section(records), *wins_section(records)]
     for record in records:
         lines += ["", *network_section(record, worst)]
     return "\n".join(lines) + "\n"
