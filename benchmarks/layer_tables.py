@@ -19,8 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from bench_layers import roofline
 from make_tables import ROOT, Record, TableError, ms, ratio_cell, read_records, table
 from torchalgo import _C
+from torchalgo.bounds import Peaks
 from torchalgo.stats import Faster, cost_of_samples, is_faster
 
 Place = Literal["cold_us", "warm_us"]  # where weights lay
@@ -422,6 +424,41 @@ def wins_section(records: Sequence[Record]) -> list[str]:
     ]
 
 
+def limits_of(record: Record) -> dict[str, float]:
+    """Where a plan's time goes, in us: up to the least that each call's algorithm may take, by what
+    binds it ("flops", "bytes" or "weights"), "above" it, and "transforms"."""
+    us_of = dict.fromkeys(("flops", "bytes", "weights", "above"), 0.0)
+    peaks = Peaks.probed(record["peaks"])
+    for _, problem, name, us in record["plan"]["nodes"]:
+        if name.startswith("view."):
+            continue
+        # The layouts do not enter.
+        least = roofline(problem, [_C.Primitive(name, "nchw", "nchw")], peaks, record["cold_bytes"])
+        bound = min(us, least["us"])
+        us_of[least["limit"]] += bound
+        us_of["above"] += us - bound
+    return us_of | {"transforms": sum(us for _, _, us in record["plan"]["transforms"])}
+
+
+def limits_section(records: Sequence[Record]) -> list[str]:
+    """What limits each network's plan."""
+    rows = []
+    for record in records:
+        if record["plan"] is not None and (us_of := limits_of(record)):
+            whole = sum(us_of.values())
+            shares = [f"{us / whole:.0%}" if whole else "-" for us in us_of.values()]
+            rows.append([record["network"], str(record["threads"]), ms(whole), *shares])
+    head = ["network", "threads", "plan, ms", "arithmetic", "memory", "weights", "above", "layouts"]
+    text = (
+        "Shares of what the plan expects. A call's algorithm needs its multiply-adds (Winograd's"
+        " are fewer), to read and write its tensors, and to read its weights from where the"
+        " network's leave them; whichever takes longest at the peaks probed in the run binds it."
+        " What it takes *above* that a better kernel could gain. *Layouts*: changes between them."
+    )
+    title = "## What limits each network"
+    return ["", title, "", text, "", *table(head, rows)] if rows else []
+
+
 def make_page(records: Sequence[Record], worst: int) -> str:
     """The page."""
     lines = [
@@ -439,7 +476,8 @@ def make_page(records: Sequence[Record], worst: int) -> str:
         " intervals; below 1 ours is **slower**. What is comparable and what is not,"
         " `benchmarks/bench_layers.py` tells.",
     ]
-    lines += [*outside_section(records), *winograd_section(records), *wins_section(records)]
+    lines += [*outside_section(records), *winograd_section(records)]
+    lines += [*limits_section(records), *wins_section(records)]
     for record in records:
         lines += ["", *network_section(record, worst)]
     return "\n".join(lines) + "\n"

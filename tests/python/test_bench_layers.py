@@ -420,3 +420,21 @@ def test_a_row_wins_where_no_other_of_ours_and_atens_is_faster() -> None:
     page = layer_tables.make_page([record(conv)], 5)
     assert "| `cpu.direct` | 1 | 0 | 1 | nchw to nhwc | - |" in page
     assert f"| `cpu.winograd` | 1 | 1 | 1 | nchw to nhwc | 1.05: `{CONV}` |" in page
+
+
+def test_a_plans_time_is_bound_by_what_its_algorithms_need() -> None:
+    flops = _C.flop_count(CONV)
+    least = flops / 100.0 / 1000  # us, at 100 flops per ns
+    plan = {
+        "status": "optimal", "method": "pbqp", "cost_us": 1.0,
+        "nodes": [["a", CONV, "cpu.im2row_gemm", 3 * least], ["c", CONCAT, "view.concat", 0.0]],
+        "transforms": [["x", "transform_f32_n1c16h8w8_nchw_nChw16c", least]],
+    }  # fmt: skip
+    fast_memory = [100.0, [[1024, 1e9]]]
+    us_of = layer_tables.limits_of(record(row(CONV, ["a"], 1.0), plan=plan, peaks=fast_memory))
+    assert us_of["flops"] + us_of["above"] == pytest.approx(3 * least)
+    assert 0.5 * least < us_of["flops"] <= least * 1.001  # taps in the padding are none
+    assert us_of["transforms"] == least
+    slow_memory = [1e9, [[1024, 0.001]]]
+    us_of = layer_tables.limits_of(record(row(CONV, ["a"], 1.0), plan=plan, peaks=slow_memory))
+    assert us_of["bytes"] + us_of["weights"] == pytest.approx(3 * least)
