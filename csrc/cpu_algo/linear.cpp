@@ -37,9 +37,10 @@ Packed pack_linear(const Problem&, const Primitive&, const Weights& weights) {
 
 }  // namespace
 
-void run_linear(LinearKernel kernel, const kernels::Linear& linear) {
-  const std::int64_t grain = kLeastWeights / std::max<std::int64_t>(1, linear.c) + 1;
-  at::parallel_for(0, linear.k, grain,
+void run_linear(LinearKernel kernel, const kernels::Linear& linear, std::int64_t tasks,
+                std::int64_t rows_per_task) {
+  const std::int64_t floats_per_task = std::max<std::int64_t>(1, linear.c * rows_per_task);
+  at::parallel_for(0, tasks, kLeastWeights / floats_per_task + 1,
                    [&](std::int64_t begin, std::int64_t end) { kernel(linear, begin, end); });
 }
 
@@ -56,7 +57,8 @@ Algorithm linear(const std::string& isa) {
     run_linear(kernel,
                {floats(call.src[0]), floats(call.packed[0]),
                 has_bias ? floats(call.packed[1]) : nullptr, call.dst.mutable_data_ptr<float>(),
-                problem.n, problem.c, problem.k, activation_of(problem.epilogue)});
+                problem.n, problem.c, problem.k, activation_of(problem.epilogue)},
+               problem.k, 1);
     return call.dst;
   };
   row.packs_for_all_sizes = true;

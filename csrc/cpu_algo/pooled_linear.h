@@ -27,6 +27,8 @@ using LinearKernel = decltype(&kernels::default_isa::run_linear);
 void run_pool(PoolKernel kernel, const PoolProblem& problem, Layout layout, const float* src,
               float* dst);
 
-void run_linear(LinearKernel kernel, const kernels::Linear& linear);
+/// `kernel` takes ranges of `tasks`, each of which reads `rows_per_task` rows of weights.
+void run_linear(LinearKernel kernel, const kernels::Linear& linear, std::int64_t tasks,
+                std::int64_t rows_per_task);
 
 }  // namespace torchalgo::cpu

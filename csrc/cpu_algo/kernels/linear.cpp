@@ -41,14 +41,16 @@ template <int rows, int inputs>
 struct Accumulators {
   Vec acc[rows][inputs];
 
-  template <class Load>
-  void step(const Load& load, const float* src, const float* weights, std::int64_t c) {
+  // The rows of weights lie `pitch` floats apart, the inputs c.
+  template <class LoadInput, class LoadWeights>
+  void step(const LoadInput& load_input, const LoadWeights& load_weights, const float* src,
+            const float* weights, std::int64_t c, std::int64_t pitch) {
     Vec x[inputs];
 #pragma GCC unroll 8
-    for (int input = 0; input < inputs; ++input) x[input] = load(src + input * c);
+    for (int input = 0; input < inputs; ++input) x[input] = load_input(src + input * c);
 #pragma GCC unroll 8
     for (int row = 0; row < rows; ++row) {
-      const Vec w = load(weights + row * c);
+      const Vec w = load_weights(weights + row * pitch);
 #pragma GCC unroll 8
       for (int input = 0; input < inputs; ++input)
         acc[row][input] = at::vec::fmadd(w, x[input], acc[row][input]);
@@ -59,14 +61,13 @@ struct Accumulators {
   // `prefetch` is asked for, which moves on by `prefetch_step`.
   void add(const Dots& dots, std::int64_t begin, std::int64_t end, const float* prefetch,
            std::int64_t prefetch_step) {
-    const auto load = [](const float* at) { return Vec::loadu(at); };
     for (std::int64_t i = begin; i < end; i += kBlock, prefetch += prefetch_step) {
 #pragma GCC unroll 8
       for (int row = 0; row < rows; ++row) __builtin_prefetch(prefetch + row * dots.c, 0, 2);
 #pragma GCC unroll 2
       for (int v = 0; v < kBlockVectors; ++v) {
         const std::int64_t at = i + v * kLanes;
-        step(load, dots.src + at, dots.weights + at, dots.c);
+        step(load_whole, load_whole, dots.src + at, dots.weights + at, dots.c, dots.c);
       }
     }
   }
@@ -82,10 +83,33 @@ struct Accumulators {
           (kBlock + dots.tiles - 1) / dots.tiles);
     }
     for (std::int64_t i = whole; i < dots.c; i += kLanes) {
-      const auto count = static_cast<int>(std::min<std::int64_t>(kLanes, dots.c - i));
-      step([count](const float* at) { return Vec::loadu(at, count); }, dots.src + i,
-           dots.weights + i, dots.c);
+      const auto load = load_first(std::min<std::int64_t>(kLanes, dots.c - i));
+      step(load, load, dots.src + i, dots.weights + i, dots.c, dots.c);
     }
+  }
+
+  // Of one panel, which is read from its beginning to its end: asking ahead of the prefetcher would
+  // only slow that.
+  void add_panel(const Dots& dots) {
+    const std::int64_t whole = dots.c / kBlock * kBlock;
+    const float* weights = dots.weights;
+    for (std::int64_t i = 0; i < whole; i += kBlock, weights += kLinearPanel * kBlock) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kBlockVectors; ++v) {
+        const std::int64_t at = v * kLanes;
+        step(load_whole, load_whole, dots.src + i + at, weights + at, dots.c, kBlock);
+      }
+    }
+    for (std::int64_t i = whole; i < dots.c; i += kLanes, weights += kLanes) {
+      const auto load = load_first(std::min<std::int64_t>(kLanes, dots.c - i));
+      step(load, load_whole, dots.src + i, weights, dots.c, kBlock);
+    }
+  }
+
+ private:
+  static Vec load_whole(const float* at) { return Vec::loadu(at); }
+  static auto load_first(std::int64_t count) {
+    return [count = static_cast<int>(count)](const float* at) { return Vec::loadu(at, count); };
   }
 };
 
@@ -102,7 +126,7 @@ inline float sum_of(const Vec& x) {
 
 using RunDots = void (*)(const Dots&);
 
-template <int rows, int inputs>
+template <int rows, int inputs, bool is_panel = false>
 void run_dots(const Dots& dots) {
   Accumulators<rows, inputs> sums;
 #pragma GCC unroll 8
@@ -110,7 +134,11 @@ void run_dots(const Dots& dots) {
 #pragma GCC unroll 8
     for (int input = 0; input < inputs; ++input) sums.acc[row][input] = Vec(0.0F);
   }
-  sums.add_all(dots);
+  if constexpr (is_panel) {
+    sums.add_panel(dots);
+  } else {
+    sums.add_all(dots);
+  }
   for (int row = 0; row < rows; ++row) {
     for (int input = 0; input < inputs; ++input)
       dots.sums[input * kBlock + row] = sum_of(sums.acc[row][input]);
@@ -139,6 +167,18 @@ constexpr std::array<std::array<RunDots, kMaxRows>, kMaxInputs> all_dots(
 
 // kDots[inputs - 1][rows - 1]
 constexpr auto kDots = all_dots(std::make_integer_sequence<int, kMaxInputs>());
+
+// As many inputs as leave registers for a panel of rows.
+constexpr int kPanelInputs = static_cast<int>(std::count(kRowsOf.begin(), kRowsOf.end(), kMaxRows));
+static_assert(kMaxRows == kLinearPanel);
+
+template <int... index>
+constexpr std::array<RunDots, kPanelInputs> panel_dots(std::integer_sequence<int, index...>) {
+  return {&run_dots<kMaxRows, index + 1, true>...};
+}
+
+// kPanelDots[inputs - 1]
+constexpr auto kPanelDots = panel_dots(std::make_integer_sequence<int, kPanelInputs>());
 
 // Bias and activation of `rows` sums, whose place in a vector does not change their bits.
 void store(const Linear& linear, std::int64_t input, std::int64_t row, int rows, float* sums) {
@@ -169,6 +209,25 @@ void run_linear(const Linear& linear, std::int64_t begin, std::int64_t end) {
       float sums[kMaxInputs][kBlock] = {};
       kDots[input_count - 1][row_count - 1](
           {linear.src + input * c, weights, next, c, j, inputs.count, sums[0]});
+      for (int x = 0; x < input_count; ++x) store(linear, input + x, row, row_count, sums[x]);
+    }
+  }
+}
+
+void run_linear_panels(const Linear& linear, std::int64_t begin, std::int64_t end) {
+  const std::int64_t c = linear.c;
+  const std::int64_t panel_floats = (c + kBlock - 1) / kBlock * kBlock * kLinearPanel;
+  const Strips inputs(linear.n, kPanelInputs);
+  for (std::int64_t panel = begin; panel < end; ++panel) {
+    const float* const weights = linear.weights + panel * panel_floats;
+    const std::int64_t row = panel * kLinearPanel;
+    const auto row_count = static_cast<int>(std::min(kLinearPanel, linear.k - row));
+    for (std::int64_t j = 0; j < inputs.count; ++j) {
+      const std::int64_t input = inputs.begin(j);
+      const int input_count = inputs.size(j);
+      float sums[kMaxInputs][kBlock] = {};
+      kPanelDots[input_count - 1](
+          {linear.src + input * c, weights, nullptr, c, j, inputs.count, sums[0]});
       for (int x = 0; x < input_count; ++x) store(linear, input + x, row, row_count, sums[x]);
     }
   }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// A fully connected layer of few inputs. Its time is that of reading the weights from memory once,
-// so they are read where the model has them, [k, c], in a few long streams side by side.
+// A fully connected layer of few inputs. Its time is that of reading the weights once: a large
+// layer's from memory, where the model has them, [k, c], in a few long streams side by side; a
+// small one's from panels, a copy in the order in which they are read, which a prefetcher follows
+// sooner.
 
 #include <cstdint>
 
@@ -14,16 +16,22 @@ namespace torchalgo::kernels {
 /// dst = activation(src * weights^T + bias); all tensors are contiguous, n >= 1.
 struct Linear {
   const float* src;      // [n, c]
-  const float* weights;  // [k, c]
+  const float* weights;  // [k, c], or panels [ceil(k / 8), ceil(c / 16), 8, 16], filled with zeros
   const float* bias;     // [k]; nullptr: none
   float* dst;            // [n, k]
   std::int64_t n, c, k;
   Activation activation;
 };
 
-/// Output channels [begin, end) of k for all inputs. The bits of an element depend on its input and
-/// its row of weights only: not on n, k, or the range.
-TORCHALGO_DECLARE_KERNEL(void run_linear(const Linear& linear, std::int64_t begin,
-                                         std::int64_t end))
+/// Rows of a panel.
+inline constexpr std::int64_t kLinearPanel = 8;
+
+/// The bits of an element depend on its input and its row of weights only: not on n, k, the range,
+/// or which of the two computes it.
+TORCHALGO_DECLARE_KERNEL(
+    /// Output channels [begin, end) of k for all inputs; weights [k, c].
+    void run_linear(const Linear& linear, std::int64_t begin, std::int64_t end);
+    /// Panels [begin, end) of ceil(k / 8) for all inputs.
+    void run_linear_panels(const Linear& linear, std::int64_t begin, std::int64_t end))
 
 }  // namespace torchalgo::kernels
