@@ -1,13 +1,9 @@
 # TORCHALGO_SANITIZE instruments what runs on a CPU's tensors, and its tests; scripts/sanitize.sh sets it.
-set(TORCHALGO_SANITIZE "" CACHE STRING "address,undefined or thread: a build for tests")
+set(TORCHALGO_SANITIZE "" CACHE STRING "address,undefined: a build for tests")
 set(_sanitized_folders ir provider cpu_algo layout_algo view_algo)
 
 if(TORCHALGO_SANITIZE)
   add_link_options(-fsanitize=${TORCHALGO_SANITIZE})
-endif()
-if(TORCHALGO_SANITIZE STREQUAL "thread")
-  add_compile_options(-include ${CMAKE_SOURCE_DIR}/tests/sanitize/std_threads.h)
-  add_library(OpenMP::OpenMP_CXX INTERFACE IMPORTED GLOBAL)  # without OpenMP
 endif()
 
 function(torchalgo_sanitize target folder)

@@ -6,18 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "cpu_algo/row_check.h"
 #include "cpu_algo/rows.h"
-#include "profiler/check.h"
 
 namespace torchalgo {
 namespace {
-
-std::vector<std::string> isas() {
-  const std::string isa = cpu_device().isa;
-  if (isa == "avx512") return {"default", "avx2", "avx512"};
-  if (isa == "avx2") return {"default", "avx2"};
-  return {"default"};
-}
 
 std::string depthwise_text(int n, int c, int h, int w, int r, int s, const std::string& rest) {
   return fmt::format("fwd_f32_n{}c{}h{}w{}_k{}r{}s{}_{}", n, c, h, w, c, r, s, rest);
