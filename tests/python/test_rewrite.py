@@ -268,3 +268,19 @@ def test_a_plan_whose_transform_is_missing_is_refused() -> None:
                 _C.rewrite_graph(imported, plan)
             return
     pytest.fail("no seed made a plan with a transform")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_part_of_a_chunk_never_takes_the_planned_channels_of_another_input(seed: int) -> None:
+    class Gate(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            a, b = x.chunk(2, 1)
+            return torch.relu(a) * torch.sigmoid(b)
+
+    inputs = (torch.rand(1, 32, 6, 5),)
+    imported = _C.import_graph(freeze(Gate().eval(), inputs, "trace")._c, inputs)
+    module = rewrite(imported, any_plan(imported.graph, seed))
+    other_size = torch.rand(2, 32, 9, 7) - 0.5
+    torch.testing.assert_close(module(other_size), Gate()(other_size))
+    with pytest.raises(RuntimeError, match="expected an input of rank 4 with 32 channels"):
+        module(torch.rand(1, 48, 6, 5))
