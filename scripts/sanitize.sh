@@ -16,5 +16,6 @@ cmake -S . -B "$build" -G Ninja -DTORCHALGO_TESTS=ON -DTORCHALGO_SANITIZE=addres
 ninja -C "$build" $targets
 for t in $targets; do
   echo "== $t"
-  "$build/tests/cpp/$t"
+  # Instrumented objects define symbols of the sanitizer.
+  "$build/tests/cpp/$t" --gtest_filter=-'*KernelObjects*'
 done
