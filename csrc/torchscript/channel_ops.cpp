@@ -28,10 +28,6 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-bool is_kind(const Node* node, std::string_view kind) {
-  return node->kind().toQualString() == kind;
-}
-
 std::optional<std::int64_t> constant_int(const Value* value) {
   const auto constant = torch::jit::toIValue(value);
   return constant && constant->isInt() ? std::optional(constant->toInt()) : std::nullopt;

@@ -104,6 +104,10 @@ bool is_none(const Value* value) {
   return constant && constant->isNone();
 }
 
+bool is_kind(const torch::jit::Node* node, std::string_view kind) {
+  return node->kind().toQualString() == kind;
+}
+
 bool is_tensor(const Value* value) { return value->type()->kind() == c10::TypeKind::TensorType; }
 
 }  // namespace torchalgo

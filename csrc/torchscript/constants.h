@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 namespace torchalgo {
@@ -22,6 +23,9 @@ namespace torchalgo {
 /// Whether it is a list made in place that nobody in the graph changes: all its users are ops that
 /// say what they change, or the caller.
 [[nodiscard]] bool is_fixed_list(const torch::jit::Value* value);
+
+/// Whether it is the op `kind`, "aten::relu".
+[[nodiscard]] bool is_kind(const torch::jit::Node* node, std::string_view kind);
 
 /// Whether it holds one tensor (not an optional one).
 [[nodiscard]] bool is_tensor(const torch::jit::Value* value);

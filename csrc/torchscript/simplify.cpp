@@ -39,10 +39,6 @@ void for_each_node(Block* block, const F& visit) {
   }
 }
 
-bool is_kind(const Node* node, std::string_view kind) {
-  return node->kind().toQualString() == kind;
-}
-
 // In eval mode dropout hands on its input.
 void remove_dropout(Graph& graph) {
   for_each_node(graph.block(), [](Node* node) {
