@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cpu_algo/kernels/concat.h"
+#include "cpu_algo/channel_parts.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -15,11 +15,6 @@ namespace torchalgo::cpu {
 namespace {
 
 constexpr std::size_t kMaxSources = 128;  // their list lies on the stack, as run allocates nothing
-
-struct ConcatKernels {
-  decltype(&kernels::default_isa::run_concat_runs) runs;
-  decltype(&kernels::default_isa::run_concat_blocks) blocks;
-};
 
 Offer offer_concat(const Problem& problem, const Device&) {
   const auto* concat = std::get_if<ConcatProblem>(&problem);
@@ -37,9 +32,10 @@ bool starts_on_blocks(const ConcatProblem& problem, std::int64_t block) {
                      [block](std::int64_t c) { return c % block == 0; });
 }
 
-at::Tensor run_concat(const ConcatKernels& run, const Call& call) {
+at::Tensor run_concat(const PartKernels& run, const Call& call) {
   const auto& problem = std::get<ConcatProblem>(call.problem);
   const Layout layout = call.primitive.src;
+  const std::int64_t block = block_size(layout);
   std::array<kernels::ConcatSource, kMaxSources> sources;
   kernels::Concat concat = {};
   concat.sources = sources.data();
@@ -51,7 +47,6 @@ at::Tensor run_concat(const ConcatKernels& run, const Call& call) {
     const std::int64_t run_floats = layout == Layout::kNhwc
                                         ? problem.c[i]
                                         : element_count(layout, 1, problem.c[i], concat.pixels);
-    const std::int64_t block = block_size(layout);
     sources[i] = {floats(call.src[i]),
                   problem.c[i],
                   run_floats,
@@ -60,8 +55,21 @@ at::Tensor run_concat(const ConcatKernels& run, const Call& call) {
                   (problem.c[i] + block - 1) / block};
     concat.row += run_floats;
   }
-  if (is_blocked(layout) && !starts_on_blocks(problem, block_size(layout))) {
-    const LaneShape shape = lane_shape(layout, problem.n, concat.channels);
+  const bool by_blocks = is_blocked(layout) && !starts_on_blocks(problem, block);
+  return run_parts(run, concat, call, problem.n, by_blocks);
+}
+
+}  // namespace
+
+PartKernels part_kernels(const std::string& isa) {
+  return {TORCHALGO_PICK_KERNEL(isa, run_concat_runs),
+          TORCHALGO_PICK_KERNEL(isa, run_concat_blocks)};
+}
+
+at::Tensor run_parts(const PartKernels& run, const kernels::Concat& concat, const Call& call,
+                     std::int64_t n, bool by_blocks) {
+  if (by_blocks) {
+    const LaneShape shape = lane_shape(call.primitive.dst, n, concat.channels);
     at::parallel_for(0, shape.groups, grain_of(concat.pixels * shape.lanes),
                      [&](std::int64_t begin, std::int64_t end) { run.blocks(concat, begin, end); });
     return call.dst;
@@ -71,16 +79,11 @@ at::Tensor run_concat(const ConcatKernels& run, const Call& call) {
   return call.dst;
 }
 
-}  // namespace
-
 Algorithm concat(const std::string& isa) {
   Algorithm row;
   row.name = "cpu.concat";
   row.offer = offer_concat;
-  row.run = [run = ConcatKernels{TORCHALGO_PICK_KERNEL(isa, run_concat_runs),
-                                 TORCHALGO_PICK_KERNEL(isa, run_concat_blocks)}](const Call& call) {
-    return run_concat(run, call);
-  };
+  row.run = [run = part_kernels(isa)](const Call& call) { return run_concat(run, call); };
   return row;
 }
 

@@ -122,13 +122,14 @@ at::Tensor run(const Kernels& kernels, const Call& call) {
                               conv.c,
                               conv.k,
                               activation_of(conv.epilogue)};
+    const std::int64_t panels = panel_sizes(conv).panels;
     // Images that lie side by side share the reading of the weights.
     if (src_row == conv.c && dst_row == conv.k) {
-      run_linear(kernels.linear, linear, panel_sizes(conv).panels, kernels::kLinearPanel);
+      run_linear(kernels.linear, linear, panels, kernels::kLinearPanel);
     } else {
       linear.n = 1;
       for (std::int64_t image = 0; image < pool.n; ++image) {
-        run_linear(kernels.linear, linear, panel_sizes(conv).panels, kernels::kLinearPanel);
+        run_linear(kernels.linear, linear, panels, kernels::kLinearPanel);
         std::fill(linear.dst + conv.k, linear.dst + dst_row, 0.0F);
         linear.src += src_row;
         linear.dst += dst_row;

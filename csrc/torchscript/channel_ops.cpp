@@ -33,6 +33,8 @@ std::optional<std::int64_t> constant_int(const Value* value) {
   return constant && constant->isInt() ? std::optional(constant->toInt()) : std::nullopt;
 }
 
+bool is_channels(std::optional<std::int64_t> dim) { return dim == 1 || dim == -3; }
+
 bool is_shape_of(const Value* list, const Value* tensor) {
   const Node* node = list->node();
   return is_kind(node, "aten::size") && node->inputs().size() == 1 && node->input(0) == tensor;
@@ -178,8 +180,7 @@ class ChannelOps {
     const bool is_chunk = is_kind(node, "aten::chunk");
     const bool is_split = is_kind(node, "aten::split") || is_kind(node, "aten::split_with_sizes");
     if ((!is_chunk && !is_split) || node->inputs().size() != 3) return {};
-    const auto dim = constant_int(node->input(2));
-    if (dim != 1 && dim != -3) return {};
+    if (!is_channels(constant_int(node->input(2)))) return {};
     if (const auto number = constant_int(node->input(1))) {
       if (*number < 1) return {};
       const std::int64_t each = is_chunk ? (channels + *number - 1) / *number : *number;
@@ -229,8 +230,7 @@ class ChannelOps {
   // cat([a, b, c]) of a, b = chunk(x) is cat([x, c]).
   void join_parts(Node* cat) {
     if (!is_kind(cat, "aten::cat") || !is_fixed_list(cat->input(0))) return;
-    const auto dim = constant_int(cat->input(1));
-    if (dim != 1 && dim != -3) return;
+    if (!is_channels(constant_int(cat->input(1)))) return;
     const auto items = cat->input(0)->node()->inputs();
     std::vector<Value*> joined;
     for (std::size_t i = 0; i < items.size();) {

@@ -243,6 +243,12 @@ OpReading read_batch_norm(const Operands& op) {
   return planned(with_src<ScaleShiftProblem>(src), {input});
 }
 
+// Of an op on tensors of rank 4.
+bool is_along_channels(const Operands& op) {
+  const double dim = op.number("dim");
+  return dim == 1.0 || dim == -3.0;
+}
+
 OpReading read_cat(const Operands& op) {
   if (!is_fixed_list(op.value("tensors"))) throw NotPlanned("its list is not fixed");
   Node* list = op.value("tensors")->node();
@@ -250,8 +256,7 @@ OpReading read_cat(const Operands& op) {
   if (inputs.empty()) return {};
   ConcatProblem concat;
   const TensorInfo& first = rank4(op, inputs[0]);
-  const double dim = op.number("dim");
-  if (dim != 1.0 && dim != -3.0) throw NotPlanned("it does not join channels");
+  if (!is_along_channels(op)) throw NotPlanned("it does not join channels");
   concat.dtype = *first.dtype;
   concat.n = first.sizes[0], concat.h = first.sizes[2], concat.w = first.sizes[3];
   for (const Value* input : inputs) {
@@ -263,9 +268,7 @@ OpReading read_cat(const Operands& op) {
 }
 
 bool takes_channels(const Operands& op, const Value* input) {
-  if (op.tensor(input).sizes.size() != 4) return false;
-  const double dim = op.number("dim");
-  return dim == 1.0 || dim == -3.0;
+  return op.tensor(input).sizes.size() == 4 && is_along_channels(op);
 }
 
 OpReading slice_of(const Operands& op, Value* input, std::int64_t begin, std::int64_t count) {

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// Copies of parts of channels on all threads, behind cpu.concat and cpu.slice: a slice is a
+// concatenation of one part.
+
+#include <cstdint>
+#include <string>
+
+#include "cpu_algo/kernels/concat.h"
+#include "provider/algorithm.h"
+
+namespace torchalgo::cpu {
+
+struct PartKernels {
+  decltype(&kernels::default_isa::run_concat_runs) runs;
+  decltype(&kernels::default_isa::run_concat_blocks) blocks;
+};
+[[nodiscard]] PartKernels part_kernels(const std::string& isa);
+
+/// Fills call.dst, of `n` images; `by_blocks`: by run_concat_blocks, else by run_concat_runs.
+at::Tensor run_parts(const PartKernels& run, const kernels::Concat& concat, const Call& call,
+                     std::int64_t n, bool by_blocks);
+
+}  // namespace torchalgo::cpu
