@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/list.h"
 
+#include <iterator>
+
 #include "cpu_algo/backward_data.h"
+#include "cpu_algo/kernels/winograd.h"
 #include "cpu_algo/rows.h"
 
 namespace torchalgo {
 
-const Algorithms& cpu_algorithms() {
-  static const Algorithms algorithms = {
+namespace {
+
+Algorithms make_list() {
+  Algorithms algorithms = {
       cpu::with_backward_data(cpu::conv1x1()),
       cpu::with_backward_data(cpu::direct()),
       cpu::with_backward_data(cpu::stem()),
@@ -23,14 +28,21 @@ const Algorithms& cpu_algorithms() {
       cpu::shuffle(),
       cpu::resize(),
       cpu::linear(),
-      cpu::with_backward_data(cpu::winograd_f2x2_3x3()),
-      cpu::with_backward_data(cpu::winograd_f4x4_3x3()),
       cpu::with_backward_data(cpu::depthwise()),
       cpu::with_backward_data(cpu::grouped()),
       cpu::conv_chain(),
       cpu::scaled_conv1x1(),
       cpu::squeeze_excite(),
   };
+  for (int index = 0; index < static_cast<int>(std::size(kernels::kWinogradTiles)); ++index)
+    algorithms.push_back(cpu::with_backward_data(cpu::winograd(index)));
+  return algorithms;
+}
+
+}  // namespace
+
+const Algorithms& cpu_algorithms() {
+  static const Algorithms algorithms = make_list();
   return algorithms;
 }
 

@@ -31,12 +31,19 @@ namespace torchalgo::cpu {
 [[nodiscard]] Algorithm linear(const std::string& isa = cpu_device().isa);
 
 // Convolutions on nChw16c; `isa` likewise.
-[[nodiscard]] Algorithm winograd_f2x2_3x3(const std::string& isa = cpu_device().isa);
-[[nodiscard]] Algorithm winograd_f4x4_3x3(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm depthwise(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm grouped(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm scaled_conv1x1(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm squeeze_excite(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm conv_chain(const std::string& isa = cpu_device().isa);
+
+/// Winograd's minimal filtering with the tile kernels::kWinogradTiles[index], for example
+/// cpu.winograd_f4x4_3x3, with the variants .tN.
+///
+/// A variant .tN divides the tiles into equal blocks of at most N. Few tiles per block keep their
+/// transforms in L2, many read the weights less often; which wins depends on the shape, so all N
+/// that differ are offered, as long as a thread's scratch is at most 2 MiB. Threads share the
+/// blocks, or the output channels if there are fewer blocks than threads.
+[[nodiscard]] Algorithm winograd(int index, const std::string& isa = cpu_device().isa);
 
 }  // namespace torchalgo::cpu

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cpu_algo/winograd.h"
-
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
@@ -8,19 +6,24 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "cpu_algo/conv_row.h"
 #include "cpu_algo/kernels/winograd.h"
+#include "cpu_algo/rows.h"
 
 namespace torchalgo::cpu {
 namespace {
 
+using kernels::WinogradAxis;
+using kernels::WinogradTile;
+
 constexpr std::int64_t kScratchLimit = std::int64_t{2} << 20;  // per thread
 constexpr std::int64_t kBlock = 16;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // Two blocks of 16 output channels a panel fill the AVX-512 registers together with 14 tiles; with
 // AVX2 one block and 6 tiles do.
@@ -33,9 +36,30 @@ struct Build {
   std::int64_t panel_blocks;
 };
 
-std::int64_t tile_count(int m, const ConvProblem& conv) {
+// Of the row with the tile kWinogradTiles[index]; rows keep a view of it.
+std::string_view name_of(int index) {
+  static const std::vector<std::string> kNames = [] {
+    std::vector<std::string> names;
+    for (const WinogradTile& tile : kernels::kWinogradTiles) {
+      names.push_back(
+          fmt::format("cpu.winograd_f{}x{}_{}x{}", tile.h.m, tile.w.m, tile.h.r, tile.w.r));
+    }
+    return names;
+  }();
+  return kNames[index];
+}
+
+// The N of the variants. A tile along one axis has few elements, so that more tiles lie in L2.
+std::span<const int> block_sizes(const WinogradTile& tile) {
+  static constexpr int kNested[] = {14, 28, 56};
+  static constexpr int kAlongOneAxis[] = {28, 56, 112};
+  const bool is_nested = tile.h.r > 1 && tile.w.r > 1;
+  return is_nested ? std::span(kNested) : std::span(kAlongOneAxis);
+}
+
+std::int64_t tile_count(const WinogradTile& tile, const ConvProblem& conv) {
   const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
-  return conv.n * ceil_div(dst[2], m) * ceil_div(dst[3], m);
+  return conv.n * ceil_div(dst[2], tile.h.m) * ceil_div(dst[3], tile.w.m);
 }
 
 // A block of tiles as equal in size as its siblings; 49 tiles in blocks of at most 28: 25 and 24.
@@ -54,27 +78,28 @@ struct Blocking {
 // Floats of V, of M and of the chunk table, each a multiple of 16.
 struct Scratch {
   std::int64_t v = 0, m = 0, chunks = 0;
-  Scratch(int m_size, std::int64_t c_blocks, std::int64_t tiles)
-      : v(kernels::winograd_elements(m_size) * kernels::winograd_v_step(c_blocks, tiles)),
-        m(kernels::winograd_elements(m_size) * kernels::winograd_m_step(kMaxPanelBlocks, tiles)),
+  Scratch(const WinogradTile& tile, std::int64_t c_blocks, std::int64_t tiles)
+      : v(tile.elements() * kernels::winograd_v_step(c_blocks, tiles)),
+        m(tile.elements() * kernels::winograd_m_step(kMaxPanelBlocks, tiles)),
         chunks(ceil_div(2 * c_blocks, 16) * 16) {}
   [[nodiscard]] std::int64_t floats() const { return v + m + chunks; }
   [[nodiscard]] std::int64_t bytes() const { return floats() * std::int64_t{sizeof(float)}; }
 };
 
-std::string refusal_of(int m, const ConvProblem& conv) {
+std::string refusal_of(const WinogradTile& tile, const ConvProblem& conv) {
   std::string refusal = refuse_conv(conv);
   if (!refusal.empty()) return refusal;
-  if (conv.r != 3 || conv.s != 3)
-    return fmt::format("needs a 3x3 filter, got {}x{}", conv.r, conv.s);
+  if (conv.r != tile.h.r || conv.s != tile.w.r) {
+    return fmt::format("needs a {}x{} filter, got {}x{}", tile.h.r, tile.w.r, conv.r, conv.s);
+  }
   if (conv.stride_h != 1 || conv.stride_w != 1)
     return fmt::format("needs stride 1, got {}x{}", conv.stride_h, conv.stride_w);
   if (conv.dilation_h != 1 || conv.dilation_w != 1)
     return fmt::format("needs dilation 1, got {}x{}", conv.dilation_h, conv.dilation_w);
   if (conv.groups != 1) return fmt::format("needs 1 group, got {}", conv.groups);
   const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
-  const std::int64_t direct = 9 * conv.n * dst[2] * dst[3];
-  const std::int64_t ours = tile_count(m, conv) * kernels::winograd_elements(m);
+  const std::int64_t direct = conv.r * conv.s * conv.n * dst[2] * dst[3];
+  const std::int64_t ours = tile_count(tile, conv) * tile.elements();
   if (ours >= direct) {
     return fmt::format("saves nothing on a result of {}x{}: {} multiplications instead of {}",
                        dst[2], dst[3], ours, direct);
@@ -82,22 +107,23 @@ std::string refusal_of(int m, const ConvProblem& conv) {
   return {};
 }
 
-Offer offer(const WinogradRow& row, const Problem& problem, const Device& device) {
+Offer offer(std::string_view name, const WinogradTile& tile, const Problem& problem,
+            const Device& device) {
   const auto* conv = std::get_if<ConvProblem>(&problem);
   if (conv == nullptr) return {{}, "needs a convolution"};
-  if (std::string refusal = refusal_of(row.m, *conv); !refusal.empty())
+  if (std::string refusal = refusal_of(tile, *conv); !refusal.empty())
     return {{}, std::move(refusal)};
-  const std::int64_t tiles = tile_count(row.m, *conv);
+  const std::int64_t tiles = tile_count(tile, *conv);
   Offer offer;
   std::int64_t smaller = 0;
   std::int64_t least_bytes = 0;
-  for (const int size : row.block_sizes) {
+  for (const int size : block_sizes(tile)) {
     if (tiles <= smaller) break;  // one block already: the same as the variant before
     smaller = size;
-    const Scratch scratch(row.m, channel_blocks(conv->c), Blocking(tiles, size).largest());
+    const Scratch scratch(tile, channel_blocks(conv->c), Blocking(tiles, size).largest());
     if (least_bytes == 0) least_bytes = scratch.bytes();
     if (scratch.bytes() > kScratchLimit) break;
-    offer.primitives.push_back({fmt::format("{}.t{}", row.name, size), Layout::kNChw16c,
+    offer.primitives.push_back({fmt::format("{}.t{}", name, size), Layout::kNChw16c,
                                 Layout::kNChw16c, device.threads * scratch.bytes()});
   }
   if (offer.primitives.empty()) {
@@ -108,58 +134,72 @@ Offer offer(const WinogradRow& row, const Problem& problem, const Device& device
 }
 
 // The products of the transformed tiles; the transforms and whole blocks of channels come on top.
-Work least_work(int m, const Problem& problem) {
+Work least_work(const WinogradTile& tile, const Problem& problem) {
   const auto& conv = std::get<ConvProblem>(problem);
-  const std::int64_t products = tile_count(m, conv) * kernels::winograd_elements(m);
+  const std::int64_t products = tile_count(tile, conv) * tile.elements();
   return {2.0 * static_cast<double>(products) * static_cast<double>(conv.c * conv.k),
           least_bytes(problem)};
 }
 
-// Evaluates a quadratic with the coefficients g at the interpolation points, each value divided by
-// the product of its point's differences to the others.
-void transform_row(int m, const double (&g)[3], double* u) {
-  const auto pair = [&](double point, double scale, double* out) {
-    const double even = g[0] + point * point * g[2];
-    const double odd = point * g[1];
-    out[0] = (even + odd) / scale;
-    out[1] = (even - odd) / scale;
-  };
-  if (m == 2) {
-    u[0] = g[0];
-    pair(1, 2, u + 1);
-    u[3] = g[2];
+// The transform of axis.r taps, each `step` after the other, into axis.size() elements: the taps'
+// polynomial at the interpolation points, each value divided by the product of its point's
+// differences to the others.
+void transform_taps(const WinogradAxis& axis, const double* taps, std::int64_t step, double* out) {
+  const int size = axis.size();
+  if (size == 1) {
+    out[0] = taps[0];
     return;
   }
-  constexpr double kA = kernels::kWinogradNearPoint * kernels::kWinogradNearPoint;
-  constexpr double kB = kernels::kWinogradFarPoint * kernels::kWinogradFarPoint;
-  u[0] = g[0] / (kA * kB);
-  pair(kernels::kWinogradNearPoint, 2 * kA * (kA - kB), u + 1);
-  pair(kernels::kWinogradFarPoint, 2 * kB * (kB - kA), u + 3);
-  u[5] = g[2];
+  const kernels::WinogradPoints points = kernels::winograd_points(size);
+  double scale = 1;
+  for (int pair = 0; pair < points.pairs; ++pair) scale *= -points.p[pair] * points.p[pair];
+  out[0] = taps[0] / scale;
+  for (int pair = 0; pair < points.pairs; ++pair) {
+    const double p = points.p[pair];
+    double even = 0, odd = 0, power = 1;
+    for (int i = 0; i < axis.r; ++i) {
+      (i % 2 == 0 ? even : odd) += power * taps[i * step];
+      power *= p;
+    }
+    scale = 2 * p * p;
+    for (int other = 0; other < points.pairs; ++other)
+      if (other != pair) scale *= p * p - points.p[other] * points.p[other];
+    out[2 * pair + 1] = (even + odd) / scale;
+    out[2 * pair + 2] = (even - odd) / scale;
+  }
+  out[size - 1] = taps[(axis.r - 1) * step];
 }
 
-// u[y][x] of the transformed 3x3 filter `g`, a dense row of (m + 2)^2.
-void transform_filter(int m, const float* g, double* u) {
-  constexpr int kMaxSize = 6;
-  const int size = m + 2;
-  double columns[3][kMaxSize];  // of each filter column, along y
-  for (int s = 0; s < 3; ++s) transform_row(m, {g[s], g[3 + s], g[6 + s]}, columns[s]);
-  for (int y = 0; y < size; ++y)
-    transform_row(m, {columns[0][y], columns[1][y], columns[2][y]}, u + y * size);
+constexpr int kMaxTaps = 7, kMaxSize = 10, kMaxElements = 64;
+
+// u[y][x] of the transformed filter `g`, a dense row of tile.elements().
+void transform_filter(const WinogradTile& tile, const float* g, double* u) {
+  const int width = tile.w.size();
+  double taps[kMaxTaps * kMaxTaps];
+  double columns[kMaxSize * kMaxTaps];  // transformed along y: [tile.h.size(), tile.w.r]
+  std::copy(g, g + std::ptrdiff_t{tile.h.r} * tile.w.r, taps);
+  for (int s = 0; s < tile.w.r; ++s) {
+    double column[kMaxSize];
+    transform_taps(tile.h, taps + s, tile.w.r, column);
+    for (int y = 0; y < tile.h.size(); ++y) columns[y * tile.w.r + s] = column[y];
+  }
+  for (int y = 0; y < tile.h.size(); ++y)
+    transform_taps(tile.w, columns + std::ptrdiff_t{y} * tile.w.r, 1,
+                   u + std::ptrdiff_t{y} * width);
 }
 
 // One panel: [elements, c_blocks * 16, blocks * 16], zero beyond the channels that exist.
-void pack_panel(int m, const ConvProblem& conv, const float* weights, std::int64_t first_block,
-                std::int64_t blocks, float* out) {
-  const int elements = kernels::winograd_elements(m);
+void pack_panel(const WinogradTile& tile, const ConvProblem& conv, const float* weights,
+                std::int64_t first_block, std::int64_t blocks, float* out) {
+  const int elements = tile.elements();
   const std::int64_t depth = channel_blocks(conv.c) * kBlock;
   const std::int64_t columns = blocks * kBlock;
-  std::array<double, kernels::winograd_elements(4)> u = {};
+  std::array<double, kMaxElements> u = {};
   for (std::int64_t c = 0; c < depth; ++c) {
     for (std::int64_t column = 0; column < columns; ++column) {
       const std::int64_t k = first_block * kBlock + column;
       if (c < conv.c && k < conv.k) {
-        transform_filter(m, weights + (k * conv.c + c) * 9, u.data());
+        transform_filter(tile, weights + (k * conv.c + c) * conv.r * conv.s, u.data());
       } else {
         u.fill(0);
       }
@@ -181,7 +221,7 @@ std::int64_t block_size_of(const Primitive& primitive) {
   return size;
 }
 
-kernels::Winograd bind(int m, const Call& call, std::int64_t panel_blocks) {
+kernels::Winograd bind(const WinogradTile& tile, const Call& call, std::int64_t panel_blocks) {
   const auto& conv = std::get<ConvProblem>(call.problem);
   const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
   kernels::Winograd args;
@@ -200,8 +240,8 @@ kernels::Winograd bind(int m, const Call& call, std::int64_t panel_blocks) {
   args.q = dst[3];
   args.pad_h = conv.pad_h;
   args.pad_w = conv.pad_w;
-  args.tiles_h = ceil_div(dst[2], m);
-  args.tiles_w = ceil_div(dst[3], m);
+  args.tiles_h = ceil_div(dst[2], tile.h.m);
+  args.tiles_w = ceil_div(dst[3], tile.w.m);
   args.activation = activation_of(conv.epilogue);
   return args;
 }
@@ -241,11 +281,11 @@ void run_by_panels(const kernels::Winograd& args, const kernels::WinogradKernels
   }
 }
 
-at::Tensor run(int m, const Build& build, const Call& call) {
-  const kernels::Winograd args = bind(m, call, build.panel_blocks);
+at::Tensor run(const WinogradTile& tile, const Build& build, const Call& call) {
+  const kernels::Winograd args = bind(tile, call, build.panel_blocks);
   const auto& conv = std::get<ConvProblem>(call.problem);
-  Blocking blocking(tile_count(m, conv), block_size_of(call.primitive));
-  const Scratch scratch(m, args.c_blocks, blocking.largest());
+  Blocking blocking(tile_count(tile, conv), block_size_of(call.primitive));
+  const Scratch scratch(tile, args.c_blocks, blocking.largest());
   const std::int64_t slices = call.primitive.workspace_bytes / scratch.bytes();
   TORCHALGO_ASSERT(slices > 0);
   const std::int64_t workers = std::min<std::int64_t>(slices, at::get_num_threads());
@@ -262,11 +302,11 @@ at::Tensor run(int m, const Build& build, const Call& call) {
 }
 
 // The weights as kernels::Winograd wants them, transformed in double, and the bias of whole blocks.
-Packed pack(int m, std::int64_t panel_blocks, const Problem& problem, const Weights& weights) {
+Packed pack(const WinogradTile& tile, std::int64_t panel_blocks, const Problem& problem,
+            const Weights& weights) {
   const auto& conv = std::get<ConvProblem>(problem);
   const std::int64_t k_blocks = channel_blocks(conv.k);
-  const std::int64_t block_floats =
-      kernels::winograd_elements(m) * channel_blocks(conv.c) * kBlock * kBlock;
+  const std::int64_t block_floats = tile.elements() * channel_blocks(conv.c) * kBlock * kBlock;
   const at::Tensor plain = weights.weights.contiguous();
   const at::Tensor packed = at::empty({k_blocks * block_floats}, at::kFloat);
   const float* src = plain.const_data_ptr<float>();
@@ -275,38 +315,38 @@ Packed pack(int m, std::int64_t panel_blocks, const Problem& problem, const Weig
                    [&](std::int64_t begin, std::int64_t end) {
                      for (std::int64_t panel = begin; panel < end; ++panel) {
                        const std::int64_t first = panel * panel_blocks;
-                       pack_panel(m, conv, src, first, std::min(panel_blocks, k_blocks - first),
+                       pack_panel(tile, conv, src, first, std::min(panel_blocks, k_blocks - first),
                                   dst + first * block_floats);
                      }
                    });
   return {packed, pad_bias(weights.bias, k_blocks * kBlock)};
 }
 
-std::int64_t packed_bytes(int m, const ConvProblem& conv) {
-  const std::int64_t depth = channel_blocks(conv.c) * kBlock * kernels::winograd_elements(m);
+std::int64_t packed_bytes(const WinogradTile& tile, const ConvProblem& conv) {
+  const std::int64_t depth = channel_blocks(conv.c) * kBlock * tile.elements();
   return channel_blocks(conv.k) * kBlock * (depth + 1) * std::int64_t{sizeof(float)};  // 1: bias
 }
 
 }  // namespace
 
-Algorithm make_winograd(const WinogradRow& row, std::string_view isa) {
-  const Build build = {TORCHALGO_PICK_KERNEL(isa, winograd_kernels)(row.m), panel_blocks_of(isa)};
+Algorithm winograd(int index, const std::string& isa) {
+  const WinogradTile tile = kernels::kWinogradTiles[index];
+  const Build build = {TORCHALGO_PICK_KERNEL(isa, winograd_kernels)(index), panel_blocks_of(isa)};
   Algorithm algorithm;
-  algorithm.name = row.name;
-  algorithm.version = 3;
-  algorithm.offer = [row](const Problem& problem, const Device& device) {
-    return offer(row, problem, device);
+  algorithm.name = name_of(index);
+  algorithm.version = 4;
+  algorithm.offer = [name = algorithm.name, tile](const Problem& problem, const Device& device) {
+    return offer(name, tile, problem, device);
   };
-  algorithm.pack = [m = row.m, build](const Problem& problem, const Primitive&,
-                                      const Weights& weights) {
-    return pack(m, build.panel_blocks, problem, weights);
+  algorithm.pack = [tile, build](const Problem& problem, const Primitive&, const Weights& weights) {
+    return pack(tile, build.panel_blocks, problem, weights);
   };
-  algorithm.packed_bytes = [m = row.m](const Problem& problem, const Primitive&) {
-    return packed_bytes(m, std::get<ConvProblem>(problem));
+  algorithm.packed_bytes = [tile](const Problem& problem, const Primitive&) {
+    return packed_bytes(tile, std::get<ConvProblem>(problem));
   };
-  algorithm.run = [m = row.m, build](const Call& call) { return run(m, build, call); };
-  algorithm.least_work = [m = row.m](const Problem& problem, const Primitive&) {
-    return least_work(m, problem);
+  algorithm.run = [tile, build](const Call& call) { return run(tile, build, call); };
+  algorithm.least_work = [tile](const Problem& problem, const Primitive&) {
+    return least_work(tile, problem);
   };
   return algorithm;
 }

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/winograd.h"
 
+#include <cstddef>
+#include <iterator>
+#include <utility>
+
 #include "cpu_algo/kernels/epilogue.h"
 #include "cpu_algo/kernels/gemm_tile.h"
 
@@ -10,58 +14,91 @@ namespace {
 using at::vec::fmadd;
 using at::vec::fnmadd;
 
-// One-dimensional transforms; a row of a tile at a time.
-template <int m>
-struct Transform;
+Vec constant(double value) { return Vec(static_cast<float>(value)); }
 
-template <>
-struct Transform<2> {
-  static void src(const Vec (&x)[4], Vec (&y)[4]) {
-    y[0] = x[0] - x[2];
-    y[1] = x[1] + x[2];
-    y[2] = x[2] - x[1];
-    y[3] = x[3] - x[1];
-  }
-  static void dst(const Vec (&x)[4], Vec (&y)[2]) {
-    y[0] = x[0] + (x[1] + x[2]);
-    y[1] = (x[1] - x[2]) + x[3];
-  }
+// Coefficients of a polynomial in x^2, lowest first; the highest is 1.
+struct Coefficients {
+  double c[WinogradPoints::kMaxPairs + 1] = {1};
 };
+// Of the product of (x^2 - p^2) over all pairs of points but `skipped`.
+constexpr Coefficients product(const WinogradPoints& points, int skipped) {
+  Coefficients result;
+  int degree = 0;
+  for (int pair = 0; pair < points.pairs; ++pair) {
+    if (pair == skipped) continue;
+    ++degree;
+    result.c[degree] = 1;
+    for (int i = degree - 1; i >= 0; --i) {
+      result.c[i] = (i > 0 ? result.c[i - 1] : 0) - points.p[pair] * points.p[pair] * result.c[i];
+    }
+  }
+  return result;
+}
+
+// The values of a tile stay in registers only where these are inlined.
+template <int degree>
+[[gnu::always_inline]] inline Vec evaluate(const Coefficients& coefficients, const Vec* x) {
+  Vec value = x[std::ptrdiff_t{2} * degree];
+#pragma GCC unroll 4
+  for (int i = degree - 1; i >= 0; --i)
+    value = fmadd(constant(coefficients.c[i]), x[std::ptrdiff_t{2} * i], value);
+  return value;
+}
 
 // Row k of the source transform holds the coefficients of the product of (x - p) over all points p
-// but the k-th; the points are 0, +-a, +-b and infinity.
-template <>
-struct Transform<4> {
-  static constexpr double kA = kWinogradNearPoint;
-  static constexpr double kB = kWinogradFarPoint;
-  static Vec constant(double value) { return Vec(static_cast<float>(value)); }
+// but the k-th: those of +p and -p share their even and their odd powers.
+template <int size>
+[[gnu::always_inline]] inline void transform_axis(const Vec (&x)[size], Vec (&y)[size]) {
+  constexpr WinogradPoints kPoints = winograd_points(size);
+  constexpr int kPairs = kPoints.pairs;
+  if constexpr (size == 1) {
+    y[0] = x[0];
+  } else {
+    constexpr Coefficients kAll = product(kPoints, -1);
+    y[0] = evaluate<kPairs>(kAll, x);
+    y[size - 1] = evaluate<kPairs>(kAll, x + 1);
+#pragma GCC unroll 4
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const Coefficients others = product(kPoints, pair);
+      const Vec even = evaluate<kPairs - 1>(others, x + 2);
+      const Vec odd = evaluate<kPairs - 1>(others, x + 1);
+      y[2 * pair + 1] = fmadd(constant(kPoints.p[pair]), odd, even);
+      y[2 * pair + 2] = fnmadd(constant(kPoints.p[pair]), odd, even);
+    }
+  }
+}
 
-  static void src(const Vec (&x)[6], Vec (&y)[6]) {
-    const Vec sum = constant(kA * kA + kB * kB);
-    const Vec product = constant(kA * kA * kB * kB);
-    y[0] = fmadd(product, x[0], fnmadd(sum, x[2], x[4]));
-    y[5] = fmadd(product, x[1], fnmadd(sum, x[3], x[5]));
-    const Vec even_a = fnmadd(constant(kB * kB), x[2], x[4]);
-    const Vec odd_a = fnmadd(constant(kB * kB), x[1], x[3]);
-    y[1] = fmadd(constant(kA), odd_a, even_a);
-    y[2] = fnmadd(constant(kA), odd_a, even_a);
-    const Vec even_b = fnmadd(constant(kA * kA), x[2], x[4]);
-    const Vec odd_b = fnmadd(constant(kA * kA), x[1], x[3]);
-    y[3] = fmadd(constant(kB), odd_b, even_b);
-    y[4] = fnmadd(constant(kB), odd_b, even_b);
+// Row i of the transform back holds the i-th powers of the points.
+template <int size, int m>
+[[gnu::always_inline]] inline void transform_axis_back(const Vec (&x)[size], Vec (&y)[m]) {
+  constexpr WinogradPoints kPoints = winograd_points(size);
+  constexpr int kPairs = kPoints.pairs;
+  if constexpr (size == 1) {
+    y[0] = x[0];
+  } else {
+    Vec sums[2][kPairs];  // of the values at +p and -p, and their differences
+    double powers[kPairs];
+#pragma GCC unroll 4
+    for (int pair = 0; pair < kPairs; ++pair) {
+      sums[0][pair] = x[2 * pair + 1] + x[2 * pair + 2];
+      sums[1][pair] = x[2 * pair + 1] - x[2 * pair + 2];
+      powers[pair] = 1;
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < m; ++i) {
+      const auto& terms = sums[i % 2];
+      Vec value = constant(powers[0]) * terms[0];
+      if (i == 0) value = terms[0] + x[0];
+      if (i == m - 1) value = fmadd(constant(powers[0]), terms[0], x[size - 1]);
+#pragma GCC unroll 4
+      for (int pair = 1; pair < kPairs; ++pair)
+        value = i == 0 ? value + terms[pair] : fmadd(constant(powers[pair]), terms[pair], value);
+      y[i] = value;
+#pragma GCC unroll 4
+      for (int pair = 0; pair < kPairs; ++pair) powers[pair] *= kPoints.p[pair];
+    }
   }
-  static void dst(const Vec (&x)[6], Vec (&y)[4]) {
-    const Vec sum_a = x[1] + x[2];
-    const Vec sum_b = x[3] + x[4];
-    const Vec difference_a = x[1] - x[2];
-    const Vec difference_b = x[3] - x[4];
-    y[0] = x[0] + (sum_a + sum_b);
-    y[1] = fmadd(constant(kB), difference_b, constant(kA) * difference_a);
-    y[2] = fmadd(constant(kB * kB), sum_b, constant(kA * kA) * sum_a);
-    y[3] = fmadd(constant(kB * kB * kB), difference_b,
-                 fmadd(constant(kA * kA * kA), difference_a, x[5]));
-  }
-};
+}
 
 std::int64_t at_least(std::int64_t a, std::int64_t low) { return a < low ? low : a; }
 std::int64_t at_most(std::int64_t a, std::int64_t high) { return a < high ? a : high; }
@@ -69,10 +106,11 @@ std::int64_t at_most(std::int64_t a, std::int64_t high) { return a < high ? a : 
 struct TilePosition {
   std::int64_t image, y, x;  // y, x: first output row and column
 };
-template <int m>
+template <int index>
 TilePosition position_of(const Winograd& conv, std::int64_t tile) {
+  constexpr WinogradTile kTile = kWinogradTiles[index];
   const std::int64_t row = tile / conv.tiles_w;
-  return {row / conv.tiles_h, row % conv.tiles_h * m, tile % conv.tiles_w * m};
+  return {row / conv.tiles_h, row % conv.tiles_h * kTile.h.m, tile % conv.tiles_w * kTile.w.m};
 }
 
 // Rows and columns [begin, end) of a source tile that lie inside the image.
@@ -81,57 +119,59 @@ struct Inside {
 };
 
 // src: element (0, 0) of the tile, which may lie outside the image; everything outside is zero.
-template <int m, bool is_whole>
+template <int index, bool is_whole>
 void transform_src(const float* src, std::int64_t row_step, const Inside& inside, float* v,
                    std::int64_t v_step) {
-  constexpr int kSize = m + 2;
-  Vec mid[kSize][kSize];
-#pragma GCC unroll 6
-  for (int x = 0; x < kSize; ++x) {
-    Vec column[kSize];
-    Vec transformed[kSize];
-#pragma GCC unroll 6
-    for (int y = 0; y < kSize; ++y) {
+  constexpr int kHeight = kWinogradTiles[index].h.size();
+  constexpr int kWidth = kWinogradTiles[index].w.size();
+  Vec mid[kHeight][kWidth];
+#pragma GCC unroll 10
+  for (int x = 0; x < kWidth; ++x) {
+    Vec column[kHeight];
+    Vec transformed[kHeight];
+#pragma GCC unroll 10
+    for (int y = 0; y < kHeight; ++y) {
       const bool is_inside = is_whole || (y >= inside.y_begin && y < inside.y_end &&
                                           x >= inside.x_begin && x < inside.x_end);
       column[y] = is_inside ? Vec::loadu(src + y * row_step + x * kBlock) : Vec(0.0F);
     }
-    Transform<m>::src(column, transformed);
-#pragma GCC unroll 6
-    for (int y = 0; y < kSize; ++y) mid[y][x] = transformed[y];
+    transform_axis(column, transformed);
+#pragma GCC unroll 10
+    for (int y = 0; y < kHeight; ++y) mid[y][x] = transformed[y];
   }
-#pragma GCC unroll 6
-  for (int y = 0; y < kSize; ++y) {
-    Vec transformed[kSize];
-    Transform<m>::src(mid[y], transformed);
-#pragma GCC unroll 6
-    for (int x = 0; x < kSize; ++x) transformed[x].store(v + (y * kSize + x) * v_step);
+#pragma GCC unroll 10
+  for (int y = 0; y < kHeight; ++y) {
+    Vec transformed[kWidth];
+    transform_axis(mid[y], transformed);
+#pragma GCC unroll 10
+    for (int x = 0; x < kWidth; ++x) transformed[x].store(v + (y * kWidth + x) * v_step);
   }
 }
 
-template <int m>
+template <int index>
 void transform_block(const Winograd& conv, const TileBlock& block, float* v, std::int64_t begin,
                      std::int64_t end) {
-  constexpr int kSize = m + 2;
+  constexpr int kHeight = kWinogradTiles[index].h.size();
+  constexpr int kWidth = kWinogradTiles[index].w.size();
   const std::int64_t row_step = conv.w * kBlock;
   const std::int64_t v_step = winograd_v_step(conv.c_blocks, block.count);
   for (std::int64_t c = begin; c < end; ++c) {
     for (std::int64_t i = 0; i < block.count; ++i) {
-      const TilePosition tile = position_of<m>(conv, block.begin + i);
+      const TilePosition tile = position_of<index>(conv, block.begin + i);
       const std::int64_t y = tile.y - conv.pad_h;
       const std::int64_t x = tile.x - conv.pad_w;
-      const Inside inside = {at_least(-y, 0), at_most(conv.h - y, kSize), at_least(-x, 0),
-                             at_most(conv.w - x, kSize)};
-      const bool is_whole = inside.y_begin == 0 && inside.y_end == kSize && inside.x_begin == 0 &&
-                            inside.x_end == kSize;
+      const Inside inside = {at_least(-y, 0), at_most(conv.h - y, kHeight), at_least(-x, 0),
+                             at_most(conv.w - x, kWidth)};
+      const bool is_whole = inside.y_begin == 0 && inside.y_end == kHeight && inside.x_begin == 0 &&
+                            inside.x_end == kWidth;
       const float* src = conv.src + (tile.image * conv.c_blocks + c) * conv.h * row_step +
                          y * row_step + x * kBlock;
       float* out = v + (c * block.count + i) * kBlock;
       for (int lane = 0; lane < kBlock; lane += kLanes) {
         if (is_whole) {
-          transform_src<m, true>(src + lane, row_step, inside, out + lane, v_step);
+          transform_src<index, true>(src + lane, row_step, inside, out + lane, v_step);
         } else {
-          transform_src<m, false>(src + lane, row_step, inside, out + lane, v_step);
+          transform_src<index, false>(src + lane, row_step, inside, out + lane, v_step);
         }
       }
     }
@@ -144,33 +184,34 @@ struct DstTile {
   const float* residual;  // null: none
   float* dst;
   std::int64_t row_step;
-  std::int64_t rows, columns;  // inside the image, at most m
+  std::int64_t rows, columns;  // inside the image, at most those of the tile
 };
 
-template <int m, bool is_whole>
+template <int index, bool is_whole>
 void transform_dst(const float* src, std::int64_t step, const DstTile& tile, const Clamp& clamp) {
-  constexpr int kSize = m + 2;
-  Vec mid[m][kSize];
+  constexpr WinogradAxis kH = kWinogradTiles[index].h;
+  constexpr WinogradAxis kW = kWinogradTiles[index].w;
+  Vec mid[kH.m][kW.size()];
+#pragma GCC unroll 10
+  for (int x = 0; x < kW.size(); ++x) {
+    Vec column[kH.size()];
+    Vec transformed[kH.m];
+#pragma GCC unroll 10
+    for (int y = 0; y < kH.size(); ++y) column[y] = Vec::loadu(src + (y * kW.size() + x) * step);
+    transform_axis_back(column, transformed);
 #pragma GCC unroll 6
-  for (int x = 0; x < kSize; ++x) {
-    Vec column[kSize];
-    Vec transformed[m];
-#pragma GCC unroll 6
-    for (int y = 0; y < kSize; ++y) column[y] = Vec::loadu(src + (y * kSize + x) * step);
-    Transform<m>::dst(column, transformed);
-#pragma GCC unroll 4
-    for (int y = 0; y < m; ++y) mid[y][x] = transformed[y];
+    for (int y = 0; y < kH.m; ++y) mid[y][x] = transformed[y];
   }
   const Vec bias = Vec::loadu(tile.bias);
   const Vec low(clamp.low);
   const Vec high(clamp.high);
-#pragma GCC unroll 4
-  for (int y = 0; y < m; ++y) {
+#pragma GCC unroll 6
+  for (int y = 0; y < kH.m; ++y) {
     if (!is_whole && y >= tile.rows) return;
-    Vec transformed[m];
-    Transform<m>::dst(mid[y], transformed);
-#pragma GCC unroll 4
-    for (int x = 0; x < m; ++x) {
+    Vec transformed[kW.m];
+    transform_axis_back(mid[y], transformed);
+#pragma GCC unroll 6
+    for (int x = 0; x < kW.m; ++x) {
       if (!is_whole && x >= tile.columns) break;
       const std::int64_t offset = y * tile.row_step + x * kBlock;
       Vec value = transformed[x] + bias;
@@ -191,30 +232,32 @@ void finish_tile(const DstTile& tile, Activation activation, std::int64_t pad_la
 }
 
 // Output block `k` of all tiles; `src` is its part of M.
-template <int m>
+template <int index>
 void store_block(const Winograd& conv, const TileBlock& block, const float* src, std::int64_t step,
                  std::int64_t k) {
+  constexpr int kRows = kWinogradTiles[index].h.m;
+  constexpr int kColumns = kWinogradTiles[index].w.m;
   const std::int64_t row_step = conv.q * kBlock;
   const Clamp clamp = clamp_of(conv.activation);
   for (std::int64_t i = 0; i < block.count; ++i) {
-    const TilePosition position = position_of<m>(conv, block.begin + i);
+    const TilePosition position = position_of<index>(conv, block.begin + i);
     const std::int64_t offset = (position.image * conv.k_blocks + k) * conv.p * row_step +
                                 position.y * row_step + position.x * kBlock;
     DstTile tile = {conv.bias + k * kBlock,
                     conv.residual == nullptr ? nullptr : conv.residual + offset,
                     conv.dst + offset,
                     row_step,
-                    at_most(conv.p - position.y, m),
-                    at_most(conv.q - position.x, m)};
+                    at_most(conv.p - position.y, kRows),
+                    at_most(conv.q - position.x, kColumns)};
     for (int lane = 0; lane < kBlock; lane += kLanes) {
       DstTile part = tile;
       part.bias += lane;
       part.dst += lane;
       if (part.residual != nullptr) part.residual += lane;
-      if (tile.rows == m && tile.columns == m) {
-        transform_dst<m, true>(src + i * kBlock + lane, step, part, clamp);
+      if (tile.rows == kRows && tile.columns == kColumns) {
+        transform_dst<index, true>(src + i * kBlock + lane, step, part, clamp);
       } else {
-        transform_dst<m, false>(src + i * kBlock + lane, step, part, clamp);
+        transform_dst<index, false>(src + i * kBlock + lane, step, part, clamp);
       }
     }
     const std::int64_t pad_lanes = k + 1 == conv.k_blocks ? conv.pad_lanes : 0;
@@ -246,10 +289,10 @@ void multiply_panel(const Tile& prototype, int elements, std::int64_t v_step, st
   }
 }
 
-template <int m>
+template <int index>
 void multiply_block(const Winograd& conv, const TileBlock& block, const float* v, float* scratch,
                     void* chunk_memory, std::int64_t begin, std::int64_t end) {
-  constexpr int kElements = winograd_elements(m);
+  constexpr int kElements = kWinogradTiles[index].elements();
   Chunk* chunks = static_cast<Chunk*>(chunk_memory);
   const std::int64_t m_step = winograd_m_step(conv.panel_blocks, block.count);
   for (std::int64_t panel = begin; panel < end; ++panel) {
@@ -273,17 +316,22 @@ void multiply_block(const Winograd& conv, const TileBlock& block, const float* v
     multiply_panel(tile, kElements, winograd_v_step(conv.c_blocks, block.count), m_step,
                    block.count, static_cast<int>(blocks));
     for (std::int64_t k = 0; k < blocks; ++k)
-      store_block<m>(conv, block, scratch + k * block.count * kBlock, m_step, first + k);
+      store_block<index>(conv, block, scratch + k * block.count * kBlock, m_step, first + k);
   }
+}
+
+template <int... index>
+WinogradKernels kernels_of(int wanted, std::integer_sequence<int, index...>) {
+  constexpr WinogradKernels kAll[] = {{&transform_block<index>, &multiply_block<index>}...};
+  return kAll[wanted];
 }
 
 }  // namespace
 
 namespace TORCHALGO_ISA {
 
-WinogradKernels winograd_kernels(int m) {
-  if (m == 2) return {&transform_block<2>, &multiply_block<2>};
-  return {&transform_block<4>, &multiply_block<4>};
+WinogradKernels winograd_kernels(int index) {
+  return kernels_of(index, std::make_integer_sequence<int, std::size(kWinogradTiles)>());
 }
 
 }  // namespace TORCHALGO_ISA

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// Winograd's minimal filtering F(m x m, 3 x 3), m = 2 or 4, on nChw16c tensors: a tile of m x m
-// outputs costs (m + 2)^2 multiplications instead of 9 m^2. A block of tiles is transformed into
-// scratch V, multiplied with each panel of the transformed weights into scratch M, and M is
-// transformed back with the epilogue while it lies in L2.
+// Winograd's minimal filtering on nChw16c tensors: F(m, r) computes m results of a filter with r
+// taps from m + r - 1 pixels with as many multiplications instead of m r; a tile nests one along h
+// and one along w. A block of tiles is transformed into scratch V, multiplied with each panel of
+// the transformed weights into scratch M, and M is transformed back with the epilogue while it lies
+// in L2.
 // Source: Lavin & Gray 2016, CVPR, pp. 4013-4021, doi:10.1109/CVPR.2016.435.
 
 #include <cstdint>
@@ -14,17 +15,52 @@
 
 namespace torchalgo::kernels {
 
-// F(4x4) interpolates at 0, +-3/4, +-3/2 and infinity; the transforms' constants are exact in
-// binary. Relative L2 error to f64 with 64 and 512 channels (28x28, inputs as after a
-// ReLU): 6.9e-7, 1.8e-6; the textbook's 0, +-1, +-2 has 1.5e-6, 3.7e-6 at the same cost; F(2x2)
-// has 2.3e-7, 6.0e-7.
-constexpr double kWinogradNearPoint = 0.75;
-constexpr double kWinogradFarPoint = 1.5;
+/// F(m, r) along one axis; F(1, 1) leaves the axis as it is.
+struct WinogradAxis {
+  int m = 1, r = 1;
+  [[nodiscard]] constexpr int size() const { return m + r - 1; }
+};
 
-/// Elements of a transformed tile: (m + 2)^2.
-constexpr int winograd_elements(int m) { return (m + 2) * (m + 2); }
+/// F(h.m x w.m, h.r x w.r). Along an axis with r taps a transform has 4, 6, 8 or 10 elements, or 1.
+struct WinogradTile {
+  WinogradAxis h, w;
+  [[nodiscard]] constexpr int elements() const { return h.size() * w.size(); }
+};
 
-/// A convolution with a 3x3 filter, stride 1, no dilation, no groups.
+/// Those that there are kernels for.
+constexpr WinogradTile kWinogradTiles[] = {
+    {{2, 3}, {2, 3}}, {{4, 3}, {4, 3}}, {{6, 3}, {6, 3}}, {{4, 5}, {4, 5}},
+    {{2, 7}, {2, 7}}, {{1, 1}, {4, 3}}, {{4, 3}, {1, 1}}, {{1, 1}, {4, 5}},
+    {{4, 5}, {1, 1}}, {{1, 1}, {4, 7}}, {{4, 7}, {1, 1}},
+};
+
+/// A transform's interpolation points: 0, the pairs +-p, and infinity.
+struct WinogradPoints {
+  static constexpr int kMaxPairs = 4;
+  int pairs = 0;
+  double p[kMaxPairs] = {};
+};
+
+// All constants of the transforms are exact in binary. Relative L2 error to f64 with 64 and 512
+// channels, inputs as after a ReLU: F(2x2,3x3) 2.3e-7, 4.0e-7; F(4x4,3x3) 6.9e-7, 1.3e-6 (the
+// textbook's +-1, +-2: 1.3e-6, 2.4e-6); 8 elements on both axes 2.6e-6, 7e-6, on one 5.7e-7,
+// 1.6e-6; 10 on one 1.2e-6, 3.7e-6.
+constexpr WinogradPoints winograd_points(int size) {
+  switch (size) {
+    case 4:
+      return {1, {1}};
+    case 6:
+      return {2, {0.75, 1.5}};
+    case 8:
+      return {3, {0.5, 1, 2}};
+    case 10:
+      return {4, {0.5, 0.75, 1.25, 2.25}};
+    default:
+      return {};
+  }
+}
+
+/// A convolution with stride 1, no dilation, no groups, and the filter of its tile.
 struct Winograd {
   const float* src = nullptr;       // [n, c_blocks, h, w, 16]
   const float* weights = nullptr;   // per panel [elements, c_blocks * 16, blocks of the panel * 16]
@@ -35,7 +71,7 @@ struct Winograd {
   std::int64_t panel_blocks = 1;  // of 16 output channels; the last panel may have fewer
   std::int64_t pad_lanes = 0;     // of dst's last block, left zero
   std::int64_t h = 1, w = 1, p = 1, q = 1, pad_h = 0, pad_w = 0;
-  std::int64_t tiles_h = 1, tiles_w = 1;  // ceil(p / m), ceil(q / m)
+  std::int64_t tiles_h = 1, tiles_w = 1;  // of p rows and q columns
   Activation activation = Activation::kNone;
 };
 
@@ -64,7 +100,7 @@ struct WinogradKernels {
                    std::int64_t begin, std::int64_t end);
 };
 
-// The kernels of F(m x m); m = 2 or 4.
-TORCHALGO_DECLARE_KERNEL(WinogradKernels winograd_kernels(int m))
+// The kernels of the tile kWinogradTiles[index].
+TORCHALGO_DECLARE_KERNEL(WinogradKernels winograd_kernels(int index))
 
 }  // namespace torchalgo::kernels

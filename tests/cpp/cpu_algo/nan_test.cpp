@@ -59,9 +59,9 @@ Sample with_nan(const Problem& problem) {
   return sample;
 }
 
-// F(4x4, 3x3) computes 4 x 4 results of 6 x 6 pixels: beside those whose filter meets the NaN, all
-// of each tile that reads it.
-constexpr std::int64_t kTileReach = 5;
+// F(6x6,3x3) computes 6 x 6 results of 8 x 8 pixels, F(1x4,1x7) 4 of 10: beside those whose filter
+// meets the NaN, all of each tile that reads it.
+constexpr std::int64_t kTileReach = 7;
 
 void expect_near_the_middle(const at::Tensor& more, const std::string& what) {
   const at::Tensor places = more.nonzero();  // [count, 4]

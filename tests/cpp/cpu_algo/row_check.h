@@ -18,7 +18,7 @@ namespace torchalgo {
 /// any: the default one, of the same templates, has every lane checked and takes hours.
 inline std::vector<std::string> isas() {
   const std::string isa = cpu_device().isa;
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   if (isa == "avx512") return {"avx2", "avx512"};
   if (isa == "avx2") return {"avx2"};
 #endif

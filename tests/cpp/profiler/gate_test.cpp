@@ -284,6 +284,7 @@ constexpr Subject kSubjects[] = {
     {"cpu.direct", "fwd_f32_n2c32h20w18_k24r3s3_st1x1_pad1x1_dil1x1_g1+bias+add"},
     {"cpu.winograd_f4x4_3x3", "fwd_f32_n2c32h22w26_k40r3s3_st1x1_pad1x1_dil1x1_g1+bias"},
     {"cpu.winograd_f2x2_3x3", "fwd_f32_n2c32h22w26_k40r3s3_st1x1_pad1x1_dil1x1_g1+bias+add"},
+    {"cpu.winograd_f1x4_1x7", "fwd_f32_n2c32h12w26_k40r1s7_st1x1_pad0x3_dil1x1_g1+bias+relu"},
     {"cpu.depthwise", "fwd_f32_n2c24h19w21_k24r3s3_st1x1_pad1x1_dil1x1_g24+bias+relu6"},
     {"cpu.conv1x1", "fwd_f32_n2c64h14w14_k72r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu"},
     {"cpu.pool", "maxpool_f32_n2c20h17w15_r3s3_st2x2_pad1x1_dil1x1"},
