@@ -41,8 +41,8 @@ std::string_view name_of(int index) {
   static const std::vector<std::string> kNames = [] {
     std::vector<std::string> names;
     for (const WinogradTile& tile : kernels::kWinogradTiles) {
-      names.push_back(
-          fmt::format("cpu.winograd_f{}x{}_{}x{}", tile.h.m, tile.w.m, tile.h.r, tile.w.r));
+      names.push_back(fmt::format("cpu.winograd_f{}x{}_{}x{}{}", tile.h.m, tile.w.m, tile.h.r,
+                                  tile.w.r, tile.h.stride == 2 ? "s2" : ""));
     }
     return names;
   }();
@@ -92,8 +92,10 @@ std::string refusal_of(const WinogradTile& tile, const ConvProblem& conv) {
   if (conv.r != tile.h.r || conv.s != tile.w.r) {
     return fmt::format("needs a {}x{} filter, got {}x{}", tile.h.r, tile.w.r, conv.r, conv.s);
   }
-  if (conv.stride_h != 1 || conv.stride_w != 1)
-    return fmt::format("needs stride 1, got {}x{}", conv.stride_h, conv.stride_w);
+  if (conv.stride_h != tile.h.stride || conv.stride_w != tile.w.stride) {
+    return fmt::format("needs stride {}x{}, got {}x{}", tile.h.stride, tile.w.stride, conv.stride_h,
+                       conv.stride_w);
+  }
   if (conv.dilation_h != 1 || conv.dilation_w != 1)
     return fmt::format("needs dilation 1, got {}x{}", conv.dilation_h, conv.dilation_w);
   if (conv.groups != 1) return fmt::format("needs 1 group, got {}", conv.groups);
@@ -141,15 +143,11 @@ Work least_work(const WinogradTile& tile, const Problem& problem) {
           least_bytes(problem)};
 }
 
-// The transform of axis.r taps, each `step` after the other, into axis.size() elements: the taps'
+// The transform of r taps, each `step` after the other, into m + r - 1 elements: the taps'
 // polynomial at the interpolation points, each value divided by the product of its point's
 // differences to the others.
-void transform_taps(const WinogradAxis& axis, const double* taps, std::int64_t step, double* out) {
-  const int size = axis.size();
-  if (size == 1) {
-    out[0] = taps[0];
-    return;
-  }
+void transform_taps(int m, int r, const double* taps, std::int64_t step, double* out) {
+  const int size = m + r - 1;
   const kernels::WinogradPoints points = kernels::winograd_points(size);
   double scale = 1;
   for (int pair = 0; pair < points.pairs; ++pair) scale *= -points.p[pair] * points.p[pair];
@@ -157,7 +155,7 @@ void transform_taps(const WinogradAxis& axis, const double* taps, std::int64_t s
   for (int pair = 0; pair < points.pairs; ++pair) {
     const double p = points.p[pair];
     double even = 0, odd = 0, power = 1;
-    for (int i = 0; i < axis.r; ++i) {
+    for (int i = 0; i < r; ++i) {
       (i % 2 == 0 ? even : odd) += power * taps[i * step];
       power *= p;
     }
@@ -167,31 +165,42 @@ void transform_taps(const WinogradAxis& axis, const double* taps, std::int64_t s
     out[2 * pair + 1] = (even + odd) / scale;
     out[2 * pair + 2] = (even - odd) / scale;
   }
-  out[size - 1] = taps[(axis.r - 1) * step];
+  out[size - 1] = taps[(r - 1) * step];
+}
+
+// Into axis.weights() elements.
+void transform_axis(const WinogradAxis& axis, const double* taps, std::int64_t step, double* out) {
+  if (axis.stride == 2) {
+    transform_taps(axis.m, axis.r - 1, taps, 2 * step, out);
+    out[axis.m + 1] = taps[step];
+  } else {
+    transform_taps(axis.m, axis.r, taps, step, out);
+  }
 }
 
 constexpr int kMaxTaps = 7, kMaxSize = 10, kMaxElements = 64;
 
-// u[y][x] of the transformed filter `g`, a dense row of tile.elements().
+// u[y][x] of the transformed filter `g`, a dense row of tile.weights().
 void transform_filter(const WinogradTile& tile, const float* g, double* u) {
-  const int width = tile.w.size();
+  const int width = tile.w.weights();
   double taps[kMaxTaps * kMaxTaps];
-  double columns[kMaxSize * kMaxTaps];  // transformed along y: [tile.h.size(), tile.w.r]
+  double columns[kMaxSize * kMaxTaps];  // transformed along y: [tile.h.weights(), tile.w.r]
   std::copy(g, g + std::ptrdiff_t{tile.h.r} * tile.w.r, taps);
   for (int s = 0; s < tile.w.r; ++s) {
     double column[kMaxSize];
-    transform_taps(tile.h, taps + s, tile.w.r, column);
-    for (int y = 0; y < tile.h.size(); ++y) columns[y * tile.w.r + s] = column[y];
+    transform_axis(tile.h, taps + s, tile.w.r, column);
+    for (int y = 0; y < tile.h.weights(); ++y) columns[y * tile.w.r + s] = column[y];
   }
-  for (int y = 0; y < tile.h.size(); ++y)
-    transform_taps(tile.w, columns + std::ptrdiff_t{y} * tile.w.r, 1,
+  for (int y = 0; y < tile.h.weights(); ++y) {
+    transform_axis(tile.w, columns + std::ptrdiff_t{y} * tile.w.r, 1,
                    u + std::ptrdiff_t{y} * width);
+  }
 }
 
-// One panel: [elements, c_blocks * 16, blocks * 16], zero beyond the channels that exist.
+// One panel: [weights, c_blocks * 16, blocks * 16], zero beyond the channels that exist.
 void pack_panel(const WinogradTile& tile, const ConvProblem& conv, const float* weights,
                 std::int64_t first_block, std::int64_t blocks, float* out) {
-  const int elements = tile.elements();
+  const int elements = tile.weights();
   const std::int64_t depth = channel_blocks(conv.c) * kBlock;
   const std::int64_t columns = blocks * kBlock;
   std::array<double, kMaxElements> u = {};
@@ -306,7 +315,7 @@ Packed pack(const WinogradTile& tile, std::int64_t panel_blocks, const Problem& 
             const Weights& weights) {
   const auto& conv = std::get<ConvProblem>(problem);
   const std::int64_t k_blocks = channel_blocks(conv.k);
-  const std::int64_t block_floats = tile.elements() * channel_blocks(conv.c) * kBlock * kBlock;
+  const std::int64_t block_floats = tile.weights() * channel_blocks(conv.c) * kBlock * kBlock;
   const at::Tensor plain = weights.weights.contiguous();
   const at::Tensor packed = at::empty({k_blocks * block_floats}, at::kFloat);
   const float* src = plain.const_data_ptr<float>();
@@ -323,7 +332,7 @@ Packed pack(const WinogradTile& tile, std::int64_t panel_blocks, const Problem& 
 }
 
 std::int64_t packed_bytes(const WinogradTile& tile, const ConvProblem& conv) {
-  const std::int64_t depth = channel_blocks(conv.c) * kBlock * tile.elements();
+  const std::int64_t depth = channel_blocks(conv.c) * kBlock * tile.weights();
   return channel_blocks(conv.k) * kBlock * (depth + 1) * std::int64_t{sizeof(float)};  // 1: bias
 }
 

@@ -36,41 +36,53 @@ constexpr Coefficients product(const WinogradPoints& points, int skipped) {
 }
 
 // The values of a tile stay in registers only where these are inlined.
-template <int degree>
+template <int degree, int step>
 [[gnu::always_inline]] inline Vec evaluate(const Coefficients& coefficients, const Vec* x) {
-  Vec value = x[std::ptrdiff_t{2} * degree];
+  Vec value = x[std::ptrdiff_t{2} * step * degree];
 #pragma GCC unroll 4
   for (int i = degree - 1; i >= 0; --i)
-    value = fmadd(constant(coefficients.c[i]), x[std::ptrdiff_t{2} * i], value);
+    value = fmadd(constant(coefficients.c[i]), x[std::ptrdiff_t{2} * step * i], value);
   return value;
 }
 
 // Row k of the source transform holds the coefficients of the product of (x - p) over all points p
-// but the k-th: those of +p and -p share their even and their odd powers.
-template <int size>
-[[gnu::always_inline]] inline void transform_axis(const Vec (&x)[size], Vec (&y)[size]) {
+// but the k-th: those of +p and -p share their even and their odd powers. Of x, every step-th.
+template <int size, int step = 1>
+[[gnu::always_inline]] inline void transform(const Vec* x, Vec* y) {
   constexpr WinogradPoints kPoints = winograd_points(size);
   constexpr int kPairs = kPoints.pairs;
   if constexpr (size == 1) {
     y[0] = x[0];
   } else {
     constexpr Coefficients kAll = product(kPoints, -1);
-    y[0] = evaluate<kPairs>(kAll, x);
-    y[size - 1] = evaluate<kPairs>(kAll, x + 1);
+    y[0] = evaluate<kPairs, step>(kAll, x);
+    y[size - 1] = evaluate<kPairs, step>(kAll, x + step);
 #pragma GCC unroll 4
     for (int pair = 0; pair < kPairs; ++pair) {
       const Coefficients others = product(kPoints, pair);
-      const Vec even = evaluate<kPairs - 1>(others, x + 2);
-      const Vec odd = evaluate<kPairs - 1>(others, x + 1);
+      const Vec even = evaluate<kPairs - 1, step>(others, x + 2 * step);
+      const Vec odd = evaluate<kPairs - 1, step>(others, x + step);
       y[2 * pair + 1] = fmadd(constant(kPoints.p[pair]), odd, even);
       y[2 * pair + 2] = fnmadd(constant(kPoints.p[pair]), odd, even);
     }
   }
 }
 
+template <WinogradAxis axis>
+[[gnu::always_inline]] inline void transform_axis(const Vec (&x)[axis.size()],
+                                                  Vec (&y)[axis.size()]) {
+  if constexpr (axis.stride == 1) {
+    transform<axis.size()>(x, y);
+  } else {
+    transform<axis.m + 1, 2>(x, y);
+#pragma GCC unroll 6
+    for (int i = 0; i < axis.m; ++i) y[axis.m + 1 + i] = x[2 * i + 1];
+  }
+}
+
 // Row i of the transform back holds the i-th powers of the points.
 template <int size, int m>
-[[gnu::always_inline]] inline void transform_axis_back(const Vec (&x)[size], Vec (&y)[m]) {
+[[gnu::always_inline]] inline void transform_back(const Vec* x, Vec (&y)[m]) {
   constexpr WinogradPoints kPoints = winograd_points(size);
   constexpr int kPairs = kPoints.pairs;
   if constexpr (size == 1) {
@@ -100,6 +112,18 @@ template <int size, int m>
   }
 }
 
+template <WinogradAxis axis>
+[[gnu::always_inline]] inline void transform_axis_back(const Vec (&x)[axis.size()],
+                                                       Vec (&y)[axis.m]) {
+  if constexpr (axis.stride == 1) {
+    transform_back<axis.size()>(x, y);
+  } else {
+    transform_back<axis.m + 1>(x, y);
+#pragma GCC unroll 6
+    for (int i = 0; i < axis.m; ++i) y[i] = y[i] + x[axis.m + 1 + i];
+  }
+}
+
 std::int64_t at_least(std::int64_t a, std::int64_t low) { return a < low ? low : a; }
 std::int64_t at_most(std::int64_t a, std::int64_t high) { return a < high ? a : high; }
 
@@ -122,8 +146,9 @@ struct Inside {
 template <int index, bool is_whole>
 void transform_src(const float* src, std::int64_t row_step, const Inside& inside, float* v,
                    std::int64_t v_step) {
-  constexpr int kHeight = kWinogradTiles[index].h.size();
-  constexpr int kWidth = kWinogradTiles[index].w.size();
+  constexpr WinogradTile kTile = kWinogradTiles[index];
+  constexpr int kHeight = kTile.h.size();
+  constexpr int kWidth = kTile.w.size();
   Vec mid[kHeight][kWidth];
 #pragma GCC unroll 10
   for (int x = 0; x < kWidth; ++x) {
@@ -135,14 +160,14 @@ void transform_src(const float* src, std::int64_t row_step, const Inside& inside
                                           x >= inside.x_begin && x < inside.x_end);
       column[y] = is_inside ? Vec::loadu(src + y * row_step + x * kBlock) : Vec(0.0F);
     }
-    transform_axis(column, transformed);
+    transform_axis<kTile.h>(column, transformed);
 #pragma GCC unroll 10
     for (int y = 0; y < kHeight; ++y) mid[y][x] = transformed[y];
   }
 #pragma GCC unroll 10
   for (int y = 0; y < kHeight; ++y) {
     Vec transformed[kWidth];
-    transform_axis(mid[y], transformed);
+    transform_axis<kTile.w>(mid[y], transformed);
 #pragma GCC unroll 10
     for (int x = 0; x < kWidth; ++x) transformed[x].store(v + (y * kWidth + x) * v_step);
   }
@@ -151,15 +176,16 @@ void transform_src(const float* src, std::int64_t row_step, const Inside& inside
 template <int index>
 void transform_block(const Winograd& conv, const TileBlock& block, float* v, std::int64_t begin,
                      std::int64_t end) {
-  constexpr int kHeight = kWinogradTiles[index].h.size();
-  constexpr int kWidth = kWinogradTiles[index].w.size();
+  constexpr WinogradTile kTile = kWinogradTiles[index];
+  constexpr int kHeight = kTile.h.size();
+  constexpr int kWidth = kTile.w.size();
   const std::int64_t row_step = conv.w * kBlock;
   const std::int64_t v_step = winograd_v_step(conv.c_blocks, block.count);
   for (std::int64_t c = begin; c < end; ++c) {
     for (std::int64_t i = 0; i < block.count; ++i) {
       const TilePosition tile = position_of<index>(conv, block.begin + i);
-      const std::int64_t y = tile.y - conv.pad_h;
-      const std::int64_t x = tile.x - conv.pad_w;
+      const std::int64_t y = tile.y * kTile.h.stride - conv.pad_h;
+      const std::int64_t x = tile.x * kTile.w.stride - conv.pad_w;
       const Inside inside = {at_least(-y, 0), at_most(conv.h - y, kHeight), at_least(-x, 0),
                              at_most(conv.w - x, kWidth)};
       const bool is_whole = inside.y_begin == 0 && inside.y_end == kHeight && inside.x_begin == 0 &&
@@ -198,7 +224,7 @@ void transform_dst(const float* src, std::int64_t step, const DstTile& tile, con
     Vec transformed[kH.m];
 #pragma GCC unroll 10
     for (int y = 0; y < kH.size(); ++y) column[y] = Vec::loadu(src + (y * kW.size() + x) * step);
-    transform_axis_back(column, transformed);
+    transform_axis_back<kH>(column, transformed);
 #pragma GCC unroll 6
     for (int y = 0; y < kH.m; ++y) mid[y][x] = transformed[y];
   }
@@ -209,7 +235,7 @@ void transform_dst(const float* src, std::int64_t step, const DstTile& tile, con
   for (int y = 0; y < kH.m; ++y) {
     if (!is_whole && y >= tile.rows) return;
     Vec transformed[kW.m];
-    transform_axis_back(mid[y], transformed);
+    transform_axis_back<kW>(mid[y], transformed);
 #pragma GCC unroll 6
     for (int x = 0; x < kW.m; ++x) {
       if (!is_whole && x >= tile.columns) break;
@@ -266,20 +292,28 @@ void store_block(const Winograd& conv, const TileBlock& block, const float* src,
 }
 
 // M of one panel: one small GEMM per element. While one is computed, its share of the next
-// element's weights is fetched into L2 (they lie behind this one's).
-void multiply_panel(const Tile& prototype, int elements, std::int64_t v_step, std::int64_t m_step,
-                    std::int64_t rows, int blocks) {
+// element's weights is fetched into L2.
+void multiply_panel(const Tile& prototype, const WinogradTile& shape, std::int64_t v_step,
+                    std::int64_t m_step, std::int64_t rows, int blocks) {
   const Strips strips(rows, TORCHALGO_ISA::max_tile_rows(blocks));
   const std::int64_t weights_step =
       std::int64_t{prototype.chunk_count} * prototype.depth * blocks * kBlock;
+  const auto weights_of = [&](int element) {
+    const int y = element / shape.w.size();
+    const int x = element % shape.w.size();
+    return prototype.b +
+           (shape.h.weight_of(y) * shape.w.weights() + shape.w.weight_of(x)) * weights_step;
+  };
   Tile tile = prototype;
-  tile.prefetch_lines =
-      static_cast<int>((prototype.depth * blocks + strips.count - 1) / strips.count);
-  for (int element = 0; element < elements; ++element) {
+  for (int element = 0; element < shape.elements(); ++element) {
     const float* a = prototype.a + element * v_step;
     float* c = prototype.c + element * m_step;
-    tile.b = prototype.b + element * weights_step;
-    tile.prefetch = tile.b + weights_step;
+    tile.b = weights_of(element);
+    tile.prefetch =
+        element + 1 < shape.elements() ? weights_of(element + 1) : tile.b + weights_step;
+    const bool is_new = tile.prefetch != tile.b;
+    tile.prefetch_lines =
+        is_new ? static_cast<int>((prototype.depth * blocks + strips.count - 1) / strips.count) : 0;
     for (std::int64_t strip = 0; strip < strips.count; ++strip) {
       tile.a = a + strips.begin(strip) * kBlock;
       tile.c = c + strips.begin(strip) * kBlock;
@@ -292,7 +326,7 @@ void multiply_panel(const Tile& prototype, int elements, std::int64_t v_step, st
 template <int index>
 void multiply_block(const Winograd& conv, const TileBlock& block, const float* v, float* scratch,
                     void* chunk_memory, std::int64_t begin, std::int64_t end) {
-  constexpr int kElements = kWinogradTiles[index].elements();
+  constexpr WinogradTile kTile = kWinogradTiles[index];
   Chunk* chunks = static_cast<Chunk*>(chunk_memory);
   const std::int64_t m_step = winograd_m_step(conv.panel_blocks, block.count);
   for (std::int64_t panel = begin; panel < end; ++panel) {
@@ -308,13 +342,13 @@ void multiply_block(const Winograd& conv, const TileBlock& block, const float* v
     tile.chunks = chunks;
     tile.chunk_count = static_cast<int>(conv.c_blocks);
     tile.depth = kBlock;
-    tile.b = conv.weights + first * kBlock * kElements * conv.c_blocks * kBlock;
+    tile.b = conv.weights + first * kBlock * kTile.weights() * conv.c_blocks * kBlock;
     tile.c = scratch;
     tile.c_row_stride = kBlock;
     tile.c_block_stride = block.count * kBlock;
     tile.columns = static_cast<int>(blocks * kBlock);
-    multiply_panel(tile, kElements, winograd_v_step(conv.c_blocks, block.count), m_step,
-                   block.count, static_cast<int>(blocks));
+    multiply_panel(tile, kTile, winograd_v_step(conv.c_blocks, block.count), m_step, block.count,
+                   static_cast<int>(blocks));
     for (std::int64_t k = 0; k < blocks; ++k)
       store_block<index>(conv, block, scratch + k * block.count * kBlock, m_step, first + k);
   }

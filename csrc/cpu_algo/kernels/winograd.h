@@ -15,23 +15,31 @@
 
 namespace torchalgo::kernels {
 
-/// F(m, r) along one axis; F(1, 1) leaves the axis as it is.
+/// F(m, r) along one axis; F(1, 1) leaves the axis as it is. With stride 2 every second pixel meets
+/// every second tap: F(m, r - 1) over the even pixels, and m products of the odd pixels with the
+/// middle one of 3 taps.
 struct WinogradAxis {
-  int m = 1, r = 1;
-  [[nodiscard]] constexpr int size() const { return m + r - 1; }
+  int m = 1, r = 1, stride = 1;
+  /// Pixels of a tile, and as many elements of its transform: with stride 2 the even pixels' first.
+  [[nodiscard]] constexpr int size() const { return stride * (m - 1) + r; }
+  /// Elements of a transformed filter: the odd pixels' share one.
+  [[nodiscard]] constexpr int weights() const { return stride == 1 ? size() : m + 2; }
+  /// The filter's element that element i of a tile is multiplied with.
+  [[nodiscard]] constexpr int weight_of(int i) const { return i < weights() ? i : weights() - 1; }
 };
 
 /// F(h.m x w.m, h.r x w.r). Along an axis with r taps a transform has 4, 6, 8 or 10 elements, or 1.
 struct WinogradTile {
   WinogradAxis h, w;
   [[nodiscard]] constexpr int elements() const { return h.size() * w.size(); }
+  [[nodiscard]] constexpr int weights() const { return h.weights() * w.weights(); }
 };
 
 /// Those that there are kernels for.
 constexpr WinogradTile kWinogradTiles[] = {
-    {{2, 3}, {2, 3}}, {{4, 3}, {4, 3}}, {{6, 3}, {6, 3}}, {{4, 5}, {4, 5}},
-    {{2, 7}, {2, 7}}, {{1, 1}, {4, 3}}, {{4, 3}, {1, 1}}, {{1, 1}, {4, 5}},
-    {{4, 5}, {1, 1}}, {{1, 1}, {4, 7}}, {{4, 7}, {1, 1}},
+    {{2, 3}, {2, 3}}, {{4, 3}, {4, 3}}, {{6, 3}, {6, 3}}, {{3, 3, 2}, {3, 3, 2}},
+    {{4, 5}, {4, 5}}, {{2, 7}, {2, 7}}, {{1, 1}, {4, 3}}, {{4, 3}, {1, 1}},
+    {{1, 1}, {4, 5}}, {{4, 5}, {1, 1}}, {{1, 1}, {4, 7}}, {{4, 7}, {1, 1}},
 };
 
 /// A transform's interpolation points: 0, the pairs +-p, and infinity.
@@ -60,11 +68,11 @@ constexpr WinogradPoints winograd_points(int size) {
   }
 }
 
-/// A convolution with stride 1, no dilation, no groups, and the filter of its tile.
+/// A convolution without dilation and groups, with the filter and stride of its tile.
 struct Winograd {
-  const float* src = nullptr;       // [n, c_blocks, h, w, 16]
-  const float* weights = nullptr;   // per panel [elements, c_blocks * 16, blocks of the panel * 16]
-  const float* bias = nullptr;      // [k_blocks, 16]; zeros if the problem has none
+  const float* src = nullptr;      // [n, c_blocks, h, w, 16]
+  const float* weights = nullptr;  // per panel [weights(), c_blocks * 16, blocks of the panel * 16]
+  const float* bias = nullptr;     // [k_blocks, 16]; zeros if the problem has none
   const float* residual = nullptr;  // lies as dst; null: none
   float* dst = nullptr;             // [n, k_blocks, p, q, 16]
   std::int64_t c_blocks = 1, k_blocks = 1;

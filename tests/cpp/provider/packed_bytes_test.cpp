@@ -25,6 +25,7 @@ constexpr const char* kProblems[] = {
     "fwd_f32_n1c32h12w12_k64r5s3_st2x1_pad2x1_dil2x1_g1",
     "fwd_f32_n1c32h12w12_k32r3s3_st1x1_pad1x1_dil1x1_g2",
     "fwd_f32_n1c64h12w12_k64r3s3_st1x1_pad1x1_dil1x1_g4+bias",
+    "fwd_f32_n1c20h18w18_k24r3s3_st2x2_pad1x1_dil1x1_g1+bias",
     "fwd_f32_n1c20h12w12_k24r5s5_st1x1_pad2x2_dil1x1_g1+bias",
     "fwd_f32_n1c20h12w12_k24r7s7_st1x1_pad3x3_dil1x1_g1+bias",
     "fwd_f32_n1c20h12w12_k24r1s3_st1x1_pad0x1_dil1x1_g1+bias",
