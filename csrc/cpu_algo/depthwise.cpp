@@ -98,7 +98,7 @@ Algorithm make_row(const char* name, decltype(Algorithm::offer) offer, Kernel ke
 Algorithm depthwise(const std::string& isa) {
   Algorithm row =
       make_row("cpu.depthwise", &offer_depthwise, TORCHALGO_PICK_KERNEL(isa, run_depthwise));
-  row.version = 4;
+  row.version = 5;
   return row;
 }
 

@@ -18,6 +18,7 @@ Algorithms make_list() {
       cpu::with_backward_data(cpu::stem()),
       cpu::with_backward_data(cpu::im2col_gemm()),
       cpu::with_backward_data(cpu::im2row_gemm()),
+      cpu::with_backward_data(cpu::fft()),
       cpu::pool(),
       cpu::add(),
       cpu::mul(),

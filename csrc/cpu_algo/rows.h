@@ -37,6 +37,9 @@ namespace torchalgo::cpu {
 [[nodiscard]] Algorithm squeeze_excite(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm conv_chain(const std::string& isa = cpu_device().isa);
 
+/// Large filters in the frequency domain, on nchw; torch carries the transforms.
+[[nodiscard]] Algorithm fft();
+
 /// Winograd's minimal filtering with the tile kernels::kWinogradTiles[index], for example
 /// cpu.winograd_f4x4_3x3, with the variants .tN.
 ///

@@ -77,10 +77,19 @@ struct Rounding {
   double factor;
 };
 constexpr Rounding kRoundings[] = {
-    {"cpu.winograd_f2x2_3x3", 2},   {"cpu.winograd_f4x4_3x3", 8},  {"cpu.winograd_f6x6_3x3", 32},
-    {"cpu.winograd_f3x3_3x3s2", 2}, {"cpu.winograd_f4x4_5x5", 32}, {"cpu.winograd_f2x2_7x7", 32},
-    {"cpu.winograd_f1x4_1x3", 4},   {"cpu.winograd_f4x1_3x1", 4},  {"cpu.winograd_f1x4_1x5", 8},
-    {"cpu.winograd_f4x1_5x1", 8},   {"cpu.winograd_f1x4_1x7", 16}, {"cpu.winograd_f4x1_7x1", 16},
+    {"cpu.winograd_f2x2_3x3", 2},
+    {"cpu.winograd_f4x4_3x3", 8},
+    {"cpu.winograd_f6x6_3x3", 32},
+    {"cpu.winograd_f3x3_3x3s2", 2},
+    {"cpu.winograd_f4x4_5x5", 32},
+    {"cpu.winograd_f2x2_7x7", 32},
+    {"cpu.winograd_f1x4_1x3", 4},
+    {"cpu.winograd_f4x1_3x1", 4},
+    {"cpu.winograd_f1x4_1x5", 8},
+    {"cpu.winograd_f4x1_5x1", 8},
+    {"cpu.winograd_f1x4_1x7", 16},
+    {"cpu.winograd_f4x1_7x1", 16},
+    {"cpu.fft", 4},
 };
 
 std::optional<double> rounding_factor(std::string_view primitive) {

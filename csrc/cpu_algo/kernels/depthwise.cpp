@@ -118,6 +118,7 @@ RunStrip find_strip(const Depthwise& conv, std::int64_t x, int columns) {
   if (conv.s == 3 && conv.stride_w == 2) return strip_at<3, 2>(conv, x, columns);
   if (conv.s == 5 && conv.stride_w == 1) return strip_at<5, 1>(conv, x, columns);
   if (conv.s == 5 && conv.stride_w == 2) return strip_at<5, 2>(conv, x, columns);
+  if (conv.s == 7 && conv.stride_w == 1) return strip_at<7, 1>(conv, x, columns);
   return nullptr;
 }
 

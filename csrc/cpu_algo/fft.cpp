@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Convolutions with large filters as products in the frequency domain, by torch's own FFT. The
+// padded image is cut into overlapping tiles of T x T pixels; a tile gives the T - r + 1 rows of
+// results whose windows lie in it, as many columns, and shares its transform among all output
+// channels (overlap-save; Vasilache et al. 2015, arXiv:1412.7580).
+
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/fft_irfft2.h>
+#include <ATen/ops/fft_rfft2.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+
+#include "aten_algo/epilogue.h"
+#include "base/error.h"
+#include "cpu_algo/conv_row.h"
+#include "cpu_algo/rows.h"
+
+namespace torchalgo::cpu {
+namespace {
+
+constexpr std::int64_t kLeastTaps = 49;  // 7x7; with fewer a tile's transforms cost more
+constexpr std::int64_t kSizes[] = {16, 24, 32, 48, 64, 96, 128};
+
+// How a problem is cut into tiles of size x size pixels.
+struct Tiling {
+  std::int64_t size;
+  std::int64_t frequencies;  // of a real transform: size rows of size / 2 + 1 columns
+  std::int64_t m_h, m_w;     // results of a tile
+  std::int64_t count_h, count_w;
+  std::int64_t p, q;
+
+  Tiling(const ConvProblem& conv, std::int64_t size)
+      : size(size),
+        frequencies(size * (size / 2 + 1)),
+        m_h(size - conv.r + 1),
+        m_w(size - conv.s + 1) {
+    const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
+    p = dst[2];
+    q = dst[3];
+    count_h = ceil_div(p, m_h);
+    count_w = ceil_div(q, m_w);
+  }
+};
+
+std::string refusal_of(const ConvProblem& conv) {
+  std::string refusal = refuse_conv(conv);
+  if (!refusal.empty()) return refusal;
+  if (conv.r * conv.s < kLeastTaps)
+    return fmt::format("needs a filter of at least 7x7, got {}x{}", conv.r, conv.s);
+  if (conv.stride_h != 1 || conv.stride_w != 1)
+    return fmt::format("needs stride 1, got {}x{}", conv.stride_h, conv.stride_w);
+  if (conv.dilation_h != 1 || conv.dilation_w != 1)
+    return fmt::format("needs dilation 1, got {}x{}", conv.dilation_h, conv.dilation_w);
+  if (conv.groups != 1) return fmt::format("needs 1 group, got {}", conv.groups);
+  return {};
+}
+
+// A tile gives results of at least half the filter's size, or too little of it is used; one that
+// holds the whole image needs no larger one beside it.
+Offer offer(const Problem& problem, const Device&) {
+  const auto* conv = std::get_if<ConvProblem>(&problem);
+  if (conv == nullptr) return {{}, "needs a convolution"};
+  if (std::string refusal = refusal_of(*conv); !refusal.empty()) return {{}, std::move(refusal)};
+  const std::int64_t taps = std::max(conv->r, conv->s);
+  const std::int64_t image = std::max(conv->h + 2 * conv->pad_h, conv->w + 2 * conv->pad_w);
+  Offer offer;
+  for (const std::int64_t size : kSizes) {
+    if (2 * size < 3 * taps) continue;
+    offer.primitives.push_back({fmt::format("cpu.fft.t{}", size), Layout::kNchw, Layout::kNchw, 0});
+    if (size >= image) break;
+  }
+  if (offer.primitives.empty()) {
+    offer.refusal = fmt::format("needs a filter of at most {} rows and columns, got {}x{}",
+                                2 * *std::rbegin(kSizes) / 3, conv->r, conv->s);
+  }
+  return offer;
+}
+
+// T, from the variant: "....t32".
+std::int64_t size_of(const Primitive& primitive) {
+  const std::size_t dot = primitive.name.rfind(".t");
+  std::int64_t size = 0;
+  if (dot != std::string::npos) {
+    const char* end = primitive.name.data() + primitive.name.size();
+    std::from_chars(primitive.name.data() + dot + 2, end, size);
+  }
+  TORCHALGO_ASSERT(size > 0);
+  return size;
+}
+
+// Per frequency a matrix [c, k], conjugated: a product with it is a correlation's.
+Packed pack(const Problem& problem, const Primitive& primitive, const Weights& weights) {
+  const auto& conv = std::get<ConvProblem>(problem);
+  const Tiling tiling(conv, size_of(primitive));
+  const at::Tensor packed =
+      at::fft_rfft2(weights.weights, at::IntArrayRef{tiling.size, tiling.size})
+          .conj()
+          .permute({2, 3, 1, 0})
+          .reshape({tiling.frequencies, conv.c, conv.k});
+  return {packed.resolve_conj().contiguous(), weights.bias};
+}
+
+std::int64_t packed_bytes(const Problem& problem, const Primitive& primitive) {
+  constexpr std::int64_t kComplexBytes = 2 * sizeof(float);
+  const auto& conv = std::get<ConvProblem>(problem);
+  return Tiling(conv, size_of(primitive)).frequencies * conv.c * conv.k * kComplexBytes;
+}
+
+// The products of the transforms, 3 multiplications and 3 additions at least for each complex one.
+Work least_work(const Problem& problem, const Primitive& primitive) {
+  const auto& conv = std::get<ConvProblem>(problem);
+  const Tiling tiling(conv, size_of(primitive));
+  const double products = static_cast<double>(tiling.frequencies * conv.n * tiling.count_h) *
+                          static_cast<double>(tiling.count_w * conv.c * conv.k);
+  return {6 * products, least_bytes(problem)};
+}
+
+// [n, c, count_h, count_w, T, T / 2 + 1] of the tiles of `src`.
+at::Tensor transform_tiles(const ConvProblem& conv, const Tiling& tiling, const at::Tensor& src) {
+  const std::int64_t rows = (tiling.count_h - 1) * tiling.m_h + tiling.size;
+  const std::int64_t columns = (tiling.count_w - 1) * tiling.m_w + tiling.size;
+  const at::Tensor padded = at::constant_pad_nd(
+      src, {conv.pad_w, columns - conv.w - conv.pad_w, conv.pad_h, rows - conv.h - conv.pad_h});
+  return at::fft_rfft2(
+      padded.unfold(2, tiling.size, tiling.m_h).unfold(3, tiling.size, tiling.m_w));
+}
+
+// A matrix product over the channels for each frequency.
+at::Tensor multiply(const ConvProblem& conv, const Tiling& tiling, const at::Tensor& spectrum,
+                    const at::Tensor& weights) {
+  const std::int64_t tiles = conv.n * tiling.count_h * tiling.count_w;
+  const at::Tensor a =
+      spectrum.permute({4, 5, 0, 2, 3, 1}).reshape({tiling.frequencies, tiles, conv.c});
+  return at::bmm(a, weights)
+      .view({tiling.size, tiling.size / 2 + 1, conv.n, tiling.count_h, tiling.count_w, conv.k})
+      .permute({2, 5, 3, 4, 0, 1});
+}
+
+at::Tensor run(const Call& call) {
+  const auto& conv = std::get<ConvProblem>(call.problem);
+  const Tiling tiling(conv, size_of(call.primitive));
+  const at::Tensor spectrum = transform_tiles(conv, tiling, call.src[0]);
+  const at::Tensor product = multiply(conv, tiling, spectrum, call.packed[0]);
+  const std::int64_t rows = tiling.count_h * tiling.m_h;
+  const std::int64_t columns = tiling.count_w * tiling.m_w;
+  at::Tensor dst = at::fft_irfft2(product, at::IntArrayRef{tiling.size, tiling.size})
+                       .narrow(4, 0, tiling.m_h)
+                       .narrow(5, 0, tiling.m_w)
+                       .permute({0, 1, 2, 4, 3, 5})
+                       .reshape({conv.n, conv.k, rows, columns})
+                       .narrow(2, 0, tiling.p)
+                       .narrow(3, 0, tiling.q)
+                       .contiguous();
+  apply_epilogue(dst, conv.epilogue, call.packed[1], call.residual);
+  return dst;
+}
+
+}  // namespace
+
+Algorithm fft() {
+  Algorithm algorithm;
+  algorithm.name = "cpu.fft";
+  algorithm.offer = offer;
+  algorithm.pack = pack;
+  algorithm.packed_bytes = packed_bytes;
+  algorithm.run = run;
+  algorithm.makes_dst = true;
+  algorithm.packs_for_all_sizes = true;
+  algorithm.least_work = least_work;
+  return algorithm;
+}
+
+}  // namespace torchalgo::cpu
