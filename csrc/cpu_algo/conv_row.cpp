@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 
 #include "base/error.h"
@@ -63,6 +64,17 @@ at::Tensor pad_bias(const at::Tensor& bias, std::int64_t count) {
   at::Tensor padded = at::zeros({count}, at::kFloat);
   if (bias.defined()) padded.narrow(0, 0, bias.numel()).copy_(bias);
   return padded;
+}
+
+std::int64_t variant_number(const Primitive& primitive) {
+  const std::size_t dot = primitive.name.rfind(".t");
+  std::int64_t count = 0;
+  if (dot != std::string::npos) {
+    const char* end = primitive.name.data() + primitive.name.size();
+    std::from_chars(primitive.name.data() + dot + 2, end, count);
+  }
+  TORCHALGO_ASSERT(count > 0);
+  return count;
 }
 
 }  // namespace torchalgo::cpu

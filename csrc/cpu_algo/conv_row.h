@@ -31,6 +31,9 @@ namespace torchalgo::cpu {
 /// `bias` followed by zeros up to `count` floats; all zeros if it is undefined.
 [[nodiscard]] at::Tensor pad_bias(const at::Tensor& bias, std::int64_t count);
 
+/// The N of a variant "<name>.tN".
+[[nodiscard]] std::int64_t variant_number(const Primitive& primitive);
+
 [[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }

@@ -11,11 +11,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <string>
 
 #include "aten_algo/epilogue.h"
-#include "base/error.h"
 #include "cpu_algo/conv_row.h"
 #include "cpu_algo/rows.h"
 
@@ -80,22 +78,10 @@ Offer offer(const Problem& problem, const Device&) {
   return offer;
 }
 
-// T, from the variant: "....t32".
-std::int64_t size_of(const Primitive& primitive) {
-  const std::size_t dot = primitive.name.rfind(".t");
-  std::int64_t size = 0;
-  if (dot != std::string::npos) {
-    const char* end = primitive.name.data() + primitive.name.size();
-    std::from_chars(primitive.name.data() + dot + 2, end, size);
-  }
-  TORCHALGO_ASSERT(size > 0);
-  return size;
-}
-
 // Per frequency a matrix [c, k], conjugated: a product with it is a correlation's.
 Packed pack(const Problem& problem, const Primitive& primitive, const Weights& weights) {
   const auto& conv = std::get<ConvProblem>(problem);
-  const Tiling tiling(conv, size_of(primitive));
+  const Tiling tiling(conv, variant_number(primitive));
   const at::Tensor packed =
       at::fft_rfft2(weights.weights, at::IntArrayRef{tiling.size, tiling.size})
           .conj()
@@ -107,13 +93,13 @@ Packed pack(const Problem& problem, const Primitive& primitive, const Weights& w
 std::int64_t packed_bytes(const Problem& problem, const Primitive& primitive) {
   constexpr std::int64_t kComplexBytes = 2 * sizeof(float);
   const auto& conv = std::get<ConvProblem>(problem);
-  return Tiling(conv, size_of(primitive)).frequencies * conv.c * conv.k * kComplexBytes;
+  return Tiling(conv, variant_number(primitive)).frequencies * conv.c * conv.k * kComplexBytes;
 }
 
 // The products of the transforms, 3 multiplications and 3 additions at least for each complex one.
 Work least_work(const Problem& problem, const Primitive& primitive) {
   const auto& conv = std::get<ConvProblem>(problem);
-  const Tiling tiling(conv, size_of(primitive));
+  const Tiling tiling(conv, variant_number(primitive));
   const double products = static_cast<double>(tiling.frequencies * conv.n * tiling.count_h) *
                           static_cast<double>(tiling.count_w * conv.c * conv.k);
   return {6 * products, least_bytes(problem)};
@@ -142,7 +128,7 @@ at::Tensor multiply(const ConvProblem& conv, const Tiling& tiling, const at::Ten
 
 at::Tensor run(const Call& call) {
   const auto& conv = std::get<ConvProblem>(call.problem);
-  const Tiling tiling(conv, size_of(call.primitive));
+  const Tiling tiling(conv, variant_number(call.primitive));
   const at::Tensor spectrum = transform_tiles(conv, tiling, call.src[0]);
   const at::Tensor product = multiply(conv, tiling, spectrum, call.packed[0]);
   const std::int64_t rows = tiling.count_h * tiling.m_h;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <span>
 #include <string>
 #include <string_view>
@@ -218,18 +217,6 @@ void pack_panel(const WinogradTile& tile, const ConvProblem& conv, const float* 
   }
 }
 
-// Tiles per block, from the variant: "....t28".
-std::int64_t block_size_of(const Primitive& primitive) {
-  const std::size_t dot = primitive.name.rfind(".t");
-  std::int64_t size = 0;
-  if (dot != std::string::npos) {
-    const char* end = primitive.name.data() + primitive.name.size();
-    std::from_chars(primitive.name.data() + dot + 2, end, size);
-  }
-  TORCHALGO_ASSERT(size > 0);
-  return size;
-}
-
 kernels::Winograd bind(const WinogradTile& tile, const Call& call, std::int64_t panel_blocks) {
   const auto& conv = std::get<ConvProblem>(call.problem);
   const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
@@ -293,7 +280,7 @@ void run_by_panels(const kernels::Winograd& args, const kernels::WinogradKernels
 at::Tensor run(const WinogradTile& tile, const Build& build, const Call& call) {
   const kernels::Winograd args = bind(tile, call, build.panel_blocks);
   const auto& conv = std::get<ConvProblem>(call.problem);
-  Blocking blocking(tile_count(tile, conv), block_size_of(call.primitive));
+  Blocking blocking(tile_count(tile, conv), variant_number(call.primitive));
   const Scratch scratch(tile, args.c_blocks, blocking.largest());
   const std::int64_t slices = call.primitive.workspace_bytes / scratch.bytes();
   TORCHALGO_ASSERT(slices > 0);
