@@ -54,6 +54,13 @@ std::string refuse_conv(const ConvProblem& conv) {
   return {};
 }
 
+std::string refuse_dilation_and_groups(const ConvProblem& conv) {
+  if (conv.dilation_h != 1 || conv.dilation_w != 1)
+    return fmt::format("needs dilation 1, got {}x{}", conv.dilation_h, conv.dilation_w);
+  if (conv.groups != 1) return fmt::format("needs 1 group, got {}", conv.groups);
+  return {};
+}
+
 kernels::Activation activation_of(const Epilogue& epilogue) {
   const auto form = as_bias_add_activation(epilogue);
   TORCHALGO_ASSERT(form.has_value());

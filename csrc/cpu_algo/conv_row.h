@@ -19,6 +19,9 @@ namespace torchalgo::cpu {
 /// of the form act(result + bias + residual), and tensors below 2^31 elements. Empty: none.
 [[nodiscard]] std::string refuse_conv(const ConvProblem& conv);
 
+/// Why a row without dilation and groups does not run `conv`. Empty: it does.
+[[nodiscard]] std::string refuse_dilation_and_groups(const ConvProblem& conv);
+
 /// Whether the filter of a 2-D convolution is 1x1, without stride, padding or groups.
 [[nodiscard]] constexpr bool is_pointwise(const ConvProblem& conv) {
   return conv.r * conv.s * conv.stride_h * conv.stride_w * conv.groups == 1 &&

@@ -51,10 +51,7 @@ std::string refusal_of(const ConvProblem& conv) {
     return fmt::format("needs a filter of at least 7x7, got {}x{}", conv.r, conv.s);
   if (conv.stride_h != 1 || conv.stride_w != 1)
     return fmt::format("needs stride 1, got {}x{}", conv.stride_h, conv.stride_w);
-  if (conv.dilation_h != 1 || conv.dilation_w != 1)
-    return fmt::format("needs dilation 1, got {}x{}", conv.dilation_h, conv.dilation_w);
-  if (conv.groups != 1) return fmt::format("needs 1 group, got {}", conv.groups);
-  return {};
+  return refuse_dilation_and_groups(conv);
 }
 
 // A tile gives results of at least half the filter's size, or too little of it is used; one that
@@ -148,16 +145,14 @@ at::Tensor run(const Call& call) {
 }  // namespace
 
 Algorithm fft() {
-  Algorithm algorithm;
-  algorithm.name = "cpu.fft";
-  algorithm.offer = offer;
-  algorithm.pack = pack;
-  algorithm.packed_bytes = packed_bytes;
-  algorithm.run = run;
-  algorithm.makes_dst = true;
-  algorithm.packs_for_all_sizes = true;
-  algorithm.least_work = least_work;
-  return algorithm;
+  return {.name = "cpu.fft",
+          .offer = offer,
+          .pack = pack,
+          .packed_bytes = packed_bytes,
+          .run = run,
+          .makes_dst = true,
+          .packs_for_all_sizes = true,
+          .least_work = least_work};
 }
 
 }  // namespace torchalgo::cpu

@@ -95,9 +95,8 @@ std::string refusal_of(const WinogradTile& tile, const ConvProblem& conv) {
     return fmt::format("needs stride {}x{}, got {}x{}", tile.h.stride, tile.w.stride, conv.stride_h,
                        conv.stride_w);
   }
-  if (conv.dilation_h != 1 || conv.dilation_w != 1)
-    return fmt::format("needs dilation 1, got {}x{}", conv.dilation_h, conv.dilation_w);
-  if (conv.groups != 1) return fmt::format("needs 1 group, got {}", conv.groups);
+  refusal = refuse_dilation_and_groups(conv);
+  if (!refusal.empty()) return refusal;
   const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
   const std::int64_t direct = conv.r * conv.s * conv.n * dst[2] * dst[3];
   const std::int64_t ours = tile_count(tile, conv) * tile.elements();
@@ -177,7 +176,17 @@ void transform_axis(const WinogradAxis& axis, const double* taps, std::int64_t s
   }
 }
 
-constexpr int kMaxTaps = 7, kMaxSize = 10, kMaxElements = 64;
+// The largest `of(tile)` of all tiles.
+template <class Of>
+constexpr int largest(const Of& of) {
+  int result = 0;
+  for (const WinogradTile& tile : kernels::kWinogradTiles) result = std::max(result, of(tile));
+  return result;
+}
+constexpr int kMaxTaps = largest([](const WinogradTile& t) { return std::max(t.h.r, t.w.r); });
+constexpr int kMaxSize =
+    largest([](const WinogradTile& t) { return std::max(t.h.weights(), t.w.weights()); });
+constexpr int kMaxElements = largest([](const WinogradTile& t) { return t.weights(); });
 
 // u[y][x] of the transformed filter `g`, a dense row of tile.weights().
 void transform_filter(const WinogradTile& tile, const float* g, double* u) {

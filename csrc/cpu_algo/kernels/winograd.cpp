@@ -99,9 +99,9 @@ template <int size, int m>
 #pragma GCC unroll 6
     for (int i = 0; i < m; ++i) {
       const auto& terms = sums[i % 2];
-      Vec value = constant(powers[0]) * terms[0];
-      if (i == 0) value = terms[0] + x[0];
-      if (i == m - 1) value = fmadd(constant(powers[0]), terms[0], x[size - 1]);
+      Vec value = i == 0       ? terms[0] + x[0]
+                  : i == m - 1 ? fmadd(constant(powers[0]), terms[0], x[size - 1])
+                               : constant(powers[0]) * terms[0];
 #pragma GCC unroll 4
       for (int pair = 1; pair < kPairs; ++pair)
         value = i == 0 ? value + terms[pair] : fmadd(constant(powers[pair]), terms[pair], value);

@@ -3,10 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <iterator>
 #include <limits>
+#include <optional>
 #include <string>
 
+#include "cpu_algo/conv_row.h"
+#include "cpu_algo/kernels/winograd.h"
 #include "cpu_algo/list.h"
+#include "cpu_algo/rows.h"
 #include "profiler/check.h"
 #include "provider/algorithm.h"
 
@@ -61,19 +66,33 @@ Sample with_nan(const Problem& problem) {
   return sample;
 }
 
-// F(6x6,3x3) computes 6 x 6 results of 8 x 8 pixels, F(1x4,1x7) 4 of 10: beside those whose filter
-// meets the NaN, all of each tile that reads it.
-constexpr std::int64_t kTileReach = 7;
-// The largest tile of cpu.fft.
-constexpr std::int64_t kFftReach = 128;
+// How far from a NaN, in rows and columns, a row may make results NaN that are none in PyTorch: all
+// of each tile that reads it. Nothing: nowhere.
+struct Reach {
+  std::int64_t h, w;
+};
+std::optional<Reach> reach_of(const Algorithm& row, const Primitive& primitive) {
+  if (row.name == "cpu.fft") {
+    const std::int64_t reach = cpu::variant_number(primitive) - 1;
+    return Reach{reach, reach};
+  }
+  for (std::size_t i = 0; i < std::size(kernels::kWinogradTiles); ++i) {
+    const kernels::WinogradTile& tile = kernels::kWinogradTiles[i];
+    if (row.name == cpu::winograd(static_cast<int>(i)).name)
+      return Reach{tile.h.size() - 1, tile.w.size() - 1};
+  }
+  return std::nullopt;
+}
 
-void expect_near_the_middle(const at::Tensor& more, std::int64_t reach, const std::string& what) {
+void expect_near_the_middle(const at::Tensor& more, const Reach& reach, const std::string& what) {
   const at::Tensor places = more.nonzero();  // [count, 4]
   for (std::int64_t i = 0; i < places.size(0); ++i) {
     EXPECT_EQ(places[i][0].item<std::int64_t>(), 0) << what;
     for (const int axis : {2, 3}) {
       const std::int64_t middle = more.size(axis) / 2;
-      EXPECT_LE(std::abs(places[i][axis].item<std::int64_t>() - middle), reach) << what;
+      EXPECT_LE(std::abs(places[i][axis].item<std::int64_t>() - middle),
+                axis == 2 ? reach.h : reach.w)
+          << what;
     }
   }
 }
@@ -93,10 +112,8 @@ TEST(Nan, IsNeverLostAndSpreadsAsDocumented) {
             << what << " loses a NaN";
         const at::Tensor more = found.logical_and(expected.logical_not());
         const bool is_winograd = primitive.name.find("winograd") != std::string::npos;
-        if (is_winograd) {
-          expect_near_the_middle(more, kTileReach, what);
-        } else if (row.name == "cpu.fft") {
-          expect_near_the_middle(more, kFftReach, what);
+        if (const auto reach = reach_of(row, primitive)) {
+          expect_near_the_middle(more, *reach, what);
         } else {
           EXPECT_FALSE(more.any().item<bool>()) << what << " spreads a NaN";
         }
