@@ -113,13 +113,6 @@ ConvGemm part_of(const ConvGemm& gemm, Rows rows) {
   return part;
 }
 
-ConvGemm plan_gemm(const ConvProblem& conv, Layout src, Layout dst, const ConvGemmBuild& build) {
-  ConvGemm gemm = conv_gemm_geometry(conv, src, dst);
-  gemm.images = 1;
-  gemm.panel_blocks = default_panel_blocks(conv, build);
-  return gemm;
-}
-
 // Blocks of K as the tallest part wants them; one block of pixels, which is cut out already.
 void set_k_blocks(ConvGemm& gemm, std::int64_t most_rows) {
   ConvGemm part = part_of(gemm, {0, std::min(most_rows, gemm.p)});
@@ -148,9 +141,9 @@ Plan plan_chain(const Parts& parts, const Primitive& primitive, const ConvGemmBu
   Plan plan;
   plan.depthwise = depthwise_args(*parts.depthwise, kInside);
   plan.images = parts.depthwise->n;
-  if (parts.wide != nullptr) plan.wide = plan_gemm(*parts.wide, primitive.src, kInside, build);
+  if (parts.wide != nullptr) plan.wide = plan_part(*parts.wide, primitive.src, kInside, build);
   if (parts.narrow != nullptr)
-    plan.narrow = plan_gemm(*parts.narrow, kInside, primitive.dst, build);
+    plan.narrow = plan_part(*parts.narrow, kInside, primitive.dst, build);
   Depthwise& conv = plan.depthwise;
   plan.src_image = plan.wide ? plan.wide->src_image : conv.blocks * conv.src_plane;
   plan.dst_image = plan.narrow ? plan.narrow->dst_image : conv.blocks * conv.dst_plane;
@@ -359,7 +352,7 @@ Packed pack(const ConvGemmBuild& build, const Problem& problem, const Primitive&
   std::size_t layer = 0;
   const auto add_gemm = [&](const ConvProblem* conv, Layout src, Layout dst) {
     if (conv == nullptr) return;
-    packed.push_back(pack_conv_gemm(plan_gemm(*conv, src, dst, build), *conv, plain[layer]));
+    packed.push_back(pack_conv_gemm(plan_part(*conv, src, dst, build), *conv, plain[layer]));
     packed.push_back(pad_bias(plain[layer + 1], channel_blocks(conv->k) * 16));
     layer += 2;
   };
@@ -378,7 +371,7 @@ std::int64_t packed_bytes(const ConvGemmBuild& build, const Problem& problem,
   std::int64_t floats = packed_depthwise_floats(*parts.depthwise, kInside);
   const auto add_gemm = [&](const ConvProblem* conv, Layout src, Layout dst) {
     if (conv == nullptr) return;
-    floats += packed_floats(plan_gemm(*conv, src, dst, build)) + channel_blocks(conv->k) * 16;
+    floats += packed_floats(plan_part(*conv, src, dst, build)) + channel_blocks(conv->k) * 16;
   };
   add_gemm(parts.wide, primitive.src, kInside);
   add_gemm(parts.narrow, kInside, primitive.dst);

@@ -20,20 +20,20 @@ std::vector<std::string> names_of(const ConvGemmRow& row, const ConvProblem& con
                                   const ConvGemmBuild& build) {
   std::vector<std::string> names = {std::string(row.name)};
   if (!build.has_wide_registers) return names;
-  const std::int64_t blocks = channel_blocks(conv.k / conv.groups);
+  const std::int64_t blocks = blocks_to_cut(conv, build.strassen);
   for (const int width : row.widths) {
     const std::int64_t widest = ceil_div(blocks, ceil_div(blocks, width));
-    if (widest == width && width != default_panel_blocks(conv, build))
+    if (widest == width && width != default_panel_blocks(blocks, build))
       names.push_back(fmt::format("{}.b{}", row.name, width));
   }
   return names;
 }
 
 // Blocks per panel, from the variant: "....b3".
-int width_of(const Primitive& primitive, const ConvProblem& conv, const ConvGemmBuild& build) {
+int width_of(const Primitive& primitive, std::int64_t blocks, const ConvGemmBuild& build) {
   const std::string_view name = primitive.name;
   const std::string_view variant = name.substr(name.rfind('.'));
-  if (variant.size() != 3 || variant[1] != 'b') return default_panel_blocks(conv, build);
+  if (variant.size() != 3 || variant[1] != 'b') return default_panel_blocks(blocks, build);
   const int width = variant[2] - '0';
   TORCHALGO_ASSERT(width >= 1 && width <= kernels::kMaxTileBlocks);
   return width;
@@ -97,7 +97,8 @@ ConvGemm plan_conv_gemm(const ConvProblem& conv, const Primitive& primitive,
                         const ConvGemmBuild& build) {
   ConvGemm gemm = conv_gemm_geometry(conv, primitive.src, primitive.dst);
   flatten_conv_gemm(gemm);
-  gemm.panel_blocks = width_of(primitive, conv, build);
+  if (build.strassen) use_strassen(gemm);
+  gemm.panel_blocks = width_of(primitive, blocks_to_cut(conv, build.strassen), build);
   set_conv_gemm_blocks(gemm);
   return gemm;
 }
@@ -166,7 +167,8 @@ Offer offer(const ConvGemmRow& row, const ConvGemmBuild& build, const Problem& p
 }  // namespace
 
 Algorithm make_conv_gemm(ConvGemmRow row, std::string_view isa) {
-  const ConvGemmBuild build = conv_gemm_build(isa);
+  ConvGemmBuild build = conv_gemm_build(isa);
+  build.strassen = row.strassen;
   Algorithm algorithm;
   algorithm.name = row.name;
   algorithm.version = row.version;
@@ -182,7 +184,7 @@ Algorithm make_conv_gemm(ConvGemmRow row, std::string_view isa) {
   };
   algorithm.run = [build](const Call& call) { return run(build, call); };
   algorithm.packs_for_all_sizes = true;
-  algorithm.least_work = direct_work;
+  algorithm.least_work = build.strassen ? strassen_work : direct_work;
   return algorithm;
 }
 

@@ -21,6 +21,7 @@ struct ConvGemmRow {
   /// Widths of panels beside the default one that are offered as variants with AVX-512, where they
   /// cut the output channels otherwise: <name>.bN has panels of at most N blocks of 16 channels.
   std::vector<int> widths = {};
+  bool strassen = false;  // runs kernels::strassen; claims what can_strassen only
 };
 [[nodiscard]] Algorithm make_conv_gemm(ConvGemmRow row, std::string_view isa);
 

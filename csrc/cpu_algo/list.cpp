@@ -14,6 +14,7 @@ namespace {
 Algorithms make_list() {
   Algorithms algorithms = {
       cpu::with_backward_data(cpu::conv1x1()),
+      cpu::with_backward_data(cpu::strassen1x1()),
       cpu::with_backward_data(cpu::direct()),
       cpu::with_backward_data(cpu::stem()),
       cpu::with_backward_data(cpu::im2col_gemm()),

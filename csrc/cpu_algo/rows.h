@@ -11,6 +11,7 @@ namespace torchalgo::cpu {
 
 // Convolutions by matrix products; `isa` chooses the kernels' build.
 [[nodiscard]] Algorithm conv1x1(const std::string& isa = cpu_device().isa);
+[[nodiscard]] Algorithm strassen1x1(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm direct(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm stem(const std::string& isa = cpu_device().isa);
 [[nodiscard]] Algorithm im2col_gemm(const std::string& isa = cpu_device().isa);

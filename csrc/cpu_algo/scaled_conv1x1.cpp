@@ -23,6 +23,8 @@ using kernels::ConvGemm;
 using kernels::ScaleShift;
 
 constexpr std::int64_t kFloatBytes = sizeof(float);
+constexpr std::string_view kName = "cpu.scaled_conv1x1";
+constexpr std::string_view kStrassenName = "cpu.scaled_conv1x1.strassen";
 
 // Why the row cannot run `problem`; empty: it can.
 std::string refuse(const Problem& problem) {
@@ -72,9 +74,7 @@ Plan plan_scaled(const ConvChainProblem& chain, const Primitive& primitive,
   const ConvProblem& conv = chain.convs[0];
   const bool is_nhwc = primitive.src == Layout::kNhwc;
   Plan plan;
-  plan.gemm = conv_gemm_geometry(conv, primitive.src, primitive.dst);
-  plan.gemm.images = 1;
-  plan.gemm.panel_blocks = default_panel_blocks(conv, build);
+  plan.gemm = plan_part(conv, primitive.src, primitive.dst, build, primitive.name == kStrassenName);
   plan.images = conv.n;
   plan.pixels = conv.h * conv.w;
   plan.lanes = is_nhwc ? conv.c : 16;
@@ -163,10 +163,13 @@ Offer offer(const Kernels& kernels, const Problem& problem, const Device& device
   Offer offer;
   for (const Layout src : {Layout::kNChw16c, Layout::kNhwc}) {
     for (const Layout dst : {Layout::kNChw16c, Layout::kNhwc}) {
-      Primitive primitive = {"cpu.scaled_conv1x1", src, dst};
-      const Plan plan = plan_scaled(chain, primitive, kernels.gemm, device.threads);
-      primitive.workspace_bytes = slice_bytes(plan) * device.threads;
-      offer.primitives.push_back(std::move(primitive));
+      for (const std::string_view name : {kName, kStrassenName}) {
+        Primitive primitive = {std::string(name), src, dst};
+        if (name == kStrassenName && !can_strassen(chain.convs[0], src, dst)) continue;
+        const Plan plan = plan_scaled(chain, primitive, kernels.gemm, device.threads);
+        primitive.workspace_bytes = slice_bytes(plan) * device.threads;
+        offer.primitives.push_back(std::move(primitive));
+      }
     }
   }
   return offer;
@@ -203,7 +206,7 @@ std::int64_t packed_bytes(const ConvGemmBuild& build, const Problem& problem,
 Algorithm scaled_conv1x1(const std::string& isa) {
   const Kernels kernels = {conv_gemm_build(isa), TORCHALGO_PICK_KERNEL(isa, run_scale_shift)};
   Algorithm algorithm;
-  algorithm.name = "cpu.scaled_conv1x1";
+  algorithm.name = kName;
   algorithm.offer = [kernels](const Problem& problem, const Device& device) {
     return offer(kernels, problem, device);
   };
@@ -217,7 +220,10 @@ Algorithm scaled_conv1x1(const std::string& isa) {
   };
   algorithm.run = [kernels](const Call& call) { return run(kernels, call); };
   algorithm.packs_for_all_sizes = true;
-  algorithm.least_work = direct_work;
+  algorithm.least_work = [](const Problem& problem, const Primitive& primitive) {
+    return primitive.name == kStrassenName ? strassen_work(problem, primitive)
+                                           : direct_work(problem, primitive);
+  };
   return algorithm;
 }
 

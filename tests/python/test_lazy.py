@@ -158,6 +158,20 @@ def test_a_winograd_row_counts_its_own_multiplications() -> None:
     assert moved == same == 4 * (2 * 32 * 64 + 9 * 32 * 32)
 
 
+@pytest.mark.parametrize("head", ["", "mul_"])
+def test_strassen_counts_seven_of_eight_multiplications(head: str) -> None:
+    conv = "k64r1s1_st1x1_pad0x0_dil1x1_g1"
+    problem = f"chain_f32_n1c96h9w9_{head}{conv}" if head else f"fwd_f32_n1c96h9w9_{conv}"
+    row = "cpu.scaled_conv1x1" if head else "cpu.conv1x1"
+    halved = "cpu.scaled_conv1x1.strassen" if head else "cpu.strassen_1x1"
+    blocked = {"src": "nChw16c", "dst": "nChw16c"}
+    direct, moved = _C.least_work(problem, _C.Primitive(row, **blocked))
+    ours, same = _C.least_work(problem, _C.Primitive(halved, **blocked))
+    assert direct == 2 * 81 * 96 * 64
+    assert ours == direct * 7 / 8
+    assert moved == same
+
+
 @pytest.mark.parametrize(
     ("problem", "flops", "elements"),
     [

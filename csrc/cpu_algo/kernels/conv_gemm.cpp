@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/conv_gemm.h"
 
+#include "cpu_algo/kernels/strassen.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -227,25 +229,31 @@ class Task {
                  units * (block_.end_image - block_.begin_image));
     const std::int64_t panel_dst = group * conv_.dst_group + panels_.begin(panel) * conv_.dst_block;
     for (std::int64_t image = block_.begin_image; image < block_.end_image; ++image) {
-      for (std::int64_t unit = block_.begin_unit; unit < block_.end_unit; ++unit) {
+      for (std::int64_t unit = block_.begin_unit; unit < block_.end_unit;) {
         const std::int64_t y = unit / strips_.count;
-        const std::int64_t strip = unit % strips_.count;
-        const std::int64_t x = strips_.begin(strip);
+        const std::int64_t row_end = std::min(block_.end_unit, (y + 1) * strips_.count);
         const Taps& taps = tables.of_row(y);
         tile.chunks = taps.chunks;
         tile.chunk_count = taps.per_plane * planes;
-        tile.a = source_.data + (image - block_.begin_image) * source_.image +
-                 (y * conv_.stride_h - conv_.pad_h - source_.begin_row) * source_.row +
-                 x * tile.a_row_stride;
-        const std::int64_t dst =
-            panel_dst + image * conv_.dst_image + y * conv_.dst_row + x * conv_.dst_pixel;
-        tile.c = conv_.dst + dst;
-        // The caller's tensor is cold in the first pass over it; a padded copy is not.
-        if (is_first && !is_padded(conv_)) tile.a_ahead = strips_.size(strip) * tile.a_row_stride;
-        if (is_last && conv_.residual != nullptr) tile.residual = conv_.residual + dst;
-        TORCHALGO_ISA::gemm_tile(strips_.size(strip), blocks)(tile);
-        if (tile.prefetch != nullptr) {
-          tile.prefetch += static_cast<std::int64_t>(tile.prefetch_lines) * tile.chunk_count * 16;
+        const float* const a = source_.data + (image - block_.begin_image) * source_.image +
+                               (y * conv_.stride_h - conv_.pad_h - source_.begin_row) * source_.row;
+        const std::int64_t row_dst = panel_dst + image * conv_.dst_image + y * conv_.dst_row;
+        // A tile of few products is done in the time of some divisions: one per strip.
+        std::int64_t x = strips_.begin(unit - y * strips_.count);
+        for (; unit < row_end; ++unit) {
+          const std::int64_t end = strips_.begin(unit - y * strips_.count + 1);
+          const int rows = static_cast<int>(end - x);
+          const std::int64_t dst = row_dst + x * conv_.dst_pixel;
+          tile.a = a + x * tile.a_row_stride;
+          tile.c = conv_.dst + dst;
+          // The caller's tensor is cold in the first pass over it; a padded copy is not.
+          if (is_first && !is_padded(conv_)) tile.a_ahead = rows * tile.a_row_stride;
+          if (is_last && conv_.residual != nullptr) tile.residual = conv_.residual + dst;
+          TORCHALGO_ISA::gemm_tile(rows, blocks)(tile);
+          if (tile.prefetch != nullptr) {
+            tile.prefetch += static_cast<std::int64_t>(tile.prefetch_lines) * tile.chunk_count * 16;
+          }
+          x = end;
         }
       }
     }
@@ -326,12 +334,14 @@ class Task {
 namespace TORCHALGO_ISA {
 
 std::int64_t conv_gemm_scratch_bytes(const ConvGemm& conv) {
+  if (conv.strassen) return TORCHALGO_ISA::strassen_scratch_bytes(conv);
   const std::int64_t plane = copied_rows(conv) * padded_width(conv) * conv.plane_width + kPlaneGap;
   const std::int64_t floats = is_padded(conv) ? conv.block_images * conv.block_planes * plane : 0;
   return 2 * table_bytes(conv) + (floats * 4 + 63) / 64 * 64;
 }
 
 void conv_gemm(const ConvGemm& conv, std::int64_t begin, std::int64_t end, void* scratch) {
+  if (conv.strassen) return TORCHALGO_ISA::strassen(conv, begin, end, scratch);
   for (std::int64_t task = begin; task < end; ++task) {
     Task(conv, task, static_cast<char*>(scratch)).run();
   }

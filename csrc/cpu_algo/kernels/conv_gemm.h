@@ -38,6 +38,10 @@ struct ConvGemm {
   std::int64_t dst_image = 0, dst_group = 0, dst_block = 0, dst_row = 0, dst_pixel = 0;
   bool pad_lanes = false;  // dst has whole blocks of 16 channels
 
+  /// Seven products of quarters in place of eight (strassen.h), with its own packed weights. Needs
+  /// p, h, r, s, strides and groups of 1, no padding and planes of 16.
+  bool strassen = false;
+
   // How the work is cut. A task is a block of output pixels times a part of the panels.
   int panel_blocks = 2;               // blocks of 16 output channels per panel
   std::int64_t block_planes = 1;      // planes per block of K

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The rows that multiply matrices: conv1x1, direct, stem, im2row_gemm, im2col_gemm.
+// The rows that multiply matrices: conv1x1, strassen1x1, direct, stem, im2row_gemm, im2col_gemm.
 #include <fmt/format.h>
 
 #include <limits>
@@ -17,8 +17,8 @@ namespace {
 constexpr double kMaxRelError = 2e-6;
 
 using MakeRow = Algorithm (*)(const std::string&);
-const std::vector<MakeRow> kRows = {cpu::conv1x1, cpu::direct, cpu::stem, cpu::im2row_gemm,
-                                    cpu::im2col_gemm};
+const std::vector<MakeRow> kRows = {cpu::conv1x1, cpu::strassen1x1, cpu::direct,
+                                    cpu::stem,    cpu::im2row_gemm, cpu::im2col_gemm};
 
 // Checks every row that does not refuse the problem; returns their names.
 std::set<std::string> check_rows(const std::string& text, const std::string& isa) {
@@ -63,6 +63,31 @@ const std::vector<std::string> kShapes = {
     "n1c40h9w7_k320r1s1_st2x2_pad0x0_dil1x1_g1",      "n1c3h13w12_k150r3s3_st2x2_pad1x1_dil1x1_g1",
 };
 
+// What is halved is odd in some way: pixels, blocks of channels on either side, lanes of the last
+// block, planes of a block of K.
+const std::vector<std::string> kHalvedShapes = {
+    "n1c64h14w14_k64r1s1_st1x1_pad0x0_dil1x1_g1",  "n2c72h5w7_k104r1s1_st1x1_pad0x0_dil1x1_g1",
+    "n3c240h3w3_k80r1s1_st1x1_pad0x0_dil1x1_g1",   "n1c100h1w2_k130r1s1_st1x1_pad0x0_dil1x1_g1",
+    "n2c80h7w7_k112r1s1_st1x1_pad0x0_dil1x1_g1",   "n1c65h1w3_k64r1s1_st1x1_pad0x0_dil1x1_g1",
+    "n1c1100h9w11_k96r1s1_st1x1_pad0x0_dil1x1_g1", "n1c96h29w1_k320r1s1_st1x1_pad0x0_dil1x1_g1",
+};
+
+TEST(ConvGemm, AgreesWithF64OnHalvesOfAnySize) {
+  for (const std::string& isa : isas()) {
+    const Algorithm row = cpu::strassen1x1(isa);
+    for (const std::string& shape : kHalvedShapes) {
+      const Problem problem = parse_problem("fwd_f32_" + shape + "+bias+relu");
+      for (const Primitive& primitive : row.offer(problem, cpu_device()).primitives)
+        expect_writes_inside(row, problem, primitive);
+      for (const int threads : {1, 2, 6}) {
+        const Threads guard(threads);
+        const auto names = check_rows("fwd_f32_" + shape + "+bias+add+relu6", isa);
+        EXPECT_TRUE(names.contains("cpu.strassen_1x1")) << shape;
+      }
+    }
+  }
+}
+
 TEST(ConvGemm, AgreesWithF64OnEveryShapeInEveryBuild) {
   const Threads one(1);
   for (const std::string& isa : isas()) {
@@ -84,9 +109,9 @@ TEST(ConvGemm, AgreesWithF64OnMoreThreadsThanBlocks) {
 }
 
 TEST(ConvGemm, AppliesEveryEpilogueAndKeepsPadLanesZero) {
-  const std::vector<std::string> shapes = {"n2c20h6w7_k35r3s3_st1x1_pad1x1_dil1x1_g1",
-                                           "n1c24h5w5_k40r1s1_st1x1_pad0x0_dil1x1_g1",
-                                           "n1c3h9w9_k20r3s3_st2x2_pad1x1_dil1x1_g1"};
+  const std::vector<std::string> shapes = {
+      "n2c20h6w7_k35r3s3_st1x1_pad1x1_dil1x1_g1", "n1c24h5w5_k40r1s1_st1x1_pad0x0_dil1x1_g1",
+      "n1c72h5w5_k72r1s1_st1x1_pad0x0_dil1x1_g1", "n1c3h9w9_k20r3s3_st2x2_pad1x1_dil1x1_g1"};
   const std::vector<std::string> starts = {"", "+bias", "+add", "+bias+add"};
   const std::vector<std::string> ends = {"",      "+relu",    "+relu6",      "+hardswish",
                                          "+silu", "+sigmoid", "+hardsigmoid"};
@@ -103,10 +128,14 @@ TEST(ConvGemm, AppliesEveryEpilogueAndKeepsPadLanesZero) {
 // Several blocks of K, so that a sum is stored, loaded and finished later, and several blocks of
 // pixels.
 TEST(ConvGemm, AgreesWithF64WhereTheWorkIsCutIntoBlocks) {
-  const std::vector<std::string> shapes = {
-      "n1c1536h7w7_k40r1s1_st1x1_pad0x0_dil1x1_g1",  "n1c400h7w7_k40r3s3_st1x1_pad1x1_dil1x1_g1",
-      "n2c64h57w56_k32r3s3_st1x1_pad1x1_dil1x1_g1",  "n1c128h57w56_k32r1s1_st1x1_pad0x0_dil1x1_g1",
-      "n20c80h14w14_k17r3s3_st2x2_pad1x1_dil1x1_g1", "n1c3h150w151_k32r7s7_st2x2_pad3x3_dil1x1_g1"};
+  const std::vector<std::string> shapes = {"n1c1536h7w7_k40r1s1_st1x1_pad0x0_dil1x1_g1",
+                                           "n1c400h7w7_k40r3s3_st1x1_pad1x1_dil1x1_g1",
+                                           "n1c1200h14w15_k80r1s1_st1x1_pad0x0_dil1x1_g1",
+                                           "n2c128h57w56_k72r1s1_st1x1_pad0x0_dil1x1_g1",
+                                           "n2c64h57w56_k32r3s3_st1x1_pad1x1_dil1x1_g1",
+                                           "n1c128h57w56_k32r1s1_st1x1_pad0x0_dil1x1_g1",
+                                           "n20c80h14w14_k17r3s3_st2x2_pad1x1_dil1x1_g1",
+                                           "n1c3h150w151_k32r7s7_st2x2_pad3x3_dil1x1_g1"};
   for (const int threads : {1, 2, 3}) {
     const Threads guard(threads);
     for (const std::string& shape : shapes) {
@@ -116,21 +145,23 @@ TEST(ConvGemm, AgreesWithF64WhereTheWorkIsCutIntoBlocks) {
 }
 
 TEST(ConvGemm, RunsOnFewerAndOnMoreThreadsThanItWasOfferedFor) {
-  const Problem problem = parse_problem("fwd_f32_n1c64h20w20_k64r3s3_st1x1_pad1x1_dil1x1_g1+bias");
-  const Sample sample = make_sample(problem, 1);
-  const at::Tensor reference = reference_result(problem, sample);
-  for (const MakeRow make : kRows) {
-    const Algorithm row = make(cpu_device().isa);
-    for (const int offered : {1, 4}) {
-      Device device = cpu_device();
-      device.threads = offered;
-      for (const Primitive& primitive : row.offer(problem, device).primitives) {
-        for (const int threads : {1, 2, 8}) {
-          const Threads guard(threads);
-          const at::Tensor result = run_once(row, problem, primitive, sample).to(at::kDouble);
-          EXPECT_LT(result.sub(reference).norm().item<double>(),
-                    kMaxRelError * reference.norm().item<double>())
-              << to_string(primitive) << " offered for " << offered << ", run on " << threads;
+  for (const char* filter : {"k64r3s3_st1x1_pad1x1_dil1x1_g1", "k64r1s1_st1x1_pad0x0_dil1x1_g1"}) {
+    const Problem problem = parse_problem(fmt::format("fwd_f32_n1c64h20w20_{}+bias", filter));
+    const Sample sample = make_sample(problem, 1);
+    const at::Tensor reference = reference_result(problem, sample);
+    for (const MakeRow make : kRows) {
+      const Algorithm row = make(cpu_device().isa);
+      for (const int offered : {1, 4}) {
+        Device device = cpu_device();
+        device.threads = offered;
+        for (const Primitive& primitive : row.offer(problem, device).primitives) {
+          for (const int threads : {1, 2, 8}) {
+            const Threads guard(threads);
+            const at::Tensor result = run_once(row, problem, primitive, sample).to(at::kDouble);
+            EXPECT_LT(result.sub(reference).norm().item<double>(),
+                      kMaxRelError * reference.norm().item<double>())
+                << to_string(primitive) << " offered for " << offered << ", run on " << threads;
+          }
         }
       }
     }
@@ -163,6 +194,9 @@ TEST(ConvGemm, RefusesWithTheReasonWhatItCannotRun) {
               "needs an epilogue bias, add, activation");
   }
   EXPECT_EQ(refusal(cpu::conv1x1, "fwd_f32_" + shape), "needs a 1x1 filter, got 3x3");
+  EXPECT_EQ(refusal(cpu::strassen1x1, "fwd_f32_" + shape),
+            "needs a 1x1 filter without stride, padding or groups, more than one pixel, and 64 "
+            "channels or more");
   EXPECT_EQ(refusal(cpu::stem, "fwd_f32_" + shape), "needs at most 4 input channels, got 64");
   EXPECT_EQ(refusal(cpu::direct, "fwd_f32_n1c64h14w14_k64r3s3_st1x1_pad1x1_dil1x1_g8"),
             "needs groups of a multiple of 16 channels, got 8 to 8");

@@ -287,6 +287,7 @@ constexpr Subject kSubjects[] = {
     {"cpu.winograd_f1x4_1x7", "fwd_f32_n2c32h12w26_k40r1s7_st1x1_pad0x3_dil1x1_g1+bias+relu"},
     {"cpu.depthwise", "fwd_f32_n2c24h19w21_k24r3s3_st1x1_pad1x1_dil1x1_g24+bias+relu6"},
     {"cpu.conv1x1", "fwd_f32_n2c64h14w14_k72r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu"},
+    {"cpu.strassen_1x1", "fwd_f32_n2c64h14w14_k72r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu"},
     {"cpu.pool", "maxpool_f32_n2c20h17w15_r3s3_st2x2_pad1x1_dil1x1"},
     {"cpu.add", "add_f32_n2c20h17w15+relu"},
 };
