@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
 #include "cpu_algo/kernels/epilogue.h"
 #include "cpu_algo/kernels/gemm_tile.h"
@@ -205,6 +206,22 @@ struct Accumulators {
     }
   }
 };
+
+// Runner<rows, blocks>::run of every number of rows up to kMaxRows; null where the registers do not
+// hold them.
+template <template <int, int> class Runner, int rows, int blocks>
+constexpr auto run_or_null() -> decltype(&Runner<1, 1>::run) {
+  if constexpr (rows <= kMaxRowsOf[blocks - 1]) {
+    return &Runner<rows, blocks>::run;
+  } else {
+    return nullptr;
+  }
+}
+template <template <int, int> class Runner, int blocks>
+constexpr auto kRunners = []<int... index>(std::integer_sequence<int, index...>) {
+  return std::array{run_or_null<Runner, index + 1, blocks>()...};
+}
+(std::make_integer_sequence<int, kMaxRows>());
 
 [[gnu::noinline]] void activate_tile(const Tile& tile, int rows, int blocks) {
   with_activation(tile.activation, [&]<Activation activation>() {

@@ -2,8 +2,6 @@
 #include "cpu_algo/kernels/gemm_tile.h"
 
 #include <algorithm>
-#include <array>
-#include <utility>
 
 #include "cpu_algo/kernels/gemm_accumulators.h"
 
@@ -60,46 +58,30 @@ void run_whole(const Tile& tile) {
 }
 
 template <int rows, int blocks>
-void run_tile(const Tile& tile) {
-  const int missing = blocks * kBlock - tile.columns;
-  const GemmTile whole =
-      missing >= kHalf ? &run_whole<rows, blocks, true> : &run_whole<rows, blocks, false>;
-  if (missing == 0 || tile.pad_lanes) {
-    whole(tile);
-    // A NaN times their weights of zero is one; of an infinity too. Half a block is not computed.
-    if (missing % kHalf != 0 || (missing != 0 && !keeps_zero(tile.activation)))
-      clear_lanes(tile.c + (blocks - 1) * tile.c_block_stride, tile.c_row_stride, rows,
-                  kBlock - missing);
-  } else {
-    run_masked(tile, rows, blocks, whole);
+struct TileRunner {
+  static void run(const Tile& tile) {
+    const int missing = blocks * kBlock - tile.columns;
+    const GemmTile whole =
+        missing >= kHalf ? &run_whole<rows, blocks, true> : &run_whole<rows, blocks, false>;
+    if (missing == 0 || tile.pad_lanes) {
+      whole(tile);
+      // A NaN times their weights of zero is one; of an infinity too. Half a block is not computed.
+      if (missing % kHalf != 0 || (missing != 0 && !keeps_zero(tile.activation)))
+        clear_lanes(tile.c + (blocks - 1) * tile.c_block_stride, tile.c_row_stride, rows,
+                    kBlock - missing);
+    } else {
+      run_masked(tile, rows, blocks, whole);
+    }
   }
-}
-
-template <int rows, int blocks>
-constexpr GemmTile tile_or_null() {
-  if constexpr (rows <= kMaxRowsOf[blocks - 1]) {
-    return &run_tile<rows, blocks>;
-  } else {
-    return nullptr;
-  }
-}
-
-template <int blocks, int... index>
-constexpr std::array<GemmTile, kMaxRows> tiles_of(std::integer_sequence<int, index...>) {
-  return {tile_or_null<index + 1, blocks>()...};
-}
-
-template <int blocks>
-constexpr std::array<GemmTile, kMaxRows> kTiles =
-    tiles_of<blocks>(std::make_integer_sequence<int, kMaxRows>());
+};
 
 }  // namespace
 
 namespace TORCHALGO_ISA {
 
 GemmTile gemm_tile(int rows, int blocks) {
-  const GemmTile* const tiles[] = {kTiles<1>.data(), kTiles<2>.data(), kTiles<3>.data(),
-                                   kTiles<4>.data()};
+  const GemmTile* const tiles[] = {kRunners<TileRunner, 1>.data(), kRunners<TileRunner, 2>.data(),
+                                   kRunners<TileRunner, 3>.data(), kRunners<TileRunner, 4>.data()};
   return tiles[blocks - 1][rows - 1];
 }
 

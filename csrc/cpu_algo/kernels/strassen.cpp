@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "cpu_algo/kernels/gemm_accumulators.h"
 
@@ -68,15 +67,19 @@ constexpr int kProductsThatFetch = 3;
 // What becomes of the sums of a product.
 enum class End { kKeep, kFinish, kShare };
 
-// One product, begun with what another left. The sums live in registers from the first product of
-// a function to its end only: carried from one product to the next, GCC would move them through
-// memory more often than this does.
+// The seven products of a unit. Sums are in registers during a product only: carried from one to
+// the next, GCC would move them through memory more often than this does.
 template <int rows, int blocks>
 class Products {
  public:
+  static void run(const Unit& unit) { Products(unit).run_all(); }
+
+ private:
+  using Sums = Accumulators<rows, blocks, false>;
+
   explicit Products(const Unit& unit) : unit_(unit) {}
 
-  void run() {
+  void run_all() {
     product<End::kKeep>(0, nullptr, u_);           // P1
     product<End::kFinish>(1, u_, nullptr, 0);      // P2: C11
     product<End::kKeep>(2, u_, u_);                // P6
@@ -85,9 +88,6 @@ class Products {
     product<End::kShare>(5, nullptr, nullptr, 3);  // P5: C22, and C12 without P3
     product<End::kFinish>(6, u_, nullptr, 1);      // P3: C12
   }
-
- private:
-  using Sums = Accumulators<rows, blocks, false>;
 
   static Tile kept() {  // how u and v lie
     Tile tile;
@@ -168,33 +168,11 @@ class Products {
   alignas(64) float v_[rows * blocks * kBlock];
 };
 
-template <int rows, int blocks>
-void run_unit(const Unit& unit) {
-  Products<rows, blocks>(unit).run();
-}
-
 using RunUnit = void (*)(const Unit&);
 
-template <int rows, int blocks>
-constexpr RunUnit unit_or_null() {
-  if constexpr (rows <= kMaxRowsOf[blocks - 1]) {
-    return &run_unit<rows, blocks>;
-  } else {
-    return nullptr;
-  }
-}
-
-template <int blocks, int... index>
-constexpr std::array<RunUnit, kMaxRows> units_of(std::integer_sequence<int, index...>) {
-  return {unit_or_null<index + 1, blocks>()...};
-}
-
-template <int blocks>
-constexpr std::array<RunUnit, kMaxRows> kUnits =
-    units_of<blocks>(std::make_integer_sequence<int, kMaxRows>());
-
 RunUnit unit_runner(int rows, int blocks) {
-  const RunUnit* const units[] = {kUnits<1>.data(), kUnits<2>.data(), kUnits<3>.data()};
+  const RunUnit* const units[] = {kRunners<Products, 1>.data(), kRunners<Products, 2>.data(),
+                                  kRunners<Products, 3>.data()};
   return units[blocks - 1][rows - 1];
 }
 
