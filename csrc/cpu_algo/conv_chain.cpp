@@ -384,7 +384,7 @@ Algorithm conv_chain(const std::string& isa) {
   const Kernels kernels = {conv_gemm_build(isa), TORCHALGO_PICK_KERNEL(isa, run_depthwise)};
   Algorithm algorithm;
   algorithm.name = "cpu.conv_chain";
-  algorithm.version = 2;
+  algorithm.version = 3;
   algorithm.offer = [kernels](const Problem& problem, const Device& device) {
     return offer(kernels, problem, device);
   };

@@ -213,6 +213,7 @@ class Task {
     const std::int64_t column = panels_.begin(panel) * kTileBlock;
     const std::int64_t units = block_.end_unit - block_.begin_unit;
     Tile tile;
+    tile.is_far = true;
     tile.depth = static_cast<int>(chunk_depth(conv_));
     tile.a_row_stride = conv_.stride_w * source_.pixel;
     tile.b = weights_of(group, panel, k_block);

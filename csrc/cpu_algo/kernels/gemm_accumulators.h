@@ -94,7 +94,7 @@ struct Accumulators {
   static void add(Vec& x, const float* at) { x = x + Vec::loadu(at); }
   static void add(HalfBlock& x, const float* at) { x.add(HalfBlock::loadu(at)); }
 
-  // Asks for what finish will read and write: at a tile's beginning it may be far away.
+  // Asks for what finish will read and write.
   void fetch_ends(const Tile& tile) {
     const auto fetch = [](auto&, const float* at) { __builtin_prefetch(at, 1, 3); };
     for_each_at<const float*>(tile.c, tile, fetch);
@@ -145,6 +145,8 @@ struct Accumulators {
     }
   }
 
+  // fetches_b: B into L1 too, for stretches of it that end before the CPU sees a stream.
+  template <bool fetches_b = false>
   void multiply(const Tile& tile) {
     const std::int64_t stride = tile.a_row_stride;
     const float* prefetch = tile.prefetch;
@@ -158,7 +160,7 @@ struct Accumulators {
       if (tile.a_ahead != 0) prefetch_rows(base, stride, tile.a_ahead, tile.depth);
 #pragma GCC unroll 4
       for (int k = 0; k < tile.depth; ++k) {
-        if constexpr (kLanes == kBlock) {  // a short stretch of B ends before the CPU sees a stream
+        if constexpr (fetches_b) {
 #pragma GCC unroll 4
           for (int block = 0; block < blocks; ++block)
             __builtin_prefetch(b + kStepsAhead * kWidth + block * kBlock, 0, 3);

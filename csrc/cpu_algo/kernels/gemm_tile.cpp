@@ -24,7 +24,7 @@ void copy_columns(const float* src, std::int64_t src_row, std::int64_t src_block
 template <int rows, int blocks, bool is_half>
 void run_whole(const Tile& tile) {
   Accumulators<rows, blocks, is_half> sums;
-  sums.fetch_ends(tile);
+  if (tile.is_far) sums.fetch_ends(tile);
   sums.start(tile);
   sums.multiply(tile);
   sums.finish(tile);

@@ -47,6 +47,9 @@ struct Tile {
   /// bias and residual must be zero.
   int columns = 0;
   bool pad_lanes = false;
+  /// C and residual lie beyond L2, as tensors do in a network, not scratch: they are asked for at
+  /// the beginning.
+  bool is_far = false;
   /// Spread prefetch into L2: `prefetch_lines` cache lines per chunk from here on; of the next
   /// panel.
   const float* prefetch = nullptr;

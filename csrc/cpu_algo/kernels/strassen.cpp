@@ -128,7 +128,7 @@ class Products {
       sums.template for_each_at<const float*>(begin, kept(),
                                               [](auto& x, const float* at) { x = Vec::loadu(at); });
     }
-    sums.multiply(tile);
+    sums.template multiply<kLanes == kBlock>(tile);
     if constexpr (end == End::kKeep) {
       store(sums, keep);
     } else {
