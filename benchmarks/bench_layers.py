@@ -26,7 +26,7 @@ run before left them. Inputs are written just before in both. Not comparable in 
 
 The roofline is what no direct algorithm beats: multiply-adds that do not meet padding over the
 probed peak, all bytes over the bandwidth probed at that many, weights over the bandwidth at the
-network's. Winograd does with fewer multiply-adds, and may pass it.
+network's. Winograd and Strassen do with fewer multiply-adds, and may pass it.
 
 One JSON line per network, with the samples and, of a plan that is tuned first (--plan-budget-s),
 what it expects its nodes and transforms to take. Needs less than 3 minutes a network.
