@@ -451,8 +451,8 @@ def limits_section(records: Sequence[Record]) -> list[str]:
     head = ["network", "threads", "plan, ms", "arithmetic", "memory", "weights", "above", "layouts"]
     text = (
         "Shares of what the plan expects. A call's algorithm needs its multiply-adds (Winograd's"
-        " and Strassen's are fewer), to read and write its tensors, and to read its weights from where the"
-        " network's leave them; whichever takes longest at the peaks probed in the run binds it."
+        " and Strassen's are fewer), to read and write its tensors, and to read its weights from"
+        " where the network's leave them; whichever takes longest at the peaks probed in the run binds it."
         " What it takes *above* that a better kernel could gain. *Layouts*: changes between them."
     )
     title = "## What limits each network"
@@ -471,8 +471,8 @@ def make_page(records: Sequence[Record], worst: int) -> str:
         " of our algorithms, or ATen's where we have none. OpenVINO is timed on a model of the one"
         " operation by its performance counters, which know about 1 us, without layout conversions;"
         " 0 is in place. The roofline is what no direct algorithm beats; Winograd and Strassen may."
-        " *Lost* is what all layers of a row take above the least of roofline, ATen and OpenVINO, *to others*"
-        " above the latter two. Ratios are medians of the rounds' ratios with bootstrap 95 %"
+        " *Lost* is what all layers of a row take above the least of roofline, ATen and OpenVINO,"
+        " *to others* above the latter two. Ratios are medians of the rounds' ratios with bootstrap 95 %"
         " intervals; below 1 ours is **slower**. What is comparable and what is not,"
         " `benchmarks/bench_layers.py` tells.",
     ]
