@@ -472,8 +472,8 @@ def make_page(records: Sequence[Record], worst: int) -> str:
         " operation by its performance counters, which know about 1 us, without layout conversions;"
         " 0 is in place. The roofline is what no direct algorithm beats; Winograd and Strassen may."
         " *Lost* is what all layers of a row take above the least of roofline, ATen and OpenVINO,"
-        " *to others* above the latter two. Ratios are medians of the rounds' ratios with bootstrap 95 %"
-        " intervals; below 1 ours is **slower**. What is comparable and what is not,"
+        " *to others* above the latter two. Ratios are medians of the rounds' ratios with"
+        " bootstrap 95 % intervals; below 1 ours is **slower**. What is comparable and what is not,"
         " `benchmarks/bench_layers.py` tells.",
     ]
     lines += [*outside_section(records), *winograd_section(records)]
