@@ -452,8 +452,9 @@ def limits_section(records: Sequence[Record]) -> list[str]:
     text = (
         "Shares of what the plan expects. A call's algorithm needs its multiply-adds (Winograd's"
         " and Strassen's are fewer), to read and write its tensors, and to read its weights from"
-        " where the network's leave them; whichever takes longest at the peaks probed in the run binds it."
-        " What it takes *above* that a better kernel could gain. *Layouts*: changes between them."
+        " where the network's leave them; whichever takes longest at the peaks probed in the run"
+        " binds it. What it takes *above* that a better kernel could gain. *Layouts*: changes"
+        " between them."
     )
     title = "## What limits each network"
     return ["", title, "", text, "", *table(head, rows)] if rows else []
