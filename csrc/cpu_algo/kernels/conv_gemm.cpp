@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/conv_gemm.h"
 
-#include "cpu_algo/kernels/strassen.h"
-
 #include <algorithm>
 #include <cstring>
+
+#include "cpu_algo/kernels/strassen.h"
 
 namespace torchalgo::kernels {
 namespace {
