@@ -21,6 +21,7 @@ constexpr const char* kProblems[] = {
     "fwd_f32_n1c20h14w14_k33r3s3_st1x1_pad1x1_dil1x1_g1",
     "fwd_f32_n1c128h9w9_k48r3s3_st1x1_pad1x1_dil1x1_g1+bias+add+relu",
     "fwd_f32_n1c100h7w7_k10r1s1_st1x1_pad0x0_dil1x1_g1",
+    "fwd_f32_n1c72h7w7_k104r1s1_st1x1_pad0x0_dil1x1_g1+bias",
     "fwd_f32_n1c64h8w8_k1r1s1_st1x1_pad0x0_dil1x1_g1+bias",
     "fwd_f32_n1c32h12w12_k64r5s3_st2x1_pad2x1_dil2x1_g1",
     "fwd_f32_n1c32h12w12_k32r3s3_st1x1_pad1x1_dil1x1_g2",
@@ -46,6 +47,7 @@ constexpr const char* kProblems[] = {
     "chain_f32_n1c24h9w9_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias_k40r3s3_st1x1_pad1x1_dil1x1_g40"
     "_k17r1s1_st1x1_pad0x0_dil1x1_g1+bias",
     "chain_f32_n1c30h5w5_scaleshift+relu_k20r1s1_st1x1_pad0x0_dil1x1_g1+bias",
+    "chain_f32_n1c72h5w5_scaleshift+relu_k70r1s1_st1x1_pad0x0_dil1x1_g1+bias",
     "chain_f32_n1c30h5w5_avgpool_k20r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu"
     "_k30r1s1_st1x1_pad0x0_dil1x1_g1+bias",
     "chain_f32_n1c30h5w5_mul_k20r1s1_st1x1_pad0x0_dil1x1_g1",
