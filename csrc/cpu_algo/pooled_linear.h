@@ -4,6 +4,8 @@
 // Poolings and fully connected layers on all threads, each alone and as parts of
 // cpu.squeeze_excite.
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 
 #include "cpu_algo/kernels/linear.h"
@@ -30,5 +32,13 @@ void run_pool(PoolKernel kernel, const PoolProblem& problem, Layout layout, cons
 /// `kernel` takes ranges of `tasks`, each of which reads `rows_per_task` rows of weights.
 void run_linear(LinearKernel kernel, const kernels::Linear& linear, std::int64_t tasks,
                 std::int64_t rows_per_task);
+
+/// ceil(k / 8): the tasks of kernels::run_linear_panels.
+[[nodiscard]] constexpr std::int64_t linear_panel_count(std::int64_t k) {
+  return (k + kernels::kLinearPanel - 1) / kernels::kLinearPanel;
+}
+/// Weights [k, c] as kernels::run_linear_panels reads them: [ceil(k / 8), ceil(c / 16), 8, 16].
+[[nodiscard]] at::Tensor linear_panels(const at::Tensor& weights);
+[[nodiscard]] std::int64_t linear_panels_bytes(std::int64_t k, std::int64_t c);
 
 }  // namespace torchalgo::cpu

@@ -112,11 +112,11 @@ PlannedOp::PlannedOp(OpState state, const Algorithms& algorithms)
       request_{state_.primitive, read_layout(state_, state_.src), read_layout(state_, state_.dst)},
       from_(input_layout(problem_, as_primitive(request_))),
       to_(result_layout(problem_, as_primitive(request_))),
+      weights_(state_.weights),
       planned_sizes_(input_sizes(problem_)),
       dtype_(scalar_type(dtype_of(problem_))),
       has_residual_(has(epilogue_of(problem_), PostOp::kAdd)),
-      may_be_1d_(may_be_1d(problem_)),
-      weights_(state_.weights) {
+      may_be_1d_(may_be_1d(problem_)) {
   const bool is_strided = !is_blocked(from_) && !is_blocked(to_);
   const bool is_nchw = from_ == Layout::kNchw && to_ == Layout::kNchw;
   const std::size_t rank = planned_sizes_[0].size();

@@ -25,6 +25,10 @@ constexpr int kMaxInputs = static_cast<int>(kRowsOf.size());
 // share their sets of the L1 cache, which holds 8 rows and the input of one column, hardly more.
 constexpr std::int64_t kAhead = 512;
 
+// The same of a panel, which is one stream: 3 KB. From memory and from L3 the prefetcher alone is 5
+// to 20 % slower; 8 KB ahead is as slow.
+constexpr std::int64_t kPanelAhead = 768;
+
 // One tile: rows x inputs dot products.
 struct Dots {
   const float* src;      // the first input; the next one lies c further
@@ -88,12 +92,14 @@ struct Accumulators {
     }
   }
 
-  // Of one panel, which is read from its beginning to its end: asking ahead of the prefetcher would
-  // only slow that.
+  // Of one panel, which is read from its beginning to its end; the next one lies behind it.
   void add_panel(const Dots& dots) {
     const std::int64_t whole = dots.c / kBlock * kBlock;
     const float* weights = dots.weights;
     for (std::int64_t i = 0; i < whole; i += kBlock, weights += kLinearPanel * kBlock) {
+#pragma GCC unroll 8
+      for (int row = 0; row < rows; ++row)
+        __builtin_prefetch(weights + kPanelAhead + row * kBlock, 0, 2);
 #pragma GCC unroll 4
       for (int v = 0; v < kBlockVectors; ++v) {
         const std::int64_t at = v * kLanes;

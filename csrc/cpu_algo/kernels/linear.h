@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// A fully connected layer of few inputs. Its time is that of reading the weights once: a large
-// layer's from memory, where the model has them, [k, c], in a few long streams side by side; a
-// small one's from panels, a copy in the order in which they are read, which a prefetcher follows
-// sooner.
+// A fully connected layer of few inputs. Its time is that of reading the weights once: where the
+// model has them, [k, c], in a few streams side by side; or from panels, a copy in the order in
+// which they are read. Long rows come as fast either way; streams of short ones end before they are
+// at their speed.
 
 #include <cstdint>
 

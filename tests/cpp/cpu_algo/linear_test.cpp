@@ -19,6 +19,8 @@ namespace torchalgo {
 namespace {
 
 const Primitive kPrimitive = {"cpu.linear", Layout::kNchw, Layout::kNchw};
+const Primitive kPanels = {"cpu.linear.panels", Layout::kNchw, Layout::kNchw};
+const std::vector<Primitive> kBoth = {kPrimitive, kPanels};
 
 void expect_exact(const std::string& text) {
   const Problem problem = parse_problem(text);
@@ -26,23 +28,24 @@ void expect_exact(const std::string& text) {
     const Algorithm row = cpu::linear(isa);
     const Offer offer = row.offer(problem, cpu_device());
     ASSERT_EQ(offer.refusal, "") << text;
-    ASSERT_EQ(offer.primitives.size(), 1U) << text;
-    EXPECT_EQ(offer.primitives[0], kPrimitive) << text;
+    const bool has_short_rows = std::get<LinearProblem>(problem).c <= 2048;
+    EXPECT_EQ(offer.primitives, has_short_rows ? kBoth : std::vector<Primitive>{kPrimitive});
     const auto results = check_primitives({row}, problem, offer.primitives, 1e-6);
-    EXPECT_EQ(results[0].failure, "") << text << " in the " << isa << " build";
+    for (const CheckResult& result : results)
+      EXPECT_EQ(result.failure, "") << text << " in the " << isa << " build";
   }
 }
 
 // A result [n, k] of `src` by the row of `isa`; k and c are those of `weights`.
 at::Tensor run_row(const std::string& isa, const at::Tensor& src, const Weights& weights,
-                   const std::string& activation) {
+                   const std::string& activation, const Primitive& primitive = kPrimitive) {
   const Problem problem = parse_problem(
       fmt::format("linear_f32_n{}c{}_k{}{}{}", src.size(0), src.size(1), weights.weights.size(0),
                   weights.bias.defined() ? "+bias" : "", activation));
   const Algorithm row = cpu::linear(isa);
-  const Packed packed = row.pack(problem, kPrimitive, weights);
+  const Packed packed = row.pack(problem, primitive, weights);
   const at::Tensor dst = at::full({src.size(0), weights.weights.size(0)}, std::nanf(""));
-  return row.run({problem, kPrimitive, packed, {&src, 1}, {}, dst, nullptr});
+  return row.run({problem, primitive, packed, {&src, 1}, {}, dst, nullptr});
 }
 
 // Whole numbers from -3 to 3, whose sums are exact in any order.
@@ -93,7 +96,7 @@ TEST(Linear, AgreesWithF64WhereSeveralThreadsDivideIt) {
   expect_exact("linear_f32_n7c1000_k301+bias+silu");
 }
 
-TEST(Linear, GivesTheSameBitsOnAnyNumberOfThreadsAndInAnyBatch) {
+TEST(Linear, GivesTheSameBitsOnAnyNumberOfThreadsInAnyBatchAndFromPanels) {
   const Problem problem = parse_problem("linear_f32_n32c3001_k205+bias+silu");
   const Sample sample = make_sample(problem, 3);
   for (const std::string& isa : isas()) {
@@ -103,6 +106,8 @@ TEST(Linear, GivesTheSameBitsOnAnyNumberOfThreadsAndInAnyBatch) {
       const at::Tensor whole = run_row(isa, sample.src[0], sample.weights, "+silu");
       if (count == 1) expected = whole;
       EXPECT_TRUE(whole.equal(expected)) << isa << " on " << count << " threads";
+      EXPECT_TRUE(run_row(isa, sample.src[0], sample.weights, "+silu", kPanels).equal(expected))
+          << isa << " from panels on " << count << " threads";
     }
     for (const int n : {1, 2, 3, 5, 8}) {
       const at::Tensor part = run_row(isa, sample.src[0].narrow(0, 0, n), sample.weights, "+silu");
@@ -132,9 +137,15 @@ TEST(Linear, PassesNanInfinityAndSignedZeroOnAsTorchDoes) {
       const at::Tensor expected = at::linear(src.to(at::kDouble), weights.weights.to(at::kDouble),
                                              weights.bias.to(at::kDouble))
                                       .to(at::kFloat);
-      const at::Tensor dst = run_row(isa, src, weights, "");
-      EXPECT_TRUE(has_same_values(dst, expected)) << isa << " " << c << "\n" << dst - expected;
-      EXPECT_TRUE(has_same_values(run_row(isa, src, weights, "+relu"), expected.relu())) << isa;
+      for (const Primitive& primitive : kBoth) {
+        const at::Tensor dst = run_row(isa, src, weights, "", primitive);
+        EXPECT_TRUE(has_same_values(dst, expected))
+            << to_string(primitive) << " " << isa << " " << c << "\n"
+            << dst - expected;
+        EXPECT_TRUE(
+            has_same_values(run_row(isa, src, weights, "+relu", primitive), expected.relu()))
+            << to_string(primitive) << " " << isa;
+      }
     }
   }
 }
@@ -147,23 +158,28 @@ TEST(Linear, ReadsNothingBesideItsTensors) {
         const Weights weights = {whole_numbers({9, c}, 2), whole_numbers({9}, 3)};
         const at::Tensor expected = at::linear(src, weights.weights, weights.bias);
         const Weights enclosed = {among_nans(weights.weights), among_nans(weights.bias)};
-        EXPECT_TRUE(run_row(isa, among_nans(src), enclosed, "").equal(expected))
-            << isa << " n " << n << " c " << c;
+        for (const Primitive& primitive : kBoth) {
+          EXPECT_TRUE(run_row(isa, among_nans(src), enclosed, "", primitive).equal(expected))
+              << to_string(primitive) << " " << isa << " n " << n << " c " << c;
+        }
       }
     }
   }
 }
 
-TEST(Linear, HoldsNoWeightsOfItsOwnUnlessTheModelsAreStrided) {
+TEST(Linear, HoldsNoWeightsOfItsOwnButPanelsUnlessTheModelsAreStrided) {
   const Problem problem = parse_problem("linear_f32_n2c20_k9+bias");
   const Algorithm row = cpu::linear();
   const Weights plain = {whole_numbers({9, 20}, 1), whole_numbers({9}, 2)};
   EXPECT_EQ(packed_bytes(row, problem, kPrimitive), 0);
   EXPECT_EQ(held_bytes(row.pack(problem, kPrimitive, plain), plain), 0);
+  EXPECT_EQ(packed_bytes(row, problem, kPanels), 16 * 32 * 4);
   const Weights strided = {plain.weights.t().contiguous().t(), plain.bias};
   const at::Tensor src = whole_numbers({2, 20}, 3);
   const std::string isa = cpu_device().isa;
-  EXPECT_TRUE(run_row(isa, src, strided, "").equal(run_row(isa, src, plain, "")));
+  for (const Primitive& primitive : kBoth) {
+    EXPECT_TRUE(run_row(isa, src, strided, "", primitive).equal(run_row(isa, src, plain, "")));
+  }
 }
 
 TEST(Linear, MayAbsorbTheActivationThatFollows) {
@@ -178,8 +194,8 @@ TEST(Linear, MayAbsorbTheActivationThatFollows) {
   graph.input_layouts = {Layout::kNchw};
   graph.outputs = {2};
   const Candidates candidates = find_candidates(graph, cpu_algorithms(), cpu_device());
-  ASSERT_EQ(candidates.by_anchor[0].size(), 2U);
-  const Candidate& both = candidates.by_anchor[0][1];
+  ASSERT_EQ(candidates.by_anchor[0].size(), 4U);
+  const Candidate& both = candidates.by_anchor[0][2];
   EXPECT_EQ(to_string(both.problem), "linear_f32_n1c16_k16+bias+relu");
   EXPECT_EQ(both.covers, (std::vector<int>{0, 1}));
   EXPECT_EQ(both.primitive, kPrimitive);
