@@ -45,7 +45,7 @@ constexpr Clamp clamp_of(Activation activation) {
   if (activation == Activation::kRelu6) clamp.high = 6;
   return clamp;
 }
-inline Vec apply_clamp(Vec x, Vec low, Vec high) {
+inline Vec apply_clamp(const Vec& x, const Vec& low, const Vec& high) {
   return at::vec::clamp_max(at::vec::clamp_min(x, low), high);
 }
 
@@ -54,7 +54,10 @@ inline float apply_clamp(float x, float low, float high) {
   return x > high ? high : x;
 }
 
-inline Vec multiply_add(Vec a, Vec b, Vec c) { return at::vec::fmadd(a, b, c); }
+// By reference: of vectors that are passed by value, GCC 12 keeps arrays in memory.
+inline Vec multiply_add(const Vec& a, const Vec& b, const Vec& c) {
+  return at::vec::fmadd(a, b, c);
+}
 inline float multiply_add(float a, float b, float c) { return a * b + c; }
 
 #if defined(CPU_CAPABILITY_AVX512)

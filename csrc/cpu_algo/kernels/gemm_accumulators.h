@@ -25,96 +25,106 @@ constexpr std::array<int, kMaxTileBlocks> kMaxRowsOf = {6, 3, 2, 1};
 // does not exist; with narrower vectors one of the block's two.
 constexpr int kHalf = kBlock / 2;
 #if defined(CPU_CAPABILITY_AVX512)
-struct HalfBlock {
-  __m256 values;
-  static HalfBlock loadu(const float* at) { return {_mm256_loadu_ps(at)}; }
-  static HalfBlock filled(float x) { return {_mm256_set1_ps(x)}; }
-  void add(HalfBlock b) { values = _mm256_add_ps(values, b.values); }
-  void multiply_add(Vec a, HalfBlock b) {
-    values = _mm256_fmadd_ps(_mm512_castps512_ps256(a), b.values, values);
-  }
-  // With zeros in the other half.
-  [[nodiscard]] Vec whole() const { return {_mm512_zextps256_ps512(values)}; }
-};
+// On the lower half of a vector; the upper one is anything.
+inline __m256 lower(const Vec& x) { return _mm512_castps512_ps256(x); }
+inline Vec load_half(const float* at) { return _mm512_castps256_ps512(_mm256_loadu_ps(at)); }
+inline Vec add_half(const Vec& a, const Vec& b) {
+  return _mm512_castps256_ps512(_mm256_add_ps(lower(a), lower(b)));
+}
+inline Vec multiply_add_half(const Vec& a, const Vec& b, const Vec& c) {
+  return _mm512_castps256_ps512(_mm256_fmadd_ps(lower(a), lower(b), lower(c)));
+}
+inline Vec with_upper_zero(const Vec& x) { return _mm512_zextps256_ps512(lower(x)); }
 #else
-struct HalfBlock {
-  Vec values;
-  static HalfBlock loadu(const float* at) { return {Vec::loadu(at)}; }
-  static HalfBlock filled(float x) { return {Vec(x)}; }
-  void add(HalfBlock b) { values = values + b.values; }
-  void multiply_add(Vec a, HalfBlock b) { values = at::vec::fmadd(a, b.values, values); }
-  [[nodiscard]] Vec whole() const { return values; }
-};
 static_assert(kLanes == kHalf);
+inline Vec load_half(const float* at) { return Vec::loadu(at); }
+inline Vec add_half(const Vec& a, const Vec& b) { return a + b; }
+inline Vec multiply_add_half(const Vec& a, const Vec& b, const Vec& c) {
+  return multiply_add(a, b, c);
+}
+inline Vec with_upper_zero(const Vec& x) { return x; }
 #endif
 
-// The accumulators of rows x blocks, of the last block half of its columns if `is_half`. The arrays
-// become registers: every index is a constant once the loops are unrolled.
+// The accumulators of rows x blocks, of the last block half of its columns if `is_half`. The array
+// becomes registers: every index is a constant once the loops are unrolled.
 template <int rows, int blocks, bool is_half>
 struct Accumulators {
   static constexpr int kWidth = blocks * kBlock;  // of B
   static constexpr int kStepsAhead = 12;          // of K, that B is fetched to L1
-  static constexpr int kVectors = (blocks - (is_half ? 1 : 0)) * kBlockVectors;
-  Vec acc[rows][kVectors > 0 ? kVectors : 1];
-  HalfBlock half[is_half ? rows : 1];
+  static constexpr int kWhole = (blocks - (is_half ? 1 : 0)) * kBlockVectors;
+  static constexpr int kVectors = kWhole + (is_half ? 1 : 0);  // the half one is the last
+  Vec acc[rows][kVectors];
 
-  // function(vector or half block, v): v counts vectors from the row's first.
-  template <class Function>
-  void for_each(const Function& function) {
-#pragma GCC unroll 14
-    for (int row = 0; row < rows; ++row) {
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) function(acc[row][v], v);
-      if constexpr (is_half) function(half[row], kVectors);
-    }
-  }
-
-  // function(vector or half block, its place in a matrix that lies as C does). Pointers are
-  // stepped: of products GCC would keep more than there are registers.
+  // function(vector, its place in a matrix that lies as C does, whether it is half a block).
+  // Pointers are stepped: of products GCC would keep more than there are registers.
   template <class Pointer, class Function>
-  void for_each_at(Pointer base, const Tile& tile, const Function& function) {
-    const std::int64_t row_stride = tile.c_row_stride, block_stride = tile.c_block_stride;
+  void for_each_at(Pointer base, std::int64_t row_stride, std::int64_t block_stride,
+                   const Function& function) {
 #pragma GCC unroll 14
     for (int row = 0; row < rows; ++row) {
       Pointer at = base;
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        function(acc[row][v], at + v % kBlockVectors * kLanes);
+        function(acc[row][v], at + v % kBlockVectors * kLanes, v == kWhole);
         if (v % kBlockVectors + 1 == kBlockVectors) at += block_stride;
       }
-      if constexpr (is_half) function(half[row], at);
       base += row_stride;
     }
   }
-
-  static void load(Vec& x, const float* at) { x = Vec::loadu(at); }
-  static void load(HalfBlock& x, const float* at) { x = HalfBlock::loadu(at); }
-  static void fill(Vec& x, float value) { x = Vec(value); }
-  static void fill(HalfBlock& x, float value) { x = HalfBlock::filled(value); }
-  static void add(Vec& x, const float* at) { x = x + Vec::loadu(at); }
-  static void add(HalfBlock& x, const float* at) { x.add(HalfBlock::loadu(at)); }
+  template <class Pointer, class Function>
+  void for_each_at(Pointer base, const Tile& tile, const Function& function) {
+    for_each_at(base, tile.c_row_stride, tile.c_block_stride, function);
+  }
 
   // Asks for what finish will read and write.
   void fetch_ends(const Tile& tile) {
-    const auto fetch = [](auto&, const float* at) { __builtin_prefetch(at, 1, 3); };
+    const auto fetch = [](auto&, const float* at, bool) { __builtin_prefetch(at, 1, 3); };
     for_each_at<const float*>(tile.c, tile, fetch);
     if (tile.residual != nullptr) for_each_at<const float*>(tile.residual, tile, fetch);
   }
 
-  void start(const Tile& tile) {
-    if (tile.accumulate) {
-      for_each_at<const float*>(tile.c, tile, [](auto& x, const float* at) { load(x, at); });
-    } else if (const float* const bias = tile.bias; bias != nullptr) {
-      for_each([&](auto& x, int v) { load(x, bias + v * kLanes); });
-    } else if (const float* const row_bias = tile.row_bias; row_bias != nullptr) {
-#pragma GCC unroll 14
-      for (int row = 0; row < rows; ++row) {
-#pragma GCC unroll 8
-        for (int v = 0; v < kVectors; ++v) fill(acc[row][v], row_bias[row]);
-        if constexpr (is_half) fill(half[row], row_bias[row]);
+  alignas(64) static constexpr float kZeros[blocks * kBlock] = {};
+
+  // From and of a matrix that lies so, in floats; with a row stride of 0 all rows are one.
+  void load(const float* from, std::int64_t row_stride, std::int64_t block_stride) {
+    for_each_at(from, row_stride, block_stride, [](Vec& x, const float* at, bool half) {
+      if (half) {
+        x = load_half(at);
+      } else {
+        x = Vec::loadu(at);
       }
-    } else {
-      for_each([](auto& x, int) { fill(x, 0.0F); });
+    });
+  }
+  void add(const float* from, std::int64_t row_stride, std::int64_t block_stride) {
+    for_each_at(from, row_stride, block_stride, [](Vec& x, const float* at, bool half) {
+      if (half) {
+        x = add_half(x, load_half(at));
+      } else {
+        x = x + Vec::loadu(at);
+      }
+    });
+  }
+
+  void start(const Tile& tile) {
+    if (tile.accumulate) return load(tile.c, tile.c_row_stride, tile.c_block_stride);
+    const float* const bias = tile.bias != nullptr ? tile.bias : kZeros;
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      const float* const at = bias + v * kLanes;
+      const Vec first = v == kWhole ? load_half(at) : Vec::loadu(at);
+#pragma GCC unroll 14
+      for (int row = 0; row < rows; ++row) acc[row][v] = first;
+    }
+    if (tile.row_bias != nullptr) {
+      alignas(64) static constexpr auto kOnes = [] {
+        std::array<float, kWidth> ones;
+        ones.fill(1.0F);
+        return ones;
+      }();
+      const float* base[kBases];
+#pragma GCC unroll 5
+      for (int i = 0; i < kBases; ++i) base[i] = tile.row_bias + 3 * i;
+      step(base, 1, kOnes.data());
     }
   }
 
@@ -123,16 +133,25 @@ struct Accumulators {
   static constexpr int kBases = (rows + 2) / 3;
 
   void step(const float* const (&base)[kBases], std::int64_t stride, const float* b) {
-    Vec weights[kVectors + 1];
+    Vec weights[kVectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) weights[v] = Vec::loadu(b + v * kLanes);
-    const HalfBlock half_weights = is_half ? HalfBlock::loadu(b + kVectors * kLanes) : HalfBlock{};
+    for (int v = 0; v < kVectors; ++v) {
+      const float* const at = b + v * kLanes;
+      if (v == kWhole)
+        weights[v] = load_half(at);
+      else
+        weights[v] = Vec::loadu(at);
+    }
 #pragma GCC unroll 14
     for (int row = 0; row < rows; ++row) {
       const Vec a(base[row / 3][row % 3 * stride]);
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) acc[row][v] = at::vec::fmadd(a, weights[v], acc[row][v]);
-      if constexpr (is_half) half[row].multiply_add(a, half_weights);
+      for (int v = 0; v < kVectors; ++v) {
+        if (v == kWhole)
+          acc[row][v] = multiply_add_half(a, weights[v], acc[row][v]);
+        else
+          acc[row][v] = multiply_add(a, weights[v], acc[row][v]);
+      }
     }
   }
 
@@ -176,35 +195,31 @@ struct Accumulators {
   // finished(x) of every vector, stored; of a half block the other half too, as zeros.
   template <class Finished>
   void store(const Tile& tile, const Finished& finished) {
-    for_each_at<float*>(tile.c, tile, [&](const auto& x, float* at) { put(x, finished, at); });
-  }
-  template <class Finished>
-  static void put(Vec x, const Finished& finished, float* at) {
-    finished(x).store(at);
-  }
-  template <class Finished>
-  static void put(HalfBlock x, const Finished& finished, float* at) {
-    finished(x.whole()).store(at);
-    if constexpr (kLanes == kHalf) Vec(0.0F).store(at + kHalf);
+    for_each_at<float*>(tile.c, tile, [&](const Vec& x, float* at, bool half) {
+      if (half)
+        finished(with_upper_zero(x)).store(at);
+      else
+        finished(x).store(at);
+      if (half && kLanes == kHalf) Vec(0.0F).store(at + kHalf);
+    });
   }
 
   void finish(const Tile& tile) {
-    if (tile.residual != nullptr) {
-      for_each_at<const float*>(tile.residual, tile, [](auto& x, const float* at) { add(x, at); });
-    }
+    if (tile.residual != nullptr) add(tile.residual, tile.c_row_stride, tile.c_block_stride);
     switch (tile.activation) {
       case Activation::kRelu:
-        return store(tile, [zero = Vec(0.0F)](Vec x) { return at::vec::clamp_min(x, zero); });
+        return store(tile,
+                     [zero = Vec(0.0F)](const Vec& x) { return at::vec::clamp_min(x, zero); });
       case Activation::kRelu6:
-        return store(tile, [zero = Vec(0.0F), six = Vec(6.0F)](Vec x) {
+        return store(tile, [zero = Vec(0.0F), six = Vec(6.0F)](const Vec& x) {
           return at::vec::clamp_max(at::vec::clamp_min(x, zero), six);
         });
       case Activation::kHardswish:
         if constexpr (kHasVectors)
-          return store(tile, [](Vec x) { return activate<Activation::kHardswish>(x); });
+          return store(tile, [](const Vec& x) { return activate<Activation::kHardswish>(x); });
         [[fallthrough]];
       default:
-        return store(tile, [](Vec x) { return x; });
+        return store(tile, [](const Vec& x) { return x; });
     }
   }
 };

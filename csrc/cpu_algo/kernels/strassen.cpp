@@ -96,11 +96,8 @@ class Products {
     return tile;
   }
   static void store(Sums& sums, float* to) {
-    sums.template for_each_at<float*>(to, kept(), [](auto& x, float* at) { x.store(at); });
-  }
-  static void add(Sums& sums, const float* from, const Tile& lies) {
-    sums.template for_each_at<const float*>(
-        from, lies, [](auto& x, const float* at) { x = x + Vec::loadu(at); });
+    sums.template for_each_at<float*>(to, kept(),
+                                      [](const Vec& x, float* at, bool) { x.store(at); });
   }
 
   template <End end>
@@ -123,10 +120,9 @@ class Products {
     Sums sums;
     if constexpr (end != End::kKeep) sums.fetch_ends(unit_.quarters[quarter].tile);
     if (begin == nullptr) {
-      sums.for_each([](auto& x, int) { x = Vec(0.0F); });
+      sums.load(Sums::kZeros, 0, kBlock);
     } else {
-      sums.template for_each_at<const float*>(begin, kept(),
-                                              [](auto& x, const float* at) { x = Vec::loadu(at); });
+      sums.load(begin, blocks * kBlock, kBlock);
     }
     sums.template multiply<kLanes == kBlock>(tile);
     if constexpr (end == End::kKeep) {
@@ -134,8 +130,8 @@ class Products {
     } else {
       if constexpr (end == End::kShare) {
         sums.template for_each_at<float*>(
-            u_, kept(), [](auto& x, float* at) { (x + Vec::loadu(at)).store(at); });
-        add(sums, v_, kept());
+            u_, kept(), [](const Vec& x, float* at, bool) { (x + Vec::loadu(at)).store(at); });
+        sums.add(v_, blocks * kBlock, kBlock);
       }
       finish(sums, unit_.quarters[quarter]);
     }
@@ -150,14 +146,15 @@ class Products {
     }
     const Tile& tile = quarter.tile;
     if (tile.accumulate) {
-      add(sums, tile.c, tile);
+      sums.add(tile.c, tile.c_row_stride, tile.c_block_stride);
     } else if (const float* const bias = tile.bias; bias != nullptr) {
-      sums.for_each([&](auto& x, int v) { x = x + Vec::loadu(bias + v * kLanes); });
+      sums.add(bias, 0, kBlock);
     }
-    if (tile.residual != nullptr) add(sums, tile.residual, tile);
+    if (tile.residual != nullptr) sums.add(tile.residual, tile.c_row_stride, tile.c_block_stride);
     const Clamp clamp = clamp_of(tile.activation);
     sums.template for_each_at<float*>(
-        tile.c, tile, [low = Vec(clamp.low), high = Vec(clamp.high)](auto& x, float* at) {
+        tile.c, tile,
+        [low = Vec(clamp.low), high = Vec(clamp.high)](const Vec& x, float* at, bool) {
           apply_clamp(x, low, high).store(at);
         });
   }
