@@ -235,6 +235,7 @@ class Worker {
     whole.src = src;
     ConvGemm part = part_of(whole, fresh);
     part.dst = wide_ + (fresh.begin - read.begin) * row;
+    part.rows_below = fresh.count() * part.stride_h;
     kernels_.gemm.run(part, 0, conv_gemm_tasks(part), scratch_);
   }
 
@@ -327,10 +328,9 @@ at::Tensor run(const Kernels& kernels, const Call& call) {
 Offer offer(const Kernels& kernels, const Problem& problem, const Device& device) {
   if (std::string refusal = refuse(problem); !refusal.empty()) return {{}, std::move(refusal)};
   const Parts parts = parts_of(problem);
-  constexpr std::int64_t kFewChannels = 4;  // of an image: a block of 16 would be nearly empty
   std::vector<Layout> sources = {kInside}, results = {kInside};
   if (parts.wide != nullptr) sources.push_back(Layout::kNhwc);
-  if (parts.wide != nullptr && parts.wide->c <= kFewChannels) sources[0] = Layout::kNchw;
+  if (parts.wide != nullptr && parts.wide->c <= kMostImageChannels) sources[0] = Layout::kNchw;
   if (parts.narrow != nullptr) results.push_back(Layout::kNhwc);
   Offer offer;
   for (const Layout src : sources) {
@@ -384,7 +384,7 @@ Algorithm conv_chain(const std::string& isa) {
   const Kernels kernels = {conv_gemm_build(isa), TORCHALGO_PICK_KERNEL(isa, run_depthwise)};
   Algorithm algorithm;
   algorithm.name = "cpu.conv_chain";
-  algorithm.version = 3;
+  algorithm.version = 4;
   algorithm.offer = [kernels](const Problem& problem, const Device& device) {
     return offer(kernels, problem, device);
   };

@@ -17,6 +17,9 @@ namespace {
 
 // A panel of weights that is used by every strip of pixels should stay in L2 too.
 constexpr std::int64_t kPanelFloats = 128 * 1024 / 4;
+// Padded rows of a network's image, which is cold: the first block waits for them, the others have
+// them asked for in time.
+constexpr std::int64_t kImageFloats = 96 * 1024 / 4;
 // Strassen's are used in pairs, together with their sums.
 constexpr std::int64_t kStrassenFloats = 64 * 1024 / 4;
 
@@ -166,11 +169,13 @@ std::int64_t most_conv_gemm_blocks(const ConvGemm& gemm) {
 
 void set_conv_gemm_blocks(ConvGemm& gemm) {
   gemm.block_planes = k_block_planes(gemm);
+  const bool is_image = gemm.planes * gemm.plane_width <= kMostImageChannels && gemm.pad_w > 0;
+  const std::int64_t cached = is_image ? kImageFloats : kCachedFloats;
   const std::int64_t image = gemm.block_planes * gemm.plane_width * gemm.h * gemm.w;
   gemm.blocks_per_image =
-      std::clamp<std::int64_t>(ceil_div(image, kCachedFloats), 1, most_conv_gemm_blocks(gemm));
+      std::clamp<std::int64_t>(ceil_div(image, cached), 1, most_conv_gemm_blocks(gemm));
   if (gemm.blocks_per_image == 1) {
-    gemm.block_images = std::clamp<std::int64_t>(kCachedFloats / image, 1, gemm.images);
+    gemm.block_images = std::clamp<std::int64_t>(cached / image, 1, gemm.images);
   }
 }
 

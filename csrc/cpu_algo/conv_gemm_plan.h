@@ -28,6 +28,9 @@ struct ConvGemmBuild {
 
 /// Floats of a block of the source that should stay in L2.
 inline constexpr std::int64_t kCachedFloats = 384 * 1024 / 4;
+/// Channels up to which a source is taken for a network's image: a block of 16 would be nearly
+/// empty.
+inline constexpr std::int64_t kMostImageChannels = 4;
 
 /// Blocks of 16 output channels per panel when `blocks` are cut into panels: as many accumulators
 /// as registers hold, in panels of one width where possible.

@@ -15,7 +15,7 @@ namespace torchalgo::cpu {
 /// or nChw16c to nhwc or nChw16c; the rows differ in what they claim.
 struct ConvGemmRow {
   std::string_view name;
-  int version = 5;
+  int version = 6;
   std::vector<std::pair<Layout, Layout>> layouts;         // src and dst of its primitives
   std::function<std::string(const ConvProblem&)> refuse;  // why not; empty: it can run
   /// Widths of panels beside the default one that are offered as variants with AVX-512, where they

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fmt/format.h>
 
+#include "cpu_algo/conv_gemm_plan.h"
 #include "cpu_algo/conv_gemm_row.h"
 #include "cpu_algo/rows.h"
 
@@ -8,7 +9,9 @@ namespace torchalgo::cpu {
 namespace {
 
 std::string refuse(const ConvProblem& conv) {
-  if (conv.c > 4) return fmt::format("needs at most 4 input channels, got {}", conv.c);
+  if (conv.c > kMostImageChannels) {
+    return fmt::format("needs at most {} input channels, got {}", kMostImageChannels, conv.c);
+  }
   if (conv.groups != 1) return fmt::format("needs 1 group, got {}", conv.groups);
   return {};
 }

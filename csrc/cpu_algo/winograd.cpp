@@ -339,7 +339,7 @@ Algorithm winograd(int index, const std::string& isa) {
   const Build build = {TORCHALGO_PICK_KERNEL(isa, winograd_kernels)(index), panel_blocks_of(isa)};
   Algorithm algorithm;
   algorithm.name = name_of(index);
-  algorithm.version = 4;
+  algorithm.version = 5;
   algorithm.offer = [name = algorithm.name, tile](const Problem& problem, const Device& device) {
     return offer(name, tile, problem, device);
   };

@@ -89,6 +89,49 @@ PixelBlock pixel_block(const ConvGemm& conv, const Strips& strips, std::int64_t 
   return result;
 }
 
+// Source rows [begin, end) under a block of a padded convolution.
+struct SourceRows {
+  std::int64_t begin = 0, end = 0;
+};
+
+SourceRows source_rows(const ConvGemm& conv, const Strips& strips, const PixelBlock& block) {
+  const std::int64_t first_y = block.begin_unit / strips.count;
+  const std::int64_t last_y = (block.end_unit - 1) / strips.count;
+  SourceRows rows;
+  rows.begin = std::clamp<std::int64_t>(first_y * conv.stride_h - conv.pad_h, 0, conv.h);
+  rows.end = std::clamp<std::int64_t>(
+      last_y * conv.stride_h - conv.pad_h + (conv.r - 1) * conv.dilation_h + 1, rows.begin, conv.h);
+  return rows;
+}
+
+// The rows that are copied next, for this block's tiles to ask for: a network's image is cold, and
+// a copy is done before a prefetcher has seen a stream.
+class RowsAhead {
+ public:
+  RowsAhead() = default;
+  RowsAhead(const ConvGemm& conv, std::int64_t image, const SourceRows& rows)
+      : at_(conv.src + image * conv.src_image + rows.begin * conv.src_row),
+        plane_stride_(conv.src_plane),
+        planes_left_(rows.begin < rows.end ? conv.planes : 0),
+        lines_per_plane_(((rows.end - rows.begin) * conv.src_row + 15) / 16) {}
+
+  [[nodiscard]] bool is_empty() const { return planes_left_ == 0; }
+  [[nodiscard]] std::int64_t lines() const { return planes_left_ * lines_per_plane_; }
+  [[nodiscard]] const float* at() const { return at_ + line_ * 16; }
+  // Those beyond a plane's end are asked for in vain; the next begins with its first.
+  void skip(std::int64_t lines) {
+    line_ += lines;
+    if (line_ < lines_per_plane_) return;
+    line_ = 0;
+    at_ += plane_stride_;
+    --planes_left_;
+  }
+
+ private:
+  const float* at_ = nullptr;  // the plane
+  std::int64_t plane_stride_ = 0, planes_left_ = 0, lines_per_plane_ = 0, line_ = 0;
+};
+
 // The chunk tables, one per range of filter rows that meets the image; made when first wanted.
 class TapTables {
  public:
@@ -155,7 +198,10 @@ class Task {
         tables_{{conv, source_, narrow_ * kTileBlock, scratch},
                 {conv, source_, (narrow_ + 1) * kTileBlock, scratch + table_bytes(conv)}} {
     const std::int64_t pixel_blocks = conv_gemm_blocks(conv);
-    block_ = pixel_block(conv, strips_, task % pixel_blocks);
+    const std::int64_t block = task % pixel_blocks;
+    block_ = pixel_block(conv, strips_, block);
+    const bool copies_once = is_padded(conv) && k_blocks_.count == 1 && conv.groups == 1;
+    if (copies_once && !conv.prefetch) rows_ahead_ = rows_after(block, pixel_blocks);
     const std::int64_t part = task / pixel_blocks;
     const std::int64_t panels = conv.groups * panels_.count;
     begin_panel_ = panels * part / conv.panel_parts;
@@ -175,6 +221,15 @@ class Task {
   }
 
  private:
+  [[nodiscard]] RowsAhead rows_after(std::int64_t block, std::int64_t blocks) const {
+    if (block + 1 < blocks) {
+      const PixelBlock next = pixel_block(conv_, strips_, block + 1);
+      return {conv_, next.begin_image, source_rows(conv_, strips_, next)};
+    }
+    const std::int64_t end = source_rows(conv_, strips_, block_).end;
+    return {conv_, block_.end_image - 1, {end, std::min(conv_.h, end + conv_.rows_below)}};
+  }
+
   void run_k_block(std::int64_t group, std::int64_t first, std::int64_t last,
                    std::int64_t k_block) {
     find_source(group, k_block);
@@ -226,8 +281,11 @@ class Task {
     tile.pad_lanes = conv_.pad_lanes;
     const bool is_last = k_block + 1 == k_blocks_.count;
     if (is_last) tile.activation = conv_.activation;
-    set_prefetch(tile, group, next, panel, k_block,
-                 units * (block_.end_image - block_.begin_image));
+    const std::int64_t tiles = units * (block_.end_image - block_.begin_image);
+    set_prefetch(tile, group, next, panel, k_block, tiles);
+    const std::int64_t most_chunks = planes * conv_.r * chunks_per_row(conv_);
+    const auto lines_ahead =
+        static_cast<int>((rows_ahead_.lines() + tiles * most_chunks - 1) / (tiles * most_chunks));
     const std::int64_t panel_dst = group * conv_.dst_group + panels_.begin(panel) * conv_.dst_block;
     for (std::int64_t image = block_.begin_image; image < block_.end_image; ++image) {
       for (std::int64_t unit = block_.begin_unit; unit < block_.end_unit;) {
@@ -250,6 +308,11 @@ class Task {
           // The caller's tensor is cold in the first pass over it; a padded copy is not.
           if (is_first && !is_padded(conv_)) tile.a_ahead = rows * tile.a_row_stride;
           if (is_last && conv_.residual != nullptr) tile.residual = conv_.residual + dst;
+          if (!rows_ahead_.is_empty()) {
+            tile.prefetch = rows_ahead_.at();
+            tile.prefetch_lines = lines_ahead;
+            rows_ahead_.skip(static_cast<std::int64_t>(lines_ahead) * tile.chunk_count);
+          }
           TORCHALGO_ISA::gemm_tile(rows, blocks)(tile);
           if (tile.prefetch != nullptr) {
             tile.prefetch += static_cast<std::int64_t>(tile.prefetch_lines) * tile.chunk_count * 16;
@@ -281,13 +344,7 @@ class Task {
 
   // The source rows that this block reads, with zeros on the left and right.
   void copy_rows(const float* src, int planes) {
-    const std::int64_t first_y = block_.begin_unit / strips_.count;
-    const std::int64_t last_y = (block_.end_unit - 1) / strips_.count;
-    const std::int64_t begin =
-        std::clamp<std::int64_t>(first_y * conv_.stride_h - conv_.pad_h, 0, conv_.h);
-    const std::int64_t end = std::clamp<std::int64_t>(
-        last_y * conv_.stride_h - conv_.pad_h + (conv_.r - 1) * conv_.dilation_h + 1, begin,
-        conv_.h);
+    const auto [begin, end] = source_rows(conv_, strips_, block_);
     source_.data = rows_;
     source_.begin_row = begin;
     for (std::int64_t image = 0; image < block_.end_image - block_.begin_image; ++image) {
@@ -323,6 +380,7 @@ class Task {
   Strips strips_;        // of the pixels of an output row
   Strips k_blocks_;      // of planes
   PixelBlock block_;
+  RowsAhead rows_ahead_;
   std::int64_t begin_panel_ = 0, end_panel_ = 0;
   float* rows_;
   Source source_;

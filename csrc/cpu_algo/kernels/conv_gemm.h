@@ -48,7 +48,8 @@ struct ConvGemm {
   std::int64_t blocks_per_image = 1;  // 1: a block may hold block_images whole images
   std::int64_t block_images = 1;
   std::int64_t panel_parts = 1;
-  bool prefetch = false;  // of the next panel: for weights that do not stay in L2
+  bool prefetch = false;        // of the next panel: for weights that do not stay in L2
+  std::int64_t rows_below = 0;  // of src that the caller reads next, to be asked for meanwhile
 };
 
 // What `conv_gemm` needs per thread, in bytes, a multiple of 64; less if blocks_per_image grows.
