@@ -14,4 +14,6 @@ void bind_pbqp(pybind11::module_& m);     // the solver on its own
 void bind_bounds(pybind11::module_& m);   // what nothing on this machine is faster than
 void bind_planner(pybind11::module_& m);  // plans under limits, fronts, training
 
+void bind_runner(pybind11::module_& m);  // modules without TorchScript's interpreter
+
 }  // namespace torchalgo

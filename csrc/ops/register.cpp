@@ -3,7 +3,6 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/strides.h>
 #include <fmt/format.h>
-#include <torch/custom_class.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -13,9 +12,8 @@
 #include <tuple>
 #include <utility>
 
-#include "all_algorithms.h"
 #include "base/error.h"
-#include "ops/planned_op.h"
+#include "ops/packed.h"
 #include "provider/memory.h"
 
 namespace torchalgo {
@@ -30,16 +28,6 @@ using LayerTensors = c10::List<OptionalTensor>;  // weights and bias of each lay
 using PickledState = std::tuple<std::int64_t, std::string, std::string, std::string, std::string,
                                 std::string, LayerTensors>;
 constexpr std::int64_t kStateVersion = 2;
-
-// Two classes in TorchScript, so that graphs tell a convolution from the rest.
-struct PackedConv : torch::CustomClassHolder {
-  explicit PackedConv(OpState state) : op(std::move(state), all_algorithms()) {}
-  PlannedOp op;
-};
-struct PackedOp : torch::CustomClassHolder {
-  explicit PackedOp(OpState state) : op(std::move(state), all_algorithms()) {}
-  PlannedOp op;
-};
 
 LayerTensors to_list(const Weights& weights) {
   LayerTensors list;

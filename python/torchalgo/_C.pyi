@@ -357,6 +357,15 @@ def reset_recorded_runs() -> None: ...
 def set_op_timing(timing: bool) -> bool: ...  # the old value
 def take_op_times() -> list[tuple[str, str, int, int]]: ...  # layer, problem, start ns, end ns
 
+# A module's forward without TorchScript's interpreter (csrc/runner/graph_runner.h).
+class GraphRunner:
+    @staticmethod
+    def make(
+        module: Any, inputs: Sequence[tuple[Sequence[int], torch.dtype]]
+    ) -> GraphRunner | None: ...  # of ScriptModule._c; None: not a row of ops
+    def run(self, *inputs: Any) -> Any: ...  # NotImplemented: the module itself must run
+    def run_planned(self, *inputs: Any) -> Any: ...  # the same unless sizes and types are `inputs`
+
 # The solver on its own (csrc/pbqp). Costs come as arrays of 64-bit integers, 2**63 - 1 forbidden;
 # None is forbidden in what is returned.
 class PbqpProblem:

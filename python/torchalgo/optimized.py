@@ -83,6 +83,9 @@ class Optimized(nn.Module):
         self._unseen: Counter[Shapes] = Counter()  # calls
         self._nearest_of: dict[Shapes, Result] = {}  # of the first unseen shapes
         self._joined: ScriptModule | None = None
+        # By id of the scripted module; and the first plan's. They serve the usual calls.
+        self._runners: dict[int, _C.GraphRunner] = {}
+        self._first_runner: _C.GraphRunner | None = None
         self._dtypes: set[torch.dtype] = set()
         self._device = torch.device("cpu")
         self._plan_for = plan_for
@@ -191,6 +194,17 @@ class Optimized(nn.Module):
     # ---- running -------------------------------------------------------------------------------
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self._first_runner is not None and not kwargs:
+            try:
+                result = self._first_runner.run_planned(*args)
+            except RuntimeError as problem:
+                raise _own_error(problem) or problem from None
+            if result is not NotImplemented:
+                return result
+        return self._forward(args, kwargs)
+
+    def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What every call may need."""
         if not self._results:
             self._plan_on_first_call(args, kwargs)
         for i, value in enumerate(args):
@@ -205,7 +219,12 @@ class Optimized(nn.Module):
                 " TorchScript already, into the model that you trace"
             )
         module = self._module_for(args, kwargs)
+        runner = None if kwargs else self._runners.get(id(module))
         try:
+            if runner is not None:
+                result = runner.run(*args)
+                if result is not NotImplemented:
+                    return result
             return module(*args, **kwargs)
         except RuntimeError as problem:
             raise _own_error(problem) or problem from None
@@ -238,7 +257,7 @@ class Optimized(nn.Module):
             warnings.warn(
                 f"torchalgo: there is no plan for inputs {spell(shapes)}; the nearest, for"
                 f" {spell(result.shapes)}, runs. This is said once; .unseen counts all such calls",
-                stacklevel=6,
+                stacklevel=7,
             )
         return result.scripted
 
@@ -271,6 +290,12 @@ class Optimized(nn.Module):
         self._device = torch.device(results[0].device)
         # No submodules: .to() and the like must not look for weights in them.
         self._scripted_of = {result.shapes: result.scripted for result in results}
+        self._runners = {
+            id(result.scripted): runner
+            for result in results
+            if (runner := _runner_of(result)) is not None
+        }
+        self._first_runner = self._runners.get(id(results[0].scripted))
         self._plan_for = None
         self._results = tuple(results)  # last: a second thread may run from here on
 
@@ -391,8 +416,17 @@ def _dtype(name: str) -> torch.dtype:
     return dtype
 
 
+def _runner_of(result: Result) -> _C.GraphRunner | None:
+    if not result.device.startswith("cpu"):
+        return None
+    inputs = [(planned.shape, _dtype(planned.dtype)) for planned in result.plan.inputs]
+    return _C.GraphRunner.make(result.scripted._c, inputs)
+
+
 def _own_error(problem: RuntimeError) -> Error | None:
     """What an op of ours said, without the interpreter's traceback around it."""
+    if isinstance(problem, Error):  # from a runner
+        return Error(f"forward: {str(problem).removeprefix('torchalgo: ')}")
     _, mark, text = str(problem).rpartition("RuntimeError: torchalgo: ")
     return Error(f"forward: {text.strip()}") if mark else None
 

@@ -82,6 +82,9 @@ def test_any_plan_computes_what_the_model_computes(name: str, capture: str, seed
     with torch.no_grad():
         try:
             assert_close(module(*inputs), model, inputs)
+            runner = _C.GraphRunner.make(module._c, [])
+            if runner is not None:
+                assert_close(runner.run(*inputs), model, inputs)
         except AssertionError as error:
             raise AssertionError(f"{error}; plan {spelled}") from error
 

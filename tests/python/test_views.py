@@ -194,8 +194,10 @@ def test_any_plan_computes_what_the_model_computes(name: str, seed: int | None) 
     torch.jit.save(module, buffer)
     buffer.seek(0)
     loaded = torch.jit.load(buffer)
+    runner = _C.GraphRunner.make(loaded._c, [])
+    assert runner is not None
     with torch.no_grad():
-        for runs in (module, loaded, torch.jit.freeze(module.eval())):
+        for runs in (module, loaded, torch.jit.freeze(module.eval()), runner.run):
             for _ in range(3):  # the executor specializes what it ran before
                 assert_close(runs(x), model, (x,))
 
@@ -312,8 +314,11 @@ def test_random_data_flows_equal_the_model() -> None:
         for choice in (None, seed):
             module = rewrite(imported, plan_for(imported.graph, choice))
             joins += op_counts(module)["torchalgo::join"]
+            runner = _C.GraphRunner.make(module._c, [])
+            assert runner is not None
             with torch.no_grad():
                 assert_close(module(x), model, (x,))
+                assert_close(runner.run(x), model, (x,))
     assert joins > 10
 
 

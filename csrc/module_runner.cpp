@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <pybind11/stl.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "module.h"
+#include "runner/graph_runner.h"
+
+namespace py = pybind11;
+
+namespace torchalgo {
+namespace {
+
+using RunInputs = std::optional<c10::IValue> (GraphRunner::*)(std::vector<at::Tensor>) const;
+
+// NotImplemented: the module itself must run.
+template <RunInputs run_inputs>
+py::object run(const GraphRunner& runner, const py::args& args) {
+  const auto not_here = [] { return py::reinterpret_borrow<py::object>(Py_NotImplemented); };
+  std::vector<at::Tensor> inputs;
+  inputs.reserve(args.size());
+  for (const py::handle& argument : args) {
+    if (!THPVariable_Check(argument.ptr())) return not_here();
+    inputs.push_back(THPVariable_Unpack(argument.ptr()));
+  }
+  std::optional<c10::IValue> result;
+  {
+    const py::gil_scoped_release no_gil;
+    result = (runner.*run_inputs)(std::move(inputs));
+  }
+  return result ? torch::jit::toPyObject(std::move(*result)) : not_here();
+}
+
+std::shared_ptr<GraphRunner> make(
+    const torch::jit::Module& module,
+    std::vector<std::pair<std::vector<std::int64_t>, at::ScalarType>> inputs) {
+  std::vector<PlannedInput> planned;
+  for (auto& [sizes, dtype] : inputs) planned.push_back({std::move(sizes), dtype});
+  return std::const_pointer_cast<GraphRunner>(GraphRunner::make(module, std::move(planned)));
+}
+
+}  // namespace
+
+void bind_runner(py::module_& m) {
+  py::class_<GraphRunner, std::shared_ptr<GraphRunner>>(m, "GraphRunner")
+      .def_static("make", &make, py::arg("module"), py::arg("inputs"))
+      .def("run", &run<&GraphRunner::run>)
+      .def("run_planned", &run<&GraphRunner::run_planned>);
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runner/graph_runner.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "ops/packed.h"
+
+namespace torchalgo {
+namespace {
+
+using torch::jit::Node;
+using torch::jit::Value;
+
+// Where a value lies: index >= 0 of those of a run, ~index of the constants.
+using Place = int;
+constexpr bool is_constant(Place place) { return place < 0; }
+
+// Our ops by their inputs: `src` and `packed` are the first two.
+struct Form {
+  std::string_view name;
+  bool takes_list;    // src is Tensor[]
+  int residual = -1;  // input; -1: a list's last, if the op adds one
+  int buffer = -1;    // input, followed by the channel
+};
+constexpr Form kForms[] = {
+    {"torchalgo::run_conv", false, 2}, {"torchalgo::run_conv_out", false, 2, 3},
+    {"torchalgo::run_op", true},       {"torchalgo::run_op_out", true, -1, 2},
+    {"torchalgo::transform", false},   {"torchalgo::transform_out", false, -1, 2},
+    {"torchalgo::relabel", false},     {"torchalgo::slice", false},
+    {"torchalgo::join", true},
+};
+
+const Form* form_of(const Node& node) {
+  const std::string_view name = node.kind().toQualString();
+  const auto* const form = std::find_if(std::begin(kForms), std::end(kForms),
+                                        [&](const Form& known) { return known.name == name; });
+  return form == std::end(kForms) ? nullptr : form;
+}
+
+struct Instruction {
+  enum class Kind : std::uint8_t { kPlanned, kOther, kList, kTuple };
+  Kind kind = Kind::kOther;
+  std::vector<Place> src;
+  Place first_result = 0;
+  int results = 1;
+  std::vector<Place> last_uses;  // what nothing reads behind it
+  // Of a planned op, whose object is among the constants.
+  const PlannedOp* op = nullptr;
+  std::optional<Place> residual;
+  std::optional<Place> buffer;
+  std::int64_t channel = 0;
+  mutable std::optional<torch::jit::Operation> other;  // () is not const, but changes nothing
+};
+
+const PlannedOp* planned_op(const c10::IValue& packed) {
+  if (!packed.isCustomClass()) return nullptr;
+  const auto& type = packed.toObjectRef().type();
+  if (*type == *c10::getCustomClassType<c10::intrusive_ptr<PackedConv>>())
+    return &packed.toCustomClass<PackedConv>()->op;
+  if (*type == *c10::getCustomClassType<c10::intrusive_ptr<PackedOp>>())
+    return &packed.toCustomClass<PackedOp>()->op;
+  return nullptr;
+}
+
+bool is_plain(const at::Tensor& tensor) {
+  // Of these autocast acts only where it is on: then it is among the thread's included keys.
+  constexpr c10::DispatchKeySet kKnown({c10::DispatchKey::CPU, c10::DispatchKey::ADInplaceOrView,
+                                        c10::DispatchKey::AutogradCPU,
+                                        c10::DispatchKey::AutocastCPU});
+  return tensor.defined() && tensor.is_cpu() && kKnown.isSupersetOf(tensor.key_set()) &&
+         !(tensor.requires_grad() && at::GradMode::is_enabled()) &&
+         !tensor._fw_grad(/*level=*/0).defined();
+}
+
+bool is_plain_call(const std::vector<at::Tensor>& inputs) {
+  const c10::DispatchKeySet included = c10::impl::tls_local_dispatch_key_set().included_;
+  return !at::hasCallbacks() && c10::default_included_set.isSupersetOf(included) &&
+         std::all_of(inputs.begin(), inputs.end(), is_plain);
+}
+
+}  // namespace
+
+struct GraphSteps {
+  std::vector<c10::IValue> constants;
+  std::vector<Instruction> instructions;
+  int inputs = 0;  // the first values
+  int values = 0;
+  Place result = 0;
+};
+
+namespace {
+
+class Reader {
+ public:
+  explicit Reader(const torch::jit::Module& module) : graph_(module.get_method("forward").graph()) {
+    const auto inputs = graph_->inputs();
+    places_[inputs[0]] = add_constant(module._ivalue());
+    for (std::size_t i = 1; i < inputs.size(); ++i) places_[inputs[i]] = read_.values++;
+    read_.inputs = read_.values;
+  }
+
+  std::unique_ptr<const GraphSteps> read() {
+    bool has_planned = false;
+    for (Node* const node : graph_->nodes()) {
+      if (!read_node(*node)) return nullptr;
+      has_planned |= !read_.instructions.empty() &&
+                     read_.instructions.back().kind == Instruction::Kind::kPlanned;
+    }
+    const auto outputs = graph_->outputs();
+    if (!has_planned || outputs.size() != 1) return nullptr;
+    const auto result = places_.find(outputs[0]);
+    if (result == places_.end()) return nullptr;  // a list of tensors
+    read_.result = result->second;
+    find_last_uses();
+    return std::make_unique<const GraphSteps>(std::move(read_));
+  }
+
+ private:
+  Place add_constant(c10::IValue value) {
+    read_.constants.push_back(std::move(value));
+    return ~static_cast<Place>(read_.constants.size() - 1);
+  }
+  [[nodiscard]] const c10::IValue* constant(const Value* value) const {
+    const auto known = places_.find(value);
+    if (known == places_.end() || !is_constant(known->second)) return nullptr;
+    return &read_.constants[~known->second];
+  }
+
+  bool read_node(Node& node) {
+    if (!node.blocks().empty()) return false;
+    switch (node.kind()) {
+      case c10::prim::Constant: {
+        const auto value = torch::jit::toIValue(node.output());
+        if (!value) return false;
+        places_[node.output()] = add_constant(*value);
+        return true;
+      }
+      case c10::prim::GetAttr: {
+        const c10::IValue* const object = constant(node.input());
+        if (object == nullptr || !object->isObject()) return false;
+        places_[node.output()] =
+            add_constant(object->toObjectRef().getAttr(node.s(c10::attr::name)));
+        return true;
+      }
+      case c10::prim::ListConstruct:
+        return read_list(node);
+      case c10::prim::TupleConstruct: {
+        const auto type = node.output()->type()->cast<c10::TupleType>();
+        return type && !type->schema() && add_instruction(Instruction::Kind::kTuple, node);
+      }
+      default:
+        break;
+    }
+    if (const Form* const form = form_of(node); form != nullptr) return read_planned(node, *form);
+    const torch::jit::Operator* const known = node.maybeOperator();
+    if (known == nullptr || node.hasAttributes()) return false;
+    if (!add_instruction(Instruction::Kind::kOther, node)) return false;
+    read_.instructions.back().other = known->getOperation(&node);
+    return true;
+  }
+
+  bool add_instruction(Instruction::Kind kind, const Node& node) {
+    Instruction instruction;
+    instruction.kind = kind;
+    for (const Value* const input : node.inputs()) {
+      const auto place = places_.find(input);
+      if (place == places_.end()) return false;
+      instruction.src.push_back(place->second);
+    }
+    add_results(instruction, node);
+    return true;
+  }
+
+  void add_results(Instruction& instruction, const Node& node) {
+    instruction.first_result = read_.values;
+    instruction.results = static_cast<int>(node.outputs().size());
+    for (const Value* const output : node.outputs()) places_[output] = read_.values++;
+    read_.instructions.push_back(std::move(instruction));
+  }
+
+  // Of tensors for planned ops: no instruction; these take its elements.
+  bool read_list(const Node& node) {
+    const auto type = node.output()->type()->expect<c10::ListType>();
+    if (!type->getElementType()->isSubtypeOf(*c10::TensorType::get())) {
+      c10::impl::GenericList list(type->getElementType());
+      for (const Value* const input : node.inputs()) {
+        const c10::IValue* const element = constant(input);
+        if (element == nullptr) return false;
+        list.push_back(*element);
+      }
+      places_[node.output()] = add_constant(std::move(list));
+      return true;
+    }
+    std::vector<Place> elements;
+    for (const Value* const input : node.inputs()) {
+      const auto place = places_.find(input);
+      if (place == places_.end()) return false;
+      elements.push_back(place->second);
+    }
+    lists_[node.output()] = std::move(elements);
+    const auto& uses = node.output()->uses();
+    const bool is_for_planned = std::all_of(
+        uses.begin(), uses.end(), [](const auto& use) { return form_of(*use.user) != nullptr; });
+    return is_for_planned || add_instruction(Instruction::Kind::kList, node);
+  }
+
+  bool read_planned(const Node& node, const Form& form) {
+    Instruction instruction;
+    instruction.kind = Instruction::Kind::kPlanned;
+    const c10::IValue* const packed = constant(node.input(1));
+    if (packed == nullptr) return false;
+    instruction.op = planned_op(*packed);
+    if (instruction.op == nullptr) return false;
+    if (form.takes_list) {
+      const auto list = lists_.find(node.input(0));
+      if (list == lists_.end()) return false;
+      instruction.src = list->second;
+      if (instruction.op->has_residual() && !instruction.src.empty()) {
+        instruction.residual = instruction.src.back();
+        instruction.src.pop_back();
+      }
+    } else {
+      instruction.src = {places_.at(node.input(0))};
+    }
+    if (form.residual >= 0) {
+      const c10::IValue* const none = constant(node.input(form.residual));
+      if (none == nullptr || !none->isNone())
+        instruction.residual = places_.at(node.input(form.residual));
+    }
+    if (form.buffer >= 0) {
+      const c10::IValue* const channel = constant(node.input(form.buffer + 1));
+      if (channel == nullptr || !channel->isInt()) return false;
+      instruction.buffer = places_.at(node.input(form.buffer));
+      instruction.channel = channel->toInt();
+    }
+    add_results(instruction, node);
+    return true;
+  }
+
+  void find_last_uses() {
+    std::vector<bool> is_used(static_cast<std::size_t>(read_.values), false);
+    const auto use = [&](Instruction& instruction, Place place) {
+      if (is_constant(place) || is_used[place]) return;
+      is_used[place] = true;
+      instruction.last_uses.push_back(place);
+    };
+    if (!is_constant(read_.result)) is_used[read_.result] = true;
+    for (auto instruction = read_.instructions.rbegin(); instruction != read_.instructions.rend();
+         ++instruction) {
+      for (int i = 0; i < instruction->results; ++i)
+        use(*instruction, instruction->first_result + i);
+      for (const Place place : instruction->src) use(*instruction, place);
+      for (const auto& place : {instruction->residual, instruction->buffer}) {
+        if (place) use(*instruction, *place);
+      }
+    }
+  }
+
+  std::shared_ptr<torch::jit::Graph> graph_;
+  GraphSteps read_;
+  std::unordered_map<const Value*, Place> places_;
+  std::unordered_map<const Value*, std::vector<Place>> lists_;
+};
+
+// The values of one run.
+class Run {
+ public:
+  Run(const GraphSteps& steps, std::vector<at::Tensor> inputs)
+      : steps_(steps), values_(static_cast<std::size_t>(steps.values)) {
+    std::move(inputs.begin(), inputs.end(), values_.begin());
+  }
+
+  c10::IValue all() {
+    for (const Instruction& instruction : steps_.instructions) {
+      run(instruction);
+      for (const Place place : instruction.last_uses) values_[place] = c10::IValue();
+    }
+    return at(steps_.result);
+  }
+
+ private:
+  [[nodiscard]] const c10::IValue& at(Place place) const {
+    return is_constant(place) ? steps_.constants[~place] : values_[place];
+  }
+
+  void run(const Instruction& instruction) {
+    switch (instruction.kind) {
+      case Instruction::Kind::kPlanned:
+        values_[instruction.first_result] = run_planned(instruction);
+        return;
+      case Instruction::Kind::kOther:
+        return run_other(instruction);
+      case Instruction::Kind::kList: {
+        c10::List<at::Tensor> list;
+        for (const Place place : instruction.src) list.push_back(at(place).toTensor());
+        values_[instruction.first_result] = std::move(list);
+        return;
+      }
+      case Instruction::Kind::kTuple: {
+        std::vector<c10::IValue> elements;
+        for (const Place place : instruction.src) elements.push_back(at(place));
+        values_[instruction.first_result] = c10::ivalue::Tuple::create(std::move(elements));
+        return;
+      }
+    }
+  }
+
+  at::Tensor run_planned(const Instruction& instruction) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const at::Tensor residual =
+        instruction.residual ? at(*instruction.residual).toTensor() : at::Tensor();
+    std::optional<Slot> slot;
+    if (instruction.buffer) slot = Slot{at(*instruction.buffer).toTensor(), instruction.channel};
+    const Slot* const place = slot ? &*slot : nullptr;
+    if (instruction.src.size() == 1)
+      return instruction.op->run({&at(instruction.src[0]).toTensor(), 1}, residual, place);
+    std::vector<at::Tensor> src;
+    src.reserve(instruction.src.size());
+    for (const Place input : instruction.src) src.push_back(at(input).toTensor());
+    return instruction.op->run(src, residual, place);
+  }
+
+  void run_other(const Instruction& instruction) {
+    torch::jit::Stack stack;
+    stack.reserve(instruction.src.size());
+    for (const Place place : instruction.src) stack.push_back(at(place));
+    (*instruction.other)(stack);
+    std::move(stack.begin(), stack.end(), values_.begin() + instruction.first_result);
+  }
+
+  const GraphSteps& steps_;
+  std::vector<c10::IValue> values_;
+};
+
+}  // namespace
+
+GraphRunner::GraphRunner(std::unique_ptr<const GraphSteps> steps, std::vector<PlannedInput> planned)
+    : steps_(std::move(steps)), planned_(std::move(planned)) {}
+GraphRunner::~GraphRunner() = default;
+
+std::shared_ptr<const GraphRunner> GraphRunner::make(const torch::jit::Module& module,
+                                                     std::vector<PlannedInput> planned) {
+  std::unique_ptr<const GraphSteps> steps = Reader(module).read();
+  if (steps == nullptr) return nullptr;
+  return std::shared_ptr<const GraphRunner>(new GraphRunner(std::move(steps), std::move(planned)));
+}
+
+std::optional<c10::IValue> GraphRunner::run(std::vector<at::Tensor> inputs) const {
+  if (static_cast<int>(inputs.size()) != steps_->inputs || !is_plain_call(inputs))
+    return std::nullopt;
+  return Run(*steps_, std::move(inputs)).all();
+}
+
+std::optional<c10::IValue> GraphRunner::run_planned(std::vector<at::Tensor> inputs) const {
+  const auto is_planned = [](const at::Tensor& input, const PlannedInput& planned) {
+    return input.defined() && input.scalar_type() == planned.dtype &&
+           input.sizes() == at::IntArrayRef(planned.sizes);
+  };
+  if (!std::equal(inputs.begin(), inputs.end(), planned_.begin(), planned_.end(), is_planned))
+    return std::nullopt;
+  return run(std::move(inputs));
+}
+
+}  // namespace torchalgo
