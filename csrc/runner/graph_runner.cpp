@@ -74,7 +74,7 @@ const PlannedOp* planned_op(const c10::IValue& packed) {
 }
 
 bool is_plain(const at::Tensor& tensor) {
-  // Of these autocast acts only where it is on: then it is among the thread's included keys.
+  // Autocast acts only where it is on.
   constexpr c10::DispatchKeySet kKnown({c10::DispatchKey::CPU, c10::DispatchKey::ADInplaceOrView,
                                         c10::DispatchKey::AutogradCPU,
                                         c10::DispatchKey::AutocastCPU});
@@ -84,8 +84,10 @@ bool is_plain(const at::Tensor& tensor) {
 }
 
 bool is_plain_call(const std::vector<at::Tensor>& inputs) {
-  const c10::DispatchKeySet included = c10::impl::tls_local_dispatch_key_set().included_;
-  return !at::hasCallbacks() && c10::default_included_set.isSupersetOf(included) &&
+  const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  const bool has_autocast = !keys.excluded_.has(c10::DispatchKey::AutocastCPU);
+  return !at::hasCallbacks() && !has_autocast &&
+         c10::default_included_set.isSupersetOf(keys.included_) &&
          std::all_of(inputs.begin(), inputs.end(), is_plain);
 }
 
