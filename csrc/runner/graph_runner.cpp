@@ -103,6 +103,16 @@ struct GraphSteps {
 
 namespace {
 
+// Whether no op keeps or changes the value: a constant for all runs would show it.
+bool is_only_read(const Value& value) {
+  return std::all_of(value.uses().begin(), value.uses().end(), [](const torch::jit::Use& use) {
+    const c10::FunctionSchema* const schema = use.user->maybeSchema();
+    return schema != nullptr && use.offset < schema->arguments().size() &&
+           schema->arguments()[use.offset].alias_info() == nullptr;
+  });
+}
+
+// Reads a graph into instructions.
 class Reader {
  public:
   explicit Reader(const torch::jit::Module& module) : graph_(module.get_method("forward").graph()) {
@@ -122,7 +132,7 @@ class Reader {
     const auto outputs = graph_->outputs();
     if (!has_planned || outputs.size() != 1) return nullptr;
     const auto result = places_.find(outputs[0]);
-    if (result == places_.end()) return nullptr;  // a list of tensors
+    if (result == places_.end()) return nullptr;
     read_.result = result->second;
     find_last_uses();
     return std::make_unique<const GraphSteps>(std::move(read_));
@@ -144,7 +154,7 @@ class Reader {
     switch (node.kind()) {
       case c10::prim::Constant: {
         const auto value = torch::jit::toIValue(node.output());
-        if (!value) return false;
+        if (!value || (value->isTensor() && value->toTensor().requires_grad())) return false;
         places_[node.output()] = add_constant(*value);
         return true;
       }
@@ -191,10 +201,12 @@ class Reader {
     read_.instructions.push_back(std::move(instruction));
   }
 
-  // Of tensors for planned ops: no instruction; these take its elements.
+  // Of tensors for planned ops: no instruction, these take its elements. Else of tensors, or of
+  // constants.
   bool read_list(const Node& node) {
     const auto type = node.output()->type()->expect<c10::ListType>();
     if (!type->getElementType()->isSubtypeOf(*c10::TensorType::get())) {
+      if (!is_only_read(*node.output())) return false;
       c10::impl::GenericList list(type->getElementType());
       for (const Value* const input : node.inputs()) {
         const c10::IValue* const element = constant(input);
@@ -204,17 +216,17 @@ class Reader {
       places_[node.output()] = add_constant(std::move(list));
       return true;
     }
-    std::vector<Place> elements;
+    const auto& uses = node.output()->uses();
+    const bool is_for_planned = std::all_of(
+        uses.begin(), uses.end(), [](const auto& use) { return form_of(*use.user) != nullptr; });
+    if (!is_for_planned) return add_instruction(Instruction::Kind::kList, node);
+    std::vector<Place>& elements = lists_[node.output()];
     for (const Value* const input : node.inputs()) {
       const auto place = places_.find(input);
       if (place == places_.end()) return false;
       elements.push_back(place->second);
     }
-    lists_[node.output()] = std::move(elements);
-    const auto& uses = node.output()->uses();
-    const bool is_for_planned = std::all_of(
-        uses.begin(), uses.end(), [](const auto& use) { return form_of(*use.user) != nullptr; });
-    return is_for_planned || add_instruction(Instruction::Kind::kList, node);
+    return true;
   }
 
   bool read_planned(const Node& node, const Form& form) {

@@ -210,6 +210,32 @@ def test_where_it_cannot_run_the_interpreter_does(model: type[nn.Module]) -> Non
         torch.testing.assert_close(fast(x), net(x))
 
 
+class Appends(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, 1, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        sizes = [y.size(0)]
+        sizes.append(-1)
+        more = [2]
+        more.append(3)
+        parts = [y]
+        parts.append(y + 1)
+        return torch.cat(parts, 1).reshape(sizes) * len(more)
+
+
+def test_lists_begin_anew_in_each_call() -> None:
+    torch.manual_seed(0)
+    net = torch.jit.script(Appends().eval())
+    x = torch.rand(2, 3, 20, 20)
+    fast = run_plan(net, x)
+    for _ in range(3):
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), net(x))
+
+
 def test_a_module_without_planned_ops_has_none(net: Net, x: torch.Tensor) -> None:
     frozen = torch.jit.freeze(torch.jit.script(net))
     assert _C.GraphRunner.make(frozen._c, []) is None
