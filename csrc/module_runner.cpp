@@ -3,11 +3,13 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "module.h"
 #include "runner/graph_runner.h"
 
@@ -25,13 +27,18 @@ py::object run(const GraphRunner& runner, const py::args& args) {
   std::vector<at::Tensor> inputs;
   inputs.reserve(args.size());
   for (const py::handle& argument : args) {
-    if (!THPVariable_Check(argument.ptr())) return not_here();
+    // A subclass of Tensor may have its own way with calls.
+    if (!THPVariable_CheckExact(argument.ptr())) return not_here();
     inputs.push_back(THPVariable_Unpack(argument.ptr()));
   }
   std::optional<c10::IValue> result;
-  {
+  try {
     const py::gil_scoped_release no_gil;
     result = (runner.*run_inputs)(std::move(inputs));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception&) {
+    return not_here();  // the module tells what is wrong, and where in its code
   }
   return result ? torch::jit::toPyObject(std::move(*result)) : not_here();
 }

@@ -118,11 +118,6 @@ Packed pack_to_stay(const Algorithm& algorithm, const Problem& problem, const Pr
   return packed;
 }
 
-void ask_for_huge_pages(const at::Tensor& tensor) {
-  if (!tensor.is_cpu() || !tensor.is_non_overlapping_and_dense()) return;
-  collapse_to_huge_pages(tensor.const_data_ptr(), tensor.nbytes());
-}
-
 void release_idle_memory() {
   results().release_idle();
   weights_pool().release_idle();

@@ -30,10 +30,6 @@ namespace torchalgo {
 [[nodiscard]] Packed pack_to_stay(const Algorithm& algorithm, const Problem& problem,
                                   const Primitive& primitive, const Weights& weights);
 
-/// Asks the system to move the memory of a dense CPU tensor, which may be the caller's, to huge
-/// pages now. A wish: where it cannot be granted, nothing happens. Content and address stay.
-void ask_for_huge_pages(const at::Tensor& tensor);
-
 /// Hands back to the system what no tensor uses now.
 void release_idle_memory();
 

@@ -38,17 +38,6 @@ char* map_huge_pages(std::size_t bytes) {
 
 }  // namespace
 
-void collapse_to_huge_pages([[maybe_unused]] const void* data,
-                            [[maybe_unused]] std::size_t bytes) noexcept {
-#ifdef __linux__
-  constexpr int kCollapse = 25;  // MADV_COLLAPSE, which older headers lack
-  const auto first = reinterpret_cast<std::uintptr_t>(data);
-  const std::uintptr_t begin = rounded_up(first, kHugePage);
-  const std::uintptr_t end = (first + bytes) / kHugePage * kHugePage;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, kCollapse);
-#endif
-}
-
 struct PagePool::Slab {
   PagePool* pool = nullptr;
   char* memory = nullptr;

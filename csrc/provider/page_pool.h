@@ -9,10 +9,6 @@
 
 namespace torchalgo {
 
-/// Moves what wholly lies within `bytes` at `data` to huge pages now, where the system can
-/// (Linux 6.1); addresses and content stay.
-void collapse_to_huge_pages(const void* data, std::size_t bytes) noexcept;
-
 /// Memory that is taken and given back again and again, as the tensors of an inference are.
 ///
 /// It lies in slabs of huge pages, where the system has them for those who ask: a network's tensors

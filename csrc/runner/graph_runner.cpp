@@ -60,6 +60,7 @@ struct Instruction {
   std::optional<Place> residual;
   std::optional<Place> buffer;
   std::int64_t channel = 0;
+  c10::TypePtr element;                                // of a list
   mutable std::optional<torch::jit::Operation> other;  // () is not const, but changes nothing
 };
 
@@ -130,7 +131,11 @@ class Reader {
                      read_.instructions.back().kind == Instruction::Kind::kPlanned;
     }
     const auto outputs = graph_->outputs();
-    if (!has_planned || outputs.size() != 1) return nullptr;
+    const bool has_gradients =
+        std::any_of(read_.constants.begin(), read_.constants.end(), [](const c10::IValue& value) {
+          return value.isTensor() && value.toTensor().defined() && value.toTensor().requires_grad();
+        });
+    if (!takes_tensors() || !has_planned || has_gradients || outputs.size() != 1) return nullptr;
     const auto result = places_.find(outputs[0]);
     if (result == places_.end()) return nullptr;
     read_.result = result->second;
@@ -139,6 +144,14 @@ class Reader {
   }
 
  private:
+  // The interpreter makes numbers of tensors where forward wants numbers.
+  [[nodiscard]] bool takes_tensors() const {
+    const auto inputs = graph_->inputs();
+    return std::all_of(inputs.begin() + 1, inputs.end(), [](const Value* input) {
+      return input->type()->isSubtypeOf(*c10::TensorType::get());
+    });
+  }
+
   Place add_constant(c10::IValue value) {
     read_.constants.push_back(std::move(value));
     return ~static_cast<Place>(read_.constants.size() - 1);
@@ -154,7 +167,7 @@ class Reader {
     switch (node.kind()) {
       case c10::prim::Constant: {
         const auto value = torch::jit::toIValue(node.output());
-        if (!value || (value->isTensor() && value->toTensor().requires_grad())) return false;
+        if (!value) return false;
         places_[node.output()] = add_constant(*value);
         return true;
       }
@@ -176,7 +189,8 @@ class Reader {
     }
     if (const Form* const form = form_of(node); form != nullptr) return read_planned(node, *form);
     const torch::jit::Operator* const known = node.maybeOperator();
-    if (known == nullptr || node.hasAttributes()) return false;
+    // Of a vararg op the interpreter says how many arguments there are.
+    if (known == nullptr || node.hasAttributes() || known->schema().is_vararg()) return false;
     if (!add_instruction(Instruction::Kind::kOther, node)) return false;
     read_.instructions.back().other = known->getOperation(&node);
     return true;
@@ -201,27 +215,31 @@ class Reader {
     read_.instructions.push_back(std::move(instruction));
   }
 
-  // Of tensors for planned ops: no instruction, these take its elements. Else of tensors, or of
-  // constants.
+  // For planned ops: no instruction, these take its elements. Of constants: one, if nobody changes
+  // it.
   bool read_list(const Node& node) {
-    const auto type = node.output()->type()->expect<c10::ListType>();
-    if (!type->getElementType()->isSubtypeOf(*c10::TensorType::get())) {
-      if (!is_only_read(*node.output())) return false;
-      c10::impl::GenericList list(type->getElementType());
-      for (const Value* const input : node.inputs()) {
-        const c10::IValue* const element = constant(input);
-        if (element == nullptr) return false;
-        list.push_back(*element);
-      }
+    const auto inputs = node.inputs();
+    const auto& uses = node.output()->uses();
+    const c10::TypePtr element = node.output()->type()->expect<c10::ListType>()->getElementType();
+    const bool is_constant_list =
+        !inputs.empty() && is_only_read(*node.output()) &&
+        std::all_of(inputs.begin(), inputs.end(),
+                    [&](const Value* input) { return constant(input) != nullptr; });
+    if (is_constant_list) {
+      c10::impl::GenericList list(element);
+      for (const Value* const input : inputs) list.push_back(*constant(input));
       places_[node.output()] = add_constant(std::move(list));
       return true;
     }
-    const auto& uses = node.output()->uses();
     const bool is_for_planned = std::all_of(
         uses.begin(), uses.end(), [](const auto& use) { return form_of(*use.user) != nullptr; });
-    if (!is_for_planned) return add_instruction(Instruction::Kind::kList, node);
+    if (!is_for_planned || uses.empty()) {
+      if (!add_instruction(Instruction::Kind::kList, node)) return false;
+      read_.instructions.back().element = element;
+      return true;
+    }
     std::vector<Place>& elements = lists_[node.output()];
-    for (const Value* const input : node.inputs()) {
+    for (const Value* const input : inputs) {
       const auto place = places_.find(input);
       if (place == places_.end()) return false;
       elements.push_back(place->second);
@@ -316,8 +334,8 @@ class Run {
       case Instruction::Kind::kOther:
         return run_other(instruction);
       case Instruction::Kind::kList: {
-        c10::List<at::Tensor> list;
-        for (const Place place : instruction.src) list.push_back(at(place).toTensor());
+        c10::impl::GenericList list(instruction.element);
+        for (const Place place : instruction.src) list.push_back(at(place));
         values_[instruction.first_result] = std::move(list);
         return;
       }

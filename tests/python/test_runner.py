@@ -210,30 +210,86 @@ def test_where_it_cannot_run_the_interpreter_does(model: type[nn.Module]) -> Non
         torch.testing.assert_close(fast(x), net(x))
 
 
-class Appends(nn.Module):
+class Lists(nn.Module):
+    """A list that changes behind its first use, one of sizes, and one with a None in it."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(3, 3, 3, 1, 1)
+        self.conv = nn.Conv2d(3, 16, 3, 1, 1)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, index: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         y = self.conv(x)
-        sizes = [y.size(0)]
-        sizes.append(-1)
-        more = [2]
-        more.append(3)
-        parts = [y]
-        parts.append(y + 1)
-        return torch.cat(parts, 1).reshape(sizes) * len(more)
+        dims = [2]
+        once = torch.flip(y, dims)
+        dims.append(3)
+        return once, torch.flip(y, dims), y.view(y.size(0), -1), y[:, index]
 
 
 def test_lists_begin_anew_in_each_call() -> None:
     torch.manual_seed(0)
-    net = torch.jit.script(Appends().eval())
-    x = torch.rand(2, 3, 20, 20)
-    fast = run_plan(net, x)
+    net = torch.jit.script(Lists().eval())
+    inputs = (torch.rand(2, 3, 20, 20), torch.tensor([3, 1]))
+    fast = run_plan(net, *inputs)
+    runner = runner_of(fast)
     for _ in range(3):
         with torch.no_grad():
-            torch.testing.assert_close(fast(x), net(x))
+            torch.testing.assert_close(runner.run(*inputs), net(*inputs))
+
+
+class Talks(Loop):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        print("shape", y.size(0), y.size(2))
+        return y
+
+
+class Scales(Loop):
+    def forward(self, x: torch.Tensor, scale: float) -> torch.Tensor:  # type: ignore[override]
+        return self.conv(x) * scale
+
+
+@pytest.mark.parametrize(
+    ("model", "more"), [(Talks, ()), (Scales, (torch.tensor(2.0),)), (Scales, (2.0,))]
+)
+def test_printing_and_numbers_are_the_modules(
+    model: type[nn.Module], more: tuple[Any, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    torch.manual_seed(0)
+    net = torch.jit.script(model().eval())
+    x = torch.rand(1, 3, 20, 20)
+    fast = run_plan(net, x, *(float(value) for value in more))
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x, *more), net(x, *more))
+    if model is Talks:
+        assert capfd.readouterr().out.endswith("shape 1 20\n" * 2)
+
+
+class Sub(torch.Tensor):
+    pass
+
+
+def test_a_subclass_of_tensor_stays_one(fast: torchalgo.Optimized, x: torch.Tensor) -> None:
+    with torch.no_grad():
+        got = fast(x.as_subclass(Sub))
+    assert isinstance(got, Sub)
+    assert type(fast.scripted(x.as_subclass(Sub))) is Sub
+
+
+class Selects(Loop):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(x).select(2, 12)
+
+
+def test_an_error_of_torchs_own_op_has_its_place_in_the_code() -> None:
+    torch.manual_seed(0)
+    net = torch.jit.script(Selects().eval())
+    fast = run_plan(net, torch.rand(1, 3, 20, 20))
+    runner_of(fast)
+    with torch.no_grad(), pytest.raises(RuntimeError, match=r"Traceback of TorchScript") as of_fast:
+        fast(torch.rand(1, 3, 8, 8))
+    assert "select(2, 12)" in str(of_fast.value)
 
 
 def test_a_module_without_planned_ops_has_none(net: Net, x: torch.Tensor) -> None:

@@ -308,13 +308,17 @@ class Task {
           // The caller's tensor is cold in the first pass over it; a padded copy is not.
           if (is_first && !is_padded(conv_)) tile.a_ahead = rows * tile.a_row_stride;
           if (is_last && conv_.residual != nullptr) tile.residual = conv_.residual + dst;
-          if (!rows_ahead_.is_empty()) {
+          const bool asks_for_rows = !rows_ahead_.is_empty();
+          if (asks_for_rows) {
             tile.prefetch = rows_ahead_.at();
             tile.prefetch_lines = lines_ahead;
             rows_ahead_.skip(static_cast<std::int64_t>(lines_ahead) * tile.chunk_count);
           }
           TORCHALGO_ISA::gemm_tile(rows, blocks)(tile);
-          if (tile.prefetch != nullptr) {
+          if (asks_for_rows) {
+            tile.prefetch = nullptr;
+            tile.prefetch_lines = 0;
+          } else if (tile.prefetch != nullptr) {
             tile.prefetch += static_cast<std::int64_t>(tile.prefetch_lines) * tile.chunk_count * 16;
           }
           x = end;

@@ -51,7 +51,7 @@ struct Tile {
   /// the beginning.
   bool is_far = false;
   /// Spread prefetch into L2: `prefetch_lines` cache lines per chunk from here on; of the next
-  /// panel.
+  /// panel, or of the source.
   const float* prefetch = nullptr;
   int prefetch_lines = 0;
   /// Prefetches A this many floats ahead of every row: of the next tile, where A is cold. 0: not.

@@ -31,17 +31,6 @@ TEST(PagePool, GivesTheSameMemoryToTheSameCalls) {
   EXPECT_EQ(pool.stats().taken, 0U);
 }
 
-TEST(CollapseToHugePages, KeepsContentAndTakesAnyRange) {
-  std::vector<unsigned char> memory(9 * kMiB);
-  std::mt19937 random(1);
-  for (unsigned char& byte : memory) byte = static_cast<unsigned char>(random());
-  const std::vector<unsigned char> before = memory;
-  collapse_to_huge_pages(memory.data() + 1, memory.size() - 1);
-  collapse_to_huge_pages(memory.data(), 10);
-  collapse_to_huge_pages(nullptr, 0);
-  EXPECT_TRUE(memory == before);
-}
-
 TEST(PagePool, BlocksAreAlignedAndNeverOverlap) {
   PagePool pool(0);
   struct Block {
