@@ -124,12 +124,12 @@ class Reader {
   }
 
   std::unique_ptr<const GraphSteps> read() {
-    bool has_planned = false;
     for (Node* const node : graph_->nodes()) {
       if (!read_node(*node)) return nullptr;
-      has_planned |= !read_.instructions.empty() &&
-                     read_.instructions.back().kind == Instruction::Kind::kPlanned;
     }
+    const bool has_planned = std::any_of(
+        read_.instructions.begin(), read_.instructions.end(),
+        [](const Instruction& each) { return each.kind == Instruction::Kind::kPlanned; });
     const auto outputs = graph_->outputs();
     const bool has_gradients =
         std::any_of(read_.constants.begin(), read_.constants.end(), [](const c10::IValue& value) {
