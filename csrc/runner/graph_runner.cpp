@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -26,26 +25,22 @@ using torch::jit::Value;
 using Place = int;
 constexpr bool is_constant(Place place) { return place < 0; }
 
-// Our ops by their inputs: `src` and `packed` are the first two.
+// A planned op by its inputs: `src` and `packed` are the first two.
 struct Form {
-  std::string_view name;
-  bool takes_list;    // src is Tensor[]
-  int residual = -1;  // input; -1: a list's last, if the op adds one
-  int buffer = -1;    // input, followed by the channel
-};
-constexpr Form kForms[] = {
-    {"torchalgo::run_conv", false, 2}, {"torchalgo::run_conv_out", false, 2, 3},
-    {"torchalgo::run_op", true},       {"torchalgo::run_op_out", true, -1, 2},
-    {"torchalgo::transform", false},   {"torchalgo::transform_out", false, -1, 2},
-    {"torchalgo::relabel", false},     {"torchalgo::slice", false},
-    {"torchalgo::join", true},
+  bool takes_list = false;      // src is Tensor[]
+  std::optional<int> residual;  // input; nothing: a list's last, if the op adds one
+  std::optional<int> channel;   // input, behind the buffer to write into
 };
 
-const Form* form_of(const Node& node) {
-  const std::string_view name = node.kind().toQualString();
-  const auto* const form = std::find_if(std::begin(kForms), std::end(kForms),
-                                        [&](const Form& known) { return known.name == name; });
-  return form == std::end(kForms) ? nullptr : form;
+// Nothing: no planned op. ops/register.cpp has their schemas.
+std::optional<Form> form_of(const Node& node) {
+  const c10::FunctionSchema* const schema = node.maybeSchema();
+  const bool is_planned = schema != nullptr && schema->name().starts_with("torchalgo::") &&
+                          schema->arguments().size() >= 2 &&
+                          schema->arguments()[1].name() == "packed";
+  if (!is_planned) return std::nullopt;
+  return Form{schema->arguments()[0].type()->kind() == c10::TypeKind::ListType,
+              schema->argumentIndexWithName("residual"), schema->argumentIndexWithName("channel")};
 }
 
 struct Instruction {
@@ -187,7 +182,7 @@ class Reader {
       default:
         break;
     }
-    if (const Form* const form = form_of(node); form != nullptr) return read_planned(node, *form);
+    if (const auto form = form_of(node)) return read_planned(node, *form);
     const torch::jit::Operator* const known = node.maybeOperator();
     // Of a vararg op the interpreter says how many arguments there are.
     if (known == nullptr || node.hasAttributes() || known->schema().is_vararg()) return false;
@@ -232,7 +227,7 @@ class Reader {
       return true;
     }
     const bool is_for_planned = std::all_of(
-        uses.begin(), uses.end(), [](const auto& use) { return form_of(*use.user) != nullptr; });
+        uses.begin(), uses.end(), [](const auto& use) { return form_of(*use.user).has_value(); });
     if (!is_for_planned || uses.empty()) {
       if (!add_instruction(Instruction::Kind::kList, node)) return false;
       read_.instructions.back().element = element;
@@ -265,15 +260,15 @@ class Reader {
     } else {
       instruction.src = {places_.at(node.input(0))};
     }
-    if (form.residual >= 0) {
-      const c10::IValue* const none = constant(node.input(form.residual));
+    if (form.residual) {
+      const c10::IValue* const none = constant(node.input(*form.residual));
       if (none == nullptr || !none->isNone())
-        instruction.residual = places_.at(node.input(form.residual));
+        instruction.residual = places_.at(node.input(*form.residual));
     }
-    if (form.buffer >= 0) {
-      const c10::IValue* const channel = constant(node.input(form.buffer + 1));
+    if (form.channel) {
+      const c10::IValue* const channel = constant(node.input(*form.channel));
       if (channel == nullptr || !channel->isInt()) return false;
-      instruction.buffer = places_.at(node.input(form.buffer));
+      instruction.buffer = places_.at(node.input(*form.channel - 1));
       instruction.channel = channel->toInt();
     }
     add_results(instruction, node);
