@@ -113,29 +113,34 @@ class Fitter {
 
   [[nodiscard]] Problem absorb(int index, const Problem& covered, PlannedCall& call) const {
     const Node& node = graph_.nodes[index];
-    const auto* eltwise = std::get_if<EltwiseProblem>(&*node.problem);
+    Problem grown = grown_by(node, covered, call);
+    call.covers.push_back(index);
+    call.dst = node.outputs.at(0);
+    return grown;
+  }
+
+  // `covered` and `node`, which reads its result, as one problem.
+  static Problem grown_by(const Node& node, const Problem& covered, PlannedCall& call) {
     const auto link = std::find(node.inputs.begin(), node.inputs.end(), call.dst);
     const auto* conv = std::get_if<ConvProblem>(&*node.problem);
-    if (conv != nullptr && link != node.inputs.end() &&
-        (is_convolution(covered) || is_chain_head(covered))) {
-      TORCHALGO_CHECK(!call.residual, "rewrite_graph: {} absorbs {} behind an addition", call.name,
-                      node.name);
-      call.covers.push_back(index);
-      call.dst = node.outputs.at(0);
-      return with_next(covered, *conv);
-    }
     const auto* concat = std::get_if<ConcatProblem>(&covered);
     const auto* shuffle = std::get_if<ShuffleProblem>(&*node.problem);
-    if (concat != nullptr && shuffle != nullptr && link != node.inputs.end()) {
-      call.covers.push_back(index);
-      call.dst = node.outputs.at(0);
+    const auto* eltwise = std::get_if<EltwiseProblem>(&*node.problem);
+    const bool is_chain = conv != nullptr && (is_convolution(covered) || is_chain_head(covered));
+    const bool is_shuffled = concat != nullptr && shuffle != nullptr;
+    const bool is_epilogue = eltwise != nullptr && eltwise->kind != EltwiseKind::kMul;
+    TORCHALGO_CHECK(link != node.inputs.end() && (is_chain || is_shuffled || is_epilogue),
+                    "rewrite_graph: {} cannot absorb {}", call.name, node.name);
+    if (is_chain) {
+      TORCHALGO_CHECK(!call.residual, "rewrite_graph: {} absorbs {} behind an addition", call.name,
+                      node.name);
+      return with_next(covered, *conv);
+    }
+    if (is_shuffled) {
       ConcatProblem shuffled = *concat;
       shuffled.groups = shuffle->groups;
       return shuffled;
     }
-    TORCHALGO_CHECK(
-        eltwise != nullptr && eltwise->kind != EltwiseKind::kMul && link != node.inputs.end(),
-        "rewrite_graph: {} cannot absorb {}", call.name, node.name);
     Epilogue epilogue = epilogue_of(covered);
     if (eltwise->kind == EltwiseKind::kAdd) {
       TORCHALGO_CHECK(!call.residual, "rewrite_graph: {} absorbs two additions", call.name);
@@ -143,8 +148,6 @@ class Fitter {
       epilogue.push_back(PostOp::kAdd);
     }
     epilogue.insert(epilogue.end(), eltwise->epilogue.begin(), eltwise->epilogue.end());
-    call.covers.push_back(index);
-    call.dst = node.outputs.at(0);
     return with_epilogue(covered, std::move(epilogue));
   }
 
