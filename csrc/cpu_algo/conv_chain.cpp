@@ -14,6 +14,7 @@
 #include "cpu_algo/conv_gemm_plan.h"
 #include "cpu_algo/conv_row.h"
 #include "cpu_algo/depthwise_args.h"
+#include "cpu_algo/kernels/row_range.h"
 #include "cpu_algo/rows.h"
 
 namespace torchalgo::cpu {
@@ -21,6 +22,7 @@ namespace {
 
 using kernels::ConvGemm;
 using kernels::Depthwise;
+using kernels::Rows;
 
 constexpr std::int64_t kFloatBytes = sizeof(float);
 constexpr Layout kInside = Layout::kNChw16c;
@@ -81,20 +83,6 @@ std::int64_t slice_bytes(const Plan& plan) {
   return (plan.wide_floats + plan.middle_floats) * kFloatBytes + plan.gemm_bytes;
 }
 
-// Rows of the image that rows [begin, end) of the depthwise result read.
-struct Rows {
-  std::int64_t begin = 0, end = 0;
-  [[nodiscard]] std::int64_t count() const { return end - begin; }
-};
-
-Rows rows_read(const Depthwise& conv, Rows result) {
-  const std::int64_t first = result.begin * conv.stride_h - conv.pad_h;
-  const std::int64_t last =
-      (result.end - 1) * conv.stride_h - conv.pad_h + (conv.r - 1) * conv.dilation_h;
-  const std::int64_t begin = std::clamp<std::int64_t>(first, 0, conv.h);
-  return {begin, std::clamp<std::int64_t>(last + 1, begin, conv.h)};
-}
-
 Rows block_of(const Plan& plan, std::int64_t block) {
   const std::int64_t rows = plan.depthwise.p;
   return {rows * block / plan.blocks, rows * (block + 1) / plan.blocks};
@@ -130,8 +118,7 @@ std::int64_t scratch_of(const ConvGemm& gemm, std::int64_t most_rows, const Conv
 // Floats of the buffers for blocks of `rows` rows of the depthwise result.
 void set_buffers(Plan& plan, std::int64_t rows) {
   const Depthwise& conv = plan.depthwise;
-  plan.wide_rows =
-      std::min(conv.h, (rows - 1) * conv.stride_h + (conv.r - 1) * conv.dilation_h + 1);
+  plan.wide_rows = most_rows_read(conv, rows);
   plan.wide_floats = plan.wide ? conv.blocks * plan.wide_rows * conv.w * conv.pixel : 0;
   plan.middle_floats = plan.narrow ? conv.blocks * rows * conv.q * conv.pixel : 0;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cpu_algo/kernels/row_range.h"
 #include "cpu_algo/kernels/strassen.h"
 
 namespace torchalgo::kernels {
@@ -17,8 +18,7 @@ std::int64_t padded_width(const ConvGemm& conv) { return conv.w + 2 * conv.pad_w
 
 // Source rows under the tallest block.
 std::int64_t copied_rows(const ConvGemm& conv) {
-  const std::int64_t rows = (conv.p + conv.blocks_per_image - 1) / conv.blocks_per_image;
-  return std::min(conv.h, (rows - 1) * conv.stride_h + (conv.r - 1) * conv.dilation_h + 1);
+  return most_rows_read(conv, (conv.p + conv.blocks_per_image - 1) / conv.blocks_per_image);
 }
 
 constexpr std::int64_t kPlaneGap = 16;  // keeps planes apart that a power of two would alias
@@ -89,19 +89,10 @@ PixelBlock pixel_block(const ConvGemm& conv, const Strips& strips, std::int64_t 
   return result;
 }
 
-// Source rows [begin, end) under a block of a padded convolution.
-struct SourceRows {
-  std::int64_t begin = 0, end = 0;
-};
-
-SourceRows source_rows(const ConvGemm& conv, const Strips& strips, const PixelBlock& block) {
-  const std::int64_t first_y = block.begin_unit / strips.count;
-  const std::int64_t last_y = (block.end_unit - 1) / strips.count;
-  SourceRows rows;
-  rows.begin = std::clamp<std::int64_t>(first_y * conv.stride_h - conv.pad_h, 0, conv.h);
-  rows.end = std::clamp<std::int64_t>(
-      last_y * conv.stride_h - conv.pad_h + (conv.r - 1) * conv.dilation_h + 1, rows.begin, conv.h);
-  return rows;
+// Source rows under a block of a padded convolution.
+Rows source_rows(const ConvGemm& conv, const Strips& strips, const PixelBlock& block) {
+  return rows_read(conv,
+                   {block.begin_unit / strips.count, (block.end_unit - 1) / strips.count + 1});
 }
 
 // The rows that are copied next, for this block's tiles to ask for: a network's image is cold, and
@@ -109,11 +100,11 @@ SourceRows source_rows(const ConvGemm& conv, const Strips& strips, const PixelBl
 class RowsAhead {
  public:
   RowsAhead() = default;
-  RowsAhead(const ConvGemm& conv, std::int64_t image, const SourceRows& rows)
+  RowsAhead(const ConvGemm& conv, std::int64_t image, const Rows& rows)
       : at_(conv.src + image * conv.src_image + rows.begin * conv.src_row),
         plane_stride_(conv.src_plane),
-        planes_left_(rows.begin < rows.end ? conv.planes : 0),
-        lines_per_plane_(((rows.end - rows.begin) * conv.src_row + 15) / 16) {}
+        planes_left_(rows.count() > 0 ? conv.planes : 0),
+        lines_per_plane_((rows.count() * conv.src_row + 15) / 16) {}
 
   [[nodiscard]] bool is_empty() const { return planes_left_ == 0; }
   [[nodiscard]] std::int64_t lines() const { return planes_left_ * lines_per_plane_; }
