@@ -22,12 +22,6 @@ namespace torchalgo::cpu {
 /// Why a row without dilation and groups does not run `conv`. Empty: it does.
 [[nodiscard]] std::string refuse_dilation_and_groups(const ConvProblem& conv);
 
-/// Whether the filter of a 2-D convolution is 1x1, without stride, padding or groups.
-[[nodiscard]] constexpr bool is_pointwise(const ConvProblem& conv) {
-  return conv.r * conv.s * conv.stride_h * conv.stride_w * conv.groups == 1 &&
-         conv.pad_h + conv.pad_w == 0;
-}
-
 /// The activation of an epilogue that refuse_conv accepted.
 [[nodiscard]] kernels::Activation activation_of(const Epilogue& epilogue);
 

@@ -53,6 +53,12 @@ struct ConvProblem {
   bool operator==(const ConvProblem&) const = default;
 };
 
+/// Whether the filter of a 2-D convolution is 1x1, without stride, padding or groups.
+[[nodiscard]] constexpr bool is_pointwise(const ConvProblem& conv) {
+  return conv.r * conv.s * conv.stride_h * conv.stride_w * conv.groups == 1 &&
+         conv.pad_h + conv.pad_w == 0;
+}
+
 enum class PoolKind : std::uint8_t { kMax, kAverage, kAdaptiveAverage };
 
 /// A 2-D pooling. kAdaptiveAverage: window i of p covers rows floor(i h / p) to ceil((i + 1) h /

@@ -165,10 +165,6 @@ class ChainGrower {
   static bool is_forward_2d(const ConvProblem& conv) {
     return conv.direction == Direction::kForward && !conv.is_3d;
   }
-  static bool is_pointwise(const ConvProblem& conv) {
-    return conv.r * conv.s * conv.stride_h * conv.stride_w * conv.groups == 1 &&
-           conv.pad_h + conv.pad_w == 0;
-  }
   static bool is_depthwise(const ConvProblem& conv) {
     return conv.groups > 1 && conv.groups == conv.c && conv.k == conv.c;
   }
