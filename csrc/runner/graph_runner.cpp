@@ -44,7 +44,7 @@ std::optional<Form> form_of(const Node& node) {
 }
 
 struct Instruction {
-  enum class Kind : std::uint8_t { kPlanned, kOther, kList, kTuple };
+  enum class Kind : std::uint8_t { kPlanned, kOther, kList, kTuple, kUnpackedList };
   Kind kind = Kind::kOther;
   std::vector<Place> src;
   Place first_result = 0;
@@ -179,13 +179,16 @@ class Reader {
         const auto type = node.output()->type()->cast<c10::TupleType>();
         return type && !type->schema() && add_instruction(Instruction::Kind::kTuple, node);
       }
+      case c10::prim::ListUnpack:
+        return add_instruction(Instruction::Kind::kUnpackedList, node);
       default:
         break;
     }
     if (const auto form = form_of(node)) return read_planned(node, *form);
     const torch::jit::Operator* const known = node.maybeOperator();
-    // Of a vararg op the interpreter says how many arguments there are.
-    if (known == nullptr || node.hasAttributes() || known->schema().is_vararg()) return false;
+    // Of a vararg op the interpreter says how many arguments there are; a chunk takes one.
+    const auto is_simple = [&] { return !node.hasAttributes() && !known->schema().is_vararg(); };
+    if (known == nullptr || !(node.kind() == c10::prim::ConstantChunk || is_simple())) return false;
     if (!add_instruction(Instruction::Kind::kOther, node)) return false;
     read_.instructions.back().other = known->getOperation(&node);
     return true;
@@ -338,6 +341,13 @@ class Run {
         std::vector<c10::IValue> elements;
         for (const Place place : instruction.src) elements.push_back(at(place));
         values_[instruction.first_result] = c10::ivalue::Tuple::create(std::move(elements));
+        return;
+      }
+      case Instruction::Kind::kUnpackedList: {
+        const c10::ArrayRef<c10::IValue> elements = at(instruction.src[0]).toListRef();
+        TORCH_CHECK(static_cast<int>(elements.size()) == instruction.results, "a list has ",
+                    elements.size(), " elements, expected ", instruction.results);
+        std::copy(elements.begin(), elements.end(), values_.begin() + instruction.first_result);
         return;
       }
     }

@@ -28,7 +28,7 @@ struct PlannedInput {
 class GraphRunner {
  public:
   /// Null where forward takes other than tensors, or is more than a row of ops of which some are
-  /// planned: where it branches, loops, takes lists apart, makes dictionaries or prints.
+  /// planned: where it branches, loops, makes dictionaries or prints.
   [[nodiscard]] static std::shared_ptr<const GraphRunner> make(const torch::jit::Module& module,
                                                                std::vector<PlannedInput> planned);
 

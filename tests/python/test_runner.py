@@ -238,6 +238,32 @@ def test_lists_begin_anew_in_each_call() -> None:
             torch.testing.assert_close(runner.run(*inputs), net(*inputs))
 
 
+class TakesApart(Loop):
+    """Along other axes than the channels, where a part is a view that is planned."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        top, bottom = torch.split(y, 10, 2)
+        left, middle, right = torch.chunk(top * bottom, 3, 3)
+        first, second = torch.unbind(left + middle + right)
+        return first - second
+
+
+def test_takes_lists_apart() -> None:
+    torch.manual_seed(0)
+    net = torch.jit.script(TakesApart().eval())
+    x = torch.rand(2, 3, 20, 18)
+    fast = run_plan(net, x)
+    with torch.no_grad():
+        torch.testing.assert_close(runner_of(fast).run(x), net(x))
+        for wrong in (torch.rand(2, 3, 21, 18), torch.rand(2, 3, 20, 1), torch.rand(3, 3, 20, 18)):
+            with pytest.raises(RuntimeError) as of_module:
+                fast.scripted(wrong)
+            with pytest.raises(RuntimeError) as of_fast:
+                fast(wrong)
+            assert str(of_fast.value) == str(of_module.value)
+
+
 class Talks(Loop):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.conv(x)
