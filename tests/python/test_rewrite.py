@@ -66,7 +66,7 @@ def assert_close(got: Any, model: nn.Module, inputs: tuple[Tensor, ...]) -> None
 
 
 # Control flow, a dictionary, a list that torch makes.
-NEEDS_INTERPRETER = ("branch", "loop", "many_outputs", "pieces")
+NEEDS_INTERPRETER = ("branch", "loop", "many_outputs")
 
 
 def op_counts(module: torch.jit.ScriptModule) -> Counter[str]:
