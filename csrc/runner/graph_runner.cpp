@@ -186,9 +186,10 @@ class Reader {
     }
     if (const auto form = form_of(node)) return read_planned(node, *form);
     const torch::jit::Operator* const known = node.maybeOperator();
+    if (known == nullptr) return false;
     // Of a vararg op the interpreter says how many arguments there are; a chunk takes one.
-    const auto is_simple = [&] { return !node.hasAttributes() && !known->schema().is_vararg(); };
-    if (known == nullptr || !(node.kind() == c10::prim::ConstantChunk || is_simple())) return false;
+    const bool is_chunk = node.kind() == c10::prim::ConstantChunk;
+    if (!is_chunk && (node.hasAttributes() || known->schema().is_vararg())) return false;
     if (!add_instruction(Instruction::Kind::kOther, node)) return false;
     read_.instructions.back().other = known->getOperation(&node);
     return true;

@@ -65,7 +65,7 @@ def assert_close(got: Any, model: nn.Module, inputs: tuple[Tensor, ...]) -> None
         assert error < 1e-4, f"relative L2 {error:.1e}"
 
 
-# Control flow, a dictionary, a list that torch makes.
+# Control flow, a dictionary.
 NEEDS_INTERPRETER = ("branch", "loop", "many_outputs")
 
 
