@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.library import opcheck
 
 import torchalgo
 from torchalgo import _C
@@ -126,7 +127,7 @@ def test_opcheck_finds_nothing(case: Any, choice: str) -> None:
     dims = len(weight) - 2
     tensors = make(case, torch.float32)
     choices = {"forward": choice, "backward_data": "auto", "backward_filter": "aten.conv"}
-    torch.library.opcheck(getattr(ops, name).default, (*tensors,), {**args, **choices})
+    opcheck(getattr(ops, name).default, (*tensors,), {**args, **choices})
     plain = (
         args.get("stride", [1] * dims),
         args.get("padding", [0] * dims),
@@ -135,11 +136,11 @@ def test_opcheck_finds_nothing(case: Any, choice: str) -> None:
         args.get("output_padding", [0] * dims),
         args.get("groups", 1),
     )
-    torch.library.opcheck(ops.convolution.default, (*tensors, *plain), choices)
+    opcheck(ops.convolution.default, (*tensors, *plain), choices)
     y = ops.convolution(*tensors, *plain, **choices).detach()
     bias_sizes = None if tensors[2] is None else [tensors[2].numel()]
     del choices["forward"]
-    torch.library.opcheck(
+    opcheck(
         ops.convolution_backward.default,
         (y, tensors[0], tensors[1], bias_sizes, *plain, [True, True, bias_sizes is not None]),
         choices,
@@ -156,7 +157,7 @@ def test_opcheck_finds_nothing_in_channels_last(choice: str, of: str) -> None:
         w = w.to(memory_format=torch.channels_last)
     choices = {"forward": choice, "backward_data": choice, "backward_filter": "aten.conv"}
     args = (x.requires_grad_(), w.requires_grad_(), None, [1, 1], [1, 1])
-    torch.library.opcheck(ops.conv2d.default, args, choices)
+    opcheck(ops.conv2d.default, args, choices)
     y = ops.conv2d(*args, **choices)
     assert y.is_contiguous(memory_format=torch.channels_last)
     assert y.stride() == torch.conv2d(*args).stride()
