@@ -160,6 +160,26 @@ def baseline_calls(
     return calls
 
 
+def drop_failing(calls: Mapping[str, Call]) -> tuple[dict[str, Call], str]:
+    """Runs each call once and returns those that did not raise, and a note on those that did.
+
+    A baseline is only a comparison: where it cannot run (a view that needs nchw strides, too little
+    memory), the plan is compared with the others. The note is empty if every call ran.
+    """
+    sound: dict[str, Call] = {}
+    notes = []
+    with torch.no_grad():
+        for name, call in calls.items():
+            try:
+                call()
+            except Exception as problem:
+                lines = str(problem).strip().splitlines() or [""]
+                notes.append(f"{name} raised {type(problem).__name__}: {lines[0]}")
+            else:
+                sound[name] = call
+    return sound, "; ".join(notes)
+
+
 def _with_benchmark(call: Call) -> Call:
     """`call` with torch.backends.cudnn.benchmark = True, which then stays as it was."""
 

@@ -475,6 +475,9 @@ def _timed(
         return untimed
     calls = guard.baseline_calls(prepared.model, prepared.frozen, prepared.inputs)
     calls = {name: call for name, call in calls.items() if effort.includes(name)}
+    calls, note = guard.drop_failing(calls)
+    if not calls:
+        return guard.untimed_verdict("plan", f"no baseline runs: {note}")
     calls["plan"] = lambda: scripted(*prepared.inputs)
     verdict = objective.compare(
         calls,
@@ -483,7 +486,10 @@ def _timed(
         most_s=course.deadline.left_s("finish"),
         synchronize=guard.synchronizer(prepared.where),
     )
-    return untimed if verdict is None else verdict
+    if verdict is None:
+        return untimed
+    reason = "; ".join(filter(None, [verdict.reason, note and f"not timed: {note}"]))
+    return dataclasses.replace(verdict, reason=reason)
 
 
 def _tell(progress: Progress, plan: Plan) -> None:

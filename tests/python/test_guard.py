@@ -11,6 +11,7 @@ import torch
 from torchalgo.guard import (
     BENCHMARK,
     _with_benchmark,
+    drop_failing,
     guard_verdict,
     output_error,
     time_interleaved,
@@ -145,3 +146,14 @@ def test_what_lasts_longer_than_there_is_time_for_is_broken_off() -> None:
     ran.clear()
     assert time_interleaved(calls, now_ns=lambda: now[0], most_s=3.0) == {"plan": [], "frozen": []}
     assert len(ran) == 3
+
+
+def test_a_baseline_that_fails_is_left_out_and_noted() -> None:
+    def fail() -> None:
+        raise RuntimeError("view size is not compatible\nsecond line")
+
+    calls = {"eager": lambda: 1, "channels_last": fail, "frozen": lambda: 2}
+    sound, note = drop_failing(calls)
+    assert sound == {"eager": calls["eager"], "frozen": calls["frozen"]}
+    assert note == "channels_last raised RuntimeError: view size is not compatible"
+    assert drop_failing(sound) == (sound, "")

@@ -318,3 +318,27 @@ def test_an_interrupt_while_the_plan_is_timed_keeps_the_plan(
     assert fast.runs == "plan"
     assert fast.plan.guard is not None and "interrupted" in fast.plan.guard.reason
     torch.testing.assert_close(fast(x), model(x))
+
+
+class LeNet(nn.Module):
+    """`view` needs nchw strides, so a channels_last copy of this model raises."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 6, 5), nn.Conv2d(6, 16, 5)
+        self.fc = nn.Linear(400, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.max_pool2d(torch.relu(self.conv1(x)), 2)
+        y = torch.max_pool2d(torch.relu(self.conv2(y)), 2)
+        return self.fc(y.view(-1, 400))
+
+
+def test_a_baseline_that_raises_does_not_end_the_tuning() -> None:
+    model, x = LeNet().eval(), torch.rand(2, 1, 32, 32)
+    fast = torchalgo.optimize(model, x, progress=False)
+    torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    verdict = fast.plan.guard
+    assert verdict is not None and verdict.rounds >= 7
+    assert verdict.baseline in ("eager", "frozen")
+    assert "channels_last raised RuntimeError" in verdict.reason
