@@ -31,7 +31,7 @@ build: venv
 	@$(PY) -c "import torchalgo; print('torchalgo', torchalgo.__version__, 'is ready in $(VENV)')"
 
 demo: build
-	@$(PY) -m torchalgo.demo
+	@$(BIN)/torchalgo demo
 
 test: lint test-cpp example test-python
 

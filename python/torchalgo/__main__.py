@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 import sys
 
-from torchalgo.cli import main
+from torchalgo_cli import main
 
 sys.exit(main())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""`python -m torchalgo.demo`: optimizes torchvision's ResNet-50 here and shows the gain."""
+"""`torchalgo demo`: optimizes torchvision's ResNet-50 here and shows the gain."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchalgo._C import Error
 from torchalgo.freeze import quiet_jit, to_channels_last
 from torchalgo.guard import output_error, time_interleaved
 from torchalgo.optimize import optimize
+from torchalgo.report import short_report
 from torchalgo.stats import is_faster
+from torchalgo_cli import main
 
 
 def randomize_batch_norms(model: nn.Module, seed: int = 0) -> None:
@@ -69,28 +72,25 @@ def compare(model: nn.Module, fast: nn.Module, x: torch.Tensor) -> None:
         print(line)
 
 
-def main() -> int:
+def run() -> int:
+    """Optimizes, checks and times ResNet-50, and writes resnet50.pt and resnet50.plan.json."""
     try:
         model = build_model()
     except ImportError:
-        print("the demo needs torchvision: pip install torchvision", file=sys.stderr)
-        return 1
+        raise Error("the demo needs torchvision: pip install torchvision") from None
     x = torch.rand(1, 3, 224, 224, generator=torch.Generator().manual_seed(1))
-    try:
-        fast = optimize(model, (x,))
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    print(fast.plan)
+    fast = optimize(model, (x,))
+    fast.save("resnet50.pt")
+    fast.plan.save("resnet50.plan.json")
+    print(short_report([fast.plan], Path("resnet50.pt")), end="", flush=True)
+    if fast.is_interrupted:
+        raise KeyboardInterrupt
     with torch.no_grad():
         exact = copy.deepcopy(model).double()(x.double())
         print(f"\nrelative L2 of the output to the fp64 model: {output_error(fast(x), exact):.1e}")
     compare(model, fast, x)
-    fast.save("resnet50.pt")
-    fast.plan.save("resnet50.plan.json")
-    print(f"\nwrote resnet50.pt and resnet50.plan.json to {Path.cwd()}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(["demo"]))

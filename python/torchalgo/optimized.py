@@ -183,6 +183,11 @@ class Optimized(nn.Module):
         has_ops = any(has_own_ops(result.scripted) for result in self._known("runs"))
         return "plan" if has_ops else "baseline"
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether Ctrl-C ended the tuning, so that the plan rests on the costs known by then."""
+        return any(result.is_interrupted for result in self._known("is_interrupted"))
+
     def extra_repr(self) -> str:
         if not self._results:
             return "plans on its first call"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Plans for readers: one HTML file without scripts or links, plain text, or JSON."""
+"""Plans for readers: five lines, one HTML file without scripts or links, plain text, or JSON."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from pathlib import Path
 
 from torchalgo._C import Error
 from torchalgo.plan import (
+    GuardVerdict,
     Plan,
     PlanNode,
     PlanTransform,
     cost_of,
+    format_bytes,
+    guard_line,
     plans_to_json,
     regret_of,
     unit_of,
@@ -20,6 +23,7 @@ from torchalgo.plan import (
 from torchalgo.shapes import planned_shapes, spell
 
 SUFFIXES = (".html", ".txt", ".json")
+MOST_SPEEDS = 3  # how many plans' speeds short_report lists
 
 _STYLE = (
     "body{font:14px sans-serif;margin:2em;max-width:75em}"
@@ -39,6 +43,60 @@ def write_report(plans: Sequence[Plan], path: Path) -> None:
         path.write_text(writer(plans), encoding="utf-8")
     except OSError as problem:
         raise Error(f"report: cannot write {path}: {problem.strerror}") from None
+
+
+def short_report(plans: Sequence[Plan], file: Path) -> str:
+    """Returns five lines: speed beside the fastest baseline, error, memory, file, next command.
+
+    For several plans the first line is repeated with the shapes of each, up to MOST_SPEEDS times.
+    """
+    lines = []
+    for plan in plans[:MOST_SPEEDS]:
+        shapes = "" if len(plans) == 1 else f"{spell(planned_shapes(plan))}: "
+        lines.append(f"speed   {shapes}{speed_line(plan.guard)}")
+    if len(plans) > MOST_SPEEDS:
+        lines.append(f"        and {len(plans) - MOST_SPEEDS} more plans")
+    lines += [
+        f"error   {_error_line(plans)}",
+        f"memory  {_memory(plans)}",
+        f"file    {file}",
+        f"next    torchalgo explain {file}",
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def speed_line(guard: GuardVerdict | None) -> str:
+    """Says how fast the module that runs is, and beside what."""
+    if guard is None:
+        return "not compared with PyTorch"
+    if not guard.rounds or guard.plan_uj is not None:
+        return guard_line(guard).removeprefix("guard: ")
+    times = f"{guard.plan_us / 1000:.2f} ms against {guard.baseline_us / 1000:.2f} ms"
+    if guard.runs == "baseline":
+        return f"PyTorch's {guard.baseline} runs, since the plan is not faster: plan {times}"
+    if guard.verdict != "faster":
+        return f"about as fast as {guard.baseline}, the fastest baseline: {times}"
+    return (
+        f"{1 / guard.ratio:.2f}x as fast as {guard.baseline}, the fastest baseline: {times}"
+        f" [95 %: {1 / guard.high:.2f}x to {1 / guard.low:.2f}x]"
+    )
+
+
+def _error_line(plans: Sequence[Plan]) -> str:
+    errors = [plan.rel_error for plan in plans if plan.rel_error is not None]
+    if not errors:
+        return "not compared"
+    return f"relative L2 {max(errors):.1e} of the outputs to the frozen module"
+
+
+def _memory(plans: Sequence[Plan]) -> str:
+    packed = max(plan.weight_bytes or 0 for plan in plans)
+    text = f"{format_bytes(packed)} of packed weights"
+    own = max(plan.plain_weight_bytes or 0 for plan in plans)
+    if own:
+        text += f" beside {format_bytes(own)} of the model's own"
+    workspace = max(plan.workspace_bytes or 0 for plan in plans)
+    return f"{text}; workspace at most {format_bytes(workspace)}"
 
 
 def text_report(plans: Sequence[Plan]) -> str:

@@ -31,11 +31,11 @@ from torch.distributed import (  # type: ignore[attr-defined]
 
 from torchalgo import _C, process_bench
 from torchalgo._C import Error
-from torchalgo.cli import EXIT_ERROR, add_model, add_tuning, load_model, random_inputs
 from torchalgo.cli import tuning_options as cli_options
 from torchalgo.db import CostStore
 from torchalgo.db.environment import Environment
 from torchalgo.freeze import check_model
+from torchalgo.model_files import load_model, random_inputs
 from torchalgo.optimize import optimize_prepared
 from torchalgo.optimized import Optimized, Result
 from torchalgo.options import Options, check_options
@@ -46,6 +46,10 @@ from torchalgo.ranks import Ranks
 from torchalgo.sampling import Bench, cold_bytes
 from torchalgo.shapes import as_input_sets
 from torchalgo.sharing import Crew, Place, measuring_ranks, serve
+from torchalgo_cli import EXIT_ERROR
+from torchalgo_cli.arguments import Parser
+from torchalgo_cli.files import FileError, check_files
+from torchalgo_cli.parser import add_model, add_tuning
 
 
 def tune(
@@ -277,9 +281,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace, launch: Launch, ranks: Ranks) -> None:
     with ranks:
-        for path in (args.output, args.plan_out):
-            if path is not None and not path.absolute().parent.is_dir():
-                raise Error(f"cannot write {path}: there is no folder {path.absolute().parent}")
+        try:
+            check_files(args)
+        except FileError as problem:
+            raise Error(str(problem)) from None
         if args.pin:
             pin(launch)
         if args.threads is not None:
@@ -313,7 +318,7 @@ def _tell(ranks: Ranks | None, text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="torchrun ... -m torchalgo.tune",
         description="Tune one model on many devices: each rank that has cores or a GPU of its own"
         " measures a part, rank 0 plans, and all ranks end with the same plan or the same error.",

@@ -13,7 +13,6 @@ import torch
 
 import torchalgo
 from torchalgo import _C, energy
-from torchalgo.cli import main
 from torchalgo.costs import TICKS_PER_NS, Key
 from torchalgo.db import CostStore, DeviceCosts
 from torchalgo.energy_bench import EnergyBench
@@ -21,6 +20,7 @@ from torchalgo.guard import energy_verdict, meter_interleaved
 from torchalgo.plan import TICKS_PER_US, GuardVerdict, Plan, value_of
 from torchalgo.sampling import Bench
 from torchalgo.stats import cost_of_samples
+from torchalgo_cli import main
 
 SHAPE = (1, 3, 12, 12)
 WATTS = 20

@@ -11,7 +11,7 @@ from torch import nn
 
 import torchalgo
 from nets import Net
-from torchalgo.cli import main
+from torchalgo_cli import main
 
 PROBLEM = "fwd_f32_n1c16h10w10_k16r3s3_st1x1_pad1x1_dil1x1_g1"
 QUICK = {"budget_s": 0.05}

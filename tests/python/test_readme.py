@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from torchalgo.cli import main
 from torchalgo.demo import randomize_batch_norms
 from torchalgo.guard import output_error
+from torchalgo_cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""`torchalgo db`: look at the cost database, check it, and exchange rows with others."""
+"""`torchalgo db`: look at the cost database, check it, and exchange rows with others.
+
+torchalgo_cli/parser.py reads the arguments.
+"""
 
 from __future__ import annotations
 
@@ -19,48 +22,9 @@ from torchalgo._C import Error
 from torchalgo.db import files
 from torchalgo.db.environment import texts_here
 from torchalgo.db.store import CostStore, Info, Merged
+from torchalgo_cli import EXIT_ERROR
 
-EXIT_CHECK_FAILED = 3
 MIB = 1 << 20
-
-
-def add_verbs(command: argparse.ArgumentParser) -> None:
-    """Adds the verbs of `torchalgo db` to its parser."""
-    verbs = command.add_subparsers(required=True, metavar="verb")
-
-    def add(
-        name: str, run: Callable[[argparse.Namespace], int], text: str
-    ) -> argparse.ArgumentParser:
-        verb = verbs.add_parser(name, help=text, description=text)
-        verb.add_argument(
-            "--cost-db", type=Path, metavar="FILE", help="the database, if not the user's own"
-        )
-        verb.add_argument("--json", action="store_true", help="JSON on stdout")
-        verb.set_defaults(run=run)
-        return verb
-
-    add("info", _info, "where it lies, how large it is, and what is in it")
-    verb = add("merge", _merge, "join the rows of other databases into it")
-    verb.add_argument("source", type=Path, nargs="+", help="a cost database; not changed")
-    verb = add("export", _export, "write its rows as lines of JSON, with checksums")
-    verb.add_argument("file", help="the file to write; - for stdout")
-    verb = add("import", _import, "join rows that were exported into it")
-    verb.add_argument("file", help="the file to read; - for stdin")
-    verb = add("gc", _gc, "drop damaged rows, then those not used for longest")
-    verb.add_argument("--max-mib", type=_mib, help="the size to shrink to; without it: the cap")
-    verb = add("retry", _retry, "forget which candidates failed, so that they are tried again")
-    verb.add_argument("primitive", nargs="*", help="only these, such as 'cpu.winograd*'")
-    add("verify", _verify, "check every row and the file; ends with 3 if something is damaged")
-
-
-def _mib(text: str) -> float:
-    try:
-        size = float(text)
-    except ValueError:
-        size = -1.0
-    if not 0 <= size < 1 << 40:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size in MiB such as 64")
-    return size
 
 
 # ---- verbs ---------------------------------------------------------------------------------------
@@ -163,7 +127,18 @@ def _verify(args: argparse.Namespace) -> int:
         verdict = "ok" if found.is_sound else "FAILS; torchalgo db gc drops damaged rows"
         refusals = f" and {found.refusals} refusals" if found.refusals else ""
         print(f"{path}: {found.rows} sound rows{refusals}, {found.unsound} damaged: {verdict}")
-    return 0 if found.is_sound else EXIT_CHECK_FAILED
+    return 0 if found.is_sound else EXIT_ERROR
+
+
+VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "info": _info,
+    "merge": _merge,
+    "export": _export,
+    "import": _import,
+    "gc": _gc,
+    "retry": _retry,
+    "verify": _verify,
+}
 
 
 # ---- around them ---------------------------------------------------------------------------------

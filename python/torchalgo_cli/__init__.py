@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command `torchalgo`: reads its arguments, then imports what the command needs.
+
+This package imports neither torch nor torchalgo until a command runs, so that `--help`, a wrong
+argument and a missing file are answered at once.
+
+Exit codes: 0 done; 1 an error, told in one line on stderr, or a check that failed; 2 wrong usage;
+130 interrupted by Ctrl-C, also where a plan of the costs measured so far was written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+from torchalgo_cli.arguments import EXIT_USAGE
+from torchalgo_cli.files import FileError, check_files
+from torchalgo_cli.parser import build_parser
+
+EXIT_ERROR, EXIT_INTERRUPTED = 1, 130
+
+# These commands work for seconds to minutes, so they say at once that they have begun.
+_LONG = ("optimize", "pareto", "profile", "check", "demo")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    try:
+        code = _run_command(argv)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return _fail("interrupted", EXIT_INTERRUPTED)
+    except BrokenPipeError:  # `torchalgo ... | head`
+        _drop_stdout()
+        return 0
+    except (FileError, ImportError) as problem:
+        return _fail(str(problem))
+    except OSError as problem:
+        _drop_stdout()  # a full disk: what is still in the buffer cannot be written either
+        return _fail(f"{problem.filename or 'stdout'}: {problem.strerror or problem}")
+
+
+def _run_command(argv: Sequence[str] | None) -> int:
+    parser = build_parser()
+    words = sys.argv[1:] if argv is None else argv
+    if not words:
+        parser.print_help(sys.stderr)
+        return EXIT_USAGE
+    args = parser.parse_args(words)
+    check_files(args)
+    is_silent = getattr(args, "quiet", False) or args.json
+    if args.command in _LONG and not is_silent and "torch" not in sys.modules:
+        print(f"torchalgo: {args.command}: loading PyTorch", file=sys.stderr, flush=True)
+    from torchalgo._C import Error
+
+    try:
+        return _call(args)
+    except Error as problem:
+        return _fail(str(problem))
+
+
+def _call(args: argparse.Namespace) -> int:
+    if args.command == "db":
+        from torchalgo.db.commands import VERBS
+
+        return VERBS[args.verb](args)
+    from torchalgo.cli import run
+
+    return run(args)
+
+
+def _fail(text: str, code: int = EXIT_ERROR) -> int:
+    """Tells an error in one line on stderr."""
+    with contextlib.suppress(OSError):
+        print(f"torchalgo: {' '.join(text.split())}", file=sys.stderr)
+    return code
+
+
+def _drop_stdout() -> None:
+    """Lets Python end without a second error: it writes what is in the buffer to nowhere."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

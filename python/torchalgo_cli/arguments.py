@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Types of the command's arguments, and a parser whose errors are one line with a suggestion."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+EXIT_USAGE = 2
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """Returns the end of an error, "; did you mean ...?", or nothing if no word is similar."""
+    found = get_close_matches(word, list(known), n=2, cutoff=0.7)
+    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that reports an error in one line and suggests similar words."""
+
+    _given: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        self._given = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Prints one line and exits with 2."""
+        choice = re.match(r"argument (\S+): invalid choice: '(.*)' \(choose from (.*)\)", message)
+        if "required" in message or message.startswith("unrecognized"):
+            message = self._unknown_flag() or message
+        elif choice is not None:
+            name, word, listed = choice.groups()
+            known = re.findall(r"[\w.-]+", listed)
+            hint = near(word, known) or f"; expected one of {', '.join(known)}"
+            message = f"there is no {name} {word!r}{hint}"
+        if sys.stderr is not None:
+            print(f"{self.prog}: {message} (see {self._chosen().prog} --help)", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
+
+    def _unknown_flag(self) -> str:
+        """Describes the first flag that this parser does not have; empty if there is none.
+
+        argparse reports a missing argument first, though its flag may only be misspelled.
+        """
+        parser = self._chosen()
+        known = list(parser._option_string_actions)
+        for word in parser._given:
+            flag = word.split("=")[0]
+            is_flag = re.match(r"--?[A-Za-z]", flag) and flag != "--"
+            if is_flag and not any(name.startswith(flag) for name in known):
+                if not flag.startswith("--") and flag[:2] in known:
+                    continue  # -oFILE
+                return f"there is no flag {flag}{near(flag, known)}"
+        return ""
+
+    def _chosen(self) -> Parser:
+        """Returns the parser of the command that was given, at any depth."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for word in self._given:
+                    if word in action.choices:
+                        chosen = action.choices[word]
+                        assert isinstance(chosen, Parser)
+                        return chosen._chosen()
+        return self
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    return _number(text, "number of seconds above 0, such as 90")
+
+
+def bound(text: str) -> float:
+    return _number(text, "number above 0, such as 1e-4")
+
+
+def _number(text: str, expected: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no {expected}")
+    return value
+
+
+def byte_count(text: str) -> int:
+    units = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+    match = re.fullmatch(r"(\d+)(|B|kB|MB|GB)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 20MB or 1048576")
+    return int(match[1]) * units[match[2]]
+
+
+def mebibytes(text: str) -> float:
+    try:
+        size = float(text)
+    except ValueError:
+        size = -1.0
+    if not 0 <= size < 1 << 40:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size in MiB such as 64")
+    return size
+
+
+def thread_count(text: str) -> int:
+    most = 4 * (os.cpu_count() or 1)  # more threads than this only wait for each other
+    if positive(text) > most:
+        raise argparse.ArgumentTypeError(f"{text} threads: this machine has room for {most}")
+    return int(text)
+
+
+def shape(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape such as 1x3x224x224")
+    return tuple(map(int, text.split("x")))
+
+
+def shapes(text: str) -> list[tuple[int, ...]]:
+    return [shape(part) for part in text.split(",")]
+
+
+def override(text: str) -> tuple[str, str]:
+    glob, _, primitive = text.partition("=")
+    if not glob or not primitive:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no override such as 'layer1.*.conv2=cpu.winograd_f4x4_3x3'"
+        )
+    return glob, primitive

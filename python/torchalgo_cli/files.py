@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checks of the files that a command names, before torch is imported and minutes are spent."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from torchalgo_cli.arguments import near
+
+REPORT_SUFFIXES = (".html", ".txt", ".json")
+
+
+class FileError(Exception):
+    """A file or folder that the command cannot use."""
+
+
+def check_files(args: argparse.Namespace) -> None:
+    """Raises FileError for a file that cannot be read or written."""
+    for name in ("output", "plan_out", "report"):
+        if (path := getattr(args, name, None)) is not None:
+            _check_writable(path)
+    report = getattr(args, "report", None)
+    if report is not None and report.suffix.lower() not in REPORT_SUFFIXES:
+        raise FileError(f"report: {report}, expected one of {', '.join(REPORT_SUFFIXES)}")
+    folder = getattr(args, "plans", None)
+    if folder is not None and not folder.is_dir():
+        raise FileError(f"{args.command}: there is no folder {folder}")
+    for name in ("model", "original"):
+        if (reference := getattr(args, name, None)) is not None:
+            check_model_reference(reference)
+    for name in ("file", "plan", "data"):
+        if isinstance(path := getattr(args, name, None), Path):
+            _check_readable(path)
+
+
+def check_model_reference(reference: str) -> None:
+    """Raises FileError unless `reference` is a file, or looks like package.module:factory."""
+    path = Path(reference)
+    if path.suffix == ".py" or ".py:" in reference:
+        source = Path(reference.partition(":")[0]).with_suffix("")
+        module = source.name if source.is_absolute() else ".".join(source.parts)
+        raise FileError(
+            f"{reference} is Python source; give the import path of a function that returns the"
+            f" model, such as {module}:make_model"
+        )
+    if path.exists() or ":" not in reference:
+        _check_readable(path, "; expected model.pt or package.module:factory")
+
+
+def _check_readable(path: Path, expected: str = "") -> None:
+    if path.is_dir():
+        raise FileError(f"cannot read {path}: it is a folder{expected}")
+    if not path.exists():
+        raise FileError(f"cannot read {path}: there is no file {path}{_near_file(path)}{expected}")
+    if not os.access(path, os.R_OK):
+        raise FileError(f"cannot read {path}: permission denied")
+    if path.is_file() and path.stat().st_size == 0:
+        raise FileError(f"cannot read {path}: the file is empty{expected}")
+
+
+def _near_file(path: Path) -> str:
+    try:
+        return near(path.name, [item.name for item in path.absolute().parent.iterdir()])
+    except OSError:
+        return ""
+
+
+def _check_writable(path: Path) -> None:
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise FileError(f"cannot write {path}: it is a folder; name a file in it")
+    if not folder.is_dir():
+        raise FileError(f"cannot write {path}: there is no folder {folder}")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise FileError(f"cannot write {path}: permission denied")

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The arguments of every command. The words listed equal torchalgo's own; a test compares them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+from torchalgo_cli import arguments
+from torchalgo_cli.arguments import Parser
+
+MODES = ("tune", "predict")
+OBJECTIVES = ("latency", "energy", "edp")
+DIRECTIONS = ("fwd", "bwd_data", "bwd_filter")
+DTYPES = ("f64", "f32", "tf32", "f16", "bf16")
+EXIT_CODES = (
+    "exit codes: 0 done; 1 an error, or a check that failed; 2 wrong usage; 130 interrupted by"
+    " Ctrl-C, also where optimize wrote a plan of the costs measured so far"
+)
+
+
+def build_parser() -> Parser:
+    """Returns the parser of `torchalgo`. It sets `command`, and `verb` for `db`."""
+    parser = Parser(
+        prog="torchalgo",
+        description="The cheapest convolution algorithm and layout for every layer of a model.",
+        epilog=EXIT_CODES,
+    )
+    parser.add_argument("--version", action="version", version=f"torchalgo {_version()}")
+    commands = parser.add_subparsers(required=True, metavar="command", dest="command")
+    for add in (_add_optimize, _add_pareto, _add_candidates, _add_profile, _add_others):
+        add(commands)
+    _add_db(commands)
+    return parser
+
+
+def _version() -> str:
+    """Reads torchalgo/_version.py as text: importing it would import torch."""
+    text = (Path(__file__).parents[1] / "torchalgo" / "_version.py").read_text()
+    match = re.search(r'"(.+)"', text)
+    return match[1] if match else "unknown"
+
+
+def _add_command(commands: Any, name: str, text: str) -> Any:
+    command = commands.add_parser(name, help=text, description=text, epilog=EXIT_CODES)
+    command.add_argument("--json", action="store_true", help="JSON on stdout")
+    command.add_argument("--threads", type=arguments.thread_count, help="threads of torch")
+    return command
+
+
+def _add_optimize(commands: Any) -> None:
+    command = _add_command(commands, "optimize", "profile, solve and rewrite a model")
+    add_model(command, may_have_shapes=True)
+    command.add_argument("-o", "--output", type=Path, required=True, help="the .pt file to write")
+    command.add_argument("--portable", action="store_true", help="write the frozen ATen module")
+    command.add_argument("--plan", type=Path, help="apply the plans in this file, measure nothing")
+    command.add_argument("--plan-out", type=Path, help="write all plans as JSON")
+    command.add_argument("--report", type=Path, help="write a report (.html, .txt, .json)")
+    add_tuning(command)
+    command.add_argument(
+        "--mode", choices=MODES, default="tune", help="predict: measure nothing, see optimize"
+    )
+    command.add_argument("--timings", action="store_true", help="print what each step took")
+
+
+def _add_pareto(commands: Any) -> None:
+    text = "the front of time and memory over all plans of a model"
+    command = _add_command(commands, "pareto", text)
+    add_model(command)
+    command.add_argument("--memory", choices=("workspace", "weights"), default="workspace")
+    command.add_argument("--max-points", type=arguments.positive, default=32, help="of weights")
+    command.add_argument("--plans", type=Path, help="folder to write each point's plan to")
+    command.add_argument("--budget", type=arguments.seconds, help="seconds of tuning, soft")
+    command.add_argument("--cost-db", type=Path, help="costs to read and append to")
+    command.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def _add_candidates(commands: Any) -> None:
+    text = "list what could compute a model's layers or a problem"
+    command = _add_command(commands, "candidates", text)
+    _add_target(command)
+    command.add_argument(
+        "--direction",
+        choices=(*DIRECTIONS, "all"),
+        help="of the convolutions; without it: forward, with what can be fused",
+    )
+    command.add_argument("--verbose", action="store_true", help="every candidate and refusal")
+
+
+def _add_profile(commands: Any) -> None:
+    text = "time and check every algorithm of a model's convolutions"
+    command = _add_command(commands, "profile", text)
+    _add_target(command)
+    command.add_argument("--direction", action="append", choices=(*DIRECTIONS, "all"), default=[])
+    command.add_argument(
+        "--budget", type=arguments.seconds, default=2.0, help="seconds for each problem"
+    )
+
+
+def _add_others(commands: Any) -> None:
+    command = _add_command(commands, "explain", "show the plan in a plan file or a saved module")
+    command.add_argument("file", type=Path)
+
+    command = _add_command(commands, "bench", "time, or check, the primitives of one problem")
+    command.add_argument(
+        "problem", help="such as fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1"
+    )
+    command.add_argument("--check", metavar="PRIMITIVE", help="compare it with fp64 instead")
+    command.add_argument("--rounds", type=arguments.positive, default=15)
+    command.add_argument("--max-rel-error", type=arguments.bound, default=1e-5)
+
+    text = "compare an optimized file with the original on your data, or prove a plan"
+    command = _add_command(commands, "check", text)
+    command.add_argument(
+        "model", help="a file saved by torchalgo, a model to optimize first, or a plan's .json"
+    )
+    command.add_argument(
+        "data", type=Path, nargs="?", help="a tensor: .pt (torch.save) or .npy; batch first"
+    )
+    command.add_argument("--original", help="model.pt or package.module:factory, if model is saved")
+    command.add_argument("--max-rel-error", type=arguments.bound, default=1e-4)
+
+    _add_command(commands, "demo", "optimize torchvision's ResNet-50 here and show the gain")
+    text = "show versions, devices, the cost database, and what is missing"
+    _add_command(commands, "doctor", text)
+
+
+def _add_target(command: argparse.ArgumentParser) -> None:
+    command.add_argument("target", help="a problem, model.pt, or package.module:factory")
+    command.add_argument(
+        "--input", action="append", default=[], type=arguments.shape, metavar="1x3x224x224"
+    )
+    command.add_argument("--device", help="cpu, cuda, or a GPU's name such as h100")
+    command.add_argument("--dtype", choices=DTYPES, help="of the convolutions")
+
+
+def add_model(command: argparse.ArgumentParser, may_have_shapes: bool = False) -> None:
+    command.add_argument("model", help="a TorchScript file, or package.module:factory")
+    group = command.add_mutually_exclusive_group(required=True)
+    group.add_argument(
+        "--input",
+        action="append",
+        type=arguments.shape,
+        metavar="1x3x224x224",
+        help="shape of an input; once per input",
+    )
+    if may_have_shapes:
+        group.add_argument(
+            "--shapes",
+            action="append",
+            type=arguments.shapes,
+            metavar="1x3x224x224[,1x10]",
+            help="shapes of all inputs, with commas between; once per plan",
+        )
+
+
+def add_tuning(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of a tuning; torchalgo.cli.tuning_options reads them."""
+    command.add_argument(
+        "--override", action="append", default=[], type=arguments.override, metavar="GLOB=PRIMITIVE"
+    )
+    command.add_argument(
+        "--objective", choices=OBJECTIVES, default="latency", help="what the plan has least of"
+    )
+    command.add_argument("--budget", type=arguments.seconds, help="seconds of tuning, soft")
+    command.add_argument("--cost-db", type=Path, help="the cost database, if not the user's own")
+    command.add_argument("--max-rel-error", type=arguments.bound, default=1e-5)
+    command.add_argument(
+        "--weight-limit", type=arguments.byte_count, metavar="20MB", help="of packed weights"
+    )
+    command.add_argument(
+        "--workspace-limit", type=arguments.byte_count, default=1 << 30, metavar="1GB",
+        help="of each primitive",
+    )  # fmt: skip
+    command.add_argument("--quiet", action="store_true", help="no progress")
+
+
+# ---- torchalgo db --------------------------------------------------------------------------------
+
+
+def _add_db(commands: Any) -> None:
+    text = "look after the database of costs"
+    command = commands.add_parser("db", help=text, description=text, epilog=EXIT_CODES)
+    verbs = command.add_subparsers(required=True, metavar="verb", dest="verb")
+    _add_verb(verbs, "info", "where it lies, how large it is, and what is in it")
+    verb = _add_verb(verbs, "merge", "join the rows of other databases into it")
+    verb.add_argument("source", type=Path, nargs="+", help="a cost database; not changed")
+    verb = _add_verb(verbs, "export", "write its rows as lines of JSON, with checksums")
+    verb.add_argument("file", help="the file to write; - for stdout")
+    verb = _add_verb(verbs, "import", "join rows that were exported into it")
+    verb.add_argument("file", help="the file to read; - for stdin")
+    verb = _add_verb(verbs, "gc", "drop damaged rows, then those not used for longest")
+    verb.add_argument(
+        "--max-mib", type=arguments.mebibytes, help="the size to shrink to; without it: the cap"
+    )
+    verb = _add_verb(verbs, "retry", "forget which candidates failed, so that they are tried again")
+    verb.add_argument("primitive", nargs="*", help="only these, such as 'cpu.winograd*'")
+    text = "check every row and the file; ends with 1 if something is damaged"
+    _add_verb(verbs, "verify", text)
+
+
+def _add_verb(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
+    verb: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
+    verb.add_argument(
+        "--cost-db", type=Path, metavar="FILE", help="the database, if not the user's own"
+    )
+    verb.add_argument("--json", action="store_true", help="JSON on stdout")
+    return verb

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command before torch is imported, its suggestions, and its exit codes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from torchalgo import __version__, choices, options, plan, problems, report
+from torchalgo.cli import COMMANDS
+from torchalgo.db.commands import VERBS
+from torchalgo_cli import files, main, parser
+
+HELP = """
+import sys
+from torchalgo_cli import main
+for words in {commands!r}:
+    try:
+        main(words)
+    except SystemExit as end:
+        assert not end.code, (words, end.code)
+print("torch" in sys.modules, "torchalgo" in sys.modules, file=sys.stderr)
+"""
+SHAPE = ("--input", "1x3x40x40", "-o", "o.pt")
+
+
+def command(*words: str, prefix: str = "") -> list[str]:
+    """The command in a process of its own; `prefix` is Python code that runs before."""
+    code = f"{prefix}\nimport sys\nfrom torchalgo_cli import main\nsys.exit(main({list(words)!r}))"
+    return [sys.executable, "-c", code]
+
+
+def test_no_help_and_no_wrong_usage_imports_torch() -> None:
+    verbs = [["db", verb, "--help"] for verb in VERBS]
+    commands = [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS), *verbs]
+    code = HELP.format(commands=[*commands, ["explain", "no_such_file.pt"]][:-1])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "False False\n"
+    assert f"torchalgo {__version__}\n" in done.stdout
+    missing = subprocess.run(
+        command("explain", "no.pt", prefix="import sys; sys.modules['torch'] = None"),
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+    assert "there is no file no.pt" in missing.stderr
+
+
+def test_the_parser_knows_the_words_that_torchalgo_knows() -> None:
+    assert parser.MODES == options.MODES
+    assert parser.OBJECTIVES == plan.OBJECTIVES
+    assert parser.DIRECTIONS == problems.DIRECTIONS
+    assert parser.DTYPES == choices.DTYPES
+    assert files.REPORT_SUFFIXES == report.SUFFIXES
+    names = parser.build_parser()._actions[-1].choices
+    assert names is not None and set(names) == {*COMMANDS, "db"}
+    assert set(names["db"]._actions[-1].choices) == set(VERBS)  # type: ignore[call-overload]
+
+
+def usage(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """stderr of a command whose usage is wrong: one line of at most 300 characters."""
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    err = capsys.readouterr().err
+    assert end.value.code == 2
+    assert err.count("\n") == 1 and len(err) <= 300
+    return err
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        (("optimise", "m.pt"), "there is no command 'optimise'; did you mean 'optimize'?"),
+        (("m.pt",), "there is no command 'm.pt'; expected one of optimize, "),
+        (("optimize", "m.pt", "--ouput", "x"), "did you mean '--output'"),
+        (("optimize", "m.pt", *SHAPE, "--overide", "a=b"), "did you mean '--override'?"),
+        (("optimize", "m.pt", *SHAPE, "--objective", "latncy"), "did you mean 'latency'?"),
+        (("optimize", "m.pt", *SHAPE, "--mode", "predct"), "did you mean 'predict'?"),
+        (("optimize", "m.pt", *SHAPE, "--budget", "0"), "'0' is no number of seconds"),
+        (("db", "infos"), "there is no verb 'infos'; did you mean 'info'?"),
+        (("db", "info", "--jsn"), "did you mean '--json'? (see torchalgo db info --help)"),
+        (("candidates", "m.pt", "--direction", "forward"), "expected one of fwd, bwd_data"),
+        (("check", "m.pt", "--max-rel-error", "nan"), "'nan' is no number above 0"),
+    ],
+)
+def test_wrong_usage_suggests_what_was_meant(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], suggestion: str
+) -> None:
+    assert suggestion in usage(capsys, *words)
+
+
+def test_no_command_prints_the_help_and_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "optimize" in capsys.readouterr().err
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with files that are no models, and modules whose factories fail."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "empty.pt").touch()
+    (tmp_path / "folder.pt").mkdir()
+    (tmp_path / "text.json").write_text("hello")
+    (tmp_path / "net.py").write_text("")
+    torch.save(torch.nn.Conv2d(3, 3, 1).state_dict(), tmp_path / "weights.pt")
+    whole = (tmp_path / "weights.pt").read_bytes()
+    (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "bad_syntax.py").write_text("def f(:\n")
+    (tmp_path / "bad_exit.py").write_text("import sys\nsys.exit(7)\n")
+    (tmp_path / "bad_factory.py").write_text(
+        "import sys, torch\n"
+        "def fails(): raise KeyError('lost\\nkey')\n"
+        "def exits(): sys.exit(5)\n"
+        "def number(): return 3\n"
+        "make_model = torch.nn.Identity\n"
+    )
+    yield tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("optimize", "empty.pt", *SHAPE), "the file is empty"),
+        (("optimize", "folder.pt", *SHAPE), "it is a folder"),
+        (("optimize", "wieghts.pt", *SHAPE), "did you mean 'weights.pt'?"),
+        (("optimize", "net.py", *SHAPE), "Python source; give the import path"),
+        (("optimize", "./net.py:f", *SHAPE), "such as net:make_model"),
+        (("optimize", "weights.pt", *SHAPE), "it holds weights without code"),
+        (("optimize", "cut.pt", *SHAPE), "no TorchScript file"),
+        (("optimize", "bad_syntax:f", *SHAPE), "cannot import bad_syntax:f: SyntaxError"),
+        (("optimize", "bad_exit:f", *SHAPE), "cannot import bad_exit:f: SystemExit"),
+        (("optimize", "bad_factory:fails", *SHAPE), "fails() failed: KeyError"),
+        (("optimize", "bad_factory:exits", *SHAPE), "exits() failed: SystemExit"),
+        (("optimize", "bad_factory:number", *SHAPE), "returned int, expected torch.nn.Module"),
+        (("optimize", "bad_factory:make_modle", *SHAPE), "did you mean 'make_model'"),
+        (("optimize", "net:f", *SHAPE[:2], "-o", "folder.pt"), "it is a folder; name a file"),
+        (("optimize", "net:f", *SHAPE, "--plan", "lost.json"), "there is no file lost.json"),
+        (("explain", "folder.pt"), "it is a folder"),
+        (("explain", "empty.pt"), "the file is empty"),
+        (("explain", "weights.pt"), "it was not saved by torchalgo"),
+        (("explain", "cut.pt"), "cut.pt"),
+        (("check", "text.json"), "not a torchalgo plan"),
+        (("check", "bad_factory:make_model", "folder.pt"), "it is a folder"),
+        (("check", "bad_factory:make_model", "cut.pt"), "cannot read cut.pt"),
+        (("profile", "text.json"), "no TorchScript file"),
+        (("bench", "fwd_f32"), "fwd_f32"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line_and_ends_with_1(
+    capsys: pytest.CaptureFixture[str], in_folder: Path, words: tuple[str, ...], message: str
+) -> None:
+    assert main(words) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("torchalgo: ") and err.count("\n") == 1 and len(err) <= 400, err
+    assert message in err
+
+
+def test_a_closed_stdout_ends_the_command_without_a_traceback() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    for words in (["--help"], ["candidates", "fwd_f32_n1c8h8w8_k8r3s3_st1x1_pad1x1_dil1x1_g1"]):
+        done = subprocess.run(
+            command(*words), stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+    os.close(writing)
+
+
+def test_a_full_disk_is_one_line_and_ends_with_1() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command("doctor"), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "No space left" in done.stderr
