@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a cost depends on, as numbers: sizes, work, tails of tiles, layouts, what is fused."""
+"""What a cost depends on, as numbers: sizes, work, tails of tiles, layouts, what is fused.
+
+Each number follows from the problem, the primitive and the peaks. The size of packed weights counts
+only for own algorithms: on AVX2, oneDNN pads its weights by more or less with another number of
+threads, so that the same costs would give other predictions.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +77,8 @@ def _work(key: Key, primitive: _C.Primitive, floor: int) -> dict[str, float]:
     weights = weight_count(key.problem)
     flops, size = _C.least_work(key.problem, primitive)
     definition = _C.flop_count(key.problem)
-    packed = _C.packed_bytes(key.problem, primitive) if weights else 0
+    is_own = weights and key.primitive.startswith("cpu.")
+    packed = _C.packed_bytes(key.problem, primitive) if is_own else 0
     return {
         "floor": _log(floor),
         "own_flops": _log(1 + flops),
