@@ -8,7 +8,6 @@ import dataclasses
 import io
 import itertools
 import json
-import os
 import threading
 import warnings
 import zipfile
@@ -31,6 +30,7 @@ from torchalgo.plan import Plan, plans_from_json, plans_to_json
 from torchalgo.report import write_report
 from torchalgo.shapes import Shapes, nearest, planned_shapes, shapes_of, spell
 from torchalgo.timings import StepTime
+from torchalgo.write_file import write_file
 
 PLAN_FILE = "plan.json"  # in a saved file's extra files
 MOST_UNSEEN = 1024  # shapes that are counted one by one
@@ -316,17 +316,9 @@ class Optimized(nn.Module):
         imported. Of several plans it holds all, and chooses as this module does. `portable`: the
         frozen module of ATen ops, which needs no torchalgo."""
         module = self._portable() if portable else self.scripted
-        path = Path(path)
-        if not path.name or path.is_dir():
+        if not Path(path).name or Path(path).is_dir():
             raise Error(f"save: {str(path)!r} is a folder, expected a file such as model.pt")
-        part = path.with_name(path.name + ".part")  # a crash leaves no torn file under the name
-        try:
-            with quiet_jit():
-                torch.jit.save(module, str(part), _extra_files={PLAN_FILE: self._plans_text()})
-            os.replace(part, path)
-        except (OSError, RuntimeError) as problem:
-            part.unlink(missing_ok=True)
-            raise Error(f"save: cannot write {path}: {str(problem).splitlines()[0]}") from None
+        write_file(path, self._bytes_of(module), "save")
 
     def report(self, path: str | Path) -> None:
         """Writes the plan, or all plans, for readers: .html, .txt or .json by the suffix."""
@@ -359,10 +351,14 @@ class Optimized(nn.Module):
 
     def __reduce__(self) -> tuple[Callable[[bytes], Optimized], tuple[bytes]]:
         self._known("pickle")
-        buffer = io.BytesIO()
+        return _from_bytes, (self._bytes_of(self.scripted),)
+
+    def _bytes_of(self, module: ScriptModule) -> bytes:
+        """What torch.jit.save writes, with the plans. In memory, since torch ends the process where
+        its own writer finds the disk full."""
         with quiet_jit():
-            torch.jit.save(self.scripted, buffer, _extra_files={PLAN_FILE: self._plans_text()})
-        return _from_bytes, (buffer.getvalue(),)
+            data: bytes = module.save_to_buffer(_extra_files={PLAN_FILE: self._plans_text()})
+        return data
 
     # ---- what nn.Module has and this has not ---------------------------------------------------
 

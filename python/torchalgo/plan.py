@@ -368,10 +368,9 @@ def the_only_plan(plans: Sequence[Plan], source: str) -> Plan:
 
 def save_plans(plans: Sequence[Plan], path: str | Path) -> None:
     """Writes plans_to_json's text to `path`."""
-    try:
-        Path(path).write_text(plans_to_json(plans), encoding="utf-8")
-    except OSError as problem:
-        raise Error(f"save: cannot write {path}: {problem.strerror}") from None
+    from torchalgo.write_file import write_file  # not at the top: this file also runs alone
+
+    write_file(path, plans_to_json(plans), "save")
 
 
 def read_plans(path: str | Path) -> list[Plan]:

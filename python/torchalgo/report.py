@@ -21,6 +21,7 @@ from torchalgo.plan import (
     unit_of,
 )
 from torchalgo.shapes import planned_shapes, spell
+from torchalgo.write_file import write_file
 
 SUFFIXES = (".html", ".txt", ".json")
 MOST_SPEEDS = 3  # how many plans' speeds short_report lists
@@ -39,10 +40,7 @@ def write_report(plans: Sequence[Plan], path: Path) -> None:
     writer = dict(zip(SUFFIXES, writers, strict=True)).get(path.suffix.lower())
     if writer is None:
         raise Error(f"report: {path} ends in {path.suffix!r}, expected {', '.join(SUFFIXES)}")
-    try:
-        path.write_text(writer(plans), encoding="utf-8")
-    except OSError as problem:
-        raise Error(f"report: cannot write {path}: {problem.strerror}") from None
+    write_file(path, writer(plans), "report")
 
 
 def short_report(plans: Sequence[Plan], file: Path) -> str:

@@ -11,17 +11,16 @@ import contextlib
 import dataclasses
 import fnmatch
 import json
-import os
 import sys
-import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from torchalgo._C import Error
 from torchalgo.db import files
 from torchalgo.db.environment import texts_here
 from torchalgo.db.store import CostStore, Info, Merged
+from torchalgo.write_file import write_file
 from torchalgo_cli import EXIT_ERROR
 
 MIB = 1 << 20
@@ -63,7 +62,7 @@ def _export(args: argparse.Namespace) -> int:
     if args.file == "-":
         sys.stdout.writelines(f"{line}\n" for line in lines)
         return 0
-    _write(Path(args.file), lines)
+    write_file(args.file, "".join(f"{line}\n" for line in lines), "db export")
     if args.json:
         print(json.dumps({"file": args.file, "rows": len(lines)}))
     else:
@@ -225,15 +224,3 @@ def _lines_of(name: str) -> list[str]:
         return Path(name).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as problem:
         raise Error(f"db import: cannot read {name}: {problem.strerror}") from None
-
-
-def _write(path: Path, lines: Iterable[str]) -> None:
-    """All of it or nothing."""
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.absolute().parent, delete=False, encoding="utf-8"
-        ) as file:
-            file.writelines(f"{line}\n" for line in lines)
-        os.replace(file.name, path)
-    except OSError as problem:
-        raise Error(f"db export: cannot write {path}: {problem.strerror}") from None
