@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Small models as people write them: part one, forwards that read sizes.
 
-They were written before reading how torchalgo captures a model. `models_as_given_io.py` holds the
-models with unusual inputs, outputs and layers. `GIVEN` holds all of them after both are imported.
+They were written before reading how torchalgo captures a model. `models_as_given_io.py` and
+`models_as_given_layers.py` hold the others. `GIVEN` lists all models that were imported.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import dataclasses
 import math
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from torchalgo.demo import randomize_batch_norms
-
+BATCH_NORMS = (nn.BatchNorm2d, nn.BatchNorm3d)
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -37,9 +36,14 @@ class Given:
         return self.make.__name__
 
     def model(self) -> nn.Module:
+        """Returns a new model in eval mode: the same weights at each call."""
         torch.manual_seed(zlib.crc32(self.name.encode()))
         model = self.make()
-        randomize_batch_norms(model)
+        for module in model.modules():
+            if isinstance(module, BATCH_NORMS) and module.track_running_stats:
+                nn.init.normal_(module.running_mean, std=0.1)
+                nn.init.uniform_(module.running_var, 0.5, 1.5)
+                nn.init.uniform_(module.weight, 0.5, 1.5)
         return model.eval()
 
     def arguments(self, batch: int, size: int) -> Arguments:
@@ -141,7 +145,7 @@ class LoopOverTheBatch(nn.Module):
 
 @given(sizes=(16, 20, 24))
 class SizeTable(nn.Module):
-    SHIFT = {16: 1.0, 20: 2.0}
+    SHIFT: ClassVar = {16: 1.0, 20: 2.0}
 
     def __init__(self) -> None:
         super().__init__()
@@ -261,7 +265,10 @@ class FeaturePyramid(nn.Module):
         for i in range(len(levels) - 1, 0, -1):
             up = F.interpolate(levels[i], size=levels[i - 1].shape[-2:], mode="nearest")
             levels[i - 1] = levels[i - 1] + up
-        return {f"p{i}": smooth(y) for i, (smooth, y) in enumerate(zip(self.smooth, levels))}
+        return {
+            f"p{i}": smooth(y)
+            for i, (smooth, y) in enumerate(zip(self.smooth, levels, strict=True))
+        }
 
 
 @given(sizes=(16, 12, 24))
