@@ -33,7 +33,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # traced models warn about wh
 
 Sizes = tuple[int, int]  # batch, image
 FAILING = {
-    "FlattenByComputedSize": "the guard's channels_last model raises, if there is time to run it",
     "MeanOverTheBatch": "len(x) is a constant of the planned batch",
     "LoopOverTheBatch": "the loop runs as often as for the planned batch",
     "SizeTable": "the tracer gives a tensor for a size, so that dict.get finds nothing",
@@ -48,8 +47,7 @@ FAILING = {
 def models() -> list[Any]:
     """Names of all models; those that fail today are marked."""
     marks = {
-        name: pytest.mark.xfail(strict=name != "FlattenByComputedSize", reason=reason)
-        for name, reason in FAILING.items()
+        name: pytest.mark.xfail(strict=True, reason=reason) for name, reason in FAILING.items()
     }
     return [pytest.param(name, marks=marks.get(name, ())) for name in GIVEN]
 
