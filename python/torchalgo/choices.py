@@ -89,10 +89,13 @@ def read_choice(text: str, direction: Direction) -> int | str | None:
     return int(number) if number != text and number.isdecimal() else text
 
 
-def near(word: str, known: Sequence[str]) -> str:
-    """The end of an error: what `word` may have been meant to be, or nothing."""
+def near(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:
+    """Returns the end of an error, "; did you mean ...?", or nothing if no known word is similar.
+
+    `cutoff` is the least similarity from 0 to 1. Primitives need 0.75: all begin with a provider.
+    """
     # The start counts most: a name's end is a variant.
-    found = get_close_matches(word, known, n=3, cutoff=0.6)
+    found = get_close_matches(word, known, n=3, cutoff=cutoff)
     found += [k for k in known if word and k.startswith(word) and k not in found][: 3 - len(found)]
     return f"; did you mean {', '.join(map(repr, found))}?" if found else ""
 

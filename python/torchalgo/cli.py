@@ -18,13 +18,14 @@ from torch import nn
 from torchalgo import _C, demo
 from torchalgo._C import Error
 from torchalgo.candidates import candidates
+from torchalgo.choices import near
 from torchalgo.doctor import examine, report
 from torchalgo.guard import output_error
 from torchalgo.load import load, load_plan, load_plans
 from torchalgo.model_files import load_model, random_inputs, read_data
 from torchalgo.optimize import optimize
 from torchalgo.optimized import Optimized
-from torchalgo.overrides import matches_name
+from torchalgo.overrides import matches_name, some
 from torchalgo.plan import (
     Plan,
     lower_bound_of,
@@ -221,9 +222,11 @@ def _bench_check(
     chosen = [p for p in primitives if matches_name(p.name, args.check)]
     if not chosen:
         reasons = [r.reason for r in refusals if matches_name(r.primitive, args.check)]
-        supported = ", ".join(sorted({p.name for p in primitives}))
-        reason = "; ".join(reasons) or "there is no such primitive"
-        raise Error(f"bench: {args.check!r} refuses {problem}: {reason}. Supported: {supported}")
+        names = sorted({p.name for p in primitives})
+        known = sorted({*names, *(name for name, _ in _C.algorithms())})
+        reason = some(reasons) if reasons else "there is no such primitive"
+        hint = ("" if reasons else near(args.check, known, 0.75)) or f". Supported: {some(names)}"
+        raise Error(f"bench: {args.check!r} refuses {problem}: {reason}{hint}")
     results = Bench.on(None).check(problem, chosen, args.max_rel_error)
     records = [
         {"problem": problem, **_spelled(p), "rel_error": error, "failure": failure}

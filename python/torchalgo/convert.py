@@ -17,6 +17,7 @@ from torchalgo._C import Error
 from torchalgo.choices import DEVICES, DTYPES, Choice, choice_text, near, read_choice
 from torchalgo.functional import directions_of
 from torchalgo.nn import ATTRIBUTES, OURS
+from torchalgo.overrides import near_layers, some
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter")
 LayerChoices = Choice | Mapping[str, Choice]
@@ -148,23 +149,11 @@ def _matches(glob: str, convolutions: Mapping[str, nn.Module]) -> list[str]:
     if settable:
         return settable
     if found:
-        text = ", ".join(f"{name} ({reasons[name]})" for name in found)
+        text = some([f"{name} ({reasons[name]})" for name in found])
         raise Error(f"set_algorithms: {glob!r} matches only what cannot be set: {text}")
-    raise Error(f"set_algorithms: {glob!r} matches no convolution{_near_names(glob, convolutions)}")
-
-
-def _near_names(glob: str, convolutions: Mapping[str, nn.Module]) -> str:
-    names = list(convolutions)
-    if not names:
-        return ": the model has none"
-    below = [name for name in names if fnmatchcase(name, f"{glob}.*")]
-    if below:
-        return f"; write {glob + '.*'!r} for those inside: {_some(below)}"
-    return near(glob, names) or f"; the convolutions are: {_some(names)}"
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    raise Error(
+        f"set_algorithms: {glob!r} matches no convolution{near_layers(glob, list(convolutions))}"
+    )
 
 
 # ---- making one ours -----------------------------------------------------------------------------

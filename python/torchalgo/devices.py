@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from torchalgo import _C
+from torchalgo.choices import near
 
 FOLDER = Path(__file__).resolve().parent / "share" / "devices"
 
@@ -26,7 +27,10 @@ def named_device(name: str) -> _C.Device:
     """
     known = list_devices()
     if name.lower() not in known:
-        raise _C.Error(f"'{name}' is no device that is described: expected {', '.join(known)}")
+        raise _C.Error(
+            f"'{name}' is no device that is described{near(name.lower(), known)}: expected"
+            f" {', '.join(known)}"
+        )
     return read_device(FOLDER / f"{name.lower()}.json")
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from torchalgo import _C
 from torchalgo._C import Error
+from torchalgo.choices import near
 from torchalgo.plan import OBJECTIVES, Plan
 from torchalgo.progress import Event
 from torchalgo.shapes import plan_for
@@ -60,13 +61,12 @@ def check_options(options: Options) -> None:
                 f"optimize: {name}={getattr(options, name)!r} is not possible in torchalgo"
                 f" {_C.version}, which has {name}={possible!r} only"
             )
-    if options.objective not in OBJECTIVES:
-        expected = ", ".join(map(repr, OBJECTIVES))
-        raise Error(f"optimize: objective={options.objective!r}, expected one of {expected}")
-    if options.mode not in MODES:
-        raise Error(
-            f"optimize: mode={options.mode!r}, expected one of {', '.join(map(repr, MODES))}"
-        )
+    for name, words in (("objective", OBJECTIVES), ("mode", MODES)):
+        if (word := getattr(options, name)) not in words:
+            expected = ", ".join(map(repr, words))
+            raise Error(
+                f"optimize: {name}={word!r}, expected one of {expected}{near(str(word), words)}"
+            )
     if options.mode == "predict" and options.cost_db is False:
         raise Error(
             'optimize: mode="predict" learns from the database of costs, expected a path or None'

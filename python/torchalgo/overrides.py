@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NoReturn
 
 from torchalgo import _C, problems
 from torchalgo._C import Error
+from torchalgo.choices import near
 
 
 def matches_name(name: str, pattern: str) -> bool:
@@ -25,10 +26,10 @@ def forced_primitives(
 ) -> dict[int, str]:
     """The name that each overridden node must use, by node index.
 
-    A glob speaks of convolutions (`*` crosses dots); one that matches none may name other planned
-    nodes. Later entries win.
+    A glob selects convolutions (`*` crosses dots). A glob that matches no convolution may select
+    other planned nodes. Later entries win.
 
-    Raises: torchalgo.Error if a glob matches nothing, or a row does not offer a node it is given.
+    Raises: torchalgo.Error if a glob matches nothing, or a selected node cannot run the primitive.
     """
     forced: dict[int, str] = {}
     if not overrides:
@@ -59,26 +60,46 @@ def _matches(nodes: list[_C.Node], pattern: str) -> list[int]:
     matches = [i for i, node in named if is_convolution(node)] or [i for i, _ in named]
     if not matches:
         names = [node.name for _, node in planned if is_convolution(node)]
-        raise Error(
-            f"overrides: {pattern!r} matches no layer; the convolutions are: {', '.join(names)}"
-        )
+        raise Error(f"overrides: {pattern!r} matches no layer{near_layers(pattern, names)}")
     return matches
+
+
+def near_layers(pattern: str, names: Sequence[str]) -> str:
+    """The end of an error: which layers `pattern` may have been meant to match."""
+    if not names:
+        return ": the model has none"
+    below = [name for name in names if fnmatchcase(name, f"{pattern}.*")]
+    if below:
+        return f"; write {pattern + '.*'!r} for those inside: {some(below)}"
+    return near(pattern, names) or f"; the convolutions are: {some(names)}"
+
+
+def some(names: Sequence[str], most_characters: int = 120) -> str:
+    """The first of `names` that fit in so many characters, and how many more there are."""
+    shown = list(names[:1])
+    for name in names[1:]:
+        if len(", ".join([*shown, name])) > most_characters:
+            break
+        shown.append(name)
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def _refuse(
     node: _C.Node, offered: set[str], refusals: list[_C.Refusal], pattern: str, primitive: str
 ) -> NoReturn:
-    related = [
-        r.reason
-        for r in refusals
-        if matches_name(r.primitive, primitive) or matches_name(primitive, r.primitive)
-    ]
-    reason = "; ".join(sorted(set(related))) or "there is no such primitive"
-    refused = {r.primitive: r.reason for r in refusals if r.primitive not in offered}
-    text = (
-        f"overrides: {pattern!r} gives {node.name} ({node.problem}) the primitive {primitive!r},"
-        f" which refuses: {reason}. Supported: {', '.join(sorted(offered))}"
+    related = sorted(
+        {
+            r.reason
+            for r in refusals
+            if matches_name(r.primitive, primitive) or matches_name(primitive, r.primitive)
+        }
     )
-    if refused:
-        text += ". Refused: " + ", ".join(f"{p} ({why})" for p, why in sorted(refused.items()))
-    raise Error(text)
+    layer = node.name if node.name == pattern else f"{pattern!r}, here {node.name}"
+    head = f"overrides: {layer} ({node.problem}): {primitive!r}"
+    if related:
+        reasons = some(related)
+        raise Error(f"{head} refuses: {reasons}. Supported: {some(sorted(offered))}")
+    known = sorted(offered | {name for name, _ in _C.algorithms()})
+    hint = near(primitive, known, 0.75) or f". Supported: {some(sorted(offered))}"
+    raise Error(f"{head}: there is no such primitive{hint}")

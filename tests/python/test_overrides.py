@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import torchalgo
-from nets import Net, fp64_error, run_plan
+from nets import Net, fp64_error, make_net, run_plan
 from torchalgo.overrides import matches_name
 
 
@@ -49,7 +49,7 @@ def test_a_name_without_variant_allows_its_variants(net: Net, x: torch.Tensor) -
 
 
 def test_an_override_that_matches_nothing_lists_the_convolutions(net: Net, x: torch.Tensor) -> None:
-    with pytest.raises(torchalgo.Error, match=r"'layer9.\*' matches no layer.*layer1.0.conv1, "):
+    with pytest.raises(torchalgo.Error, match=r"'layer9.\*' matches no layer.*layer1.0.conv1"):
         torchalgo.optimize(net, x, overrides={"layer9.*": "aten.conv"}, progress=False)
 
 
@@ -60,11 +60,38 @@ def test_a_primitive_that_refuses_says_why_and_what_is_supported(net: Net, x: to
         torchalgo.optimize(net, x, overrides={"stem.0": "cpu.winograd_f4x4_3x3"}, progress=False)
 
 
-def test_an_unknown_primitive_lists_what_is_supported(net: Net, x: torch.Tensor) -> None:
-    with pytest.raises(
-        torchalgo.Error, match=r"there is no such primitive. Supported: .*aten.conv"
-    ):
-        torchalgo.optimize(net, x, overrides={"stem.0": "cpu.magic"}, progress=False)
+@pytest.mark.parametrize(
+    ("overrides", "hint"),
+    [
+        ({"stem.0": "cpu.magic"}, r"there is no such primitive. Supported: .*aten.conv"),
+        ({"stem.0": "cpu.winogard_f4x4_3x3"}, r"did you mean .*'cpu.winograd_f4x4_3x3'"),
+        ({"*": "direct"}, r"did you mean .*'cpu.direct'"),
+        ({"layer1.0.conv3": "aten.conv"}, r"matches no layer; did you mean 'layer1.0.conv"),
+        ({"layer1.0": "aten.conv"}, r"write 'layer1.0.\*' for those inside: layer1.0.conv1, "),
+        ({"zzz": "aten.conv"}, r"matches no layer; the convolutions are: 0, 1, .* and \d+ more"),
+    ],
+)
+def test_a_misspelled_override_gets_a_suggestion_of_at_most_300_characters(
+    overrides: dict[str, str], hint: str
+) -> None:
+    model: nn.Module = make_net()
+    if "zzz" in overrides:
+        model = nn.Sequential(*(nn.Conv2d(3, 3, 1) for _ in range(90))).eval()
+    with pytest.raises(torchalgo.Error, match=hint) as error:
+        torchalgo.optimize(model, torch.rand(1, 3, 40, 40), overrides=overrides, progress=False)
+    assert len(str(error.value)) <= 300
+
+
+def test_a_misspelled_option_or_flag_gets_a_suggestion(net: Net, x: torch.Tensor) -> None:
+    with pytest.raises(torchalgo.Error, match=r"objective='latncy', .*did you mean 'latency'"):
+        torchalgo.optimize(net, x, objective="latncy", progress=False)
+    with pytest.raises(torchalgo.Error, match=r"mode='predct', .*did you mean 'predict'"):
+        torchalgo.optimize(net, x, mode="predct", progress=False)
+    with pytest.raises(torchalgo.Error, match="did you mean 'h100'"):
+        torchalgo.candidates(net, x, device="h10")
+    for name in ("conv_fwd_alg", "conv_forward_algo"):
+        with pytest.raises(AttributeError, match="did you mean 'conv_fwd_algo'"):
+            setattr(torchalgo.backends.cudnn, name, 1)
 
 
 def test_an_override_that_is_no_pair_of_names_is_an_error(net: Net, x: torch.Tensor) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torchalgo import _C
-from torchalgo.choices import Choice, Direction, choice_text, read_choice
+from torchalgo.choices import Choice, Direction, choice_text, near, read_choice
 
 # In the order of _C.flag_choices().
 FLAGS: dict[str, Direction] = {
@@ -91,8 +91,12 @@ class _CudnnModule(types.ModuleType):
     conv_bwd_filter_algo = flag_property("conv_bwd_filter_algo")
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name.endswith("_algo") and name not in FLAGS:
-            raise AttributeError(f"{self.__name__} has no {name!r}; it has {', '.join(FLAGS)}")
+        is_new = name not in FLAGS and not name.startswith("_") and not hasattr(self, name)
+        if is_new and (name.endswith("_algo") or near(name, list(FLAGS))):
+            hint = near(name, list(FLAGS))
+            raise AttributeError(
+                f"{self.__name__} has no {name!r}{hint}; it has {', '.join(FLAGS)}"
+            )
         super().__setattr__(name, value)
 
 
