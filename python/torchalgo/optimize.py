@@ -116,23 +116,34 @@ def _optimize(
 ) -> list[Result]:
     """One result for each set of inputs; they share weights, and what is measured."""
     course = Course(Timings(), Deadline(options.budget_s))
-    each = options_of_each(options, input_sets)
+    progress = Progress(options.progress)
+    each = options_of_each(dataclasses.replace(options, progress=progress), input_sets)
+    with progress.watched(lambda: course.timings.now):
+        results = _optimize_sets(model, input_sets, options, each, course)
+    timings = course.timings.all()
+    return [dataclasses.replace(result, timings=timings) for result in results]
+
+
+def _optimize_sets(
+    model: nn.Module,
+    input_sets: Sequence[tuple[Any, ...]],
+    options: Options,
+    each: Sequence[Options],
+    course: Course,
+) -> list[Result]:
     if options.plan is None:
         process_bench.start_early()
     # All of them first: what is wrong with the last is told before minutes of measuring.
     with course.timings.step("read"):
-        prepared = prepare_each(model, input_sets, Progress(options.progress).say)
+        prepared = prepare_each(model, input_sets, Progress(each[0].progress).say)
     if options.plan is not None or (options.cost_db is False and len(input_sets) == 1):
-        results = _optimize_each(prepared, each, course, None)
-    else:
-        with course.timings.step("look up"):
-            # Without a database what one plan measured serves the next; nothing of it is kept.
-            is_kept = options.cost_db is not False
-            store = CostStore.open(options.cost_db or None) if is_kept else CostStore(None)
-        with store:
-            results = _optimize_each(prepared, each, course, store)
-    timings = course.timings.all()
-    return [dataclasses.replace(result, timings=timings) for result in results]
+        return _optimize_each(prepared, each, course, None)
+    with course.timings.step("look up"):
+        # Without a database what one plan measured serves the next; nothing of it is kept.
+        is_kept = options.cost_db is not False
+        store = CostStore.open(options.cost_db or None) if is_kept else CostStore(None)
+    with store:
+        return _optimize_each(prepared, each, course, store)
 
 
 def _optimize_each(

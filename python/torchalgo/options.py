@@ -13,7 +13,7 @@ from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo.choices import near
 from torchalgo.plan import OBJECTIVES, Plan
-from torchalgo.progress import Event
+from torchalgo.progress import Event, Progress
 from torchalgo.shapes import plan_for
 
 Plans = Sequence[Plan] | Mapping[str, Plan]  # of several shapes; load_plans' answer is one
@@ -47,7 +47,7 @@ class Options:
     workspace_limit_bytes: int = 1 << 30
     weight_limit_bytes: int | None = None
     max_rel_error: float = 1e-5
-    progress: bool | Callable[[Event], None] = True
+    progress: bool | Callable[[Event], None] | Progress = True
 
 
 def check_options(options: Options) -> None:

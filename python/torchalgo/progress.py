@@ -6,11 +6,16 @@ With the package rich ("torchalgo[progress]") the bar on a terminal is its, else
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
+
+SILENCE_S = 10.0  # the longest time without a line
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,9 @@ class Display(Protocol):
 
     def say(self, text: str) -> None: ...
 
-    def draw(self, event: Event) -> None: ...
+    def draw(self, event: Event) -> bool:
+        """Returns whether it drew: a display may leave out events that follow too soon."""
+        ...
 
     def close(self) -> None: ...
 
@@ -64,15 +71,16 @@ class Lines:
         self._stream.write(f"torchalgo: {text}\n")
         self._stream.flush()
 
-    def draw(self, event: Event) -> None:
+    def draw(self, event: Event) -> bool:
         now = time.monotonic()
         is_end = event.done == event.total
         if event.done == 0:
             self._last, self._has_ended = float("-inf"), False
         if (now - self._last < self.EVERY_S and not is_end) or (is_end and self._has_ended):
-            return
+            return False
         self._last, self._has_ended = now, is_end
         self.say(f"tuning {event.count}: {event.text}")
+        return True
 
     def close(self) -> None:
         """Nothing is open."""
@@ -92,12 +100,13 @@ class Bar:
         self._stream.write(f"torchalgo: {text}\n")
         self._stream.flush()
 
-    def draw(self, event: Event) -> None:
+    def draw(self, event: Event) -> bool:
         filled = int(self.WIDTH * event.share)
         bar = "#" * filled + "." * (self.WIDTH - filled)
         self._stream.write(f"\r\x1b[K[{bar}] {event.count}  {event.text[: self.MOST_TEXT]}")
         self._stream.flush()
         self._is_open = True
+        return True
 
     def close(self) -> None:
         if self._is_open:
@@ -124,10 +133,10 @@ class RichBar:
     def say(self, text: str) -> None:
         self._console.print(f"torchalgo: {text}", markup=False, highlight=False)
 
-    def draw(self, event: Event) -> None:
+    def draw(self, event: Event) -> bool:
         now = time.monotonic()
         if now - self._last < self.EVERY_S and event.done < event.total:
-            return
+            return False
         self._last = now
         if self._bar is None:
             self._open(event.total)
@@ -136,6 +145,7 @@ class RichBar:
         self._bar.update(self._task, completed=event.done, total=event.total)
         self._bar.update(self._task, left=left, best=best, now=event.text)
         self._bar.refresh()
+        return True
 
     def close(self) -> None:
         if self._bar is not None:
@@ -173,28 +183,82 @@ def display_for(stream: TextIO) -> Display:
         return Bar(stream)
 
 
+# What a step of optimize does, for a reader; a step that is missing here is named as it is.
+STEP_TEXTS = {
+    "": "working",
+    "read": "tracing and freezing the model",
+    "find": "listing candidates",
+    "look up": "reading the database of costs",
+    "probe": "measuring the processor's rates",
+    "measure": "measuring candidates",
+    "check": "checking candidates against fp64",
+    "predict": "predicting costs",
+    "solve": "solving for the cheapest plan",
+    "compare": "comparing with other ways to plan",
+    "bind": "building the planned module",
+    "try": "running the planned module",
+    "in the net": "timing the plan inside the network",
+    "describe": "describing the plan",
+    "guard": "timing the plan beside PyTorch",
+}
+
+
 class Progress:
-    """On stderr if `target` is True, nowhere if False, else a call of `target` with each Event."""
+    """Shows progress on stderr if `target` is True, nowhere if False, else calls `target`.
+
+    `target` may be another Progress: both show their events in one place.
+    """
 
     MOST_SHARE = 0.97  # before the end
     LEAST_SHARE = 0.04  # for a guess of the time left: a worker's start is no pace
 
     def __init__(
         self,
-        target: bool | Callable[[Event], None],
+        target: bool | Callable[[Event], None] | Progress,
         stream: TextIO | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._target, self._now_s = target, now_s
-        self._display = display_for(stream if stream is not None else sys.stderr)
+        self._now_s = now_s
+        self._shown: _Shown = (
+            target._shown if isinstance(target, Progress) else _Shown(target, stream)
+        )
         self._done = self._total = 0
         self._started = now_s()
+        self._reached: list[tuple[int, float]] = [(0, self._started)]  # steps done, and when
         self._best_us: float | None = None
         self._most_s = float("inf")  # until the end, whatever the pace
 
     @property
     def is_silent(self) -> bool:
-        return self._target is False
+        return self._shown.target is False
+
+    @contextlib.contextmanager
+    def watched(self, step_now: Callable[[], str]) -> Iterator[None]:
+        """Shows at least one line in SILENCE_S inside the block, naming the step that runs then.
+
+        A thread does so, and only on stderr: a function of the caller is called from his thread.
+        """
+        if self._shown.target is not True:
+            yield
+            return
+        ended, began = threading.Event(), time.monotonic()
+
+        def watch() -> None:
+            wait_s = SILENCE_S
+            while not ended.wait(wait_s):
+                wait_s = self._shown.told_at + SILENCE_S - time.monotonic()
+                if wait_s <= 0:
+                    step, wait_s = step_now(), SILENCE_S
+                    text = STEP_TEXTS.get(step, step)
+                    self._shown.remind(f"{text}, {time.monotonic() - began:.0f} s so far")
+
+        thread = threading.Thread(target=watch, name="torchalgo progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def say(self, text: str) -> None:
         """A message on a line of its own."""
@@ -203,6 +267,7 @@ class Progress:
     def start(self, total: int) -> None:
         """Begins a count to `total`."""
         self._done, self._total, self._started = 0, total, self._now_s()
+        self._reached = [(0, self._started)]
 
     def doing(self, text: str) -> None:
         """Names the work that follows: a problem, and how many candidates of it."""
@@ -212,6 +277,7 @@ class Progress:
         """`steps` more are done, the last of them `text`. The total is a guess: until `finish`
         something is left."""
         self._done += steps
+        self._reached.append((self._done, self._now_s()))
         self._total = max(self._total, int(self._done / self.MOST_SHARE) + 1)
         self._count(text)
 
@@ -232,20 +298,59 @@ class Progress:
 
     def close(self) -> None:
         """Ends the bar's line."""
-        self._display.close()
+        self._shown.close()
 
     def _count(self, text: str) -> None:
         now = self._now_s()
         elapsed, left = now - self._started, None
         if self._done >= self.LEAST_SHARE * self._total:
-            pace_s = elapsed / self._done
-            left = max(0.0, min(pace_s * (self._total - self._done), self._most_s - now))
+            left = max(0.0, min(self._expect_s(now), self._most_s - now))
         self._emit(Event(text, self._done, self._total, elapsed, left, self._best_us))
 
+    def _expect_s(self, now: float) -> float:
+        """Seconds that the rest takes at the pace of the second half of what is done.
+
+        The first half is no measure: a worker starts, and the largest problems come first.
+        """
+        done, at = next(r for r in reversed(self._reached) if 2 * r[0] <= self._done)
+        return (now - at) / (self._done - done) * (self._total - self._done)
+
     def _emit(self, event: Event) -> None:
-        if callable(self._target):
-            self._target(event)
-        elif self._target and event.total == 0:
+        self._shown.show(event)
+
+
+class _Shown:
+    """Where the events of one call go, and when the last one did. Two threads may use it."""
+
+    def __init__(self, target: bool | Callable[[Event], None], stream: TextIO | None) -> None:
+        self.target = target
+        self.told_at = time.monotonic()
+        self._display = display_for(stream if stream is not None else sys.stderr)
+        self._lock = threading.Lock()
+        self._count = Event("")  # the last one, while a count is open
+
+    def show(self, event: Event) -> None:
+        if callable(self.target):
+            self.target(event)
+        elif self.target:
+            with self._lock:
+                self._draw(event)
+
+    def remind(self, text: str) -> None:
+        """Shows `text` beside the count that is open, if there is one."""
+        with self._lock, contextlib.suppress(OSError, ValueError):  # stderr may be closed
+            self._draw(dataclasses.replace(self._count, text=text, eta_s=None))
+
+    def close(self) -> None:
+        with self._lock:
+            self._count = Event("")
+            self._display.close()
+
+    def _draw(self, event: Event) -> None:
+        if event.total == 0:
             self._display.say(event.text)
-        elif self._target:
-            self._display.draw(event)
+            self.told_at = time.monotonic()
+        else:
+            if self._display.draw(event):
+                self.told_at = time.monotonic()
+            self._count = event if event.done < event.total else Event("")

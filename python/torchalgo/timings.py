@@ -47,6 +47,11 @@ class Timings:
             self._switch()
             self._open.pop()
 
+    @property
+    def now(self) -> str:
+        """The innermost step that runs; empty between steps. Another thread may ask."""
+        return "".join(self._open[-1:])
+
     def of(self, name: str) -> StepTime:
         return self._spent.get(name, StepTime())
 

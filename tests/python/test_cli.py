@@ -15,6 +15,7 @@ import torch
 
 import torchalgo
 from nets import Net
+from torchalgo.sampling import Sampler
 from torchalgo_cli import main
 
 CONV = "fwd_f32_n1c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1"
@@ -224,6 +225,26 @@ def test_ctrl_c_ends_with_130_and_one_line() -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, "torchalgo: interrupted\n")
+
+
+def test_ctrl_c_while_tuning_writes_the_plan_and_ends_with_130(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_all, calls = Sampler.take_all, []
+
+    def interrupt(*args: Any, **options: Any) -> Any:
+        calls.append(args)
+        if len(calls) > 2:
+            raise KeyboardInterrupt
+        return take_all(*args, **options)
+
+    monkeypatch.setattr(Sampler, "take_all", interrupt)
+    argv = ("optimize", "nets:net_factory", "--input", "1x3x40x40", "-o", tmp_path / "o.pt")
+    assert main([*map(str, argv), "--quiet"]) == 130
+    out, err = capsys.readouterr()
+    assert out.startswith("speed   ")
+    assert err == f"torchalgo: interrupted; {tmp_path / 'o.pt'} runs the costs measured so far\n"
+    assert torchalgo.load_plan(tmp_path / "o.pt").nodes
 
 
 def test_the_module_runs_as_a_command() -> None:

@@ -4,9 +4,15 @@ from __future__ import annotations
 import io
 import re
 import sys
+import threading
+import time
+from collections.abc import Callable
 
 import pytest
+import torch
 
+import torchalgo
+from nets import Net
 from torchalgo.progress import Bar, Event, Lines, Progress, RichBar, display_for
 
 
@@ -93,7 +99,8 @@ def test_the_time_left_comes_from_the_pace_and_never_passes_the_deadline() -> No
     progress.advance("b", 18)
     progress.set_most(12.0)
     progress.doing("c")
-    assert [e.eta_s for e in events] == [None, None, 40.0, 12.0]
+    # 18 steps in the last 5 s, 80 are left: the worker's start does not count.
+    assert [e.eta_s for e in events] == [None, None, pytest.approx(5 * 80 / 18), 12.0]
     assert [e.elapsed_s for e in events] == [0.0, 5.0, 10.0, 10.0]
 
 
@@ -126,3 +133,59 @@ def test_rich_draws_the_bar_where_it_is_installed() -> None:
 def test_without_rich_a_terminal_gets_the_plain_bar() -> None:
     assert isinstance(display_for(io.StringIO()), Lines)
     assert isinstance(display_for(Terminal()), Bar)
+
+
+def test_a_step_that_says_nothing_is_named_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torchalgo.progress.SILENCE_S", 0.02)
+    stream = io.StringIO()
+    progress = Progress(True, stream)
+    with progress.watched(lambda: "guard"):
+        wait_for(lambda: stream.getvalue().count("\n") >= 2)
+        inner = Progress(progress)
+        inner.start(10)
+        inner.advance("a", 5)
+        wait_for(lambda: "tuning 50 %: timing the plan beside PyTorch" in stream.getvalue())
+    lines = stream.getvalue().splitlines()
+    assert re.fullmatch(r"torchalgo: timing the plan beside PyTorch, \d+ s so far", lines[0])
+    assert threading.active_count() == 1
+
+
+@pytest.mark.parametrize("target", [False, print])
+def test_silence_and_a_function_of_the_caller_are_not_watched(
+    target: bool | Callable[[Event], None],
+) -> None:
+    with Progress(target).watched(lambda: "guard"):
+        assert threading.active_count() == 1
+
+
+def test_a_closed_stderr_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchalgo.progress.SILENCE_S", 0.001)
+    stream, asked = io.StringIO(), list[int]()
+
+    def step() -> str:
+        asked.append(1)
+        return "guard"
+
+    with Progress(True, stream).watched(step):
+        stream.close()
+        wait_for(lambda: len(asked) > 2)
+
+
+def test_optimize_names_its_steps_while_they_run(
+    net: Net, x: torch.Tensor, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchalgo.progress.SILENCE_S", 0.002)
+    monkeypatch.setattr(Lines, "EVERY_S", 0.0)
+    torchalgo.optimize(net, x, cost_db=False, budget_s=1)
+    told = capsys.readouterr().err
+    assert "torchalgo: reading the model" in told
+    assert "tracing and freezing the model, 0 s so far" in told
+
+
+def wait_for(is_so: Callable[[], bool], most_s: float = 30.0) -> None:
+    end = time.monotonic() + most_s
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.001)
