@@ -65,14 +65,13 @@ class Cost:
 
     Of what lost a race, ticks is the lower end of the interval, and noise_ticks its whole width.
 
-    The rest is for reports: workspace and numeric error are asked again before a primitive runs.
+    The rest is for reports: the workspace is asked again before a primitive runs.
     """
 
     ticks: int
     noise_ticks: int = 0
     samples: Samples = Samples()
     workspace_bytes: int | None = None
-    rel_error: float | None = None  # relative L2 to fp64
 
     @property
     def is_rough(self) -> bool:
@@ -83,6 +82,18 @@ class Cost:
     def estimate_ticks(self) -> int:
         """The most likely cost, where a lower bound is not asked for."""
         return self.ticks + self.noise_ticks if self.is_rough else self.ticks
+
+
+class Passed(NamedTuple):
+    """A passed comparison with f64: the relative L2, and the bound that was kept."""
+
+    rel_error: float
+    bound: float
+
+    def holds_for(self, bound: float) -> bool:
+        """Whether it would pass for a caller who allows the error `bound`. Single elements have
+        limits in proportion to the bound, so that a tighter bound needs another comparison."""
+        return bound >= self.bound
 
 
 class CostFile(Protocol):
@@ -104,8 +115,12 @@ class CostFile(Protocol):
         """In place of what read_peaks gave."""
         ...
 
-    def note_errors(self, errors: Mapping[Key, float]) -> None:
-        """Adds numeric errors to costs that are there without one; for reports."""
+    def read_checks(self, keys: Iterable[Key]) -> dict[Key, Passed]:
+        """Which of `keys` passed the comparison with f64 here."""
+        ...
+
+    def append_checks(self, checks: Mapping[Key, Passed]) -> bool:
+        """Keeps passed comparisons; True: they are on disk."""
         ...
 
     def read_failures(self, keys: Iterable[Key]) -> dict[Key, Failure]:

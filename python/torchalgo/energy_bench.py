@@ -20,7 +20,7 @@ from typing import Any
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo.bounds import Peaks, family_of, sibling_floor
-from torchalgo.costs import TICKS_PER_NS, Cost, CostFile, Key, key_of, summarize
+from torchalgo.costs import TICKS_PER_NS, Cost, CostFile, Key, Passed, key_of, summarize
 from torchalgo.energy import LOOP_STEPS, Meter
 from torchalgo.failures import Failure
 from torchalgo.sampling import Bench
@@ -205,10 +205,11 @@ class EnergyCosts:
         if self._energies_file is not None:
             self._energies_file.keep_peaks(peaks)
 
-    def note_errors(self, errors: Mapping[Key, float]) -> None:
-        for file in (self._times_file, self._energies_file):
-            if file is not None:
-                file.note_errors(errors)
+    def read_checks(self, keys: Iterable[Key]) -> dict[Key, Passed]:
+        return {} if self._times_file is None else self._times_file.read_checks(keys)
+
+    def append_checks(self, checks: Mapping[Key, Passed]) -> bool:
+        return self._times_file is not None and self._times_file.append_checks(checks)
 
     def read_failures(self, keys: Iterable[Key]) -> dict[Key, Failure]:
         return {} if self._times_file is None else self._times_file.read_failures(keys)

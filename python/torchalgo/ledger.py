@@ -5,11 +5,10 @@ bounds, numeric errors, who failed and why."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from torchalgo import _C
 from torchalgo.bounds import KnownCosts, Peaks, dtype_of
-from torchalgo.costs import Cost, CostFile, Key
+from torchalgo.costs import Cost, CostFile, Key, Passed
 from torchalgo.failures import failure_of, is_short_of_memory
 from torchalgo.rules import Rules
 from torchalgo.sampling import Bench
@@ -48,6 +47,7 @@ class Ledger:
             with timings.step("look up"):
                 self.costs.learn(cost_file.read(rules.primitives))
                 self._obey_failures(cost_file)
+                self._trust_checks(cost_file)
 
     def bound_of(self, problem: str) -> float:
         """What relative L2 a candidate may have."""
@@ -91,19 +91,20 @@ class Ledger:
         self._refuse({k: why for k, why in failures.items() if k not in self.rules.quarantined})
         self.costs.learn(costs)
         if self._cost_file is not None and costs:
-            # A cost that is taken again replaces a row that may have an error.
-            self._cost_file.append(
-                {k: replace(cost, rel_error=self.errors.get(k)) for k, cost in costs.items()}
-            )
+            self._cost_file.append(costs)
             self._cost_file.forget_failures(costs, checked=False)
 
     def enter_checks(self, errors: Mapping[Key, float], failures: Mapping[Key, str]) -> None:
-        """What checking found. The database has errors for reports: a later run checks again."""
+        """What checking found."""
         self.errors.update(errors)
         self._refuse(failures, checked=True)
-        passed = {key: error for key, error in errors.items() if key not in failures}
+        passed = {
+            key: Passed(error, self.bound_of(key.problem))
+            for key, error in errors.items()
+            if key not in failures
+        }
         if self._cost_file is not None and passed:
-            self._cost_file.note_errors(passed)
+            self._cost_file.append_checks(passed)
             self._cost_file.forget_failures(passed, checked=True)
 
     def release_failures(self) -> bool:
@@ -124,6 +125,12 @@ class Ledger:
             for key, why in reasons.items()
         }
         self._cost_file.append_failures({key: f for key, f in found.items() if f is not None})
+
+    def _trust_checks(self, cost_file: CostFile) -> None:
+        """Candidates that passed in an earlier run are not checked again."""
+        for key, passed in cost_file.read_checks(self.rules.primitives).items():
+            if passed.holds_for(self.bound_of(key.problem)):
+                self.errors[key] = passed.rel_error
 
     def _obey_failures(self, cost_file: CostFile) -> None:
         """What failed in an earlier run is not tried again, unless an override names it."""

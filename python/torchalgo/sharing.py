@@ -242,9 +242,9 @@ def _result(step: int, rank: int) -> str:
 def _encoded(cost: Cost) -> list[Any]:
     s = cost.samples
     samples = [s.n, s.median_ticks, s.p10_ticks, s.p90_ticks]
-    return [cost.ticks, cost.noise_ticks, samples, cost.workspace_bytes, cost.rel_error]
+    return [cost.ticks, cost.noise_ticks, samples, cost.workspace_bytes]
 
 
 def _cost(fields: Sequence[Any]) -> Cost:
-    ticks, noise_ticks, samples, workspace_bytes, rel_error = fields
-    return Cost(ticks, noise_ticks, Samples(*samples), workspace_bytes, rel_error)
+    ticks, noise_ticks, samples, workspace_bytes = fields
+    return Cost(ticks, noise_ticks, Samples(*samples), workspace_bytes)

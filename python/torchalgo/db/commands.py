@@ -19,6 +19,7 @@ from pathlib import Path
 from torchalgo._C import Error
 from torchalgo.db import files
 from torchalgo.db.environment import texts_here
+from torchalgo.db.row import Refusal
 from torchalgo.db.store import CostStore, Info, Merged
 from torchalgo.write_file import write_file
 from torchalgo_cli import EXIT_ERROR
@@ -32,7 +33,7 @@ MIB = 1 << 20
 def _info(args: argparse.Namespace) -> int:
     path = _path(args)
     if not path.exists():
-        info = Info(str(path), "none", "there is none yet", 0, 0, 0, 0, {}, {}, {}, [])
+        info = Info(str(path), "none", "there is none yet", 0, 0, 0, 0, {}, {}, {}, 0, [])
     else:
         with _opened(path) as store:
             info = store.info()
@@ -104,7 +105,7 @@ def _retry(args: argparse.Namespace) -> int:
             for refusal in store.refusals()
             if any(fnmatch.fnmatchcase(refusal.primitive, glob) for glob in globs)
         ]
-        forgotten = store.forget(chosen)
+        forgotten = store.forget(Refusal, chosen)
         _check_kept(store)
     if args.json:
         print(json.dumps({"forgotten": forgotten}))
@@ -124,7 +125,8 @@ def _verify(args: argparse.Namespace) -> int:
         for line in found.damages:
             print(line)
         verdict = "ok" if found.is_sound else "FAILS; torchalgo db gc drops damaged rows"
-        refusals = f" and {found.refusals} refusals" if found.refusals else ""
+        counts = {"refusals": found.refusals, "checks": found.checks}
+        refusals = "".join(f", {n} {name}" for name, n in counts.items() if n)
         print(f"{path}: {found.rows} sound rows{refusals}, {found.unsound} damaged: {verdict}")
     return 0 if found.is_sound else EXIT_ERROR
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import platform
 import sys
@@ -14,14 +13,18 @@ import torch
 
 from torchalgo import _C
 from torchalgo.bounds import Peaks
-from torchalgo.costs import Cost, Key
+from torchalgo.costs import Cost, Key, Passed
 from torchalgo.db.environment import Environment
-from torchalgo.db.row import Entry, Refusal, Row
+from torchalgo.db.row import Check, E, Entry, Refusal, Row
 from torchalgo.db.store import CostStore
 from torchalgo.failures import MOST_OF_ONE, Failure, ended_too_often
 from torchalgo.plan import GuardVerdict
 
 MOST_REASON = 500  # characters
+
+# The version of the comparison with f64 (check_primitives in csrc/profiler/check.cpp). Raise it
+# where that finds more mistakes: what an older version let pass is checked again.
+GATE = 1
 
 
 class DeviceCosts:
@@ -47,23 +50,24 @@ class DeviceCosts:
 
     def read(self, keys: Iterable[Key] | None = None) -> dict[Key, Cost]:
         """The costs of `keys`, or all, that hold here; anything else is a miss."""
-        return {row.key: row.cost for row in self._rows_of(keys)}
+        return {row.key: row.cost for row in self._entries_of(Row, keys)}
 
     def append(self, costs: Mapping[Key, Cost]) -> bool:
         """Keeps costs in one transaction; True: they are on disk."""
         rows = [self._row(key, cost) for key, cost in costs.items()]
         return self._store.append([row for row in rows if row is not None])
 
-    def note_errors(self, errors: Mapping[Key, float]) -> None:
-        """Adds numeric errors to rows that are there without one."""
-        costs = self._rows_of(errors)
-        noted = [
-            dataclasses.replace(row, rel_error=float(errors[row.key]))
-            for row in costs
-            if row.rel_error is None
-        ]
-        if noted:
-            self._store.append(noted)
+    # ---- checks --------------------------------------------------------------------------------
+
+    def read_checks(self, keys: Iterable[Key]) -> dict[Key, Passed]:
+        """Which of `keys` passed the comparison with f64 here, by this version of it."""
+        found = self._entries_of(Check, keys)
+        return {check.key: check.passed for check in found if check.gate == GATE}
+
+    def append_checks(self, checks: Mapping[Key, Passed]) -> bool:
+        """Keeps passed comparisons in one transaction; True: they are on disk."""
+        entries = [self._check(key, passed) for key, passed in checks.items()]
+        return self._store.append([entry for entry in entries if entry is not None])
 
     # ---- failures ------------------------------------------------------------------------------
 
@@ -72,7 +76,7 @@ class DeviceCosts:
         process on MOST_OF_ONE problems is among them, whatever its own."""
         refusals = [
             refusal
-            for refusal in self._store.read_refusals(self._environment.texts()).values()
+            for refusal in self._store.entries(Refusal, self._environment.texts()).values()
             if self._holds(refusal) and refusal.holds_at(time.time())
         ]
         endings: dict[str, list[str]] = {}
@@ -97,14 +101,17 @@ class DeviceCosts:
     def forget_failures(self, keys: Iterable[Key], *, checked: bool) -> None:
         """Of candidates that ran again and did not fail, or were even `checked`."""
         wanted = set(keys)
-        found = self._store.read_refusals(self._environment.texts()) if wanted else {}
-        self._store.forget(
+        if not wanted:
+            return
+        found = self._store.entries(Refusal, self._environment.texts(), has_older=True)
+        forgotten = [
             key
             for key, refusal in found.items()
             if refusal.key in wanted
             and self._holds(refusal)
             and (checked or refusal.kind != "wrong")
-        )
+        ]
+        self._store.forget(Refusal, forgotten)
 
     # ---- verdicts ------------------------------------------------------------------------------
 
@@ -137,15 +144,16 @@ class DeviceCosts:
     def keep_peaks(self, peaks: Peaks) -> None:
         self._store.keep_peaks("cpu", self._environment.hardware, peaks.to_json())
 
-    def _rows_of(self, keys: Iterable[Key] | None) -> list[Row]:
-        """The rows of `keys`, or all, that hold here."""
+    def _entries_of(self, kind: type[E], keys: Iterable[Key] | None) -> list[E]:
+        """The entries of `keys`, or all, that hold here."""
         here = self._environment
         if keys is None:
-            return [row for row in self._store.read(here.texts()).values() if self._holds(row)]
+            found = self._store.entries(kind, here.texts())
+            return [entry for entry in found.values() if self._holds(entry)]
         wanted = set(keys)
         environments = {here.text_of(key.primitive) for key in wanted}
-        rows = self._store.read(environments, {key.problem for key in wanted})
-        return [row for row in rows.values() if row.key in wanted and self._holds(row)]
+        found = self._store.entries(kind, environments, {key.problem for key in wanted})
+        return [entry for entry in found.values() if entry.key in wanted and self._holds(entry)]
 
     def _holds(self, entry: Entry) -> bool:
         here = self._environment
@@ -169,6 +177,22 @@ class DeviceCosts:
             refused_at=max(0, int(time.time())),
         )
 
+    def _check(self, key: Key, passed: Passed) -> Check | None:
+        """None: no algorithm here has this name."""
+        version = self._environment.version_of(key.primitive)
+        if version is None:
+            return None
+        return Check(
+            environment=self._environment.text_of(key.primitive),
+            **key._asdict(),
+            version=version,
+            gate=GATE,
+            rel_error=float(passed.rel_error),
+            bound=float(passed.bound),
+            provenance=self._provenance,
+            checked_at=max(0, int(time.time())),
+        )
+
     def _row(self, key: Key, cost: Cost) -> Row | None:
         """None: no algorithm here has this name."""
         version = self._environment.version_of(key.primitive)
@@ -186,7 +210,7 @@ class DeviceCosts:
             p10_ticks=samples.p10_ticks,
             p90_ticks=samples.p90_ticks,
             workspace_bytes=cost.workspace_bytes,
-            rel_error=cost.rel_error,
+            rel_error=None,
             provenance=self._provenance,
             measured_at=max(0, int(time.time())),
         )

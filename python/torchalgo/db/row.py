@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the database holds: costs and refusals, each with where it holds and a checksum.
+"""What the database holds: costs, refusals and checks, each with where it holds and a checksum.
 
-A Row is a measured cost, a Refusal why a candidate cannot be chosen. A checksum makes anything
-else a miss. Of two entries of one kind and key, joining keeps the one with the least `rank`: the
-minimum of a total order, hence commutative, associative and idempotent.
+A Row is a measured cost, a Refusal why a candidate cannot be chosen, a Check that it computes what
+it should. A checksum makes anything else a miss. Of two entries of one kind and key, joining keeps
+the one with the least `rank`: the minimum of a total order, hence commutative, associative and
+idempotent.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from torchalgo.costs import Cost, Key, Samples
+from torchalgo.costs import Cost, Key, Passed, Samples
 from torchalgo.failures import KINDS, Failure, kind_of
 
 SCHEMA = 1  # of the lines of JSON
@@ -86,7 +87,8 @@ E = TypeVar("E", bound=Entry)
 @dataclass(frozen=True)
 class Row(Entry):
     """A measured cost. Times are in ticks of 1/1024 ns. measured_at, in seconds since 1970, is for
-    people only: clocks jump, so no decision rests on it.
+    people only: clocks jump, so no decision rests on it. rel_error is None in rows that are written
+    now: a Check has it.
     """
 
     ticks: int
@@ -103,7 +105,7 @@ class Row(Entry):
     @property
     def cost(self) -> Cost:
         samples = Samples(self.samples, self.median_ticks, self.p10_ticks, self.p90_ticks)
-        return Cost(self.ticks, self.noise_ticks, samples, self.workspace_bytes, self.rel_error)
+        return Cost(self.ticks, self.noise_ticks, samples, self.workspace_bytes)
 
     @property
     def rank(self) -> tuple[Any, ...]:
@@ -162,7 +164,42 @@ class Refusal(Entry):
         )
 
 
-KINDS_OF_ENTRY: tuple[type[Row], type[Refusal]] = (Row, Refusal)
+@dataclass(frozen=True)
+class Check(Entry):
+    """A candidate that passed the comparison with f64: its relative L2, the bound that it kept, and
+    the version of the comparison. checked_at, in seconds since 1970, is for people only."""
+
+    gate: int
+    rel_error: float
+    bound: float
+    provenance: str
+    checked_at: int
+
+    @property
+    def passed(self) -> Passed:
+        return Passed(self.rel_error, self.bound)
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """The newest comparison and the tightest bound first, then the smaller checksum."""
+        return -self.gate, self.bound, self.checksum
+
+    @property
+    def is_sane(self) -> bool:
+        return (
+            super().is_sane
+            and _are_texts(self.provenance)
+            and _are_counts(self.gate, self.checked_at)
+            and _is_size(self.rel_error)
+            and _is_size(self.bound)
+            and self.rel_error <= self.bound
+        )
+
+
+KINDS_OF_ENTRY: tuple[type[Row], type[Refusal], type[Check]] = (Row, Refusal, Check)
+# Kinds that are exported, imported and merged. Whether a candidate computes what it should, each
+# machine finds out for itself.
+SHARED_KINDS: tuple[type[Row], type[Refusal]] = (Row, Refusal)
 
 
 def columns_of(kind: type[Entry]) -> tuple[str, ...]:
@@ -219,7 +256,7 @@ def from_line(line: str) -> Row | Refusal | None:
         return None
     if not isinstance(fields, dict) or fields.get("schema") != SCHEMA:
         return None
-    for kind in KINDS_OF_ENTRY:
+    for kind in SHARED_KINDS:
         columns = columns_of(kind)
         if set(fields) == {"schema", "checksum", *columns}:
             return entry_of(kind, [fields[name] for name in columns], fields["checksum"])

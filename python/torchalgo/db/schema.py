@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torchalgo.db.row import Entry, Refusal, Row, RowKey, columns_of
+from torchalgo.db.row import Check, Entry, Refusal, Row, RowKey, columns_of
 from torchalgo.db.trouble import Cause, StorageError
 
 APPLICATION_ID = 0x746F616C
-SCHEMA = 2  # user_version
+SCHEMA = 3  # user_version
 
 # Of each kind of entry.
-TABLE_OF: dict[type[Entry], str] = {Row: "costs", Refusal: "refusals"}
+TABLE_OF: dict[type[Entry], str] = {Row: "costs", Refusal: "refusals", Check: "checks"}
 KEY = RowKey._fields
 # Tables of one text per name and environment: the columns of both.
 TEXTS = {"verdicts": ("plan", "verdict"), "peaks": ("device", "rates")}
@@ -51,9 +51,14 @@ TABLES = {
         " kind TEXT NOT NULL, reason TEXT NOT NULL, bound REAL, provenance TEXT NOT NULL,"
         f" refused_at INTEGER NOT NULL,{_LAST_COLUMNS}"
     ),
+    "checks": (
+        f"CREATE TABLE checks ({_KEY_COLUMNS}"
+        " gate INTEGER NOT NULL, rel_error REAL NOT NULL, bound REAL NOT NULL,"
+        f" provenance TEXT NOT NULL, checked_at INTEGER NOT NULL,{_LAST_COLUMNS}"
+    ),
 }
 # What a newer schema has beside the tables of the one before.
-ADDED_IN = {2: ("refusals", "peaks")}
+ADDED_IN = {2: ("refusals", "peaks"), 3: ("checks",)}
 
 
 def tables_of(schema: int) -> dict[str, str]:

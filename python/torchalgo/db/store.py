@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from torchalgo.db import files
 from torchalgo.db.row import (
     KINDS_OF_ENTRY,
+    Check,
     E,
     Entry,
     Refusal,
@@ -56,15 +57,17 @@ class Info:
     environments: dict[str, int]  # rows of each
     algorithms: dict[str, int]
     refusals: dict[str, int]  # candidates that failed, by primitive and reason
+    checks: int  # candidates that passed the comparison with f64
     set_aside: list[str]  # damaged files, kept
 
 
 @dataclass(frozen=True)
 class Verified:
-    """rows, refusals: sound ones; unsound: misses; damages: what SQLite finds wrong."""
+    """rows, refusals, checks: sound ones; unsound: misses; damages: what SQLite finds wrong."""
 
     rows: int
     refusals: int
+    checks: int
     unsound: int
     damages: list[str]
 
@@ -84,7 +87,8 @@ class Merged:
 
 
 class CostStore:
-    """Costs, refusals of candidates, guard verdicts. Methods may be called from several threads.
+    """Costs, refusals and checks of candidates, guard verdicts. Methods may be called from several
+    threads.
 
     No trouble with files leaves it: what cannot be read is a miss, what cannot be written stays in
     memory until it can, and one warning tells.
@@ -97,12 +101,16 @@ class CostStore:
         max_bytes: int = MAX_BYTES,
         busy_s: float = BUSY_S,
         read_only: bool = False,
+        is_fresh: bool = False,
     ) -> None:
         self._path = path
         self._busy_s = busy_s
         self._max_bytes = max_bytes
         self._kept: dict[tuple[type[Entry], RowKey], Entry] = {}  # what is not on disk
         self._kept_texts: dict[tuple[str, str, str], str] = {}
+        # With is_fresh only what this store wrote itself is found by entries() and _text().
+        self._is_fresh = is_fresh
+        self._written: set[tuple[type[Entry], RowKey] | tuple[str, str, str]] = set()
         self._database: Database | None = None
         self._gave_up = ""  # why this store stays in memory
         self._read_only = read_only
@@ -119,6 +127,7 @@ class CostStore:
         max_bytes: int = MAX_BYTES,
         busy_s: float = BUSY_S,
         read_only: bool = False,
+        is_fresh: bool = False,
     ) -> CostStore:
         """The store in the file `path`; None: the user's own, which is made if missing.
 
@@ -129,14 +138,17 @@ class CostStore:
             max_bytes: of the file; past that, rows that were not used for longest are dropped.
             busy_s: how long a call waits for other processes.
             read_only: nothing is written, not even what SQLite would repair.
+            is_fresh: what is asked of it by environment is found only if this store wrote it.
         """
         try:
             place = files.default_path() if path is None else Path(path).absolute()
         except (OSError, RuntimeError) as problem:
-            store = cls(None, max_bytes=max_bytes)
+            store = cls(None, max_bytes=max_bytes, is_fresh=is_fresh)
             store._give_up(f"there is no place for it: {problem}")
             return store
-        store = cls(place, max_bytes=max_bytes, busy_s=busy_s, read_only=read_only)
+        store = cls(
+            place, max_bytes=max_bytes, busy_s=busy_s, read_only=read_only, is_fresh=is_fresh
+        )
         with store._locked():
             if path is None and not read_only:
                 with contextlib.suppress(OSError):  # refused below
@@ -171,10 +183,10 @@ class CostStore:
 
     @property
     def unwritten(self) -> int:
-        """Rows and refusals that are in memory only."""
+        """Rows, refusals and checks that are in memory only."""
         return len(self._kept)
 
-    # ---- rows and refusals ---------------------------------------------------------------------
+    # ---- rows, refusals and checks -------------------------------------------------------------
 
     def read(
         self, environments: Iterable[str], problems: Iterable[str] | None = None
@@ -183,16 +195,23 @@ class CostStore:
 
         Rows of given problems count as used today.
         """
-        return self._read(Row, environments, problems)
+        return self.entries(Row, environments, problems)
 
-    def read_refusals(self, environments: Iterable[str]) -> dict[RowKey, Refusal]:
-        """The sound refusals of some environments, whether they still hold or not. They count as
-        used today."""
-        return self._read(Refusal, environments, None)
-
-    def _read(
-        self, kind: type[E], environments: Iterable[str], problems: Iterable[str] | None
+    def entries(
+        self,
+        kind: type[E],
+        environments: Iterable[str],
+        problems: Iterable[str] | None = None,
+        *,
+        has_older: bool = False,
     ) -> dict[RowKey, E]:
+        """The sound entries of a kind, of some environments and, if they are given, problems.
+
+        Entries of given problems, and all refusals, count as used today.
+
+        Args:
+            has_older: returns all of them, also where this store is fresh.
+        """
         wanted = set(environments)
         named = None if problems is None else set(problems)
         with self._locked():
@@ -204,6 +223,8 @@ class CostStore:
             for key, entry in self._kept_of(kind).items():
                 if key.environment in wanted and (named is None or key.problem in named):
                     entries[key] = entry
+            if self._is_fresh and not has_older:
+                return {k: e for k, e in entries.items() if (kind, k) in self._written}
         return entries
 
     def _kept_of(self, kind: type[E]) -> dict[RowKey, E]:
@@ -217,18 +238,29 @@ class CostStore:
         """
         with self._locked():
             self._kept.update({(type(e), e.row_key): e for e in entries if e.is_sane})
+            self._written.update(self._kept)
             return self._flush()
 
-    def forget(self, keys: Iterable[RowKey]) -> int:
-        """Drops refusals, so that their candidates are tried again; how many there were."""
+    def forget(self, kind: type[Entry], keys: Iterable[RowKey]) -> int:
+        """Drops the entries of a kind with these keys; how many keys there are."""
+        dropped = set(keys)
         with self._locked():
-            there = set(keys) & {refusal.row_key for refusal in self.refusals()}
-            for key in there:
-                self._kept.pop((Refusal, key), None)
+            for key in dropped:
+                self._kept.pop((kind, key), None)
+                self._written.discard((kind, key))
+            if dropped and self._can_write:
+                self._run(lambda database: database.drop(kind, dropped), None)
+        return len(dropped)
 
-            if there and self._can_write:
-                self._run(lambda database: database.drop(Refusal, there), None)
-        return len(there)
+    def forget_older(self, environments: Iterable[str], problems: Iterable[str]) -> int:
+        """Drops the entries of some environments and problems that this store did not write."""
+        dropped, environments, problems = 0, list(environments), list(problems)
+        with self._locked():
+            for kind in KINDS_OF_ENTRY:
+                found = self.entries(kind, environments, problems, has_older=True)
+                older = [key for key in found if (kind, key) not in self._written]
+                dropped += self.forget(kind, older)
+        return dropped
 
     def rows(self) -> list[Row]:
         """Every sound row, in the order of its key."""
@@ -237,6 +269,10 @@ class CostStore:
     def refusals(self) -> list[Refusal]:
         """Every sound refusal, in the order of its key."""
         return self._all(Refusal)
+
+    def checks(self) -> list[Check]:
+        """Every sound check, in the order of its key."""
+        return self._all(Check)
 
     def _all(self, kind: type[E]) -> list[E]:
         with self._locked():
@@ -249,7 +285,7 @@ class CostStore:
         """Joins the rows and refusals of another store into this one, in one transaction.
 
         Of two of a kind and key the one of least rank stays, so that the order of merging does not
-        matter. Verdicts are left out: how fast a plan is, everybody measures alone.
+        matter. Verdicts and checks are left out: each machine judges for itself.
         """
         entries = [*other.rows(), *other.refusals()] if isinstance(other, CostStore) else [*other]
         sound = [entry for entry in entries if entry.is_sane]
@@ -300,6 +336,8 @@ class CostStore:
 
     def _text(self, table: str, name: str, environment: str) -> str | None:
         with self._locked():
+            if self._is_fresh and (table, name, environment) not in self._written:
+                return None
             kept = self._kept_texts.get((table, name, environment))
             found = self._run(lambda database: database.text(table, name, environment), None)
             if kept is not None or found is None:
@@ -314,6 +352,7 @@ class CostStore:
     def _keep_text(self, table: str, name: str, environment: str, text: str) -> None:
         with self._locked():
             self._kept_texts[table, name, environment] = text
+            self._written.add((table, name, environment))
             if self._put_text(table, name, environment, text):
                 del self._kept_texts[table, name, environment]
 
@@ -345,6 +384,7 @@ class CostStore:
                 environments=_counted(row.environment for row in rows),
                 algorithms=_counted(row.primitive.partition("{")[0] for row in rows),
                 refusals=_counted(f"{r.primitive}: {r.reason}" for r in self.refusals()),
+                checks=len(self.checks()),
                 set_aside=[] if self._path is None else _names(self._path),
             )
 
@@ -353,12 +393,13 @@ class CostStore:
         with self._locked():
             unsound = self._run(lambda d: sum(len(d.unsound_keys(k)) for k in KINDS_OF_ENTRY), 0)
             damages: list[str] = self._run(lambda database: database.damages(), [])
-            return Verified(len(self.rows()), len(self.refusals()), unsound, damages)
+            counts = len(self.rows()), len(self.refusals()), len(self.checks())
+            return Verified(*counts, unsound, damages)
 
     def gc(self, max_bytes: int | None = None) -> int:
         """Drops what is unsound, then what was not used for longest, down to `max_bytes`.
 
-        Returns: how many rows and refusals were dropped.
+        Returns: how many rows, refusals and checks were dropped.
         """
         limit = self._max_bytes if max_bytes is None else max_bytes
 
@@ -576,7 +617,7 @@ class CostStore:
 def _evict(database: Database, limit: int) -> int:
     """Drops what was not used for longest until the file fits."""
     dropped, today = 0, _today()
-    tables = ("costs", "refusals", "verdicts", "peaks")
+    tables = ("costs", "refusals", "checks", "verdicts", "peaks")
     while (size := database.size_bytes()) > limit and any(map(database.count, tables)):
         dropped += database.drop_oldest(1 - limit / size, today)
     database.shrink()
