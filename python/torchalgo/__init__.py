@@ -63,12 +63,13 @@ from torchalgo.optimize import optimize  # noqa: E402
 from torchalgo.optimized import Optimized  # noqa: E402
 from torchalgo.pareto import Front, ParetoPoint, pareto  # noqa: E402
 from torchalgo.plan import Plan  # noqa: E402
-from torchalgo.planning import check_plan  # noqa: E402
 from torchalgo.profile import Profile, profile  # noqa: E402
+from torchalgo.proofs import CheckedPlan, check_plan  # noqa: E402
 
 __version__ = _C.version
 
 __all__ = [
+    "CheckedPlan",
     "Error",
     "Front",
     "Optimized",

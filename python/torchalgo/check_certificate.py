@@ -11,48 +11,87 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from operator import add
 from pathlib import Path
 from typing import Any
 
 INF = math.inf  # forbidden; compares exactly with integers of any size
-FALSE = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)  # what a lie raises
 HEADS = ("pbqp-certificate", "problem", "choice", "cost", "bound")
-Scope = tuple[int, ...]  # nodes, ascending; () is the constant
+MAX_CELLS = 20_000_000  # of one table
+MAX_WORK = 100_000_000, 300  # cells that a check may read in all, and more per character of texts
+COMMENT = re.compile(r"^[ \t\r]*#.*$", re.MULTILINE)
+ODD = re.compile(r"[^a-z0-9:, \t\r\n-]|[a-z0-9-]{65}")  # what neither format uses
+Scope = tuple[int, ...]  # different nodes, ascending; () is the constant
 Names = dict[int, list[int]]  # of the values left, per node
 Table = tuple[dict[int, dict[int, int]], list[Any]]  # per node and value an offset; cells
 
 
+class ProofError(ValueError):
+    """A claim is false, or its proof is not one, or checking the proof would take too long."""
+
+
 def require(claim: object, text: str) -> None:
     if not claim:
-        raise ValueError(text)
+        raise ProofError(text[:500])
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Raises ProofError instead of every other exception: what cannot be followed is not proven."""
+    try:
+        yield
+    except ProofError:
+        raise
+    except Exception as error:
+        raise ProofError(
+            f"malformed, or too large: {type(error).__name__}: {error!s:.200}"
+        ) from error
+
+
+class Work:
+    """The cells that a check may still read; a short text may not ask for many."""
+
+    def __init__(self, characters: int):
+        self.left = MAX_WORK[0] + MAX_WORK[1] * characters
+
+    def spend(self, cells: int) -> None:
+        self.left -= cells
+        if cells > MAX_CELLS or self.left < 0:
+            raise ProofError(
+                f"too much work: a table has {cells} cells, {self.left} are left in all"
+            )
 
 
 class State:
     """What is left of a problem: the values of each node, and the tables that are summed up."""
 
-    def __init__(self, names: Names, tables: dict[Scope, Table]):
-        self.names, self.tables = dict(names), dict(tables)
+    def __init__(self, names: Names, tables: dict[Scope, Table], work: Work):
+        self.names, self.tables, self.work = dict(names), dict(tables), work
         self.index: dict[int, set[Scope]] = defaultdict(set)  # per node; some may be gone
+        work.spend(len(names) + len(tables))
         for key in tables:
             for n in key:
                 self.index[n].add(key)
 
     def scopes(self, node: int) -> list[Scope]:
-        """Of the tables that hold a node."""
+        """The scopes of the tables that hold a node."""
+        self.work.spend(len(self.index[node]))
         return [scope for scope in self.index[node] if scope in self.tables]
 
     def read(self, scope: Scope, wide: Scope, kept: Names = {}) -> list[Any]:  # noqa: B006
         """The cells of a table along the nodes of `wide`, the last fastest; of some only `kept`."""
         (offsets, cells), at, steps = self.tables[scope], [0], [0]
-        for n in wide:
-            values = kept.get(n, self.names[n])
+        values = [kept.get(n, self.names[n]) for n in wide]
+        self.work.spend(10 + math.prod(map(len, values)))
+        for n, own in zip(wide, values if all(values) else [[]] * len(wide), strict=True):
             at = [i + step for i in at for step in steps]
-            steps = [offsets[n][x] for x in values] if n in offsets else [0] * len(values)
+            steps = [offsets[n][x] for x in own] if n in offsets else [0] * len(own)
         size = len(steps)
         if steps == list(range(size)):  # the two common cases, faster than the general one
             return list(chain.from_iterable(cells[i : i + size] for i in at))
@@ -65,7 +104,8 @@ class State:
 
     def add(self, order: Scope, cells: list[Any]) -> None:
         """Adds a table to the one on the same nodes. Of one node: forbidden values are out."""
-        scope, offsets, stride = tuple(sorted(order)), {}, 1
+        scope, offsets, stride = tuple(sorted(set(order))), {}, 1
+        require(len(scope) == len(order), f"a table of nodes {order}, two of which are the same")
         for n in reversed(order):
             offsets[n] = {x: a * stride for a, x in enumerate(self.names[n])}
             stride *= len(self.names[n])
@@ -101,6 +141,7 @@ class State:
     def move(self, u: int, v: int, *costs: int) -> None:
         """Costs per value of u, then of v, from their table to the nodes."""
         rows, cols = list(costs[: len(self.names[u])]), list(costs[len(self.names[u]) :])
+        self.work.spend(len(rows) * len(cols))
         self.add((u, v), [-a - b for a in rows for b in cols])
         self.add((u,), rows)
         self.add((v,), cols)
@@ -116,18 +157,20 @@ class State:
             is_sound = a != b and (-INF in loss or sum(loss) <= 0)
             require(is_sound and {a, b} <= {*self.names[node]}, f"drop: {node} may need {a}")
             self.names[node] = [x for x in self.names[node] if x != a]
+            self.work.spend(len(self.names[node]))
 
-    def exclude(self, goal: Any, lists: list[str], left: Names) -> None:
+    def exclude(self, goal: Any, items: list[str], left: Names) -> None:
         """Values whose bound, the sum of all tables' minima given the value, reaches the goal."""
         lows = {scope: self.least(scope) for scope in self.tables}
-        total = sum(lows.values())
-        for node, *values in (map(int, item.replace(":", ",").split(",")) for item in lists):
-            scopes = self.scopes(node)
-            others = total - sum(lows[scope] for scope in scopes)
-            for x in set(values) & set(self.names[node]):  # what has been dropped may go anyhow
-                low = others + sum(self.least(scope, {node: [x]}) for scope in scopes)
+        total = sum(lows.values())  # INF: the state has no choice, so that all values may go
+        for node, *values in (map(int, item.replace(":", ",").split(",")) for item in items):
+            scopes, out = self.scopes(node), set(values)
+            for x in out & set(self.names[node]):  # what has been dropped may go anyhow
+                low = total - sum(lows[scope] for scope in scopes) if total < INF else INF
+                low += sum(self.least(scope, {node: [x]}) for scope in scopes)
                 require(low >= goal, f"exclude: value {x} of node {node} may be needed")
-            left[node] = [x for x in left[node] if x not in values]
+            self.work.spend(len(left[node]))
+            left[node] = [x for x in left[node] if x not in out]
 
 
 def prove(base: State, goal: Any, lines: Iterator[list[str]]) -> None:
@@ -135,71 +178,89 @@ def prove(base: State, goal: Any, lines: Iterator[list[str]]) -> None:
     if goal == INF:  # it is enough to pass what any choice can cost
         finite = ([c for c in base.read(s, s) if c < INF] for s in base.tables)
         goal = sum(max(cells, default=0) for cells in finite) + 1
-    state, left = State(base.names, base.tables), dict(base.names)
+    state, left = State(base.names, base.tables, base.work), dict(base.names)
     for word, *rest in lines:
         if word == "close":
             return require(sum(map(state.least, state.tables)) >= goal, "closed below the bound")
         if word == "part":
             cost = INF if rest[0] == "-" else int(rest[0])
-            names = {n: state.names.pop(n) for n in map(int, rest[1:])}  # no table joins others
+            names = {n: state.names.pop(n) for n in map(int, rest[1:])}
             tables = {s: state.tables.pop(s) for n in names for s in state.scopes(n)}
-            prove(State(names, tables), cost, lines)
+            require({n for scope in tables for n in scope} <= {*names}, "a table joins two parts")
+            prove(State(names, tables, base.work), cost, lines)
             state.add((), [cost])
         elif word in ("branch", "exclude"):
             if word == "branch":
                 node, value = map(int, rest)
-                prove(State({**left, node: [value]}, base.tables), goal, lines)
+                prove(State({**left, node: [value]}, base.tables, base.work), goal, lines)
                 left[node] = [x for x in left[node] if x != value]
             else:
                 state.exclude(goal, rest, left)
-            state = State(left, base.tables)
+            state = State(left, base.tables, base.work)
         else:
             require(word in ("eliminate", "move", "drop"), f"unknown step {word}")
             getattr(state, word)(*map(int, rest))
-    raise ValueError("the proof ends early")
+    raise ProofError("the proof ends early")
 
 
 def words_of(text: str) -> list[list[str]]:
-    return [line.split() for line in text.splitlines() if line.strip() and line.strip()[0] != "#"]
+    """The words of each line that is neither blank nor a comment."""
+    text = COMMENT.sub("", text)
+    odd = ODD.search(text)
+    require(not odd, f"{odd} is too long a word, or not in the format's alphabet")
+    return [line.split() for line in text.split("\n") if line.strip()]
 
 
-def read_problem(lines: list[list[str]]) -> State:
-    state = State({}, {})
+def read_problem(lines: list[list[str]], work: Work) -> State:
+    state, nodes = State({}, {}, work), list[list[Any]]()
     for word, *rest in lines:
         costs = [INF if cost == "-" else int(cost) for cost in rest[0 if word == "node" else 2 :]]
         require(min(costs, default=0) >= 0, "a cost is negative")
         if word == "node":
-            state.names[len(state.names)] = list(range(len(costs)))
-            state.add((len(state.names) - 1,), costs)
+            state.names[len(nodes)] = list(range(len(costs)))
+            nodes.append(costs)
         else:
-            require(word == "edge" and rest[0] != rest[1], f"no edge between two nodes: {word}")
+            require(word == "edge", f"{word} is neither node nor edge")
             state.add((int(rest[0]), int(rest[1])), costs)
+    for n, costs in enumerate(nodes):  # last: edges have entries for forbidden values too
+        state.add((n,), costs)
     return state
 
 
+@refusals()
 def check(problem_text: str, certificate: str) -> dict[str, list[str]]:
-    """Raise an exception unless every claim of the certificate holds of the problem; the claims."""
+    """Return a certificate's claims; raise ProofError unless all of them hold of the problem."""
     problem_lines, lines = words_of(problem_text), words_of(certificate)
-    claims = {word: rest for word, *rest in lines if word in HEADS}
+    claims = {head: lines.pop(0)[1:] for head in HEADS if lines and lines[0][0] == head}
     require(problem_lines[0] == ["pbqp", "1"], "the problem is no pbqp 1")
     require(claims["pbqp-certificate"] == ["2"], "this is no pbqp-certificate 2")
     text = "".join(" ".join(words) + "\n" for words in problem_lines)
     require(claims["problem"] == [hashlib.sha256(text.encode()).hexdigest()], "another problem")
-    problem, [bound] = read_problem(problem_lines[1:]), claims["bound"]
+    work = Work(len(problem_text) + len(certificate))
+    problem, [bound] = read_problem(problem_lines[1:], work), claims["bound"]
+    require(bound == "-" or bound == str(int(bound)), f"the bound {bound} is no plain number")
     if "choice" in claims or "cost" in claims:
         choice = {n: [int(word)] for n, word in enumerate(claims["choice"])}
         require(len(choice) == len(problem.names), "the choice has another number of nodes")
         cost = sum(problem.least(scope, choice) for scope in problem.tables)
         require(cost < INF and claims["cost"] == [str(cost)], f"the choice costs {cost}")
-    proof = iter([words for words in lines if words[0] not in HEADS])
+    proof = iter(lines)
     prove(problem, INF if bound == "-" else int(bound), proof)
     require(next(proof, None) is None, "the proof goes on after its end")
     return claims
 
 
-if __name__ == "__main__":
+def main(check: Callable[..., Any]) -> None:
+    """Checks the files that the command line names."""
     try:
-        check(*(Path(path).read_text() for path in sys.argv[1:3]))
-    except FALSE as error:
+        for claim, value in check(
+            *(Path(path).read_text("utf-8") for path in sys.argv[1:])
+        ).items():
+            print(f"{claim}: {value}")
+    except (OSError, UnicodeError, ProofError) as error:
         sys.exit(f"rejected: {error}")
     print("every claim holds")
+
+
+if __name__ == "__main__":
+    main(check)

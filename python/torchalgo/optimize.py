@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from torchalgo import _C, guard, in_context, planning, process_bench
+from torchalgo import _C, guard, in_context, planning, process_bench, proofs
 from torchalgo._C import Error
 from torchalgo.bounds import CALL_TICKS
 from torchalgo.course import Course
@@ -297,7 +297,7 @@ def _bound(
         limits=limits.described(),
         in_context=context,
         resolve=planning.resolver(prepared.imported, limits, describe),
-        prove=planning.prover(limits, objective),
+        prove=proofs.prover(limits, objective),
     )
     try:
         if tuning.is_interrupted:

@@ -248,8 +248,12 @@ def check(problem: Problem, solution: Solution) -> None:
 
     Raises: torchalgo.Error if a claim is false, or not proven because there is no certificate.
     """
-    words = [line.split() for line in solution.certificate.text.splitlines()]
-    claims = {line[0]: line[1:] for line in words if line}
+    if solution.certificate.kind == "none":
+        raise Error("pbqp: there is no certificate: it would not have fitted; raise proof_cap")
+    try:
+        claims = check_certificate.check(problem.to_text(), solution.certificate.text)
+    except check_certificate.ProofError as error:
+        raise Error(f"pbqp: the certificate does not hold: {error}") from error
     choice = None if solution.choice is None else [str(a) for a in solution.choice]
     cost = None if solution.cost is None else [str(solution.cost)]
     bound = ["-" if solution.lower_bound is None else str(solution.lower_bound)]
@@ -260,9 +264,3 @@ def check(problem: Problem, solution: Solution) -> None:
     is_met = bound == (["-"] if choice is None else cost)
     if solution.status != ends[0 if is_met else 1]:
         raise Error(f"pbqp: the status {solution.status!r} is not the one of its certificate")
-    if solution.certificate.kind == "none":
-        raise Error("pbqp: there is no certificate: it would not have fitted; raise proof_cap")
-    try:
-        check_certificate.check(problem.to_text(), solution.certificate.text)
-    except check_certificate.FALSE as error:
-        raise Error(f"pbqp: the certificate does not hold: {error}") from error

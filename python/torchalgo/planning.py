@@ -12,9 +12,6 @@ import torch
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo.bounds import dtype_of
-from torchalgo.check_certificate import FALSE
-from torchalgo.check_plan import CostRows
-from torchalgo.check_plan import check_plan as check_claims
 from torchalgo.costs import environment
 from torchalgo.freeze import ScriptModule, tensors_in
 from torchalgo.ledger import COARSE_BOUND
@@ -30,7 +27,6 @@ from torchalgo.plan import (
     Plan,
     PlanInput,
     PlanNode,
-    PlanProof,
     PlanTransform,
     guard_line,
 )
@@ -301,101 +297,6 @@ def front_finder(
         return Front([ParetoPoint(describe(p.plan), p.us, p.bytes) for p in points], memory)
 
     return find_front
-
-
-def prover(limits: Limits, objective: Latency) -> Callable[[Plan], PlanProof]:
-    """The function behind plan.with_proof: solves once more, and checks what comes out."""
-    tuning = limits.tuning
-
-    def prove(plan: Plan) -> PlanProof:
-        objective.refuse("with_proof")
-        proofs: list[PlanProof] = []
-
-        def planner(*args: Any, **options: Any) -> tuple[_C.Plan, list[_C.CostKey]]:
-            native, wanted = _C.make_plan(*args, **options, with_certificate=True)
-            if not native.certificate:
-                raise Error(
-                    "with_proof: a limit binds, and for a plan under a limit there is no"
-                    " certificate: that nothing below its bound keeps the limits is the solver's"
-                    " word"
-                )
-            graph, found, transforms, costs = args
-            proofs.append(
-                _proof(native.certificate, graph, found, transforms, costs, options["allow"])
-            )
-            return native, wanted
-
-        tuning.plan_with(planner, checked=False, resources=limits.resources())
-        if not proofs[-1].certificate.endswith("\nclose\n"):
-            raise Error("with_proof: the solver had no room for the proof of its bound")
-        check_plan(dataclasses.replace(plan, proof=proofs[-1]))
-        return proofs[-1]
-
-    return prove
-
-
-def _proof(
-    certificate: str,
-    graph: _C.Graph,
-    found: _C.Candidates,
-    transforms: list[_C.Candidate],
-    costs: _C.CostTable,
-    allow: Callable[[_C.Candidate], bool] | None,  # None: all
-) -> PlanProof:
-    rows: dict[str, dict[str, int]] = {}
-    problems: list[set[str]] = []  # by node
-    allowed: set[tuple[str, str, str]] = set()
-    for node, candidates, refusals in zip(
-        graph.nodes, found.by_anchor, found.refusals, strict=True
-    ):
-        problems.append({c.problem for c in candidates} | {r.problem for r in refusals})
-        for candidate in filter(allow, candidates):
-            _add_cost(rows, candidate, costs)
-            allowed.add((node.name, candidate.problem, repr(candidate.primitive)))
-    for transform in transforms:
-        _add_cost(rows, transform, costs)
-    # What other nodes of the problem may run and this one may not, or cannot: a view needs its
-    # inputs in one place.
-    refused = [
-        [node.name, problem, row]
-        for node, own in zip(graph.nodes, problems, strict=True)
-        for problem in sorted(own)
-        for row in rows.get(problem, {})
-        if (node.name, problem, row) not in allowed
-    ]
-    heads = dict(line.split(" ", 1) for line in certificate.splitlines() if " " in line)
-    pairs = pair_costs(costs.pairs())
-    return PlanProof(heads["problem"], certificate, graph.to_text(), rows, refused, pairs)
-
-
-def _add_cost(
-    rows: dict[str, dict[str, int]], candidate: _C.Candidate, costs: _C.CostTable
-) -> None:
-    primitive = candidate.primitive
-    key = _C.CostKey(candidate.problem, primitive.name, primitive.src, primitive.dst)
-    cost = costs.get(key)
-    if cost is not None:
-        rows.setdefault(candidate.problem, {})[repr(primitive)] = cost[0]
-
-
-def check_plan(
-    plan: Plan | str, graph_text: str | None = None, cost_rows: CostRows | None = None
-) -> None:
-    """Check all that a plan with a proof claims, by code that shares nothing with the planner.
-
-    That is: it can run, it costs `cost_ticks`, no plan from these costs is cheaper than
-    `lower_bound_ticks`, and it is "optimal" only if the two are equal. docs/pbqp.md tells how.
-
-    Args:
-        plan: what `plan.with_proof()` returns, or the text of its file.
-        graph_text: of the model; None: the graph that came with the plan.
-        cost_rows: `{problem: {"primitive src->dst": ticks}}`; None: those that came with the plan.
-    Raises: torchalgo.Error, saying what is false.
-    """
-    try:
-        check_claims(plan, graph_text, cost_rows)
-    except FALSE as error:
-        raise Error(f"check_plan: {error}") from error
 
 
 def native_device(device: torch.device) -> _C.Device | None:

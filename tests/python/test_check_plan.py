@@ -10,6 +10,7 @@ import functools
 import itertools
 import json
 import random
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -23,18 +24,17 @@ import torch
 
 import torchalgo
 from torchalgo import _C
-from torchalgo.check_certificate import FALSE
 from torchalgo.check_plan import (
     LAYOUTS,
     TICKS_PER_US,
     Graph,
     Option,
-    check_plan,
     options_of,
     problem_text,
 )
 from torchalgo.pbqp import Problem, solve
 from torchalgo.planning import pair_costs
+from torchalgo.proofs import check_plan
 
 GRAPHS = Path(__file__).parents[2] / "benchmarks" / "graphs" / "inference.zip"
 CHECKER = Path(torchalgo.__file__).with_name("check_plan.py")
@@ -255,7 +255,7 @@ def described(part: Any) -> dict[str, Any]:
 def is_refused(plan: dict[str, Any]) -> bool:
     try:
         check_plan(plan)
-    except FALSE:
+    except torchalgo.Error:
         return True
     return False
 
@@ -622,15 +622,22 @@ def test_an_optimized_models_plan_proves_itself(
     path = tmp_path / "net.plan.json"
     plan.save(path)
     assert torchalgo.load_plan(path) == plan
-    assert main(["check", str(path)]) == 0 and "ok" in capsys.readouterr().out
-    done = subprocess.run(
-        [sys.executable, "-I", str(CHECKER), str(path)], capture_output=True, text=True, check=True
-    )
-    assert "every claim holds" in done.stdout
+    assert main(["check", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("proven: ") and "on trust, from the plan's file: the graph" in printed
+    assert printed.split("not checked: ")[1].split("\n")[0].split(", ")[:2] == [
+        "comparisons",
+        "cost_source",
+    ]
+    for file in ("check_plan.py", "check_certificate.py"):  # these two alone, without torch
+        shutil.copy(CHECKER.with_name(file), tmp_path)
+    command = [sys.executable, "-S", str(tmp_path / "check_plan.py"), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "every claim holds" in done.stdout and "not checked: [" in done.stdout
     false = dataclasses.replace(plan, cost_ticks=plan.cost_ticks - 1)
     false.save(path)
     assert main(["check", str(path)]) == 1 and "FAILS" in capsys.readouterr().out
-    with pytest.raises(torchalgo.Error, match="the plan costs"):
+    with pytest.raises(torchalgo.Error, match="cost_ticks is"):
         torchalgo.check_plan(false)
 
 
@@ -669,10 +676,160 @@ def test_your_own_graph_and_costs_stand_against_those_of_the_plan() -> None:
     sample = Sample(str(GraphText(8, 6)), 8)
     check_plan(sample.plan, sample.text, sample.rows)
     other = {p: {row: t + 1 for row, t in rows.items()} for p, rows in sample.rows.items()}
-    with pytest.raises(ValueError, match="another problem"):
+    with pytest.raises(torchalgo.Error, match="another problem"):
         check_plan(sample.plan, sample.text, other)
-    with pytest.raises(ValueError, match="another graph"):
+    with pytest.raises(torchalgo.Error, match="another graph"):
         check_plan(sample.plan, str(GraphText(9, 6)), sample.rows)
+
+
+def forged(sample: Sample, refused: list[list[str]], pairs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The plan that is optimal if the file may say what is refused and which pairs cost more."""
+    graph = Graph(sample.text)
+    options = options_of(graph, sample.rows, refused, pairs)
+    text = problem_text(sample.text, sample.rows, refused, pairs)
+    solution = solve(Problem.from_text(text), marginals=False)
+    assert solution.choice is not None
+    plan = copy.deepcopy(sample.plan)
+    choice = zip(graph.planned, solution.choice, strict=False)
+    for (_, option), part in zip(
+        sorted((n, options[n][a]) for n, a in choice), plan["nodes"], strict=True
+    ):
+        part.update(option.said, predicted_us=us(option.said["ticks"]))
+    digits = solution.certificate.text.split("\n")[1].split()[1]
+    plan["proof"].update(refused=refused, pairs=pairs, problem_hash=digits)
+    plan["proof"]["certificate"] = solution.certificate.text
+    plan["cost_ticks"] = plan["lower_bound_ticks"] = solution.cost
+    plan["cost_us"] = plan["lower_bound_us"] = us(solution.cost or 0)
+    return plan
+
+
+def test_a_file_cannot_forbid_what_is_cheaper_if_the_costs_are_your_own() -> None:
+    tried = 0
+    for seed in range(200):
+        sample = Sample(one_convolution(seed), seed)
+        node = sample.plan["nodes"][0]
+        best = [node["name"], node["problem"], f"{node['primitive']} {node['src']}->{node['dst']}"]
+        named = dict(zip(("reader", "reader_problem", "reader_primitive"), best, strict=True))
+        none = dict.fromkeys(("producer", "producer_problem", "producer_primitive"), "")
+        pairs = [{**none, **named, "ticks": 10**9}]
+        for refused, some in (([*sample.refused, best], []), (sample.refused, pairs)):
+            plan = forged(sample, refused, some)
+            if any(plan["nodes"][0][end] != node[end] for end in ("src", "dst")):
+                continue  # it takes other transforms, which the forger has not written
+            assert plan["cost_ticks"] > sample.plan["cost_ticks"]
+            tried += 1
+            found = check_plan(plan)  # true of what the file says, and printed as such
+            assert set(found.trusted.values()) == {"the plan's file"}
+            assert f"{len(refused)} refused candidates" in str(found)
+            for own in ({}, {"refused": sample.refused}, {"pairs": []}):
+                with pytest.raises(torchalgo.Error, match="another problem"):
+                    check_plan(plan, sample.text, sample.rows, **own)
+            found = check_plan(plan, sample.text, sample.rows, refused, some)
+            assert set(found.trusted.values()) == {"the caller"}
+    assert tried > 20, tried
+
+
+def one_convolution(seed: int) -> str:
+    problem = "fwd_f32_n1c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g1+bias"
+    layout = "nchw" if seed % 2 else "nhwc"
+    return (
+        "torchalgo graph 1\nvalue\tx\t1,16,8,8\tf32\nvalue\ty\t1,16,8,8\tf32\n"
+        f"node\tconv\tconv\t0\t1\t{problem}\t\ninput\t0\t{layout}\noutput\t1\n"
+    )
+
+
+def test_what_is_on_trust_and_what_is_not_checked_is_told() -> None:
+    sample = Sample(str(GraphText(8, 6)), 8, allowed=0.7, pairs=20)
+    plan = {
+        **sample.plan,
+        "runner_up": "any",
+        "rel_error": 0.0,
+        "ties": 3,
+        "limits": {"bytes": 1.0},
+    }
+    plan["nodes"] = [
+        {**node, "regret_us": 1.0, "cost_source": "measured"} for node in plan["nodes"]
+    ]
+    found = check_plan(plan)
+    assert found.not_checked == [
+        "cost_source",
+        "limits",
+        "regret_us",
+        "rel_error",
+        "runner_up",
+        "ties",
+    ]
+    text = str(found)
+    assert text.count("proven: ") == 2 and "it is optimal" in text
+    assert f"the graph of {len(plan['nodes'])} planned nodes" in text
+    assert f"{sum(map(len, sample.rows.values()))} costs" in text
+    assert f"{len(sample.refused)} refused candidates, {len(sample.pairs)} pair costs" in text
+    assert text.split("not checked: ")[1] == ", ".join(found.not_checked)
+    found = check_plan(plan, cost_rows=sample.rows, refused=sample.refused, pairs=sample.pairs)
+    assert found.trusted == {
+        "graph": "the plan's file", "costs": "the caller", "refused": "the caller",
+        "pairs": "the caller",
+    }  # fmt: skip
+    assert "on trust, from the caller: " in str(found)
+
+
+def test_a_file_without_one_meaning_is_refused() -> None:
+    sample = Sample(str(GraphText(3, 6)), 3)
+    text = json.dumps(sample.plan)
+    check_plan(text)
+    bound = sample.plan["lower_bound_ticks"]
+    for odd in (
+        text.replace('"status"', '"status": "optimal", "status"', 1),
+        text.replace('"costs"', '"costs": {}, "costs"', 1),
+        text.replace(f'"cost_ticks": {bound}', f'"cost_ticks": {bound}.0'),
+        text.replace(f'"lower_bound_ticks": {bound}', f'"lower_bound_ticks": {float(bound)}'),
+        text.replace(f'"cost_ticks": {bound}', '"cost_ticks": NaN'),
+        text.replace(f'"cost_ticks": {bound}', '"cost_ticks": 1e400'),
+        text[:-1],
+        "[" * 100_000,
+        "[]",
+        "3",
+        "",
+    ):
+        assert odd != text
+        with pytest.raises(torchalgo.Error):
+            check_plan(odd)
+
+
+@pytest.mark.parametrize("ticks", [True, 1.5, 7.0, "7", None, -1, float("nan"), float("inf"), []])
+def test_a_cost_is_an_integer_of_at_least_0(ticks: Any) -> None:
+    sample = Sample(str(GraphText(3, 6)), 3)
+    for problem in ("relu_f32_n1c1h1w1", next(iter(sample.rows))):
+        rows = {
+            **sample.rows,
+            problem: {**sample.rows.get(problem, {}), "aten.x nchw->nchw": ticks},
+        }
+        with pytest.raises(torchalgo.Error, match="integer of at least 0"):
+            check_plan(sample.plan, sample.text, rows, sample.refused)
+
+
+def test_a_graph_that_the_planner_would_not_take_is_refused() -> None:
+    text = one_convolution(0)
+    relu = "node\trelu\trelu\t1\t2\trelu_f32_n1c16h8w8\t\n"
+    three = text.replace("node\t", "value\tz\t1,16,8,8\tf32\nnode\t", 1)
+    loop = three.replace("input\t", relu + "input\t", 1)
+    Graph(loop)
+    for odd in (
+        loop.replace("\t0\t1\t", "\t2\t1\t"),  # each reads what the other writes
+        loop.replace("relu\t1\t2\t", "relu\t1\t1\t"),
+        loop.replace("relu\t1\t2\t", "relu\t1\t0\t"),  # writes what was read
+        loop.replace("relu\t1\t2\t", "relu\t-1\t2\t"),
+        loop.replace("relu\t1\t2\t", "relu\t9\t2\t"),
+        loop.replace("relu\t1\t2\t", "relu\t\u0661\t2\t"),
+        loop.replace("node\trelu", "node\tconv"),
+        loop.replace("value\tz", "value\tx"),
+        loop.replace("output\t1", "output\t-1"),
+        loop.replace("input\t0", "input\t0,1"),
+        loop.replace("torchalgo graph 1", "torchalgo graph 2"),
+    ):
+        assert odd != loop
+        with pytest.raises((ValueError, LookupError)):
+            Graph(odd)
 
 
 def test_a_forced_node_is_proven_among_what_was_allowed(

@@ -10,6 +10,7 @@ which no proof may pass.
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ import pytest
 
 from test_pbqp import marginals_by_trying, random_problem
 from torchalgo import check_certificate
-from torchalgo.pbqp import Problem, solve
+from torchalgo.pbqp import Problem, check, solve
 
 PROBLEMS = 400
 
@@ -26,7 +27,7 @@ PROBLEMS = 400
 def is_refused(problem: str, certificate: str) -> bool:
     try:
         check_certificate.check(problem, certificate)
-    except check_certificate.FALSE:
+    except check_certificate.ProofError:
         return True
     return False
 
@@ -241,3 +242,142 @@ def test_a_proof_cannot_be_cheated_by_dropping_what_is_needed() -> None:
         "exclude\neliminate 1 0\nclose",
     ):
         check_certificate.check(problem.to_text(), "\n".join([*head, "bound 5", proof]))
+
+
+# ---- forged, odd and oversized certificates ------------------------------------------------------
+
+
+def certificate_of(text: str, *lines: str) -> str:
+    digest = hashlib.sha256((text.rstrip("\n") + "\n").encode()).hexdigest()
+    return "\n".join(["pbqp-certificate 2", f"problem {digest}", *lines]) + "\n"
+
+
+@pytest.mark.parametrize("node", ["5 0", "7 3 0"])
+@pytest.mark.parametrize("tail", [["close"], ["eliminate 0", "close"]])
+def test_costs_cannot_move_from_a_node_to_itself(node: str, tail: list[str]) -> None:
+    text = f"pbqp 1\nnode {node}\n"
+    costs = node.split()
+    zeros = ["0"] * len(costs)
+    highest = int(costs[0])
+    raise_all = [str(highest - int(cost)) for cost in costs]
+    for move in (zeros + raise_all, raise_all + zeros, raise_all, zeros):
+        step = " ".join(["move 0 0", *move])
+        head = ["choice 0", f"cost {highest}", f"bound {highest}"]
+        assert is_refused(text, certificate_of(text, *head, step, *tail)), step
+    true = certificate_of(text, "bound 0", "eliminate 0", "close")
+    check_certificate.check(text, true)
+
+
+def test_a_problem_has_no_edge_from_a_node_to_itself_in_any_spelling() -> None:
+    for other in ("0", "00", "-0", "+0", "\u0660"):
+        text = f"pbqp 1\nnode 5 0\nedge 0 {other} 0 9 9 0\n"
+        assert is_refused(text, certificate_of(text, "bound 0", "eliminate 0", "close")), other
+
+
+def test_forbidden_alternatives_with_edges_have_proofs() -> None:
+    for costs in (
+        [[0, None], [0, 0]],
+        [[None, 3], [2, None]],
+        [[None], [1, 2]],
+        [[None, None], [0]],
+    ):
+        rows: list[list[int | None]] = [[7, 1], [2, 4]]
+        matrix = [row[: len(costs[1])] for row in rows[: len(costs[0])]]
+        for edges in ([(0, 1, matrix)], [(0, 1, matrix), (0, 1, matrix)]):
+            problem = Problem(costs, edges)
+            for table_cap in (30_000_000, 0):
+                solution = solve(problem, marginals=False, table_cap=table_cap)
+                assert solution.cost == optimum_of(problem)
+                check(problem, solution)
+
+
+def test_each_claim_stands_once_and_before_the_proof() -> None:
+    text = "pbqp 1\nnode 3 1\n"
+    claims, proof = ["choice 1", "cost 1", "bound 1"], ["eliminate 0", "close"]
+    true = certificate_of(text, *claims, *proof)
+    assert check_certificate.check(text, true)["bound"] == ["1"]
+    for i, claim in enumerate(claims):
+        others = claims[:i] + claims[i + 1 :]
+        assert is_refused(
+            text, certificate_of(text, *claims[: i + 1], claim, *claims[i + 1 :], *proof)
+        )
+        assert is_refused(text, certificate_of(text, *others, *proof, claim))
+        assert is_refused(text, certificate_of(text, *others, proof[0], claim, proof[1]))
+    assert is_refused(text, certificate_of(text, "bound 1", "bound 3", *proof))
+    assert is_refused(text, certificate_of(text, "bound 3", "bound 1", *proof))
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        "1_0",
+        "+1",
+        "01",
+        "1.0",
+        "1e0",
+        "0x1",
+        "\u0661",
+        "\uff11",
+        "1\u2028",
+        "1\x1c",
+        "1\xa0",
+        "--1",
+    ],
+)
+def test_numbers_have_one_spelling(one: str) -> None:
+    text = "pbqp 1\nnode 3 1\n"
+    for bound in (one, f"{one} # 1"):
+        assert is_refused(text, certificate_of(text, f"bound {bound}", "eliminate 0", "close"))
+    odd = text.replace("1\n", one + "\n", 2)
+    assert is_refused(odd, certificate_of(odd, "bound 1", "eliminate 0", "close"))
+
+
+def star(arms: int) -> str:
+    """A node with edges to `arms` others, all of ten alternatives."""
+    matrix = " ".join(str(i * j % 7 + 1) for i in range(10) for j in range(10))
+    nodes = ["node" + " 0" * 10] * (arms + 1)
+    return "\n".join(["pbqp 1", *nodes, *(f"edge 0 {v + 1} {matrix}" for v in range(arms)), ""])
+
+
+WIDE = "pbqp 1\nnode" + " 0" * 2_000 + "\n"
+BOMBS = {
+    "one table of 10^9 cells": (star(9), ["eliminate 0", "close"]),
+    "one line": ("pbqp 1" + ("\nnode" + " 0" * 5_000) * 2, ["move 0 1" + " 0" * 10_000, "close"]),
+    "deep cases": (star(1), ["branch 0 0"] * 20_000),
+    "deep parts": (star(1), ["part 0"] * 20_000),
+    "long numbers": ("pbqp 1\nnode " + "9" * 5_000 + "\n", ["close"]),
+}
+SLOW_BOMBS = {  # these may do 100,000,000 cells of work, so that the tests lower the limit
+    "many tables": (star(4), ["eliminate 0", "exclude"] * 100 + ["close"]),
+    "long lists": (WIDE, ["exclude 0:1999"] * 500 + ["close"]),
+    "many states": ("pbqp 1\n" + "node 0\n" * 500, ["branch 0 0", "close"] * 2_000),
+    "many drops": (WIDE, [f"drop 0 {a} 0" for a in range(1, 2_000)] + ["close"]),
+    "many minima": ("pbqp 1\n" + "node 0\n" * 500, ["part 0", "close", "exclude"] * 2_000),
+}
+
+
+@pytest.mark.parametrize("name", [*BOMBS, *SLOW_BOMBS])
+def test_short_texts_cannot_ask_for_much_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, proof = (BOMBS | SLOW_BOMBS)[name]
+    if name in SLOW_BOMBS:
+        monkeypatch.setattr(check_certificate, "MAX_WORK", (500_000, 10))
+    certificate = certificate_of(text, "bound 0", *proof)
+    limits = "too much work|RecursionError|too long a word"
+    with pytest.raises(check_certificate.ProofError, match=limits):
+        check_certificate.check(text, certificate)
+
+
+def test_two_kilobytes_may_not_ask_for_a_billion_cells() -> None:
+    assert check_certificate.Work(2_000).left < 200_000_000
+
+
+def test_a_lack_of_memory_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "pbqp 1\nnode 3 1\n"
+    true = certificate_of(text, "bound 1", "eliminate 0", "close")
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(check_certificate.State, "eliminate", fail)
+    with pytest.raises(check_certificate.ProofError, match="MemoryError"):
+        check_certificate.check(text, true)

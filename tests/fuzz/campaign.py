@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs a fuzzer over consecutive seeds and keeps a record of what came out.
+
+A fuzzer is a function from a seed to the outcomes of the cases that it made from the seed, one word
+each. It raises `FindingError` where a promise was broken. A record is one JSON object on one line:
+fuzzer, seed_from, seed_to (the last one that ran), cases, outcomes (a count per word, which add up
+to the cases), findings, seconds, commit, dirty, machine, date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+RECORDS = Path(__file__).with_name("records")
+FIELDS = {
+    "fuzzer": str, "seed_from": int, "seed_to": int, "cases": int, "outcomes": dict,
+    "findings": int, "seconds": float, "commit": str, "dirty": bool, "machine": str, "date": str,
+}  # fmt: skip
+
+Fuzzer = Callable[[int], Iterable[str]]
+
+
+class FindingError(AssertionError):
+    """A case that breaks a promise; the text is enough to repeat it."""
+
+
+def campaign(
+    name: str, fuzzer: Fuzzer, seed: int, cases: int, minutes: float = float("inf")
+) -> dict[str, Any]:
+    """Runs whole seeds, `seed` first, until there are `cases` or `minutes` are over.
+
+    Findings are printed with their seed; the campaign goes on behind them.
+    """
+    start, outcomes, findings, at = time.monotonic(), Counter[str](), 0, seed
+    while outcomes.total() < cases and time.monotonic() - start < 60 * minutes:
+        try:
+            outcomes.update(fuzzer(at))
+        except FindingError as finding:
+            findings += 1
+            outcomes["finding"] += 1
+            print(f"{name} --seed {at} --cases 1: {finding}", file=sys.stderr, flush=True)
+        at += 1
+    return {
+        "fuzzer": name, "seed_from": seed, "seed_to": at - 1, "cases": outcomes.total(),
+        "outcomes": dict(sorted(outcomes.items())), "findings": findings,
+        "seconds": round(time.monotonic() - start, 1), **_commit(), "machine": machine(),
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+    }  # fmt: skip
+
+
+def check_record(record: Mapping[str, Any]) -> None:
+    """Raises ValueError if a record lacks a field, or its counts do not add up."""
+    wrong = [k for k, kind in FIELDS.items() if not isinstance(record.get(k), kind)]
+    if wrong or set(record) != set(FIELDS):
+        raise ValueError(f"record: {wrong or sorted(set(record) ^ set(FIELDS))} in {record}")
+    if sum(record["outcomes"].values()) != record["cases"]:
+        raise ValueError(f"record: the outcomes do not add up to {record['cases']} cases: {record}")
+    if record["outcomes"].get("finding", 0) != record["findings"]:
+        raise ValueError(f"record: {record['findings']} findings, another count of outcomes")
+
+
+def main(doc: str, fuzzers: Mapping[str, Fuzzer]) -> None:
+    """The command line of a fuzzer's script; the exit code is 1 if there are findings."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("fuzzer", choices=sorted(fuzzers))
+    parser.add_argument("--seed", type=int, default=0, help="the first one")
+    parser.add_argument("--cases", type=int, default=10**6)
+    parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument(
+        "--record", type=Path, help="append to this file, e.g. in tests/fuzz/records"
+    )
+    args = parser.parse_args()
+    record = campaign(args.fuzzer, fuzzers[args.fuzzer], args.seed, args.cases, args.minutes)
+    check_record(record)
+    line = json.dumps(record)
+    print(line)
+    if args.record:
+        with args.record.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+    sys.exit(1 if record["findings"] else 0)
+
+
+def machine() -> str:
+    """The processor's name and the number of its CPUs, as lscpu says."""
+    lines = _output("lscpu").splitlines()
+    said = dict(line.split(":", 1) for line in lines if ":" in line)
+    name = said.get("Model name", "unknown processor").strip()
+    return f"{name}, family {said.get('CPU family', '?').strip()}, model" + (
+        f" {said.get('Model', '?').strip()}, {os.cpu_count()} CPUs"
+    )
+
+
+def _commit() -> dict[str, Any]:
+    dirty = _output("git", "status", "--porcelain", "--untracked-files=no").strip()
+    return {
+        "commit": _output("git", "rev-parse", "--short=12", "HEAD").strip(),
+        "dirty": bool(dirty),
+    }
+
+
+def _output(*command: str) -> str:
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=RECORDS.parent
+        ).stdout
+    except OSError:
+        return ""
