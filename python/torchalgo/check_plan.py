@@ -417,7 +417,7 @@ def check_plan(
     Returns: what is proven, what was taken on trust from whom, and the fields that nobody checked.
     """
     data = plan if isinstance(plan, dict) else json.loads(plan, object_pairs_hook=without_repeats)
-    proof = data.get("proof")
+    proof: dict[str, Any] = data.get("proof") or {}
     require(proof, "the plan has no proof; plan.with_proof() adds it")
     own: dict[str, Any] = {"graph": graph_text, "costs": cost_rows}
     own |= {"refused": refused, "pairs": pairs}
