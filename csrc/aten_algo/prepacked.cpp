@@ -5,8 +5,10 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "aten_algo/epilogue.h"
 #include "aten_algo/rows.h"
 #include "aten_algo/strided.h"
 
@@ -37,29 +39,19 @@ const FusedOps& fused_ops() {
   return ops;
 }
 
-// oneDNN's word in these ops, and its parameters.
-struct Attribute {
-  const char* word = "none";
-  std::vector<double> scalars;
-};
-
-Attribute attribute_of(const std::optional<PostOp>& activation) {
-  if (!activation) return {};
+/// Returns oneDNN's name for `activation`, or "none" if ATen has to apply it after the call: oneDNN
+/// turns a NaN into a number in its relu, hardtanh and hardsigmoid.
+const char* fused_activation(const std::optional<PostOp>& activation) {
+  if (!activation) return "none";
   switch (*activation) {
-    case PostOp::kRelu:
-      return {"relu", {}};
-    case PostOp::kRelu6:
-      return {"hardtanh", {0.0, 6.0}};
     case PostOp::kHardswish:
-      return {"hardswish", {}};
+      return "hardswish";
     case PostOp::kSilu:
-      return {"swish", {}};
+      return "swish";
     case PostOp::kSigmoid:
-      return {"sigmoid", {}};
-    case PostOp::kHardsigmoid:
-      return {"hardsigmoid", {}};
+      return "sigmoid";
     default:
-      return {};
+      return "none";
   }
 }
 
@@ -95,12 +87,6 @@ IValue optional_tensor(const at::Tensor& tensor) {
   return tensor.defined() ? IValue(tensor) : IValue();
 }
 
-IValue scalars_of(const Attribute& attribute) {
-  c10::List<std::optional<at::Scalar>> scalars;
-  for (const double scalar : attribute.scalars) scalars.push_back(at::Scalar(scalar));
-  return scalars;
-}
-
 at::Tensor call_op(const c10::OperatorHandle& op, torch::jit::Stack stack) {
   op.callBoxed(stack);
   return std::move(stack.back()).toTensor();
@@ -121,7 +107,7 @@ Packed pack_prepacked(const Problem& problem, const Primitive&, const Weights& w
 at::Tensor run_prepacked(const Call& call) {
   const auto& conv = std::get<ConvProblem>(call.problem);
   const auto form = *as_bias_add_activation(conv.epilogue);
-  const Attribute attribute = attribute_of(form.activation);
+  const std::string_view activation = fused_activation(form.activation);
   torch::jit::Stack stack;
   stack.reserve(13);
   stack.emplace_back(to_strided(call.src[0], Layout::kNhwc));
@@ -135,21 +121,24 @@ at::Tensor run_prepacked(const Call& call) {
   if (form.add) {
     stack.emplace_back("add");
     stack.emplace_back();  // alpha
-    stack.push_back(form.activation ? IValue(attribute.word) : IValue());
+    stack.emplace_back();  // activation: `offer` lets only relu follow an add
   } else {
-    stack.emplace_back(attribute.word);
+    stack.emplace_back(std::string(activation));
   }
-  stack.push_back(scalars_of(attribute));
-  stack.emplace_back(std::string());  // algorithm: gelu's only
+  stack.emplace_back(c10::List<std::optional<at::Scalar>>());  // the activation's parameters
+  stack.emplace_back(std::string());                           // algorithm: gelu's only
   const FusedOps& ops = fused_ops();
-  return to_strided(call_op(form.add ? *ops.binary : *ops.unary, std::move(stack)), Layout::kNhwc);
+  at::Tensor dst =
+      to_strided(call_op(form.add ? *ops.binary : *ops.unary, std::move(stack)), Layout::kNhwc);
+  if (form.activation && activation == "none") apply_activation(dst, *form.activation);
+  return dst;
 }
 
 }  // namespace
 
 Algorithm prepacked() {
   return {.name = "aten.prepacked",
-          .version = 1,
+          .version = 2,
           .offer = offer_prepacked,
           .pack = pack_prepacked,
           .run = run_prepacked,

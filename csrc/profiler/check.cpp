@@ -3,6 +3,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/isnan.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -135,6 +136,30 @@ struct Oracle {
         norm(reference.norm().item<double>()) {}
 };
 
+// A sample with NaNs, and which elements of PyTorch's result are NaN then.
+struct NanOracle {
+  Sample sample;
+  at::Tensor is_nan;  // on the CPU
+};
+
+// One sample has NaNs in all inputs. A residual gets a sample of its own, since a NaN in the inputs
+// of the convolution would hide that one in the residual is lost.
+std::vector<NanOracle> make_nan_oracles(const Problem& problem, const Sample& sample) {
+  NanOracle inputs = {sample, {}};
+  for (std::size_t i = 0; i < sample.src.size(); ++i) {
+    inputs.sample.src[i] = with_nans(sample.src[i], i);
+  }
+  inputs.is_nan = at::isnan(reference_result(problem, inputs.sample, at::kFloat)).cpu();
+  std::vector<NanOracle> oracles = {std::move(inputs)};
+  if (sample.residual.defined()) {
+    NanOracle residual = {sample, {}};
+    residual.sample.residual = with_nans(sample.residual, 0);
+    residual.is_nan = at::isnan(residual.sample.residual).cpu();
+    oracles.push_back(std::move(residual));
+  }
+  return oracles;
+}
+
 // What it may differ by: what its algorithm rounds, if that is known, within the caller's bound.
 double bound_of(const Problem& problem, const Primitive& primitive, double max_rel_error) {
   return std::min(error_bound(problem, max_rel_error),
@@ -202,21 +227,57 @@ void check_runs(const Algorithm& algorithm, const Problem& problem, const Primit
   }
 }
 
+// Returns an empty text if the primitive's result is NaN wherever PyTorch's is.
+std::string nan_failure(const Algorithm& algorithm, const Problem& problem,
+                        const Primitive& primitive, const NanOracle& oracle) {
+  // The poison of the result is no NaN, so that one that is left there does not count.
+  Prepared::Run run = Prepared(algorithm, problem, primitive, oracle.sample).run(kPoisons[1]);
+  if (!run.failure.empty()) return std::move(run.failure) + ", with NaNs in its inputs";
+  const at::Tensor lost = oracle.is_nan.logical_and(at::isnan(run.nchw).logical_not_().cpu());
+  const auto count = lost.sum().item<std::int64_t>();
+  if (count == 0) return {};
+  return fmt::format("loses a NaN: {} of {} results that are NaN in PyTorch are numbers", count,
+                     oracle.is_nan.sum().item<std::int64_t>());
+}
+
+// The samples with which a problem's primitives are checked.
+struct Oracles {
+  std::vector<Oracle> numbers;
+  std::vector<NanOracle> nans;
+};
+
 CheckResult check_one(const Algorithm& algorithm, const Problem& problem,
-                      const Primitive& primitive, const std::vector<Oracle>& oracles,
-                      double max_rel_error, const Device& device) {
+                      const Primitive& primitive, const Oracles& oracles, double max_rel_error,
+                      const Device& device) {
   CheckResult check;
   const double bound = bound_of(problem, primitive, max_rel_error);
-  // One run on other data finds what was kept from the runs before.
-  for (std::size_t i = 0; i < oracles.size() && check.failure.empty(); ++i) {
-    try {
-      check_runs(algorithm, problem, primitive, oracles[i], bound, i == 0 ? run_count(problem) : 1,
-                 device, check);
-    } catch (const std::exception& error) {
-      check.failure = error.what();
+  try {
+    // One run on other data finds what was kept from the runs before.
+    for (std::size_t i = 0; i < oracles.numbers.size() && check.failure.empty(); ++i) {
+      check_runs(algorithm, problem, primitive, oracles.numbers[i], bound,
+                 i == 0 ? run_count(problem) : 1, device, check);
     }
+    for (std::size_t i = 0; i < oracles.nans.size() && check.failure.empty(); ++i) {
+      check.failure = nan_failure(algorithm, problem, primitive, oracles.nans[i]);
+    }
+  } catch (const std::exception& error) {
+    check.failure = error.what();
   }
   return check;
+}
+
+// The primitive as `algorithm` offers it; with more workspace if the caller gives it more. On a
+// foreign device the algorithm itself says what is wrong.
+Primitive offered(const Algorithm& algorithm, const Problem& problem, const Device& device,
+                  const Primitive& primitive) {
+  if (!algorithm.offer || !runs_on(algorithm, device.kind)) return primitive;
+  const Offer offer =
+      offer_exact(algorithm, problem, device, primitive.name, primitive.src, primitive.dst);
+  TORCHALGO_CHECK(offer.refusal.empty(), "check_primitives: {} cannot run {}: {}",
+                  to_string(primitive), to_string(problem), offer.refusal);
+  Primitive result = offer.primitives.at(0);
+  result.workspace_bytes = std::max(result.workspace_bytes, primitive.workspace_bytes);
+  return result;
 }
 
 }  // namespace
@@ -250,19 +311,20 @@ std::vector<CheckResult> check_primitives(const Algorithms& algorithms, const Pr
   const at::NoGradGuard no_grad;
   // Above this the second reference takes longer than it is worth.
   constexpr double kMostFlopsTwice = 2e9;
-  std::vector<Oracle> oracles;
-  oracles.emplace_back(problem, seed, torch_device(device));
+  Oracles oracles;
+  oracles.numbers.emplace_back(problem, seed, torch_device(device));
+  oracles.nans = make_nan_oracles(problem, oracles.numbers[0].sample);
   if (flop_count(problem) <= kMostFlopsTwice) {
-    oracles.emplace_back(problem, seed + 1, torch_device(device));
+    oracles.numbers.emplace_back(problem, seed + 1, torch_device(device));
   }
   std::vector<CheckResult> results;
   for (std::size_t i = 0; i < primitives.size(); ++i) {
     const Algorithm* algorithm = find_algorithm(algorithms, primitives[i].name);
     TORCHALGO_CHECK(algorithm != nullptr, "check_primitives: no algorithm has the name '{}'",
                     primitives[i].name);
+    const Primitive primitive = offered(*algorithm, problem, device, primitives[i]);
     if (announce) announce(i);
-    results.push_back(
-        check_one(*algorithm, problem, primitives[i], oracles, max_rel_error, device));
+    results.push_back(check_one(*algorithm, problem, primitive, oracles, max_rel_error, device));
   }
   return results;
 }

@@ -25,9 +25,13 @@ struct Sample {
 [[nodiscard]] Sample make_sample(const Problem& problem, std::uint64_t seed,
                                  at::Device device = at::kCPU);
 
-/// The result by ATen's reference path in f64, in strided nchw. Where the sample lies on a GPU, a
-/// small problem is computed on the CPU all the same, and a large one there without cuDNN.
-[[nodiscard]] at::Tensor reference_result(const Problem& problem, const Sample& sample);
+/// Returns a copy of `tensor` in which about every second element is NaN. The seed decides which.
+[[nodiscard]] at::Tensor with_nans(const at::Tensor& tensor, std::uint64_t seed);
+
+/// Computes the result in `type` by ATen's reference path, in strided nchw. A small problem on a
+/// GPU is computed on the CPU, and a large one on the GPU without cuDNN.
+[[nodiscard]] at::Tensor reference_result(const Problem& problem, const Sample& sample,
+                                          at::ScalarType type = at::kDouble);
 
 /// Runs a primitive once on `sample`: converts inputs to its layouts, packs, runs on a poisoned
 /// (NaN) dst and workspace, converts back to strided nchw.
@@ -57,9 +61,10 @@ struct CheckResult {
 ///   memory around result, workspace and inputs, which are guarded by NaN;
 /// - not depend on what result and workspace held before, which is poisoned otherwise each time;
 /// - give the same bits in each of 6 to 12 runs (more where one is short), if it claims to;
-/// - do so on other data and weights (where the reference takes no seconds).
+/// - do so on other data and weights (where the reference takes no seconds);
+/// - give NaN wherever PyTorch does if its inputs hold NaNs, and where its residual does.
 /// results[i] belongs to primitives[i]; one that throws has failed. `announce` may be null.
-/// @throws Error  if no row has a primitive's name, or nothing can run on `device`.
+/// @throws Error  if no algorithm offers a primitive, or nothing can run on `device`.
 [[nodiscard]] std::vector<CheckResult> check_primitives(
     const Algorithms& algorithms, const Problem& problem, const std::vector<Primitive>& primitives,
     double max_rel_error, std::uint64_t seed = 0, const Device& device = {},

@@ -90,7 +90,7 @@ at::Tensor reference_resize(const ResizeProblem& p, const at::Tensor& src) {
   // torch finds the nearest element in the tensor's own precision, and f64 differs at a few sizes.
   const at::ScalarType type = scalar_type(p.dtype);
   if (p.kind == ResizeKind::kNearest) {
-    return at::upsample_nearest2d(src.to(type), {p.p, p.q}).to(at::kDouble);
+    return at::upsample_nearest2d(src.to(type), {p.p, p.q}).to(src.scalar_type());
   }
   return at::upsample_bilinear2d(src, {p.p, p.q}, p.align_corners);
 }
@@ -116,8 +116,8 @@ at::Tensor apply(PostOp op, const at::Tensor& x) {
   return x;
 }
 
-at::Tensor as_double(const at::Tensor& tensor, at::Device device) {
-  return tensor.defined() ? tensor.to(device, at::kDouble) : tensor;
+at::Tensor convert(const at::Tensor& tensor, at::TensorOptions options) {
+  return tensor.defined() ? tensor.to(options) : tensor;
 }
 
 // cuDNN is what is checked on a GPU, so the reference must not come from it.
@@ -171,20 +171,21 @@ at::Tensor reference_layer(const Problem& problem, const std::vector<at::Tensor>
 
 }  // namespace
 
-at::Tensor reference_result(const Problem& problem, const Sample& sample) {
+at::Tensor reference_result(const Problem& problem, const Sample& sample, at::ScalarType type) {
   // Above this a CPU takes seconds.
   constexpr double kMostFlopsOnCpu = 2e9;
   const at::Device device =
       flop_count(problem) <= kMostFlopsOnCpu ? at::Device(at::kCPU) : sample.src.at(0).device();
   std::optional<WithoutCudnn> without_cudnn;
   if (device.is_cuda()) without_cudnn.emplace();
+  const auto options = at::TensorOptions().device(device).dtype(type);
   std::vector<at::Tensor> src;
-  for (const at::Tensor& tensor : sample.src) src.push_back(as_double(tensor, device));
-  const at::Tensor residual = as_double(sample.residual, device);
+  for (const at::Tensor& tensor : sample.src) src.push_back(convert(tensor, options));
+  const at::Tensor residual = convert(sample.residual, options);
   const std::vector<at::Tensor> weights = tensors_of(sample.weights);
   std::size_t layer = 0;
   for (const Problem& each : layers_of(problem)) {
-    const Weights own = {as_double(weights[layer], device), as_double(weights[layer + 1], device)};
+    const Weights own = {convert(weights[layer], options), convert(weights[layer + 1], options)};
     src = {reference_layer(each, src, own, residual)};
     layer += 2;
   }

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "profiler/check.h"
 
@@ -93,6 +94,14 @@ Sample make_sample(const Problem& problem, std::uint64_t seed, at::Device device
   }
   sample.weights = sample_weights(problem, generator, type);
   return sample;
+}
+
+at::Tensor with_nans(const at::Tensor& tensor, std::uint64_t seed) {
+  at::Generator generator = make_generator(seed, at::kCPU);
+  const at::Tensor chosen = randn(tensor.sizes(), generator).gt(0);
+  // A tensor of a few elements has one too.
+  if (chosen.numel() > 0) chosen.view(-1)[chosen.numel() / 2].fill_(true);
+  return tensor.masked_fill(chosen.to(tensor.device()), std::numeric_limits<double>::quiet_NaN());
 }
 
 }  // namespace torchalgo

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/isnan.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
 
+#include "all_algorithms.h"
 #include "cpu_algo/conv_row.h"
 #include "cpu_algo/kernels/winograd.h"
-#include "cpu_algo/list.h"
+#include "cpu_algo/row_check.h"
 #include "cpu_algo/rows.h"
 #include "profiler/check.h"
 #include "provider/algorithm.h"
@@ -56,34 +60,80 @@ const char* const kProblems[] = {
     "nearest_f32_n1c20h9w9_x2x2",
     "bilinear_f32_n1c20h9w9_p13q13",
     "linear_f32_n2c100_k37+bias+relu",
+    "fwd_f32_n1c16h14w14_k24r3s3_st1x1_pad1x1_dil1x1_g1+relu",
+    "fwd_f32_n1c16h14w14_k24r3s3_st1x1_pad1x1_dil1x1_g1+bias+sigmoid",
+    "fwd_f32_n1c16h14w14_k24r3s3_st1x1_pad1x1_dil1x1_g1+bias+hardsigmoid",
+    "fwd_f32_n2c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1+bias+add",
+    "fwd_f32_n2c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g16+bias+add+relu",
+    "fwd_f32_n1c48h1w1_k12r1s1_st1x1_pad0x0_dil1x1_g1+bias+hardsigmoid",
+    "fwd_f64_n1c8h9w9_k8r3s3_st1x1_pad1x1_dil1x1_g1+bias",
+    "fwd_f32_n1c4d5h7w7_k6t3r3s3_st1x2x2_pad1x1x1_dil1x1x1_g2+bias",
+    "bwd_filter_f32_n2c8h9w9_k16r3s3_st1x1_pad1x1_dil1x1_g1",
+    "relu_f32_n1c20h9w9",
+    "relu6_f32_n1c20h9w9",
+    "hardswish_f32_n1c20h9w9",
+    "sigmoid_f32_n1c20h9w9",
+    "hardsigmoid_f32_n1c20h9w9",
+    "add_f32_n1c20h9w9+relu6",
+    "mul_f32_n1c20h9w9+hardswish",
+    "bilinear_f32_n1c20h9w9_p13q13_align",
+    "transform_f32_n1c20h9w9_nchw_nChw16c",
+    "transform_f32_n1c20h9w9_nChw16c_nhwc",
+    "transform_f32_n1c20h9w9_nhwc_nchw",
+    "transform_f32_n1c20h1w1_nchw_nhwc",
 };
 
-// The NaN lies in the first image, in the middle of it and of the channels.
-Sample with_nan(const Problem& problem) {
+// What the first of a problem's inputs holds in one place, the middle of the first image.
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+Sample with_value(const Problem& problem, float value) {
   Sample sample = make_sample(problem, 3);
   at::Tensor place = sample.src[0][0];
   place = place.select(0, place.size(0) / 2);
   while (place.dim() > 0) place = place.select(0, place.size(0) / 2);
-  place.fill_(std::numeric_limits<float>::quiet_NaN());
+  place.fill_(value);
   return sample;
 }
 
-// How far from a NaN, in rows and columns, a row may make results NaN that are none in PyTorch: all
-// of each tile that reads it. Nothing: nowhere.
+struct Case {
+  const Algorithm& algorithm;
+  Primitive primitive;
+  std::string what;
+};
+
+// Calls `visit` for each primitive that any provider offers on a CPU.
+void for_each_primitive(const Problem& problem, const std::function<void(const Case&)>& visit) {
+  for (const Algorithm& algorithm : all_algorithms()) {
+    if (!algorithm.runs_on_cpu) continue;
+    for (const Primitive& primitive : algorithm.offer(problem, cpu_device()).primitives) {
+      visit({algorithm, primitive, to_string(primitive) + " " + to_string(problem)});
+    }
+  }
+}
+
+bool is_any(const at::Tensor& mask) { return mask.any().item<bool>(); }
+
+// How far from a NaN, in rows and columns, an algorithm may make results NaN that are none in
+// PyTorch: all of each tile that reads it. Nothing: nowhere.
 struct Reach {
   std::int64_t h, w;
 };
-std::optional<Reach> reach_of(const Algorithm& row, const Primitive& primitive) {
-  if (row.name == "cpu.fft") {
-    const std::int64_t reach = cpu::variant_number(primitive) - 1;
+std::optional<Reach> reach_of(const Case& run) {
+  if (run.algorithm.name == "cpu.fft") {
+    const std::int64_t reach = cpu::variant_number(run.primitive) - 1;
     return Reach{reach, reach};
   }
   for (std::size_t i = 0; i < std::size(kernels::kWinogradTiles); ++i) {
     const kernels::WinogradTile& tile = kernels::kWinogradTiles[i];
-    if (row.name == cpu::winograd(static_cast<int>(i)).name)
+    if (run.algorithm.name == cpu::winograd(static_cast<int>(i)).name)
       return Reach{tile.h.size() - 1, tile.w.size() - 1};
   }
   return std::nullopt;
+}
+
+bool is_strassen(const Case& run) {
+  return run.primitive.name.find("strassen") != std::string::npos;
 }
 
 void expect_near_the_middle(const at::Tensor& more, const Reach& reach, const std::string& what) {
@@ -105,37 +155,77 @@ void expect_one_pixel(const at::Tensor& more, const std::string& what) {
 }
 
 TEST(Nan, IsNeverLostAndSpreadsAsDocumented) {
+  const Threads one(1);
   std::int64_t primitives = 0, winograd = 0, strassen = 0;
   for (const char* text : kProblems) {
     const Problem problem = parse_problem(text);
-    const Sample sample = with_nan(problem);
+    const Sample sample = with_value(problem, kNan);
     const at::Tensor expected = at::isnan(reference_result(problem, sample));
-    ASSERT_TRUE(expected.any().item<bool>()) << text;
-    for (const Algorithm& row : cpu_algorithms()) {
-      for (const Primitive& primitive : row.offer(problem, cpu_device()).primitives) {
-        const std::string what = to_string(primitive) + " " + text;
-        const at::Tensor found = at::isnan(run_once(row, problem, primitive, sample));
-        EXPECT_FALSE(expected.logical_and(found.logical_not()).any().item<bool>())
-            << what << " loses a NaN";
-        const at::Tensor more = found.logical_and(expected.logical_not());
-        const bool is_winograd = primitive.name.find("winograd") != std::string::npos;
-        const bool is_strassen = primitive.name.find("strassen") != std::string::npos;
-        if (const auto reach = reach_of(row, primitive)) {
-          expect_near_the_middle(more, *reach, what);
-        } else if (is_strassen) {
-          expect_one_pixel(more, what);
-        } else {
-          EXPECT_FALSE(more.any().item<bool>()) << what << " spreads a NaN";
-        }
-        ++primitives;
-        winograd += is_winograd ? 1 : 0;
-        strassen += is_strassen ? 1 : 0;
+    ASSERT_TRUE(is_any(expected)) << text;
+    for_each_primitive(problem, [&](const Case& run) {
+      const at::Tensor found = at::isnan(run_once(run.algorithm, problem, run.primitive, sample));
+      EXPECT_FALSE(is_any(expected.logical_and(found.logical_not()))) << run.what << " loses a NaN";
+      const at::Tensor more = found.logical_and(expected.logical_not());
+      const std::optional<Reach> reach = reach_of(run);
+      if (reach) {
+        expect_near_the_middle(more, *reach, run.what);
+      } else if (is_strassen(run)) {
+        expect_one_pixel(more, run.what);
+      } else {
+        EXPECT_FALSE(is_any(more)) << run.what << " spreads a NaN";
       }
-    }
+      ++primitives;
+      winograd += reach ? 1 : 0;
+      strassen += is_strassen(run) ? 1 : 0;
+    });
   }
-  EXPECT_GT(primitives, 80);
+  EXPECT_GT(primitives, 200);
   EXPECT_GT(winograd, 4);
   EXPECT_GT(strassen, 2);
+}
+
+TEST(Nan, IsNeverLostInAnyLaneNorInTheResidual) {
+  const Threads one(1);
+  for (const char* text : kProblems) {
+    const Problem problem = parse_problem(text);
+    Sample inputs = make_sample(problem, 3), residual = inputs;
+    for (std::size_t i = 0; i < inputs.src.size(); ++i) inputs.src[i] = with_nans(inputs.src[i], i);
+    if (residual.residual.defined()) residual.residual = with_nans(residual.residual, 0);
+    for (const Sample& sample : {inputs, residual}) {
+      const at::Tensor expected = at::isnan(reference_result(problem, sample));
+      for_each_primitive(problem, [&](const Case& run) {
+        const at::Tensor found = at::isnan(run_once(run.algorithm, problem, run.primitive, sample));
+        EXPECT_FALSE(is_any(expected.logical_and(found.logical_not()))) << run.what;
+      });
+    }
+  }
+}
+
+// Where PyTorch's result is an infinity or NaN, so is that of every algorithm; the same one, unless
+// the algorithm subtracts elements of its input, which makes NaN of two infinities.
+TEST(Infinity, StaysAnInfinityOrNan) {
+  const Threads one(1);
+  for (const char* text : kProblems) {
+    const Problem problem = parse_problem(text);
+    for (const float value : {kInfinity, -kInfinity}) {
+      const Sample sample = with_value(problem, value);
+      const at::Tensor expected = reference_result(problem, sample);
+      for_each_primitive(problem, [&](const Case& run) {
+        const at::Tensor found =
+            run_once(run.algorithm, problem, run.primitive, sample).to(at::kDouble);
+        const at::Tensor is_lost =
+            at::isfinite(found).logical_and(at::isfinite(expected).logical_not());
+        EXPECT_FALSE(is_any(is_lost)) << run.what << " loses " << value;
+        if (reach_of(run) || is_strassen(run)) return;
+        const at::Tensor differs =
+            at::isnan(found)
+                .ne(at::isnan(expected))
+                .logical_or(found.eq(kInfinity).ne(expected.eq(kInfinity)))
+                .logical_or(found.eq(-kInfinity).ne(expected.eq(-kInfinity)));
+        EXPECT_FALSE(is_any(differs)) << run.what << " differs from PyTorch with " << value;
+      });
+    }
+  }
 }
 
 }  // namespace

@@ -2,10 +2,13 @@
 #include "profiler/check.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/conv2d.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
 #include <stdexcept>
+
+#include "base/error.h"
 
 namespace torchalgo {
 namespace {
@@ -74,6 +77,37 @@ TEST(CheckPrimitives, CallsAnExceptionAFailure) {
   Algorithms rows = spoiled_relu(Layout::kNchw, [](at::Tensor&) {});
   rows[0].run = [](const Call&) -> at::Tensor { throw std::runtime_error("out of luck"); };
   EXPECT_EQ(check(rows, Layout::kNchw).failure, "out of luck");
+}
+
+// A ReLU that compares as the processor's maximum does: NaN > 0 is false.
+void lose_nans(at::Tensor& dst) { dst.masked_fill_(dst.ne(dst), 0); }
+
+TEST(CheckPrimitives, FindsALostNan) {
+  for (const Layout layout : kAllLayouts) {
+    const std::string failure = check(spoiled_relu(layout, lose_nans), layout).failure;
+    EXPECT_EQ(failure.find("loses a NaN"), 0U) << failure;
+  }
+}
+
+TEST(CheckPrimitives, FindsANanThatIsLostFromTheResidual) {
+  const Problem problem = parse_problem("fwd_f32_n1c4h8w8_k5r3s3_st1x1_pad1x1_dil1x1_g1+add+relu");
+  Algorithm row;
+  row.name = "test.conv";
+  row.pack = [](const Problem&, const Primitive&, const Weights& w) { return Packed{w.weights}; };
+  row.run = [](const Call& call) {
+    at::Tensor residual = call.residual.clone();
+    lose_nans(residual);
+    const at::Tensor sum = at::conv2d(call.src[0], call.packed[0], {}, 1, 1) + residual;
+    return call.dst.copy_(sum.relu());
+  };
+  const CheckResult result =
+      check_primitives({row}, problem, {{"test.conv", Layout::kNchw, Layout::kNchw}}, 1e-5)[0];
+  EXPECT_EQ(result.failure.find("loses a NaN"), 0U) << result.failure;
+}
+
+TEST(CheckPrimitives, RefusesAPrimitiveThatIsNotOffered) {
+  const auto rows = spoiled_relu(Layout::kNchw, [](at::Tensor&) {});
+  EXPECT_THROW(static_cast<void>(check(rows, Layout::kNhwc)), Error);
 }
 
 TEST(ErrorBound, IsTheCallersForFloatAndTheTypesOwnForWhatRoundsMore) {
