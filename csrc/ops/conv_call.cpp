@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace torchalgo {
 namespace {
 
@@ -118,6 +120,15 @@ std::optional<ConvProblem> conv_problem(const ConvCall& call) {
     conv.epilogue = {PostOp::kBias};
   }
   return conv;
+}
+
+void check_bias_type(const at::Tensor& input, const std::optional<at::Tensor>& bias,
+                     bool transposed) {
+  TORCHALGO_CHECK(
+      transposed || !bias || !bias->defined() || bias->scalar_type() == input.scalar_type(),
+      "torchalgo: the input is {} and the bias {}; a convolution needs the same type, "
+      "convert one of them",
+      c10::toString(input.scalar_type()), c10::toString(bias->scalar_type()));
 }
 
 at::MemoryFormat conv_memory_format(const at::Tensor& input, const at::Tensor& weight) {

@@ -30,6 +30,12 @@ struct ConvCall {
 /// do not fit).
 [[nodiscard]] std::optional<ConvProblem> conv_problem(const ConvCall& call);
 
+/// Checks as torch's convolutions do: a bias of another type would be cast without a word.
+/// Transposed convolutions are left to torch, which casts a bias to f64 and refuses other types.
+/// @throws Error  if the types differ.
+void check_bias_type(const at::Tensor& input, const std::optional<at::Tensor>& bias,
+                     bool transposed);
+
 /// How torch lays the results of a convolution of these operands, forward and backward:
 /// channels_last if one of them is. Of a 1-D convolution: contiguous.
 [[nodiscard]] at::MemoryFormat conv_memory_format(const at::Tensor& input,

@@ -28,11 +28,12 @@ void check_ranks(const at::Tensor& input, const at::Tensor& weight, SymInts stri
   }
 }
 
-at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor&,
-                       SymInts stride, SymInts padding, SymInts dilation, bool transposed,
-                       SymInts output_padding, c10::SymInt groups, std::string_view,
-                       std::string_view, std::string_view) {
+at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
+                       const OptionalTensor& bias, SymInts stride, SymInts padding,
+                       SymInts dilation, bool transposed, SymInts output_padding,
+                       c10::SymInt groups, std::string_view, std::string_view, std::string_view) {
   check_ranks(input, weight, stride, padding, dilation);
+  check_bias_type(input, bias, transposed);
   TORCH_CHECK(input.sym_size(1) == (transposed ? weight.sym_size(0) : weight.sym_size(1) * groups),
               "torchalgo::convolution: input ", input.sym_sizes(), " does not fit weight ",
               weight.sym_sizes(), " with ", groups, " groups");

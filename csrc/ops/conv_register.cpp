@@ -41,6 +41,7 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
                        at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
                        at::IntArrayRef output_padding, std::int64_t groups,
                        std::string_view forward, std::string_view, std::string_view) {
+  check_bias_type(input, bias, transposed);
   const c10::DeviceGuard on_device(input.device());
   return laid(
       run_forward({input, weight, stride, padding, dilation, transposed, output_padding, groups},

@@ -218,6 +218,44 @@ def test_wrong_arguments_raise_torchs_own_errors() -> None:
     assert str(ours.value) == str(theirs.value)
 
 
+@pytest.mark.parametrize(
+    "types",
+    [("int64", "float64"), ("float64", "float32"), ("float64", "complex128"), ("float32", "half")],
+)
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_a_bias_of_another_type_raises_as_in_torch(types: tuple[str, str], dims: int) -> None:
+    kind, bias_kind = (getattr(torch, name) for name in types)
+    x, w = torch.ones(1, 2, *[4] * dims, dtype=kind), torch.ones(3, 2, *[3] * dims, dtype=kind)
+    bias = torch.ones(3, dtype=bias_kind)
+    with pytest.raises(RuntimeError):
+        getattr(torch.nn.functional, f"conv{dims}d")(x, w, bias)
+    for forward in ("auto", "aten.conv"):
+        with pytest.raises(torchalgo.Error, match="needs the same type"):
+            getattr(ops, f"conv{dims}d")(x, w, bias, forward=forward)
+    with pytest.raises(torchalgo.Error, match="needs the same type"):
+        getattr(ops, f"conv{dims}d")(x.to("meta"), w.to("meta"), bias.to("meta"))
+
+
+@pytest.mark.filterwarnings("ignore:torchalgo")
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("channels", [3, 256])
+def test_an_empty_transposed_result_is_refused_where_torch_does(
+    kind: torch.dtype, channels: int
+) -> None:
+    """Whether torch refuses depends on the library that it takes: oneDNN does not."""
+    x, w = torch.ones(4, channels, 3, 3, dtype=kind), torch.ones(channels, 4, 2, 2, dtype=kind)
+
+    def outcome(convolve: Any, **choice: str) -> Any:
+        try:
+            return tuple(convolve(x, w, padding=[2, 2], **choice).shape)
+        except RuntimeError as problem:
+            return str(problem)
+
+    theirs = outcome(torch.nn.functional.conv_transpose2d)
+    assert outcome(ops.conv_transpose2d) == theirs
+    assert outcome(ops.conv_transpose2d, forward="aten.conv") == theirs
+
+
 def test_argument_comes_before_context_before_flag_before_plan(runs: Runs) -> None:
     x, w = rand(1, 4, 8, 8), rand(4, 4, 3, 3)
     problem = "fwd_f32_n1c4h8w8_k4r3s3_st1x1_pad0x0_dil1x1_g1"
