@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Loads an optimized file and runs it: LibTorch and libtorchalgo, no Python.
+// Loads an optimized file, runs it, and writes a copy of it: LibTorch and libtorchalgo, no Python.
 #include <ATen/ops/linspace.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
+#include <torchalgo/save.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -22,9 +24,8 @@ std::vector<std::int64_t> parse_sizes(const std::string& text) {
   return sizes;
 }
 
-int run(const std::string& path, const std::vector<std::int64_t>& sizes) {
+int run(torch::jit::Module model, const std::vector<std::int64_t>& sizes) {
   const c10::InferenceMode inference;
-  torch::jit::Module model = torch::jit::load(path);
   std::int64_t count = 1;
   for (const std::int64_t size : sizes) count *= size;
   const at::Tensor input = at::linspace(-1, 1, count).reshape(sizes);
@@ -38,12 +39,16 @@ int run(const std::string& path, const std::vector<std::int64_t>& sizes) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: cpp_deploy optimized.pt 1x3x224x224\n");
+  if (argc != 3 && argc != 4) {
+    std::fprintf(stderr, "usage: cpp_deploy optimized.pt 1x3x224x224 [copy.pt]\n");
     return 2;
   }
   try {
-    return run(argv[1], parse_sizes(argv[2]));
+    // The plan lies beside the module in the file: read it, so that the copy has it too.
+    torch::jit::ExtraFilesMap extra = {{"plan.json", ""}};
+    const torch::jit::Module model = torch::jit::load(argv[1], std::nullopt, extra);
+    if (argc == 4) torchalgo::save(model, argv[3], extra);
+    return run(model, parse_sizes(argv[2]));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "cpp_deploy: %s\n", error.what());
     return 1;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Builds the C++ example against the installed torchalgo and compares what it prints with Python's result.
+# Builds the C++ example against the installed torchalgo and compares what it prints with Python's result
+# on the copy that it wrote.
 #   bash examples/cpp_deploy/run.sh [python] [optimized.pt] [1x3x24x24]
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,8 +14,8 @@ build=${TORCHALGO_EXAMPLE_BUILD:-$root/build/cpp_deploy}
 cmake -S "$here" -B "$build" -DCMAKE_BUILD_TYPE=Release \
   -Dtorchalgo_DIR="$package/share/cmake/torchalgo" >/dev/null
 cmake --build "$build" -j 2
-from_cpp=$("$build/cpp_deploy" "$model" "$sizes")
-from_python=$("$python" - "$model" "$sizes" <<'PY'
+from_cpp=$("$build/cpp_deploy" "$model" "$sizes" "$build/copy.pt")
+from_python=$("$python" - "$build/copy.pt" "$sizes" <<'PY'
 import sys
 from math import prod
 
