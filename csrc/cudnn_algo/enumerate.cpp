@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "cudnn_algo/engine_config.h"
+#include "cudnn_algo/errata.h"
 #include "cudnn_algo/hidden_bytes.h"
 #include "cudnn_algo/knob_search.h"
 #include "cudnn_algo/refusal.h"
@@ -93,6 +94,10 @@ class Enumerator {
     // Each ask takes 8 ms where there is no driver, and says the same.
     if (const auto known = needs_driver_.find(id); known != needs_driver_.end()) {
       refusals_[id][known->second].push_back(layouts);
+      return;
+    }
+    if (auto reason = errata_refusal(pattern_, id, api_.get_version(), target_.isa)) {
+      refusals_[id][*reason].push_back(layouts);
       return;
     }
     DescriptorAnswer engine = make_engine(graph, target_, id);
@@ -211,6 +216,10 @@ class Enumerator {
 
 ConfigAnswer ask_config(const OperationGraph& graph, const Target& target, const ConvProblem& conv,
                         const Layouts& layouts, const EngineSpec& spec) {
+  const std::size_t version = graph.graph.api().get_version();
+  if (auto reason = errata_refusal(spec.pattern, spec.engine, version, target.isa)) {
+    return {std::nullopt, *reason};
+  }
   const DescriptorAnswer engine = make_engine(graph, target, spec.engine);
   if (!engine.descriptor) return {std::nullopt, engine.refusal};
   EngineNotes notes = read_notes(*engine.descriptor);
