@@ -150,8 +150,13 @@ def _target(args: argparse.Namespace) -> tuple[nn.Module | str, tuple[torch.Tens
     """A problem's spelling, or a model and its inputs."""
     if not Path(args.target).exists() and ":" not in args.target:
         return args.target, None
+    if not args.input:
+        raise Error(
+            f"{args.command}: {args.target} is a model and needs its input, such as"
+            " --input 1x3x224x224"
+        )
     model = load_model(args.target)
-    return model, random_inputs(model, args.input) if args.input else None
+    return model, random_inputs(model, args.input)
 
 
 def _explain(args: argparse.Namespace) -> int:

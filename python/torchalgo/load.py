@@ -27,21 +27,24 @@ def load(path: str | Path) -> Optimized:
     """
     if not Path(path).is_file():
         raise Error(f"load: there is no file {path}")
-    _check_sums(path)
+    check_sums("load", path)
     return load_scripted(str(path), str(path))
 
 
-def _check_sums(path: str | Path) -> None:
-    """torch.jit.load compares no checksums: a damaged weight would be a wrong result."""
+def check_sums(what: str, path: str | Path) -> None:
+    """Raises Error if a checksum in the file is wrong.
+
+    torch.jit.load compares none, so a damaged weight would be a wrong result.
+    """
     if not zipfile.is_zipfile(path):
         return  # torch.jit.load says what is wrong
-    with _open_archive("load", path) as archive:
+    with _open_archive(what, path) as archive:
         try:
             damaged = archive.testzip()
         except _DAMAGE as problem:
             damaged = str(problem)
     if damaged is not None:
-        raise Error(f"load: {path} is damaged at {damaged}: copy or save it again")
+        raise Error(f"{what}: {path} is damaged at {damaged}: copy or save it again")
 
 
 def _open_archive(what: str, path: str | Path) -> zipfile.ZipFile:

@@ -14,6 +14,7 @@ from torch import nn
 from torchalgo._C import Error
 from torchalgo.choices import near
 from torchalgo.freeze import quiet_jit
+from torchalgo.load import check_sums
 from torchalgo_cli.files import check_model_reference
 
 
@@ -28,13 +29,14 @@ def load_model(reference: str) -> nn.Module:
 
 
 def _load_file(path: str) -> nn.Module:
+    check_sums("torchalgo", path)
     try:
         with quiet_jit():
             scripted: nn.Module = torch.jit.load(path, map_location="cpu")
             return scripted
     except Exception as problem:
         hint = "give package.module:factory for a model in Python"
-        if _is_pickle(path):
+        if _is_archive(path, "/data.pkl") and not _is_archive(path, "/constants.pkl"):
             hint = (
                 "torch.save wrote it, so it holds weights without code; save"
                 " torch.jit.script(model), or give package.module:factory"
@@ -42,21 +44,24 @@ def _load_file(path: str) -> nn.Module:
         raise Error(f"{path} is no TorchScript file ({_first_line(problem)}); {hint}") from None
 
 
-def _is_pickle(path: str) -> bool:
-    """Whether torch.save wrote the file; torch.jit.save writes code/ and constants.pkl."""
+def _is_archive(path: str | Path, part: str) -> bool:
+    """Whether the file is an archive with a part of this name.
+
+    torch.jit.save writes constants.pkl, torch.save does not; both write data.pkl.
+    """
     if not zipfile.is_zipfile(path):
         return False
     try:
         with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
+            return any(name.endswith(part) for name in archive.namelist())
     except (zipfile.BadZipFile, OSError):
         return False
-    is_script = any(name.endswith("/constants.pkl") for name in names)
-    return not is_script and any(name.endswith("/data.pkl") for name in names)
 
 
 def _call_factory(reference: str) -> nn.Module:
     module_name, _, name = reference.partition(":")
+    if not module_name or not name:
+        raise Error(f"{reference!r} names no model: expected package.module:factory")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
@@ -93,9 +98,13 @@ def _first_line(problem: BaseException) -> str:
 def random_inputs(model: nn.Module, shapes: list[tuple[int, ...]]) -> tuple[torch.Tensor, ...]:
     """Returns a random tensor for each shape, in the type of the model's parameters."""
     generator = torch.Generator().manual_seed(0)
-    dtypes = [p.dtype for p in model.parameters() if p.is_floating_point()]
-    dtype = dtypes[0] if dtypes else torch.float32
-    return tuple(torch.rand(shape, generator=generator).to(dtype) for shape in shapes)
+    kinds = (p.dtype for p in model.parameters() if p.is_floating_point() or p.is_complex())
+    dtype = next(kinds, torch.float32)
+    try:
+        return tuple(torch.rand(shape, generator=generator).to(dtype) for shape in shapes)
+    except (RuntimeError, MemoryError) as problem:
+        sizes = ", ".join("x".join(map(str, shape)) for shape in shapes)
+        raise Error(f"cannot make inputs of {sizes}: {_first_line(problem)}") from None
 
 
 def read_data(path: Path) -> torch.Tensor:
@@ -107,7 +116,11 @@ def read_data(path: Path) -> torch.Tensor:
             array = numpy.load(path, allow_pickle=False)
             data = torch.from_numpy(array)
         else:
+            if _is_archive(path, "/constants.pkl"):
+                raise Error(f"{path} holds a TorchScript module, expected one tensor, batch first")
             data = torch.load(path, map_location="cpu", weights_only=True)
+    except Error:
+        raise
     except (OSError, ValueError, RuntimeError, ImportError, EOFError) as problem:
         raise Error(f"cannot read {path}: {_first_line(problem)}") from None
     except Exception as problem:  # torch.load wraps unpickling errors in a private type

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import sys
 import threading
 import time
@@ -173,10 +174,10 @@ class RichBar:
         self._bar.start()
 
 
-def display_for(stream: TextIO) -> Display:
-    """What suits a stream."""
-    if not stream.isatty():
-        return Lines(stream)
+def display_for(stream: TextIO | None) -> Display:
+    """Returns what suits a stream; None is the stream of a process without stderr."""
+    if stream is None or not stream.isatty():
+        return Lines(stream if stream is not None else io.StringIO())
     try:
         return RichBar(stream)
     except ImportError:
@@ -323,9 +324,10 @@ class _Shown:
     """Where the events of one call go, and when the last one did. Two threads may use it."""
 
     def __init__(self, target: bool | Callable[[Event], None], stream: TextIO | None) -> None:
-        self.target = target
+        stream = stream if stream is not None else sys.stderr
+        self.target = False if target is True and stream is None else target  # stderr is closed
         self.told_at = time.monotonic()
-        self._display = display_for(stream if stream is not None else sys.stderr)
+        self._display = display_for(stream)
         self._lock = threading.Lock()
         self._count = Event("")  # the last one, while a count is open
 

@@ -21,6 +21,7 @@ from torchalgo_cli.files import FileError, check_files
 from torchalgo_cli.parser import build_parser
 
 EXIT_ERROR, EXIT_INTERRUPTED = 1, 130
+MOST_CHARACTERS = 500  # of an error
 
 # These commands work for seconds to minutes, so they say at once that they have begun.
 _LONG = ("optimize", "pareto", "profile", "check", "demo")
@@ -47,15 +48,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run_command(argv: Sequence[str] | None) -> int:
     parser = build_parser()
-    words = sys.argv[1:] if argv is None else argv
-    if not words:
-        parser.print_help(sys.stderr)
-        return EXIT_USAGE
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words == ["help"]:
+        parser.print_help(None if words else sys.stderr)
+        return 0 if words else EXIT_USAGE
     args = parser.parse_args(words)
     check_files(args)
     is_silent = getattr(args, "quiet", False) or args.json
     if args.command in _LONG and not is_silent and "torch" not in sys.modules:
-        print(f"torchalgo: {args.command}: loading PyTorch", file=sys.stderr, flush=True)
+        _tell(f"torchalgo: {args.command}: loading PyTorch")
     from torchalgo._C import Error
 
     try:
@@ -76,9 +77,18 @@ def _call(args: argparse.Namespace) -> int:
 
 def _fail(text: str, code: int = EXIT_ERROR) -> int:
     """Tells an error in one line on stderr."""
-    with contextlib.suppress(OSError):
-        print(f"torchalgo: {' '.join(text.split())}", file=sys.stderr)
+    line = " ".join(text.split()).removeprefix("torchalgo: ")
+    if len(line) > MOST_CHARACTERS:
+        line = f"{line[: MOST_CHARACTERS - 3]}..."
+    _tell(f"torchalgo: {line}")
     return code
+
+
+def _tell(line: str) -> None:
+    """Writes a line to stderr, which may be closed."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(line, file=sys.stderr, flush=True)
 
 
 def _drop_stdout() -> None:

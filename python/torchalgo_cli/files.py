@@ -10,6 +10,7 @@ from pathlib import Path
 from torchalgo_cli.arguments import near
 
 REPORT_SUFFIXES = (".html", ".txt", ".json")
+_MODEL_SUFFIXES = (".pt", ".pth", ".py", ".json")
 
 
 class FileError(Exception):
@@ -18,6 +19,20 @@ class FileError(Exception):
 
 def check_files(args: argparse.Namespace) -> None:
     """Raises FileError for a file that cannot be read or written."""
+    _check_outputs(args)
+    for name in ("model", "original"):
+        if (reference := getattr(args, name, None)) is not None:
+            check_model_reference(reference)
+    target = getattr(args, "target", "")  # a problem, or a model
+    is_file = Path(target).suffix in _MODEL_SUFFIXES or Path(target).exists()
+    if target and (is_file or ":" in target):
+        check_model_reference(target)
+    for name in ("file", "plan", "data"):
+        if isinstance(path := getattr(args, name, None), Path):
+            _check_readable(path)
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
     for name in ("output", "plan_out", "report"):
         if (path := getattr(args, name, None)) is not None:
             _check_writable(path)
@@ -27,12 +42,6 @@ def check_files(args: argparse.Namespace) -> None:
     folder = getattr(args, "plans", None)
     if folder is not None and not folder.is_dir():
         raise FileError(f"{args.command}: there is no folder {folder}")
-    for name in ("model", "original"):
-        if (reference := getattr(args, name, None)) is not None:
-            check_model_reference(reference)
-    for name in ("file", "plan", "data"):
-        if isinstance(path := getattr(args, name, None), Path):
-            _check_readable(path)
 
 
 def check_model_reference(reference: str) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,6 +112,12 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     torch.save(torch.nn.Conv2d(3, 3, 1).state_dict(), tmp_path / "weights.pt")
     whole = (tmp_path / "weights.pt").read_bytes()
     (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])
+    torch.jit.save(torch.jit.script(torch.nn.Conv2d(3, 16, 3)), tmp_path / "script.pt")
+    damaged = bytearray((tmp_path / "script.pt").read_bytes())
+    with zipfile.ZipFile(tmp_path / "script.pt") as archive:
+        weights = max(archive.infolist(), key=lambda item: item.file_size)
+    damaged[weights.header_offset + weights.file_size] ^= 255  # inside the weights
+    (tmp_path / "damaged.pt").write_bytes(damaged)
     (tmp_path / "bad_syntax.py").write_text("def f(:\n")
     (tmp_path / "bad_exit.py").write_text("import sys\nsys.exit(7)\n")
     (tmp_path / "bad_factory.py").write_text(
@@ -133,12 +140,22 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         (("optimize", "./net.py:f", *SHAPE), "such as net:make_model"),
         (("optimize", "weights.pt", *SHAPE), "it holds weights without code"),
         (("optimize", "cut.pt", *SHAPE), "no TorchScript file"),
+        (("optimize", "damaged.pt", *SHAPE), "damaged.pt is damaged at "),
+        (("check", "bad_factory:make_model", "script.pt"), "holds a TorchScript module"),
+        (("candidates", "scirpt.pt"), "did you mean 'script.pt'"),
+        (("candidates", "script.pt"), "needs its input, such as --input"),
         (("optimize", "bad_syntax:f", *SHAPE), "cannot import bad_syntax:f: SyntaxError"),
         (("optimize", "bad_exit:f", *SHAPE), "cannot import bad_exit:f: SystemExit"),
         (("optimize", "bad_factory:fails", *SHAPE), "fails() failed: KeyError"),
         (("optimize", "bad_factory:exits", *SHAPE), "exits() failed: SystemExit"),
         (("optimize", "bad_factory:number", *SHAPE), "returned int, expected torch.nn.Module"),
         (("optimize", "bad_factory:make_modle", *SHAPE), "did you mean 'make_model'"),
+        (("optimize", ":make_model", *SHAPE), "expected package.module:factory"),
+        (("optimize", "bad_factory:", *SHAPE), "expected package.module:factory"),
+        (
+            ("optimize", "bad_factory:make_model", "--input", f"1x{1 << 30}x{1 << 30}", *SHAPE[2:]),
+            "cannot make inputs of 1x1073741824x1073741824",
+        ),
         (("optimize", "net:f", *SHAPE[:2], "-o", "folder.pt"), "it is a folder; name a file"),
         (("optimize", "net:f", *SHAPE, "--plan", "lost.json"), "there is no file lost.json"),
         (("explain", "folder.pt"), "it is a folder"),
@@ -148,7 +165,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         (("check", "text.json"), "not a torchalgo plan"),
         (("check", "bad_factory:make_model", "folder.pt"), "it is a folder"),
         (("check", "bad_factory:make_model", "cut.pt"), "cannot read cut.pt"),
-        (("profile", "text.json"), "no TorchScript file"),
+        (("profile", "text.json", *SHAPE[:2]), "no TorchScript file"),
         (("bench", "fwd_f32"), "fwd_f32"),
     ],
 )
@@ -182,3 +199,20 @@ def test_a_full_disk_is_one_line_and_ends_with_1() -> None:
         )
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "No space left" in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["0", "012"])
+def test_closed_streams_do_not_end_a_command(tmp_path: Path, closed: str) -> None:
+    costs = ("--cost-db", str(tmp_path / "costs.sqlite3"))
+    words = ("db", "import", "-")  # it reads no row
+    if closed == "012":
+        shape = ("--input", "1x3x8x8", "--budget", "1")
+        words = ("optimize", "nets:net_factory", *shape, "-o", str(tmp_path / "o.pt"))
+    here = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})"
+    redirects = " ".join(f"{number}>&-" for number in closed)
+    done = subprocess.run(
+        ["bash", "-c", f'"$@" {redirects}', "-", *command(*words, *costs, prefix=here)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "o.pt").exists() == (closed == "012")

@@ -222,7 +222,7 @@ def _check_kept(store: CostStore) -> None:
 def _lines_of(name: str) -> list[str]:
     try:
         if name == "-":
-            return list(sys.stdin)
+            return [] if sys.stdin is None else list(sys.stdin)
         return Path(name).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as problem:
         raise Error(f"db import: cannot read {name}: {problem.strerror}") from None
