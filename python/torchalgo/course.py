@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One optimize call in time: what its steps took, when it must end, what the end will take."""
+"""The time of one optimize call: what its steps took, when it must end, what its end will take."""
 
 from __future__ import annotations
 
@@ -10,53 +10,86 @@ from torchalgo.deadline import Deadline
 from torchalgo.preparation import Prepared
 from torchalgo.timings import Timings
 
-BIND_SHARE = 0.3  # of what it takes to read the model, which traces and freezes
-LEAST_S = 0.3  # of what no run of the model takes: solves, descriptions
+BIND_SHARE = 0.3  # of the time to read the model: a first guess for binding a plan
+LEAST_S = 0.3  # for work that does not depend on the model's size: solves, descriptions
+AFTER_INTERRUPT_S = 3.0  # for the guard
 
 
 @dataclass(frozen=True)
 class GuardEffort:
-    """How the plan is timed beside the baselines."""
+    """How thoroughly the plan is timed beside the baselines."""
 
     warmup: int
-    limit_s: float  # of the rounds
-    baselines: tuple[str, ...] = ()  # only these; none: all
+    limit_s: float  # for all rounds together
+    baselines: tuple[str, ...] = ()  # only these are timed; all if empty
+    has_single_layout: bool = False  # the best single-layout plan is timed too
 
     def includes(self, baseline: str) -> bool:
         return not self.baselines or baseline in self.baselines
 
 
 class Course:
-    """Timings and a deadline that keeps time for the end: bind, try, compare, guard."""
+    """Timings and a deadline that reserves time for the end of a call: bind, try, guard."""
 
     def __init__(self, timings: Timings, deadline: Deadline) -> None:
         self.timings, self.deadline = timings, deadline
-        self._model_s = 0.0  # one run of the frozen module
-        self._calls = 4  # what the guard times, the plan included
+        self._model_s = 0.0  # for one run of the frozen module
+        self._bind_s = 0.0  # to bind a plan and to run it once
+        self._calls = 4  # that the guard times, the plan included
 
     def part(self, parts_left: int) -> Course:
-        """The course of the first of so many plans: an equal part of the time that is left."""
-        if self.deadline.budget_s is None:
-            return Course(self.timings, Deadline(None, self.deadline.now_s))
+        """Returns the course of the next plan: it has an equal part of the time that is left."""
         left_s = max(0.0, self.deadline.left_s("finish"))
         return Course(self.timings, Deadline(left_s / parts_left, self.deadline.now_s))
 
     def expect_end(self, prepared: Prepared) -> None:
-        """Runs the model once, and keeps time for the end."""
-        started = self.deadline.now_s()
-        prepared.reference  # noqa: B018
-        guard.synchronizer(prepared.where)()
-        self._model_s = self.deadline.now_s() - started
+        """Runs the model once and reserves time for the end. If the time to read the model, which
+        runs it too, is not left any more, that time is the estimate and the model does not run."""
+        read_s = self.timings.of("read").wall_s
         self._calls = 4 if prepared.device is None else 7
-        bind_s = BIND_SHARE * self.timings.of("read").wall_s
-        self.deadline.keep("finish", LEAST_S + bind_s + 2 * self._model_s + self._guard_s())
+        if self.deadline.left_s("finish") < min(read_s, self.deadline.budget_s / 2):
+            self._model_s = read_s
+        else:
+            started = self.deadline.now_s()
+            prepared.reference  # noqa: B018
+            guard.synchronizer(prepared.where)()
+            self._model_s = self.deadline.now_s() - started
+        self._bind_s = BIND_SHARE * read_s + 2 * self._model_s
+        self._reserve(self._bind_s)
+
+    @property
+    def can_time(self) -> bool:
+        """Whether there is time to bind a plan and to time it with the least effort."""
+        return self.least_s <= self.deadline.left_s("finish")
+
+    @property
+    def least_s(self) -> float:
+        """The seconds that binding a plan and timing it with the least effort take."""
+        return LEAST_S + self._bind_s + self._seconds(self._efforts()[-1])
+
+    @property
+    def whole_s(self) -> float:
+        """The seconds of a call that has time for the least effort, measuring not counted."""
+        return self.timings.of("read").wall_s + self._model_s + self.least_s
 
     def expect_guard(self) -> None:
-        """Bound and tried: the guard is what is left."""
-        self.deadline.keep("finish", LEAST_S + self._guard_s())
+        """Reserves time for the guard alone: the plan is bound and was tried."""
+        self._reserve(0.0)
+
+    def learn_binding(self, seconds: float) -> None:
+        """Notes how long binding a plan and running it once took."""
+        self._bind_s = seconds
+
+    def can_bind(self, plans: int = 1) -> bool:
+        """Whether further plans can be bound and tried before the time of the guard begins."""
+        return plans * self._bind_s <= self.deadline.left_s("check")
+
+    def hurry(self) -> None:
+        """Ends the call soon: the user has interrupted it."""
+        self.deadline.end_within(AFTER_INTERRUPT_S)
 
     def guard_effort(self) -> GuardEffort | None:
-        """The most that there is time for; None: there is none."""
+        """Returns the best effort that there is time for, None if there is none."""
         left_s = self.deadline.left_s("finish")
         for effort in self._efforts():
             if self._seconds(effort) <= left_s:
@@ -64,20 +97,26 @@ class Course:
         return None
 
     def _efforts(self) -> list[GuardEffort]:
-        """From the best to the shortest."""
-        budget_s = self.deadline.budget_s
-        limit_s = 6.0 if budget_s is None else min(6.0, max(0.5, 0.1 * budget_s))
-        return [GuardEffort(3, limit_s), GuardEffort(1, 0.0, ("frozen", "channels_last"))]
+        """The efforts, the best first."""
+        limit_s = min(6.0, max(0.5, 0.1 * self.deadline.budget_s))
+        return [
+            GuardEffort(2, limit_s, has_single_layout=True),
+            GuardEffort(2, limit_s),
+            GuardEffort(0, 0.0, ("frozen", "channels_last")),
+        ]
 
     def _seconds(self, effort: GuardEffort) -> float:
         calls = len(effort.baselines) + 1 if effort.baselines else self._calls
+        bind_s = 0.0
+        if effort.has_single_layout:
+            calls, bind_s = calls + 1, self._bind_s
         least_s = guard.LEAST_ROUNDS * calls * self._model_s
-        return effort.warmup * calls * self._model_s + max(least_s, effort.limit_s)
+        first_s = (1 + effort.warmup) * calls * self._model_s  # once to see which of them run
+        return bind_s + first_s + max(least_s, effort.limit_s)
 
-    def _guard_s(self) -> float:
-        """What is kept for it: at most half of the budget, and a third for the best effort."""
-        full, short = map(self._seconds, self._efforts())
-        budget_s = self.deadline.budget_s or float("inf")
-        if full <= budget_s / 3:
-            return full
-        return short if short <= budget_s / 2 else 0.0
+    def _reserve(self, bind_s: float) -> None:
+        """Reserves the end: a usual guard if that takes a third of the budget at most, else the
+        least one. Under a budget the single-layout plan is the first thing to be dropped."""
+        usual_s, least_s = (self._seconds(effort) for effort in self._efforts()[1:])
+        guard_s = usual_s if usual_s <= self.deadline.budget_s / 3 else least_s
+        self.deadline.keep("finish", LEAST_S + bind_s + guard_s)

@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable
 
 OUT_OF_BUDGET = "out of budget"
 
+# The time budget of a call that names none, for each of its plans.
+DEFAULT_BUDGET_S = 90.0
+
 # What a candidate's check lasts on a usual core: a reference in f64, and runs.
 CHECK_S = 0.03
 CHECK_RUNS = 10
@@ -20,23 +23,34 @@ LEAST_RUNS = 4
 
 
 class Deadline:
-    """When a call must be over. Work that comes first ends earlier by what is kept for the rest.
+    """The end of a call. Each step must end earlier by the time that is reserved for later steps.
 
-    The steps in their order: "measure", "check", "finish" (bind, try, compare, guard).
+    The steps in their order: "measure", "check", "finish" (bind, try, guard).
     """
 
     STEPS = ("measure", "check", "finish")
 
     def __init__(self, budget_s: float | None, now_s: Callable[[], float] = time.monotonic) -> None:
-        """Begins now. `budget_s` None: there is no end."""
-        self.budget_s, self.now_s = budget_s, now_s
-        self._end = math.inf if budget_s is None else now_s() + budget_s
+        """Begins now. There is no end if `budget_s` is None or infinite."""
+        self.budget_s = math.inf if budget_s is None else budget_s
+        self.now_s = now_s
+        self._end = now_s() + self.budget_s
         self._kept = dict.fromkeys(self.STEPS, 0.0)
         self.can_break = False  # there is a plan without what runs now
 
+    @property
+    def has_end(self) -> bool:
+        """False without a budget."""
+        return self.budget_s < math.inf
+
     def keep(self, step: str, seconds: float) -> None:
-        """From now on so much is kept for a step, in place of what was."""
+        """Reserves `seconds` for a step, in place of what was reserved for it before."""
         self._kept[step] = seconds
+
+    def end_within(self, seconds: float) -> None:
+        """Moves the end forward, to `seconds` from now at most; nothing stays reserved."""
+        self._end = min(self._end, self.now_s() + seconds)
+        self._kept = dict.fromkeys(self.STEPS, 0.0)
 
     def left_s(self, step: str) -> float:
         """Seconds until a step must end."""
@@ -53,6 +67,11 @@ class Deadline:
             return False
         following = self.STEPS[min(self.STEPS.index(step) + 1, len(self.STEPS) - 1)]
         return self.left_s(step) + self.left_s(following) <= 0
+
+
+def budget_of_call(budget_s: float | None, plans: int = 1) -> float:
+    """Returns the seconds that a call may take for so many plans; infinity means without end."""
+    return DEFAULT_BUDGET_S * plans if budget_s is None else budget_s
 
 
 class Pace:

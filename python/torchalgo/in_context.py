@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from torchalgo import _C
 from torchalgo.costs import TICKS_PER_NS, Key, key_of
+from torchalgo.deadline import Deadline
 from torchalgo.freeze import ScriptModule
 from torchalgo.measuring import NativePair, PairsAt, Tuning
 from torchalgo.net_times import (
@@ -351,17 +352,17 @@ def context_key(
     return "context:" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
-def limit_s(tuning_s: float, budget_s: float | None) -> float:
-    """How long plans may be timed: a tenth of the tuning, but 3 s at least and 6 s at most."""
-    if budget_s is not None:
-        return min(6.0, 0.1 * budget_s, max(0.0, budget_s - tuning_s))
-    return min(6.0, max(3.0, 0.1 * tuning_s))
+def limit_s(tuning_s: float, deadline: Deadline) -> float:
+    """Returns how long plans may be timed: a tenth of the tuning, but 3 s at least and 6 s at most;
+    at most a tenth of the budget, and half of the time that is left before the guard."""
+    most_s = min(6.0, max(3.0, 0.1 * tuning_s), 0.1 * deadline.budget_s)
+    return min(most_s, max(0.0, deadline.left_s("check") / 2))
 
 
-def has_time(plan: _C.Plan, limit_s: float, budget_s: float | None) -> bool:
-    """Whether `plan` may be timed at all: without a budget always, once; within one if it fits."""
+def has_time(plan: _C.Plan, limit_s: float, deadline: Deadline) -> bool:
+    """Whether `plan` may be timed at all: without an end always, once; before one if it fits."""
     alone_s = plan.cost / TICKS_PER_NS / 1e9
-    return budget_s is None or 1.5 * (WARMUP + LEAST_PASSES) * alone_s <= limit_s
+    return not deadline.has_end or 1.5 * (WARMUP + LEAST_PASSES) * alone_s <= limit_s
 
 
 @dataclass(frozen=True)

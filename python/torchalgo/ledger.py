@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from torchalgo import _C
 from torchalgo.bounds import KnownCosts, Peaks, dtype_of
-from torchalgo.costs import Cost, CostFile, Key, Passed
+from torchalgo.costs import TICKS_PER_NS, Cost, CostFile, Key, Passed
 from torchalgo.failures import failure_of, is_short_of_memory
 from torchalgo.rules import Rules
 from torchalgo.sampling import Bench
@@ -52,6 +52,10 @@ class Ledger:
     def bound_of(self, problem: str) -> float:
         """What relative L2 a candidate may have."""
         return max(self._max_rel_error, COARSE_BOUND.get(dtype_of(problem), 0.0))
+
+    def least_s(self, key: Key) -> float:
+        """Returns the seconds that a run takes: its cost, or the cost's lower bound."""
+        return self.costs.lower(key) / (TICKS_PER_NS * 1e9)
 
     # ---- bounds --------------------------------------------------------------------------------
 

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 
 from torchalgo import _C
 from torchalgo.bounds import KnownCosts, Peaks, family_of
+from torchalgo.checking import Checker, check_work, is_trusted
 from torchalgo.costs import TICKS_PER_NS, Cost, CostFile, Key, key_of
-from torchalgo.deadline import OUT_OF_BUDGET, Deadline, Pace, guess_check_s, guess_visit_s
+from torchalgo.deadline import OUT_OF_BUDGET, Deadline, Pace, guess_visit_s
 from torchalgo.failures import LATE
 from torchalgo.ledger import Ledger
 from torchalgo.overrides import is_convolution
@@ -95,7 +96,7 @@ class Tuning:
         self._deadline = (
             Deadline(settings.budget_s, self._bench.now_s) if deadline is None else deadline
         )
-        self._visit_pace, self._check_pace = Pace(4.0), Pace(2.0)
+        self._visit_pace = Pace(4.0)
         self._ledger = Ledger(
             self.rules,
             self._bench,
@@ -103,6 +104,9 @@ class Tuning:
             settings.max_rel_error,
             self.timings,
             settings.call_ticks,
+        )
+        self._checker = Checker(
+            self._ledger, self._bench, self._sampler, self._deadline, self._progress, device
         )
         self._pairs_at: PairsAt | None = None
         self._guide, self._predictor = guide, predictor
@@ -188,13 +192,13 @@ class Tuning:
             )
 
         transforms = self.rules.allowed_transforms()
-        if self.is_stopped:
+        if self._is_restricted:
             transforms = [
                 t for t in transforms if self._may_rest_on(key_of(t.problem, t.primitive))
             ]
         if only is not None and not self.rules.forced:
             transforms = [t for t in transforms if only(t.primitive.name)]
-        is_free = only is None and not self.is_stopped and self.rules.are_free
+        is_free = only is None and not self._is_restricted and self.rules.are_free
         try:
             with self.timings.step("solve"):
                 plan, native = planner(
@@ -214,10 +218,8 @@ class Tuning:
         if checked:
             chosen = _chosen(plan)
             if only is None:
-                unchecked = [key for key in chosen if key not in self.errors]
-                guess_s = self._guess_checks_s(unchecked)
-                self._deadline.keep("check", self._check_pace.expect_s(guess_s))
-            wanted = wanted or self._left_to_do(chosen)
+                self._checker.reserve(chosen)
+            wanted = wanted or self._left_to_do(chosen, rough)
         return plan, wanted
 
     def settle(
@@ -280,7 +282,7 @@ class Tuning:
         wanted = list(wanted)
         unknown = [key for key in wanted if not self._costs.is_known(key)]
         try:
-            unchecked = [key for key in wanted if key not in self.errors]
+            unchecked = self._checker.lacks(wanted)
             if unknown and not self._stopped:
                 if self._ledger.probe():  # bounds that came from lower rates were too high
                     self._is_seeded = False
@@ -313,11 +315,15 @@ class Tuning:
         if self._sampler.disturbed:
             share = self._sampler.disturbed / self._sampler.samples
             notes.append(f"{share:.0%} of the samples were disturbed and taken again")
+        if self._checker.on_crop:
+            notes.append(f"{len(self._checker.on_crop)} candidates checked on a smaller image")
         if self._stopped:
             kind = "checked" if self._rests_on_checked else "measured"
             notes.append(f"{self._stopped}: only {kind} candidates")
         elif self._too_long:
             notes.append(f"{OUT_OF_BUDGET}: {len(self._too_long)} would have taken too long")
+        if self._checker.excluded:
+            notes.append(f"no time to check {len(self._checker.excluded)} candidates")
         return "; ".join(notes)
 
     def quarantine_list(self) -> list[Quarantined]:
@@ -343,12 +349,13 @@ class Tuning:
             return self._costs.measured(assumed=self._assumable)
         return self._costs.estimates() if rough else self._costs.table
 
-    def _left_to_do(self, chosen: Sequence[Key]) -> list[Key]:
-        """What must be checked, or, if all is, timed again, before a plan counts."""
+    def _left_to_do(self, chosen: Sequence[Key], rough: bool) -> list[Key]:
+        """What must be checked, or, if all is, timed again, before a plan counts; with `rough`
+        costs nothing is timed again."""
         if self._rests_on_checked:
             return []
-        unchecked = [key for key in chosen if key not in self.errors]
-        if unchecked or self._stopped:
+        unchecked = self._checker.lacks(chosen)
+        if unchecked or self._stopped or rough:
             return unchecked
         return [key for key in chosen if self._is_luck_possible(key)]
 
@@ -416,7 +423,7 @@ class Tuning:
 
     def _visit_all(self, visits: Sequence[Sequence[Key]], again: bool = False) -> None:
         """Measures visit after visit; what one found is on disk before the next one begins."""
-        self._deadline.can_break = self._has_budget and self._knows_any() and self._has_plan()
+        self._deadline.can_break = self._deadline.has_end and self._has_plan()
         for i in range(0, len(visits), self._sampler.lot):
             if self._is_late():
                 self._stop(OUT_OF_BUDGET)
@@ -430,7 +437,37 @@ class Tuning:
             for keys in planned:
                 if again:  # or there was no time for it
                     self._retimed.update(keys)
+            for keys in lot:
                 self._progress.advance(keys[-1].problem, _work(keys[-1].problem))
+            if not again and self._may_run_out(visits[i + self._sampler.lot :]):
+                self._check_leaders()
+
+    def _may_run_out(self, visits: Sequence[Sequence[Key]]) -> bool:
+        """Whether the time may end before the next visits, and as many after them, were made."""
+        if not self._deadline.has_end or self._stopped:
+            return False
+        left_s = self._deadline.left_s("measure")
+        keys = [key for visit in visits for key in visit]
+        return 2 * self._visit_pace.expect_s(self._guess_s(keys)) > left_s
+
+    def _check_leaders(self) -> None:
+        """Checks the measured candidates that the cheapest plan chooses now, so that a plan may
+        rest on them whenever the time ends."""
+        try:
+            chosen = _chosen(self.plan_with(_C.make_plan, checked=False)[0])
+        except _C.Error:
+            return
+        self._checker.reserve(chosen)
+        leaders = [
+            key
+            for key in self._checker.lacks(chosen)
+            if key in self._costs.costs and not is_trusted(key)
+        ]
+        if leaders:
+            self._deadline.can_break = self._has_plan(OUT_OF_BUDGET, checked=True)
+            with self.timings.step("check"):
+                self._checker.check(leaders)
+            self._deadline.can_break = self._has_plan()
 
     def _visit(self, lot: Sequence[Sequence[Key]], share_s: float, again: bool) -> None:
         keys = [key for visit in lot for key in visit]
@@ -470,14 +507,12 @@ class Tuning:
         return self.is_interrupted or self._has_checked
 
     @property
-    def _has_budget(self) -> bool:
-        return self._deadline.budget_s is not None
+    def _is_restricted(self) -> bool:
+        """Whether a plan may not rest on some candidates for want of time."""
+        return self.is_stopped or bool(self._checker.excluded)
 
     def _is_late(self) -> bool:
-        return self._deadline.is_over("measure") and self._knows_any() and self._has_plan()
-
-    def _knows_any(self) -> bool:
-        return any(not _C.is_view(key.primitive) for key in self._costs.costs)
+        return self._deadline.is_over("measure") and self._has_plan()
 
     def _in_time(self, keys: Sequence[Key]) -> list[Key]:
         """Those of one visit that can be measured in the time that is left, by what they take at
@@ -496,23 +531,19 @@ class Tuning:
         return [key for key in keys if key not in too_long]
 
     def _guess_s(self, keys: Iterable[Key]) -> float:
-        return guess_visit_s(map(self._least_s, keys))
-
-    def _guess_checks_s(self, keys: Iterable[Key]) -> float:
-        return sum(guess_check_s(_C.flop_count(k.problem), self._least_s(k)) for k in keys)
-
-    def _least_s(self, key: Key) -> float:
-        return self._costs.lower(key) / (TICKS_PER_NS * 1e9)
+        return guess_visit_s(map(self._ledger.least_s, keys))
 
     def _may_rest_on(self, key: Key) -> bool:
         """Whether a plan may: at any time what can still be measured; later what ran, or is
         PyTorch's own; in the end without what would have to be checked first."""
+        if not self._checker.may_choose(key):
+            return False
         if not self._stopped:
             return key not in self._too_long or self._costs.is_known(key)
-        is_trusted = key in self.errors or key.primitive.startswith("aten.")
         costs = self._costs
         is_possible = costs.is_touched(key) or costs.is_known(key) or key in self._assumable
-        return is_possible and (is_trusted or not self._rests_on_checked)
+        is_sure = key in self.errors or is_trusted(key)
+        return is_possible and (is_sure or not self._rests_on_checked)
 
     def _has_plan(self, reason: str = "tried", *, checked: bool = False) -> bool:
         """Whether what is known, or even `checked`, is enough for a plan."""
@@ -541,46 +572,35 @@ class Tuning:
         """
         problems = {key.problem for key in self.rules.primitives}
         checked = {offer.key.problem for offer in self.rules.all}
-        return sum(map(_work, problems)) + sum(map(_check_work, checked)) // 3
+        return sum(map(_work, problems)) + sum(map(check_work, checked)) // 3
 
     # ---- checking ------------------------------------------------------------------------------
 
-    def _check_all(self, keys: Iterable[Key]) -> None:
-        self._deadline.can_break = self._has_budget and self._has_plan(OUT_OF_BUDGET, checked=True)
-        groups = list(grouped(keys, lambda key: key.problem).items())
-        has_left_out = False
-        for i in range(0, len(groups), self._sampler.lot):
-            planned = groups[i : i + self._sampler.lot]
-            lot = [(problem, own) for problem, own in planned if self._can_check_in_time(own)]
-            has_left_out |= len(lot) < len(planned)
-            has_left_out |= not self._check(lot)
-        if has_left_out:
+    def _check_all(self, keys: Sequence[Key]) -> None:
+        """Checks `keys` as far as there is time. If there is time for none of them, plans rest on
+        what was checked before."""
+        if not keys:
+            return
+        self._deadline.can_break = self._deadline.has_end and self._has_plan(
+            OUT_OF_BUDGET, checked=True
+        )
+        if not self._checker.check(keys) and self._deadline.can_break:
+            self._stopped, self._has_checked = self._stopped or OUT_OF_BUDGET, True
+
+    def end_now(self) -> None:
+        """Ends measuring before it begins, if a plan can be made of what is known."""
+        if self._has_plan(OUT_OF_BUDGET, checked=True):
             self._stopped, self._has_checked = OUT_OF_BUDGET, True
 
-    def _check(self, lot: Sequence[tuple[str, Sequence[Key]]]) -> bool:
-        """Whether all of them were checked: none was broken off."""
-        own, bound_of = self.rules.primitives, self._ledger.bound_of
-        asked = [(problem, [own[k] for k in keys], bound_of(problem)) for problem, keys in lot]
-        guess_s = sum(self._guess_checks_s(keys) for _, keys in lot)
-        started, checked = self._bench.now_s(), 0
-        for (problem, group), results in zip(lot, self._sampler.check_all(asked), strict=True):
-            done = [(k, e, why) for k, (e, why) in zip(group, results, strict=True) if why != LATE]
-            checked += len(done)
-            errors = {key: error for key, error, _ in done}
-            self._ledger.enter_checks(errors, {key: why for key, _, why in done if why})
-            self._progress.advance(f"check {problem}", _check_work(problem))
-        if lot:
-            self._check_pace.learn(guess_s, self._bench.now_s() - started)
-        return checked == sum(len(keys) for _, keys in lot)
-
-    def _can_check_in_time(self, keys: Sequence[Key]) -> bool:
-        """Whether there is time for it; also where there is no plan without."""
-        expected_s = self._check_pace.expect_s(self._guess_checks_s(keys))
-        return expected_s <= self._deadline.left_s("check") or not self._deadline.can_break
+    @property
+    def knows_any(self) -> bool:
+        """Whether the cost of any candidate is known."""
+        return any(not _C.is_view(key.primitive) for key in self._costs.costs)
 
     def _stop(self, reason: str) -> None:
         """Plan from what is known; KeyboardInterrupt if that is nothing, or gives no plan."""
-        if self._stopped == INTERRUPTED == reason or not self._knows_any():
+        is_early = reason == INTERRUPTED and not self.knows_any
+        if self._stopped == INTERRUPTED == reason or is_early:
             raise KeyboardInterrupt
         if not self._has_plan(reason):
             raise KeyboardInterrupt
@@ -592,10 +612,6 @@ class Tuning:
 def _work(problem: str) -> int:
     """How long measuring lasts, roughly, beside a layout transform: for the time left."""
     return 15 if has_convolution(problem) else 1
-
-
-def _check_work(problem: str) -> int:
-    return 3 if has_convolution(problem) else 1
 
 
 def _chosen(plan: _C.Plan) -> list[Key]:

@@ -28,6 +28,7 @@ Calls = Mapping[str, guard.Call]
 class Latency:
     """The least time."""
 
+    name = "latency"
     planner: Planner = staticmethod(_C.make_plan)
     local_planner: Planner | None = staticmethod(_C.make_local_plan)
 
@@ -119,7 +120,7 @@ class Energy(Latency):
                 calls, self.meter, budget_s=limit_s, synchronize=synchronize
             )
         except (Error, OSError) as problem:
-            return guard.untimed_verdict("plan", f"no energies to compare: {problem}")
+            return guard.untimed_verdict(f"no energies to compare: {problem}")
         return guard.energy_verdict(times, energies, self.name)
 
     # ---- plans ---------------------------------------------------------------------------------

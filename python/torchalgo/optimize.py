@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import nn
 
 from torchalgo import _C, guard, in_context, planning, process_bench, proofs
@@ -17,8 +16,16 @@ from torchalgo._C import Error
 from torchalgo.bounds import CALL_TICKS
 from torchalgo.course import Course
 from torchalgo.db import CostStore, DeviceCosts
-from torchalgo.deadline import OUT_OF_BUDGET, Deadline
-from torchalgo.freeze import ScriptModule, check_model, quiet_jit
+from torchalgo.deadline import Deadline, budget_of_call
+from torchalgo.finalists import (
+    INTERRUPTED,
+    Contest,
+    Finalists,
+    error_of,
+    rewrite,
+    single_layout_plan,
+)
+from torchalgo.freeze import check_model
 from torchalgo.in_context import Tuned
 from torchalgo.limits import Limits
 from torchalgo.measuring import Guide, TuneSettings, Tuning
@@ -26,7 +33,7 @@ from torchalgo.objective import Latency, find_objective
 from torchalgo.optimized import Optimized, Result
 from torchalgo.options import Options, Plans, check_options, options_of_each
 from torchalgo.overrides import forced_primitives
-from torchalgo.plan import GuardVerdict, InContext, Plan
+from torchalgo.plan import InContext, Plan
 from torchalgo.prediction import guide_from_store, learn_from_store
 from torchalgo.prediction.model import CostModel
 from torchalgo.preparation import Prepared, prepare_each
@@ -51,6 +58,7 @@ def optimize(
     objective: str = "latency",
     mode: str = "tune",
     budget_s: float | None = None,
+    run_untimed: bool = False,
     cost_db: str | Path | Literal[False] | None = None,
     workspace_limit_bytes: int = 1 << 30,
     weight_limit_bytes: int | None = None,
@@ -79,9 +87,11 @@ def optimize(
         objective: what the plan has least of: "latency"; "energy"; "edp", energy x latency of the
             whole model. The last two need a meter: the CPU's RAPL counters, the GPU's, or your own
             (torchalgo.energy.use). See docs/energy.md.
-        budget_s: of the whole call, in seconds: fewer samples, then fewer candidates; what a valid
-            plan needs is done in any case. Each of several plans has an equal part of what is left;
-            all other limits hold for each plan.
+        budget_s: of the whole call, in seconds: fewer samples, then fewer candidates. None: 90 s
+            for each plan; float("inf"): without end. Each of several plans has an equal part of
+            what is left; all other limits hold for each plan. See "Time" in docs/measuring.md.
+        run_untimed: run the plan even if it was not timed beside PyTorch, since the budget or
+            Ctrl-C came first. Without this the frozen model runs then, and `plan.guard` says why.
         cost_db: the database of costs to read and to append to; None: the user's own, in
             `$TORCHALGO_CACHE_DIR` or the XDG cache; False: none. See docs/database.md.
         workspace_limit_bytes: of each primitive, which allocates it for its own call only, so that
@@ -94,14 +104,16 @@ def optimize(
         progress: True: on stderr; False: silent; a function: called with each progress Event.
 
     Returns: a module with the same result up to rounding; `.plan` (`print` explains it), `.costs`,
-        `.scripted`, `.runs` ("baseline" where PyTorch was faster, with 95 % confidence).
+        `.scripted`, `.runs`: "plan"; "single_layout" if the best plan in one layout was faster when
+        timed, which `.plan` describes then; "baseline" if PyTorch was faster (both at 95 %
+        confidence), or if nothing was timed.
     Raises: torchalgo.Error if `model` is in train mode, if `plan` was made for another model, if no
         plan keeps the limits, with the least possible and the layers that need most, or if the
         objective needs a meter and there is none.
     Source: Anderson & Gregg 2018, CGO, pp. 340-351, doi:10.1145/3168805.
     """
     options = Options(
-        overrides, plan, strict, training, objective, mode, budget_s, cost_db,
+        overrides, plan, strict, training, objective, mode, budget_s, run_untimed, cost_db,
         workspace_limit_bytes, weight_limit_bytes, max_rel_error, progress,
     )  # fmt: skip
     check_options(options)
@@ -115,7 +127,7 @@ def _optimize(
     model: nn.Module, input_sets: Sequence[tuple[Any, ...]], options: Options
 ) -> list[Result]:
     """One result for each set of inputs; they share weights, and what is measured."""
-    course = Course(Timings(), Deadline(options.budget_s))
+    course = Course(Timings(), Deadline(budget_of_call(options.budget_s, len(input_sets))))
     progress = Progress(options.progress)
     each = options_of_each(dataclasses.replace(options, progress=progress), input_sets)
     with progress.watched(lambda: course.timings.now):
@@ -187,7 +199,7 @@ def optimize_prepared(
         course: of the whole call; None: it begins now.
     """
     if course is None:
-        course = Course(Timings(), Deadline(options.budget_s))
+        course = Course(Timings(), Deadline(budget_of_call(options.budget_s)))
     progress = Progress(options.progress)
     if not planning.has_convolutions(prepared.graph):
         return _left_as_it_is(prepared, options, progress)
@@ -195,7 +207,7 @@ def optimize_prepared(
         found = prepared.find_candidates(options)
     if isinstance(options.plan, Plan):
         return _apply(options.plan, prepared, found, options, progress)
-    if options.budget_s is not None:
+    if course.deadline.has_end:
         progress.set_most(course.deadline.left_s("finish"))
     graph = prepared.graph
     progress.say(f"{sum(map(len, found.by_anchor))} candidates for {len(graph.nodes)} nodes")
@@ -223,6 +235,8 @@ def optimize_prepared(
         predictor=predictor,
         guide=guide,
     )
+    if not (course.can_time or options.run_untimed):
+        tuning.end_now()
     return _bound(prepared, tuning, options, objective, course, progress)
 
 
@@ -268,12 +282,13 @@ def _bound(
         with course.timings.step("compare"):
             with_limits = bool(tuned.limits.resources())
             weaker = planning.compare_planners(tuning, objective, with_limits)
+            single = single_layout_plan(tuned.limits, weaker, objective, tuned.native)
         if not _is_outdated(tuned):
             keep()
             break
         tuning.set_pairs(None)
     else:
-        tuned, context = _tuned(prepared, tuned.limits, options), None
+        tuned, context, single = _tuned(prepared, tuned.limits, options, course), None, None
     limits = tuned.limits
 
     def describe(native: _C.Plan) -> Plan:
@@ -282,8 +297,7 @@ def _bound(
         )
         return objective.described(plan)
 
-    _, scripted, error, _ = tuned
-    progress.finish("planned")
+    progress.finish("planned", is_whole=not tuning.is_stopped)
     native = limits.settle(with_regrets=True)
     with course.timings.step("describe"):
         plan = describe(native)
@@ -293,25 +307,28 @@ def _bound(
     plan = dataclasses.replace(
         plan,
         comparisons=planning.compared_costs(weaker, objective),
-        rel_error=error if error < float("inf") else None,
+        rel_error=tuned.error if tuned.error < float("inf") else None,
         limits=limits.described(),
         in_context=context,
         resolve=planning.resolver(prepared.imported, limits, describe),
         prove=proofs.prover(limits, objective),
     )
+    contest = Contest(prepared, options, objective, course)
+    finalists = Finalists(plan, tuned.scripted, tuned.error, single, describe)
+    if tuning.is_interrupted:
+        course.hurry()
     try:
-        if tuning.is_interrupted:
-            raise KeyboardInterrupt
         with course.timings.step("guard"):
-            plan, scripted = _guarded(prepared, plan, scripted, error, options, objective, course)
+            plan, scripted = contest.decide(finalists)
     except KeyboardInterrupt:
-        if error > prepared.output_bound(options):
+        if tuned.error > prepared.output_bound(options):
             raise
-        verdict = guard.untimed_verdict("plan", "interrupted before it was timed")
-        plan = dataclasses.replace(plan, guard=verdict)
+        plan, scripted = contest.untimed(plan, tuned.scripted, INTERRUPTED)
     _tell(progress, plan)
     with course.timings.step("describe"):
         alternatives = {name: describe(native) for name, native in weaker.items()}
+        if "optimum" in plan.comparisons:
+            alternatives["optimum"] = finalists.plan
     find_front = planning.front_finder(tuning, describe, objective)
     return Result(
         scripted, plan, prepared.frozen, tuning.costs, alternatives, str(prepared.where),
@@ -319,17 +336,24 @@ def _bound(
     )  # fmt: skip
 
 
-def _tuned(prepared: Prepared, limits: Limits, options: Options) -> Tuned:
+def _tuned(prepared: Prepared, limits: Limits, options: Options, course: Course) -> Tuned:
     """The rewritten module of the cheapest plan whose outputs keep max_rel_error, or, where none
-    does, of the last one; and its outputs' error."""
+    does in time, of the last one; and its outputs' error. The frozen module if there is no time to
+    bind a plan, and nothing that it could rest on is known."""
     bound = prepared.output_bound(options)
+    is_hopeless = not (course.can_time or options.run_untimed or limits.tuning.knows_any)
     while True:
         native = limits.settle()
+        if is_hopeless:
+            return Tuned(native, prepared.frozen, float("nan"), limits)
+        started = course.deadline.now_s()
         with limits.tuning.timings.step("bind"):
-            scripted = _rewrite(prepared.imported, native, options.strict)
+            scripted = rewrite(prepared.imported, native, options.strict)
         with limits.tuning.timings.step("try"):
-            error = _error_of(scripted, prepared)
-        if error <= bound or not limits.tighten(native, error, bound):
+            error = error_of(scripted, prepared)
+        course.learn_binding(course.deadline.now_s() - started)
+        is_last = error <= bound or not course.can_bind()
+        if is_last or not limits.tighten(native, error, bound):
             return Tuned(native, scripted, error, limits)
 
 
@@ -352,29 +376,29 @@ def _tuned_in_context(
     bound, costs = prepared.output_bound(options), objective.verdicts
     is_timed = options.mode == "tune" and options.objective == "latency"
     if not is_timed or tuning.device is not None:  # a GPU's ops end after their calls
-        return _tuned(prepared, limits, options), None, keep_nothing
+        return _tuned(prepared, limits, options, course), None, keep_nothing
     key = in_context.context_key(tuning, options.weight_limit_bytes, options.max_rel_error)
     kept = None if costs is None else in_context.Kept.from_json(costs.read_record(key))
     if kept is not None:
         tuning.set_pairs(in_context.pairs_at(kept.pairs))
-        tuned = _tuned(prepared, copy.copy(limits), options)
+        tuned = _tuned(prepared, copy.copy(limits), options, course)
         if kept.fits(tuned.native):
             return tuned, kept.context, keep_nothing
         tuning.set_pairs(None)
-    tuned = _tuned(prepared, copy.copy(limits), options)
+    tuned = _tuned(prepared, copy.copy(limits), options, course)
     # Measured now, since that may change the optimum: a bound of experience may be no bound.
     with course.timings.step("compare"):
         planning.compare_planners(tuning, objective, bool(tuned.limits.resources()))
     if _is_outdated(tuned):
-        tuned = _tuned(prepared, copy.copy(limits), options)
-    limit_s = in_context.limit_s(tuning.seconds, options.budget_s)
-    is_final = tuning.is_stopped or tuned.error > bound
-    if is_final or not in_context.has_time(tuned.native, limit_s, options.budget_s):
+        tuned = _tuned(prepared, copy.copy(limits), options, course)
+    limit_s = in_context.limit_s(tuning.seconds, course.deadline)
+    is_final = tuning.is_stopped or not tuned.error <= bound
+    if is_final or not in_context.has_time(tuned.native, limit_s, course.deadline):
         return tuned, None, keep_nothing
     progress.say("times the plan inside the net")
     search = in_context.Search(
         tuning,
-        lambda: _tuned(prepared, copy.copy(limits), options),
+        lambda: _tuned(prepared, copy.copy(limits), options, course),
         prepared.inputs,
         limit_s=limit_s,
         most_error=bound,
@@ -399,7 +423,7 @@ def _is_outdated(tuned: Tuned) -> bool:
 def _left_as_it_is(prepared: Prepared, options: Options, progress: Progress) -> Result:
     if isinstance(options.plan, Plan):
         planning.check_plan_fits(options.plan, prepared.graph)
-    verdict = guard.untimed_verdict("baseline", "the model has no convolutions")
+    verdict = guard.untimed_verdict("the model has no convolutions")
     plan = planning.unplanned(prepared.graph, prepared.inputs, prepared.notes, prepared.device)
     plan = dataclasses.replace(plan, guard=verdict)
     _tell(progress, plan)
@@ -422,10 +446,13 @@ def _apply(
     if missing:
         progress.say(f"falls back, not offered here: {', '.join(missing)}")
     frozen, where = prepared.frozen, str(prepared.where)
-    if plan.guard is not None and plan.guard.runs == "baseline":
+    verdict = plan.guard
+    is_refused = verdict is not None and verdict.runs == "baseline"
+    is_timed = verdict is not None and verdict.rounds > 0
+    if is_refused and (is_timed or not options.run_untimed):
         return Result(frozen, plan, frozen, device=where)
-    scripted = _rewrite(prepared.imported, planning.native_plan(plan), options.strict)
-    error = _error_of(scripted, prepared)
+    scripted = rewrite(prepared.imported, planning.native_plan(plan), options.strict)
+    error = error_of(scripted, prepared)
     bound = prepared.output_bound(options)
     if error > bound:
         raise Error(
@@ -433,74 +460,6 @@ def _apply(
             f" module, expected at most {bound:.1e}: make a new plan"
         )
     return Result(scripted, plan, frozen, device=where)
-
-
-def _rewrite(imported: _C.Imported, native: _C.Plan, strict: bool) -> ScriptModule:
-    was_strict = _C.set_strict(strict) if strict else None
-    try:
-        with quiet_jit():
-            rewritten = _C.rewrite_graph(imported, native)
-            scripted: ScriptModule = torch.jit._recursive.wrap_cpp_module(rewritten)
-            return scripted
-    finally:
-        if was_strict is not None:
-            _C.set_strict(was_strict)
-
-
-def _error_of(scripted: ScriptModule, prepared: Prepared) -> float:
-    with torch.no_grad():
-        return guard.output_error(scripted(*prepared.inputs), prepared.reference)
-
-
-def _guarded(
-    prepared: Prepared,
-    plan: Plan,
-    scripted: ScriptModule,
-    error: float,
-    options: Options,
-    objective: Latency,
-    course: Course,
-) -> tuple[Plan, ScriptModule]:
-    """The plan with its verdict, which is timed unless it is known, and the module that runs."""
-    model, frozen, inputs = prepared.model, prepared.frozen, prepared.inputs
-    if error > prepared.output_bound(options):
-        reason = f"outputs differ from the frozen module's by {error:.1e} at best"
-        verdict = guard.untimed_verdict("baseline", reason)
-        return dataclasses.replace(plan, guard=verdict), frozen
-    key, costs = guard.verdict_key(model, plan), objective.verdicts
-    verdict_before = None if costs is None else costs.read_verdict(key)
-    verdict = verdict_before or _timed(prepared, scripted, objective, course)
-    if costs is not None and verdict_before is None and verdict.rounds:
-        costs.keep_verdict(key, verdict)
-    if verdict.runs == "baseline":
-        scripted = guard.baseline_module(model, frozen, inputs, verdict.baseline)
-    return dataclasses.replace(plan, guard=verdict), scripted
-
-
-def _timed(
-    prepared: Prepared, scripted: ScriptModule, objective: Latency, course: Course
-) -> GuardVerdict:
-    untimed = guard.untimed_verdict("plan", f"{OUT_OF_BUDGET} before it was timed")
-    effort = course.guard_effort()
-    if effort is None:
-        return untimed
-    calls = guard.baseline_calls(prepared.model, prepared.frozen, prepared.inputs)
-    calls = {name: call for name, call in calls.items() if effort.includes(name)}
-    calls, note = guard.drop_failing(calls)
-    if not calls:
-        return guard.untimed_verdict("plan", f"no baseline runs: {note}")
-    calls["plan"] = lambda: scripted(*prepared.inputs)
-    verdict = objective.compare(
-        calls,
-        limit_s=effort.limit_s,
-        warmup=effort.warmup,
-        most_s=course.deadline.left_s("finish"),
-        synchronize=guard.synchronizer(prepared.where),
-    )
-    if verdict is None:
-        return untimed
-    reason = "; ".join(filter(None, [verdict.reason, note and f"not timed: {note}"]))
-    return dataclasses.replace(verdict, reason=reason)
 
 
 def _tell(progress: Progress, plan: Plan) -> None:

@@ -178,10 +178,15 @@ class Optimized(nn.Module):
         return self._known("timings")[0].timings
 
     @property
-    def runs(self) -> Literal["plan", "baseline"]:
-        """Whether the plan runs, of several at least one, or the baseline, which was faster."""
-        has_ops = any(has_own_ops(result.scripted) for result in self._known("runs"))
-        return "plan" if has_ops else "baseline"
+    def runs(self) -> Literal["plan", "single_layout", "baseline"]:
+        """What runs: "plan"; "single_layout", the best plan in one layout, which was faster; or
+        "baseline". Of several plans the first counts that is no baseline."""
+        for result in self._known("runs"):
+            if has_own_ops(result.scripted):
+                verdict = result.plan.guard
+                is_single = verdict is not None and verdict.runs == "single_layout"
+                return "single_layout" if is_single else "plan"
+        return "baseline"
 
     @property
     def is_interrupted(self) -> bool:

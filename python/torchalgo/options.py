@@ -43,6 +43,7 @@ class Options:
     objective: str = "latency"
     mode: str = "tune"
     budget_s: float | None = None
+    run_untimed: bool = False
     cost_db: str | Path | Literal[False] | None = None
     workspace_limit_bytes: int = 1 << 30
     weight_limit_bytes: int | None = None
@@ -104,7 +105,12 @@ def check_options(options: Options) -> None:
     if not options.max_rel_error > 0:
         raise Error(f"optimize: max_rel_error={options.max_rel_error!r}, expected a number above 0")
     if options.budget_s is not None and not options.budget_s > 0:
-        raise Error(f"optimize: budget_s={options.budget_s!r}, expected seconds above 0, or None")
+        raise Error(
+            f"optimize: budget_s={options.budget_s!r}, expected seconds above 0, None (90 s), or"
+            ' float("inf") (without end)'
+        )
+    if not isinstance(options.run_untimed, bool):
+        raise Error(f"optimize: run_untimed={options.run_untimed!r}, expected True or False")
     for name in ("workspace_limit_bytes", "weight_limit_bytes"):
         if (getattr(options, name) or 0) < 0:
             raise Error(f"optimize: {name}={getattr(options, name)!r}, expected 0 or more")

@@ -98,7 +98,7 @@ class GuardVerdict:
     or of what the objective is."""
 
     verdict: Literal["faster", "slower", "unclear", "not timed"]
-    runs: Literal["plan", "baseline"]
+    runs: Literal["plan", "single_layout", "baseline"]
     baseline: str
     plan_us: float
     baseline_us: float
@@ -110,6 +110,8 @@ class GuardVerdict:
     objective: Objective = "latency"
     plan_uj: float | None = None
     baseline_uj: float | None = None
+    # Of the plan and the best single-layout plan the slower one; None: only the plan was timed.
+    second_us: float | None = None
 
     def to_json(self) -> str:
         return json.dumps(_encode(self), allow_nan=False)
@@ -311,10 +313,11 @@ class Plan:
 
 _IN_MEMORY = ("resolve", "prove")
 _OF_ENERGY = ("objective", "energy", "predicted_uj", "regret_uj", "plan_uj", "baseline_uj")
+_IF_SET = (*_OF_ENERGY, "second_us")  # written only if they are set
 _LEFT_OUT = ("proof", "pairs", "in_context")  # of a file, where there is none
 _MAY_LACK = (  # in a file: not asked for, or written before there was one
     *_LEFT_OUT, "packed_bytes", "weight_bytes", "plain_weight_bytes", "workspace_bytes", "limits",
-    *_OF_ENERGY,
+    *_IF_SET,
 )  # fmt: skip
 
 
@@ -323,11 +326,11 @@ def _stored(cls: type) -> list[dataclasses.Field[Any]]:
 
 
 def _written(value: Any) -> list[dataclasses.Field[Any]]:
-    """What of energy is not set is not written: plans for latency have none of it."""
+    """What is not set is not written: plans for latency have no energies."""
     return [
         f
         for f in _stored(type(value))
-        if f.name not in _OF_ENERGY or getattr(value, f.name) != f.default
+        if f.name not in _IF_SET or getattr(value, f.name) != f.default
     ]
 
 
@@ -693,9 +696,14 @@ def _memory_line(plan: Plan) -> str:
     return text
 
 
+def runs_text(guard: GuardVerdict) -> str:
+    """Returns "the plan runs" and the like."""
+    return f"the {guard.runs.replace('single_layout', 'plan in one layout')} runs"
+
+
 def guard_line(guard: GuardVerdict) -> str:
     if not guard.rounds:
-        return f"guard: {guard.reason or guard.verdict}; the {guard.runs} runs"
+        return f"guard: {guard.reason or guard.verdict}; {runs_text(guard)}"
     if guard.plan_uj is not None and guard.baseline_uj is not None:
         words = {"faster": "less than", "slower": "more than"}
         beside = words.get(guard.verdict, f"{guard.verdict} beside")
@@ -703,13 +711,16 @@ def guard_line(guard: GuardVerdict) -> str:
             f"guard: {guard.objective} {beside} {guard.baseline}: {_mj(guard.plan_uj)} in"
             f" {_ms(guard.plan_us)} against {_mj(guard.baseline_uj)} in {_ms(guard.baseline_us)},"
             f" ratio {guard.ratio:.3f} [{guard.low:.3f}, {guard.high:.3f}] in {guard.rounds}"
-            f" rounds; the {guard.runs} runs"
+            f" rounds; {runs_text(guard)}"
         )
     text = (
         f"guard: {guard.verdict} beside {guard.baseline}: {_ms(guard.plan_us)} against"
         f" {_ms(guard.baseline_us)}, ratio {guard.ratio:.3f} [{guard.low:.3f}, {guard.high:.3f}]"
-        f" in {guard.rounds} rounds; the {guard.runs} runs"
+        f" in {guard.rounds} rounds; {runs_text(guard)}"
     )
+    if guard.second_us is not None:
+        other = "plan" if guard.runs == "single_layout" else "best plan in one layout"
+        text += f"; the {other} took {_ms(guard.second_us)}"
     return f"{text} ({guard.reason})" if guard.reason else text
 
 

@@ -29,6 +29,7 @@ from torchalgo.plan import (
     PlanNode,
     PlanTransform,
     guard_line,
+    runs_text,
 )
 
 
@@ -360,10 +361,10 @@ def outcome(plan: Plan) -> list[str]:
         speedup = plan.guard.baseline_us / plan.guard.plan_us
         lines.append(
             f"{plan.guard.plan_us / 1000:.2f} ms, {speedup:.2f}x {plan.guard.baseline}"
-            f" ({plan.guard.verdict}); the {plan.guard.runs} runs"
+            f" ({plan.guard.verdict}); {runs_text(plan.guard)}"
         )
     elif plan.guard is not None:
-        lines.append(f"{plan.guard.reason}; the {plan.guard.runs} runs")
+        lines.append(f"{plan.guard.reason}; {runs_text(plan.guard)}")
     if plan.left_alone:
         names = ", ".join(item.name or item.note for item in plan.left_alone[:3])
         more = f" and {len(plan.left_alone) - 3} more" if len(plan.left_alone) > 3 else ""

@@ -290,11 +290,13 @@ class Progress:
         """It ends within so many seconds."""
         self._most_s = self._now_s() + seconds
 
-    def finish(self, text: str) -> None:
-        """Ends the count, however many steps it took."""
-        if self._done < self._total:
+    def finish(self, text: str, is_whole: bool = True) -> None:
+        """Ends the count: at its total, or, if not `is_whole`, at the share that was reached."""
+        if self._done < self._total and is_whole:
             self._done = self._total
             self._count(text)
+        elif self._done < self._total:
+            self.say(f"{text} after {100 * self._done // self._total} % of the work")
         self.close()
 
     def close(self) -> None:

@@ -110,7 +110,7 @@ class WorkerProcess:
         """
         try:
             if not self._is_ready:
-                self._become_ready()
+                self._become_ready(limit_s)
             self._board[1] = -1
             os.ftruncate(self._log, 0)
             self._to_send += self._line(request)
@@ -158,10 +158,15 @@ class WorkerProcess:
             self._log, self._answers = log, answers
             if_failed.pop_all()
 
-    def _become_ready(self) -> None:
+    def _become_ready(self, limit_s: Callable[[int | None], float]) -> None:
+        def start_limit_s(_: int | None) -> float:
+            return START_LIMIT_S if limit_s(None) > 0 else 0.0  # 0: the caller's time is over
+
         try:
-            answer = self._wait(lambda _: START_LIMIT_S)
+            answer = self._wait(start_limit_s)
         except WorkerDeathError as death:
+            if death.hung and limit_s(None) <= 0:
+                raise
             raise NoWorkerError(f"it ended while starting: {death}") from None
         here = _C.cpu_device().isa
         if answer["isa"] != here or answer["version"] != _C.version:

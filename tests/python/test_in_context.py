@@ -19,6 +19,7 @@ from nets import make_net
 from torchalgo import _C
 from torchalgo.costs import Cost, Key, key_of
 from torchalgo.db import DeviceCosts
+from torchalgo.deadline import Deadline
 from torchalgo.guard import output_error
 from torchalgo.in_context import (
     NOTHING,
@@ -105,19 +106,24 @@ def test_no_pair_makes_a_choice_cheaper_than_nothing() -> None:
         assert cost < 150 or kept == pairs
 
 
-def test_the_time_of_the_search_is_a_tenth_of_the_tuning() -> None:
-    assert limit_s(40.0, None) == 4.0
-    assert limit_s(1.0, None) == 3.0
-    assert limit_s(500.0, None) == 6.0
-    assert limit_s(3.0, 10.0) == 1.0
-    assert limit_s(9.9, 10.0) == pytest.approx(0.1)
+def test_the_time_of_the_search_is_a_tenth_of_the_tuning_and_what_the_guard_leaves() -> None:
+    clock = [100.0]
+    assert limit_s(40.0, Deadline(None)) == 4.0
+    assert limit_s(1.0, Deadline(None)) == 3.0
+    assert limit_s(500.0, Deadline(None)) == 6.0
+    deadline = Deadline(20.0, lambda: clock[0])
+    assert limit_s(3.0, deadline) == 2.0
+    deadline.keep("finish", 17.0)
+    assert limit_s(3.0, deadline) == pytest.approx(1.5)
+    clock[0] += 5.0
+    assert limit_s(3.0, deadline) == 0.0
 
 
 def test_a_budget_without_room_for_it_leaves_the_net_untimed() -> None:
     plan = _C.Plan()
     plan.cost = round(0.1e9 * 1024)  # 0.1 s: nine calls, half as long again
-    assert has_time(plan, 0.0, None)
-    assert has_time(plan, 1.4, 14.0) and not has_time(plan, 1.3, 13.0)
+    assert has_time(plan, 0.0, Deadline(None))
+    assert has_time(plan, 1.4, Deadline(14.0)) and not has_time(plan, 1.3, Deadline(13.0))
 
 
 # ---- times inside the net ------------------------------------------------------------------------

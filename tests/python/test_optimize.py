@@ -306,18 +306,23 @@ def test_progress_begins_at_once_and_ends_at_its_total(net: Net, x: torch.Tensor
     assert counts[-1].done == counts[-1].total
 
 
-def test_an_interrupt_while_the_plan_is_timed_keeps_the_plan(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("run_untimed", [False, True])
+def test_an_interrupted_guard_leaves_the_baseline_unless_the_caller_wants_the_plan(
+    run_untimed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(torchalgo.guard, "time_interleaved", interrupted)
     model, x = torch.nn.Conv2d(3, 8, 3).eval(), torch.rand(1, 3, 12, 12)
-    fast = torchalgo.optimize(model, x, progress=False)
-    assert fast.runs == "plan"
-    assert fast.plan.guard is not None and "interrupted" in fast.plan.guard.reason
+    fast = torchalgo.optimize(model, x, progress=False, run_untimed=run_untimed)
+    assert fast.runs == ("plan" if run_untimed else "baseline")
+    assert fast.plan.nodes and fast.plan.guard is not None
+    assert "interrupted" in fast.plan.guard.reason
     torch.testing.assert_close(fast(x), model(x))
+    monkeypatch.undo()
+    again = torchalgo.optimize(model, x, plan=fast.plan, run_untimed=True, progress=False)
+    assert again.runs == "plan"
 
 
 class LeNet(nn.Module):

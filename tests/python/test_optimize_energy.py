@@ -302,11 +302,11 @@ def test_each_call_lasts_long_enough_for_the_meter() -> None:
 
 def test_a_meter_that_stands_still_decides_nothing() -> None:
     verdict = Bank(plan=0, frozen=0).verdict("energy")
-    assert (verdict.verdict, verdict.runs) == ("not timed", "plan")
+    assert (verdict.verdict, verdict.runs) == ("not timed", "baseline")
     assert "stood still" in verdict.reason
 
 
-def test_a_meter_that_breaks_under_the_guard_leaves_the_plan_and_is_asked_again_next_time(
+def test_a_meter_that_breaks_under_the_guard_leaves_the_baseline_and_is_asked_again_next_time(
     leanest: Any, tmp_path: Path
 ) -> None:
     class Loose(ClockMeter):
@@ -328,7 +328,7 @@ def test_a_meter_that_breaks_under_the_guard_leaves_the_plan_and_is_asked_again_
         first = torchalgo.optimize(
             make_net(), (torch.rand(SHAPE),), objective="energy", cost_db=path, progress=False
         )
-    assert first.runs == "plan" and first.plan.guard is not None
+    assert first.runs == "baseline" and first.plan.guard is not None
     assert first.plan.guard.reason == "no energies to compare: unplugged"
     again = run("energy", cost_db=path).plan.guard
     assert again is not None and again.rounds > 0

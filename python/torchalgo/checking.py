@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which candidates are checked against f64, in which order, and within which time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from torchalgo import _C
+from torchalgo.costs import Key
+from torchalgo.deadline import Deadline, Pace, guess_check_s
+from torchalgo.failures import LATE
+from torchalgo.ledger import Ledger
+from torchalgo.progress import Progress
+from torchalgo.rules import grouped
+from torchalgo.sampling import Bench, Sampler
+
+# A check that the time does not suffice for runs on a smaller image. It keeps the channels and the
+# filter, and each side modulo 16, so that tiles end at the image's edges as they did.
+CROPPED_FLOPS = 2e8
+LEAST_SIDE, SIDE_STEP = 32, 16
+
+
+def is_trusted(key: Key) -> bool:
+    """True for PyTorch's own: a plan may rest on it unchecked."""
+    return key.primitive.startswith("aten.") or _C.is_view(key.primitive)
+
+
+def cropped(problem: str, most_flops: float = CROPPED_FLOPS) -> str | None:
+    """Returns a forward convolution with the same channels and filter, on one smaller image, whose
+    arithmetic is about `most_flops` at most; None if there is none that is smaller."""
+    found = re.match(r"(fwd_[a-z0-9]+_)n(\d+)c(\d+)h(\d+)w(\d+)(_.*)", problem)
+    if found is None:
+        return None
+    head, _, c, h, w, tail = found.groups()
+    sides = [int(h), int(w)]
+    small = f"{head}n1c{c}h{h}w{w}{tail}"
+    while _C.flop_count(small) > most_flops:
+        longest = sides.index(max(sides))
+        if sides[longest] - SIDE_STEP < LEAST_SIDE:
+            break
+        halved = sides[longest] // 2
+        sides[longest] -= max(SIDE_STEP, halved - halved % SIDE_STEP)
+        small = f"{head}n1c{c}h{sides[0]}w{sides[1]}{tail}"
+    return None if small == problem else small
+
+
+@dataclass(frozen=True)
+class Group:
+    """Candidates of one problem, and the problem that they are checked on."""
+
+    problem: str
+    keys: Sequence[Key]
+    primitives: Sequence[_C.Primitive]
+    is_cropped: bool = False
+
+
+class Checker:
+    """Checks candidates as long as there is time, those first that gain most per second.
+
+    `excluded` holds those that there was no time for: no plan may rest on them, unless they are
+    PyTorch's own.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        bench: Bench,
+        sampler: Sampler,
+        deadline: Deadline,
+        progress: Progress,
+        device: _C.Device | None,
+    ) -> None:
+        self._ledger, self._bench, self._sampler = ledger, bench, sampler
+        self._deadline, self._progress, self._device = deadline, progress, device
+        self._pace = Pace(2.0)
+        self.excluded: set[Key] = set()
+        self.on_crop: set[Key] = set()
+
+    def lacks(self, keys: Iterable[Key]) -> list[Key]:
+        """Returns those that are neither checked nor excluded."""
+        errors = self._ledger.errors
+        return [key for key in keys if key not in errors and key not in self.excluded]
+
+    def may_choose(self, key: Key) -> bool:
+        return key not in self.excluded or is_trusted(key)
+
+    def reserve(self, keys: Iterable[Key]) -> None:
+        """Reserves the time to check `keys`, but half of what is left at most."""
+        wanted = [key for key in self.lacks(keys) if not is_trusted(key)]
+        left_s = max(0.0, self._deadline.left_s("check"))
+        self._deadline.keep("check", min(self._expect_s(wanted), left_s / 2))
+
+    def check(self, keys: Iterable[Key]) -> bool:
+        """Checks `keys`; each of a problem in one call. Returns False if there was time for none.
+
+        What does not fit the time is checked on a smaller image, or excluded, if
+        `deadline.can_break`; without that all are checked, since there is no plan without them.
+        """
+        groups = [self._group(*item) for item in grouped(keys, lambda key: key.problem).items()]
+        groups.sort(key=self._gain_per_s, reverse=True)
+        checked = 0
+        for i in range(0, len(groups), self._sampler.lot):
+            planned = [self._fitting(group) for group in groups[i : i + self._sampler.lot]]
+            checked += self._check([group for group in planned if group is not None])
+        return checked > 0
+
+    # ---- one group of candidates of one problem --------------------------------------------------
+
+    def _group(self, problem: str, keys: Sequence[Key]) -> Group:
+        own = self._ledger.rules.primitives
+        return Group(problem, keys, [own[key] for key in keys])
+
+    def _fitting(self, group: Group) -> Group | None:
+        """Returns the group as it can be checked in time, None after excluding it."""
+        left_s = self._deadline.left_s("check")
+        if not self._deadline.can_break or self._expect_s(group.keys) <= left_s:
+            return group
+        smaller = self._smaller(group)
+        if smaller is not None and self._expect_s(smaller.keys, smaller.problem) <= left_s:
+            return smaller
+        self.excluded.update(group.keys)
+        return None
+
+    def _smaller(self, group: Group) -> Group | None:
+        """Returns the group on a smaller image; None if one of its primitives does not run there
+        or there is no smaller image."""
+        problem = cropped(group.problem)
+        if problem is None:
+            return None
+        offered = {(p.name, p.src, p.dst): p for p in _C.offers_of(problem, device=self._device)[0]}
+        primitives = [offered.get((p.name, p.src, p.dst)) for p in group.primitives]
+        found = [p for p in primitives if p is not None]
+        if len(found) < len(primitives):
+            return None
+        return Group(problem, group.keys, found, is_cropped=True)
+
+    def _check(self, lot: Sequence[Group]) -> int:
+        """Returns how many candidates were checked; those that were broken off are excluded."""
+        if not lot:
+            return 0
+        bound_of = self._ledger.bound_of
+        asked = [(group.problem, group.primitives, bound_of(group.problem)) for group in lot]
+        guess_s = sum(self._guess_s(group.keys, group.problem) for group in lot)
+        started, checked = self._bench.now_s(), 0
+        for group, results in zip(lot, self._sampler.check_all(asked), strict=True):
+            found = list(zip(group.keys, results, strict=True))
+            done = [(key, error, why) for key, (error, why) in found if why != LATE]
+            self.excluded.update(key for key, (_, why) in found if why == LATE)
+            self._enter(group, done)
+            checked += len(done)
+            self._progress.advance(f"check {group.problem}", check_work(group.problem))
+        self._pace.learn(guess_s, self._bench.now_s() - started)
+        return checked
+
+    def _enter(self, group: Group, done: Sequence[tuple[Key, float, str]]) -> None:
+        failures = {key: why for key, _, why in done if why}
+        errors = {key: error for key, error, _ in done}
+        if not group.is_cropped:
+            self._ledger.enter_checks(errors, failures)
+            return
+        # Nothing of it is stored: a later run with more time checks the whole image.
+        self.on_crop.update(errors)
+        self._ledger.errors.update(errors)
+        reasons = {key: f"{why} (on {group.problem})" for key, why in failures.items()}
+        self._ledger.rules.quarantined.update(reasons)
+
+    # ---- time ----------------------------------------------------------------------------------
+
+    def _expect_s(self, keys: Iterable[Key], problem: str | None = None) -> float:
+        return self._pace.expect_s(self._guess_s(keys, problem))
+
+    def _guess_s(self, keys: Iterable[Key], problem: str | None = None) -> float:
+        return sum(self._guess_one_s(key, problem or key.problem) for key in keys)
+
+    def _guess_one_s(self, key: Key, problem: str) -> float:
+        flops, run_s = _C.flop_count(problem), self._ledger.least_s(key)
+        if problem != key.problem:
+            run_s *= flops / max(_C.flop_count(key.problem), 1.0)
+        return guess_check_s(flops, run_s)
+
+    def _gain_per_s(self, group: Group) -> float:
+        """Returns what a plan gains, in seconds per run, if it may rest on the group, over the
+        seconds of its check."""
+        gains = [self._gain_s(key) for key in group.keys]
+        return max(gains) / max(self._guess_s(group.keys), 1e-9)
+
+    def _gain_s(self, key: Key) -> float:
+        ledger = self._ledger
+        own_s = ledger.least_s(key)
+        others = [
+            ledger.least_s(rival)
+            for rival in ledger.rules.family(key)
+            if rival != key and (is_trusted(rival) or rival in ledger.errors)
+        ]
+        return max(0.0, min(others, default=2 * own_s) - own_s)
+
+
+def check_work(problem: str) -> int:
+    """Returns a rough share of the work that checking a candidate is, for the progress."""
+    return 3 if problem.startswith(("fwd_", "bwd_", "chain_")) else 1

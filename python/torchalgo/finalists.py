@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What runs in the end: the plan, the best single-layout plan, or the fastest baseline."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from torchalgo import _C, guard
+from torchalgo._C import Error
+from torchalgo.course import Course
+from torchalgo.deadline import OUT_OF_BUDGET
+from torchalgo.freeze import ScriptModule, quiet_jit
+from torchalgo.in_context import choices_of
+from torchalgo.limits import Limits
+from torchalgo.objective import Latency
+from torchalgo.options import Options
+from torchalgo.plan import GuardVerdict, Plan, PlanProof
+from torchalgo.preparation import Prepared
+
+INTERRUPTED = "interrupted before it was timed"
+
+
+def rewrite(imported: _C.Imported, native: _C.Plan, strict: bool) -> ScriptModule:
+    """Returns the module that runs `native`."""
+    was_strict = _C.set_strict(strict) if strict else None
+    try:
+        with quiet_jit():
+            rewritten = _C.rewrite_graph(imported, native)
+            scripted: ScriptModule = torch.jit._recursive.wrap_cpp_module(rewritten)
+            return scripted
+    finally:
+        if was_strict is not None:
+            _C.set_strict(was_strict)
+
+
+def error_of(scripted: ScriptModule, prepared: Prepared) -> float:
+    """Runs the module once; returns the relative L2 of its outputs to the frozen module's."""
+    with torch.no_grad():
+        return guard.output_error(scripted(*prepared.inputs), prepared.reference)
+
+
+def single_layout_plan(
+    limits: Limits, weaker: Mapping[str, _C.Plan], objective: Latency, plan: _C.Plan
+) -> _C.Plan | None:
+    """Returns the cheapest plan in one layout, all of it checked; None if there is none, or if
+    `plan` makes the same choices."""
+    names = [name for name in weaker if name.startswith("single_layout_")]
+    if not names or objective.name != "latency":
+        return None
+    best = min(names, key=lambda name: (objective.value(weaker[name]), name))
+    try:
+        single = limits.settle(layouts=[best.removeprefix("single_layout_")], rough=True)
+    except Error:  # it cannot keep a limit, or a check failed
+        return None
+    return None if choices_of(single) == choices_of(plan) else single
+
+
+@dataclass(frozen=True)
+class Finalists:
+    """The plan, bound and tried, and the best single-layout plan, which is not bound yet."""
+
+    plan: Plan
+    scripted: ScriptModule
+    error: float  # relative L2 of the module's outputs
+    single: _C.Plan | None
+    describe: Callable[[_C.Plan], Plan]
+
+    def single_plan(self) -> Plan | None:
+        """Describes the single-layout plan for readers; it claims no optimum."""
+        if self.single is None:
+            return None
+        single, plan = self.describe(self.single), self.plan
+        bound = min(plan.lower_bound_ticks, single.cost_ticks)
+        return dataclasses.replace(
+            single,
+            status="feasible",
+            lower_bound_ticks=bound,
+            lower_bound_us=min(plan.lower_bound_us, single.cost_us),
+            method=f"one layout, faster when timed than the optimum of the costs; {plan.method}",
+            comparisons={**plan.comparisons, "optimum": plan.cost_us},
+            limits=plan.limits,
+            resolve=plan.resolve,
+            prove=_refuse_proof,
+        )
+
+
+def _refuse_proof(_: Plan) -> PlanProof:
+    raise Error(
+        "with_proof: this plan keeps to one layout and runs since it was faster when timed; no"
+        " optimum is claimed for it. fast.alternatives['optimum'].with_proof() proves the optimum"
+    )
+
+
+class Contest:
+    """Times the finalists beside the baselines and says what runs."""
+
+    def __init__(
+        self, prepared: Prepared, options: Options, objective: Latency, course: Course
+    ) -> None:
+        self._prepared, self._options = prepared, options
+        self._objective, self._course = objective, course
+
+    def decide(self, finalists: Finalists) -> tuple[Plan, ScriptModule]:
+        """Returns the plan that runs, or that gave way to a baseline, with its verdict, and the
+        module that runs. A verdict that the database has is not taken again."""
+        plan, scripted = finalists.plan, finalists.scripted
+        if finalists.error > self._prepared.output_bound(self._options):
+            reason = f"outputs differ from the frozen module's by {finalists.error:.1e} at best"
+            return self._with(plan, guard.untimed_verdict(reason)), self._prepared.frozen
+        single = finalists.single_plan()
+        verdict = self._stored(plan, single)
+        bound: ScriptModule | None = None
+        if verdict is None or verdict.runs == "single_layout":
+            bound = self._bound(finalists)
+        if verdict is None:
+            timed = [plan] if single is None or bound is None else [plan, single]
+            key = guard.verdict_key(self._prepared.model, *timed)
+            verdict = self._timed(scripted, bound)
+            if self._objective.verdicts is not None and verdict.rounds:
+                self._objective.verdicts.keep_verdict(key, verdict)
+        if verdict.runs == "single_layout" and single is not None and bound is not None:
+            return self._with(single, verdict), bound
+        if verdict.runs != "plan":
+            scripted = self._baseline(verdict)
+        return self._with(plan, verdict), scripted
+
+    def untimed(self, plan: Plan, scripted: ScriptModule, reason: str) -> tuple[Plan, ScriptModule]:
+        """Returns the plan and the module that runs where nothing was timed."""
+        verdict = guard.untimed_verdict(reason, self._options.run_untimed)
+        runs = scripted if verdict.runs == "plan" else self._prepared.frozen
+        return self._with(plan, verdict), runs
+
+    def _with(self, plan: Plan, verdict: GuardVerdict) -> Plan:
+        return dataclasses.replace(plan, guard=verdict)
+
+    def _stored(self, plan: Plan, single: Plan | None) -> GuardVerdict | None:
+        """Returns the database's verdict on both plans, or on the plan alone."""
+        verdicts = self._objective.verdicts
+        if verdicts is None:
+            return None
+        model, found = self._prepared.model, None
+        if single is not None:
+            found = verdicts.read_verdict(guard.verdict_key(model, plan, single))
+        return found or verdicts.read_verdict(guard.verdict_key(model, plan))
+
+    def _bound(self, finalists: Finalists) -> ScriptModule | None:
+        """Returns the module of the single-layout plan; None if there is no such plan, if its
+        outputs are not exact enough, or if there is no time to time it."""
+        effort = self._course.guard_effort()
+        if finalists.single is None or effort is None or not effort.has_single_layout:
+            return None
+        prepared, options = self._prepared, self._options
+        scripted = rewrite(prepared.imported, finalists.single, options.strict)
+        is_exact = error_of(scripted, prepared) <= prepared.output_bound(options)
+        return scripted if is_exact else None
+
+    def _timed(self, scripted: ScriptModule, single: ScriptModule | None) -> GuardVerdict:
+        prepared, course = self._prepared, self._course
+        effort = self._course.guard_effort()
+        if effort is None:
+            return self._out_of_time()
+        inputs = prepared.inputs
+        calls = guard.baseline_calls(prepared.model, prepared.frozen, inputs)
+        calls = {name: call for name, call in calls.items() if effort.includes(name)}
+        calls, note = guard.drop_failing(calls)
+        if not calls:
+            return guard.untimed_verdict(f"no baseline runs: {note}", run_untimed=True)
+        calls[guard.PLAN] = lambda: scripted(*inputs)
+        if single is not None:
+            calls[guard.SINGLE_LAYOUT] = lambda: single(*inputs)
+        verdict = self._objective.compare(
+            calls,
+            limit_s=effort.limit_s,
+            warmup=effort.warmup,
+            most_s=course.deadline.left_s("finish"),
+            synchronize=guard.synchronizer(prepared.where),
+        )
+        if verdict is None:
+            return self._out_of_time()
+        if not verdict.rounds:
+            return guard.untimed_verdict(verdict.reason, self._options.run_untimed)
+        reason = "; ".join(filter(None, [verdict.reason, note and f"not timed: {note}"]))
+        return dataclasses.replace(verdict, reason=reason)
+
+    def _out_of_time(self) -> GuardVerdict:
+        reason = (
+            f"{OUT_OF_BUDGET} before it was timed, which needs a budget_s of about"
+            f" {self._course.whole_s:.0f}; run_untimed=True runs the plan untimed"
+        )
+        return guard.untimed_verdict(reason, self._options.run_untimed)
+
+    def _baseline(self, verdict: GuardVerdict) -> ScriptModule:
+        prepared = self._prepared
+        return guard.baseline_module(
+            prepared.model, prepared.frozen, prepared.inputs, verdict.baseline
+        )
