@@ -21,6 +21,8 @@ from torchalgo.sampling import Bench, Sampler
 CROPPED_FLOPS = 2e8
 LEAST_SIDE, SIDE_STEP = 32, 16
 
+CHECKS_SHARE = 0.25  # of the time to measure and to check, at most, for checks of whole images
+
 
 def is_trusted(key: Key) -> bool:
     """True for PyTorch's own: a plan may rest on it unchecked."""
@@ -75,6 +77,8 @@ class Checker:
         self._ledger, self._bench, self._sampler = ledger, bench, sampler
         self._deadline, self._progress, self._device = deadline, progress, device
         self._pace = Pace(2.0)
+        self._most_s = max(0.0, CHECKS_SHARE * deadline.left_s("check"))
+        self._is_short = False  # checks run on smaller images
         self.excluded: set[Key] = set()
         self.on_crop: set[Key] = set()
 
@@ -87,16 +91,18 @@ class Checker:
         return key not in self.excluded or is_trusted(key)
 
     def reserve(self, keys: Iterable[Key]) -> None:
-        """Reserves the time to check `keys`, but half of what is left at most."""
+        """Reserves the time to check `keys`. If that is more than CHECKS_SHARE of the time there
+        was at first, checks run on smaller images from now on."""
         wanted = [key for key in self.lacks(keys) if not is_trusted(key)]
-        left_s = max(0.0, self._deadline.left_s("check"))
-        self._deadline.keep("check", min(self._expect_s(wanted), left_s / 2))
+        expected_s = self._expect_s(wanted)
+        self._is_short = self._is_short or expected_s > self._most_s
+        self._deadline.keep("check", min(expected_s, self._most_s))
 
     def check(self, keys: Iterable[Key]) -> bool:
-        """Checks `keys`; each of a problem in one call. Returns False if there was time for none.
+        """Checks `keys`, those of one problem in one call. Returns False if there was time for none.
 
-        What does not fit the time is checked on a smaller image, or excluded, if
-        `deadline.can_break`; without that all are checked, since there is no plan without them.
+        If `deadline.can_break`, those that there is no time for are checked on a smaller image, or
+        excluded. Without that all are checked, since there is no plan without them.
         """
         groups = [self._group(*item) for item in grouped(keys, lambda key: key.problem).items()]
         groups.sort(key=self._gain_per_s, reverse=True)
@@ -115,9 +121,12 @@ class Checker:
     def _fitting(self, group: Group) -> Group | None:
         """Returns the group as it can be checked in time, None after excluding it."""
         left_s = self._deadline.left_s("check")
-        if not self._deadline.can_break or self._expect_s(group.keys) <= left_s:
+        is_fitting = self._expect_s(group.keys) <= left_s
+        if not self._deadline.can_break or (is_fitting and not self._is_short):
             return group
         smaller = self._smaller(group)
+        if smaller is None and is_fitting:
+            return group
         if smaller is not None and self._expect_s(smaller.keys, smaller.problem) <= left_s:
             return smaller
         self.excluded.update(group.keys)

@@ -23,11 +23,13 @@ from torchalgo.ledger import Ledger
 from torchalgo.overrides import is_convolution
 from torchalgo.plan import Quarantined
 from torchalgo.prediction.model import CostModel
-from torchalgo.problems import has_convolution
+from torchalgo.prediction.similar import SimilarCosts
+from torchalgo.problems import has_convolution, weight_count
 from torchalgo.progress import Progress
 from torchalgo.rules import Rules, grouped, offered_by
 from torchalgo.sampling import RETIMED_SAMPLES, Bench, cold_bytes
 from torchalgo.timings import Timings
+from torchalgo.visits import Visits
 
 T = TypeVar("T")
 Guide = Callable[[Peaks | None], CostModel | None]
@@ -37,6 +39,8 @@ PairsAt = Callable[[Mapping[Key, int]], Iterable[NativePair]]
 INTERRUPTED = "interrupted"
 TELL_EVERY_S, TELL_SHARE = 0.5, 0.01  # of the time, for the best plan so far
 MOST_SHARE_S = 10.0  # of an operation's rounds; with a budget less
+
+LEADERS_SHARE = 0.05  # of the time, for finding out which candidates lead
 
 # Timed again with what a plan rests on: what costs no more than so many times as much.
 CLOSE = 1.06
@@ -92,7 +96,8 @@ class Tuning:
         self._sampler = self._bench.sampler(self.rules.primitives, cold_bytes(graph), settings.seed)
         self._progress.start(self._expected_work())
         self._began = self._told_at = self._bench.now_s()
-        self._telling_s = 0.0
+        self._telling_s = self._leading_s = 0.0
+        self._quarantined_before = -1  # how many there were when a break was last allowed
         self._deadline = (
             Deadline(settings.budget_s, self._bench.now_s) if deadline is None else deadline
         )
@@ -108,8 +113,10 @@ class Tuning:
         self._checker = Checker(
             self._ledger, self._bench, self._sampler, self._deadline, self._progress, device
         )
+        self._visits = Visits(self._ledger)
         self._pairs_at: PairsAt | None = None
-        self._guide, self._predictor = guide, predictor
+        self._guide = guide
+        self._predictor: CostModel | SimilarCosts | None = predictor
         self._guess(self.rules.primitives)
 
     @property
@@ -380,6 +387,18 @@ class Tuning:
             self._guide = None
         self._guess(keys)
 
+    def _guess_unvisited(self) -> None:
+        """Predicts the costs of operations that were not reached, if no model did, from those of
+        similar ones."""
+        similar = self._visits.similar() if self._predictor is None else None
+        if similar is not None:
+            self._predictor = similar
+            self._guess(key for key in self.rules.primitives if not self._is_visited(key))
+
+    def _is_visited(self, key: Key) -> bool:
+        """Whether any candidate of the same operation ran."""
+        return any(map(self._costs.is_touched, self.rules.family(key)))
+
     def _unsure_fastest(self) -> list[Key]:
         """Per convolution the candidate alone that may be its fastest, if it was not measured."""
         if self._stopped:
@@ -423,12 +442,16 @@ class Tuning:
 
     def _visit_all(self, visits: Sequence[Sequence[Key]], again: bool = False) -> None:
         """Measures visit after visit; what one found is on disk before the next one begins."""
-        self._deadline.can_break = self._deadline.has_end and self._has_plan()
+        self._allow_break()
+        if not again and self._may_run_out(visits):
+            visits = self._visits.in_order(visits, self._is_short)
         for i in range(0, len(visits), self._sampler.lot):
             if self._is_late():
                 self._stop(OUT_OF_BUDGET)
                 return
             planned = visits[i : i + self._sampler.lot]
+            if not again and self._may_run_out(visits[i:]):
+                planned = [self._visits.shortened(keys) for keys in planned]
             lot = [keys for keys in map(self._in_time, planned) if keys]
             if lot:
                 self._progress.doing(f"{family_of(lot[0][0])} ({sum(map(len, lot))})")
@@ -450,13 +473,23 @@ class Tuning:
         keys = [key for visit in visits for key in visit]
         return 2 * self._visit_pace.expect_s(self._guess_s(keys)) > left_s
 
+    def _is_short(self, keys: Sequence[Key]) -> bool:
+        """Whether a visit takes an eighth of the time that is left at most."""
+        return 8 * self._visit_pace.expect_s(self._guess_s(keys)) <= self._deadline.left_s(
+            "measure"
+        )
+
     def _check_leaders(self) -> None:
         """Checks the measured candidates that the cheapest plan chooses now, so that a plan may
         rest on them whenever the time ends."""
+        started = self._bench.now_s()
+        if self._leading_s > LEADERS_SHARE * (started - self._began):
+            return
         try:
             chosen = _chosen(self.plan_with(_C.make_plan, checked=False)[0])
         except _C.Error:
             return
+        self._leading_s += self._bench.now_s() - started
         self._checker.reserve(chosen)
         leaders = [
             key
@@ -464,10 +497,9 @@ class Tuning:
             if key in self._costs.costs and not is_trusted(key)
         ]
         if leaders:
-            self._deadline.can_break = self._has_plan(OUT_OF_BUDGET, checked=True)
+            self._allow_break()
             with self.timings.step("check"):
                 self._checker.check(leaders)
-            self._deadline.can_break = self._has_plan()
 
     def _visit(self, lot: Sequence[Sequence[Key]], share_s: float, again: bool) -> None:
         keys = [key for visit in lot for key in visit]
@@ -506,13 +538,20 @@ class Tuning:
         """Whether plans are made of what was checked or is PyTorch's own: nothing runs any more."""
         return self.is_interrupted or self._has_checked
 
+    def _allow_break(self) -> None:
+        """Lets the deadline break work off as long as there is a plan of what is trusted."""
+        quarantined = len(self.quarantined)
+        if self._deadline.has_end and quarantined != self._quarantined_before:
+            self._deadline.can_break = self._has_plan(OUT_OF_BUDGET, checked=True)
+            self._quarantined_before = quarantined
+
     @property
     def _is_restricted(self) -> bool:
         """Whether a plan may not rest on some candidates for want of time."""
         return self.is_stopped or bool(self._checker.excluded)
 
     def _is_late(self) -> bool:
-        return self._deadline.is_over("measure") and self._has_plan()
+        return self._deadline.is_over("measure") and self._deadline.can_break
 
     def _in_time(self, keys: Sequence[Key]) -> list[Key]:
         """Those of one visit that can be measured in the time that is left, by what they take at
@@ -523,7 +562,7 @@ class Tuning:
             expected_s += self._visit_pace.expect_s(self._guess_s([key]))
             if expected_s > left_s and key not in self._assumable:
                 too_long.add(key)
-        if not too_long or not self._has_plan():
+        if not too_long or not self._deadline.can_break:
             return list(keys)
         unknown = {key for key in too_long if not self._costs.is_known(key)}
         self._too_long |= unknown
@@ -531,7 +570,8 @@ class Tuning:
         return [key for key in keys if key not in too_long]
 
     def _guess_s(self, keys: Iterable[Key]) -> float:
-        return guess_visit_s(map(self._ledger.least_s, keys))
+        least_s = self._ledger.least_s
+        return sum(guess_visit_s(weight_count(k.problem), least_s(k)) for k in keys)
 
     def _may_rest_on(self, key: Key) -> bool:
         """Whether a plan may: at any time what can still be measured; later what ran, or is
@@ -581,9 +621,7 @@ class Tuning:
         what was checked before."""
         if not keys:
             return
-        self._deadline.can_break = self._deadline.has_end and self._has_plan(
-            OUT_OF_BUDGET, checked=True
-        )
+        self._allow_break()
         if not self._checker.check(keys) and self._deadline.can_break:
             self._stopped, self._has_checked = self._stopped or OUT_OF_BUDGET, True
 
@@ -606,6 +644,7 @@ class Tuning:
             raise KeyboardInterrupt
         if reason == OUT_OF_BUDGET:
             self._go_without(self.rules.primitives)
+            self._guess_unvisited()
         self._stopped = reason
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ def has_convolution(problem: str) -> bool:
     return problem.startswith(("fwd_", "bwd_", "chain_"))
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def weight_count(problem: str) -> int:
     """Elements of the weights of all its layers, without biases."""
     sizes = map(_C.weight_sizes, _C.layers_of(problem))

@@ -20,15 +20,13 @@ SMALLEST = {"inception_v3": 96, "googlenet": 48, "squeezenet1_1": 48, "alexnet":
 def test_network_agrees_with_its_fp64_model(name: str) -> None:
     network = random_network(name)
     x = random_input(name, SMALLEST.get(name, 48))
-    fast = torchalgo.optimize(network, x, budget_s=4, progress=False)
+    fast = torchalgo.optimize(network, x, budget_s=4, run_untimed=True, progress=False)
     with torch.no_grad():
         exact = copy.deepcopy(network).double()(x.double())
         result = fast(x)
     assert (result - exact).norm() / exact.norm() <= 1e-5
-    convolutions = sum(isinstance(m, torch.nn.Conv2d) for m in network.modules())
-    kinds = ("fwd_", "chain_")  # a chain's first convolution stands for the chain
-    planned = [node for node in fast.plan.nodes if node.problem.startswith(kinds)]
-    assert len(planned) == convolutions, "each convolution is planned"
+    convolutions = {n for n, m in network.named_modules() if isinstance(m, torch.nn.Conv2d)}
+    assert convolutions <= {node.name for node in fast.plan.nodes}, "each convolution is planned"
 
 
 def test_segmentation_network_with_a_dict_output_agrees() -> None:
@@ -45,7 +43,7 @@ def test_segmentation_network_with_a_dict_output_agrees() -> None:
 def test_detection_network_runs_and_says_what_was_left_alone() -> None:
     network = random_network("ssdlite320_mobilenet_v3_large")
     image = random_input("ssdlite320_mobilenet_v3_large", 320)[0]
-    fast = torchalgo.optimize(network, ([image],), budget_s=4, progress=False)
+    fast = torchalgo.optimize(network, ([image],), budget_s=4, run_untimed=True, progress=False)
     assert fast.plan.left_alone
     with torch.no_grad():
         expected = network([image])[0]

@@ -616,8 +616,8 @@ def test_ctrl_c_while_the_first_plan_is_made_ends_it_all(
     sets = [(tensor(*sizes),) for sizes in SHAPES]
     fast = torchalgo.optimize(net, sets, progress=False)
     assert list(fast.plans) == ["1x3x40x40"]
-    assert fast.plan.guard is not None
-    assert "interrupted" in fast.plan.guard.reason
+    assert "interrupted" in fast.plan.method
+    assert fast.plan.guard is not None and fast.plan.guard.rounds >= 7  # timed as short as can be
     assert fp64_error(net, fast, tensor(*SHAPES[1])) <= 1e-5
 
 
