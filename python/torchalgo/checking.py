@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,34 +19,44 @@ from torchalgo.sampling import Bench, Sampler
 
 # A check that the time does not suffice for runs on a smaller image. It keeps the channels and the
 # filter, and each side modulo 16, so that tiles end at the image's edges as they did.
-CROPPED_FLOPS = 2e8
-LEAST_SIDE, SIDE_STEP = 32, 16
+CROPPED_S = 0.02  # what it should take
+LEAST_SIDE, SIDE_STEP = 12, 16
 
 CHECKS_SHARE = 0.25  # of the time to measure and to check, at most, for checks of whole images
 
 
 def is_trusted(key: Key) -> bool:
     """True for PyTorch's own: a plan may rest on it unchecked."""
-    return key.primitive.startswith("aten.") or _C.is_view(key.primitive)
+    return key.primitive.startswith(("aten.", "layout.aten")) or _C.is_view(key.primitive)
 
 
-def cropped(problem: str, most_flops: float = CROPPED_FLOPS) -> str | None:
-    """Returns a forward convolution with the same channels and filter, on one smaller image, whose
-    arithmetic is about `most_flops` at most; None if there is none that is smaller."""
-    found = re.match(r"(fwd_[a-z0-9]+_)n(\d+)c(\d+)h(\d+)w(\d+)(_.*)", problem)
-    if found is None:
+@functools.lru_cache(maxsize=1 << 12)
+def cropped(key: Key, most_s: float = CROPPED_S) -> str | None:
+    """Returns the problem of the same operation, channels and filter on one smaller image, whose
+    check takes about `most_s`; None if there is none that is smaller, or if its sizes depend on
+    each other."""
+    head = r"(fwd_\w+?_|transform_\w+?_|maxpool_\w+?_|avgpool_\w+?_)"
+    found = re.fullmatch(head + r"n\d+c(\d+)h(\d+)w(\d+)(_.*)", key.problem)
+    if found is None or re.search(r"_p\d+q\d+", key.problem):
         return None
-    head, _, c, h, w, tail = found.groups()
+    operation, c, h, w, tail = found.groups()
     sides = [int(h), int(w)]
-    small = f"{head}n1c{c}h{h}w{w}{tail}"
-    while _C.flop_count(small) > most_flops:
+    small = f"{operation}n1c{c}h{h}w{w}{tail}"
+    while guess_check_s(*work_of(key._replace(problem=small))) > most_s:
         longest = sides.index(max(sides))
         if sides[longest] - SIDE_STEP < LEAST_SIDE:
             break
         halved = sides[longest] // 2
         sides[longest] -= max(SIDE_STEP, halved - halved % SIDE_STEP)
-        small = f"{head}n1c{c}h{sides[0]}w{sides[1]}{tail}"
-    return None if small == problem else small
+        small = f"{operation}n1c{c}h{sides[0]}w{sides[1]}{tail}"
+    return None if small == key.problem else small
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def work_of(key: Key) -> tuple[float, float]:
+    """Returns the flops of a key's problem and the bytes of its inputs, weights and result."""
+    primitive = _C.Primitive(key.primitive, key.src, key.dst)
+    return _C.flop_count(key.problem), _C.least_work(key.problem, primitive)[1]
 
 
 @dataclass(frozen=True)
@@ -77,7 +88,7 @@ class Checker:
         self._ledger, self._bench, self._sampler = ledger, bench, sampler
         self._deadline, self._progress, self._device = deadline, progress, device
         self._pace = Pace(2.0)
-        self._most_s = max(0.0, CHECKS_SHARE * deadline.left_s("check"))
+        self._time_s = max(0.0, deadline.left_s("check"))  # at first
         self._is_short = False  # checks run on smaller images
         self.excluded: set[Key] = set()
         self.on_crop: set[Key] = set()
@@ -91,15 +102,17 @@ class Checker:
         return key not in self.excluded or is_trusted(key)
 
     def reserve(self, keys: Iterable[Key]) -> None:
-        """Reserves the time to check `keys`. If that is more than CHECKS_SHARE of the time there
-        was at first, checks run on smaller images from now on."""
+        """Reserves the time to check `keys`. As long as that is more than CHECKS_SHARE of the time
+        there was at first, checks run on smaller images."""
         wanted = [key for key in self.lacks(keys) if not is_trusted(key)]
         expected_s = self._expect_s(wanted)
-        self._is_short = self._is_short or expected_s > self._most_s
-        self._deadline.keep("check", min(expected_s, self._most_s))
+        self._is_short = expected_s > CHECKS_SHARE * self._time_s
+        if self._is_short:
+            expected_s = sum(self._expect_s([key], cropped(key)) for key in wanted)
+        self._deadline.keep("check", min(expected_s, self._time_s / 2))
 
     def check(self, keys: Iterable[Key]) -> bool:
-        """Checks `keys`, those of one problem in one call. Returns False if there was time for none.
+        """Checks `keys`, those of one problem together. Returns False if there was time for none.
 
         If `deadline.can_break`, those that there is no time for are checked on a smaller image, or
         excluded. Without that all are checked, since there is no plan without them.
@@ -135,7 +148,7 @@ class Checker:
     def _smaller(self, group: Group) -> Group | None:
         """Returns the group on a smaller image; None if one of its primitives does not run there
         or there is no smaller image."""
-        problem = cropped(group.problem)
+        problem = cropped(group.keys[0])
         if problem is None:
             return None
         offered = {(p.name, p.src, p.dst): p for p in _C.offers_of(problem, device=self._device)[0]}
@@ -181,13 +194,8 @@ class Checker:
         return self._pace.expect_s(self._guess_s(keys, problem))
 
     def _guess_s(self, keys: Iterable[Key], problem: str | None = None) -> float:
-        return sum(self._guess_one_s(key, problem or key.problem) for key in keys)
-
-    def _guess_one_s(self, key: Key, problem: str) -> float:
-        flops, run_s = _C.flop_count(problem), self._ledger.least_s(key)
-        if problem != key.problem:
-            run_s *= flops / max(_C.flop_count(key.problem), 1.0)
-        return guess_check_s(flops, run_s)
+        asked = (key._replace(problem=problem or key.problem) for key in keys)
+        return sum(guess_check_s(*work_of(key)) for key in asked)
 
     def _gain_per_s(self, group: Group) -> float:
         """Returns what a plan gains, in seconds per run, if it may rest on the group, over the

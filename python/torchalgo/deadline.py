@@ -12,10 +12,11 @@ OUT_OF_BUDGET = "out of budget"
 # The time budget of a call that names none, for each of its plans.
 DEFAULT_BUDGET_S = 90.0
 
-# What a candidate's check lasts on a usual core: a reference in f64, and runs.
-CHECK_S = 0.03
-CHECK_RUNS = 10
-CHECK_S_PER_FLOP = 0.12e-9
+# A candidate's check on one core of an EPYC: a reference in f64, six runs at least, comparisons.
+# A pace corrects it on other machines.
+CHECK_S = 3e-3
+CHECK_S_PER_BYTE = 1.5e-8  # of inputs, weights and result
+CHECK_S_PER_FLOP = 6e-11
 
 # A visit sets each candidate up, warms it up once and takes three samples at least. Set-ups in the
 # recorded tables took 2 to 5 ms, and 7 to 20 ns per weight (benchmarks/tables).
@@ -93,9 +94,9 @@ class Pace:
         self._took += took_s
 
 
-def guess_check_s(flops: float, run_s: float) -> float:
-    """Of one candidate of a problem, a run of which takes `run_s`."""
-    return CHECK_S + CHECK_S_PER_FLOP * flops + CHECK_RUNS * run_s
+def guess_check_s(flops: float, size: float) -> float:
+    """Of one candidate of a problem with so much arithmetic, and so many bytes of tensors."""
+    return CHECK_S + CHECK_S_PER_BYTE * size + CHECK_S_PER_FLOP * flops
 
 
 def guess_visit_s(weights: int, run_s: float) -> float:

@@ -27,7 +27,7 @@ from torchalgo.prediction.similar import SimilarCosts
 from torchalgo.problems import has_convolution, weight_count
 from torchalgo.progress import Progress
 from torchalgo.rules import Rules, grouped, offered_by
-from torchalgo.sampling import RETIMED_SAMPLES, Bench, cold_bytes
+from torchalgo.sampling import RETIMED_SAMPLES, SETUPS, Bench, cold_bytes
 from torchalgo.timings import Timings
 from torchalgo.visits import Visits
 
@@ -362,6 +362,8 @@ class Tuning:
         if self._rests_on_checked:
             return []
         unchecked = self._checker.lacks(chosen)
+        if self._is_restricted:  # the time is for what cannot be trusted unchecked
+            unchecked = [key for key in unchecked if not is_trusted(key)]
         if unchecked or self._stopped or rough:
             return unchecked
         return [key for key in chosen if self._is_luck_possible(key)]
@@ -388,12 +390,13 @@ class Tuning:
         self._guess(keys)
 
     def _guess_unvisited(self) -> None:
-        """Predicts the costs of operations that were not reached, if no model did, from those of
-        similar ones."""
+        """Predicts, if no model did, the costs of operations that were not reached, and of what a
+        plan may rest on unmeasured, from those of similar ones."""
         similar = self._visits.similar() if self._predictor is None else None
         if similar is not None:
             self._predictor = similar
-            self._guess(key for key in self.rules.primitives if not self._is_visited(key))
+            every = self.rules.primitives
+            self._guess(k for k in every if k in self._assumable or not self._is_visited(k))
 
     def _is_visited(self, key: Key) -> bool:
         """Whether any candidate of the same operation ran."""
@@ -443,26 +446,29 @@ class Tuning:
     def _visit_all(self, visits: Sequence[Sequence[Key]], again: bool = False) -> None:
         """Measures visit after visit; what one found is on disk before the next one begins."""
         self._allow_break()
-        if not again and self._may_run_out(visits):
-            visits = self._visits.in_order(visits, self._is_short)
-        for i in range(0, len(visits), self._sampler.lot):
+        left = list(visits)
+        while left:
             if self._is_late():
                 self._stop(OUT_OF_BUDGET)
                 return
-            planned = visits[i : i + self._sampler.lot]
-            if not again and self._may_run_out(visits[i:]):
-                planned = [self._visits.shortened(keys) for keys in planned]
-            lot = [keys for keys in map(self._in_time, planned) if keys]
+            is_short = not again and self._may_run_out(left)
+            planned = left[: self._sampler.lot]
+            if is_short and len(planned) == 1:
+                planned = [self._visits.next(left, self._is_short)]
+            left = [keys for keys in left if not any(keys is one for one in planned)]
+            if is_short:
+                planned = [self._promising(keys) for keys in planned]
+            lot = [keys for keys in (self._in_time(own, again) for own in planned) if keys]
             if lot:
                 self._progress.doing(f"{family_of(lot[0][0])} ({sum(map(len, lot))})")
-                self._visit(lot, self._share_s(len(visits) - i), again)
+                self._visit(lot, self._share_s(1 + len(left)), again)
                 self._tell_best()
             for keys in planned:
                 if again:  # or there was no time for it
                     self._retimed.update(keys)
             for keys in lot:
                 self._progress.advance(keys[-1].problem, _work(keys[-1].problem))
-            if not again and self._may_run_out(visits[i + self._sampler.lot :]):
+            if not again and self._may_run_out(left):
                 self._check_leaders()
 
     def _may_run_out(self, visits: Sequence[Sequence[Key]]) -> bool:
@@ -472,6 +478,16 @@ class Tuning:
         left_s = self._deadline.left_s("measure")
         keys = [key for visit in visits for key in visit]
         return 2 * self._visit_pace.expect_s(self._guess_s(keys)) > left_s
+
+    def _promising(self, keys: Sequence[Key]) -> Sequence[Key]:
+        """The candidates of an operation that may be close to its best. If some of its candidates
+        were measured before, there is no time for the others."""
+        if not self._deadline.can_break:
+            return keys
+        chosen = self._visits.shortened(keys)
+        if any(map(self._costs.is_known, self.rules.family(keys[0]))):
+            self._too_long |= set(keys) - set(chosen) - self._assumable
+        return chosen
 
     def _is_short(self, keys: Sequence[Key]) -> bool:
         """Whether a visit takes an eighth of the time that is left at most."""
@@ -503,7 +519,7 @@ class Tuning:
 
     def _visit(self, lot: Sequence[Sequence[Key]], share_s: float, again: bool) -> None:
         keys = [key for visit in lot for key in visit]
-        guess_s, started = self._guess_s(keys), self._bench.now_s()
+        guess_s, started = self._guess_s(keys, again), self._bench.now_s()
         costs = self._sampler.take_all(lot, share_s, again)
         failures = self._sampler.failures
         late = [key for key, why in failures.items() if why == LATE]
@@ -541,7 +557,8 @@ class Tuning:
     def _allow_break(self) -> None:
         """Lets the deadline break work off as long as there is a plan of what is trusted."""
         quarantined = len(self.quarantined)
-        if self._deadline.has_end and quarantined != self._quarantined_before:
+        is_known = self._deadline.can_break and quarantined == self._quarantined_before
+        if self._deadline.has_end and not is_known:
             self._deadline.can_break = self._has_plan(OUT_OF_BUDGET, checked=True)
             self._quarantined_before = quarantined
 
@@ -553,13 +570,13 @@ class Tuning:
     def _is_late(self) -> bool:
         return self._deadline.is_over("measure") and self._deadline.can_break
 
-    def _in_time(self, keys: Sequence[Key]) -> list[Key]:
+    def _in_time(self, keys: Sequence[Key], again: bool = False) -> list[Key]:
         """Those of one visit that can be measured in the time that is left, by what they take at
         least and what visits took so far; all of them where there is no plan without."""
         left_s, expected_s = self._deadline.left_s("measure"), 0.0
         too_long: set[Key] = set()
         for key in sorted(keys, key=self._costs.lower):
-            expected_s += self._visit_pace.expect_s(self._guess_s([key]))
+            expected_s += self._visit_pace.expect_s(self._guess_s([key], again))
             if expected_s > left_s and key not in self._assumable:
                 too_long.add(key)
         if not too_long or not self._deadline.can_break:
@@ -569,9 +586,10 @@ class Tuning:
         self._go_without(sorted(unknown))
         return [key for key in keys if key not in too_long]
 
-    def _guess_s(self, keys: Iterable[Key]) -> float:
+    def _guess_s(self, keys: Iterable[Key], again: bool = False) -> float:
         least_s = self._ledger.least_s
-        return sum(guess_visit_s(weight_count(k.problem), least_s(k)) for k in keys)
+        once_s = sum(guess_visit_s(weight_count(k.problem), least_s(k)) for k in keys)
+        return SETUPS * once_s if again else once_s
 
     def _may_rest_on(self, key: Key) -> bool:
         """Whether a plan may: at any time what can still be measured; later what ran, or is
@@ -617,12 +635,13 @@ class Tuning:
     # ---- checking ------------------------------------------------------------------------------
 
     def _check_all(self, keys: Sequence[Key]) -> None:
-        """Checks `keys` as far as there is time. If there is time for none of them, plans rest on
-        what was checked before."""
+        """Checks `keys` as far as there is time. When that is over, plans rest on what was checked
+        before."""
         if not keys:
             return
         self._allow_break()
-        if not self._checker.check(keys) and self._deadline.can_break:
+        has_checked = self._checker.check(keys)
+        if not has_checked and self._deadline.can_break and self._deadline.is_over("check"):
             self._stopped, self._has_checked = self._stopped or OUT_OF_BUDGET, True
 
     def end_now(self) -> None:

@@ -31,25 +31,30 @@ class Visits:
         ticks = {k: c.estimate_ticks for k, c in known.items() if not _C.is_view(k.primitive)}
         return SimilarCosts(ticks, self._ledger.peaks)
 
-    def in_order(
+    def next(
         self, visits: Sequence[Sequence[Key]], is_short: Callable[[Sequence[Key]], bool]
-    ) -> list[Sequence[Key]]:
-        """Returns one operation of each kind first: one of middle size, or the largest of the
-        smaller ones whose visit is short. Kinds and the other operations keep their order."""
-        first = []
-        for same in grouped(visits, lambda keys: kind_of(keys[0].problem)).values():
-            by_size = sorted(same, key=self._least_ticks)
-            smaller = by_size[: len(by_size) // 2 + 1]
-            first.append(next(filter(is_short, reversed(smaller)), by_size[0]))
-        return first + [keys for keys in visits if not any(keys is one for one in first)]
+    ) -> Sequence[Key]:
+        """Returns the operation to measure next. As long as there are kinds of which nothing was
+        measured, one of these: it is of middle size, or the largest of the smaller ones whose visit
+        is short. After that the first one."""
+        is_touched = self._ledger.costs.is_touched
+        seen = {kind_of(key.problem) for key in self._ledger.rules.primitives if is_touched(key)}
+        for kind, same in grouped(visits, lambda keys: kind_of(keys[0].problem)).items():
+            if kind not in seen:
+                by_size = sorted(same, key=self._least_ticks)
+                smaller = by_size[: len(by_size) // 2 + 1]
+                return next(filter(is_short, reversed(smaller)), by_size[0])
+        return visits[0]
 
     def shortened(self, keys: Sequence[Key]) -> Sequence[Key]:
-        """Returns the candidates of one operation that are predicted to be close to its best; all
-        if none of its kind was measured."""
+        """Returns the candidates of one operation that are predicted to be close to its best, none
+        if what was measured of it before is better than all of them; all if none of its kind was
+        measured."""
         similar = self.similar()
-        predicted = {} if similar is None else similar.predict(keys)
+        family = self._ledger.rules.family(keys[0])
+        predicted = {} if similar is None else similar.predict([*family, *keys])
         most = CLOSE_ENOUGH * min(predicted.values(), default=0)
-        return [key for key in keys if key in predicted and predicted[key] <= most] or keys
+        return [key for key in keys if predicted.get(key, 0) <= most] if predicted else keys
 
     def _least_ticks(self, keys: Sequence[Key]) -> int:
         return max(map(self._ledger.costs.lower, keys))

@@ -91,7 +91,8 @@ class SlowMachine:
     def check(
         self, problem: str, primitives: Sequence[_C.Primitive], _: float
     ) -> list[tuple[float, str]]:
-        once = guess_check_s(_C.flop_count(problem), 1.2 * self.cost_s(problem, primitives[0]))
+        flops, size = _C.least_work(problem, primitives[0])
+        once = guess_check_s(flops, size) + 10 * self.cost_s(problem, primitives[0])
         takes_s = self.factor[False] * once * len(primitives)
         if takes_s > (lost_s := self.lost_after_s()):
             self.clock.s += lost_s

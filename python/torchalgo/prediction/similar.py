@@ -23,13 +23,17 @@ OTHER_EPILOGUE = 0.5  # how far a problem is that has something else fused to it
 @functools.lru_cache(maxsize=1 << 14)
 def kind_of(problem: str) -> str:
     """Returns what problems have in common that the same primitives are good at: the operation, and
-    of a convolution its filter, stride, dilation and kind of groups."""
+    of a convolution its filter, stride, dilation, kind of groups, and whether the channels fill a
+    block of 16."""
     core = problem.partition("+")[0]
-    groups = re.search(r"c(\d+)h.*_g(\d+)$", core)
     kind = re.sub(r"(?<=[nchwktg])\d+", "", re.sub(r"pad\d+x\d+", "", core))
-    if groups is None or groups[2] == "1":
+    sizes = re.search(r"c(\d+)h.*_g(\d+)$", core)
+    if sizes is None:
         return kind
-    return kind + ("depthwise" if groups[1] == groups[2] else "grouped")
+    channels, groups = map(int, sizes.groups())
+    if groups == 1:
+        return kind + ("few" if channels < 16 else "")
+    return kind + ("depthwise" if channels == groups else "grouped")
 
 
 class SimilarCosts:
