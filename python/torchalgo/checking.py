@@ -54,9 +54,13 @@ def cropped(key: Key, most_s: float = CROPPED_S) -> str | None:
 
 @functools.lru_cache(maxsize=1 << 14)
 def work_of(key: Key) -> tuple[float, float]:
-    """Returns the flops of a key's problem and the bytes of its inputs, weights and result."""
+    """Returns the flops of a key's problem and the bytes of its inputs, weights and result; 0 bytes
+    if this build lacks the algorithm."""
     primitive = _C.Primitive(key.primitive, key.src, key.dst)
-    return _C.flop_count(key.problem), _C.least_work(key.problem, primitive)[1]
+    try:
+        return _C.flop_count(key.problem), _C.least_work(key.problem, primitive)[1]
+    except _C.Error:
+        return _C.flop_count(key.problem), 0.0
 
 
 @dataclass(frozen=True)
