@@ -119,7 +119,7 @@ def per_reader_problem(
         return min((t + cheapest(shape, have | dst, wanted) for dst, t in hops), default=INF)
 
     for v, value in enumerate(graph.values):
-        writer = graph.writer(v)
+        writer = value.producer if value.problem else -1
         left = [o.leaves for o in options[writer]] if writer >= 0 else [value.written]
         readers = [n for n in dict.fromkeys(value.readers) if graph.nodes[n].problem]
         wanted = [[o.reads[v] for o in options[n]] for n in readers]

@@ -49,9 +49,7 @@ def refusals() -> Iterator[None]:
     except ProofError:
         raise
     except Exception as error:
-        raise ProofError(
-            f"malformed, or too large: {type(error).__name__}: {error!s:.200}"
-        ) from error
+        raise ProofError(f"malformed, or too large: {error!r:.300}") from error
 
 
 class Work:
@@ -63,9 +61,7 @@ class Work:
     def spend(self, cells: int) -> None:
         self.left -= cells
         if cells > MAX_CELLS or self.left < 0:
-            raise ProofError(
-                f"too much work: a table has {cells} cells, {self.left} are left in all"
-            )
+            raise ProofError(f"too much work: {cells} cells at once, {self.left} left in all")
 
 
 class State:
@@ -250,16 +246,13 @@ def check(problem_text: str, certificate: str) -> dict[str, list[str]]:
     return claims
 
 
-def main(check: Callable[..., Any]) -> None:
-    """Checks the files that the command line names."""
+def main(check: Callable[..., dict[str, Any]]) -> None:
+    """Checks the files that the command line names, and prints what is returned."""
     try:
-        for claim, value in check(
-            *(Path(path).read_text("utf-8") for path in sys.argv[1:])
-        ).items():
-            print(f"{claim}: {value}")
+        found = check(*(Path(path).read_text(encoding="utf-8") for path in sys.argv[1:]))
     except (OSError, UnicodeError, ProofError) as error:
         sys.exit(f"rejected: {error}")
-    print("every claim holds")
+    print(*map("{0[0]}: {0[1]}".format, found.items()), "every claim holds", sep="\n")
 
 
 if __name__ == "__main__":

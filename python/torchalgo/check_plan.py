@@ -12,9 +12,10 @@ docs/pbqp.md says what that proves. No code is shared with the planner.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
@@ -104,10 +105,6 @@ class Graph:
                 value.shape = ""
         self.nodes.append(node)
 
-    def writer(self, value: int) -> int:
-        """The planned node that writes a value, or -1."""
-        return self.values[value].producer if self.values[value].problem else -1
-
 
 def numbers(word: str) -> list[int]:
     parts = [] if word == "-" else word.split(",")
@@ -184,9 +181,9 @@ def options_of(graph: Graph, rows: CostRows, refused: Any, pairs: Any = ()) -> O
     paired = {end for pair in pairs for end in ends_of(pair)}
     # What a call hands on in registers has a layout of its own, which no transform starts from.
     links: dict[Any, int] = defaultdict(lambda: 16 << len(links))
-
     for anchor in graph.planned:
         name = graph.nodes[anchor].name
+        absorbed = {"primitive": "", "src": "nchw", "dst": "nchw", "ticks": 0, "absorbed_by": name}
         best: dict[Any, Any] = {}
         for covers, problem in chains_from(graph, anchor):
             for row, ticks in rows.get(problem, {}).items():
@@ -198,17 +195,12 @@ def options_of(graph: Graph, rows: CostRows, refused: Any, pairs: Any = ()) -> O
         for (covers, (first, later, last), _), (ticks, row, problem) in best.items():
             chain = tuple(graph.nodes[n].name.encode() for n in covers)
             for i, node in enumerate(graph.nodes[n] for n in covers):
-                primitive, src, dst = row.replace("->", " ").split(" ")
-                said = {"problem": problem, "primitive": primitive, "src": src, "dst": dst}
-                said |= {"ticks": ticks, "absorbed_by": ""}
+                said = {"problem": problem, "ticks": ticks, "absorbed_by": ""}
+                said |= zip(
+                    ("primitive", "src", "dst"), row.replace("->", " ").split(), strict=True
+                )
                 if i > 0:
-                    said = {
-                        "problem": node.problem,
-                        "primitive": "",
-                        "ticks": 0,
-                        "absorbed_by": name,
-                    }
-                    first = later = last
+                    first, later, said = last, last, {"problem": node.problem, **absorbed}
                 reads = Counter[int]()
                 for j, v in enumerate(node.inputs):
                     is_added = j + 1 == len(node.inputs) and "add" in node.problem.split("+")
@@ -232,7 +224,6 @@ def changes_of(rows: CostRows) -> dict[str, dict[tuple[int, int], int]]:
     for problem, primitives in rows.items():
         if problem.startswith("transform_"):
             _, dtype, sizes, src, dst = problem.split("_")
-            require(all(row.endswith(f" {src}->{dst}") for row in primitives), f"no {problem}")
             changes[f"{dtype}_{sizes}"][LAYOUTS[src], LAYOUTS[dst]] = min(primitives.values())
     return changes
 
@@ -260,11 +251,12 @@ def add_pairs(graph: Graph, options: Options, pairs: Any, costs: Any, edges: Any
             require((i, j) not in between[u, v], f"two pairs of {producer[0]} and {reader[0]}")
             between[u, v][i, j] = pair["ticks"]
     for (u, v), ticks in sorted(between.items()):
-        width = range(len(costs[v]))
-        graph.work.spend(len(costs[u]) * len(width))
-        least = [min([0, *(t for (_, at), t in ticks.items() if at == j)]) for j in width]
-        matrix = [ticks.get((i, j), 0) - least[j] for i in range(len(costs[u])) for j in width]
-        edges.append((u, v, *matrix))
+        graph.work.spend(len(costs[u]) * len(costs[v]))
+        least = [0] * len(costs[v])
+        for (_, j), t in ticks.items():
+            least[j] = min(least[j], t)
+        cells = itertools.product(range(len(costs[u])), range(len(costs[v])))
+        edges.append((u, v, *(ticks.get((i, j), 0) - least[j] for i, j in cells)))
         costs[v] = [a + b for a, b in zip(costs[v], least, strict=True)]
 
 
@@ -306,7 +298,8 @@ def problem_of(graph: Graph, options: Options, rows: CostRows, pairs: Any) -> st
         readers[v] = [(variable[n], tuple(o.reads[v] for o in options[n])) for n in nodes]
     shared = Counter(reader for some in readers.values() if len(some) > 1 for reader in some)
     for v in by_name:
-        value, writer = graph.values[v], graph.writer(v)
+        value = graph.values[v]
+        writer = value.producer if value.problem else -1
         some = tuple(sorted(readers[v], key=lambda reader: (shared[reader], reader)))
         node, wanted = joined(some) if some else (-1, (0,))
         left = [o.leaves for o in options[writer]] if writer >= 0 else [value.written]
@@ -337,20 +330,16 @@ def problem_text(graph_text: str, rows: CostRows, refused: Any = (), pairs: Any 
 
 def cost_of_changes(graph: Graph, changes: Any, rows: CostRows, chosen: dict[int, Option]) -> int:
     """What a plan's changes cost; every value must exist in the layouts in which it is read."""
-    have, numbered = [], {value.name: v for v, value in enumerate(graph.values)}
-    for v, value in enumerate(graph.values):
-        writer = graph.writer(v)
-        have.append(value.written if writer < 0 else chosen[writer].leaves)
-    cost = 0
+    have = [chosen[v.producer].leaves if v.problem else v.written for v in graph.values]
+    numbered, cost = {value.name: v for v, value in enumerate(graph.values)}, 0
     for change in changes:
-        name, src, dst = change["value"], change["src"], change["dst"]
-        v = numbered[name]
-        value = graph.values[v]
-        problem = f"transform_{value.shape}_{src}_{dst}"
+        v, src, dst = numbered[change["value"]], change["src"], change["dst"]
+        problem = f"transform_{graph.values[v].shape}_{src}_{dst}"
+        producer = graph.values[v].producer
         ticks = rows[problem][f"{change['primitive']} {src}->{dst}"]
-        producer = graph.nodes[value.producer].name if value.producer >= 0 else ""
-        agree({"producer": producer, "problem": problem, "ticks": ticks}, change)
-        require(have[v] & LAYOUTS[src], f"{name} does not exist in {src}")
+        name = graph.nodes[producer].name if producer >= 0 else ""
+        agree({"producer": name, "problem": problem, "ticks": ticks}, change)
+        require(have[v] & LAYOUTS[src], f"{change['value']} does not exist in {src}")
         have[v] |= LAYOUTS[dst]
         cost += ticks
     for v, value in enumerate(graph.values):
@@ -395,13 +384,7 @@ def check_choice(data: Any, text: str, rows: CostRows, refused: Any, pairs: Any)
 
 
 @refusals()
-def check_plan(
-    plan: dict[str, Any] | str | bytes,
-    graph_text: str | None = None,
-    cost_rows: CostRows | None = None,
-    refused: Sequence[Any] | None = None,
-    pairs: Sequence[Mapping[str, Any]] | None = None,
-) -> dict[str, Any]:
+def check_plan(plan: Any, **own: Any) -> dict[str, Any]:
     """Raise ProofError unless a plan with its proof is what it claims to be.
 
     That is: it fits the graph, it costs `cost_ticks`, no plan that graph, costs, refusals and pairs
@@ -409,33 +392,22 @@ def check_plan(
 
     Args:
         plan: the text of a plan's file, or that as a dict; `plan.with_proof()` makes one.
-        graph_text: the model's graph; None: the graph that came with the plan.
-        cost_rows: `{problem: {"primitive src->dst": ticks}}`; None: those that came with the plan.
-        refused: `[node, problem, "primitive src->dst"]` per candidate that a node may not run.
-            None: those that came with the plan, or none at all if `cost_rows` is given.
-        pairs: as a plan's file has them; None: as for `refused`.
+        own: the caller's graph, costs, refused, pairs, as a plan's proof has them; what is missing
+            comes from the plan's file, but refused and pairs are empty if there are costs.
     Returns: what is proven, what was taken on trust from whom, and the fields that nobody checked.
     """
     data = plan if isinstance(plan, dict) else json.loads(plan, object_pairs_hook=without_repeats)
     proof: dict[str, Any] = data.get("proof") or {}
     require(proof, "the plan has no proof; plan.with_proof() adds it")
-    own: dict[str, Any] = {"graph": graph_text, "costs": cost_rows}
-    own |= {"refused": refused, "pairs": pairs}
-    if cost_rows is not None:  # then the file has no say in what is allowed
-        own |= {"refused": refused or (), "pairs": pairs or ()}
-    given = {key: proof.get(key, ()) if value is None else value for key, value in own.items()}
+    own = {"refused": (), "pairs": (), **own} if "costs" in own else own
+    given = {
+        key: own.get(key, proof.get(key, ())) for key in ("graph", "costs", "refused", "pairs")
+    }
     true = check_choice(data, *given.values())
     agree(true, data)
-    counts = {key: len(value) for key, value in given.items()}
-    counts["costs"] = sum(map(len, given["costs"].values()))
-    counts["graph"] = len(data["nodes"])
+    trusted = {key: "the caller" if key in own else "the plan's file" for key in given}
     fields = {key for part in (data, *data["nodes"], *data["transforms"]) for key in part}
-    return {
-        **true,
-        "trusted from the caller": {key: counts[key] for key in own if own[key] is not None},
-        "trusted from the plan's file": {key: counts[key] for key in own if own[key] is None},
-        "not checked": sorted(fields - PROVEN),
-    }
+    return {**true, "on trust, from": trusted, "not checked": sorted(fields - PROVEN)}
 
 
 if __name__ == "__main__":

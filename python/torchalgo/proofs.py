@@ -130,6 +130,7 @@ class CheckedPlan:
         )
 
 
+_NOTHING: dict[str, Any] = {"refused": (), "pairs": ()}
 _WORDS = {
     "graph": "the graph of {} planned nodes",
     "costs": "{} costs",
@@ -164,22 +165,27 @@ def check_plan(
     try:
         with refusals():
             data = _data_of(plan)
-            own = None if pairs is None else [_pair_data(pair) for pair in pairs]
+            own: dict[str, Any] = {"graph": graph_text, "costs": cost_rows, "refused": refused}
+            own["pairs"] = None if pairs is None else [_pair_data(pair) for pair in pairs]
+            own = {name: value for name, value in own.items() if value is not None}
             if graph_text is not None:
                 _check_graph(data, graph_text)
-            found = check_claims(data, graph_text, cost_rows, refused, own)
-            if graph_text is None:
-                _check_graph(data, data["proof"]["graph"])
+            found = check_claims(data, **own)
+            given = {**data["proof"], **(_NOTHING if "costs" in own else {}), **own}
+            _check_graph(data, given["graph"])
             agreed = {"structure_hash", *_check_units(data)}
     except ProofError as error:
         raise Error(f"check_plan: {error}{_hint(plan, cost_rows, refused, pairs)}") from error
-    caller, file = (found[f"trusted from the {who}"] for who in ("caller", "plan's file"))
     return CheckedPlan(
         objective=data.get("objective", "latency"),
         cost_ticks=found["cost_ticks"],
         lower_bound_ticks=found["lower_bound_ticks"],
-        trusted={**dict.fromkeys(file, "the plan's file"), **dict.fromkeys(caller, "the caller")},
-        counts={**file, **caller},
+        trusted=found["on trust, from"],
+        counts={
+            "graph": len(data["nodes"]),
+            "costs": sum(map(len, given["costs"].values())),
+            **{name: len(given.get(name, ())) for name in ("refused", "pairs")},
+        },
         not_checked=[name for name in found["not checked"] if name not in agreed],
     )
 

@@ -357,7 +357,7 @@ def true_cost(
     """What a choice costs if each transform is paid once per value; inf: it does not fit."""
     total: float = sum(option.said["ticks"] for option in chosen.values())
     for v, value in enumerate(graph.values):
-        writer = graph.writer(v)
+        writer = value.producer if value.problem else -1
         have = chosen[writer].leaves if writer >= 0 else value.written
         wanted = value.border
         for reader in value.readers:

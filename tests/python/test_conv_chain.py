@@ -16,7 +16,7 @@ from torch import nn
 import torchalgo
 from nets import fp64_error
 from torchalgo import _C
-from torchalgo.check_plan import chained
+from torchalgo.check_plan import appended
 from torchalgo.demo import randomize_batch_norms
 
 OVERRIDES = {"expand": "cpu.conv_chain"}
@@ -179,11 +179,16 @@ def test_what_others_read_is_not_inside_a_chain() -> None:
 def test_the_checker_spells_chains_as_the_planner_does(before: str, conv: str, chain: bool) -> None:
     words = {"one": "r1s1_st1x1_pad0x0_dil1x1_g1", "three": "r3s3_st1x1_pad1x1_dil1x1_g"}
     before, conv = before.format(**words), conv.format(**words)
-    spelled = chained(before, conv)
-    assert bool(spelled) == chain
+    spelled = appended(before, conv)
     if chain:
         assert _C.parse_problem(spelled) == spelled
         assert len(_C.layers_of(spelled)) == len(_C.layers_of(before)) + 1
+    elif spelled:  # no algorithm computes it, so that it has no costs
+        try:
+            (found,) = torchalgo.candidates(spelled)
+        except torchalgo.Error:  # or it is no problem at all
+            return
+        assert not found.primitives
 
 
 def test_a_chain_has_three_convolutions_at_most() -> None:
