@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks the answer to a PBQP without trusting the solver: exact integers, standard library only.
+"""Check the answer to a PBQP without trusting the solver: exact integers, standard library only.
 
     python scripts/check_certificate.py problem.pbqp answer.cert
 
 docs/pbqp.md describes both formats and why each step is sound. No code is shared with the solver.
-Whatever the texts hold, `check` returns proven claims or raises ProofError.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from typing import Any
 INF = math.inf  # forbidden; compares exactly with integers of any size
 HEADS = ("pbqp-certificate", "problem", "choice", "cost", "bound")
 MAX_CELLS = 20_000_000  # of one table
-MAX_WORK = 100_000_000, 300  # cells that a check may read: in all, and more per character
+MAX_WORK = 100_000_000, 300  # cells that a check may read in all, and more per character of texts
 COMMENT = re.compile(r"^[ \t\r]*#.*$", re.MULTILINE)
-ODD = re.compile(r"[^a-z0-9:, \t\r\n-]|[a-z0-9-]{65}")  # what neither format has
+ODD = re.compile(r"[^a-z0-9:, \t\r\n-]|[a-z0-9-]{65}")  # what neither format uses
 Scope = tuple[int, ...]  # different nodes, ascending; () is the constant
 Names = dict[int, list[int]]  # of the values left, per node
 Table = tuple[dict[int, dict[int, int]], list[Any]]  # per node and value an offset; cells
 
 
 class ProofError(ValueError):
-    """Is raised if a claim is false, a proof does not hold, or checking takes too much work."""
+    """A claim is false, or its proof is not one, or checking the proof would take too long."""
 
 
 def require(claim: object, text: str) -> None:
@@ -54,7 +53,7 @@ def refusals() -> Iterator[None]:
 
 
 class Work:
-    """Counts the cells that a check may still read, so that short texts cannot ask for many."""
+    """The cells that a check may still read; a short text may not ask for many."""
 
     def __init__(self, characters: int):
         self.left = MAX_WORK[0] + MAX_WORK[1] * characters
@@ -66,7 +65,7 @@ class Work:
 
 
 class State:
-    """Holds what is left of a problem: the values of each node, and the tables to sum up."""
+    """What is left of a problem: the values of each node, and the tables that are summed up."""
 
     def __init__(self, names: Names, tables: dict[Scope, Table], work: Work):
         self.names, self.tables, self.work = dict(names), dict(tables), work
@@ -77,12 +76,12 @@ class State:
                 self.index[n].add(key)
 
     def scopes(self, node: int) -> list[Scope]:
-        """Returns the scopes of the tables that hold a node."""
+        """The scopes of the tables that hold a node."""
         self.work.spend(len(self.index[node]))
         return [scope for scope in self.index[node] if scope in self.tables]
 
     def read(self, scope: Scope, wide: Scope, kept: Names = {}) -> list[Any]:  # noqa: B006
-        """Lists a table's cells along the nodes of `wide`, last fastest; of some only `kept`."""
+        """The cells of a table along the nodes of `wide`, the last fastest; of some only `kept`."""
         (offsets, cells), at, steps = self.tables[scope], [0], [0]
         values = [kept.get(n, self.names[n]) for n in wide]
         self.work.spend(10 + math.prod(map(len, values)))
@@ -100,7 +99,7 @@ class State:
         return min(self.read(scope, scope, kept), default=INF)
 
     def add(self, order: Scope, cells: list[Any]) -> None:
-        """Adds a table to the one on the same nodes; one of one node removes forbidden values."""
+        """Adds a table to the one on the same nodes. Of one node: forbidden values are out."""
         scope, offsets, stride = tuple(sorted(set(order))), {}, 1
         require(len(scope) == len(order), f"a table of nodes {order}, two of which are the same")
         for n in reversed(order):
@@ -136,7 +135,7 @@ class State:
             del self.names[node]
 
     def move(self, u: int, v: int, *costs: int) -> None:
-        """Moves costs per value of u, then per value of v, from their table to the two nodes."""
+        """Costs per value of u, then of v, from their table to the nodes."""
         rows, cols = list(costs[: len(self.names[u])]), list(costs[len(self.names[u]) :])
         self.work.spend(len(rows) * len(cols))
         self.add((u, v), [-a - b for a in rows for b in cols])
@@ -144,9 +143,9 @@ class State:
         self.add((v,), cols)
 
     def drop(self, node: int, *values: int) -> None:
-        """Removes, per pair a, b, the value a: b, which stays, is never dearer."""
+        """Per pair a, b: a is superfluous if b, which stays, is never dearer, come what may."""
         for a, b in zip(values[::2], values[1::2], strict=True):
-            loss = []  # per table: the most that b can cost more than a
+            loss = []  # at most, by taking b, per table
             for scope in self.scopes(node):
                 rows = (self.read(scope, scope, {node: [x]}) for x in (b, a))
                 pairs = zip(*rows, strict=True)
@@ -157,7 +156,7 @@ class State:
             self.work.spend(len(self.names[node]))
 
     def exclude(self, goal: Any, items: list[str], left: Names) -> None:
-        """Removes from `left` values whose bound, the sum of tables' minima, reaches the goal."""
+        """Values whose bound, the sum of all tables' minima given the value, reaches the goal."""
         lows = {scope: self.least(scope) for scope in self.tables}
         total = sum(lows.values())  # INF: the state has no choice, so that all values may go
         for node, *values in (map(int, item.replace(":", ",").split(",")) for item in items):
@@ -171,7 +170,7 @@ class State:
 
 
 def prove(base: State, goal: Any, lines: Iterator[list[str]]) -> None:
-    """Follows the lines until they have shown that no choice of `base` costs less than `goal`."""
+    """Follow the lines until they have shown that no choice of `base` costs less than `goal`."""
     if goal == INF:  # it is enough to pass what any choice can cost
         finite = ([c for c in base.read(s, s) if c < INF] for s in base.tables)
         goal = sum(max(cells, default=0) for cells in finite) + 1
@@ -201,7 +200,7 @@ def prove(base: State, goal: Any, lines: Iterator[list[str]]) -> None:
 
 
 def words_of(text: str) -> list[list[str]]:
-    """Splits each line that is neither blank nor a comment into words."""
+    """The words of each line that is neither blank nor a comment."""
     text = COMMENT.sub("", text)
     odd = ODD.search(text)
     require(not odd, f"{odd} is too long a word, or not in the format's alphabet")
@@ -226,7 +225,7 @@ def read_problem(lines: list[list[str]], work: Work) -> State:
 
 @refusals()
 def check(problem_text: str, certificate: str) -> dict[str, list[str]]:
-    """Returns a certificate's claims, or raises ProofError unless all hold of the problem."""
+    """Return a certificate's claims; raise ProofError unless all of them hold of the problem."""
     problem_lines, lines = words_of(problem_text), words_of(certificate)
     claims = {head: lines.pop(0)[1:] for head in HEADS if lines and lines[0][0] == head}
     require(problem_lines[0] == ["pbqp", "1"], "the problem is no pbqp 1")
