@@ -54,6 +54,7 @@ def tuning_options(args: argparse.Namespace) -> dict[str, Any]:
         "objective": args.objective,
         "budget_s": args.budget,
         "cost_db": args.cost_db,
+        "fresh": args.fresh,
         "workspace_limit_bytes": args.workspace_limit,
         "weight_limit_bytes": args.weight_limit,
         "max_rel_error": args.max_rel_error,

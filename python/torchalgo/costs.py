@@ -72,6 +72,7 @@ class Cost:
     noise_ticks: int = 0
     samples: Samples = Samples()
     workspace_bytes: int | None = None
+    is_disturbed: bool = False  # other programs used the processors meanwhile: it is not kept
 
     @property
     def is_rough(self) -> bool:
@@ -104,7 +105,8 @@ class CostFile(Protocol):
         ...
 
     def append(self, costs: Mapping[Key, Cost]) -> bool:
-        """Keeps `costs`, each in place of an older one; True: they are on disk."""
+        """Keeps `costs` but the disturbed ones, each in place of an older one; True: they are on
+        disk."""
         ...
 
     def read_peaks(self) -> Peaks | None:

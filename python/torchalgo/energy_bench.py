@@ -191,7 +191,10 @@ class EnergyCosts:
         return self._learn(times, {key: cost for key, cost in energies.items() if key in times})
 
     def append(self, costs: Mapping[Key, Cost]) -> bool:
-        times = {key: self._bench.times[key] for key in costs}
+        times = {
+            key: replace(self._bench.times[key], is_disturbed=cost.is_disturbed)
+            for key, cost in costs.items()
+        }
         self._learn(times, costs)
         if self._times_file is None or self._energies_file is None:
             return False

@@ -10,6 +10,7 @@ from torchalgo import _C
 from torchalgo.bounds import KnownCosts, Peaks, dtype_of
 from torchalgo.costs import TICKS_PER_NS, Cost, CostFile, Key, Passed
 from torchalgo.failures import failure_of, is_short_of_memory
+from torchalgo.machine_load import WaitWatch
 from torchalgo.rules import Rules
 from torchalgo.sampling import Bench
 from torchalgo.timings import Timings
@@ -71,6 +72,7 @@ class Ledger:
         if self._is_probed:
             return False
         self._is_probed = True
+        watch = WaitWatch()
         with self._timings.step("probe"):
             found, before = self._bench.peaks(), self.peaks
         if found is None:
@@ -78,7 +80,7 @@ class Ledger:
         self.peaks = found if before is None else before.raised_by(found)
         if self.peaks == before:
             return False
-        if self._cost_file is not None:
+        if self._cost_file is not None and not watch.was_disturbed():
             self._cost_file.keep_peaks(self.peaks)
         return True
 

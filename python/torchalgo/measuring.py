@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import torch
+
 from torchalgo import _C
 from torchalgo.bounds import KnownCosts, Peaks, family_of
 from torchalgo.checking import Checker, check_work, is_trusted
@@ -20,6 +22,7 @@ from torchalgo.costs import TICKS_PER_NS, Cost, CostFile, Key, key_of
 from torchalgo.deadline import OUT_OF_BUDGET, Deadline, Pace, guess_visit_s
 from torchalgo.failures import LATE
 from torchalgo.ledger import Ledger
+from torchalgo.machine_load import warn_if_busy
 from torchalgo.overrides import is_convolution
 from torchalgo.plan import Quarantined
 from torchalgo.prediction.model import CostModel
@@ -87,7 +90,7 @@ class Tuning:
             self.rules = Rules(graph, found, transforms, forced)
         self._progress = progress if progress is not None else Progress(False)
         self._bench = bench if bench is not None else Bench.on(device)
-        self._is_seeded = False
+        self._is_seeded = self._has_looked = False
         self._retimed: set[Key] = set()
         self._assumable = frozenset(self.rules.assumable())
         self._stopped = ""  # why nothing more is measured: plan from what is known
@@ -147,6 +150,11 @@ class Tuning:
     def is_stopped(self) -> bool:
         """By the budget or Ctrl-C: not all that was wanted is measured."""
         return bool(self._stopped or self._too_long)
+
+    @property
+    def is_kept(self) -> bool:
+        """True if nothing was left out and nothing was disturbed: a later run needs no more."""
+        return not self.is_stopped and not any(cost.is_disturbed for cost in self.known.values())
 
     @property
     def seconds(self) -> float:
@@ -291,6 +299,7 @@ class Tuning:
         try:
             unchecked = self._checker.lacks(wanted)
             if unknown and not self._stopped:
+                self._look_at_load()
                 if self._ledger.probe():  # bounds that came from lower rates were too high
                     self._is_seeded = False
                     return
@@ -304,6 +313,12 @@ class Tuning:
                     self._visit_all(self._rematches(wanted), again=True)
         except KeyboardInterrupt:
             self._stop(INTERRUPTED)
+
+    def _look_at_load(self) -> None:
+        """Warns before the first measurement if other programs need the processors."""
+        if not self._has_looked:
+            self._has_looked = True
+            warn_if_busy(torch.get_num_threads(), self._bench.pid())
 
     def interrupt(self) -> None:
         """As Ctrl-C while something is measured."""
@@ -324,6 +339,12 @@ class Tuning:
             notes.append(f"{share:.0%} of the samples were disturbed and taken again")
         if self._checker.on_crop:
             notes.append(f"{len(self._checker.on_crop)} candidates checked on a smaller image")
+        disturbed = sum(cost.is_disturbed for cost in self._costs.costs.values())
+        if disturbed:
+            notes.append(
+                f"other programs used the processors while {disturbed} of the costs were taken, so"
+                " these are not kept for later runs"
+            )
         if self._stopped:
             kind = "checked" if self._rests_on_checked else "measured"
             notes.append(f"{self._stopped}: only {kind} candidates")

@@ -18,6 +18,7 @@ from torchalgo.db import DeviceCosts
 from torchalgo.edp_planner import ProductPlanner, key_of_native, keys_of_plan
 from torchalgo.energy import Meter, find_meter
 from torchalgo.energy_bench import EnergyBench, EnergyCosts
+from torchalgo.machine_load import WaitWatch
 from torchalgo.plan import TICKS_PER_US, GuardVerdict, Plan, PlanEnergy, PlanNode, PlanTransform
 from torchalgo.sampling import Bench
 
@@ -57,11 +58,13 @@ class Latency:
     ) -> GuardVerdict | None:
         """The plan beside the baselines, see guard.time_interleaved; None: `most_s` is too short
         to tell."""
+        watch = WaitWatch()
         times = guard.time_interleaved(
             calls, budget_s=limit_s, warmup=warmup, most_s=most_s, synchronize=synchronize
         )
-        is_enough = len(times["plan"]) >= guard.LEAST_ROUNDS
-        return guard.guard_verdict(times) if is_enough else None
+        if len(times["plan"]) < guard.LEAST_ROUNDS:
+            return None
+        return dataclasses.replace(guard.guard_verdict(times), waited=round(watch.share(), 3))
 
 
 class Energy(Latency):

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,9 +15,9 @@ from torch import nn
 from torchalgo import _C, guard, in_context, planning, process_bench, proofs
 from torchalgo._C import Error
 from torchalgo.bounds import CALL_TICKS
-from torchalgo.calls import as_tensor_models
 from torchalgo.course import Course
 from torchalgo.db import CostStore, DeviceCosts
+from torchalgo.db.environment import texts_here
 from torchalgo.deadline import Deadline, budget_of_call
 from torchalgo.finalists import (
     INTERRUPTED,
@@ -30,11 +30,11 @@ from torchalgo.finalists import (
 from torchalgo.freeze import check_model
 from torchalgo.in_context import Tuned
 from torchalgo.limits import Limits
+from torchalgo.machine_load import WaitWatch
 from torchalgo.measuring import Guide, TuneSettings, Tuning
 from torchalgo.objective import Latency, find_objective
 from torchalgo.optimized import Optimized, Result
 from torchalgo.options import Options, Plans, check_options, options_of_each
-from torchalgo.original import ModelCall, Original, Planned
 from torchalgo.overrides import forced_primitives
 from torchalgo.plan import InContext, Plan
 from torchalgo.prediction import guide_from_store, learn_from_store
@@ -42,7 +42,7 @@ from torchalgo.prediction.model import CostModel
 from torchalgo.preparation import Prepared, prepare_each
 from torchalgo.progress import Event, Progress
 from torchalgo.sampling import Bench, cold_bytes
-from torchalgo.shapes import ExampleKwargs, as_calls, shapes_of, spell
+from torchalgo.shapes import as_input_sets, shapes_of, spell
 from torchalgo.timings import Timings
 
 # What the comparisons measure may change the plan that was timed inside the net; then it is tuned
@@ -54,7 +54,6 @@ def optimize(
     model: nn.Module,
     example_inputs: Any = None,
     *,
-    example_kwargs: ExampleKwargs = None,
     overrides: Mapping[str, str] | None = None,
     plan: Plan | Plans | None = None,
     strict: bool = False,
@@ -64,6 +63,7 @@ def optimize(
     budget_s: float | None = None,
     run_untimed: bool = False,
     cost_db: str | Path | Literal[False] | None = None,
+    fresh: bool = False,
     workspace_limit_bytes: int = 1 << 30,
     weight_limit_bytes: int | None = None,
     max_rel_error: float = 1e-5,
@@ -77,9 +77,7 @@ def optimize(
             torch.backends.cudnn.deterministic and .allow_tf32 decide what is a candidate.
         example_inputs: a tensor, or a sequence of forward's arguments: they fix dtype and shapes;
             None: the first call does. A list of tuples, each of them forward's arguments: one plan
-            for each; other shapes run the nearest plan. See docs/shapes.md. Arguments may be lists,
-            dicts and the like. Those that are no tensors are fixed. See docs/calls.md.
-        example_kwargs: forward's keyword arguments; for a list of tuples, a list of dicts.
+            for each; other shapes run the nearest plan. See docs/shapes.md.
         overrides: {glob of layer names: primitive}; `*` crosses dots, later entries win, a name
             without variant allows all its variants, layouts stay free.
         plan: applied as it is; nothing is measured. Of several, as torchalgo.load_plans returns
@@ -100,6 +98,8 @@ def optimize(
             Ctrl-C came first. Without this the frozen model runs then, and `plan.guard` says why.
         cost_db: the database of costs to read and to append to; None: the user's own, in
             `$TORCHALGO_CACHE_DIR` or the XDG cache; False: none. See docs/database.md.
+        fresh: measure, check and time again what the database has of this model, device and
+            environment, and replace it there.
         workspace_limit_bytes: of each primitive, which allocates it for its own call only, so that
             the peak is the largest of them; primitives above it are no candidates.
         weight_limit_bytes: of all packed weights, which lie beside the model's own (those stay).
@@ -119,27 +119,14 @@ def optimize(
     Source: Anderson & Gregg 2018, CGO, pp. 340-351, doi:10.1145/3168805.
     """
     options = Options(
-        overrides, plan, strict, training, objective, mode, budget_s, run_untimed, cost_db,
+        overrides, plan, strict, training, objective, mode, budget_s, run_untimed, cost_db, fresh,
         workspace_limit_bytes, weight_limit_bytes, max_rel_error, progress,
     )  # fmt: skip
     check_options(options)
     check_model(model)
-    original = Original(model, functools.partial(plan_calls, options))
-    if example_inputs is None and example_kwargs is None:
-        return Optimized(original=original)
-    planned = original.plan(as_calls(model, example_inputs, example_kwargs))
-    return Optimized(*planned.results, form=planned.form, original=original)
-
-
-def plan_calls(
-    options: Options, model: nn.Module, calls: Sequence[ModelCall], plans: Plans | None
-) -> Planned:
-    """The planner of Original."""
-    if plans is not None:
-        options = dataclasses.replace(options, plan=plans, overrides=None, mode="tune")
-    models = as_tensor_models(model, calls)
-    results = _optimize(models[0].model, [each.inputs for each in models], options)
-    return Planned(tuple(results), models[0].form, models[0].model)
+    if example_inputs is None:
+        return Optimized(plan_for=lambda inputs: _optimize(model, [inputs], options)[0])
+    return Optimized(*_optimize(model, as_input_sets(model, example_inputs), options))
 
 
 def _optimize(
@@ -162,19 +149,25 @@ def _optimize_sets(
     each: Sequence[Options],
     course: Course,
 ) -> list[Result]:
-    if options.plan is None:
-        process_bench.start_early()
-    # All of them first: what is wrong with the last is told before minutes of measuring.
-    with course.timings.step("read"):
-        prepared = prepare_each(model, input_sets, Progress(each[0].progress).say)
-    if options.plan is not None or (options.cost_db is False and len(input_sets) == 1):
-        return _optimize_each(prepared, each, course, None)
-    with course.timings.step("look up"):
-        # Without a database what one plan measured serves the next; nothing of it is kept.
-        is_kept = options.cost_db is not False
-        store = CostStore.open(options.cost_db or None) if is_kept else CostStore(None)
-    with store:
+    with contextlib.ExitStack() as opened:
+        store = None
+        if options.plan is None:
+            with course.timings.step("look up"):
+                store = opened.enter_context(_open_store(options))
+                # Where costs are known there may be nothing to measure.
+                if options.fresh or not store.has_any(texts_here()):
+                    process_bench.start_early()
+        # All of them first: what is wrong with the last is told before minutes of measuring.
+        with course.timings.step("read"):
+            prepared = prepare_each(model, input_sets, Progress(each[0].progress).say)
         return _optimize_each(prepared, each, course, store)
+
+
+def _open_store(options: Options) -> CostStore:
+    """Opens the database. Without one, what one plan measured serves the next, in memory."""
+    if options.cost_db is False:
+        return CostStore(None)
+    return CostStore.open(options.cost_db, is_fresh=options.fresh)
 
 
 def _optimize_each(
@@ -256,7 +249,10 @@ def optimize_prepared(
     )
     if not (course.can_time or options.run_untimed):
         tuning.end_now()
-    return _bound(prepared, tuning, options, objective, course, progress)
+    result = _bound(prepared, tuning, options, objective, course, progress)
+    if options.fresh and objective.verdicts is not None and tuning.is_kept:
+        objective.verdicts.forget_older(tuning.rules.primitives)
+    return result
 
 
 def _call_ticks(options: Options, device: _C.Device | None) -> int:
@@ -422,12 +418,15 @@ def _tuned_in_context(
         limit_s=limit_s,
         most_error=bound,
     )
+    watch = WaitWatch()
     with course.timings.step("in the net"):
         refined = search.run(tuned)
+    is_disturbed = watch.was_disturbed()
 
     def keep() -> None:
         found = in_context.Kept.of(refined)
-        if costs is not None and found is not None and not tuning.is_stopped:
+        is_sound = not tuning.is_stopped and not is_disturbed
+        if costs is not None and found is not None and is_sound:
             costs.keep_record(key, found.to_json())
 
     return refined.tuned, refined.context, keep

@@ -45,6 +45,7 @@ class Options:
     budget_s: float | None = None
     run_untimed: bool = False
     cost_db: str | Path | Literal[False] | None = None
+    fresh: bool = False
     workspace_limit_bytes: int = 1 << 30
     weight_limit_bytes: int | None = None
     max_rel_error: float = 1e-5
@@ -73,6 +74,11 @@ def check_options(options: Options) -> None:
             'optimize: mode="predict" learns from the database of costs, expected a path or None'
             " (the user's own) as cost_db, got False"
         )
+    if options.mode == "predict" and options.fresh:
+        raise Error(
+            'optimize: fresh=True reads nothing from the database, and mode="predict" reads all'
+            ' from it: use mode="tune" to measure again'
+        )
     if options.mode == "predict" and options.objective != "latency":
         raise Error(
             f'optimize: mode="predict" is for objective="latency", got {options.objective!r}:'
@@ -89,6 +95,8 @@ def check_options(options: Options) -> None:
             f"optimize: cost_db={options.cost_db!r}, expected a path, None (the user's own"
             " database) or False (none)"
         )
+    if not isinstance(options.fresh, bool):
+        raise Error(f"optimize: fresh={options.fresh!r}, expected True or False")
     for plan in plans_of(options.plan):
         if not isinstance(plan, Plan):
             raise Error(

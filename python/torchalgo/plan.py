@@ -32,6 +32,7 @@ else:
 SCHEMA = 1
 MAX_PROOF_CHARACTERS = 1 << 24  # of a certificate in a plan's file
 TICKS_PER_US = 1024 * 1000
+MOST_WAITING = 0.15  # times are kept if their process waited for a processor for at most this part
 
 Layout = Literal["nchw", "nhwc", "nChw8c", "nChw16c"]
 Overrides = Mapping[str, str]
@@ -112,6 +113,15 @@ class GuardVerdict:
     baseline_uj: float | None = None
     # Of the plan and the best single-layout plan the slower one; None: only the plan was timed.
     second_us: float | None = None
+    # The day, as 2026-11-20, of a verdict that the database had; empty: it was timed in this call.
+    timed_on: str = ""
+    # Which part of the time the process waited for a processor, since other programs ran.
+    waited: float = 0.0
+
+    @property
+    def is_disturbed(self) -> bool:
+        """True if the times are not kept for later runs."""
+        return self.waited > MOST_WAITING
 
     def to_json(self) -> str:
         return json.dumps(_encode(self), allow_nan=False)
@@ -313,7 +323,7 @@ class Plan:
 
 _IN_MEMORY = ("resolve", "prove")
 _OF_ENERGY = ("objective", "energy", "predicted_uj", "regret_uj", "plan_uj", "baseline_uj")
-_IF_SET = (*_OF_ENERGY, "second_us")  # written only if they are set
+_IF_SET = (*_OF_ENERGY, "second_us", "timed_on", "waited")  # written only if they are set
 _LEFT_OUT = ("proof", "pairs", "in_context")  # of a file, where there is none
 _MAY_LACK = (  # in a file: not asked for, or written before there was one
     *_LEFT_OUT, "packed_bytes", "weight_bytes", "plain_weight_bytes", "workspace_bytes", "limits",
@@ -701,6 +711,15 @@ def runs_text(guard: GuardVerdict) -> str:
     return f"the {guard.runs.replace('single_layout', 'plan in one layout')} runs"
 
 
+def when_timed(guard: GuardVerdict) -> str:
+    """Returns what tells a stored or a disturbed verdict from a new one; empty for a new one."""
+    if guard.timed_on:
+        return f"; timed on {guard.timed_on}, --fresh times it again"
+    if guard.is_disturbed:
+        return f"; other programs ran {guard.waited:.0%} of the time, so this is not kept"
+    return ""
+
+
 def guard_line(guard: GuardVerdict) -> str:
     if not guard.rounds:
         return f"guard: {guard.reason or guard.verdict}; {runs_text(guard)}"
@@ -711,12 +730,12 @@ def guard_line(guard: GuardVerdict) -> str:
             f"guard: {guard.objective} {beside} {guard.baseline}: {_mj(guard.plan_uj)} in"
             f" {_ms(guard.plan_us)} against {_mj(guard.baseline_uj)} in {_ms(guard.baseline_us)},"
             f" ratio {guard.ratio:.3f} [{guard.low:.3f}, {guard.high:.3f}] in {guard.rounds}"
-            f" rounds; {runs_text(guard)}"
+            f" rounds; {runs_text(guard)}{when_timed(guard)}"
         )
     text = (
         f"guard: {guard.verdict} beside {guard.baseline}: {_ms(guard.plan_us)} against"
         f" {_ms(guard.baseline_us)}, ratio {guard.ratio:.3f} [{guard.low:.3f}, {guard.high:.3f}]"
-        f" in {guard.rounds} rounds; {runs_text(guard)}"
+        f" in {guard.rounds} rounds; {runs_text(guard)}{when_timed(guard)}"
     )
     if guard.second_us is not None:
         other = "plan" if guard.runs == "single_layout" else "best plan in one layout"

@@ -30,6 +30,7 @@ from torchalgo.plan import (
     PlanTransform,
     guard_line,
     runs_text,
+    when_timed,
 )
 
 
@@ -361,7 +362,7 @@ def outcome(plan: Plan) -> list[str]:
         speedup = plan.guard.baseline_us / plan.guard.plan_us
         lines.append(
             f"{plan.guard.plan_us / 1000:.2f} ms, {speedup:.2f}x {plan.guard.baseline}"
-            f" ({plan.guard.verdict}); {runs_text(plan.guard)}"
+            f" ({plan.guard.verdict}); {runs_text(plan.guard)}{when_timed(plan.guard)}"
         )
     elif plan.guard is not None:
         lines.append(f"{plan.guard.reason}; {runs_text(plan.guard)}")

@@ -166,6 +166,11 @@ class ProcessBench:
         self._given_up = ""  # why no candidate is run any more
         self._deaths_by: dict[str, list[str]] = {}  # a primitive's reasons
 
+    @property
+    def pid(self) -> int | None:
+        """The process that runs candidates; None if it is not started."""
+        return self._worker.pid if self._has_worker else os.getpid()
+
     def measure(self, tasks: Sequence[Task], **options: Any) -> list[Any]:
         """As _C.measure."""
         if not self._has_worker:

@@ -19,6 +19,7 @@ from torchalgo.plan import (
     plans_to_json,
     regret_of,
     unit_of,
+    when_timed,
 )
 from torchalgo.shapes import planned_shapes, spell
 from torchalgo.write_file import write_file
@@ -70,13 +71,14 @@ def speed_line(guard: GuardVerdict | None) -> str:
     if not guard.rounds or guard.plan_uj is not None:
         return guard_line(guard).removeprefix("guard: ")
     times = f"{guard.plan_us / 1000:.2f} ms against {guard.baseline_us / 1000:.2f} ms"
+    when = when_timed(guard)
     if guard.runs == "baseline":
-        return f"PyTorch's {guard.baseline} runs, since the plan is not faster: plan {times}"
+        return f"PyTorch's {guard.baseline} runs, since the plan is not faster: plan {times}{when}"
     if guard.verdict != "faster":
-        return f"about as fast as {guard.baseline}, the fastest baseline: {times}"
+        return f"about as fast as {guard.baseline}, the fastest baseline: {times}{when}"
     return (
         f"{1 / guard.ratio:.2f}x as fast as {guard.baseline}, the fastest baseline: {times}"
-        f" [95 %: {1 / guard.high:.2f}x to {1 / guard.low:.2f}x]"
+        f" [95 %: {1 / guard.high:.2f}x to {1 / guard.low:.2f}x]{when}"
     )
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from torchalgo import _C, process_bench
 from torchalgo.bounds import Peaks, probe_cpu
 from torchalgo.costs import LEAST_SAMPLES, TICKS_PER_NS, Cost, Key, summarize
 from torchalgo.deadline import Deadline
+from torchalgo.machine_load import WaitWatch
 from torchalgo.problems import weight_count
 from torchalgo.stats import cost_of_setups
 
@@ -65,6 +67,7 @@ class Bench:
     check: Check = _C.check_primitives
     now_s: Callable[[], float] = time.monotonic
     peaks: Callable[[], Peaks | None] = _no_peaks
+    pid: Callable[[], int | None] = os.getpid  # of the process that measures
 
     def sampler(
         self, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
@@ -79,7 +82,7 @@ class Bench:
         peaks = probe_cpu if device is None else _no_peaks
         if process_bench.is_isolated():
             isolated = process_bench.ProcessBench(device, deadline=deadline)
-            return Bench(isolated.measure, isolated.check, peaks=peaks)
+            return Bench(isolated.measure, isolated.check, peaks=peaks, pid=lambda: isolated.pid)
         if device is None:
             return Bench(peaks=peaks)
         return Bench(
@@ -128,6 +131,7 @@ class Sampler:
         """
         setups = SETUPS if again else 1
         of_key: dict[Key, list[list[float]]] = {key: [] for key in keys}
+        watch = WaitWatch(self._bench.pid)
         for _ in range(setups):
             taken = self._bench.measure(
                 [(key.problem, self._primitives[key]) for key in of_key],
@@ -148,13 +152,16 @@ class Sampler:
                 of_key[key].append(result.ns)
             if not of_key:
                 break
+        is_disturbed = watch.was_disturbed()
         return {
-            key: cost_of(samples, self._primitives[key].workspace_bytes)
+            key: cost_of(samples, self._primitives[key].workspace_bytes, is_disturbed)
             for key, samples in of_key.items()
         }
 
 
-def cost_of(setups: Sequence[Sequence[float]], workspace_bytes: int) -> Cost:
+def cost_of(
+    setups: Sequence[Sequence[float]], workspace_bytes: int, is_disturbed: bool = False
+) -> Cost:
     """What a candidate's samples say, by set-up: the median of what these tell."""
     ns = [time for samples in setups for time in samples]
     if len(ns) < LEAST_SAMPLES:
@@ -162,6 +169,5 @@ def cost_of(setups: Sequence[Sequence[float]], workspace_bytes: int) -> Cost:
         ticks, noise = ROUGH_FLOOR * least, (1 - ROUGH_FLOOR) * least
     else:
         ticks, noise = cost_of_setups(setups)
-    return Cost(
-        round(ticks * TICKS_PER_NS), round(noise * TICKS_PER_NS), summarize(ns), workspace_bytes
-    )
+    own, spread = round(ticks * TICKS_PER_NS), round(noise * TICKS_PER_NS)
+    return Cost(own, spread, summarize(ns), workspace_bytes, is_disturbed)

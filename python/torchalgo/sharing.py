@@ -101,7 +101,7 @@ class Crew:
     def bench(self) -> Bench:
         """For a Tuning: measures and checks on all of them."""
         own = self._own
-        return CrewBench(own.measure, own.check, own.now_s, own.peaks, self)
+        return CrewBench(own.measure, own.check, own.now_s, own.peaks, own.pid, self)
 
     def run(
         self, common: Mapping[str, Any], items: Sequence[Any], work: Sequence[float]
@@ -242,9 +242,9 @@ def _result(step: int, rank: int) -> str:
 def _encoded(cost: Cost) -> list[Any]:
     s = cost.samples
     samples = [s.n, s.median_ticks, s.p10_ticks, s.p90_ticks]
-    return [cost.ticks, cost.noise_ticks, samples, cost.workspace_bytes]
+    return [cost.ticks, cost.noise_ticks, samples, cost.workspace_bytes, cost.is_disturbed]
 
 
 def _cost(fields: Sequence[Any]) -> Cost:
-    ticks, noise_ticks, samples, workspace_bytes = fields
-    return Cost(ticks, noise_ticks, Samples(*samples), workspace_bytes)
+    ticks, noise_ticks, samples, workspace_bytes, is_disturbed = fields
+    return Cost(ticks, noise_ticks, Samples(*samples), workspace_bytes, is_disturbed)

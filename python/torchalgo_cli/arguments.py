@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
 import re
 import sys
@@ -111,6 +112,13 @@ def mebibytes(text: str) -> float:
     if not 0 <= size < 1 << 40:
         raise argparse.ArgumentTypeError(f"{text!r} is no size in MiB such as 64")
     return size
+
+
+def day(text: str) -> str:
+    try:
+        return datetime.date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no day such as 2026-11-20") from None
 
 
 def thread_count(text: str) -> int:

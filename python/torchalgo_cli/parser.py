@@ -166,6 +166,9 @@ def add_tuning(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--budget", type=arguments.seconds, help="seconds of tuning, soft")
     command.add_argument("--cost-db", type=Path, help="the cost database, if not the user's own")
+    command.add_argument(
+        "--fresh", action="store_true", help="measure again what the database has, and replace it"
+    )
     command.add_argument("--max-rel-error", type=arguments.bound, default=1e-5)
     command.add_argument(
         "--weight-limit", type=arguments.byte_count, metavar="20MB", help="of packed weights"
@@ -197,8 +200,25 @@ def _add_db(commands: Any) -> None:
     )
     verb = _add_verb(verbs, "retry", "forget which candidates failed, so that they are tried again")
     verb.add_argument("primitive", nargs="*", help="only these, such as 'cpu.winograd*'")
+    text = "count, and with --yes drop, what other machines, days or primitives left; see docs"
+    _add_forget(_add_verb(verbs, "forget", text))
     text = "check every row and the file; ends with 1 if something is damaged"
     _add_verb(verbs, "verify", text)
+
+
+def _add_forget(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--environment", default="", metavar="TEXT",
+        help="only of environments with this in what db info prints of them; 'here': of this one",
+    )  # fmt: skip
+    verb.add_argument("--problem", default="", metavar="GLOB", help="only of these problems")
+    verb.add_argument("--primitive", default="", metavar="GLOB", help="only of these primitives")
+    verb.add_argument("--verdicts", action="store_true", help="only times of whole models")
+    for name, text in (("--since", "from this day on"), ("--before", "before this day")):
+        verb.add_argument(
+            name, type=arguments.day, metavar="DAY", help=f"only {text}, as 2026-11-20"
+        )
+    verb.add_argument("--yes", action="store_true", help="forget it; without this: count it")
 
 
 def _add_verb(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:

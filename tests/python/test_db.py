@@ -102,9 +102,10 @@ def test_a_second_run_measures_nothing_and_reuses_the_verdict(
     second = torchalgo.optimize(model, x, cost_db=path, progress=False)
     assert path.read_bytes() == written
     assert second.plan.nodes == first.plan.nodes
-    assert {"probe", "measure"} <= set(first.timings)
-    assert not {"probe", "measure"} & set(second.timings)
-    assert second.plan.guard == first.plan.guard
+    assert {"probe", "measure", "check"} <= set(first.timings)
+    assert not {"probe", "measure", "check"} & set(second.timings)
+    assert first.plan.guard is not None and second.plan.guard is not None
+    assert dataclasses.replace(second.plan.guard, timed_on="") == first.plan.guard
     with CostStore.open(path) as store:
         assert {row.workspace_bytes is not None for row in store.rows()} == {True}
         assert all(row.samples >= 2 and row.p10_ticks <= row.p90_ticks for row in store.rows())
@@ -128,7 +129,9 @@ def test_a_verdict_comes_back_whole_or_not_at_all(path: Path) -> None:
     verdict = GuardVerdict("slower", "baseline", "frozen", 2.0, 1.0, 2.0, 1.9, 2.1, 25, "")
     with CostStore.open(path) as store:
         DeviceCosts.of(store).keep_verdict("plan", verdict)
-        assert DeviceCosts.of(store).read_verdict("plan") == verdict
+        found = DeviceCosts.of(store).read_verdict("plan")
+        assert found is not None
+        assert dataclasses.replace(found, timed_on="") == verdict
         assert DeviceCosts.of(store).read_verdict("another") is None
         assert DeviceCosts.of(store, cold_bytes=1 << 30).read_verdict("plan") is None
         store.keep_verdict("odd", Environment.of().everything, '{"verdict": "faster"}')

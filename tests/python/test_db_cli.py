@@ -94,7 +94,7 @@ def test_every_error_is_one_line_with_exit_code_1(capsys: Capsys, tmp_path: Path
 
 
 def test_wrong_usage_ends_with_2(capsys: Capsys) -> None:
-    for argv in ((), ("forget",), ("merge",), ("export",), ("gc", "--max-mib", "-1"),
+    for argv in ((), ("forgot",), ("merge",), ("export",), ("gc", "--max-mib", "-1"),
                  ("gc", "--max-mib", "nan"), ("info", "more")):  # fmt: skip
         run(capsys, "db", *argv, code=2)
 

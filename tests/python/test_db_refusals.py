@@ -291,4 +291,4 @@ def test_a_second_process_has_no_crash(path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(process_bench.ISOLATE, "1")
     crashes, failed = optimize()
     assert crashes > 1 and failed
-    assert optimize() == (1, failed)
+    assert optimize() == (0, failed)  # nothing is left to measure or to check

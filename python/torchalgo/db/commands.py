@@ -19,6 +19,7 @@ from pathlib import Path
 from torchalgo._C import Error
 from torchalgo.db import files
 from torchalgo.db.environment import texts_here
+from torchalgo.db.forget import Selection, find, forget, spelled
 from torchalgo.db.row import Refusal
 from torchalgo.db.store import CostStore, Info, Merged
 from torchalgo.write_file import write_file
@@ -114,6 +115,30 @@ def _retry(args: argparse.Namespace) -> int:
     return 0
 
 
+def _forget(args: argparse.Namespace) -> int:
+    path = _path(args)
+    _check_exists(path)
+    selection = Selection(
+        args.environment, args.problem, args.primitive, args.since or "", args.before or "",
+        args.verdicts,
+    )  # fmt: skip
+    if args.verdicts and (args.problem or args.primitive):
+        raise Error("db forget: --verdicts takes no --problem or --primitive: they are of models")
+    with _opened(path) as store:
+        found = find(store, selection)
+        if args.yes:
+            forget(store, found)
+            _check_kept(store)
+    counts = found.counts()
+    if args.json:
+        print(json.dumps({**counts, "forgotten": args.yes}))
+    else:
+        listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+        verb, note = ("forgot", "") if args.yes else ("would forget", "; --yes does it")
+        print(f"{path}: {verb} {listed}{note}")
+    return 0
+
+
 def _verify(args: argparse.Namespace) -> int:
     path = _path(args)
     _check_exists(path)
@@ -138,6 +163,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "import": _import,
     "gc": _gc,
     "retry": _retry,
+    "forget": _forget,
     "verify": _verify,
 }
 
@@ -151,25 +177,18 @@ def describe(info: Info) -> str:
         return f"{info.path}: {info.trouble}; torchalgo.optimize makes it"
     lines = [
         f"{info.path}: {info.rows} rows, {sum(info.refusals.values())} candidate(s) that failed,"
-        f" {info.verdicts} verdict(s) on plans,"
+        f" {info.checks} that passed a check, {info.verdicts} verdict(s) on plans,"
         f" {_size(info.bytes)} of at most {_size(info.max_bytes)} ({info.journal})"
     ]
     here = texts_here()
     lines += [
-        f"{count:>8}  {_spelled(text)}{'' if text in here else '  (not here and now)'}"
+        f"{count:>8}  {spelled(text)}{'' if text in here else '  (not here and now)'}"
         for text, count in sorted(info.environments.items(), key=lambda item: -item[1])
     ]
     lines += [f"{count:>8}  {name}" for name, count in info.algorithms.items()]
     lines += [f"{count:>8}  failed: {why}" for why, count in info.refusals.items()]
     lines += [f"damaged, kept: {file}" for file in info.set_aside]
     return "\n".join(lines)
-
-
-def _spelled(environment: str) -> str:
-    try:
-        return ", ".join(f"{name} {value}" for name, value in json.loads(environment).items())
-    except (ValueError, AttributeError, RecursionError):  # not written by torchalgo
-        return environment
 
 
 def _size(count: int) -> str:

@@ -126,6 +126,12 @@ class Database:
                 found += self._select(kind, where, environment, *part)
         return found
 
+    def has_any(self, environments: Sequence[str]) -> bool:
+        """True if there is a row of one of the environments."""
+        marks = ", ".join("?" * len(environments))
+        sql = f"SELECT 1 FROM costs WHERE environment IN ({marks}) LIMIT 1"
+        return bool(self._fetch(sql, *environments))
+
     def all_entries(self, kind: type[E]) -> list[tuple[E, int]]:
         """Every sound entry, in the order of its key."""
         return self._select(kind, "")
@@ -210,6 +216,21 @@ class Database:
         values = (name, environment, text, checksum, day)
         with self.transaction():
             self._run(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?, ?, ?)", *values)
+
+    def texts(self, table: str) -> list[tuple[str, str, str, int]]:
+        """The name, environment, text and day of last use of each text of a table, unchecked."""
+        if table not in self._tables:
+            return []
+        name, text = TEXTS[table]
+        found = self._fetch(f"SELECT {name}, environment, {text}, last_used FROM {table}")
+        return [(str(n), str(e), str(t), day if type(day) is int else 0) for n, e, t, day in found]
+
+    def drop_texts(self, table: str, keys: Iterable[tuple[str, str]]) -> None:
+        name, _ = TEXTS[table]
+        with self.transaction():
+            self._many(
+                f"DELETE FROM {table} WHERE {name} = ? AND environment = ?", [*map(list, keys)]
+            )
 
     def count(self, table: str) -> int:
         number: int = self._fetch(f"SELECT count(*) FROM {table}")[0][0]

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import os
 import platform
 import sys
@@ -24,7 +26,7 @@ MOST_REASON = 500  # characters
 
 # The version of the comparison with f64 (check_primitives in csrc/profiler/check.cpp). Raise it
 # where that finds more mistakes: what an older version let pass is checked again.
-GATE = 1
+GATE = 2  # with NaN in the samples
 
 
 class DeviceCosts:
@@ -53,9 +55,14 @@ class DeviceCosts:
         return {row.key: row.cost for row in self._entries_of(Row, keys)}
 
     def append(self, costs: Mapping[Key, Cost]) -> bool:
-        """Keeps costs in one transaction; True: they are on disk."""
-        rows = [self._row(key, cost) for key, cost in costs.items()]
+        """Keeps costs in one transaction, but no disturbed ones; True: they are on disk."""
+        rows = [self._row(key, cost) for key, cost in costs.items() if not cost.is_disturbed]
         return self._store.append([row for row in rows if row is not None])
+
+    def forget_older(self, keys: Iterable[Key]) -> int:
+        """Drops what there was of the problems of `keys` before this store was opened; how many
+        entries."""
+        return self._store.forget_older(self._environment.texts(), {key.problem for key in keys})
 
     # ---- checks --------------------------------------------------------------------------------
 
@@ -116,15 +123,22 @@ class DeviceCosts:
     # ---- verdicts ------------------------------------------------------------------------------
 
     def read_verdict(self, plan: str) -> GuardVerdict | None:
-        """What the guard found for a plan (plan_key's text) here before."""
+        """Returns what the guard found for a plan (verdict_key's text) here before, with its day;
+        None if it found nothing."""
         text = self._store.verdict(plan, self._environment.everything)
         try:
-            return None if text is None else GuardVerdict.from_json(text)
+            found = None if text is None else GuardVerdict.from_json(text)
         except _C.Error:
             return None
+        return found if found is not None and found.timed_on else None
 
     def keep_verdict(self, plan: str, verdict: GuardVerdict) -> None:
-        self._store.keep_verdict(plan, self._environment.everything, verdict.to_json())
+        """Keeps a verdict with today's date, unless other programs disturbed it."""
+        if verdict.is_disturbed:
+            return
+        today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+        text = dataclasses.replace(verdict, timed_on=today).to_json()
+        self._store.keep_verdict(plan, self._environment.everything, text)
 
     def read_record(self, key: str) -> str | None:
         """What keep_record left here for `key`; it is text that anybody may have written."""

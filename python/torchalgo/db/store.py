@@ -230,6 +230,12 @@ class CostStore:
     def _kept_of(self, kind: type[E]) -> dict[RowKey, E]:
         return {entry.row_key: entry for entry in self._kept.values() if isinstance(entry, kind)}
 
+    def has_any(self, environments: Iterable[str]) -> bool:
+        """True if there is a row of one of the environments, sound or not."""
+        wanted = sorted(set(environments))
+        with self._locked():
+            return self._run(lambda database: database.has_any(wanted), False)
+
     def append(self, entries: Iterable[Entry]) -> bool:
         """Keeps entries, over older ones of their kinds and keys, in one transaction; True: they
         are on disk.
@@ -264,17 +270,18 @@ class CostStore:
 
     def rows(self) -> list[Row]:
         """Every sound row, in the order of its key."""
-        return self._all(Row)
+        return self.all_of(Row)
 
     def refusals(self) -> list[Refusal]:
         """Every sound refusal, in the order of its key."""
-        return self._all(Refusal)
+        return self.all_of(Refusal)
 
     def checks(self) -> list[Check]:
         """Every sound check, in the order of its key."""
-        return self._all(Check)
+        return self.all_of(Check)
 
-    def _all(self, kind: type[E]) -> list[E]:
+    def all_of(self, kind: type[E]) -> list[E]:
+        """Every sound entry of a kind, in the order of its key."""
         with self._locked():
             nothing: list[tuple[E, int]] = []
             found = self._run(lambda database: database.all_entries(kind), nothing)
@@ -326,6 +333,21 @@ class CostStore:
 
     def keep_verdict(self, plan: str, environment: str, verdict: str) -> None:
         self._keep_text("verdicts", plan, environment, verdict)
+
+    def verdicts(self) -> list[tuple[str, str, str, int]]:
+        """The plan, environment, text and day of last use of every verdict on disk."""
+        nothing: list[tuple[str, str, str, int]] = []
+        with self._locked():
+            return self._run(lambda database: database.texts("verdicts"), nothing)
+
+    def forget_verdicts(self, keys: Iterable[tuple[str, str]]) -> None:
+        """Drops verdicts by plan and environment."""
+        dropped = sorted(set(keys))
+        with self._locked():
+            for plan, environment in dropped:
+                self._kept_texts.pop(("verdicts", plan, environment), None)
+            if dropped and self._can_write:
+                self._run(lambda database: database.drop_texts("verdicts", dropped), None)
 
     def peaks(self, device: str, environment: str) -> str | None:
         """The highest rates that a device was ever probed at, as JSON; None as above."""
