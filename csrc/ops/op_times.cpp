@@ -5,6 +5,8 @@
 #include <mutex>
 #include <utility>
 
+#include "base/fork_mutex.h"
+
 namespace torchalgo {
 namespace {
 
@@ -13,7 +15,7 @@ constexpr std::size_t kMaxRecords = 1 << 20;  // who forgets to switch it off lo
 std::atomic<bool> timing_setting = false;
 
 struct Records {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::vector<OpTime> times;
 };
 

@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/fork_mutex.h"
 #include "ops/relayout.h"
 #include "ops/resolve.h"
 
@@ -146,8 +146,8 @@ class PlannedOp {
   // Executions for the planned sizes, one per device and number of threads, read without a lock:
   // they are only added, and live as long as the op.
   mutable std::atomic<const Execution*> planned_ = nullptr;
-  mutable std::atomic<bool> is_prepared_ = false;  // a fallback was warned of
-  mutable std::mutex mutex_;                       // guards the two below
+  mutable std::atomic<bool> is_prepared_ = false;      // a fallback was warned of
+  mutable ForkMutex mutex_{ForkMutex::Level::kOuter};  // guards the two below
   mutable std::vector<ExecutionPtr> planned_owners_;
   mutable std::list<ExecutionPtr> others_;  // the latest used first
 };

@@ -6,13 +6,15 @@
 #include <mutex>
 #include <tuple>
 
+#include "base/fork_mutex.h"
+
 namespace torchalgo {
 namespace {
 
 std::atomic<bool> recording_setting = false;
 
 struct Runs {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::map<std::tuple<std::string, std::string, std::string>, std::int64_t> counts;
 };
 

@@ -7,13 +7,15 @@
 #include <set>
 #include <utility>
 
+#include "base/fork_mutex.h"
+
 namespace torchalgo {
 namespace {
 
 std::atomic<bool> strict_setting = false;
 
 struct Counters {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::map<std::string, Fallback> by_layer;
   std::set<std::pair<std::string, std::string>> seen;  // layer and reason
 };
@@ -26,7 +28,7 @@ Counters& counters() {
 // The settings are replaced as a whole, so that a reader on another thread never sees half a
 // change.
 struct Shared {
-  std::mutex mutex;  // guards `settings`
+  ForkMutex mutex;  // guards `settings`
   std::shared_ptr<const ConvSettings> settings = std::make_shared<const ConvSettings>();
   std::atomic<std::uint64_t> generation = 1;  // of `settings`
 };

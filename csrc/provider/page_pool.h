@@ -4,8 +4,9 @@
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
+
+#include "base/fork_mutex.h"
 
 namespace torchalgo {
 
@@ -45,7 +46,7 @@ class PagePool {
   void unmap_idle(std::size_t most) noexcept;
 
   const std::size_t most_idle_;
-  mutable std::mutex mutex_;  // guards the slabs
+  mutable ForkMutex mutex_;  // guards the slabs
   std::vector<std::unique_ptr<Slab>> slabs_;
 };
 

@@ -8,7 +8,6 @@ import dataclasses
 import io
 import itertools
 import json
-import threading
 import warnings
 import zipfile
 import zlib
@@ -23,6 +22,7 @@ from torch import nn
 
 from torchalgo import _C
 from torchalgo._C import Error
+from torchalgo.fork_lock import fork_lock
 from torchalgo.freeze import ScriptModule, has_own_ops, quiet_jit
 from torchalgo.joined import join, parts_of
 from torchalgo.pareto import Front, Memory
@@ -89,7 +89,7 @@ class Optimized(nn.Module):
         self._dtypes: set[torch.dtype] = set()
         self._device = torch.device("cpu")
         self._plan_for = plan_for
-        self._lock = threading.Lock()
+        self._lock = fork_lock()
         if results:
             self._adopt(results)
 

@@ -5,8 +5,11 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <limits>
@@ -317,6 +320,48 @@ TEST_F(PlannedOpTest, IsRightForEveryNumberOfThreads) {
   }
   at::set_num_threads(threads);
   EXPECT_TRUE(fallbacks().empty());
+}
+
+// Runs `op` on images of every height up to 12, which is more than it keeps executions for.
+void run_at_all_heights(const PlannedOp& op) {
+  const at::NoGradGuard no_grad;
+  for (std::int64_t height = 3; height <= 12; ++height) {
+    const at::Tensor image = at::zeros({2, 12, height, 64});
+    static_cast<void>(op.run({&image, 1}, {}));
+  }
+}
+
+TEST_F(PlannedOpTest, RunsInTheChildOfAForkWhileOtherThreadsRunIt) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(1);  // OpenMP's threads do not exist in a child
+  const Layer layer(kConv, {"cpu.direct", Layout::kNhwc, Layout::kNhwc, 0});
+  run_at_all_heights(*layer.op);
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      at::set_num_threads(1);
+      while (!stop) run_at_all_heights(*layer.op);
+    });
+  }
+  int hung = 0;
+  for (int i = 0; i < 60; ++i) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      ::alarm(20);
+      run_at_all_heights(*layer.op);
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    hung += status != 0;
+    if (hung > 0) break;
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  at::set_num_threads(before);
+  EXPECT_EQ(hung, 0);
 }
 
 TEST_F(PlannedOpTest, ServesSeveralThreadsAtOnceOnPlannedAndOtherSizes) {
