@@ -14,8 +14,9 @@ namespace torchalgo::cudnn {
 
 /// An engine that is known to compute wrong results or to fail on some machines.
 struct Erratum {
-  std::string id;         // where it is described
-  std::string operation;  // cuDNN frontend's name of a graph, "ConvFwd_ADD_RELU_FWD"; empty: any
+  std::string id;  // where it is described
+  std::string operation =
+      {};  // cuDNN frontend's name of a graph, "ConvFwd_ADD_RELU_FWD"; empty: any
   std::int64_t engine = 0;
   std::int64_t first_version = 0;                                       // 90800 = 9.8.0
   std::int64_t end_version = std::numeric_limits<std::int64_t>::max();  // not affected any more
