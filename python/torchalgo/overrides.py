@@ -14,7 +14,7 @@ from torchalgo.choices import near
 
 def matches_name(name: str, pattern: str) -> bool:
     """Whether `pattern` names this primitive or its algorithm; the rule of csrc/ir/primitive.h."""
-    return name == pattern or name.startswith((pattern + ".", pattern + "{"))
+    return name == pattern or name.startswith(tuple(pattern + end for end in ".{@"))
 
 
 def is_convolution(node: _C.Node) -> bool:

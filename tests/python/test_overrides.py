@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 import torchalgo
 from nets import Net, fp64_error, make_net, run_plan
 from torchalgo.overrides import matches_name
+from torchalgo.problems import direction_of
 
 
 def primitives(optimized: torchalgo.Optimized) -> dict[str, str]:
@@ -20,6 +22,8 @@ def test_a_name_matches_itself_its_variants_and_its_knobs() -> None:
     assert matches_name("cpu.direct", "cpu.direct")
     assert matches_name("cpu.direct.t14", "cpu.direct")
     assert matches_name("cpu.direct{X=1}", "cpu.direct")
+    assert matches_name("cudnn_legacy.fwd.6@fma", "cudnn_legacy.fwd.6")
+    assert not matches_name("cudnn_legacy.fwd.6", "cudnn_legacy.fwd.6@fma")
     assert not matches_name("cpu.direct2", "cpu.direct")
     assert not matches_name("cpu.direct", "cpu.direct.t14")
 
@@ -109,3 +113,91 @@ def test_a_plan_in_memory_is_solved_again_with_overrides(net: Net, x: torch.Tens
     assert fp64_error(net, fast, x) <= 1e-5
     with pytest.raises(torchalgo.Error, match="matches no layer"):
         plan.with_overrides({"layer9": "aten.conv"})
+
+
+# ---- every primitive that candidates lists -------------------------------------------------------
+
+DIRECTIONS = {"fwd": "forward", "bwd_data": "backward_data", "bwd_filter": "backward_filter"}
+CONVOLUTIONS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "3x3": (lambda: nn.Conv2d(32, 16, 3, padding=1), (1, 32, 12, 12)),
+    "1x1": (lambda: nn.Conv2d(32, 32, 1), (1, 32, 9, 9)),
+    "depthwise": (lambda: nn.Conv2d(32, 32, 3, padding=1, groups=32), (1, 32, 9, 9)),
+    "grouped": (lambda: nn.Conv2d(32, 32, 3, padding=1, groups=8, bias=False), (1, 32, 9, 9)),
+    "5x5": (lambda: nn.Conv2d(16, 16, 5, padding=2), (1, 16, 12, 12)),
+    "stem": (lambda: nn.Conv2d(3, 16, 7, padding=3, stride=2), (1, 3, 20, 20)),
+    "1x7": (lambda: nn.Conv2d(16, 16, (1, 7), padding=(0, 3)), (1, 16, 9, 16)),
+    "large": (lambda: nn.Conv2d(4, 4, 9, padding=4), (2, 4, 40, 40)),
+    "1d": (lambda: nn.Conv1d(8, 8, 3, padding=1), (1, 8, 20)),
+    "3d": (lambda: nn.Conv3d(4, 8, 3, padding=1), (1, 4, 5, 7, 7)),
+    "transposed": (lambda: nn.ConvTranspose2d(8, 8, 3, padding=1), (1, 8, 9, 9)),
+}
+
+
+def train(model: nn.Module, x: torch.Tensor) -> set[tuple[str, str]]:
+    """Runs a model forward and backward; returns each direction's problem word and primitive."""
+    with torchalgo.record_runs() as record:
+        model(x.clone().requires_grad_()).sum().backward()
+    return {(direction_of(run.problem), run.primitive) for run in record.runs}
+
+
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_each_candidate_runs_where_its_name_is_given(kind: str) -> None:
+    make, sizes = CONVOLUTIONS[kind]
+    x = torch.randn(sizes)
+    count = 0
+    for argument in DIRECTIONS.values():
+        conv = make()
+        word = next(w for w, a in DIRECTIONS.items() if a == argument)
+        for layer in torchalgo.candidates(conv, x, direction=word):
+            own = direction_of(layer.problem)
+            for name in {o.primitive for o in layer.offered}:
+                model = nn.Sequential(make())
+                torchalgo.set_algorithms(model, {"*": {argument: name}})
+                assert (own, name) in train(model, x), "set_algorithms"
+                plain = nn.Sequential(make())
+                with torchalgo.enable(), torchalgo.algorithms(**{DIRECTIONS[own]: name}):
+                    assert (own, name) in train(plain, x), "algorithms"
+                with torchalgo.enable({layer.problem: name}):
+                    assert (own, name) in train(plain, x), "enable"
+                count += 1
+    assert count >= 4
+
+
+class Kinds(nn.Sequential):
+    """One layer of each kind, each followed by what can be fused to it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            nn.Conv2d(3, 16, 7, padding=3, stride=2),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.Conv2d(32, 32, 1),
+            nn.Hardswish(),
+            nn.Conv2d(32, 32, 3, padding=1, groups=32),
+            nn.Conv2d(32, 32, 3, padding=1, groups=8),
+            nn.Conv2d(32, 16, 5, padding=2),
+            nn.Conv2d(16, 16, (1, 7), padding=(0, 3)),
+            nn.MaxPool2d(2),
+        )
+
+
+def test_each_candidate_runs_when_optimize_is_told_to_and_from_a_file(tmp_path: Path) -> None:
+    net, x = Kinds().eval(), torch.randn(1, 3, 24, 24)
+    offered = {
+        layer.name: sorted({o.primitive for o in layer.offered})
+        for layer in torchalgo.candidates(net, x)
+    }
+    for i in range(max(map(len, offered.values()))):
+        wanted = {layer: names[i] for layer, names in offered.items() if i < len(names)}
+        fast = run_plan(net, x, overrides=wanted)
+        chosen = {node.name: node.primitive for node in fast.plan.nodes}
+        assert all(matches_name(chosen[layer], name) for layer, name in wanted.items()), wanted
+        fast.save(tmp_path / "net.pt")
+        loaded = torchalgo.load(tmp_path / "net.pt")
+        torchalgo.reset_fallbacks()
+        loaded(x)
+        assert torchalgo.fallbacks() == {}
+        text = str(loaded.scripted.graph)
+        for layer, name in wanted.items():
+            if not name.startswith("aten."):
+                assert f'"{chosen[layer]}"' in text, (layer, name)
