@@ -44,9 +44,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    // The plan lies beside the module in the file: read it, so that the copy has it too.
-    torch::jit::ExtraFilesMap extra = {{"plan.json", ""}};
+    // The plan, and how Python calls the model, lie beside the module: the copy gets them too.
+    torch::jit::ExtraFilesMap extra = {{"plan.json", ""}, {"calls.json", ""}};
     const torch::jit::Module model = torch::jit::load(argv[1], std::nullopt, extra);
+    std::erase_if(extra, [](const auto& file) { return file.second.empty(); });
     if (argc == 4) torchalgo::save(model, argv[3], extra);
     return run(model, parse_sizes(argv[2]));
   } catch (const std::exception& error) {
