@@ -3,14 +3,16 @@
 
     python benchmarks/bench_models.py resnet50 vgg16 --threads 1
     python benchmarks/bench_models.py resnet50 --threads 1 --batch 8
+    python benchmarks/bench_models.py resnet50 --threads 2 --peers onnxruntime,onnxruntime_spinning
     python benchmarks/bench_models.py resnet50 --threads 1 --isa avx2 --peers eager,channels_last
 
 Each (network, threads) runs in a process of its own. All engines are built first; then rounds: in
 each, every engine runs once untimed and then `--inner` times timed, in an order that rotates, so
 that a slow phase of the machine hits all alike. Beside torchalgo's plan run, from the same costs,
 the plans it is compared with: ATen rows only, best single layout, local optimum; and the plan a
-second time (A/A control). One JSON line per network and number of threads, with the samples; tables
-are made from the lines by make_tables.py.
+second time (A/A control). ONNX Runtime runs twice, with its idle threads spinning and asleep;
+make_tables.py, which makes tables from the records, counts the faster of the two. There is one
+JSON line per network and number of threads, with the samples.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ ISA_LIMITS = {
     "": {},
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
 }
-ALL_PEERS = "eager,channels_last,optimize_for_inference,inductor,onnxruntime,openvino"
+SPIN_S = 0.2  # after an engine whose threads spin: it takes longer until they sleep
+ALL_PEERS = (
+    "eager,channels_last,optimize_for_inference,inductor,onnxruntime,onnxruntime_spinning,openvino"
+)
 
 
 def build_peers(names: list[str], make: Callable[[], Any], x: Any) -> dict[str, dict[str, Any]]:
@@ -56,6 +61,8 @@ def build_peers(names: list[str], make: Callable[[], Any], x: Any) -> dict[str, 
             "build_s": round(time.perf_counter() - start, 2),
             "version": engines.peer_version(name),
         }
+        if name.startswith("onnxruntime"):
+            built[name]["spinning"] = name.endswith("_spinning")
     return built
 
 
@@ -115,6 +122,8 @@ def sample(
                 run()
             wall[name].append((time.perf_counter() - wall_start) / inner * 1e6)
             cpu[name].append((time.process_time() - cpu_start) / inner * 1e6)
+            if engines[name].get("spinning"):
+                time.sleep(SPIN_S)
     return wall, cpu
 
 

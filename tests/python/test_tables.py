@@ -79,19 +79,32 @@ def test_a_win_is_a_ratio_with_an_interval_and_the_best_are_bold(files: Files) -
     times, peers, gain, cpu = files.rows("alpha")
     assert times[1].startswith("**1.4") and times[3].startswith("**2.1")
     assert not any("**" in cell for cell in times[2:3] + times[4:])
-    assert peers[1].startswith("1.50 [1.") and "**" not in peers[1]
-    assert peers[3].startswith("1.2")  # OpenVINO, the better of the two
-    assert peers[5] == "2.0e-07"
-    assert cpu[1] == peers[1]
+    assert peers[2].startswith("1.50 [1.") and "**" not in peers[2]
+    assert peers[4].startswith("1.2")  # OpenVINO, the better of the two
+    assert peers[1] == peers[4]  # the best of all
+    assert peers[6] == "2.0e-07"
+    assert cpu[1] == peers[2]
     assert gain[4].startswith("1.30 [")
+
+
+def test_the_faster_of_onnx_runtimes_two_ways_counts(files: Files) -> None:
+    files.make(record(), record("beta", onnxruntime_spinning=1.1))
+    alpha, beta = (files.rows(name) for name in ("alpha", "beta"))
+    assert alpha[0][6].startswith("2.0") and beta[0][6].startswith("1.5")  # 1.4 and 1.1
+    assert beta[1][1].startswith("1.10 [")  # the best of all is the spinning one
+    text = files.page.read_text()
+    assert "ONNX Runtime: timed with spinning off only" in text
+    assert "ONNX Runtime: spinning on, the faster of on and off" in text
+    files.make(record("beta", onnxruntime_spinning=1.1))
+    assert "ONNX Runtime (spinning on or off, the faster)" in files.readme.read_text()
 
 
 def test_a_loss_is_shown_as_a_loss(files: Files) -> None:
     files.make(record(openvino=0.8, channels_last=0.9))
     peers = files.rows("alpha")[1]
-    assert peers[1].startswith("0.90 [") and peers[1].endswith("**slower**")
-    assert peers[3].startswith("0.80 [") and peers[3].endswith("**slower**")
-    assert "**slower**" not in peers[2]
+    assert peers[2].startswith("0.90 [") and peers[2].endswith("**slower**")
+    assert peers[4].startswith("0.80 [") and peers[4].endswith("**slower**")
+    assert peers[1] == peers[4] and "**slower**" not in peers[3]
     text = files.page.read_text()
     assert "- OpenVINO on 1 of 1: alpha (0.80)" in text
     assert "- channels_last on 1 of 1: alpha (0.90)" in text
@@ -107,34 +120,34 @@ def test_few_rounds_prove_nothing(files: Files) -> None:
     short = record()
     short["wall_us"] = {name: times[:5] for name, times in short["wall_us"].items()}
     files.make(short)
-    assert files.rows("alpha")[1][1].endswith("too few rounds")
+    assert files.rows("alpha")[1][2].endswith("too few rounds")
 
 
 def test_a_control_that_differs_and_a_large_error_are_marked(files: Files) -> None:
     files.make(record(torchalgo_again=1.2) | {"rel_error": float("nan")})
     peers = files.rows("alpha")[1]
-    assert peers[4].endswith("**differs**")
-    assert peers[5].endswith("**above 1e-05**")
+    assert peers[5].endswith("**differs**")
+    assert peers[6].endswith("**above 1e-05**")
 
 
 def test_a_later_record_replaces_an_earlier_one_of_the_same_threads(files: Files) -> None:
     files.make(record(eager=3.0, channels_last=2.5), record(threads=2), record(channels_last=1.7))
     one, two = (files.rows("alpha")[i] for i in (1, 5))
-    assert one[1].startswith("1.70 [")
-    assert two[1].startswith("1.50 [")
+    assert one[2].startswith("1.70 [")
+    assert two[2].startswith("1.50 [")
     assert len(files.rows("alpha")) == 4 + 3  # CPU time is of one thread only
 
 
 def test_a_failure_is_a_dash_with_a_footnote(files: Files) -> None:
     files.make(record(inductor="CppError: no <omp.h>"), record("beta", openvino="no | such op"))
     alpha, beta = files.rows("alpha"), files.rows("beta")
-    assert alpha[0][5] == "-<sup>1</sup>" and beta[0][7] == "-<sup>2</sup>"
-    assert alpha[1][2] == "-"
+    assert alpha[0][5] == "-<sup>1</sup>" and beta[0][7] == "-<sup>3</sup>"
+    assert alpha[1][3] == "-"
     text = files.page.read_text()
     assert "<sup>1</sup> Inductor: CppError: no &lt;omp.h&gt;" in text
-    assert "<sup>2</sup> OpenVINO: no | such op" in text
+    assert "<sup>3</sup> OpenVINO: no | such op" in text
     means = files.rows("geometric mean")[0]
-    assert means[1] == "**1.50**" and means[2].endswith("(of 1)")
+    assert means[2] == "**1.50**" and means[3].endswith("(of 1)")
 
 
 def test_a_baseline_that_runs_instead_of_the_plan_has_a_footnote(files: Files) -> None:
@@ -162,8 +175,10 @@ def test_only_the_part_between_readmes_markers_changes(files: Files) -> None:
     body, after = rest.split(END)
     assert before == "# Title\n\n" and after == "\n\nThe rest.\n"
     assert "2 threads" in body and "old table" not in body
-    assert "(channels_last) | 1.4" in body
-    assert "| geometric mean |  |  | **1.50** |" in body
+    assert "(OpenVINO) | 1.4" in body
+    assert "| geometric mean |  |  | **1.20** | **1.50** |" in body
+    assert "ONNX Runtime (spinning off)" in body
+    assert "comes from torchalgo's kernels: a factor of 1.30 in" in body
 
 
 def test_a_second_run_changes_nothing_and_check_writes_nothing(files: Files) -> None:
