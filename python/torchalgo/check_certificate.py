@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Check the answer to a PBQP without trusting the solver: exact integers, standard library only.
+"""Checks the answer to a PBQP without trusting the solver: exact integers, standard library only.
 
     python scripts/check_certificate.py problem.pbqp answer.cert
 
 docs/pbqp.md describes both formats and why each step is sound. No code is shared with the solver.
+Whatever the texts hold, `check` returns proven claims or raises ProofError.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from typing import Any
 
 INF = math.inf  # forbidden; compares exactly with integers of any size
 HEADS = ("pbqp-certificate", "problem", "choice", "cost", "bound")
-MAX_CELLS = 20_000_000  # of one table
-MAX_WORK = 100_000_000, 300  # cells that a check may read in all, and more per character of texts
+MAX_CELLS = 50_000_000  # of one table
+MAX_WORK = 100_000_000, 500  # cells that a check may read: in all, and more per character
 COMMENT = re.compile(r"^[ \t\r]*#.*$", re.MULTILINE)
-ODD = re.compile(r"[^a-z0-9:, \t\r\n-]|[a-z0-9-]{65}")  # what neither format uses
+ODD = re.compile(r"[^a-z0-9:, \t\r\n-]|[a-z0-9-]{65}")  # what neither format has
 Scope = tuple[int, ...]  # different nodes, ascending; () is the constant
 Names = dict[int, list[int]]  # of the values left, per node
 Table = tuple[dict[int, dict[int, int]], list[Any]]  # per node and value an offset; cells
 
 
 class ProofError(ValueError):
-    """A claim is false, or its proof is not one, or checking the proof would take too long."""
+    """Is raised if a claim is false, a proof does not hold, or checking takes too much work."""
 
 
 def require(claim: object, text: str) -> None:
@@ -53,7 +54,7 @@ def refusals() -> Iterator[None]:
 
 
 class Work:
-    """The cells that a check may still read; a short text may not ask for many."""
+    """Counts the cells that a check may still read, so that short texts cannot ask for many."""
 
     def __init__(self, characters: int):
         self.left = MAX_WORK[0] + MAX_WORK[1] * characters
@@ -65,7 +66,7 @@ class Work:
 
 
 class State:
-    """What is left of a problem: the values of each node, and the tables that are summed up."""
+    """Holds what is left of a problem: the values of each node, and the tables to sum up."""
 
     def __init__(self, names: Names, tables: dict[Scope, Table], work: Work):
         self.names, self.tables, self.work = dict(names), dict(tables), work
@@ -76,12 +77,12 @@ class State:
                 self.index[n].add(key)
 
     def scopes(self, node: int) -> list[Scope]:
-        """The scopes of the tables that hold a node."""
+        """Returns the scopes of the tables that hold a node."""
         self.work.spend(len(self.index[node]))
         return [scope for scope in self.index[node] if scope in self.tables]
 
     def read(self, scope: Scope, wide: Scope, kept: Names = {}) -> list[Any]:  # noqa: B006
-        """The cells of a table along the nodes of `wide`, the last fastest; of some only `kept`."""
+        """Lists a table's cells along the nodes of `wide`, last fastest; of some only `kept`."""
         (offsets, cells), at, steps = self.tables[scope], [0], [0]
         values = [kept.get(n, self.names[n]) for n in wide]
         self.work.spend(10 + math.prod(map(len, values)))
@@ -99,7 +100,7 @@ class State:
         return min(self.read(scope, scope, kept), default=INF)
 
     def add(self, order: Scope, cells: list[Any]) -> None:
-        """Adds a table to the one on the same nodes. Of one node: forbidden values are out."""
+        """Adds a table to the one on the same nodes; one of one node removes forbidden values."""
         scope, offsets, stride = tuple(sorted(set(order))), {}, 1
         require(len(scope) == len(order), f"a table of nodes {order}, two of which are the same")
         for n in reversed(order):
@@ -135,7 +136,7 @@ class State:
             del self.names[node]
 
     def move(self, u: int, v: int, *costs: int) -> None:
-        """Costs per value of u, then of v, from their table to the nodes."""
+        """Moves costs per value of u, then per value of v, from their table to the two nodes."""
         rows, cols = list(costs[: len(self.names[u])]), list(costs[len(self.names[u]) :])
         self.work.spend(len(rows) * len(cols))
         self.add((u, v), [-a - b for a in rows for b in cols])
@@ -143,9 +144,9 @@ class State:
         self.add((v,), cols)
 
     def drop(self, node: int, *values: int) -> None:
-        """Per pair a, b: a is superfluous if b, which stays, is never dearer, come what may."""
+        """Removes, per pair a, b, the value a: b, which stays, is never dearer."""
         for a, b in zip(values[::2], values[1::2], strict=True):
-            loss = []  # at most, by taking b, per table
+            loss = []  # per table: the most that b can cost more than a
             for scope in self.scopes(node):
                 rows = (self.read(scope, scope, {node: [x]}) for x in (b, a))
                 pairs = zip(*rows, strict=True)
@@ -156,7 +157,7 @@ class State:
             self.work.spend(len(self.names[node]))
 
     def exclude(self, goal: Any, items: list[str], left: Names) -> None:
-        """Values whose bound, the sum of all tables' minima given the value, reaches the goal."""
+        """Removes from `left` values whose bound, the sum of tables' minima, reaches the goal."""
         lows = {scope: self.least(scope) for scope in self.tables}
         total = sum(lows.values())  # INF: the state has no choice, so that all values may go
         for node, *values in (map(int, item.replace(":", ",").split(",")) for item in items):
@@ -170,7 +171,7 @@ class State:
 
 
 def prove(base: State, goal: Any, lines: Iterator[list[str]]) -> None:
-    """Follow the lines until they have shown that no choice of `base` costs less than `goal`."""
+    """Follows the lines until they have shown that no choice of `base` costs less than `goal`."""
     if goal == INF:  # it is enough to pass what any choice can cost
         finite = ([c for c in base.read(s, s) if c < INF] for s in base.tables)
         goal = sum(max(cells, default=0) for cells in finite) + 1
@@ -200,7 +201,7 @@ def prove(base: State, goal: Any, lines: Iterator[list[str]]) -> None:
 
 
 def words_of(text: str) -> list[list[str]]:
-    """The words of each line that is neither blank nor a comment."""
+    """Splits each line that is neither blank nor a comment into words."""
     text = COMMENT.sub("", text)
     odd = ODD.search(text)
     require(not odd, f"{odd} is too long a word, or not in the format's alphabet")
@@ -225,7 +226,7 @@ def read_problem(lines: list[list[str]], work: Work) -> State:
 
 @refusals()
 def check(problem_text: str, certificate: str) -> dict[str, list[str]]:
-    """Return a certificate's claims; raise ProofError unless all of them hold of the problem."""
+    """Returns a certificate's claims, or raises ProofError unless all hold of the problem."""
     problem_lines, lines = words_of(problem_text), words_of(certificate)
     claims = {head: lines.pop(0)[1:] for head in HEADS if lines and lines[0][0] == head}
     require(problem_lines[0] == ["pbqp", "1"], "the problem is no pbqp 1")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Check a plan without trusting the planner: exact integers, standard library only.
+"""Checks a plan without trusting the planner: exact integers, standard library only.
 
     python check_plan.py net.plan.json                       # a plan with its proof
-    torchalgo.check_plan(plan, graph_text, cost_rows)        # your own graph and costs
+    torchalgo.check_plan(plan, graph_text, cost_rows, refused, pairs)   # with your own inputs
 
 From the graph and the costs alone this derives what each node may run, and writes down the PBQP
 whose optimum is the cheapest plan. The certificate must hold of it, and the plan be its choice.
@@ -56,7 +56,7 @@ class Node(NamedTuple):
 
 
 class Option(NamedTuple):
-    """One way to compute a node, as the rest of the graph sees it."""
+    """Is one way to compute a node, as the rest of the graph sees it."""
 
     said: dict[str, Any]  # by a plan that takes it
     reads: dict[int, int]  # per value a set of layouts
@@ -67,7 +67,7 @@ Options = list[list[Option]]  # per node, in the order in which the PBQP numbers
 
 
 class Graph:
-    """The data flow that a text describes; a node stands behind those whose results it reads."""
+    """Is the data flow that a text describes; nodes stand behind those whose results they read."""
 
     def __init__(self, text: str):
         first, *lines = text.split("\n")
@@ -124,7 +124,7 @@ def shape_of(sizes: list[int], dtype: str) -> str:
 
 
 def chains_from(graph: Graph, anchor: int) -> Iterator[tuple[tuple[int, ...], str]]:
-    """What one call may compute, if it has costs: nodes, spelled problem."""
+    """Yields what one call may compute, if it has costs: its nodes and its problem."""
     covers: tuple[int, ...] = (anchor,)
     problem = graph.nodes[anchor].problem
     while problem and len(covers) < MAX_CHAIN:
@@ -138,9 +138,9 @@ def chains_from(graph: Graph, anchor: int) -> Iterator[tuple[tuple[int, ...], st
 
 
 def appended(problem: str, other: str) -> str:
-    """How one call spells `other` behind `problem`; empty: no call computes both.
+    """Spells the problem of one call that computes `problem` and then `other`.
 
-    What is no chain for another reason (docs/pbqp.md) has no costs under this spelling.
+    Returns nothing if no call does both. A spelling that no algorithm offers has no costs.
     """
     kind, _, own = problem.partition("_")
     if other.startswith("fwd_") and own.split("_")[0] == other.split("_")[1]:
@@ -158,7 +158,7 @@ def appended(problem: str, other: str) -> str:
 
 
 def layouts_of(problem: str, row: str) -> tuple[int, int, int]:
-    """In which layouts a row reads its first input, reads the others, and writes."""
+    """Returns the layouts in which a row reads its first input, reads the others, and writes."""
     name, _, layouts = row.rpartition(" ")
     src, dst = (LAYOUTS[layout] for layout in layouts.split("->"))
     if problem.startswith("bwd_data_"):  # src and dst mean the tensors or their gradients
@@ -170,7 +170,7 @@ def layouts_of(problem: str, row: str) -> tuple[int, int, int]:
 
 
 def ends_of(pair: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Node, problem and row of both choices of a pair, the producer's first."""
+    """Yields node, problem and row of both choices of a pair, the producer's first."""
     for end in ("producer", "reader"):
         yield pair[end], pair[f"{end}_problem"], pair[f"{end}_primitive"]
 
@@ -219,7 +219,7 @@ def options_of(graph: Graph, rows: CostRows, refused: Any, pairs: Any = ()) -> O
 
 
 def changes_of(rows: CostRows) -> dict[str, dict[tuple[int, int], int]]:
-    """Per shape: the cheapest change from one layout to another."""
+    """Returns, per shape, the cheapest change from one layout to another."""
     changes: dict[str, dict[tuple[int, int], int]] = defaultdict(dict)
     for problem, primitives in rows.items():
         if problem.startswith("transform_"):
@@ -229,13 +229,13 @@ def changes_of(rows: CostRows) -> dict[str, dict[tuple[int, int], int]]:
 
 
 def choice_of(name: str, said: Mapping[str, Any]) -> tuple[str, str, str]:
-    """What a pair calls an alternative; one that an earlier node computes is in no pair."""
+    """Names an alternative as pairs do; one that an earlier node computes is in no pair."""
     row = f"{said['primitive']} {said['src']}->{said['dst']}" if said["primitive"] else ""
     return name if row else "", said["problem"], row
 
 
 def add_pairs(graph: Graph, options: Options, pairs: Any, costs: Any, edges: Any) -> None:
-    """The pairs of two nodes as an edge; what they take off is taken off the reader's node."""
+    """Adds an edge per two nodes with pairs; what these take off is taken off the reader's node."""
     place: dict[Any, tuple[int, int]] = {}
     for variable, n in enumerate(graph.planned):
         for i, option in enumerate(options[n]):
@@ -261,7 +261,7 @@ def add_pairs(graph: Graph, options: Options, pairs: Any, costs: Any, edges: Any
 
 
 def problem_of(graph: Graph, options: Options, rows: CostRows, pairs: Any) -> str:
-    """The PBQP as text; docs/pbqp.md, "From a graph to a PBQP", tells its order of lines."""
+    """Writes the PBQP; docs/pbqp.md, "From a graph to a PBQP", describes the order of its lines."""
     changes = changes_of(rows)
     variable = {n: i for i, n in enumerate(graph.planned)}
     costs: list[list[Any]] = [[o.said["ticks"] for o in options[n]] for n in graph.planned]
@@ -271,14 +271,14 @@ def problem_of(graph: Graph, options: Options, rows: CostRows, pairs: Any) -> st
 
     @cache
     def cheapest(shape: str, have: int, wanted: int) -> Any:
-        """The least sum of changes after which a value exists in all layouts of a set."""
+        """Returns the least sum of changes after which a value exists in all wanted layouts."""
         if not wanted & ~have:
             return 0
         hops = [(dst, t) for (src, dst), t in changes[shape].items() if src & have and dst & ~have]
         return min((t + cheapest(shape, have | dst, wanted) for dst, t in hops), default=INF)
 
     def joined(readers: tuple[Reader, ...]) -> Reader:
-        """The node whose alternatives are what all these readers may read together."""
+        """Returns the node whose alternatives are what all these readers may read together."""
         if len(readers) == 1:
             return readers[0]
         if readers not in sets:
@@ -320,7 +320,7 @@ def problem_of(graph: Graph, options: Options, rows: CostRows, pairs: Any) -> st
 
 
 def problem_text(graph_text: str, rows: CostRows, refused: Any = (), pairs: Any = ()) -> str:
-    """The PBQP whose optimum is the cheapest plan."""
+    """Returns the PBQP whose optimum is the cheapest plan."""
     graph = Graph(graph_text)
     return problem_of(graph, options_of(graph, rows, refused, pairs), rows, pairs)
 
@@ -329,7 +329,7 @@ def problem_text(graph_text: str, rows: CostRows, refused: Any = (), pairs: Any 
 
 
 def cost_of_changes(graph: Graph, changes: Any, rows: CostRows, chosen: dict[int, Option]) -> int:
-    """What a plan's changes cost; every value must exist in the layouts in which it is read."""
+    """Returns the cost of a plan's changes; each value must exist in the layouts that are read."""
     have = [chosen[v.producer].leaves if v.problem else v.written for v in graph.values]
     numbered, cost = {value.name: v for v, value in enumerate(graph.values)}, 0
     for change in changes:
@@ -350,7 +350,7 @@ def cost_of_changes(graph: Graph, changes: Any, rows: CostRows, chosen: dict[int
 
 
 def agree(true: dict[str, Any], said: Mapping[str, Any]) -> None:
-    """What a part of the plan says is what is true, and integers are integers."""
+    """Requires that a part of the plan says what is true; an integer must be an integer."""
     for key, value in true.items():
         is_said = said[key] == value and type(said[key]) is type(value)
         require(is_said, f"{true.get('name', 'the plan')}: {key} is {value!r}, not {said[key]!r}")
@@ -362,7 +362,7 @@ def without_repeats(items: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_choice(data: Any, text: str, rows: CostRows, refused: Any, pairs: Any) -> dict[str, Any]:
-    """Checks all but what the plan says in sum: cost, bound and status, which are returned."""
+    """Checks nodes, transforms and pairs; returns the true cost, bound and status of the plan."""
     ticks = [t for some in rows.values() for t in some.values()]
     require(all(type(t) is int and t >= 0 for t in ticks), "a cost is no integer of at least 0")
     require(all(type(pair["ticks"]) is int for pair in pairs), "a pair's cost is no integer")
@@ -385,7 +385,7 @@ def check_choice(data: Any, text: str, rows: CostRows, refused: Any, pairs: Any)
 
 @refusals()
 def check_plan(plan: Any, **own: Any) -> dict[str, Any]:
-    """Raise ProofError unless a plan with its proof is what it claims to be.
+    """Raises ProofError unless a plan with its proof is what it claims to be.
 
     That is: it fits the graph, it costs `cost_ticks`, no plan that graph, costs, refusals and pairs
     allow is cheaper than `lower_bound_ticks`, and it is "optimal" only if the two are equal.
@@ -394,15 +394,15 @@ def check_plan(plan: Any, **own: Any) -> dict[str, Any]:
         plan: the text of a plan's file, or that as a dict; `plan.with_proof()` makes one.
         own: the caller's graph, costs, refused, pairs, as a plan's proof has them; what is missing
             comes from the plan's file, but refused and pairs are empty if there are costs.
-    Returns: what is proven, what was taken on trust from whom, and the fields that nobody checked.
+    Returns: what is proven, what was taken on trust and from whom, and the fields left unchecked.
     """
     data = plan if isinstance(plan, dict) else json.loads(plan, object_pairs_hook=without_repeats)
     proof: dict[str, Any] = data.get("proof") or {}
     require(proof, "the plan has no proof; plan.with_proof() adds it")
     own = {"refused": (), "pairs": (), **own} if "costs" in own else own
-    given = {
-        key: own.get(key, proof.get(key, ())) for key in ("graph", "costs", "refused", "pairs")
-    }
+    given = {key: proof.get(key, ()) for key in ("graph", "costs", "refused", "pairs")}
+    require(own.keys() <= given.keys(), f"one of {list(own)} is none of {list(given)}")
+    given |= own
     true = check_choice(data, *given.values())
     agree(true, data)
     trusted = {key: "the caller" if key in own else "the plan's file" for key in given}

@@ -21,7 +21,7 @@ from torchalgo.planning import pair_costs
 
 
 def prover(limits: Limits, objective: Latency) -> Callable[[Plan], PlanProof]:
-    """The function behind plan.with_proof: solves once more, and checks what comes out."""
+    """Makes the function behind plan.with_proof, which solves again and checks the result."""
     tuning = limits.tuning
 
     def prove(plan: Plan) -> PlanProof:
@@ -97,7 +97,7 @@ def _add_cost(
 
 @dataclass(frozen=True)
 class CheckedPlan:
-    """What `check_plan` has proven of a plan, and what it has not. `print` shows both."""
+    """Holds what `check_plan` has proven of a plan, and what it has not. `print` shows both."""
 
     objective: str  # on the plan's word: "latency" or "energy"
     cost_ticks: int  # 1/1024 ns or 1/1024 nJ
@@ -224,7 +224,7 @@ def _check_units(data: Mapping[str, Any]) -> set[str]:
 
 
 def _hint(plan: Any, cost_rows: Any, refused: Any, pairs: Any) -> str:
-    """Tells a caller with costs of his own what the plan's file has beside the costs."""
+    """Tells a caller who passed costs what else the plan's file holds."""
     proof = plan.proof if isinstance(plan, Plan) else None
     if cost_rows is None or proof is None or not (proof.refused or proof.pairs):
         return ""

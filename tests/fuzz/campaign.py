@@ -42,6 +42,7 @@ def campaign(
     Findings are printed with their seed; the campaign goes on behind them.
     """
     start, outcomes, findings, at = time.monotonic(), Counter[str](), 0, seed
+    commit = _commit()  # before the first case: the files may change while the fuzzer runs
     while outcomes.total() < cases and time.monotonic() - start < 60 * minutes:
         try:
             outcomes.update(fuzzer(at))
@@ -53,7 +54,7 @@ def campaign(
     return {
         "fuzzer": name, "seed_from": seed, "seed_to": at - 1, "cases": outcomes.total(),
         "outcomes": dict(sorted(outcomes.items())), "findings": findings,
-        "seconds": round(time.monotonic() - start, 1), **_commit(), "machine": machine(),
+        "seconds": round(time.monotonic() - start, 1), **commit, "machine": machine(),
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
     }  # fmt: skip
 

@@ -347,9 +347,8 @@ def mutated(pick: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
         parent[key] = mutated_lines(pick, parent[key])
     elif type(parent[key]) is int:
         old = parent[key]
-        parent[key] = pick.choice(
-            [old + 1, old - 1, -old, float(old), str(old), bool(old), old * 10**18]
-        )
+        others = [old + 1, old - 1, -old, str(old), bool(old), old * 10**18]
+        parent[key] = pick.choice([*others, float(old) if abs(old) < 10**18 else 0.5])
     else:
         parent[key] = copy.deepcopy(at(plan, pick.choice(every)))
     return plan

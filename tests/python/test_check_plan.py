@@ -24,6 +24,7 @@ import torch
 
 import torchalgo
 from torchalgo import _C
+from torchalgo.check_certificate import ProofError
 from torchalgo.check_plan import (
     LAYOUTS,
     TICKS_PER_US,
@@ -32,6 +33,7 @@ from torchalgo.check_plan import (
     options_of,
     problem_text,
 )
+from torchalgo.check_plan import check_plan as check_file
 from torchalgo.pbqp import Problem, solve
 from torchalgo.planning import pair_costs
 from torchalgo.proofs import check_plan
@@ -619,6 +621,14 @@ def test_an_optimized_models_plan_proves_itself(
     plan = fast.plan.with_proof()
     torchalgo.check_plan(plan)
     assert dataclasses.replace(plan, proof=None) == fast.plan
+    proof = plan.proof
+    assert proof is not None
+    found = torchalgo.check_plan(plan, proof.graph, proof.costs, proof.refused, proof.pairs)
+    assert set(found.trusted.values()) == {"the caller"} and found.is_optimal
+    banned = dataclasses.replace(proof, refused=[["x", "y", "z"]])
+    more = {**proof.costs, plan.nodes[0].problem: {"aten.none nchw->nchw": 0}}
+    with pytest.raises(torchalgo.Error, match=r"1 refused .* pass refused=plan\.proof\.refused"):
+        torchalgo.check_plan(dataclasses.replace(plan, proof=banned), cost_rows=more)
     path = tmp_path / "net.plan.json"
     plan.save(path)
     assert torchalgo.load_plan(path) == plan
@@ -678,6 +688,8 @@ def test_your_own_graph_and_costs_stand_against_those_of_the_plan() -> None:
     other = {p: {row: t + 1 for row, t in rows.items()} for p, rows in sample.rows.items()}
     with pytest.raises(torchalgo.Error, match="another problem"):
         check_plan(sample.plan, sample.text, other)
+    with pytest.raises(ProofError, match="cost_rows"):  # no name that is not known is passed over
+        check_file(sample.plan, cost_rows=other)
     with pytest.raises(torchalgo.Error, match="another graph"):
         check_plan(sample.plan, str(GraphText(9, 6)), sample.rows)
 

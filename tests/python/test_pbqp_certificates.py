@@ -342,7 +342,7 @@ def star(arms: int) -> str:
 WIDE = "pbqp 1\nnode" + " 0" * 2_000 + "\n"
 BOMBS = {
     "one table of 10^9 cells": (star(9), ["eliminate 0", "close"]),
-    "one line": ("pbqp 1" + ("\nnode" + " 0" * 5_000) * 2, ["move 0 1" + " 0" * 10_000, "close"]),
+    "one line": ("pbqp 1" + ("\nnode" + " 0" * 8_000) * 2, ["move 0 1" + " 0" * 16_000, "close"]),
     "deep cases": (star(1), ["branch 0 0"] * 20_000),
     "deep parts": (star(1), ["part 0"] * 20_000),
     "long numbers": ("pbqp 1\nnode " + "9" * 5_000 + "\n", ["close"]),
