@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.jit._trace import TracerWarning
+from torch.nn.parameter import is_lazy
 
 from torchalgo._C import Error
 
@@ -60,9 +61,7 @@ def check_model(model: Any) -> None:
     if isinstance(model, nn.Module) and getattr(model, "is_torchalgo_optimized", False):
         raise Error("optimize: the model is already optimized; pass the original one")
     if not isinstance(model, nn.Module):
-        raise Error(
-            f"optimize: model is {type(model).__name__}, expected torch.nn.Module or ScriptModule"
-        )
+        raise Error(f"optimize: model is {_not_a_module(model)}")
     if isinstance(model, torch.jit.ScriptModule) and (has_own_ops(model) or is_joined(model)):
         raise Error("optimize: the ScriptModule is already optimized; pass the original one")
     for name, module in model.named_modules():
@@ -75,8 +74,28 @@ def check_model(model: Any) -> None:
             raise Error(f"optimize: {what} is in train mode; call model.eval() first")
     weights = [*model.named_parameters(), *model.named_buffers()]
     for name, weight in weights:
+        if is_lazy(weight):
+            raise Error(
+                f"optimize: {name!r} has no sizes yet, as a lazy module's weights before its first"
+                " call: call the model once, model(*example_inputs), then optimize it"
+            )
         _check_device(name, weight, *weights[0])
         _check_weight(name, weight, is_buffer=not isinstance(weight, nn.Parameter))
+
+
+def _not_a_module(model: Any) -> str:
+    """What `model` is, and what to pass in its place."""
+    expected = "expected torch.nn.Module or ScriptModule"
+    if isinstance(model, type):
+        return f"the class {model.__name__}, {expected}: make an instance, {model.__name__}(...)"
+    if isinstance(model, (str, bytes)):
+        return f"text, {model[:60]!r}, {expected}: load the model first, as with torch.jit.load"
+    if isinstance(model, dict):
+        return f"a dict, {expected}: load a state_dict into its model, load_state_dict(...)"
+    if callable(model):
+        name = getattr(model, "__name__", type(model).__name__)
+        return f"{type(model).__name__} {name!r}, {expected}: call it, or put it into a Module"
+    return f"{type(model).__name__}, {expected}"
 
 
 def _check_device(
@@ -170,6 +189,14 @@ def _capture(
     traced, baked_in, trace_error = _trace(model, inputs)
     if traced is not None and not baked_in:
         return traced
+    if getattr(model.forward, "is_tensor_forward", False):
+        what = f"what it does depends on values ({baked_in})"
+        raise Error(
+            "optimize: the model cannot be traced:"
+            f" {what if traced is not None else _first_lines(trace_error)}; and as its arguments or"
+            " results are not tensors alone, it cannot be scripted: optimize a part of it, such as"
+            " its backbone"
+        )
     try:
         scripted: ScriptModule = torch.jit.script(model)
         return scripted

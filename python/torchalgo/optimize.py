@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from torch import nn
 from torchalgo import _C, guard, in_context, planning, process_bench, proofs
 from torchalgo._C import Error
 from torchalgo.bounds import CALL_TICKS
+from torchalgo.calls import as_tensor_models
 from torchalgo.course import Course
 from torchalgo.db import CostStore, DeviceCosts
 from torchalgo.db.environment import texts_here
@@ -35,6 +37,7 @@ from torchalgo.measuring import Guide, TuneSettings, Tuning
 from torchalgo.objective import Latency, find_objective
 from torchalgo.optimized import Optimized, Result
 from torchalgo.options import Options, Plans, check_options, options_of_each
+from torchalgo.original import ModelCall, Original, Planned
 from torchalgo.overrides import forced_primitives
 from torchalgo.plan import InContext, Plan
 from torchalgo.prediction import guide_from_store, learn_from_store
@@ -42,7 +45,7 @@ from torchalgo.prediction.model import CostModel
 from torchalgo.preparation import Prepared, prepare_each
 from torchalgo.progress import Event, Progress
 from torchalgo.sampling import Bench, cold_bytes
-from torchalgo.shapes import as_input_sets, shapes_of, spell
+from torchalgo.shapes import ExampleKwargs, as_calls, shapes_of, spell
 from torchalgo.timings import Timings
 
 # What the comparisons measure may change the plan that was timed inside the net; then it is tuned
@@ -54,6 +57,7 @@ def optimize(
     model: nn.Module,
     example_inputs: Any = None,
     *,
+    example_kwargs: ExampleKwargs = None,
     overrides: Mapping[str, str] | None = None,
     plan: Plan | Plans | None = None,
     strict: bool = False,
@@ -77,7 +81,9 @@ def optimize(
             torch.backends.cudnn.deterministic and .allow_tf32 decide what is a candidate.
         example_inputs: a tensor, or a sequence of forward's arguments: they fix dtype and shapes;
             None: the first call does. A list of tuples, each of them forward's arguments: one plan
-            for each; other shapes run the nearest plan. See docs/shapes.md.
+            for each; other shapes run the nearest plan. See docs/shapes.md. Arguments may be lists,
+            dicts and the like. Those that are no tensors are fixed. See docs/calls.md.
+        example_kwargs: forward's keyword arguments; for a list of tuples, a list of dicts.
         overrides: {glob of layer names: primitive}; `*` crosses dots, later entries win, a name
             without variant allows all its variants, layouts stay free.
         plan: applied as it is; nothing is measured. Of several, as torchalgo.load_plans returns
@@ -124,9 +130,22 @@ def optimize(
     )  # fmt: skip
     check_options(options)
     check_model(model)
-    if example_inputs is None:
-        return Optimized(plan_for=lambda inputs: _optimize(model, [inputs], options)[0])
-    return Optimized(*_optimize(model, as_input_sets(model, example_inputs), options))
+    original = Original(model, functools.partial(plan_calls, options))
+    if example_inputs is None and example_kwargs is None:
+        return Optimized(original=original)
+    planned = original.plan(as_calls(model, example_inputs, example_kwargs))
+    return Optimized(*planned.results, form=planned.form, original=original)
+
+
+def plan_calls(
+    options: Options, model: nn.Module, calls: Sequence[ModelCall], plans: Plans | None
+) -> Planned:
+    """The planner of Original."""
+    if plans is not None:
+        options = dataclasses.replace(options, plan=plans, overrides=None, mode="tune")
+    models = as_tensor_models(model, calls)
+    results = _optimize(models[0].model, [each.inputs for each in models], options)
+    return Planned(tuple(results), models[0].form, models[0].model)
 
 
 def _optimize(

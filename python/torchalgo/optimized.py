@@ -15,24 +15,39 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import fx, nn
+from torch.autograd import forward_ad
 
 from torchalgo import _C
 from torchalgo._C import Error
+from torchalgo.calls import (
+    CALLS_FILE,
+    CallForm,
+    form_from_json,
+    form_of_script,
+    form_to_json,
+)
 from torchalgo.fork_lock import fork_lock
+from torchalgo.formats import ResultFormats
 from torchalgo.freeze import ScriptModule, has_own_ops, quiet_jit
 from torchalgo.joined import join, parts_of
+from torchalgo.original import Original
 from torchalgo.pareto import Front, Memory
 from torchalgo.plan import Plan, plans_from_json, plans_to_json
 from torchalgo.report import write_report
 from torchalgo.shapes import Shapes, nearest, planned_shapes, shapes_of, spell
 from torchalgo.timings import StepTime
+from torchalgo.trees import spell_type
 from torchalgo.write_file import write_file
 
 PLAN_FILE = "plan.json"  # in a saved file's extra files
+_NO_EXPORT = (
+    "{}: an optimized module has ops that only torchalgo has; export the original model, or use"
+    " .save(path, portable=True), which writes TorchScript of PyTorch's own ops"
+)
 MOST_UNSEEN = 1024  # shapes that are counted one by one
 OTHERS = "others"  # the key under which the rest is counted
 
@@ -58,14 +73,11 @@ class Result:
 
 
 class Optimized(nn.Module):
-    """A module that computes what the original computes, by the primitives of a plan.
+    """A module that computes what the original model computes, by the primitives of a plan.
 
-    It holds no parameters: weights are constants of `scripted`. Inference only, on the device and
-    in the dtype it was planned for.
-
-    It has a plan for each shape it was planned for. Inputs of other sizes are right as well: the
-    nearest plan runs them (`torchalgo.shapes.nearest` is the rule), nothing is measured, and
-    `unseen` counts the call.
+    It is for inference, on the device and in the dtype it was planned for, and it has a plan for
+    each shape it was planned for. It holds the original model, which has the weights and the other
+    attributes, and which runs the calls that the plans are not for: see `original_runs`.
     """
 
     is_torchalgo_optimized = True
@@ -73,14 +85,21 @@ class Optimized(nn.Module):
     def __init__(
         self,
         *results: Result,
-        plan_for: Callable[[tuple[Any, ...]], Result] | None = None,
+        form: CallForm | None = None,
+        original: Original | None = None,
     ) -> None:
-        """With `plan_for` and no results, the first call's arguments decide."""
+        """With `original` and no results, the first call is planned.
+
+        Args:
+            form: of all calls; None: the arguments are those of the first result's module.
+            original: None if the model is not there, as after load.
+        """
         super().__init__()
         self.training = False
         self._results: tuple[Result, ...] = ()
         self._scripted_of: dict[Shapes, ScriptModule] = {}
         self._unseen: Counter[Shapes] = Counter()  # calls
+        self._original_runs: Counter[str] = Counter()
         self._nearest_of: dict[Shapes, Result] = {}  # of the first unseen shapes
         self._joined: ScriptModule | None = None
         # By id of the scripted module; and the first plan's. They serve the usual calls.
@@ -88,7 +107,10 @@ class Optimized(nn.Module):
         self._first_runner: _C.GraphRunner | None = None
         self._dtypes: set[torch.dtype] = set()
         self._device = torch.device("cpu")
-        self._plan_for = plan_for
+        self._form = form
+        self._rebuilds = False  # results are not what the plan returns
+        self._formats: ResultFormats | None = None
+        self._original = original
         self._lock = fork_lock()
         if results:
             self._adopt(results)
@@ -113,7 +135,14 @@ class Optimized(nn.Module):
         results = self._known("by_shape")
         if len(results) == 1:
             return {spell(results[0].shapes): self}
-        return {spell(result.shapes): Optimized(result) for result in results}
+        return {
+            spell(result.shapes): Optimized(
+                result,
+                form=self._form,
+                original=None if self._original is None else self._original.alone(i),
+            )
+            for i, result in enumerate(results)
+        }
 
     @property
     def unseen(self) -> Counter[str]:
@@ -122,6 +151,14 @@ class Optimized(nn.Module):
         with self._lock:
             counts = dict(self._unseen)
         return Counter({spell(shapes) if shapes else OTHERS: n for shapes, n in counts.items()})
+
+    @property
+    def original_runs(self) -> Counter[str]:
+        """How often the original model ran in place of a plan, by reason: other values of arguments
+        that are not tensors, inputs that require a gradient, torch.autocast, and the like; beyond
+        the first 1024 reasons together as "others"."""
+        with self._lock:
+            return Counter(self._original_runs)
 
     @property
     def scripted(self) -> ScriptModule:
@@ -205,50 +242,111 @@ class Optimized(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if self._first_runner is not None and not kwargs:
+            if self._original is not None and self._original.is_changed():
+                self._original.check_weights()
             try:
                 result = self._first_runner.run_planned(*args)
             except RuntimeError as problem:
                 raise _own_error(problem) or problem from None
             if result is not NotImplemented:
-                return result
+                return result if self._is_usual(args) else self._finished(result, args)
         return self._forward(args, kwargs)
+
+    def _is_usual(self, tensors: tuple[torch.Tensor, ...]) -> bool:
+        """True if what the first plan returns for these tensors is the result as it is."""
+        if self._formats is None:
+            return not self._rebuilds
+        if self._rebuilds or not self._formats.is_exact:
+            return False
+        for tensor in tensors:  # noqa: SIM110  a generator takes twice the time
+            if not tensor.is_contiguous():
+                return False
+        return True
 
     def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What every call may need."""
+        self._refuse_tracing()
         if not self._results:
             self._plan_on_first_call(args, kwargs)
-        for i, value in enumerate(args):
-            if isinstance(value, torch.Tensor):
-                self._check_input(i, value)
-        for name, value in kwargs.items():
-            if isinstance(value, torch.Tensor):
-                self._check_input(name, value)
-        if torch._C._get_tracing_state() is not None:
-            raise Error(
-                "forward: an optimized module cannot be traced; put its .scripted, which is"
-                " TorchScript already, into the model that you trace"
-            )
-        module = self._module_for(args, kwargs)
-        runner = None if kwargs else self._runners.get(id(module))
+        if self._original is not None:
+            self._original.check_weights()
+        form = self._form
+        assert form is not None
+        tensors, tree = form.tensors(args, kwargs)
+        why = form.difference(tree) or self._why_original(tensors)
+        if why:
+            return self._run_original(why, args, kwargs)
+        self._check_inputs(tensors)
+        module = self._module_for(tensors)
+        runner = self._runners.get(id(module))
         try:
-            if runner is not None:
-                result = runner.run(*args)
-                if result is not NotImplemented:
-                    return result
-            return module(*args, **kwargs)
+            result = NotImplemented if runner is None else runner.run(*tensors)
+            if result is NotImplemented:
+                result = module(*tensors)
         except RuntimeError as problem:
-            raise _own_error(problem) or problem from None
+            own = _own_error(problem)
+            if own is not None or self._original is None:
+                raise own or _plain_error(problem) from None
+            why = f"the plan cannot run inputs {spell(shapes_of(tensors))}"
+            return self._run_original(why, args, kwargs)
+        return self._finished(result, tensors)
 
-    def _module_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ScriptModule:
-        shapes = shapes_of(self._in_order(args, kwargs) if kwargs else args)
+    def _why_original(self, tensors: tuple[Any, ...]) -> str:
+        """Why the original has to run for these tensors; empty if a plan can."""
+        if torch.is_autocast_enabled(self._device.type):
+            return "inside torch.autocast"
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            return "inside a transform of torch.func"
+        has_numbers = self._form is not None and self._form.has_numbers
+        if has_numbers and shapes_of(tensors) not in self._scripted_of:
+            return f"results hold numbers, and inputs are {spell(shapes_of(tensors))}"
+        names = self._form.names if self._form is not None else ()
+        for i, tensor in enumerate(tensors):
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            name = names[i] if i < len(names) else str(i)
+            if type(tensor) not in (torch.Tensor, nn.Parameter):
+                return f"input {name} is a {spell_type(type(tensor))}"
+            if tensor.requires_grad and torch.is_grad_enabled():
+                return f"input {name} requires a gradient"
+            if (
+                forward_ad._current_level >= 0
+                and forward_ad.unpack_dual(tensor).tangent is not None
+            ):
+                return f"input {name} has a forward-mode gradient"
+        return ""
+
+    def _run_original(self, why: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The original's result. The first such call warns."""
+        if self._original is None:
+            raise Error(
+                f"forward: {why}: only the original model can run this call, and it is not there"
+                " after load or unpickling: call this module as it was planned, or optimize the"
+                " model again"
+            )
+        result = self._original.run(args, kwargs)
+        with self._lock:
+            is_first = not self._original_runs
+            is_listed = why in self._original_runs or len(self._original_runs) < MOST_UNSEEN
+            self._original_runs[why if is_listed else OTHERS] += 1
+        if is_first:
+            warnings.warn(
+                f"torchalgo: {why}: no plan is for this call, so that the original model ran it."
+                " This is said once; .original_runs counts all such calls",
+                stacklevel=6,
+            )
+        return result
+
+    def _finished(self, returned: Any, tensors: tuple[Any, ...]) -> Any:
+        """The model's result from what a plan returned."""
+        if self._formats is not None:
+            returned = self._formats.apply(returned, tensors)
+        return self._form.result(returned) if self._form is not None else returned
+
+    def _module_for(self, tensors: tuple[Any, ...]) -> ScriptModule:
+        shapes = shapes_of(tensors)
         scripted = self._scripted_of.get(shapes)
         return self._unseen_module(shapes) if scripted is None else scripted
-
-    def _in_order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """All arguments in forward's order."""
-        forward: Any = self._results[0].scripted.forward
-        names = [argument.name for argument in forward.schema.arguments[1:]]
-        return (*args, *(kwargs[name] for name in names[len(args) :] if name in kwargs))
 
     def _unseen_module(self, shapes: Shapes) -> ScriptModule:
         """The module of the nearest plan."""
@@ -271,28 +369,43 @@ class Optimized(nn.Module):
             )
         return result.scripted
 
-    def _check_input(self, i: int | str, value: torch.Tensor) -> None:
+    def _check_inputs(self, tensors: tuple[Any, ...]) -> None:
+        names = self._form.names if self._form is not None else ()
+        for i, tensor in enumerate(tensors):
+            if isinstance(tensor, torch.Tensor):
+                self._check_input(names[i] if i < len(names) else str(i), tensor)
+
+    def _check_input(self, name: str, value: torch.Tensor) -> None:
         if value.device != self._device:
             raise Error(
-                f"forward: input {i} is on {value.device}, expected {self._device}:"
+                f"forward: input {name} is on {value.device}, expected {self._device}:"
                 f" call .to({str(self._device)!r}) on it"
             )
         if self._dtypes and value.dtype not in self._dtypes and value.is_floating_point():
             want = " or ".join(sorted(map(str, self._dtypes)))
             raise Error(
-                f"forward: input {i} is {value.dtype}, the plan was made for {want}: convert it,"
+                f"forward: input {name} is {value.dtype}, the plan was made for {want}: convert it,"
                 " or optimize the model in that dtype"
             )
 
+    def _refuse_tracing(self) -> None:
+        if torch.compiler.is_exporting():
+            raise Error(_NO_EXPORT.format("torch.export"))
+        if torch._C._get_tracing_state() is None:
+            return
+        if torch.onnx.is_in_onnx_export():
+            raise Error(_NO_EXPORT.format("torch.onnx.export"))
+        raise Error(
+            "forward: an optimized module cannot be traced; put its .scripted, which is"
+            " TorchScript already, into the model that you trace"
+        )
+
     def _plan_on_first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if kwargs:
-            raise Error(
-                "optimize: the first call plans and takes positional inputs only, got"
-                f" {list(kwargs)}"
-            )
         with self._lock:
-            if not self._results and self._plan_for is not None:
-                self._adopt([self._plan_for(args)])
+            if not self._results and self._original is not None:
+                planned = self._original.plan([(args, kwargs)])
+                self._form = planned.form
+                self._adopt(planned.results)
 
     def _adopt(self, results: Sequence[Result]) -> None:
         dtypes = {_dtype(i.dtype) for result in results for i in result.plan.inputs}
@@ -305,8 +418,16 @@ class Optimized(nn.Module):
             for result in results
             if (runner := _runner_of(result)) is not None
         }
-        self._first_runner = self._runners.get(id(results[0].scripted))
-        self._plan_for = None
+        if self._form is None:
+            self._form = form_of_script(results[0].scripted)
+        self._joined = None
+        self._nearest_of = {}
+        self._rebuilds = self._form.output is not None
+        self._formats = None
+        if self._original is not None and self._original.tensor_model is not None:
+            self._formats = ResultFormats(self._original.run_tensors)
+        is_usual = self._form.is_positional
+        self._first_runner = self._runners.get(id(results[0].scripted)) if is_usual else None
         self._results = tuple(results)  # last: a second thread may run from here on
 
     def _known(self, what: str) -> tuple[Result, ...]:
@@ -332,6 +453,11 @@ class Optimized(nn.Module):
     def _plans_text(self) -> str:
         return plans_to_json([result.plan for result in self._results])
 
+    def _extra_files(self) -> dict[str, str]:
+        """The plans, and the form of calls where TorchScript's schema does not tell it."""
+        form = "" if self._form is None else form_to_json(self._form)
+        return {PLAN_FILE: self._plans_text(), **({CALLS_FILE: form} if form else {})}
+
     def _portable(self) -> ScriptModule:
         results = self._known("save")
         frozen = [result.frozen for result in results if result.frozen is not None]
@@ -342,17 +468,19 @@ class Optimized(nn.Module):
             )
         return frozen[0] if len(frozen) == 1 else join(frozen, [r.shapes for r in results])
 
+    def __copy__(self) -> Optimized:
+        """A module of its own that shares the plans, the weights and the original."""
+        return Optimized(*self._results, form=self._form, original=self._original)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Optimized:
-        if not self._results:
-            return Optimized(plan_for=self._plan_for)
+        original = None if self._original is None else self._original.copy(memo)
         with quiet_jit():
             copies = [copy.deepcopy(result.scripted, memo) for result in self._results]
-        return Optimized(
-            *(
-                dataclasses.replace(result, scripted=scripted)
-                for result, scripted in zip(self._results, copies, strict=True)
-            )
-        )
+        results = [
+            dataclasses.replace(result, scripted=scripted)
+            for result, scripted in zip(self._results, copies, strict=True)
+        ]
+        return Optimized(*results, form=self._form, original=original)
 
     def __reduce__(self) -> tuple[Callable[[bytes], Optimized], tuple[bytes]]:
         self._known("pickle")
@@ -362,30 +490,123 @@ class Optimized(nn.Module):
         """What torch.jit.save writes, with the plans. In memory, since torch ends the process where
         its own writer finds the disk full."""
         with quiet_jit():
-            data: bytes = module.save_to_buffer(_extra_files={PLAN_FILE: self._plans_text()})
+            data: bytes = module.save_to_buffer(_extra_files=self._extra_files())
         return data
 
-    # ---- what nn.Module has and this has not ---------------------------------------------------
+    # ---- as a part of a bigger model -----------------------------------------------------------
 
-    def train(self, mode: bool = True) -> Optimized:
-        if mode:
+    def __getattr__(self, name: str) -> Any:
+        """Attributes that this class has not are the original's: config, dtype, submodules. What
+        they run, as a method that calls layers, runs unplanned."""
+        original = self.__dict__.get("_original")
+        if name.startswith("_"):
+            return super().__getattr__(name)
+        if original is None:
+            raise AttributeError(
+                f"an optimized module has no attribute {name!r}, and the original model is not"
+                " there after load or unpickling"
+            )
+        return getattr(original.model, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        original = self.__dict__.get("_original")
+        is_of_original = (
+            original is not None
+            and not name.startswith("_")
+            and not hasattr(type(self), name)
+            and name != "training"
+            and hasattr(original.model, name)
+        )
+        if is_of_original or isinstance(value, (nn.Module, nn.Parameter)):
             raise Error(
-                "train: an optimized module is for inference, its batch norms are folded;"
-                " train the original model and optimize it afterwards"
+                f"{name}: an optimized module runs the plan of the model as it was: set {name!r} on"
+                " the original model, and call .refresh() here"
+            )
+        # What nn.Module registers by type is never set here.
+        object.__setattr__(self, name, value)
+
+    def refresh(self) -> Optimized:
+        """Packs the present weights of the original model, under the same plans. It measures
+        nothing. Returns this module.
+
+        Raises: torchalgo.Error if the original is not there, or has become another model.
+        """
+        results, original = self._known("refresh"), self._need_original("refresh")
+        with self._lock:
+            plans = {spell(result.shapes): result.plan for result in results}
+            planned = original.plan(original.calls[: len(results)], plans)
+            self._form = planned.form
+            self._adopt(
+                [
+                    dataclasses.replace(before, scripted=now.scripted, frozen=now.frozen)
+                    for before, now in zip(results, planned.results, strict=True)
+                ]
             )
         return self
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise Error(
-            "state_dict: an optimized module has no parameters, its weights are folded constants;"
-            " use the original model's state_dict, or Optimized.save"
-        )
+    def train(self, mode: bool = True) -> Optimized:
+        """Changes nothing: the module stays in inference, as a frozen part of a model that is
+        trained."""
+        return self
 
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise Error(
-            "load_state_dict: an optimized module has no parameters; load into the original model"
-            " and optimize that with plan=optimized.plan, which measures nothing"
-        )
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The original model's, with its keys."""
+        return self._need_original("state_dict").model.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Loads into the original model, and packs the new weights under the same plans."""
+        result = self._need_original("load_state_dict").model.load_state_dict(*args, **kwargs)
+        if self._results:
+            self.refresh()
+        return result
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: Mapping[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """As a part of a model whose load_state_dict was called."""
+        model = self._need_original("load_state_dict").model
+        own = {k.removeprefix(prefix): v for k, v in state_dict.items() if k.startswith(prefix)}
+        assign = local_metadata.get("assign_to_params_buffers", False)
+        try:
+            missing, unexpected = model.load_state_dict(own, strict=False, assign=assign)
+        except RuntimeError as problem:
+            error_msgs.append(str(problem))
+            return
+        missing_keys += [prefix + key for key in missing]
+        unexpected_keys += [prefix + key for key in unexpected]
+        if self._results:
+            self.refresh()
+
+    def _need_original(self, what: str) -> Original:
+        if self._original is None:
+            raise Error(
+                f"{what}: the original model, which has the weights, is not there after load or"
+                " unpickling: use the original, and optimize it with plan=optimized.plan, which"
+                " measures nothing"
+            )
+        return self._original
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        """What torch.jit.script compiles: a module that calls `.scripted`."""
+        scripted: Any = self.scripted
+        graph = fx.Graph()
+        arguments = scripted.forward.schema.arguments[1:]
+        if any(argument.type.kind() != "TensorType" for argument in arguments):
+            raise Error("torch.jit.script: use .scripted, which is TorchScript already")
+        inputs = tuple(graph.placeholder(argument.name) for argument in arguments)
+        graph.output(graph.call_module("planned", inputs))
+        module = fx.GraphModule({"planned": scripted}, graph)
+        # TorchScript warns of GraphModule's own attributes.
+        holder: nn.Module = type("Planned", (nn.Module,), {"forward": type(module).forward})()
+        holder.add_module("planned", scripted)
+        return holder
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Optimized:
         for dtype in self._dtypes or {torch.float32}:
@@ -437,9 +658,15 @@ def _own_error(problem: RuntimeError) -> Error | None:
     return Error(f"forward: {text.strip()}") if mark else None
 
 
+def _plain_error(problem: RuntimeError) -> Error:
+    """What torch said, without the interpreter's traceback around it."""
+    text = str(problem).rpartition("RuntimeError: ")[2].strip()
+    return Error(f"forward: {text}")
+
+
 def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
     """An Optimized from torch.jit.save's bytes."""
-    extra: dict[str, Any] = {PLAN_FILE: ""}
+    extra: dict[str, Any] = {PLAN_FILE: "", CALLS_FILE: ""}
     device = _device_for(source)
     try:
         with quiet_jit():
@@ -459,8 +686,10 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
             f"load: {name} holds {len(plans)} plans and {len(parts)} modules: it was changed after"
             " torchalgo saved it; save it again"
         )
-    results = zip(parts, plans, strict=True)
-    return Optimized(*(Result(part, plan, device=device) for part, plan in results))
+    results = [Result(*both, device=device) for both in zip(parts, plans, strict=True)]
+    calls = extra[CALLS_FILE]
+    form = form_from_json(calls, f"load: {name}:{CALLS_FILE}") if calls else None
+    return Optimized(*results, form=form)
 
 
 def _device_for(source: str | io.BytesIO) -> str:

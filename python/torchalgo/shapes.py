@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -67,6 +67,44 @@ def spell(shapes: Shapes) -> str:
     """As "1x3x224x224", or "1x3x224x224,1x10" of two tensors; a tensor without dimensions is
     "scalar"."""
     return ",".join("x".join(map(str, sizes)) or "scalar" for sizes in shapes)
+
+
+# forward's keyword arguments; for several plans a list of them.
+ExampleKwargs = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+
+
+def as_calls(
+    model: nn.Module, example_inputs: Any, example_kwargs: ExampleKwargs = None
+) -> list[tuple[tuple[Any, ...], Mapping[str, Any]]]:
+    """forward's arguments and keyword arguments, once for each plan.
+
+    Raises: torchalgo.Error as `as_input_sets`, or if the keyword arguments do not fit.
+    """
+    if example_kwargs is None:
+        return [(arguments, {}) for arguments in as_input_sets(model, example_inputs)]
+    is_several = not isinstance(example_kwargs, Mapping)
+    each: list[Mapping[str, Any]] = []
+    if isinstance(example_kwargs, Mapping):
+        each = [example_kwargs]
+    elif isinstance(example_kwargs, (list, tuple)):
+        each = list(example_kwargs)
+    if not all(isinstance(kwargs, Mapping) for kwargs in each) or not each:
+        raise Error(
+            f"optimize: example_kwargs is {type(example_kwargs).__name__}, expected a dict of"
+            " forward's keyword arguments, or a list of such dicts, one for each plan"
+        )
+    if example_inputs is None or (not is_several and example_inputs in ((), [])):
+        return [((), kwargs) for kwargs in each]
+    if not is_several:
+        return [(as_inputs(example_inputs), each[0])]
+    if not isinstance(example_inputs, list) or len(example_inputs) != len(each):
+        raise Error(
+            f"optimize: example_kwargs is a list of {len(each)} dicts, one for each plan; expected"
+            f" example_inputs to be a list of {len(each)} tuples"
+        )
+    return [
+        (as_inputs(inputs), kwargs) for inputs, kwargs in zip(example_inputs, each, strict=True)
+    ]
 
 
 def as_input_sets(model: nn.Module, example_inputs: Any) -> list[tuple[Any, ...]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import functools
 import hashlib
 import os
 import signal
@@ -31,20 +32,22 @@ from torch.distributed import (  # type: ignore[attr-defined]
 
 from torchalgo import _C, process_bench
 from torchalgo._C import Error
+from torchalgo.calls import as_tensor_models
 from torchalgo.cli import tuning_options as cli_options
 from torchalgo.db import CostStore
 from torchalgo.db.environment import Environment
 from torchalgo.freeze import check_model
 from torchalgo.model_files import load_model, random_inputs
-from torchalgo.optimize import optimize_prepared
+from torchalgo.optimize import optimize_prepared, plan_calls
 from torchalgo.optimized import Optimized, Result
 from torchalgo.options import Options, check_options
+from torchalgo.original import Original
 from torchalgo.plan import Plan
 from torchalgo.preparation import Prepared, prepare
 from torchalgo.progress import Progress
 from torchalgo.ranks import Ranks
 from torchalgo.sampling import Bench, cold_bytes
-from torchalgo.shapes import as_input_sets
+from torchalgo.shapes import as_calls
 from torchalgo.sharing import Crew, Place, measuring_ranks, serve
 from torchalgo_cli import EXIT_ERROR
 from torchalgo_cli.arguments import Parser
@@ -88,10 +91,11 @@ def tune(
             )
         check_model(model)
         progress = Progress(settings.progress if ranks.rank == 0 else False)
-        sets = as_input_sets(model, example_inputs)
-        if len(sets) > 1:
-            raise Error(f"{len(sets)} sets of inputs; ranks tune for one set at a time")
-        prepared = prepare(model, sets[0], progress.say)
+        calls = as_calls(model, example_inputs)
+        if len(calls) > 1:
+            raise Error(f"{len(calls)} sets of inputs; ranks tune for one set at a time")
+        one = as_tensor_models(model, calls)[0]
+        prepared = prepare(one.model, one.inputs, progress.say)
         _check_alike(ranks, ranks.gather(_facts(prepared, settings)))
         if place is None:
             place = Place.here(prepared.where)
@@ -106,7 +110,9 @@ def tune(
             result = _lead(prepared, settings, Crew(ranks, members, bench))
         else:
             result = _follow(prepared, settings, ranks, bench)
-        optimized = Optimized(result)
+        planner = functools.partial(plan_calls, settings)
+        original = Original(model, planner, calls, one.model)
+        optimized = Optimized(result, form=one.form, original=original)
         if ranks.rank == 0 and keep is not None:
             keep(optimized)
         _check_alike(ranks, ranks.gather({"plan": plan_hash(optimized.plan)}))

@@ -39,16 +39,9 @@ def test_segmentation_network_with_a_dict_output_agrees() -> None:
     assert (result - exact).norm() / exact.norm() <= 1e-5
 
 
-@pytest.mark.filterwarnings("ignore:SSD always returns")  # torchvision's, of its scripted form
-def test_detection_network_runs_and_says_what_was_left_alone() -> None:
+@pytest.mark.filterwarnings("ignore:To copy construct")  # torchvision's, while it is traced
+def test_detection_network_is_refused_with_what_to_do() -> None:
     network = random_network("ssdlite320_mobilenet_v3_large")
     image = random_input("ssdlite320_mobilenet_v3_large", 320)[0]
-    fast = torchalgo.optimize(network, ([image],), budget_s=4, run_untimed=True, progress=False)
-    assert fast.plan.left_alone
-    with torch.no_grad():
-        expected = network([image])[0]
-        result = fast([image])
-    detections = result[1][0] if isinstance(result, tuple) else result[0]
-    assert detections.keys() == expected.keys()
-    # With random weights all anchors score nearly alike: rounding decides which of them survive.
-    assert torch.allclose(detections["scores"], expected["scores"], rtol=0.1)
+    with pytest.raises(torchalgo.Error, match=r"depends on values .*such as its backbone"):
+        torchalgo.optimize(network, ([image],), budget_s=4, progress=False)

@@ -7,6 +7,8 @@ import copy
 import io
 import pickle
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ import torch
 from torch import nn
 
 import torchalgo
-from nets import Net, fp64_error
+from nets import Net, fp64_error, run_plan
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 33, 57), (3, 3, 40, 40), (2, 3, 8, 8), (1, 3, 64, 40)])
@@ -91,14 +93,140 @@ def test_deepcopy_and_pickle_run_the_same_plan(fast: torchalgo.Optimized, x: tor
         assert torch.equal(again(x), fast(x))
 
 
-def test_it_is_a_submodule_like_any_other(fast: torchalgo.Optimized, x: torch.Tensor) -> None:
-    whole = nn.Sequential(fast, nn.Linear(10, 2)).eval()
+def test_it_is_a_submodule_like_any_other(net: Net, x: torch.Tensor) -> None:
+    fast = run_plan(net, x)
+    whole = nn.Sequential(fast, nn.Linear(10, 2)).train()
+    assert whole.training
+    assert not fast.training
     assert whole.to(torch.float32)(x).shape == (1, 2)
     assert [name for name, _ in whole.named_parameters()] == ["1.weight", "1.bias"]
-    with pytest.raises(torchalgo.Error, match="train: an optimized module is for inference"):
-        whole.train()
-    with pytest.raises(torchalgo.Error, match="state_dict: an optimized module"):
-        whole.state_dict()
+    plain = nn.Sequential(net, nn.Linear(10, 2))
+    assert list(whole.state_dict()) == list(plain.state_dict())
+    whole(x).sum().backward()
+    assert all(p.grad is not None for p in whole.parameters())
+
+
+def test_a_checkpoint_of_the_whole_loads_into_both_and_is_packed(net: Net, x: torch.Tensor) -> None:
+    fast = run_plan(net, x)
+    whole = nn.Sequential(fast, nn.Linear(10, 2)).eval()
+    checkpoint = {
+        key: value * 1.25 if value.is_floating_point() else value
+        for key, value in whole.state_dict().items()
+    }
+    before = fast(x)
+    saved = io.BytesIO()
+    torch.save(checkpoint, saved)
+    saved.seek(0)
+    missing, unexpected = whole.load_state_dict(torch.load(saved))
+    assert not missing
+    assert not unexpected
+    assert fp64_error(net, fast, x) <= 1e-5
+    assert not torch.allclose(fast(x), before)
+    assert fast.runs == "plan"
+    del checkpoint["0.fc.bias"]
+    with pytest.raises(RuntimeError, match="Missing key"):
+        whole.load_state_dict(checkpoint)
+    fast.load_state_dict(net.state_dict())
+    assert fp64_error(net, fast, x) <= 1e-5
+
+
+def test_an_optimizer_step_is_seen_and_refresh_packs_the_new_weights(
+    net: Net, x: torch.Tensor
+) -> None:
+    fast = run_plan(net, x)
+    net.train()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    net(x.expand(2, -1, -1, -1)).sum().backward()
+    optimizer.step()
+    net.eval()
+    with pytest.raises(torchalgo.Error, match=r"was changed after optimize: call .refresh\(\)"):
+        fast(x)
+    assert fast.refresh() is fast
+    assert fp64_error(net, fast, x) <= 1e-5
+    assert fast.runs == "plan"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda conv: conv.weight.data.mul_(2),
+        lambda conv: setattr(conv.weight, "data", conv.weight.data * 2),
+        lambda conv: setattr(conv, "weight", nn.Parameter(conv.weight * 2)),
+        lambda conv: conv.load_state_dict({"weight": conv.weight * 2}),
+        lambda conv: conv.load_state_dict({"weight": conv.weight * 2}, assign=True),
+    ],
+)
+def test_a_changed_weight_is_an_error_and_never_ignored(
+    net: Net, x: torch.Tensor, change: Callable[[nn.Module], object]
+) -> None:
+    fast = run_plan(net, x)
+    with torch.no_grad():
+        change(net.layer1[0].conv2)
+    with pytest.raises(torchalgo.Error, match=r"'layer1.0.conv2.weight' of the original"):
+        fast(x[..., ::2])  # looks at all weights, whenever that was last done
+    assert fp64_error(net, fast.refresh(), x) <= 1e-5
+
+
+def test_each_weight_is_looked_at_within_some_calls(net: Net, x: torch.Tensor) -> None:
+    fast = run_plan(net, x)
+    original = fast._original
+    assert original is not None
+    assert not original.is_changed()
+    original._next_full_ns = time.perf_counter_ns() + 10**12  # the usual call looks at four
+    with torch.no_grad():
+        net.layer2[0].conv2.weight.mul_(2)
+    calls = len(net.state_dict()) // 4 + 1
+    with pytest.raises(torchalgo.Error, match=r"'layer2.0.conv2.weight' of the original"):
+        for _ in range(calls):
+            fast(x)
+
+
+def test_copies_have_weights_of_their_own_or_share_them(net: Net, x: torch.Tensor) -> None:
+    fast = run_plan(net, x)
+    deep, flat = copy.deepcopy(fast), copy.copy(fast)
+    want = fast(x)
+    deep.load_state_dict({k: v * 2 if v.dim() == 4 else v for k, v in net.state_dict().items()})
+    assert torch.equal(fast(x), want)
+    assert not torch.allclose(deep(x), want)
+    assert torch.equal(flat(x), want)
+    assert flat.state_dict().keys() == net.state_dict().keys()
+
+
+def test_attributes_of_the_model_pass_through(net: Net, x: torch.Tensor) -> None:
+    net.config = {"depth": 3}  # type: ignore[assignment]
+    fast = run_plan(net, x)
+    assert fast.config is net.config
+    assert fast.fc is net.fc
+    with pytest.raises(AttributeError, match="'Net' object has no attribute 'missing'"):
+        fast.missing  # noqa: B018
+    with pytest.raises(torchalgo.Error, match="set 'config' on the original model"):
+        fast.config = {}
+    with pytest.raises(torchalgo.Error, match="set 'fc' on the original model"):
+        fast.fc = nn.Linear(32, 5)
+    loaded = pickle.loads(pickle.dumps(fast))
+    with pytest.raises(AttributeError, match="no attribute 'config', and the original model is"):
+        loaded.config  # noqa: B018
+    for name in ("state_dict", "refresh"):
+        with pytest.raises(torchalgo.Error, match=f"{name}: the original model, which has the"):
+            getattr(loaded, name)()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:You are using the legacy")
+def test_script_returns_the_planned_module_and_other_exports_say_what_to_do(
+    net: Net, x: torch.Tensor
+) -> None:
+    fast = run_plan(net, x)
+    assert torch.equal(torch.jit.script(fast)(x), fast(x))
+    whole = torch.jit.script(nn.Sequential(fast, nn.Linear(10, 2)).eval())
+    assert whole(x).shape == (1, 2)
+    with pytest.raises(torchalgo.Error, match=r"cannot be traced; put its .scripted"):
+        torch.jit.trace(fast, x)
+    for export in (
+        lambda: torch.onnx.export(fast, (x,), io.BytesIO(), dynamo=False),
+        lambda: torch.export.export(fast, (x,)),
+    ):
+        with pytest.raises(torchalgo.Error, match="portable=True"):
+            export()
 
 
 def test_moves_that_change_nothing_are_allowed(fast: torchalgo.Optimized, x: torch.Tensor) -> None:
@@ -107,6 +235,7 @@ def test_moves_that_change_nothing_are_allowed(fast: torchalgo.Optimized, x: tor
     assert fast.to(memory_format=torch.channels_last) is fast
     assert fast.eval() is fast
     assert fast.train(False) is fast
+    assert fast.train() is fast
     assert not fast.training
     assert fast.requires_grad_(False) is fast
 
@@ -121,38 +250,93 @@ def test_moves_that_would_change_it_are_errors(fast: torchalgo.Optimized) -> Non
     ):
         with pytest.raises(torchalgo.Error, match=r"cannot be moved from torch.float32 on cpu to"):
             move()
-    with pytest.raises(torchalgo.Error, match="inference"):
-        fast.train()
-    with pytest.raises(torchalgo.Error, match="no parameters"):
-        fast.state_dict()
-    with pytest.raises(torchalgo.Error, match="no parameters"):
-        fast.load_state_dict({})
 
 
 def test_an_input_of_another_dtype_or_device_is_an_error(
     fast: torchalgo.Optimized, x: torch.Tensor
 ) -> None:
-    with pytest.raises(torchalgo.Error, match=r"input 0 is torch.float64, .*for torch.float32"):
+    with pytest.raises(torchalgo.Error, match=r"input x is torch.float64, .*for torch.float32"):
         fast(x.double())
-    with pytest.raises(torchalgo.Error, match="input 0 is on meta, expected cpu"):
+    with pytest.raises(torchalgo.Error, match="input x is on meta, expected cpu"):
         fast(x.to("meta"))
 
 
-def test_an_input_that_requires_grad_is_an_error_and_never_a_missing_gradient(
-    fast: torchalgo.Optimized, x: torch.Tensor
-) -> None:
-    leaf = x.clone().requires_grad_()
-    with pytest.raises(RuntimeError, match="grad"):
-        fast(leaf)
+def test_an_input_that_requires_a_gradient_gets_the_originals(net: Net, x: torch.Tensor) -> None:
+    fast = run_plan(net, x)
+    leaf, other = x.clone().requires_grad_(), x.clone().requires_grad_()
+    with pytest.warns(UserWarning, match="input x requires a gradient: no plan is for this call"):
+        fast(leaf).sum().backward()
+    net(other).sum().backward()
+    assert leaf.grad is not None
+    assert torch.equal(leaf.grad, other.grad)  # type: ignore[arg-type]
+    assert fast.original_runs == {"input x requires a gradient": 1}
     with torch.no_grad():
-        assert fast(leaf).shape == (1, 10)
+        assert not fast(leaf).requires_grad
     with torch.inference_mode():
         assert fast(x).shape == (1, 10)
+    assert fast.original_runs.total() == 1
+    loaded = pickle.loads(pickle.dumps(fast))
+    with pytest.raises(torchalgo.Error, match="input x requires a gradient: only the original"):
+        loaded(leaf)
+
+
+def test_the_original_runs_inside_autocast_transforms_and_for_subclasses(
+    net: Net, x: torch.Tensor
+) -> None:
+    class Tagged(torch.Tensor):
+        pass
+
+    fast = run_plan(net, x)
+    with torch.no_grad(), pytest.warns(UserWarning, match="inside torch.autocast"):
+        with torch.autocast("cpu", torch.bfloat16):
+            assert fast(x).dtype == torch.bfloat16
+            assert torch.equal(fast(x), net(x))
+        tagged = fast(x.as_subclass(Tagged))
+        batch = torch.vmap(fast)(x[None])
+    assert type(tagged) is Tagged
+    assert torch.equal(batch, torch.vmap(net)(x[None]))
+    assert fast.original_runs == {
+        "inside torch.autocast": 2,
+        f"input x is a {__name__}.{Tagged.__qualname__}": 1,
+        "inside a transform of torch.func": 1,
+    }
+    net.train()
+    with torch.autocast("cpu"), pytest.raises(torchalgo.Error, match="is in train mode now"):
+        fast(x)
+
+
+class Features(nn.Module):
+    """The result has the memory format of the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 16, 3, padding=1)
+        self.last = nn.Conv2d(16, 16, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.conv(x).relu())
+
+
+def test_results_have_the_strides_that_the_original_gives_them(x: torch.Tensor) -> None:
+    torch.manual_seed(0)
+    model = Features().eval()
+    channels_last = x.to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        for example in (x, channels_last):
+            fast = run_plan(model, example)
+            for given in (
+                x, channels_last, x[..., ::2], channels_last[..., ::2], x.expand(3, -1, -1, -1),
+                x.transpose(2, 3), x[:0], channels_last, x,
+            ):  # fmt: skip
+                got, want = fast(given), model(given)
+                assert got.stride() == want.stride()
+                assert torch.allclose(got, want, atol=1e-5)
 
 
 def test_a_wrong_number_of_channels_is_an_error(fast: torchalgo.Optimized) -> None:
-    with pytest.raises(RuntimeError, match="channels"):
+    with pytest.raises(RuntimeError, match="channels") as caught:
         fast(torch.rand(1, 4, 40, 40))
+    assert "TorchScript" not in str(caught.value)
 
 
 def test_the_report_is_html_text_or_json(fast: torchalgo.Optimized, tmp_path: Path) -> None:

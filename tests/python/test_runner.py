@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -259,9 +261,9 @@ def test_takes_lists_apart() -> None:
         for wrong in (torch.rand(2, 3, 21, 18), torch.rand(2, 3, 20, 1), torch.rand(3, 3, 20, 18)):
             with pytest.raises(RuntimeError) as of_module:
                 fast.scripted(wrong)
-            with pytest.raises(RuntimeError) as of_fast:
+            last = str(of_module.value).strip().splitlines()[-1]
+            with pytest.raises(RuntimeError, match=re.escape(last)):
                 fast(wrong)
-            assert str(of_fast.value) == str(of_module.value)
 
 
 class Talks(Loop):
@@ -297,8 +299,9 @@ class Sub(torch.Tensor):
 
 
 def test_a_subclass_of_tensor_stays_one(fast: torchalgo.Optimized, x: torch.Tensor) -> None:
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings(action="ignore"):
         got = fast(x.as_subclass(Sub))
+    assert fast.original_runs["input x is a test_runner.Sub"] == 1
     assert isinstance(got, Sub)
     assert type(fast.scripted(x.as_subclass(Sub))) is Sub
 

@@ -625,7 +625,7 @@ def test_an_input_that_the_model_refuses_is_told_before_anything_is_measured(
     net: Net, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Sampler, "take", None)
-    with pytest.raises(torchalgo.Error, match=r"inputs 1x4x8x8\)"):
+    with pytest.raises(torchalgo.Error, match=r"inputs of sizes \[1, 4, 8, 8\]\)"):
         torchalgo.optimize(net, [(tensor(1, 3, 8, 8),), (tensor(1, 4, 8, 8),)], progress=False)
 
 

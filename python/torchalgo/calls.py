@@ -1,0 +1,479 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A call as a list of tensors, and its result from one.
+
+Plans, TorchScript modules and runners take tensors and return tensors. `CallForm` records how the
+arguments of one call lie in lists, dicts and the like, and how the result does. Every later call
+must have the same form; only its tensors may differ.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import functools
+import inspect
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchalgo._C import Error
+from torchalgo.freeze import check_inputs, check_model, tensors_in
+from torchalgo.trees import (
+    CONSTANTS,
+    Constant,
+    Leaf,
+    Node,
+    Tree,
+    check_rebuilds,
+    flatten,
+    from_json,
+    has_values,
+    lowered,
+    rebuild,
+    spell_type,
+    tensors_of,
+    to_json,
+)
+
+# ---- calls ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CallForm:
+    """How a call of a model and its result are made of tensors.
+
+    Args:
+        signature: of the model's forward.
+        inputs: the form of the arguments without those that have their default value; None: the
+            module takes the arguments themselves, as TorchScript does.
+        names: where each tensor lies among the arguments, as "batch['image']".
+        output: the form of the result; None: the module returns the result itself.
+    """
+
+    signature: inspect.Signature
+    inputs: Tree | None = None
+    names: tuple[str, ...] = ()
+    output: Tree | None = None
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -> dict[str, Any]:
+        """The arguments by name, without those that have their default value.
+
+        Raises: torchalgo.Error if forward does not take them.
+        """
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as problem:
+            raise Error(f"{what}: {problem}; expected forward{self.signature}") from None
+        parameters = self.signature.parameters
+        return {
+            name: value
+            for name, value in bound.arguments.items()
+            if not _is_default(value, parameters[name].default)
+        }
+
+    def tensors(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], Tree | None]:
+        """What the module takes, and the form of this call, which has to be `inputs`.
+
+        Raises: torchalgo.Error if forward does not take these arguments.
+        """
+        arguments = self.bind(args, kwargs, "forward")
+        if self.inputs is None:
+            bound = inspect.BoundArguments(self.signature, collections.OrderedDict(arguments))
+            bound.apply_defaults()
+            return (tuple(args) if not kwargs else bound.args), None
+        tensors: list[torch.Tensor] = []
+        try:
+            tree = _flatten_arguments(arguments, tensors, [])
+        except Error as problem:
+            raise Error(f"forward: {problem}") from None
+        return tuple(tensors), tree
+
+    def difference(self, tree: Tree | None) -> str:
+        """Says where the form of a call differs from the planned one, as "flag=True, planned with
+        flag=False"."""
+        if not isinstance(tree, Node) or not isinstance(self.inputs, Node):
+            return ""
+        given = dict(zip(tree.keys, tree.children, strict=True))
+        planned = dict(zip(self.inputs.keys, self.inputs.children, strict=True))
+        for name in self.signature.parameters:
+            if given.get(name) != planned.get(name):
+                here, there = spell(given.get(name)), spell(planned.get(name))
+                return f"{name}={here}, planned with {name}={there}"
+        return "" if tree == self.inputs else "arguments in another order"
+
+    @functools.cached_property
+    def is_positional(self) -> bool:
+        """True if the planned call had positional tensors only, so that these are the tensors."""
+        if self.inputs is None:
+            return True
+        bound = _bound(self, [torch.empty(0)] * len(self.names))
+        return not bound.kwargs and all(isinstance(a, torch.Tensor) for a in bound.args)
+
+    @functools.cached_property
+    def has_numbers(self) -> bool:
+        """True if the result holds numbers or text, which may be others at other sizes."""
+        return self.output is not None and has_values(self.output)
+
+    def result(self, returned: Any) -> Any:
+        """The model's result from what the module returned."""
+        return returned if self.output is None else rebuild(self.output, tensors_of(returned))
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    if default is inspect.Parameter.empty:
+        return False
+    if value is default:
+        return True
+    return isinstance(value, CONSTANTS) and Constant(value) == Constant(default)
+
+
+def _flatten_arguments(
+    arguments: Mapping[str, Any], tensors: list[torch.Tensor], names: list[str]
+) -> Node:
+    children = [flatten(value, name, tensors, names) for name, value in arguments.items()]
+    return Node(dict, tuple(arguments), tuple(children))
+
+
+def spell(tree: Tree | None) -> str:
+    if tree is None:
+        return "its default"
+    if isinstance(tree, Leaf):
+        return "a tensor"
+    if isinstance(tree, Constant):
+        return repr(tree.value)
+    parts = [spell(child) for child in tree.children]
+    if issubclass(tree.kind, (tuple, list)) and not hasattr(tree.kind, "_fields"):
+        text = ", ".join(parts)
+        return f"({text})" if tree.kind is tuple else f"[{text}]"
+    named = ", ".join(f"{key}: {part}" for key, part in zip(tree.keys, parts, strict=False))
+    return f"{{{named}}}" if tree.kind is dict else f"{tree.kind.__name__}({named})"
+
+
+def form_of_script(module: Any) -> CallForm:
+    """The form of calls of a ScriptModule, from its schema: arguments and results are its own."""
+    kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+    parameters = [
+        inspect.Parameter(a.name, kind, default=a.default_value if a.has_default_value() else empty)
+        for a in module.forward.schema.arguments[1:]
+    ]
+    return CallForm(inspect.Signature(parameters), names=tuple(p.name for p in parameters))
+
+
+def signature_of(model: nn.Module) -> inspect.Signature:
+    """Of forward, without annotations."""
+    try:
+        signature = inspect.signature(model.forward)
+    except ValueError:  # a built-in function
+        rest = [
+            inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
+            inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
+        ]
+        return inspect.Signature(rest)
+    plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    return inspect.Signature(plain)
+
+
+# ---- models of tensors ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TensorModel:
+    """A model as the planner takes it: from a tuple of tensors to what TorchScript can return."""
+
+    model: nn.Module
+    form: CallForm
+    inputs: tuple[Any, ...]
+
+
+def as_tensor_model(
+    model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+) -> TensorModel:
+    """Runs `model` once with these arguments, and records how they and its result lie.
+
+    A model from tensors to tensors in tuples, lists and dicts remains itself; so does a
+    ScriptModule, whose types are known. Others are a shallow copy with another forward, so that the
+    modules inside have the names that they have in `model`.
+
+    Raises: torchalgo.Error if forward does not take the arguments, if the model raises, or if a
+        type among the arguments or results cannot be taken apart and rebuilt.
+    """
+    kwargs = {} if kwargs is None else kwargs
+    is_script = isinstance(model, torch.jit.ScriptModule)
+    form = form_of_script(model) if is_script else CallForm(signature_of(model))
+    arguments = form.bind(args, kwargs, "optimize")
+    if is_script:
+        return TensorModel(model, form, form.tensors(args, kwargs)[0])
+    tensors: list[torch.Tensor] = []
+    names: list[str] = []
+    try:
+        inputs = _flatten_arguments(arguments, tensors, names)
+        check_rebuilds(arguments, inputs, tensors, "arguments")
+    except Error as problem:
+        raise Error(f"optimize: argument {problem}") from None
+    check_examples(tensors, names)
+    copies = rebuild(inputs, iter(map(copy_of, tensors)))
+    bound = inspect.BoundArguments(form.signature, collections.OrderedDict(copies))
+    output, returned = _record_output(model, bound.args, bound.kwargs)
+    form = CallForm(form.signature, inputs, tuple(names), None if output == returned else output)
+    if form.has_numbers:
+        _check_numbers(model, form, tensors)
+    if not (form.is_positional and form.output is None):
+        model = _copy_with_forward(model, _TensorForward(model, form, output, returned))
+    return TensorModel(model, form, tuple(tensors))
+
+
+def as_tensor_models(
+    model: nn.Module, calls: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]
+) -> list[TensorModel]:
+    """The model for each of several calls, which have to have one form.
+
+    Raises: torchalgo.Error as `as_tensor_model`, or if two calls differ in more than their tensors.
+    """
+    models = []
+    for args, kwargs in calls:
+        arguments = (*args, *kwargs.values())
+        check_model(model)
+        check_inputs(model, arguments)
+        try:
+            models.append(as_tensor_model(model, args, kwargs))
+        except Error as problem:
+            shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors_in(arguments))
+            raise Error(f"{problem} (inputs of sizes {shapes})") from problem
+    first = models[0].form
+    for i, other in enumerate(models[1:], start=1):
+        difference = first.difference(other.form.inputs)
+        if not difference and first.output != other.form.output:
+            difference = f"results are {spell(other.form.output)} and {spell(first.output)}"
+        if difference:
+            raise Error(
+                f"optimize: the example inputs at {i} differ from those at 0 in more than shapes:"
+                f" {difference}; expected calls of one form"
+            )
+    return models
+
+
+def check_examples(tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
+    """Raises Error if outputs cannot be compared for these example inputs."""
+    if not tensors:
+        raise Error(
+            "optimize: there is no tensor among the example inputs; expected forward's arguments,"
+            " such as (torch.rand(1, 3, 224, 224),)"
+        )
+    for tensor, name in zip(tensors, names, strict=True):
+        if tensor.is_floating_point() and not tensor.is_meta and bool(tensor.isnan().any()):
+            raise Error(
+                f"optimize: input {name} holds NaN, so that outputs cannot be compared; expected"
+                " finite values, such as torch.rand"
+            )
+
+
+def _record_output(
+    model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Tree, Tree | None]:
+    """The form of what the model returns, and that which TorchScript can return."""
+    value = _run(model, args, kwargs)
+    tensors: list[torch.Tensor] = []
+    try:
+        output = flatten(value, "the model's result", tensors, [])
+        for tensor in tensors:
+            if type(tensor) not in (torch.Tensor, nn.Parameter):
+                raise Error(f"the model's result holds a {spell_type(type(tensor))}")
+        check_rebuilds(value, output, tensors, "the model's result")
+        if not tensors:
+            raise Error("the model's result holds no tensor")
+    except Error as problem:
+        raise Error(
+            f"optimize: {problem}. Each call has to return the same types: optimize a part of the"
+            " model that returns tensors, or tuples, lists, dicts or dataclasses of them"
+        ) from None
+    return output, lowered(output)
+
+
+def copy_of(tensor: Any) -> Any:
+    """The same values and strides in memory of its own: a model may write to its inputs. A tensor
+    whose elements share memory is returned as it is, since a copy has other strides."""
+    if not isinstance(tensor, torch.Tensor):
+        return tensor
+    copied = tensor.detach().clone()
+    return copied if copied.stride() == tensor.stride() else tensor
+
+
+def _check_numbers(model: nn.Module, form: CallForm, tensors: Sequence[torch.Tensor]) -> None:
+    """Raises Error if numbers in the result depend on the values of the inputs."""
+    others = [t * 0.5 + 0.25 if t.is_floating_point() else t for t in tensors]
+    bound = _bound(form, others)
+    output = flatten(_run(model, bound.args, bound.kwargs), "the model's result", [], [])
+    if output != form.output:
+        raise Error(
+            f"optimize: the model's result is {spell(output)} for other values of the inputs and"
+            f" {spell(form.output)} for the example inputs: return such numbers as tensors"
+        )
+
+
+def _run(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    try:
+        with torch.no_grad():
+            return model(*args, **kwargs)
+    except Error:
+        raise
+    except Exception as problem:
+        first = (str(problem).strip().splitlines() or [""])[0]
+        raise Error(
+            f"optimize: the model raises {type(problem).__name__} for these example inputs: {first}"
+        ) from problem
+
+
+def _bound(form: CallForm, tensors: Sequence[torch.Tensor]) -> inspect.BoundArguments:
+    assert form.inputs is not None
+    arguments = rebuild(form.inputs, iter(tensors))
+    return inspect.BoundArguments(form.signature, collections.OrderedDict(arguments))
+
+
+class _TensorForward:
+    """The forward of a tensor model.
+
+    It returns what `returned` describes, or a tuple of all tensors if that is None. It is a class
+    so that a deep copy of the tensor model runs the copied weights.
+    """
+
+    is_tensor_forward = True
+
+    def __init__(
+        self, model: nn.Module, form: CallForm, output: Tree, returned: Tree | None
+    ) -> None:
+        self.model, self.form, self.output, self.returned = model, form, output, returned
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        names = script_names(form.names)
+        self.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        bound = _bound(self.form, tensors)
+        value = self.model(*bound.args, **bound.kwargs)
+        found: list[torch.Tensor] = []
+        form = flatten(value, "the model's result", found, [])
+        if form != self.output:
+            raise Error(
+                f"the model's result is {spell(form)} here and was {spell(self.output)} for the"
+                " example inputs; expected one form for all calls, without numbers that depend on"
+                " the input: return them as tensors"
+            )
+        return tuple(found) if self.returned is None else rebuild(self.returned, iter(found))
+
+
+def _copy_with_forward(model: nn.Module, forward: _TensorForward) -> nn.Module:
+    """A copy of `model` that shares its modules and weights and runs `forward`."""
+    other = copy.copy(model)
+    # The model's own hooks run inside `forward`, with the model's own arguments.
+    other._forward_hooks = collections.OrderedDict()
+    other._forward_pre_hooks = collections.OrderedDict()
+    other.forward = forward  # type: ignore[method-assign]
+    return other
+
+
+def script_names(names: Sequence[str]) -> list[str]:
+    """Names for TorchScript's arguments: "batch['image']" becomes "batch_image"."""
+    taken = {"self"}
+    result = []
+    for name in names:
+        plain = re.sub(r"\W+", "_", name).strip("_") or "input"
+        numbered = (f"{plain}_{i}" for i in itertools.count(1))
+        chosen = next(n for n in itertools.chain([plain], numbered) if n not in taken)
+        taken.add(chosen)
+        result.append(chosen)
+    return result
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+CALLS_FILE = "calls.json"  # in a saved file's extra files
+
+
+class _UnknownDefault:
+    """A default value that a file cannot hold."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+def form_to_json(form: CallForm) -> str:
+    """The form as data for a file; empty if TorchScript's schema tells as much.
+
+    Raises: torchalgo.Error if a constant among the arguments or results has no spelling there.
+    """
+    if form.inputs is None:
+        return ""
+    if (
+        form.is_positional
+        and form.output is None
+        and list(form.signature.parameters) == list(form.names)
+    ):
+        return ""
+    parameters = []
+    for parameter in form.signature.parameters.values():
+        entry: dict[str, Any] = {"name": parameter.name, "kind": parameter.kind.name}
+        if parameter.default is not inspect.Parameter.empty:
+            entry["default"] = _default_to_json(parameter.default)
+        parameters.append(entry)
+    output = None if form.output is None else to_json(form.output)
+    data = {
+        "schema": 1,
+        "parameters": parameters,
+        "names": form.names,
+        "inputs": to_json(form.inputs),
+        "output": output,
+    }
+    return json.dumps(data, indent=1)
+
+
+def _default_to_json(value: Any) -> Any:
+    try:
+        return to_json(Constant(value))
+    except Error:
+        return None
+
+
+def form_from_json(text: str | bytes, where: str) -> CallForm:
+    """Reads what `form_to_json` wrote.
+
+    Raises: torchalgo.Error if it is damaged, or names a type whose module is not imported.
+    """
+    try:
+        data = json.loads(text)
+        parameters = [_parameter(entry) for entry in data["parameters"]]
+        inputs, output = from_json(data["inputs"]), data["output"]
+        form = CallForm(
+            inspect.Signature(parameters),
+            inputs,
+            tuple(map(str, data["names"])),
+            None if output is None else from_json(output),
+        )
+        is_positional = form.is_positional  # raises if the parts do not fit
+        assert isinstance(is_positional, bool)
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        RecursionError,
+        StopIteration,
+    ) as problem:
+        raise Error(f"{where} is damaged: {type(problem).__name__}: {problem}") from None
+    return form
+
+
+def _parameter(entry: Any) -> inspect.Parameter:
+    default: Any = inspect.Parameter.empty
+    if "default" in entry:
+        constant = None if entry["default"] is None else from_json(entry["default"])
+        default = constant.value if isinstance(constant, Constant) else _UnknownDefault()
+    return inspect.Parameter(
+        entry["name"], getattr(inspect._ParameterKind, entry["kind"]), default=default
+    )

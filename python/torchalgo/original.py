@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The model that an optimized module was made from."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from torchalgo._C import Error
+from torchalgo.calls import CallForm, copy_of
+from torchalgo.plan import Plan
+
+if TYPE_CHECKING:
+    from torchalgo.optimized import Result
+
+GLANCE = 4  # weights that a call looks at
+FULL_SHARE = 200  # all weights are looked at in at most 1 / FULL_SHARE of the time
+
+_BITS = {1: ctypes.c_uint8, 2: ctypes.c_uint16, 4: ctypes.c_uint32, 8: ctypes.c_uint64}
+
+
+@dataclass(frozen=True)
+class _Watched:
+    owner: Any  # the dict that holds it
+    key: str
+    tensor: torch.Tensor
+    data: int  # its address
+    version: int
+    sample: Any  # the bits of an element, in place; None on a GPU
+    bits: int
+    name: str  # in the model
+
+
+ModelCall = tuple[tuple[Any, ...], Mapping[str, Any]]  # args, kwargs
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What planning returns for one or several calls of a model."""
+
+    results: tuple[Result, ...]
+    form: CallForm
+    tensor_model: nn.Module  # takes tensors; see calls.py
+
+
+# Plans calls of a model. With plans, by shapes, it applies these and measures nothing.
+Planner = Callable[[nn.Module, Sequence[ModelCall], Mapping[str, Plan] | None], Planned]
+
+
+class Original:
+    """The model that was optimized: it has the weights, and runs the calls that no plan is for.
+
+    The model is not modified. Its weights are watched: a plan has packed copies of them.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        planner: Planner,
+        calls: Sequence[ModelCall] = (),
+        tensor_model: nn.Module | None = None,
+    ) -> None:
+        """With the example inputs that it was planned for, if it was."""
+        self.model, self.calls, self.tensor_model = model, list(calls), tensor_model
+        self._planner = planner
+        self._watched: list[_Watched] = []
+        self._rotation: Iterator[_Watched] = iter(())
+        self._full_ns = 0
+        self._next_full_ns = 0
+        self.watch()
+
+    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Calls the model.
+
+        Raises: torchalgo.Error if the model is in train mode now.
+        """
+        self._check_mode()
+        return self.model(*args, **kwargs)
+
+    def run_tensors(self, tensors: Sequence[Any]) -> Any:
+        """Calls the tensor model: the result is made as a plan's. Computes no gradients."""
+        self._check_mode()
+        assert self.tensor_model is not None
+        with torch.no_grad():
+            return self.tensor_model(*map(copy_of, tensors))
+
+    def _check_mode(self) -> None:
+        for name, module in self.model.named_modules():
+            if module.training:
+                raise Error(
+                    "forward: the original model has to run this call, and"
+                    f" {repr(name) + ' in it' if name else 'it'} is in train mode now: call"
+                    " .eval() on it"
+                )
+
+    def plan(self, calls: Sequence[ModelCall], plans: Mapping[str, Plan] | None = None) -> Planned:
+        """Plans `calls` with the present weights, or applies the plans."""
+        self.watch()
+        planned = self._planner(self.model, calls, plans)
+        self.calls, self.tensor_model = list(calls), planned.tensor_model
+        return planned
+
+    def alone(self, i: int) -> Original:
+        """The same for the example inputs at `i` only."""
+        return Original(self.model, self._planner, self.calls[i : i + 1], self.tensor_model)
+
+    def copy(self, memo: dict[int, Any]) -> Original:
+        """A deep copy with weights of its own; example inputs are shared."""
+        model, tensor_model = copy.deepcopy((self.model, self.tensor_model), memo)
+        return Original(model, self._planner, self.calls, tensor_model)
+
+    def watch(self) -> None:
+        """Takes the present weights as those of the plan."""
+        started = time.perf_counter_ns()
+        self._watched = list(_watched(self.model))
+        self._rotation = itertools.cycle(self._watched)
+        _changed(self._watched)
+        self._full_ns = time.perf_counter_ns() - started
+        self._next_full_ns = 0
+
+    def is_changed(self) -> bool:
+        """True if a weight is seen to have changed since `watch`.
+
+        Looks at a few weights, in turn, and at all of them where the last such look is long ago.
+        """
+        now = time.perf_counter_ns()
+        if now < self._next_full_ns:
+            return _changed(itertools.islice(self._rotation, GLANCE)) is not None
+        self._next_full_ns = now + FULL_SHARE * self._full_ns
+        return _changed(self._watched) is not None
+
+    def check_weights(self) -> None:
+        """Raises Error, naming the weight, if one has changed since `watch`."""
+        changed = _changed(self._watched)
+        if changed is None:
+            return
+        raise Error(
+            f"forward: weight {changed.name!r} of the original model was changed after optimize:"
+            " call .refresh() on the optimized module. It packs the present weights under the same"
+            " plan and measures nothing"
+        )
+
+
+def _watched(model: nn.Module) -> Iterator[_Watched]:
+    for prefix, module in model.named_modules():
+        owners: list[Any] = [module._parameters, module._buffers]
+        if isinstance(module, torch.jit.ScriptModule):  # makes new dicts at each access
+            owners = [
+                dict(module.named_parameters(recurse=False)),
+                dict(module.named_buffers(recurse=False)),
+            ]
+        for owner in owners:
+            for key, tensor in owner.items():
+                if isinstance(tensor, torch.Tensor) and _has_version(tensor):
+                    name = f"{prefix}.{key}".removeprefix(".")
+                    sample = _sample_of(tensor)
+                    bits = 0 if sample is None else sample.value
+                    data, version = tensor.data_ptr(), tensor._version
+                    yield _Watched(owner, key, tensor, data, version, sample, bits, name)
+
+
+def _sample_of(tensor: torch.Tensor) -> Any:
+    """A number in the memory of an element: writes by way of `.data` change no version."""
+    bits = _BITS.get(tensor.element_size())
+    if tensor.device.type != "cpu" or tensor.numel() == 0 or bits is None:
+        return None
+    middle = [size // 2 for size in tensor.shape]
+    offset = sum(i * stride for i, stride in zip(middle, tensor.stride(), strict=True))
+    return bits.from_address(tensor.data_ptr() + offset * tensor.element_size())
+
+
+def _has_version(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and not tensor.is_inference()
+
+
+def _changed(watched: Iterable[_Watched]) -> _Watched | None:
+    """The first that is another tensor, has other data, or was written to."""
+    for w in watched:
+        if w.owner.get(w.key) is not w.tensor or w.tensor.data_ptr() != w.data:
+            return w
+        if w.tensor._version != w.version or (w.sample is not None and w.sample.value != w.bits):
+            return w
+    return None

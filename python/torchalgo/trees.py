@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The form of a value: how its tensors lie in tuples, lists, dicts and the like.
+
+`flatten` takes a value apart into its form and its tensors; `rebuild` is the inverse.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+
+from torchalgo._C import Error
+
+CONSTANTS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device,
+              torch.memory_format, torch.layout)  # fmt: skip
+ACCEPTED = (
+    "expected tensors, numbers, text, None, and tuples, lists, dicts, named tuples and dataclasses"
+    " of these"
+)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A tensor."""
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A value that is not a tensor. It is a part of the form, so that it may not change."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Constant) or type(self.value) is not type(other.value):
+            return False
+        is_nan = isinstance(self.value, float) and math.isnan(self.value)
+        return self.value == other.value or (is_nan and math.isnan(other.value))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A container; `keys` are those of a dict, the fields of a dataclass, or nothing."""
+
+    kind: type
+    keys: tuple[Any, ...]
+    children: tuple[Leaf | Constant | Node, ...]
+
+
+Tree = Leaf | Constant | Node
+LEAF = Leaf()
+
+
+# ---- trees ---------------------------------------------------------------------------------------
+
+
+def flatten(value: Any, path: str, tensors: list[torch.Tensor], names: list[str]) -> Tree:
+    """Returns the form of `value`; appends its tensors, and where each of them lies.
+
+    Raises: torchalgo.Error, naming the path, if a part is of a type that has no form.
+    """
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        names.append(path)
+        return LEAF
+    if isinstance(value, CONSTANTS):
+        return Constant(value)
+    parts = _parts_of(value)
+    if parts is None:
+        raise Error(f"{path} is a {spell_type(type(value))}; {ACCEPTED}")
+    keys, items = parts
+    paths = _paths(value, path, keys, len(items))
+    children = [flatten(item, at, tensors, names) for item, at in zip(items, paths, strict=True)]
+    return Node(type(value), keys, tuple(children))
+
+
+def _parts_of(value: Any) -> tuple[tuple[Any, ...], list[Any]] | None:
+    """The keys and items of a container; None if `value` is none that can be rebuilt."""
+    kind = type(value)
+    if dataclasses.is_dataclass(kind):
+        fields = tuple(field.name for field in dataclasses.fields(kind) if field.init)
+        return fields, [getattr(value, name) for name in fields]
+    if isinstance(value, dict):
+        return tuple(value), list(value.values())
+    if isinstance(value, (tuple, list)):
+        return (), list(value)
+    return None
+
+
+def _paths(value: Any, path: str, keys: tuple[Any, ...], count: int) -> list[str]:
+    kind = type(value)
+    if dataclasses.is_dataclass(kind):
+        return [f"{path}.{name}" for name in keys]
+    if isinstance(value, dict):
+        return [f"{path}[{key!r}]" for key in keys]
+    names = getattr(kind, "_fields", None)
+    if names is not None:
+        return [f"{path}.{name}" for name in names]
+    return [f"{path}[{i}]" for i in range(count)]
+
+
+def rebuild(tree: Tree, tensors: Iterator[torch.Tensor]) -> Any:
+    """A value of the form `tree` that holds `tensors`."""
+    if isinstance(tree, Leaf):
+        return next(tensors)
+    if isinstance(tree, Constant):
+        return tree.value
+    items = [rebuild(child, tensors) for child in tree.children]
+    kind, make = tree.kind, cast(Any, tree.kind)
+    if kind is tuple or kind is list:
+        return list(items) if kind is list else tuple(items)
+    if dataclasses.is_dataclass(kind):
+        return make(**dict(zip(tree.keys, items, strict=True)))
+    if issubclass(kind, dict):
+        return _rebuild_dict(kind, dict(zip(tree.keys, items, strict=True)))
+    return make(*items) if hasattr(kind, "_fields") else make(items)
+
+
+def _rebuild_dict(kind: Any, items: dict[Any, Any]) -> Any:
+    """A dict of the type `kind`: by its constructor, or without it if that takes no items."""
+    if kind is dict:
+        return items
+    with contextlib.suppress(Exception):  # of the user's class
+        made = kind(items)
+        if len(made) == len(items) and all(made[key] is items[key] for key in items):
+            return made
+    made = kind.__new__(kind)
+    base = collections.OrderedDict if isinstance(made, collections.OrderedDict) else dict
+    for key, item in items.items():
+        base.__setitem__(made, key, item)
+    return made
+
+
+def check_rebuilds(value: Any, tree: Tree, tensors: Sequence[torch.Tensor], path: str) -> None:
+    """Raises Error if rebuild makes another value of the tensors than `value`."""
+    try:
+        is_same = is_same_value(value, rebuild(tree, iter(tensors)))
+        problem = "" if is_same else "its constructor makes another value of the same parts"
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+    if problem:
+        raise Error(f"{path} cannot be rebuilt from its tensors ({problem})")
+
+
+def is_same_value(a: Any, b: Any) -> bool:
+    """True if both have the same types throughout, and hold the same tensors."""
+    if isinstance(a, torch.Tensor):
+        return a is b
+    if type(a) is not type(b):
+        return False
+    parts, others = _parts_of(a), _parts_of(b)
+    if parts is None or others is None:
+        return a is b or bool(a == b)
+    if parts[0] != others[0] or len(parts[1]) != len(others[1]):
+        return False
+    state, other_state = getattr(a, "__dict__", {}), getattr(b, "__dict__", {})
+    return (
+        all(map(is_same_value, parts[1], others[1]))
+        and getattr(a, "default_factory", None) is getattr(b, "default_factory", None)
+        and state.keys() == other_state.keys()
+        and all(is_same_value(state[name], other_state[name]) for name in state)
+    )
+
+
+def spell_type(kind: type) -> str:
+    name = kind.__qualname__
+    return name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"
+
+
+def tensors_of(result: Any) -> Iterator[torch.Tensor]:
+    """The tensors in what a TorchScript module returned, in order."""
+    if isinstance(result, torch.Tensor):
+        yield result
+    elif isinstance(result, dict):
+        for item in result.values():
+            yield from tensors_of(item)
+    else:
+        for item in result:
+            yield from tensors_of(item)
+
+
+def has_values(tree: Tree) -> bool:
+    """True if a part is a number or text: neither a tensor nor None."""
+    if isinstance(tree, Node):
+        return any(map(has_values, tree.children))
+    return isinstance(tree, Constant) and tree.value is not None
+
+
+# ---- what TorchScript can return -----------------------------------------------------------------
+
+
+def lowered(tree: Tree) -> Tree | None:
+    """The nearest form of tuples, lists and dicts that TorchScript can return; None: there is none.
+
+    A tuple may hold anything; lists and dicts hold tensors only, at least one.
+    """
+    if not isinstance(tree, Node):
+        return tree if isinstance(tree, Leaf) else None
+    kind, children = tree.kind, tree.children
+    if not children or dataclasses.is_dataclass(kind):
+        return None
+    if issubclass(kind, tuple):
+        parts = [lowered(child) for child in children]
+        return None if None in parts else Node(tuple, (), tuple(p for p in parts if p is not None))
+    if any(not isinstance(child, Leaf) for child in children):
+        return None
+    if issubclass(kind, dict):
+        is_text = all(type(key) is str for key in tree.keys)
+        return Node(dict, tree.keys, children) if is_text else None
+    return Node(list, (), children)
+
+
+# ---- JSON ----------------------------------------------------------------------------------------
+
+_STORED = (type(None), bool, int, float, str)
+_STANDARD: dict[str, type] = {kind.__name__: kind for kind in (tuple, list, dict)}
+
+
+def to_json(tree: Tree) -> Any:
+    """Plain data for a file.
+
+    Raises: torchalgo.Error if a constant or a key has no spelling there.
+    """
+    if isinstance(tree, Leaf):
+        return "tensor"
+    if isinstance(tree, Constant):
+        if isinstance(tree.value, torch.dtype):
+            return {"dtype": str(tree.value).removeprefix("torch.")}
+        _check_stored(tree.value)
+        return {"value": tree.value}
+    for key in tree.keys:
+        _check_stored(key)
+    kind = tree.kind.__name__ if tree.kind in _STANDARD.values() else ""
+    return {
+        "type": kind or f"{tree.kind.__module__}:{tree.kind.__qualname__}",
+        "keys": list(tree.keys),
+        "items": [to_json(child) for child in tree.children],
+    }
+
+
+def _check_stored(value: Any) -> None:
+    if type(value) not in _STORED:
+        raise Error(
+            f"save: {value!r} is part of the planned call or its result, and a file holds only"
+            " tensors, numbers, text, None and dtypes"
+        )
+
+
+def from_json(data: Any) -> Tree:
+    """Reads what `to_json` wrote. No module is imported: a type must be there already.
+
+    Raises: torchalgo.Error if a type is missing; ValueError, TypeError or LookupError if `data` is
+        not of this form.
+    """
+    if data == "tensor":
+        return LEAF
+    if "value" in data:
+        _check_stored(data["value"])
+        return Constant(data["value"])
+    if "dtype" in data:
+        dtype = getattr(torch, data["dtype"], None)
+        if not isinstance(dtype, torch.dtype):
+            raise ValueError(f"{data['dtype']!r} is no dtype")
+        return Constant(dtype)
+    name, keys, items = data["type"], data["keys"], data["items"]
+    kind = _STANDARD.get(name) or _find_type(name)
+    has_keys = dataclasses.is_dataclass(kind) or issubclass(kind, dict)
+    if not isinstance(items, list) or len(keys) != (len(items) if has_keys else 0):
+        raise ValueError(f"{name} has {len(keys)} keys and {len(items)} items")
+    return Node(kind, tuple(keys), tuple(map(from_json, items)))
+
+
+def _find_type(name: str) -> type:
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    is_container = isinstance(found, type) and (
+        dataclasses.is_dataclass(found) or issubclass(found, (tuple, list, dict))
+    )
+    if not is_container:
+        raise Error(
+            f"load: the result is a {path} of the module {module!r}, which is not there: import"
+            f" {module} before torchalgo.load"
+        )
+    return found  # type: ignore[no-any-return]
