@@ -25,6 +25,7 @@ from torchalgo.freeze import (
     tensors_in,
     to_channels_last,
 )
+from torchalgo.own_thread import BenchmarkedCall, apply_where_it_runs
 from torchalgo.plan import GuardVerdict, Plan
 from torchalgo.stats import is_faster
 
@@ -35,7 +36,7 @@ LEAST_ROUNDS = 7  # for a verdict
 # The calls beside the baselines.
 PLAN, SINGLE_LAYOUT = "plan", "single_layout"
 
-# In the name of a baseline: timed with torch.backends.cudnn.benchmark = True.
+# In the name of a baseline: timed with torch.backends.cudnn.benchmark = True, see BenchmarkedCall.
 BENCHMARK = "+benchmark"
 
 
@@ -62,6 +63,12 @@ def time_interleaved(
     with torch.no_grad():
         end = float("inf") if most_s == float("inf") else now_ns() + most_s * 1e9
 
+        def timed(call: Call) -> float:
+            before = now_ns()
+            call()
+            synchronize()
+            return float(now_ns() - before)
+
         def is_over() -> bool:
             return end < float("inf") and now_ns() >= end
 
@@ -77,10 +84,7 @@ def time_interleaved(
             if is_over():
                 break
             for name in rng.sample(list(calls), len(calls)):
-                before = now_ns()
-                calls[name]()
-                synchronize()
-                times[name].append(float(now_ns() - before))
+                times[name].append(apply_where_it_runs(calls[name], timed))
     return times
 
 
@@ -103,9 +107,12 @@ def meter_interleaved(
     energies: dict[str, list[float]] = {name: [] for name in calls}
 
     def run(name: str, count: int) -> tuple[float, float]:
+        return apply_where_it_runs(calls[name], lambda call: run_here(call, count))
+
+    def run_here(call: Call, count: int) -> tuple[float, float]:
         before, started = meter.read_uj(), now_s()
         for _ in range(count):
-            calls[name]()
+            call()
         synchronize()
         seconds = now_s() - started
         return 1e9 * seconds / count, 1e3 * (meter.read_uj() - before) / count
@@ -159,7 +166,7 @@ def baseline_calls(
         converted = to_channels_last(inputs)
         calls["channels_last"] = lambda: last(*converted)
     if device_of(model, inputs).type == "cuda":
-        calls |= {name + BENCHMARK: _with_benchmark(call) for name, call in calls.items()}
+        calls |= {name + BENCHMARK: BenchmarkedCall(call) for name, call in calls.items()}
     return calls
 
 
@@ -181,20 +188,6 @@ def drop_failing(calls: Mapping[str, Call]) -> tuple[dict[str, Call], str]:
             else:
                 sound[name] = call
     return sound, "; ".join(notes)
-
-
-def _with_benchmark(call: Call) -> Call:
-    """`call` with torch.backends.cudnn.benchmark = True, which then stays as it was."""
-
-    def run() -> Any:
-        before = torch.backends.cudnn.benchmark
-        torch.backends.cudnn.benchmark = True
-        try:
-            return call()
-        finally:
-            torch.backends.cudnn.benchmark = before
-
-    return run
 
 
 def synchronizer(device: torch.device) -> Call:

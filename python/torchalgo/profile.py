@@ -47,6 +47,8 @@ MAX_COLUMNS = 100
 FINALIST_RATIO = 2.0  # those that take no more than this much of the fastest are timed again
 MOST_AT_ONCE = 32  # primitives that compete in the same rounds
 MOST_SAMPLES = 51
+TIMING_SHARE = 0.6  # of the budget; checks have the rest
+RUNTIME_COMPILED = "is compiled when it first runs, which takes seconds: see runtime_compiled"
 COLD_BYTES = 48 << 20  # weights come from memory, as inside a network of usual size
 _HEAD = ("algorithm", "layout", "us", "+-", "memory", "determ.", "supported")
 _LEFT = (0, 1, 5, 6)
@@ -89,8 +91,10 @@ class Profile:
         return [row for row in self.rows if row.problem == problem]
 
     def best(self, problem: str) -> ProfileRow | None:
-        """The fastest supported row of a problem."""
-        return next((row for row in self.of(problem) if row.is_supported), None)
+        """The fastest supported row of a problem; of those that were checked, if any was."""
+        supported = [row for row in self.of(problem) if row.is_supported]
+        checked = [row for row in supported if row.rel_error is not None]
+        return next(iter(checked or supported), None)
 
     def to_json(self) -> str:
         """One JSON object."""
@@ -123,6 +127,7 @@ def profile(
     check: bool = True,
     max_rel_error: float = 1e-4,
     workspace_limit_bytes: int = 1 << 30,
+    runtime_compiled: bool = False,
 ) -> Profile:
     """Times every algorithm that computes the convolutions of `target`, on random data.
 
@@ -133,9 +138,13 @@ def profile(
         directions: of "fwd", "bwd_data", "bwd_filter"; a problem's own word is replaced.
         device: where to run; None: where the module's inputs are, else this CPU.
         dtype: of the convolutions, instead of the module's: "f32", "tf32", "f16", ...
-        budget_s: seconds of timing for each problem in each direction; soft: what runs is ended.
-        check: compare each result with fp64; one that is wrong by more than `max_rel_error`
-            (relative L2; more for lower precisions) counts as not supported.
+        budget_s: seconds of timing and checking for each problem in each direction; soft: what runs
+            is ended.
+        check: compare results with fp64, the fastest first, until the budget ends and one was
+            right. A result that is wrong by more than `max_rel_error` (relative L2; more for lower
+            precisions) counts as not supported. `rel_error` is None where there was no time.
+        runtime_compiled: time cuDNN's engines that are compiled when they first run, too. Each
+            takes seconds, whatever the budget.
 
     Raises: torchalgo.Error if the target is none, or the device is not in this machine.
     """
@@ -162,12 +171,10 @@ def profile(
         names = layers.setdefault(with_dtype(problem, word) if word else problem, [])
         if name not in names:
             names.append(name)
-    bound = max_rel_error if check else None
-    rows = [
-        row
-        for problem in layers
-        for row in _measured(problem, where, budget_s, bound, workspace_limit_bytes)
-    ]
+    effort = _Effort(
+        budget_s, max_rel_error if check else None, workspace_limit_bytes, runtime_compiled
+    )
+    rows = [row for problem in layers for row in _measured(problem, where, effort)]
     name = describe_device(where) or f"{where.name}, {where.threads} threads"
     return Profile(name, layers, rows)
 
@@ -188,21 +195,36 @@ def _device_of(inputs: tuple[Any, ...]) -> str:
 # ---- measuring -----------------------------------------------------------------------------------
 
 
-def _measured(
-    problem: str, device: _C.Device, budget_s: float, bound: float | None, limit_bytes: int
-) -> list[ProfileRow]:
-    offered, offered_traits, refusals = _C.offers_of(problem, limit_bytes, device)
+@dataclass(frozen=True)
+class _Effort:
+    """What profile's arguments say of one problem."""
+
+    budget_s: float
+    bound: float | None  # None: nothing is checked
+    limit_bytes: int
+    runtime_compiled: bool
+
+
+def _measured(problem: str, device: _C.Device, effort: _Effort) -> list[ProfileRow]:
+    started = time.monotonic()
+    offered, offered_traits, refusals = _C.offers_of(problem, effort.limit_bytes, device)
     # A view is no work to measure; out of its graph it would have to copy.
     moved = [i for i, p in enumerate(offered) if not _C.is_view(p.name)]
     primitives, traits = [offered[i] for i in moved], [offered_traits[i] for i in moved]
-    failures = [""] * len(primitives)
+    is_left_out = [t.is_runtime_compiled and not effort.runtime_compiled for t in traits]
+    failures = [RUNTIME_COMPILED if left_out else "" for left_out in is_left_out]
+    times = _times(problem, primitives, failures, device, TIMING_SHARE * effort.budget_s)
     errors: list[float | None] = [None] * len(primitives)
-    if bound is not None and primitives:
-        allowed = max(bound, COARSE_BOUND.get(dtype_of(problem), 0.0))
-        checked = _bench_on(device).check(problem, primitives, allowed)
-        for i, (error, failure) in enumerate(checked):
-            errors[i], failures[i] = error, failure
-    times = _times(problem, primitives, failures, device, budget_s)
+    if effort.bound is not None:
+        allowed = max(effort.bound, COARSE_BOUND.get(dtype_of(problem), 0.0))
+        order = sorted((statistics.median(ns), i) for i, ns in enumerate(times) if ns)
+        has_passed = False
+        for _, i in order:
+            if has_passed and time.monotonic() - started > effort.budget_s:
+                break
+            ((errors[i], failures[i]),) = _bench_on(device).check(problem, [primitives[i]], allowed)
+            has_passed |= not failures[i]
+            times[i] = times[i] if not failures[i] else []
     rows = []
     for i, (p, t) in enumerate(zip(primitives, traits, strict=True)):
         us = [ns / 1000 for ns in times[i]]

@@ -2,20 +2,23 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 
 import pytest
 import torch
 
+from torchalgo import guard
 from torchalgo.guard import (
     BENCHMARK,
-    _with_benchmark,
     drop_failing,
     guard_verdict,
     output_error,
     time_interleaved,
 )
+from torchalgo.own_thread import BenchmarkedCall, in_fresh_thread
 
 
 def times(plan: float, **others: float) -> dict[str, list[float]]:
@@ -115,7 +118,7 @@ def test_a_baseline_that_needs_a_flag_sets_it_for_its_own_call_only() -> None:
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = False
     try:
-        _with_benchmark(lambda: seen.append(torch.backends.cudnn.benchmark))()
+        BenchmarkedCall(lambda: seen.append(torch.backends.cudnn.benchmark))()
         assert seen == [True]
         assert not torch.backends.cudnn.benchmark
     finally:
@@ -157,3 +160,56 @@ def test_a_baseline_that_fails_is_left_out_and_noted() -> None:
     assert sound == {"eager": calls["eager"], "frozen": calls["frozen"]}
     assert note == "channels_last raised RuntimeError: view size is not compatible"
     assert drop_failing(sound) == (sound, "")
+
+
+class TorchsPlans:
+    """torch's cache of cuDNN plans in small: per thread, and looked at before the flag."""
+
+    def __init__(self) -> None:
+        self.cache = threading.local()
+
+    def __call__(self) -> str:
+        if not hasattr(self.cache, "plan"):
+            is_benchmark = torch.backends.cudnn.benchmark
+            self.cache.plan = "measured" if is_benchmark else "heuristic"
+        return str(self.cache.plan)
+
+
+def test_a_benchmark_baseline_runs_benchmarked_plans_whatever_ran_before() -> None:
+    run, seen = TorchsPlans(), dict[str, set[str]]()
+    calls = {
+        name: lambda name=name, call=call: seen.setdefault(name, set()).add(call())
+        for name, call in {"eager": run, "eager" + BENCHMARK: BenchmarkedCall(run)}.items()
+    }
+    assert run() == "heuristic"  # as after tuning
+    time_interleaved(calls, rounds=9, budget_s=60)
+    assert seen == {"eager": {"heuristic"}, "eager" + BENCHMARK: {"measured"}}
+    assert not torch.backends.cudnn.benchmark
+
+
+def test_a_benchmark_baseline_is_timed_inside_its_thread() -> None:
+    clocks: dict[str, set[int]] = {"call": set(), "clock": set()}
+
+    def call() -> None:
+        clocks["call"].add(threading.get_ident())
+        assert torch.backends.cudnn.benchmark and not torch.is_grad_enabled()
+
+    def now_ns() -> int:
+        clocks["clock"].add(threading.get_ident())
+        return time.perf_counter_ns()
+
+    time_interleaved({"+": BenchmarkedCall(call)}, rounds=7, budget_s=60, now_ns=now_ns)
+    assert len(clocks["call"]) == 1 and threading.get_ident() not in clocks["call"]
+    assert clocks["call"] < clocks["clock"]
+
+
+def test_what_a_benchmark_baseline_raises_is_raised_and_the_flag_is_as_before() -> None:
+    def fail() -> None:
+        raise ValueError("no view")
+
+    sound, note = guard.drop_failing({"eager" + BENCHMARK: BenchmarkedCall(fail)})
+    assert not sound and "raised ValueError: no view" in note
+    assert not torch.backends.cudnn.benchmark
+    with pytest.raises(ValueError, match="no view"):
+        in_fresh_thread(fail)
+    assert in_fresh_thread(threading.get_ident) != threading.get_ident()

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import json
+import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +14,7 @@ from torch import nn
 
 import torchalgo
 from nets import Net
+from torchalgo.profile import RUNTIME_COMPILED
 from torchalgo_cli import main
 
 PROBLEM = "fwd_f32_n1c16h10w10_k16r3s3_st1x1_pad1x1_dil1x1_g1"
@@ -28,9 +32,11 @@ def test_a_convolution_is_profiled_in_all_three_directions() -> None:
         times = [r.median_us for r in rows if r.is_supported]
         assert len(times) >= 2 and None not in times
         assert times == sorted(times)
-        assert all(r.samples >= 3 and r.rel_error < 1e-4 for r in rows if r.is_supported)
+        assert all(r.samples >= 3 for r in rows if r.is_supported)
+        checked = [r for r in rows if r.is_supported and r.rel_error is not None]
+        assert checked and all(r.rel_error < 1e-4 for r in checked)
         assert all(r.reason and r.median_us is None for r in rows if not r.is_supported)
-        assert found.best(problem) is rows[0]
+        assert found.best(problem) is checked[0]
         assert any(r.primitive.startswith("aten.conv") for r in rows)
 
 
@@ -90,6 +96,78 @@ def test_a_wrong_result_counts_as_not_supported() -> None:
     found = torchalgo.profile(PROBLEM, directions="fwd", max_rel_error=1e-9, **QUICK)
     assert not any(row.is_supported for row in found.rows)
     assert "not supported" in str(found)
+
+
+class CountedBench:
+    """A bench whose clock stands for the work: timing is free, a check takes 1 s."""
+
+    def __init__(self, wrong: set[str]) -> None:
+        self.wrong, self.checked, self.timed = wrong, list[str](), set[str]()
+        self.now = 0.0
+
+    def measure(self, tasks: Any, **options: Any) -> list[Any]:
+        self.timed |= {p.name for _, p in tasks}
+        self.now += 0.1
+        return [SimpleNamespace(ns=[1e3 + i] * 60, failure="") for i, _ in enumerate(tasks)]
+
+    def check(self, problem: str, primitives: Any, bound: float) -> list[tuple[float, str]]:
+        self.now += 1.0
+        self.checked += [p.name for p in primitives]
+        return [(1.0, "wrong") if p.name in self.wrong else (1e-7, "") for p in primitives]
+
+
+def profiled_by(bench: CountedBench, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
+    module = sys.modules["torchalgo.profile"]  # the name in the package is the function
+    monkeypatch.setattr(module, "Bench", SimpleNamespace(on=lambda device: bench))
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: bench.now))
+    return torchalgo.profile(PROBLEM, directions="fwd", **options)
+
+
+def test_checks_end_with_the_budget_and_begin_with_the_fastest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = CountedBench(set())
+    found = profiled_by(bench, monkeypatch, budget_s=3.0)
+    names = [row.primitive for row in found.rows if row.is_supported]
+    assert bench.checked == names[: len(bench.checked)]
+    assert 1 < len(bench.checked) <= 4 < len(names)
+    assert found.best(PROBLEM).rel_error == 1e-7
+
+
+def test_checks_go_on_until_one_result_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = CountedBench(set())
+    names = [r.primitive for r in profiled_by(first, monkeypatch, budget_s=0.1).rows]
+    assert len(first.checked) == 1
+    second = CountedBench(set(names[:3]))
+    found = profiled_by(second, monkeypatch, budget_s=0.1)
+    assert found.best(PROBLEM).primitive == second.checked[-1] not in second.wrong
+    assert {r.primitive for r in found.rows if r.reason == "wrong"} == set(second.checked[:-1])
+
+
+def test_engines_compiled_at_run_time_are_left_out_unless_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    offers = torchalgo._C.offers_of
+
+    def with_compiled(*args: Any) -> Any:
+        primitives, _, refusals = offers(*args)
+        slow = [
+            SimpleNamespace(
+                is_runtime_compiled=p.name == "aten.conv", is_deterministic=True, numerics=[],
+                hidden_bytes=0,
+            )
+            for p in primitives
+        ]  # fmt: skip
+        return primitives, slow, refusals
+
+    monkeypatch.setattr(torchalgo._C, "offers_of", with_compiled)
+    bench = CountedBench(set())
+    found = profiled_by(bench, monkeypatch)
+    assert "aten.conv" not in bench.timed
+    assert {r.reason for r in found.rows if r.primitive == "aten.conv"} == {RUNTIME_COMPILED}
+    bench = CountedBench(set())
+    profiled_by(bench, monkeypatch, runtime_compiled=True)
+    assert "aten.conv" in bench.timed
 
 
 def test_json_has_every_row() -> None:

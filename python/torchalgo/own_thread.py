@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Calls that run in a thread of their own."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import torch
+
+Call = Callable[[], Any]
+T = TypeVar("T")
+
+
+class BenchmarkedCall:
+    """A call that always runs in one thread of its own, with torch.backends.cudnn.benchmark = True.
+
+    torch keeps cuDNN's plans per thread and looks for one before it looks at the flag, which is no
+    part of the key. In a thread that ran the same convolution without the flag, the flag has no
+    effect: the heuristic's plan runs again. A thread of its own sees the flag from its first call.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="torchalgo benchmark")
+        weakref.finalize(self, self._thread.shutdown, wait=False)
+
+    def __call__(self) -> Any:
+        return self.apply(lambda call: call())
+
+    def apply(self, use: Callable[[Call], T]) -> T:
+        """Returns `use(call)`, run in the thread: what `use` measures has no handover in it."""
+        with_gradients = torch.is_grad_enabled()  # per thread
+
+        def run() -> T:
+            before = torch.backends.cudnn.benchmark
+            torch.backends.cudnn.benchmark = True
+            try:
+                with torch.set_grad_enabled(with_gradients):
+                    return use(self._call)
+            finally:
+                torch.backends.cudnn.benchmark = before
+
+        return self._thread.submit(run).result()
+
+
+def apply_where_it_runs(call: Call, use: Callable[[Call], T]) -> T:
+    """Returns `use(call)`, run in the thread in which `call` runs."""
+    return call.apply(use) if isinstance(call, BenchmarkedCall) else use(call)
+
+
+def in_fresh_thread(call: Callable[[], T]) -> T:
+    """Returns what `call` returns in a thread that ran nothing before; raises what it raises."""
+    results: list[T] = []
+    problems: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except BaseException as problem:
+            problems.append(problem)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if problems:
+        raise problems[0]
+    return results[0]
