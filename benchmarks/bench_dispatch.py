@@ -31,7 +31,7 @@ UNSEEN = (1, 3, 5, 4)
 
 def planned_only(model: nn.Module, sets: list[tuple[torch.Tensor]]) -> torchalgo.Optimized:
     """Runs its plans, whatever the guard says."""
-    tuned = torchalgo.optimize(model, sets, progress=False)
+    tuned = torchalgo.optimize(model, sets, budget_s=float("inf"), progress=False)
     plans = [dataclasses.replace(plan, guard=None) for plan in tuned.plans.values()]
     return torchalgo.optimize(model, sets, plan=plans, progress=False)
 

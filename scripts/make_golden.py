@@ -38,7 +38,7 @@ def main() -> int:
     model = make_net()
     sizes = [1, 3, 24, 24]
     x = torch.linspace(-1, 1, 3 * 24 * 24).reshape(sizes)
-    fast = torchalgo.optimize(model, x, progress=False)
+    fast = torchalgo.optimize(model, x, budget_s=float("inf"), progress=False)
     if fast.runs != "plan":
         fast = torchalgo.optimize(
             model, x, plan=dataclasses.replace(fast.plan, guard=None), progress=False

@@ -178,6 +178,13 @@ class KnownCosts:
                 self._guessed[key] = max(ticks, self._bounds[key])
                 self._set(self.table, key, self._guessed[key], "model")
 
+    def forget_guesses(self) -> None:
+        """Takes the lower bounds again in place of what was guessed."""
+        for key in self._guessed:
+            if key not in self.costs:
+                self._set(self.table, key, self._bounds[key], "bound")
+        self._guessed.clear()
+
     def is_touched(self, key: Key) -> bool:
         """Whether it ran at all."""
         return key in self.costs or key in self.rough

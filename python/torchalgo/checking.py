@@ -92,7 +92,7 @@ class Checker:
         self._ledger, self._bench, self._sampler = ledger, bench, sampler
         self._deadline, self._progress, self._device = deadline, progress, device
         self._pace = Pace(2.0)
-        self._time_s = max(0.0, deadline.left_s("check"))  # at first
+        self.time_s = max(0.0, deadline.left_s("check"))  # at first, or when measuring was resumed
         self._is_short = False  # checks run on smaller images
         self.excluded: set[Key] = set()
         self.on_crop: set[Key] = set()
@@ -110,10 +110,10 @@ class Checker:
         there was at first, checks run on smaller images."""
         wanted = [key for key in self.lacks(keys) if not is_trusted(key)]
         expected_s = self._expect_s(wanted)
-        self._is_short = expected_s > CHECKS_SHARE * self._time_s
+        self._is_short = expected_s > CHECKS_SHARE * self.time_s
         if self._is_short:
             expected_s = sum(self._expect_s([key], cropped(key)) for key in wanted)
-        self._deadline.keep("check", min(expected_s, self._time_s / 2))
+        self._deadline.keep("check", min(expected_s, self.time_s / 2))
 
     def check(self, keys: Iterable[Key]) -> bool:
         """Checks `keys`, those of one problem together. Returns False if there was time for none.

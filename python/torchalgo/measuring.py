@@ -43,6 +43,7 @@ INTERRUPTED = "interrupted"
 TELL_EVERY_S, TELL_SHARE = 0.5, 0.01  # of the time, for the best plan so far
 MOST_SHARE_S = 10.0  # of an operation's rounds; with a budget less
 
+RESUME_SHARE, MOST_RESUMES = 0.1, 4  # of the time there was at first
 LEADERS_SHARE = 0.05  # of the time, for finding out which candidates lead
 
 # Timed again with what a plan rests on: what costs no more than so many times as much.
@@ -100,6 +101,7 @@ class Tuning:
         self._progress.start(self._expected_work())
         self._began = self._told_at = self._bench.now_s()
         self._telling_s = self._leading_s = 0.0
+        self._resumes_left = MOST_RESUMES
         self._quarantined_before = -1  # how many there were when a break was last allowed
         self._deadline = (
             Deadline(settings.budget_s, self._bench.now_s) if deadline is None else deadline
@@ -411,13 +413,14 @@ class Tuning:
         self._guess(keys)
 
     def _guess_unvisited(self) -> None:
-        """Predicts, if no model did, the costs of operations that were not reached, and of what a
-        plan may rest on unmeasured, from those of similar ones."""
+        """Predicts, if no model did, the costs of operations that were not reached, of what was
+        checked, and of what a plan may rest on unmeasured, from those of similar ones."""
         similar = self._visits.similar() if self._predictor is None else None
         if similar is not None:
             self._predictor = similar
+            sure = self._assumable | set(self.errors)
             every = self.rules.primitives
-            self._guess(k for k in every if k in self._assumable or not self._is_visited(k))
+            self._guess(key for key in every if key in sure or not self._is_visited(key))
 
     def _is_visited(self, key: Key) -> bool:
         """Whether any candidate of the same operation ran."""
@@ -531,7 +534,7 @@ class Tuning:
         leaders = [
             key
             for key in self._checker.lacks(chosen)
-            if key in self._costs.costs and not is_trusted(key)
+            if key in self._costs.costs and not is_trusted(key) and has_convolution(key.problem)
         ]
         if leaders:
             self._allow_break()
@@ -598,11 +601,11 @@ class Tuning:
         too_long: set[Key] = set()
         for key in sorted(keys, key=self._costs.lower):
             expected_s += self._visit_pace.expect_s(self._guess_s([key], again))
-            if expected_s > left_s and key not in self._assumable:
+            if expected_s > left_s:
                 too_long.add(key)
         if not too_long or not self._deadline.can_break:
             return list(keys)
-        unknown = {key for key in too_long if not self._costs.is_known(key)}
+        unknown = {k for k in too_long - self._assumable if not self._costs.is_known(k)}
         self._too_long |= unknown
         self._go_without(sorted(unknown))
         return [key for key in keys if key not in too_long]
@@ -665,10 +668,27 @@ class Tuning:
         if not has_checked and self._deadline.can_break and self._deadline.is_over("check"):
             self._stopped, self._has_checked = self._stopped or OUT_OF_BUDGET, True
 
+    def resume(self) -> bool:
+        """Goes on measuring if checks have left much of the time that was reserved for them. To be
+        asked when a plan is settled; returns whether it must be settled again."""
+        is_early = self._deadline.left_s("measure") > RESUME_SHARE * self._checker.time_s
+        if self.is_interrupted or not self.is_stopped or not is_early or not self._resumes_left:
+            return False
+        self._resumes_left -= 1
+        self._checker.time_s = max(0.0, self._deadline.left_s("check"))
+        self._stopped, self._has_checked = "", False
+        self._too_long.clear()
+        self._checker.excluded.clear()
+        if isinstance(self._predictor, SimilarCosts):
+            self._predictor = None
+        self._costs.forget_guesses()
+        return True
+
     def end_now(self) -> None:
         """Ends measuring before it begins, if a plan can be made of what is known."""
         if self._has_plan(OUT_OF_BUDGET, checked=True):
             self._stopped, self._has_checked = OUT_OF_BUDGET, True
+            self._resumes_left = 0
 
     @property
     def knows_any(self) -> bool:

@@ -248,8 +248,11 @@ def optimize_prepared(
     with course.timings.step("try"):
         course.expect_end(prepared)
     device = prepared.device
+    is_hopeless = not (course.can_time or options.run_untimed)
     if bench is None:
         bench = Bench.on(device, course.deadline)
+    if is_hopeless:
+        bench = dataclasses.replace(bench, peaks=lambda: None)
     objective = find_objective(options.objective, device, costs, bench)
     predictor, guide = _learned(options, store, prepared, objective, progress)
     tuning = Tuning(
@@ -266,7 +269,7 @@ def optimize_prepared(
         predictor=predictor,
         guide=guide,
     )
-    if not (course.can_time or options.run_untimed):
+    if is_hopeless:
         tuning.end_now()
     result = _bound(prepared, tuning, options, objective, course, progress)
     if options.fresh and objective.verdicts is not None and tuning.is_kept:
@@ -407,6 +410,9 @@ def _tuned_in_context(
         pass
 
     limits = Limits(tuning, options.weight_limit_bytes, objective.planner)
+    limits.settle()
+    while tuning.resume():
+        limits.settle()
     bound, costs = prepared.output_bound(options), objective.verdicts
     is_timed = options.mode == "tune" and options.objective == "latency"
     if not is_timed or tuning.device is not None:  # a GPU's ops end after their calls
