@@ -10,14 +10,16 @@ to the cases), findings, seconds, commit, dirty, machine, date.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
+import itertools
 import json
 import os
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,27 +36,58 @@ class FindingError(AssertionError):
     """A case that breaks a promise; the text is enough to repeat it."""
 
 
+Results = Callable[[Fuzzer, int], Generator[Iterable[str] | FindingError, None, None]]
+
+
+def outcomes_of(fuzzer: Fuzzer, seed: int) -> list[str] | FindingError:
+    """Runs one seed."""
+    try:
+        return list(fuzzer(seed))
+    except FindingError as finding:
+        return finding
+
+
+def _results(fuzzer: Fuzzer, seed: int) -> Generator[Iterable[str] | FindingError, None, None]:
+    """Runs consecutive seeds in this process."""
+    for at in itertools.count(seed):
+        yield outcomes_of(fuzzer, at)
+
+
 def campaign(
-    name: str, fuzzer: Fuzzer, seed: int, cases: int, minutes: float = float("inf")
+    name: str,
+    fuzzer: Fuzzer,
+    seed: int,
+    cases: int,
+    minutes: float = float("inf"),
+    results: Results = _results,
 ) -> dict[str, Any]:
     """Runs whole seeds, `seed` first, until there are `cases` or `minutes` are over.
 
-    Findings are printed with their seed; the campaign goes on behind them.
+    Findings are printed with their seed; the campaign goes on behind them. `results` runs the
+    fuzzer: in this process, or as isolated.results in others.
     """
     start, outcomes, findings, at = time.monotonic(), Counter[str](), 0, seed
-    commit = _commit()  # before the first case: the files may change while the fuzzer runs
-    while outcomes.total() < cases and time.monotonic() - start < 60 * minutes:
-        try:
-            outcomes.update(fuzzer(at))
-        except FindingError as finding:
-            findings += 1
-            outcomes["finding"] += 1
-            print(f"{name} --seed {at} --cases 1: {finding}", file=sys.stderr, flush=True)
-        at += 1
+    with contextlib.closing(results(fuzzer, seed)) as seeds:
+        while outcomes.total() < cases and time.monotonic() - start < 60 * minutes:
+            result = next(seeds)
+            if isinstance(result, FindingError):
+                findings += 1
+                outcomes["finding"] += 1
+                print(f"{name} --seed {at} --cases 1: {result}", file=sys.stderr, flush=True)
+            else:
+                outcomes.update(result)
+            at += 1
+    return record_of(name, seed, at - 1, outcomes, findings, start)
+
+
+def record_of(
+    name: str, seed_from: int, seed_to: int, outcomes: Counter[str], findings: int, start: float
+) -> dict[str, Any]:
+    """A record of a campaign that began at `start` on the monotonic clock."""
     return {
-        "fuzzer": name, "seed_from": seed, "seed_to": at - 1, "cases": outcomes.total(),
+        "fuzzer": name, "seed_from": seed_from, "seed_to": seed_to, "cases": outcomes.total(),
         "outcomes": dict(sorted(outcomes.items())), "findings": findings,
-        "seconds": round(time.monotonic() - start, 1), **commit, "machine": machine(),
+        "seconds": round(time.monotonic() - start, 1), **_commit(), "machine": machine(),
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
     }  # fmt: skip
 
@@ -70,7 +103,7 @@ def check_record(record: Mapping[str, Any]) -> None:
         raise ValueError(f"record: {record['findings']} findings, another count of outcomes")
 
 
-def main(doc: str, fuzzers: Mapping[str, Fuzzer]) -> None:
+def main(doc: str, fuzzers: Mapping[str, Fuzzer], results: Results = _results) -> None:
     """The command line of a fuzzer's script; the exit code is 1 if there are findings."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("fuzzer", choices=sorted(fuzzers))
@@ -81,14 +114,21 @@ def main(doc: str, fuzzers: Mapping[str, Fuzzer]) -> None:
         "--record", type=Path, help="append to this file, e.g. in tests/fuzz/records"
     )
     args = parser.parse_args()
-    record = campaign(args.fuzzer, fuzzers[args.fuzzer], args.seed, args.cases, args.minutes)
+    record = campaign(
+        args.fuzzer, fuzzers[args.fuzzer], args.seed, args.cases, args.minutes, results
+    )
+    keep(record, args.record)
+    sys.exit(1 if record["findings"] else 0)
+
+
+def keep(record: Mapping[str, Any], path: Path | None) -> None:
+    """Prints a record and, if there is a path, appends it to that file."""
     check_record(record)
     line = json.dumps(record)
     print(line)
-    if args.record:
-        with args.record.open("a", encoding="utf-8") as file:
+    if path is not None:
+        with path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
-    sys.exit(1 if record["findings"] else 0)
 
 
 def machine() -> str:
