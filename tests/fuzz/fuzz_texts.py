@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Callable
 
 import torch
@@ -36,9 +37,10 @@ def run_problem(rng: random.Random, text: str) -> str:
         return "read"
     primitive = rng.choice(primitives)
     failure = _C.check_primitives(problem, [primitive], 1e-5)[0][1]
-    if failure and not primitive.name.startswith("aten."):  # PyTorch's own may be inexact
+    rounding = re.search("f64 reference by ([0-9.e+-]+) ", failure)
+    if failure and not (rounding and float(rounding.group(1)) < 1e-4):  # sums that cancel
         raise FindingError(f"{primitive.name} on {problem}: {failure}")
-    return "failed the gate" if failure else "run"
+    return "rounds too much for the gate" if failure else "run"
 
 
 def run_graph(rng: random.Random, text: str) -> str:
