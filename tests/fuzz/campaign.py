@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import datetime
 import itertools
 import json
@@ -37,6 +38,14 @@ class FindingError(AssertionError):
 
 
 Results = Callable[[Fuzzer, int], Generator[Iterable[str] | FindingError, None, None]]
+
+
+@dataclasses.dataclass
+class Start:
+    """The time when a campaign began, and the commit: files may change while it runs."""
+
+    time_s: float = dataclasses.field(default_factory=time.monotonic)
+    commit: dict[str, Any] = dataclasses.field(default_factory=lambda: _commit())
 
 
 def outcomes_of(fuzzer: Fuzzer, seed: int) -> list[str] | FindingError:
@@ -66,9 +75,9 @@ def campaign(
     Findings are printed with their seed; the campaign goes on behind them. `results` runs the
     fuzzer: in this process, or as isolated.results in others.
     """
-    start, outcomes, findings, at = time.monotonic(), Counter[str](), 0, seed
+    start, outcomes, findings, at = Start(), Counter[str](), 0, seed
     with contextlib.closing(results(fuzzer, seed)) as seeds:
-        while outcomes.total() < cases and time.monotonic() - start < 60 * minutes:
+        while outcomes.total() < cases and time.monotonic() - start.time_s < 60 * minutes:
             result = next(seeds)
             if isinstance(result, FindingError):
                 findings += 1
@@ -81,13 +90,13 @@ def campaign(
 
 
 def record_of(
-    name: str, seed_from: int, seed_to: int, outcomes: Counter[str], findings: int, start: float
+    name: str, seed_from: int, seed_to: int, outcomes: Counter[str], findings: int, start: Start
 ) -> dict[str, Any]:
-    """A record of a campaign that began at `start` on the monotonic clock."""
+    """Returns the record of a campaign that ends now."""
     return {
         "fuzzer": name, "seed_from": seed_from, "seed_to": seed_to, "cases": outcomes.total(),
         "outcomes": dict(sorted(outcomes.items())), "findings": findings,
-        "seconds": round(time.monotonic() - start, 1), **_commit(), "machine": machine(),
+        "seconds": round(time.monotonic() - start.time_s, 1), **start.commit, "machine": machine(),
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
     }  # fmt: skip
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 from torch.utils import cpp_extension
 
-from campaign import keep, record_of
+from campaign import Start, keep, record_of
 
 FUZZ = Path(__file__).resolve().parent
 ROOT = FUZZ.parents[1]
@@ -57,7 +56,7 @@ def main() -> int:
         "-timeout=20", "-rss_limit_mb=4000", f"-artifact_prefix={args.build}/{args.target}-",
         f"-max_total_time={round(60 * args.minutes)}", corpus,
     ]  # fmt: skip
-    start = time.monotonic()
+    start = Start()
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     found = int(done.returncode != 0)
     if found:

@@ -115,10 +115,7 @@ def test_other_dtypes_are_as_in_torch_or_refused(name: str, by: str) -> None:
                 assert_near(result, expected, f"{name} {dtype} {sample.summary()}")
 
 
-BIAS = pytest.mark.xfail(strict=True, reason="a bias of another dtype than the input is cast")
-
-
-@pytest.mark.parametrize("by", [pytest.param("function", marks=BIAS), "enable"])
+@pytest.mark.parametrize("by", BY)
 @pytest.mark.parametrize("name", [n for n in NAMES if OPS[n].error_inputs_func])
 def test_error_inputs_raise(name: str, by: str) -> None:
     for case in OPS[name].error_inputs("cpu"):
