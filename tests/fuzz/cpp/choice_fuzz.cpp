@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A choice of primitives is refused with an Error, or it survives its text; so do primitives' names.
+// A choice of primitives is refused with an Error, or it survives its text; so do primitives'
+// names.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
