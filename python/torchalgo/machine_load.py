@@ -19,7 +19,7 @@ from torchalgo.plan import MOST_WAITING
 IGNORE = "TORCHALGO_IGNORE_LOAD"
 
 # A process that waited less than this was interrupted once, if at all.
-LEAST_WAIT_S = 0.02
+LEAST_WAIT_S = 0.01
 
 # Before the first measurement, other programs are watched for so long.
 LOOK_S = 0.1
