@@ -59,6 +59,16 @@ class LoggingBench:
         os.fsync(self._log)
 
 
+def await_lines(log: Path, pid: int, count: int) -> None:
+    """Waits until a child has written so many lines or has ended: however busy the machine is, some
+    children are killed late."""
+    begin = f"[{pid}, ".encode()
+    while not log.exists() or log.read_bytes().count(begin) < count:
+        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return
+        time.sleep(0.002)
+
+
 def test_killed_at_any_moment_it_repeats_at_most_one_visit(
     imported: _C.Imported, tmp_path: Path
 ) -> None:
@@ -88,7 +98,8 @@ def test_killed_at_any_moment_it_repeats_at_most_one_visit(
         if not pid:
             tune()
         if kills < KILLS:  # then it may end
-            time.sleep(rng.uniform(0.01, 0.15))
+            await_lines(log, pid, rng.randrange(6))
+            time.sleep(rng.uniform(0.0, 0.03))
             os.kill(pid, signal.SIGKILL)
         status = os.waitpid(pid, 0)[1]
         is_done = os.WIFEXITED(status)
