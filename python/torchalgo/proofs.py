@@ -119,7 +119,7 @@ class CheckedPlan:
         whose: dict[str, list[str]] = {}
         for name, source in self.trusted.items():
             whose.setdefault(source, []).append(_WORDS[name].format(self.counts[name]))
-        whose.setdefault("the plan's file", []).append(f"that the costs are of {self.objective}")
+        whose.setdefault("the plan's file", []).append(f"the objective ({self.objective})")
         return "\n".join(
             [
                 f"proven: the plan fits the graph and costs {cost}",
