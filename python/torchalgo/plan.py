@@ -41,12 +41,25 @@ OBJECTIVES: tuple[Objective, ...] = typing.get_args(Objective)
 
 
 @dataclass(frozen=True)
+class PlanDim:
+    """The sizes of one dimension for which the module is right: `least` to `most`.
+
+    A pinned dimension has no name. Free dimensions of the same name have the same size.
+    """
+
+    name: str
+    least: int
+    most: int | None  # None: no limit
+
+
+@dataclass(frozen=True)
 class PlanInput:
     """An input of the model, in call order; tensors inside lists and dicts count one by one."""
 
     shape: list[int]
     dtype: str
     layout: Layout
+    dims: list[PlanDim] | None = None  # None: not known, as in files of version 0.1.0
 
 
 @dataclass(frozen=True)
@@ -323,7 +336,7 @@ class Plan:
 
 _IN_MEMORY = ("resolve", "prove")
 _OF_ENERGY = ("objective", "energy", "predicted_uj", "regret_uj", "plan_uj", "baseline_uj")
-_IF_SET = (*_OF_ENERGY, "second_us", "timed_on", "waited")  # written only if they are set
+_IF_SET = (*_OF_ENERGY, "second_us", "timed_on", "waited", "dims")  # written only if set
 _LEFT_OUT = ("proof", "pairs", "in_context")  # of a file, where there is none
 _MAY_LACK = (  # in a file: not asked for, or written before there was one
     *_LEFT_OUT, "packed_bytes", "weight_bytes", "plain_weight_bytes", "workspace_bytes", "limits",

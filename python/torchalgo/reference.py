@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the model as it was given makes of its example inputs, and how far others are from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchalgo._C import Error
+from torchalgo.freeze import tensors_in
+
+# Two runs of one model with the same inputs may differ by this share of what a plan may differ by.
+NOISE_SHARE = 0.1
+
+
+def copied(value: Any) -> Any:
+    """`value` with a copy of each tensor in it, in the same memory format."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(copied(item) for item in value)
+    return value
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A model's inputs and results; some models change their inputs, which is a result too."""
+
+    inputs: tuple[Any, ...]
+    outputs: Any
+    inputs_after: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, model: Callable[..., Any], inputs: Sequence[Any]) -> Reference:
+        """Runs `model` on a copy of `inputs`."""
+        before, after = copied(tuple(inputs)), copied(tuple(inputs))
+        with torch.no_grad():
+            outputs = model(*after)
+        return cls(before, copied(outputs), after)
+
+    def error_of(self, module: Callable[..., Any]) -> float:
+        """The greatest relative L2 of what `module` makes of the same inputs."""
+        from torchalgo.guard import output_error
+
+        other = Reference.of(module, self.inputs)
+        return max(
+            output_error(other.outputs, self.outputs),
+            output_error(other.inputs_after, self.inputs_after),
+        )
+
+
+def run_twice(model: nn.Module, inputs: Sequence[Any], max_rel_error: float) -> Reference:
+    """Runs the model twice.
+
+    Raises: torchalgo.Error if the two results differ, or hold no finite number.
+    """
+    reference = Reference.of(model, inputs)
+    error = reference.error_of(model)
+    if error > NOISE_SHARE * max_rel_error:
+        raise Error(
+            "optimize: two runs of the model with the same inputs differ"
+            f" (relative L2 {error:.1e}), so that no result can be checked: the model draws random"
+            " numbers or keeps values of earlier calls. Expected a deterministic model: in eval"
+            " mode F.dropout needs training=self.training"
+        )
+    for tensor in tensors_in(reference.outputs):
+        is_checked = tensor.is_floating_point() or tensor.is_complex()
+        if is_checked and tensor.numel() > 0 and not bool(tensor.isfinite().any()):
+            raise Error(
+                "optimize: a result of the model holds nothing but NaN and infinite values for"
+                " these example inputs, so that no result can be checked: give inputs as the"
+                " model gets them in use"
+            )
+    return reference
