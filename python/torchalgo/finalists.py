@@ -38,9 +38,8 @@ def rewrite(imported: _C.Imported, native: _C.Plan, strict: bool) -> ScriptModul
 
 
 def error_of(scripted: ScriptModule, prepared: Prepared) -> float:
-    """Runs the module once; returns the relative L2 of its outputs to the frozen module's."""
-    with torch.no_grad():
-        return guard.output_error(scripted(*prepared.inputs), prepared.reference)
+    """Runs the module once; returns the relative L2 of its outputs to the model's."""
+    return prepared.reference.error_of(scripted)
 
 
 def single_layout_plan(
@@ -109,7 +108,7 @@ class Contest:
         module that runs. A verdict that the database has is not taken again."""
         plan, scripted = finalists.plan, finalists.scripted
         if finalists.error > self._prepared.output_bound(self._options):
-            reason = f"outputs differ from the frozen module's by {finalists.error:.1e} at best"
+            reason = f"outputs differ from the model's by {finalists.error:.1e} at best"
             return self._with(plan, guard.untimed_verdict(reason)), self._prepared.frozen
         single = finalists.single_plan()
         verdict = self._stored(plan, single)

@@ -10,7 +10,6 @@ which interval arithmetic proves that all of them stay the same; every other dim
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch import nn
 from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental import _config as symbolic_config
+from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
     ShapeEnv,
@@ -38,21 +37,16 @@ from torchalgo.plan import PlanDim
 from torchalgo.window_shapes import WINDOWED, same_shape
 
 MOST_OPERATIONS = 400  # in one expression; a model with larger ones takes too long to judge
+MOST_WORK = 60_000  # characters of all expressions; ConvNeXt has 32,000
 MOST_SIZE = 1 << 31
+
+_patch_config: Any = getattr(_config, "patch")  # noqa: B009  torch adds it at run time
 
 Sizes = tuple[tuple[int, ...], ...]
 
 
-class NotProven(Exception):
+class NotProvenError(Exception):
     """The symbolic run gives no answer; the text says why."""
-
-
-@dataclass(frozen=True)
-class Condition:
-    """`holds` is what Python code has found of sizes: it must stay true."""
-
-    holds: sympy.Basic
-    symbols: frozenset[sympy.Symbol]  # of the inputs
 
 
 class _Environment(ShapeEnv):
@@ -70,6 +64,8 @@ class _Environment(ShapeEnv):
     ) -> sympy.Basic:
         expression = sym_node.expr
         self.work += len(str(expression))
+        if self.work > MOST_WORK:
+            raise NotProvenError("its sizes are computed by long formulas")
         answer = super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
         if expression.free_symbols and not self._is_harmless(answer):
             self.keep(expression, answer)
@@ -78,7 +74,7 @@ class _Environment(ShapeEnv):
     def keep(self, expression: sympy.Basic, answer: Any) -> None:
         """Records that Python code relies on this value of the expression."""
         if expression.count_ops() > MOST_OPERATIONS:
-            raise NotProven("its sizes are computed by long formulas")
+            raise NotProvenError("its sizes are computed by long formulas")
         if answer is True or answer is sympy.true:
             self.asked.append(expression)
         elif answer is False or answer is sympy.false:
@@ -184,11 +180,12 @@ def _fake(
     """A tensor of symbolic sizes. A batch of 1 is 2 in the symbolic run, since torch itself treats
     a size of 1 differently; other sizes of 1 stay, for they are seldom meant to vary."""
     planned = tuple(tensor.shape)
-    statics = [is_static(index, dim) or (n == 0) for dim, n in enumerate(planned)]
-    statics = [s or (n == 1 and dim > 0) for dim, (s, n) in enumerate(zip(statics, planned))]
+    statics = [
+        is_static(index, dim) or n == 0 or (n == 1 and dim > 0) for dim, n in enumerate(planned)
+    ]
     sizes = [2 if n == 1 and not s else n for n, s in zip(planned, statics, strict=True)]
     example = torch.empty(sizes, dtype=tensor.dtype, device=tensor.device)
-    context = StatelessSymbolicContext(
+    context: Any = StatelessSymbolicContext(
         dynamic_sizes=[DimDynamic.STATIC if s else DimDynamic.DYNAMIC for s in statics]
     )
     fake = mode.from_tensor(
@@ -288,7 +285,7 @@ def _run(
     with (
         _quiet(),
         _unchanged(model),
-        symbolic_config.patch(backed_size_oblivious=True),
+        _patch_config(backed_size_oblivious=True),
         torch.no_grad(),
         _reads_are_recorded(environment),
         enable_python_dispatcher(),
@@ -297,11 +294,11 @@ def _run(
     ):
         try:
             model(*[fake for fake, _ in made])
-        except NotProven:
+        except NotProvenError:
             raise
         except Exception as problem:
             lines = str(problem).splitlines() or [type(problem).__name__]
-            raise NotProven(lines[0][:200]) from problem
+            raise NotProvenError(lines[0][:200]) from problem
     return environment, [given for _, given in made]
 
 
@@ -320,7 +317,7 @@ def find_dims(model: nn.Module, inputs: Sequence[Any]) -> list[list[PlanDim]]:
         for is_static in attempts:
             try:
                 return _proven(model, tensors, is_static)
-            except NotProven:
+            except NotProvenError:
                 continue
     return [[pinned(size) for size in tensor.shape] for tensor in tensors]
 
@@ -360,7 +357,7 @@ def _dims_of(
     tensor: _Input, environment: _Environment, ranges: Ranges, given: Sequence[_Input]
 ) -> list[PlanDim]:
     names = {
-        symbol: f"{i}.{dim}"
+        environment.replace(symbol): f"{i}.{dim}"
         for i, other in reversed(list(enumerate(given)))
         for dim, symbol in reversed(list(enumerate(other.symbols)))
         if symbol is not None
@@ -408,14 +405,12 @@ def _conditions(environment: _Environment) -> list[sympy.Basic]:
                 break
             condition = condition.xreplace(deeper)
             if condition.count_ops() > MOST_OPERATIONS:
-                raise NotProven("its sizes are computed by long formulas")
+                raise NotProvenError("its sizes are computed by long formulas")
         found.append(condition)
     return found
 
 
-def _restrict(
-    condition: sympy.Basic, ranges: Ranges, planned: Mapping[sympy.Symbol, int]
-) -> None:
+def _restrict(condition: sympy.Basic, ranges: Ranges, planned: Mapping[sympy.Symbol, int]) -> None:
     """Narrows `ranges` until interval arithmetic proves `condition` in all of them."""
     if condition in (sympy.true, True) or _is_proven(condition, ranges):
         return
@@ -484,6 +479,3 @@ def free_dims(sizes: Sequence[Sequence[int]]) -> list[list[PlanDim]]:
         [PlanDim(f"{i}.{dim}", 0, None) for dim in range(len(tensor))]
         for i, tensor in enumerate(sizes)
     ]
-
-
-_ = dataclasses

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -173,46 +174,67 @@ def freeze_model(
         note: told what a user has to know about the result, such as a branch fixed by the trace.
     Raises: torchalgo.Error if the model cannot be planned, traced or scripted, with the reasons.
     """
+    return capture_model(model, inputs, note).frozen
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A model as TorchScript, before and after torch.jit.freeze."""
+
+    module: ScriptModule
+    frozen: ScriptModule
+    is_traced: bool  # so that it holds what Python code did in one run
+    reads_values: bool = False  # in that run a branch or a number depended on a tensor's value
+
+
+def capture_model(
+    model: nn.Module, inputs: tuple[Any, ...], note: Callable[[str], None] = lambda text: None
+) -> Capture:
+    """As freeze_model."""
     check_model(model)
     check_inputs(model, inputs)
     with quiet_jit(), torch.no_grad():
-        if not isinstance(model, torch.jit.ScriptModule):
-            model = _capture(model, inputs, note)
-        frozen = _freeze(model)
+        if isinstance(model, torch.jit.ScriptModule):
+            return _frozen(model, is_traced=False)
+        return _capture(model, inputs, note)
+
+
+def script_model(model: nn.Module) -> Capture:
+    """The model scripted: its Python code is compiled, not run.
+
+    Raises: RuntimeError or another error of torch.jit.script if it refuses the model.
+    """
+    if getattr(model.forward, "is_tensor_forward", False):
+        raise Error("its arguments or results are not tensors alone")
+    with quiet_jit(), torch.no_grad():
+        return _frozen(torch.jit.script(model), is_traced=False)
+
+
+def _frozen(module: ScriptModule, is_traced: bool, reads_values: bool = False) -> Capture:
+    frozen = _freeze(module)
     _check_constants(frozen)
-    return frozen
+    return Capture(module, frozen, is_traced, reads_values)
 
 
-def _capture(
-    model: nn.Module, inputs: tuple[Any, ...], note: Callable[[str], None]
-) -> ScriptModule:
+def _capture(model: nn.Module, inputs: tuple[Any, ...], note: Callable[[str], None]) -> Capture:
     traced, baked_in, trace_error = _trace(model, inputs)
     if traced is not None and not baked_in:
-        return traced
-    if getattr(model.forward, "is_tensor_forward", False):
-        what = f"what it does depends on values ({baked_in})"
-        raise Error(
-            "optimize: the model cannot be traced:"
-            f" {what if traced is not None else _first_lines(trace_error)}; and as its arguments or"
-            " results are not tensors alone, it cannot be scripted: optimize a part of it, such as"
-            " its backbone"
-        )
+        return _frozen(traced, is_traced=True)
     try:
-        scripted: ScriptModule = torch.jit.script(model)
-        return scripted
+        return script_model(model)
     except Exception as problem:
         script_error = problem
     if traced is None:
         raise Error(
             "optimize: the model can be neither traced nor scripted."
-            f" torch.jit.trace: {_first_lines(trace_error)}."
-            f" torch.jit.script: {_first_lines(script_error)}"
+            f" torch.jit.trace: {first_lines(trace_error)}."
+            f" torch.jit.script: {first_lines(script_error)}"
         ) from script_error
     note(
         f"traced: what depends on values ({baked_in}) is fixed as the example inputs had it,"
-        f" since torch.jit.script refuses the model ({_first_lines(script_error)})"
+        f" since torch.jit.script refuses the model ({first_lines(script_error)})"
     )
-    return traced
+    return _frozen(traced, is_traced=True, reads_values=True)
 
 
 def _trace(
@@ -249,7 +271,7 @@ def _freeze(model: ScriptModule) -> ScriptModule:
             frozen = torch.jit._recursive.wrap_cpp_module(copy)
         return frozen
     except RuntimeError as problem:
-        raise Error(f"optimize: torch.jit.freeze failed: {_first_lines(problem)}") from problem
+        raise Error(f"optimize: torch.jit.freeze failed: {first_lines(problem)}") from problem
 
 
 def _check_constants(frozen: ScriptModule) -> None:
@@ -260,7 +282,8 @@ def _check_constants(frozen: ScriptModule) -> None:
             raise Error(f"optimize: weight {name!r} of the frozen module holds NaN values")
 
 
-def _first_lines(problem: Exception | None) -> str:
+def first_lines(problem: Exception | None) -> str:
+    """The start of an error's text, in one line."""
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     text = " ".join(lines[:3]) or type(problem).__name__
     return text if len(text) <= 300 else text[:297] + "..."

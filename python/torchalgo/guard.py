@@ -22,7 +22,6 @@ from torchalgo.freeze import (
     ScriptModule,
     device_of,
     freeze_model,
-    tensors_in,
     to_channels_last,
 )
 from torchalgo.own_thread import BenchmarkedCall, apply_where_it_runs
@@ -259,7 +258,7 @@ def verdict_key(model: nn.Module, plan: Plan, *others: Plan) -> str:
     facts = [
         f"{type(model).__module__}.{type(model).__qualname__}",
         plan.structure_hash,
-        [dataclasses.astuple(i) for i in plan.inputs],
+        [[i.shape, i.dtype, i.layout] for i in plan.inputs],
     ]
     for timed in (plan, *others):
         facts += [
@@ -288,28 +287,59 @@ def untimed_verdict(reason: str, run_untimed: bool = False) -> GuardVerdict:
 
 
 def output_error(result: Any, reference: Any) -> float:
-    """Greatest relative L2 of any floating-point tensor; inf if the structures differ.
+    """Greatest relative L2 of any tensor or number; inf if the structures or types differ.
 
     Where the reference is not finite, the result must be the same. Of integers (labels, an argmax)
     one in a thousand may differ: rounding decides ties.
     """
-    got, want = tensors_in(result), tensors_in(reference)
-    if len(got) != len(want) or any(a.shape != b.shape for a, b in zip(got, want, strict=True)):
+    got, want = leaves_of(result), leaves_of(reference)
+    if len(got) != len(want):
         return float("inf")
-    errors = [_tensor_error(a, b) for a, b in zip(got, want, strict=True)]
-    return max(errors, default=0.0)
+    return max([_error(a, b) for a, b in zip(got, want, strict=True)], default=0.0)
+
+
+def leaves_of(value: Any) -> list[Any]:
+    """What is inside nested lists, tuples and dicts, in order, with the dicts' keys."""
+    if isinstance(value, Mapping):
+        return [leaf for key, item in value.items() for leaf in (key, *leaves_of(item))]
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in leaves_of(item)]
+    return [value]
+
+
+def _error(got: Any, want: Any) -> float:
+    if isinstance(got, torch.Tensor) and isinstance(want, torch.Tensor):
+        return _tensor_error(got, want)
+    is_number = isinstance(want, (int, float)) and type(got) is type(want)
+    if is_number and not isinstance(want, bool):
+        return _tensor_error(torch.tensor(got), torch.tensor(want))
+    return 0.0 if type(got) is type(want) and got == want else float("inf")
 
 
 def _tensor_error(got: torch.Tensor, want: torch.Tensor) -> float:
-    if not want.is_floating_point():
+    is_float = want.is_floating_point() or want.is_complex()
+    is_reference = is_float and want.dtype in (torch.float64, torch.complex128)
+    if got.shape != want.shape or (got.dtype != want.dtype and not is_reference):
+        return float("inf")
+    if not is_float:
         different = int((got != want).sum())
         return 0.0 if different <= want.numel() / 1000 else float("inf")
-    got, want = got.detach().double(), want.detach().double()
+    wide = torch.complex128 if want.is_complex() else torch.float64
+    got, want = got.detach().to(wide), want.detach().to(wide)
     finite = want.isfinite()
-    if not torch.equal(got[~finite].nan_to_num(), want[~finite].nan_to_num()):
+    if not _same_bits(got[~finite], want[~finite]):
         return float("inf")
-    difference = float((got[finite] - want[finite]).norm())
+    difference = float((got[finite] - want[finite]).abs().norm())
     if difference == 0.0:
         return 0.0
-    error = difference / max(float(want[finite].norm()), torch.finfo(torch.float64).tiny)
+    tiny = torch.finfo(torch.float64).tiny
+    error = difference / max(float(want[finite].abs().norm()), tiny)
     return error if error == error else float("inf")
+
+
+def _same_bits(got: torch.Tensor, want: torch.Tensor) -> bool:
+    """True for the same infinities, and NaN where there is NaN."""
+    if want.is_complex():
+        got, want = torch.view_as_real(got), torch.view_as_real(want)
+    is_nan = want.isnan()
+    return torch.equal(got.isnan(), is_nan) and torch.equal(got[~is_nan], want[~is_nan])

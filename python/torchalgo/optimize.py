@@ -110,7 +110,7 @@ def optimize(
             the peak is the largest of them; primitives above it are no candidates.
         weight_limit_bytes: of all packed weights, which lie beside the model's own (those stay).
             The plan is the cheapest that keeps it; None: no limit.
-        max_rel_error: relative L2 of each convolution to fp64, of the outputs to the frozen model;
+        max_rel_error: relative L2 of each convolution to fp64, of the outputs to the given model's;
             f16, bf16 and tf32, which round more coarsely, have bounds of their own. Where the
             outputs miss it, the layers give way for which that costs least.
         progress: True: on stderr; False: silent; a function: called with each progress Event.
@@ -178,7 +178,8 @@ def _optimize_sets(
                     process_bench.start_early()
         # All of them first: what is wrong with the last is told before minutes of measuring.
         with course.timings.step("read"):
-            prepared = prepare_each(model, input_sets, Progress(each[0].progress).say)
+            say = Progress(each[0].progress).say
+            prepared = prepare_each(model, input_sets, say, course.timings)
         return _optimize_each(prepared, each, course, store)
 
 
@@ -330,7 +331,7 @@ def _bound(
 
     def describe(native: _C.Plan) -> Plan:
         plan = planning.describe_plan(
-            native, prepared.graph, prepared.inputs, tuning, prepared.notes
+            native, prepared.graph, prepared.inputs, tuning, prepared.notes, prepared.dims
         )
         return objective.described(plan)
 
@@ -345,6 +346,7 @@ def _bound(
         plan,
         comparisons=planning.compared_costs(weaker, objective),
         rel_error=tuned.error if tuned.error < float("inf") else None,
+        capture_error=prepared.capture_error,
         limits=limits.described(),
         in_context=context,
         resolve=planning.resolver(prepared.imported, limits, describe),
@@ -390,7 +392,8 @@ def _tuned(prepared: Prepared, limits: Limits, options: Options, course: Course)
             error = error_of(scripted, prepared)
         course.learn_binding(course.deadline.now_s() - started)
         is_last = error <= bound or not course.can_bind()
-        if is_last or not limits.tighten(native, error, bound):
+        own = prepared.capture_error  # the frozen module's rounding is none of the plan's
+        if is_last or not limits.tighten(native, error - own, bound - own):
             return Tuned(native, scripted, error, limits)
 
 
@@ -467,7 +470,9 @@ def _left_as_it_is(prepared: Prepared, options: Options, progress: Progress) -> 
     if isinstance(options.plan, Plan):
         planning.check_plan_fits(options.plan, prepared.graph)
     verdict = guard.untimed_verdict("the model has no convolutions")
-    plan = planning.unplanned(prepared.graph, prepared.inputs, prepared.notes, prepared.device)
+    plan = planning.unplanned(
+        prepared.graph, prepared.inputs, prepared.notes, prepared.device, prepared.dims
+    )
     plan = dataclasses.replace(plan, guard=verdict)
     _tell(progress, plan)
     frozen = prepared.frozen
@@ -488,6 +493,7 @@ def _apply(
         raise Error(f"optimize: strict, and this machine does not offer {', '.join(missing)}")
     if missing:
         progress.say(f"falls back, not offered here: {', '.join(missing)}")
+    plan = dataclasses.replace(plan, inputs=planning.with_dims(plan.inputs, prepared.dims))
     frozen, where = prepared.frozen, str(prepared.where)
     verdict = plan.guard
     is_refused = verdict is not None and verdict.runs == "baseline"
@@ -499,8 +505,8 @@ def _apply(
     bound = prepared.output_bound(options)
     if error > bound:
         raise Error(
-            f"optimize: with this plan the outputs have relative L2 {error:.1e} to the frozen"
-            f" module, expected at most {bound:.1e}: make a new plan"
+            f"optimize: with this plan the outputs have relative L2 {error:.1e} to the model's,"
+            f" expected at most {bound:.1e}: make a new plan"
         )
     return Result(scripted, plan, frozen, device=where)
 

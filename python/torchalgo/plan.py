@@ -258,7 +258,9 @@ class Plan:
     # Of weaker planners, predicted: us, uJ or uJ x us by the objective.
     comparisons: dict[str, float] = field(default_factory=dict)
     ties: int = 0  # layers whose runner-up is within noise
-    rel_error: float | None = None  # relative L2 of the outputs to the frozen module
+    # Relative L2 of the outputs to those of the model as it was given; and of the frozen module's.
+    rel_error: float | None = None
+    capture_error: float | None = None
     # Of all nodes; None: not written. The model's own weights stay beside the packed ones.
     weight_bytes: int | None = None  # packed
     plain_weight_bytes: int | None = None  # without biases
@@ -336,7 +338,8 @@ class Plan:
 
 _IN_MEMORY = ("resolve", "prove")
 _OF_ENERGY = ("objective", "energy", "predicted_uj", "regret_uj", "plan_uj", "baseline_uj")
-_IF_SET = (*_OF_ENERGY, "second_us", "timed_on", "waited", "dims")  # written only if set
+# Written only if they are set.
+_IF_SET = (*_OF_ENERGY, "second_us", "timed_on", "waited", "dims", "capture_error")
 _LEFT_OUT = ("proof", "pairs", "in_context")  # of a file, where there is none
 _MAY_LACK = (  # in a file: not asked for, or written before there was one
     *_LEFT_OUT, "packed_bytes", "weight_bytes", "plain_weight_bytes", "workspace_bytes", "limits",
@@ -651,7 +654,10 @@ def _summary(plan: Plan) -> list[str]:
     if plan.guard is not None:
         lines.append(guard_line(plan.guard))
     if plan.rel_error is not None:
-        lines.append(f"outputs: relative L2 {plan.rel_error:.1e} to the frozen module")
+        text = f"outputs: relative L2 {plan.rel_error:.1e} to the model as it was given"
+        if plan.capture_error is not None:
+            text += f" ({plan.capture_error:.1e} before planning)"
+        lines.append(text)
     lines += _listed("quarantined", [(_candidate(q), q.reason) for q in plan.quarantined])
     lines += _listed("left alone", [(a.name, a.note) for a in plan.left_alone])
     where = ", ".join(f"{key} {value}" for key, value in plan.environment.items())

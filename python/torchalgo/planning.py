@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ from torchalgo.plan import (
     runs_text,
     when_timed,
 )
+from torchalgo.shapes import Dims
 
 
 def describe_plan(
@@ -40,6 +41,7 @@ def describe_plan(
     inputs: tuple[Any, ...],
     tuning: Tuning,
     notes: list[str],
+    dims: Dims | None = None,
 ) -> Plan:
     """The planner's plan with all that a reader wants to know beside it."""
     method = "; ".join(part for part in (native.method, tuning.method_note()) if part)
@@ -47,7 +49,7 @@ def describe_plan(
     primitives = [n.primitive for n in native.nodes] + [t.primitive for t in native.transforms]
     return Plan(
         structure_hash=native.structure_hash,
-        inputs=[_input(tensor) for tensor in tensors_in(inputs)],
+        inputs=with_dims([_input(tensor) for tensor in tensors_in(inputs)], dims),
         environment=environment(tuning.device),
         status="optimal" if native.status == "optimal" else "feasible",
         cost_us=_us(native.cost),
@@ -72,11 +74,12 @@ def unplanned(
     inputs: tuple[Any, ...],
     notes: list[str],
     device: _C.Device | None = None,
+    dims: Dims | None = None,
 ) -> Plan:
     """The plan of a model in which there is nothing to choose."""
     return Plan(
         structure_hash=graph.structure_hash,
-        inputs=[_input(tensor) for tensor in tensors_in(inputs)],
+        inputs=with_dims([_input(tensor) for tensor in tensors_in(inputs)], dims),
         environment=environment(device),
         status="optimal",
         cost_us=0.0,
@@ -106,6 +109,15 @@ def _input(tensor: torch.Tensor) -> PlanInput:
         dtype=str(tensor.dtype).removeprefix("torch."),
         layout="nhwc" if last and not tensor.is_contiguous() else "nchw",
     )
+
+
+def with_dims(inputs: Sequence[PlanInput], dims: Dims | None) -> list[PlanInput]:
+    """The inputs with the sizes for which the module is right."""
+    if dims is None:
+        return list(inputs)
+    return [
+        dataclasses.replace(given, dims=list(own)) for given, own in zip(inputs, dims, strict=True)
+    ]
 
 
 def _node(node: _C.PlanNode) -> PlanNode:
@@ -342,7 +354,7 @@ def find_candidates(
 
 
 def output_bound(graph: _C.Graph, max_rel_error: float) -> float:
-    """What relative L2 the outputs may have to the frozen module's: `max_rel_error`, or, for types
+    """What relative L2 the outputs may have to the model's: `max_rel_error`, or, for types
     that round more coarsely, a few times the bound of one convolution, since roundings add up."""
     problems = [node.problem for node in graph.nodes if node.problem is not None]
     coarse = [COARSE_BOUND.get(dtype_of(problem), 0.0) for problem in problems]

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from torchalgo._C import Error
-from torchalgo.freeze import tensors_in
+from torchalgo.freeze import first_lines, tensors_in
 
 # Two runs of one model with the same inputs may differ by this share of what a plan may differ by.
-NOISE_SHARE = 0.1
+NOISE_SHARE = 0.01
 
 
 def copied(value: Any) -> Any:
@@ -58,9 +58,17 @@ class Reference:
 def run_twice(model: nn.Module, inputs: Sequence[Any], max_rel_error: float) -> Reference:
     """Runs the model twice.
 
-    Raises: torchalgo.Error if the two results differ, or hold no finite number.
+    Raises: torchalgo.Error if the model raises, if the results differ, or hold no finite number.
     """
-    reference = Reference.of(model, inputs)
+    try:
+        reference = Reference.of(model, inputs)
+    except Error:
+        raise
+    except Exception as problem:
+        sizes = ", ".join(str(list(tensor.shape)) for tensor in tensors_in(tuple(inputs)))
+        raise Error(
+            f"optimize: the model raises for inputs of sizes {sizes}: {first_lines(problem)}"
+        ) from problem
     error = reference.error_of(model)
     if error > NOISE_SHARE * max_rel_error:
         raise Error(
@@ -78,3 +86,24 @@ def run_twice(model: nn.Module, inputs: Sequence[Any], max_rel_error: float) -> 
                 " model gets them in use"
             )
     return reference
+
+
+def resized(tensor: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    """A tensor of other sizes, made of the same values."""
+    for dim, size in enumerate(sizes):
+        if tensor.shape[dim] != size:
+            index = torch.arange(size, device=tensor.device) % tensor.shape[dim]
+            tensor = tensor.index_select(dim, index)
+    return tensor
+
+
+def other_values(inputs: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """The inputs with other values: numbers are multiplied, the rest is in reverse order."""
+
+    def changed(value: Any, factor: float) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        is_number = value.is_floating_point() or value.is_complex()
+        return value * factor if is_number else value.flip(tuple(range(value.dim())))
+
+    return [tuple(changed(value, factor) for value in inputs) for factor in (-1, 0, -10, 10)]

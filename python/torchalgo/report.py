@@ -86,7 +86,7 @@ def _error_line(plans: Sequence[Plan]) -> str:
     errors = [plan.rel_error for plan in plans if plan.rel_error is not None]
     if not errors:
         return "not compared"
-    return f"relative L2 {max(errors):.1e} of the outputs to the frozen module"
+    return f"relative L2 {max(errors):.1e} of the outputs to the given model"
 
 
 def _memory(plans: Sequence[Plan]) -> str:

@@ -12,9 +12,10 @@ from torch import nn
 
 from torchalgo._C import Error
 from torchalgo.freeze import as_inputs, tensors_in
-from torchalgo.plan import Plan
+from torchalgo.plan import Plan, PlanDim
 
 Shapes = tuple[tuple[int, ...], ...]  # of every tensor of a call, in the order of its arguments
+Dims = Sequence[Sequence[PlanDim]]  # of the same tensors
 
 _HOW = (
     "for a plan per shape write a list of tuples, each of them forward's arguments:"
@@ -48,6 +49,49 @@ def nearest(shapes: list[list[int]], planned: list[list[list[int]]]) -> int:
         if distance < least - 1e-9:  # rounding breaks no tie
             best, least = i, distance
     return best
+
+
+def misfit(shapes: list[list[int]], dims: list[list[list[int]]]) -> list[int]:
+    """The tensor and the dimension whose size is none of `dims`; empty if all sizes are right.
+
+    `dims` has for each dimension a variable, the least and the greatest size, as `as_numbers` makes
+    them. A dimension of -1 means that the number of tensors or of dimensions differs.
+    """
+    if len(shapes) != len(dims):
+        return [min(len(shapes), len(dims)), -1]
+    values: dict[int, int] = {}
+    for i, sizes in enumerate(shapes):
+        if len(sizes) != len(dims[i]):
+            return [i, -1]
+        for k, size in enumerate(sizes):
+            variable, least, most = dims[i][k]
+            if size < least or (most >= 0 and size > most):
+                return [i, k]
+            if variable >= 0:
+                if values.get(variable, size) != size:
+                    return [i, k]
+                values[variable] = size
+    return []
+
+
+def as_numbers(dims: Dims) -> list[list[list[int]]]:
+    """`dims` as TorchScript takes them: a variable, the least size, the greatest.
+
+    -1 stands for the variable of a pinned dimension, and for no limit.
+    """
+    names = list(dict.fromkeys(dim.name for tensor in dims for dim in tensor if dim.name))
+    return [
+        [
+            [names.index(d.name) if d.name else -1, d.least, -1 if d.most is None else d.most]
+            for d in tensor
+        ]
+        for tensor in dims
+    ]
+
+
+def fits(shapes: Shapes, dims: Dims) -> bool:
+    """True if a module with these dims is right for tensors of these shapes."""
+    return not misfit([list(sizes) for sizes in shapes], as_numbers(dims))
 
 
 def shapes_of(arguments: Sequence[Any]) -> Shapes:

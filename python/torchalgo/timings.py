@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 # In the order in which they begin.
 STEPS = (
-    "read", "find", "look up", "probe", "measure", "check", "predict", "solve", "compare", "bind",
-    "try", "in the net", "describe", "guard",
+    "read", "values", "find", "look up", "probe", "measure", "check", "predict", "solve", "compare",
+    "bind", "try", "in the net", "describe", "guard",
 )  # fmt: skip
 
 

@@ -170,13 +170,12 @@ def test_an_end_while_candidates_run_breaks_them_off_and_blames_none(
 class Model:
     """What Course needs of a prepared model: a run that takes its time."""
 
-    device, where = None, torch.device("cpu")
+    device, where, inputs = None, torch.device("cpu"), ()
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self.clock, self.seconds = clock, seconds
 
-    @property
-    def reference(self) -> None:
+    def frozen(self) -> None:
         self.clock.s += self.seconds
 
 

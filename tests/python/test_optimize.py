@@ -173,7 +173,13 @@ def test_a_small_budget_still_gives_a_plan(net: Net, x: torch.Tensor) -> None:
 
 
 def test_a_bound_no_algorithm_holds_is_an_error(net: Net, x: torch.Tensor) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()).eval()  # freezing it changes nothing
     with pytest.raises(torchalgo.Error, match="quarantined"):
+        torchalgo.optimize(model, x, max_rel_error=1e-12, progress=False)
+
+
+def test_a_bound_that_freezing_alone_misses_is_an_error(net: Net, x: torch.Tensor) -> None:
+    with pytest.raises(torchalgo.Error, match=r"freezing alone.* pass max_rel_error=\d"):
         torchalgo.optimize(net, x, max_rel_error=1e-12, progress=False)
 
 

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Right values for every input: the model as it was given is what counts, at every size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import torchalgo
+from torchalgo.free_sizes import find_dims, probe_sizes
+from torchalgo.guard import output_error
+from torchalgo.plan import PlanDim
+from torchalgo.reference import run_twice
+
+Function = Callable[..., Any]
+
+
+class Small(nn.Module):
+    """A convolution and a batch norm, whose result a function takes on."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(self.norm(self.conv(x)))
+
+
+def make(function: Function) -> Small:
+    torch.manual_seed(0)
+    return Small(function).eval()
+
+
+def rand(*sizes: int) -> torch.Tensor:
+    return torch.rand(sizes, generator=torch.Generator().manual_seed(sum(sizes)))
+
+
+def optimize(model: nn.Module, *inputs: Any, **options: Any) -> torchalgo.Optimized:
+    return torchalgo.optimize(model, inputs, progress=False, budget_s=0.5, cost_db=False, **options)
+
+
+TABLE = torch.rand(1, 1, 1, 64)
+
+# A function of the convolution's result, and the dimensions of the image that it pins. The planned
+# sizes are 1x3x16x24.
+FUNCTIONS: dict[str, tuple[Function, str]] = {
+    "plain": (lambda y: y.relu(), "c"),
+    "length": (lambda y: y / len(y), "nc"),
+    "loop": (lambda y: sum(y * i for i in range(y.shape[0] + 1)), "nc"),
+    "iteration": (lambda y: sum(row for row in y), "nc"),
+    "unbind": (lambda y: torch.stack(y.unbind(2)), "ch"),
+    "table": (lambda y: y + {16: 1.0, 20: 2.0}.get(int(y.shape[2]), 3.0), "ch"),
+    "int": (lambda y: y * int(y.shape[3] * 0.5), "cw"),
+    "floor": (lambda y: y * math.floor(y.shape[3] * 0.5), "cw"),
+    "square root": (lambda y: y / math.sqrt(y.shape[3]), "cw"),
+    "number": (lambda y: y * torch.tensor(y.shape[3]), "cw"),
+    "text": (lambda y: y * len(f"{int(y.shape[2])}"), "ch"),
+    "stride": (lambda y: y * y.stride(2), "cw"),
+    "even": (lambda y: y + 1 if y.shape[2] % 2 == 0 else y, "ch"),
+    "square": (lambda y: y + 1 if y.shape[2] == y.shape[3] else y, "chw"),
+    "squeeze": (lambda y: y.squeeze(), "nc"),
+    "group norm": (lambda y: functional.group_norm(y, 4), "c"),
+    "view": (lambda y: y.view(y.size(0), -1), "c"),
+    "adaptive pool": (lambda y: functional.adaptive_avg_pool2d(y, 3), "c"),
+    "resize": (lambda y: functional.interpolate(y[:, :, ::2, ::2], size=y.shape[2:]), "c"),
+    "position": (lambda y: y + TABLE[:, :, :, : y.shape[3]], "c"),
+    "pad": (lambda y: functional.pad(y, (0, -y.shape[3] % 32)), "c"),
+    "scale": (lambda y: y * y.shape[3] ** 0.5, "c"),
+    "count": (lambda y: y / y.numel(), "c"),
+    "split": (lambda y: y.chunk(2, 1)[1] + y[:, :4], "c"),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_dimension_is_free_unless_python_code_reads_it(name: str) -> None:
+    function, pinned = FUNCTIONS[name]
+    (dims,) = find_dims(make(function), (rand(1, 3, 16, 24),))
+    sizes = (1, 3, 16, 24)
+    for letter, dim, size in zip("nchw", dims, sizes, strict=True):
+        if letter in pinned:
+            assert dim == PlanDim("", size, size), letter
+        else:
+            assert dim.name, letter
+            assert dim.least <= 4, letter
+            assert dim.most is None, letter
+
+
+def test_a_comparison_with_a_bound_keeps_the_range_in_which_it_is_true() -> None:
+    def bounded(y: torch.Tensor) -> torch.Tensor:
+        return y + 1 if 12 <= y.shape[2] < 100 else y
+
+    (dims,) = find_dims(make(bounded), (rand(2, 3, 16, 24),))
+    assert dims[2] == PlanDim("0.2", 12, 99)
+    (dims,) = find_dims(make(lambda y: y + min(y.shape[3], 50)), (rand(2, 3, 16, 24),))
+    assert dims[3] == PlanDim("0.3", 1, 50)
+
+
+def test_what_follows_a_branch_on_a_pinned_batch_is_seen() -> None:
+    """The symbolic run has a batch of 2: the planned one takes another path, which counts."""
+
+    def nested(y: torch.Tensor) -> torch.Tensor:
+        if y.shape[0] == 1 and y.shape[2] > 10:
+            return y + 1
+        return y
+
+    (dims,) = find_dims(make(nested), (rand(1, 3, 16, 24),))
+    assert dims[0] == PlanDim("", 1, 1)
+    assert dims[2] == PlanDim("0.2", 11, None)
+
+
+def test_dimensions_that_must_be_equal_have_one_name() -> None:
+    class Two(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return torch.cat([x, y], 1)
+
+    first, second = find_dims(Two().eval(), (rand(2, 3, 8, 9), rand(2, 4, 8, 9)))
+    assert [dim.name for dim in first] == ["0.0", "0.1", "0.2", "0.3"]
+    assert [dim.name for dim in second] == ["0.0", "1.1", "0.2", "0.3"]
+
+
+def test_a_symbolic_run_leaves_no_fake_tensor_in_the_model() -> None:
+    class Caching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last: torch.Tensor | None = None
+            self.all: dict[str, torch.Tensor] = {}
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.last = self.all["x"] = x * 2
+            return self.last
+
+    model = Caching().eval()
+    find_dims(model, (rand(1, 3, 8, 8),))
+    assert model.last is None
+    assert not model.all
+
+
+def test_a_probe_has_other_sizes_where_they_are_free() -> None:
+    free, pinned = PlanDim("0.0", 1, None), PlanDim("", 3, 3)
+    bounded = PlanDim("0.2", 10, 11)
+    assert probe_sizes([[free, pinned, bounded]], ((1, 3, 10),)) == ((2, 3, 11),)
+    assert probe_sizes([[pinned]], ((3,),)) is None
+
+
+# ---- the model as it was given -------------------------------------------------------------------
+
+
+def test_a_trace_that_is_not_the_model_is_refused_or_scripted() -> None:
+    def looked_up(*y: torch.Tensor) -> torch.Tensor:  # a size is a tensor in a trace
+        return y[0] + {16: 1.0, 20: 2.0}.get(y[0].shape[2], 3.0)
+
+    with pytest.raises(torchalgo.Error, match=r"its trace differ by relative L2 .* dict looked up"):
+        optimize(make(looked_up), rand(1, 3, 16, 16))
+
+    class Scriptable(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            table = {16: 1.0, 20: 2.0}
+            size = x.shape[-1]
+            return self.conv(x) + table.get(size, 3.0)
+
+    model = Scriptable().eval()
+    fast = optimize(model, rand(1, 3, 16, 16))
+    assert "scripted: a trace differs from the model" in str(fast.plan)
+    for size in (16, 20, 24):
+        x = rand(2, 3, 8, size)
+        assert output_error(fast(x), model(x)) <= 1e-5
+
+
+def test_the_errors_of_a_plan_are_to_the_model_as_it_was_given() -> None:
+    fast = optimize(make(torch.relu), rand(1, 3, 16, 16))
+    assert fast.plan.capture_error is not None
+    assert 0 < fast.plan.capture_error <= 1e-6  # the batch norm was folded
+    assert fast.plan.rel_error is not None
+    assert fast.plan.rel_error > 0
+    assert "to the model as it was given" in str(fast.plan)
+    assert set(fast.timings) > {"read", "values"}
+
+
+@pytest.mark.parametrize("function", [functional.dropout, lambda y: y + torch.rand_like(y)])
+def test_a_model_whose_runs_differ_is_refused(function: Function) -> None:
+    with pytest.raises(torchalgo.Error, match=r"two runs of the model .* differ .*deterministic"):
+        optimize(make(function), rand(1, 3, 16, 16))
+
+
+def test_a_branch_on_values_that_only_a_trace_can_take_is_refused() -> None:
+    def branching(*y: torch.Tensor) -> torch.Tensor:
+        return y[0] if bool(y[0].mean() > 0) else -y[0] * 2
+
+    with pytest.raises(torchalgo.Error, match=r"another path for other values .*torch\.where"):
+        optimize(make(branching), rand(1, 3, 16, 16))
+
+
+def test_results_that_tell_nothing_are_refused() -> None:
+    with pytest.raises(torchalgo.Error, match="nothing but NaN and infinite"):
+        optimize(make(lambda y: y / 0), rand(1, 3, 16, 16))
+
+
+def test_inputs_that_a_model_changes_are_changed_in_copies_only() -> None:
+    class InPlace(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.conv(x.sub_(0.5).relu_())
+
+    torch.manual_seed(0)
+    model = InPlace().eval()
+    x = rand(1, 3, 16, 16)
+    given = x.clone()
+    reference = run_twice(model, (x,), 1e-5)
+    assert torch.equal(x, given)
+    assert reference.error_of(model) == 0
+    assert reference.error_of(lambda y: model(y.clone())) > 0.1  # leaves its input alone
+    fast = optimize(model, x)
+    got, want = given.clone(), given.clone()
+    assert output_error(fast(got), model(want)) <= 1e-5
+    assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "error"),
+    [
+        ([1.0, math.nan], [1.0, math.nan], 0.0),
+        ([1.0, 0.0], [1.0, math.nan], math.inf),
+        ([1.0, math.nan], [1.0, math.inf], math.inf),
+        ([1.0, -math.inf], [1.0, math.inf], math.inf),
+        ([1.0 + 2j], [1.0 + 1j], 1 / math.sqrt(2)),
+        ([True, False], [True, True], math.inf),
+    ],
+)
+def test_output_error_of_what_is_not_finite_or_not_real(got: Any, want: Any, error: float) -> None:
+    assert output_error(torch.tensor(got), torch.tensor(want)) == pytest.approx(error)
+
+
+def test_output_error_tells_types_and_structures_apart() -> None:
+    one = torch.ones(3)
+    different = [
+        (one.double(), one), (one.int(), one), (one > 0, one), ({"a": one}, {"b": one}),
+        ([one, 1], [one, None]), ("a", "b"), (True, 1), (2, 1.0),
+    ]  # fmt: skip
+    for got, want in different:
+        assert output_error(got, want) == math.inf, (got, want)
+    assert output_error(one, one.double()) == 0  # a reference in f64
+    assert output_error((one, 2.0, None, "a"), [one, 2.0, None, "a"]) == 0
+    assert output_error(3.0, 2.0) == pytest.approx(0.5)
+
+
+def test_a_number_that_numpy_makes_of_sizes_pins_them() -> None:
+    """The symbolic run does not see it; the run at other sizes does."""
+    fast = optimize(make(lambda y: y / np.prod(y.shape[2:])), rand(1, 3, 16, 16))
+    dims = fast.plan.inputs[0].dims
+    assert dims is not None
+    assert [dim.name for dim in dims] == ["0.0", "", "", ""]
