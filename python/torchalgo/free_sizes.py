@@ -39,6 +39,7 @@ from torchalgo.window_shapes import WINDOWED, same_shape
 MOST_OPERATIONS = 400  # in one expression; a model with larger ones takes too long to judge
 MOST_WORK = 60_000  # characters of all expressions; ConvNeXt has 32,000
 MOST_SIZE = 1 << 31
+MOST_PROBE = 256  # of a size at which a capture is tested
 
 _patch_config: Any = getattr(_config, "patch")  # noqa: B009  torch adds it at run time
 
@@ -465,12 +466,20 @@ def probe_sizes(dims: Sequence[Sequence[PlanDim]], planned: Sizes) -> Sizes | No
         sizes_now = []
         for dim, size in zip(tensor, sizes, strict=True):
             if dim.name and dim.name not in chosen:
-                smaller = max(dim.least, size // 2 + 1)
+                smaller = max(dim.least, min(size // 2 + 1, MOST_PROBE))
                 larger = size + 1 if dim.most is None else min(size + 1, dim.most)
                 chosen[dim.name] = smaller if smaller < size else larger
             sizes_now.append(chosen[dim.name] if dim.name else size)
         result.append(tuple(sizes_now))
     return None if tuple(result) == tuple(map(tuple, planned)) else tuple(result)
+
+
+def only_batch(dims: Sequence[Sequence[PlanDim]], planned: Sizes) -> list[list[PlanDim]]:
+    """The same with all dimensions pinned but the first of each tensor."""
+    return [
+        [dim if i == 0 else pinned(size) for i, (dim, size) in enumerate(zip(*both, strict=True))]
+        for both in zip(dims, planned, strict=True)
+    ]
 
 
 def free_dims(sizes: Sequence[Sequence[int]]) -> list[list[PlanDim]]:

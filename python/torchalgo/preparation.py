@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,12 +28,21 @@ from torchalgo.freeze import (
 from torchalgo.ledger import COARSE_BOUND
 from torchalgo.options import Options
 from torchalgo.plan import PlanDim
-from torchalgo.reference import Reference, copied, other_values, resized, run_twice
+from torchalgo.reference import (
+    Reference,
+    check_repeats,
+    copied,
+    other_values,
+    resized,
+    run_once,
+)
 from torchalgo.shapes import Shapes, fits, shapes_of, spell
 from torchalgo.timings import Timings
 
 # A capture that is further from the model than this is wrong; what is nearer is rounding.
 MOST_CAPTURE_ERROR = 1e-4
+# A model that takes longer is run a second time at smaller sizes, if it takes these.
+QUICK_S = 0.5
 _COARSE = {torch.float16: 4 * COARSE_BOUND["f16"], torch.bfloat16: 4 * COARSE_BOUND["bf16"]}
 
 
@@ -97,7 +107,11 @@ def prepare(
     check_model(model)
     check_inputs(model, inputs)
     with timings.step("values"):
-        reference = run_twice(model, inputs, _most_error(inputs))
+        started = time.monotonic()
+        reference = run_once(model, inputs)
+        is_quick = time.monotonic() - started <= QUICK_S
+        if is_quick:
+            check_repeats(model, reference)
     capture = capture_model(model, copied(inputs), notes.append)
     with timings.step("values"):
         capture, error = _right_capture(model, capture, reference, notes)
@@ -106,7 +120,7 @@ def prepare(
     device = planning.native_device(where)
     imported = planning.import_for(device, capture.frozen, inputs)
     with timings.step("values"):
-        dims = _dims(model, capture, reference, before)
+        dims = _dims(model, capture, reference, before, is_quick)
     # A model that changes its inputs changes these copies when it is timed.
     return Prepared(
         model, copied(inputs), capture.frozen, imported, device, where, notes, reference, error,
@@ -184,29 +198,51 @@ def _check_other_values(model: nn.Module, capture: Capture, reference: Reference
 
 
 def _dims(
-    model: nn.Module, capture: Capture, reference: Reference, before: Sequence[Prepared]
+    model: nn.Module,
+    capture: Capture,
+    reference: Reference,
+    before: Sequence[Prepared],
+    is_repeated: bool,
 ) -> list[list[PlanDim]]:
-    """The sizes for which the capture is the model."""
+    """The sizes for which the capture is the model.
+
+    Args:
+        is_repeated: the model's runs are known to repeat; else they are compared here.
+    """
     from torchalgo import free_sizes  # imports sympy
 
     shapes = shapes_of(reference.inputs)
-    if not capture.is_traced:
-        return free_sizes.free_dims(shapes)
     for other in before:
         if fits(shapes, other.dims):
             return other.dims
-    dims = free_sizes.find_dims(model, reference.inputs)
-    probe = free_sizes.probe_sizes(dims, shapes)
-    if probe is not None and not _is_right_at(probe, model, capture, reference):
-        return [[free_sizes.pinned(size) for size in sizes] for sizes in shapes]
-    return dims
+    found: list[list[PlanDim]] = [[free_sizes.pinned(size) for size in sizes] for sizes in shapes]
+    attempts: list[list[list[PlanDim]]] = []
+    if capture.is_traced:
+        proven = free_sizes.find_dims(model, reference.inputs)
+        attempts = [proven, free_sizes.only_batch(proven, shapes)]
+    else:
+        found = free_sizes.free_dims(shapes)
+    for dims in attempts:
+        probe = free_sizes.probe_sizes(dims, shapes)
+        other_reference = None if probe is None else _reference_at(probe, model, reference)
+        if other_reference is None:
+            continue
+        if not is_repeated:
+            check_repeats(model, other_reference)
+            is_repeated = True
+        # A test of what is proven.
+        if _error(capture, other_reference) <= _most_error(other_reference.inputs):
+            found = dims
+            break
+    if not is_repeated:
+        check_repeats(model, reference)
+    return found
 
 
-def _is_right_at(sizes: Shapes, model: nn.Module, capture: Capture, reference: Reference) -> bool:
-    """A test of what is proven: compares at other sizes, whose values are those of the inputs."""
+def _reference_at(sizes: Shapes, model: nn.Module, reference: Reference) -> Reference | None:
+    """The model's results at other sizes, for the same values; None if it refuses them."""
     inputs = [resized(x, size) for x, size in zip(reference.inputs, sizes, strict=True)]
     try:
-        other = Reference.of(model, inputs)
-    except Exception:  # the model takes no such sizes
-        return False
-    return _error(capture, other) <= _most_error(inputs)
+        return Reference.of(model, inputs)
+    except Exception:
+        return None

@@ -17,7 +17,7 @@ import torchalgo
 from torchalgo.free_sizes import find_dims, probe_sizes
 from torchalgo.guard import output_error
 from torchalgo.plan import PlanDim
-from torchalgo.reference import run_twice
+from torchalgo.reference import run_once
 
 Function = Callable[..., Any]
 
@@ -44,7 +44,7 @@ def rand(*sizes: int) -> torch.Tensor:
 
 
 def optimize(model: nn.Module, *inputs: Any, **options: Any) -> torchalgo.Optimized:
-    return torchalgo.optimize(model, inputs, progress=False, budget_s=0.5, cost_db=False, **options)
+    return torchalgo.optimize(model, inputs, progress=False, budget_s=2.0, cost_db=False, **options)
 
 
 TABLE = torch.rand(1, 1, 1, 64)
@@ -220,7 +220,7 @@ def test_inputs_that_a_model_changes_are_changed_in_copies_only() -> None:
     model = InPlace().eval()
     x = rand(1, 3, 16, 16)
     given = x.clone()
-    reference = run_twice(model, (x,), 1e-5)
+    reference = run_once(model, (x,))
     assert torch.equal(x, given)
     assert reference.error_of(model) == 0
     assert reference.error_of(lambda y: model(y.clone())) > 0.1  # leaves its input alone
