@@ -303,13 +303,14 @@ def _run(
     return environment, [given for _, given in made]
 
 
-def find_dims(model: nn.Module, inputs: Sequence[Any]) -> list[list[PlanDim]]:
+def find_dims(model: nn.Module, inputs: Sequence[Any]) -> list[list[PlanDim]] | None:
     """The range of each dimension in which a capture of `model` at `inputs` is right.
 
     Args:
         model: runs Python code, in eval mode; unchanged afterwards.
         inputs: tensors; other values are part of the capture.
-    Returns: for each tensor, for each dimension; all are pinned if nothing is proven.
+    Returns: for each tensor, for each dimension; None if nothing is proven. Else no Python code
+        reads the value of a tensor either, for the tensors of the symbolic run have none.
     """
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     is_simple = len(tensors) == len(inputs) and not any(t.is_sparse for t in tensors)
@@ -320,7 +321,7 @@ def find_dims(model: nn.Module, inputs: Sequence[Any]) -> list[list[PlanDim]]:
                 return _proven(model, tensors, is_static)
             except NotProvenError:
                 continue
-    return [[pinned(size) for size in tensor.shape] for tensor in tensors]
+    return None
 
 
 def pinned(size: int) -> PlanDim:

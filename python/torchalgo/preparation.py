@@ -173,8 +173,6 @@ def _right_capture(
             " place of sizes while it is traced, as in a dict looked up by a size."
             f" Use int(size) there, or make torch.jit.script take the model ({script_error})"
         )
-    if capture.reads_values:
-        _check_other_values(model, capture, reference)
     return capture, error
 
 
@@ -219,7 +217,10 @@ def _dims(
     attempts: list[list[list[PlanDim]]] = []
     if capture.is_traced:
         proven = free_sizes.find_dims(model, reference.inputs)
-        attempts = [proven, free_sizes.only_batch(proven, shapes)]
+        if proven is not None:
+            attempts = [proven, free_sizes.only_batch(proven, shapes)]
+        elif capture.reads_values:
+            _check_other_values(model, capture, reference)
     else:
         found = free_sizes.free_dims(shapes)
     for dims in attempts:

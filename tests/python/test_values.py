@@ -47,6 +47,12 @@ def optimize(model: nn.Module, *inputs: Any, **options: Any) -> torchalgo.Optimi
     return torchalgo.optimize(model, inputs, progress=False, budget_s=2.0, cost_db=False, **options)
 
 
+def dims_of(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[list[PlanDim]]:
+    found = find_dims(model, inputs)
+    assert found is not None
+    return found
+
+
 TABLE = torch.rand(1, 1, 1, 64)
 
 # A function of the convolution's result, and the dimensions of the image that it pins. The planned
@@ -82,7 +88,7 @@ FUNCTIONS: dict[str, tuple[Function, str]] = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_dimension_is_free_unless_python_code_reads_it(name: str) -> None:
     function, pinned = FUNCTIONS[name]
-    (dims,) = find_dims(make(function), (rand(1, 3, 16, 24),))
+    (dims,) = dims_of(make(function), (rand(1, 3, 16, 24),))
     sizes = (1, 3, 16, 24)
     for letter, dim, size in zip("nchw", dims, sizes, strict=True):
         if letter in pinned:
@@ -97,9 +103,9 @@ def test_a_comparison_with_a_bound_keeps_the_range_in_which_it_is_true() -> None
     def bounded(y: torch.Tensor) -> torch.Tensor:
         return y + 1 if 12 <= y.shape[2] < 100 else y
 
-    (dims,) = find_dims(make(bounded), (rand(2, 3, 16, 24),))
+    (dims,) = dims_of(make(bounded), (rand(2, 3, 16, 24),))
     assert dims[2] == PlanDim("0.2", 12, 99)
-    (dims,) = find_dims(make(lambda y: y + min(y.shape[3], 50)), (rand(2, 3, 16, 24),))
+    (dims,) = dims_of(make(lambda y: y + min(y.shape[3], 50)), (rand(2, 3, 16, 24),))
     assert dims[3] == PlanDim("0.3", 1, 50)
 
 
@@ -111,7 +117,7 @@ def test_what_follows_a_branch_on_a_pinned_batch_is_seen() -> None:
             return y + 1
         return y
 
-    (dims,) = find_dims(make(nested), (rand(1, 3, 16, 24),))
+    (dims,) = dims_of(make(nested), (rand(1, 3, 16, 24),))
     assert dims[0] == PlanDim("", 1, 1)
     assert dims[2] == PlanDim("0.2", 11, None)
 
@@ -121,7 +127,7 @@ def test_dimensions_that_must_be_equal_have_one_name() -> None:
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return torch.cat([x, y], 1)
 
-    first, second = find_dims(Two().eval(), (rand(2, 3, 8, 9), rand(2, 4, 8, 9)))
+    first, second = dims_of(Two().eval(), (rand(2, 3, 8, 9), rand(2, 4, 8, 9)))
     assert [dim.name for dim in first] == ["0.0", "0.1", "0.2", "0.3"]
     assert [dim.name for dim in second] == ["0.0", "1.1", "0.2", "0.3"]
 
