@@ -3,13 +3,22 @@
 
 from __future__ import annotations
 
+import io
+import json
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from torchalgo._C import Error
-from torchalgo.optimized import PLAN_FILE, Optimized, load_scripted
+from torchalgo.call_files import CALLS_FILE, form_from_json
+from torchalgo.freeze import quiet_jit
+from torchalgo.joined import parts_of
+from torchalgo.optimized import PLAN_FILE, Optimized
 from torchalgo.plan import Plan, plans_from_json, read_plans, the_only_plan
+from torchalgo.result import Result
 from torchalgo.shapes import planned_shapes, spell
 
 # What zipfile raises for a file that is not as it was written.
@@ -81,3 +90,56 @@ def _read_plans(path: str | Path) -> list[Plan]:
                     raise Error(f"load_plan: {path} is damaged: {problem}") from None
                 return plans_from_json(text, f"{path}:{PLAN_FILE}")
     raise Error(f"load_plan: {path} holds no {PLAN_FILE}: it was not saved by torchalgo")
+
+
+def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
+    """An Optimized from torch.jit.save's bytes."""
+    extra: dict[str, Any] = {PLAN_FILE: "", CALLS_FILE: ""}
+    device = _device_for(source)
+    try:
+        with quiet_jit():
+            scripted = torch.jit.load(source, map_location=device, _extra_files=extra)
+    except (RuntimeError, ValueError, OSError, LookupError) as problem:
+        first = (str(problem).splitlines() or ["?"])[0].split(". This is an internal", 1)[0]
+        raise Error(f"load: {name} is no TorchScript file, or truncated: {first}") from None
+    if not extra[PLAN_FILE]:
+        raise Error(
+            f"load: {name} holds no {PLAN_FILE}: it was not saved by torchalgo; use torch.jit.load,"
+            " or torchalgo.optimize it"
+        )
+    plans = plans_from_json(extra[PLAN_FILE], f"{name}:{PLAN_FILE}")
+    parts = parts_of(scripted) if len(plans) > 1 else [scripted]
+    if len(parts) != len(plans):
+        raise Error(
+            f"load: {name} holds {len(plans)} plans and {len(parts)} modules: it was changed after"
+            " torchalgo saved it; save it again"
+        )
+    results = [Result(*both, device=device) for both in zip(parts, plans, strict=True)]
+    calls = extra[CALLS_FILE]
+    form = form_from_json(calls, f"load: {name}:{CALLS_FILE}") if calls else None
+    return Optimized(*results, form=form)
+
+
+def _device_for(source: str | io.BytesIO) -> str:
+    """Where the module in a file shall run: on a GPU if its plan was made for one and there is one;
+    elsewhere its layers fall back."""
+    try:
+        with zipfile.ZipFile(source) as archive:
+            names = [n for n in archive.namelist() if n.endswith(f"/extra/{PLAN_FILE}")]
+            plan = json.loads(archive.read(names[0])) if names else {"environment": {}}
+            environment = plan.get("plans", [plan])[0]["environment"]
+    except (
+        OSError, ValueError, LookupError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error,
+    ):  # fmt: skip
+        environment = {}  # torch.jit.load says what is wrong
+    finally:
+        if isinstance(source, io.BytesIO):
+            source.seek(0)
+    if "gpu" in environment and torch.cuda.is_available():
+        return f"cuda:{torch.cuda.current_device()}"
+    return "cpu"
+
+
+def from_bytes(data: bytes) -> Optimized:
+    """What pickle calls."""
+    return load_scripted(io.BytesIO(data), "pickled module")

@@ -35,7 +35,7 @@ from torchalgo.limits import Limits
 from torchalgo.machine_load import WaitWatch
 from torchalgo.measuring import Guide, TuneSettings, Tuning
 from torchalgo.objective import Latency, find_objective
-from torchalgo.optimized import Optimized, Result
+from torchalgo.optimized import Optimized
 from torchalgo.options import Options, Plans, check_options, options_of_each
 from torchalgo.original import ModelCall, Original, Planned
 from torchalgo.overrides import forced_primitives
@@ -44,6 +44,7 @@ from torchalgo.prediction import guide_from_store, learn_from_store
 from torchalgo.prediction.model import CostModel
 from torchalgo.preparation import Prepared, prepare_each
 from torchalgo.progress import Event, Progress
+from torchalgo.result import Result
 from torchalgo.sampling import Bench, cold_bytes
 from torchalgo.shapes import ExampleKwargs, as_calls, shapes_of, spell
 from torchalgo.timings import Timings

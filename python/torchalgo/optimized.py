@@ -5,42 +5,31 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import io
-import itertools
-import json
 import warnings
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import fx, nn
-from torch.autograd import forward_ad
 
 from torchalgo import _C
 from torchalgo._C import Error
-from torchalgo.calls import (
-    CALLS_FILE,
-    CallForm,
-    form_from_json,
-    form_of_script,
-    form_to_json,
-)
+from torchalgo.call_files import CALLS_FILE, form_to_json
+from torchalgo.calls import CallForm, form_of_script
+from torchalgo.embedded import Embedded
 from torchalgo.fork_lock import fork_lock
 from torchalgo.formats import ResultFormats
 from torchalgo.freeze import ScriptModule, has_own_ops, quiet_jit
-from torchalgo.joined import join, parts_of
+from torchalgo.joined import join
 from torchalgo.original import Original
 from torchalgo.pareto import Front, Memory
-from torchalgo.plan import Plan, plans_from_json, plans_to_json
+from torchalgo.plan import Plan, plans_to_json
 from torchalgo.report import write_report
-from torchalgo.shapes import Shapes, nearest, planned_shapes, shapes_of, spell
+from torchalgo.result import Result, dtype_named, own_error, packed_bytes, plain_error, runner_of
+from torchalgo.shapes import Shapes, nearest, shapes_of, spell
+from torchalgo.tensor_checks import check_tensors, why_original
 from torchalgo.timings import StepTime
-from torchalgo.trees import spell_type
 from torchalgo.write_file import write_file
 
 PLAN_FILE = "plan.json"  # in a saved file's extra files
@@ -52,27 +41,7 @@ MOST_UNSEEN = 1024  # shapes that are counted one by one
 OTHERS = "others"  # the key under which the rest is counted
 
 
-@dataclass(frozen=True)
-class Result:
-    """What optimize found; all of it but `scripted` and `plan` is gone after save and pickle."""
-
-    scripted: ScriptModule
-    plan: Plan
-    frozen: ScriptModule | None = None
-    costs: _C.CostTable = field(default_factory=_C.CostTable)
-    alternatives: dict[str, Plan] = field(default_factory=dict)
-    device: str = "cpu"  # where it runs: "cuda:0"
-    find_front: Callable[[Memory, int, float], Front] | None = None  # memory, points, seconds each
-    is_interrupted: bool = False  # by Ctrl-C
-    timings: Mapping[str, StepTime] = field(default_factory=dict)
-
-    @property
-    def shapes(self) -> Shapes:
-        """What the plan was made for."""
-        return planned_shapes(self.plan)
-
-
-class Optimized(nn.Module):
+class Optimized(Embedded):
     """A module that computes what the original model computes, by the primitives of a plan.
 
     It is for inference, on the device and in the dtype it was planned for, and it has a plan for
@@ -194,7 +163,7 @@ class Optimized(nn.Module):
         """Bytes of packed weights that the module holds now for all plans, beside the model's own
         weights. After calls with other input sizes or numbers of threads that may be more than
         plan.weight_bytes; 0 if the baseline runs."""
-        return sum(_packed_bytes(result.scripted) for result in self._known("weight_bytes"))
+        return sum(packed_bytes(result.scripted) for result in self._known("weight_bytes"))
 
     def pareto(
         self, memory: Memory = "workspace", *, max_points: int = 32, time_limit_s: float = 10.0
@@ -247,7 +216,7 @@ class Optimized(nn.Module):
             try:
                 result = self._first_runner.run_planned(*args)
             except RuntimeError as problem:
-                raise _own_error(problem) or problem from None
+                raise own_error(problem) or problem from None
             if result is not NotImplemented:
                 return result if self._is_usual(args) else self._finished(result, args)
         return self._forward(args, kwargs)
@@ -273,10 +242,12 @@ class Optimized(nn.Module):
         form = self._form
         assert form is not None
         tensors, tree = form.tensors(args, kwargs)
-        why = form.difference(tree) or self._why_original(tensors)
+        why = form.difference(tree) or why_original(tensors, form.names, self._device)
+        if not why and form.has_numbers and shapes_of(tensors) not in self._scripted_of:
+            why = f"results hold numbers, and inputs are {spell(shapes_of(tensors))}"
         if why:
             return self._run_original(why, args, kwargs)
-        self._check_inputs(tensors)
+        check_tensors(tensors, form.names, self._device, self._dtypes)
         module = self._module_for(tensors)
         runner = self._runners.get(id(module))
         try:
@@ -284,37 +255,12 @@ class Optimized(nn.Module):
             if result is NotImplemented:
                 result = module(*tensors)
         except RuntimeError as problem:
-            own = _own_error(problem)
+            own = own_error(problem)
             if own is not None or self._original is None:
-                raise own or _plain_error(problem) from None
+                raise own or plain_error(problem) from None
             why = f"the plan cannot run inputs {spell(shapes_of(tensors))}"
             return self._run_original(why, args, kwargs)
         return self._finished(result, tensors)
-
-    def _why_original(self, tensors: tuple[Any, ...]) -> str:
-        """Why the original has to run for these tensors; empty if a plan can."""
-        if torch.is_autocast_enabled(self._device.type):
-            return "inside torch.autocast"
-        if torch._C._functorch.peek_interpreter_stack() is not None:
-            return "inside a transform of torch.func"
-        has_numbers = self._form is not None and self._form.has_numbers
-        if has_numbers and shapes_of(tensors) not in self._scripted_of:
-            return f"results hold numbers, and inputs are {spell(shapes_of(tensors))}"
-        names = self._form.names if self._form is not None else ()
-        for i, tensor in enumerate(tensors):
-            if not isinstance(tensor, torch.Tensor):
-                continue
-            name = names[i] if i < len(names) else str(i)
-            if type(tensor) not in (torch.Tensor, nn.Parameter):
-                return f"input {name} is a {spell_type(type(tensor))}"
-            if tensor.requires_grad and torch.is_grad_enabled():
-                return f"input {name} requires a gradient"
-            if (
-                forward_ad._current_level >= 0
-                and forward_ad.unpack_dual(tensor).tangent is not None
-            ):
-                return f"input {name} has a forward-mode gradient"
-        return ""
 
     def _run_original(self, why: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The original's result. The first such call warns."""
@@ -369,25 +315,6 @@ class Optimized(nn.Module):
             )
         return result.scripted
 
-    def _check_inputs(self, tensors: tuple[Any, ...]) -> None:
-        names = self._form.names if self._form is not None else ()
-        for i, tensor in enumerate(tensors):
-            if isinstance(tensor, torch.Tensor):
-                self._check_input(names[i] if i < len(names) else str(i), tensor)
-
-    def _check_input(self, name: str, value: torch.Tensor) -> None:
-        if value.device != self._device:
-            raise Error(
-                f"forward: input {name} is on {value.device}, expected {self._device}:"
-                f" call .to({str(self._device)!r}) on it"
-            )
-        if self._dtypes and value.dtype not in self._dtypes and value.is_floating_point():
-            want = " or ".join(sorted(map(str, self._dtypes)))
-            raise Error(
-                f"forward: input {name} is {value.dtype}, the plan was made for {want}: convert it,"
-                " or optimize the model in that dtype"
-            )
-
     def _refuse_tracing(self) -> None:
         if torch.compiler.is_exporting():
             raise Error(_NO_EXPORT.format("torch.export"))
@@ -408,7 +335,7 @@ class Optimized(nn.Module):
                 self._adopt(planned.results)
 
     def _adopt(self, results: Sequence[Result]) -> None:
-        dtypes = {_dtype(i.dtype) for result in results for i in result.plan.inputs}
+        dtypes = {dtype_named(i.dtype) for result in results for i in result.plan.inputs}
         self._dtypes = {dtype for dtype in dtypes if dtype.is_floating_point}
         self._device = torch.device(results[0].device)
         # No submodules: .to() and the like must not look for weights in them.
@@ -416,7 +343,7 @@ class Optimized(nn.Module):
         self._runners = {
             id(result.scripted): runner
             for result in results
-            if (runner := _runner_of(result)) is not None
+            if (runner := runner_of(result)) is not None
         }
         if self._form is None:
             self._form = form_of_script(results[0].scripted)
@@ -434,6 +361,29 @@ class Optimized(nn.Module):
         if not self._results:
             raise Error(f"{what}: not planned yet; call the module once, or pass example_inputs")
         return self._results
+
+    def refresh_if_planned(self) -> None:
+        if self._results:
+            self.refresh()
+
+    def refresh(self) -> Optimized:
+        """Packs the present weights of the original model, under the same plans. It measures
+        nothing. Returns this module.
+
+        Raises: torchalgo.Error if the original is not there, or has become another model.
+        """
+        results, original = self._known("refresh"), self._need_original("refresh")
+        with self._lock:
+            plans = {spell(result.shapes): result.plan for result in results}
+            planned = original.plan(original.calls[: len(results)], plans)
+            self._form = planned.form
+            self._adopt(
+                [
+                    dataclasses.replace(before, scripted=now.scripted, frozen=now.frozen)
+                    for before, now in zip(results, planned.results, strict=True)
+                ]
+            )
+        return self
 
     # ---- keeping -------------------------------------------------------------------------------
 
@@ -484,7 +434,9 @@ class Optimized(nn.Module):
 
     def __reduce__(self) -> tuple[Callable[[bytes], Optimized], tuple[bytes]]:
         self._known("pickle")
-        return _from_bytes, (self._bytes_of(self.scripted),)
+        from torchalgo.load import from_bytes
+
+        return from_bytes, (self._bytes_of(self.scripted),)
 
     def _bytes_of(self, module: ScriptModule) -> bytes:
         """What torch.jit.save writes, with the plans. In memory, since torch ends the process where
@@ -492,225 +444,3 @@ class Optimized(nn.Module):
         with quiet_jit():
             data: bytes = module.save_to_buffer(_extra_files=self._extra_files())
         return data
-
-    # ---- as a part of a bigger model -----------------------------------------------------------
-
-    def __getattr__(self, name: str) -> Any:
-        """Attributes that this class has not are the original's: config, dtype, submodules. What
-        they run, as a method that calls layers, runs unplanned."""
-        original = self.__dict__.get("_original")
-        if name.startswith("_"):
-            return super().__getattr__(name)
-        if original is None:
-            raise AttributeError(
-                f"an optimized module has no attribute {name!r}, and the original model is not"
-                " there after load or unpickling"
-            )
-        return getattr(original.model, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        original = self.__dict__.get("_original")
-        is_of_original = (
-            original is not None
-            and not name.startswith("_")
-            and not hasattr(type(self), name)
-            and name != "training"
-            and hasattr(original.model, name)
-        )
-        if is_of_original or isinstance(value, (nn.Module, nn.Parameter)):
-            raise Error(
-                f"{name}: an optimized module runs the plan of the model as it was: set {name!r} on"
-                " the original model, and call .refresh() here"
-            )
-        # What nn.Module registers by type is never set here.
-        object.__setattr__(self, name, value)
-
-    def refresh(self) -> Optimized:
-        """Packs the present weights of the original model, under the same plans. It measures
-        nothing. Returns this module.
-
-        Raises: torchalgo.Error if the original is not there, or has become another model.
-        """
-        results, original = self._known("refresh"), self._need_original("refresh")
-        with self._lock:
-            plans = {spell(result.shapes): result.plan for result in results}
-            planned = original.plan(original.calls[: len(results)], plans)
-            self._form = planned.form
-            self._adopt(
-                [
-                    dataclasses.replace(before, scripted=now.scripted, frozen=now.frozen)
-                    for before, now in zip(results, planned.results, strict=True)
-                ]
-            )
-        return self
-
-    def train(self, mode: bool = True) -> Optimized:
-        """Changes nothing: the module stays in inference, as a frozen part of a model that is
-        trained."""
-        return self
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """The original model's, with its keys."""
-        return self._need_original("state_dict").model.state_dict(*args, **kwargs)
-
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Loads into the original model, and packs the new weights under the same plans."""
-        result = self._need_original("load_state_dict").model.load_state_dict(*args, **kwargs)
-        if self._results:
-            self.refresh()
-        return result
-
-    def _load_from_state_dict(
-        self,
-        state_dict: Mapping[str, Any],
-        prefix: str,
-        local_metadata: Mapping[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        """As a part of a model whose load_state_dict was called."""
-        model = self._need_original("load_state_dict").model
-        own = {k.removeprefix(prefix): v for k, v in state_dict.items() if k.startswith(prefix)}
-        assign = local_metadata.get("assign_to_params_buffers", False)
-        try:
-            missing, unexpected = model.load_state_dict(own, strict=False, assign=assign)
-        except RuntimeError as problem:
-            error_msgs.append(str(problem))
-            return
-        missing_keys += [prefix + key for key in missing]
-        unexpected_keys += [prefix + key for key in unexpected]
-        if self._results:
-            self.refresh()
-
-    def _need_original(self, what: str) -> Original:
-        if self._original is None:
-            raise Error(
-                f"{what}: the original model, which has the weights, is not there after load or"
-                " unpickling: use the original, and optimize it with plan=optimized.plan, which"
-                " measures nothing"
-            )
-        return self._original
-
-    def __prepare_scriptable__(self) -> nn.Module:
-        """What torch.jit.script compiles: a module that calls `.scripted`."""
-        scripted: Any = self.scripted
-        graph = fx.Graph()
-        arguments = scripted.forward.schema.arguments[1:]
-        if any(argument.type.kind() != "TensorType" for argument in arguments):
-            raise Error("torch.jit.script: use .scripted, which is TorchScript already")
-        inputs = tuple(graph.placeholder(argument.name) for argument in arguments)
-        graph.output(graph.call_module("planned", inputs))
-        module = fx.GraphModule({"planned": scripted}, graph)
-        # TorchScript warns of GraphModule's own attributes.
-        holder: nn.Module = type("Planned", (nn.Module,), {"forward": type(module).forward})()
-        holder.add_module("planned", scripted)
-        return holder
-
-    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Optimized:
-        for dtype in self._dtypes or {torch.float32}:
-            before = torch.empty(1, dtype=dtype, device=self._device)
-            try:
-                after = fn(before)
-            except (RuntimeError, AssertionError) as problem:  # no such device here
-                why = str(problem).splitlines()[0]
-                raise Error(
-                    f"to: an optimized module stays on {self._device}, its plan was measured there;"
-                    f" convert the original model and optimize that ({why})"
-                ) from None
-            if after.dtype != before.dtype or after.device != before.device:
-                change = (
-                    f"from {before.dtype} on {before.device} to {after.dtype} on {after.device}"
-                )
-                raise Error(
-                    f"to: an optimized module cannot be moved {change}: its plan was measured for"
-                    " the former; convert the original model and optimize that"
-                )
-        return self
-
-
-def _packed_bytes(scripted: ScriptModule) -> int:
-    module: Any = scripted._c
-    names = itertools.takewhile(module.hasattr, map("_torchalgo_{}".format, itertools.count()))
-    return sum(module.getattr(name).packed_bytes() for name in names)
-
-
-def _dtype(name: str) -> torch.dtype:
-    dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype):
-        raise Error(f"plan: an input is of dtype {name!r}, expected one of torch's, as float32")
-    return dtype
-
-
-def _runner_of(result: Result) -> _C.GraphRunner | None:
-    if not result.device.startswith("cpu"):
-        return None
-    inputs = [(planned.shape, _dtype(planned.dtype)) for planned in result.plan.inputs]
-    return _C.GraphRunner.make(result.scripted._c, inputs)
-
-
-def _own_error(problem: RuntimeError) -> Error | None:
-    """What an op of ours said, without the interpreter's traceback around it."""
-    if isinstance(problem, Error):  # from a runner
-        return Error(f"forward: {str(problem).removeprefix('torchalgo: ')}")
-    _, mark, text = str(problem).rpartition("RuntimeError: torchalgo: ")
-    return Error(f"forward: {text.strip()}") if mark else None
-
-
-def _plain_error(problem: RuntimeError) -> Error:
-    """What torch said, without the interpreter's traceback around it."""
-    text = str(problem).rpartition("RuntimeError: ")[2].strip()
-    return Error(f"forward: {text}")
-
-
-def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
-    """An Optimized from torch.jit.save's bytes."""
-    extra: dict[str, Any] = {PLAN_FILE: "", CALLS_FILE: ""}
-    device = _device_for(source)
-    try:
-        with quiet_jit():
-            scripted = torch.jit.load(source, map_location=device, _extra_files=extra)
-    except (RuntimeError, ValueError, OSError, LookupError) as problem:
-        first = (str(problem).splitlines() or ["?"])[0].split(". This is an internal", 1)[0]
-        raise Error(f"load: {name} is no TorchScript file, or truncated: {first}") from None
-    if not extra[PLAN_FILE]:
-        raise Error(
-            f"load: {name} holds no {PLAN_FILE}: it was not saved by torchalgo; use torch.jit.load,"
-            " or torchalgo.optimize it"
-        )
-    plans = plans_from_json(extra[PLAN_FILE], f"{name}:{PLAN_FILE}")
-    parts = parts_of(scripted) if len(plans) > 1 else [scripted]
-    if len(parts) != len(plans):
-        raise Error(
-            f"load: {name} holds {len(plans)} plans and {len(parts)} modules: it was changed after"
-            " torchalgo saved it; save it again"
-        )
-    results = [Result(*both, device=device) for both in zip(parts, plans, strict=True)]
-    calls = extra[CALLS_FILE]
-    form = form_from_json(calls, f"load: {name}:{CALLS_FILE}") if calls else None
-    return Optimized(*results, form=form)
-
-
-def _device_for(source: str | io.BytesIO) -> str:
-    """Where the module in a file shall run: on a GPU if its plan was made for one and there is one;
-    elsewhere its layers fall back."""
-    try:
-        with zipfile.ZipFile(source) as archive:
-            names = [n for n in archive.namelist() if n.endswith(f"/extra/{PLAN_FILE}")]
-            plan = json.loads(archive.read(names[0])) if names else {"environment": {}}
-            environment = plan.get("plans", [plan])[0]["environment"]
-    except (
-        OSError, ValueError, LookupError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error,
-    ):  # fmt: skip
-        environment = {}  # torch.jit.load says what is wrong
-    finally:
-        if isinstance(source, io.BytesIO):
-            source.seek(0)
-    if "gpu" in environment and torch.cuda.is_available():
-        return f"cuda:{torch.cuda.current_device()}"
-    return "cpu"
-
-
-def _from_bytes(data: bytes) -> Optimized:
-    return load_scripted(io.BytesIO(data), "pickled module")

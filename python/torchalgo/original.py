@@ -9,7 +9,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,9 +17,7 @@ from torch import nn
 from torchalgo._C import Error
 from torchalgo.calls import CallForm, copy_of
 from torchalgo.plan import Plan
-
-if TYPE_CHECKING:
-    from torchalgo.optimized import Result
+from torchalgo.result import Result
 
 GLANCE = 4  # weights that a call looks at
 FULL_SHARE = 200  # all weights are looked at in at most 1 / FULL_SHARE of the time

@@ -39,13 +39,14 @@ from torchalgo.db.environment import Environment
 from torchalgo.freeze import check_model
 from torchalgo.model_files import load_model, random_inputs
 from torchalgo.optimize import optimize_prepared, plan_calls
-from torchalgo.optimized import Optimized, Result
+from torchalgo.optimized import Optimized
 from torchalgo.options import Options, check_options
 from torchalgo.original import Original
 from torchalgo.plan import Plan
 from torchalgo.preparation import Prepared, prepare
 from torchalgo.progress import Progress
 from torchalgo.ranks import Ranks
+from torchalgo.result import Result
 from torchalgo.sampling import Bench, cold_bytes
 from torchalgo.shapes import as_calls
 from torchalgo.sharing import Crew, Place, measuring_ranks, serve

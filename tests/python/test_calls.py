@@ -17,7 +17,8 @@ from torch import nn
 
 import torchalgo
 from nets import Net
-from torchalgo.calls import CALLS_FILE, as_tensor_model, form_from_json, form_to_json, script_names
+from torchalgo.call_files import CALLS_FILE, form_from_json, form_to_json
+from torchalgo.calls import as_tensor_model, script_names
 
 QUIET: dict[str, Any] = {"progress": False, "cost_db": False}
 

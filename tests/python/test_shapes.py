@@ -32,8 +32,8 @@ from torchalgo.deadline import Deadline
 from torchalgo.enable import planned_choices
 from torchalgo.joined import join
 from torchalgo.measuring import Tuning
-from torchalgo.optimized import Result
 from torchalgo.plan import PlanInput
+from torchalgo.result import Result
 from torchalgo.sampling import Sampler
 from torchalgo.shapes import Shapes, as_input_sets, nearest, shapes_of, spell
 from torchalgo.timings import Timings
