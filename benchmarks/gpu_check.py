@@ -1,30 +1,42 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""All that only a GPU can tell, in one command of at most 8 minutes.
+"""All that only a GPU can tell, in three parts of at most 9 minutes each.
 
-    python benchmarks/gpu_check.py --out build/gpu_check            # all default stages
-    python benchmarks/gpu_check.py --stages env,deviceprop,control  # some of them
-    python benchmarks/gpu_check.py --resume                         # the rest after an interruption
+    python benchmarks/gpu_check.py --part 1                  # what is here, smoke tests, capture
+    python benchmarks/gpu_check.py --part 2                  # timing: layers, networks, replay
+    python benchmarks/gpu_check.py --part 3                  # cuDNN's offers, sampled
+    python benchmarks/gpu_check.py --stages env,control      # some stages
+    python benchmarks/gpu_check.py --part 2 --resume         # the rest after an interruption
 
-Each stage writes one JSON file with its raw samples; a short table comes last. Exit status: 0 all
-passed, 1 a stage failed, 2 a stage needs a GPU and there is none.
+Each stage runs in a process of its own: a crash or an illegal access ends that stage only. It
+writes a line of JSON per result to STAGE.jsonl at once, and a record, STAGE.json, at its end. After
+each stage all files are put into one archive, gpu_check.tar.gz. No stage starts after --minutes,
+and none runs on. A short table comes last. A hypothesis that was missed is a finding, no failure.
+Exit status: 0 all passed, 1 a stage failed, 2 a stage needs a GPU and there is none, 3 a stage was
+not reached.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
+import os
 import signal
+import subprocess
 import sys
+import tarfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 SCHEMA = 1
 NEEDS_GPU = "needs a GPU"
+NOT_REACHED = "not reached"
+ARCHIVE = "gpu_check.tar.gz"
 
 
 @dataclass
@@ -33,11 +45,17 @@ class Outcome:
 
     summary: str = ""
     failures: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
 
     def expect(self, condition: bool, failure: str) -> None:
         if not condition:
             self.failures.append(failure)
+
+    def suppose(self, condition: bool, finding: str) -> None:
+        """Notes a hypothesis that was missed: a result like any other."""
+        if not condition:
+            self.findings.append(finding)
 
 
 @dataclass(frozen=True)
@@ -48,45 +66,27 @@ class Context:
     quick: bool
     seed: int
     left_s: Callable[[], float]  # of the stage's budget: a stage does less when it is spent
+    emit: Callable[[Any], None] = lambda row: None  # writes one result at once
 
 
 @dataclass(frozen=True)
 class Stage:
     name: str
     title: str
+    part: int
     budget_s: float
     run: Callable[[Context], Outcome]
     needs_gpu: bool = True
     is_default: bool = True
 
 
-class BudgetError(Exception):
-    """A stage did not end by itself."""
+def select_stages(stages: Sequence[Stage], names: str | None, part: int | None) -> list[Stage]:
+    """The stages of a comma-separated list, or of a part, in their own order.
 
-
-@contextlib.contextmanager
-def hard_limit(seconds: float) -> Iterator[None]:
-    """Raises BudgetError in the main thread after `seconds`."""
-
-    def stop(signum: int, frame: object) -> None:
-        raise BudgetError(f"did not end within {seconds:g} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def select_stages(stages: Sequence[Stage], names: str | None) -> list[Stage]:
-    """The stages of a comma-separated list, in their own order; all default ones if None.
-
-    Raises: SystemExit for an unknown name.
+    Returns all default ones if both are None. Raises: SystemExit for an unknown name.
     """
     if names is None:
-        return [stage for stage in stages if stage.is_default]
+        return [s for s in stages if s.is_default and part in (None, s.part)]
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     known = [stage.name for stage in stages]
     unknown = [name for name in wanted if name not in known]
@@ -95,75 +95,180 @@ def select_stages(stages: Sequence[Stage], names: str | None) -> list[Stage]:
     return [stage for stage in stages if stage.name in wanted]
 
 
+# ---- one stage, in its process -------------------------------------------------------------------
+
+
 def run_stage(
-    stage: Stage, context: Context, has_gpu: bool, now_s: Callable[[], float] = time.monotonic
+    stage: Stage, context: Context, now_s: Callable[[], float] = time.monotonic
 ) -> dict[str, Any]:
-    """The record of one stage; whatever it raises is in it."""
-    record: dict[str, Any] = {"schema": SCHEMA, "stage": stage.name, "title": stage.title}
-    if stage.needs_gpu and not has_gpu:
-        return {**record, "status": NEEDS_GPU, "seconds": 0.0, "summary": NEEDS_GPU}
+    """The record of one stage, run here; whatever it raises is in it."""
     started = now_s()
-    left_s = lambda: stage.budget_s - (now_s() - started)  # noqa: E731
-    try:
-        with hard_limit(1.5 * stage.budget_s):
-            outcome = stage.run(Context(context.out, context.quick, context.seed, left_s))
-    except (Exception, SystemExit) as problem:
-        text = str(problem).splitlines() or [""]
-        outcome = Outcome(
-            summary=f"{type(problem).__name__}: {text[0]}",
-            failures=[f"{type(problem).__name__}: {problem}"],
-            data={"traceback": traceback.format_exc()},
-        )
+    context.out.mkdir(parents=True, exist_ok=True)
+    with results_path(context.out, stage).open("w") as results:
+
+        def emit(row: Any) -> None:
+            results.write(json.dumps(row) + "\n")
+            results.flush()
+            os.fsync(results.fileno())
+
+        left_s = lambda: stage.budget_s - (now_s() - started)  # noqa: E731
+        try:
+            outcome = stage.run(Context(context.out, context.quick, context.seed, left_s, emit))
+        except (Exception, SystemExit) as problem:
+            text = str(problem).splitlines() or [""]
+            outcome = Outcome(
+                summary=f"{type(problem).__name__}: {text[0]}",
+                failures=[f"{type(problem).__name__}: {problem}"],
+                data={"traceback": traceback.format_exc()},
+            )
     return {
-        **record,
+        **head_of(stage),
         "status": "failed" if outcome.failures else "passed",
         "seconds": round(now_s() - started, 1),
         "summary": outcome.summary,
         "failures": outcome.failures,
+        "findings": outcome.findings,
         "data": outcome.data,
     }
+
+
+def head_of(stage: Stage) -> dict[str, Any]:
+    return {"schema": SCHEMA, "stage": stage.name, "title": stage.title}
 
 
 def record_path(out: Path, stage: Stage) -> Path:
     return out / f"{stage.name}.json"
 
 
+def results_path(out: Path, stage: Stage) -> Path:
+    """Where the stage's results are, a line each, also of a stage that did not end."""
+    return out / f"{stage.name}.jsonl"
+
+
+def write_record(record: Mapping[str, Any], path: Path) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+    part.replace(path)
+
+
 def read_record(path: Path) -> dict[str, Any] | None:
-    """An earlier record that need not be taken again: a stage that passed."""
+    """The record in a file; None if there is none, or half of one."""
     try:
         record: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError):
         return None
-    is_done = record.get("schema") == SCHEMA and record.get("status") == "passed"
-    return record if is_done else None
+    return record if record.get("schema") == SCHEMA else None
+
+
+# ---- all of them ---------------------------------------------------------------------------------
+
+Launch = Callable[[Stage, Context, float], dict[str, Any]]
+
+
+def child_launcher(module: str) -> Launch:
+    """Runs a stage of `module` in a process of its own, which is ended after so many seconds."""
+
+    def launch(stage: Stage, context: Context, limit_s: float) -> dict[str, Any]:
+        started = time.monotonic()
+        path = record_path(context.out, stage)
+        path.unlink(missing_ok=True)
+        results_path(context.out, stage).unlink(missing_ok=True)
+        command = [
+            sys.executable, str(Path(__file__).resolve()), "--child", stage.name,
+            "--module", module, "--out", str(context.out), "--seed", str(context.seed),
+            *(["--quick"] if context.quick else []),
+        ]  # fmt: skip
+        log = context.out / f"{stage.name}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+            try:
+                process.wait(limit_s)
+                ending = f"ended with {_spelled(process.returncode)}"
+            except subprocess.TimeoutExpired:
+                ending = f"did not end within {limit_s:.3g} s"
+            finally:
+                _kill_group(process)
+        record = read_record(path)
+        if record is not None:
+            return record
+        rows = results_path(context.out, stage)
+        count = len(rows.read_text().splitlines()) if rows.exists() else 0
+        text = f"{ending}; {count} results before are in {rows.name}"
+        return {
+            **head_of(stage),
+            "status": "failed",
+            "seconds": round(time.monotonic() - started, 1),
+            "summary": text,
+            "failures": [text],
+            "data": {"log": log.read_text(errors="replace")[-4000:]},
+        }
+
+    return launch
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Ends the stage's process with all that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _spelled(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit status {code}"
 
 
 def run_stages(
     stages: Sequence[Stage],
     context: Context,
+    launch: Launch,
     *,
     has_gpu: bool,
+    left_s: Callable[[], float],
     resume: bool = False,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = lambda text: print(text, flush=True),
 ) -> list[dict[str, Any]]:
-    """The records of `stages`, each written when its stage ends."""
+    """The records of `stages`, each written when its stage ends.
+
+    A stage is ended after 1.5 times its budget, or when no time is left for all of them.
+    """
     context.out.mkdir(parents=True, exist_ok=True)
     records = []
     for stage in stages:
         path = record_path(context.out, stage)
         record = read_record(path) if resume else None
-        if record is None:
-            say(f"{stage.name}: {stage.title} ...")
-            record = run_stage(stage, context, has_gpu)
-            part = path.with_suffix(".part")
-            part.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
-            part.replace(path)
-        else:
+        if record is not None and record.get("status") == "passed":
             record["resumed"] = True
-        for failure in record.get("failures", []):
-            say(f"  FAILED: {failure}")
+        elif stage.needs_gpu and not has_gpu:
+            record = _skipped(stage, NEEDS_GPU)
+        elif left_s() <= 0:
+            record = _skipped(stage, NOT_REACHED)
+        else:
+            say(f"{stage.name}: {stage.title} ...")
+            record = launch(stage, context, min(1.5 * stage.budget_s, left_s()))
+        if not record.get("resumed"):
+            write_record(record, path)
+            write_archive(context.out)
+        for name, mark in (("failures", "FAILED"), ("findings", "finding")):
+            for text in record.get(name, []):
+                say(f"  {mark}: {text}")
         records.append(record)
     return records
+
+
+def _skipped(stage: Stage, why: str) -> dict[str, Any]:
+    return {**head_of(stage), "status": why, "seconds": 0.0, "summary": why}
+
+
+def write_archive(out: Path) -> None:
+    """Puts all that the stages wrote into one archive; readers never see half of it."""
+    part = out / f"{ARCHIVE}.part"
+    with tarfile.open(part, "w:gz") as archive:
+        for path in sorted(out.iterdir()):
+            if path.suffix in (".json", ".jsonl", ".log"):
+                archive.add(path, arcname=path.name)
+    part.replace(out / ARCHIVE)
 
 
 def table(records: Sequence[Mapping[str, Any]]) -> str:
@@ -180,42 +285,57 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
 
 def exit_status(records: Sequence[Mapping[str, Any]]) -> int:
     statuses = {record["status"] for record in records}
-    return 1 if "failed" in statuses else 2 if NEEDS_GPU in statuses else 0
+    order = (("failed", 1), (NEEDS_GPU, 2), (NOT_REACHED, 3))
+    return next((code for status, code in order if status in statuses), 0)
 
 
-def main(
-    arguments: Sequence[str] | None = None,
-    stages: Sequence[Stage] | None = None,
-    has_gpu: bool | None = None,
-) -> int:
+def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--part", type=int, choices=(1, 2, 3), help="its default stages")
     parser.add_argument("--stages", help="comma-separated; all default ones if left out")
+    parser.add_argument("--minutes", type=float, default=9.0, help="for all stages together")
     parser.add_argument("--out", type=Path, default=Path("build/gpu_check"))
     parser.add_argument("--resume", action="store_true", help="skip stages that passed before")
     parser.add_argument("--quick", action="store_true", help="fewer problems and sizes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--list", action="store_true", help="name the stages and end")
-    options = parser.parse_args(arguments)
-    if stages is None:
-        from gpu_stages import STAGES
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--module", default="gpu_stages", help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
 
-        stages = STAGES
+
+def main(arguments: Sequence[str] | None = None, has_gpu: bool | None = None) -> int:
+    started = time.monotonic()
+    options = parse_options(arguments)
+    stages: Sequence[Stage] = importlib.import_module(options.module).STAGES
+    context = Context(options.out, options.quick, options.seed, lambda: 0.0)
+    if options.child is not None:
+        (stage,) = select_stages(stages, options.child, None)
+        write_record(run_stage(stage, context), record_path(options.out, stage))
+        return 0
     if options.list:
         for stage in stages:
             mark = " " if stage.is_default else "-"
-            print(f"{mark} {stage.name:12}  {stage.budget_s:4.0f} s  {stage.title}")
+            print(f"{mark} {stage.part}  {stage.name:12}  {stage.budget_s:4.0f} s  {stage.title}")
         print("- only if named in --stages")
         return 0
-    chosen = select_stages(stages, options.stages)
+    chosen = select_stages(stages, options.stages, options.part)
     if has_gpu is None:
         import torch
 
         has_gpu = torch.cuda.is_available()
-    context = Context(options.out, options.quick, options.seed, lambda: 0.0)
-    records = run_stages(chosen, context, has_gpu=has_gpu, resume=options.resume)
+    records = run_stages(
+        chosen,
+        context,
+        child_launcher(options.module),
+        has_gpu=has_gpu,
+        left_s=lambda: 60 * options.minutes - (time.monotonic() - started),
+        resume=options.resume,
+    )
     print(table(records))
     return exit_status(records)
 
 
 if __name__ == "__main__":
+    sys.modules.setdefault("gpu_check", sys.modules["__main__"])  # the stages import its classes
     sys.exit(main())

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import platform
+import random
 import re
 import statistics
 import subprocess
@@ -23,6 +25,7 @@ from gpu_check import Context, Outcome, Stage
 from torchalgo import _C
 from torchalgo.devices import list_devices, named_device
 from torchalgo.guard import output_error, time_interleaved
+from torchalgo.own_thread import BenchmarkedCall
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 DIRECTIONS = ("fwd", "bwd_data", "bwd_filter")
@@ -63,6 +66,18 @@ def offers(problem: str, device: _C.Device, prefix: str) -> list[tuple[_C.Primit
     primitives, traits, _ = _C.offers_of(problem, device=device)
     pairs = zip(primitives, traits, strict=True)
     return [(p, t) for p, t in pairs if p.name.startswith(prefix)]
+
+
+class Rows(list[Any]):
+    """A stage's results, each of which is on disk as soon as it is known."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__()
+        self._emit = context.emit
+
+    def append(self, row: Any) -> None:
+        super().append(row)
+        self._emit(row)
 
 
 def spelled(p: _C.Primitive) -> str:
@@ -131,7 +146,11 @@ def deviceprop(context: Context) -> Outcome:
 
 
 def fixture_of(device: _C.Device) -> str | None:
-    """The description of the same GPU: equal ISA and number of multiprocessors."""
+    """The description of the same GPU: by its name, else by ISA and number of multiprocessors."""
+    words = re.findall(r"\w+", device.name.lower())
+    for name in list_devices():  # H100 and H200 have the same ISA and 132 multiprocessors
+        if name in words and named_device(name).isa == device.isa:
+            return name
     count = json.loads(device.properties)["multiProcessorCount"]
     for name in list_devices():
         known = named_device(name)
@@ -163,7 +182,7 @@ def import_(context: Context) -> Outcome:
 
 def legacy(context: Context) -> Outcome:
     """Which legacy numbers run, and how fast: the table of support."""
-    device, outcome, rows = live(), Outcome(), []
+    device, outcome, rows = live(), Outcome(), Rows(context)
     for direction in DIRECTIONS:
         for dtype in ("f32", "tf32", "f16", "bf16"):
             if context.left_s() < 0:
@@ -192,6 +211,30 @@ def legacy(context: Context) -> Outcome:
     return outcome
 
 
+def smoke(context: Context) -> Outcome:
+    """One small convolution in each direction and type, by each kind of row, against f64."""
+    device, outcome, rows = live(), Outcome(), Rows(context)
+    for dtype in ("f32", "tf32", "f16", "bf16"):
+        for direction in DIRECTIONS:
+            fused = ["", "+bias", "+bias+relu"] if direction == "fwd" else [""]
+            for ops in fused:
+                problem = spell("3x3_14", dtype, 2, direction) + ops
+                for prefix in ("cudnn9.", "cudnn_legacy."):
+                    found = offers(problem, device, prefix)
+                    chosen = [p for p, t in found if not runtime_compiled(t) and "{" not in p.name][
+                        :3
+                    ]
+                    checks = _C.check_primitives(problem, chosen, BOUND, context.seed, device)
+                    for p, (error, failure) in zip(chosen, checks, strict=True):
+                        rows.append((problem, spelled(p), error, failure))
+    failing = [row for row in rows if row[3]]
+    outcome.data = {"rows": rows}
+    outcome.summary = f"{len(rows) - len(failing)} of {len(rows)} agree with f64"
+    outcome.failures += [f"{name} on {problem}: {why}" for problem, name, _, why in failing[:10]]
+    outcome.expect(bool(rows), "nothing ran")
+    return outcome
+
+
 def problems(context: Context, dtypes: tuple[str, ...], n: int = 4) -> Iterator[str]:
     layers = list(LAYERS)[:4] if context.quick else list(LAYERS)
     for layer in layers:
@@ -201,7 +244,10 @@ def problems(context: Context, dtypes: tuple[str, ...], n: int = 4) -> Iterator[
 
 
 def deviceless(context: Context) -> Outcome:
-    """The described device offers what the live one offers."""
+    """The described device offers what the live one offers, of cuDNN's graph engines.
+
+    Both are asked by a description in JSON. That a handle is told the same is not shown here.
+    """
     device, outcome = live(), Outcome()
     fixture = fixture_of(device)
     described = (
@@ -212,14 +258,16 @@ def deviceless(context: Context) -> Outcome:
             properties=device.properties, provenance="live, without its index",
         )
     )  # fmt: skip
-    asked, different = 0, []
+    asked, different = 0, Rows(context)
     for problem in problems(context, ("f32", "f16")):
         if context.left_s() < 0:
             break
         asked += 1
-        here = {spelled(p) for p, t in offers(problem, device, "cudnn") if not runtime_compiled(t)}
+        here = {
+            spelled(p) for p, t in offers(problem, device, "cudnn9.") if not runtime_compiled(t)
+        }
         there = {
-            spelled(p) for p, t in offers(problem, described, "cudnn") if not runtime_compiled(t)
+            spelled(p) for p, t in offers(problem, described, "cudnn9.") if not runtime_compiled(t)
         }
         if here != there:
             different.append({
@@ -238,23 +286,35 @@ def runtime_compiled(traits: _C.Traits) -> bool:
     return traits.is_runtime_compiled
 
 
+SAMPLED = 8  # plans of each problem in one pass over all problems
+
+
 def plans(context: Context) -> Outcome:
-    """Every listed plan runs and agrees with f64."""
-    device, outcome = live(), Outcome()
-    ran, skipped, rows = 0, 0, []
-    for problem in problems(context, ("f16", "f32", "tf32", "bf16"), n=2):
-        pairs = [(p, t) for p, t in offers(problem, device, "cudnn") if not runtime_compiled(t)]
-        for first in range(0, len(pairs), 32):
-            chunk = [p for p, _ in pairs[first : first + 32]]
-            if context.left_s() < 0:
-                skipped += len(chunk)
-                continue
-            checks = _C.check_primitives(problem, chunk, BOUND, context.seed, device)
-            for p, (error, failure) in zip(chunk, checks, strict=True):
-                ran += 1
-                rows.append((problem, spelled(p), error, failure))
-    failing = [row for row in rows if row[3]]
-    outcome.data = {"rows": rows, "skipped": skipped}
+    """Sampled plans run and agree with f64: a few of each layer, type and direction in turn."""
+    device, outcome, rows = live(), Outcome(), Rows(context)
+    rng = random.Random(context.seed)
+    left: dict[str, list[_C.Primitive]] = {}
+    order = list(problems(context, ("f16", "f32", "tf32", "bf16"), n=2))
+    rng.shuffle(order)
+    while context.left_s() > 0 and order:
+        problem = order.pop(0)
+        if problem not in left:
+            found = offers(problem, device, "cudnn")
+            left[problem] = [p for p, t in found if not runtime_compiled(t)]
+            rng.shuffle(left[problem])
+        chunk, left[problem] = left[problem][:SAMPLED], left[problem][SAMPLED:]
+        checks = _C.check_primitives(problem, chunk, BOUND, context.seed, device)
+        for p, (error, failure) in zip(chunk, checks, strict=True):
+            rows.append((problem, spelled(p), error, failure))
+        if left[problem]:
+            order.append(problem)
+    ran, failing = len(rows), [row for row in rows if row[3]]
+    skipped = sum(map(len, left.values()))
+    outcome.data = {
+        "rows": rows,
+        "skipped": skipped,
+        "problems_not_asked": len(set(order) - left.keys()),
+    }
     outcome.summary = f"{ran - len(failing)} of {ran} plans agree with f64; {skipped} not reached"
     outcome.failures += [f"{name} on {problem}: {why}" for problem, name, _, why in failing[:10]]
     outcome.expect(ran > 0, "no plan ran")
@@ -265,7 +325,7 @@ def notes(context: Context) -> Outcome:
     """What is called deterministic gives the same bits each time."""
     device, outcome = live(), Outcome()
     times = 5 if context.quick else 20
-    asked, loose, seen_nondeterministic = 0, [], 0
+    asked, loose, seen_nondeterministic = 0, Rows(context), 0
     for direction in DIRECTIONS:
         problem = spell("3x3_14", "f16", 4, direction)
         for p, traits in offers(problem, device, "cudnn"):
@@ -310,7 +370,7 @@ def kernel_names(run: Callable[[], object]) -> list[str]:
 def hidden(context: Context) -> Outcome:
     """Primitives with hidden copies, by workspace arithmetic, are those whose kernels convert."""
     device, outcome = live(), Outcome()
-    asked, wrong, rows = 0, [], []
+    asked, wrong, rows = 0, [], Rows(context)
     for dtype in ("f16", "tf32"):
         for layer in ("3x3_56", "1x1_14", "dw3x3_56"):
             problem = spell(layer, dtype, 4)
@@ -343,7 +403,7 @@ def transforms(context: Context) -> Outcome:
         (1, 2048, 7, 7), (64, 512, 14, 14), (5, 24, 33, 31), (1, 1, 17, 19), (4, 7, 1, 1),
         (2, 4099, 3, 5),
     ]  # fmt: skip
-    failing, rows = [], []
+    failing, rows = [], Rows(context)
     for n, c, h, w in sizes:
         for dtype in ("f32", "f16", "bf16"):
             for pair in ("nchw_nhwc", "nhwc_nchw"):
@@ -382,7 +442,7 @@ def geomean(values: list[float]) -> float:
 
 def control(context: Context) -> Outcome:
     """The same primitive timed twice must read 1.00."""
-    device, outcome, rows = live(), Outcome(), []
+    device, outcome, rows = live(), Outcome(), Rows(context)
     for layer in LAYERS:
         if context.left_s() < 0:
             break
@@ -408,18 +468,17 @@ def worth_measuring(pairs: list[tuple[_C.Primitive, _C.Traits]]) -> list[_C.Prim
 
 def layers(context: Context) -> Outcome:
     """Hypothesis: per layer >= 1.10x over benchmark=True in geomean, never below 0.98x."""
-    device, outcome, rows = live(), Outcome(), []
+    device, outcome, rows = live(), Outcome(), Rows(context)
     names = list(LAYERS)[:5] if context.quick else list(LAYERS)
-    was = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True  # for aten.conv; the choice of others does not ask it
-    try:
+
+    def time_all() -> None:
         for n in (1, 8) if context.quick else (1, 8, 64):
             for name in names:
-                if context.left_s() < 5:
-                    break
-                rows.append(race(spell(name, "f16", n), device, context))
-    finally:
-        torch.backends.cudnn.benchmark = was
+                if context.left_s() >= 5:
+                    rows.append(race(spell(name, "f16", n), device, context))
+
+    # The flag is for aten.conv. In this thread it is on from the first convolution.
+    BenchmarkedCall(time_all)()
     ratios = [row["ratio"] for row in rows if row["ratio"]]
     outcome.data = {"rows": rows}
     if ratios:
@@ -427,8 +486,8 @@ def layers(context: Context) -> Outcome:
             f"{len(ratios)} layers: geomean {geomean(ratios):.2f}x, least {min(ratios):.2f}x"
         )
     outcome.expect(bool(ratios), "no layer was timed")
-    outcome.expect(not ratios or geomean(ratios) >= 1.10, "hypothesis missed: geomean below 1.10x")
-    outcome.expect(not ratios or min(ratios) >= 0.98, "hypothesis missed: a layer below 0.98x")
+    outcome.suppose(not ratios or geomean(ratios) >= 1.10, "hypothesis missed: geomean below 1.10x")
+    outcome.suppose(not ratios or min(ratios) >= 0.98, "hypothesis missed: a layer below 0.98x")
     return outcome
 
 
@@ -485,16 +544,17 @@ def time_net(name: str, batch: int, dtype: str, context: Context, compiled: bool
     model = make_net(name, context.seed).to("cuda", DTYPES[dtype])
     last_x = x.contiguous(memory_format=torch.channels_last)
     budget_s = max(5.0, min(60.0, context.left_s() / 3))
-    fast = torchalgo.optimize(model, (last_x,), budget_s=budget_s, progress=False)
+    tuned = torchalgo.optimize(model, (last_x,), budget_s=budget_s, progress=False)
+    fast = without_guard(model, tuned, last_x)
     last = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    torch.backends.cudnn.benchmark = True
-    calls = {
+    calls: dict[str, Callable[[], Any]] = {
         "plan": in_graph(lambda: fast.scripted(last_x)),
-        "benchmark": in_graph(lambda: last(last_x)),
+        # Warmed up and captured in a thread in which the flag was never off; replayed here.
+        "benchmark": BenchmarkedCall(lambda: in_graph(lambda: last(last_x)))(),
     }
     if compiled:
         module = torch.compile(last, mode="max-autotune")
-        calls["max-autotune"] = lambda: module(last_x)
+        calls["max-autotune"] = BenchmarkedCall(lambda: module(last_x))
     limit_s = max(1.0, min(8.0, context.left_s()))
     times = time_interleaved(
         calls, rounds=40, budget_s=limit_s, warmup=5, synchronize=torch.cuda.synchronize
@@ -502,7 +562,7 @@ def time_net(name: str, batch: int, dtype: str, context: Context, compiled: bool
     medians = {key: statistics.median(ns) for key, ns in times.items()}
     best = min(ns for key, ns in medians.items() if key != "plan")
     return {
-        "net": name, "batch": batch, "dtype": dtype, "runs": fast.runs, "ns": times,
+        "net": name, "batch": batch, "dtype": dtype, "runs": tuned.runs, "ns": times,
         "ratio": best / medians["plan"], "predicted_us": fast.plan.cost_us,
     }  # fmt: skip
 
@@ -511,9 +571,8 @@ def time_nets(context: Context, compiled: bool) -> Outcome:
     """Hypothesis: >= 1.2x over the best of benchmark + channels_last + CUDA graphs, and, if
     `compiled`, torch.compile(mode="max-autotune")."""
     outcome = Outcome()
-    rows: list[dict[str, Any]] = []
+    rows = Rows(context)
     missing: list[str] = []
-    was = torch.backends.cudnn.benchmark
     for name, batch in net_cases(context):
         for dtype in ("f16",) if context.quick else ("f16", "bf16"):
             if context.left_s() < 10:
@@ -524,7 +583,6 @@ def time_nets(context: Context, compiled: bool) -> Outcome:
             except ImportError as problem:
                 missing.append(f"{name}: {problem}")
             finally:
-                torch.backends.cudnn.benchmark = was
                 torch.cuda.empty_cache()
     ratios = [row["ratio"] for row in rows]
     outcome.data = {"rows": rows, "missing": missing}
@@ -532,7 +590,7 @@ def time_nets(context: Context, compiled: bool) -> Outcome:
         f"{len(rows)} nets, geomean {geomean(ratios):.2f}x; {len(missing)} not reached"
     )
     outcome.expect(bool(rows), f"no network was timed: {missing[:3]}")
-    outcome.expect(not ratios or geomean(ratios) >= 1.2, "hypothesis missed: geomean below 1.2x")
+    outcome.suppose(not ratios or geomean(ratios) >= 1.2, "hypothesis missed: geomean below 1.2x")
     return outcome
 
 
@@ -558,13 +616,17 @@ def small_net(seed: int) -> tuple[nn.Module, torch.Tensor]:
 
 
 def planned_small_net(context: Context) -> tuple[nn.Module, torchalgo.Optimized, torch.Tensor]:
-    """A module that runs its plan, whatever the guard says."""
-    import dataclasses
-
     net, x = small_net(context.seed)
     tuned = torchalgo.optimize(net, (x,), budget_s=10.0, progress=False)
+    return net, without_guard(net, tuned, x), x
+
+
+def without_guard(
+    model: nn.Module, tuned: torchalgo.Optimized, x: torch.Tensor
+) -> torchalgo.Optimized:
+    """A module that runs the plan, whatever the guard said."""
     plan = dataclasses.replace(tuned.plan, guard=None)
-    return net, torchalgo.optimize(net, (x,), plan=plan, progress=False), x
+    return torchalgo.optimize(model, (x,), plan=plan, progress=False)
 
 
 def capture(context: Context) -> Outcome:
@@ -633,23 +695,26 @@ def replay(context: Context) -> Outcome:
     return outcome
 
 
+# In the order that loses least if time ends: what is here and whether it works; what it is worth;
+# what cuDNN says. Each part is useful alone, and its budgets add up to less than 9 minutes.
 STAGES = (
-    Stage("env", "versions and clocks", 20, env, needs_gpu=False),
-    Stage("deviceprop", "the live device as cuDNN's JSON, beside its description", 10, deviceprop),
-    Stage("import", "the build, its rows, cuDNN without a device", 20, import_, needs_gpu=False),
-    Stage("transforms", "own layout changes: exact, and how fast", 25, transforms),
-    Stage("legacy", "the legacy numbers: which run, how fast", 40, legacy),
-    Stage("deviceless", "the described device offers what the live one does", 35, deviceless),
-    Stage("plans", "every listed plan runs and agrees with f64", 80, plans),
-    Stage("notes", "deterministic ones give the same bits", 25, notes),
-    Stage("hidden", "hidden copies as proved", 25, hidden),
-    Stage("control", "A/A timing", 20, control),
-    Stage("layers", "per layer beside benchmark=True", 70, layers),
-    Stage("nets", "networks beside benchmark + channels_last + CUDA graphs", 60, nets),
-    Stage("capture", "CUDA graphs, streams and threads", 25, capture),
-    Stage("replay", "a saved module in a fresh process", 25, replay),
+    Stage("env", "versions and clocks", 1, 20, env, needs_gpu=False),
+    Stage("deviceprop", "the live device in JSON, beside its description", 1, 20, deviceprop),
+    Stage("import", "the build, its rows, cuDNN without a device", 1, 20, import_, needs_gpu=False),
+    Stage("smoke", "each kind of row in each direction and type", 1, 60, smoke),
+    Stage("capture", "CUDA graphs, streams and threads", 1, 60, capture),
+    Stage("transforms", "own layout changes: exact, and how fast", 1, 40, transforms),
+    Stage("control", "A/A timing", 2, 30, control),
+    Stage("layers", "per layer beside benchmark=True", 2, 150, layers),
+    Stage("nets", "networks beside benchmark + channels_last + CUDA graphs", 2, 200, nets),
+    Stage("replay", "a saved module in a fresh process", 2, 60, replay),
+    Stage("deviceless", "the described device offers what the live one does", 3, 60, deviceless),
+    Stage("plans", "sampled plans run and agree with f64", 3, 150, plans),
+    Stage("notes", "deterministic ones give the same bits", 3, 60, notes),
+    Stage("legacy", "the legacy numbers: which run, how fast", 3, 60, legacy),
+    Stage("hidden", "hidden copies as proved", 3, 60, hidden),
     Stage(
-        "compile", "networks beside torch.compile(max-autotune) too", 480, compiled_nets,
+        "compile", "networks beside torch.compile(max-autotune) too", 2, 480, compiled_nets,
         is_default=False,
     ),
 )  # fmt: skip

@@ -1,138 +1,153 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The machinery of benchmarks/gpu_check.py, with stages that need no GPU."""
+"""The machinery of benchmarks/gpu_check.py, with the stages of fake_gpu_stages.py."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-import time
+import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+import fake_gpu_stages
 import gpu_check
-from gpu_check import Context, Outcome, Stage, main, select_stages
+from gpu_check import ARCHIVE, NEEDS_GPU, NOT_REACHED, Context, main, select_stages
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-
-
-class Stub:
-    """A stage that counts its runs."""
-
-    def __init__(self, name: str, outcome: Outcome | Exception | None = None, **options: bool):
-        self.runs = 0
-        self.outcome = outcome if outcome is not None else Outcome(f"{name} is fine")
-        self.stage = Stage(name, f"the title of {name}", 10.0, self.run, **options)
-
-    def run(self, context: Context) -> Outcome:
-        self.runs += 1
-        if isinstance(self.outcome, Exception):
-            raise self.outcome
-        return self.outcome
+HERE = Path(__file__).resolve().parent
+BENCHMARKS = HERE.parents[1] / "benchmarks"
 
 
-def run(out: Path, *stubs: Stub, arguments: tuple[str, ...] = (), has_gpu: bool = True) -> int:
-    return main(["--out", str(out), *arguments], [stub.stage for stub in stubs], has_gpu)
+@pytest.fixture(autouse=True)
+def _children_find_the_fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), *sys.path]))
 
 
-def test_all_default_stages_run_and_a_table_comes_last(
+def run(out: Path, *arguments: str, has_gpu: bool = True) -> int:
+    return main(["--module", "fake_gpu_stages", "--out", str(out), *arguments], has_gpu)
+
+
+def record(out: Path, stage: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / f"{stage}.json").read_text())
+    return found
+
+
+def results(out: Path, stage: str) -> list[Any]:
+    return [json.loads(line) for line in (out / f"{stage}.jsonl").read_text().splitlines()]
+
+
+def test_each_stage_has_a_process_and_one_that_dies_costs_the_others_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a, b, c = Stub("a"), Stub("b"), Stub("c", is_default=False)
-    assert run(tmp_path, a, b, c) == 0
-    assert (a.runs, b.runs, c.runs) == (1, 1, 0)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-2].split()[:2] == ["a", "passed"]
-    assert lines[-1].endswith("b is fine")
+    assert run(tmp_path) == 1
+    table = capsys.readouterr().out.splitlines()[-6:]
+    assert [line.split()[:2] for line in table] == [
+        ["good", "passed"], ["bad", "failed"], ["broken", "failed"], ["dies", "failed"],
+        ["missed", "passed"], ["last", "passed"],
+    ]  # fmt: skip
+    assert {row["pid"] for row in results(tmp_path, "good")} - {os.getpid()}
+    assert "SIGSEGV; 1 results before are in dies.jsonl" in record(tmp_path, "dies")["summary"]
+    assert results(tmp_path, "dies") == ["before"]
+    assert record(tmp_path, "broken")["summary"] == "RuntimeError: out of luck"
+    assert "second line" in record(tmp_path, "broken")["data"]["traceback"]
 
 
-def test_named_stages_run_in_their_own_order(tmp_path: Path) -> None:
-    stages = [Stub(name).stage for name in "abcd"]
-    assert [stage.name for stage in select_stages(stages, "d, b")] == ["b", "d"]
-    only = Stub("only", is_default=False)
-    assert run(tmp_path, Stub("other"), only, arguments=("--stages", "only")) == 0
-    assert only.runs == 1
-    with pytest.raises(SystemExit, match="no stage x; there are a, b, c, d"):
-        select_stages(stages, "a,x")
-
-
-def test_a_failure_is_an_exit_status_and_the_others_still_run(
+def test_a_missed_hypothesis_is_a_finding_and_no_failure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bad = Stub("bad", Outcome("3 of 4", failures=["engine 7 differs"]))
-    broken = Stub("broken", RuntimeError("out of luck\nsecond line"))
-    last = Stub("last")
-    assert run(tmp_path, bad, broken, last) == 1
-    assert last.runs == 1
-    text = capsys.readouterr().out
-    assert "FAILED: engine 7 differs" in text
-    assert "RuntimeError: out of luck" in text
-    record = json.loads((tmp_path / "broken.json").read_text())
-    assert record["status"] == "failed"
-    assert "out of luck" in record["data"]["traceback"]
+    assert run(tmp_path, "--stages", "missed") == 0
+    assert "finding: hypothesis missed: below 1.10x" in capsys.readouterr().out
+    assert record(tmp_path, "missed")["findings"] == ["hypothesis missed: below 1.10x"]
+
+
+def test_a_stage_that_hears_no_signal_is_ended_and_keeps_its_results(tmp_path: Path) -> None:
+    assert run(tmp_path, "--stages", "hangs") == 1
+    assert "did not end within 0.9 s" in record(tmp_path, "hangs")["summary"]
+    if (tmp_path / "hangs.pid").exists():  # on a busy machine it may be ended before
+        assert results(tmp_path, "hangs") == ["before"]
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((tmp_path / "hangs.pid").read_text()), 0)
+
+
+def test_no_stage_starts_when_time_is_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, "--minutes", "0") == 3
+    assert {record(tmp_path, s.name)["status"] for s in fake_gpu_stages.STAGES if s.is_default} == {
+        NOT_REACHED
+    }
+    assert run(tmp_path, "--resume", "--stages", "good") == 0
+
+
+def test_the_archive_is_whole_after_each_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    write_archive = gpu_check.write_archive
+
+    def look(out: Path) -> None:
+        write_archive(out)
+        with tarfile.open(out / ARCHIVE) as archive:
+            seen.append(archive.getnames())
+        assert not list(out.glob("*.part"))
+
+    monkeypatch.setattr(gpu_check, "write_archive", look)
+    run(tmp_path, "--stages", "good,dies")
+    good = ["good.json", "good.jsonl", "good.log"]
+    assert seen == [good, ["dies.json", "dies.jsonl", "dies.log", *good]]
+
+
+def test_stages_are_selected_by_name_or_part_in_their_own_order() -> None:
+    stages = fake_gpu_stages.STAGES
+    assert [s.name for s in select_stages(stages, "last, good", None)] == ["good", "last"]
+    assert [s.name for s in select_stages(stages, None, 2)] == ["broken", "dies", "missed"]
+    assert [s.name for s in select_stages(stages, "hangs", None)] == ["hangs"]
+    with pytest.raises(SystemExit, match="no stage x; there are good, bad, "):
+        select_stages(stages, "good,x", None)
 
 
 def test_without_a_gpu_the_stages_that_need_one_say_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    env, needy = Stub("env", needs_gpu=False), Stub("needy")
-    assert run(tmp_path, env, needy, has_gpu=False) == 2
-    assert (env.runs, needy.runs) == (1, 0)
-    assert "needs a GPU" in capsys.readouterr().out
-    assert run(tmp_path, env, arguments=("--stages", "env"), has_gpu=False) == 0
+    assert run(tmp_path, "--part", "1", has_gpu=False) == 2
+    assert record(tmp_path, "bad")["status"] == NEEDS_GPU
+    assert record(tmp_path, "good")["status"] == "passed"
+    assert not (tmp_path / "bad.runs").exists()
 
 
 def test_resuming_skips_what_passed_and_repeats_the_rest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good, bad, late = Stub("good"), Stub("bad", Outcome("", failures=["no"])), Stub("late")
-    run(tmp_path, good, bad)
-    (tmp_path / "late.json").write_text("{ torn")
-    bad.outcome = Outcome("mended")
-    assert run(tmp_path, good, bad, late, arguments=("--resume",)) == 0
-    assert (good.runs, bad.runs, late.runs) == (1, 2, 1)
+    run(tmp_path, "--part", "1")
+    (tmp_path / "mended").touch()
+    (tmp_path / "last.json").write_text("{ torn")
+    assert run(tmp_path, "--stages", "good,bad,last", "--resume") == 0
+    assert len((tmp_path / "good.runs").read_text().splitlines()) == 1
+    assert len((tmp_path / "bad.runs").read_text().splitlines()) == 2
     assert "passed*" in capsys.readouterr().out
-    assert run(tmp_path, good) == 0
-    assert good.runs == 2
+    assert record(tmp_path, "last")["summary"] == "the last"
 
 
-def test_records_hold_raw_data(tmp_path: Path) -> None:
-    stub = Stub("a", Outcome("fast", data={"samples": {"x": [1.0, 2.5]}}))
-    run(tmp_path, stub)
-    record = json.loads((tmp_path / "a.json").read_text())
-    assert record["data"]["samples"]["x"] == [1.0, 2.5]
-    assert record["schema"] == gpu_check.SCHEMA
-    assert not list(tmp_path.glob("*.part"))
+def test_a_stage_gets_its_budget_and_the_seed(tmp_path: Path) -> None:
+    run(tmp_path, "--stages", "good", "--seed", "7")
+    data = record(tmp_path, "good")["data"]
+    assert data["seed"] == 7 and 0 < data["left_s"] <= 10
 
 
-def test_a_stage_that_never_ends_is_stopped(tmp_path: Path) -> None:
-    def run_forever(context: Context) -> Outcome:
-        while True:
-            time.sleep(0.01)
-
-    stage = Stage("forever", "never ends", 0.1, run_forever)
-    assert main(["--out", str(tmp_path)], [stage], True) == 1
-    assert "did not end" in json.loads((tmp_path / "forever.json").read_text())["summary"]
-
-
-def test_a_stage_sees_its_own_budget(tmp_path: Path) -> None:
-    seen = []
-
-    def look(context: Context) -> Outcome:
-        seen.append(context.left_s())
-        return Outcome()
-
-    main(["--out", str(tmp_path)], [Stage("a", "", 7.0, look)], True)
-    assert 6.5 < seen[0] <= 7.0
-
-
-def test_the_real_stages_fit_into_eight_minutes_and_can_be_listed(
+def test_each_part_of_the_real_stages_fits_into_nine_minutes_and_can_be_listed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     from gpu_stages import STAGES
 
-    assert sum(stage.budget_s for stage in STAGES if stage.is_default) <= 480
+    for part in (1, 2, 3):
+        assert 0 < sum(s.budget_s for s in STAGES if s.is_default and s.part == part) <= 540
+    assert [s.part for s in STAGES if s.is_default] == sorted(
+        s.part for s in STAGES if s.is_default
+    )
     names = [stage.name for stage in STAGES]
     assert len(set(names)) == len(names)
     assert main(["--list"]) == 0
@@ -140,19 +155,29 @@ def test_the_real_stages_fit_into_eight_minutes_and_can_be_listed(
     assert all(name in listed for name in names)
 
 
-def test_the_command_runs_here_without_a_gpu(tmp_path: Path) -> None:
-    import torch
+def test_a_gpu_is_described_by_the_fixture_of_its_name() -> None:
+    from gpu_stages import fixture_of
+    from torchalgo.devices import list_devices, named_device
 
+    for name in list_devices():
+        assert fixture_of(named_device(name)) == name
+    # H100 and H200 have one ISA and as many multiprocessors.
+    assert len({named_device(name).isa for name in ("h100", "h200")}) == 1
+
+
+def test_the_command_runs_here_without_a_gpu(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "gpu_check.py"), "--out", str(tmp_path)]
     done = subprocess.run(
-        [*command, "--stages", "env,import"], capture_output=True, text=True, check=False
+        [*command, "--stages", "env,deviceprop"], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    record = json.loads((tmp_path / "env.json").read_text())
-    assert record["data"]["torch"] == torch.__version__
+    assert done.returncode == (0 if torch.cuda.is_available() else 2), done.stdout + done.stderr
+    assert record(tmp_path, "env")["data"]["torch"] == torch.__version__
     if not torch.cuda.is_available():
-        done = subprocess.run(
-            [*command, "--stages", "deviceprop"], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 2
         assert "needs a GPU" in done.stdout
+
+
+def test_the_build_is_looked_at_without_a_gpu(tmp_path: Path) -> None:
+    from gpu_stages import import_
+
+    outcome = import_(Context(tmp_path, True, 0, lambda: 10.0))
+    assert not outcome.failures and "cuDNN primitives for a 3x3" in outcome.summary
