@@ -18,10 +18,11 @@ from pathlib import Path
 
 from torchalgo._C import Error
 from torchalgo.db import files
+from torchalgo.db.counts import Info, Merged
 from torchalgo.db.environment import texts_here
 from torchalgo.db.forget import Selection, find, forget, spelled
 from torchalgo.db.row import Refusal
-from torchalgo.db.store import CostStore, Info, Merged
+from torchalgo.db.store import CostStore
 from torchalgo.write_file import write_file
 from torchalgo_cli import EXIT_ERROR
 

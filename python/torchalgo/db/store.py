@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
-import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from torchalgo.db import files
+from torchalgo.db.counts import Info, Merged, Verified
 from torchalgo.db.row import (
     KINDS_OF_ENTRY,
     Check,
@@ -27,66 +24,18 @@ from torchalgo.db.row import (
     join,
     to_line,
 )
-from torchalgo.db.trouble import Cause, StorageError
+from torchalgo.db.store_file import StoreFile, today
+from torchalgo.db.trouble import StorageError
 
 if TYPE_CHECKING:  # a Python may lack SQLite: imported where that is seen
     from torchalgo.db.connection import Database
 
-T = TypeVar("T")
-
 MAX_BYTES = 128 << 20  # of the file: some 300,000 rows
 SHRINK_TO = 0.75  # of it, when it grew past that
 BUSY_S = 10.0  # how long to wait for other processes
-DAY_S = 86400
-
-# Databases of a parent process: closing one here would meddle with the parent's file.
-_inherited: list[object] = []
 
 
-@dataclass(frozen=True)
-class Info:
-    """What `torchalgo db info` shows."""
-
-    path: str
-    journal: str  # wal | rollback | read-only | memory
-    trouble: str  # why it is not on disk, or cannot be written
-    rows: int
-    verdicts: int
-    bytes: int
-    max_bytes: int
-    environments: dict[str, int]  # rows of each
-    algorithms: dict[str, int]
-    refusals: dict[str, int]  # candidates that failed, by primitive and reason
-    checks: int  # candidates that passed the comparison with f64
-    set_aside: list[str]  # damaged files, kept
-
-
-@dataclass(frozen=True)
-class Verified:
-    """rows, refusals, checks: sound ones; unsound: misses; damages: what SQLite finds wrong."""
-
-    rows: int
-    refusals: int
-    checks: int
-    unsound: int
-    damages: list[str]
-
-    @property
-    def is_sound(self) -> bool:
-        return not self.unsound and not self.damages
-
-
-@dataclass(frozen=True)
-class Merged:
-    """seen: rows and refusals that were offered; taken: that are new or replaced one; unsound: left
-    out."""
-
-    seen: int
-    taken: int
-    unsound: int = 0
-
-
-class CostStore:
+class CostStore(StoreFile):
     """Costs, refusals and checks of candidates, guard verdicts. Methods may be called from several
     threads.
 
@@ -103,21 +52,13 @@ class CostStore:
         read_only: bool = False,
         is_fresh: bool = False,
     ) -> None:
-        self._path = path
-        self._busy_s = busy_s
+        super().__init__(path, busy_s, read_only)
         self._max_bytes = max_bytes
         self._kept: dict[tuple[type[Entry], RowKey], Entry] = {}  # what is not on disk
         self._kept_texts: dict[tuple[str, str, str], str] = {}
         # With is_fresh only what this store wrote itself is found by entries() and _text().
         self._is_fresh = is_fresh
         self._written: set[tuple[type[Entry], RowKey] | tuple[str, str, str]] = set()
-        self._database: Database | None = None
-        self._gave_up = ""  # why this store stays in memory
-        self._read_only = read_only
-        self._trouble = ""
-        self._has_warned = False
-        self._mutex = threading.RLock()
-        self._pid = os.getpid()
 
     @classmethod
     def open(
@@ -167,21 +108,6 @@ class CostStore:
         self.close()
 
     @property
-    def path(self) -> Path | None:
-        return self._path
-
-    @property
-    def trouble(self) -> str:
-        """Why the costs are not on disk; empty: they are."""
-        return self._gave_up or self._trouble
-
-    @property
-    def is_in_memory(self) -> bool:
-        """Whether there is no file: nothing outlives this store."""
-        with self._locked():
-            return self._connected() is None
-
-    @property
     def unwritten(self) -> int:
         """Rows, refusals and checks that are in memory only."""
         return len(self._kept)
@@ -219,7 +145,7 @@ class CostStore:
             found = self._run(lambda d: d.entries(kind, sorted(wanted), named), nothing)
             entries = {entry.row_key: entry for entry, _ in found}
             if named is not None or kind is Refusal:
-                self._mark_used(kind, [e.row_key for e, day in found if day != _today()])
+                self._mark_used(kind, [e.row_key for e, day in found if day != today()])
             for key, entry in self._kept_of(kind).items():
                 if key.environment in wanted and (named is None or key.problem in named):
                     entries[key] = entry
@@ -307,7 +233,7 @@ class CostStore:
     def _join(self, entries: Mapping[tuple[type[Entry], RowKey], Entry]) -> int:
         """How many of them changed the store."""
         if self._flush() and self._can_write:
-            taken = self._run(lambda database: database.join(entries.values(), _today()), None)
+            taken = self._run(lambda database: database.join(entries.values(), today()), None)
             if taken is not None:
                 return taken
         known = {(type(e), e.row_key): e for e in (*self.rows(), *self.refusals())}
@@ -367,7 +293,7 @@ class CostStore:
             text, checksum, day = found
             if type(text) is not str or checksum != checksum_of([name, environment, text]):
                 return None
-            if day != _today():
+            if day != today():
                 self._put_text(table, name, environment, text)
             return text
 
@@ -382,7 +308,7 @@ class CostStore:
         checksum = checksum_of([name, environment, text])
 
         def put(database: Database) -> bool:
-            database.put_text(table, name, environment, text, checksum, _today())
+            database.put_text(table, name, environment, text, checksum, today())
             return True
 
         return self._can_write and self._run(put, False)
@@ -445,154 +371,7 @@ class CostStore:
                 self._database.close()
                 self._database = None
 
-    # ---- the file ------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        if os.getpid() != self._pid:  # forked: another thread may have held everything
-            _inherited.append(self._database)
-            self._database, self._mutex, self._pid = None, threading.RLock(), os.getpid()
-        with self._mutex:
-            yield
-
-    @property
-    def _can_write(self) -> bool:
-        database = self._connected()
-        return database is not None and database.journal != "read-only"
-
-    def _run(self, work: Callable[[Database], T], otherwise: T) -> T:
-        """What `work` returns on the database; `otherwise` where there is none or it fails."""
-        for _ in range(3):
-            database = self._connected()
-            if database is None:
-                return otherwise
-            try:
-                result = work(database)
-            except StorageError as trouble:
-                if trouble.cause is not Cause.DAMAGED:
-                    if database.journal != "read-only" and not self._is_current(database):
-                        continue  # the file was moved or deleted
-                    self._warn(f"cannot be used: {trouble}")
-                    if trouble.cause is Cause.LOCKLESS:
-                        self._give_up(self._trouble)
-                        self._database = None
-                        database.close()
-                    return otherwise
-                self._heal(trouble, database.file)
-                continue
-            # Another process may have set the file aside while this one wrote to it.
-            if database.journal == "read-only" or self._is_current(database):
-                return result
-        return otherwise
-
-    def _is_current(self, database: Database) -> bool:
-        return self._path is not None and files.identity(self._path) == database.file
-
-    def _connected(self) -> Database | None:
-        """The open database; opens it if needed. None: this store is in memory."""
-        if self._gave_up or self._path is None:
-            return None
-        database = self._database
-        if database is not None:
-            if database.journal == "read-only" or self._is_current(database):
-                return database
-            database.close()  # the file was moved or deleted
-            self._database = None
-        try:
-            self._database = self._open(self._path)
-        except ImportError as problem:
-            self._give_up(f"this Python has no SQLite: {problem}")
-        except OSError as problem:
-            self._give_up(f"cannot be used: {problem}")
-        return self._database
-
-    def _open(self, path: Path) -> Database | None:
-        from torchalgo.db.connection import Database
-
-        for _ in range(3):
-            file = files.identity(path)
-            reason = files.refusal(path)
-            if reason:
-                self._give_up(f"is refused: {reason}")
-                return None
-            try:
-                if self._read_only:
-                    return Database.open_read_only(path, self._busy_s)
-                return Database.open(path, self._busy_s)
-            except StorageError as trouble:
-                if trouble.cause is Cause.DAMAGED and not self._read_only:
-                    self._heal(trouble, file)
-                    if self._database is not None or self._gave_up:
-                        return self._database
-                    continue
-                if file != files.identity(path) and file is not None:
-                    continue  # the file was moved or deleted
-                is_readable = trouble.cause in (Cause.UNUSABLE, Cause.LOCKLESS)
-                if not is_readable or self._read_only:
-                    self._give_up(f"cannot be used: {trouble}")
-                    return None
-                return self._open_for_reading(path, trouble)
-        self._give_up("was damaged again and again")
-        return None
-
-    def _open_for_reading(self, path: Path, reason: StorageError) -> Database | None:
-        from torchalgo.db.connection import Database
-
-        try:
-            has_locks = reason.cause is not Cause.LOCKLESS
-            database = Database.open_read_only(path, self._busy_s, has_locks=has_locks)
-        except StorageError:
-            self._give_up(f"cannot be used: {reason}")
-            return None
-        self._warn(f"can only be read: {reason}")
-        return database
-
-    def _heal(self, trouble: StorageError, damaged: tuple[int, int] | None) -> None:
-        """Begins a new file with the rows that can be saved; the damaged one is kept beside it."""
-        from torchalgo.db.connection import looks_like_ours
-
-        path, database = self._path, self._database
-        assert path is not None
-        if database is not None:
-            self._database = None
-            database.close()
-            if database.journal == "read-only":
-                self._give_up(f"is damaged: {trouble}")
-                return
-        if not looks_like_ours(path):
-            self._give_up(f"stays as it is: {trouble}")
-            return
-        if damaged is None or files.identity(path) != damaged:
-            return  # another process was faster
-        fresh = path.with_name(f"{path.name}.new-{os.getpid()}")
-        try:
-            self._replace(path, damaged, fresh, trouble)
-        except (OSError, StorageError) as problem:
-            self._give_up(f"seems damaged ({trouble}) and cannot be replaced: {problem}")
-        finally:
-            files.remove(fresh)
-
-    def _replace(
-        self, path: Path, damaged: tuple[int, int], fresh: Path, trouble: StorageError
-    ) -> None:
-        from torchalgo.db.connection import Database, is_sound, salvage
-
-        if is_sound(path):
-            return  # a disk that fails now and then looked like damage
-        # Without a log: what is committed is in the file, before anything is moved.
-        saved = salvage(path)
-        with contextlib.closing(Database.open(fresh, self._busy_s, has_log=False)) as database:
-            database.put(saved, _today())
-        if not is_sound(fresh, len(saved)):
-            raise OSError("what was written does not come back")
-        aside = files.exchange(path, damaged, fresh)
-        if aside is None:
-            return
-        files.remove(fresh)  # a file of two names has two logs
-        self._database = Database.open(path, self._busy_s)
-        late = salvage(aside)  # what others committed until then
-        self._database.put([*saved, *late], _today(), over=False)
-        self._warn(f"was damaged ({trouble}): kept as {aside.name}, {len(late)} rows were saved")
+    # ---- writing ------------------------------------------------------------------------------
 
     def _flush(self) -> bool:
         """Writes what is in memory only; True if nothing is left."""
@@ -601,7 +380,7 @@ class CostStore:
             return True
 
         def put(database: Database) -> bool:
-            database.put(entries, _today())
+            database.put(entries, today())
             return True
 
         if not self._can_write or not self._run(put, False):
@@ -621,33 +400,17 @@ class CostStore:
         if not keys or database is None or database.journal == "read-only":
             return
         with contextlib.suppress(StorageError):
-            database.mark_used(kind, keys, _today())
-
-    def _give_up(self, reason: str) -> None:
-        self._gave_up = reason
-        self._warn(reason)
-
-    def _warn(self, reason: str) -> None:
-        self._trouble = reason
-        if not self._has_warned:
-            self._has_warned = True
-            place = f"the cost database {self._path or ''}".strip()
-            kept = "" if "saved" in reason else "; new costs are kept in memory"
-            warnings.warn(f"torchalgo: {place} {reason}{kept}", stacklevel=2)
+            database.mark_used(kind, keys, today())
 
 
 def _evict(database: Database, limit: int) -> int:
     """Drops what was not used for longest until the file fits."""
-    dropped, today = 0, _today()
+    dropped = 0
     tables = ("costs", "refusals", "checks", "verdicts", "peaks")
     while (size := database.size_bytes()) > limit and any(map(database.count, tables)):
-        dropped += database.drop_oldest(1 - limit / size, today)
+        dropped += database.drop_oldest(1 - limit / size, today())
     database.shrink()
     return dropped
-
-
-def _today() -> int:
-    return max(0, int(time.time() // DAY_S))
 
 
 def _counted(names: Iterable[str]) -> dict[str, int]:
