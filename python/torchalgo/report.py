@@ -74,6 +74,7 @@ def speed_line(guard: GuardVerdict | None) -> str:
     when = when_timed(guard)
     if guard.runs == "baseline":
         return f"PyTorch's {guard.baseline} runs, since the plan is not faster: plan {times}{when}"
+    when += "; the best plan in one layout runs" if guard.runs == "single_layout" else ""
     if guard.verdict != "faster":
         return f"about as fast as {guard.baseline}, the fastest baseline: {times}{when}"
     return (

@@ -2,10 +2,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from test_plan import make_node, make_plan
-from torchalgo.plan import LeftAlone
-from torchalgo.report import html_report
+from torchalgo.plan import GuardVerdict, LeftAlone
+from torchalgo.report import html_report, short_report, speed_line
 
 
 def test_names_of_the_model_are_escaped() -> None:
@@ -21,3 +25,40 @@ def test_every_node_and_transform_has_a_row() -> None:
     assert html.count("<tr") == 1 + 2 + 1
     assert "in conv1" in html
     assert "layout.tiled" in html
+
+
+def verdict(**changes: Any) -> GuardVerdict:
+    timed = GuardVerdict(
+        "faster", "plan", "channels_last", 5000.0, 10_000.0, 0.5, 0.45, 0.52, 25, ""
+    )
+    return dataclasses.replace(timed, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "2.00x as fast as channels_last, the fastest baseline: 5.00 ms against 10.00 ms"),
+        ({}, "[95 %: 1.92x to 2.22x]"),
+        ({"runs": "single_layout"}, "; the best plan in one layout runs"),
+        ({"verdict": "unclear", "ratio": 1.0}, "about as fast as channels_last"),
+        ({"verdict": "slower", "runs": "baseline"}, "PyTorch's channels_last runs, since the plan"),
+        ({"rounds": 0, "runs": "baseline", "reason": "out of budget"}, "out of budget; "),
+    ],
+)
+def test_the_result_comes_first_in_five_lines(changes: dict[str, Any], text: str) -> None:
+    plan = dataclasses.replace(
+        make_plan(), guard=verdict(**changes), rel_error=3e-7, weight_bytes=12_000_000
+    )
+    lines = short_report([plan], Path("out.pt")).splitlines()
+    assert [line.split()[0] for line in lines] == ["speed", "error", "memory", "file", "next"]
+    assert text in lines[0]
+    assert "relative L2 3.0e-07" in lines[1] and "12 MB of packed weights" in lines[2]
+    assert lines[3].endswith("out.pt") and lines[4].endswith("torchalgo explain out.pt")
+
+
+def test_several_plans_have_a_line_for_each_of_the_first() -> None:
+    plans = [dataclasses.replace(make_plan(), guard=verdict()) for _ in range(5)]
+    lines = short_report(plans, Path("out.pt")).splitlines()
+    assert sum(line.startswith("speed ") for line in lines) == 3
+    assert "and 2 more plans" in lines[3]
+    assert speed_line(None) == "not compared with PyTorch"
