@@ -41,6 +41,8 @@ def test_records_add_up() -> None:
     records = [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
     for record in records:
         campaign.check_record(record)
+    cases = {name: sum(r["cases"] for r in records if r["fuzzer"] == name) for name in CASES}
+    assert cases["certificates"] >= 10**6 and min(cases.values()) >= 200_000
     record = campaign.campaign("certificates", fuzz_proofs.certificates, seed=0, cases=1)
     for odd in ({"cases": record["cases"] + 1}, {"findings": 1}, {"seed_to": None}, {"more": 1}):
         with pytest.raises(ValueError, match="record: "):
