@@ -3,24 +3,10 @@
 
 #include <algorithm>
 
+#include "ir/transform_shape.h"
+
 namespace torchalgo::planner {
 namespace {
-
-std::optional<TransformProblem> transform_shape(const Value& value) {
-  const std::vector<std::int64_t>& sizes = value.sizes;
-  if (!value.dtype || sizes.size() < 3 || sizes.size() > 5) return std::nullopt;
-  TransformProblem shape;
-  shape.dtype = *value.dtype;
-  shape.n = sizes[0];
-  shape.c = sizes[1];
-  shape.w = sizes.back();
-  if (sizes.size() > 3) shape.h = sizes[sizes.size() - 2];
-  if (sizes.size() > 4) shape.d = sizes[2];
-  shape.is_3d = sizes.size() == 5;
-  shape.from.clear();
-  shape.to.clear();
-  return shape;
-}
 
 bool takes_from_chain(const Graph& graph, std::span<const int> covers, int position, int value) {
   return position > 0 && graph.values[value].producer == covers[position - 1];

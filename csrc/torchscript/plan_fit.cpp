@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
+#include "ir/transform_shape.h"
+#include "ir/view.h"
 
 namespace torchalgo {
 namespace {
@@ -51,6 +54,14 @@ std::string first_difference(const Graph& graph, const Plan& plan) {
   return "the ops around the planned ones, the inputs or the outputs differ";
 }
 
+// Returns false if `primitive` is a view that cannot compute `problem`. Views are ops of their own
+// in the rewritten graph; any other primitive that does not fit falls back when it runs.
+bool is_fitting_view(std::string_view primitive, const Problem& problem) {
+  if (primitive == kViewSlice) return std::holds_alternative<SliceProblem>(problem);
+  if (primitive == kViewConcat) return std::holds_alternative<ConcatProblem>(problem);
+  return primitive != kViewRelabel;
+}
+
 class Fitter {
  public:
   Fitter(const Graph& graph, const Plan& plan) : graph_(graph), plan_(plan) {
@@ -66,6 +77,8 @@ class Fitter {
     std::map<std::string, std::vector<int>> absorbed;
     for (const PlanNode& planned : plan_.nodes) {
       const int node = node_of(planned.name);
+      TORCHALGO_CHECK(!fitted.is_planned[node], "rewrite_graph: the plan has {} twice",
+                      planned.name);
       fitted.is_planned[node] = true;
       if (!planned.absorbed_by.empty()) absorbed[planned.absorbed_by].push_back(node);
     }
@@ -82,6 +95,7 @@ class Fitter {
       const auto value = value_of_.find(transform.value);
       TORCHALGO_CHECK(value != value_of_.end(), "rewrite_graph: the model has no value {}; {}",
                       transform.value, kRemedy);
+      check_transform(transform, graph_.values[value->second]);
       fitted.transforms[value->second].push_back(transform);
     }
     return fitted;
@@ -95,11 +109,24 @@ class Fitter {
     return node->second;
   }
 
+  static void check_transform(const PlanTransform& transform, const Value& value) {
+    auto expected = transform_shape(value);
+    TORCHALGO_CHECK(expected, "rewrite_graph: {} cannot change its layout", value.name);
+    expected->from = to_string(transform.primitive.src);
+    expected->to = to_string(transform.primitive.dst);
+    TORCHALGO_CHECK(parse_problem(transform.problem) == Problem(*expected),
+                    "rewrite_graph: the layout change of {} is {} in the plan, {} in the model",
+                    value.name, transform.problem, to_string(Problem(*expected)));
+  }
+
   // The anchor, then each node that reads the one before.
   [[nodiscard]] PlannedCall fit_call(const PlanNode& planned, std::vector<int> absorbed) const {
     TORCHALGO_CHECK(!planned.primitive.name.empty(),
                     "rewrite_graph: the plan has no primitive for {}", planned.name);
     const Node& anchor = graph_.nodes[node_of(planned.name)];
+    TORCHALGO_CHECK(is_fitting_view(planned.primitive.name, *anchor.problem),
+                    "rewrite_graph: {} cannot compute {} ({})", planned.primitive.name,
+                    planned.name, planned.problem);
     PlannedCall call{planned.name,        {node_of(planned.name)}, parse_problem(planned.problem),
                      planned.primitive,   anchor.inputs,           std::nullopt,
                      anchor.outputs.at(0)};

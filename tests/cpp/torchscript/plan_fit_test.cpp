@@ -139,6 +139,45 @@ TEST(FitPlan, RefusesANodeThatNothingComputes) {
       << error_of(graph, plan);
 }
 
+PlanTransform change(std::string problem) {
+  PlanTransform transform;
+  transform.value = "conv";
+  transform.problem = std::move(problem);
+  transform.primitive = {"layout.tiled", Layout::kNchw, Layout::kNhwc};
+  return transform;
+}
+
+TEST(FitPlan, RefusesALayoutChangeOfAnotherProblem) {
+  const Graph graph = residual_graph();
+  Plan plan = fused_plan(graph);
+  plan.transforms = {change("transform_f32_n1c4h8w8_nchw_nhwc")};
+  EXPECT_EQ(error_of(graph, plan), "");
+  for (const char* problem : {"add_f32_n1c4h8w8", "transform_f32_n1c4h8w8_nhwc_nchw",
+                              "transform_f32_n1c4h9w8_nchw_nhwc"}) {
+    plan.transforms = {change(problem)};
+    EXPECT_NE(error_of(graph, plan).find("the layout change of conv is"), std::string::npos)
+        << error_of(graph, plan);
+  }
+}
+
+TEST(FitPlan, RefusesAViewOfAnotherOperation) {
+  const Graph graph = residual_graph();
+  for (const char* view : {"view.slice", "view.concat", "view.relabel"}) {
+    Plan plan = fused_plan(graph);
+    plan.nodes[0].primitive.name = view;
+    EXPECT_NE(error_of(graph, plan).find("cannot compute conv"), std::string::npos)
+        << error_of(graph, plan);
+  }
+}
+
+TEST(FitPlan, RefusesANodeThatIsThereTwice) {
+  const Graph graph = residual_graph();
+  Plan plan = fused_plan(graph);
+  plan.nodes[2] = plan.nodes[1];
+  EXPECT_NE(error_of(graph, plan).find("the plan has add twice"), std::string::npos)
+      << error_of(graph, plan);
+}
+
 TEST(FitPlan, NamesTheFirstDifferenceToAnotherGraph) {
   const Graph graph = residual_graph();
   Graph other = graph;
