@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable
 from campaign import FindingError, Fuzzer, outcomes_of
 
 PROCESS_S = 20.0  # a process ends after this time, so that leaks cannot add up
-TIMEOUT_S = 60  # for one seed
+TIMEOUT_S = 120  # for one seed; a busy machine is slow
 MEMORY_BYTES = 24 << 30
 
 

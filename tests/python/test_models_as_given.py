@@ -213,6 +213,13 @@ def path_of(name: str) -> Path:
     return trial.path
 
 
+def test_few_calls_are_refused() -> None:
+    """Refusing all would be safe and useless. Today 351 of 405 calls do as eager does."""
+    good = ("equal", "raises")
+    found = [v for name in GIVEN if trial_of(name).fast for v, _ in calls_of(name).values()]
+    assert sum(verdict in good for verdict in found) >= 340
+
+
 @pytest.mark.parametrize("name", GIVEN)
 def test_a_file_gives_the_same_bits_or_is_refused(name: str) -> None:
     loaded = torchalgo.load(path_of(name))
@@ -223,6 +230,7 @@ def test_a_file_gives_the_same_bits_or_is_refused(name: str) -> None:
             assert are_bit_equal(ours.value, fast.value), sizes
         else:
             assert is_refusal(ours.error) or fast.error is not None, repr(ours.error)
+            assert sizes != GIVEN[name].planned or fast.error is not None, "refuses what is planned"
 
 
 @pytest.fixture(scope="module")
