@@ -178,3 +178,12 @@ def test_threads_get_the_same_answers() -> None:
         at_once = list(threads.map(names, fresh * 2))
     assert at_once == [names(problem) for problem in fresh * 2]
     assert all(at_once)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_engine_of_known_wrong_gradients_is_refused(device: str) -> None:
+    problem = next(problem for problem in PROBLEMS if problem.startswith("bwd_data_f16"))
+    offered, refusals = ask(device, problem)
+    assert not any(".e23" in primitive.name for primitive, _ in offered)
+    reasons = {r.reason for r in refusals if r.primitive == "cudnn9.conv_bwd_data.e23"}
+    assert reasons == {"is known to compute wrong results or to fail (pytorch#171747)"}
