@@ -18,10 +18,12 @@ from test_db_checks import CHECK
 from test_db_refusals import REFUSAL
 from test_db_rows import ROW
 from torchalgo import process_bench
+from torchalgo.cli import tuning_options
 from torchalgo.costs import Key
 from torchalgo.db import CostStore, DeviceCosts, Environment
 from torchalgo.plan import GuardVerdict, guard_line
 from torchalgo.report import speed_line
+from torchalgo_cli.parser import build_parser
 
 Capsys = pytest.CaptureFixture[str]
 VERDICT = GuardVerdict("faster", "plan", "frozen", 1.0, 2.0, 0.5, 0.4, 0.6, 25, "")
@@ -241,3 +243,9 @@ def test_a_time_that_no_calendar_has_is_in_the_far_future(capsys: Capsys, path: 
         store.append([dataclasses.replace(ROW, measured_at=(1 << 62) - 1)])
     command = ("db", "forget", "--since", "2026-11-20", "--cost-db", path, "--json")
     assert json.loads(run(capsys, *command))["costs"] == 1
+
+
+def test_the_command_takes_fresh() -> None:
+    arguments = ["optimize", "net.pt", "--input", "1x3x12x12", "-o", "out.pt"]
+    assert tuning_options(build_parser().parse_args([*arguments, "--fresh"]))["fresh"] is True
+    assert tuning_options(build_parser().parse_args(arguments))["fresh"] is False
