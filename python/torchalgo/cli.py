@@ -38,6 +38,7 @@ from torchalgo.report import short_report, text_report
 from torchalgo.sampling import Bench
 from torchalgo.timings import spelled as spelled_times
 from torchalgo_cli import EXIT_ERROR, EXIT_INTERRUPTED
+from torchalgo_cli.waiting import tell, told
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,7 +71,7 @@ def _print_json(value: Any) -> None:
 
 
 def _optimize(args: argparse.Namespace) -> int:
-    model = load_model(args.model)
+    model = _loaded(args)
     sets = [random_inputs(model, shapes) for shapes in args.shapes or [args.input]]
     optimized = optimize(
         model,
@@ -94,9 +95,7 @@ def _optimize(args: argparse.Namespace) -> int:
     if args.timings:
         print(f"optimize took {spelled_times(optimized.timings)}", file=sys.stderr)
     if optimized.is_interrupted:
-        print(
-            f"torchalgo: interrupted; {args.output} runs the costs measured so far", file=sys.stderr
-        )
+        tell(f"interrupted; {args.output} runs the costs measured so far")
         return EXIT_INTERRUPTED
     return 0
 
@@ -106,8 +105,14 @@ def _plans_in(path: Path) -> Plan | dict[str, Plan]:
     return plans if len(plans) > 1 else next(iter(plans.values()))
 
 
+def _loaded(args: argparse.Namespace) -> nn.Module:
+    """The model that `args` names; a download or a large file may take minutes."""
+    with told(f"loading {args.model}", args.quiet or args.json, at_once=False):
+        return load_model(args.model)
+
+
 def _pareto(args: argparse.Namespace) -> int:
-    model = load_model(args.model)
+    model = _loaded(args)
     inputs = random_inputs(model, args.input)
     optimized = optimize(
         model, inputs, budget_s=args.budget, cost_db=args.cost_db, progress=not args.quiet

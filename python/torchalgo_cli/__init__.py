@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from torchalgo_cli.arguments import EXIT_USAGE
 from torchalgo_cli.files import FileError, check_files
 from torchalgo_cli.parser import build_parser
+from torchalgo_cli.waiting import tell, told
 
 EXIT_ERROR, EXIT_INTERRUPTED = 1, 130
 MOST_CHARACTERS = 500  # of an error
@@ -54,10 +55,9 @@ def _run_command(argv: Sequence[str] | None) -> int:
         return 0 if words else EXIT_USAGE
     args = parser.parse_args(words)
     check_files(args)
-    is_silent = getattr(args, "quiet", False) or args.json
-    if args.command in _LONG and not is_silent and "torch" not in sys.modules:
-        _tell(f"torchalgo: {args.command}: loading PyTorch")
-    from torchalgo._C import Error
+    is_silent = args.command not in _LONG or getattr(args, "quiet", False) or args.json
+    with told(f"{args.command}: loading PyTorch", is_silent or "torch" in sys.modules):
+        from torchalgo._C import Error
 
     try:
         return _call(args)
@@ -80,15 +80,8 @@ def _fail(text: str, code: int = EXIT_ERROR) -> int:
     line = " ".join(text.split()).removeprefix("torchalgo: ")
     if len(line) > MOST_CHARACTERS:
         line = f"{line[: MOST_CHARACTERS - 3]}..."
-    _tell(f"torchalgo: {line}")
+    tell(line)
     return code
-
-
-def _tell(line: str) -> None:
-    """Writes a line to stderr, which may be closed."""
-    if sys.stderr is not None:
-        with contextlib.suppress(OSError):
-            print(line, file=sys.stderr, flush=True)
 
 
 def _drop_stdout() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 from torchalgo import __version__, choices, options, plan, problems, report
 from torchalgo.cli import COMMANDS
 from torchalgo.db.commands import VERBS
-from torchalgo_cli import files, main, parser
+from torchalgo_cli import files, main, parser, waiting
 
 HELP = """
 import sys
@@ -216,3 +217,20 @@ def test_closed_streams_do_not_end_a_command(tmp_path: Path, closed: str) -> Non
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "o.pt").exists() == (closed == "012")
+
+
+def test_a_slow_import_and_a_slow_model_are_told_at_once_and_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "SILENCE_S", 0.02)
+    ended = time.monotonic() + 30
+    with waiting.told("loading a model"):
+        first, told = capsys.readouterr().err, ""
+        while "so far" not in told:
+            assert time.monotonic() < ended
+            told += capsys.readouterr().err
+    assert first == "torchalgo: loading a model\n"
+    assert told.startswith("torchalgo: loading a model, 0 s so far\n")
+    with waiting.told("loading a model", is_silent=True):
+        assert capsys.readouterr().err.count("loading") <= 1  # what came before the end
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Lines on stderr while a command waits for something that reports no progress."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+SILENCE_S = 10.0  # the longest time without a line
+
+
+def tell(line: str) -> None:
+    """Writes a line to stderr, which may be closed."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            print(f"torchalgo: {line}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def told(text: str, is_silent: bool = False, at_once: bool = True) -> Iterator[None]:
+    """Tells `text`, if wanted at once, and again in SILENCE_S as long as the block runs."""
+    if is_silent:
+        yield
+        return
+    ended, began = threading.Event(), time.monotonic()
+
+    def remind() -> None:
+        while not ended.wait(SILENCE_S):
+            tell(f"{text}, {time.monotonic() - began:.0f} s so far")
+
+    if at_once:
+        tell(text)
+    thread = threading.Thread(target=remind, name="torchalgo waiting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
