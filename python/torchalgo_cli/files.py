@@ -20,6 +20,9 @@ class FileError(Exception):
 def check_files(args: argparse.Namespace) -> None:
     """Raises FileError for a file that cannot be read or written."""
     _check_outputs(args)
+    costs = getattr(args, "cost_db", None)
+    if costs is not None and costs.is_dir():
+        raise FileError(f"--cost-db: {costs} is a folder; name a file in it")
     for name in ("model", "original"):
         if (reference := getattr(args, name, None)) is not None:
             check_model_reference(reference)

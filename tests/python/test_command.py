@@ -159,6 +159,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         ),
         (("optimize", "net:f", *SHAPE[:2], "-o", "folder.pt"), "it is a folder; name a file"),
         (("optimize", "net:f", *SHAPE, "--plan", "lost.json"), "there is no file lost.json"),
+        (("optimize", "net:f", *SHAPE, "--cost-db", "."), ". is a folder; name a file in it"),
         (("explain", "folder.pt"), "it is a folder"),
         (("explain", "empty.pt"), "the file is empty"),
         (("explain", "weights.pt"), "it was not saved by torchalgo"),
