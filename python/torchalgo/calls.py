@@ -23,10 +23,10 @@ from torch import nn
 
 from torchalgo._C import Error
 from torchalgo.freeze import check_inputs, check_model, tensors_in
+from torchalgo.scripted_calls import check_parameters, script_tensor_model
 from torchalgo.trees import (
     CONSTANTS,
     Constant,
-    Leaf,
     Node,
     Tree,
     check_rebuilds,
@@ -34,6 +34,7 @@ from torchalgo.trees import (
     has_values,
     lowered,
     rebuild,
+    spell,
     spell_type,
     tensors_of,
 )
@@ -137,21 +138,6 @@ def _flatten_arguments(
 ) -> Node:
     children = [flatten(value, name, tensors, names) for name, value in arguments.items()]
     return Node(dict, tuple(arguments), tuple(children))
-
-
-def spell(tree: Tree | None) -> str:
-    if tree is None:
-        return "its default"
-    if isinstance(tree, Leaf):
-        return "a tensor"
-    if isinstance(tree, Constant):
-        return repr(tree.value)
-    parts = [spell(child) for child in tree.children]
-    if issubclass(tree.kind, (tuple, list)) and not hasattr(tree.kind, "_fields"):
-        text = ", ".join(parts)
-        return f"({text})" if tree.kind is tuple else f"[{text}]"
-    named = ", ".join(f"{key}: {part}" for key, part in zip(tree.keys, parts, strict=False))
-    return f"{{{named}}}" if tree.kind is dict else f"{tree.kind.__name__}({named})"
 
 
 def form_of_script(module: Any) -> CallForm:
@@ -363,6 +349,18 @@ class _TensorForward:
                 " the input: return them as tensors"
             )
         return tuple(found) if self.returned is None else rebuild(self.returned, iter(found))
+
+    def scripted(self, tensors: Sequence[torch.Tensor]) -> torch.jit.ScriptModule:
+        """The same by torch.jit.script: see scripted_calls.py, which tells what it raises."""
+        check_parameters(self.form.signature)
+        assert self.form.inputs is not None
+        bound = _bound(self.form, tensors)
+        expected: list[torch.Tensor] = []
+        flatten(self.model(*bound.args, **bound.kwargs), "", expected, [])
+        names = script_names(self.form.names)
+        return script_tensor_model(
+            self.model, self.form.inputs, names, self.returned, tensors, expected
+        )
 
 
 def _copy_with_forward(model: nn.Module, forward: _TensorForward) -> nn.Module:

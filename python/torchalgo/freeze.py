@@ -7,7 +7,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -199,14 +199,14 @@ def capture_model(
         return _capture(model, inputs, note)
 
 
-def script_model(model: nn.Module) -> Capture:
+def script_model(model: nn.Module, inputs: tuple[Any, ...]) -> Capture:
     """The model scripted: its Python code is compiled, not run.
 
     Raises: RuntimeError or another error of torch.jit.script if it refuses the model.
     """
-    if getattr(model.forward, "is_tensor_forward", False):
-        raise Error("its arguments or results are not tensors alone")
     with quiet_jit(), torch.no_grad():
+        if getattr(model.forward, "is_tensor_forward", False):
+            return _frozen(cast(Any, model.forward).scripted(inputs), is_traced=False)
         return _frozen(torch.jit.script(model), is_traced=False)
 
 
@@ -221,7 +221,7 @@ def _capture(model: nn.Module, inputs: tuple[Any, ...], note: Callable[[str], No
     if traced is not None and not baked_in:
         return _frozen(traced, is_traced=True)
     try:
-        return script_model(model)
+        return script_model(model, inputs)
     except Exception as problem:
         script_error = problem
     if traced is None:

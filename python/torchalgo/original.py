@@ -25,16 +25,11 @@ FULL_SHARE = 200  # all weights are looked at in at most 1 / FULL_SHARE of the t
 _BITS = {1: ctypes.c_uint8, 2: ctypes.c_uint16, 4: ctypes.c_uint32, 8: ctypes.c_uint64}
 
 
-@dataclass(frozen=True)
-class _Watched:
-    owner: Any  # the dict that holds it
-    key: str
-    tensor: torch.Tensor
-    data: int  # its address
-    version: int
-    sample: Any  # the bits of an element, in place; None on a GPU
-    bits: int
-    name: str  # in the model
+# A weight: how to find it in its module, its key there, the tensor, how to get its address, the
+# address, its version, the bits of one element in place (None on a GPU), these bits, its name.
+_Watched = tuple[
+    Callable[[str], Any], str, torch.Tensor, Callable[[], int], int, int, Any, int, str
+]
 
 
 ModelCall = tuple[tuple[Any, ...], Mapping[str, Any]]  # args, kwargs
@@ -117,9 +112,10 @@ class Original:
 
     def watch(self) -> None:
         """Takes the present weights as those of the plan."""
-        started = time.perf_counter_ns()
         self._watched = list(_watched(self.model))
         self._rotation = itertools.cycle(self._watched)
+        _changed(self._watched)  # into the caches
+        started = time.perf_counter_ns()
         _changed(self._watched)
         self._full_ns = time.perf_counter_ns() - started
         self._next_full_ns = 0
@@ -141,7 +137,7 @@ class Original:
         if changed is None:
             return
         raise Error(
-            f"forward: weight {changed.name!r} of the original model was changed after optimize:"
+            f"forward: weight {changed[-1]!r} of the original model was changed after optimize:"
             " call .refresh() on the optimized module. It packs the present weights under the same"
             " plan and measures nothing"
         )
@@ -162,7 +158,7 @@ def _watched(model: nn.Module) -> Iterator[_Watched]:
                     sample = _sample_of(tensor)
                     bits = 0 if sample is None else sample.value
                     data, version = tensor.data_ptr(), tensor._version
-                    yield _Watched(owner, key, tensor, data, version, sample, bits, name)
+                    yield owner.get, key, tensor, tensor.data_ptr, data, version, sample, bits, name
 
 
 def _sample_of(tensor: torch.Tensor) -> Any:
@@ -181,9 +177,11 @@ def _has_version(tensor: torch.Tensor) -> bool:
 
 def _changed(watched: Iterable[_Watched]) -> _Watched | None:
     """The first that is another tensor, has other data, or was written to."""
-    for w in watched:
-        if w.owner.get(w.key) is not w.tensor or w.tensor.data_ptr() != w.data:
-            return w
-        if w.tensor._version != w.version or (w.sample is not None and w.sample.value != w.bits):
-            return w
+    for weight in watched:
+        get, key, tensor, data_ptr, data, version, sample, bits, _ = weight
+        # The address first: where it is another, the sample may lie in freed memory.
+        if get(key) is not tensor or data_ptr() != data or tensor._version != version:
+            return weight
+        if sample is not None and sample.value != bits:
+            return weight
     return None

@@ -161,7 +161,7 @@ def _right_capture(
     if error > most and capture.is_traced and reference.error_of(capture.module) > most:
         script_error = "the scripted model differs as well"
         try:
-            scripted = script_model(model)
+            scripted = script_model(model, reference.inputs)
             if (error_of_script := _error(scripted, reference)) <= most:
                 notes.append(f"scripted: a trace differs from the model (relative L2 {error:.1e})")
                 return scripted, error_of_script

@@ -188,6 +188,21 @@ def tensors_of(result: Any) -> Iterator[torch.Tensor]:
             yield from tensors_of(item)
 
 
+def spell(tree: Tree | None) -> str:
+    if tree is None:
+        return "its default"
+    if isinstance(tree, Leaf):
+        return "a tensor"
+    if isinstance(tree, Constant):
+        return repr(tree.value)
+    parts = [spell(child) for child in tree.children]
+    if issubclass(tree.kind, (tuple, list)) and not hasattr(tree.kind, "_fields"):
+        text = ", ".join(parts)
+        return f"({text})" if tree.kind is tuple else f"[{text}]"
+    named = ", ".join(f"{key}: {part}" for key, part in zip(tree.keys, parts, strict=False))
+    return f"{{{named}}}" if tree.kind is dict else f"{tree.kind.__name__}({named})"
+
+
 def has_values(tree: Tree) -> bool:
     """True if a part is a number or text: neither a tensor nor None."""
     if isinstance(tree, Node):

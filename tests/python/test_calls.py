@@ -333,6 +333,39 @@ def test_several_plans_share_one_form() -> None:
             torchalgo.optimize(model, [(small,), (large,)], example_kwargs=others, **QUIET)
 
 
+class Chooses(Convs):
+    """Its control flow depends on values, so that a trace would be wrong."""
+
+    def forward(self, images: list[torch.Tensor], more: bool = False) -> list[dict[str, Any]]:
+        y = self.head(self.stem(images[0]))
+        if bool(y.sum() > 0):
+            y = y * 2
+        return [{"y": y}, {"y": y + 1}]
+
+
+class ChoosesInTorchScript(Chooses):
+    def forward(  # type: ignore[override]
+        self, images: list[torch.Tensor], more: bool = False
+    ) -> tuple[int, list[dict[str, torch.Tensor]]]:
+        y = self.head(self.stem(images[0]))
+        if bool(y.sum() > 0):
+            y = y * 2
+        results = [{"y": y}, {"y": y + 1}]
+        if torch.jit.is_scripting():
+            return 3, results
+        return results  # type: ignore[return-value]
+
+
+def test_a_model_of_containers_that_depends_on_values_is_scripted() -> None:
+    model = ChoosesInTorchScript()
+    fast = torchalgo.optimize(model, ([image()],), **QUIET)
+    with torch.no_grad():
+        for x in (image(), -image(), image() * 30 - 20):
+            check_equal(fast([x]), model([x]))
+    assert not fast.original_runs
+    assert {node.name for node in fast.plan.nodes if node.problem} >= {"model.stem", "model.head.0"}
+
+
 def test_hooks_and_copies_of_a_model_of_containers_see_its_own_arguments() -> None:
     model, batch = Keywords(), {"image": image()}
     seen: list[Any] = []
