@@ -19,6 +19,12 @@ import torchalgo
 from nets import Net, fp64_error, run_plan
 
 
+@pytest.fixture
+def own(net: Net, x: torch.Tensor, fast: torchalgo.Optimized) -> torchalgo.Optimized:
+    """`net` optimized, for tests that change it."""
+    return torchalgo.optimize(net, x, plan=fast.plan, progress=False)
+
+
 @pytest.mark.parametrize("shape", [(1, 3, 33, 57), (3, 3, 40, 40), (2, 3, 8, 8), (1, 3, 64, 40)])
 def test_other_shapes_and_batches_are_right(
     net: Net, fast: torchalgo.Optimized, shape: tuple[int, ...]
@@ -93,11 +99,12 @@ def test_deepcopy_and_pickle_run_the_same_plan(fast: torchalgo.Optimized, x: tor
         assert torch.equal(again(x), fast(x))
 
 
-def test_it_is_a_submodule_like_any_other(net: Net, x: torch.Tensor) -> None:
-    fast = run_plan(net, x)
-    whole = nn.Sequential(fast, nn.Linear(10, 2)).train()
+def test_it_is_a_submodule_like_any_other(
+    net: Net, x: torch.Tensor, own: torchalgo.Optimized
+) -> None:
+    whole = nn.Sequential(own, nn.Linear(10, 2)).train()
     assert whole.training
-    assert not fast.training
+    assert not own.training
     assert whole.to(torch.float32)(x).shape == (1, 2)
     assert [name for name, _ in whole.named_parameters()] == ["1.weight", "1.bias"]
     plain = nn.Sequential(net, nn.Linear(10, 2))
@@ -106,44 +113,44 @@ def test_it_is_a_submodule_like_any_other(net: Net, x: torch.Tensor) -> None:
     assert all(p.grad is not None for p in whole.parameters())
 
 
-def test_a_checkpoint_of_the_whole_loads_into_both_and_is_packed(net: Net, x: torch.Tensor) -> None:
-    fast = run_plan(net, x)
-    whole = nn.Sequential(fast, nn.Linear(10, 2)).eval()
+def test_a_checkpoint_of_the_whole_loads_into_both_and_is_packed(
+    net: Net, x: torch.Tensor, own: torchalgo.Optimized
+) -> None:
+    whole = nn.Sequential(own, nn.Linear(10, 2)).eval()
     checkpoint = {
         key: value * 1.25 if value.is_floating_point() else value
         for key, value in whole.state_dict().items()
     }
-    before = fast(x)
+    before = own(x)
     saved = io.BytesIO()
     torch.save(checkpoint, saved)
     saved.seek(0)
     missing, unexpected = whole.load_state_dict(torch.load(saved))
     assert not missing
     assert not unexpected
-    assert fp64_error(net, fast, x) <= 1e-5
-    assert not torch.allclose(fast(x), before)
-    assert fast.runs == "plan"
+    assert fp64_error(net, own, x) <= 1e-5
+    assert not torch.allclose(own(x), before)
+    assert own.runs == "plan"
     del checkpoint["0.fc.bias"]
     with pytest.raises(RuntimeError, match="Missing key"):
         whole.load_state_dict(checkpoint)
-    fast.load_state_dict(net.state_dict())
-    assert fp64_error(net, fast, x) <= 1e-5
+    own.load_state_dict(net.state_dict())
+    assert fp64_error(net, own, x) <= 1e-5
 
 
 def test_an_optimizer_step_is_seen_and_refresh_packs_the_new_weights(
-    net: Net, x: torch.Tensor
+    net: Net, x: torch.Tensor, own: torchalgo.Optimized
 ) -> None:
-    fast = run_plan(net, x)
     net.train()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     net(x.expand(2, -1, -1, -1)).sum().backward()
     optimizer.step()
     net.eval()
     with pytest.raises(torchalgo.Error, match=r"was changed after optimize: call .refresh\(\)"):
-        fast(x)
-    assert fast.refresh() is fast
-    assert fp64_error(net, fast, x) <= 1e-5
-    assert fast.runs == "plan"
+        own(x)
+    assert own.refresh() is own
+    assert fp64_error(net, own, x) <= 1e-5
+    assert own.runs == "plan"
 
 
 @pytest.mark.parametrize(
@@ -157,19 +164,19 @@ def test_an_optimizer_step_is_seen_and_refresh_packs_the_new_weights(
     ],
 )
 def test_a_changed_weight_is_an_error_and_never_ignored(
-    net: Net, x: torch.Tensor, change: Callable[[nn.Module], object]
+    net: Net, x: torch.Tensor, own: torchalgo.Optimized, change: Callable[[nn.Module], object]
 ) -> None:
-    fast = run_plan(net, x)
     with torch.no_grad():
         change(net.layer1[0].conv2)
     with pytest.raises(torchalgo.Error, match=r"'layer1.0.conv2.weight' of the original"):
-        fast(x[..., ::2])  # looks at all weights, whenever that was last done
-    assert fp64_error(net, fast.refresh(), x) <= 1e-5
+        own(x[..., ::2])  # looks at all weights, whenever that was last done
+    assert fp64_error(net, own.refresh(), x) <= 1e-5
 
 
-def test_each_weight_is_looked_at_within_some_calls(net: Net, x: torch.Tensor) -> None:
-    fast = run_plan(net, x)
-    original = fast._original
+def test_each_weight_is_looked_at_within_some_calls(
+    net: Net, x: torch.Tensor, own: torchalgo.Optimized
+) -> None:
+    original = own._original
     assert original is not None
     assert not original.is_changed()
     original._next_full_ns = time.perf_counter_ns() + 10**12  # the usual call looks at four
@@ -178,32 +185,34 @@ def test_each_weight_is_looked_at_within_some_calls(net: Net, x: torch.Tensor) -
     calls = len(net.state_dict()) // 4 + 1
     with pytest.raises(torchalgo.Error, match=r"'layer2.0.conv2.weight' of the original"):
         for _ in range(calls):
-            fast(x)
+            own(x)
 
 
-def test_copies_have_weights_of_their_own_or_share_them(net: Net, x: torch.Tensor) -> None:
-    fast = run_plan(net, x)
-    deep, flat = copy.deepcopy(fast), copy.copy(fast)
-    want = fast(x)
+def test_copies_have_weights_of_their_own_or_share_them(
+    net: Net, x: torch.Tensor, own: torchalgo.Optimized
+) -> None:
+    deep, flat = copy.deepcopy(own), copy.copy(own)
+    want = own(x)
     deep.load_state_dict({k: v * 2 if v.dim() == 4 else v for k, v in net.state_dict().items()})
-    assert torch.equal(fast(x), want)
+    assert torch.equal(own(x), want)
     assert not torch.allclose(deep(x), want)
     assert torch.equal(flat(x), want)
     assert flat.state_dict().keys() == net.state_dict().keys()
 
 
-def test_attributes_of_the_model_pass_through(net: Net, x: torch.Tensor) -> None:
+def test_attributes_of_the_model_pass_through(
+    net: Net, x: torch.Tensor, own: torchalgo.Optimized
+) -> None:
     net.config = {"depth": 3}  # type: ignore[assignment]
-    fast = run_plan(net, x)
-    assert fast.config is net.config
-    assert fast.fc is net.fc
+    assert own.config is net.config
+    assert own.fc is net.fc
     with pytest.raises(AttributeError, match="'Net' object has no attribute 'missing'"):
-        fast.missing  # noqa: B018
+        own.missing  # noqa: B018
     with pytest.raises(torchalgo.Error, match="set 'config' on the original model"):
-        fast.config = {}
+        own.config = {}
     with pytest.raises(torchalgo.Error, match="set 'fc' on the original model"):
-        fast.fc = nn.Linear(32, 5)
-    loaded = pickle.loads(pickle.dumps(fast))
+        own.fc = nn.Linear(32, 5)
+    loaded = pickle.loads(pickle.dumps(own))
     with pytest.raises(AttributeError, match="no attribute 'config', and the original model is"):
         loaded.config  # noqa: B018
     for name in ("state_dict", "refresh"):
@@ -213,17 +222,16 @@ def test_attributes_of_the_model_pass_through(net: Net, x: torch.Tensor) -> None
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:You are using the legacy")
 def test_script_returns_the_planned_module_and_other_exports_say_what_to_do(
-    net: Net, x: torch.Tensor
+    net: Net, x: torch.Tensor, own: torchalgo.Optimized
 ) -> None:
-    fast = run_plan(net, x)
-    assert torch.equal(torch.jit.script(fast)(x), fast(x))
-    whole = torch.jit.script(nn.Sequential(fast, nn.Linear(10, 2)).eval())
+    assert torch.equal(torch.jit.script(own)(x), own(x))
+    whole = torch.jit.script(nn.Sequential(own, nn.Linear(10, 2)).eval())
     assert whole(x).shape == (1, 2)
     with pytest.raises(torchalgo.Error, match=r"cannot be traced; put its .scripted"):
-        torch.jit.trace(fast, x)
+        torch.jit.trace(own, x)
     for export in (
-        lambda: torch.onnx.export(fast, (x,), io.BytesIO(), dynamo=False),
-        lambda: torch.export.export(fast, (x,)),
+        lambda: torch.onnx.export(own, (x,), io.BytesIO(), dynamo=False),
+        lambda: torch.export.export(own, (x,)),
     ):
         with pytest.raises(torchalgo.Error, match="portable=True"):
             export()
@@ -261,48 +269,48 @@ def test_an_input_of_another_dtype_or_device_is_an_error(
         fast(x.to("meta"))
 
 
-def test_an_input_that_requires_a_gradient_gets_the_originals(net: Net, x: torch.Tensor) -> None:
-    fast = run_plan(net, x)
+def test_an_input_that_requires_a_gradient_gets_the_originals(
+    net: Net, x: torch.Tensor, own: torchalgo.Optimized
+) -> None:
     leaf, other = x.clone().requires_grad_(), x.clone().requires_grad_()
     with pytest.warns(UserWarning, match="input x requires a gradient: no plan is for this call"):
-        fast(leaf).sum().backward()
+        own(leaf).sum().backward()
     net(other).sum().backward()
     assert leaf.grad is not None
     assert torch.equal(leaf.grad, other.grad)  # type: ignore[arg-type]
-    assert fast.original_runs == {"input x requires a gradient": 1}
+    assert own.original_runs == {"input x requires a gradient": 1}
     with torch.no_grad():
-        assert not fast(leaf).requires_grad
+        assert not own(leaf).requires_grad
     with torch.inference_mode():
-        assert fast(x).shape == (1, 10)
-    assert fast.original_runs.total() == 1
-    loaded = pickle.loads(pickle.dumps(fast))
+        assert own(x).shape == (1, 10)
+    assert own.original_runs.total() == 1
+    loaded = pickle.loads(pickle.dumps(own))
     with pytest.raises(torchalgo.Error, match="input x requires a gradient: only the original"):
         loaded(leaf)
 
 
 def test_the_original_runs_inside_autocast_transforms_and_for_subclasses(
-    net: Net, x: torch.Tensor
+    net: Net, x: torch.Tensor, own: torchalgo.Optimized
 ) -> None:
     class Tagged(torch.Tensor):
         pass
 
-    fast = run_plan(net, x)
     with torch.no_grad(), pytest.warns(UserWarning, match="inside torch.autocast"):
         with torch.autocast("cpu", torch.bfloat16):
-            assert fast(x).dtype == torch.bfloat16
-            assert torch.equal(fast(x), net(x))
-        tagged = fast(x.as_subclass(Tagged))
-        batch = torch.vmap(fast)(x[None])
+            assert own(x).dtype == torch.bfloat16
+            assert torch.equal(own(x), net(x))
+        tagged = own(x.as_subclass(Tagged))
+        batch = torch.vmap(own)(x[None])
     assert type(tagged) is Tagged
     assert torch.equal(batch, torch.vmap(net)(x[None]))
-    assert fast.original_runs == {
+    assert own.original_runs == {
         "inside torch.autocast": 2,
         f"input x is a {__name__}.{Tagged.__qualname__}": 1,
         "inside a transform of torch.func": 1,
     }
     net.train()
     with torch.autocast("cpu"), pytest.raises(torchalgo.Error, match="is in train mode now"):
-        fast(x)
+        own(x)
 
 
 class Features(nn.Module):
