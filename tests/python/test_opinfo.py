@@ -25,7 +25,8 @@ def torchs_samples() -> tuple[list[Any], list[Any]]:
         from torch.testing._internal.common_methods_invocations import op_db
         from torch.testing._internal.common_modules import module_db
     torch._C.ScriptFunction.__call__, torch._C.ScriptMethod.__call__ = calls
-    torch.backends.__allow_nonbracketed_mutation_flag = True
+    # torch.backends is a wrapper: the flag is a global of the module that it wraps.
+    torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
     return op_db, module_db
 
 
