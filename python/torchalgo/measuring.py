@@ -307,6 +307,7 @@ class Tuning:
                     return
                 with self.timings.step("measure"):
                     self._visit_all(self._races(unknown))
+                self._leave_out(key for key in unknown if not self._costs.is_touched(key))
             elif unchecked:
                 with self.timings.step("check"):
                     self._check_all(unchecked)
@@ -412,6 +413,23 @@ class Tuning:
             self._guide = None
         self._guess(keys)
 
+    def _leave_out(self, keys: Iterable[Key]) -> None:
+        """There is no time to measure `keys`: no plan rests on those that are not known, unless
+        they may be assumed."""
+        refused = self.quarantined
+        unknown = {k for k in keys if not self._costs.is_known(k) and k not in refused}
+        if self._stopped or not self._deadline.can_break:
+            return
+        self._too_long |= unknown - self._assumable
+        self._go_without(sorted(unknown - self._assumable))
+        self._assume(sorted(unknown & self._assumable))
+
+    def _assume(self, keys: Sequence[Key]) -> None:
+        """Predicts what a plan may rest on unmeasured from similar costs, or takes its bound."""
+        similar = self._visits.similar() if keys else None
+        predicted = {} if similar is None else similar.predict(keys)
+        self._costs.guess({key: predicted.get(key, self._costs.lower(key)) for key in keys})
+
     def _guess_unvisited(self) -> None:
         """Predicts, if no model did, the costs of operations that were not reached, of what was
         checked, and of what a plan may rest on unmeasured, from those of similar ones."""
@@ -509,8 +527,8 @@ class Tuning:
         if not self._deadline.can_break:
             return keys
         chosen = self._visits.shortened(keys)
-        if any(map(self._costs.is_known, self.rules.family(keys[0]))):
-            self._too_long |= set(keys) - set(chosen) - self._assumable
+        if self._is_visited(keys[0]):
+            self._leave_out(set(keys) - set(chosen))
         return chosen
 
     def _is_short(self, keys: Sequence[Key]) -> bool:
@@ -605,9 +623,7 @@ class Tuning:
                 too_long.add(key)
         if not too_long or not self._deadline.can_break:
             return list(keys)
-        unknown = {k for k in too_long - self._assumable if not self._costs.is_known(k)}
-        self._too_long |= unknown
-        self._go_without(sorted(unknown))
+        self._leave_out(too_long)
         return [key for key in keys if key not in too_long]
 
     def _guess_s(self, keys: Iterable[Key], again: bool = False) -> float:
