@@ -414,10 +414,10 @@ def _tuned_in_context(
         pass
 
     limits = Limits(tuning, options.weight_limit_bytes, objective.planner)
+    bound, costs = prepared.output_bound(options), objective.verdicts
     limits.settle()
     while tuning.resume():
         limits.settle()
-    bound, costs = prepared.output_bound(options), objective.verdicts
     is_timed = options.mode == "tune" and options.objective == "latency"
     if not is_timed or tuning.device is not None:  # a GPU's ops end after their calls
         return _tuned(prepared, limits, options, course), None, keep_nothing
