@@ -16,6 +16,7 @@ from torchalgo._C import Error
 from torchalgo.freeze import quiet_jit, to_channels_last
 from torchalgo.guard import output_error, time_interleaved
 from torchalgo.optimize import optimize
+from torchalgo.progress import Progress
 from torchalgo.report import short_report
 from torchalgo.stats import is_faster
 from torchalgo_cli import main
@@ -88,7 +89,10 @@ def run() -> int:
     with torch.no_grad():
         exact = copy.deepcopy(model).double()(x.double())
         print(f"\nrelative L2 of the output to the fp64 model: {output_error(fast(x), exact):.1e}")
-    compare(model, fast, x)
+    progress = Progress(True)
+    progress.say("timing the network beside PyTorch")
+    with progress.watched(lambda: "guard"):
+        compare(model, fast, x)
     return 0
 
 

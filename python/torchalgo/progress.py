@@ -188,6 +188,7 @@ def display_for(stream: TextIO | None) -> Display:
 STEP_TEXTS = {
     "": "working",
     "read": "tracing and freezing the model",
+    "values": "comparing values with the model as it was given",
     "find": "listing candidates",
     "look up": "reading the database of costs",
     "probe": "measuring the processor's rates",

@@ -14,7 +14,7 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torchalgo_cli.arguments import EXIT_USAGE
 from torchalgo_cli.files import FileError, check_files
@@ -59,20 +59,22 @@ def _run_command(argv: Sequence[str] | None) -> int:
     with told(f"{args.command}: loading PyTorch", is_silent or "torch" in sys.modules):
         from torchalgo._C import Error
 
+        run = _function_of(args)
     try:
-        return _call(args)
+        return run(args)
     except Error as problem:
         return _fail(str(problem))
 
 
-def _call(args: argparse.Namespace) -> int:
+def _function_of(args: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
+    """The function that runs the command; importing it imports torch."""
     if args.command == "db":
         from torchalgo.db.commands import VERBS
 
-        return VERBS[args.verb](args)
+        return VERBS[args.verb]
     from torchalgo.cli import run
 
-    return run(args)
+    return run
 
 
 def _fail(text: str, code: int = EXIT_ERROR) -> int:

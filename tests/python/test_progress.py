@@ -13,7 +13,8 @@ import torch
 
 import torchalgo
 from nets import Net
-from torchalgo.progress import Bar, Event, Lines, Progress, RichBar, display_for
+from torchalgo.progress import STEP_TEXTS, Bar, Event, Lines, Progress, RichBar, display_for
+from torchalgo.timings import STEPS
 
 
 @pytest.fixture(autouse=True)
@@ -150,6 +151,10 @@ def test_a_step_that_says_nothing_is_named_again_and_again(
     lines = stream.getvalue().splitlines()
     assert re.fullmatch(r"torchalgo: timing the plan beside PyTorch, \d+ s so far", lines[0])
     assert threading.active_count() == 1
+
+
+def test_every_step_has_a_text() -> None:
+    assert set(STEPS) <= set(STEP_TEXTS)
 
 
 @pytest.mark.parametrize("target", [False, print])
