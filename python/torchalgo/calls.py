@@ -220,6 +220,11 @@ def as_tensor_models(
 
     Raises: torchalgo.Error as `as_tensor_model`, or if two calls differ in more than their tensors.
     """
+    if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
+        raise Error(
+            "optimize: torch.autocast is on, which changes dtypes inside the model; call optimize"
+            " outside of it, with a model of the dtype it is to run in, as model.bfloat16()"
+        )
     models = []
     for args, kwargs in calls:
         arguments = (*args, *kwargs.values())
@@ -229,6 +234,8 @@ def as_tensor_models(
             models.append(as_tensor_model(model, args, kwargs))
         except Error as problem:
             shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors_in(arguments))
+            if not shapes:
+                raise
             raise Error(f"{problem} (inputs of sizes {shapes})") from problem
     first = models[0].form
     for i, other in enumerate(models[1:], start=1):

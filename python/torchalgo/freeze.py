@@ -42,7 +42,8 @@ def as_inputs(example_inputs: Any) -> tuple[Any, ...]:
     raise Error(
         "optimize: example_inputs is"
         f" {type(example_inputs).__name__}, expected a tensor or a non-empty sequence of forward's"
-        " arguments, such as (torch.rand(1, 3, 224, 224),)"
+        " arguments, such as (torch.rand(1, 3, 224, 224),), or (batch,) where forward takes one"
+        " dict; keyword arguments are example_kwargs"
     )
 
 

@@ -87,7 +87,7 @@ class Original:
 
     def _check_mode(self) -> None:
         for name, module in self.model.named_modules():
-            if module.training:
+            if getattr(module, "training", False):  # a frozen ScriptModule has no mode
                 raise Error(
                     "forward: the original model has to run this call, and"
                     f" {repr(name) + ' in it' if name else 'it'} is in train mode now: call"

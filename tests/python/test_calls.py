@@ -302,6 +302,22 @@ def test_what_is_no_model_is_refused_with_what_to_do(model: Any, text: str) -> N
         torchalgo.optimize(model, image(), **QUIET)
 
 
+def test_what_the_surroundings_change_is_refused(net: Net) -> None:
+    with torch.autocast("cpu"), pytest.raises(torchalgo.Error, match=r"torch\.autocast is on"):
+        torchalgo.optimize(net, image(), **QUIET)
+    with pytest.raises(torchalgo.Error, match=r"is dict, .* or \(batch,\) where forward takes"):
+        torchalgo.optimize(Keywords(), {"image": image()}, **QUIET)
+
+
+def test_frozen_script_modules_are_taken_too(net: Net) -> None:
+    frozen = torch.jit.freeze(torch.jit.script(net))
+    fast = torchalgo.optimize(frozen, image(), **QUIET)
+    with torch.no_grad():
+        check_equal(fast(x=image()), net(image()))
+    with pytest.raises(torchalgo.Error, match=r"missing a required argument: 'x'"):
+        fast()
+
+
 def test_the_first_call_may_have_any_form() -> None:
     model, batch = Keywords(), {"image": image()}
     fast = torchalgo.optimize(model, **QUIET)
