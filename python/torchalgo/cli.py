@@ -55,6 +55,7 @@ def tuning_options(args: argparse.Namespace) -> dict[str, Any]:
         "objective": args.objective,
         "budget_s": args.budget,
         "cost_db": args.cost_db,
+        "run_untimed": args.run_untimed,
         "fresh": args.fresh,
         "workspace_limit_bytes": args.workspace_limit,
         "weight_limit_bytes": args.weight_limit,

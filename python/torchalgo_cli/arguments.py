@@ -79,11 +79,15 @@ def positive(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    return _number(text, "number of seconds above 0, such as 90")
+    """A time budget; "inf" is no end."""
+    return _number(text, "number of seconds above 0, such as 90 or inf")
 
 
 def bound(text: str) -> float:
-    return _number(text, "number above 0, such as 1e-4")
+    value = _number(text, "number above 0, such as 1e-4")
+    if value == float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no bound such as 1e-4")
+    return value
 
 
 def _number(text: str, expected: str) -> float:
@@ -91,7 +95,7 @@ def _number(text: str, expected: str) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0 < value < float("inf"):
+    if not value > 0:  # NaN, too
         raise argparse.ArgumentTypeError(f"{text!r} is no {expected}")
     return value
 

@@ -164,7 +164,14 @@ def add_tuning(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--objective", choices=OBJECTIVES, default="latency", help="what the plan has least of"
     )
-    command.add_argument("--budget", type=arguments.seconds, help="seconds of tuning, soft")
+    command.add_argument(
+        "--budget", type=arguments.seconds,
+        help="seconds of tuning, soft; default 90 for each plan; inf: no end",
+    )  # fmt: skip
+    command.add_argument(
+        "--run-untimed", action="store_true",
+        help="run a plan that there was no time to time beside PyTorch",
+    )  # fmt: skip
     command.add_argument("--cost-db", type=Path, help="the cost database, if not the user's own")
     command.add_argument(
         "--fresh", action="store_true", help="measure again what the database has, and replace it"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 from torchalgo import __version__, choices, options, plan, problems, report
-from torchalgo.cli import COMMANDS
+from torchalgo.cli import COMMANDS, tuning_options
 from torchalgo.db.commands import VERBS
 from torchalgo_cli import files, main, parser, waiting
 
@@ -94,6 +95,13 @@ def test_wrong_usage_suggests_what_was_meant(
     capsys: pytest.CaptureFixture[str], words: tuple[str, ...], suggestion: str
 ) -> None:
     assert suggestion in usage(capsys, *words)
+
+
+def test_a_budget_may_be_without_end_and_a_plan_may_run_untimed() -> None:
+    words = ["optimize", "m.pt", *SHAPE, "--budget", "inf", "--run-untimed"]
+    given = tuning_options(parser.build_parser().parse_args(words))
+    assert given["budget_s"] == float("inf") and given["run_untimed"] is True
+    assert set(given) <= {field.name for field in dataclasses.fields(options.Options)}
 
 
 def test_no_command_prints_the_help_and_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
