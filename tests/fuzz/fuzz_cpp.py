@@ -21,7 +21,7 @@ from campaign import Start, keep, record_of
 
 FUZZ = Path(__file__).resolve().parent
 ROOT = FUZZ.parents[1]
-TARGETS = ("problem", "graph", "choice", "pbqp")
+LENGTHS = {"problem": 512, "graph": 2048, "choice": 128, "pbqp": 512}  # of texts, at most
 
 
 def write_corpus(target: str, folder: Path) -> None:
@@ -40,7 +40,7 @@ def runs_of(log: str) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("target", choices=TARGETS)
+    parser.add_argument("target", choices=sorted(LENGTHS))
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--minutes", type=float, default=0, help="0: no limit")
     parser.add_argument("--seed", type=int, default=1)
@@ -52,8 +52,9 @@ def main() -> int:
     corpus = args.build / f"corpus_{args.target}_{args.seed}"
     write_corpus(args.target, corpus)
     command = [
-        args.build / args.target, f"-runs={args.cases}", f"-seed={args.seed}", "-max_len=4096",
-        "-timeout=20", "-rss_limit_mb=4000", f"-artifact_prefix={args.build}/{args.target}-",
+        args.build / args.target, f"-runs={args.cases}", f"-seed={args.seed}",
+        f"-max_len={LENGTHS[args.target]}", "-timeout=20", "-rss_limit_mb=4000",
+        f"-artifact_prefix={args.build}/{args.target}-",
         f"-max_total_time={round(60 * args.minutes)}", corpus,
     ]  # fmt: skip
     start = Start()
