@@ -23,6 +23,7 @@ CASES = {
     "convolutions convolutions": 300,
     "networks networks": 400,
     "threads threads": 300,
+    "threads forks": 15,
 }
 
 
