@@ -87,6 +87,8 @@ OpReading read_conv(const Operands& op) {
   const bool transposed = is_transposed(op);
   // The forward convolution whose gradient a transposed one computes reads the result's shape.
   const Sizes& image = transposed ? op.result().sizes : src.sizes;
+  // A padding that is no constant follows from the input's size, as output_size does.
+  if (transposed) static_cast<void>(op.ints("output_padding"));
   const Sizes dhw = as_three(spatial_of(image), 1);
   conv.direction = transposed ? Direction::kBackwardData : Direction::kForward;
   conv.n = image[0], conv.c = image[1];

@@ -16,23 +16,32 @@ from torch import nn
 from torchalgo import shapes as shapes_module
 from torchalgo._C import Error
 from torchalgo.freeze import JOINED, ScriptModule, quiet_jit
-from torchalgo.shapes import Shapes
+from torchalgo.shapes import Dims, Shapes, as_numbers
 
 _PART = "plan_{}"  # the submodule of a plan; on disk
 
 
-def join(modules: Sequence[ScriptModule], shapes: Sequence[Shapes]) -> ScriptModule:
+def join(
+    modules: Sequence[ScriptModule],
+    shapes: Sequence[Shapes],
+    dims: Sequence[Dims | None] | None = None,
+) -> ScriptModule:
     """One module that runs, of `modules`, that whose shapes are nearest to its inputs'.
 
     Its method `nearest` takes forward's arguments and tells which that is. Weights are shared.
+    It raises for inputs of sizes that none of the modules is right for.
+
+    Args:
+        dims: the sizes that each module is right for; None: any.
 
     Raises: torchalgo.Error if TorchScript has no word for it, as for results of different types.
     """
     with quiet_jit():
         try:
-            joined: ScriptModule = torch.jit.script(_holder(modules, shapes))
-            # A name that the source calls; the leading _ keeps it apart from forward's arguments.
-            _nearest = torch.jit.script(shapes_module.nearest)
+            joined: ScriptModule = torch.jit.script(_holder(modules, shapes, dims))
+            # Names that the source calls; the leading _ keeps them apart from forward's arguments.
+            _choose = torch.jit.script(shapes_module.choose)
+            _explain = torch.jit.script(shapes_module.explain)
             joined.define(_source(modules))
         except RuntimeError as problem:
             reason = " ".join(str(problem).split())
@@ -43,7 +52,11 @@ def join(modules: Sequence[ScriptModule], shapes: Sequence[Shapes]) -> ScriptMod
     return joined
 
 
-def _holder(modules: Sequence[ScriptModule], shapes: Sequence[Shapes]) -> nn.Module:
+def _holder(
+    modules: Sequence[ScriptModule],
+    shapes: Sequence[Shapes],
+    dims: Sequence[Dims | None] | None,
+) -> nn.Module:
     """What the joined module holds; it has no forward yet."""
 
     # A new class each time: TorchScript gives modules of one class one type, and its forward is
@@ -51,6 +64,8 @@ def _holder(modules: Sequence[ScriptModule], shapes: Sequence[Shapes]) -> nn.Mod
     holder: nn.Module = type(JOINED, (nn.Module,), {})()
     planned = [[list(sizes) for sizes in tensors] for tensors in shapes]
     holder.planned = torch.jit.Attribute(planned, list[list[list[int]]])  # type: ignore[assignment]
+    numbers = [as_numbers(each) for each in dims or [None] * len(modules)]
+    holder.dims = torch.jit.Attribute(numbers, list[list[list[list[int]]]])  # type: ignore[assignment]
     for i, module in enumerate(modules):
         # What torch.jit.freeze returns lacks what a part needs; the module inside is the same.
         part = torch.jit._recursive.wrap_cpp_module(module._c)
@@ -69,11 +84,14 @@ def _source(modules: Sequence[ScriptModule]) -> str:
     arguments = forward.schema.arguments[1:]
     names = ", ".join(argument.name for argument in arguments)
     parameters = ", ".join(["self", *map(_parameter, arguments)])
-    lines = [f"def nearest({parameters}) -> int:", "  _shapes: List[List[int]] = []"]
+    lines = [f"def sizes({parameters}) -> List[List[int]]:", "  _shapes: List[List[int]] = []"]
     for argument in arguments:
         lines += _appends(argument.name, argument.type, "  ")
-    lines += ["  return _nearest(_shapes, self.planned)", "", f"def forward({parameters}):"]
-    lines.append(f"  _plan = self.nearest({names})")
+    lines += ["  return _shapes", "", f"def nearest({parameters}) -> int:"]
+    lines += [f"  return _choose(self.sizes({names}), self.planned, self.dims)", ""]
+    lines += [f"def forward({parameters}):", f"  _plan = self.nearest({names})", "  if _plan < 0:"]
+    lines.append(f"    _why = _explain(self.sizes({names}), self.planned, self.dims)")
+    lines.append('    raise RuntimeError("torchalgo: " + _why)')
     for i in range(1, len(modules)):
         lines += [f"  if _plan == {i}:", f"    return self.{_PART.format(i)}({names})"]
     lines.append(f"  return self.{_PART.format(0)}({names})")

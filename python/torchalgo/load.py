@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 import zipfile
 import zlib
 from pathlib import Path
@@ -19,7 +20,7 @@ from torchalgo.joined import parts_of
 from torchalgo.optimized import PLAN_FILE, Optimized
 from torchalgo.plan import Plan, plans_from_json, read_plans, the_only_plan
 from torchalgo.result import Result
-from torchalgo.shapes import planned_shapes, spell
+from torchalgo.shapes import planned_dims, planned_shapes, spell
 
 # What zipfile raises for a file that is not as it was written.
 _DAMAGE = (
@@ -108,7 +109,13 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
             " or torchalgo.optimize it"
         )
     plans = plans_from_json(extra[PLAN_FILE], f"{name}:{PLAN_FILE}")
-    parts = parts_of(scripted) if len(plans) > 1 else [scripted]
+    parts = parts_of(scripted) or [scripted]
+    if any(planned_dims(plan) is None for plan in plans):
+        warnings.warn(
+            f"torchalgo: {name} does not say which sizes of inputs it is right for; it was saved by"
+            " torchalgo 0.1.0. It is right for those that it was planned for: save the model again",
+            stacklevel=3,
+        )
     if len(parts) != len(plans):
         raise Error(
             f"load: {name} holds {len(plans)} plans and {len(parts)} modules: it was changed after"

@@ -27,9 +27,10 @@ from torchalgo.pareto import Front, Memory
 from torchalgo.plan import Plan, plans_to_json
 from torchalgo.report import write_report
 from torchalgo.result import Result, dtype_named, own_error, packed_bytes, plain_error, runner_of
-from torchalgo.shapes import Shapes, nearest, shapes_of, spell
+from torchalgo.shapes import Shapes, shapes_of, spell
 from torchalgo.tensor_checks import check_tensors, why_original
 from torchalgo.timings import StepTime
+from torchalgo.unseen import UnseenShapes
 from torchalgo.write_file import write_file
 
 PLAN_FILE = "plan.json"  # in a saved file's extra files
@@ -69,7 +70,7 @@ class Optimized(Embedded):
         self._scripted_of: dict[Shapes, ScriptModule] = {}
         self._unseen: Counter[Shapes] = Counter()  # calls
         self._original_runs: Counter[str] = Counter()
-        self._nearest_of: dict[Shapes, Result] = {}  # of the first unseen shapes
+        self._others: UnseenShapes | None = None
         self._joined: ScriptModule | None = None
         # By id of the scripted module; and the first plan's. They serve the usual calls.
         self._runners: dict[int, _C.GraphRunner] = {}
@@ -131,13 +132,14 @@ class Optimized(Embedded):
 
     @property
     def scripted(self) -> ScriptModule:
-        """The TorchScript module that runs; with several plans one that chooses as this does."""
+        """The TorchScript module that runs. It chooses a plan as this does, and raises for sizes
+        that no plan is right for: TorchScript has no original model to run."""
         results = self._known("scripted")
-        if len(results) == 1:
+        if len(results) == 1 and results[0].dims is None:
             return results[0].scripted
         with self._lock:
             if self._joined is None:
-                joined = join([r.scripted for r in results], [r.shapes for r in results])
+                joined = _join([r.scripted for r in results], results)
                 object.__setattr__(self, "_joined", joined)  # no submodule
             return self._joined  # type: ignore[return-value]
 
@@ -249,6 +251,8 @@ class Optimized(Embedded):
             return self._run_original(why, args, kwargs)
         check_tensors(tensors, form.names, self._device, self._dtypes)
         module = self._module_for(tensors)
+        if isinstance(module, str):
+            return self._run_original(module, args, kwargs)
         runner = self._runners.get(id(module))
         try:
             result = NotImplemented if runner is None else runner.run(*tensors)
@@ -289,31 +293,29 @@ class Optimized(Embedded):
             returned = self._formats.apply(returned, tensors)
         return self._form.result(returned) if self._form is not None else returned
 
-    def _module_for(self, tensors: tuple[Any, ...]) -> ScriptModule:
+    def _module_for(self, tensors: tuple[Any, ...]) -> ScriptModule | str:
+        """The module that runs these tensors, or why none does."""
         shapes = shapes_of(tensors)
         scripted = self._scripted_of.get(shapes)
-        return self._unseen_module(shapes) if scripted is None else scripted
+        return self._unseen_module(shapes, tensors) if scripted is None else scripted
 
-    def _unseen_module(self, shapes: Shapes) -> ScriptModule:
-        """The module of the nearest plan."""
+    def _unseen_module(self, shapes: Shapes, tensors: tuple[Any, ...]) -> ScriptModule | str:
+        """The module of the nearest plan that is right for these shapes, or why none is."""
+        others = self._others
+        assert others is not None
         with self._lock:
             is_first = not self._unseen
-            nearest_before = self._nearest_of.get(shapes)
-            is_listed = nearest_before is not None or len(self._nearest_of) < MOST_UNSEEN
-            self._unseen[shapes if is_listed else ()] += 1
-        if nearest_before is not None:
-            return nearest_before.scripted
-        planned = [[list(sizes) for sizes in result.shapes] for result in self._results]
-        result = self._results[nearest([list(sizes) for sizes in shapes], planned)]
-        if is_listed:
-            self._nearest_of[shapes] = result
+            self._unseen[shapes if others.is_remembered(shapes) else ()] += 1
+        found = others.find(shapes, tensors)
+        if isinstance(found, str):
+            return found
         if is_first and len(self._results) > 1:
             warnings.warn(
                 f"torchalgo: there is no plan for inputs {spell(shapes)}; the nearest, for"
-                f" {spell(result.shapes)}, runs. This is said once; .unseen counts all such calls",
+                f" {spell(found.shapes)}, runs. This is said once; .unseen counts all such calls",
                 stacklevel=7,
             )
-        return result.scripted
+        return found.scripted
 
     def _refuse_tracing(self) -> None:
         if torch.compiler.is_exporting():
@@ -348,7 +350,7 @@ class Optimized(Embedded):
         if self._form is None:
             self._form = form_of_script(results[0].scripted)
         self._joined = None
-        self._nearest_of = {}
+        self._others = UnseenShapes(results, self._original)
         self._rebuilds = self._form.output is not None
         self._formats = None
         if self._original is not None and self._original.tensor_model is not None:
@@ -416,7 +418,7 @@ class Optimized(Embedded):
                 "save: portable=True needs the model as optimize saw it, and this one was loaded:"
                 " optimize it again, or load the portable file"
             )
-        return frozen[0] if len(frozen) == 1 else join(frozen, [r.shapes for r in results])
+        return _join(frozen, results)
 
     def __copy__(self) -> Optimized:
         """A module of its own that shares the plans, the weights and the original."""
@@ -444,3 +446,7 @@ class Optimized(Embedded):
         with quiet_jit():
             data: bytes = module.save_to_buffer(_extra_files=self._extra_files())
         return data
+
+
+def _join(modules: Sequence[ScriptModule], results: Sequence[Result]) -> ScriptModule:
+    return join(modules, [r.shapes for r in results], [r.dims for r in results])

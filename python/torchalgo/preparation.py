@@ -23,15 +23,14 @@ from torchalgo.freeze import (
     first_lines,
     script_model,
     share_weights,
-    tensors_in,
 )
-from torchalgo.ledger import COARSE_BOUND
 from torchalgo.options import Options
 from torchalgo.plan import PlanDim
 from torchalgo.reference import (
     Reference,
     check_repeats,
     copied,
+    most_error,
     other_values,
     resized,
     run_once,
@@ -39,11 +38,8 @@ from torchalgo.reference import (
 from torchalgo.shapes import Shapes, fits, shapes_of, spell
 from torchalgo.timings import Timings
 
-# A capture that is further from the model than this is wrong; what is nearer is rounding.
-MOST_CAPTURE_ERROR = 1e-4
 # A model that takes longer is run a second time at smaller sizes, if it takes these.
 QUICK_S = 0.5
-_COARSE = {torch.float16: 4 * COARSE_BOUND["f16"], torch.bfloat16: 4 * COARSE_BOUND["bf16"]}
 
 
 @dataclass(frozen=True)
@@ -146,17 +142,11 @@ def prepare_each(
     return prepared
 
 
-def _most_error(inputs: Sequence[Any]) -> float:
-    """Above this relative L2 a capture is wrong, and not rounded."""
-    coarse = [_COARSE.get(tensor.dtype, 0.0) for tensor in tensors_in(tuple(inputs))]
-    return max([MOST_CAPTURE_ERROR, *coarse])
-
-
 def _right_capture(
     model: nn.Module, capture: Capture, reference: Reference, notes: list[str]
 ) -> tuple[Capture, float]:
     """The capture, or the scripted model where the trace is not the model; and its error."""
-    most = _most_error(reference.inputs)
+    most = most_error(reference.inputs)
     error = _error(capture, reference)
     if error > most and capture.is_traced and reference.error_of(capture.module) > most:
         script_error = "the scripted model differs as well"
@@ -187,7 +177,7 @@ def _check_other_values(model: nn.Module, capture: Capture, reference: Reference
     """A trace fixes what depends on values. Raises Error if it is wrong for other values."""
     others = [Reference.of(model, inputs) for inputs in other_values(reference.inputs)]
     error = max(_error(capture, other) for other in others)
-    if error > _most_error(reference.inputs):
+    if error > most_error(reference.inputs):
         raise Error(
             "optimize: the model takes another path for other values of its inputs, and its trace"
             f" does not (relative L2 {error:.1e}), since torch.jit.script refuses the model: write"
@@ -232,7 +222,7 @@ def _dims(
             check_repeats(model, other_reference)
             is_repeated = True
         # A test of what is proven.
-        if _error(capture, other_reference) <= _most_error(other_reference.inputs):
+        if _error(capture, other_reference) <= most_error(other_reference.inputs):
             found = dims
             break
     if not is_repeated:

@@ -12,7 +12,11 @@ from torch import nn
 
 from torchalgo._C import Error
 from torchalgo.freeze import first_lines, tensors_in
+from torchalgo.ledger import COARSE_BOUND
 
+# A capture that is further from the model than this is wrong; what is nearer is rounding.
+MOST_CAPTURE_ERROR = 1e-4
+_COARSE = {torch.float16: 4 * COARSE_BOUND["f16"], torch.bfloat16: 4 * COARSE_BOUND["bf16"]}
 # Relative L2 of two runs of one model with the same inputs: sums in another order, as of atomics.
 MOST_NOISE = 1e-6
 
@@ -53,6 +57,12 @@ class Reference:
             output_error(other.outputs, self.outputs),
             output_error(other.inputs_after, self.inputs_after),
         )
+
+
+def most_error(inputs: Sequence[Any]) -> float:
+    """The greatest relative L2 that rounding explains, for inputs of these types."""
+    coarse = [_COARSE.get(tensor.dtype, 0.0) for tensor in tensors_in(tuple(inputs))]
+    return max([MOST_CAPTURE_ERROR, *coarse])
 
 
 def run_once(model: nn.Module, inputs: Sequence[Any]) -> Reference:

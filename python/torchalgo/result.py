@@ -15,7 +15,7 @@ from torchalgo._C import Error
 from torchalgo.freeze import ScriptModule
 from torchalgo.pareto import Front, Memory
 from torchalgo.plan import Plan
-from torchalgo.shapes import Shapes, planned_shapes
+from torchalgo.shapes import Dims, Shapes, planned_dims, planned_shapes
 from torchalgo.timings import StepTime
 
 
@@ -37,6 +37,11 @@ class Result:
     def shapes(self) -> Shapes:
         """What the plan was made for."""
         return planned_shapes(self.plan)
+
+    @property
+    def dims(self) -> Dims | None:
+        """The sizes that the module is right for; None if they are not known."""
+        return planned_dims(self.plan)
 
 
 def packed_bytes(scripted: ScriptModule) -> int:

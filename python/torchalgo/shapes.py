@@ -57,6 +57,8 @@ def misfit(shapes: list[list[int]], dims: list[list[list[int]]]) -> list[int]:
     `dims` has for each dimension a variable, the least and the greatest size, as `as_numbers` makes
     them. A dimension of -1 means that the number of tensors or of dimensions differs.
     """
+    if len(dims) == 0:
+        return []  # not known: any sizes
     if len(shapes) != len(dims):
         return [min(len(shapes), len(dims)), -1]
     values: dict[int, int] = {}
@@ -64,21 +66,81 @@ def misfit(shapes: list[list[int]], dims: list[list[list[int]]]) -> list[int]:
         if len(sizes) != len(dims[i]):
             return [i, -1]
         for k, size in enumerate(sizes):
-            variable, least, most = dims[i][k]
+            variable, least, most = dims[i][k][0], dims[i][k][1], dims[i][k][2]
             if size < least or (most >= 0 and size > most):
                 return [i, k]
             if variable >= 0:
-                if values.get(variable, size) != size:
+                if variable in values and values[variable] != size:
                     return [i, k]
                 values[variable] = size
     return []
 
 
-def as_numbers(dims: Dims) -> list[list[list[int]]]:
+def are_equal(one: list[list[int]], other: list[list[int]]) -> bool:
+    """True for equal lists; TorchScript compares lists of lists in no other way."""
+    if len(one) != len(other):
+        return False
+    for i, sizes in enumerate(one):  # noqa: SIM110  TorchScript has no all()
+        if sizes != other[i]:
+            return False
+    return True
+
+
+def choose(
+    shapes: list[list[int]],
+    planned: list[list[list[int]]],
+    dims: list[list[list[list[int]]]],
+) -> int:
+    """Which of the `planned` shapes is nearest, among those whose module is right for `shapes`.
+
+    Returns -1 if none is. This is the rule, here and in TorchScript.
+    """
+    fitting: list[int] = []
+    near: list[list[list[int]]] = []
+    for i, others in enumerate(planned):
+        if are_equal(shapes, others):
+            return i
+        if len(misfit(shapes, dims[i])) == 0:
+            fitting.append(i)
+            near.append(others)
+    if len(fitting) == 0:
+        return -1
+    return fitting[nearest(shapes, near)]
+
+
+def explain(
+    shapes: list[list[int]],
+    planned: list[list[list[int]]],
+    dims: list[list[list[list[int]]]],
+) -> str:
+    """Says why `choose` returns -1, by the nearest plan."""
+    i = nearest(shapes, planned)
+    where = misfit(shapes, dims[i])
+    text = "inputs are " + str(shapes) + ", planned are " + str(planned[i])
+    if len(where) == 0 or where[1] < 0:
+        return text + ": another number of tensors or dimensions"
+    tensor, dim = where[0], where[1]
+    size = dims[i][tensor][dim]
+    allowed = str(size[1])
+    if size[1] == size[2]:
+        allowed = "only " + allowed
+    elif size[2] >= 0:
+        allowed = allowed + " to " + str(size[2])
+    else:
+        allowed = allowed + " or more"
+    if size[0] >= 0:
+        allowed = allowed + ", with equal sizes where the model joins tensors"
+    text += ": dimension " + str(dim) + " of tensor " + str(tensor) + " takes " + allowed
+    return text + ". Optimize the model for these shapes as well (docs/shapes.md)"
+
+
+def as_numbers(dims: Dims | None) -> list[list[list[int]]]:
     """`dims` as TorchScript takes them: a variable, the least size, the greatest.
 
-    -1 stands for the variable of a pinned dimension, and for no limit.
+    -1 stands for the variable of a pinned dimension, and for no limit. The list is empty if nothing
+    is known.
     """
+    dims = dims or []
     names = list(dict.fromkeys(dim.name for tensor in dims for dim in tensor if dim.name))
     return [
         [
@@ -100,6 +162,12 @@ def shapes_of(arguments: Sequence[Any]) -> Shapes:
         return tuple([value.shape for value in arguments])  # as a rule all are tensors
     except AttributeError:
         return tuple([tensor.shape for tensor in tensors_in(tuple(arguments))])
+
+
+def planned_dims(plan: Plan) -> Dims | None:
+    """The sizes that a plan's module is right for; None if they are not known."""
+    dims = [given.dims for given in plan.inputs]
+    return None if None in dims or not dims else [d for d in dims if d is not None]
 
 
 def planned_shapes(plan: Plan) -> Shapes:

@@ -33,10 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # traced models warn about wh
 
 Sizes = tuple[int, int]  # batch, image
 FAILING = {
-    "MeanOverTheBatch": "len(x) is a constant of the planned batch",
-    "LoopOverTheBatch": "the loop runs as often as for the planned batch",
     "Autoencoder": "output_padding is a constant of the planned size",
-    "ConvLSTM": "the loop runs as often as for the planned sequence",
 }
 
 

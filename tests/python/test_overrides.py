@@ -197,7 +197,7 @@ def test_each_candidate_runs_when_optimize_is_told_to_and_from_a_file(tmp_path: 
         torchalgo.reset_fallbacks()
         loaded(x)
         assert torchalgo.fallbacks() == {}
-        text = str(loaded.scripted.graph)
+        text = str(loaded._results[0].scripted.graph)
         for layer, name in wanted.items():
             if not name.startswith("aten."):
                 assert f'"{chosen[layer]}"' in text, (layer, name)

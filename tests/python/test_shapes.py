@@ -26,7 +26,7 @@ from torch import nn
 import torchalgo
 from nets import Net, fp64_error, make_net
 from test_plan import make_plan
-from torchalgo import _C, optimized
+from torchalgo import _C, unseen
 from torchalgo.course import Course
 from torchalgo.deadline import Deadline
 from torchalgo.enable import planned_choices
@@ -310,7 +310,7 @@ def test_calls_with_unseen_shapes_are_counted_and_told_of_once(
     with pytest.warns(UserWarning, match=text) as told:
         again(tensor(1, 3, 33, 57))
     assert told[0].filename == __file__
-    monkeypatch.setattr(optimized, "MOST_UNSEEN", 2)
+    monkeypatch.setattr(unseen, "MOST_REMEMBERED", 2)
     for sizes in ((1, 3, 33, 57), (2, 3, 8, 8), (3, 3, 8, 8), (4, 3, 8, 8), (3, 3, 8, 8)):
         again(tensor(*sizes))
     assert again.unseen == {"1x3x33x57": 2, "2x3x8x8": 1, "others": 3}
@@ -386,7 +386,7 @@ def test_three_shapes_hold_each_weight_once(shaped: torchalgo.Optimized, tmp_pat
     shaped.save(tmp_path / "net.pt")
     weights = 4 * sum(p.numel() for n, p in make_net().named_parameters() if "bn" not in n)
     for fast in (shaped, torchalgo.load(tmp_path / "net.pt"), copy.deepcopy(shaped)):
-        each = [storages(one.scripted) for one in fast.by_shape.values()]
+        each = [storages(one._results[0].scripted) for one in fast.by_shape.values()]
         assert all(sum(own.values()) >= 0.9 * weights for own in each)
         assert sum({**each[0], **each[1], **each[2]}.values()) == sum(each[0].values())
     shaped.by_shape["1x3x40x40"].save(tmp_path / "one.pt")

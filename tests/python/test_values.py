@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -270,3 +273,116 @@ def test_a_number_that_numpy_makes_of_sizes_pins_them() -> None:
     dims = fast.plan.inputs[0].dims
     assert dims is not None
     assert [dim.name for dim in dims] == ["0.0", "", "", ""]
+
+
+# ---- calls with other sizes ----------------------------------------------------------------------
+
+
+def planned(model: nn.Module, *inputs: Any) -> torchalgo.Optimized:
+    """Optimized, and forced to run its plan."""
+    tuned = optimize(model, *inputs)
+    plan = dataclasses.replace(tuned.plan, guard=None)
+    return torchalgo.optimize(model, inputs, plan=plan, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "runs_original"),
+    [
+        ("plain", ()), ("length", ("2x",)), ("loop", ("2x",)), ("int", ("x30",)),
+        ("table", ("x20x",)), ("even", ()), ("squeeze", ()), ("view", ()),
+    ],
+)  # fmt: skip
+def test_values_are_right_at_every_size_and_what_differs_runs_the_original(
+    name: str, runs_original: tuple[str, ...], recwarn: pytest.WarningsRecorder
+) -> None:
+    model = make(FUNCTIONS[name][0])
+    fast = planned(model, rand(1, 3, 16, 24))
+    for sizes in ((1, 3, 16, 24), (2, 3, 16, 24), (1, 3, 20, 24), (1, 3, 16, 30), (1, 3, 16, 24)):
+        x = rand(*sizes)
+        for _ in range(2):
+            assert output_error(fast(x), model(x)) <= 1e-5, sizes
+    assert len(fast.original_runs) == len(runs_original)
+    for why, part in zip(fast.original_runs, runs_original, strict=True):
+        assert part in why
+        assert "another program" in why or "computed otherwise" in why
+    assert set(fast.original_runs.values()) <= {2}
+
+
+def test_an_empty_batch_is_right() -> None:
+    model = make(torch.relu)
+    fast = planned(model, rand(2, 3, 16, 16))
+    assert fast(rand(0, 3, 16, 16)).shape == (0, 8, 16, 16)
+
+
+def test_a_file_raises_for_sizes_that_it_is_not_right_for(tmp_path: Path) -> None:
+    model = make(FUNCTIONS["length"][0])
+    fast = planned(model, rand(1, 3, 16, 16))
+    fast.save(tmp_path / "net.pt")
+    fast.save(tmp_path / "portable.pt", portable=True)
+    loaded = torchalgo.load(tmp_path / "net.pt")
+    assert loaded.plan == fast.plan
+    for module in (
+        loaded,
+        fast.scripted,
+        torch.jit.load(str(tmp_path / "net.pt")),
+        torch.jit.load(str(tmp_path / "portable.pt")),
+    ):
+        for sizes in ((1, 3, 16, 16), (1, 3, 20, 12)):
+            assert output_error(module(rand(*sizes)), model(rand(*sizes))) <= 1e-5
+        for sizes in ((2, 3, 16, 16), (3, 16, 16), (1, 4, 16, 16)):
+            with pytest.raises((torchalgo.Error, torch.jit.Error)) as caught:
+                module(rand(*sizes))
+            assert f"inputs are [{list(sizes)}], planned are [[1, 3, 16, 16]]" in str(caught.value)
+    with pytest.raises(torchalgo.Error, match="dimension 0 of tensor 0 takes only 1"):
+        loaded(rand(2, 3, 16, 16))
+
+
+def test_of_several_plans_only_those_that_are_right_for_the_sizes_run(tmp_path: Path) -> None:
+    model = make(lambda y: y * y.shape[0] if y.shape[0] >= 4 else y * len(y))
+    fast = torchalgo.optimize(
+        model,
+        [(rand(1, 3, 16, 16),), (rand(4, 3, 16, 16),), (rand(3, 3, 16, 16),)],
+        progress=False, budget_s=3.0, cost_db=False,
+    )  # fmt: skip
+    fast.save(tmp_path / "net.pt")
+    loaded = torchalgo.load(tmp_path / "net.pt")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for sizes in ((1, 3, 8, 8), (3, 3, 20, 20), (4, 3, 9, 16), (9, 3, 16, 16)):
+            x = rand(*sizes)
+            for module in (fast, loaded, loaded.scripted):
+                assert output_error(module(x), model(x)) <= 1e-5, sizes
+        assert output_error(fast(rand(2, 3, 16, 16)), model(rand(2, 3, 16, 16))) <= 1e-5
+    with pytest.raises(torchalgo.Error, match="dimension 0 of tensor 0 takes only"):
+        loaded(rand(2, 3, 16, 16))
+
+
+def test_a_file_of_version_0_1_0_takes_any_sizes_and_says_so(tmp_path: Path) -> None:
+    fast = planned(make(torch.relu), rand(1, 3, 16, 16))
+    inputs = [dataclasses.replace(given, dims=None) for given in fast.plan.inputs]
+    result = fast._results[0]
+    old = dataclasses.replace(result, plan=dataclasses.replace(fast.plan, inputs=inputs))
+    torchalgo.Optimized(old).save(tmp_path / "old.pt")
+    with pytest.warns(UserWarning, match="does not say which sizes"):
+        loaded = torchalgo.load(tmp_path / "old.pt")
+    assert loaded(rand(2, 3, 20, 20)).shape == (2, 8, 20, 20)
+
+
+def test_equal_sizes_that_a_model_joins_are_checked_in_files(tmp_path: Path) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 3, padding=1)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return self.conv(torch.cat([x, y], 2))
+
+    torch.manual_seed(0)
+    model = Two().eval()
+    fast = planned(model, rand(2, 3, 8, 8), rand(2, 3, 4, 8))
+    fast.save(tmp_path / "net.pt")
+    loaded = torchalgo.load(tmp_path / "net.pt")
+    good, bad = (rand(3, 3, 8, 9), rand(3, 3, 5, 9)), (rand(3, 3, 8, 9), rand(2, 3, 5, 9))
+    assert output_error(loaded(*good), model(*good)) <= 1e-5
+    with pytest.raises(torchalgo.Error, match="tensor 1 takes 1 or more, with equal sizes"):
+        loaded(*bad)
