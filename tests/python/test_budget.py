@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a budget leaves out, what runs then, and the plan in one layout beside the plan."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchalgo
+from nets import make_net
+from test_deadline import Clock, SlowMachine
+from torchalgo import _C
+from torchalgo.bounds import Peaks
+from torchalgo.checking import cropped, is_trusted
+from torchalgo.costs import Key
+from torchalgo.deadline import DEFAULT_BUDGET_S, Deadline, Pace, budget_of_call
+from torchalgo.guard import guard_verdict
+from torchalgo.measuring import TuneSettings, Tuning
+from torchalgo.prediction.similar import SimilarCosts, kind_of
+from torchalgo.progress import Event, Progress
+from torchalgo.worker_process import WorkerDeathError, WorkerProcess
+
+CONV = "fwd_f32_n{n}c{c}h{h}w{w}_k{k}r3s3_st1x1_pad1x1_dil1x1_g1+bias"
+
+
+def direct(**sizes: int) -> Key:
+    sizes = {"n": 1, "c": 64, "h": 56, "w": 56, "k": 64, **sizes}
+    return Key(CONV.format(**sizes), "cpu.direct", "nChw16c", "nChw16c")
+
+
+# ---- the budget of a call ------------------------------------------------------------------------
+
+
+def test_without_a_budget_a_call_ends_after_90_s_per_plan_and_infinity_is_without_end() -> None:
+    assert DEFAULT_BUDGET_S == 90.0
+    assert budget_of_call(None) == 90.0 and budget_of_call(None, 3) == 270.0
+    assert budget_of_call(5.0, 3) == 5.0
+    assert Deadline(budget_of_call(None)).has_end
+    assert not Deadline(budget_of_call(math.inf)).has_end
+
+
+def test_a_plan_without_time_to_be_timed_runs_only_if_the_caller_says_so(tmp_path: Path) -> None:
+    net, x = make_net(), torch.rand(1, 3, 16, 16)
+    options: dict[str, Any] = {"budget_s": 1e-3, "cost_db": False, "progress": False}
+    fast = torchalgo.optimize(net, x, **options)
+    assert fast.runs == "baseline"
+    assert fast.plan.guard is not None and fast.plan.guard.rounds == 0
+    assert "out of budget" in fast.plan.guard.reason
+    assert "run_untimed=True" in fast.plan.guard.reason
+    assert {node.cost_source for node in fast.plan.nodes if node.primitive} <= {
+        "model",
+        "construction",
+    }
+    forced = torchalgo.optimize(net, x, run_untimed=True, **options)
+    assert forced.runs == "plan"
+    with pytest.raises(torchalgo.Error, match="run_untimed=1, expected True or False"):
+        torchalgo.optimize(net, x, run_untimed=1, progress=False)  # type: ignore[arg-type]
+
+
+def test_the_share_that_is_told_at_an_early_end_is_the_share_that_was_done() -> None:
+    told: list[Event] = []
+    progress = Progress(told.append)
+    progress.start(200)
+    progress.advance("a", 2)
+    progress.finish("planned", is_whole=False)
+    assert [event.text for event in told][-1] == "planned after 1 % of the work"
+    assert all(event.done < event.total for event in told if event.total)
+
+
+def test_a_worker_that_starts_too_late_is_broken_off() -> None:
+    worker = WorkerProcess(["sleep", "60"])
+    started = time.monotonic()
+    with pytest.raises(WorkerDeathError) as death:
+        worker.ask({}, lambda _: 0.0)
+    assert death.value.hung
+    assert time.monotonic() - started < 30
+
+
+# ---- what is measured and checked under it -------------------------------------------------------
+
+
+def test_a_check_on_a_smaller_image_keeps_channels_filter_and_edges() -> None:
+    key = direct(n=8, h=6000, w=6010)
+    small = cropped(key)
+    assert small is not None
+    c, h, w = (int(_C.parse_problem(small).split("_")[2].split(s)[1].split(t)[0])
+               for s, t in (("c", "h"), ("h", "w"), ("w", "_")))  # fmt: skip
+    assert (c, h % 16, w % 16) == (64, 6000 % 16, 6010 % 16)
+    assert small.startswith("fwd_f32_n1c64") and small.endswith(
+        "_k64r3s3_st1x1_pad1x1_dil1x1_g1+bias"
+    )
+    assert _C.flop_count(small) < 1e-4 * _C.flop_count(key.problem)
+    assert cropped(direct(c=1, k=1, h=14, w=14)) is None
+    pool = "avgpool_f32_n1c512h600w600_p7q7"
+    assert cropped(Key(pool, "cpu.pool", "nChw16c", "nChw16c")) is None
+
+
+def test_pytorchs_own_needs_no_check_before_a_plan_may_rest_on_it() -> None:
+    names = ("aten.conv", "layout.aten", "view.relabel", "cpu.direct", "layout.tiled")
+    assert [is_trusted(direct()._replace(primitive=name)) for name in names] == [
+        True, True, True, False, False,
+    ]  # fmt: skip
+
+
+def test_similar_problems_cost_as_many_times_their_bounds() -> None:
+    peaks = Peaks(100.0, ((1 << 14, 50.0),))
+    bound = {k: peaks.bound_ticks(k.problem, _C.Primitive(*k[1:])) for k in
+             (direct(), direct(k=128), direct(c=3))}  # fmt: skip
+    known = {direct(): 3 * bound[direct()]}
+    predicted = SimilarCosts(known, peaks).predict(bound)
+    assert predicted[direct()] == known[direct()]
+    assert predicted[direct(k=128)] == pytest.approx(3 * bound[direct(k=128)], rel=0.01)
+    assert direct(c=3) not in predicted  # it does not fill a block of channels: another kind
+    other = direct()._replace(primitive="cpu.im2col_gemm")
+    assert SimilarCosts(known, peaks).predict([other]) == {}
+
+
+def test_kinds_are_told_apart_by_filter_stride_and_groups() -> None:
+    dense, few = kind_of(direct().problem), kind_of(direct(c=3).problem)
+    deep = kind_of(direct().problem.replace("_g1", "_g64"))
+    grouped = kind_of(direct().problem.replace("_g1", "_g4"))
+    strided = kind_of(direct().problem.replace("st1x1", "st2x2"))
+    assert len({dense, few, deep, grouped, strided}) == 5
+    assert kind_of(direct(c=128, h=7, w=7, k=512).problem) == dense
+
+
+def test_time_that_checks_left_is_measured_in(imported: _C.Imported) -> None:
+    clock = Clock()
+    machine = SlowMachine(clock, 3, 2e-2)
+    machine.factor = {True: 1.0, False: 1e-3}  # checks take next to nothing
+    deadline = machine.deadline = Deadline(6.0, clock)
+    found = _C.find_candidates(imported.graph)
+    tuning = Tuning(
+        imported.graph, found, {}, TuneSettings(), bench=machine.bench(), deadline=deadline
+    )
+    tuning._checker._pace = Pace(1e4)  # as if they took long: half of the time is reserved
+    tuning.settle(_C.make_plan)
+    assert tuning.is_stopped
+    before, left_s = len(tuning.known), deadline.left_s("measure")
+    resumed = 0
+    while tuning.resume():
+        resumed += 1
+        plan = tuning.settle(_C.make_plan)
+    assert resumed and left_s > 0.6
+    assert len(tuning.known) > before
+    chosen = {(n.problem, n.primitive.name) for n in plan.nodes if n.primitive.name}
+    assert all(is_trusted(Key(p, name, "", "")) or (p, name) in machine.checked
+               for p, name in chosen)  # fmt: skip
+    assert deadline.left_s("check") > -1.0
+
+
+# ---- the plan in one layout ----------------------------------------------------------------------
+
+
+def samples(**us: float) -> dict[str, list[float]]:
+    return {name: [1000 * t * (1 + 0.001 * (i % 5)) for i in range(25)] for name, t in us.items()}
+
+
+def test_the_plan_in_one_layout_takes_the_plans_part_only_where_it_is_faster() -> None:
+    verdict = guard_verdict(samples(plan=100, single_layout=80, frozen=120, eager=130))
+    assert (verdict.runs, verdict.verdict, verdict.baseline) == (
+        "single_layout",
+        "faster",
+        "frozen",
+    )
+    assert verdict.plan_us == pytest.approx(80, rel=0.01)
+    assert verdict.second_us == pytest.approx(100, rel=0.01)
+    verdict = guard_verdict(samples(plan=80, single_layout=80, frozen=120))
+    assert (verdict.runs, verdict.second_us) == ("plan", pytest.approx(80, rel=0.01))
+    verdict = guard_verdict(samples(plan=100, single_layout=80, frozen=70))
+    assert (verdict.runs, verdict.verdict) == ("baseline", "slower")
+    assert guard_verdict(samples(plan=100, frozen=120)).second_us is None
+
+
+def test_what_runs_is_what_the_plan_describes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    times = {"plan": 100.0, "single_layout": 50.0}
+    asked: list[set[str]] = []
+
+    def timed(calls: Mapping[str, Any], **_: Any) -> dict[str, list[float]]:
+        asked.append(set(calls))
+        for call in calls.values():
+            call()
+        return samples(**{name: times.get(name, 200.0) for name in calls})
+
+    monkeypatch.setattr("torchalgo.guard.time_interleaved", timed)
+    monkeypatch.setattr("torchalgo.finalists.choices_of", lambda plan: id(plan))  # never equal
+    net, x = make_net(), torch.rand(1, 3, 24, 24)
+    options: dict[str, Any] = {"cost_db": tmp_path / "costs.sqlite3", "progress": False}
+    fast = torchalgo.optimize(net, x, **options)
+    assert "single_layout" in asked[0]
+    assert fast.runs == "single_layout"
+    assert fast.plan.status == "feasible" and "one layout" in fast.plan.method
+    assert fast.plan.lower_bound_ticks <= fast.plan.cost_ticks
+    assert fast.plan.comparisons["optimum"] == fast.alternatives["optimum"].cost_us
+    convs = [n for n in fast.plan.nodes if n.problem.startswith("fwd_") and n.primitive]
+    assert len({n.dst for n in convs}) == 1
+    assert "the plan in one layout runs" in " ".join(str(fast.plan).split())
+    with pytest.raises(torchalgo.Error, match="no optimum is claimed"):
+        fast.plan.with_proof()
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), net(x), rtol=1e-4, atol=1e-5)
+    fast.save(tmp_path / "net.pt")
+    loaded = torchalgo.load(tmp_path / "net.pt")
+    assert loaded.runs == "single_layout" and loaded.plan == fast.plan
+    assert torch.equal(loaded(x), fast(x))
+    again = torchalgo.optimize(net, x, **options)  # the verdict is known
+    assert again.runs == "single_layout" and len(asked) == 1
+
+
+def test_a_plan_in_one_layout_is_timed_only_if_it_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[set[str]] = []
+
+    def timed(calls: Mapping[str, Any], **_: Any) -> dict[str, list[float]]:
+        asked.append(set(calls))
+        return samples(**dict.fromkeys(calls, 100.0))
+
+    monkeypatch.setattr("torchalgo.guard.time_interleaved", timed)
+    monkeypatch.setattr("torchalgo.finalists.choices_of", lambda _: [])
+    model, x = nn.Conv2d(3, 8, 3).eval(), torch.rand(1, 3, 12, 12)
+    assert torchalgo.optimize(model, x, cost_db=False, progress=False).runs == "plan"
+    assert asked and "single_layout" not in asked[0]
