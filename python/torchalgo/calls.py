@@ -15,13 +15,14 @@ import inspect
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
 from torchalgo._C import Error
+from torchalgo.formats import Formats, Key, formats_of, key_of
 from torchalgo.freeze import check_inputs, check_model, tensors_in
 from torchalgo.scripted_calls import check_parameters, script_tensor_model
 from torchalgo.trees import (
@@ -174,6 +175,7 @@ class TensorModel:
     model: nn.Module
     form: CallForm
     inputs: tuple[Any, ...]
+    formats: Mapping[Key, Formats] = field(default_factory=dict)  # of results, by those of inputs
 
 
 def as_tensor_model(
@@ -204,13 +206,13 @@ def as_tensor_model(
     check_examples(tensors, names)
     copies = rebuild(inputs, iter(map(copy_of, tensors)))
     bound = inspect.BoundArguments(form.signature, collections.OrderedDict(copies))
-    output, returned = _record_output(model, bound.args, bound.kwargs)
+    output, returned, formats = _record_output(model, bound.args, bound.kwargs)
     form = CallForm(form.signature, inputs, tuple(names), None if output == returned else output)
     if form.has_numbers:
         _check_numbers(model, form, tensors)
     if not (form.is_positional and form.output is None):
         model = _copy_with_forward(model, _TensorForward(model, form, output, returned))
-    return TensorModel(model, form, tuple(tensors))
+    return TensorModel(model, form, tuple(tensors), {key_of(tensors): formats})
 
 
 def as_tensor_models(
@@ -267,8 +269,9 @@ def check_examples(tensors: Sequence[torch.Tensor], names: Sequence[str]) -> Non
 
 def _record_output(
     model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[Tree, Tree | None]:
-    """The form of what the model returns, and that which TorchScript can return."""
+) -> tuple[Tree, Tree | None, Formats]:
+    """The form of what the model returns, that which TorchScript can return, and the memory
+    formats of the tensors."""
     value = _run(model, args, kwargs)
     tensors: list[torch.Tensor] = []
     try:
@@ -284,7 +287,7 @@ def _record_output(
             f"optimize: {problem}. Each call has to return the same types: optimize a part of the"
             " model that returns tensors, or tuples, lists, dicts or dataclasses of them"
         ) from None
-    return output, lowered(output)
+    return output, lowered(output), formats_of(tensors)
 
 
 def copy_of(tensor: Any) -> Any:

@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from torchalgo._C import Error
 from torchalgo.freeze import tensors_in
 
 # Of each tensor of a result; None: of no format with a name, so that it is left as it is.
 Formats = tuple[torch.memory_format | None, ...]
-_Key = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+Key = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 MOST_KNOWN = 256  # kinds of inputs whose results' formats are kept
 
@@ -25,19 +26,24 @@ class ResultFormats:
     sizes are one kind.
     """
 
-    def __init__(self, run: Callable[[Sequence[Any]], Any]) -> None:
-        """`run` calls the original with tensors."""
+    def __init__(
+        self, run: Callable[[Sequence[Any]], Any], known: Mapping[Key, Formats] | None = None
+    ) -> None:
+        """`run` calls the original with tensors; `known` formats need no run."""
         self.is_exact = False  # contiguous inputs give results that need no change
         self._run = run
-        self._known: dict[_Key, Formats] = {}
+        self._known = dict(known or {})
         self._lock = threading.Lock()
 
     def apply(self, returned: Any, tensors: Sequence[Any]) -> Any:
         """`returned`, with those tensors copied whose format is another than the original's."""
-        key = _key_of(tensors)
+        key = key_of(tensors)
         formats = self._known.get(key)
         if formats is None:
-            formats = formats_of(self._run(tensors))
+            try:
+                formats = formats_of(self._run(tensors))
+            except Error:  # the original is in train mode now
+                return returned
             with self._lock:
                 if len(self._known) < MOST_KNOWN:
                     self._known[key] = formats
@@ -62,7 +68,8 @@ def _format_of(tensor: torch.Tensor) -> torch.memory_format | None:
     return None
 
 
-def _key_of(tensors: Sequence[Any]) -> _Key:
+def key_of(tensors: Sequence[Any]) -> Key:
+    """The kind of strides of inputs; of contiguous ones, whatever their sizes, it is ()."""
     found = tensors_in(tuple(tensors))
     if all(tensor.is_contiguous() for tensor in found):
         return ()

@@ -146,7 +146,8 @@ def plan_calls(
         options = dataclasses.replace(options, plan=plans, overrides=None, mode="tune")
     models = as_tensor_models(model, calls)
     results = _optimize(models[0].model, [each.inputs for each in models], options)
-    return Planned(tuple(results), models[0].form, models[0].model)
+    formats = {key: known for each in models for key, known in each.formats.items()}
+    return Planned(tuple(results), models[0].form, models[0].model, formats)
 
 
 def _optimize(

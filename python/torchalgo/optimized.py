@@ -354,7 +354,7 @@ class Optimized(Embedded):
         self._rebuilds = self._form.output is not None
         self._formats = None
         if self._original is not None and self._original.tensor_model is not None:
-            self._formats = ResultFormats(self._original.run_tensors)
+            self._formats = ResultFormats(self._original.run_tensors, self._original.formats)
         is_usual = self._form.is_positional
         self._first_runner = self._runners.get(id(results[0].scripted)) if is_usual else None
         self._results = tuple(results)  # last: a second thread may run from here on

@@ -16,6 +16,7 @@ from torch import nn
 
 from torchalgo._C import Error
 from torchalgo.calls import CallForm, copy_of
+from torchalgo.formats import Formats, Key
 from torchalgo.plan import Plan
 from torchalgo.result import Result
 
@@ -42,6 +43,7 @@ class Planned:
     results: tuple[Result, ...]
     form: CallForm
     tensor_model: nn.Module  # takes tensors; see calls.py
+    formats: Mapping[Key, Formats]  # of results; see formats.py
 
 
 # Plans calls of a model. With plans, by shapes, it applies these and measures nothing.
@@ -60,9 +62,11 @@ class Original:
         planner: Planner,
         calls: Sequence[ModelCall] = (),
         tensor_model: nn.Module | None = None,
+        formats: Mapping[Key, Formats] | None = None,
     ) -> None:
         """With the example inputs that it was planned for, if it was."""
         self.model, self.calls, self.tensor_model = model, list(calls), tensor_model
+        self.formats = formats or {}
         self._planner = planner
         self._watched: list[_Watched] = []
         self._rotation: Iterator[_Watched] = iter(())
@@ -99,16 +103,19 @@ class Original:
         self.watch()
         planned = self._planner(self.model, calls, plans)
         self.calls, self.tensor_model = list(calls), planned.tensor_model
+        self.formats = planned.formats
         return planned
 
     def alone(self, i: int) -> Original:
         """The same for the example inputs at `i` only."""
-        return Original(self.model, self._planner, self.calls[i : i + 1], self.tensor_model)
+        return Original(
+            self.model, self._planner, self.calls[i : i + 1], self.tensor_model, self.formats
+        )
 
     def copy(self, memo: dict[int, Any]) -> Original:
         """A deep copy with weights of its own; example inputs are shared."""
         model, tensor_model = copy.deepcopy((self.model, self.tensor_model), memo)
-        return Original(model, self._planner, self.calls, tensor_model)
+        return Original(model, self._planner, self.calls, tensor_model, self.formats)
 
     def watch(self) -> None:
         """Takes the present weights as those of the plan."""

@@ -112,7 +112,7 @@ def tune(
         else:
             result = _follow(prepared, settings, ranks, bench)
         planner = functools.partial(plan_calls, settings)
-        original = Original(model, planner, calls, one.model)
+        original = Original(model, planner, calls, one.model, one.formats)
         optimized = Optimized(result, form=one.form, original=original)
         if ranks.rank == 0 and keep is not None:
             keep(optimized)

@@ -325,6 +325,16 @@ class Features(nn.Module):
         return self.last(self.conv(x).relu())
 
 
+def test_the_original_may_be_trained_further_while_the_plan_runs(
+    net: Net, x: torch.Tensor, own: torchalgo.Optimized
+) -> None:
+    net.train()
+    with torch.no_grad():
+        want = own(x)
+        assert torch.allclose(own(x.to(memory_format=torch.channels_last)), want, atol=1e-5)
+    assert not own.original_runs
+
+
 def test_results_have_the_strides_that_the_original_gives_them(x: torch.Tensor) -> None:
     torch.manual_seed(0)
     model = Features().eval()
