@@ -47,10 +47,11 @@ def models() -> list[Any]:
 
 @dataclasses.dataclass
 class Outcome:
-    """What a call gave: a value, or what was raised."""
+    """What a call gave: a value, or what was raised; and whether the original computed it."""
 
     value: Any = None
     error: Exception | None = None
+    by_original: bool = False
 
 
 @dataclasses.dataclass
@@ -182,7 +183,9 @@ def calls_of(name: str) -> dict[Sizes, tuple[str, Outcome]]:
     eager = trial.given.model()
     for sizes in sizes_of(trial.given):
         expected_inputs, inputs = (trial.given.arguments(*sizes) for _ in range(2))
+        before = trial.fast.original_runs.total()
         expected, ours = call(eager, expected_inputs), call(trial.fast, inputs)
+        ours.by_original = trial.fast.original_runs.total() > before
         verdict = judge(ours, expected)
         if verdict == "equal" and (text := difference(inputs, expected_inputs)):
             verdict = f"wrong: its inputs afterwards: {text}"
@@ -217,16 +220,30 @@ def test_few_calls_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", GIVEN)
-def test_a_file_gives_the_same_bits_or_is_refused(name: str) -> None:
+def test_a_file_gives_the_bits_of_the_plan_or_refuses(name: str) -> None:
     loaded = torchalgo.load(path_of(name))
     for sizes, (_, fast) in calls_of(name).items():
         ours = call(loaded, GIVEN[name].arguments(*sizes))
         if ours.error is None:
             assert fast.error is None, f"{sizes}: the file runs what {fast.error!r} refused"
+            assert not fast.by_original, f"{sizes}: the file runs what the original had to run"
             assert are_bit_equal(ours.value, fast.value), sizes
-        else:
-            assert is_refusal(ours.error) or fast.error is not None, repr(ours.error)
-            assert sizes != GIVEN[name].planned or fast.error is not None, "refuses what is planned"
+        elif fast.error is None:  # a file takes only the sizes that are proven to be free
+            assert is_refusal(ours.error), repr(ours.error)
+            assert sizes != GIVEN[name].planned, "the file refuses what is planned"
+
+
+TWO_INPUTS = pytest.mark.xfail(
+    strict=True, reason="a size that two inputs share is pinned, though the plan runs at any"
+)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=TWO_INPUTS) for name in ("Siamese", "DictInput")]
+)
+def test_a_file_takes_any_batch_that_two_inputs_share(name: str) -> None:
+    loaded = torchalgo.load(path_of(name))
+    assert call(loaded, GIVEN[name].arguments(2, 16)).error is None
 
 
 @pytest.fixture(scope="module")
