@@ -73,7 +73,8 @@ class Course:
     @property
     def whole_s(self) -> float:
         """The seconds of a call that has time for the least effort, measuring not counted."""
-        return self.timings.of("read").wall_s + self._model_s + self.least_s
+        read_s = self.timings.of("read").wall_s + self.timings.of("values").wall_s
+        return read_s + self._model_s + self.least_s
 
     def expect_guard(self) -> None:
         """Reserves time for the guard alone: the plan is bound and was tried."""

@@ -421,8 +421,9 @@ class Tuning:
         if self._stopped or not self._deadline.can_break:
             return
         self._too_long |= unknown - self._assumable
-        self._go_without(sorted(unknown - self._assumable))
-        self._assume(sorted(unknown & self._assumable))
+        self._go_without(sorted(unknown))
+        assumed = sorted(unknown & self._assumable)
+        self._assume([key for key in assumed if not self._costs.is_known(key)])
 
     def _assume(self, keys: Sequence[Key]) -> None:
         """Predicts what a plan may rest on unmeasured from similar costs, or takes its bound."""
