@@ -142,6 +142,12 @@ def has_own_ops(module: ScriptModule) -> bool:
     return any(node.kind().startswith("torchalgo::") for node in graph.nodes())
 
 
+def has_branches(module: ScriptModule) -> bool:
+    """True if its forward has a branch or a loop."""
+    graph: Any = module.graph
+    return any(node.kind() in ("prim::If", "prim::Loop") for node in graph.nodes())
+
+
 def is_joined(module: ScriptModule) -> bool:
     """Whether it chooses between planned modules: see joined.py, which gives it its name."""
     return getattr(module, "original_name", "") == JOINED

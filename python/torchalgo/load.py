@@ -113,7 +113,7 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
     if any(planned_dims(plan) is None for plan in plans):
         warnings.warn(
             f"torchalgo: {name} does not say which sizes of inputs it is right for; it was saved by"
-            " torchalgo 0.1.0. It is right for those that it was planned for: save the model again",
+            " an older torchalgo. It is right for the planned ones: save the model again",
             stacklevel=3,
         )
     if len(parts) != len(plans):

@@ -29,7 +29,7 @@ from torchalgo.finalists import (
     rewrite,
     single_layout_plan,
 )
-from torchalgo.freeze import check_model
+from torchalgo.freeze import ScriptModule, check_model
 from torchalgo.in_context import Tuned
 from torchalgo.limits import Limits
 from torchalgo.machine_load import WaitWatch
@@ -371,6 +371,7 @@ def _bound(
         if "optimum" in plan.comparisons:
             alternatives["optimum"] = finalists.plan
     find_front = planning.front_finder(tuning, describe, objective)
+    plan = _with_dims_of(scripted, plan, prepared)
     return Result(
         scripted, plan, prepared.frozen, tuning.costs, alternatives, str(prepared.where),
         find_front, tuning.is_interrupted,
@@ -495,13 +496,12 @@ def _apply(
         raise Error(f"optimize: strict, and this machine does not offer {', '.join(missing)}")
     if missing:
         progress.say(f"falls back, not offered here: {', '.join(missing)}")
-    plan = dataclasses.replace(plan, inputs=planning.with_dims(plan.inputs, prepared.dims))
     frozen, where = prepared.frozen, str(prepared.where)
     verdict = plan.guard
     is_refused = verdict is not None and verdict.runs == "baseline"
     is_timed = verdict is not None and verdict.rounds > 0
     if is_refused and (is_timed or not options.run_untimed):
-        return Result(frozen, plan, frozen, device=where)
+        return Result(frozen, _with_dims_of(frozen, plan, prepared), frozen, device=where)
     scripted = rewrite(prepared.imported, planning.native_plan(plan), options.strict)
     error = error_of(scripted, prepared)
     bound = prepared.output_bound(options)
@@ -510,7 +510,14 @@ def _apply(
             f"optimize: with this plan the outputs have relative L2 {error:.1e} to the model's,"
             f" expected at most {bound:.1e}: make a new plan"
         )
-    return Result(scripted, plan, frozen, device=where)
+    return Result(scripted, _with_dims_of(scripted, plan, prepared), frozen, device=where)
+
+
+def _with_dims_of(scripted: ScriptModule, plan: Plan, prepared: Prepared) -> Plan:
+    """The plan with the sizes that its module is right for."""
+    return dataclasses.replace(
+        plan, inputs=planning.with_dims(plan.inputs, prepared.dims_of(scripted))
+    )
 
 
 def _tell(progress: Progress, plan: Plan) -> None:

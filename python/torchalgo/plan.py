@@ -59,7 +59,7 @@ class PlanInput:
     shape: list[int]
     dtype: str
     layout: Layout
-    dims: list[PlanDim] | None = None  # None: not known, as in files of version 0.1.0
+    dims: list[PlanDim] | None = None  # None: not known, as in older files
 
 
 @dataclass(frozen=True)

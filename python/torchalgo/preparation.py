@@ -21,8 +21,11 @@ from torchalgo.freeze import (
     check_model,
     device_of,
     first_lines,
+    has_branches,
+    has_own_ops,
     script_model,
     share_weights,
+    tensors_in,
 )
 from torchalgo.options import Options
 from torchalgo.plan import PlanDim
@@ -60,6 +63,15 @@ class Prepared:
     @property
     def graph(self) -> _C.Graph:
         return self.imported.graph
+
+    def dims_of(self, scripted: ScriptModule) -> list[list[PlanDim]]:
+        """The sizes that a module made of `frozen` is right for.
+
+        The importer makes constants of ranks. A branch that is left may change a rank by a size.
+        """
+        if not has_own_ops(scripted) or not has_branches(scripted):
+            return self.dims
+        return [[PlanDim("", size, size) for size in x.shape] for x in tensors_in(self.inputs)]
 
     def find_candidates(self, options: Options) -> _C.Candidates:
         """What may run each node."""

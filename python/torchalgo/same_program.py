@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -34,25 +35,24 @@ class _Comparison:
                 return found
         if len(nodes[0]) != len(nodes[1]):
             return f"{len(nodes[0])} and {len(nodes[1])} ops"
-        returned = one.return_node(), other.return_node()
-        return "" if self._inputs(*returned) else "the result"
+        return "" if self._are_same(one.outputs(), other.outputs()) else "the result"
 
     def _number(self, one: list[Any], other: list[Any]) -> None:
         for numbers, values in zip(self.numbers, (one, other), strict=True):
             for value in values:
                 numbers[value.debugName()] = len(numbers)
 
-    def _inputs(self, one: Any, other: Any) -> bool:
+    def _are_same(self, one: Iterable[Any], other: Iterable[Any]) -> bool:
         named = [
-            [numbers.get(value.debugName()) for value in node.inputs()]
-            for numbers, node in zip(self.numbers, (one, other), strict=True)
+            [numbers.get(value.debugName()) for value in values]
+            for numbers, values in zip(self.numbers, (one, other), strict=True)
         ]
         return named[0] == named[1]
 
     def _node(self, one: Any, other: Any) -> str:
         if one.kind() != other.kind():
             return f"{one.kind()} and {other.kind()}"
-        if not self._inputs(one, other):
+        if not self._are_same(one.inputs(), other.inputs()):
             return f"the inputs of {one.kind()}"
         if not _equal_attributes(one, other):
             return f"a constant: {_spelled(one)} and {_spelled(other)}"

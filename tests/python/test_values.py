@@ -308,6 +308,30 @@ def test_values_are_right_at_every_size_and_what_differs_runs_the_original(
     assert set(fast.original_runs.values()) <= {2}
 
 
+class RankBySize(nn.Module):
+    """A branch on a size changes a rank, which the importer takes for a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        if x.shape[0] > 4:
+            y = y.flatten(2)
+        return y * 2 if y.dim() == 3 else y
+
+
+@pytest.mark.filterwarnings("ignore:torchalgo. inputs are")
+def test_a_rank_that_depends_on_a_size_pins_the_sizes_of_a_scripted_model() -> None:
+    torch.manual_seed(0)
+    model = torch.jit.script(RankBySize().eval())
+    fast = planned(model, rand(1, 3, 8, 8))
+    for sizes in ((1, 3, 8, 8), (2, 3, 8, 8), (6, 3, 8, 8)):
+        assert output_error(fast(rand(*sizes)), model(rand(*sizes))) <= 1e-5
+    assert ["6x3x8x8" in why for why in fast.original_runs] == [True]
+
+
 def test_an_empty_batch_is_right() -> None:
     model = make(torch.relu)
     fast = planned(model, rand(2, 3, 16, 16))
@@ -357,7 +381,7 @@ def test_of_several_plans_only_those_that_are_right_for_the_sizes_run(tmp_path: 
         loaded(rand(2, 3, 16, 16))
 
 
-def test_a_file_of_version_0_1_0_takes_any_sizes_and_says_so(tmp_path: Path) -> None:
+def test_a_file_of_an_older_torchalgo_takes_any_sizes_and_says_so(tmp_path: Path) -> None:
     fast = planned(make(torch.relu), rand(1, 3, 16, 16))
     inputs = [dataclasses.replace(given, dims=None) for given in fast.plan.inputs]
     result = fast._results[0]
