@@ -180,7 +180,9 @@ def _right_capture(
 
 def _error(capture: Capture, reference: Reference) -> float:
     try:
-        return reference.error_of(capture.frozen)
+        # TorchScript's first two runs optimize the module, which takes longer than they do.
+        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+            return reference.error_of(capture.frozen)
     except RuntimeError:
         return float("inf")
 
