@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A call as a list of tensors, and its result from one.
+"""Converts a call to a list of tensors, and a list of tensors to the call's result.
 
-Plans, TorchScript modules and runners take tensors and return tensors. `CallForm` records how the
-arguments of one call lie in lists, dicts and the like, and how the result does. Every later call
-must have the same form; only its tensors may differ.
+Plans, TorchScript modules and runners take tensors and return tensors. `CallForm` records in which
+lists, dicts and other containers the tensors of a call lie, and those of its result. Every later
+call must have the same form; only its tensors may differ.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from torchalgo.trees import (
 
 @dataclass(frozen=True)
 class CallForm:
-    """How a call of a model and its result are made of tensors.
+    """The form of a call of a model, and the form of its result.
 
     Args:
-        signature: of the model's forward.
-        inputs: the form of the arguments without those that have their default value; None: the
-            module takes the arguments themselves, as TorchScript does.
-        names: where each tensor lies among the arguments, as "batch['image']".
-        output: the form of the result; None: the module returns the result itself.
+        signature: the signature of the model's forward.
+        inputs: the form of the arguments, without arguments that have their default value. None if
+            the module takes the arguments unchanged, as a ScriptModule does.
+        names: the position of each tensor among the arguments, as "batch['image']".
+        output: the form of the result. None if the module returns the result itself.
     """
 
     signature: inspect.Signature
@@ -61,9 +61,9 @@ class CallForm:
     output: Tree | None = None
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -> dict[str, Any]:
-        """The arguments by name, without those that have their default value.
+        """Returns the arguments by name, without those that have their default value.
 
-        Raises: torchalgo.Error if forward does not take them.
+        Raises: torchalgo.Error if they do not fit forward's signature.
         """
         try:
             bound = self.signature.bind(*args, **kwargs)
@@ -79,9 +79,11 @@ class CallForm:
     def tensors(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], Tree | None]:
-        """What the module takes, and the form of this call, which has to be `inputs`.
+        """Returns the module's arguments and the form of this call.
 
-        Raises: torchalgo.Error if forward does not take these arguments.
+        The caller compares the form with `inputs`. It is None if `inputs` is None.
+
+        Raises: torchalgo.Error if the arguments do not fit forward's signature.
         """
         arguments = self.bind(args, kwargs, "forward")
         if self.inputs is None:
@@ -96,8 +98,10 @@ class CallForm:
         return tuple(tensors), tree
 
     def difference(self, tree: Tree | None) -> str:
-        """Says where the form of a call differs from the planned one, as "flag=True, planned with
-        flag=False"."""
+        """Describes the first difference between the form of a call and the planned form.
+
+        Example: "flag=True, planned with flag=False". Returns "" if there is none.
+        """
         if not isinstance(tree, Node) or not isinstance(self.inputs, Node):
             return ""
         given = dict(zip(tree.keys, tree.children, strict=True))
@@ -110,7 +114,7 @@ class CallForm:
 
     @functools.cached_property
     def is_positional(self) -> bool:
-        """True if the planned call had positional tensors only, so that these are the tensors."""
+        """True if the planned call had only tensors as arguments, all of them positional."""
         if self.inputs is None:
             return True
         bound = _bound(self, [torch.empty(0)] * len(self.names))
@@ -118,11 +122,11 @@ class CallForm:
 
     @functools.cached_property
     def has_numbers(self) -> bool:
-        """True if the result holds numbers or text, which may be others at other sizes."""
+        """True if the result holds numbers or text; these may depend on the inputs' sizes."""
         return self.output is not None and has_values(self.output)
 
     def result(self, returned: Any) -> Any:
-        """The model's result from what the module returned."""
+        """Builds the model's result from the module's result."""
         return returned if self.output is None else rebuild(self.output, tensors_of(returned))
 
 
@@ -142,7 +146,7 @@ def _flatten_arguments(
 
 
 def form_of_script(module: Any) -> CallForm:
-    """The form of calls of a ScriptModule, from its schema: arguments and results are its own."""
+    """Returns the form of calls of a ScriptModule: its arguments and results stay unchanged."""
     kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
     parameters = [
         inspect.Parameter(a.name, kind, default=a.default_value if a.has_default_value() else empty)
@@ -152,7 +156,7 @@ def form_of_script(module: Any) -> CallForm:
 
 
 def signature_of(model: nn.Module) -> inspect.Signature:
-    """Of forward, without annotations."""
+    """Returns the signature of forward, without annotations."""
     try:
         signature = inspect.signature(model.forward)
     except ValueError:  # a built-in function
@@ -170,7 +174,7 @@ def signature_of(model: nn.Module) -> inspect.Signature:
 
 @dataclass(frozen=True)
 class TensorModel:
-    """A model as the planner takes it: from a tuple of tensors to what TorchScript can return."""
+    """A model that takes a tuple of tensors and returns only types that TorchScript can return."""
 
     model: nn.Module
     form: CallForm
@@ -181,14 +185,14 @@ class TensorModel:
 def as_tensor_model(
     model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
 ) -> TensorModel:
-    """Runs `model` once with these arguments, and records how they and its result lie.
+    """Runs `model` once with these arguments; records the form of the arguments and the result.
 
-    A model from tensors to tensors in tuples, lists and dicts remains itself; so does a
-    ScriptModule, whose types are known. Others are a shallow copy with another forward, so that the
-    modules inside have the names that they have in `model`.
+    Returns `model` itself if it takes tensors and returns tensors in tuples, lists and dicts, or if
+    it is a ScriptModule (which is not run). Otherwise returns a shallow copy with another forward:
+    its submodules have the same names as in `model`.
 
-    Raises: torchalgo.Error if forward does not take the arguments, if the model raises, or if a
-        type among the arguments or results cannot be taken apart and rebuilt.
+    Raises: torchalgo.Error if the arguments do not fit forward's signature, if the model raises, or
+        if a type among the arguments or results cannot be rebuilt from its parts.
     """
     kwargs = {} if kwargs is None else kwargs
     is_script = isinstance(model, torch.jit.ScriptModule)
@@ -218,14 +222,14 @@ def as_tensor_model(
 def as_tensor_models(
     model: nn.Module, calls: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]
 ) -> list[TensorModel]:
-    """The model for each of several calls, which have to have one form.
+    """Returns a tensor model for each of several calls. All calls must have the same form.
 
     Raises: torchalgo.Error as `as_tensor_model`, or if two calls differ in more than their tensors.
     """
     if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
         raise Error(
-            "optimize: torch.autocast is on, which changes dtypes inside the model; call optimize"
-            " outside of it, with a model of the dtype it is to run in, as model.bfloat16()"
+            "optimize: torch.autocast is on. It changes dtypes inside the model. Call optimize"
+            " outside of torch.autocast, with a model of the wanted dtype, as model.bfloat16()"
         )
     models = []
     for args, kwargs in calls:
@@ -247,7 +251,7 @@ def as_tensor_models(
         if difference:
             raise Error(
                 f"optimize: the example inputs at {i} differ from those at 0 in more than shapes:"
-                f" {difference}; expected calls of one form"
+                f" {difference}; expected calls that differ only in their tensors"
             )
     return models
 
@@ -256,22 +260,22 @@ def check_examples(tensors: Sequence[torch.Tensor], names: Sequence[str]) -> Non
     """Raises Error if outputs cannot be compared for these example inputs."""
     if not tensors:
         raise Error(
-            "optimize: there is no tensor among the example inputs; expected forward's arguments,"
-            " such as (torch.rand(1, 3, 224, 224),)"
+            "optimize: the example inputs contain no tensor; expected forward's arguments, such as"
+            " (torch.rand(1, 3, 224, 224),)"
         )
     for tensor, name in zip(tensors, names, strict=True):
         if tensor.is_floating_point() and not tensor.is_meta and bool(tensor.isnan().any()):
             raise Error(
-                f"optimize: input {name} holds NaN, so that outputs cannot be compared; expected"
-                " finite values, such as torch.rand"
+                f"optimize: input {name} holds NaN, so outputs cannot be compared; expected finite"
+                " values, such as those of torch.rand"
             )
 
 
 def _record_output(
     model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Tree, Tree | None, Formats]:
-    """The form of what the model returns, that which TorchScript can return, and the memory
-    formats of the tensors."""
+    """Runs the model. Returns the form of its result, the form that TorchScript can return instead
+    (None if there is none), and the memory formats of the result's tensors."""
     value = _run(model, args, kwargs)
     tensors: list[torch.Tensor] = []
     try:
@@ -284,15 +288,18 @@ def _record_output(
             raise Error("the model's result holds no tensor")
     except Error as problem:
         raise Error(
-            f"optimize: {problem}. Each call has to return the same types: optimize a part of the"
-            " model that returns tensors, or tuples, lists, dicts or dataclasses of them"
+            f"optimize: {problem}. Every call must return the same types. Optimize a part of the"
+            " model that returns tensors, or tuples, lists, dicts or dataclasses of tensors"
         ) from None
     return output, lowered(output), formats_of(tensors)
 
 
 def copy_of(tensor: Any) -> Any:
-    """The same values and strides in memory of its own: a model may write to its inputs. A tensor
-    whose elements share memory is returned as it is, since a copy has other strides."""
+    """Copies a tensor with its strides, because a model may write to its inputs.
+
+    Returns the tensor itself if its elements share memory: a copy would have other strides. Returns
+    anything else unchanged.
+    """
     if not isinstance(tensor, torch.Tensor):
         return tensor
     copied = tensor.detach().clone()
@@ -307,7 +314,8 @@ def _check_numbers(model: nn.Module, form: CallForm, tensors: Sequence[torch.Ten
     if output != form.output:
         raise Error(
             f"optimize: the model's result is {spell(output)} for other values of the inputs and"
-            f" {spell(form.output)} for the example inputs: return such numbers as tensors"
+            f" {spell(form.output)} for the example inputs. Return numbers that depend on the"
+            " inputs as tensors"
         )
 
 
@@ -333,8 +341,8 @@ def _bound(form: CallForm, tensors: Sequence[torch.Tensor]) -> inspect.BoundArgu
 class _TensorForward:
     """The forward of a tensor model.
 
-    It returns what `returned` describes, or a tuple of all tensors if that is None. It is a class
-    so that a deep copy of the tensor model runs the copied weights.
+    It returns a value of the form `returned`, or a tuple of all tensors if `returned` is None. It
+    is a class, not a closure, so that a deep copy of the tensor model uses the copied weights.
     """
 
     is_tensor_forward = True
@@ -355,13 +363,16 @@ class _TensorForward:
         if form != self.output:
             raise Error(
                 f"the model's result is {spell(form)} here and was {spell(self.output)} for the"
-                " example inputs; expected one form for all calls, without numbers that depend on"
-                " the input: return them as tensors"
+                " example inputs; expected the same form for all calls. Return numbers that depend"
+                " on the inputs as tensors"
             )
         return tuple(found) if self.returned is None else rebuild(self.returned, iter(found))
 
     def scripted(self, tensors: Sequence[torch.Tensor]) -> torch.jit.ScriptModule:
-        """The same by torch.jit.script: see scripted_calls.py, which tells what it raises."""
+        """Compiles this forward with torch.jit.script.
+
+        Raises: the errors of `scripted_calls.script_tensor_model`.
+        """
         check_parameters(self.form.signature)
         assert self.form.inputs is not None
         bound = _bound(self.form, tensors)
@@ -374,7 +385,7 @@ class _TensorForward:
 
 
 def _copy_with_forward(model: nn.Module, forward: _TensorForward) -> nn.Module:
-    """A copy of `model` that shares its modules and weights and runs `forward`."""
+    """Returns a copy of `model` that shares its submodules and weights and runs `forward`."""
     other = copy.copy(model)
     # The model's own hooks run inside `forward`, with the model's own arguments.
     other._forward_hooks = collections.OrderedDict()
@@ -384,7 +395,7 @@ def _copy_with_forward(model: nn.Module, forward: _TensorForward) -> nn.Module:
 
 
 def script_names(names: Sequence[str]) -> list[str]:
-    """Names for TorchScript's arguments: "batch['image']" becomes "batch_image"."""
+    """Returns unique names of TorchScript arguments: "batch['image']" becomes "batch_image"."""
     taken = {"self"}
     result = []
     for name in names:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an optimized module does as an nn.Module, alone and inside a bigger model."""
+"""The nn.Module interface of an optimized module, alone and inside a bigger model."""
 
 from __future__ import annotations
 
@@ -35,15 +35,17 @@ class Embedded(nn.Module):
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
-        """Attributes that this class has not are the original's: config, dtype, submodules. What
-        they run, as a method that calls layers, runs unplanned."""
+        """Returns an attribute of the original, such as config, dtype or a submodule.
+
+        A method of the original that calls layers does not use the plan.
+        """
         original = self.__dict__.get("_original")
         if name.startswith("_"):
             return super().__getattr__(name)
         if original is None:
             raise AttributeError(
                 f"an optimized module has no attribute {name!r}, and the original model is not"
-                " there after load or unpickling"
+                " available after load or unpickling"
             )
         return getattr(original.model, name)
 
@@ -58,23 +60,23 @@ class Embedded(nn.Module):
         )
         if is_of_original or isinstance(value, (nn.Module, nn.Parameter)):
             raise Error(
-                f"{name}: an optimized module runs the plan of the model as it was: set {name!r} on"
-                " the original model, and call .refresh() here"
+                f"{name}: this cannot be set on an optimized module. Set {name!r} on the original"
+                " model, and call .refresh() on the optimized module"
             )
         # What nn.Module registers by type is never set here.
         object.__setattr__(self, name, value)
 
     def train(self, mode: bool = True) -> Self:
-        """Changes nothing: the module stays in inference, as a frozen part of a model that is
+        """Changes nothing: the module stays in inference mode, also inside a model that is
         trained."""
         return self
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """The original model's, with its keys."""
+        """Returns the state dict of the original model, with its keys."""
         return self._need_original("state_dict").model.state_dict(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Loads into the original model, and packs the new weights under the same plans."""
+        """Loads into the original model and packs the new weights for the same plans."""
         result = self._need_original("load_state_dict").model.load_state_dict(*args, **kwargs)
         self.refresh_if_planned()
         return result
@@ -89,7 +91,7 @@ class Embedded(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """As a part of a model whose load_state_dict was called."""
+        """Loads the weights of this module, when load_state_dict of a bigger model was called."""
         model = self._need_original("load_state_dict").model
         own = {k.removeprefix(prefix): v for k, v in state_dict.items() if k.startswith(prefix)}
         assign = local_metadata.get("assign_to_params_buffers", False)
@@ -105,14 +107,14 @@ class Embedded(nn.Module):
     def _need_original(self, what: str) -> Original:
         if self._original is None:
             raise Error(
-                f"{what}: the original model, which has the weights, is not there after load or"
-                " unpickling: use the original, and optimize it with plan=optimized.plan, which"
-                " measures nothing"
+                f"{what}: the original model, which has the weights, is not available after load or"
+                " unpickling. Call this on the original model, and optimize that with"
+                " plan=optimized.plan, which measures nothing"
             )
         return self._original
 
     def __prepare_scriptable__(self) -> nn.Module:
-        """What torch.jit.script compiles: a module that calls `.scripted`."""
+        """Returns a module that calls `.scripted`; torch.jit.script compiles it instead."""
         scripted: Any = self.scripted
         graph = fx.Graph()
         arguments = scripted.forward.schema.arguments[1:]
@@ -134,15 +136,15 @@ class Embedded(nn.Module):
             except (RuntimeError, AssertionError) as problem:  # no such device here
                 why = str(problem).splitlines()[0]
                 raise Error(
-                    f"to: an optimized module stays on {self._device}, its plan was measured there;"
-                    f" convert the original model and optimize that ({why})"
+                    f"to: an optimized module stays on {self._device}, where its plan was measured."
+                    f" Convert the original model and optimize that ({why})"
                 ) from None
             if after.dtype != before.dtype or after.device != before.device:
                 change = (
                     f"from {before.dtype} on {before.device} to {after.dtype} on {after.device}"
                 )
                 raise Error(
-                    f"to: an optimized module cannot be moved {change}: its plan was measured for"
-                    " the former; convert the original model and optimize that"
+                    f"to: an optimized module cannot be moved {change}. Its plan was measured for"
+                    " the first dtype and device. Convert the original model and optimize that"
                 )
         return self

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What runs in the end: the plan, the best single-layout plan, or the fastest baseline."""
+"""Decides what runs in the end: the plan, the best single-layout plan, or a baseline."""
 
 from __future__ import annotations
 
@@ -38,29 +38,31 @@ def rewrite(imported: _C.Imported, native: _C.Plan, strict: bool) -> ScriptModul
 
 
 def error_of(scripted: ScriptModule, prepared: Prepared) -> float:
-    """Runs the module once; returns the relative L2 of its outputs to the model's."""
+    """Runs the module once; returns the relative L2 error of its outputs against the model's."""
     return prepared.reference.error_of(scripted)
 
 
 def single_layout_plan(
     limits: Limits, weaker: Mapping[str, _C.Plan], objective: Latency, plan: _C.Plan
 ) -> _C.Plan | None:
-    """Returns the cheapest plan in one layout, all of it checked; None if there is none, or if
-    `plan` makes the same choices."""
+    """Returns the cheapest single-layout plan, with all its candidates checked.
+
+    Returns None if there is none, or if `plan` makes the same choices.
+    """
     names = [name for name in weaker if name.startswith("single_layout_")]
     if not names or objective.name != "latency":
         return None
     best = min(names, key=lambda name: (objective.value(weaker[name]), name))
     try:
         single = limits.settle(layouts=[best.removeprefix("single_layout_")], rough=True)
-    except Error:  # it cannot keep a limit, or a check failed
+    except Error:  # it exceeds a limit, or a check failed
         return None
     return None if choices_of(single) == choices_of(plan) else single
 
 
 @dataclass(frozen=True)
 class Finalists:
-    """The plan, bound and tried, and the best single-layout plan, which is not bound yet."""
+    """The plan with its module, and the best single-layout plan, which has no module yet."""
 
     plan: Plan
     scripted: ScriptModule
@@ -69,7 +71,7 @@ class Finalists:
     describe: Callable[[_C.Plan], Plan]
 
     def single_plan(self) -> Plan | None:
-        """Describes the single-layout plan for readers; it claims no optimum."""
+        """Describes the single-layout plan; the description does not claim that it is optimal."""
         if self.single is None:
             return None
         single, plan = self.describe(self.single), self.plan
@@ -89,13 +91,13 @@ class Finalists:
 
 def _refuse_proof(_: Plan) -> PlanProof:
     raise Error(
-        "with_proof: this plan keeps to one layout and runs since it was faster when timed; no"
-        " optimum is claimed for it. fast.alternatives['optimum'].with_proof() proves the optimum"
+        "with_proof: this single-layout plan runs because it was faster when timed. It is not"
+        " claimed to be optimal. fast.alternatives['optimum'].with_proof() proves the optimal plan"
     )
 
 
 class Contest:
-    """Times the finalists beside the baselines and says what runs."""
+    """Times the finalists beside the baselines and decides what runs."""
 
     def __init__(
         self, prepared: Prepared, options: Options, objective: Latency, course: Course
@@ -104,8 +106,11 @@ class Contest:
         self._objective, self._course = objective, course
 
     def decide(self, finalists: Finalists) -> tuple[Plan, ScriptModule]:
-        """Returns the plan that runs, or that gave way to a baseline, with its verdict, and the
-        module that runs. A verdict that the database has is not taken again."""
+        """Returns a plan with its verdict, and the module that runs.
+
+        If a baseline runs, the plan is the one that the baseline replaces. A verdict from the
+        database is used without timing again.
+        """
         plan, scripted = finalists.plan, finalists.scripted
         if finalists.error > self._prepared.output_bound(self._options):
             reason = f"outputs differ from the model's by {finalists.error:.1e} at best"
@@ -128,7 +133,7 @@ class Contest:
         return self._with(plan, verdict), scripted
 
     def untimed(self, plan: Plan, scripted: ScriptModule, reason: str) -> tuple[Plan, ScriptModule]:
-        """Returns the plan and the module that runs where nothing was timed."""
+        """Returns the plan and the module that runs if nothing was timed."""
         verdict = guard.untimed_verdict(reason, self._options.run_untimed)
         runs = scripted if verdict.runs == "plan" else self._prepared.frozen
         return self._with(plan, verdict), runs
@@ -147,8 +152,11 @@ class Contest:
         return found or verdicts.read_verdict(guard.verdict_key(model, plan))
 
     def _bound(self, finalists: Finalists) -> ScriptModule | None:
-        """Returns the module of the single-layout plan; None if there is no such plan, if its
-        outputs are not exact enough, or if there is no time to time it."""
+        """Builds the module of the single-layout plan.
+
+        Returns None if there is no such plan, if the error of its outputs is too large, or if there
+        is no time to time it.
+        """
         effort = self._course.guard_effort()
         if finalists.single is None or effort is None or not effort.has_single_layout:
             return None

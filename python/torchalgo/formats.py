@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Results in the memory format that the original model gives them."""
+"""Gives results the memory format that the original model would give them."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ import torch
 from torchalgo._C import Error
 from torchalgo.freeze import tensors_in
 
-# Of each tensor of a result; None: of no format with a name, so that it is left as it is.
+# The memory format of each tensor of a result. None if the format has no name; such a tensor stays
+# as it is.
 Formats = tuple[torch.memory_format | None, ...]
 Key = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
-MOST_KNOWN = 256  # kinds of inputs whose results' formats are kept
+MOST_KNOWN = 256  # keys of inputs whose results' formats are stored
 
 
 class ResultFormats:
     """Gives results the memory formats that the original's results have.
 
-    The original runs once for each new kind of strides of the inputs; contiguous inputs of all
-    sizes are one kind.
+    The original runs once for each new combination of the inputs' shapes and strides. All calls
+    with only contiguous inputs count as one combination.
     """
 
     def __init__(
         self, run: Callable[[Sequence[Any]], Any], known: Mapping[Key, Formats] | None = None
     ) -> None:
-        """`run` calls the original with tensors; `known` formats need no run."""
+        """`run` calls the original with tensors; formats in `known` are used without a run."""
         self.is_exact = False  # contiguous inputs give results that need no change
         self._run = run
         self._known = dict(known or {})
         self._lock = threading.Lock()
 
     def apply(self, returned: Any, tensors: Sequence[Any]) -> Any:
-        """`returned`, with those tensors copied whose format is another than the original's."""
+        """Returns `returned`; copies each tensor whose format differs from the original's."""
         key = key_of(tensors)
         formats = self._known.get(key)
         if formats is None:
@@ -54,7 +55,7 @@ class ResultFormats:
 
 
 def formats_of(value: Any) -> Formats:
-    """The memory format of each tensor in `value`."""
+    """Returns the memory format of each tensor in `value`."""
     return tuple(map(_format_of, tensors_in(value)))
 
 
@@ -69,7 +70,7 @@ def _format_of(tensor: torch.Tensor) -> torch.memory_format | None:
 
 
 def key_of(tensors: Sequence[Any]) -> Key:
-    """The kind of strides of inputs; of contiguous ones, whatever their sizes, it is ()."""
+    """Returns the shapes and strides of the inputs; () if all inputs are contiguous."""
     found = tensors_in(tuple(tensors))
     if all(tensor.is_contiguous() for tensor in found):
         return ()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Other programs that use the processors while something is timed.
+"""Detects other programs that use the processors while something is timed.
 
-A time that was taken while its process waited for a processor is too long, by luck for one
-candidate and not for another. Such times serve the run that took them. They are not kept.
+A time is too long if its process had to wait for a processor. Chance decides which candidates this
+affects. The run that took such times uses them, but they are not stored.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 
 from torchalgo.plan import MOST_WAITING
 
-# "1": times count as if this process had the machine to itself. For machines that are never idle.
+# "1": all times are stored, as if no other program ran. For machines that are never idle.
 IGNORE = "TORCHALGO_IGNORE_LOAD"
 
-# A process that waited less than this was interrupted once, if at all.
+# Shorter waiting times are ignored: the process was interrupted at most once.
 LEAST_WAIT_S = 0.01
 
-# Before the first measurement, other programs are watched for so long.
+# The load of other programs is measured for this time before the first measurement.
 LOOK_S = 0.1
 
 
@@ -31,7 +31,7 @@ def is_ignored() -> bool:
 
 
 def used_s(pid: int | None) -> tuple[float, float]:
-    """Returns the seconds that the threads of a process ran, and that they waited for a processor.
+    """Returns the seconds that a process's threads ran, and the seconds that they waited to run.
 
     Returns zeros if there is no such process, or if the system does not count this.
     """
@@ -47,8 +47,11 @@ def used_s(pid: int | None) -> tuple[float, float]:
 
 
 def processors_s() -> tuple[float, float]:
-    """Returns the seconds that this process's processors were busy, and that the hypervisor gave to
-    other machines; zeros if the system does not count this."""
+    """Returns the seconds that this process's processors were busy, and the seconds that the
+    hypervisor gave to other machines.
+
+    Returns zeros if the system does not count this.
+    """
     busy = stolen = 0
     cores = os.sched_getaffinity(0)
     try:
@@ -65,10 +68,10 @@ def processors_s() -> tuple[float, float]:
 
 
 class WaitWatch:
-    """Measures how long a process waits for processors, from when the watch is made."""
+    """Measures how long a process waits for processors. Counting starts with the constructor."""
 
     def __init__(self, pid: Callable[[], int | None] = os.getpid) -> None:
-        """`pid` names the process that times; it may be started, or started again, meanwhile."""
+        """`pid` returns the id of the process that takes the times; it may be restarted later."""
         self._pid = pid
         self._before = None if is_ignored() else self._now()
 
@@ -77,8 +80,10 @@ class WaitWatch:
         return pid, *used_s(pid), processors_s()[1]
 
     def share(self) -> float:
-        """Returns which part of the time that it wanted to run the process had to wait; 0 if that
-        was an interruption or less."""
+        """Returns the waiting time divided by the sum of waiting and running time.
+
+        Returns 0 if the waiting time is below LEAST_WAIT_S.
+        """
         if self._before is None:
             return 0.0
         before, (pid, ran, waited, stolen) = self._before, self._now()
@@ -88,7 +93,7 @@ class WaitWatch:
         return 0.0 if waited < LEAST_WAIT_S else waited / (waited + ran)
 
     def was_disturbed(self) -> bool:
-        """True if what was timed meanwhile must not be kept."""
+        """True if the times that were taken since the constructor must not be stored."""
         return self.share() > MOST_WAITING
 
 
@@ -113,10 +118,10 @@ def warn_if_busy(threads: int, worker: int | None) -> None:
         return
     warnings.warn(
         f"torchalgo: other programs use {busy:.1f} of {cores} processors (load average"
-        f" {os.getloadavg()[0]:.1f}), and torch has {threads} threads. Times taken now are too long"
-        " and differ by chance, so those that they disturb are not kept for later runs. Wait until"
-        " the other programs have ended, or leave them processors by torch.set_num_threads;"
-        f" {IGNORE}=1 keeps all times on a machine that is never idle",
+        f" {os.getloadavg()[0]:.1f}), and torch has {threads} threads. Times taken now may be too"
+        " long. Disturbed times are not stored for later runs. Wait until the other programs have"
+        " ended, or give torch fewer threads with torch.set_num_threads. On a machine that is never"
+        f" idle, {IGNORE}=1 stores all times",
         RuntimeWarning,
         stacklevel=2,
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The model that an optimized module was made from."""
+"""The original model: the one that an optimized module was made from."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ModelCall = tuple[tuple[Any, ...], Mapping[str, Any]]  # args, kwargs
 
 @dataclass(frozen=True)
 class Planned:
-    """What planning returns for one or several calls of a model."""
+    """The result of planning for one or several calls of a model."""
 
     results: tuple[Result, ...]
     form: CallForm
@@ -51,9 +51,10 @@ Planner = Callable[[nn.Module, Sequence[ModelCall], Mapping[str, Plan] | None], 
 
 
 class Original:
-    """The model that was optimized: it has the weights, and runs the calls that no plan is for.
+    """The model that was optimized. It owns the weights and runs the calls that have no plan.
 
-    The model is not modified. Its weights are watched: a plan has packed copies of them.
+    The model is not modified. This class detects changes of its weights, because a plan holds
+    packed copies of them.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Original:
         tensor_model: nn.Module | None = None,
         formats: Mapping[Key, Formats] | None = None,
     ) -> None:
-        """With the example inputs that it was planned for, if it was."""
+        """`calls` holds the example inputs that the model was planned for, if any."""
         self.model, self.calls, self.tensor_model = model, list(calls), tensor_model
         self.formats = formats or {}
         self._planner = planner
@@ -83,7 +84,7 @@ class Original:
         return self.model(*args, **kwargs)
 
     def run_tensors(self, tensors: Sequence[Any]) -> Any:
-        """Calls the tensor model: the result is made as a plan's. Computes no gradients."""
+        """Calls the tensor model, whose result has the same form as a plan's. No gradients."""
         self._check_mode()
         assert self.tensor_model is not None
         with torch.no_grad():
@@ -93,13 +94,13 @@ class Original:
         for name, module in self.model.named_modules():
             if getattr(module, "training", False):  # a frozen ScriptModule has no mode
                 raise Error(
-                    "forward: the original model has to run this call, and"
+                    "forward: the original model has to run this call, but"
                     f" {repr(name) + ' in it' if name else 'it'} is in train mode now: call"
                     " .eval() on it"
                 )
 
     def plan(self, calls: Sequence[ModelCall], plans: Mapping[str, Plan] | None = None) -> Planned:
-        """Plans `calls` with the present weights, or applies the plans."""
+        """Plans `calls` with the present weights, or applies `plans` if they are given."""
         self.watch()
         planned = self._planner(self.model, calls, plans)
         self.calls, self.tensor_model = list(calls), planned.tensor_model
@@ -107,18 +108,18 @@ class Original:
         return planned
 
     def alone(self, i: int) -> Original:
-        """The same for the example inputs at `i` only."""
+        """Returns an Original of the same model with only the example inputs at `i`."""
         return Original(
             self.model, self._planner, self.calls[i : i + 1], self.tensor_model, self.formats
         )
 
     def copy(self, memo: dict[int, Any]) -> Original:
-        """A deep copy with weights of its own; example inputs are shared."""
+        """Returns a deep copy with its own weights. The example inputs are shared."""
         model, tensor_model = copy.deepcopy((self.model, self.tensor_model), memo)
         return Original(model, self._planner, self.calls, tensor_model, self.formats)
 
     def watch(self) -> None:
-        """Takes the present weights as those of the plan."""
+        """Records the present weights; later changes are detected relative to them."""
         self._watched = list(_watched(self.model))
         self._rotation = itertools.cycle(self._watched)
         _changed(self._watched)  # into the caches
@@ -128,9 +129,9 @@ class Original:
         self._next_full_ns = 0
 
     def is_changed(self) -> bool:
-        """True if a weight is seen to have changed since `watch`.
+        """True if a change of a weight since `watch` is detected.
 
-        Looks at a few weights, in turn, and at all of them where the last such look is long ago.
+        Checks the next GLANCE weights. From time to time it checks all weights.
         """
         now = time.perf_counter_ns()
         if now < self._next_full_ns:
@@ -139,14 +140,14 @@ class Original:
         return _changed(self._watched) is not None
 
     def check_weights(self) -> None:
-        """Raises Error, naming the weight, if one has changed since `watch`."""
+        """Raises Error, naming the weight, if a weight has changed since `watch`."""
         # Dynamo has no addresses of tensors.
         changed = None if torch.compiler.is_compiling() else _changed(self._watched)
         if changed is None:
             return
         raise Error(
             f"forward: weight {changed[-1]!r} of the original model was changed after optimize:"
-            " call .refresh() on the optimized module. It packs the present weights under the same"
+            " call .refresh() on the optimized module. It packs the present weights for the same"
             " plan and measures nothing"
         )
 
@@ -170,7 +171,10 @@ def _watched(model: nn.Module) -> Iterator[_Watched]:
 
 
 def _sample_of(tensor: torch.Tensor) -> Any:
-    """A number in the memory of an element: writes by way of `.data` change no version."""
+    """Returns a view of one element's bits, which reveals writes through `.data`.
+
+    Such writes do not change the tensor's version. Returns None if there is no such element.
+    """
     bits = _BITS.get(tensor.element_size())
     if tensor.device.type != "cpu" or tensor.numel() == 0 or bits is None:
         return None
@@ -184,7 +188,7 @@ def _has_version(tensor: torch.Tensor) -> bool:
 
 
 def _changed(watched: Iterable[_Watched]) -> _Watched | None:
-    """The first that is another tensor, has other data, or was written to."""
+    """Returns the first weight that was replaced, moved or written to; None if there is none."""
     for weight in watched:
         get, key, tensor, data_ptr, data, version, sample, bits, _ = weight
         # The address first: where it is another, the sample may lie in freed memory.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The form of a value: how its tensors lie in tuples, lists, dicts and the like.
+"""The form of a value: the tuples, lists, dicts and other containers in which its tensors lie.
 
-`flatten` takes a value apart into its form and its tensors; `rebuild` is the inverse.
+`flatten` splits a value into its form and its tensors; `rebuild` is the inverse.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Leaf:
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """A value that is not a tensor. It is a part of the form, so that it may not change."""
+    """A value that is not a tensor. It is part of the form: it must be the same in every call."""
 
     value: Any
 
@@ -49,7 +49,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Node:
-    """A container; `keys` are those of a dict, the fields of a dataclass, or nothing."""
+    """A container. `keys` holds a dict's keys or a dataclass's fields; otherwise it is empty."""
 
     kind: type
     keys: tuple[Any, ...]
@@ -64,9 +64,9 @@ LEAF = Leaf()
 
 
 def flatten(value: Any, path: str, tensors: list[torch.Tensor], names: list[str]) -> Tree:
-    """Returns the form of `value`; appends its tensors, and where each of them lies.
+    """Returns the form of `value`; appends its tensors to `tensors` and their paths to `names`.
 
-    Raises: torchalgo.Error, naming the path, if a part is of a type that has no form.
+    Raises: torchalgo.Error, naming the path, if a part has an unsupported type.
     """
     if isinstance(value, torch.Tensor):
         tensors.append(value)
@@ -84,7 +84,7 @@ def flatten(value: Any, path: str, tensors: list[torch.Tensor], names: list[str]
 
 
 def _parts_of(value: Any) -> tuple[tuple[Any, ...], list[Any]] | None:
-    """The keys and items of a container; None if `value` is none that can be rebuilt."""
+    """Returns the keys and items of a container; None if `value` is no supported container."""
     kind = type(value)
     if dataclasses.is_dataclass(kind):
         fields = tuple(field.name for field in dataclasses.fields(kind) if field.init)
@@ -109,7 +109,7 @@ def _paths(value: Any, path: str, keys: tuple[Any, ...], count: int) -> list[str
 
 
 def rebuild(tree: Tree, tensors: Iterator[torch.Tensor]) -> Any:
-    """A value of the form `tree` that holds `tensors`."""
+    """Returns a value of the form `tree` that holds `tensors`."""
     if isinstance(tree, Leaf):
         return next(tensors)
     if isinstance(tree, Constant):
@@ -126,7 +126,7 @@ def rebuild(tree: Tree, tensors: Iterator[torch.Tensor]) -> Any:
 
 
 def _rebuild_dict(kind: Any, items: dict[Any, Any]) -> Any:
-    """A dict of the type `kind`: by its constructor, or without it if that takes no items."""
+    """Makes a dict of type `kind`, without its constructor if that does not accept the items."""
     if kind is dict:
         return items
     with contextlib.suppress(Exception):  # of the user's class
@@ -141,10 +141,10 @@ def _rebuild_dict(kind: Any, items: dict[Any, Any]) -> Any:
 
 
 def check_rebuilds(value: Any, tree: Tree, tensors: Sequence[torch.Tensor], path: str) -> None:
-    """Raises Error if rebuild makes another value of the tensors than `value`."""
+    """Raises Error if `rebuild` does not give back `value`."""
     try:
         is_same = is_same_value(value, rebuild(tree, iter(tensors)))
-        problem = "" if is_same else "its constructor makes another value of the same parts"
+        problem = "" if is_same else "its constructor gives another value for the same parts"
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
     if problem:
@@ -152,7 +152,7 @@ def check_rebuilds(value: Any, tree: Tree, tensors: Sequence[torch.Tensor], path
 
 
 def is_same_value(a: Any, b: Any) -> bool:
-    """True if both have the same types throughout, and hold the same tensors."""
+    """True if both values have the same types at every level and hold the same tensors."""
     if isinstance(a, torch.Tensor):
         return a is b
     if type(a) is not type(b):
@@ -177,7 +177,7 @@ def spell_type(kind: type) -> str:
 
 
 def tensors_of(result: Any) -> Iterator[torch.Tensor]:
-    """The tensors in what a TorchScript module returned, in order."""
+    """Yields the tensors in the result of a TorchScript module, in order."""
     if isinstance(result, torch.Tensor):
         yield result
     elif isinstance(result, dict):
@@ -204,7 +204,7 @@ def spell(tree: Tree | None) -> str:
 
 
 def has_values(tree: Tree) -> bool:
-    """True if a part is a number or text: neither a tensor nor None."""
+    """True if any part is neither a tensor nor None, such as a number or a text."""
     if isinstance(tree, Node):
         return any(map(has_values, tree.children))
     return isinstance(tree, Constant) and tree.value is not None
@@ -214,9 +214,9 @@ def has_values(tree: Tree) -> bool:
 
 
 def lowered(tree: Tree) -> Tree | None:
-    """The nearest form of tuples, lists and dicts that TorchScript can return; None: there is none.
+    """Returns the nearest form that TorchScript can return; None if there is none.
 
-    A tuple may hold anything; lists and dicts hold tensors only, at least one.
+    It consists of tuples, lists and dicts. Lists and dicts hold only tensors, and at least one.
     """
     if not isinstance(tree, Node):
         return tree if isinstance(tree, Leaf) else None
@@ -241,9 +241,9 @@ _STANDARD: dict[str, type] = {kind.__name__: kind for kind in (tuple, list, dict
 
 
 def to_json(tree: Tree) -> Any:
-    """Plain data for a file.
+    """Converts a form to plain data for a file.
 
-    Raises: torchalgo.Error if a constant or a key has no spelling there.
+    Raises: torchalgo.Error if a file cannot store a constant or a key.
     """
     if isinstance(tree, Leaf):
         return "tensor"
@@ -265,16 +265,18 @@ def to_json(tree: Tree) -> Any:
 def _check_stored(value: Any) -> None:
     if type(value) not in _STORED:
         raise Error(
-            f"save: {value!r} is part of the planned call or its result, and a file holds only"
+            f"save: {value!r} is part of the planned call or its result, and a file can store only"
             " tensors, numbers, text, None and dtypes"
         )
 
 
 def from_json(data: Any) -> Tree:
-    """Reads what `to_json` wrote. No module is imported: a type must be there already.
+    """Converts the output of `to_json` back to a form.
 
-    Raises: torchalgo.Error if a type is missing; ValueError, TypeError or LookupError if `data` is
-        not of this form.
+    No module is imported: the module of a type must have been imported before.
+
+    Raises: torchalgo.Error if a type is missing; ValueError, TypeError or LookupError if `data` was
+        not made by `to_json`.
     """
     if data == "tensor":
         return LEAF
@@ -304,7 +306,7 @@ def _find_type(name: str) -> type:
     )
     if not is_container:
         raise Error(
-            f"load: the result is a {path} of the module {module!r}, which is not there: import"
-            f" {module} before torchalgo.load"
+            f"load: the result is a {path} of the module {module!r}, which was not imported, or"
+            f" has no such class: import {module} before torchalgo.load"
         )
     return found  # type: ignore[no-any-return]

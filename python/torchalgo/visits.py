@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which operations are measured first, and with which candidates, where the time may run out."""
+"""Chooses the operations to measure first, and their candidates, if the time may run out."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from torchalgo.ledger import Ledger
 from torchalgo.prediction.similar import SimilarCosts, kind_of
 from torchalgo.rules import grouped
 
-# A candidate of a later operation runs if it is predicted within this of the best one.
+# A candidate of a later operation runs if its predicted cost is at most this times the best one.
 CLOSE_ENOUGH = 1.25
 
 
 class Visits:
-    """Of each kind of operation one is measured with all its candidates. What was measured predicts
-    which candidates the others need."""
+    """Selects operations and candidates to measure.
+
+    One operation of each kind is measured with all its candidates. The measured costs then predict
+    which candidates of the other operations have to be measured.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
     def similar(self) -> SimilarCosts | None:
-        """Returns what predicts costs from those there are; None if nothing bounds a cost here."""
+        """Returns a predictor made from the known costs; None if there are no peak rates."""
         costs = self._ledger.costs
         if self._ledger.peaks is None:
             return None
@@ -34,9 +37,13 @@ class Visits:
     def next(
         self, visits: Sequence[Sequence[Key]], is_short: Callable[[Sequence[Key]], bool]
     ) -> Sequence[Key]:
-        """Returns the operation to measure next. As long as there are kinds of which nothing was
-        measured, one of these: it is of middle size, or the largest of the smaller ones whose visit
-        is short. After that the first one."""
+        """Returns the operation to measure next.
+
+        Takes the first kind of which nothing was measured. Among the smaller half of its
+        operations, up to the middle one, it chooses the largest whose visit is short. If none is
+        short, it chooses the smallest operation. If every kind was measured, returns the first
+        operation.
+        """
         is_touched = self._ledger.costs.is_touched
         seen = {kind_of(key.problem) for key in self._ledger.rules.primitives if is_touched(key)}
         for kind, same in grouped(visits, lambda keys: kind_of(keys[0].problem)).items():
@@ -47,9 +54,11 @@ class Visits:
         return visits[0]
 
     def shortened(self, keys: Sequence[Key]) -> Sequence[Key]:
-        """Returns the candidates of one operation that are predicted to be close to its best, none
-        if what was measured of it before is better than all of them; all if none of its kind was
-        measured."""
+        """Returns those of one operation's candidates that are predicted to be close to its best.
+
+        Returns no candidates if one that was measured before is much better than all of `keys`.
+        Returns all of `keys` if no prediction is possible.
+        """
         similar = self.similar()
         family = self._ledger.rules.family(keys[0])
         predicted = {} if similar is None else similar.predict([*family, *keys])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes files so that a reader finds the old content or the new one, and never a part."""
+"""Writes files atomically: a reader finds the old content or the new content, never a part."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torchalgo._C import Error
 
 
 def write_file(path: str | Path, data: bytes | str, caller: str) -> None:
-    """Replaces the content of `path` by `data`, text as UTF-8; a link stays a link.
+    """Replaces the content of `path` with `data`; text is encoded as UTF-8. A link stays a link.
 
-    The bytes go to a new file in the same folder, to the disk, and then under the name. A failure
+    Writes a new file in the same folder, flushes it to the disk and renames it to `path`. A failure
     or a crash leaves `path` as it was. A device or a pipe is written directly.
 
-    Raises: torchalgo.Error beginning with `caller`, with the path and the system's reason.
+    Raises: torchalgo.Error; its text begins with `caller` and has the path and the system's reason.
     """
     raw = data.encode() if isinstance(data, str) else data
     try:
@@ -36,7 +36,7 @@ def write_file(path: str | Path, data: bytes | str, caller: str) -> None:
 def _replace(target: Path, data: bytes) -> None:
     part = target.parent / f".torchalgo-{os.getpid()}-{secrets.token_hex(4)}.part"
     try:
-        # The mode of a file that any program makes: 0666 without what the umask takes.
+        # The usual mode of a new file: 0666 without the bits of the umask.
         with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666), "wb") as file:
             file.write(data)
             file.flush()
@@ -46,7 +46,7 @@ def _replace(target: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(part)
         raise
-    # Without this a power cut may take the new name back. Some file systems refuse it.
+    # Without this a power cut may undo the renaming. Some file systems do not support it.
     with contextlib.suppress(OSError):
         folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -56,7 +56,7 @@ def _replace(target: Path, data: bytes) -> None:
 
 
 def _reason(problem: Exception) -> str:
-    """The system's text and the error's name: "No space left on device (ENOSPC)"."""
+    """Returns the system's text and the error's name: "No space left on device (ENOSPC)"."""
     if isinstance(problem, OSError) and problem.errno is not None:
         return f"{problem.strerror} ({errno.errorcode.get(problem.errno, problem.errno)})"
     return str(problem)
