@@ -263,7 +263,7 @@ class Counted:
         (Counted, "cannot be rebuilt from its tensors"),
         (lambda _: None, "the model's result holds no tensor"),
         (lambda y: (y, float(y.mean())), "for other values of the inputs and"),
-        (lambda y: (y, y.shape[0]), "expected the same form for all calls. Return numbers that depend"),
+        (lambda y: (y, y.shape[0]), "expected the same form for all calls"),
         (lambda y: collections.defaultdict(list, y=y), "cannot be rebuilt"),
         (lambda y: y.missing, "the model raises AttributeError for these example inputs"),
     ],
