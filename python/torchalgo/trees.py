@@ -306,7 +306,7 @@ def _find_type(name: str) -> type:
     )
     if not is_container:
         raise Error(
-            f"load: the result is a {path} of the module {module!r}, which was not imported, or"
-            f" has no such class: import {module} before torchalgo.load"
+            f"load: the result is a {path} of the module {module!r}, but no such tuple, list,"
+            f" dict or dataclass is imported: import {module} before torchalgo.load"
         )
     return found  # type: ignore[no-any-return]

@@ -402,9 +402,9 @@ def test_a_file_names_types_and_runs_nothing(tmp_path: Path) -> None:
     assert json.loads(text)["output"]["type"] == "test_calls:Pair"
     assert form_to_json(form_from_json(text, "it")) == text
     for other, error in (
-        ("missing_module:Pair", "not there: import missing_module before torchalgo.load"),
-        ("os:system", "is a system of the module 'os', which was not imported"),
-        ("subprocess:Popen", "not there"),
+        ("missing_module:Pair", "is imported: import missing_module before torchalgo.load"),
+        ("os:system", "is a system of the module 'os', but no such tuple"),
+        ("subprocess:Popen", "but no such tuple, list, dict or dataclass is imported"),
     ):
         with pytest.raises(torchalgo.Error, match=error):
             form_from_json(text.replace("test_calls:Pair", other), "it")

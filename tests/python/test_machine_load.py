@@ -25,7 +25,7 @@ from torchalgo.plan import GuardVerdict, guard_line
 
 KEY = Key("fwd_f32_n1c3h8w8_k4r3s3_st1x1_pad1x1_dil1x1_g1", "cpu.direct", "nchw", "nchw")
 VERDICT = GuardVerdict("faster", "plan", "frozen", 1.0, 2.0, 0.5, 0.4, 0.6, 25, "")
-WARNS = "not kept for later runs"
+WARNS = "not stored for later runs"
 
 
 @pytest.fixture(autouse=True)

@@ -208,9 +208,9 @@ def test_attributes_of_the_model_pass_through(
     assert own.fc is net.fc
     with pytest.raises(AttributeError, match="'Net' object has no attribute 'missing'"):
         own.missing  # noqa: B018
-    with pytest.raises(torchalgo.Error, match="set 'config' on the original model"):
+    with pytest.raises(torchalgo.Error, match="Set 'config' on the original model"):
         own.config = {}
-    with pytest.raises(torchalgo.Error, match="set 'fc' on the original model"):
+    with pytest.raises(torchalgo.Error, match="Set 'fc' on the original model"):
         own.fc = nn.Linear(32, 5)
     loaded = pickle.loads(pickle.dumps(own))
     with pytest.raises(AttributeError, match="no attribute 'config', and the original model is"):
