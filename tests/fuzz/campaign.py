@@ -5,6 +5,8 @@ A fuzzer is a function from a seed to the outcomes of the cases that it made fro
 each. It raises `FindingError` where a promise was broken. A record is one JSON object on one line:
 fuzzer, seed_from, seed_to (the last one that ran), cases, outcomes (a count per word, which add up
 to the cases), findings, seconds, commit, dirty, machine, date.
+
+    python tests/fuzz/campaign.py          # the table of docs/reliability.md, from all records
 """
 
 from __future__ import annotations
@@ -165,3 +167,20 @@ def _output(*command: str) -> str:
         ).stdout
     except OSError:
         return ""
+
+
+def table() -> str:
+    """Returns one line of Markdown per fuzzer: its cases and findings over all records."""
+    cases, findings = Counter[str](), Counter[str]()
+    for path in sorted(RECORDS.glob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            record = json.loads(line)
+            name = f"`{record['fuzzer']}` ({path.stem})"
+            cases[name] += record["cases"]
+            findings[name] += record["findings"]
+    lines = [f"| {name} | {cases[name]:,} | {findings[name]} |" for name in cases]
+    return "\n".join(["| fuzzer (record) | cases | findings |", "|---|--:|--:|", *lines])
+
+
+if __name__ == "__main__":
+    print(table())
