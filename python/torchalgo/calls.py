@@ -14,6 +14,7 @@ import functools
 import inspect
 import itertools
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,7 @@ from torch import nn
 from torchalgo._C import Error
 from torchalgo.formats import Formats, Key, formats_of, key_of
 from torchalgo.freeze import check_inputs, check_model, tensors_in
+from torchalgo.reference import Reference, copied
 from torchalgo.scripted_calls import check_parameters, script_tensor_model
 from torchalgo.trees import (
     CONSTANTS,
@@ -180,6 +182,7 @@ class TensorModel:
     form: CallForm
     inputs: tuple[Any, ...]
     formats: Mapping[Key, Formats] = field(default_factory=dict)  # of results, by those of inputs
+    reference: Reference | None = None  # of the run that recorded this, if `model` is what ran
 
 
 def as_tensor_model(
@@ -208,15 +211,22 @@ def as_tensor_model(
     except Error as problem:
         raise Error(f"optimize: argument {problem}") from None
     check_examples(tensors, names)
-    copies = rebuild(inputs, iter(map(copy_of, tensors)))
+    after = tuple(map(copy_of, tensors))
+    copies = rebuild(inputs, iter(after))
     bound = inspect.BoundArguments(form.signature, collections.OrderedDict(copies))
-    output, returned, formats = _record_output(model, bound.args, bound.kwargs)
+    started = time.monotonic()
+    result = _run(model, bound.args, bound.kwargs)
+    seconds = time.monotonic() - started
+    output, returned, formats = _record_output(result)
     form = CallForm(form.signature, inputs, tuple(names), None if output == returned else output)
     if form.has_numbers:
         _check_numbers(model, form, tensors)
-    if not (form.is_positional and form.output is None):
+    reference = None
+    if form.is_positional and form.output is None:
+        reference = Reference(copied(tuple(tensors)), copied(result), after, seconds)
+    else:
         model = _copy_with_forward(model, _TensorForward(model, form, output, returned))
-    return TensorModel(model, form, tuple(tensors), {key_of(tensors): formats})
+    return TensorModel(model, form, tuple(tensors), {key_of(tensors): formats}, reference)
 
 
 def as_tensor_models(
@@ -271,12 +281,9 @@ def check_examples(tensors: Sequence[torch.Tensor], names: Sequence[str]) -> Non
             )
 
 
-def _record_output(
-    model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[Tree, Tree | None, Formats]:
-    """Runs the model. Returns the form of its result, the form that TorchScript can return instead
+def _record_output(value: Any) -> tuple[Tree, Tree | None, Formats]:
+    """Returns the form of what the model returned, the form that TorchScript can return instead
     (None if there is none), and the memory formats of the result's tensors."""
-    value = _run(model, args, kwargs)
     tensors: list[torch.Tensor] = []
     try:
         output = flatten(value, "the model's result", tensors, [])

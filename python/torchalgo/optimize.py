@@ -16,7 +16,7 @@ from torch import nn
 from torchalgo import _C, guard, in_context, planning, process_bench, proofs
 from torchalgo._C import Error
 from torchalgo.bounds import CALL_TICKS
-from torchalgo.calls import as_tensor_models
+from torchalgo.calls import TensorModel, as_tensor_models
 from torchalgo.course import Course
 from torchalgo.db import CostStore, DeviceCosts
 from torchalgo.db.environment import texts_here
@@ -42,7 +42,7 @@ from torchalgo.overrides import forced_primitives
 from torchalgo.plan import InContext, Plan
 from torchalgo.prediction import guide_from_store, learn_from_store
 from torchalgo.prediction.model import CostModel
-from torchalgo.preparation import Prepared, prepare_each
+from torchalgo.preparation import Prepared, prepare_each, quick_run_s
 from torchalgo.progress import Event, Progress
 from torchalgo.result import Result
 from torchalgo.sampling import Bench, cold_bytes
@@ -144,28 +144,27 @@ def plan_calls(
     """The planner of Original."""
     if plans is not None:
         options = dataclasses.replace(options, plan=plans, overrides=None, mode="tune")
-    models = as_tensor_models(model, calls)
-    results = _optimize(models[0].model, [each.inputs for each in models], options)
+    course = Course(Timings(), Deadline(budget_of_call(options.budget_s, len(calls))))
+    with course.timings.step("values"):
+        models = as_tensor_models(model, calls)
+    results = _optimize(models, options, course)
     formats = {key: known for each in models for key, known in each.formats.items()}
     return Planned(tuple(results), models[0].form, models[0].model, formats)
 
 
-def _optimize(
-    model: nn.Module, input_sets: Sequence[tuple[Any, ...]], options: Options
-) -> list[Result]:
+def _optimize(models: Sequence[TensorModel], options: Options, course: Course) -> list[Result]:
     """One result for each set of inputs; they share weights, and what is measured."""
-    course = Course(Timings(), Deadline(budget_of_call(options.budget_s, len(input_sets))))
     progress = Progress(options.progress)
+    input_sets = [model.inputs for model in models]
     each = options_of_each(dataclasses.replace(options, progress=progress), input_sets)
     with progress.watched(lambda: course.timings.now):
-        results = _optimize_sets(model, input_sets, options, each, course)
+        results = _optimize_sets(models, options, each, course)
     timings = course.timings.all()
     return [dataclasses.replace(result, timings=timings) for result in results]
 
 
 def _optimize_sets(
-    model: nn.Module,
-    input_sets: Sequence[tuple[Any, ...]],
+    models: Sequence[TensorModel],
     options: Options,
     each: Sequence[Options],
     course: Course,
@@ -181,7 +180,8 @@ def _optimize_sets(
         # All of them first: what is wrong with the last is told before minutes of measuring.
         with course.timings.step("read"):
             say = Progress(each[0].progress).say
-            prepared = prepare_each(model, input_sets, say, course.timings)
+            quick_s = quick_run_s(course.deadline.budget_s / len(models))
+            prepared = prepare_each(models, say, course.timings, quick_s)
         return _optimize_each(prepared, each, course, store)
 
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-import time
+import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +14,11 @@ from torch import nn
 
 from torchalgo import _C, planning
 from torchalgo._C import Error
+from torchalgo.calls import TensorModel
 from torchalgo.freeze import (
     Capture,
     ScriptModule,
     capture_model,
-    check_inputs,
-    check_model,
     device_of,
     first_lines,
     has_branches,
@@ -31,6 +31,7 @@ from torchalgo.options import Options
 from torchalgo.plan import PlanDim
 from torchalgo.reference import (
     Reference,
+    check_finite,
     check_repeats,
     copied,
     most_error,
@@ -41,8 +42,14 @@ from torchalgo.reference import (
 from torchalgo.shapes import Shapes, fits, shapes_of, spell
 from torchalgo.timings import Timings
 
-# A model that takes longer is run a second time at smaller sizes, if it takes these.
+# A model whose run takes longer is compared at smaller sizes, if these are proven to be free.
 QUICK_S = 0.5
+QUICK_SHARE = 0.05  # of the time budget: the comparisons run the model four times or more
+
+
+def quick_run_s(budget_s: float) -> float:
+    """Returns the most seconds of a run that may be repeated at the sizes of the inputs."""
+    return min(QUICK_S, QUICK_SHARE * budget_s)
 
 
 @dataclass(frozen=True)
@@ -97,38 +104,41 @@ class Prepared:
 
 
 def prepare(
-    model: nn.Module,
-    inputs: tuple[Any, ...],
+    given: TensorModel,
     say: Callable[[str], None],
     before: Sequence[Prepared] = (),
     timings: Timings | None = None,
+    quick_s: float = QUICK_S,
 ) -> Prepared:
     """Freezes and imports the model, and compares the frozen module with it.
 
     Args:
         before: the same model for other inputs; weights are shared with these.
+        quick_s: the most seconds of a run that may be repeated at the sizes of the inputs.
     Raises: torchalgo.Error if the model cannot be captured, or no capture is equal to it.
     """
     timings = timings or Timings()
+    model, inputs = given.model, given.inputs
     say("reading the model")
     notes: list[str] = []
-    check_model(model)
-    check_inputs(model, inputs)
     with timings.step("values"):
-        started = time.monotonic()
-        reference = run_once(model, inputs)
-        is_quick = time.monotonic() - started <= QUICK_S
+        reference = given.reference or run_once(model, inputs)
+        check_finite(reference)
+        is_quick = reference.seconds <= quick_s
         if is_quick:
             check_repeats(model, reference)
     capture = capture_model(model, copied(inputs), notes.append)
     with timings.step("values"):
-        capture, error = _right_capture(model, capture, reference, notes)
+        known = None if is_quick else _compare_small(model, capture, reference, notes)
+        if known is not None:
+            error, dims = known
+        else:
+            capture, error = _right_capture(model, capture, reference, notes)
+            dims = _dims(model, capture, reference, before, is_quick)
     share_weights(capture.frozen, [p.frozen for p in before])
     where = device_of(model, inputs)
     device = planning.native_device(where)
     imported = planning.import_for(device, capture.frozen, inputs)
-    with timings.step("values"):
-        dims = _dims(model, capture, reference, before, is_quick)
     # A model that changes its inputs changes these copies when it is timed.
     return Prepared(
         model, copied(inputs), capture.frozen, imported, device, where, notes, reference, error,
@@ -137,21 +147,77 @@ def prepare(
 
 
 def prepare_each(
-    model: nn.Module,
-    input_sets: Sequence[tuple[Any, ...]],
+    models: Sequence[TensorModel],
     say: Callable[[str], None],
     timings: Timings | None = None,
+    quick_s: float = QUICK_S,
 ) -> list[Prepared]:
-    """The model prepared for each set of inputs; all of them hold the same weights."""
-    if len(input_sets) == 1:
-        return [prepare(model, input_sets[0], say, timings=timings)]
+    """One model prepared for each of its sets of inputs; all of them hold the same weights."""
+    if len(models) == 1:
+        return [prepare(models[0], say, timings=timings, quick_s=quick_s)]
     prepared: list[Prepared] = []
-    for inputs in input_sets:
+    for each in models:
+        one = dataclasses.replace(each, model=models[0].model)
         try:
-            prepared.append(prepare(model, inputs, say, prepared, timings))
+            prepared.append(prepare(one, say, prepared, timings, quick_s))
         except Error as problem:
-            raise Error(f"{problem} (inputs {spell(shapes_of(inputs))})") from problem
+            raise Error(f"{problem} (inputs {spell(shapes_of(each.inputs))})") from problem
     return prepared
+
+
+def _compare_small(
+    model: nn.Module, capture: Capture, reference: Reference, notes: list[str]
+) -> tuple[float, list[list[PlanDim]]] | None:
+    """Compares the capture with the model at smaller sizes than those of the inputs.
+
+    Returns: the capture's error there, and the sizes for which it is the model. None if no smaller
+        sizes are proven to be free, if the model refuses them, or if the capture is wrong there.
+    """
+    from torchalgo import free_sizes  # imports sympy
+
+    shapes = shapes_of(reference.inputs)
+    attempts = _dims_to_try(model, capture, reference)
+    for dims, compared in attempts:
+        sizes = free_sizes.probe_sizes(compared, shapes)
+        if sizes is None or _elements(sizes) >= _elements(shapes):
+            continue
+        small = _reference_at(sizes, model, reference)
+        if small is None:
+            continue
+        check_repeats(model, small)
+        error = _error(capture, small)
+        if error <= most_error(small.inputs):
+            notes.append(
+                f"compared with the model at inputs {spell(sizes)}, and not at {spell(shapes)},"
+                f" where one run takes {reference.seconds:.1f} s: their sizes are free"
+            )
+            return error, dims
+    return None
+
+
+def _dims_to_try(
+    model: nn.Module, capture: Capture, reference: Reference
+) -> list[tuple[list[list[PlanDim]], list[list[PlanDim]]]]:
+    """The sizes for which the capture may be the model, and those that a comparison may change."""
+    from torchalgo import free_sizes  # imports sympy
+
+    shapes = shapes_of(reference.inputs)
+    if not capture.is_traced:
+        dims = free_sizes.free_dims(shapes)
+        channels = [
+            [free_sizes.pinned(size) if i == 1 else dim for i, (dim, size) in enumerate(both)]
+            for both in (zip(*pair, strict=True) for pair in zip(dims, shapes, strict=True))
+        ]
+        return [(dims, channels)]
+    proven = free_sizes.find_dims(model, reference.inputs)
+    if proven is None:
+        return []
+    batch = free_sizes.only_batch(proven, shapes)
+    return [(proven, proven), (batch, batch)]
+
+
+def _elements(shapes: Shapes) -> int:
+    return sum(math.prod(sizes) for sizes in shapes)
 
 
 def _right_capture(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,24 +40,25 @@ class Reference:
     inputs: tuple[Any, ...]
     outputs: Any
     inputs_after: tuple[Any, ...]
+    seconds: float = 0.0  # that the run took
 
     @classmethod
     def of(cls, model: Callable[..., Any], inputs: Sequence[Any]) -> Reference:
         """Runs `model` on a copy of `inputs`."""
         before, after = copied(tuple(inputs)), copied(tuple(inputs))
+        started = time.monotonic()
         with torch.no_grad():
             outputs = model(*after)
-        return cls(before, copied(outputs), after)
+        return cls(before, copied(outputs), after, time.monotonic() - started)
 
     def error_of(self, module: Callable[..., Any]) -> float:
         """The greatest relative L2 of what `module` makes of the same inputs."""
         from torchalgo.guard import output_error
 
-        other = Reference.of(module, self.inputs)
-        return max(
-            output_error(other.outputs, self.outputs),
-            output_error(other.inputs_after, self.inputs_after),
-        )
+        after = copied(self.inputs)
+        with torch.no_grad():
+            outputs = module(*after)
+        return max(output_error(outputs, self.outputs), output_error(after, self.inputs_after))
 
 
 def most_error(inputs: Sequence[Any]) -> float:
@@ -68,10 +70,10 @@ def most_error(inputs: Sequence[Any]) -> float:
 def run_once(model: nn.Module, inputs: Sequence[Any]) -> Reference:
     """Runs the model.
 
-    Raises: torchalgo.Error if the model raises, or a result holds no finite number.
+    Raises: torchalgo.Error if the model raises.
     """
     try:
-        reference = Reference.of(model, inputs)
+        return Reference.of(model, inputs)
     except Error:
         raise
     except Exception as problem:
@@ -79,6 +81,10 @@ def run_once(model: nn.Module, inputs: Sequence[Any]) -> Reference:
         raise Error(
             f"optimize: the model raises for inputs of sizes {sizes}: {first_lines(problem)}"
         ) from problem
+
+
+def check_finite(reference: Reference) -> None:
+    """Raises torchalgo.Error if a result holds no finite number."""
     for tensor in tensors_in(reference.outputs):
         is_checked = tensor.is_floating_point() or tensor.is_complex()
         if is_checked and tensor.numel() > 0 and not bool(tensor.isfinite().any()):
@@ -87,7 +93,6 @@ def run_once(model: nn.Module, inputs: Sequence[Any]) -> Reference:
                 " these example inputs, so that no result can be checked: give inputs as the"
                 " model gets them in use"
             )
-    return reference
 
 
 def check_repeats(model: nn.Module, reference: Reference) -> None:

@@ -96,7 +96,7 @@ def tune(
         if len(calls) > 1:
             raise Error(f"{len(calls)} sets of inputs; ranks tune for one set at a time")
         one = as_tensor_models(model, calls)[0]
-        prepared = prepare(one.model, one.inputs, progress.say)
+        prepared = prepare(one, progress.say)
         _check_alike(ranks, ranks.gather(_facts(prepared, settings)))
         if place is None:
             place = Place.here(prepared.where)

@@ -410,3 +410,51 @@ def test_equal_sizes_that_a_model_joins_are_checked_in_files(tmp_path: Path) -> 
     assert output_error(loaded(*good), model(*good)) <= 1e-5
     with pytest.raises(torchalgo.Error, match="tensor 1 takes 1 or more, with equal sizes"):
         loaded(*bad)
+
+
+# ---- what the comparisons cost -------------------------------------------------------------------
+
+
+class Counting(nn.Module):
+    """Counts the runs of its Python code by the sizes of the input; `factor` may change them."""
+
+    def __init__(self, factor: Callable[[torch.Tensor], Any] = lambda x: 1.0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.factor = nn.Conv2d(3, 4, 3, padding=1), factor
+        self.runs: list[tuple[int, ...]] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if type(x) is torch.Tensor:  # and not a fake one
+            self.runs.append(tuple(int(size) for size in x.shape))
+        return self.conv(x) * self.factor(x)
+
+
+def test_a_slow_model_runs_twice_at_its_own_sizes() -> None:
+    model, sizes = Counting().eval(), (2, 3, 40, 60)
+    fast = torchalgo.optimize(model, rand(*sizes), progress=False, budget_s=1e-4, cost_db=False)
+    assert model.runs[:2] == [sizes, sizes]  # as it is, and by the tracer
+    small = set(model.runs[2:])
+    assert small == {(3, 3, 21, 31)}
+    note = "compared with the model at inputs 3x3x21x31, and not at 2x3x40x60"
+    assert note in str(fast.plan)
+    assert fast.plan.capture_error is not None
+    assert fast.plan.capture_error <= 1e-6
+
+
+def test_a_slow_model_whose_sizes_are_pinned_is_compared_at_its_own() -> None:
+    model, sizes = (
+        Counting(lambda x: x.stride()[0] + float(len(x) * x.shape[2])).eval(),
+        (1, 3, 8, 9),
+    )
+    fast = torchalgo.optimize(model, rand(*sizes), progress=False, budget_s=1e-4, cost_db=False)
+    assert set(model.runs) == {sizes}
+    assert len(model.runs) >= 3  # the run that is repeated is one of them
+    assert "compared with the model at" not in str(fast.plan)
+
+
+def test_a_slow_model_whose_runs_differ_is_refused_at_smaller_sizes() -> None:
+    model = Counting(lambda x: torch.rand(1)).eval()
+    with pytest.raises(torchalgo.Error, match=r"two runs of the model .* differ"):
+        torchalgo.optimize(model, rand(2, 3, 40, 60), progress=False, budget_s=1e-4)
+    assert model.runs.count((2, 3, 40, 60)) == 2
