@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -226,3 +227,17 @@ def test_what_was_broken_off_did_not_fail(imported: _C.Imported) -> None:
     assert not wanted and tuning.is_stopped
     assert all(node.primitive.name or node.absorbed_by for node in plan.nodes)
     assert not tuning.quarantined
+
+
+def test_one_slow_run_of_the_model_does_not_take_the_time_for_measuring() -> None:
+    clock, runs = [0.0], [2.5, 0.1, 0.2]
+
+    def run() -> None:
+        clock[0] += runs.pop(0)
+
+    course = Course(Timings(), Deadline(90.0, lambda: clock[0]))
+    prepared: Any = SimpleNamespace(
+        inputs=(), frozen=run, device=None, where=torch.device("cpu"), graph=None
+    )
+    course.expect_end(prepared)
+    assert not runs and course.can_time and course.deadline.left_s("measure") > 60
