@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a short budget gives, and whether it is kept, beside a tuning without end.
+"""Measures what a short budget gives, and if it is kept, beside a tuning without end.
 
     python benchmarks/bench_budget.py --threads 2            # 12 networks, 15 s each: 25 minutes
     python benchmarks/bench_budget.py --short                # two small networks: 3 minutes
@@ -52,7 +52,7 @@ MEDIAN_GOAL, WORST_GOAL = 1.15, 1.5
 
 
 def keys_of(plan: Plan) -> list[Key]:
-    """What the plan runs, as often as it runs it; views cost nothing and are left out."""
+    """Lists the calls of a plan; views cost nothing and are left out."""
     keys = [Key(n.problem, n.primitive, n.src, n.dst) for n in plan.nodes if n.primitive]
     keys += [Key(t.problem, t.primitive, t.src, t.dst) for t in plan.transforms]
     return [key for key in keys if not _C.is_view(key.primitive)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What choosing per layer, or one layout, costs in whole networks: from the records.
+"""Tells from the records what choosing per layer, or one layout, costs in whole networks.
 
     python benchmarks/compare_layouts.py
 
@@ -32,7 +32,7 @@ def last_lines(path: Path) -> dict[tuple[str, Setting], dict[str, Any]]:
 
 
 def ratios(path: Path) -> dict[tuple[Setting, str], list[float]]:
-    """Of each setting and way to plan, the medians of the networks."""
+    """Returns the medians of the networks for each setting and way to plan."""
     found = defaultdict(list)
     for (_, setting), line in last_lines(path).items():
         times = line["wall_us"]

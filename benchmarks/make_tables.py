@@ -501,7 +501,7 @@ def _ways(records: Sequence[Record]) -> str:
 
 
 def shares(records: Sequence[Record]) -> str:
-    """What kernels, the choice among ATen's and the choice of all layers together each give."""
+    """Splits the gain: own kernels, the choice among ATen's, the choice of all layers together."""
 
     def factor(slow: str, fast: str) -> float:
         found = [compare(r, slow or best_of(r, PYTORCH), fast) for r in records]

@@ -186,7 +186,7 @@ class Checker:
         if not group.is_cropped:
             self._ledger.enter_checks(errors, failures)
             return
-        # Nothing of it is stored: a later run with more time checks the whole image.
+        # The result is not stored: a later run with more time checks the whole image.
         self.on_crop.update(errors)
         self._ledger.errors.update(errors)
         reasons = {key: f"{why} (on {group.problem})" for key, why in failures.items()}

@@ -76,7 +76,7 @@ class Cost:
 
     @property
     def is_rough(self) -> bool:
-        """Whether it is but a lower bound: of what lost a race after too few samples for more."""
+        """True if it is but a lower bound: of what lost a race after too few samples for more."""
         return 0 < self.samples.n < LEAST_SAMPLES
 
     @property
@@ -92,7 +92,7 @@ class Passed(NamedTuple):
     bound: float
 
     def holds_for(self, bound: float) -> bool:
-        """Whether it would pass for a caller who allows the error `bound`. Single elements have
+        """True if it would pass for a caller who allows the error `bound`. Single elements have
         limits in proportion to the bound, so that a tighter bound needs another comparison."""
         return bound >= self.bound
 

@@ -71,7 +71,7 @@ class Course:
 
     @property
     def can_time(self) -> bool:
-        """Whether there is time to bind a plan and to time it with the least effort."""
+        """True if there is time to bind a plan and to time it with the least effort."""
         return self.least_s <= self.deadline.left_s("finish")
 
     @property
@@ -94,7 +94,7 @@ class Course:
         self._bind_s = seconds
 
     def can_bind(self, plans: int = 1) -> bool:
-        """Whether further plans can be bound and tried before the time of the guard begins."""
+        """True if further plans can be bound and tried before the time of the guard begins."""
         return plans * self._bind_s <= self.deadline.left_s("check")
 
     def hurry(self) -> None:

@@ -95,10 +95,10 @@ class Pace:
 
 
 def guess_check_s(flops: float, size: float) -> float:
-    """Of one candidate of a problem with so much arithmetic, and so many bytes of tensors."""
+    """Guesses the seconds of one candidate's check from its arithmetic and bytes of tensors."""
     return CHECK_S + CHECK_S_PER_BYTE * size + CHECK_S_PER_FLOP * flops
 
 
 def guess_visit_s(weights: int, run_s: float) -> float:
-    """Of one candidate of a problem with so many weights, a run of which takes `run_s` at least."""
+    """Guesses the seconds of one candidate's visit, whose runs take `run_s` at least."""
     return SET_UP_S + SET_UP_S_PER_WEIGHT * weights + LEAST_RUNS * run_s

@@ -63,7 +63,7 @@ class Embedded(nn.Module):
                 f"{name}: this cannot be set on an optimized module. Set {name!r} on the original"
                 " model, and call .refresh() on the optimized module"
             )
-        # What nn.Module registers by type is never set here.
+        # Parameters and modules, which nn.Module registers by type, are never set here.
         object.__setattr__(self, name, value)
 
     def train(self, mode: bool = True) -> Self:

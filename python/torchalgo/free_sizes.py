@@ -395,7 +395,7 @@ def _ranges(environment: _Environment, given: Sequence[_Input]) -> Ranges:
 
 
 def _conditions(environment: _Environment) -> list[sympy.Basic]:
-    """What was asked, in terms of the inputs' sizes."""
+    """Returns what was asked, in terms of the inputs' sizes."""
     conditions = dict.fromkeys(environment.asked)
     found = []
     for condition in conditions:
@@ -476,7 +476,7 @@ def probe_sizes(dims: Sequence[Sequence[PlanDim]], planned: Sizes) -> Sizes | No
 
 
 def only_batch(dims: Sequence[Sequence[PlanDim]], planned: Sizes) -> list[list[PlanDim]]:
-    """The same with all dimensions pinned but the first of each tensor."""
+    """Pins all dimensions but the first of each tensor."""
     return [
         [dim if i == 0 else pinned(size) for i, (dim, size) in enumerate(zip(*both, strict=True))]
         for both in zip(dims, planned, strict=True)

@@ -86,7 +86,7 @@ def check_model(model: Any) -> None:
 
 
 def _not_a_module(model: Any) -> str:
-    """What `model` is, and what to pass in its place."""
+    """Tells what `model` is, and what to pass in its place."""
     expected = "expected torch.nn.Module or ScriptModule"
     if isinstance(model, type):
         return f"the class {model.__name__}, {expected}: make an instance, {model.__name__}(...)"
@@ -197,7 +197,7 @@ class Capture:
 def capture_model(
     model: nn.Module, inputs: tuple[Any, ...], note: Callable[[str], None] = lambda text: None
 ) -> Capture:
-    """As freeze_model."""
+    """Does the work of freeze_model."""
     check_model(model)
     check_inputs(model, inputs)
     with quiet_jit(), torch.no_grad():

@@ -299,7 +299,7 @@ def output_error(result: Any, reference: Any) -> float:
 
 
 def leaves_of(value: Any) -> list[Any]:
-    """What is inside nested lists, tuples and dicts, in order, with the dicts' keys."""
+    """Lists what is inside nested lists, tuples and dicts, in order, with the dicts' keys."""
     if isinstance(value, Mapping):
         return [leaf for key, item in value.items() for leaf in (key, *leaves_of(item))]
     if isinstance(value, (list, tuple)):

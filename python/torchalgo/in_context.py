@@ -360,7 +360,7 @@ def limit_s(tuning_s: float, deadline: Deadline) -> float:
 
 
 def has_time(plan: _C.Plan, limit_s: float, deadline: Deadline) -> bool:
-    """Whether `plan` may be timed at all: without an end always, once; before one if it fits."""
+    """True if `plan` may be timed at all: without an end always, once; before one if it fits."""
     alone_s = plan.cost / TICKS_PER_NS / 1e9
     return not deadline.has_end or 1.5 * (WARMUP + LEAST_PASSES) * alone_s <= limit_s
 

@@ -101,7 +101,7 @@ class Ledger:
             self._cost_file.forget_failures(costs, checked=False)
 
     def enter_checks(self, errors: Mapping[Key, float], failures: Mapping[Key, str]) -> None:
-        """What checking found."""
+        """Keeps what checking found."""
         self.errors.update(errors)
         self._refuse(failures, checked=True)
         passed = {

@@ -148,5 +148,5 @@ def _device_for(source: str | io.BytesIO) -> str:
 
 
 def from_bytes(data: bytes) -> Optimized:
-    """What pickle calls."""
+    """Is called by pickle."""
     return load_scripted(io.BytesIO(data), "pickled module")

@@ -393,7 +393,7 @@ class Tuning:
         return [key for key in chosen if self._is_luck_possible(key)]
 
     def _is_luck_possible(self, key: Key) -> bool:
-        """Whether it was chosen for times that were not taken again."""
+        """True if it was chosen for times that were not taken again."""
         is_retimed = key in self._retimed or _C.is_view(key.primitive)
         cost = self._costs.costs.get(key)  # None: it is guessed
         return not is_retimed and cost is not None and 0 < cost.samples.n < RETIMED_SAMPLES
@@ -442,7 +442,7 @@ class Tuning:
             self._guess(key for key in every if key in sure or not self._is_visited(key))
 
     def _is_visited(self, key: Key) -> bool:
-        """Whether any candidate of the same operation ran."""
+        """True if any candidate of the same operation ran."""
         return any(map(self._costs.is_touched, self.rules.family(key)))
 
     def _unsure_fastest(self) -> list[Key]:
@@ -515,7 +515,7 @@ class Tuning:
                 self._check_leaders()
 
     def _may_run_out(self, visits: Sequence[Sequence[Key]]) -> bool:
-        """Whether the time may end before the next visits, and as many after them, were made."""
+        """True if the time may end before the next visits, and as many after them, were made."""
         if not self._deadline.has_end or self._stopped:
             return False
         left_s = self._deadline.left_s("measure")
@@ -533,7 +533,7 @@ class Tuning:
         return chosen
 
     def _is_short(self, keys: Sequence[Key]) -> bool:
-        """Whether a visit takes an eighth of the time that is left at most."""
+        """True if a visit takes an eighth of the time that is left at most."""
         return 8 * self._visit_pace.expect_s(self._guess_s(keys)) <= self._deadline.left_s(
             "measure"
         )
@@ -594,7 +594,7 @@ class Tuning:
 
     @property
     def _rests_on_checked(self) -> bool:
-        """Whether plans are made of what was checked or is PyTorch's own: nothing runs any more."""
+        """True if plans are made of what was checked or is PyTorch's own: nothing runs any more."""
         return self.is_interrupted or self._has_checked
 
     def _allow_break(self) -> None:
@@ -607,7 +607,7 @@ class Tuning:
 
     @property
     def _is_restricted(self) -> bool:
-        """Whether a plan may not rest on some candidates for want of time."""
+        """True if a plan may not rest on some candidates for want of time."""
         return self.is_stopped or bool(self._checker.excluded)
 
     def _is_late(self) -> bool:
@@ -633,7 +633,7 @@ class Tuning:
         return SETUPS * once_s if again else once_s
 
     def _may_rest_on(self, key: Key) -> bool:
-        """Whether a plan may: at any time what can still be measured; later what ran, or is
+        """True if a plan may: at any time what can still be measured; later what ran, or is
         PyTorch's own; in the end without what would have to be checked first."""
         if not self._checker.may_choose(key):
             return False
@@ -645,7 +645,7 @@ class Tuning:
         return is_possible and (is_sure or not self._rests_on_checked)
 
     def _has_plan(self, reason: str = "tried", *, checked: bool = False) -> bool:
-        """Whether what is known, or even `checked`, is enough for a plan."""
+        """True if what is known, or even `checked`, is enough for a plan."""
         return self._known_plan(reason, checked=checked) is not None
 
     def _known_plan(self, reason: str = "tried", *, checked: bool = False) -> _C.Plan | None:
@@ -709,7 +709,7 @@ class Tuning:
 
     @property
     def knows_any(self) -> bool:
-        """Whether the cost of any candidate is known."""
+        """True if the cost of any candidate is known."""
         return any(not _C.is_view(key.primitive) for key in self._costs.costs)
 
     def _stop(self, reason: str) -> None:

@@ -45,7 +45,7 @@ def _load_file(path: str) -> nn.Module:
 
 
 def _is_archive(path: str | Path, part: str) -> bool:
-    """Whether the file is an archive with a part of this name.
+    """True if the file is an archive with a part of this name.
 
     torch.jit.save writes constants.pkl, torch.save does not; both write data.pkl.
     """

@@ -187,8 +187,8 @@ class Optimized(Embedded):
 
     @property
     def runs(self) -> Literal["plan", "single_layout", "baseline"]:
-        """What runs: "plan"; "single_layout", the best plan in one layout, which was faster; or
-        "baseline". Of several plans the first counts that is no baseline."""
+        """Names what runs: "plan", "baseline", or "single_layout", the best plan in one layout,
+        if that was faster. Of several plans, the first one counts whose plan runs."""
         for result in self._known("runs"):
             if has_own_ops(result.scripted):
                 verdict = result.plan.guard
@@ -198,7 +198,7 @@ class Optimized(Embedded):
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether Ctrl-C ended the tuning, so that the plan rests on the costs known by then."""
+        """True if Ctrl-C ended the tuning, so that the plan rests on the costs known by then."""
         return any(result.is_interrupted for result in self._known("is_interrupted"))
 
     def extra_repr(self) -> str:

@@ -197,7 +197,7 @@ def _device_of(inputs: tuple[Any, ...]) -> str:
 
 @dataclass(frozen=True)
 class _Effort:
-    """What profile's arguments say of one problem."""
+    """Holds what profile's arguments say of one problem."""
 
     budget_s: float
     bound: float | None  # None: nothing is checked

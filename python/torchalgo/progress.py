@@ -184,7 +184,7 @@ def display_for(stream: TextIO | None) -> Display:
         return Bar(stream)
 
 
-# What a step of optimize does, for a reader; a step that is missing here is named as it is.
+# Texts for the steps of optimize. A step that is missing here is told by its name.
 STEP_TEXTS = {
     "": "working",
     "read": "tracing and freezing the model",

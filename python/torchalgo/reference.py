@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the model as it was given makes of its example inputs, and how far others are from it."""
+"""Keeps the results of the model as it was given, and compares others with them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What optimize found for one set of inputs."""
+"""Holds what optimize found for one set of inputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Result:
 
     @property
     def shapes(self) -> Shapes:
-        """What the plan was made for."""
+        """The shapes that the plan was made for."""
         return planned_shapes(self.plan)
 
     @property
@@ -65,7 +65,7 @@ def runner_of(result: Result) -> _C.GraphRunner | None:
 
 
 def own_error(problem: RuntimeError) -> Error | None:
-    """What an op of ours said, without the interpreter's traceback around it."""
+    """Returns what an op of ours said, without the interpreter's traceback around it."""
     if isinstance(problem, Error):  # from a runner
         return Error(f"forward: {str(problem).removeprefix('torchalgo: ')}")
     _, mark, text = str(problem).rpartition("RuntimeError: torchalgo: ")
@@ -73,6 +73,6 @@ def own_error(problem: RuntimeError) -> Error | None:
 
 
 def plain_error(problem: RuntimeError) -> Error:
-    """What torch said, without the interpreter's traceback around it."""
+    """Returns what torch said, without the interpreter's traceback around it."""
     text = str(problem).rpartition("RuntimeError: ")[2].strip()
     return Error(f"forward: {text}")

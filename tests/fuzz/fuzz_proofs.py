@@ -402,7 +402,7 @@ def steps_near(pick: random.Random) -> list[str]:
 
 
 def mutated_text(pick: random.Random, text: str) -> str:
-    """Of a file: cut off, with a key twice, or with characters changed."""
+    """Changes a file: cut off, with a key twice, or with characters changed."""
     kind, i = pick.randrange(4), pick.randrange(len(text))
     if kind == 0:
         return text[:i]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a store tells of itself, and what checking and merging it found."""
+"""Holds what a store tells of itself, and what checking and merging it found."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Info:
-    """What `torchalgo db info` shows."""
+    """Holds what `torchalgo db info` shows."""
 
     path: str
     journal: str  # wal | rollback | read-only | memory

@@ -55,7 +55,7 @@ class StoreFile:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether there is no file: nothing outlives this store."""
+        """True if there is no file: nothing outlives this store."""
         with self._locked():
             return self._connected() is None
 
@@ -73,7 +73,7 @@ class StoreFile:
         return database is not None and database.journal != "read-only"
 
     def _run(self, work: Callable[[Database], T], otherwise: T) -> T:
-        """What `work` returns on the database; `otherwise` where there is none or it fails."""
+        """Returns `work` of the database, or `otherwise` if there is none or it fails."""
         for _ in range(3):
             database = self._connected()
             if database is None:
