@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -117,9 +118,9 @@ class Contest:
             return self._with(plan, guard.untimed_verdict(reason)), self._prepared.frozen
         single = finalists.single_plan()
         verdict = self._stored(plan, single)
-        bound: ScriptModule | None = None
+        bound, error = None, math.inf
         if verdict is None or verdict.runs == "single_layout":
-            bound = self._bound(finalists)
+            bound, error = self._bound(finalists)
         if verdict is None:
             timed = [plan] if single is None or bound is None else [plan, single]
             key = guard.verdict_key(self._prepared.model, *timed)
@@ -127,6 +128,7 @@ class Contest:
             if self._objective.verdicts is not None and verdict.rounds:
                 self._objective.verdicts.keep_verdict(key, verdict)
         if verdict.runs == "single_layout" and single is not None and bound is not None:
+            single = dataclasses.replace(single, rel_error=error, capture_error=plan.capture_error)
             return self._with(single, verdict), bound
         if verdict.runs != "plan":
             scripted = self._baseline(verdict)
@@ -151,19 +153,19 @@ class Contest:
             found = verdicts.read_verdict(guard.verdict_key(model, plan, single))
         return found or verdicts.read_verdict(guard.verdict_key(model, plan))
 
-    def _bound(self, finalists: Finalists) -> ScriptModule | None:
-        """Builds the module of the single-layout plan.
+    def _bound(self, finalists: Finalists) -> tuple[ScriptModule | None, float]:
+        """Builds the module of the single-layout plan, and returns the error of its outputs too.
 
-        Returns None if there is no such plan, if the error of its outputs is too large, or if there
-        is no time to time it.
+        Returns no module if there is no such plan, if the error is too large, or if there is no
+        time to time it.
         """
         effort = self._course.guard_effort()
         if finalists.single is None or effort is None or not effort.has_single_layout:
-            return None
+            return None, math.inf
         prepared, options = self._prepared, self._options
         scripted = rewrite(prepared.imported, finalists.single, options.strict)
-        is_exact = error_of(scripted, prepared) <= prepared.output_bound(options)
-        return scripted if is_exact else None
+        error = error_of(scripted, prepared)
+        return (scripted if error <= prepared.output_bound(options) else None), error
 
     def _timed(self, scripted: ScriptModule, single: ScriptModule | None) -> GuardVerdict:
         prepared, course = self._prepared, self._course

@@ -200,6 +200,8 @@ def test_what_runs_is_what_the_plan_describes(
     assert fast.runs == "single_layout"
     assert fast.plan.status == "feasible" and "one layout" in fast.plan.method
     assert fast.plan.lower_bound_ticks <= fast.plan.cost_ticks
+    assert fast.plan.rel_error is not None and fast.plan.rel_error <= 1e-5
+    assert fast.plan.capture_error == fast.alternatives["optimum"].capture_error is not None
     assert fast.plan.comparisons["optimum"] == fast.alternatives["optimum"].cost_us
     convs = [n for n in fast.plan.nodes if n.problem.startswith("fwd_") and n.primitive]
     assert len({n.dst for n in convs}) == 1
