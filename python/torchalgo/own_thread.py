@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -50,22 +49,3 @@ class BenchmarkedCall:
 def apply_where_it_runs(call: Call, use: Callable[[Call], T]) -> T:
     """Returns `use(call)`, run in the thread in which `call` runs."""
     return call.apply(use) if isinstance(call, BenchmarkedCall) else use(call)
-
-
-def in_fresh_thread(call: Callable[[], T]) -> T:
-    """Returns what `call` returns in a thread that ran nothing before; raises what it raises."""
-    results: list[T] = []
-    problems: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(call())
-        except BaseException as problem:
-            problems.append(problem)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if problems:
-        raise problems[0]
-    return results[0]

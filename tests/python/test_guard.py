@@ -18,7 +18,7 @@ from torchalgo.guard import (
     output_error,
     time_interleaved,
 )
-from torchalgo.own_thread import BenchmarkedCall, in_fresh_thread
+from torchalgo.own_thread import BenchmarkedCall
 
 
 def times(plan: float, **others: float) -> dict[str, list[float]]:
@@ -210,6 +210,3 @@ def test_what_a_benchmark_baseline_raises_is_raised_and_the_flag_is_as_before() 
     sound, note = guard.drop_failing({"eager" + BENCHMARK: BenchmarkedCall(fail)})
     assert not sound and "raised ValueError: no view" in note
     assert not torch.backends.cudnn.benchmark
-    with pytest.raises(ValueError, match="no view"):
-        in_fresh_thread(fail)
-    assert in_fresh_thread(threading.get_ident) != threading.get_ident()
