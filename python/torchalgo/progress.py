@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
-SILENCE_S = 10.0  # the longest time without a line
+from torchalgo_cli.waiting import SILENCE_S, beside
 
 
 @dataclass(frozen=True)
@@ -243,9 +243,9 @@ class Progress:
         if self._shown.target is not True:
             yield
             return
-        ended, began = threading.Event(), time.monotonic()
+        began = time.monotonic()
 
-        def watch() -> None:
+        def watch(ended: threading.Event) -> None:
             wait_s = SILENCE_S
             while not ended.wait(wait_s):
                 wait_s = self._shown.told_at + SILENCE_S - time.monotonic()
@@ -254,13 +254,8 @@ class Progress:
                     text = STEP_TEXTS.get(step, step)
                     self._shown.remind(f"{text}, {time.monotonic() - began:.0f} s so far")
 
-        thread = threading.Thread(target=watch, name="torchalgo progress", daemon=True)
-        thread.start()
-        try:
+        with beside(watch, "torchalgo progress"):
             yield
-        finally:
-            ended.set()
-            thread.join()
 
     def say(self, text: str) -> None:
         """A message on a line of its own."""

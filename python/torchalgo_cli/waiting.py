@@ -7,7 +7,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 SILENCE_S = 10.0  # the longest time without a line
 
@@ -20,23 +20,32 @@ def tell(line: str) -> None:
 
 
 @contextlib.contextmanager
-def told(text: str, is_silent: bool = False, at_once: bool = True) -> Iterator[None]:
-    """Tells `text`, if wanted at once, and again in SILENCE_S as long as the block runs."""
-    if is_silent:
-        yield
-        return
-    ended, began = threading.Event(), time.monotonic()
-
-    def remind() -> None:
-        while not ended.wait(SILENCE_S):
-            tell(f"{text}, {time.monotonic() - began:.0f} s so far")
-
-    if at_once:
-        tell(text)
-    thread = threading.Thread(target=remind, name="torchalgo waiting", daemon=True)
+def beside(work: Callable[[threading.Event], None], name: str) -> Iterator[None]:
+    """Runs `work` in a thread while the block runs. The event that it is given is set when the
+    block ends, and `work` has to return soon after."""
+    ended = threading.Event()
+    thread = threading.Thread(target=work, args=(ended,), name=name, daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
+
+
+@contextlib.contextmanager
+def told(text: str, is_silent: bool = False, at_once: bool = True) -> Iterator[None]:
+    """Tells `text`, if wanted at once, and again in SILENCE_S as long as the block runs."""
+    if is_silent:
+        yield
+        return
+    began = time.monotonic()
+
+    def remind(ended: threading.Event) -> None:
+        while not ended.wait(SILENCE_S):
+            tell(f"{text}, {time.monotonic() - began:.0f} s so far")
+
+    if at_once:
+        tell(text)
+    with beside(remind, "torchalgo waiting"):
+        yield
