@@ -19,15 +19,15 @@ deps:
 
 $(VENV)/.installed: requirements-dev.txt | deps
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	@echo "installing torch and the tools into $(VENV) (about 3 GB to download the first time)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@$(PY) scripts/with_progress.py "installing torch and the tools into $(VENV) (3 GB the first time)" \
+	  $(PY) -m pip install --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 
 venv: $(VENV)/.installed
 
 build: venv
-	@TORCHALGO_BUILD_DIR=$(BUILD) CMAKE_ARGS="$(CMAKE_ARGS)" $(PY) -m pip install --quiet \
-	  --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@TORCHALGO_BUILD_DIR=$(BUILD) CMAKE_ARGS="$(CMAKE_ARGS)" $(PY) scripts/with_progress.py "building" \
+	  $(PY) -m pip install -v --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@$(PY) -c "import torchalgo; print('torchalgo', torchalgo.__version__, 'is ready in $(VENV)')"
 
 demo: build
@@ -56,7 +56,8 @@ format: venv
 	@ruff format --quiet . && ruff check --quiet --fix .
 
 bench-deps: venv
-	@$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-bench.txt
+	@$(PY) scripts/with_progress.py "installing what benchmarks compare with" \
+	  $(PY) -m pip install --disable-pip-version-check -r requirements-bench.txt
 
 clean:
 	rm -rf build dist python/*.egg-info python/torchalgo/*.so
