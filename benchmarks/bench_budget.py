@@ -3,6 +3,7 @@
 
     python benchmarks/bench_budget.py --threads 2            # 12 networks, 15 s each: 25 minutes
     python benchmarks/bench_budget.py --short                # two small networks: 3 minutes
+    python benchmarks/bench_budget.py --table                # prints the records as a table
 
 Each network is tuned twice in a process of its own, both times with an empty database: within
 --budget seconds, and without end. Both plans are priced with the costs of the second tuning; what
@@ -160,6 +161,26 @@ def summary(lines: list[dict[str, Any]]) -> bool:
     return is_good and not slower and not late
 
 
+def print_table(path: Path, budget_s: float, threads: int) -> None:
+    """Prints the last line of each network with these settings, of any commit, in Markdown."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    fitting = [line for line in lines if line.get("schema") == SCHEMA]
+    last = {
+        line["network"]: line
+        for line in fitting
+        if (line["asked_s"], line["threads"]) == (budget_s, threads)
+    }
+    print("| network | cost, short / whole | time / baseline | took | reading, comparing | whole |")
+    print("|---|--:|--:|--:|--:|--:|")
+    for name, line in sorted(last.items(), key=lambda item: item[1]["ratio"]):
+        steps, (ratio, low, high) = line["steps_s"], line["of_baseline"]
+        print(
+            f"| {name} | {line['ratio']:.2f} | {ratio:.2f} [{low:.2f}, {high:.2f}]"
+            f" | {line['taken_s']:.1f} s | {steps['read'] + steps['values']:.1f} s"
+            f" | {line['whole_s']:.1f} s |"
+        )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS))
@@ -167,9 +188,13 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=15.0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--table", action="store_true", help="print the records and run nothing")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)  # in this process
     args = parser.parse_args()
     names = list(SHORT) if args.short else args.networks
+    if args.table:
+        print_table(args.output, args.budget, args.threads)
+        return 0
     if args.one:
         torch.set_num_threads(args.threads)
         (name,) = names
