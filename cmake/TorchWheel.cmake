@@ -17,7 +17,7 @@ if(TORCHALGO_TORCH_VERSION VERSION_LESS 2.11)
   message(FATAL_ERROR "torchalgo needs torch >= 2.11, found ${TORCHALGO_TORCH_VERSION}")
 endif()
 
-# Headers only: what may not link torch (base, ir, kernels) still finds fmt and at::vec.
+# Headers only: what may not link torch (base, ir) still finds fmt.
 add_library(torch_headers INTERFACE)
 target_include_directories(torch_headers SYSTEM INTERFACE
   ${TORCHALGO_TORCH_DIR}/include ${TORCHALGO_TORCH_DIR}/include/torch/csrc/api/include)

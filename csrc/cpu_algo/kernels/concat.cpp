@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/concat.h"
 
-#include <ATen/cpu/vec/vec.h>
-
 #include <cstring>
+
+#include "cpu_algo/kernels/vec.h"
 
 namespace torchalgo::kernels::TORCHALGO_ISA {
 namespace {
 
-using Vec = at::vec::Vectorized<float>;
-constexpr std::int64_t kLanes = Vec::size();
 constexpr std::int64_t kBlock = 16;
 
 constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }

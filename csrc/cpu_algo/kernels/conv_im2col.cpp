@@ -9,7 +9,7 @@
 namespace torchalgo::kernels {
 namespace {
 
-#if defined(CPU_CAPABILITY_AVX512)
+#if defined(__AVX512F__)
 constexpr int kPanelBlocks = 2;
 #else
 constexpr int kPanelBlocks = 1;

@@ -41,8 +41,7 @@ void run_strip(const Depthwise& conv, const Strip& strip) {
 #pragma GCC unroll 8
       for (int s = 0; s < taps; ++s) {
         const int u = (x - s) / stride;
-        if (x >= s && (x - s) % stride == 0 && u < columns)
-          sums[u] = at::vec::fmadd(value, tap[s], sums[u]);
+        if (x >= s && (x - s) % stride == 0 && u < columns) sums[u] = fmadd(value, tap[s], sums[u]);
       }
     }
     row += row_step;
@@ -65,7 +64,7 @@ void run_any_strip(const Depthwise& conv, const Strip& strip, std::int64_t s_beg
       const float* value = row + s * conv.dilation_w * conv.pixel;
 #pragma GCC unroll 8
       for (int u = 0; u < columns; ++u) {
-        sums[u] = at::vec::fmadd(Vec::loadu(value + u * conv.stride_w * conv.pixel), tap, sums[u]);
+        sums[u] = fmadd(Vec::loadu(value + u * conv.stride_w * conv.pixel), tap, sums[u]);
       }
     }
   }
@@ -248,7 +247,7 @@ inline void run_tall_strip(const Depthwise& conv, const Rows& at, std::int64_t c
 #pragma GCC unroll 2
         for (int o = 0; o < rows; ++o) {
           const int r = i - o * stride;
-          if (r >= 0 && r < taps) sums[o][u] = at::vec::fmadd(value, tap[o][s], sums[o][u]);
+          if (r >= 0 && r < taps) sums[o][u] = fmadd(value, tap[o][s], sums[o][u]);
         }
       }
     }
@@ -288,7 +287,7 @@ RunRows rows_of(const Depthwise& conv, int rows) {
 // Null: the filter is another one (5x5 at stride 1 keeps the multipliers busy as it is), the
 // registers are too few, or too many columns would be computed twice.
 RunRows find_rows(const Depthwise& conv, int rows) {
-  if constexpr (kLanes == kBlock && kHasVectors) {
+  if constexpr (kLanes == kBlock) {
     const std::int64_t computed = ceil_div(conv.q, kColumns) * kColumns;
     if (conv.q < kColumns || 6 * conv.q < 5 * computed) return nullptr;
     if (conv.r != conv.s || conv.stride_h != conv.stride_w) return nullptr;

@@ -15,7 +15,7 @@ namespace torchalgo::kernels {
 namespace {
 
 constexpr int kMaxRows = 14;
-#if defined(CPU_CAPABILITY_AVX512)
+#if defined(__AVX512F__)
 constexpr std::array<int, kMaxTileBlocks> kMaxRowsOf = {14, 14, 9, 6};
 #else
 constexpr std::array<int, kMaxTileBlocks> kMaxRowsOf = {6, 3, 2, 1};
@@ -24,14 +24,14 @@ constexpr std::array<int, kMaxTileBlocks> kMaxRowsOf = {6, 3, 2, 1};
 // Half a block of 16: what a vector of AVX-512 computes in half the time where the other half of it
 // does not exist; with narrower vectors one of the block's two.
 constexpr int kHalf = kBlock / 2;
-#if defined(CPU_CAPABILITY_AVX512)
+#if defined(__AVX512F__)
 // On the lower half of a vector; the upper one is anything.
 inline __m256 lower(const Vec& x) { return _mm512_castps512_ps256(x); }
 inline Vec load_half(const float* at) { return _mm512_castps256_ps512(_mm256_loadu_ps(at)); }
 inline Vec add_half(const Vec& a, const Vec& b) {
   return _mm512_castps256_ps512(_mm256_add_ps(lower(a), lower(b)));
 }
-inline Vec multiply_add_half(const Vec& a, const Vec& b, const Vec& c) {
+inline Vec fmadd_half(const Vec& a, const Vec& b, const Vec& c) {
   return _mm512_castps256_ps512(_mm256_fmadd_ps(lower(a), lower(b), lower(c)));
 }
 inline Vec with_upper_zero(const Vec& x) { return _mm512_zextps256_ps512(lower(x)); }
@@ -39,9 +39,7 @@ inline Vec with_upper_zero(const Vec& x) { return _mm512_zextps256_ps512(lower(x
 static_assert(kLanes == kHalf);
 inline Vec load_half(const float* at) { return Vec::loadu(at); }
 inline Vec add_half(const Vec& a, const Vec& b) { return a + b; }
-inline Vec multiply_add_half(const Vec& a, const Vec& b, const Vec& c) {
-  return multiply_add(a, b, c);
-}
+inline Vec fmadd_half(const Vec& a, const Vec& b, const Vec& c) { return fmadd(a, b, c); }
 inline Vec with_upper_zero(const Vec& x) { return x; }
 #endif
 
@@ -148,9 +146,9 @@ struct Accumulators {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
         if (v == kWhole)
-          acc[row][v] = multiply_add_half(a, weights[v], acc[row][v]);
+          acc[row][v] = fmadd_half(a, weights[v], acc[row][v]);
         else
-          acc[row][v] = multiply_add(a, weights[v], acc[row][v]);
+          acc[row][v] = fmadd(a, weights[v], acc[row][v]);
       }
     }
   }
@@ -208,16 +206,13 @@ struct Accumulators {
     if (tile.residual != nullptr) add(tile.residual, tile.c_row_stride, tile.c_block_stride);
     switch (tile.activation) {
       case Activation::kRelu:
-        return store(tile,
-                     [zero = Vec(0.0F)](const Vec& x) { return at::vec::clamp_min(x, zero); });
+        return store(tile, [zero = Vec(0.0F)](const Vec& x) { return clamp_min(x, zero); });
       case Activation::kRelu6:
         return store(tile, [zero = Vec(0.0F), six = Vec(6.0F)](const Vec& x) {
-          return at::vec::clamp_max(at::vec::clamp_min(x, zero), six);
+          return clamp_max(clamp_min(x, zero), six);
         });
       case Activation::kHardswish:
-        if constexpr (kHasVectors)
-          return store(tile, [](const Vec& x) { return activate<Activation::kHardswish>(x); });
-        [[fallthrough]];
+        return store(tile, [](const Vec& x) { return activate<Activation::kHardswish>(x); });
       default:
         return store(tile, [](const Vec& x) { return x; });
     }

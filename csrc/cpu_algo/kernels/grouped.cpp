@@ -9,7 +9,7 @@ namespace {
 constexpr int kTaps = 3;  // in both directions
 
 // Output rows at once, as far as registers hold their sums: neighbours read the same pixels.
-constexpr int kTall = kHasVectors && kLanes == kBlock ? 2 : 1;
+constexpr int kTall = kLanes == kBlock ? 2 : 1;
 
 // The vector of lanes that holds for each lane channel `member` of the group that it belongs to.
 // A multiply-add with it serves a whole group without a multiplication by zero.
@@ -30,9 +30,9 @@ class Spread {
   Vec operator()(const float* block) const {
     const float* const first = block + offset_;
     if constexpr (group == kBlock) return Vec(*first);
-#if defined(CPU_CAPABILITY_AVX512)
+#if defined(__AVX512F__)
     return _mm512_permutexvar_ps(_mm512_loadu_si512(lanes_), _mm512_loadu_ps(first));
-#elif defined(CPU_CAPABILITY_AVX2)
+#elif defined(__AVX2__)
     return _mm256_permutevar8x32_ps(_mm256_loadu_ps(first),
                                     _mm256_loadu_si256(reinterpret_cast<const __m256i*>(lanes_)));
 #else
@@ -57,8 +57,8 @@ struct Rows {
   std::int64_t y;  // row of `src` in the image
 };
 
-// Flattened: GCC would call at::vec where it unrolls much, and no symbol of it may be in this
-// object.
+// Flattened: GCC would call the small functions, not inline them, in loops that it unrolls this
+// much.
 template <int group, int stride, int rows, int columns, Edge edge>
 [[gnu::flatten]] void run_tile(const Depthwise& conv, const Rows& at, std::int64_t column,
                                std::int64_t block, int vector) {
@@ -100,7 +100,7 @@ template <int group, int stride, int rows, int columns, Edge edge>
 #pragma GCC unroll 2
           for (int o = 0; o < rows; ++o) {
             const int r = i - o * stride;
-            if (r >= 0 && r < kTaps) sums[o][u] = at::vec::fmadd(value, tap[o][s], sums[o][u]);
+            if (r >= 0 && r < kTaps) sums[o][u] = fmadd(value, tap[o][s], sums[o][u]);
           }
         }
       }

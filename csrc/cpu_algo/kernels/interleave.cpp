@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/interleave.h"
 
-#include <ATen/cpu/vec/vec.h>
+#include "cpu_algo/kernels/vec.h"
 
 namespace torchalgo::kernels::TORCHALGO_ISA {
 namespace {
 
-using Vec = at::vec::Vectorized<float>;
-constexpr std::int64_t kLanes = Vec::size();
 constexpr std::int64_t kBlock = 16;
 
 // Of 2 * kLanes results.
 inline void interleave_vectors(const float* a, const float* b, float* dst) {
-  const auto [low, high] = at::vec::interleave2(Vec::loadu(a), Vec::loadu(b));
+  const auto [low, high] = interleave2(Vec::loadu(a), Vec::loadu(b));
   low.store(dst);
   high.store(dst + kLanes);
 }
@@ -66,7 +64,7 @@ void run_interleave_blocks(const Interleave& interleave, std::int64_t begin, std
         // Of 16 lanes, which may reach into the next pixel, only the first 8 are read.
         const Vec first = Vec::loadu(a + pixel * kBlock, kHalf);
         const Vec second = Vec::loadu(b + pixel * kBlock, kHalf);
-        at::vec::interleave2(first, second).first.store(dst + pixel * kBlock);
+        interleave2(first, second).first.store(dst + pixel * kBlock);
       } else {
         for (std::int64_t i = 0; i < kHalf; i += kLanes) {
           interleave_vectors(a + pixel * kBlock + i, b + pixel * kBlock + i,

@@ -14,7 +14,7 @@ namespace {
 // Inputs and rows of weights that are multiplied at once: an accumulator for each pair, beside a
 // vector of each input. Eight rows hide the latency of a multiply-add where there is one input.
 constexpr int kMaxRows = 8;
-#if defined(CPU_CAPABILITY_AVX512)
+#if defined(__AVX512F__)
 constexpr std::array kRowsOf = {8, 8, 8, 6};  // of 1, 2, ... inputs: 32 registers
 #else
 constexpr std::array kRowsOf = {8, 6, 4};  // 16 registers
@@ -57,7 +57,7 @@ struct Accumulators {
       const Vec w = load_weights(weights + row * pitch);
 #pragma GCC unroll 8
       for (int input = 0; input < inputs; ++input)
-        acc[row][input] = at::vec::fmadd(w, x[input], acc[row][input]);
+        acc[row][input] = fmadd(w, x[input], acc[row][input]);
     }
   }
 

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/peak.h"
 
-#include <ATen/cpu/vec/vec.h>
+#include "cpu_algo/kernels/vec.h"
 
 namespace torchalgo::kernels::TORCHALGO_ISA {
 namespace {
 
-using Vec = at::vec::Vectorized<float>;
-
-// Two units with a latency of four or five cycles; more would not fit AVX2's 16 registers.
-constexpr int kChains = 12;
+// Two units with a latency of four or five cycles; more would not fit AVX2's 16 registers, nor
+// those of SSE2, of which a vector takes two.
+constexpr int kChains = 12 / kParts;
 
 inline float sum_of(const Vec& x) {
-  float lanes[Vec::size()];
+  float lanes[kLanes];
   x.store(lanes);
   float sum = 0;
-  for (int i = 0; i < Vec::size(); ++i) sum += lanes[i];
+  for (int i = 0; i < kLanes; ++i) sum += lanes[i];
   return sum;
 }
 
@@ -28,29 +27,29 @@ float run_multiply_adds(std::int64_t rounds, float seed) {
   for (int i = 0; i < kChains; ++i) chains[i] = Vec(static_cast<float>(i));
   for (std::int64_t round = 0; round < rounds; ++round) {
 #pragma GCC unroll 12
-    for (int i = 0; i < kChains; ++i) chains[i] = at::vec::fmadd(chains[i], factor, addend);
+    for (int i = 0; i < kChains; ++i) chains[i] = fmadd(chains[i], factor, addend);
   }
   Vec sum(0.0F);
   for (int i = 0; i < kChains; ++i) sum = sum + chains[i];
   return sum_of(sum);
 }
 
-double multiply_add_flops() { return 2.0 * kChains * Vec::size(); }
+double multiply_add_flops() { return 2.0 * kChains * kLanes; }
 
 float run_reads(const float* src, std::int64_t count) {
   constexpr int kSums = 8;
   Vec sums[kSums];
   for (int i = 0; i < kSums; ++i) sums[i] = Vec(0.0F);
-  for (std::int64_t at = 0; at < count; at += kSums * Vec::size()) {
+  for (std::int64_t at = 0; at < count; at += kSums * kLanes) {
 #pragma GCC unroll 8
-    for (int i = 0; i < kSums; ++i) sums[i] = sums[i] + Vec::loadu(src + at + i * Vec::size());
+    for (int i = 0; i < kSums; ++i) sums[i] = sums[i] + Vec::loadu(src + at + i * kLanes);
   }
   for (int i = 1; i < kSums; ++i) sums[0] = sums[0] + sums[i];
   return sum_of(sums[0]);
 }
 
 void run_copy(const float* src, float* dst, std::int64_t count) {
-  for (std::int64_t at = 0; at < count; at += Vec::size()) Vec::loadu(src + at).store(dst + at);
+  for (std::int64_t at = 0; at < count; at += kLanes) Vec::loadu(src + at).store(dst + at);
 }
 
 }  // namespace torchalgo::kernels::TORCHALGO_ISA

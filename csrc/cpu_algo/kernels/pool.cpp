@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/pool.h"
 
-#include <ATen/cpu/vec/vec.h>
-
 #include <limits>
+
+#include "cpu_algo/kernels/vec.h"
 
 namespace torchalgo::kernels::TORCHALGO_ISA {
 namespace {
 
-using Vec = at::vec::Vectorized<float>;
-constexpr std::int64_t kLanes = Vec::size();
 constexpr std::int64_t kBlock = 16;       // channels of an nChw16c block
 constexpr std::int64_t kMaxWidth = 2048;  // of a row whose column results fit on the stack
 
@@ -71,7 +69,7 @@ constexpr float neutral() {
 
 template <bool is_max>
 inline Vec combine(const Vec& a, const Vec& b) {
-  if constexpr (is_max) return at::vec::maximum(a, b);
+  if constexpr (is_max) return maximum(a, b);
   return a + b;
 }
 

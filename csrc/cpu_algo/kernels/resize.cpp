@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/resize.h"
 
-#include <ATen/cpu/vec/vec.h>
+#include "cpu_algo/kernels/vec.h"
 
 namespace torchalgo::kernels::TORCHALGO_ISA {
 namespace {
 
-using Vec = at::vec::Vectorized<float>;
-constexpr std::int64_t kLanes = Vec::size();
 constexpr std::int64_t kColumns = 256;  // whose source positions are computed once for all rows
 
 constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
@@ -60,7 +58,7 @@ inline void blend_lanes(const Corners& corners, float* dst, std::int64_t lanes) 
   for (; lane + kLanes <= lanes; lane += kLanes) {
     Vec sum = Vec::loadu(corners.src[0] + lane) * weights[0];
     for (int i = 1; i < 4; ++i) {
-      sum = at::vec::fmadd(Vec::loadu(corners.src[i] + lane), weights[i], sum);
+      sum = fmadd(Vec::loadu(corners.src[i] + lane), weights[i], sum);
     }
     sum.store(dst + lane);
   }

@@ -4,33 +4,14 @@
 #include <cstring>
 #include <utility>
 
+#include "cpu_algo/kernels/vec.h"
+
 namespace torchalgo::kernels::TORCHALGO_ISA {
 namespace {
-
-// GCC's and Clang's vectors instead of at::vec, which has no shuffles.
-constexpr int kNativeLanes = __BIGGEST_ALIGNMENT__ / sizeof(float);  // 16, 8, or 4 (SSE2)
 
 constexpr int kImageChannels = 3;  // of a model's input, so worth a loop of its own
 
 constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
-
-template <int size>
-struct Lanes {
-  typedef float Floats __attribute__((vector_size(size * sizeof(float))));
-  typedef int Indices __attribute__((vector_size(size * sizeof(int))));
-};
-
-/// Lane i of the result is lane index[i] of a, or index[i] - size of b.
-template <int size, int... index>
-inline typename Lanes<size>::Floats shuffle(typename Lanes<size>::Floats a,
-                                            typename Lanes<size>::Floats b,
-                                            std::integer_sequence<int, index...>) {
-#ifdef __clang__
-  return __builtin_shufflevector(a, b, index...);
-#else
-  return __builtin_shuffle(a, b, typename Lanes<size>::Indices{index...});
-#endif
-}
 
 template <int size, int distance, int... lane>
 constexpr auto low_lanes(std::integer_sequence<int, lane...>) {

@@ -11,9 +11,6 @@
 namespace torchalgo::kernels {
 namespace {
 
-using at::vec::fmadd;
-using at::vec::fnmadd;
-
 Vec constant(double value) { return Vec(static_cast<float>(value)); }
 
 // Coefficients of a polynomial in x^2, lowest first; the highest is 1.

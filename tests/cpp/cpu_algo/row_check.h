@@ -14,8 +14,8 @@
 
 namespace torchalgo {
 
-/// The kernels' builds that run on this machine. Under a sanitizer those with vectors, if there are
-/// any: the default one, of the same templates, has every lane checked and takes hours.
+/// The kernels' builds that run on this machine. Under a sanitizer the default one is left out if
+/// others run: it consists of the same templates, and the tests take hours.
 inline std::vector<std::string> isas() {
   const std::string isa = cpu_device().isa;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

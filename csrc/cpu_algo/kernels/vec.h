@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// Vectors of floats and the operations on them that kernels use, in the vectors of GCC and Clang.
+// For sources of this folder only, as epilogue.h: everything is in an anonymous namespace.
+//
+// An operation rounds as the same operation on single floats does. fmadd and fnmadd round once
+// where the instruction set has a fused multiply-add (AVX2, AVX-512), else twice.
+
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#elif defined(__SSE2__)
+#include <xmmintrin.h>  // a smaller part of immintrin.h
+#endif
+
+namespace torchalgo::kernels {
+namespace {
+
+// Lanes of a register: of SSE2, and of NEON, 4.
+#if defined(__AVX512F__)
+constexpr int kNativeLanes = 16;
+#elif defined(__AVX2__)
+constexpr int kNativeLanes = 8;
+#else
+constexpr int kNativeLanes = 4;
+#endif
+constexpr int kLanes = kNativeLanes < 8 ? 8 : kNativeLanes;  // 16 with AVX-512, else 8
+constexpr int kParts = kLanes / kNativeLanes;                // registers of a Vec
+
+template <int lanes>
+struct Lanes {
+  typedef float Floats __attribute__((vector_size(lanes * sizeof(float))));
+  typedef std::int32_t Ints __attribute__((vector_size(lanes * sizeof(float))));
+};
+using Native = Lanes<kNativeLanes>::Floats;
+using NativeInts = Lanes<kNativeLanes>::Ints;
+typedef float UnalignedNative
+    __attribute__((vector_size(sizeof(Native)), aligned(alignof(float)), may_alias));
+
+// The pointers' type is written out: `auto` and template arguments lose its alignment.
+[[gnu::always_inline]] inline Native load_native(const float* at) {
+  return *reinterpret_cast<const UnalignedNative*>(at);
+}
+[[gnu::always_inline]] inline void store_native(const Native& x, float* at) {
+  *reinterpret_cast<UnalignedNative*>(at) = x;
+}
+
+/// Returns a vector whose lane i is lane index[i] of a, or lane index[i] - lanes of b.
+template <int lanes, int... index>
+[[gnu::always_inline]] inline typename Lanes<lanes>::Floats shuffle(
+    const typename Lanes<lanes>::Floats& a, const typename Lanes<lanes>::Floats& b,
+    std::integer_sequence<int, index...>) {
+  return __builtin_shufflevector(a, b, index...);
+}
+
+#if defined(__AVX512F__)
+[[gnu::always_inline]] inline __mmask16 first_lanes(std::int64_t count) {
+  return static_cast<__mmask16>((1U << count) - 1);
+}
+#endif
+
+/// kLanes floats in `parts` registers. The default constructor leaves them uninitialized.
+template <int parts>
+struct VecOf {
+  Native part[parts];
+
+  VecOf() = default;
+  [[gnu::always_inline]] explicit VecOf(float x) {
+    for (Native& to : part) to = x - Native{};  // x + 0 would change -0
+  }
+  [[gnu::always_inline]] VecOf(const Native& x) requires(parts == 1) : part{x} {}
+  [[gnu::always_inline]] VecOf(const Native& low, const Native& high) requires(parts == 2)
+      : part{low, high} {}
+  [[gnu::always_inline]] operator Native() const requires(parts == 1) { return part[0]; }
+
+  [[gnu::always_inline]] static VecOf loadu(const float* at) {
+    if constexpr (parts == 1) {
+      return VecOf(load_native(at));
+    } else {
+      return VecOf(load_native(at), load_native(at + kNativeLanes));
+    }
+  }
+  /// Reads `count` <= kLanes floats only; the other lanes are zero.
+  [[gnu::always_inline]] static VecOf loadu(const float* at, std::int64_t count) {
+    if (count == kLanes) return loadu(at);
+#if defined(__AVX512F__)
+    return VecOf(_mm512_maskz_loadu_ps(first_lanes(count), at));
+#else
+    alignas(Native) float lanes[kLanes] = {};
+    std::memcpy(lanes, at, static_cast<std::size_t>(count) * sizeof(float));
+    return loadu(lanes);
+#endif
+  }
+  [[gnu::always_inline]] void store(float* at) const {
+    store_native(part[0], at);
+    if constexpr (parts == 2) store_native(part[1], at + kNativeLanes);
+  }
+  /// Writes the first `count` <= kLanes lanes only.
+  [[gnu::always_inline]] void store(float* at, std::int64_t count) const {
+    if (count == kLanes) return store(at);
+#if defined(__AVX512F__)
+    _mm512_mask_storeu_ps(at, first_lanes(count), part[0]);
+#else
+    alignas(Native) float lanes[kLanes];
+    store(lanes);
+    std::memcpy(at, lanes, static_cast<std::size_t>(count) * sizeof(float));
+#endif
+  }
+};
+using Vec = VecOf<kParts>;
+
+/// Returns function(x...) of each register. Functions take vectors by reference: of vectors that
+/// are passed by value, GCC 12 keeps arrays in memory.
+template <class Function, class... Vecs>
+[[gnu::always_inline]] inline Vec map(const Function& function, const Vecs&... x) {
+  if constexpr (kParts == 1) {
+    return Vec(function(x.part[0]...));
+  } else {
+    return Vec(function(x.part[0]...), function(x.part[1]...));
+  }
+}
+
+[[gnu::always_inline]] inline Vec operator+(const Vec& a, const Vec& b) {
+  return map([](const Native& x, const Native& y) { return x + y; }, a, b);
+}
+[[gnu::always_inline]] inline Vec operator-(const Vec& a, const Vec& b) {
+  return map([](const Native& x, const Native& y) { return x - y; }, a, b);
+}
+[[gnu::always_inline]] inline Vec operator*(const Vec& a, const Vec& b) {
+  return map([](const Native& x, const Native& y) { return x * y; }, a, b);
+}
+[[gnu::always_inline]] inline Vec operator/(const Vec& a, const Vec& b) {
+  return map([](const Native& x, const Native& y) { return x / y; }, a, b);
+}
+
+/// Returns a * b + c. The intrinsics fix which product is fused: where c is a product too, the
+/// compiler might fuse that one.
+[[gnu::always_inline]] inline Vec fmadd(const Vec& a, const Vec& b, const Vec& c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__AVX2__)
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+/// Returns c - a * b.
+[[gnu::always_inline]] inline Vec fnmadd(const Vec& a, const Vec& b, const Vec& c) {
+#if defined(__AVX512F__)
+  return _mm512_fnmadd_ps(a, b, c);
+#elif defined(__AVX2__)
+  return _mm256_fnmadd_ps(a, b, c);
+#else
+  return c - a * b;
+#endif
+}
+
+/// Returns a where a > b, else b. The intrinsics are one instruction; if an operand is a constant,
+/// GCC makes two or more of the conditional expression.
+[[gnu::always_inline]] inline Native larger_of(const Native& a, const Native& b) {
+#if defined(__AVX512F__)
+  return _mm512_max_ps(a, b);
+#elif defined(__AVX2__)
+  return _mm256_max_ps(a, b);
+#elif defined(__SSE2__)
+  return _mm_max_ps(a, b);
+#else
+  return a > b ? a : b;
+#endif
+}
+/// Returns a where a < b, else b.
+[[gnu::always_inline]] inline Native smaller_of(const Native& a, const Native& b) {
+#if defined(__AVX512F__)
+  return _mm512_min_ps(a, b);
+#elif defined(__AVX2__)
+  return _mm256_min_ps(a, b);
+#elif defined(__SSE2__)
+  return _mm_min_ps(a, b);
+#else
+  return a < b ? a : b;
+#endif
+}
+
+/// Returns `low` where x < low, else x, which may be a NaN.
+[[gnu::always_inline]] inline Vec clamp_min(const Vec& x, const Vec& low) {
+  return map(larger_of, low, x);
+}
+/// Returns `high` where x > high, else x, which may be a NaN.
+[[gnu::always_inline]] inline Vec clamp_max(const Vec& x, const Vec& high) {
+  return map(smaller_of, high, x);
+}
+
+/// Returns the larger of a and b (b if they are equal), or a NaN where one of them is a NaN.
+[[gnu::always_inline]] inline Vec maximum(const Vec& a, const Vec& b) {
+  return map(
+      [](const Native& x, const Native& y) {
+        const auto larger = reinterpret_cast<NativeInts>(larger_of(x, y));  // of y if x is a NaN
+        return reinterpret_cast<Native>(larger | (x != x));
+      },
+      a, b);
+}
+
+/// Shifts the bits of each lane to the left.
+[[gnu::always_inline]] inline Vec shift_left(const Vec& x, int bits) {
+  return map(
+      [bits](const Native& a) {
+        return reinterpret_cast<Native>(reinterpret_cast<NativeInts>(a) << bits);
+      },
+      x);
+}
+
+/// Returns a[first], b[first], a[first + 1], b[first + 1], ...
+template <int first, int... lane>
+[[gnu::always_inline]] inline Native interleave_from(const Native& a, const Native& b,
+                                                     std::integer_sequence<int, lane...>) {
+  return shuffle<kNativeLanes>(
+      a, b,
+      std::integer_sequence<int, (first + lane / 2 + (lane % 2 == 0 ? 0 : kNativeLanes))...>());
+}
+/// Returns the 2 * kLanes floats a[0], b[0], a[1], b[1], ...
+template <int parts>
+[[gnu::always_inline]] inline std::pair<VecOf<parts>, VecOf<parts>> interleave2(
+    const VecOf<parts>& a, const VecOf<parts>& b) {
+  constexpr auto kLane = std::make_integer_sequence<int, kNativeLanes>();
+  constexpr int kHalfway = kNativeLanes / 2;
+  const Native low = interleave_from<0>(a.part[0], b.part[0], kLane);
+  const Native high = interleave_from<kHalfway>(a.part[0], b.part[0], kLane);
+  if constexpr (parts == 1) {
+    return {low, high};
+  } else {
+    return {{low, high},
+            {interleave_from<0>(a.part[1], b.part[1], kLane),
+             interleave_from<kHalfway>(a.part[1], b.part[1], kLane)}};
+  }
+}
+
+}  // namespace
+}  // namespace torchalgo::kernels
