@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/kernels/vec_probe.h"
+
+#include "cpu_algo/kernels/vec.h"
+
+namespace torchalgo::kernels {
+namespace {
+
+Vec result_of(VecOperation operation, const Vec& a, const Vec& b, const Vec& c, float first) {
+  switch (operation) {
+    case VecOperation::kAdd:
+      return a + b;
+    case VecOperation::kSubtract:
+      return a - b;
+    case VecOperation::kMultiply:
+      return a * b;
+    case VecOperation::kDivide:
+      return a / b;
+    case VecOperation::kFmadd:
+      return fmadd(a, b, c);
+    case VecOperation::kFnmadd:
+      return fnmadd(a, b, c);
+    case VecOperation::kClampMin:
+      return clamp_min(a, b);
+    case VecOperation::kClampMax:
+      return clamp_max(a, b);
+    case VecOperation::kMaximum:
+      return maximum(a, b);
+    case VecOperation::kShiftLeftBy23:
+      return shift_left(a, 23);
+    case VecOperation::kSpread:
+      break;
+  }
+  return Vec(first);
+}
+
+}  // namespace
+
+namespace TORCHALGO_ISA {
+
+int vec_lanes() { return kLanes; }
+
+void run_vec(VecOperation operation, const float* a, const float* b, const float* c, float* dst) {
+  result_of(operation, Vec::loadu(a), Vec::loadu(b), Vec::loadu(c), *a).store(dst);
+}
+
+void interleave_vecs(const float* a, const float* b, float* dst) {
+  const auto [low, high] = interleave2(Vec::loadu(a), Vec::loadu(b));
+  low.store(dst);
+  high.store(dst + kLanes);
+}
+
+void load_first(const float* src, std::int64_t count, float* dst) {
+  Vec::loadu(src, count).store(dst);
+}
+
+void store_first(const float* src, std::int64_t count, float* dst) {
+  Vec::loadu(src).store(dst, count);
+}
+
+}  // namespace TORCHALGO_ISA
+}  // namespace torchalgo::kernels
