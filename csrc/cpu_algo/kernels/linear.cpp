@@ -119,17 +119,6 @@ struct Accumulators {
   }
 };
 
-// By halves, which vectorises and rounds little.
-inline float sum_of(const Vec& x) {
-  float lanes[kLanes];
-  x.store(lanes);
-#pragma GCC unroll 4
-  for (int half = kLanes / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-  }
-  return lanes[0];
-}
-
 using RunDots = void (*)(const Dots&);
 
 template <int rows, int inputs, bool is_panel = false>

@@ -10,14 +10,6 @@ namespace {
 // those of SSE2, of which a vector takes two.
 constexpr int kChains = 12 / kParts;
 
-inline float sum_of(const Vec& x) {
-  float lanes[kLanes];
-  x.store(lanes);
-  float sum = 0;
-  for (int i = 0; i < kLanes; ++i) sum += lanes[i];
-  return sum;
-}
-
 }  // namespace
 
 float run_multiply_adds(std::int64_t rounds, float seed) {

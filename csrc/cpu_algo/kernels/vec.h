@@ -237,5 +237,28 @@ template <int parts>
   }
 }
 
+template <int lanes, int... index>
+[[gnu::always_inline]] inline float sum_of_lanes(const typename Lanes<lanes>::Floats& x,
+                                                 std::integer_sequence<int, index...>) {
+  if constexpr (lanes == 4) {
+    return (x[0] + x[2]) + (x[1] + x[3]);
+  } else {
+    constexpr int kHalf = lanes / 2;
+    return sum_of_lanes<kHalf>(
+        __builtin_shufflevector(x, x, index...) + __builtin_shufflevector(x, x, (kHalf + index)...),
+        std::make_integer_sequence<int, kHalf / 2>());
+  }
+}
+/// Returns the sum of all lanes. It adds one half of the lanes to the other until one is left.
+template <int parts>
+[[gnu::always_inline]] inline float sum_of(const VecOf<parts>& x) {
+  constexpr auto kIndex = std::make_integer_sequence<int, kNativeLanes / 2>();
+  if constexpr (parts == 1) {
+    return sum_of_lanes<kNativeLanes>(x.part[0], kIndex);
+  } else {
+    return sum_of_lanes<kNativeLanes>(x.part[0] + x.part[1], kIndex);
+  }
+}
+
 }  // namespace
 }  // namespace torchalgo::kernels

@@ -50,6 +50,8 @@ void interleave_vecs(const float* a, const float* b, float* dst) {
   high.store(dst + kLanes);
 }
 
+float sum_of_lanes(const float* src) { return sum_of(Vec::loadu(src)); }
+
 void load_first(const float* src, std::int64_t count, float* dst) {
   Vec::loadu(src, count).store(dst);
 }

@@ -32,6 +32,8 @@ TORCHALGO_DECLARE_KERNEL(void run_vec(VecOperation operation, const float* a, co
 /// dst: 2 * vec_lanes() floats.
 TORCHALGO_DECLARE_KERNEL(void interleave_vecs(const float* a, const float* b, float* dst))
 
+TORCHALGO_DECLARE_KERNEL(float sum_of_lanes(const float* src))
+
 /// Loads the first `count` floats and stores all lanes.
 TORCHALGO_DECLARE_KERNEL(void load_first(const float* src, std::int64_t count, float* dst))
 

@@ -135,6 +135,19 @@ TEST(Vec, InterleavesTwoVectors) {
   }
 }
 
+TEST(Vec, SumsAllLanesByHalves) {
+  for (const std::string& isa : isas()) {
+    const int lanes = TORCHALGO_PICK_KERNEL(isa, vec_lanes)();
+    std::vector<float> src(lanes);
+    for (int lane = 0; lane < lanes; ++lane) src[lane] = 1.0F / static_cast<float>(3 + lane);
+    const float sum = TORCHALGO_PICK_KERNEL(isa, sum_of_lanes)(src.data());
+    for (int half = lanes / 2; half > 0; half /= 2) {
+      for (int i = 0; i < half; ++i) src[i] += src[i + half];
+    }
+    EXPECT_EQ(sum, src[0]) << isa;
+  }
+}
+
 /// Floats that end where the next page must not be touched, and begin behind such a page.
 class GuardedPage {
  public:
