@@ -103,7 +103,9 @@ Algorithm depthwise(const std::string& isa) {
 }
 
 Algorithm grouped(const std::string& isa) {
-  return make_row("cpu.grouped", &offer_grouped, TORCHALGO_PICK_KERNEL(isa, run_grouped));
+  Algorithm row = make_row("cpu.grouped", &offer_grouped, TORCHALGO_PICK_KERNEL(isa, run_grouped));
+  row.version = 2;
+  return row;
 }
 
 }  // namespace torchalgo::cpu

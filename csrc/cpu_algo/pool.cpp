@@ -58,6 +58,7 @@ void run_pool(PoolKernel kernel, const PoolProblem& problem, Layout layout, cons
 Algorithm pool(const std::string& isa) {
   Algorithm row;
   row.name = "cpu.pool";
+  row.version = 2;
   row.offer = [](const Problem& problem, const Device&) -> Offer {
     const auto* pool = std::get_if<PoolProblem>(&problem);
     if (pool == nullptr) return {{}, "needs a pooling"};

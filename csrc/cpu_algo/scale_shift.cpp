@@ -47,7 +47,7 @@ std::int64_t packed_bytes(const Problem& problem, const Primitive& primitive) {
 Algorithm scale_shift(const std::string& isa) {
   Algorithm row;
   row.name = "cpu.scale_shift";
-  row.version = 3;
+  row.version = 4;
   row.offer = offer_scale_shift;
   row.pack = pack_scale_shift;
   row.packed_bytes = packed_bytes;

@@ -93,6 +93,7 @@ at::Tensor run_shuffle(const InterleaveKernels& run, const Call& call) {
 Algorithm shuffle(const std::string& isa) {
   Algorithm row;
   row.name = "cpu.shuffle";
+  row.version = 2;
   row.offer = offer_shuffle;
   row.run = [run = InterleaveKernels{TORCHALGO_PICK_KERNEL(isa, run_interleave_pixels),
                                      TORCHALGO_PICK_KERNEL(isa, run_interleave_blocks)}](
