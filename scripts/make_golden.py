@@ -1,24 +1,46 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Write tests/golden/small_<version>.{pt,plan.json,expected.json}: every later version loads them.
+"""Write tests/golden/*_<version>.*, which every later version loads.
 
-Run once per version; which primitives the plan holds does not matter, that it holds some does.
+A file that exists is left as it is. The networks are those of tests/python/golden_nets.py.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fnmatch
 import json
+import os
+import sqlite3
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import torchalgo
+from torchalgo.db import CostStore, DeviceCosts, Environment, Refusal
+from torchalgo.db.row import KINDS_OF_ENTRY
+from torchalgo.freeze import quiet_jit
+from torchalgo.overrides import matches_name
+from torchalgo.plan import save_plans
 
 ROOT = Path(__file__).resolve().parent.parent
+GOLDEN = ROOT / "tests" / "golden"
 sys.path.insert(0, str(ROOT / "tests" / "python"))
-from nets import make_net  # type: ignore[import-not-found]  # noqa: E402
+from golden_nets import (  # type: ignore[import-not-found]  # noqa: E402
+    MODULES_SIZES,
+    NETS,
+    GoldenNet,
+    golden_input,
+    torch_modules,
+    torchalgo_modules,
+)
+
+COSTS_OF = "concat"  # the network whose costs are kept
+BUDGET_S = 20.0
 
 
 def without_source_paths(path: Path) -> None:
@@ -33,24 +55,105 @@ def without_source_paths(path: Path) -> None:
             archive.writestr(zipfile.ZipInfo(name), data)
 
 
-def main() -> int:
-    """Optimize the small net of the tests and keep it with its output."""
-    model = make_net()
-    sizes = [1, 3, 24, 24]
-    x = torch.linspace(-1, 1, 3 * 24 * 24).reshape(sizes)
-    fast = torchalgo.optimize(model, x, budget_s=float("inf"), progress=False)
-    if fast.runs != "plan":
-        fast = torchalgo.optimize(
-            model, x, plan=dataclasses.replace(fast.plan, guard=None), progress=False
-        )
+def write_expected(stem: Path, model: torch.nn.Module, sizes: list[tuple[int, ...]]) -> None:
+    """Writes what the model computes in double precision."""
+    exact = model.double()
+    calls = []
     with torch.no_grad():
-        y = fast(x)
-    stem = ROOT / "tests" / "golden" / f"small_{torchalgo.__version__}"
-    fast.save(f"{stem}.pt")
+        for one in sizes:
+            output = exact(golden_input(one).double()).flatten().tolist()
+            calls.append({"input": list(one), "output": [float(f"{v:.8g}") for v in output]})
+    lines = ",\n".join(json.dumps(call) for call in calls)
+    Path(f"{stem}.expected.json").write_text(f'{{"calls": [\n{lines}\n]}}\n')
+
+
+def check_holds(name: str, net: GoldenNet, plan: torchalgo.Plan) -> None:
+    """Raises if the plan lacks a primitive that the network is there for."""
+    for layer, primitive in {**net.overrides, **net.holds}.items():
+        chosen = [node for node in plan.nodes if fnmatch.fnmatchcase(node.name, layer)]
+        if not any(matches_name(node.primitive, primitive) for node in chosen):
+            found = {node.name: node.primitive or node.absorbed_by for node in chosen}
+            raise SystemExit(f"{name}: the plan has no {primitive} for {layer}: {found}")
+
+
+def write_net(name: str, net: GoldenNet, stem: Path, costs: Path) -> None:
+    """Plans the network and keeps the module, its plans and its outputs."""
+    inputs = [(golden_input(sizes),) for sizes in net.sizes]
+    options: dict[str, Any] = {"progress": False}
+    tuned = torchalgo.optimize(
+        net.make(), inputs, overrides=net.overrides, budget_s=BUDGET_S, cost_db=costs, **options
+    )
+    # Without a verdict the plan runs wherever the files are read.
+    plans = [dataclasses.replace(plan, guard=None) for plan in tuned.plans.values()]
+    for plan in plans:
+        check_holds(name, net, plan)
+    fast = torchalgo.optimize(net.make(), inputs, plan=plans, **options)
+    fast.save(f"{stem}.pt", portable=net.is_portable)
     without_source_paths(Path(f"{stem}.pt"))
-    fast.plan.save(f"{stem}.plan.json")
-    expected = {"input": sizes, "output": [round(v, 7) for v in y.flatten().tolist()]}
-    Path(f"{stem}.expected.json").write_text(json.dumps(expected) + "\n")
+    save_plans(list(fast.plans.values()), f"{stem}.plan.json")
+    write_expected(stem, net.make(), [*net.sizes, *net.other_sizes])
+
+
+def write_modules(stem: Path) -> None:
+    """Keeps the scripted modules of torchalgo.nn."""
+    with quiet_jit():
+        torch.jit.script(torchalgo_modules()).save(f"{stem}.pt")
+    without_source_paths(Path(f"{stem}.pt"))
+    write_expected(stem, torch_modules(), [MODULES_SIZES])
+
+
+def write_costs(made: Path, stem: Path, plan: torchalgo.Plan) -> None:
+    """Keeps the database that tuning made, and beside it what must be found there."""
+    here = Environment.of()
+    with CostStore.open(made) as store:
+        row = store.rows()[0]
+        refusal = Refusal(
+            row.environment, plan.nodes[0].problem, "cpu.pool", "nchw", "nchw",
+            here.versions["cpu.pool"], "wrong", "relative L2 2e-05", 1e-5, "", row.measured_at,
+        )  # fmt: skip
+        store.append([refusal])
+        written_by = f"torchalgo {torchalgo.__version__}, torch {torch.__version__}"
+        for kind in KINDS_OF_ENTRY:  # without the system's name
+            entries = store.all_of(kind)
+            store.append([dataclasses.replace(e, provenance=written_by) for e in entries])
+        costs = DeviceCosts(store, here).read()
+        found = {
+            "facts": dict(here.facts),
+            "versions": dict(here.versions),
+            "costs": [[*key, cost.ticks] for key, cost in sorted(costs.items())],
+            "checks": len(store.checks()),
+            "verdicts": len(store.verdicts()),
+        }
+        Path(f"{stem}.jsonl").write_text("\n".join(store.export_lines()) + "\n")
+    Path(f"{stem}.expected.json").write_text(json.dumps(found, indent=1) + "\n")
+    with contextlib.closing(sqlite3.connect(made)) as database:
+        database.execute("PRAGMA journal_mode = DELETE")  # one file
+        database.execute("VACUUM")
+    Path(f"{stem}.sqlite3").write_bytes(made.read_bytes())
+
+
+def main() -> int:
+    """Write what this version has not written yet."""
+    torch.set_num_threads(1)
+    os.environ["TORCHALGO_IGNORE_LOAD"] = "1"  # costs are kept however busy the machine is
+    version = torchalgo.__version__
+    for name, net in NETS.items():
+        stem = GOLDEN / f"{name}_{version}"
+        costs = GOLDEN / f"costs_{version}"
+        if Path(f"{stem}.pt").exists():
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            made = Path(folder) / "costs.sqlite3"
+            write_net(name, net, stem, made)
+            if name == COSTS_OF:
+                plan = torchalgo.load_plan(f"{stem}.plan.json")
+                write_costs(made, costs, plan)
+        print("wrote", stem.name)
+    modules = GOLDEN / f"modules_{version}"
+    if not Path(f"{modules}.pt").exists():
+        write_modules(modules)
+    size = sum(path.stat().st_size for path in GOLDEN.glob("*.*"))
+    print(f"{size >> 10} KiB in {GOLDEN}")
     return 0
 
 

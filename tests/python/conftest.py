@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.utils import cpp_extension
 
 import torchalgo
 from nets import Net, make_net, run_plan
@@ -76,3 +78,18 @@ def imported() -> _C.Imported:
     """make_net's graph for a small image."""
     x = torch.rand(1, 3, 16, 16)
     return _C.import_graph(freeze_model(make_net(), (x,))._c, (x,))
+
+
+@pytest.fixture(scope="session")
+def run_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The C++ program that runs files on saved inputs."""
+    source = Path(__file__).parents[1] / "deploy/run_files.cpp"
+    program = tmp_path_factory.mktemp("deploy") / "run_files"
+    library = Path(torchalgo.__file__).with_name("libtorchalgo.so")
+    torch_lib = cpp_extension.library_paths()[0]
+    command = ["g++", "-std=c++20", "-O0", str(source), "-o", str(program)]
+    command += [f"-I{path}" for path in cpp_extension.include_paths()]
+    command += [f"-L{torch_lib}", "-Wl,--no-as-needed", str(library), "-ltorch_cpu", "-lc10"]
+    command += ["-Wl,--allow-shlib-undefined", f"-Wl,-rpath,{torch_lib}:{library.parent}"]
+    subprocess.run(command, check=True)
+    return program

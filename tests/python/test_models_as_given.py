@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils import cpp_extension
 
 import models_as_given_io  # noqa: F401
 import models_as_given_layers  # noqa: F401
@@ -27,7 +26,6 @@ import torchalgo
 from models_as_given import GIVEN, Arguments, Given
 
 FOLDER = tempfile.TemporaryDirectory(prefix="torchalgo-given-")
-SOURCE = Path(__file__).parents[1] / "deploy/run_files.cpp"
 pytestmark = pytest.mark.filterwarnings("ignore")  # traced models warn about what they bake in
 
 
@@ -233,20 +231,6 @@ TWO_INPUTS = pytest.mark.xfail(
 def test_a_file_takes_any_batch_that_two_inputs_share(name: str) -> None:
     loaded = torchalgo.load(path_of(name))
     assert call(loaded, GIVEN[name].arguments(2, 16)).error is None
-
-
-@pytest.fixture(scope="module")
-def run_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The C++ program that runs files on saved inputs."""
-    program = tmp_path_factory.mktemp("deploy") / "run_files"
-    library = Path(torchalgo.__file__).with_name("libtorchalgo.so")
-    torch_lib = cpp_extension.library_paths()[0]
-    command = ["g++", "-std=c++20", "-O0", str(SOURCE), "-o", str(program)]
-    command += [f"-I{path}" for path in cpp_extension.include_paths()]
-    command += [f"-L{torch_lib}", "-Wl,--no-as-needed", str(library), "-ltorch_cpu", "-lc10"]
-    command += ["-Wl,--allow-shlib-undefined", f"-Wl,-rpath,{torch_lib}:{library.parent}"]
-    subprocess.run(command, check=True)
-    return program
 
 
 @pytest.fixture(scope="module")
