@@ -11,6 +11,7 @@ import dataclasses
 import fnmatch
 import json
 import os
+import re
 import sqlite3
 import sys
 import tempfile
@@ -132,6 +133,13 @@ def write_costs(made: Path, stem: Path, plan: torchalgo.Plan) -> None:
     Path(f"{stem}.sqlite3").write_bytes(made.read_bytes())
 
 
+def write_ops(path: Path) -> None:
+    """Keeps the schemas of the ops and the names of the classes that files refer to."""
+    found = [str(s) for s in torch._C._jit_get_all_schemas() if s.name.startswith("torchalgo::")]
+    classes = sorted(set(re.findall(r"__torch__\.torch\.classes\.\S+", " ".join(found))))
+    path.write_text("\n".join([*classes, *sorted(found)]) + "\n")
+
+
 def main() -> int:
     """Write what this version has not written yet."""
     torch.set_num_threads(1)
@@ -152,6 +160,9 @@ def main() -> int:
     modules = GOLDEN / f"modules_{version}"
     if not Path(f"{modules}.pt").exists():
         write_modules(modules)
+    ops = GOLDEN / f"ops_{version}.txt"
+    if not ops.exists():
+        write_ops(ops)
     size = sum(path.stat().st_size for path in GOLDEN.glob("*.*"))
     print(f"{size >> 10} KiB in {GOLDEN}")
     return 0
