@@ -29,6 +29,7 @@
 #include "profiler/race.h"
 #include "provider/find_candidates.h"
 #include "torchscript/import.h"
+#include "torchscript/plan_fit.h"
 #include "torchscript/rewrite.h"
 
 namespace py = pybind11;
@@ -267,6 +268,7 @@ void bind_plan(py::module_& m) {
   py::class_<Plan>(m, "Plan")
       .def(py::init<>())
       .def_readwrite("structure_hash", &Plan::structure_hash)
+      .def_readwrite("structure_version", &Plan::structure_version)
       .def_property(
           "status",
           [](const Plan& plan) {
@@ -378,6 +380,9 @@ void bind_steps(py::module_& m) {
       },
       py::arg("problem"), py::arg("workspace_limit_bytes") = std::int64_t{1} << 30,
       py::arg("device") = py::none());
+  m.attr("STRUCTURE_VERSION") = kStructureVersion;
+  m.def("check_plan_fits",
+        [](const Graph& graph, const Plan& plan) { static_cast<void>(fit_plan(graph, plan)); });
   m.def("rewrite_graph", [](const ImportedGraph& imported, const Plan& plan) {
     py::gil_scoped_release no_gil;
     return rewrite_graph(imported, plan);

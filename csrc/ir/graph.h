@@ -43,6 +43,10 @@ struct Graph {
   bool operator==(const Graph&) const = default;
 };
 
+/// The version of structure_hash. Raise it with every change that gives a graph another hash, also
+/// where the importer names or groups nodes otherwise: see docs/decisions/0016.
+inline constexpr int kStructureVersion = 1;
+
 /// 16 hex digits over names, kinds, problems and data flow; weights do not enter.
 [[nodiscard]] std::string structure_hash(const Graph& graph);
 

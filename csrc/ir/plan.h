@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ir/cost_table.h"
+#include "ir/graph.h"
 #include "ir/primitive.h"
 #include "ir/problem.h"
 
@@ -48,6 +49,7 @@ enum class PlanStatus : std::uint8_t { kOptimal, kFeasible };
 /// table.
 struct Plan {
   std::string structure_hash;
+  int structure_version = kStructureVersion;  // of structure_hash
   PlanStatus status = PlanStatus::kFeasible;
   Ticks cost = 0;
   Ticks lower_bound = 0;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -52,6 +53,26 @@ std::string first_difference(const Graph& graph, const Plan& plan) {
     return fmt::format("the model lacks {}", plan.nodes[nodes.size()].name);
   }
   return "the ops around the planned ones, the inputs or the outputs differ";
+}
+
+// Throws if the plan or the graph has a node that the other one lacks.
+void check_names(const Graph& graph, const Plan& plan) {
+  const auto refuse = [&](const char* lacks, std::string_view name) {
+    throw Error(fmt::format(
+        "rewrite_graph: the plan's structure hash has version {}, this torchalgo's version {}, so "
+        "that nodes are found by name, but the {} has no {}; {}",
+        plan.structure_version, kStructureVersion, lacks, name, kRemedy));
+  };
+  std::set<std::string_view> in_graph;
+  for (const Node& node : graph.nodes) {
+    if (node.problem) in_graph.insert(node.name);
+  }
+  std::set<std::string_view> missing = in_graph;  // in the plan
+  for (const PlanNode& planned : plan.nodes) {
+    if (!in_graph.contains(planned.name)) refuse("model", planned.name);
+    missing.erase(planned.name);
+  }
+  if (!missing.empty()) refuse("plan", *missing.begin());
 }
 
 // Returns false if `primitive` is a view that cannot compute `problem`. Views are ops of their own
@@ -133,8 +154,9 @@ class Fitter {
     Problem covered = *anchor.problem;
     std::sort(absorbed.begin(), absorbed.end());
     for (const int node : absorbed) covered = absorb(node, covered, call);
-    TORCHALGO_CHECK(covered == call.problem, "rewrite_graph: {} is {} in the plan, {} in the model",
-                    planned.name, planned.problem, to_string(covered));
+    TORCHALGO_CHECK(covered == call.problem,
+                    "rewrite_graph: {} is {} in the plan, {} in the model; {}", planned.name,
+                    planned.problem, to_string(covered), kRemedy);
     return call;
   }
 
@@ -187,6 +209,14 @@ class Fitter {
 }  // namespace
 
 FittedPlan fit_plan(const Graph& graph, const Plan& plan) {
+  TORCHALGO_CHECK(plan.structure_version <= kStructureVersion,
+                  "rewrite_graph: the plan's structure hash has version {}, this torchalgo knows "
+                  "versions up to {}: update torchalgo, or {}",
+                  plan.structure_version, kStructureVersion, kRemedy);
+  if (plan.structure_version < kStructureVersion) {
+    check_names(graph, plan);
+    return Fitter(graph, plan).fit();
+  }
   const std::string hash = structure_hash(graph);
   TORCHALGO_CHECK(hash == plan.structure_hash,
                   "rewrite_graph: the plan was made for another model or other input shapes "

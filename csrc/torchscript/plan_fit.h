@@ -29,8 +29,10 @@ struct FittedPlan {
   std::vector<std::vector<PlanTransform>> transforms;  // by value, in order
 };
 
-/// Matches a plan with the graph it was made for.
-/// @throws Error  with the first difference, if it was made for another graph or is inconsistent.
+/// Matches a plan with the graph it was made for. A plan whose structure hash has an older version
+/// is matched by the names and problems of its nodes alone.
+/// @throws Error  if it was made for another graph, with the first difference; if it is
+///   inconsistent; if its structure hash has a newer version.
 [[nodiscard]] FittedPlan fit_plan(const Graph& graph, const Plan& plan);
 
 }  // namespace torchalgo

@@ -121,6 +121,7 @@ class PlanTransform:
 
 class Plan:
     structure_hash: str
+    structure_version: int
     status: str  # optimal | feasible
     cost: int
     lower_bound: int
@@ -326,6 +327,10 @@ def training_graph(inference: Graph) -> Graph: ...  # csrc/planner/training_grap
 def single_candidates(
     graph: Graph, primitives: Sequence[Sequence[Primitive]]
 ) -> Candidates: ...  # one per primitive, each for its node alone: for tests and simulations
+
+STRUCTURE_VERSION: int  # of Graph.structure_hash
+
+def check_plan_fits(graph: Graph, plan: Plan) -> None: ...  # Error as of rewrite_graph
 def rewrite_graph(imported: Imported, plan: Plan) -> torch._C.ScriptModule: ...
 
 # User settings and counters (csrc/ops/settings.h).

@@ -491,6 +491,7 @@ def _apply(
 ) -> Result:
     """Runs `plan` as it is; a verdict in it for the baseline is obeyed."""
     planning.check_plan_fits(plan, prepared.graph)
+    plan = planning.with_present_structure(plan, prepared.graph, prepared.inputs)
     missing = planning.missing_primitives(plan, found)
     if missing and options.strict:
         raise Error(f"optimize: strict, and this machine does not offer {', '.join(missing)}")

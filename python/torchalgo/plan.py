@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import sys
 import textwrap
 import types
 import typing
@@ -19,11 +20,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 if typing.TYPE_CHECKING:
-    from torchalgo._C import Error
+    from torchalgo._C import STRUCTURE_VERSION, Error
 else:
     try:
-        from torchalgo._C import Error
+        from torchalgo._C import STRUCTURE_VERSION, Error
     except ImportError:  # this file alone
+        STRUCTURE_VERSION = sys.maxsize  # a plan of any version can be printed
 
         class Error(RuntimeError):
             """A plan that cannot be read."""
@@ -274,6 +276,7 @@ class Plan:
     proof: PlanProof | None = None  # in the file only if asked for by with_proof
     objective: Objective = "latency"
     energy: PlanEnergy | None = None  # None: the plan is for latency
+    structure_version: int = 1  # of structure_hash; files of version 1 do not have the field
     schema: int = SCHEMA
     # Solves again from the costs that are in memory; a plan from a file has none.
     resolve: Callable[[Overrides], Plan] | None = field(default=None, repr=False, compare=False)
@@ -339,7 +342,10 @@ class Plan:
 _IN_MEMORY = ("resolve", "prove")
 _OF_ENERGY = ("objective", "energy", "predicted_uj", "regret_uj", "plan_uj", "baseline_uj")
 # Written only if they are set.
-_IF_SET = (*_OF_ENERGY, "second_us", "timed_on", "waited", "dims", "capture_error")
+_IF_SET = (
+    *_OF_ENERGY, "second_us", "timed_on", "waited", "dims", "capture_error",
+    "structure_version",
+)  # fmt: skip
 _LEFT_OUT = ("proof", "pairs", "in_context")  # of a file, where there is none
 _MAY_LACK = (  # in a file: not asked for, or written before there was one
     *_LEFT_OUT, "packed_bytes", "weight_bytes", "plain_weight_bytes", "workspace_bytes", "limits",
@@ -426,6 +432,12 @@ def _check_schema(data: dict[str, Any], source: str) -> None:
             f"{source}: schema is {_short(data.get('schema'))}, this torchalgo reads {SCHEMA};"
             " make the plan again, or use the torchalgo that wrote it"
         )
+    version = data.get("structure_version")
+    if type(version) is int and version > STRUCTURE_VERSION:
+        raise Error(
+            f"{source}: the plan's structure hash has version {version}, this torchalgo knows"
+            f" versions up to {STRUCTURE_VERSION}: update torchalgo, or make the plan again"
+        )
 
 
 def _encode(value: Any) -> Any:
@@ -483,6 +495,8 @@ def _decode_fields(cls: type, value: dict[str, Any], where: str) -> Any:
 
 
 def _check(plan: Plan, source: str) -> None:
+    if plan.structure_version < 0:
+        raise Error(f"{source}: structure_version is negative")
     names: dict[str, PlanNode] = {}
     for i, node in enumerate(plan.nodes):
         where = f"{source}.nodes[{i}] ({node.name})"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -49,6 +50,7 @@ def describe_plan(
     primitives = [n.primitive for n in native.nodes] + [t.primitive for t in native.transforms]
     return Plan(
         structure_hash=native.structure_hash,
+        structure_version=native.structure_version,
         inputs=with_dims([_input(tensor) for tensor in tensors_in(inputs)], dims),
         environment=environment(tuning.device),
         status="optimal" if native.status == "optimal" else "feasible",
@@ -79,6 +81,7 @@ def unplanned(
     """The plan of a model in which there is nothing to choose."""
     return Plan(
         structure_hash=graph.structure_hash,
+        structure_version=_C.STRUCTURE_VERSION,
         inputs=with_dims([_input(tensor) for tensor in tensors_in(inputs)], dims),
         environment=environment(device),
         status="optimal",
@@ -109,6 +112,10 @@ def _input(tensor: torch.Tensor) -> PlanInput:
         dtype=str(tensor.dtype).removeprefix("torch."),
         layout="nhwc" if last and not tensor.is_contiguous() else "nchw",
     )
+
+
+def _spelled(given: PlanInput) -> str:
+    return f"{'x'.join(map(str, given.shape))} {given.dtype} {given.layout}"
 
 
 def with_dims(inputs: Sequence[PlanInput], dims: Dims | None) -> list[PlanInput]:
@@ -174,6 +181,7 @@ def native_plan(plan: Plan) -> _C.Plan:
     """What rewrite_graph needs of a plan; workspaces are asked of the rows when a module loads."""
     native = _C.Plan()
     native.structure_hash, native.status = plan.structure_hash, plan.status
+    native.structure_version = plan.structure_version
     native.method = plan.method
     native.cost, native.lower_bound = plan.cost_ticks, plan.lower_bound_ticks
     native.nodes = [_native_node(node) for node in plan.nodes]
@@ -199,7 +207,14 @@ def _native_transform(transform: PlanTransform) -> _C.PlanTransform:
 
 
 def check_plan_fits(plan: Plan, graph: _C.Graph) -> None:
-    """Raises Error, naming the first difference, if `plan` was made for another model."""
+    """Raises Error, naming the first difference, if `plan` was made for another model.
+
+    Where its structure hash has an older version, the names and problems of its nodes decide.
+    """
+    if plan.structure_version != _C.STRUCTURE_VERSION:
+        if plan.nodes or has_convolutions(graph):  # else nothing is planned
+            _C.check_plan_fits(graph, native_plan(plan))
+        return
     if plan.structure_hash == graph.structure_hash:
         return
     planned = {node.name for node in plan.nodes}
@@ -213,6 +228,37 @@ def check_plan_fits(plan: Plan, graph: _C.Graph) -> None:
     raise Error(
         f"optimize: the plan was made for another model (structure {plan.structure_hash}, expected"
         f" {graph.structure_hash}; inputs {shapes}): {difference}. Make a plan for this one"
+    )
+
+
+def with_present_structure(plan: Plan, graph: _C.Graph, inputs: tuple[Any, ...]) -> Plan:
+    """Returns the plan with the structure hash of `graph`, which it fits.
+
+    If its hash has an older version, the result has no proof, which is about the graph of then, and
+    a warning tells the user.
+
+    Raises: torchalgo.Error if such a plan was made for other inputs.
+    """
+    if plan.structure_version == _C.STRUCTURE_VERSION:
+        return plan
+    made_for = [_spelled(given) for given in plan.inputs]
+    given = [_spelled(_input(tensor)) for tensor in tensors_in(inputs)]
+    if made_for != given:
+        raise Error(
+            f"optimize: the plan was made for inputs {', '.join(made_for)}, got"
+            f" {', '.join(given)}: make a plan for these"
+        )
+    warnings.warn(
+        f"torchalgo: the plan's structure hash has version {plan.structure_version}, this"
+        f" torchalgo's version {_C.STRUCTURE_VERSION}, so that the plan was fitted by the names and"
+        " problems of its layers: save .plan of the optimized module to have it in this version",
+        stacklevel=3,
+    )
+    return dataclasses.replace(
+        plan,
+        structure_hash=graph.structure_hash,
+        structure_version=_C.STRUCTURE_VERSION,
+        proof=None,
     )
 
 

@@ -693,6 +693,17 @@ def test_your_own_graph_and_costs_stand_against_those_of_the_plan() -> None:
         check_plan(sample.plan, str(GraphText(9, 6)), sample.rows)
 
 
+def test_a_structure_hash_of_another_version_is_not_checked() -> None:
+    sample = Sample(str(GraphText(8, 6)), 8)
+    plan = {**sample.plan, "structure_hash": "00112233445566ff"}
+    with pytest.raises(torchalgo.Error, match="another graph"):
+        check_plan(plan)
+    assert check_plan({**plan, "structure_version": 0}).not_checked == [
+        "structure_hash",
+        "structure_version",
+    ]
+
+
 def forged(sample: Sample, refused: list[list[str]], pairs: list[dict[str, Any]]) -> dict[str, Any]:
     """The plan that is optimal if the file may say what is refused and which pairs cost more."""
     graph = Graph(sample.text)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import re
 import shutil
@@ -215,6 +216,18 @@ def test_golden_plan_is_applied_to_the_network_it_was_made_for(stem: str) -> Non
     assert_runs_as_planned(fast, stem)
     assert fast.runs == "plan"
     assert list(fast.plans.values()) == plans
+
+
+@pytest.mark.parametrize("stem", REBUILT)
+def test_golden_plan_of_an_older_hash_is_fitted_by_name(stem: str) -> None:
+    net, plans = NETS[stem.rpartition("_")[0]], plans_of(stem)
+    older = [dataclasses.replace(p, structure_hash="0" * 16, structure_version=0) for p in plans]
+    inputs = [(golden_input(sizes),) for sizes in net.sizes]
+    with pytest.warns(UserWarning, match="the plan was fitted by the names and problems"):
+        fast = torchalgo.optimize(net.make(), inputs, plan=older, progress=False)
+    assert list(fast.plans.values()) == plans
+    for x, expected in calls_of(stem):
+        assert_computes(fast, x, expected)
 
 
 # ---- the database of costs -----------------------------------------------------------------------

@@ -353,3 +353,48 @@ def test_a_baseline_that_raises_does_not_end_the_tuning() -> None:
     assert verdict is not None and verdict.rounds >= 7
     assert verdict.baseline in ("eager", "frozen")
     assert "channels_last raised RuntimeError" in verdict.reason
+
+
+# ---- plans whose structure hash has an older version ---------------------------------------------
+
+
+def older(plan: torchalgo.Plan, **changes: Any) -> torchalgo.Plan:
+    """The plan as a version with another structure hash would have written it."""
+    return dataclasses.replace(
+        plan, structure_hash="00112233445566ff", structure_version=0, **changes
+    )
+
+
+def test_an_older_plan_is_fitted_by_name_and_the_user_is_told(
+    net: Net, x: torch.Tensor, fast: torchalgo.Optimized
+) -> None:
+    with pytest.warns(UserWarning, match="has version 0, this torchalgo's version 1") as told:
+        again = torchalgo.optimize(net, x, plan=older(fast.plan), progress=False)
+    assert len(told) == 1
+    with torch.no_grad():
+        assert torch.equal(again(x), fast(x))
+    assert again.plan == fast.plan
+    again.refresh()  # no second warning
+
+
+def test_an_older_plan_that_lacks_a_layer_is_refused(
+    net: Net, x: torch.Tensor, fast: torchalgo.Optimized
+) -> None:
+    for wanted, nodes in (
+        ("the model has no other; make a plan", [
+            dataclasses.replace(n, name="other") if n.name == "fc" else n for n in fast.plan.nodes
+        ]),
+        ("the plan has no fc; make a plan", [n for n in fast.plan.nodes if n.name != "fc"]),
+    ):  # fmt: skip
+        with pytest.raises(torchalgo.Error, match=wanted):
+            torchalgo.optimize(net, x, plan=older(fast.plan, nodes=nodes), progress=False)
+
+
+def test_an_older_plan_for_other_inputs_is_refused(
+    net: Net, x: torch.Tensor, fast: torchalgo.Optimized
+) -> None:
+    with pytest.raises(torchalgo.Error, match=r"is fwd_.* in the plan, fwd_.* in the model; make"):
+        torchalgo.optimize(net, torch.rand(1, 3, 64, 64), plan=older(fast.plan), progress=False)
+    last = x.to(memory_format=torch.channels_last)
+    with pytest.raises(torchalgo.Error, match=r"made for inputs .* nchw, got .* nhwc"):
+        torchalgo.optimize(net, last, plan=older(fast.plan), progress=False)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import torchalgo
+from torchalgo import _C
 from torchalgo.plan import GuardVerdict, LeftAlone, Plan, PlanInput, PlanNode, PlanTransform
 
 CONV = "fwd_f32_n1c16h56w56_k16r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu"
@@ -67,6 +68,20 @@ def test_json_round_trip_gives_an_equal_plan_and_the_same_text() -> None:
     assert again.to_json() == plan.to_json()
 
 
+def test_only_files_of_later_hashes_say_which_version_theirs_is() -> None:
+    assert "structure_version" not in json.loads(make_plan().to_json())
+    older = make_plan(structure_version=0)
+    assert json.loads(older.to_json())["structure_version"] == 0
+    assert Plan.from_json(older.to_json()) == older
+
+
+def test_a_plan_of_a_newer_hash_is_refused() -> None:
+    data = json.loads(make_plan(structure_version=_C.STRUCTURE_VERSION + 1).to_json())
+    newer = json.dumps(data | {"a_field_of_then": 1})
+    with pytest.raises(torchalgo.Error, match=r"version 2, this torchalgo knows.*update torchalgo"):
+        Plan.from_json(newer)
+
+
 def test_a_file_round_trip_gives_an_equal_plan(tmp_path: Path) -> None:
     make_plan().save(tmp_path / "net.plan.json")
     assert torchalgo.load_plan(tmp_path / "net.plan.json") == make_plan()
@@ -94,6 +109,8 @@ def damage(path: list[Any], value: Any) -> Callable[[dict[str, Any]], None]:
 DAMAGE = [
     (damage(["schema"], 2), "schema is 2"),
     (damage(["schema"], KeyError), "schema is null"),
+    (damage(["structure_version"], -1), "structure_version is negative"),
+    (damage(["structure_version"], "1"), "structure_version: expected int"),
     (damage(["nodes", 0, "predicted_us"], "fast"), r"nodes\[0\].predicted_us: expected float"),
     (damage(["nodes", 0, "ticks"], 1.5), r"nodes\[0\].ticks: expected int, got 1.5"),
     (damage(["nodes", 0, "ticks"], True), r"nodes\[0\].ticks: expected int, got true"),

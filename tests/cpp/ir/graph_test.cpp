@@ -47,6 +47,12 @@ TEST(StructureHash, ChangesWithEachPartOfTheStructure) {
   EXPECT_NE(structure_hash(other), hash);
 }
 
+// A failure here means: raise kStructureVersion, or plans on disk no longer fit their models.
+TEST(StructureHash, IsThatOfItsVersion) {
+  ASSERT_EQ(kStructureVersion, 1);
+  EXPECT_EQ(structure_hash(small_graph()), "debb8cbce6676d15");
+}
+
 TEST(CheckGraph, FindsBrokenGraphs) {
   EXPECT_NO_THROW(check_graph(small_graph()));
   Graph graph = small_graph();

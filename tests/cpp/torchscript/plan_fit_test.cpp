@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 
@@ -109,6 +110,44 @@ TEST(FitPlan, GivesTheConvolutionsOfAChain) {
   EXPECT_EQ(to_string(call.problem), chain);
   plan.nodes[0].problem = kConv;
   EXPECT_NE(error_of(graph, plan).find("conv is"), std::string::npos) << error_of(graph, plan);
+}
+
+TEST(FitPlan, FitsByNameWhereTheHashHasAnOlderVersion) {
+  const Graph graph = residual_graph();
+  Plan plan = fused_plan(graph);
+  plan.structure_hash = "00112233445566ff";
+  EXPECT_NE(error_of(graph, plan).find("made for another model"), std::string::npos);
+  plan.structure_version = kStructureVersion - 1;
+  std::swap(plan.nodes[1], plan.nodes[2]);  // it may have listed them in another order
+  const FittedPlan fitted = fit_plan(graph, plan);
+  ASSERT_TRUE(fitted.call_at[2].has_value());
+  EXPECT_EQ(fitted.call_at[2]->covers, (std::vector<int>{0, 1, 2}));
+}
+
+TEST(FitPlan, NamesTheNodeThatAnOlderPlanOrTheModelLacks) {
+  const Graph graph = residual_graph();
+  Plan plan = fused_plan(graph);
+  plan.structure_version = kStructureVersion - 1;
+  plan.nodes[1].name = "sum";
+  EXPECT_NE(error_of(graph, plan).find("the model has no sum; make a plan"), std::string::npos)
+      << error_of(graph, plan);
+  plan = fused_plan(graph);
+  plan.structure_version = kStructureVersion - 1;
+  plan.nodes.pop_back();
+  EXPECT_NE(error_of(graph, plan).find("the plan has no relu; make a plan"), std::string::npos)
+      << error_of(graph, plan);
+  plan = fused_plan(graph);
+  plan.structure_version = kStructureVersion - 1;
+  plan.nodes[0].problem = "fwd_f32_n1c4h8w8_k4r1s1_st1x1_pad0x0_dil1x1_g1+bias+add+relu";
+  EXPECT_NE(error_of(graph, plan).find("conv is"), std::string::npos) << error_of(graph, plan);
+}
+
+TEST(FitPlan, RefusesAHashOfANewerVersion) {
+  const Graph graph = residual_graph();
+  Plan plan = fused_plan(graph);
+  plan.structure_version = kStructureVersion + 1;
+  EXPECT_NE(error_of(graph, plan).find("update torchalgo"), std::string::npos)
+      << error_of(graph, plan);
 }
 
 TEST(FitPlan, RefusesAProblemThatIsNotWhatItsChainComputes) {
