@@ -37,7 +37,7 @@ std::pair<double, double> work_of(const std::string& text, const Primitive& prim
   const Algorithm* const algorithm = find_algorithm(all_algorithms(), primitive.name);
   TORCHALGO_CHECK(algorithm != nullptr, "least_work: no algorithm has the name '{}'",
                   primitive.name);
-  const Work work = least_work(*algorithm, parse_problem(text), primitive);
+  const Work work = least_work(algorithm->prepare(parse_problem(text), primitive, cpu_device()));
   return {work.flops, work.bytes};
 }
 

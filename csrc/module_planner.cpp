@@ -64,13 +64,16 @@ void bind_packed_bytes(py::module_& m) {
   m.def(
       "packed_bytes",
       [](const std::string& problem, const Primitive& primitive) -> std::int64_t {
-        const Algorithm* row = find_algorithm(all_algorithms(), primitive.name);
-        return row == nullptr ? 0 : packed_bytes(*row, parse_problem(problem), primitive);
+        const Algorithm* algorithm = find_algorithm(all_algorithms(), primitive.name);
+        if (algorithm == nullptr) return 0;
+        return packed_bytes(algorithm->prepare(parse_problem(problem), primitive, cpu_device()));
       },
       py::arg("problem"), py::arg("primitive"), py::call_guard<py::gil_scoped_release>());
   m.def(
       "packed_bytes_of",
-      [](const Candidates& candidates) { return packed_bytes(candidates, all_algorithms()); },
+      [](const Candidates& candidates) {
+        return packed_bytes(candidates, all_algorithms(), cpu_device());
+      },
       py::arg("candidates"), py::call_guard<py::gil_scoped_release>());
   m.def(
       "plain_weight_bytes",

@@ -15,14 +15,21 @@ Offer offer_concat(const Problem& problem, const Device&) {
   return offer_strided("aten.concat");
 }
 
-at::Tensor run_concat(const Call& call) {
+at::Tensor run_concat(std::int64_t groups, const Primitive& primitive, const KernelArgs& args) {
   std::vector<at::Tensor> src;
-  src.reserve(call.src.size());
-  for (const at::Tensor& tensor : call.src) src.push_back(to_strided(tensor, call.primitive.src));
-  const std::int64_t groups = std::get<ConcatProblem>(call.problem).groups;
+  src.reserve(args.src.size());
+  for (const at::Tensor& tensor : args.src) src.push_back(to_strided(tensor, primitive.src));
   at::Tensor dst = at::cat(src, 1);
   if (groups > 1) dst = at::channel_shuffle(dst, groups);
-  return to_strided(dst, call.primitive.dst);
+  return to_strided(dst, primitive.dst);
+}
+
+Kernel prepare_concat(const Problem& problem, const Primitive& primitive, const Device&) {
+  return {.problem = problem,
+          .primitive = primitive,
+          .run = [groups = std::get<ConcatProblem>(problem).groups, primitive](
+                     const KernelArgs& args) { return run_concat(groups, primitive, args); },
+          .makes_dst = true};
 }
 
 }  // namespace
@@ -32,9 +39,7 @@ Algorithm concat() {
           .version = 1,
           .runs_on_cuda = true,
           .offer = offer_concat,
-          .pack = nullptr,
-          .run = run_concat,
-          .makes_dst = true};
+          .prepare = prepare_concat};
 }
 
 }  // namespace torchalgo::aten

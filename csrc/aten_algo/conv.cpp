@@ -66,41 +66,63 @@ Offer offer_conv(const Problem& problem, const Device&) {
   return offer;
 }
 
-// With channels_last inputs ATen wants channels_last weights and converts others in every call.
-Packed pack_conv(const Problem& problem, const Primitive& primitive, const Weights& weights) {
-  if (std::get<ConvProblem>(problem).direction == Direction::kBackwardFilter) return {};
-  return {to_strided(weights.weights, primitive.src), weights.bias};
-}
-
-std::int64_t packed_bytes_conv(const Problem& problem, const Primitive& primitive) {
-  if (std::get<ConvProblem>(problem).direction == Direction::kBackwardFilter) return 0;
-  return strided_copy_bytes(problem, primitive.src);
-}
-
-at::Tensor diff_weights(const Call& call, const ConvProblem& conv, const Geometry& geometry) {
-  const at::Tensor src = to_strided(call.src[0], call.primitive.src);
-  const at::Tensor diff_dst = to_strided(call.src[1], call.primitive.dst);
+at::Tensor diff_weights(const ConvProblem& conv, const Primitive& primitive,
+                        const Geometry& geometry, const KernelArgs& args) {
+  const at::Tensor src = to_strided(args.src[0], primitive.src);
+  const at::Tensor diff_dst = to_strided(args.src[1], primitive.dst);
   // Only its sizes and its memory format are read.
   const at::Tensor weights =
-      empty_tensor(weight_sizes(conv), conv.dtype, call.primitive.src, src.device());
+      empty_tensor(weight_sizes(conv), conv.dtype, primitive.src, src.device());
   const at::Tensor result = std::get<1>(
       at::convolution_backward(diff_dst, src, weights, /*bias_sizes=*/std::nullopt, geometry.stride,
                                geometry.pad, geometry.dilation, /*transposed=*/false,
                                geometry.output_pad, conv.groups, {false, true, false}));
-  return to_strided(result, weights_layout(call.primitive));
+  return to_strided(result, weights_layout(primitive));
 }
 
-at::Tensor run_conv(const Call& call) {
-  const auto& conv = std::get<ConvProblem>(call.problem);
-  const Geometry geometry = geometry_of(conv);
-  if (conv.direction == Direction::kBackwardFilter) return diff_weights(call, conv, geometry);
+// How a forward or backward-data convolution calls at::convolution.
+struct ConvolutionCall {
+  Geometry geometry;
+  std::int64_t groups = 1;
+  bool has_bias = false, is_transposed = false;
+  Layout src = Layout::kNchw, dst = Layout::kNchw;  // of its input and its result
+};
+
+at::Tensor run_conv(const ConvolutionCall& call, const KernelArgs& args) {
+  const Geometry& geometry = call.geometry;
   std::optional<at::Tensor> bias;
-  if (!conv.epilogue.empty()) bias = call.packed[1];
-  const at::Tensor dst =
-      at::convolution(to_strided(call.src[0], input_layout(call.problem, call.primitive)),
-                      call.packed[0], bias, geometry.stride, geometry.pad, geometry.dilation,
-                      conv.direction == Direction::kBackwardData, geometry.output_pad, conv.groups);
-  return to_strided(dst, result_layout(call.problem, call.primitive));
+  if (call.has_bias) bias = args.packed[1];
+  const at::Tensor dst = at::convolution(to_strided(args.src[0], call.src), args.packed[0], bias,
+                                         geometry.stride, geometry.pad, geometry.dilation,
+                                         call.is_transposed, geometry.output_pad, call.groups);
+  return to_strided(dst, call.dst);
+}
+
+Kernel prepare_conv(const Problem& problem, const Primitive& primitive, const Device&) {
+  const auto& conv = std::get<ConvProblem>(problem);
+  Kernel kernel = {.problem = problem,
+                   .primitive = primitive,
+                   .least_work = [=] { return direct_work(problem, primitive); },
+                   .makes_dst = true};
+  if (conv.direction == Direction::kBackwardFilter) {
+    kernel.run = [conv, primitive, geometry = geometry_of(conv)](const KernelArgs& args) {
+      return diff_weights(conv, primitive, geometry, args);
+    };
+    return kernel;
+  }
+  const ConvolutionCall call = {geometry_of(conv),
+                                conv.groups,
+                                !conv.epilogue.empty(),
+                                conv.direction == Direction::kBackwardData,
+                                input_layout(problem, primitive),
+                                result_layout(problem, primitive)};
+  kernel.run = [call](const KernelArgs& args) { return run_conv(call, args); };
+  // With channels_last inputs ATen wants channels_last weights and converts others in every call.
+  kernel.pack = [layout = primitive.src](const Weights& weights) -> Packed {
+    return {to_strided(weights.weights, layout), weights.bias};
+  };
+  kernel.packed_bytes = [=] { return strided_copy_bytes(problem, primitive.src); };
+  return kernel;
 }
 
 }  // namespace
@@ -110,12 +132,8 @@ Algorithm conv() {
           .version = 1,
           .runs_on_cuda = true,
           .offer = offer_conv,
-          .pack = pack_conv,
-          .packed_bytes = packed_bytes_conv,
-          .run = run_conv,
-          .makes_dst = true,
-          .packs_for_all_sizes = true,
-          .least_work = direct_work};
+          .prepare = prepare_conv,
+          .packs_for_all_sizes = true};
 }
 
 }  // namespace torchalgo::aten

@@ -53,18 +53,26 @@ at::Tensor activation_of(const at::Tensor& src, PostOp op) {
   return {};
 }
 
-at::Tensor run_eltwise(const Call& call) {
-  const auto& eltwise = std::get<EltwiseProblem>(call.problem);
-  const at::Tensor first = to_strided(call.src[0], call.primitive.src);
+at::Tensor run_eltwise(const EltwiseProblem& eltwise, const Primitive& primitive,
+                       const KernelArgs& args) {
+  const at::Tensor first = to_strided(args.src[0], primitive.src);
   if (eltwise.kind == EltwiseKind::kActivation) {
-    return to_strided(activation_of(first, eltwise.epilogue[0]), call.primitive.dst);
+    return to_strided(activation_of(first, eltwise.epilogue[0]), primitive.dst);
   }
-  const at::Tensor second = to_strided(call.src[1], call.primitive.src);
+  const at::Tensor second = to_strided(args.src[1], primitive.src);
   const at::Tensor combined =
       eltwise.kind == EltwiseKind::kAdd ? at::add(first, second) : at::mul(first, second);
-  at::Tensor dst = to_strided(combined, call.primitive.dst);
+  at::Tensor dst = to_strided(combined, primitive.dst);
   for (const PostOp op : eltwise.epilogue) apply_activation(dst, op);
   return dst;
+}
+
+Kernel prepare_eltwise(const Problem& problem, const Primitive& primitive, const Device&) {
+  return {.problem = problem,
+          .primitive = primitive,
+          .run = [eltwise = std::get<EltwiseProblem>(problem), primitive](
+                     const KernelArgs& args) { return run_eltwise(eltwise, primitive, args); },
+          .makes_dst = true};
 }
 
 }  // namespace
@@ -74,9 +82,7 @@ Algorithm eltwise() {
           .version = 1,
           .runs_on_cuda = true,
           .offer = offer_eltwise,
-          .pack = nullptr,
-          .run = run_eltwise,
-          .makes_dst = true};
+          .prepare = prepare_eltwise};
 }
 
 }  // namespace torchalgo::aten

@@ -18,16 +18,24 @@ Offer offer_linear(const Problem& problem, const Device&) {
   return {{{"aten.linear", Layout::kNchw, Layout::kNchw, 0}}, {}};
 }
 
-Packed pack_linear(const Problem&, const Primitive&, const Weights& weights) {
-  return {weights.weights, weights.bias};
+at::Tensor run_linear(bool has_bias, const KernelArgs& args) {
+  std::optional<at::Tensor> bias;
+  if (has_bias) bias = args.packed[1];
+  const at::Tensor dst = at::linear(to_strided(args.src[0], Layout::kNchw), args.packed[0], bias);
+  return to_strided(dst, Layout::kNchw);
 }
 
-at::Tensor run_linear(const Call& call) {
-  const auto& linear = std::get<LinearProblem>(call.problem);
-  std::optional<at::Tensor> bias;
-  if (!linear.epilogue.empty()) bias = call.packed[1];
-  const at::Tensor dst = at::linear(to_strided(call.src[0], Layout::kNchw), call.packed[0], bias);
-  return to_strided(dst, Layout::kNchw);
+Kernel prepare_linear(const Problem& problem, const Primitive& primitive, const Device&) {
+  const bool has_bias = !epilogue_of(problem).empty();
+  return {.problem = problem,
+          .primitive = primitive,
+          .run = [has_bias](const KernelArgs& args) { return run_linear(has_bias, args); },
+          .pack = [](const Weights& weights) -> Packed {
+            return {weights.weights, weights.bias};
+          },
+          .packed_bytes = [] { return std::int64_t{0}; },
+          .least_work = [problem, primitive] { return direct_work(problem, primitive); },
+          .makes_dst = true};
 }
 
 }  // namespace
@@ -37,12 +45,8 @@ Algorithm linear() {
           .version = 1,
           .runs_on_cuda = true,
           .offer = offer_linear,
-          .pack = pack_linear,
-          .packed_bytes = [](const Problem&, const Primitive&) { return std::int64_t{0}; },
-          .run = run_linear,
-          .makes_dst = true,
-          .packs_for_all_sizes = true,
-          .least_work = direct_work};
+          .prepare = prepare_linear,
+          .packs_for_all_sizes = true};
 }
 
 }  // namespace torchalgo::aten

@@ -21,9 +21,8 @@ Offer offer_pool(const Problem& problem, const Device&) {
   return offer_strided("aten.pool");
 }
 
-at::Tensor run_pool(const Call& call) {
-  const auto& pool = std::get<PoolProblem>(call.problem);
-  const at::Tensor src = to_strided(call.src[0], call.primitive.src);
+at::Tensor run_pool(const PoolProblem& pool, const Primitive& primitive, const KernelArgs& args) {
+  const at::Tensor src = to_strided(args.src[0], primitive.src);
   at::Tensor dst;
   switch (pool.kind) {
     case PoolKind::kMax:
@@ -40,7 +39,15 @@ at::Tensor run_pool(const Call& call) {
       dst = at::adaptive_avg_pool2d(src, {pool.p, pool.q});
       break;
   }
-  return to_strided(dst, call.primitive.dst);
+  return to_strided(dst, primitive.dst);
+}
+
+Kernel prepare_pool(const Problem& problem, const Primitive& primitive, const Device&) {
+  return {.problem = problem,
+          .primitive = primitive,
+          .run = [pool = std::get<PoolProblem>(problem),
+                  primitive](const KernelArgs& args) { return run_pool(pool, primitive, args); },
+          .makes_dst = true};
 }
 
 }  // namespace
@@ -50,9 +57,7 @@ Algorithm pool() {
           .version = 1,
           .runs_on_cuda = true,
           .offer = offer_pool,
-          .pack = nullptr,
-          .run = run_pool,
-          .makes_dst = true};
+          .prepare = prepare_pool};
 }
 
 }  // namespace torchalgo::aten

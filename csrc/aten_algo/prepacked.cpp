@@ -92,46 +92,72 @@ at::Tensor call_op(const c10::OperatorHandle& op, torch::jit::Stack stack) {
   return std::move(stack.back()).toTensor();
 }
 
+// How oneDNN's op is called: all that does not change between runs.
+struct FusedCall {
+  BiasAddActivation form;
+  std::string_view activation;  // oneDNN's name; "none": ATen applies it, if there is one
+  IValue pad, stride, dilation;
+  std::int64_t groups = 1;
+};
+
+FusedCall fused_call(const ConvProblem& conv) {
+  const auto form = *as_bias_add_activation(conv.epilogue);
+  return {form,
+          fused_activation(form.activation),
+          pair(conv.pad_h, conv.pad_w),
+          pair(conv.stride_h, conv.stride_w),
+          pair(conv.dilation_h, conv.dilation_w),
+          conv.groups};
+}
+
 // oneDNN chooses the order of the weights for one input size; with others it stays right, and at
 // worst reorders them in the call.
-Packed pack_prepacked(const Problem& problem, const Primitive&, const Weights& weights) {
-  const auto& conv = std::get<ConvProblem>(problem);
-  at::Tensor packed =
-      call_op(*fused_ops().reorder,
-              {weights.weights, pair(conv.pad_h, conv.pad_w), pair(conv.stride_h, conv.stride_w),
-               pair(conv.dilation_h, conv.dilation_w), conv.groups,
-               c10::List<std::int64_t>({conv.n, conv.c, conv.h, conv.w})});
+Packed pack_prepacked(const FusedCall& call, const ConvProblem& conv, const Weights& weights) {
+  at::Tensor packed = call_op(*fused_ops().reorder,
+                              {weights.weights, call.pad, call.stride, call.dilation, call.groups,
+                               c10::List<std::int64_t>({conv.n, conv.c, conv.h, conv.w})});
   return {std::move(packed), weights.bias};
 }
 
-at::Tensor run_prepacked(const Call& call) {
-  const auto& conv = std::get<ConvProblem>(call.problem);
-  const auto form = *as_bias_add_activation(conv.epilogue);
-  const std::string_view activation = fused_activation(form.activation);
+at::Tensor run_prepacked(const FusedCall& call, const KernelArgs& args) {
   torch::jit::Stack stack;
   stack.reserve(13);
-  stack.emplace_back(to_strided(call.src[0], Layout::kNhwc));
-  if (form.add) stack.emplace_back(to_strided(call.residual, Layout::kNhwc));
-  stack.emplace_back(call.packed[0]);
-  stack.push_back(form.bias ? optional_tensor(call.packed[1]) : IValue());
-  stack.push_back(pair(conv.pad_h, conv.pad_w));
-  stack.push_back(pair(conv.stride_h, conv.stride_w));
-  stack.push_back(pair(conv.dilation_h, conv.dilation_w));
-  stack.emplace_back(conv.groups);
-  if (form.add) {
+  stack.emplace_back(to_strided(args.src[0], Layout::kNhwc));
+  if (call.form.add) stack.emplace_back(to_strided(args.residual, Layout::kNhwc));
+  stack.emplace_back(args.packed[0]);
+  stack.push_back(call.form.bias ? optional_tensor(args.packed[1]) : IValue());
+  stack.push_back(call.pad);
+  stack.push_back(call.stride);
+  stack.push_back(call.dilation);
+  stack.emplace_back(call.groups);
+  if (call.form.add) {
     stack.emplace_back("add");
     stack.emplace_back();  // alpha
     stack.emplace_back();  // activation: `offer` lets only relu follow an add
   } else {
-    stack.emplace_back(std::string(activation));
+    stack.emplace_back(std::string(call.activation));
   }
   stack.emplace_back(c10::List<std::optional<at::Scalar>>());  // the activation's parameters
   stack.emplace_back(std::string());                           // algorithm: gelu's only
   const FusedOps& ops = fused_ops();
-  at::Tensor dst =
-      to_strided(call_op(form.add ? *ops.binary : *ops.unary, std::move(stack)), Layout::kNhwc);
-  if (form.activation && activation == "none") apply_activation(dst, *form.activation);
+  at::Tensor dst = to_strided(call_op(call.form.add ? *ops.binary : *ops.unary, std::move(stack)),
+                              Layout::kNhwc);
+  if (call.form.activation && call.activation == "none") {
+    apply_activation(dst, *call.form.activation);
+  }
   return dst;
+}
+
+Kernel prepare_prepacked(const Problem& problem, const Primitive& primitive, const Device&) {
+  const auto& conv = std::get<ConvProblem>(problem);
+  const FusedCall call = fused_call(conv);
+  return {
+      .problem = problem,
+      .primitive = primitive,
+      .run = [call](const KernelArgs& args) { return run_prepacked(call, args); },
+      .pack = [call, conv](const Weights& weights) { return pack_prepacked(call, conv, weights); },
+      .least_work = [problem, primitive] { return direct_work(problem, primitive); },
+      .makes_dst = true};
 }
 
 }  // namespace
@@ -140,11 +166,8 @@ Algorithm prepacked() {
   return {.name = "aten.prepacked",
           .version = 2,
           .offer = offer_prepacked,
-          .pack = pack_prepacked,
-          .run = run_prepacked,
-          .makes_dst = true,
-          .packs_for_all_sizes = true,
-          .least_work = direct_work};
+          .prepare = prepare_prepacked,
+          .packs_for_all_sizes = true};
 }
 
 }  // namespace torchalgo::aten

@@ -15,14 +15,22 @@ Offer offer_resize(const Problem& problem, const Device&) {
   return offer_strided("aten.resize");
 }
 
-at::Tensor run_resize(const Call& call) {
-  const auto& resize = std::get<ResizeProblem>(call.problem);
-  const at::Tensor src = to_strided(call.src[0], call.primitive.src);
+at::Tensor run_resize(const ResizeProblem& resize, const Primitive& primitive,
+                      const KernelArgs& args) {
+  const at::Tensor src = to_strided(args.src[0], primitive.src);
   const std::array<std::int64_t, 2> sizes = {resize.p, resize.q};
   const at::Tensor dst = resize.kind == ResizeKind::kNearest
                              ? at::upsample_nearest2d(src, sizes)
                              : at::upsample_bilinear2d(src, sizes, resize.align_corners);
-  return to_strided(dst, call.primitive.dst);
+  return to_strided(dst, primitive.dst);
+}
+
+Kernel prepare_resize(const Problem& problem, const Primitive& primitive, const Device&) {
+  return {.problem = problem,
+          .primitive = primitive,
+          .run = [resize = std::get<ResizeProblem>(problem), primitive](
+                     const KernelArgs& args) { return run_resize(resize, primitive, args); },
+          .makes_dst = true};
 }
 
 }  // namespace
@@ -32,9 +40,7 @@ Algorithm resize() {
           .version = 1,
           .runs_on_cuda = true,
           .offer = offer_resize,
-          .pack = nullptr,
-          .run = run_resize,
-          .makes_dst = true};
+          .prepare = prepare_resize};
 }
 
 }  // namespace torchalgo::aten

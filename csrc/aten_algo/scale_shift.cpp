@@ -5,7 +5,7 @@
 
 #include "aten_algo/rows.h"
 #include "aten_algo/strided.h"
-#include "provider/packed_bytes.h"
+#include "provider/weights.h"
 
 namespace torchalgo::aten {
 namespace {
@@ -22,25 +22,31 @@ Offer offer_scale_shift(const Problem& problem, const Device&) {
   return offer_strided("aten.scale_shift");
 }
 
-Packed pack_scale_shift(const Problem& problem, const Primitive&, const Weights& weights) {
-  const auto& scale_shift = std::get<ScaleShiftProblem>(problem);
+Packed pack_scale_shift(const ScaleShiftProblem& scale_shift, const Weights& weights) {
   const auto options = at::TensorOptions().dtype(scalar_type(scale_shift.dtype));
   return {weights.weights.contiguous(),
           weights.bias.defined() ? weights.bias.contiguous() : at::zeros(scale_shift.c, options),
           at::zeros(scale_shift.c, options), at::full(scale_shift.c, kVariance, options)};
 }
 
-// Mean and variance; scale and shift are the model's own.
-std::int64_t packed_bytes_scale_shift(const Problem& problem, const Primitive&) {
-  return 2 * plain_weight_bytes(problem);
+at::Tensor run_scale_shift(const Primitive& primitive, const KernelArgs& args) {
+  const Packed& packed = args.packed;
+  const at::Tensor dst = std::get<0>(at::native_batch_norm(
+      to_strided(args.src[0], primitive.src), packed[0], packed[1], packed[2], packed[3],
+      /*training=*/false, /*momentum=*/0.0, kEpsilon));
+  return to_strided(dst, primitive.dst);
 }
 
-at::Tensor run_scale_shift(const Call& call) {
-  const Packed& packed = call.packed;
-  const at::Tensor dst = std::get<0>(at::native_batch_norm(
-      to_strided(call.src[0], call.primitive.src), packed[0], packed[1], packed[2], packed[3],
-      /*training=*/false, /*momentum=*/0.0, kEpsilon));
-  return to_strided(dst, call.primitive.dst);
+Kernel prepare_scale_shift(const Problem& problem, const Primitive& primitive, const Device&) {
+  const auto& scale_shift = std::get<ScaleShiftProblem>(problem);
+  return {.problem = problem,
+          .primitive = primitive,
+          .run = [primitive](const KernelArgs& args) { return run_scale_shift(primitive, args); },
+          .pack = [scale_shift](
+                      const Weights& weights) { return pack_scale_shift(scale_shift, weights); },
+          // Mean and variance; scale and shift are the model's own.
+          .packed_bytes = [problem] { return 2 * plain_weight_bytes(problem); },
+          .makes_dst = true};
 }
 
 }  // namespace
@@ -50,10 +56,7 @@ Algorithm scale_shift() {
           .version = 1,
           .runs_on_cuda = true,
           .offer = offer_scale_shift,
-          .pack = pack_scale_shift,
-          .packed_bytes = packed_bytes_scale_shift,
-          .run = run_scale_shift,
-          .makes_dst = true,
+          .prepare = prepare_scale_shift,
           .packs_for_all_sizes = true};
 }
 

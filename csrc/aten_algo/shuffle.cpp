@@ -12,10 +12,16 @@ Offer offer_shuffle(const Problem& problem, const Device&) {
   return offer_strided("aten.shuffle");
 }
 
-at::Tensor run_shuffle(const Call& call) {
-  const at::Tensor src = to_strided(call.src[0], call.primitive.src);
-  const std::int64_t groups = std::get<ShuffleProblem>(call.problem).groups;
-  return to_strided(at::channel_shuffle(src, groups), call.primitive.dst);
+Kernel prepare_shuffle(const Problem& problem, const Primitive& primitive, const Device&) {
+  return {
+      .problem = problem,
+      .primitive = primitive,
+      .run =
+          [groups = std::get<ShuffleProblem>(problem).groups, primitive](const KernelArgs& args) {
+            const at::Tensor src = to_strided(args.src[0], primitive.src);
+            return to_strided(at::channel_shuffle(src, groups), primitive.dst);
+          },
+      .makes_dst = true};
 }
 
 }  // namespace
@@ -25,9 +31,7 @@ Algorithm shuffle() {
           .version = 1,
           .runs_on_cuda = true,
           .offer = offer_shuffle,
-          .pack = nullptr,
-          .run = run_shuffle,
-          .makes_dst = true};
+          .prepare = prepare_shuffle};
 }
 
 }  // namespace torchalgo::aten

@@ -11,9 +11,13 @@ Offer offer_slice(const Problem& problem, const Device&) {
   return offer_strided("aten.slice");
 }
 
-at::Tensor run_slice(const Call& call) {
-  const auto& slice = std::get<SliceProblem>(call.problem);
-  return call.dst.copy_(call.src[0].narrow(1, slice.begin, slice.k));
+Kernel prepare_slice(const Problem& problem, const Primitive& primitive, const Device&) {
+  const auto& slice = std::get<SliceProblem>(problem);
+  return {.problem = problem,
+          .primitive = primitive,
+          .run = [begin = slice.begin, k = slice.k](const KernelArgs& args) {
+            return args.dst.copy_(args.src[0].narrow(1, begin, k));
+          }};
 }
 
 }  // namespace
@@ -23,8 +27,7 @@ Algorithm slice() {
           .version = 1,
           .runs_on_cuda = true,
           .offer = offer_slice,
-          .pack = nullptr,
-          .run = run_slice};
+          .prepare = prepare_slice};
 }
 
 }  // namespace torchalgo::aten

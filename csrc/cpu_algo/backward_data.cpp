@@ -70,29 +70,17 @@ Algorithm with_backward_data(Algorithm forward) {
     const ConvProblem* conv = as_backward_data(problem);
     return conv != nullptr ? offer_backward_data(*row, *conv, device) : row->offer(problem, device);
   };
-  both.pack = [row](const Problem& problem, const Primitive& primitive, const Weights& weights) {
+  both.prepare = [row](const Problem& problem, const Primitive& primitive,
+                       const Device& device) -> Kernel {
     const ConvProblem* conv = as_backward_data(problem);
-    if (conv == nullptr) return row->pack(problem, primitive, weights);
-    return row->pack(*as_forward(*conv), exchanged(primitive),
-                     {turned(weights.weights, conv->groups), weights.bias});
-  };
-  both.packed_bytes = [row](const Problem& problem, const Primitive& primitive) {
-    const ConvProblem* conv = as_backward_data(problem);
-    if (conv == nullptr) return row->packed_bytes(problem, primitive);
-    return row->packed_bytes(*as_forward(*conv), exchanged(primitive));
-  };
-  both.run = [row](const Call& call) {
-    const ConvProblem* conv = as_backward_data(call.problem);
-    if (conv == nullptr) return row->run(call);
-    const Problem twin = *as_forward(*conv);
-    const Primitive primitive = exchanged(call.primitive);
-    return row->run(
-        {twin, primitive, call.packed, call.src, call.residual, call.dst, call.workspace});
-  };
-  both.least_work = [row](const Problem& problem, const Primitive& primitive) {
-    const ConvProblem* conv = as_backward_data(problem);
-    if (conv == nullptr) return least_work(*row, problem, primitive);
-    return least_work(*row, *as_forward(*conv), exchanged(primitive));
+    if (conv == nullptr) return row->prepare(problem, primitive, device);
+    Kernel kernel = row->prepare(*as_forward(*conv), exchanged(primitive), device);
+    kernel.problem = problem;
+    kernel.primitive = exchanged(std::move(kernel.primitive));
+    kernel.pack = [pack = std::move(kernel.pack), groups = conv->groups](const Weights& weights) {
+      return pack({turned(weights.weights, groups), weights.bias});
+    };
+    return kernel;
   };
   return both;
 }

@@ -18,8 +18,9 @@ struct PartKernels {
 };
 [[nodiscard]] PartKernels part_kernels(const std::string& isa);
 
-/// Fills call.dst, of `n` images; `by_blocks`: by run_concat_blocks, else by run_concat_runs.
-at::Tensor run_parts(const PartKernels& run, const kernels::Concat& concat, const Call& call,
-                     std::int64_t n, bool by_blocks);
+/// Fills `dst`, `n` images in `layout`, by run_concat_blocks if `by_blocks`, else by
+/// run_concat_runs. Returns it.
+at::Tensor run_parts(const PartKernels& run, const kernels::Concat& concat, const at::Tensor& dst,
+                     Layout layout, std::int64_t n, bool by_blocks);
 
 }  // namespace torchalgo::cpu

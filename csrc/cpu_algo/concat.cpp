@@ -32,22 +32,21 @@ bool starts_on_blocks(const ConcatProblem& problem, std::int64_t block) {
                      [block](std::int64_t c) { return c % block == 0; });
 }
 
-at::Tensor run_concat(const PartKernels& run, const Call& call) {
-  const auto& problem = std::get<ConcatProblem>(call.problem);
-  const Layout layout = call.primitive.src;
+at::Tensor run_concat(const PartKernels& run, const ConcatProblem& problem, Layout layout,
+                      const KernelArgs& args) {
   const std::int64_t block = block_size(layout);
   std::array<kernels::ConcatSource, kMaxSources> sources;
   kernels::Concat concat = {};
   concat.sources = sources.data();
   concat.source_count = static_cast<std::int64_t>(problem.c.size());
-  concat.dst = call.dst.mutable_data_ptr<float>();
+  concat.dst = args.dst.mutable_data_ptr<float>();
   concat.channels = std::accumulate(problem.c.begin(), problem.c.end(), std::int64_t{0});
   concat.pixels = problem.h * problem.w;
   for (std::size_t i = 0; i < problem.c.size(); ++i) {
     const std::int64_t run_floats = layout == Layout::kNhwc
                                         ? problem.c[i]
                                         : element_count(layout, 1, problem.c[i], concat.pixels);
-    sources[i] = {floats(call.src[i]),
+    sources[i] = {floats(args.src[i]),
                   problem.c[i],
                   run_floats,
                   run_floats,
@@ -56,7 +55,7 @@ at::Tensor run_concat(const PartKernels& run, const Call& call) {
     concat.row += run_floats;
   }
   const bool by_blocks = is_blocked(layout) && !starts_on_blocks(problem, block);
-  return run_parts(run, concat, call, problem.n, by_blocks);
+  return run_parts(run, concat, args.dst, layout, problem.n, by_blocks);
 }
 
 }  // namespace
@@ -66,24 +65,30 @@ PartKernels part_kernels(const std::string& isa) {
           TORCHALGO_PICK_KERNEL(isa, run_concat_blocks)};
 }
 
-at::Tensor run_parts(const PartKernels& run, const kernels::Concat& concat, const Call& call,
-                     std::int64_t n, bool by_blocks) {
+at::Tensor run_parts(const PartKernels& run, const kernels::Concat& concat, const at::Tensor& dst,
+                     Layout layout, std::int64_t n, bool by_blocks) {
   if (by_blocks) {
-    const LaneShape shape = lane_shape(call.primitive.dst, n, concat.channels);
+    const LaneShape shape = lane_shape(layout, n, concat.channels);
     at::parallel_for(0, shape.groups, grain_of(concat.pixels * shape.lanes),
                      [&](std::int64_t begin, std::int64_t end) { run.blocks(concat, begin, end); });
-    return call.dst;
+    return dst;
   }
-  at::parallel_for(0, call.dst.numel(), grain_of(1),
+  at::parallel_for(0, dst.numel(), grain_of(1),
                    [&](std::int64_t begin, std::int64_t end) { run.runs(concat, begin, end); });
-  return call.dst;
+  return dst;
 }
 
 Algorithm concat(const std::string& isa) {
   Algorithm row;
   row.name = "cpu.concat";
   row.offer = offer_concat;
-  row.run = [run = part_kernels(isa)](const Call& call) { return run_concat(run, call); };
+  row.prepare = [run = part_kernels(isa)](const Problem& problem, const Primitive& primitive,
+                                          const Device&) -> Kernel {
+    return {.problem = problem,
+            .primitive = primitive,
+            .run = [run, concat = std::get<ConcatProblem>(problem), layout = primitive.src](
+                       const KernelArgs& args) { return run_concat(run, concat, layout, args); }};
+  };
   return row;
 }
 

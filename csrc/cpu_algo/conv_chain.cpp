@@ -263,21 +263,11 @@ class Worker {
   Rows made_;
 };
 
-// Which of the packed tensors belong to which convolution: weights and bias of each in turn.
-struct PackedParts {
-  const at::Tensor* wide = nullptr;
-  const at::Tensor* depthwise = nullptr;
-  const at::Tensor* narrow = nullptr;
-
-  PackedParts(const Parts& parts, const Packed& packed) {
-    const at::Tensor* next = packed.data();
-    for (auto [conv, place] : {std::pair{parts.wide, &wide}, std::pair{parts.depthwise, &depthwise},
-                               std::pair{parts.narrow, &narrow}}) {
-      if (conv == nullptr) continue;
-      *place = next;
-      next += 2;
-    }
-  }
+// At which of the packed tensors the weights of each convolution lie; its bias is the next one.
+struct PackedAt {
+  std::size_t wide = 0, depthwise = 0, narrow = 0;
+  explicit PackedAt(const Parts& parts)
+      : depthwise(parts.wide != nullptr ? 2 : 0), narrow(depthwise + 2) {}
 };
 
 void set_weights(ConvGemm& gemm, const at::Tensor* packed) {
@@ -286,30 +276,25 @@ void set_weights(ConvGemm& gemm, const at::Tensor* packed) {
   gemm.prefetch = packed[0].numel() > kCachedFloats;
 }
 
-at::Tensor run(const Kernels& kernels, const Call& call) {
-  const Parts parts = parts_of(call.problem);
-  const std::int64_t threads = at::get_num_threads();
-  Plan plan = plan_chain(parts, call.primitive, kernels.gemm, threads);
-  const PackedParts packed(parts, call.packed);
-  if (plan.wide) set_weights(*plan.wide, packed.wide);
-  if (plan.narrow) set_weights(*plan.narrow, packed.narrow);
-  plan.depthwise.weights = packed.depthwise[0].const_data_ptr<float>();
-  plan.depthwise.bias = packed.depthwise[1].const_data_ptr<float>();
-  const float* src = call.src[0].const_data_ptr<float>();
-  const float* residual = call.residual.defined() ? call.residual.const_data_ptr<float>() : nullptr;
-  auto* dst = call.dst.mutable_data_ptr<float>();
-  auto* workspace = static_cast<char*>(call.workspace);
+at::Tensor run(const Kernels& kernels, const Plan& sizes, const PackedAt& at, std::int64_t slices,
+               const KernelArgs& args) {
+  Plan plan = sizes;
+  if (plan.wide) set_weights(*plan.wide, &args.packed[at.wide]);
+  if (plan.narrow) set_weights(*plan.narrow, &args.packed[at.narrow]);
+  plan.depthwise.weights = args.packed[at.depthwise].const_data_ptr<float>();
+  plan.depthwise.bias = args.packed[at.depthwise + 1].const_data_ptr<float>();
+  const float* src = args.src[0].const_data_ptr<float>();
+  const float* residual = args.residual.defined() ? args.residual.const_data_ptr<float>() : nullptr;
+  auto* dst = args.dst.mutable_data_ptr<float>();
+  auto* workspace = static_cast<char*>(args.workspace);
   const std::int64_t bytes = slice_bytes(plan);
-  const std::int64_t slices =
-      bytes == 0 ? threads : std::min(call.primitive.workspace_bytes / bytes, threads);
-  TORCHALGO_ASSERT(slices > 0);
   run_in_slices(plan.images * plan.blocks, slices,
                 [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
                   Worker worker(kernels, plan, src, residual, dst, workspace + slice * bytes);
                   for (std::int64_t task = begin; task < end; ++task)
                     worker.run(task / plan.blocks, task % plan.blocks);
                 });
-  return call.dst;
+  return args.dst;
 }
 
 Offer offer(const Kernels& kernels, const Problem& problem, const Device& device) {
@@ -331,38 +316,49 @@ Offer offer(const Kernels& kernels, const Problem& problem, const Device& device
   return offer;
 }
 
-Packed pack(const ConvGemmBuild& build, const Problem& problem, const Primitive& primitive,
-            const Weights& weights) {
+Packed pack(const Plan& plan, const Problem& problem, const Weights& weights) {
   const Parts parts = parts_of(problem);
   Packed packed;
   const std::vector<at::Tensor> plain = tensors_of(weights);
   std::size_t layer = 0;
-  const auto add_gemm = [&](const ConvProblem* conv, Layout src, Layout dst) {
+  const auto add_gemm = [&](const ConvProblem* conv, const std::optional<ConvGemm>& gemm) {
     if (conv == nullptr) return;
-    packed.push_back(pack_conv_gemm(plan_part(*conv, src, dst, build), *conv, plain[layer]));
+    packed.push_back(pack_conv_gemm(*gemm, *conv, plain[layer]));
     packed.push_back(pad_bias(plain[layer + 1], channel_blocks(conv->k) * 16));
     layer += 2;
   };
-  add_gemm(parts.wide, primitive.src, kInside);
+  add_gemm(parts.wide, plan.wide);
   for (at::Tensor& tensor :
        pack_depthwise(*parts.depthwise, kInside, {plain[layer], plain[layer + 1]}))
     packed.push_back(std::move(tensor));
   layer += 2;
-  add_gemm(parts.narrow, kInside, primitive.dst);
+  add_gemm(parts.narrow, plan.narrow);
   return packed;
 }
 
-std::int64_t packed_bytes(const ConvGemmBuild& build, const Problem& problem,
-                          const Primitive& primitive) {
+std::int64_t packed_bytes(const Plan& plan, const Problem& problem) {
   const Parts parts = parts_of(problem);
   std::int64_t floats = packed_depthwise_floats(*parts.depthwise, kInside);
-  const auto add_gemm = [&](const ConvProblem* conv, Layout src, Layout dst) {
-    if (conv == nullptr) return;
-    floats += packed_floats(plan_part(*conv, src, dst, build)) + channel_blocks(conv->k) * 16;
+  const auto add_gemm = [&](const ConvProblem* conv, const std::optional<ConvGemm>& gemm) {
+    if (conv != nullptr) floats += packed_floats(*gemm) + channel_blocks(conv->k) * 16;
   };
-  add_gemm(parts.wide, primitive.src, kInside);
-  add_gemm(parts.narrow, kInside, primitive.dst);
+  add_gemm(parts.wide, plan.wide);
+  add_gemm(parts.narrow, plan.narrow);
   return floats * kFloatBytes;
+}
+
+Kernel prepare(const Kernels& kernels, const Problem& problem, const Primitive& primitive,
+               const Device& device) {
+  const Parts parts = parts_of(problem);
+  const std::int64_t threads = device.threads;
+  const Plan plan = plan_chain(parts, primitive, kernels.gemm, threads);
+  const PackedAt at(parts);
+  return {.problem = problem,
+          .primitive = with_workspace(primitive, slice_bytes(plan) * threads),
+          .run = [=](const KernelArgs& args) { return run(kernels, plan, at, threads, args); },
+          .pack = [=](const Weights& weights) { return pack(plan, problem, weights); },
+          .packed_bytes = [=] { return packed_bytes(plan, problem); },
+          .least_work = [=] { return direct_work(problem, primitive); }};
 }
 
 }  // namespace
@@ -375,17 +371,11 @@ Algorithm conv_chain(const std::string& isa) {
   algorithm.offer = [kernels](const Problem& problem, const Device& device) {
     return offer(kernels, problem, device);
   };
-  algorithm.pack = [build = kernels.gemm](const Problem& problem, const Primitive& primitive,
-                                          const Weights& weights) {
-    return pack(build, problem, primitive, weights);
+  algorithm.prepare = [kernels](const Problem& problem, const Primitive& primitive,
+                                const Device& device) {
+    return prepare(kernels, problem, primitive, device);
   };
-  algorithm.packed_bytes = [build = kernels.gemm](const Problem& problem,
-                                                  const Primitive& primitive) {
-    return packed_bytes(build, problem, primitive);
-  };
-  algorithm.run = [kernels](const Call& call) { return run(kernels, call); };
   algorithm.packs_for_all_sizes = true;
-  algorithm.least_work = direct_work;
   return algorithm;
 }
 

@@ -103,45 +103,54 @@ ConvGemm plan_conv_gemm(const ConvProblem& conv, const Primitive& primitive,
   return gemm;
 }
 
-std::int64_t packed_bytes(const ConvGemmBuild& build, const ConvProblem& conv,
-                          const Primitive& primitive) {
-  const ConvGemm gemm = plan_conv_gemm(conv, primitive, build);
-  const std::int64_t columns = gemm.groups * channel_blocks(gemm.columns) * 16;
-  const std::int64_t bias = has(conv.epilogue, PostOp::kBias) ? columns : 0;
-  return (packed_floats(gemm) + bias) * std::int64_t{sizeof(float)};
+std::int64_t padded_columns(const ConvGemm& gemm) {
+  return gemm.groups * channel_blocks(gemm.columns) * 16;
 }
 
-Packed pack(const ConvGemmBuild& build, const ConvProblem& conv, const Primitive& primitive,
-            const Weights& weights) {
-  const ConvGemm gemm = plan_conv_gemm(conv, primitive, build);
+Packed pack(const ConvGemm& gemm, const ConvProblem& conv, const Weights& weights) {
   const at::Tensor packed = pack_conv_gemm(gemm, conv, weights.weights);
   if (!has(conv.epilogue, PostOp::kBias)) return {packed};
   // Groups have whole blocks unless there is one group, so the bias needs zeros at its end only.
-  const std::int64_t columns = gemm.groups * channel_blocks(gemm.columns) * 16;
-  TORCHALGO_ASSERT(gemm.groups == 1 || columns == conv.k);
-  return {packed, pad_bias(weights.bias, columns)};
+  TORCHALGO_ASSERT(gemm.groups == 1 || padded_columns(gemm) == conv.k);
+  return {packed, pad_bias(weights.bias, padded_columns(gemm))};
 }
 
-at::Tensor run(const ConvGemmBuild& build, const Call& call) {
-  const auto& conv = std::get<ConvProblem>(call.problem);
-  ConvGemm gemm = plan_conv_gemm(conv, call.primitive, build);
-  const std::int64_t slice_bytes = build.scratch_bytes(gemm);
-  const std::int64_t slices =
-      std::min<std::int64_t>(call.primitive.workspace_bytes / slice_bytes, at::get_num_threads());
-  TORCHALGO_ASSERT(slices > 0);
-  set_parts(gemm, slices);
-  gemm.src = call.src[0].const_data_ptr<float>();
-  gemm.weights = call.packed[0].const_data_ptr<float>();
-  if (call.packed.size() > 1) gemm.bias = call.packed[1].const_data_ptr<float>();
-  if (call.residual.defined()) gemm.residual = call.residual.const_data_ptr<float>();
-  gemm.dst = call.dst.mutable_data_ptr<float>();
-  gemm.prefetch = call.packed[0].numel() > kCachedFloats;
-  auto* workspace = static_cast<char*>(call.workspace);
+at::Tensor run(const ConvGemmBuild& build, const ConvGemm& geometry, std::int64_t slice_bytes,
+               std::int64_t slices, const KernelArgs& args) {
+  ConvGemm gemm = geometry;
+  gemm.src = args.src[0].const_data_ptr<float>();
+  gemm.weights = args.packed[0].const_data_ptr<float>();
+  if (args.packed.size() > 1) gemm.bias = args.packed[1].const_data_ptr<float>();
+  if (args.residual.defined()) gemm.residual = args.residual.const_data_ptr<float>();
+  gemm.dst = args.dst.mutable_data_ptr<float>();
+  gemm.prefetch = args.packed[0].numel() > kCachedFloats;
+  auto* workspace = static_cast<char*>(args.workspace);
   run_in_slices(kernels::conv_gemm_tasks(gemm), slices,
                 [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
                   build.run(gemm, begin, end, workspace + slice * slice_bytes);
                 });
-  return call.dst;
+  return args.dst;
+}
+
+Kernel prepare(const ConvGemmBuild& build, const Problem& problem, const Primitive& primitive,
+               const Device& device) {
+  const auto& conv = std::get<ConvProblem>(problem);
+  const std::int64_t threads = device.threads;
+  ConvGemm gemm = plan_conv_gemm(conv, primitive, build);
+  const std::int64_t slice_bytes = build.scratch_bytes(gemm);
+  set_parts(gemm, threads);
+  const std::int64_t bias = has(conv.epilogue, PostOp::kBias) ? padded_columns(gemm) : 0;
+  return {
+      .problem = problem,
+      .primitive = with_workspace(primitive, slice_bytes * threads),
+      .run = [=](const KernelArgs& args) { return run(build, gemm, slice_bytes, threads, args); },
+      .pack = [=](const Weights& weights) { return pack(gemm, conv, weights); },
+      .packed_bytes = [=] { return (packed_floats(gemm) + bias) * std::int64_t{sizeof(float)}; },
+      .least_work =
+          [=] {
+            return build.strassen ? strassen_work(problem, primitive)
+                                  : direct_work(problem, primitive);
+          }};
 }
 
 Offer offer(const ConvGemmRow& row, const ConvGemmBuild& build, const Problem& problem,
@@ -175,16 +184,11 @@ Algorithm make_conv_gemm(ConvGemmRow row, std::string_view isa) {
   algorithm.offer = [row = std::move(row), build](const Problem& problem, const Device& device) {
     return offer(row, build, problem, device);
   };
-  algorithm.pack = [build](const Problem& problem, const Primitive& primitive,
-                           const Weights& weights) {
-    return pack(build, std::get<ConvProblem>(problem), primitive, weights);
+  algorithm.prepare = [build](const Problem& problem, const Primitive& primitive,
+                              const Device& device) {
+    return prepare(build, problem, primitive, device);
   };
-  algorithm.packed_bytes = [build](const Problem& problem, const Primitive& primitive) {
-    return packed_bytes(build, std::get<ConvProblem>(problem), primitive);
-  };
-  algorithm.run = [build](const Call& call) { return run(build, call); };
   algorithm.packs_for_all_sizes = true;
-  algorithm.least_work = build.strassen ? strassen_work : direct_work;
   return algorithm;
 }
 

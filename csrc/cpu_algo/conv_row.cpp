@@ -73,6 +73,11 @@ at::Tensor pad_bias(const at::Tensor& bias, std::int64_t count) {
   return padded;
 }
 
+Primitive with_workspace(Primitive primitive, std::int64_t bytes) {
+  primitive.workspace_bytes = bytes;
+  return primitive;
+}
+
 std::int64_t variant_number(const Primitive& primitive) {
   const std::size_t dot = primitive.name.rfind(".t");
   std::int64_t count = 0;

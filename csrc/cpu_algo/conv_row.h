@@ -28,6 +28,9 @@ namespace torchalgo::cpu {
 /// `bias` followed by zeros up to `count` floats; all zeros if it is undefined.
 [[nodiscard]] at::Tensor pad_bias(const at::Tensor& bias, std::int64_t count);
 
+/// Returns `primitive` with another workspace.
+[[nodiscard]] Primitive with_workspace(Primitive primitive, std::int64_t bytes);
+
 /// The N of a variant "<name>.tN".
 [[nodiscard]] std::int64_t variant_number(const Primitive& primitive);
 

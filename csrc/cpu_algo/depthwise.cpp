@@ -55,41 +55,47 @@ Offer offer_grouped(const Problem& problem, const Device&) {
   return offer_layouts("cpu.grouped", *conv);
 }
 
-Packed pack(const Problem& problem, const Primitive& primitive, const Weights& weights) {
-  return pack_depthwise(std::get<ConvProblem>(problem), primitive.src, weights);
-}
+using RunDepthwise = decltype(&kernels::default_isa::run_depthwise);
 
-std::int64_t packed_bytes(const Problem& problem, const Primitive& primitive) {
-  return packed_depthwise_floats(std::get<ConvProblem>(problem), primitive.src) *
-         std::int64_t{sizeof(float)};
-}
-
-using Kernel = decltype(&kernels::default_isa::run_depthwise);
-
-at::Tensor run(Kernel kernel, const Call& call) {
-  const auto& conv = std::get<ConvProblem>(call.problem);
-  kernels::Depthwise args = depthwise_args(conv, call.primitive.src);
-  args.src = call.src[0].const_data_ptr<float>();
-  args.weights = call.packed[0].const_data_ptr<float>();
-  args.bias = call.packed[1].const_data_ptr<float>();
-  if (call.residual.defined()) args.residual = call.residual.const_data_ptr<float>();
-  args.dst = call.dst.mutable_data_ptr<float>();
+Kernel prepare(RunDepthwise run, const Problem& problem, const Primitive& primitive) {
+  const auto& conv = std::get<ConvProblem>(problem);
+  const kernels::Depthwise geometry = depthwise_args(conv, primitive.src);
   // Some 10 us of work per thread, else its start costs more than it saves.
   constexpr std::int64_t kLeastWork = 300'000;
-  const std::int64_t grain = kLeastWork / (args.q * args.pixel * conv.r * conv.s * args.group) + 1;
-  at::parallel_for(0, conv.n * args.blocks * args.p, grain,
-                   [&](std::int64_t begin, std::int64_t end) { kernel(args, begin, end); });
-  return call.dst;
+  const std::int64_t grain =
+      kLeastWork / (geometry.q * geometry.pixel * conv.r * conv.s * geometry.group) + 1;
+  const std::int64_t tasks = conv.n * geometry.blocks * geometry.p;
+  return {.problem = problem,
+          .primitive = primitive,
+          .run =
+              [=](const KernelArgs& args) {
+                kernels::Depthwise part = geometry;
+                part.src = args.src[0].const_data_ptr<float>();
+                part.weights = args.packed[0].const_data_ptr<float>();
+                part.bias = args.packed[1].const_data_ptr<float>();
+                if (args.residual.defined()) part.residual = args.residual.const_data_ptr<float>();
+                part.dst = args.dst.mutable_data_ptr<float>();
+                at::parallel_for(0, tasks, grain, [&](std::int64_t begin, std::int64_t end) {
+                  run(part, begin, end);
+                });
+                return args.dst;
+              },
+          .pack = [conv, layout = primitive.src](
+                      const Weights& weights) { return pack_depthwise(conv, layout, weights); },
+          .packed_bytes =
+              [conv, layout = primitive.src] {
+                return packed_depthwise_floats(conv, layout) * std::int64_t{sizeof(float)};
+              },
+          .least_work = [=] { return direct_work(problem, primitive); }};
 }
 
-Algorithm make_row(const char* name, decltype(Algorithm::offer) offer, Kernel kernel) {
+Algorithm make_row(const char* name, decltype(Algorithm::offer) offer, RunDepthwise run) {
   Algorithm algorithm;
   algorithm.name = name;
   algorithm.offer = std::move(offer);
-  algorithm.pack = &pack;
-  algorithm.packed_bytes = &packed_bytes;
-  algorithm.run = [kernel](const Call& call) { return run(kernel, call); };
-  algorithm.least_work = direct_work;
+  algorithm.prepare = [run](const Problem& problem, const Primitive& primitive, const Device&) {
+    return prepare(run, problem, primitive);
+  };
   return algorithm;
 }
 

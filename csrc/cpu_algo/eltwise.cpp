@@ -29,57 +29,85 @@ Offer offer_eltwise(std::string_view name, EltwiseKind kind, const Problem& prob
   return offer_f32(name, eltwise->dtype, {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
 }
 
-void run_flat(const EltwiseKernels& run, const Call& call, kernels::Activation activation) {
-  const kernels::Eltwise eltwise = {floats(call.src[0]),
-                                    call.src.size() > 1 ? floats(call.src[1]) : nullptr,
-                                    call.dst.mutable_data_ptr<float>(), activation};
-  at::parallel_for(0, call.dst.numel(), grain_of(1),
-                   [&](std::int64_t begin, std::int64_t end) { run.flat(eltwise, begin, end); });
+// An operation with its sizes; without pointers.
+struct EltwisePlan {
+  EltwiseKernels kernels;
+  kernels::Activation activation;
+  bool is_channelwise = false, is_scale = false;
+  Layout layout = Layout::kNchw;
+  LaneShape shape;
+  std::int64_t n = 1, c = 1, pixels = 1;
+};
+
+EltwisePlan plan_eltwise(const EltwiseKernels& kernels, const EltwiseProblem& problem,
+                         Layout layout) {
+  const auto activation = only_activation(problem.epilogue);
+  TORCHALGO_ASSERT(activation.has_value());
+  return {kernels,
+          *activation,
+          problem.channelwise && problem.kind != EltwiseKind::kActivation,
+          problem.kind == EltwiseKind::kMul,
+          layout,
+          lane_shape(layout, problem.n, problem.c),
+          problem.n,
+          problem.c,
+          problem.h * problem.w};
+}
+
+void run_flat(const EltwisePlan& plan, const KernelArgs& args) {
+  const kernels::Eltwise eltwise = {floats(args.src[0]),
+                                    args.src.size() > 1 ? floats(args.src[1]) : nullptr,
+                                    args.dst.mutable_data_ptr<float>(), plan.activation};
+  at::parallel_for(0, args.dst.numel(), grain_of(1), [&](std::int64_t begin, std::int64_t end) {
+    plan.kernels.flat(eltwise, begin, end);
+  });
 }
 
 /// The second tensor is a scale or a shift that differs from image to image.
-void run_channelwise(const EltwiseKernels& run, const Call& call, const EltwiseProblem& problem,
-                     kernels::Activation activation) {
-  const LaneShape shape = lane_shape(call.primitive.src, problem.n, problem.c);
-  const bool is_scale = problem.kind == EltwiseKind::kMul;
-  const float* const second = floats(call.src[1]);
+void run_channelwise(const EltwisePlan& plan, const KernelArgs& args) {
+  const float* const second = floats(args.src[1]);
   kernels::ScaleShift affine = {};
-  affine.src = floats(call.src[0]);
-  affine.scale = is_scale ? second : nullptr;
-  affine.shift = is_scale ? nullptr : second;
-  affine.dst = call.dst.mutable_data_ptr<float>();
-  affine.pixels = problem.h * problem.w;
-  affine.lanes = shape.lanes;
-  affine.periods = shape.groups;
-  affine.activation = activation;
+  affine.src = floats(args.src[0]);
+  affine.scale = plan.is_scale ? second : nullptr;
+  affine.shift = plan.is_scale ? nullptr : second;
+  affine.dst = args.dst.mutable_data_ptr<float>();
+  affine.pixels = plan.pixels;
+  affine.lanes = plan.shape.lanes;
+  affine.periods = plan.shape.groups;
+  affine.activation = plan.activation;
   at::parallel_for(
-      0, shape.groups * affine.pixels, grain_of(shape.lanes),
-      [&](std::int64_t begin, std::int64_t end) { run.channelwise(affine, begin, end); });
+      0, plan.shape.groups * affine.pixels, grain_of(plan.shape.lanes),
+      [&](std::int64_t begin, std::int64_t end) { plan.kernels.channelwise(affine, begin, end); });
 }
 
-at::Tensor run_eltwise(const EltwiseKernels& run, const Call& call) {
-  const auto& problem = std::get<EltwiseProblem>(call.problem);
-  const auto activation = only_activation(problem.epilogue);
-  TORCHALGO_ASSERT(activation.has_value());
-  if (problem.channelwise && problem.kind != EltwiseKind::kActivation) {
-    run_channelwise(run, call, problem, *activation);
+at::Tensor run_eltwise(const EltwisePlan& plan, const KernelArgs& args) {
+  if (plan.is_channelwise) {
+    run_channelwise(plan, args);
   } else {
-    run_flat(run, call, *activation);
+    run_flat(plan, args);
   }
-  if (!kernels::keeps_zero(*activation)) {
-    zero_pad_lanes(run.clear_pad_lanes, call, problem.n, problem.c, problem.h * problem.w);
+  if (!kernels::keeps_zero(plan.activation)) {
+    zero_pad_lanes(plan.kernels.clear_pad_lanes, args.dst, plan.layout, plan.n, plan.c,
+                   plan.pixels);
   }
-  return call.dst;
+  return args.dst;
 }
 
-Algorithm make_row(std::string_view name, EltwiseKind kind, const EltwiseKernels& run) {
+Algorithm make_row(std::string_view name, EltwiseKind kind, const EltwiseKernels& kernels) {
   Algorithm row;
   row.name = name;
   row.version = 3;
   row.offer = [name, kind](const Problem& problem, const Device&) {
     return offer_eltwise(name, kind, problem);
   };
-  row.run = [run](const Call& call) { return run_eltwise(run, call); };
+  row.prepare = [kernels](const Problem& problem, const Primitive& primitive,
+                          const Device&) -> Kernel {
+    const EltwisePlan plan =
+        plan_eltwise(kernels, std::get<EltwiseProblem>(problem), primitive.src);
+    return {.problem = problem, .primitive = primitive, .run = [plan](const KernelArgs& args) {
+              return run_eltwise(plan, args);
+            }};
+  };
   return row;
 }
 

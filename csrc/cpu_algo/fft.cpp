@@ -76,9 +76,7 @@ Offer offer(const Problem& problem, const Device&) {
 }
 
 // Per frequency a matrix [c, k], conjugated: a product with it is a correlation's.
-Packed pack(const Problem& problem, const Primitive& primitive, const Weights& weights) {
-  const auto& conv = std::get<ConvProblem>(problem);
-  const Tiling tiling(conv, variant_number(primitive));
+Packed pack(const ConvProblem& conv, const Tiling& tiling, const Weights& weights) {
   const at::Tensor packed =
       at::fft_rfft2(weights.weights, at::IntArrayRef{tiling.size, tiling.size})
           .conj()
@@ -87,19 +85,11 @@ Packed pack(const Problem& problem, const Primitive& primitive, const Weights& w
   return {packed.resolve_conj().contiguous(), weights.bias};
 }
 
-std::int64_t packed_bytes(const Problem& problem, const Primitive& primitive) {
-  constexpr std::int64_t kComplexBytes = 2 * sizeof(float);
-  const auto& conv = std::get<ConvProblem>(problem);
-  return Tiling(conv, variant_number(primitive)).frequencies * conv.c * conv.k * kComplexBytes;
-}
-
 // The products of the transforms, 3 multiplications and 3 additions at least for each complex one.
-Work least_work(const Problem& problem, const Primitive& primitive) {
-  const auto& conv = std::get<ConvProblem>(problem);
-  const Tiling tiling(conv, variant_number(primitive));
+Work least_work(const ConvProblem& conv, const Tiling& tiling) {
   const double products = static_cast<double>(tiling.frequencies * conv.n * tiling.count_h) *
                           static_cast<double>(tiling.count_w * conv.c * conv.k);
-  return {6 * products, least_bytes(problem)};
+  return {6 * products, least_bytes(conv)};
 }
 
 // [n, c, count_h, count_w, T, T / 2 + 1] of the tiles of `src`.
@@ -123,11 +113,9 @@ at::Tensor multiply(const ConvProblem& conv, const Tiling& tiling, const at::Ten
       .permute({2, 5, 3, 4, 0, 1});
 }
 
-at::Tensor run(const Call& call) {
-  const auto& conv = std::get<ConvProblem>(call.problem);
-  const Tiling tiling(conv, variant_number(call.primitive));
-  const at::Tensor spectrum = transform_tiles(conv, tiling, call.src[0]);
-  const at::Tensor product = multiply(conv, tiling, spectrum, call.packed[0]);
+at::Tensor run(const ConvProblem& conv, const Tiling& tiling, const KernelArgs& args) {
+  const at::Tensor spectrum = transform_tiles(conv, tiling, args.src[0]);
+  const at::Tensor product = multiply(conv, tiling, spectrum, args.packed[0]);
   const std::int64_t rows = tiling.count_h * tiling.m_h;
   const std::int64_t columns = tiling.count_w * tiling.m_w;
   at::Tensor dst = at::fft_irfft2(product, at::IntArrayRef{tiling.size, tiling.size})
@@ -138,21 +126,27 @@ at::Tensor run(const Call& call) {
                        .narrow(2, 0, tiling.p)
                        .narrow(3, 0, tiling.q)
                        .contiguous();
-  apply_epilogue(dst, conv.epilogue, call.packed[1], call.residual);
+  apply_epilogue(dst, conv.epilogue, args.packed[1], args.residual);
   return dst;
+}
+
+Kernel prepare(const Problem& problem, const Primitive& primitive, const Device&) {
+  constexpr std::int64_t kComplexBytes = 2 * sizeof(float);
+  const auto& conv = std::get<ConvProblem>(problem);
+  const Tiling tiling(conv, variant_number(primitive));
+  return {.problem = problem,
+          .primitive = primitive,
+          .run = [=](const KernelArgs& args) { return run(conv, tiling, args); },
+          .pack = [=](const Weights& weights) { return pack(conv, tiling, weights); },
+          .packed_bytes = [=] { return tiling.frequencies * conv.c * conv.k * kComplexBytes; },
+          .least_work = [=] { return least_work(conv, tiling); },
+          .makes_dst = true};
 }
 
 }  // namespace
 
 Algorithm fft() {
-  return {.name = "cpu.fft",
-          .offer = offer,
-          .pack = pack,
-          .packed_bytes = packed_bytes,
-          .run = run,
-          .makes_dst = true,
-          .packs_for_all_sizes = true,
-          .least_work = least_work};
+  return {.name = "cpu.fft", .offer = offer, .prepare = prepare, .packs_for_all_sizes = true};
 }
 
 }  // namespace torchalgo::cpu

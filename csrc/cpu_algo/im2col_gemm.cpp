@@ -73,41 +73,46 @@ Offer offer(const Build& build, const Problem& problem, const Device& device) {
           {}};
 }
 
-at::Tensor run(const Build& build, const Call& call) {
-  const auto& conv = std::get<ConvProblem>(call.problem);
-  ConvIm2col args = plan(conv);
-  const std::int64_t slice_bytes = build.scratch_bytes(args);
-  const std::int64_t slices =
-      std::min<std::int64_t>(call.primitive.workspace_bytes / slice_bytes, at::get_num_threads());
-  TORCHALGO_ASSERT(slices > 0);
-  set_parts(args, slices);
-  args.src = call.src[0].const_data_ptr<float>();
-  args.weights = call.packed[0].const_data_ptr<float>();
-  if (call.packed.size() > 1) args.bias = call.packed[1].const_data_ptr<float>();
-  if (call.residual.defined()) args.residual = call.residual.const_data_ptr<float>();
-  args.dst = call.dst.mutable_data_ptr<float>();
-  auto* workspace = static_cast<char*>(call.workspace);
-  run_in_slices(args.images * args.blocks_per_image * args.channel_parts, slices,
+at::Tensor run(const Build& build, const ConvIm2col& sizes, std::int64_t slice_bytes,
+               std::int64_t slices, const KernelArgs& args) {
+  ConvIm2col conv = sizes;
+  conv.src = args.src[0].const_data_ptr<float>();
+  conv.weights = args.packed[0].const_data_ptr<float>();
+  if (args.packed.size() > 1) conv.bias = args.packed[1].const_data_ptr<float>();
+  if (args.residual.defined()) conv.residual = args.residual.const_data_ptr<float>();
+  conv.dst = args.dst.mutable_data_ptr<float>();
+  auto* workspace = static_cast<char*>(args.workspace);
+  run_in_slices(conv.images * conv.blocks_per_image * conv.channel_parts, slices,
                 [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
-                  build.run(args, begin, end, workspace + slice * slice_bytes);
+                  build.run(conv, begin, end, workspace + slice * slice_bytes);
                 });
-  return call.dst;
+  return args.dst;
 }
 
-Packed pack(const Problem& problem, const Primitive&, const Weights& weights) {
-  const auto& conv = std::get<ConvProblem>(problem);
+Packed pack(const ConvProblem& conv, std::int64_t weights_row, const Weights& weights) {
   const at::Tensor rows = weights.weights.reshape({conv.k, -1});
-  at::Tensor padded = at::zeros({conv.k, plan(conv).weights_row}, at::kFloat);
+  at::Tensor padded = at::zeros({conv.k, weights_row}, at::kFloat);
   padded.narrow(1, 0, rows.size(1)).copy_(rows);
   Packed packed = {padded};
-  if (has(epilogue_of(problem), PostOp::kBias)) packed.push_back(weights.bias.contiguous());
+  if (has(conv.epilogue, PostOp::kBias)) packed.push_back(weights.bias.contiguous());
   return packed;
 }
 
-// The bias is the model's own.
-std::int64_t packed_bytes(const Problem& problem, const Primitive&) {
+Kernel prepare(const Build& build, const Problem& problem, const Primitive& primitive,
+               const Device& device) {
   const auto& conv = std::get<ConvProblem>(problem);
-  return conv.k * plan(conv).weights_row * std::int64_t{sizeof(float)};
+  const std::int64_t threads = device.threads;
+  ConvIm2col sizes = plan(conv);
+  const std::int64_t row = sizes.weights_row;
+  const std::int64_t slice_bytes = build.scratch_bytes(sizes);
+  set_parts(sizes, threads);
+  return {
+      .problem = problem,
+      .primitive = with_workspace(primitive, slice_bytes * threads),
+      .run = [=](const KernelArgs& args) { return run(build, sizes, slice_bytes, threads, args); },
+      .pack = [=](const Weights& weights) { return pack(conv, row, weights); },
+      // The bias is the model's own.
+      .packed_bytes = [k = conv.k, row] { return k * row * std::int64_t{sizeof(float)}; }};
 }
 
 }  // namespace
@@ -121,9 +126,10 @@ Algorithm im2col_gemm(const std::string& isa) {
   algorithm.offer = [build](const Problem& problem, const Device& device) {
     return offer(build, problem, device);
   };
-  algorithm.pack = pack;
-  algorithm.packed_bytes = packed_bytes;
-  algorithm.run = [build](const Call& call) { return run(build, call); };
+  algorithm.prepare = [build](const Problem& problem, const Primitive& primitive,
+                              const Device& device) {
+    return prepare(build, problem, primitive, device);
+  };
   algorithm.packs_for_all_sizes = true;
   return algorithm;
 }

@@ -41,18 +41,6 @@ Offer offer_linear(const Problem& problem, const Device&) {
 
 bool has_panels(const Primitive& primitive) { return primitive.name == kPanels; }
 
-// Panels, or the model's own tensors, as long as they are contiguous.
-Packed pack_linear(const Problem&, const Primitive& primitive, const Weights& weights) {
-  const at::Tensor bias = weights.bias.defined() ? weights.bias.contiguous() : at::Tensor();
-  if (has_panels(primitive)) return {linear_panels(weights.weights), bias};
-  return {weights.weights.contiguous(), bias};
-}
-
-std::int64_t packed_bytes_of_linear(const Problem& problem, const Primitive& primitive) {
-  const auto& linear = std::get<LinearProblem>(problem);
-  return has_panels(primitive) ? linear_panels_bytes(linear.k, linear.c) : 0;
-}
-
 }  // namespace
 
 void run_linear(LinearKernel kernel, const kernels::Linear& linear, std::int64_t tasks,
@@ -76,34 +64,55 @@ std::int64_t linear_panels_bytes(std::int64_t k, std::int64_t c) {
          std::int64_t{sizeof(float)};
 }
 
+namespace {
+
+Kernel prepare_linear(LinearKernel by_rows, LinearKernel by_panels, const Problem& problem,
+                      const Primitive& primitive) {
+  const auto& linear = std::get<LinearProblem>(problem);
+  const bool is_panels = has_panels(primitive);
+  const LinearKernel run = is_panels ? by_panels : by_rows;
+  const std::int64_t tasks = is_panels ? linear_panel_count(linear.k) : linear.k;
+  const std::int64_t rows_per_task = is_panels ? kernels::kLinearPanel : 1;
+  const bool has_bias = has(linear.epilogue, PostOp::kBias);
+  const kernels::Linear sizes = {nullptr,  nullptr,  nullptr,  nullptr,
+                                 linear.n, linear.c, linear.k, activation_of(linear.epilogue)};
+  return {.problem = problem,
+          .primitive = primitive,
+          .run =
+              [=](const KernelArgs& args) {
+                kernels::Linear part = sizes;
+                part.src = floats(args.src[0]);
+                part.weights = floats(args.packed[0]);
+                if (has_bias) part.bias = floats(args.packed[1]);
+                part.dst = args.dst.mutable_data_ptr<float>();
+                run_linear(run, part, tasks, rows_per_task);
+                return args.dst;
+              },
+          // Panels, or the model's own tensors, as long as they are contiguous.
+          .pack = [is_panels](const Weights& weights) -> Packed {
+            const at::Tensor bias =
+                weights.bias.defined() ? weights.bias.contiguous() : at::Tensor();
+            if (is_panels) return {linear_panels(weights.weights), bias};
+            return {weights.weights.contiguous(), bias};
+          },
+          .packed_bytes =
+              [=] { return is_panels ? linear_panels_bytes(sizes.k, sizes.c) : std::int64_t{0}; },
+          .least_work = [=] { return direct_work(problem, primitive); }};
+}
+
+}  // namespace
+
 Algorithm linear(const std::string& isa) {
   Algorithm row;
   row.name = "cpu.linear";
   row.version = 3;
   row.offer = offer_linear;
-  row.pack = pack_linear;
-  row.packed_bytes = packed_bytes_of_linear;
-  row.run = [by_rows = TORCHALGO_PICK_KERNEL(isa, run_linear),
-             by_panels = TORCHALGO_PICK_KERNEL(isa, run_linear_panels)](const Call& call) {
-    const auto& problem = std::get<LinearProblem>(call.problem);
-    const bool has_bias = has(problem.epilogue, PostOp::kBias);
-    const kernels::Linear linear = {floats(call.src[0]),
-                                    floats(call.packed[0]),
-                                    has_bias ? floats(call.packed[1]) : nullptr,
-                                    call.dst.mutable_data_ptr<float>(),
-                                    problem.n,
-                                    problem.c,
-                                    problem.k,
-                                    activation_of(problem.epilogue)};
-    if (has_panels(call.primitive)) {
-      run_linear(by_panels, linear, linear_panel_count(problem.k), kernels::kLinearPanel);
-    } else {
-      run_linear(by_rows, linear, problem.k, 1);
-    }
-    return call.dst;
+  row.prepare = [by_rows = TORCHALGO_PICK_KERNEL(isa, run_linear),
+                 by_panels = TORCHALGO_PICK_KERNEL(isa, run_linear_panels)](
+                    const Problem& problem, const Primitive& primitive, const Device&) {
+    return prepare_linear(by_rows, by_panels, problem, primitive);
   };
   row.packs_for_all_sizes = true;
-  row.least_work = direct_work;
   return row;
 }
 

@@ -17,7 +17,7 @@ std::int64_t rows_of(const kernels::Pool& pool, std::int64_t groups) { return gr
 
 /// The problem without pointers; few rows are cut into chunks of lanes, so that a global pooling in
 /// nhwc has work for every thread.
-kernels::Pool make_pool(const PoolProblem& problem, const LaneShape& shape) {
+kernels::Pool make_pool(const PoolProblem& problem, const LaneShape& shape, std::int64_t threads) {
   const auto sizes = result_sizes(problem);
   const bool is_adaptive = problem.kind == PoolKind::kAdaptiveAverage;
   kernels::Pool pool = {};
@@ -29,7 +29,7 @@ kernels::Pool make_pool(const PoolProblem& problem, const LaneShape& shape) {
   if (problem.kind == PoolKind::kAverage) pool.h.dilation = pool.w.dilation = 1;
   pool.is_max = problem.kind == PoolKind::kMax;
   pool.count_include_pad = problem.count_include_pad;
-  const bool has_few_rows = rows_of(pool, shape.groups) < 4 * at::get_num_threads();
+  const bool has_few_rows = rows_of(pool, shape.groups) < 4 * threads;
   pool.lane_chunk = has_few_rows ? std::min(shape.lanes, kLaneChunk) : shape.lanes;
   return pool;
 }
@@ -44,15 +44,20 @@ std::int64_t floats_per_task(const kernels::Pool& pool) {
 
 }  // namespace
 
-void run_pool(PoolKernel kernel, const PoolProblem& problem, Layout layout, const float* src,
-              float* dst) {
+PoolPlan plan_pool(PoolKernel kernel, const PoolProblem& problem, Layout layout,
+                   std::int64_t threads) {
   const LaneShape shape = lane_shape(layout, problem.n, problem.c);
-  kernels::Pool pool = make_pool(problem, shape);
+  const kernels::Pool pool = make_pool(problem, shape, threads);
+  const std::int64_t chunks = (pool.lanes + pool.lane_chunk - 1) / pool.lane_chunk;
+  return {kernel, pool, rows_of(pool, shape.groups) * chunks, grain_of(floats_per_task(pool))};
+}
+
+void run_pool(const PoolPlan& plan, const float* src, float* dst) {
+  kernels::Pool pool = plan.pool;
   pool.src = src;
   pool.dst = dst;
-  const std::int64_t chunks = (pool.lanes + pool.lane_chunk - 1) / pool.lane_chunk;
-  at::parallel_for(0, rows_of(pool, shape.groups) * chunks, grain_of(floats_per_task(pool)),
-                   [&](std::int64_t begin, std::int64_t end) { kernel(pool, begin, end); });
+  at::parallel_for(0, plan.tasks, plan.grain,
+                   [&](std::int64_t begin, std::int64_t end) { plan.kernel(pool, begin, end); });
 }
 
 Algorithm pool(const std::string& isa) {
@@ -64,10 +69,15 @@ Algorithm pool(const std::string& isa) {
     if (pool == nullptr) return {{}, "needs a pooling"};
     return offer_f32("cpu.pool", pool->dtype, {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
   };
-  row.run = [kernel = TORCHALGO_PICK_KERNEL(isa, run_pool)](const Call& call) {
-    run_pool(kernel, std::get<PoolProblem>(call.problem), call.primitive.src, floats(call.src[0]),
-             call.dst.mutable_data_ptr<float>());
-    return call.dst;
+  row.prepare = [kernel = TORCHALGO_PICK_KERNEL(isa, run_pool)](const Problem& problem,
+                                                                const Primitive& primitive,
+                                                                const Device& device) -> Kernel {
+    const PoolPlan plan =
+        plan_pool(kernel, std::get<PoolProblem>(problem), primitive.src, device.threads);
+    return {.problem = problem, .primitive = primitive, .run = [plan](const KernelArgs& args) {
+              run_pool(plan, floats(args.src[0]), args.dst.mutable_data_ptr<float>());
+              return args.dst;
+            }};
   };
   return row;
 }

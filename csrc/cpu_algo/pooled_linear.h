@@ -25,9 +25,18 @@ inline constexpr std::int64_t kMostLinearInputs = 32;
 using PoolKernel = decltype(&kernels::default_isa::run_pool);
 using LinearKernel = decltype(&kernels::default_isa::run_linear);
 
-/// `src` and `dst` lie in `layout`; nothing is written to lanes beyond the last block.
-void run_pool(PoolKernel kernel, const PoolProblem& problem, Layout layout, const float* src,
-              float* dst);
+/// A pooling that is divided among threads.
+struct PoolPlan {
+  PoolKernel kernel = nullptr;
+  kernels::Pool pool;  // without pointers
+  std::int64_t tasks = 0, grain = 1;
+};
+[[nodiscard]] PoolPlan plan_pool(PoolKernel kernel, const PoolProblem& problem, Layout layout,
+                                 std::int64_t threads);
+
+/// Pools `src` into `dst`, both in the layout of the plan. Writes nothing to lanes beyond the last
+/// block.
+void run_pool(const PoolPlan& plan, const float* src, float* dst);
 
 /// `kernel` takes ranges of `tasks`, each of which reads `rows_per_task` rows of weights.
 void run_linear(LinearKernel kernel, const kernels::Linear& linear, std::int64_t tasks,

@@ -16,21 +16,29 @@ Algorithm resize(const std::string& isa) {
     if (resize == nullptr) return {{}, "needs a resize"};
     return offer_f32("cpu.resize", resize->dtype, {Layout::kNhwc, Layout::kNChw16c});
   };
-  row.run = [kernel = TORCHALGO_PICK_KERNEL(isa, run_resize)](const Call& call) {
-    const auto& problem = std::get<ResizeProblem>(call.problem);
-    const LaneShape shape = lane_shape(call.primitive.src, problem.n, problem.c);
-    const kernels::Resize resize = {floats(call.src[0]),
-                                    call.dst.mutable_data_ptr<float>(),
-                                    shape.lanes,
-                                    problem.h,
-                                    problem.w,
-                                    problem.p,
-                                    problem.q,
-                                    problem.kind == ResizeKind::kNearest,
-                                    problem.align_corners};
-    at::parallel_for(0, shape.groups * problem.p, grain_of(problem.q * shape.lanes),
-                     [&](std::int64_t begin, std::int64_t end) { kernel(resize, begin, end); });
-    return call.dst;
+  row.prepare = [kernel = TORCHALGO_PICK_KERNEL(isa, run_resize)](
+                    const Problem& problem, const Primitive& primitive, const Device&) -> Kernel {
+    const auto& resize = std::get<ResizeProblem>(problem);
+    const LaneShape shape = lane_shape(primitive.src, resize.n, resize.c);
+    const kernels::Resize sizes = {nullptr,
+                                   nullptr,
+                                   shape.lanes,
+                                   resize.h,
+                                   resize.w,
+                                   resize.p,
+                                   resize.q,
+                                   resize.kind == ResizeKind::kNearest,
+                                   resize.align_corners};
+    const std::int64_t tasks = shape.groups * resize.p, grain = grain_of(resize.q * shape.lanes);
+    return {.problem = problem, .primitive = primitive, .run = [=](const KernelArgs& args) {
+              kernels::Resize part = sizes;
+              part.src = floats(args.src[0]);
+              part.dst = args.dst.mutable_data_ptr<float>();
+              at::parallel_for(0, tasks, grain, [&](std::int64_t begin, std::int64_t end) {
+                kernel(part, begin, end);
+              });
+              return args.dst;
+            }};
   };
   return row;
 }

@@ -39,12 +39,12 @@ std::int64_t grain_of(std::int64_t floats_per_task) {
 
 const float* floats(const at::Tensor& tensor) { return tensor.const_data_ptr<float>(); }
 
-void zero_pad_lanes(ClearPadLanes kernel, const Call& call, std::int64_t n, std::int64_t c,
-                    std::int64_t pixels) {
-  const std::int64_t block = block_size(call.primitive.dst);
+void zero_pad_lanes(ClearPadLanes kernel, const at::Tensor& dst, Layout layout, std::int64_t n,
+                    std::int64_t c, std::int64_t pixels) {
+  const std::int64_t block = block_size(layout);
   if (c % block == 0) return;
-  const kernels::PadLanes lanes = {call.dst.mutable_data_ptr<float>(), (c + block - 1) / block,
-                                   pixels, c % block};
+  const kernels::PadLanes lanes = {dst.mutable_data_ptr<float>(), (c + block - 1) / block, pixels,
+                                   c % block};
   at::parallel_for(0, n * pixels, grain_of(block),
                    [&](std::int64_t begin, std::int64_t end) { kernel(lanes, begin, end); });
 }

@@ -35,9 +35,10 @@ struct LaneShape {
 /// A kernel's source pointer of a float tensor.
 [[nodiscard]] const float* floats(const at::Tensor& tensor);
 
-/// Makes the pad lanes of call.dst zero, which an activation that does not map 0 to 0 has written.
+/// Makes the pad lanes of `dst` in `layout` zero, which an activation that does not map 0 to 0 has
+/// written.
 using ClearPadLanes = decltype(&kernels::default_isa::clear_pad_lanes);
-void zero_pad_lanes(ClearPadLanes kernel, const Call& call, std::int64_t n, std::int64_t c,
-                    std::int64_t pixels);
+void zero_pad_lanes(ClearPadLanes kernel, const at::Tensor& dst, Layout layout, std::int64_t n,
+                    std::int64_t c, std::int64_t pixels);
 
 }  // namespace torchalgo::cpu

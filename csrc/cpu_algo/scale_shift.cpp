@@ -22,13 +22,12 @@ Offer offer_scale_shift(const Problem& problem, const Device&) {
 }
 
 /// Scale and shift, zero in the pad lanes: a pad lane of src then gives zero.
-Packed pack_scale_shift(const Problem& problem, const Primitive& primitive,
-                        const Weights& weights) {
+Packed pack_scale_shift(const Problem& problem, Layout layout, const Weights& weights) {
   const std::int64_t c = std::get<ScaleShiftProblem>(problem).c;
   TORCHALGO_CHECK(weights.weights.numel() == c && weights.bias.numel() == c,
                   "scale_shift: got {} scales and {} shifts, expected {} of each ({})",
                   weights.weights.numel(), weights.bias.numel(), c, to_string(problem));
-  const std::int64_t block = block_size(primitive.src);
+  const std::int64_t block = block_size(layout);
   const std::int64_t pad = (c + block - 1) / block * block - c;
   const auto padded = [pad](const at::Tensor& tensor) {
     return at::constant_pad_nd(tensor.reshape({-1}).to(at::kFloat), {0, pad}).contiguous();
@@ -36,10 +35,46 @@ Packed pack_scale_shift(const Problem& problem, const Primitive& primitive,
   return {padded(weights.weights), padded(weights.bias)};
 }
 
-std::int64_t packed_bytes(const Problem& problem, const Primitive& primitive) {
-  const std::int64_t c = std::get<ScaleShiftProblem>(problem).c;
-  const std::int64_t block = block_size(primitive.src);
-  return 2 * ((c + block - 1) / block * block) * std::int64_t{sizeof(float)};
+struct Kernels {
+  decltype(&kernels::default_isa::run_scale_shift) run;
+  ClearPadLanes clear_pad_lanes;
+};
+
+Kernel prepare_scale_shift(const Kernels& kernels, const Problem& problem,
+                           const Primitive& primitive) {
+  const auto& affine = std::get<ScaleShiftProblem>(problem);
+  const auto activation = only_activation(affine.epilogue);
+  TORCHALGO_ASSERT(activation.has_value());
+  const Layout layout = primitive.src;
+  const LaneShape shape = lane_shape(layout, affine.n, affine.c);
+  const std::int64_t n = affine.n, c = affine.c, pixels = affine.h * affine.w;
+  kernels::ScaleShift sizes = {};
+  sizes.pixels = pixels;
+  sizes.lanes = shape.lanes;
+  sizes.periods = shape.groups / n;
+  sizes.activation = *activation;
+  const std::int64_t block = block_size(layout);
+  return {
+      .problem = problem,
+      .primitive = primitive,
+      .run =
+          [=](const KernelArgs& args) {
+            kernels::ScaleShift part = sizes;
+            part.src = floats(args.src[0]);
+            part.scale = floats(args.packed[0]);
+            part.shift = floats(args.packed[1]);
+            part.dst = args.dst.mutable_data_ptr<float>();
+            at::parallel_for(
+                0, shape.groups * pixels, grain_of(shape.lanes),
+                [&](std::int64_t begin, std::int64_t end) { kernels.run(part, begin, end); });
+            if (!kernels::keeps_zero(part.activation)) {
+              zero_pad_lanes(kernels.clear_pad_lanes, args.dst, layout, n, c, pixels);
+            }
+            return args.dst;
+          },
+      .pack = [=](const Weights& weights) { return pack_scale_shift(problem, layout, weights); },
+      .packed_bytes =
+          [=] { return 2 * ((c + block - 1) / block * block) * std::int64_t{sizeof(float)}; }};
 }
 
 }  // namespace
@@ -49,29 +84,10 @@ Algorithm scale_shift(const std::string& isa) {
   row.name = "cpu.scale_shift";
   row.version = 4;
   row.offer = offer_scale_shift;
-  row.pack = pack_scale_shift;
-  row.packed_bytes = packed_bytes;
-  row.run = [kernel = TORCHALGO_PICK_KERNEL(isa, run_scale_shift),
-             clear_pad_lanes = TORCHALGO_PICK_KERNEL(isa, clear_pad_lanes)](const Call& call) {
-    const auto& problem = std::get<ScaleShiftProblem>(call.problem);
-    const auto activation = only_activation(problem.epilogue);
-    TORCHALGO_ASSERT(activation.has_value());
-    const LaneShape shape = lane_shape(call.primitive.src, problem.n, problem.c);
-    const std::int64_t pixels = problem.h * problem.w;
-    const kernels::ScaleShift affine = {floats(call.src[0]),
-                                        floats(call.packed[0]),
-                                        floats(call.packed[1]),
-                                        call.dst.mutable_data_ptr<float>(),
-                                        pixels,
-                                        shape.lanes,
-                                        shape.groups / problem.n,
-                                        *activation};
-    at::parallel_for(0, shape.groups * pixels, grain_of(shape.lanes),
-                     [&](std::int64_t begin, std::int64_t end) { kernel(affine, begin, end); });
-    if (!kernels::keeps_zero(*activation)) {
-      zero_pad_lanes(clear_pad_lanes, call, problem.n, problem.c, pixels);
-    }
-    return call.dst;
+  row.prepare = [kernels = Kernels{TORCHALGO_PICK_KERNEL(isa, run_scale_shift),
+                                   TORCHALGO_PICK_KERNEL(isa, clear_pad_lanes)}](
+                    const Problem& problem, const Primitive& primitive, const Device&) {
+    return prepare_scale_shift(kernels, problem, primitive);
   };
   return row;
 }

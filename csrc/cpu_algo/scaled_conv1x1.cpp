@@ -125,24 +125,20 @@ void run_block(const Kernels& kernels, const Plan& plan, std::int64_t image, std
   kernels.gemm.run(gemm, 0, conv_gemm_tasks(gemm), scratch);
 }
 
-at::Tensor run(const Kernels& kernels, const Call& call) {
-  const auto& chain = std::get<ConvChainProblem>(call.problem);
-  const bool is_product = std::holds_alternative<EltwiseProblem>(*chain.head);
-  const std::int64_t threads = at::get_num_threads();
-  Plan plan = plan_scaled(chain, call.primitive, kernels.gemm, threads);
-  plan.scale.src = floats(call.src[0]);
-  if (!is_product) plan.scale.shift = floats(call.packed[1]);
-  const float* const factors = floats(is_product ? call.src[1] : call.packed[0]);
-  const at::Tensor* const of_conv = &call.packed[is_product ? 0 : 2];  // weights, bias
+at::Tensor run(const Kernels& kernels, const Plan& sizes, bool is_product, std::int64_t slices,
+               const KernelArgs& args) {
+  Plan plan = sizes;
+  plan.scale.src = floats(args.src[0]);
+  if (!is_product) plan.scale.shift = floats(args.packed[1]);
+  const float* const factors = floats(is_product ? args.src[1] : args.packed[0]);
+  const at::Tensor* const of_conv = &args.packed[is_product ? 0 : 2];  // weights, bias
   plan.gemm.weights = floats(of_conv[0]);
   plan.gemm.bias = floats(of_conv[1]);
   plan.gemm.prefetch = of_conv[0].numel() > kCachedFloats;
-  if (call.residual.defined()) plan.gemm.residual = floats(call.residual);
-  plan.gemm.dst = call.dst.mutable_data_ptr<float>();
+  if (args.residual.defined()) plan.gemm.residual = floats(args.residual);
+  plan.gemm.dst = args.dst.mutable_data_ptr<float>();
   const std::int64_t bytes = slice_bytes(plan);
-  const std::int64_t slices = std::min(call.primitive.workspace_bytes / bytes, threads);
-  TORCHALGO_ASSERT(slices > 0);
-  auto* workspace = static_cast<char*>(call.workspace);
+  auto* workspace = static_cast<char*>(args.workspace);
   run_in_slices(plan.images * plan.blocks, slices,
                 [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
                   char* const memory = workspace + slice * bytes;
@@ -154,7 +150,7 @@ at::Tensor run(const Kernels& kernels, const Call& call) {
                               reinterpret_cast<float*>(memory), scratch);
                   }
                 });
-  return call.dst;
+  return args.dst;
 }
 
 Offer offer(const Kernels& kernels, const Problem& problem, const Device& device) {
@@ -176,29 +172,38 @@ Offer offer(const Kernels& kernels, const Problem& problem, const Device& device
 }
 
 // Scale and shift, if they are weights, with zeros in the pad lanes; then the convolution's.
-Packed pack(const ConvGemmBuild& build, const Problem& problem, const Primitive& primitive,
-            const Weights& weights) {
-  const auto& chain = std::get<ConvChainProblem>(problem);
-  const ConvProblem& conv = chain.convs[0];
+Packed pack(const Plan& plan, const ConvProblem& conv, bool is_product, const Weights& weights) {
   const std::vector<at::Tensor> plain = tensors_of(weights);
-  const Plan plan = plan_scaled(chain, primitive, build, 1);
   Packed packed;
-  if (std::holds_alternative<ScaleShiftProblem>(*chain.head))
-    packed = {pad_bias(plain[0], plan.factors), pad_bias(plain[1], plan.factors)};
+  if (!is_product) packed = {pad_bias(plain[0], plan.factors), pad_bias(plain[1], plan.factors)};
   packed.push_back(pack_conv_gemm(plan.gemm, conv, plain[2]));
   packed.push_back(pad_bias(plain[3], channel_blocks(conv.k) * 16));
   return packed;
 }
 
-std::int64_t packed_bytes(const ConvGemmBuild& build, const Problem& problem,
-                          const Primitive& primitive) {
+Kernel prepare(const Kernels& kernels, const Problem& problem, const Primitive& primitive,
+               const Device& device) {
   const auto& chain = std::get<ConvChainProblem>(problem);
-  const ConvProblem& conv = chain.convs[0];
-  const bool has_weights = std::holds_alternative<ScaleShiftProblem>(*chain.head);
-  const Plan plan = plan_scaled(chain, primitive, build, 1);
-  return (packed_floats(plan.gemm) + channel_blocks(conv.k) * 16 +
-          (has_weights ? 2 * plan.factors : 0)) *
-         kFloatBytes;
+  const ConvProblem conv = chain.convs[0];
+  const bool is_product = std::holds_alternative<EltwiseProblem>(*chain.head);
+  const std::int64_t threads = device.threads;
+  const Plan plan = plan_scaled(chain, primitive, kernels.gemm, threads);
+  const std::int64_t scale_floats = is_product ? 0 : 2 * plan.factors;
+  return {
+      .problem = problem,
+      .primitive = with_workspace(primitive, slice_bytes(plan) * threads),
+      .run = [=](const KernelArgs& args) { return run(kernels, plan, is_product, threads, args); },
+      .pack = [=](const Weights& weights) { return pack(plan, conv, is_product, weights); },
+      .packed_bytes =
+          [=] {
+            return (packed_floats(plan.gemm) + channel_blocks(conv.k) * 16 + scale_floats) *
+                   kFloatBytes;
+          },
+      .least_work =
+          [=] {
+            return primitive.name == kStrassenName ? strassen_work(problem, primitive)
+                                                   : direct_work(problem, primitive);
+          }};
 }
 
 }  // namespace
@@ -211,20 +216,11 @@ Algorithm scaled_conv1x1(const std::string& isa) {
   algorithm.offer = [kernels](const Problem& problem, const Device& device) {
     return offer(kernels, problem, device);
   };
-  algorithm.pack = [build = kernels.gemm](const Problem& problem, const Primitive& primitive,
-                                          const Weights& weights) {
-    return pack(build, problem, primitive, weights);
+  algorithm.prepare = [kernels](const Problem& problem, const Primitive& primitive,
+                                const Device& device) {
+    return prepare(kernels, problem, primitive, device);
   };
-  algorithm.packed_bytes = [build = kernels.gemm](const Problem& problem,
-                                                  const Primitive& primitive) {
-    return packed_bytes(build, problem, primitive);
-  };
-  algorithm.run = [kernels](const Call& call) { return run(kernels, call); };
   algorithm.packs_for_all_sizes = true;
-  algorithm.least_work = [](const Problem& problem, const Primitive& primitive) {
-    return primitive.name == kStrassenName ? strassen_work(problem, primitive)
-                                           : direct_work(problem, primitive);
-  };
   return algorithm;
 }
 

@@ -53,9 +53,8 @@ Offer offer_shuffle(const Problem& problem, const Device&) {
   return offer_f32("cpu.shuffle", shuffle->dtype, {Layout::kNhwc});
 }
 
-at::Tensor run_shuffle(const InterleaveKernels& run, const Call& call) {
-  const Shuffle shuffle = *shuffle_of(call.problem);
-  const Layout layout = call.primitive.src;
+at::Tensor run_shuffle(const InterleaveKernels& run, const Shuffle& shuffle, Layout layout,
+                       const KernelArgs& args) {
   const std::int64_t block = block_size(layout);
   const std::int64_t own_blocks = (shuffle.channels + block - 1) / block;
   std::array<const float*, kMostGroups> sources;
@@ -66,13 +65,13 @@ at::Tensor run_shuffle(const InterleaveKernels& run, const Call& call) {
   interleave.pixels = shuffle.pixels;
   interleave.pitch = shuffle.is_concat ? shuffle.channels : shuffle.channels * shuffle.groups;
   interleave.blocks = shuffle.is_concat ? own_blocks : own_blocks * shuffle.groups;
-  interleave.dst = call.dst.mutable_data_ptr<float>();
+  interleave.dst = args.dst.mutable_data_ptr<float>();
   const std::int64_t group =
       is_blocked(layout) ? own_blocks * block * shuffle.pixels : shuffle.channels;
   for (std::int64_t j = 0; j < shuffle.groups; ++j) {
     sources[static_cast<std::size_t>(j)] = shuffle.is_concat
-                                               ? floats(call.src[static_cast<std::size_t>(j)])
-                                               : floats(call.src[0]) + j * group;
+                                               ? floats(args.src[static_cast<std::size_t>(j)])
+                                               : floats(args.src[0]) + j * group;
   }
   const std::int64_t channels = shuffle.channels * shuffle.groups;
   if (is_blocked(layout)) {
@@ -85,7 +84,7 @@ at::Tensor run_shuffle(const InterleaveKernels& run, const Call& call) {
         0, shuffle.n * shuffle.pixels, grain_of(channels),
         [&](std::int64_t begin, std::int64_t end) { run.pixels(interleave, begin, end); });
   }
-  return call.dst;
+  return args.dst;
 }
 
 }  // namespace
@@ -95,9 +94,14 @@ Algorithm shuffle(const std::string& isa) {
   row.name = "cpu.shuffle";
   row.version = 2;
   row.offer = offer_shuffle;
-  row.run = [run = InterleaveKernels{TORCHALGO_PICK_KERNEL(isa, run_interleave_pixels),
-                                     TORCHALGO_PICK_KERNEL(isa, run_interleave_blocks)}](
-                const Call& call) { return run_shuffle(run, call); };
+  row.prepare = [run = InterleaveKernels{TORCHALGO_PICK_KERNEL(isa, run_interleave_pixels),
+                                         TORCHALGO_PICK_KERNEL(isa, run_interleave_blocks)}](
+                    const Problem& problem, const Primitive& primitive, const Device&) -> Kernel {
+    return {.problem = problem,
+            .primitive = primitive,
+            .run = [run, shuffle = *shuffle_of(problem), layout = primitive.src](
+                       const KernelArgs& args) { return run_shuffle(run, shuffle, layout, args); }};
+  };
   return row;
 }
 

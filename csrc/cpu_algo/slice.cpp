@@ -6,17 +6,16 @@
 namespace torchalgo::cpu {
 namespace {
 
-at::Tensor run_slice(const PartKernels& run, const Call& call) {
-  const auto& problem = std::get<SliceProblem>(call.problem);
-  const Layout layout = call.primitive.src;
+at::Tensor run_slice(const PartKernels& run, const SliceProblem& problem, Layout layout,
+                     const KernelArgs& args) {
   const std::int64_t pixels = problem.h * problem.w;
   kernels::ConcatSource part = {};
-  part.data = floats(call.src[0]);
+  part.data = floats(args.src[0]);
   part.channels = problem.k;
   kernels::Concat concat = {};
   concat.sources = &part;
   concat.source_count = 1;
-  concat.dst = call.dst.mutable_data_ptr<float>();
+  concat.dst = args.dst.mutable_data_ptr<float>();
   concat.channels = problem.k;
   concat.pixels = pixels;
   if (is_blocked(layout)) {
@@ -29,7 +28,7 @@ at::Tensor run_slice(const PartKernels& run, const Call& call) {
     part.pitch = problem.c * together;
     part.run = concat.row = problem.k * together;
   }
-  return run_parts(run, concat, call, problem.n, is_blocked(layout));
+  return run_parts(run, concat, args.dst, layout, problem.n, is_blocked(layout));
 }
 
 }  // namespace
@@ -42,7 +41,13 @@ Algorithm slice(const std::string& isa) {
     if (slice == nullptr) return {{}, "needs a slice"};
     return offer_f32("cpu.slice", slice->dtype, {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
   };
-  row.run = [run = part_kernels(isa)](const Call& call) { return run_slice(run, call); };
+  row.prepare = [run = part_kernels(isa)](const Problem& problem, const Primitive& primitive,
+                                          const Device&) -> Kernel {
+    return {.problem = problem,
+            .primitive = primitive,
+            .run = [run, slice = std::get<SliceProblem>(problem), layout = primitive.src](
+                       const KernelArgs& args) { return run_slice(run, slice, layout, args); }};
+  };
   return row;
 }
 

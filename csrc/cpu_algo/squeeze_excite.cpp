@@ -33,6 +33,10 @@ std::int64_t vector_floats(const ConvChainProblem& chain) {
   return most;
 }
 
+std::int64_t workspace_bytes(const ConvChainProblem& chain) {
+  return 2 * chain.convs[0].n * vector_floats(chain) * std::int64_t{sizeof(float)};
+}
+
 Offer offer(const Problem& problem, const Device&) {
   const auto* chain = std::get_if<ConvChainProblem>(&problem);
   if (chain == nullptr || !chain->head || !std::holds_alternative<PoolProblem>(*chain->head))
@@ -50,9 +54,7 @@ Offer offer(const Problem& problem, const Device&) {
   }
   Offer offer;
   for (const Layout layout : {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c}) {
-    Primitive primitive = {"cpu.squeeze_excite", layout, layout};
-    primitive.workspace_bytes = 2 * n * vector_floats(*chain) * std::int64_t{sizeof(float)};
-    offer.primitives.push_back(std::move(primitive));
+    offer.primitives.push_back({"cpu.squeeze_excite", layout, layout, workspace_bytes(*chain)});
   }
   return offer;
 }
@@ -60,9 +62,8 @@ Offer offer(const Problem& problem, const Device&) {
 // The head's weights and bias, which it has none of, then those of each convolution.
 constexpr std::size_t weights_at(std::size_t conv) { return 2 * conv + 2; }
 
-Packed pack(const Problem& problem, const Primitive&, const Weights& weights) {
+Packed pack(const ConvChainProblem& chain, const Weights& weights) {
   std::vector<at::Tensor> tensors = tensors_of(weights);
-  const auto& chain = std::get<ConvChainProblem>(problem);
   for (std::size_t i = 0; i < chain.convs.size(); ++i) {
     at::Tensor& matrix = tensors[weights_at(i)];
     matrix = linear_panels(matrix.reshape({chain.convs[i].k, chain.convs[i].c}));
@@ -72,53 +73,80 @@ Packed pack(const Problem& problem, const Primitive&, const Weights& weights) {
   return tensors;
 }
 
-std::int64_t packed_bytes(const Problem& problem, const Primitive&) {
+std::int64_t packed_bytes(const ConvChainProblem& chain) {
   std::int64_t bytes = 0;
-  for (const ConvProblem& conv : std::get<ConvChainProblem>(problem).convs)
-    bytes += linear_panels_bytes(conv.k, conv.c);
+  for (const ConvProblem& conv : chain.convs) bytes += linear_panels_bytes(conv.k, conv.c);
   return bytes;
 }
 
-at::Tensor run(const Kernels& kernels, const Call& call) {
-  const auto& chain = std::get<ConvChainProblem>(call.problem);
-  const Layout layout = call.primitive.src;
+// The pooling, and the layers behind it; without pointers.
+struct Plan {
+  PoolPlan pool;
+  LinearKernel linear = nullptr;
+  std::vector<kernels::Linear> layers;
+  std::int64_t n = 1;
+  std::int64_t vectors = 0;               // floats of one of the two buffers
+  std::int64_t src_row = 0, dst_row = 0;  // floats per image of the pooling's and the last result
+};
+
+Plan plan_chain(const Kernels& kernels, const ConvChainProblem& chain, Layout layout,
+                std::int64_t threads) {
   const auto& pool = std::get<PoolProblem>(*chain.head);
-  const std::int64_t floats_of_all = pool.n * vector_floats(chain);
-  auto* src = static_cast<float*>(call.workspace);
-  float* other = src + floats_of_all;
-  run_pool(kernels.pool, pool, layout, floats(call.src[0]), src);
-  std::int64_t src_row = row_floats(layout, pool.c);
-  for (std::size_t i = 0; i < chain.convs.size(); ++i) {
-    const ConvProblem& conv = chain.convs[i];
-    const bool is_last = i + 1 == chain.convs.size();
-    float* const dst = is_last ? call.dst.mutable_data_ptr<float>() : other;
-    const std::int64_t dst_row = is_last ? row_floats(layout, conv.k) : conv.k;
-    const at::Tensor& bias = call.packed[weights_at(i) + 1];
-    kernels::Linear linear = {src,
-                              floats(call.packed[weights_at(i)]),
-                              bias.defined() ? floats(bias) : nullptr,
-                              dst,
-                              pool.n,
-                              conv.c,
-                              conv.k,
-                              activation_of(conv.epilogue)};
-    const std::int64_t panels = linear_panel_count(conv.k);
+  Plan plan = {plan_pool(kernels.pool, pool, layout, threads), kernels.linear, {}, pool.n};
+  plan.vectors = pool.n * vector_floats(chain);
+  plan.src_row = row_floats(layout, pool.c);
+  plan.dst_row = row_floats(layout, chain.convs.back().k);
+  for (const ConvProblem& conv : chain.convs) {
+    kernels::Linear layer = {nullptr, nullptr, nullptr, nullptr,
+                             pool.n,  conv.c,  conv.k,  activation_of(conv.epilogue)};
+    plan.layers.push_back(layer);
+  }
+  return plan;
+}
+
+at::Tensor run(const Plan& plan, const KernelArgs& args) {
+  auto* src = static_cast<float*>(args.workspace);
+  float* other = src + plan.vectors;
+  run_pool(plan.pool, floats(args.src[0]), src);
+  std::int64_t src_row = plan.src_row;
+  for (std::size_t i = 0; i < plan.layers.size(); ++i) {
+    const bool is_last = i + 1 == plan.layers.size();
+    kernels::Linear linear = plan.layers[i];
+    const at::Tensor& bias = args.packed[weights_at(i) + 1];
+    linear.src = src;
+    linear.weights = floats(args.packed[weights_at(i)]);
+    if (bias.defined()) linear.bias = floats(bias);
+    linear.dst = is_last ? args.dst.mutable_data_ptr<float>() : other;
+    const std::int64_t dst_row = is_last ? plan.dst_row : linear.k;
+    const std::int64_t panels = linear_panel_count(linear.k);
     // Images that lie side by side share the reading of the weights.
-    if (src_row == conv.c && dst_row == conv.k) {
-      run_linear(kernels.linear, linear, panels, kernels::kLinearPanel);
+    if (src_row == linear.c && dst_row == linear.k) {
+      run_linear(plan.linear, linear, panels, kernels::kLinearPanel);
     } else {
       linear.n = 1;
-      for (std::int64_t image = 0; image < pool.n; ++image) {
-        run_linear(kernels.linear, linear, panels, kernels::kLinearPanel);
-        std::fill(linear.dst + conv.k, linear.dst + dst_row, 0.0F);
+      for (std::int64_t image = 0; image < plan.n; ++image) {
+        run_linear(plan.linear, linear, panels, kernels::kLinearPanel);
+        std::fill(linear.dst + linear.k, linear.dst + dst_row, 0.0F);
         linear.src += src_row;
         linear.dst += dst_row;
       }
     }
     std::swap(src, other);
-    src_row = conv.k;
+    src_row = linear.k;
   }
-  return call.dst;
+  return args.dst;
+}
+
+Kernel prepare(const Kernels& kernels, const Problem& problem, const Primitive& primitive,
+               const Device& device) {
+  const auto& chain = std::get<ConvChainProblem>(problem);
+  const Plan plan = plan_chain(kernels, chain, primitive.src, device.threads);
+  return {.problem = problem,
+          .primitive = with_workspace(primitive, workspace_bytes(chain)),
+          .run = [plan](const KernelArgs& args) { return run(plan, args); },
+          .pack = [chain](const Weights& weights) { return pack(chain, weights); },
+          .packed_bytes = [chain] { return packed_bytes(chain); },
+          .least_work = [=] { return direct_work(problem, primitive); }};
 }
 
 }  // namespace
@@ -130,11 +158,11 @@ Algorithm squeeze_excite(const std::string& isa) {
   algorithm.name = "cpu.squeeze_excite";
   algorithm.version = 3;
   algorithm.offer = offer;
-  algorithm.pack = pack;
-  algorithm.packed_bytes = packed_bytes;
-  algorithm.run = [kernels](const Call& call) { return run(kernels, call); };
+  algorithm.prepare = [kernels](const Problem& problem, const Primitive& primitive,
+                                const Device& device) {
+    return prepare(kernels, problem, primitive, device);
+  };
   algorithm.packs_for_all_sizes = true;
-  algorithm.least_work = direct_work;
   return algorithm;
 }
 

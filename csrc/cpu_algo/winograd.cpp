@@ -134,11 +134,10 @@ Offer offer(std::string_view name, const WinogradTile& tile, const Problem& prob
 }
 
 // The products of the transformed tiles; the transforms and whole blocks of channels come on top.
-Work least_work(const WinogradTile& tile, const Problem& problem) {
-  const auto& conv = std::get<ConvProblem>(problem);
+Work least_work(const WinogradTile& tile, const ConvProblem& conv) {
   const std::int64_t products = tile_count(tile, conv) * tile.elements();
   return {2.0 * static_cast<double>(products) * static_cast<double>(conv.c * conv.k),
-          least_bytes(problem)};
+          least_bytes(conv)};
 }
 
 // The transform of r taps, each `step` after the other, into m + r - 1 elements: the taps'
@@ -226,15 +225,11 @@ void pack_panel(const WinogradTile& tile, const ConvProblem& conv, const float* 
   }
 }
 
-kernels::Winograd bind(const WinogradTile& tile, const Call& call, std::int64_t panel_blocks) {
-  const auto& conv = std::get<ConvProblem>(call.problem);
+// The sizes of a run; without pointers.
+kernels::Winograd geometry_of(const WinogradTile& tile, const ConvProblem& conv,
+                              std::int64_t panel_blocks) {
   const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
-  kernels::Winograd args;
-  args.src = call.src[0].const_data_ptr<float>();
-  args.weights = call.packed[0].const_data_ptr<float>();
-  args.bias = call.packed[1].const_data_ptr<float>();
-  if (call.residual.defined()) args.residual = call.residual.const_data_ptr<float>();
-  args.dst = call.dst.mutable_data_ptr<float>();
+  kernels::Winograd args = {};
   args.c_blocks = channel_blocks(conv.c);
   args.k_blocks = channel_blocks(conv.k);
   args.panel_blocks = panel_blocks;
@@ -286,30 +281,43 @@ void run_by_panels(const kernels::Winograd& args, const kernels::WinogradKernels
   }
 }
 
-at::Tensor run(const WinogradTile& tile, const Build& build, const Call& call) {
-  const kernels::Winograd args = bind(tile, call, build.panel_blocks);
-  const auto& conv = std::get<ConvProblem>(call.problem);
-  Blocking blocking(tile_count(tile, conv), variant_number(call.primitive));
-  const Scratch scratch(tile, args.c_blocks, blocking.largest());
-  const std::int64_t slices = call.primitive.workspace_bytes / scratch.bytes();
-  TORCHALGO_ASSERT(slices > 0);
-  const std::int64_t workers = std::min<std::int64_t>(slices, at::get_num_threads());
-  auto* workspace = static_cast<float*>(call.workspace);
-  const std::int64_t panels = ceil_div(args.k_blocks, args.panel_blocks);
-  if (blocking.count >= workers || panels < workers) {
+// How the tiles are divided among threads.
+struct Division {
+  Blocking blocking;
+  Scratch scratch;
+  std::int64_t workers;
+  bool is_by_blocks;  // else by panels of output channels
+
+  Division(const WinogradTile& tile, const kernels::Winograd& args, std::int64_t tiles,
+           std::int64_t max_tiles, std::int64_t threads)
+      : blocking(tiles, max_tiles),
+        scratch(tile, args.c_blocks, blocking.largest()),
+        workers(threads) {
+    const std::int64_t panels = ceil_div(args.k_blocks, args.panel_blocks);
+    is_by_blocks = blocking.count >= workers || panels < workers;
     // A multiple of the workers, so that they end together.
-    blocking.count = std::min(ceil_div(blocking.count, workers) * workers, blocking.tiles);
-    run_by_blocks(args, build.kernels, blocking, scratch, workspace, workers);
-  } else {
-    run_by_panels(args, build.kernels, blocking, scratch, workspace, workers);
+    if (is_by_blocks)
+      blocking.count = std::min(ceil_div(blocking.count, workers) * workers, blocking.tiles);
   }
-  return call.dst;
+};
+
+at::Tensor run(const kernels::Winograd& geometry, const kernels::WinogradKernels& kernels,
+               const Division& division, const KernelArgs& args) {
+  kernels::Winograd winograd = geometry;
+  winograd.src = args.src[0].const_data_ptr<float>();
+  winograd.weights = args.packed[0].const_data_ptr<float>();
+  winograd.bias = args.packed[1].const_data_ptr<float>();
+  if (args.residual.defined()) winograd.residual = args.residual.const_data_ptr<float>();
+  winograd.dst = args.dst.mutable_data_ptr<float>();
+  const auto run_part = division.is_by_blocks ? run_by_blocks : run_by_panels;
+  run_part(winograd, kernels, division.blocking, division.scratch,
+           static_cast<float*>(args.workspace), division.workers);
+  return args.dst;
 }
 
 // The weights as kernels::Winograd wants them, transformed in double, and the bias of whole blocks.
-Packed pack(const WinogradTile& tile, std::int64_t panel_blocks, const Problem& problem,
+Packed pack(const WinogradTile& tile, std::int64_t panel_blocks, const ConvProblem& conv,
             const Weights& weights) {
-  const auto& conv = std::get<ConvProblem>(problem);
   const std::int64_t k_blocks = channel_blocks(conv.k);
   const std::int64_t block_floats = tile.weights() * channel_blocks(conv.c) * kBlock * kBlock;
   const at::Tensor plain = weights.weights.contiguous();
@@ -332,6 +340,22 @@ std::int64_t packed_bytes(const WinogradTile& tile, const ConvProblem& conv) {
   return channel_blocks(conv.k) * kBlock * (depth + 1) * std::int64_t{sizeof(float)};  // 1: bias
 }
 
+Kernel prepare(const WinogradTile& tile, const Build& build, const Problem& problem,
+               const Primitive& primitive, const Device& device) {
+  const auto& conv = std::get<ConvProblem>(problem);
+  const kernels::Winograd geometry = geometry_of(tile, conv, build.panel_blocks);
+  const Division division(tile, geometry, tile_count(tile, conv), variant_number(primitive),
+                          device.threads);
+  return {.problem = problem,
+          .primitive = with_workspace(primitive, division.scratch.bytes() * device.threads),
+          .run = [=, kernels = build.kernels](
+                     const KernelArgs& args) { return run(geometry, kernels, division, args); },
+          .pack = [=, panel_blocks = build.panel_blocks](
+                      const Weights& weights) { return pack(tile, panel_blocks, conv, weights); },
+          .packed_bytes = [=] { return packed_bytes(tile, conv); },
+          .least_work = [=] { return least_work(tile, conv); }};
+}
+
 }  // namespace
 
 Algorithm winograd(int index, const std::string& isa) {
@@ -343,15 +367,9 @@ Algorithm winograd(int index, const std::string& isa) {
   algorithm.offer = [name = algorithm.name, tile](const Problem& problem, const Device& device) {
     return offer(name, tile, problem, device);
   };
-  algorithm.pack = [tile, build](const Problem& problem, const Primitive&, const Weights& weights) {
-    return pack(tile, build.panel_blocks, problem, weights);
-  };
-  algorithm.packed_bytes = [tile](const Problem& problem, const Primitive&) {
-    return packed_bytes(tile, std::get<ConvProblem>(problem));
-  };
-  algorithm.run = [tile, build](const Call& call) { return run(tile, build, call); };
-  algorithm.least_work = [tile](const Problem& problem, const Primitive&) {
-    return least_work(tile, problem);
+  algorithm.prepare = [tile, build](const Problem& problem, const Primitive& primitive,
+                                    const Device& device) {
+    return prepare(tile, build, problem, primitive, device);
   };
   return algorithm;
 }

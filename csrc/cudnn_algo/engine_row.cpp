@@ -199,6 +199,19 @@ class EngineRow {
   LeastRecentlyUsed<Offer> answers_{kKeptAnswers};
 };
 
+Kernel prepare_engine(const Library& library, const Problem& problem, const Primitive& primitive) {
+  const EngineSpec spec = require_engine_spec(primitive);
+  Kernel kernel = {.problem = problem, .primitive = primitive};
+  kernel.run = [=](const KernelArgs& args) {
+    return run_engine(require_api(library), library.runtime, spec, {problem, primitive, args});
+  };
+  if (std::get<ConvProblem>(problem).direction != Direction::kBackwardFilter) {
+    kernel.pack = [spec](const Weights& weights) { return pack_engine(spec, weights); };
+    kernel.packed_bytes = [=] { return strided_copy_bytes(problem, weights_layout(primitive)); };
+  }
+  return kernel;
+}
+
 }  // namespace
 
 Algorithm engine_row(const PatternInfo& pattern, const Library& library) {
@@ -214,20 +227,8 @@ Algorithm engine_row(const PatternInfo& pattern, const Library& library) {
           [row](const Problem& problem, const Device& device, const Primitive& primitive) {
             return row->offer_one(problem, device, primitive);
           },
-      .pack =
-          [](const Problem&, const Primitive& primitive, const Weights& weights) {
-            return pack_engine(require_engine_spec(primitive), weights);
-          },
-      .packed_bytes =
-          [](const Problem& problem, const Primitive& primitive) {
-            const auto& conv = std::get<ConvProblem>(problem);
-            if (conv.direction == Direction::kBackwardFilter) return std::int64_t{0};
-            return strided_copy_bytes(problem, weights_layout(primitive));
-          },
-      .run =
-          [library](const Call& call) {
-            return run_engine(require_api(library), library.runtime, call);
-          },
+      .prepare = [library](const Problem& problem, const Primitive& primitive,
+                           const Device&) { return prepare_engine(library, problem, primitive); },
       .packs_for_all_sizes = true,
   };
 }

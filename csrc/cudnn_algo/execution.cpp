@@ -24,7 +24,7 @@ at::Tensor aligned_like(const at::Tensor& tensor) {
   return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
 }
 
-void refuse_capture(const Api& api, const Runtime& runtime, const Call& call, bool is_built) {
+void refuse_capture(const Api& api, const Runtime& runtime, const EngineCall& call, bool is_built) {
   TORCHALGO_CHECK(!runtime.is_capturing(),
                   "cuDNN: a CUDA graph is being captured, and this thread has {} the plan before: "
                   "run the model "
@@ -34,13 +34,13 @@ void refuse_capture(const Api& api, const Runtime& runtime, const Call& call, bo
 
 }  // namespace
 
-std::string describe(const Api& api, const Call& call) {
+std::string describe(const Api& api, const EngineCall& call) {
   return fmt::format("{}, problem {}, cuDNN {}", to_string(call.primitive), to_string(call.problem),
                      version_text(api));
 }
 
 std::shared_ptr<Prepared> prepare(const std::shared_ptr<const Api>& api, const Runtime& runtime,
-                                  Handle handle, const Call& call,
+                                  Handle handle, const EngineCall& call,
                                   const std::function<std::shared_ptr<Prepared>()>& build) {
   const PreparedKey key = {api.get(), handle, &std::get<ConvProblem>(call.problem),
                            &call.primitive};
@@ -58,7 +58,7 @@ std::shared_ptr<Prepared> prepare(const std::shared_ptr<const Api>& api, const R
                   "cuDNN: the plan wants {} bytes of workspace, the primitive says {}: the choice "
                   "was made with another cuDNN or GPU; choose again here ({})",
                   prepared->workspace_bytes, call.primitive.workspace_bytes, describe(*api, call));
-  TORCHALGO_CHECK(prepared->workspace_bytes == 0 || call.workspace != nullptr,
+  TORCHALGO_CHECK(prepared->workspace_bytes == 0 || call.args.workspace != nullptr,
                   "cuDNN: a workspace of {} bytes is needed, got none ({})",
                   prepared->workspace_bytes, describe(*api, call));
   return prepared;

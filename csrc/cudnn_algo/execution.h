@@ -12,22 +12,29 @@
 #include "cudnn_algo/descriptor.h"
 #include "cudnn_algo/plan_cache.h"
 #include "cudnn_algo/runtime.h"
-#include "provider/algorithm.h"
+#include "provider/kernel.h"
 
 // What the engines' and the legacy functions' ways to run have in common.
 
 namespace torchalgo::cudnn {
 
+/// One run of an engine or a legacy function.
+struct EngineCall {
+  const Problem& problem;
+  const Primitive& primitive;
+  const KernelArgs& args;
+};
+
 /// "cudnn9.conv.e22 nhwc->nhwc, problem fwd_f16_..., cuDNN 9.19.0".
-[[nodiscard]] std::string describe(const Api& api, const Call& call);
+[[nodiscard]] std::string describe(const Api& api, const EngineCall& call);
 
 /// What `call` runs on: from this thread's cache, else of `build`, which is not called while the
 /// stream captures a CUDA graph: building allocates and loads kernels, which breaks a capture.
 /// @throws Error  while capturing, unless it has run before; if it wants more workspace than the
 /// primitive says.
 [[nodiscard]] std::shared_ptr<Prepared> prepare(
-    const std::shared_ptr<const Api>& api, const Runtime& runtime, Handle handle, const Call& call,
-    const std::function<std::shared_ptr<Prepared>()>& build);
+    const std::shared_ptr<const Api>& api, const Runtime& runtime, Handle handle,
+    const EngineCall& call, const std::function<std::shared_ptr<Prepared>()>& build);
 
 /// The data of tensors, copied to aligned memory where a view begins below kAlignment: cuDNN's
 /// plans are built for aligned tensors, and most tensor-core engines take no others.
@@ -47,7 +54,7 @@ class AlignedTensors {
 
 /// Runs `body`; an Error of cuDNN leaves with describe(api, call) added.
 template <typename Body>
-void with_description(const Api& api, const Call& call, const Body& body) {
+void with_description(const Api& api, const EngineCall& call, const Body& body) {
   try {
     body();
   } catch (const StatusError& error) {

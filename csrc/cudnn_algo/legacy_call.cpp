@@ -117,7 +117,7 @@ struct PreparedLegacy final : Prepared {
 };
 
 std::shared_ptr<Prepared> build(const std::shared_ptr<const Api>& api, Handle handle,
-                                const LegacySpec& spec, const Call& call) {
+                                const LegacySpec& spec, const EngineCall& call) {
   const auto& conv = std::get<ConvProblem>(call.problem);
   const auto absence = legacy_absence(*api, conv);
   TORCHALGO_CHECK(!absence, "cuDNN: {} ({})", *absence, describe(*api, call));
@@ -136,17 +136,17 @@ struct Operands {
   void* c;
 };
 
-Operands bind(Direction direction, const Call& call, AlignedTensors& tensors) {
-  void* const c = tensors.output(call.dst);
+Operands bind(Direction direction, const EngineCall& call, AlignedTensors& tensors) {
+  void* const c = tensors.output(call.args.dst);
   switch (direction) {
     case Direction::kForward:
-      return {tensors.input(call.src[0]), tensors.input(call.packed[0]), c};
+      return {tensors.input(call.args.src[0]), tensors.input(call.args.packed[0]), c};
     case Direction::kBackwardData:
-      return {tensors.input(call.packed[0]), tensors.input(call.src[0]), c};
+      return {tensors.input(call.args.packed[0]), tensors.input(call.args.src[0]), c};
     case Direction::kBackwardFilter:
       break;
   }
-  return {tensors.input(call.src[0]), tensors.input(call.src[1]), c};
+  return {tensors.input(call.args.src[0]), tensors.input(call.args.src[1]), c};
 }
 
 }  // namespace
@@ -222,8 +222,8 @@ Status LegacyDescriptors::run(Handle handle, int number, const void* a, const vo
 }
 
 at::Tensor run_legacy(const std::shared_ptr<const Api>& api, const Runtime& runtime,
-                      const LegacySpec& spec, const Call& call) {
-  const auto on_device = runtime.on_device(call.dst.device().index());
+                      const LegacySpec& spec, const EngineCall& call) {
+  const auto on_device = runtime.on_device(call.args.dst.device().index());
   with_description(*api, call, [&] {
     const Handle handle = runtime.handle();
     const auto prepared = std::static_pointer_cast<PreparedLegacy>(
@@ -233,13 +233,13 @@ at::Tensor run_legacy(const std::shared_ptr<const Api>& api, const Runtime& runt
     check(*api, api->set_stream(handle, runtime.stream()), "cudnnSetStream");
     check(*api,
           prepared->descriptors.run(handle, spec.number, operands.a, operands.b, operands.c,
-                                    call.workspace,
+                                    call.args.workspace,
                                     static_cast<std::size_t>(prepared->workspace_bytes)),
           function_name(spec.direction));
     prepared->has_run = true;
     tensors.finish();
   });
-  return call.dst;
+  return call.args.dst;
 }
 
 }  // namespace torchalgo::cudnn

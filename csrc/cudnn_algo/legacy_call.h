@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cudnn_algo/api.h"
+#include "cudnn_algo/execution.h"
 #include "cudnn_algo/legacy.h"
 #include "cudnn_algo/runtime.h"
 #include "provider/algorithm.h"
@@ -60,6 +61,6 @@ class LegacyDescriptors {
 
 /// Runs `call.primitive`, which is `spec`; as run_engine().
 at::Tensor run_legacy(const std::shared_ptr<const Api>& api, const Runtime& runtime,
-                      const LegacySpec& spec, const Call& call);
+                      const LegacySpec& spec, const EngineCall& call);
 
 }  // namespace torchalgo::cudnn

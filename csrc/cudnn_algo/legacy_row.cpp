@@ -298,14 +298,20 @@ LegacySpec require_spec(const Primitive& primitive) {
   return *spec;
 }
 
-Packed pack_legacy(const Problem& problem, const Primitive& primitive, const Weights& weights) {
-  if (std::get<ConvProblem>(problem).direction == Direction::kBackwardFilter) return {};
-  return {pack_weights(weights.weights, weights_layout(primitive))};
-}
-
-std::int64_t packed_bytes_legacy(const Problem& problem, const Primitive& primitive) {
-  if (std::get<ConvProblem>(problem).direction == Direction::kBackwardFilter) return 0;
-  return strided_copy_bytes(problem, weights_layout(primitive));
+Kernel prepare_legacy(const Library& library, const Problem& problem, const Primitive& primitive) {
+  const LegacySpec spec = require_spec(primitive);
+  Kernel kernel = {.problem = problem, .primitive = primitive};
+  kernel.run = [=](const KernelArgs& args) {
+    return run_legacy(require_api(library), library.runtime, spec, {problem, primitive, args});
+  };
+  if (std::get<ConvProblem>(problem).direction != Direction::kBackwardFilter) {
+    const Layout layout = weights_layout(primitive);
+    kernel.pack = [layout](const Weights& weights) -> Packed {
+      return {pack_weights(weights.weights, layout)};
+    };
+    kernel.packed_bytes = [=] { return strided_copy_bytes(problem, layout); };
+  }
+  return kernel;
 }
 
 }  // namespace
@@ -323,13 +329,8 @@ Algorithm legacy_row(Direction direction, const Library& library) {
           [row](const Problem& problem, const Device& device, const Primitive& primitive) {
             return row->offer_one(problem, device, primitive);
           },
-      .pack = pack_legacy,
-      .packed_bytes = packed_bytes_legacy,
-      .run =
-          [library](const Call& call) {
-            return run_legacy(require_api(library), library.runtime, require_spec(call.primitive),
-                              call);
-          },
+      .prepare = [library](const Problem& problem, const Primitive& primitive,
+                           const Device&) { return prepare_legacy(library, problem, primitive); },
       .packs_for_all_sizes = true,
   };
 }

@@ -29,28 +29,28 @@ struct Bindings {
   }
 };
 
-Bindings bind(const PatternInfo& pattern, const Call& call, AlignedTensors& tensors) {
+Bindings bind(const PatternInfo& pattern, const EngineCall& call, AlignedTensors& tensors) {
   Bindings bindings;
   switch (pattern.direction) {
     case Direction::kForward:
-      bindings.add(kSrcUid, tensors.input(call.src[0]));
-      bindings.add(kWeightsUid, tensors.input(call.packed[0]));
-      bindings.add(kDstUid, tensors.output(call.dst));
+      bindings.add(kSrcUid, tensors.input(call.args.src[0]));
+      bindings.add(kWeightsUid, tensors.input(call.args.packed[0]));
+      bindings.add(kDstUid, tensors.output(call.args.dst));
       break;
     case Direction::kBackwardData:
-      bindings.add(kDstUid, tensors.input(call.src[0]));
-      bindings.add(kWeightsUid, tensors.input(call.packed[0]));
-      bindings.add(kSrcUid, tensors.output(call.dst));
+      bindings.add(kDstUid, tensors.input(call.args.src[0]));
+      bindings.add(kWeightsUid, tensors.input(call.args.packed[0]));
+      bindings.add(kSrcUid, tensors.output(call.args.dst));
       break;
     case Direction::kBackwardFilter:
-      bindings.add(kSrcUid, tensors.input(call.src[0]));
-      bindings.add(kDstUid, tensors.input(call.src[1]));
-      bindings.add(kWeightsUid, tensors.output(call.dst));
+      bindings.add(kSrcUid, tensors.input(call.args.src[0]));
+      bindings.add(kDstUid, tensors.input(call.args.src[1]));
+      bindings.add(kWeightsUid, tensors.output(call.args.dst));
       break;
   }
-  if (pattern.bias) bindings.add(kBiasUid, tensors.input(call.packed[1]));
-  if (pattern.add) bindings.add(kResidualUid, tensors.input(call.residual));
-  bindings.workspace = call.workspace;
+  if (pattern.bias) bindings.add(kBiasUid, tensors.input(call.args.packed[1]));
+  if (pattern.add) bindings.add(kResidualUid, tensors.input(call.args.residual));
+  bindings.workspace = call.args.workspace;
   return bindings;
 }
 
@@ -89,8 +89,7 @@ std::string last_error(const Api& api) {
 }
 
 std::shared_ptr<Prepared> build(const std::shared_ptr<const Api>& api, Handle handle,
-                                const Call& call) {
-  const EngineSpec spec = require_engine_spec(call.primitive);
+                                const EngineSpec& spec, const EngineCall& call) {
   PlanAnswer answer =
       make_plan(*api, Target{.handle = handle, .properties = nullptr, .isa = {}},
                 std::get<ConvProblem>(call.problem), layouts_of(call.primitive), spec);
@@ -104,12 +103,12 @@ std::shared_ptr<Prepared> build(const std::shared_ptr<const Api>& api, Handle ha
 }  // namespace
 
 at::Tensor run_engine(const std::shared_ptr<const Api>& api, const Runtime& runtime,
-                      const Call& call) {
-  const auto on_device = runtime.on_device(call.dst.device().index());
+                      const EngineSpec& spec, const EngineCall& call) {
+  const auto on_device = runtime.on_device(call.args.dst.device().index());
   with_description(*api, call, [&] {
     const Handle handle = runtime.handle();
     const auto prepared = std::static_pointer_cast<PreparedPlan>(
-        prepare(api, runtime, handle, call, [&] { return build(api, handle, call); }));
+        prepare(api, runtime, handle, call, [&] { return build(api, handle, spec, call); }));
     AlignedTensors tensors;
     const Bindings bindings = bind(info(prepared->pattern), call, tensors);
     if (!prepared->pack || prepared->bound != bindings) {
@@ -122,7 +121,7 @@ at::Tensor run_engine(const std::shared_ptr<const Api>& api, const Runtime& runt
     prepared->has_run = true;
     tensors.finish();
   });
-  return call.dst;
+  return call.args.dst;
 }
 
 EngineSpec require_engine_spec(const Primitive& primitive) {

@@ -8,18 +8,20 @@
 
 #include "cudnn_algo/api.h"
 #include "cudnn_algo/engine.h"
+#include "cudnn_algo/execution.h"
 #include "cudnn_algo/runtime.h"
 #include "provider/algorithm.h"
 
 namespace torchalgo::cudnn {
 
-/// Runs `call.primitive`, an engine, on torch's current stream and returns call.dst. Its plan is
-/// built at the first call of a thread and kept (plan_cache.h), so `api` is shared. Tensors below
-/// kAlignment are copied to aligned memory around the call, which execution_stats() counts.
+/// Runs `call.primitive`, the engine `spec`, on torch's current stream and returns call.args.dst.
+/// Its plan is built at the first call of a thread and kept (plan_cache.h), so `api` is shared.
+/// Tensors below kAlignment are copied to aligned memory around the call, which execution_stats()
+/// counts.
 /// @throws Error  with status, primitive and problem: cuDNN fails, the plan wants more workspace
 /// than the primitive says, or the stream is capturing and the plan has never run.
 at::Tensor run_engine(const std::shared_ptr<const Api>& api, const Runtime& runtime,
-                      const Call& call);
+                      const EngineSpec& spec, const EngineCall& call);
 
 /// The engine that a primitive names. @throws Error  if it names none.
 [[nodiscard]] EngineSpec require_engine_spec(const Primitive& primitive);

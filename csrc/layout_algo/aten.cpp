@@ -13,9 +13,10 @@ Algorithm aten() {
     if (is_blocked(pair.from) || is_blocked(pair.to)) return {{}, "needs nchw and nhwc"};
     return {{{"layout.aten", pair.from, pair.to}}, {}};
   };
-  row.run = [](const Call& call) {
-    call.dst.copy_(call.src[0]);
-    return call.dst;
+  row.prepare = [](const Problem& problem, const Primitive& primitive, const Device&) -> Kernel {
+    return {.problem = problem, .primitive = primitive, .run = [](const KernelArgs& args) {
+              return args.dst.copy_(args.src[0]);
+            }};
   };
   return row;
 }

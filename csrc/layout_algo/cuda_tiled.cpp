@@ -38,18 +38,24 @@ Offer offer_cuda_tiled(const Problem& problem, const CudaLibrary& library) {
   return {{{"layout.cuda_tiled", pair.from, pair.to}}, {}};
 }
 
-at::Tensor run_cuda_tiled(const Call& call, const CudaLibrary& library) {
-  const auto& problem = std::get<TransformProblem>(call.problem);
-  const cuda::ElementType type = *element_type(problem.dtype);
-  const std::int64_t pixels = problem.d * problem.h * problem.w;
-  const bool to_nhwc = call.primitive.dst == Layout::kNhwc;
-  const int status =
-      library.transform(call.src[0].const_data_ptr(), call.dst.mutable_data_ptr(), type, type,
-                        problem.n, to_nhwc ? problem.c : pixels, to_nhwc ? pixels : problem.c,
-                        call.dst.is_cuda() ? current_cuda_stream(call.dst.device()) : nullptr);
-  TORCHALGO_CHECK(status == 0, "layout.cuda_tiled failed with CUDA's status {} ({})", status,
-                  to_string(call.problem));
-  return call.dst;
+Kernel prepare_cuda_tiled(const Problem& problem, const Primitive& primitive,
+                          const CudaLibrary& library) {
+  const auto& change = std::get<TransformProblem>(problem);
+  const cuda::ElementType type = *element_type(change.dtype);
+  const std::int64_t pixels = change.d * change.h * change.w;
+  const bool to_nhwc = primitive.dst == Layout::kNhwc;
+  const std::int64_t rows = to_nhwc ? change.c : pixels, columns = to_nhwc ? pixels : change.c;
+  return {.problem = problem,
+          .primitive = primitive,
+          .run = [=, images = change.n, transform = library.transform](const KernelArgs& args) {
+            const at::Tensor& dst = args.dst;
+            const int status = transform(
+                args.src[0].const_data_ptr(), dst.mutable_data_ptr(), type, type, images, rows,
+                columns, dst.is_cuda() ? current_cuda_stream(dst.device()) : nullptr);
+            TORCHALGO_CHECK(status == 0, "layout.cuda_tiled failed with CUDA's status {} ({})",
+                            status, to_string(problem));
+            return dst;
+          }};
 }
 
 }  // namespace
@@ -62,7 +68,9 @@ Algorithm cuda_tiled(const std::function<const CudaLibrary&()>& library) {
   row.offer = [library](const Problem& problem, const Device&) {
     return offer_cuda_tiled(problem, library());
   };
-  row.run = [library](const Call& call) { return run_cuda_tiled(call, library()); };
+  row.prepare = [library](const Problem& problem, const Primitive& primitive, const Device&) {
+    return prepare_cuda_tiled(problem, primitive, library());
+  };
   return row;
 }
 

@@ -45,28 +45,38 @@ kernels::Transform make_transform(const TransformProblem& problem, Layout from, 
   return transform;
 }
 
+using RunTransform = void (*)(const kernels::Transform&, std::int64_t, std::int64_t);
+
+Kernel prepare_tiled(const Problem& problem, const Primitive& primitive, RunTransform run) {
+  const auto& change = std::get<TransformProblem>(problem);
+  const kernels::Transform geometry = make_transform(change, primitive.src, primitive.dst);
+  const std::int64_t groups = (geometry.padded_channels + geometry.group - 1) / geometry.group;
+  const std::int64_t ranges =
+      (geometry.pixels + kernels::kTransformPixels - 1) / kernels::kTransformPixels;
+  const std::int64_t floats_per_task =
+      geometry.group * std::min(geometry.pixels, kernels::kTransformPixels);
+  const std::int64_t tasks = change.n * groups * ranges;
+  const std::int64_t grain = std::max<std::int64_t>(1, kGrainFloats / floats_per_task);
+  return {.problem = problem, .primitive = primitive, .run = [=](const KernelArgs& args) {
+            kernels::Transform transform = geometry;
+            transform.src = args.src[0].const_data_ptr<float>();
+            transform.dst = args.dst.mutable_data_ptr<float>();
+            at::parallel_for(0, tasks, grain, [&](std::int64_t begin, std::int64_t end) {
+              run(transform, begin, end);
+            });
+            return args.dst;
+          }};
+}
+
 }  // namespace
 
 Algorithm tiled(const std::string& isa) {
-  Algorithm row;
-  row.name = "layout.tiled";
-  row.offer = offer_tiled;
-  row.run = [kernel = TORCHALGO_PICK_KERNEL(isa, run_transform)](const Call& call) {
-    const auto& problem = std::get<TransformProblem>(call.problem);
-    kernels::Transform transform = make_transform(problem, call.primitive.src, call.primitive.dst);
-    transform.src = call.src[0].const_data_ptr<float>();
-    transform.dst = call.dst.mutable_data_ptr<float>();
-    const std::int64_t groups = (transform.padded_channels + transform.group - 1) / transform.group;
-    const std::int64_t ranges =
-        (transform.pixels + kernels::kTransformPixels - 1) / kernels::kTransformPixels;
-    const std::int64_t floats_per_task =
-        transform.group * std::min(transform.pixels, kernels::kTransformPixels);
-    at::parallel_for(0, problem.n * groups * ranges,
-                     std::max<std::int64_t>(1, kGrainFloats / floats_per_task),
-                     [&](std::int64_t begin, std::int64_t end) { kernel(transform, begin, end); });
-    return call.dst;
-  };
-  return row;
+  return {.name = "layout.tiled",
+          .offer = offer_tiled,
+          .prepare = [run = TORCHALGO_PICK_KERNEL(isa, run_transform)](
+                         const Problem& problem, const Primitive& primitive, const Device&) {
+            return prepare_tiled(problem, primitive, run);
+          }};
 }
 
 }  // namespace torchalgo::layout

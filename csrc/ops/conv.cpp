@@ -134,9 +134,9 @@ Decision decide(const ConvProblem& problem, ChoiceRequest request, const at::Ten
   decision.resolution =
       resolve_choice(request, problem, algorithms,
                      first.is_cuda() ? cuda_device(first.device().index()) : cpu_device());
-  const Resolution& resolution = decision.resolution;
-  decision.dst = shape_in(result_sizes(resolution.problem),
-                          result_layout(resolution.problem, resolution.primitive));
+  const Kernel& kernel = *decision.resolution.kernel;
+  decision.dst =
+      shape_in(result_sizes(kernel.problem), result_layout(kernel.problem, kernel.primitive));
   return decision;
 }
 
@@ -168,9 +168,9 @@ void note_fallback(const Decision& decision) {
   const bool is_new = count_fallback(decision.spelling, resolution.reason);
   TORCHALGO_CHECK(!is_strict(),
                   "torchalgo: the choice for {} cannot run, and set_strict(True) forbids {}: {}",
-                  decision.spelling, resolution.primitive.name, resolution.reason);
+                  decision.spelling, resolution.name(), resolution.reason);
   if (is_new) {
-    TORCH_WARN("torchalgo: ", resolution.reason, "; ", resolution.primitive.name, " runs instead");
+    TORCH_WARN("torchalgo: ", resolution.reason, "; ", resolution.name(), " runs instead");
   }
 }
 
@@ -193,20 +193,19 @@ void note_foreign(const ConvCall& call, std::string_view choice) {
 
 // Live weights change between calls, so that packing is a part of each.
 Packed pack(const Resolution& resolution, const ConvCall& call, const at::Tensor& weights) {
-  const auto& problem = std::get<ConvProblem>(resolution.problem);
-  const Algorithm& row = *resolution.algorithm;
-  if (problem.direction == Direction::kBackwardFilter || !row.pack) return {};
+  const auto& problem = std::get<ConvProblem>(resolution.kernel->problem);
+  if (problem.direction == Direction::kBackwardFilter) return {};
   Weights plain = {weights, problem.epilogue.empty() ? at::Tensor() : call.bias};
-  if (!row.runs_on_cuda) {  // rows of libraries take weights in any order
+  if (!resolution.algorithm->runs_on_cuda) {  // algorithms of libraries take weights in any order
     plain.weights = plain.weights.contiguous();
     if (plain.bias.defined()) plain.bias = plain.bias.contiguous();
   }
-  return row.pack(resolution.problem, resolution.primitive, plain);
+  return pack(*resolution.kernel, plain);
 }
 
 at::Tensor run_row(const Decision& decision, const ConvCall& call, const Operands& operands) {
   const Resolution& resolution = decision.resolution;
-  const Primitive& primitive = resolution.primitive;
+  const Primitive& primitive = resolution.kernel->primitive;
   std::array<at::Tensor, 2> src;
   std::size_t count = 0;
   if (operands.src.defined()) src[count++] = from_nchw(operands.src, primitive.src);
@@ -216,28 +215,25 @@ at::Tensor run_row(const Decision& decision, const ConvCall& call, const Operand
     workspace = empty_bytes(primitive.workspace_bytes, src[0].device());
   }
   at::Tensor dst;
-  if (!resolution.algorithm->makes_dst) {
+  if (!resolution.kernel->makes_dst) {
     dst = empty_reused(decision.dst.sizes, decision.dst.strides, src[0].scalar_type(),
                        src[0].device());
   }
   const Packed packed = pack(resolution, call, operands.weights);
-  return resolution.algorithm->run({resolution.problem,
-                                    primitive,
-                                    packed,
-                                    {src.data(), count},
-                                    {},
-                                    std::move(dst),
-                                    workspace.defined() ? workspace.data_ptr() : nullptr});
+  return resolution.kernel->run({packed,
+                                 {src.data(), count},
+                                 {},
+                                 std::move(dst),
+                                 workspace.defined() ? workspace.data_ptr() : nullptr});
 }
 
 at::Tensor execute(const Decision& decision, const ConvCall& call, const Operands& operands) {
   const Resolution& resolution = decision.resolution;
   const TorchPath inside;  // a row of ATen must not come back here
   at::Tensor result = run_row(decision, call, operands);
-  const Layout layout = result_layout(resolution.problem, resolution.primitive);
-  if (is_blocked(layout)) {
-    result = to_nchw(result, layout, result_sizes(resolution.problem)[1]);
-  }
+  const Problem& problem = resolution.kernel->problem;
+  const Layout layout = result_layout(problem, resolution.kernel->primitive);
+  if (is_blocked(layout)) result = to_nchw(result, layout, result_sizes(problem)[1]);
   apply_epilogue(result, resolution.rest, call.bias, {});
   const Layout wanted =
       call.result_format == at::MemoryFormat::Contiguous ? Layout::kNchw : Layout::kNhwc;
@@ -289,7 +285,7 @@ std::optional<at::Tensor> run_convolution(const ConvCall& call, std::string_view
       resolution.step == Step::kPlanned || resolution.step == Step::kOtherLayouts;
   if (!is_asked_for) note_fallback(*decision);
   if (is_recording()) {
-    record_run(decision->spelling, resolution.primitive.name, to_string(resolution.step));
+    record_run(decision->spelling, resolution.name(), to_string(resolution.step));
   }
   return execute(*decision, call, operands);
 }

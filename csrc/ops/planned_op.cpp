@@ -90,6 +90,12 @@ at::Tensor tensor_in(const Slot& slot, const TensorShape& shape, at::ScalarType 
                            buffer.storage_offset() + block * shape.strides[1]);
 }
 
+// The layout of what `resolution` makes.
+Layout dst_layout(const Resolution& resolution, const Request& request) {
+  if (!resolution.kernel) return request.dst;
+  return result_layout(resolution.kernel->problem, resolution.kernel->primitive);
+}
+
 bool is_cpu_or_cuda(const at::Tensor& tensor) { return tensor.is_cpu() || tensor.is_cuda(); }
 
 int threads_on(at::Device device) { return device.is_cpu() ? at::get_num_threads() : 0; }
@@ -154,7 +160,7 @@ void PlannedOp::prepare() {
 void PlannedOp::warn_of_fallback(const Execution& execution) const {
   if (execution.resolution.step == Step::kPlanned) return;
   TORCH_WARN("torchalgo: layer '", state_.layer, "' was planned for ", state_.primitive, " ",
-             state_.src, "->", state_.dst, "; ", execution.resolution.primitive.name,
+             state_.src, "->", state_.dst, "; ", execution.resolution.name(),
              " runs instead: ", execution.resolution.reason);
 }
 
@@ -397,8 +403,7 @@ std::shared_ptr<PlannedOp::Execution> PlannedOp::make_execution(const std::vecto
   const c10::OptionalDeviceGuard current(to_make_current(device));
   execution->resolution = resolve(request_, problem, *algorithms_,
                                   device.is_cpu() ? cpu_device() : cuda_device(device.index()));
-  execution->dst =
-      shape_in(result_sizes(problem), result_layout(problem, execution->resolution.primitive));
+  execution->dst = shape_in(result_sizes(problem), dst_layout(execution->resolution, request_));
   execution->packed = find_packed(*execution);
   return execution;
 }
@@ -406,14 +411,15 @@ std::shared_ptr<PlannedOp::Execution> PlannedOp::make_execution(const std::vecto
 // Packed before for the same primitive, if its row says that sizes do not matter; else packed now.
 std::shared_ptr<const Packed> PlannedOp::find_packed(const Execution& execution) const {
   const Resolution& resolution = execution.resolution;
-  const Algorithm* algorithm = resolution.algorithm;
-  if (algorithm == nullptr || !algorithm->pack) return std::make_shared<const Packed>();
+  if (!resolution.kernel) return std::make_shared<const Packed>();
+  const Primitive& wanted = resolution.kernel->primitive;
   const auto serves = [&](const ExecutionPtr& known) {
-    const Primitive& primitive = known->resolution.primitive;
-    return known->resolution.algorithm == algorithm &&
-           primitive.name == resolution.primitive.name &&
-           primitive.src == resolution.primitive.src && primitive.dst == resolution.primitive.dst &&
-           (algorithm->packs_for_all_sizes || known->resolution.problem == resolution.problem);
+    if (known->resolution.algorithm != resolution.algorithm) return false;
+    const Kernel& kernel = *known->resolution.kernel;
+    return kernel.primitive.name == wanted.name && kernel.primitive.src == wanted.src &&
+           kernel.primitive.dst == wanted.dst &&
+           (resolution.algorithm->packs_for_all_sizes ||
+            kernel.problem == resolution.kernel->problem);
   };
   for (const auto& known : planned_owners_) {
     if (serves(known)) return known->packed;
@@ -421,8 +427,7 @@ std::shared_ptr<const Packed> PlannedOp::find_packed(const Execution& execution)
   for (const auto& known : others_) {
     if (serves(known)) return known->packed;
   }
-  return std::make_shared<const Packed>(
-      pack_to_stay(*algorithm, resolution.problem, resolution.primitive, weights_));
+  return std::make_shared<const Packed>(pack_to_stay(*resolution.kernel, weights_));
 }
 
 std::int64_t PlannedOp::packed_bytes() const {
@@ -448,7 +453,7 @@ at::Tensor PlannedOp::execute(const Execution& execution, std::span<const at::Te
   TORCHALGO_CHECK(
       !is_strict(),
       "torchalgo: layer '{}' cannot run as planned, and set_strict(True) forbids {}: {}",
-      state_.layer, resolution.primitive.name, resolution.reason);
+      state_.layer, resolution.name(), resolution.reason);
   if (resolution.step == Step::kSameLayouts) return run_row(execution, src, residual, slot);
   return run_aten(execution, src, residual);
 }
@@ -457,23 +462,16 @@ at::Tensor PlannedOp::run_row(const Execution& execution, std::span<const at::Te
                               const at::Tensor& residual, const Slot* slot) const {
   const Resolution& resolution = execution.resolution;
   at::Tensor dst, workspace;
-  if (!resolution.algorithm->makes_dst) {
+  if (!resolution.kernel->makes_dst) {
     if (slot != nullptr) dst = tensor_in(*slot, execution.dst, dtype_, execution.device);
     if (!dst.defined()) {
       dst = empty_reused(execution.dst.sizes, execution.dst.strides, dtype_, execution.device);
     }
   }
-  if (resolution.primitive.workspace_bytes > 0) {
-    workspace = empty_bytes(resolution.primitive.workspace_bytes, execution.device);
-  }
-  const Call call = {resolution.problem,
-                     resolution.primitive,
-                     *execution.packed,
-                     src,
-                     residual,
-                     dst,
-                     workspace.defined() ? workspace.data_ptr() : nullptr};
-  return resolution.algorithm->run(call);
+  const std::int64_t bytes = resolution.kernel->primitive.workspace_bytes;
+  if (bytes > 0) workspace = empty_bytes(bytes, execution.device);
+  return resolution.kernel->run({*execution.packed, src, residual, std::move(dst),
+                                 bytes > 0 ? workspace.data_ptr() : nullptr});
 }
 
 at::Tensor PlannedOp::run_aten(const Execution& execution, std::span<const at::Tensor> src,

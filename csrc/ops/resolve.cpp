@@ -34,8 +34,11 @@ std::optional<Resolution> resolve_to_aten(const Problem& problem, const Algorith
       if (!algorithm.name.starts_with("aten.")) continue;
       auto primitive = find_offered(algorithm, core, device, Layout::kNchw, Layout::kNchw);
       if (!primitive) continue;
-      return Resolution{std::move(*primitive),          &algorithm,  core,
-                        Epilogue(rest, epilogue.end()), Step::kAten, {}};
+      return Resolution{&algorithm,
+                        algorithm.prepare(core, *primitive, device),
+                        Epilogue(rest, epilogue.end()),
+                        Step::kAten,
+                        {}};
     }
     if (rest == epilogue.begin()) return std::nullopt;
   }
@@ -61,6 +64,11 @@ std::string_view to_string(Step step) {
   return "";
 }
 
+const std::string& Resolution::name() const {
+  static const std::string copy = "aten.copy";
+  return !kernel ? copy : kernel->primitive.name;
+}
+
 Resolution resolve(const Request& request, const Problem& problem, const Algorithms& algorithms,
                    const Device& device) {
   const Algorithm* planned = find_algorithm(algorithms, request.primitive);
@@ -69,26 +77,30 @@ Resolution resolve(const Request& request, const Problem& problem, const Algorit
     Offer offer =
         offer_exact(*planned, problem, device, request.primitive, request.src, request.dst);
     if (!offer.primitives.empty()) {
-      return {std::move(offer.primitives[0]), planned, problem, {}, Step::kPlanned, {}};
+      return {
+          planned, planned->prepare(problem, offer.primitives[0], device), {}, Step::kPlanned, {}};
     }
     reason = fmt::format("{} refuses {}: {}", request.primitive, to_string(problem), offer.refusal);
     if (auto variant = find_offered(*planned, problem, device, request.src, request.dst)) {
-      return {std::move(*variant), planned, problem, {}, Step::kSameLayouts, std::move(reason)};
+      return {planned,
+              planned->prepare(problem, *variant, device),
+              {},
+              Step::kSameLayouts,
+              std::move(reason)};
     }
   }
   for (const Algorithm& algorithm : algorithms) {
     if (is_view(algorithm.name)) continue;  // the op that asks may promise memory of its own
     auto primitive = find_offered(algorithm, problem, device, request.src, request.dst);
     if (!primitive) continue;
-    return {std::move(*primitive), &algorithm, problem, {}, Step::kSameLayouts, std::move(reason)};
+    return {&algorithm,
+            algorithm.prepare(problem, *primitive, device),
+            {},
+            Step::kSameLayouts,
+            std::move(reason)};
   }
   if (std::holds_alternative<TransformProblem>(problem)) {
-    return {{"aten.copy", request.src, request.dst, 0},
-            nullptr,
-            problem,
-            {},
-            Step::kAten,
-            std::move(reason)};
+    return {nullptr, std::nullopt, {}, Step::kAten, std::move(reason)};
   }
   auto resolution = resolve_to_aten(problem, algorithms, device);
   TORCHALGO_CHECK(resolution, "torchalgo: nothing in this build runs {} ({})", to_string(problem),

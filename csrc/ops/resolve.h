@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -30,12 +31,14 @@ enum class Step : std::uint8_t {
 
 /// What runs for a request.
 struct Resolution {
-  Primitive primitive;
-  const Algorithm* algorithm = nullptr;  // primitive's row; null: nothing but a change of layout
-  Problem problem;                       // what the row computes: without the ops of `rest`
+  const Algorithm* algorithm = nullptr;  // null: ATen changes the layout, nothing else is done
+  std::optional<Kernel> kernel;          // of the problem without the ops of `rest`; none likewise
   Epilogue rest;                         // done by ATen after it
   Step step = Step::kPlanned;
   std::string reason;  // why it is not the planned primitive; empty if it is
+
+  /// Returns the name of the primitive that runs.
+  [[nodiscard]] const std::string& name() const;
 };
 
 /// The one way from a plan to a kernel: the requested primitive if its row offers exactly it for

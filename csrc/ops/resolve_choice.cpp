@@ -65,8 +65,8 @@ class Chain {
   Resolution finish(Found& found, Step step) {
     const Algorithm* row = find_algorithm(algorithms_, found.primitive.name);
     const bool is_asked_for = step == Step::kPlanned || step == Step::kOtherLayouts;
-    return {std::move(found.primitive), row,  std::move(found.problem),
-            std::move(found.rest),      step, is_asked_for ? std::string() : reason_};
+    return {row, row->prepare(found.problem, found.primitive, device_), std::move(found.rest), step,
+            is_asked_for ? std::string() : reason_};
   }
 
   // The first refusal is the reason for all that follows.

@@ -26,8 +26,8 @@ class Bench {
 /// As inside a network on a CPU, where one run is like the next whatever other benches run between
 /// them: the inputs were written just now, the weights lie where `weights` says, or farther away,
 /// result and workspace are allocated anew.
-[[nodiscard]] std::unique_ptr<Bench> make_warm_bench(const Task& task, const Algorithm& algorithm,
-                                                     const Sample& sample, WeightsIn weights);
+[[nodiscard]] std::unique_ptr<Bench> make_warm_bench(Kernel kernel, const Sample& sample,
+                                                     WeightsIn weights);
 
 /// Tensors that several cold benches of one call read or write in turn.
 class SharedTensors {
@@ -46,8 +46,8 @@ class SharedTensors {
 /// Every run finds its inputs, weights and result in other buffers than the runs before it, as many
 /// as pass a cache of `cache_bytes` twice. All are allocated ahead, but for rows that make their
 /// result themselves.
-[[nodiscard]] std::unique_ptr<Bench> make_cold_bench(const Task& task, const Algorithm& algorithm,
-                                                     const Sample& sample, std::int64_t cache_bytes,
+[[nodiscard]] std::unique_ptr<Bench> make_cold_bench(Kernel kernel, const Sample& sample,
+                                                     std::int64_t cache_bytes,
                                                      SharedTensors& shared);
 
 }  // namespace torchalgo

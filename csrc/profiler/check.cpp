@@ -47,14 +47,13 @@ bool is_same(const at::Tensor& a, const at::Tensor& b) {
 // A sample as a primitive wants it, with all that may not change.
 class Prepared {
  public:
-  Prepared(const Algorithm& algorithm, const Problem& problem, const Primitive& primitive,
-           const Sample& sample)
-      : algorithm_(algorithm), problem_(problem), primitive_(primitive) {
+  Prepared(const Kernel& kernel, const Sample& sample) : kernel_(kernel) {
     for (std::size_t i = 0; i < sample.src.size(); ++i) {
-      src_.emplace_back(to_layout(sample.src[i], input_layout(problem, primitive, i)));
+      src_.emplace_back(
+          to_layout(sample.src[i], input_layout(kernel.problem, kernel.primitive, i)));
     }
     if (sample.residual.defined()) residual_.emplace(to_layout(sample.residual, layout()));
-    if (algorithm.pack) packed_ = algorithm.pack(problem, primitive, sample.weights);
+    packed_ = pack(kernel, sample.weights);
     for (const at::Tensor& tensor : packed_) {
       const bool is_plain = tensor.defined() && tensor.has_storage();
       packed_before_.push_back(is_plain ? tensor.clone() : at::Tensor());
@@ -69,31 +68,33 @@ class Prepared {
   // Runs on `poison`; the result in strided nchw, or what is wrong with the run apart from numbers.
   Run run(int poison) const {
     const at::Device device = src_.at(0).tensor().device();
-    const at::Tensor like = empty_result(problem_, layout(), at::kMeta);
+    const Problem& problem = kernel_.problem;
+    const std::int64_t workspace_bytes = kernel_.primitive.workspace_bytes;
+    const at::Tensor like = empty_result(problem, layout(), at::kMeta);
     std::optional<GuardedMemory> dst;
-    if (!algorithm_.makes_dst) {
+    if (!kernel_.makes_dst) {
       dst.emplace(static_cast<std::int64_t>(like.nbytes()), device);
       dst->bytes().fill_(poison);
     }
-    GuardedMemory workspace(primitive_.workspace_bytes, device);
+    GuardedMemory workspace(workspace_bytes, device);
     workspace.bytes().fill_(poison);
     std::vector<at::Tensor> src;
     for (const GuardedCopy& input : src_) src.push_back(input.tensor());
-    const at::Tensor result = algorithm_.run(
-        {problem_, primitive_, packed_, src, residual_ ? residual_->tensor() : at::Tensor(),
-         dst ? dst->as(like) : at::Tensor(),
-         primitive_.workspace_bytes > 0 ? workspace.bytes().data_ptr() : nullptr});
+    const at::Tensor result =
+        kernel_.run({packed_, src, residual_ ? residual_->tensor() : at::Tensor(),
+                     dst ? dst->as(like) : at::Tensor(),
+                     workspace_bytes > 0 ? workspace.bytes().data_ptr() : nullptr});
     std::string failure = form_failure(result, like);
     if (!failure.empty()) return {{}, std::move(failure)};
     if (dst && !dst->is_intact()) return {{}, "wrote outside of its result"};
     if (!workspace.is_intact()) return {{}, "wrote outside of its workspace"};
     if (!is_input_unchanged()) return {{}, "wrote to its inputs, or beside them"};
-    const auto sizes = result_sizes(problem_);
+    const auto sizes = result_sizes(problem);
     return {from_layout(result, layout(), sizes), pad_lane_failure(result, layout(), sizes[1])};
   }
 
  private:
-  [[nodiscard]] Layout layout() const { return result_layout(problem_, primitive_); }
+  [[nodiscard]] Layout layout() const { return result_layout(kernel_.problem, kernel_.primitive); }
 
   static std::string form_failure(const at::Tensor& result, const at::Tensor& like) {
     if (result.defined() && result.sizes() == like.sizes() &&
@@ -117,9 +118,7 @@ class Prepared {
     return !residual_ || residual_->is_unchanged();
   }
 
-  const Algorithm& algorithm_;
-  const Problem& problem_;
-  const Primitive& primitive_;
+  const Kernel& kernel_;
   std::vector<GuardedCopy> src_;
   std::optional<GuardedCopy> residual_;
   Packed packed_, packed_before_;
@@ -231,10 +230,9 @@ int run_count(const Problem& problem) {
   return static_cast<int>(std::clamp(kFlops / std::max(1.0, flop_count(problem)), 6.0, 12.0));
 }
 
-void check_runs(const Algorithm& algorithm, const Problem& problem, const Primitive& primitive,
-                const Oracle& oracle, double bound, int runs, const Device& device,
-                CheckResult& check) {
-  const Prepared prepared(algorithm, problem, primitive, oracle.sample);
+void check_runs(const Kernel& kernel, bool has_same_bits, const Oracle& oracle, double bound,
+                int runs, CheckResult& check) {
+  const Prepared prepared(kernel, oracle.sample);
   at::Tensor first;
   for (int turn = 0; turn < runs && check.failure.empty(); ++turn) {
     Prepared::Run run = prepared.run(kPoisons[turn % std::size(kPoisons)]);
@@ -242,8 +240,7 @@ void check_runs(const Algorithm& algorithm, const Problem& problem, const Primit
     if (!check.failure.empty()) return;
     if (first.defined() && run.nchw.equal(first)) continue;
     compare(run.nchw, oracle, bound, check);
-    if (first.defined() && check.failure.empty() &&
-        claims_same_bits(algorithm, problem, primitive, device)) {
+    if (first.defined() && check.failure.empty() && has_same_bits) {
       check.failure = "gave other bits in another run, and claims to give the same";
     }
     if (!first.defined()) first = run.nchw.clone();
@@ -251,10 +248,9 @@ void check_runs(const Algorithm& algorithm, const Problem& problem, const Primit
 }
 
 // Returns an empty text if the primitive's result is NaN wherever PyTorch's is.
-std::string nan_failure(const Algorithm& algorithm, const Problem& problem,
-                        const Primitive& primitive, const NanOracle& oracle) {
+std::string nan_failure(const Kernel& kernel, const NanOracle& oracle) {
   // The poison of the result is no NaN, so that one that is left there does not count.
-  Prepared::Run run = Prepared(algorithm, problem, primitive, oracle.sample).run(kPoisons[1]);
+  Prepared::Run run = Prepared(kernel, oracle.sample).run(kPoisons[1]);
   if (!run.failure.empty()) return std::move(run.failure) + ", with NaNs in its inputs";
   const at::Tensor lost = oracle.is_nan.logical_and(at::isnan(run.nchw).logical_not_().cpu());
   const auto count = lost.sum().item<std::int64_t>();
@@ -275,13 +271,15 @@ CheckResult check_one(const Algorithm& algorithm, const Problem& problem,
   CheckResult check;
   const double bound = bound_of(problem, primitive, max_rel_error);
   try {
+    const Kernel kernel = algorithm.prepare(problem, primitive, device);
+    const bool has_same_bits = claims_same_bits(algorithm, problem, primitive, device);
     // One run on other data finds what was kept from the runs before.
     for (std::size_t i = 0; i < oracles.numbers.size() && check.failure.empty(); ++i) {
-      check_runs(algorithm, problem, primitive, oracles.numbers[i], bound,
-                 i == 0 ? run_count(problem) : 1, device, check);
+      check_runs(kernel, has_same_bits, oracles.numbers[i], bound, i == 0 ? run_count(problem) : 1,
+                 check);
     }
     for (std::size_t i = 0; i < oracles.nans.size() && check.failure.empty(); ++i) {
-      check.failure = nan_failure(algorithm, problem, primitive, oracles.nans[i]);
+      check.failure = nan_failure(kernel, oracles.nans[i]);
     }
   } catch (const std::exception& error) {
     check.failure = error.what();
@@ -307,7 +305,10 @@ Primitive offered(const Algorithm& algorithm, const Problem& problem, const Devi
 
 at::Tensor run_once(const Algorithm& algorithm, const Problem& problem, const Primitive& primitive,
                     const Sample& sample) {
-  Prepared::Run run = Prepared(algorithm, problem, primitive, sample).run(kPoisons[0]);
+  const at::Device device = (sample.src.empty() ? sample.residual : sample.src[0]).device();
+  const Kernel kernel = algorithm.prepare(
+      problem, primitive, device.is_cpu() ? cpu_device() : cuda_device(device.index()));
+  Prepared::Run run = Prepared(kernel, sample).run(kPoisons[0]);
   TORCHALGO_CHECK(run.failure.empty(), "{} on {}: {}", to_string(primitive), to_string(problem),
                   run.failure);
   return run.nchw;

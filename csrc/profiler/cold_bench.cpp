@@ -35,20 +35,16 @@ Packed copy_packed(const Packed& packed) {
 
 class ColdBench : public Bench {
  public:
-  ColdBench(const Task& task, const Algorithm& algorithm, const Sample& sample,
-            std::int64_t cache_bytes, SharedTensors& shared)
-      : problem_(task.problem),
-        primitive_(task.primitive),
-        algorithm_(algorithm),
+  ColdBench(Kernel kernel, const Sample& sample, std::int64_t cache_bytes, SharedTensors& shared)
+      : kernel_(std::move(kernel)),
         device_((sample.src.empty() ? sample.residual : sample.src[0]).device()) {
-    packed_.push_back(algorithm_.pack ? algorithm_.pack(problem_, primitive_, sample.weights)
-                                      : Packed());
+    packed_.push_back(pack(kernel_, sample.weights));
     std::int64_t bytes = packed_bytes_of(packed_[0]) + bytes_of(sample.residual);
     for (const at::Tensor& src : sample.src) bytes += bytes_of(src);
     const auto slots = static_cast<std::size_t>(std::clamp(
         2 * cache_bytes / std::max<std::int64_t>(bytes, 1) + 1, std::int64_t{2}, kMostSlots));
     make_slots(sample, slots, shared);
-    workspace_ = shared.workspace(primitive_.workspace_bytes, device_);
+    workspace_ = shared.workspace(kernel_.primitive.workspace_bytes, device_);
     work_.run = [this] { run(); };
   }
 
@@ -62,25 +58,25 @@ class ColdBench : public Bench {
 
   void make_slots(const Sample& sample, std::size_t count, SharedTensors& shared) {
     slots_.resize(count);
-    const std::string problem = to_string(problem_);
+    const std::string problem = to_string(kernel_.problem);
     for (std::size_t i = 0; i < sample.src.size(); ++i) {
-      const Layout layout = input_layout(problem_, primitive_, i);
+      const Layout layout = input_layout(kernel_.problem, kernel_.primitive, i);
       const auto tensors =
           shared.get(fmt::format("{} input {} {}", problem, i, to_string(layout)), count,
                      [&] { return to_layout(sample.src[i], layout).clone(); });
       for (std::size_t slot = 0; slot < count; ++slot) slots_[slot].src.push_back(tensors[slot]);
     }
-    const Layout layout = result_layout(problem_, primitive_);
+    const Layout layout = result_layout(kernel_.problem, kernel_.primitive);
     if (sample.residual.defined()) {
       const auto tensors =
           shared.get(fmt::format("{} residual {}", problem, to_string(layout)), count,
                      [&] { return to_layout(sample.residual, layout).clone(); });
       for (std::size_t slot = 0; slot < count; ++slot) slots_[slot].residual = tensors[slot];
     }
-    if (!algorithm_.makes_dst) {
+    if (!kernel_.makes_dst) {
       const auto tensors =
           shared.get(fmt::format("{} result {}", problem, to_string(layout)), count,
-                     [&] { return empty_result(problem_, layout, device_); });
+                     [&] { return empty_result(kernel_.problem, layout, device_); });
       for (std::size_t slot = 0; slot < count; ++slot) slots_[slot].dst = tensors[slot];
     }
     for (std::size_t slot = 1; slot < count; ++slot) packed_.push_back(copy_packed(packed_[0]));
@@ -92,13 +88,11 @@ class ColdBench : public Bench {
     void* const scratch = workspace_.defined() ? workspace_.data_ptr() : nullptr;
     // A library's result is kept until the slot's next turn: a graph that wrote it is launched
     // again.
-    slot.dst = algorithm_.run({problem_, primitive_, packed_[turn], slot.src, slot.residual,
-                               algorithm_.makes_dst ? at::Tensor() : slot.dst, scratch});
+    slot.dst = kernel_.run({packed_[turn], slot.src, slot.residual,
+                            kernel_.makes_dst ? at::Tensor() : slot.dst, scratch});
   }
 
-  const Problem problem_;
-  const Primitive primitive_;
-  const Algorithm& algorithm_;
+  const Kernel kernel_;
   const at::Device device_;
   std::vector<Packed> packed_;
   std::vector<Slot> slots_;
@@ -124,10 +118,9 @@ at::Tensor SharedTensors::workspace(std::int64_t bytes, at::Device device) {
   return workspace_;
 }
 
-std::unique_ptr<Bench> make_cold_bench(const Task& task, const Algorithm& algorithm,
-                                       const Sample& sample, std::int64_t cache_bytes,
-                                       SharedTensors& shared) {
-  return std::make_unique<ColdBench>(task, algorithm, sample, cache_bytes, shared);
+std::unique_ptr<Bench> make_cold_bench(Kernel kernel, const Sample& sample,
+                                       std::int64_t cache_bytes, SharedTensors& shared) {
+  return std::make_unique<ColdBench>(std::move(kernel), sample, cache_bytes, shared);
 }
 
 }  // namespace torchalgo

@@ -85,6 +85,8 @@ Benches make_benches(const std::vector<Task>& tasks, const Algorithms& algorithm
                      std::vector<Samples>& results) {
   SharedSamples samples(tasks, options);
   SharedTensors shared;
+  const Device device =
+      options.device.kind == DeviceKind::kCpu ? cpu_device() : options.device;  // with its threads
   const WeightsIn weights = weights_in(options.cold_bytes, cpu_device());
   Benches benches(tasks.size());
   for (std::size_t i = 0; i < tasks.size(); ++i) {
@@ -94,9 +96,10 @@ Benches make_benches(const std::vector<Task>& tasks, const Algorithms& algorithm
       TORCHALGO_CHECK(algorithm != nullptr, "measure: no algorithm has the name '{}'",
                       task.primitive.name);
       const Sample sample = samples.of(task.problem);
+      Kernel kernel = algorithm->prepare(task.problem, task.primitive, device);
       benches[i] = cold_cache_bytes > 0
-                       ? make_cold_bench(task, *algorithm, sample, cold_cache_bytes, shared)
-                       : make_warm_bench(task, *algorithm, sample, weights);
+                       ? make_cold_bench(std::move(kernel), sample, cold_cache_bytes, shared)
+                       : make_warm_bench(std::move(kernel), sample, weights);
     });
   }
   return benches;

@@ -2,6 +2,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "profiler/bench.h"
 #include "provider/memory.h"
@@ -31,17 +32,17 @@ void flush(const Packed& packed) {
 
 class WarmBench : public Bench {
  public:
-  WarmBench(const Task& task, const Algorithm& algorithm, const Sample& sample, WeightsIn weights)
-      : problem_(task.problem), primitive_(task.primitive), algorithm_(algorithm) {
+  WarmBench(Kernel kernel, const Sample& sample, WeightsIn weights) : kernel_(std::move(kernel)) {
     for (std::size_t i = 0; i < sample.src.size(); ++i) {
-      produced_.push_back(to_layout(sample.src[i], input_layout(problem_, primitive_, i)));
+      produced_.push_back(
+          to_layout(sample.src[i], input_layout(kernel_.problem, kernel_.primitive, i)));
       src_.push_back(copy_reused(produced_.back()));
     }
     if (sample.residual.defined()) {
       produced_residual_ = to_layout(sample.residual, result());
       residual_ = copy_reused(produced_residual_);
     }
-    packed_ = pack_to_stay(algorithm_, problem_, primitive_, sample.weights);
+    packed_ = pack_to_stay(kernel_, sample.weights);
     const std::int64_t swept = swept_bytes(packed_, weights);
     const bool is_flushed = weights == WeightsIn::kNoCache;
     work_.refresh = [this, swept, is_flushed] {
@@ -57,22 +58,20 @@ class WarmBench : public Bench {
   const Runnable& work() const override { return work_; }
 
  private:
-  [[nodiscard]] Layout result() const { return result_layout(problem_, primitive_); }
+  [[nodiscard]] Layout result() const { return result_layout(kernel_.problem, kernel_.primitive); }
 
   void run() {
     const at::Device device = src_[0].device();
     at::Tensor dst;
-    if (!algorithm_.makes_dst) dst = empty_result(problem_, result(), device);
+    if (!kernel_.makes_dst) dst = empty_result(kernel_.problem, result(), device);
     at::Tensor workspace;
-    if (primitive_.workspace_bytes > 0) workspace = empty_bytes(primitive_.workspace_bytes, device);
+    const std::int64_t bytes = kernel_.primitive.workspace_bytes;
+    if (bytes > 0) workspace = empty_bytes(bytes, device);
     void* const scratch = workspace.defined() ? workspace.data_ptr() : nullptr;
-    const at::Tensor result =
-        algorithm_.run({problem_, primitive_, packed_, src_, residual_, dst, scratch});
+    const at::Tensor result = kernel_.run({packed_, src_, residual_, dst, scratch});
   }
 
-  const Problem problem_;
-  const Primitive primitive_;
-  const Algorithm& algorithm_;
+  const Kernel kernel_;
   std::vector<at::Tensor> produced_, src_;
   at::Tensor produced_residual_, residual_;
   Packed packed_;
@@ -81,9 +80,8 @@ class WarmBench : public Bench {
 
 }  // namespace
 
-std::unique_ptr<Bench> make_warm_bench(const Task& task, const Algorithm& algorithm,
-                                       const Sample& sample, WeightsIn weights) {
-  return std::make_unique<WarmBench>(task, algorithm, sample, weights);
+std::unique_ptr<Bench> make_warm_bench(Kernel kernel, const Sample& sample, WeightsIn weights) {
+  return std::make_unique<WarmBench>(std::move(kernel), sample, weights);
 }
 
 }  // namespace torchalgo

@@ -34,36 +34,4 @@ Offer offer_exact(const Algorithm& algorithm, const Problem& problem, const Devi
           fmt::format("has no {} {}->{} for this problem", name, to_string(src), to_string(dst))};
 }
 
-std::vector<at::Tensor> tensors_of(const Weights& weights) {
-  std::vector<at::Tensor> tensors = {weights.weights, weights.bias};
-  for (const Weights& next : weights.next) {
-    const std::vector<at::Tensor> more = tensors_of(next);
-    tensors.insert(tensors.end(), more.begin(), more.end());
-  }
-  return tensors;
-}
-
-Weights weights_from(const std::vector<at::Tensor>& tensors) {
-  TORCHALGO_ASSERT(tensors.size() >= 2 && tensors.size() % 2 == 0);
-  Weights weights = {tensors[0], tensors[1]};
-  for (std::size_t i = 2; i < tensors.size(); i += 2)
-    weights.next.push_back({tensors[i], tensors[i + 1]});
-  return weights;
-}
-
-at::ScalarType scalar_type(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return at::kDouble;
-    case DType::kF32:
-    case DType::kTf32:
-      return at::kFloat;
-    case DType::kF16:
-      return at::kHalf;
-    case DType::kBf16:
-      return at::kBFloat16;
-  }
-  return at::kFloat;
-}
-
 }  // namespace torchalgo

@@ -13,7 +13,7 @@
 #include "ir/primitive.h"
 #include "ir/problem.h"
 #include "provider/device.h"
-#include "provider/work.h"
+#include "provider/kernel.h"
 
 namespace torchalgo {
 
@@ -42,65 +42,27 @@ struct Offer {
   std::vector<RefusedVariant> refused = {};
 };
 
-/// Weights as the model has them (kcrs; scale and shift of a scale-shift); undefined if there are
-/// none.
-struct Weights {
-  at::Tensor weights;
-  at::Tensor bias;
-  std::vector<Weights> next = {};  // of a chain's further convolutions
-};
-
-/// Weights and bias of each layer in turn; undefined ones too.
-[[nodiscard]] std::vector<at::Tensor> tensors_of(const Weights& weights);
-
-/// The inverse. @throws InternalError  unless there are two tensors per layer.
-[[nodiscard]] Weights weights_from(const std::vector<at::Tensor>& tensors);
-
-/// Weights as a row wants them; never on disk.
-using Packed = std::vector<at::Tensor>;
-
-/// One execution. All tensors lie in the primitive's layouts, with blocked ones 5-D.
-struct Call {
-  const Problem& problem;  // sizes agree with src
-  const Primitive& primitive;
-  const Packed& packed;
-  std::span<const at::Tensor> src;  // data inputs in call order, without the residual
-  at::Tensor residual;              // in dst's layout; undefined unless the epilogue has kAdd
-  at::Tensor dst;                   // allocated; undefined if the row makes_dst
-  void* workspace = nullptr;        // workspace_bytes at a multiple of 64; content undefined
-};
-
-/// A row: one algorithm of one provider. A new algorithm is one new file and one line in the
-/// provider's list.cpp; planner, tests and benchmarks walk the lists.
+/// One algorithm of one provider. A new algorithm is one new file and one line in the provider's
+/// list.cpp; planner, tests and benchmarks walk the lists.
 struct Algorithm {
   std::string_view name;
   int version = 1;  // raise it when results or speed change: costs measured before become misses
   bool runs_on_cpu = true;
   bool runs_on_cuda = false;
-  /// May query a library; launches and allocates nothing large.
+  /// Returns the primitives that can run a problem, or the reason why there is none. May query a
+  /// library; launches and allocates nothing large.
   std::function<Offer(const Problem&, const Device&)> offer;
   /// The same for one primitive by name and layouts (its workspace is not read), where asking for
-  /// all takes long or not all are listed. A row's own name asks for what its library proposes,
-  /// best first. Null: it is looked up in `offer`.
+  /// all takes long or not all are listed. The algorithm's own name asks for what its library
+  /// proposes, best first. Null: the primitive is looked up in `offer`.
   std::function<Offer(const Problem&, const Device&, const Primitive&)> offer_one = nullptr;
-  /// Once, at load. Null: the problem has no weights.
-  std::function<Packed(const Problem&, const Primitive&, const Weights&)> pack;
-  /// Bytes that `pack` allocates: what stays in memory beside the model's own weights, which it may
-  /// share. Null: packed_bytes() below packs once and counts.
-  std::function<std::int64_t(const Problem&, const Primitive&)> packed_bytes = nullptr;
-  /// Writes all of dst (pad lanes zero) and returns it; allocates nothing, is safe from several
-  /// threads at once with different dst and workspace. A row with makes_dst returns a tensor of its
-  /// library instead.
-  std::function<at::Tensor(const Call&)> run;
-  bool makes_dst = false;
+  /// Prepares one of the primitives that `offer` returned for this problem and device.
+  std::function<Kernel(const Problem&, const Primitive&, const Device&)> prepare;
   /// Never planned: it runs what nothing else does when a plan comes to another machine.
   bool is_last_resort = false;
   /// What `pack` returns serves the same primitive for every n, d, h, w, so that an input of
   /// another size needs no second copy of the weights. False is always right.
   bool packs_for_all_sizes = false;
-  /// What a run of it cannot do without. Null: each byte once and no arithmetic, which holds for
-  /// libraries that may choose any algorithm; see provider/work.h.
-  std::function<Work(const Problem&, const Primitive&)> least_work = nullptr;
 };
 
 using Algorithms = std::vector<Algorithm>;
@@ -118,8 +80,5 @@ using Algorithms = std::vector<Algorithm>;
 [[nodiscard]] Offer offer_exact(const Algorithm& algorithm, const Problem& problem,
                                 const Device& device, const std::string& name, Layout src,
                                 Layout dst);
-
-/// torch's name for a compute type; kTf32 is stored as float.
-[[nodiscard]] at::ScalarType scalar_type(DType dtype);
 
 }  // namespace torchalgo

@@ -105,10 +105,8 @@ at::Tensor empty_bytes(std::int64_t bytes, at::Device device) {
   return empty_reused({bytes}, {1}, at::kByte, device);
 }
 
-Packed pack_to_stay(const Algorithm& algorithm, const Problem& problem, const Primitive& primitive,
-                    const Weights& weights) {
-  if (!algorithm.pack) return {};
-  Packed packed = algorithm.pack(problem, primitive, weights);
+Packed pack_to_stay(const Kernel& kernel, const Weights& weights) {
+  Packed packed = pack(kernel, weights);
   for (at::Tensor& tensor : packed) {
     if (!is_moved(tensor, weights)) continue;
     const at::Tensor moved =

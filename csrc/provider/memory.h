@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "provider/algorithm.h"
+#include "provider/kernel.h"
 
 namespace torchalgo {
 
@@ -25,10 +25,9 @@ namespace torchalgo {
 [[nodiscard]] at::Tensor copy_reused(const at::Tensor& tensor);
 [[nodiscard]] at::Tensor empty_bytes(std::int64_t bytes, at::Device device);
 
-/// What `algorithm` packs, null: nothing. What lies on a CPU and is no memory of `weights` is moved
-/// to pages that packed weights alone have.
-[[nodiscard]] Packed pack_to_stay(const Algorithm& algorithm, const Problem& problem,
-                                  const Primitive& primitive, const Weights& weights);
+/// Packs the weights for `kernel`. New tensors on a CPU are moved to pages that hold nothing but
+/// packed weights.
+[[nodiscard]] Packed pack_to_stay(const Kernel& kernel, const Weights& weights);
 
 /// Hands back to the system what no tensor uses now.
 void release_idle_memory();

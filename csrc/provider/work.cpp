@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "provider/algorithm.h"
+#include "provider/weights.h"
 
 namespace torchalgo {
 namespace {
@@ -111,11 +111,6 @@ Work direct_work(const Problem& problem, const Primitive&) {
   Work work{0, least_bytes(problem)};
   for (const Problem& layer : layers_of(problem)) work.flops += direct_flops(layer);
   return work;
-}
-
-Work least_work(const Algorithm& algorithm, const Problem& problem, const Primitive& primitive) {
-  if (algorithm.least_work) return algorithm.least_work(problem, primitive);
-  return {0, least_bytes(problem)};
 }
 
 }  // namespace torchalgo

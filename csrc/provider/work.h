@@ -6,8 +6,6 @@
 
 namespace torchalgo {
 
-struct Algorithm;
-
 /// What a run cannot do without, whatever the machine: over the machine's highest rates it is a
 /// lower bound of the time.
 struct Work {
@@ -24,9 +22,5 @@ struct Work {
 /// definition does; taps that meet only padding are not counted. Convolutions of all directions and
 /// linear layers; 0 for the others.
 [[nodiscard]] Work direct_work(const Problem& problem, const Primitive& primitive);
-
-/// That of `algorithm`; without a `least_work` of its own, no arithmetic and least_bytes.
-[[nodiscard]] Work least_work(const Algorithm& algorithm, const Problem& problem,
-                              const Primitive& primitive);
 
 }  // namespace torchalgo

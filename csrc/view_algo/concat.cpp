@@ -43,30 +43,32 @@ bool lie_side_by_side(std::span<const at::Tensor> parts) {
   return true;
 }
 
-at::Tensor run_concat(const Call& call) {
-  const at::Tensor& first = call.src[0];
-  if (lie_side_by_side(call.src)) {
-    const TensorShape dst = shape_in(result_sizes(call.problem), kLayout);
-    return first.as_strided(dst.sizes, dst.strides, first.storage_offset());
+at::Tensor run_concat(const Problem& problem, const TensorShape& shape, const KernelArgs& args) {
+  const at::Tensor& first = args.src[0];
+  if (lie_side_by_side(args.src)) {
+    return first.as_strided(shape.sizes, shape.strides, first.storage_offset());
   }
-  const at::Tensor dst = empty_result(call.problem, kLayout, first.device());
+  const at::Tensor dst = empty_result(problem, kLayout, first.device());
   std::int64_t block = 0;
-  for (const at::Tensor& part : call.src) {
+  for (const at::Tensor& part : args.src) {
     dst.narrow(1, block, part.size(1)).copy_(part);
     block += part.size(1);
   }
   return dst;
 }
 
+Kernel prepare_concat(const Problem& problem, const Primitive& primitive, const Device&) {
+  return {.problem = problem,
+          .primitive = primitive,
+          .run = [problem, shape = shape_in(result_sizes(problem), kLayout)](
+                     const KernelArgs& args) { return run_concat(problem, shape, args); },
+          .makes_dst = true};
+}
+
 }  // namespace
 
 Algorithm concat() {
-  Algorithm row;
-  row.name = kViewConcat;
-  row.offer = offer_concat;
-  row.run = run_concat;
-  row.makes_dst = true;
-  return row;
+  return {.name = kViewConcat, .offer = offer_concat, .prepare = prepare_concat};
 }
 
 }  // namespace torchalgo::view

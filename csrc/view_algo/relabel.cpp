@@ -27,22 +27,24 @@ Offer offer_relabel(const Problem& problem, const Device&) {
   return {{{std::string(kViewRelabel), *from, *to}}, {}};
 }
 
-at::Tensor run_relabel(const Call& call) {
-  const at::Tensor& src = call.src[0];
-  const TensorShape dst = shape_in(result_sizes(call.problem), call.primitive.dst);
-  return src.as_strided(dst.sizes, dst.strides, src.storage_offset());
+Kernel prepare_relabel(const Problem& problem, const Primitive& primitive, const Device&) {
+  return {.problem = problem,
+          .primitive = primitive,
+          .run =
+              [dst = shape_in(result_sizes(problem), primitive.dst)](const KernelArgs& args) {
+                const at::Tensor& src = args.src[0];
+                return src.as_strided(dst.sizes, dst.strides, src.storage_offset());
+              },
+          .makes_dst = true};
 }
 
 }  // namespace
 
 Algorithm relabel() {
-  Algorithm row;
-  row.name = kViewRelabel;
-  row.runs_on_cuda = true;
-  row.offer = offer_relabel;
-  row.run = run_relabel;
-  row.makes_dst = true;
-  return row;
+  return {.name = kViewRelabel,
+          .runs_on_cuda = true,
+          .offer = offer_relabel,
+          .prepare = prepare_relabel};
 }
 
 }  // namespace torchalgo::view

@@ -26,24 +26,23 @@ Offer offer_slice(const Problem& problem, const Device& device) {
   return offer;
 }
 
-at::Tensor run_slice(const Call& call) {
-  const auto& slice = std::get<SliceProblem>(call.problem);
-  const at::Tensor& src = call.src[0];
-  const TensorShape dst = shape_in(result_sizes(call.problem), call.primitive.dst);
-  return src.as_strided(dst.sizes, dst.strides,
-                        src.storage_offset() + slice.begin * slice.h * slice.w);
+Kernel prepare_slice(const Problem& problem, const Primitive& primitive, const Device&) {
+  const auto& slice = std::get<SliceProblem>(problem);
+  return {.problem = problem,
+          .primitive = primitive,
+          .run =
+              [dst = shape_in(result_sizes(problem), primitive.dst),
+               begin = slice.begin * slice.h * slice.w](const KernelArgs& args) {
+                const at::Tensor& src = args.src[0];
+                return src.as_strided(dst.sizes, dst.strides, src.storage_offset() + begin);
+              },
+          .makes_dst = true};
 }
 
 }  // namespace
 
 Algorithm slice() {
-  Algorithm row;
-  row.name = kViewSlice;
-  row.runs_on_cuda = true;
-  row.offer = offer_slice;
-  row.run = run_slice;
-  row.makes_dst = true;
-  return row;
+  return {.name = kViewSlice, .runs_on_cuda = true, .offer = offer_slice, .prepare = prepare_slice};
 }
 
 }  // namespace torchalgo::view

@@ -111,8 +111,8 @@ at::Tensor run_in_layouts(const Algorithm& row, const Problem& problem, const Pr
   if (sample.residual.defined()) {
     residual = to_layout(sample.residual, result_layout(problem, primitive));
   }
-  const Packed packed = row.pack ? row.pack(problem, primitive, sample.weights) : Packed();
-  return row.run({problem, primitive, packed, src, residual, {}, nullptr});
+  const Kernel kernel = row.prepare(problem, primitive, cpu_device());
+  return kernel.run({pack(kernel, sample.weights), src, residual, {}, nullptr});
 }
 
 void expect_equals_reference(const Algorithm& row, const Problem& problem,
@@ -196,9 +196,10 @@ TEST(AtenRowsThatPackForAllSizes, AreRightOnOtherSizesThanPackedFor) {
       if (!row.packs_for_all_sizes) continue;
       for (const Primitive& primitive : row.offer(first, Device()).primitives) {
         const Sample sample = make_sample(second, 5);
-        const Packed packed = row.pack(first, primitive, sample.weights);
+        const Packed packed = pack(row.prepare(first, primitive, cpu_device()), sample.weights);
         std::vector<at::Tensor> src = {to_layout(sample.src[0], primitive.src)};
-        const at::Tensor dst = row.run({second, primitive, packed, src, {}, {}, nullptr});
+        const at::Tensor dst =
+            row.prepare(second, primitive, cpu_device()).run({packed, src, {}, {}, nullptr});
         EXPECT_TRUE(dst.to(at::kDouble).allclose(reference_result(second, sample), 1e-4, 1e-4))
             << primitive.name << " packed for " << packed_for << ", run on " << run_on;
       }

@@ -43,9 +43,9 @@ at::Tensor run_row(const std::string& isa, const at::Tensor& src, const Weights&
       fmt::format("linear_f32_n{}c{}_k{}{}{}", src.size(0), src.size(1), weights.weights.size(0),
                   weights.bias.defined() ? "+bias" : "", activation));
   const Algorithm row = cpu::linear(isa);
-  const Packed packed = row.pack(problem, primitive, weights);
+  const Kernel kernel = row.prepare(problem, primitive, cpu_device());
   const at::Tensor dst = at::full({src.size(0), weights.weights.size(0)}, std::nanf(""));
-  return row.run({problem, primitive, packed, {&src, 1}, {}, dst, nullptr});
+  return kernel.run({pack(kernel, weights), {&src, 1}, {}, dst, nullptr});
 }
 
 // Whole numbers from -3 to 3, whose sums are exact in any order.
@@ -171,9 +171,10 @@ TEST(Linear, HoldsNoWeightsOfItsOwnButPanelsUnlessTheModelsAreStrided) {
   const Problem problem = parse_problem("linear_f32_n2c20_k9+bias");
   const Algorithm row = cpu::linear();
   const Weights plain = {whole_numbers({9, 20}, 1), whole_numbers({9}, 2)};
-  EXPECT_EQ(packed_bytes(row, problem, kPrimitive), 0);
-  EXPECT_EQ(held_bytes(row.pack(problem, kPrimitive, plain), plain), 0);
-  EXPECT_EQ(packed_bytes(row, problem, kPanels), 16 * 32 * 4);
+  const Kernel by_rows = row.prepare(problem, kPrimitive, cpu_device());
+  EXPECT_EQ(packed_bytes(by_rows), 0);
+  EXPECT_EQ(held_bytes(pack(by_rows, plain), plain), 0);
+  EXPECT_EQ(packed_bytes(row.prepare(problem, kPanels, cpu_device())), 16 * 32 * 4);
   const Weights strided = {plain.weights.t().contiguous().t(), plain.bias};
   const at::Tensor src = whole_numbers({2, 20}, 3);
   const std::string isa = cpu_device().isa;

@@ -48,13 +48,13 @@ inline void expect_writes_inside(const Algorithm& row, const Problem& problem,
   for (std::size_t i = 0; i < sample.src.size(); ++i) {
     src.push_back(to_layout(sample.src[i], input_layout(problem, primitive, i)));
   }
-  const Packed packed = row.pack ? row.pack(problem, primitive, sample.weights) : Packed();
+  const Kernel kernel = row.prepare(problem, primitive, cpu_device());
   const at::Tensor shape = empty_result(problem, result_layout(problem, primitive));
   const at::Tensor buffer = at::full({shape.numel() + 2 * kGuard}, 7.0F);
   const at::Tensor dst = buffer.as_strided(shape.sizes(), shape.strides(), kGuard);
   const at::Tensor workspace =
-      at::full({primitive.workspace_bytes}, 0xff, at::TensorOptions().dtype(at::kByte));
-  row.run({problem, primitive, packed, src, {}, dst, workspace.data_ptr()});
+      at::full({kernel.primitive.workspace_bytes}, 0xff, at::TensorOptions().dtype(at::kByte));
+  kernel.run({pack(kernel, sample.weights), src, {}, dst, workspace.data_ptr()});
   EXPECT_TRUE(buffer.narrow(0, 0, kGuard).eq(7).all().item<bool>() &&
               buffer.narrow(0, kGuard + shape.numel(), kGuard).eq(7).all().item<bool>())
       << to_string(primitive) << " " << to_string(problem) << " wrote beyond its dst";

@@ -40,7 +40,8 @@ TEST(ScaleShift, RefusesOtherTypesAndThrowsOnTheWrongNumberOfScales) {
   problem.c = 4;
   const Algorithm row = cpu::scale_shift();
   const Primitive primitive = row.offer(problem, cpu_device()).primitives.at(0);
-  EXPECT_THROW((void)row.pack(problem, primitive, {at::ones({4}), at::ones({3})}), Error);
+  const Kernel kernel = row.prepare(problem, primitive, cpu_device());
+  EXPECT_THROW((void)kernel.pack({at::ones({4}), at::ones({3})}), Error);
   problem.dtype = DType::kF64;
   EXPECT_EQ(row.offer(problem, cpu_device()).refusal, "needs f32, got f64");
 }

@@ -49,6 +49,7 @@ bool run_with_fault(const FakeRows& fake, const Repeated& conv, std::int64_t at,
   const Algorithms rows = cudnn_algorithms(fault.api(), fake.cudnn.runtime());
   Repeated faulty(conv);
   faulty.row_ = find_algorithm(rows, conv.primitive_.name);
+  faulty.prepare();
   const std::string error = faulty.error_of_run();
   if (!fault.failed()) return false;
   const std::string where = fmt::format("{}, call {} of {}, status {}: {}", conv.primitive_.name,

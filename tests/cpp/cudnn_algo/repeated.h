@@ -27,7 +27,8 @@ class Repeated {
     const Offer offer = offer_exact(*row_, problem_, fake_device(), name, src, dst);
     EXPECT_EQ(offer.refusal, "");
     if (offer.refusal.empty()) primitive_ = offer.primitives.at(0);
-    packed_ = row_->pack(problem_, primitive_, sample_.weights);
+    prepare();
+    packed_ = pack(kernel_, sample_.weights);
     for (std::size_t i = 0; i < sample_.src.size(); ++i) {
       src_.push_back(to_layout(sample_.src[i], input_layout(problem_, primitive_, i)));
     }
@@ -35,12 +36,14 @@ class Repeated {
     workspace_ = at::empty({primitive_.workspace_bytes}, at::TensorOptions().dtype(at::kByte));
   }
 
+  // To be called again after row_ or primitive_ changed.
+  void prepare() { kernel_ = row_->prepare(problem_, primitive_, fake_device()); }
   at::Tensor run() { return run_on(src_[0], dst_); }
   at::Tensor run_on(const at::Tensor& src, const at::Tensor& dst) {
     std::vector<at::Tensor> all = src_;
     all[0] = src;
     void* const scratch = primitive_.workspace_bytes > 0 ? workspace_.data_ptr() : nullptr;
-    return row_->run({problem_, primitive_, packed_, all, {}, dst, scratch});
+    return kernel_.run({packed_, all, {}, dst, scratch});
   }
   bool is_right(const at::Tensor& result) const {
     return at::allclose(
@@ -62,6 +65,7 @@ class Repeated {
   Sample sample_;
   at::Tensor reference_;
   Primitive primitive_;
+  Kernel kernel_;
   Packed packed_;
   std::vector<at::Tensor> src_;
   at::Tensor dst_, workspace_;

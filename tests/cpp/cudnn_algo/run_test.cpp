@@ -214,6 +214,7 @@ TEST(RunEngine, RefusesAPlanThatWantsMoreWorkspaceThanThePrimitiveSays) {
   Repeated conv(fake, kTf32, "cudnn9.conv.e2");
   ASSERT_GT(conv.primitive_.workspace_bytes, 0);
   conv.primitive_.workspace_bytes -= 1;
+  conv.prepare();
   const std::string error = conv.error_of_run();
   EXPECT_NE(error.find("bytes of workspace"), std::string::npos) << error;
   EXPECT_EQ(fake.cudnn.stats().executed, 0);

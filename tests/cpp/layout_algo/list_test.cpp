@@ -45,7 +45,7 @@ void expect_exact(const Algorithm& row, const Problem& problem, const std::strin
   const at::Tensor buffer = at::full({shape.numel() + 2 * kGuard}, 7, shape.options());
   const at::Tensor dst = buffer.as_strided(shape.sizes(), shape.strides(), kGuard);
   dst.fill_(std::numeric_limits<double>::quiet_NaN());
-  const at::Tensor result = row.run({problem, primitive, {}, src, {}, dst});
+  const at::Tensor result = row.prepare(problem, primitive, cpu_device()).run({{}, src, {}, dst});
   EXPECT_TRUE(result.is_same(dst));
   EXPECT_TRUE(at::equal(result, to_layout(sample.src[0], primitive.dst)))
       << row.name << " " << to_string(problem) << " " << isa << " " << at::get_num_threads();

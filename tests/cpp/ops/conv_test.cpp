@@ -35,19 +35,23 @@ Algorithm fake_row(Seen& seen, Layout layout, Traits traits = {}) {
     if (!epilogue_of(problem).empty()) return {{}, "fuses nothing"};
     return {{{"cpu.fake", layout, layout, 64}}, {}, {traits}};
   };
-  row.pack = [&seen](const Problem&, const Primitive&, const Weights& weights) -> Packed {
-    ++seen.packs;
-    seen.weight_strides = weights.weights.strides().vec();
-    return {weights.weights};
-  };
-  row.run = [&seen](const Call& call) {
-    seen.src_sizes = call.src[0].sizes().vec();
-    seen.has_workspace = call.workspace != nullptr;
-    const auto& conv = std::get<ConvProblem>(call.problem);
-    const at::Tensor src = to_nchw(call.src[0], call.primitive.src, conv.c);
-    const at::Tensor dst = at::conv2d(src, call.packed[0], {}, {conv.stride_h, conv.stride_w},
-                                      {conv.pad_h, conv.pad_w});
-    return call.dst.copy_(from_nchw(dst, call.primitive.dst));
+  row.prepare = [&seen](const Problem& problem, const Primitive& primitive,
+                        const Device&) -> Kernel {
+    Kernel kernel = {.problem = problem, .primitive = primitive};
+    kernel.pack = [&seen](const Weights& weights) -> Packed {
+      ++seen.packs;
+      seen.weight_strides = weights.weights.strides().vec();
+      return {weights.weights};
+    };
+    kernel.run = [&seen, primitive, conv = std::get<ConvProblem>(problem)](const KernelArgs& args) {
+      seen.src_sizes = args.src[0].sizes().vec();
+      seen.has_workspace = args.workspace != nullptr;
+      const at::Tensor src = to_nchw(args.src[0], primitive.src, conv.c);
+      const at::Tensor dst = at::conv2d(src, args.packed[0], {}, {conv.stride_h, conv.stride_w},
+                                        {conv.pad_h, conv.pad_w});
+      return args.dst.copy_(from_nchw(dst, primitive.dst));
+    };
+    return kernel;
   };
   return row;
 }

@@ -101,16 +101,20 @@ struct Spy {
       if (std::get<ConvProblem>(problem).h > max_height) return {{}, "image is too high"};
       return {{{"cpu.spy", Layout::kNhwc, Layout::kNhwc, 100}}, {}};
     };
-    row.pack = [this, pack = aten.pack](const Problem& problem, const Primitive& primitive,
-                                        const Weights& weights) {
-      ++packs;
-      return pack(problem, primitive, weights);
-    };
-    row.run = [this, run = aten.run](const Call& call) {
-      ++runs;
-      EXPECT_NE(call.workspace, nullptr);
-      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(call.workspace) % 64, 0U);
-      return run(call);
+    row.prepare = [this, prepare = aten.prepare](const Problem& problem, const Primitive& primitive,
+                                                 const Device& device) {
+      Kernel kernel = prepare(problem, primitive, device);
+      kernel.pack = [this, pack = kernel.pack](const Weights& weights) {
+        ++packs;
+        return pack(weights);
+      };
+      kernel.run = [this, run = kernel.run](const KernelArgs& args) {
+        ++runs;
+        EXPECT_NE(args.workspace, nullptr);
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(args.workspace) % 64, 0U);
+        return run(args);
+      };
+      return kernel;
     };
     rows = aten_algorithms();
     rows.push_back(row);

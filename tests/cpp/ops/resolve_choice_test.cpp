@@ -79,7 +79,7 @@ TEST(ResolveChoice, TakesTheNameInTheTensorsLayouts) {
   const Resolution resolution =
       resolve_choice(request_of("cpu.a", kNhwc, kNhwc), kConv, rows, Device());
   EXPECT_EQ(resolution.step, Step::kPlanned);
-  EXPECT_EQ(resolution.primitive, (Primitive{"cpu.a", kNhwc, kNhwc, 2}));
+  EXPECT_EQ(resolution.kernel->primitive, (Primitive{"cpu.a", kNhwc, kNhwc, 2}));
   EXPECT_EQ(resolution.algorithm, &rows.back());
   EXPECT_EQ(resolution.reason, "");
 }
@@ -90,17 +90,16 @@ TEST(ResolveChoice, ChangesTheFewestLayoutsAroundTheName) {
       {{"cpu.a", kBlocked, kBlocked}, {"cpu.a", kNhwc, kNhwc}, {"cpu.a", kBlocked, kNchw}})});
   const Resolution resolution = resolve_choice(request_of("cpu.a"), kConv, rows, Device());
   EXPECT_EQ(resolution.step, Step::kOtherLayouts);
-  EXPECT_EQ(resolution.primitive, (Primitive{"cpu.a", kBlocked, kNchw, 0}));
+  EXPECT_EQ(resolution.kernel->primitive, (Primitive{"cpu.a", kBlocked, kNchw, 0}));
 }
 
 TEST(ResolveChoice, TakesAVariantOfAnAlgorithmsNameButNotOfAPrimitives) {
   const Algorithms rows =
       with_aten({row_of("cpu.a", {{"cpu.a.t14", kNchw, kNchw}}),
                  row_of("cpu.b", {{"cpu.b", kBlocked, kBlocked}, {"cpu.b.t7", kNchw, kNchw}})});
-  EXPECT_EQ(resolve_choice(request_of("cpu.a"), kConv, rows, Device()).primitive.name, "cpu.a.t14");
-  EXPECT_EQ(resolve_choice(request_of("cpu.b"), kConv, rows, Device()).primitive.name, "cpu.b");
-  EXPECT_EQ(resolve_choice(request_of("cpu.b.t7"), kConv, rows, Device()).primitive.name,
-            "cpu.b.t7");
+  EXPECT_EQ(resolve_choice(request_of("cpu.a"), kConv, rows, Device()).name(), "cpu.a.t14");
+  EXPECT_EQ(resolve_choice(request_of("cpu.b"), kConv, rows, Device()).name(), "cpu.b");
+  EXPECT_EQ(resolve_choice(request_of("cpu.b.t7"), kConv, rows, Device()).name(), "cpu.b.t7");
 }
 
 TEST(ResolveChoice, TakesTheVariantForTheWeightsLayout) {
@@ -109,7 +108,7 @@ TEST(ResolveChoice, TakesTheVariantForTheWeightsLayout) {
   const auto name = [&](Layout weights) {
     return resolve_choice(request_of("cudnn9.conv.e2{A=1}", kNchw, kNchw, weights), kConv, rows,
                           gpu())
-        .primitive.name;
+        .name();
   };
   EXPECT_EQ(name(kNchw), "cudnn9.conv.e2{A=1}");
   EXPECT_EQ(name(kNhwc), "cudnn9.conv.e2.krsc{A=1}");
@@ -119,7 +118,7 @@ TEST(ResolveChoice, LeavesTheEpilogueThatTheRowDoesNotFuse) {
   const Algorithms rows = with_aten({row_of("cpu.a", {{"cpu.a", kNchw, kNchw}}, true)});
   const Resolution resolution = resolve_choice(request_of("cpu.a"), kConvBias, rows, Device());
   EXPECT_EQ(resolution.step, Step::kPlanned);
-  EXPECT_EQ(resolution.problem, Problem(kConv));
+  EXPECT_EQ(resolution.kernel->problem, Problem(kConv));
   EXPECT_EQ(resolution.rest, Epilogue{PostOp::kBias});
 }
 
@@ -130,7 +129,7 @@ TEST(ResolveChoice, WalksTheChainOfALibraryStepByStep) {
     const Algorithms rows = with_aten({library_row("cudnn9.conv", std::move(names), layouts)});
     const Resolution resolution =
         resolve_choice(request_of(asked, kNhwc, kNhwc), kConv, rows, gpu());
-    return std::pair(resolution.step, resolution.primitive.name);
+    return std::pair(resolution.step, resolution.kernel->primitive.name);
   };
   EXPECT_EQ(step_with({asked, "cudnn9.conv.e2"}, {{kNhwc, kNhwc}}),
             std::pair(Step::kPlanned, asked));
@@ -153,7 +152,7 @@ TEST(ResolveChoice, AsksTheHeuristicsOfTheDirectionForALegacyNumber) {
   const Resolution resolution =
       resolve_choice(request_of("cudnn_legacy.bwd_data.6"), problem, rows, gpu());
   EXPECT_EQ(resolution.step, Step::kHeuristic);
-  EXPECT_EQ(resolution.primitive.name, "cudnn9.conv_bwd_data.e5");
+  EXPECT_EQ(resolution.kernel->primitive.name, "cudnn9.conv_bwd_data.e5");
   EXPECT_NE(resolution.reason.find("cudnn_legacy.bwd_data.6 refuses"), std::string::npos)
       << resolution.reason;
 }
@@ -162,7 +161,7 @@ TEST(ResolveChoice, EndsAtAtenInTheTensorsLayouts) {
   const Resolution resolution =
       resolve_choice(request_of("cpu.none", kNhwc, kNhwc), kConvBias, aten_algorithms(), Device());
   EXPECT_EQ(resolution.step, Step::kAten);
-  EXPECT_EQ(resolution.primitive, (Primitive{"aten.conv", kNhwc, kNhwc, 0}));
+  EXPECT_EQ(resolution.kernel->primitive, (Primitive{"aten.conv", kNhwc, kNhwc, 0}));
   EXPECT_EQ(resolution.reason, "this build has no cpu.none");
   EXPECT_TRUE(resolution.rest.empty());
 }

@@ -34,8 +34,8 @@ TEST(Resolve, TakesThePlannedPrimitiveWithItsWorkspace) {
                              {"cpu.planned.a", kRequest.src, kRequest.dst, 9}})};
   const Resolution resolution = resolve(kRequest, parse_problem(kConv), rows, Device());
   EXPECT_EQ(resolution.step, Step::kPlanned);
-  EXPECT_EQ(resolution.primitive.name, "cpu.planned.a");
-  EXPECT_EQ(resolution.primitive.workspace_bytes, 9);
+  EXPECT_EQ(resolution.kernel->primitive.name, "cpu.planned.a");
+  EXPECT_EQ(resolution.kernel->primitive.workspace_bytes, 9);
   EXPECT_EQ(resolution.algorithm, &rows[0]);
   EXPECT_EQ(resolution.reason, "");
 }
@@ -46,7 +46,7 @@ TEST(Resolve, PrefersAnotherVariantOfTheRowToOtherRowsOfTheSameLayouts) {
                                                   {"cpu.planned.b", kRequest.src, kRequest.dst}})};
   const Resolution resolution = resolve(kRequest, parse_problem(kConv), rows, Device());
   EXPECT_EQ(resolution.step, Step::kSameLayouts);
-  EXPECT_EQ(resolution.primitive.name, "cpu.planned.b");
+  EXPECT_EQ(resolution.kernel->primitive.name, "cpu.planned.b");
   EXPECT_NE(resolution.reason.find("cpu.planned.a"), std::string::npos) << resolution.reason;
 }
 
@@ -56,7 +56,7 @@ TEST(Resolve, TakesARowOfTheSameLayoutsWhenThePlannedOneRefuses) {
        row_of("cpu.other", {{"cpu.other", kRequest.src, kRequest.dst}})});
   const Resolution resolution = resolve(kRequest, parse_problem(kConv), rows, Device());
   EXPECT_EQ(resolution.step, Step::kSameLayouts);
-  EXPECT_EQ(resolution.primitive.name, "cpu.other");
+  EXPECT_EQ(resolution.kernel->primitive.name, "cpu.other");
   EXPECT_NE(resolution.reason.find("needs another machine"), std::string::npos);
 }
 
@@ -64,8 +64,9 @@ TEST(Resolve, EndsAtAtenInNchwWithTheRestOfTheEpilogue) {
   const Resolution resolution =
       resolve(kRequest, parse_problem(kConv), aten_algorithms(), Device());
   EXPECT_EQ(resolution.step, Step::kAten);
-  EXPECT_EQ(resolution.primitive, (Primitive{"aten.conv", Layout::kNchw, Layout::kNchw, 0}));
-  EXPECT_EQ(epilogue_of(resolution.problem), Epilogue{PostOp::kBias});
+  EXPECT_EQ(resolution.kernel->primitive,
+            (Primitive{"aten.conv", Layout::kNchw, Layout::kNchw, 0}));
+  EXPECT_EQ(epilogue_of(resolution.kernel->problem), Epilogue{PostOp::kBias});
   EXPECT_EQ(resolution.rest, (Epilogue{PostOp::kAdd, PostOp::kRelu}));
   EXPECT_EQ(resolution.reason, "this build has no cpu.planned.a");
 }

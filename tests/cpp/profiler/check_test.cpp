@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "fake_kernel.h"
 
 namespace torchalgo {
 namespace {
@@ -19,12 +20,12 @@ const char* const kProblem = "relu_f32_n2c17h5w3";
 Algorithms spoiled_relu(Layout layout, std::function<void(at::Tensor&)> spoil) {
   Algorithm row;
   row.name = "test.relu";
-  row.run = [spoil](const Call& call) {
-    at::Tensor dst = call.dst;
-    dst.copy_(call.src[0].relu());
+  row.prepare = prepare_fake([spoil](const KernelArgs& args) {
+    at::Tensor dst = args.dst;
+    dst.copy_(args.src[0].relu());
     spoil(dst);
     return dst;
-  };
+  });
   row.offer = [layout](const Problem&, const Device&) -> Offer {
     return {{Primitive{"test.relu", layout, layout}}, {}};
   };
@@ -57,11 +58,11 @@ TEST(CheckPrimitives, FindsPadLanesThatAreNotZero) {
 
 TEST(CheckPrimitives, FindsWhatWasNeverWritten) {
   Algorithms rows = spoiled_relu(Layout::kNchw, [](at::Tensor&) {});
-  rows[0].run = [](const Call& call) {
-    at::Tensor dst = call.dst;
-    dst.narrow(0, 0, 1).copy_(call.src[0].relu().narrow(0, 0, 1));
+  rows[0].prepare = prepare_fake([](const KernelArgs& args) {
+    at::Tensor dst = args.dst;
+    dst.narrow(0, 0, 1).copy_(args.src[0].relu().narrow(0, 0, 1));
     return dst;
-  };
+  });
   EXPECT_NE(check(rows, Layout::kNchw).failure, "");
 }
 
@@ -75,7 +76,8 @@ TEST(CheckPrimitives, RunsTwiceSoThatAFailureOfTheSecondTurnIsSeen) {
 
 TEST(CheckPrimitives, CallsAnExceptionAFailure) {
   Algorithms rows = spoiled_relu(Layout::kNchw, [](at::Tensor&) {});
-  rows[0].run = [](const Call&) -> at::Tensor { throw std::runtime_error("out of luck"); };
+  rows[0].prepare = prepare_fake(
+      [](const KernelArgs&) -> at::Tensor { throw std::runtime_error("out of luck"); });
   EXPECT_EQ(check(rows, Layout::kNchw).failure, "out of luck");
 }
 
@@ -93,13 +95,14 @@ TEST(CheckPrimitives, FindsANanThatIsLostFromTheResidual) {
   const Problem problem = parse_problem("fwd_f32_n1c4h8w8_k5r3s3_st1x1_pad1x1_dil1x1_g1+add+relu");
   Algorithm row;
   row.name = "test.conv";
-  row.pack = [](const Problem&, const Primitive&, const Weights& w) { return Packed{w.weights}; };
-  row.run = [](const Call& call) {
-    at::Tensor residual = call.residual.clone();
-    lose_nans(residual);
-    const at::Tensor sum = at::conv2d(call.src[0], call.packed[0], {}, 1, 1) + residual;
-    return call.dst.copy_(sum.relu());
-  };
+  row.prepare = prepare_fake(
+      [](const KernelArgs& args) {
+        at::Tensor residual = args.residual.clone();
+        lose_nans(residual);
+        const at::Tensor sum = at::conv2d(args.src[0], args.packed[0], {}, 1, 1) + residual;
+        return args.dst.copy_(sum.relu());
+      },
+      [](const Weights& weights) { return Packed{weights.weights}; });
   const CheckResult result =
       check_primitives({row}, problem, {{"test.conv", Layout::kNchw, Layout::kNchw}}, 1e-5)[0];
   EXPECT_EQ(result.failure.find("loses a NaN"), 0U) << result.failure;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "fake_kernel.h"
 #include "profiler/measure.h"
 
 namespace torchalgo {
@@ -144,16 +145,15 @@ struct FakeRow {
   Algorithm row(std::string_view name) {
     Algorithm row;
     row.name = name;
-    row.pack = [](const Problem&, const Primitive&, const Weights& weights) {
-      return Packed{weights.weights.clone()};
-    };
-    row.run = [this](const Call& call) {
-      inputs.insert(call.src[0].data_ptr());
-      weights.insert(call.packed[0].data_ptr());
-      results.insert(call.dst.data_ptr());
-      gpu.run();
-      return call.dst;
-    };
+    row.prepare = prepare_fake(
+        [this](const KernelArgs& args) {
+          inputs.insert(args.src[0].data_ptr());
+          weights.insert(args.packed[0].data_ptr());
+          results.insert(args.dst.data_ptr());
+          gpu.run();
+          return args.dst;
+        },
+        [](const Weights& weights) { return Packed{weights.weights.clone()}; });
     return row;
   }
 };

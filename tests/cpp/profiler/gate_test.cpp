@@ -29,7 +29,7 @@ std::int64_t pick(Random& random, std::int64_t count) {
 
 // What a mutation may touch of one run.
 struct Site {
-  const Call& call;
+  const KernelArgs& args;
   at::Tensor dst;
   Random& random;
   float* stale;  // workspace that the row asked for and does not use; null if there is none
@@ -141,10 +141,10 @@ std::vector<Mutation> result_mutations() {
        },
        nullptr, nullptr, 0, &has_relu},
       {"clamps at 5.9", [](Site& s) { s.dst.clamp_max_(5.9); }, nullptr, nullptr, 0, &has_relu6},
-      {"the residual is added twice", [](Site& s) { s.dst.add_(s.call.residual); }, nullptr,
+      {"the residual is added twice", [](Site& s) { s.dst.add_(s.args.residual); }, nullptr,
        nullptr, 0, &has_add},
       {"the residual is left out of one image",
-       [](Site& s) { s.dst.select(0, 0).sub_(s.call.residual.select(0, 0)); }, nullptr, nullptr, 0,
+       [](Site& s) { s.dst.select(0, 0).sub_(s.args.residual.select(0, 0)); }, nullptr, nullptr, 0,
        &has_add},
   };
 }
@@ -160,8 +160,8 @@ std::vector<Mutation> memory_mutations() {
        kBytes},
       {"writes to its input",
        [](Site& s) {
-         float* const src = const_cast<float*>(s.call.src[0].const_data_ptr<float>());
-         src[pick(s.random, s.call.src[0].numel())] += 1;
+         float* const src = const_cast<float*>(s.args.src[0].const_data_ptr<float>());
+         src[pick(s.random, s.args.src[0].numel())] += 1;
        }},
       {"adds what the workspace held", [](Site& s) { large_element(s) += 1e-9F * *s.stale; },
        nullptr, nullptr, kBytes},
@@ -179,11 +179,11 @@ std::vector<Mutation> memory_mutations() {
        nullptr, nullptr, kBytes},
       {"copies what is past its input",
        [](Site& s) {
-         large_element(s) = s.call.src[0].const_data_ptr<float>()[s.call.src[0].numel()];
+         large_element(s) = s.args.src[0].const_data_ptr<float>()[s.args.src[0].numel()];
        }},
       {"multiplies what is past its input by zero and adds it",
        [](Site& s) {
-         large_element(s) += 0 * s.call.src[0].const_data_ptr<float>()[s.call.src[0].numel()];
+         large_element(s) += 0 * s.args.src[0].const_data_ptr<float>()[s.args.src[0].numel()];
        }},
   };
 }
@@ -253,28 +253,34 @@ std::vector<Mutation> all_mutations() {
 Algorithm mutated(const Algorithm& row, const Mutation& mutation, std::uint64_t seed) {
   Algorithm mutant = row;
   const auto random = std::make_shared<Random>(seed);
-  mutant.run = [&row, mutation, random](const Call& call) {
-    std::vector<at::Tensor> src(call.src.begin(), call.src.end());
-    if (mutation.input) {
-      src[0] = src[0].clone();
-      mutation.input(src[0]);
-    }
-    Primitive own = call.primitive;
-    own.workspace_bytes -= mutation.more_workspace;
-    at::Tensor dst = row.run({call.problem, own, call.packed, src, call.residual, call.dst,
-                              own.workspace_bytes > 0 ? call.workspace : nullptr});
-    auto* const stale = static_cast<std::byte*>(call.workspace) + own.workspace_bytes;
-    Site site = {call, dst, *random, reinterpret_cast<float*>(stale)};
-    if (mutation.after) mutation.after(site);
-    return dst;
-  };
-  if (row.pack) {
-    mutant.pack = [&row, mutation](const Problem& p, const Primitive& primitive, const Weights& w) {
-      Weights own = {w.weights.clone(), w.bias.defined() ? w.bias.clone() : at::Tensor()};
-      if (mutation.weights) mutation.weights(own);
-      return row.pack(p, primitive, own);
+  mutant.prepare = [&row, mutation, random](const Problem& problem, const Primitive& primitive,
+                                            const Device& device) -> Kernel {
+    const auto right = std::make_shared<const Kernel>(row.prepare(problem, primitive, device));
+    const std::int64_t own_bytes = right->primitive.workspace_bytes;
+    Kernel kernel = {.problem = problem, .primitive = right->primitive};
+    kernel.primitive.workspace_bytes += mutation.more_workspace;
+    kernel.run = [=](const KernelArgs& args) {
+      std::vector<at::Tensor> src(args.src.begin(), args.src.end());
+      if (mutation.input) {
+        src[0] = src[0].clone();
+        mutation.input(src[0]);
+      }
+      at::Tensor dst = right->run(
+          {args.packed, src, args.residual, args.dst, own_bytes > 0 ? args.workspace : nullptr});
+      auto* const stale = static_cast<std::byte*>(args.workspace) + own_bytes;
+      Site site = {args, dst, *random, reinterpret_cast<float*>(stale)};
+      if (mutation.after) mutation.after(site);
+      return dst;
     };
-  }
+    if (right->pack) {
+      kernel.pack = [=](const Weights& w) {
+        Weights own = {w.weights.clone(), w.bias.defined() ? w.bias.clone() : at::Tensor()};
+        if (mutation.weights) mutation.weights(own);
+        return right->pack(own);
+      };
+    }
+    return kernel;
+  };
   return mutant;
 }
 
@@ -328,14 +334,12 @@ TEST(Gate, RejectsMutantsInAtLeast99OfEach100) {
       for (const Primitive& offered : s.primitives) {
         const Layout layout = result_layout(s.problem, offered);
         if (mutation.fits != nullptr && !mutation.fits(s.problem, layout)) continue;
-        Primitive primitive = offered;
-        primitive.workspace_bytes += mutation.more_workspace;
         const Algorithm mutant = mutated(*s.row, mutation, ++seed);
         const CheckResult result =
-            check_primitives({mutant}, s.problem, {primitive}, kMaxRelError)[0];
+            check_primitives({mutant}, s.problem, {offered}, kMaxRelError)[0];
         ++mutants;
         if (result.failure.empty()) {
-          escaped.push_back(fmt::format("{} on {}: {} (relative L2 {:.2g})", to_string(primitive),
+          escaped.push_back(fmt::format("{} on {}: {} (relative L2 {:.2g})", to_string(offered),
                                         text.problem, mutation.name, result.rel_error));
         }
       }

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "fake_kernel.h"
 
 namespace torchalgo {
 namespace {
@@ -20,14 +21,13 @@ struct FakeMachine {
   Algorithm row(std::string_view name, std::int64_t cost_ns) {
     Algorithm row;
     row.name = name;
-    row.pack = [](const Problem&, const Primitive&, const Weights& weights) {
-      return Packed{weights.weights.contiguous()};
-    };
-    row.run = [this, name, cost_ns](const Call& call) {
-      now += cost_ns + drift * static_cast<std::int64_t>(order.size());
-      order.emplace_back(name);
-      return call.dst;
-    };
+    row.prepare = prepare_fake(
+        [this, name, cost_ns](const KernelArgs& args) {
+          now += cost_ns + drift * static_cast<std::int64_t>(order.size());
+          order.emplace_back(name);
+          return args.dst;
+        },
+        [](const Weights& weights) { return Packed{weights.weights.contiguous()}; });
     return row;
   }
   MeasureOptions options() {
@@ -73,7 +73,8 @@ TEST(MeasureInterleaved, StopsAtTheBudgetButNotBeforeThreeRounds) {
 TEST(MeasureInterleaved, KeepsGoingWhenOneCandidateFails) {
   FakeMachine machine;
   Algorithm broken = machine.row("b.b", 1);
-  broken.run = [](const Call&) -> at::Tensor { throw std::runtime_error("out of luck"); };
+  broken.prepare = prepare_fake(
+      [](const KernelArgs&) -> at::Tensor { throw std::runtime_error("out of luck"); });
   const Algorithms rows = {machine.row("a.a", 100), broken};
   const auto results = measure_interleaved(tasks({"b.b", "a.a"}), rows, machine.options());
   EXPECT_EQ(results[0].failure, "out of luck");
@@ -124,7 +125,8 @@ TEST(MeasureRace, ADisturbedSampleIsTakenAgain) {
 TEST(MeasureRace, AFailingTaskIsOutAndTheOthersRace) {
   FakeMachine machine;
   Algorithm broken = machine.row("b.b", 1);
-  broken.run = [](const Call&) -> at::Tensor { throw std::runtime_error("out of luck"); };
+  broken.prepare = prepare_fake(
+      [](const KernelArgs&) -> at::Tensor { throw std::runtime_error("out of luck"); });
   const Algorithms rows = {machine.row("a.a", 100), broken};
   MeasureOptions options = machine.options();
   options.race = true;

@@ -36,13 +36,12 @@ TEST(EmptyReused, TheNextOneHasTheMemoryOfTheLast) {
 TEST(PackToStay, MovesWhatIsPackedAndLeavesTheModelsOwn) {
   const at::Tensor own = at::arange(100'000, at::kFloat), bias = at::arange(7, at::kFloat);
   at::Tensor packed_at_first;
-  Algorithm row;
-  row.pack = [&](const Problem&, const Primitive&, const Weights& weights) {
+  Kernel kernel;
+  kernel.pack = [&](const Weights& weights) {
     packed_at_first = weights.weights.add(1);
     return Packed{weights.weights, packed_at_first, at::Tensor(), weights.weights.narrow(0, 5, 9)};
   };
-  const Problem problem = parse_problem("fwd_f32_n1c1h8w8_k1r1s1_st1x1_pad0x0_dil1x1_g1");
-  const Packed packed = pack_to_stay(row, problem, {}, {own, bias});
+  const Packed packed = pack_to_stay(kernel, {own, bias});
   ASSERT_EQ(packed.size(), 4U);
   EXPECT_EQ(packed[0].data_ptr(), own.data_ptr());
   EXPECT_NE(packed[1].data_ptr(), packed_at_first.data_ptr());

@@ -35,7 +35,8 @@ TEST(Relabel, IsTheTransformWithoutMovingAnything) {
             if (from == to || !offer.refusal.empty()) continue;
             const Sample sample = make_sample(problem, 3);
             const std::vector<at::Tensor> src = {to_layout(sample.src[0], from)};
-            const at::Tensor dst = row.run({problem, offer.primitives[0], {}, src, {}, {}});
+            const at::Tensor dst =
+                row.prepare(problem, offer.primitives[0], cpu_device()).run({{}, src, {}, {}});
             EXPECT_TRUE(dst.is_alias_of(src[0]));
             EXPECT_TRUE(at::equal(dst, to_layout(sample.src[0], to)))
                 << to_string(Problem(problem));
@@ -60,11 +61,12 @@ TEST(ViewConcat, IsTheMemoryThatItsInputsShare) {
   const at::Tensor memory = at::randn({1, 9, 3, 5, 16});
   const std::vector<at::Tensor> parts = {memory.narrow(1, 1, 2), memory.narrow(1, 3, 3),
                                          memory.narrow(1, 6, 2)};
-  const at::Tensor joined = view::concat().run({problem, primitive, {}, parts, {}, {}});
+  const Kernel kernel = view::concat().prepare(problem, primitive, cpu_device());
+  const at::Tensor joined = kernel.run({{}, parts, {}, {}});
   EXPECT_EQ(joined.data_ptr(), parts[0].data_ptr());
   EXPECT_TRUE(at::equal(joined, memory.narrow(1, 1, 7)));
   const std::vector<at::Tensor> apart = {parts[0], parts[1].clone(), parts[2]};
-  const at::Tensor copied = view::concat().run({problem, primitive, {}, apart, {}, {}});
+  const at::Tensor copied = kernel.run({{}, apart, {}, {}});
   EXPECT_FALSE(copied.is_alias_of(memory));
   EXPECT_TRUE(at::equal(copied, joined));
 }
@@ -82,7 +84,8 @@ TEST(ViewSlice, IsTheMemoryOfThePart) {
     const Sample sample = make_sample(problem, 3);
     for (const Primitive& primitive : view::slice().offer(problem, cpu_device()).primitives) {
       const std::vector<at::Tensor> src = {to_layout(sample.src[0], primitive.src)};
-      const at::Tensor dst = view::slice().run({problem, primitive, {}, src, {}, {}});
+      const at::Tensor dst =
+          view::slice().prepare(problem, primitive, cpu_device()).run({{}, src, {}, {}});
       EXPECT_TRUE(dst.is_alias_of(src[0]));
       const auto& slice = std::get<SliceProblem>(problem);
       const at::Tensor part = sample.src[0].narrow(1, slice.begin, slice.k);

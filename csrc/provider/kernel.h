@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "ir/primitive.h"
+#include "ir/problem.h"
+#include "provider/weights.h"
+#include "provider/work.h"
+
+namespace torchalgo {
+
+/// The tensors of one run of a kernel. They lie in the primitive's layouts; blocked ones are 5-D.
+struct KernelArgs {
+  const Packed& packed;             // what the kernel's `pack` returned
+  std::span<const at::Tensor> src;  // data inputs in call order, without the residual
+  at::Tensor residual;              // in dst's layout; undefined unless the epilogue has kAdd
+  at::Tensor dst;                   // allocated; undefined if the kernel makes_dst
+  void* workspace = nullptr;        // primitive.workspace_bytes, 64-byte aligned, content undefined
+};
+
+/// A primitive that is prepared for one problem on one device. Names and sizes are decoded when it
+/// is made, so that `run` parses nothing.
+struct Kernel {
+  Problem problem;
+  Primitive primitive;  // with its workspace_bytes
+  /// Writes all of args.dst, pad lanes as zeros, and returns it. Allocates nothing. Several threads
+  /// may call it at once with different dst and workspace. A kernel that makes_dst returns a tensor
+  /// of its library instead.
+  std::function<at::Tensor(const KernelArgs& args)> run = nullptr;
+  /// Brings the weights into the form that `run` reads; called once per set of weights. Null if
+  /// there are none: see pack() below.
+  std::function<Packed(const Weights&)> pack = nullptr;
+  /// Returns the bytes that `pack` allocates beside the model's own weights, which it may share.
+  /// Null if packing is the only way to know: see packed_bytes() below.
+  std::function<std::int64_t()> packed_bytes = nullptr;
+  /// Returns the work that a run cannot do without. Null for libraries that may choose any
+  /// algorithm: see least_work() below.
+  std::function<Work()> least_work = nullptr;
+  bool makes_dst = false;
+};
+
+/// Packs `weights` for `kernel`. Returns no tensors if the kernel has no weights.
+[[nodiscard]] Packed pack(const Kernel& kernel, const Weights& weights);
+
+/// Returns the bytes that packing allocates. Packs weights of zeros to know it if the kernel does
+/// not tell.
+[[nodiscard]] std::int64_t packed_bytes(const Kernel& kernel);
+
+/// Returns the work that a run of `kernel` cannot do without: each byte once and no arithmetic if
+/// the kernel does not tell.
+[[nodiscard]] Work least_work(const Kernel& kernel);
+
+}  // namespace torchalgo

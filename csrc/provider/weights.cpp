@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "provider/weights.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/ScalarType.h>
+
+#include <functional>
+#include <numeric>
+#include <set>
+
+#include "base/error.h"
+
+namespace torchalgo {
+namespace {
+
+std::int64_t product(const std::vector<std::int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+Weights zero_weights_of_layer(const Problem& problem) {
+  const auto options = at::TensorOptions().dtype(scalar_type(dtype_of(problem)));
+  const std::vector<std::int64_t> sizes = weight_sizes(problem);
+  if (sizes.empty()) return {};
+  const bool is_affine = std::holds_alternative<ScaleShiftProblem>(problem);
+  Weights weights = {at::zeros(sizes, options), at::Tensor()};
+  if (is_affine || has(epilogue_of(problem), PostOp::kBias)) {
+    weights.bias = at::zeros({is_affine ? sizes[0] : result_sizes(problem).at(1)}, options);
+  }
+  return weights;
+}
+
+// An opaque tensor of oneDNN has no storage; torch tells its size by an op that is no public API.
+std::int64_t mkldnn_bytes(const at::Tensor& tensor) {
+  const auto op = c10::Dispatcher::singleton().findSchema({"mkldnn::_nbytes", ""});
+  TORCHALGO_CHECK(op, "held_bytes: this torch lacks mkldnn::_nbytes as torch 2.11 has it");
+  torch::jit::Stack stack = {tensor};
+  op->callBoxed(stack);
+  return stack.back().toInt();
+}
+
+}  // namespace
+
+std::vector<at::Tensor> tensors_of(const Weights& weights) {
+  std::vector<at::Tensor> tensors = {weights.weights, weights.bias};
+  for (const Weights& next : weights.next) {
+    const std::vector<at::Tensor> more = tensors_of(next);
+    tensors.insert(tensors.end(), more.begin(), more.end());
+  }
+  return tensors;
+}
+
+Weights weights_from(const std::vector<at::Tensor>& tensors) {
+  TORCHALGO_ASSERT(tensors.size() >= 2 && tensors.size() % 2 == 0);
+  Weights weights = {tensors[0], tensors[1]};
+  for (std::size_t i = 2; i < tensors.size(); i += 2)
+    weights.next.push_back({tensors[i], tensors[i + 1]});
+  return weights;
+}
+
+Weights zero_weights(const Problem& problem) {
+  const std::vector<Problem> layers = layers_of(problem);
+  Weights weights = zero_weights_of_layer(layers[0]);
+  for (std::size_t i = 1; i < layers.size(); ++i)
+    weights.next.push_back(zero_weights_of_layer(layers[i]));
+  return weights;
+}
+
+std::int64_t held_bytes(const Packed& packed, const Weights& plain) {
+  std::set<const void*> counted;
+  for (const at::Tensor& tensor : tensors_of(plain)) {
+    if (tensor.defined()) counted.insert(tensor.storage().data());
+  }
+  std::int64_t bytes = 0;
+  for (const at::Tensor& tensor : packed) {
+    if (!tensor.defined()) continue;
+    if (tensor.is_mkldnn()) {
+      bytes += mkldnn_bytes(tensor);
+    } else if (counted.insert(tensor.storage().data()).second) {
+      bytes += static_cast<std::int64_t>(tensor.storage().nbytes());
+    }
+  }
+  return bytes;
+}
+
+std::int64_t plain_weight_bytes(const Problem& problem) {
+  std::int64_t count = 0;
+  for (const Problem& layer : layers_of(problem)) {
+    const std::vector<std::int64_t> sizes = weight_sizes(layer);
+    if (!sizes.empty()) count += product(sizes);
+  }
+  return count * static_cast<std::int64_t>(c10::elementSize(scalar_type(dtype_of(problem))));
+}
+
+at::ScalarType scalar_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return at::kDouble;
+    case DType::kF32:
+    case DType::kTf32:
+      return at::kFloat;
+    case DType::kF16:
+      return at::kHalf;
+    case DType::kBf16:
+      return at::kBFloat16;
+  }
+  return at::kFloat;
+}
+
+}  // namespace torchalgo
