@@ -81,6 +81,7 @@ at::Tensor run_parts(const PartKernels& run, const kernels::Concat& concat, cons
 Algorithm concat(const std::string& isa) {
   Algorithm row;
   row.name = "cpu.concat";
+  row.rounding = 1;
   row.offer = offer_concat;
   row.prepare = [run = part_kernels(isa)](const Problem& problem, const Primitive& primitive,
                                           const Device&) -> Kernel {

@@ -367,6 +367,7 @@ Algorithm conv_chain(const std::string& isa) {
   const Kernels kernels = {conv_gemm_build(isa), TORCHALGO_PICK_KERNEL(isa, run_depthwise)};
   Algorithm algorithm;
   algorithm.name = "cpu.conv_chain";
+  algorithm.rounding = 1;
   algorithm.version = 4;
   algorithm.offer = [kernels](const Problem& problem, const Device& device) {
     return offer(kernels, problem, device);

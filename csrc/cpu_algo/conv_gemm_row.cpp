@@ -180,6 +180,7 @@ Algorithm make_conv_gemm(ConvGemmRow row, std::string_view isa) {
   build.strassen = row.strassen;
   Algorithm algorithm;
   algorithm.name = row.name;
+  algorithm.rounding = 1;
   algorithm.version = row.version;
   algorithm.offer = [row = std::move(row), build](const Problem& problem, const Device& device) {
     return offer(row, build, problem, device);

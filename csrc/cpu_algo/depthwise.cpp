@@ -92,6 +92,7 @@ Kernel prepare(RunDepthwise run, const Problem& problem, const Primitive& primit
 Algorithm make_row(const char* name, decltype(Algorithm::offer) offer, RunDepthwise run) {
   Algorithm algorithm;
   algorithm.name = name;
+  algorithm.rounding = 1;
   algorithm.offer = std::move(offer);
   algorithm.prepare = [run](const Problem& problem, const Primitive& primitive, const Device&) {
     return prepare(run, problem, primitive);

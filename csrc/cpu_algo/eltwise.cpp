@@ -96,6 +96,7 @@ at::Tensor run_eltwise(const EltwisePlan& plan, const KernelArgs& args) {
 Algorithm make_row(std::string_view name, EltwiseKind kind, const EltwiseKernels& kernels) {
   Algorithm row;
   row.name = name;
+  row.rounding = 1;
   row.version = 3;
   row.offer = [name, kind](const Problem& problem, const Device&) {
     return offer_eltwise(name, kind, problem);

@@ -146,7 +146,11 @@ Kernel prepare(const Problem& problem, const Primitive& primitive, const Device&
 }  // namespace
 
 Algorithm fft() {
-  return {.name = "cpu.fft", .offer = offer, .prepare = prepare, .packs_for_all_sizes = true};
+  return {.name = "cpu.fft",
+          .rounding = 4,
+          .offer = offer,
+          .prepare = prepare,
+          .packs_for_all_sizes = true};
 }
 
 }  // namespace torchalgo::cpu

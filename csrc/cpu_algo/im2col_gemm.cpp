@@ -122,6 +122,7 @@ Algorithm im2col_gemm(const std::string& isa) {
                        TORCHALGO_PICK_KERNEL(isa, conv_im2col_scratch_bytes)};
   Algorithm algorithm;
   algorithm.name = "cpu.im2col_gemm";
+  algorithm.rounding = 1;
   algorithm.version = 4;
   algorithm.offer = [build](const Problem& problem, const Device& device) {
     return offer(build, problem, device);

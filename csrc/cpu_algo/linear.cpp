@@ -105,6 +105,7 @@ Kernel prepare_linear(LinearKernel by_rows, LinearKernel by_panels, const Proble
 Algorithm linear(const std::string& isa) {
   Algorithm row;
   row.name = "cpu.linear";
+  row.rounding = 1;
   row.version = 3;
   row.offer = offer_linear;
   row.prepare = [by_rows = TORCHALGO_PICK_KERNEL(isa, run_linear),

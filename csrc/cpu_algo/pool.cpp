@@ -64,6 +64,7 @@ Algorithm pool(const std::string& isa) {
   Algorithm row;
   row.name = "cpu.pool";
   row.version = 2;
+  row.rounding = 1;
   row.offer = [](const Problem& problem, const Device&) -> Offer {
     const auto* pool = std::get_if<PoolProblem>(&problem);
     if (pool == nullptr) return {{}, "needs a pooling"};

@@ -11,6 +11,7 @@ namespace torchalgo::cpu {
 Algorithm resize(const std::string& isa) {
   Algorithm row;
   row.name = "cpu.resize";
+  row.rounding = 1;
   row.offer = [](const Problem& problem, const Device&) -> Offer {
     const auto* resize = std::get_if<ResizeProblem>(&problem);
     if (resize == nullptr) return {{}, "needs a resize"};

@@ -83,6 +83,7 @@ Algorithm scale_shift(const std::string& isa) {
   Algorithm row;
   row.name = "cpu.scale_shift";
   row.version = 4;
+  row.rounding = 1;
   row.offer = offer_scale_shift;
   row.prepare = [kernels = Kernels{TORCHALGO_PICK_KERNEL(isa, run_scale_shift),
                                    TORCHALGO_PICK_KERNEL(isa, clear_pad_lanes)}](

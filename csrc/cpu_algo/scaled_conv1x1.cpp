@@ -212,6 +212,7 @@ Algorithm scaled_conv1x1(const std::string& isa) {
   const Kernels kernels = {conv_gemm_build(isa), TORCHALGO_PICK_KERNEL(isa, run_scale_shift)};
   Algorithm algorithm;
   algorithm.name = kName;
+  algorithm.rounding = 1;
   algorithm.version = 3;
   algorithm.offer = [kernels](const Problem& problem, const Device& device) {
     return offer(kernels, problem, device);

@@ -93,6 +93,7 @@ Algorithm shuffle(const std::string& isa) {
   Algorithm row;
   row.name = "cpu.shuffle";
   row.version = 2;
+  row.rounding = 1;
   row.offer = offer_shuffle;
   row.prepare = [run = InterleaveKernels{TORCHALGO_PICK_KERNEL(isa, run_interleave_pixels),
                                          TORCHALGO_PICK_KERNEL(isa, run_interleave_blocks)}](

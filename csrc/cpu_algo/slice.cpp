@@ -36,6 +36,7 @@ at::Tensor run_slice(const PartKernels& run, const SliceProblem& problem, Layout
 Algorithm slice(const std::string& isa) {
   Algorithm row;
   row.name = "cpu.slice";
+  row.rounding = 1;
   row.offer = [](const Problem& problem, const Device&) -> Offer {
     const auto* slice = std::get_if<SliceProblem>(&problem);
     if (slice == nullptr) return {{}, "needs a slice"};

@@ -156,6 +156,7 @@ Algorithm squeeze_excite(const std::string& isa) {
                            TORCHALGO_PICK_KERNEL(isa, run_linear_panels)};
   Algorithm algorithm;
   algorithm.name = "cpu.squeeze_excite";
+  algorithm.rounding = 1;
   algorithm.version = 3;
   algorithm.offer = offer;
   algorithm.prepare = [kernels](const Problem& problem, const Primitive& primitive,

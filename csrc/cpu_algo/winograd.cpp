@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,6 +47,15 @@ std::string_view name_of(int index) {
     return names;
   }();
   return kNames[index];
+}
+
+// The transforms multiply rounding errors. The factor doubles with each further interpolation point
+// where both axes are transformed, and with each two where one is: found by comparison with f64.
+double rounding_of(const WinogradTile& tile) {
+  const auto points = [](const WinogradAxis& axis) { return axis.m + axis.r - axis.stride; };
+  const bool is_nested = tile.h.r > 1 && tile.w.r > 1;
+  const int most = std::max(points(tile.h), points(tile.w));
+  return std::ldexp(1.0, is_nested ? most - 3 : most / 2 - 1);
 }
 
 // The N of the variants. A tile along one axis has few elements, so that more tiles lie in L2.
@@ -364,6 +374,7 @@ Algorithm winograd(int index, const std::string& isa) {
   Algorithm algorithm;
   algorithm.name = name_of(index);
   algorithm.version = 5;
+  algorithm.rounding = rounding_of(tile);
   algorithm.offer = [name = algorithm.name, tile](const Problem& problem, const Device& device) {
     return offer(name, tile, problem, device);
   };

@@ -6,6 +6,7 @@ namespace torchalgo::layout {
 Algorithm aten() {
   Algorithm row;
   row.name = "layout.aten";
+  row.rounding = 1;
   row.runs_on_cuda = true;
   row.offer = [](const Problem& problem, const Device&) -> Offer {
     const LayoutPair pair = layout_pair(problem);

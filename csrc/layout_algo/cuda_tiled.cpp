@@ -63,6 +63,7 @@ Kernel prepare_cuda_tiled(const Problem& problem, const Primitive& primitive,
 Algorithm cuda_tiled(const std::function<const CudaLibrary&()>& library) {
   Algorithm row;
   row.name = "layout.cuda_tiled";
+  row.rounding = 1;
   row.runs_on_cpu = false;
   row.runs_on_cuda = true;
   row.offer = [library](const Problem& problem, const Device&) {

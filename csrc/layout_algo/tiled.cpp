@@ -72,6 +72,7 @@ Kernel prepare_tiled(const Problem& problem, const Primitive& primitive, RunTran
 
 Algorithm tiled(const std::string& isa) {
   return {.name = "layout.tiled",
+          .rounding = 1,
           .offer = offer_tiled,
           .prepare = [run = TORCHALGO_PICK_KERNEL(isa, run_transform)](
                          const Problem& problem, const Primitive& primitive, const Device&) {

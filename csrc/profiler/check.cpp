@@ -183,9 +183,10 @@ std::vector<NanOracle> make_nan_oracles(const Problem& problem, const Sample& sa
 }
 
 // What it may differ by: what its algorithm rounds, if that is known, within the caller's bound.
-double bound_of(const Problem& problem, const Primitive& primitive, double max_rel_error) {
-  return std::min(error_bound(problem, max_rel_error),
-                  rounding_error(problem, primitive).value_or(HUGE_VAL));
+double bound_of(const Algorithm& algorithm, const Problem& problem, double max_rel_error) {
+  const double allowed = error_bound(problem, max_rel_error);
+  return algorithm.rounding ? std::min(allowed, rounding_error(problem, *algorithm.rounding))
+                            : allowed;
 }
 
 void compare(const at::Tensor& result, const Oracle& oracle, double bound, CheckResult& check) {
@@ -269,7 +270,7 @@ CheckResult check_one(const Algorithm& algorithm, const Problem& problem,
                       const Primitive& primitive, const Oracles& oracles, double max_rel_error,
                       const Device& device) {
   CheckResult check;
-  const double bound = bound_of(problem, primitive, max_rel_error);
+  const double bound = bound_of(algorithm, problem, max_rel_error);
   try {
     const Kernel kernel = algorithm.prepare(problem, primitive, device);
     const bool has_same_bits = claims_same_bits(algorithm, problem, primitive, device);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,11 +47,12 @@ struct CheckResult {
 /// algorithm can hold to it, what their rounding of inputs, result and a Winograd transform takes.
 [[nodiscard]] double error_bound(const Problem& problem, double max_rel_error);
 
-/// What relative L2 to f64 rounding alone may cause on a sample of make_sample, whatever error the
-/// caller allows: what exceeds it is wrong. 0 for problems that only pick or copy. Nothing for rows
-/// of a library, whose inner ways are not known.
-[[nodiscard]] std::optional<double> rounding_error(const Problem& problem,
-                                                   const Primitive& primitive);
+/// Returns the relative L2 to f64 that rounding alone may cause on a sample of make_sample,
+/// whatever error the caller allows: what exceeds it is wrong. 0 for problems that only pick or
+/// copy.
+///
+/// @param factor  Algorithm::rounding.
+[[nodiscard]] double rounding_error(const Problem& problem, double factor);
 
 /// Compares each primitive with f64 on the problem's own shape. It must
 /// - stay within error_bound() and within its algorithm's rounding_error(), in relative L2 over all

@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
-#include <string_view>
 
 #include "profiler/check.h"
 
@@ -70,41 +68,10 @@ double term_count(const Problem& problem) {
   return 4;  // bilinear; fewer elsewhere
 }
 
-// How many times more than a plain sum in the problem's type our rows round. A new row that needs a
-// line here fails its first check.
-struct Rounding {
-  std::string_view algorithm;
-  double factor;
-};
-constexpr Rounding kRoundings[] = {
-    {"cpu.winograd_f2x2_3x3", 2},
-    {"cpu.winograd_f4x4_3x3", 8},
-    {"cpu.winograd_f6x6_3x3", 32},
-    {"cpu.winograd_f3x3_3x3s2", 2},
-    {"cpu.winograd_f4x4_5x5", 32},
-    {"cpu.winograd_f2x2_7x7", 32},
-    {"cpu.winograd_f1x4_1x3", 4},
-    {"cpu.winograd_f4x1_3x1", 4},
-    {"cpu.winograd_f1x4_1x5", 8},
-    {"cpu.winograd_f4x1_5x1", 8},
-    {"cpu.winograd_f1x4_1x7", 16},
-    {"cpu.winograd_f4x1_7x1", 16},
-    {"cpu.fft", 4},
-};
-
-std::optional<double> rounding_factor(std::string_view primitive) {
-  for (const Rounding& rounding : kRoundings) {
-    if (matches_name(primitive, rounding.algorithm)) return rounding.factor;
-  }
-  const bool is_ours = primitive.starts_with("cpu.") || primitive.starts_with("layout.");
-  return is_ours ? std::optional(1.0) : std::nullopt;
-}
-
 }  // namespace
 
-std::optional<double> rounding_error(const Problem& problem, const Primitive& primitive) {
-  const std::optional<double> factor = rounding_factor(primitive.name);
-  if (!factor || is_exact(problem)) return factor ? std::optional(0.0) : std::nullopt;
+double rounding_error(const Problem& problem, double factor) {
+  if (is_exact(problem)) return 0;
   // Each of n additions rounds a partial sum, which grows with the square root of the terms'
   // number: together 0.2 sqrt(n) of epsilon beside the sum itself (Higham 2002, section 4.2, for
   // random terms); 4 is for an activation and a residual.
@@ -112,7 +79,7 @@ std::optional<double> rounding_error(const Problem& problem, const Primitive& pr
   double roundings = 0;
   for (const Problem& layer : layers_of(problem))
     roundings += 4 + 0.5 * std::sqrt(term_count(layer));
-  return *factor * epsilon_of(dtype_of(problem)) * roundings;
+  return factor * epsilon_of(dtype_of(problem)) * roundings;
 }
 
 }  // namespace torchalgo

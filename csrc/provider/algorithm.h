@@ -47,6 +47,9 @@ struct Offer {
 struct Algorithm {
   std::string_view name;
   int version = 1;  // raise it when results or speed change: costs measured before become misses
+  /// How many times more than a plain sum in the problem's type the algorithm rounds. Nothing for a
+  /// library, which may compute in many ways.
+  std::optional<double> rounding = std::nullopt;
   bool runs_on_cpu = true;
   bool runs_on_cuda = false;
   /// Returns the primitives that can run a problem, or the reason why there is none. May query a

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "ir/concat_frames.h"
+#include "ir/fusion.h"
 #include "ir/view.h"
 #include "provider/dominated.h"
 
@@ -80,93 +81,25 @@ class ChainGrower {
   [[nodiscard]] std::vector<Chain> chains_from(int anchor) const {
     const Node& node = graph_.nodes[anchor];
     std::vector<Chain> chains = {{{anchor}, *node.problem, node.inputs}};
-    if (!may_absorb(*node.problem)) return chains;
     while (auto longer = extend(chains.back())) chains.push_back(std::move(*longer));
     return chains;
   }
 
  private:
-  static bool may_absorb(const Problem& problem) {
-    if (const auto* eltwise = std::get_if<EltwiseProblem>(&problem)) {
-      return eltwise->kind != EltwiseKind::kActivation;
-    }
-    return std::holds_alternative<ConvProblem>(problem) ||
-           std::holds_alternative<LinearProblem>(problem) ||
-           std::holds_alternative<ConcatProblem>(problem) || is_chain_head(problem);
-  }
-
   [[nodiscard]] std::optional<Chain> extend(const Chain& chain) const {
-    const Epilogue& epilogue = epilogue_of(chain.problem);
     const int value = graph_.nodes[chain.covers.back()].outputs.at(0);
     if (readers_[value].size() != 1 || is_output_[value]) return std::nullopt;
     const int next = readers_[value][0];
     const Node& reader = graph_.nodes[next];
     if (!reader.problem) return std::nullopt;
-    // What follows a tf32 convolution is f32: in memory the same.
-    const auto stored = [](const Problem& problem) { return scalar_type(dtype_of(problem)); };
-    if (stored(*reader.problem) != stored(chain.problem)) return std::nullopt;
-    if (const auto* conv = std::get_if<ConvProblem>(&*reader.problem)) {
-      if (!may_follow(chain.problem, *conv)) return std::nullopt;
-      Chain longer = chain;
-      longer.covers.push_back(next);
-      longer.problem = with_next(chain.problem, *conv);
-      return longer;
-    }
-    if (const auto* concat = std::get_if<ConcatProblem>(&chain.problem)) {
-      const auto* shuffle = std::get_if<ShuffleProblem>(&*reader.problem);
-      if (shuffle == nullptr || concat->groups > 1) return std::nullopt;
-      Chain longer = chain;
-      longer.covers.push_back(next);
-      std::get<ConcatProblem>(longer.problem).groups = shuffle->groups;
-      return longer;
-    }
-    if (!epilogue.empty() && is_activation(epilogue.back())) return std::nullopt;
-    const auto* eltwise = std::get_if<EltwiseProblem>(&*reader.problem);
-    const bool has_epilogue = !std::holds_alternative<PoolProblem>(chain.problem);
-    if (eltwise == nullptr || !has_epilogue) return std::nullopt;
-    Chain longer = chain;
+    auto fusion = fuse(chain.problem, *reader.problem);
+    if (!fusion) return std::nullopt;
+    Chain longer = {chain.covers, std::move(fusion->problem), chain.inputs};
     longer.covers.push_back(next);
-    Epilogue longer_epilogue = epilogue;
-    if (eltwise->kind == EltwiseKind::kActivation) {
-      longer_epilogue.push_back(eltwise->epilogue[0]);
-    } else if (is_residual_add(*eltwise, chain.problem)) {
-      longer_epilogue.push_back(PostOp::kAdd);
+    if (fusion->adds_residual) {
       longer.inputs.push_back(reader.inputs[0] == value ? reader.inputs[1] : reader.inputs[0]);
-    } else {
-      return std::nullopt;
     }
-    longer.problem = with_epilogue(chain.problem, std::move(longer_epilogue));
     return longer;
-  }
-
-  static bool is_residual_add(const EltwiseProblem& eltwise, const Problem& anchor) {
-    return eltwise.kind == EltwiseKind::kAdd && !eltwise.channelwise && eltwise.epilogue.empty() &&
-           is_convolution(anchor) && !has(epilogue_of(anchor), PostOp::kAdd);
-  }
-
-  // What is done to each element of a 1x1 convolution's input can be done where its blocks are
-  // read; behind a global pooling there is little to compute, and much to be called. Two
-  // convolutions in one call pay where a depthwise one, which computes little, reads or makes a
-  // tensor larger than its neighbour's other end: before or behind it, or both.
-  static bool may_follow(const Problem& before, const ConvProblem& next) {
-    constexpr std::size_t kMostLayers = 3;
-    if (is_chain_head(before))
-      return is_forward_2d(next) && is_pointwise(next) && dtype_of(before) == next.dtype;
-    if (!is_convolution(before) || has(epilogue_of(before), PostOp::kAdd)) return false;
-    const std::vector<Problem> layers = layers_of(before);
-    const auto& last = std::get<ConvProblem>(layers.back());
-    if (is_chain_head(layers[0])) {
-      return std::holds_alternative<PoolProblem>(layers[0]) && layers.size() < kMostLayers &&
-             is_forward_2d(next) && is_pointwise(next) && last.dtype == next.dtype;
-    }
-    return layers.size() < kMostLayers && is_forward_2d(last) && is_forward_2d(next) &&
-           last.dtype == next.dtype && is_depthwise(last) != is_depthwise(next);
-  }
-  static bool is_forward_2d(const ConvProblem& conv) {
-    return conv.direction == Direction::kForward && !conv.is_3d;
-  }
-  static bool is_depthwise(const ConvProblem& conv) {
-    return conv.groups > 1 && conv.groups == conv.c && conv.k == conv.c;
   }
 
   const Graph& graph_;

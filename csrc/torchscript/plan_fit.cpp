@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ir/fusion.h"
 #include "ir/transform_shape.h"
 #include "ir/view.h"
 
@@ -171,33 +172,10 @@ class Fitter {
   // `covered` and `node`, which reads its result, as one problem.
   static Problem grown_by(const Node& node, const Problem& covered, PlannedCall& call) {
     const auto link = std::find(node.inputs.begin(), node.inputs.end(), call.dst);
-    const auto* conv = std::get_if<ConvProblem>(&*node.problem);
-    const auto* concat = std::get_if<ConcatProblem>(&covered);
-    const auto* shuffle = std::get_if<ShuffleProblem>(&*node.problem);
-    const auto* eltwise = std::get_if<EltwiseProblem>(&*node.problem);
-    const bool is_chain = conv != nullptr && (is_convolution(covered) || is_chain_head(covered));
-    const bool is_shuffled = concat != nullptr && shuffle != nullptr;
-    const bool is_epilogue = eltwise != nullptr && eltwise->kind != EltwiseKind::kMul;
-    TORCHALGO_CHECK(link != node.inputs.end() && (is_chain || is_shuffled || is_epilogue),
-                    "rewrite_graph: {} cannot absorb {}", call.name, node.name);
-    if (is_chain) {
-      TORCHALGO_CHECK(!call.residual, "rewrite_graph: {} absorbs {} behind an addition", call.name,
-                      node.name);
-      return with_next(covered, *conv);
-    }
-    if (is_shuffled) {
-      ConcatProblem shuffled = *concat;
-      shuffled.groups = shuffle->groups;
-      return shuffled;
-    }
-    Epilogue epilogue = epilogue_of(covered);
-    if (eltwise->kind == EltwiseKind::kAdd) {
-      TORCHALGO_CHECK(!call.residual, "rewrite_graph: {} absorbs two additions", call.name);
-      call.residual = node.inputs[link == node.inputs.begin() ? 1 : 0];
-      epilogue.push_back(PostOp::kAdd);
-    }
-    epilogue.insert(epilogue.end(), eltwise->epilogue.begin(), eltwise->epilogue.end());
-    return with_epilogue(covered, std::move(epilogue));
+    auto fusion = link == node.inputs.end() ? std::nullopt : fuse(covered, *node.problem);
+    TORCHALGO_CHECK(fusion, "rewrite_graph: {} cannot absorb {}", call.name, node.name);
+    if (fusion->adds_residual) call.residual = node.inputs[link == node.inputs.begin() ? 1 : 0];
+    return std::move(fusion->problem);
   }
 
   const Graph& graph_;
