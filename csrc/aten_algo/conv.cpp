@@ -119,7 +119,7 @@ Kernel prepare_conv(const Problem& problem, const Primitive& primitive, const De
   kernel.run = [call](const KernelArgs& args) { return run_conv(call, args); };
   // With channels_last inputs ATen wants channels_last weights and converts others in every call.
   kernel.pack = [layout = primitive.src](const Weights& weights) -> Packed {
-    return {to_strided(weights.weights, layout), weights.bias};
+    return {to_strided(weights[0].weights, layout), weights[0].bias};
   };
   kernel.packed_bytes = [=] { return strided_copy_bytes(problem, primitive.src); };
   return kernel;

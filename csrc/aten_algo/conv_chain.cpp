@@ -51,7 +51,15 @@ Kernel prepare_chain(const Problem& problem, const Primitive& primitive, const D
           .primitive = primitive,
           .run = [chain = std::get<ConvChainProblem>(problem)](
                      const KernelArgs& args) { return run_chain(chain, args); },
-          .pack = tensors_of,
+          .pack =
+              [](const Weights& weights) {
+                Packed packed;
+                for (const LayerWeights& layer : weights) {
+                  packed.push_back(layer.weights);
+                  packed.push_back(layer.bias);
+                }
+                return packed;
+              },
           .least_work = [problem, primitive] { return direct_work(problem, primitive); },
           .makes_dst = true};
 }

@@ -31,7 +31,7 @@ Kernel prepare_linear(const Problem& problem, const Primitive& primitive, const 
           .primitive = primitive,
           .run = [has_bias](const KernelArgs& args) { return run_linear(has_bias, args); },
           .pack = [](const Weights& weights) -> Packed {
-            return {weights.weights, weights.bias};
+            return {weights[0].weights, weights[0].bias};
           },
           .packed_bytes = [] { return std::int64_t{0}; },
           .least_work = [problem, primitive] { return direct_work(problem, primitive); },

@@ -113,10 +113,10 @@ FusedCall fused_call(const ConvProblem& conv) {
 // oneDNN chooses the order of the weights for one input size; with others it stays right, and at
 // worst reorders them in the call.
 Packed pack_prepacked(const FusedCall& call, const ConvProblem& conv, const Weights& weights) {
-  at::Tensor packed = call_op(*fused_ops().reorder,
-                              {weights.weights, call.pad, call.stride, call.dilation, call.groups,
-                               c10::List<std::int64_t>({conv.n, conv.c, conv.h, conv.w})});
-  return {std::move(packed), weights.bias};
+  at::Tensor packed = call_op(
+      *fused_ops().reorder, {weights[0].weights, call.pad, call.stride, call.dilation, call.groups,
+                             c10::List<std::int64_t>({conv.n, conv.c, conv.h, conv.w})});
+  return {std::move(packed), weights[0].bias};
 }
 
 at::Tensor run_prepacked(const FusedCall& call, const KernelArgs& args) {

@@ -24,9 +24,10 @@ Offer offer_scale_shift(const Problem& problem, const Device&) {
 
 Packed pack_scale_shift(const ScaleShiftProblem& scale_shift, const Weights& weights) {
   const auto options = at::TensorOptions().dtype(scalar_type(scale_shift.dtype));
-  return {weights.weights.contiguous(),
-          weights.bias.defined() ? weights.bias.contiguous() : at::zeros(scale_shift.c, options),
-          at::zeros(scale_shift.c, options), at::full(scale_shift.c, kVariance, options)};
+  return {
+      weights[0].weights.contiguous(),
+      weights[0].bias.defined() ? weights[0].bias.contiguous() : at::zeros(scale_shift.c, options),
+      at::zeros(scale_shift.c, options), at::full(scale_shift.c, kVariance, options)};
 }
 
 at::Tensor run_scale_shift(const Primitive& primitive, const KernelArgs& args) {

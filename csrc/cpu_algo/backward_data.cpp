@@ -78,7 +78,7 @@ Algorithm with_backward_data(Algorithm forward) {
     kernel.problem = problem;
     kernel.primitive = exchanged(std::move(kernel.primitive));
     kernel.pack = [pack = std::move(kernel.pack), groups = conv->groups](const Weights& weights) {
-      return pack({turned(weights.weights, groups), weights.bias});
+      return pack({{turned(weights[0].weights, groups), weights[0].bias}});
     };
     return kernel;
   };

@@ -319,19 +319,16 @@ Offer offer(const Kernels& kernels, const Problem& problem, const Device& device
 Packed pack(const Plan& plan, const Problem& problem, const Weights& weights) {
   const Parts parts = parts_of(problem);
   Packed packed;
-  const std::vector<at::Tensor> plain = tensors_of(weights);
-  std::size_t layer = 0;
+  auto layer = weights.begin();
   const auto add_gemm = [&](const ConvProblem* conv, const std::optional<ConvGemm>& gemm) {
     if (conv == nullptr) return;
-    packed.push_back(pack_conv_gemm(*gemm, *conv, plain[layer]));
-    packed.push_back(pad_bias(plain[layer + 1], channel_blocks(conv->k) * 16));
-    layer += 2;
+    packed.push_back(pack_conv_gemm(*gemm, *conv, layer->weights));
+    packed.push_back(pad_bias(layer->bias, channel_blocks(conv->k) * 16));
+    ++layer;
   };
   add_gemm(parts.wide, plan.wide);
-  for (at::Tensor& tensor :
-       pack_depthwise(*parts.depthwise, kInside, {plain[layer], plain[layer + 1]}))
+  for (at::Tensor& tensor : pack_depthwise(*parts.depthwise, kInside, *layer++))
     packed.push_back(std::move(tensor));
-  layer += 2;
   add_gemm(parts.narrow, plan.narrow);
   return packed;
 }

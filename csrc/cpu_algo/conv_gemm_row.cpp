@@ -108,11 +108,11 @@ std::int64_t padded_columns(const ConvGemm& gemm) {
 }
 
 Packed pack(const ConvGemm& gemm, const ConvProblem& conv, const Weights& weights) {
-  const at::Tensor packed = pack_conv_gemm(gemm, conv, weights.weights);
+  const at::Tensor packed = pack_conv_gemm(gemm, conv, weights[0].weights);
   if (!has(conv.epilogue, PostOp::kBias)) return {packed};
   // Groups have whole blocks unless there is one group, so the bias needs zeros at its end only.
   TORCHALGO_ASSERT(gemm.groups == 1 || padded_columns(gemm) == conv.k);
-  return {packed, pad_bias(weights.bias, padded_columns(gemm))};
+  return {packed, pad_bias(weights[0].bias, padded_columns(gemm))};
 }
 
 at::Tensor run(const ConvGemmBuild& build, const ConvGemm& geometry, std::int64_t slice_bytes,

@@ -81,7 +81,7 @@ Kernel prepare(RunDepthwise run, const Problem& problem, const Primitive& primit
                 return args.dst;
               },
           .pack = [conv, layout = primitive.src](
-                      const Weights& weights) { return pack_depthwise(conv, layout, weights); },
+                      const Weights& weights) { return pack_depthwise(conv, layout, weights[0]); },
           .packed_bytes =
               [conv, layout = primitive.src] {
                 return packed_depthwise_floats(conv, layout) * std::int64_t{sizeof(float)};

@@ -40,11 +40,11 @@ kernels::Depthwise depthwise_args(const ConvProblem& conv, Layout layout) {
   return args;
 }
 
-Packed pack_depthwise(const ConvProblem& conv, Layout layout, const Weights& weights) {
+Packed pack_depthwise(const ConvProblem& conv, Layout layout, const LayerWeights& layer) {
   const std::int64_t lanes = layout == Layout::kNhwc ? conv.c : kBlock;
   const std::int64_t blocks = ceil_div(conv.c, lanes);
   const std::int64_t taps = conv.r * conv.s, group = conv.c / conv.groups;
-  const at::Tensor plain = weights.weights.contiguous();
+  const at::Tensor plain = layer.weights.contiguous();
   const at::Tensor packed = at::zeros({blocks, taps, group, lanes}, at::kFloat);
   const float* src = plain.const_data_ptr<float>();
   float* dst = packed.mutable_data_ptr<float>();
@@ -54,7 +54,7 @@ Packed pack_depthwise(const ConvProblem& conv, Layout layout, const Weights& wei
         dst[((k / lanes * taps + tap) * group + member) * lanes + k % lanes] = *src;
     }
   }
-  return {packed, pad_bias(weights.bias, blocks * lanes)};
+  return {packed, pad_bias(layer.bias, blocks * lanes)};
 }
 
 std::int64_t packed_depthwise_floats(const ConvProblem& conv, Layout layout) {

@@ -19,7 +19,8 @@ namespace torchalgo::cpu {
 
 /// The weights [c, group, r, s] as [blocks, r, s, group, 16] or, for nhwc, [r, s, group, c]; the
 /// bias likewise, zeros if there is none.
-[[nodiscard]] Packed pack_depthwise(const ConvProblem& conv, Layout layout, const Weights& weights);
+[[nodiscard]] Packed pack_depthwise(const ConvProblem& conv, Layout layout,
+                                    const LayerWeights& layer);
 
 /// How many floats both are.
 [[nodiscard]] std::int64_t packed_depthwise_floats(const ConvProblem& conv, Layout layout);

@@ -78,11 +78,11 @@ Offer offer(const Problem& problem, const Device&) {
 // Per frequency a matrix [c, k], conjugated: a product with it is a correlation's.
 Packed pack(const ConvProblem& conv, const Tiling& tiling, const Weights& weights) {
   const at::Tensor packed =
-      at::fft_rfft2(weights.weights, at::IntArrayRef{tiling.size, tiling.size})
+      at::fft_rfft2(weights[0].weights, at::IntArrayRef{tiling.size, tiling.size})
           .conj()
           .permute({2, 3, 1, 0})
           .reshape({tiling.frequencies, conv.c, conv.k});
-  return {packed.resolve_conj().contiguous(), weights.bias};
+  return {packed.resolve_conj().contiguous(), weights[0].bias};
 }
 
 // The products of the transforms, 3 multiplications and 3 additions at least for each complex one.

@@ -90,11 +90,11 @@ at::Tensor run(const Build& build, const ConvIm2col& sizes, std::int64_t slice_b
 }
 
 Packed pack(const ConvProblem& conv, std::int64_t weights_row, const Weights& weights) {
-  const at::Tensor rows = weights.weights.reshape({conv.k, -1});
+  const at::Tensor rows = weights[0].weights.reshape({conv.k, -1});
   at::Tensor padded = at::zeros({conv.k, weights_row}, at::kFloat);
   padded.narrow(1, 0, rows.size(1)).copy_(rows);
   Packed packed = {padded};
-  if (has(conv.epilogue, PostOp::kBias)) packed.push_back(weights.bias.contiguous());
+  if (has(conv.epilogue, PostOp::kBias)) packed.push_back(weights[0].bias.contiguous());
   return packed;
 }
 

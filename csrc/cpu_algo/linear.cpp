@@ -91,9 +91,9 @@ Kernel prepare_linear(LinearKernel by_rows, LinearKernel by_panels, const Proble
           // Panels, or the model's own tensors, as long as they are contiguous.
           .pack = [is_panels](const Weights& weights) -> Packed {
             const at::Tensor bias =
-                weights.bias.defined() ? weights.bias.contiguous() : at::Tensor();
-            if (is_panels) return {linear_panels(weights.weights), bias};
-            return {weights.weights.contiguous(), bias};
+                weights[0].bias.defined() ? weights[0].bias.contiguous() : at::Tensor();
+            if (is_panels) return {linear_panels(weights[0].weights), bias};
+            return {weights[0].weights.contiguous(), bias};
           },
           .packed_bytes =
               [=] { return is_panels ? linear_panels_bytes(sizes.k, sizes.c) : std::int64_t{0}; },

@@ -24,15 +24,15 @@ Offer offer_scale_shift(const Problem& problem, const Device&) {
 /// Scale and shift, zero in the pad lanes: a pad lane of src then gives zero.
 Packed pack_scale_shift(const Problem& problem, Layout layout, const Weights& weights) {
   const std::int64_t c = std::get<ScaleShiftProblem>(problem).c;
-  TORCHALGO_CHECK(weights.weights.numel() == c && weights.bias.numel() == c,
+  TORCHALGO_CHECK(weights[0].weights.numel() == c && weights[0].bias.numel() == c,
                   "scale_shift: got {} scales and {} shifts, expected {} of each ({})",
-                  weights.weights.numel(), weights.bias.numel(), c, to_string(problem));
+                  weights[0].weights.numel(), weights[0].bias.numel(), c, to_string(problem));
   const std::int64_t block = block_size(layout);
   const std::int64_t pad = (c + block - 1) / block * block - c;
   const auto padded = [pad](const at::Tensor& tensor) {
     return at::constant_pad_nd(tensor.reshape({-1}).to(at::kFloat), {0, pad}).contiguous();
   };
-  return {padded(weights.weights), padded(weights.bias)};
+  return {padded(weights[0].weights), padded(weights[0].bias)};
 }
 
 struct Kernels {

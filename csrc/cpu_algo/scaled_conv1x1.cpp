@@ -173,11 +173,11 @@ Offer offer(const Kernels& kernels, const Problem& problem, const Device& device
 
 // Scale and shift, if they are weights, with zeros in the pad lanes; then the convolution's.
 Packed pack(const Plan& plan, const ConvProblem& conv, bool is_product, const Weights& weights) {
-  const std::vector<at::Tensor> plain = tensors_of(weights);
   Packed packed;
-  if (!is_product) packed = {pad_bias(plain[0], plan.factors), pad_bias(plain[1], plan.factors)};
-  packed.push_back(pack_conv_gemm(plan.gemm, conv, plain[2]));
-  packed.push_back(pad_bias(plain[3], channel_blocks(conv.k) * 16));
+  if (!is_product)
+    packed = {pad_bias(weights[0].weights, plan.factors), pad_bias(weights[0].bias, plan.factors)};
+  packed.push_back(pack_conv_gemm(plan.gemm, conv, weights[1].weights));
+  packed.push_back(pad_bias(weights[1].bias, channel_blocks(conv.k) * 16));
   return packed;
 }
 

@@ -59,18 +59,17 @@ Offer offer(const Problem& problem, const Device&) {
   return offer;
 }
 
-// The head's weights and bias, which it has none of, then those of each convolution.
-constexpr std::size_t weights_at(std::size_t conv) { return 2 * conv + 2; }
+// The packed weights of each convolution, then its bias.
+constexpr std::size_t weights_at(std::size_t conv) { return 2 * conv; }
 
 Packed pack(const ConvChainProblem& chain, const Weights& weights) {
-  std::vector<at::Tensor> tensors = tensors_of(weights);
+  Packed packed;
   for (std::size_t i = 0; i < chain.convs.size(); ++i) {
-    at::Tensor& matrix = tensors[weights_at(i)];
-    matrix = linear_panels(matrix.reshape({chain.convs[i].k, chain.convs[i].c}));
-    at::Tensor& bias = tensors[weights_at(i) + 1];
-    if (bias.defined()) bias = bias.contiguous();
+    const LayerWeights& layer = weights[i + 1];  // behind the head, which has none
+    packed.push_back(linear_panels(layer.weights.reshape({chain.convs[i].k, chain.convs[i].c})));
+    packed.push_back(layer.bias.defined() ? layer.bias.contiguous() : at::Tensor());
   }
-  return tensors;
+  return packed;
 }
 
 std::int64_t packed_bytes(const ConvChainProblem& chain) {

@@ -330,7 +330,7 @@ Packed pack(const WinogradTile& tile, std::int64_t panel_blocks, const ConvProbl
             const Weights& weights) {
   const std::int64_t k_blocks = channel_blocks(conv.k);
   const std::int64_t block_floats = tile.weights() * channel_blocks(conv.c) * kBlock * kBlock;
-  const at::Tensor plain = weights.weights.contiguous();
+  const at::Tensor plain = weights[0].weights.contiguous();
   const at::Tensor packed = at::empty({k_blocks * block_floats}, at::kFloat);
   const float* src = plain.const_data_ptr<float>();
   float* dst = packed.mutable_data_ptr<float>();
@@ -342,7 +342,7 @@ Packed pack(const WinogradTile& tile, std::int64_t panel_blocks, const ConvProbl
                                   dst + first * block_floats);
                      }
                    });
-  return {packed, pad_bias(weights.bias, k_blocks * kBlock)};
+  return {packed, pad_bias(weights[0].bias, k_blocks * kBlock)};
 }
 
 std::int64_t packed_bytes(const WinogradTile& tile, const ConvProblem& conv) {

@@ -133,8 +133,8 @@ EngineSpec require_engine_spec(const Primitive& primitive) {
 
 Packed pack_engine(const EngineSpec& spec, const Weights& weights) {
   if (info(spec.pattern).direction == Direction::kBackwardFilter) return {};
-  Packed packed = {pack_weights(weights.weights, spec.weights)};
-  if (info(spec.pattern).bias) packed.push_back(weights.bias.contiguous());
+  Packed packed = {pack_weights(weights[0].weights, spec.weights)};
+  if (info(spec.pattern).bias) packed.push_back(weights[0].bias.contiguous());
   return packed;
 }
 

@@ -195,12 +195,12 @@ void note_foreign(const ConvCall& call, std::string_view choice) {
 Packed pack(const Resolution& resolution, const ConvCall& call, const at::Tensor& weights) {
   const auto& problem = std::get<ConvProblem>(resolution.kernel->problem);
   if (problem.direction == Direction::kBackwardFilter) return {};
-  Weights plain = {weights, problem.epilogue.empty() ? at::Tensor() : call.bias};
+  LayerWeights plain = {weights, problem.epilogue.empty() ? at::Tensor() : call.bias};
   if (!resolution.algorithm->runs_on_cuda) {  // algorithms of libraries take weights in any order
     plain.weights = plain.weights.contiguous();
     if (plain.bias.defined()) plain.bias = plain.bias.contiguous();
   }
-  return pack(*resolution.kernel, plain);
+  return pack(*resolution.kernel, {plain});
 }
 
 at::Tensor run_row(const Decision& decision, const ConvCall& call, const Operands& operands) {

@@ -131,18 +131,18 @@ PlannedOp::PlannedOp(OpState state, const Algorithms& algorithms)
                   "torchalgo: layer '{}': no {}->{} of a tensor of rank {} ({})", state_.layer,
                   state_.src, state_.dst, rank, state_.problem);
   const std::vector<Problem> layers = layers_of(problem_);
-  TORCHALGO_CHECK(layers.size() == weights_.next.size() + 1,
+  TORCHALGO_CHECK(layers.size() == weights_.size(),
                   "torchalgo: layer '{}': got the weights of {} convolutions, expected those of {} "
                   "({})",
-                  state_.layer, weights_.next.size() + 1, layers.size(), state_.problem);
-  check_weights(layers[0], weights_);
-  for (std::size_t i = 1; i < layers.size(); ++i) check_weights(layers[i], weights_.next[i - 1]);
+                  state_.layer, weights_.size(), layers.size(), state_.problem);
+  for (std::size_t i = 0; i < layers.size(); ++i) check_weights(layers[i], weights_[i]);
   prepare();
 }
 
 std::optional<at::Device> PlannedOp::weights_device() const {
-  for (const at::Tensor& tensor : tensors_of(weights_)) {
-    if (tensor.defined()) return tensor.device();
+  for (const LayerWeights& layer : weights_) {
+    if (layer.weights.defined()) return layer.weights.device();
+    if (layer.bias.defined()) return layer.bias.device();
   }
   return std::nullopt;
 }
@@ -164,7 +164,7 @@ void PlannedOp::warn_of_fallback(const Execution& execution) const {
              " runs instead: ", execution.resolution.reason);
 }
 
-void PlannedOp::check_weights(const Problem& layer, Weights& own) const {
+void PlannedOp::check_weights(const Problem& layer, LayerWeights& own) const {
   const auto expected = weight_sizes(layer);
   TORCHALGO_CHECK(expected.empty() == !own.weights.defined(),
                   "torchalgo: layer '{}': {} weights, but the problem {} ({})", state_.layer,
@@ -489,7 +489,7 @@ at::Tensor PlannedOp::run_aten(const Execution& execution, std::span<const at::T
   at::Tensor dst = run_row(execution, nchw, {}, nullptr);
   at::Tensor residual_nchw;
   if (has_residual_) residual_nchw = to_nchw(residual, to_, execution.sizes.back()[1]);
-  const at::Tensor bias = weights_.next.empty() ? weights_.bias : weights_.next.back().bias;
+  const at::Tensor& bias = weights_.back().bias;
   apply_epilogue(dst, resolution.rest, bias, residual_nchw);
   return from_nchw(dst, to_);
 }

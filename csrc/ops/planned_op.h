@@ -93,7 +93,7 @@ class PlannedOp {
   [[nodiscard]] std::optional<at::Device> weights_device() const;
   [[nodiscard]] at::Tensor run_untimed(std::span<const at::Tensor> src, const at::Tensor& residual,
                                        const Slot* slot) const;
-  void check_weights(const Problem& layer, Weights& own) const;
+  void check_weights(const Problem& layer, LayerWeights& own) const;
   void prepare();
   void warn_of_fallback(const Execution& execution) const;
   [[nodiscard]] bool fits(const Execution& execution, std::span<const at::Tensor> src,

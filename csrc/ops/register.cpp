@@ -31,8 +31,10 @@ constexpr std::int64_t kStateVersion = 2;
 
 LayerTensors to_list(const Weights& weights) {
   LayerTensors list;
-  for (const at::Tensor& tensor : tensors_of(weights))
-    list.push_back(tensor.defined() ? OptionalTensor(tensor) : std::nullopt);
+  for (const LayerWeights& layer : weights) {
+    for (const at::Tensor& tensor : {layer.weights, layer.bias})
+      list.push_back(tensor.defined() ? OptionalTensor(tensor) : std::nullopt);
+  }
   return list;
 }
 
@@ -40,7 +42,10 @@ Weights from_tensors(const std::vector<at::Tensor>& tensors, const std::string& 
   TORCHALGO_CHECK(!tensors.empty() && tensors.size() % 2 == 0,
                   "torchalgo: layer '{}': got {} tensors, expected weights and bias of each layer",
                   layer, tensors.size());
-  return weights_from(tensors);
+  Weights weights;
+  for (std::size_t i = 0; i < tensors.size(); i += 2)
+    weights.push_back({tensors[i], tensors[i + 1]});
+  return weights;
 }
 
 template <typename PackedType>

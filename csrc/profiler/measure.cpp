@@ -52,7 +52,7 @@ class SharedSamples {
     if (richest == problem || !serves(richest, problem)) return made(problem);
     Sample sample = made(richest);
     if (!has(epilogue_of(problem), PostOp::kAdd)) sample.residual = at::Tensor();
-    if (!has(epilogue_of(problem), PostOp::kBias)) sample.weights.bias = at::Tensor();
+    if (!has(epilogue_of(problem), PostOp::kBias)) sample.weights[0].bias = at::Tensor();
     return sample;
   }
 

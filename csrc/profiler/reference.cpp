@@ -29,7 +29,7 @@ namespace torchalgo {
 namespace {
 
 at::Tensor reference_conv(const ConvProblem& p, const std::vector<at::Tensor>& src,
-                          const Weights& w) {
+                          const LayerWeights& w) {
   std::vector<std::int64_t> stride = {p.stride_h, p.stride_w}, pad = {p.pad_h, p.pad_w};
   std::vector<std::int64_t> dilation = {p.dilation_h, p.dilation_w}, output_pad = {0, 0};
   if (p.is_3d) {
@@ -59,7 +59,7 @@ at::Tensor reference_conv(const ConvProblem& p, const std::vector<at::Tensor>& s
 
 // ATen unfolds all images at once, 8 r s bytes for each element of them.
 at::Tensor reference_conv_by_image(const ConvProblem& p, const std::vector<at::Tensor>& src,
-                                   const Weights& w) {
+                                   const LayerWeights& w) {
   constexpr std::int64_t kMostUnfoldedBytes = std::int64_t{256} << 20;
   const bool is_one = p.n == 1 || p.direction == Direction::kBackwardFilter;
   if (is_one || 8 * p.t * p.r * p.s * src[0].numel() <= kMostUnfoldedBytes) {
@@ -133,7 +133,7 @@ class WithoutCudnn {
 };
 
 at::Tensor reference_core(const Problem& problem, const std::vector<at::Tensor>& src,
-                          const Weights& w) {
+                          const LayerWeights& w) {
   if (const auto* conv = std::get_if<ConvProblem>(&problem))
     return reference_conv_by_image(*conv, src, w);
   if (const auto* pool = std::get_if<PoolProblem>(&problem)) return reference_pool(*pool, src[0]);
@@ -160,7 +160,7 @@ at::Tensor reference_core(const Problem& problem, const std::vector<at::Tensor>&
 
 // One operation with its epilogue.
 at::Tensor reference_layer(const Problem& problem, const std::vector<at::Tensor>& src,
-                           const Weights& weights, const at::Tensor& residual) {
+                           const LayerWeights& weights, const at::Tensor& residual) {
   at::Tensor result = reference_core(problem, src, weights);
   for (const PostOp op : epilogue_of(problem)) {
     if (op == PostOp::kAdd) result = result + residual;
@@ -182,12 +182,11 @@ at::Tensor reference_result(const Problem& problem, const Sample& sample, at::Sc
   std::vector<at::Tensor> src;
   for (const at::Tensor& tensor : sample.src) src.push_back(convert(tensor, options));
   const at::Tensor residual = convert(sample.residual, options);
-  const std::vector<at::Tensor> weights = tensors_of(sample.weights);
-  std::size_t layer = 0;
-  for (const Problem& each : layers_of(problem)) {
-    const Weights own = {convert(weights[layer], options), convert(weights[layer + 1], options)};
-    src = {reference_layer(each, src, own, residual)};
-    layer += 2;
+  auto weights = sample.weights.begin();
+  for (const Problem& layer : layers_of(problem)) {
+    const LayerWeights own = {convert(weights->weights, options), convert(weights->bias, options)};
+    src = {reference_layer(layer, src, own, residual)};
+    ++weights;
   }
   return src[0];
 }

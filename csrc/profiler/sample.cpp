@@ -44,7 +44,7 @@ bool has_activation(const Problem& problem) {
 // ReLU6, hardswish and hardsigmoid bend at -3, 3 and 6: a standard deviation of 1 would miss them.
 constexpr double kGainOfActivations = 4;
 
-Weights sample_layer(const Problem& problem, at::Generator& generator, at::ScalarType type) {
+LayerWeights sample_layer(const Problem& problem, at::Generator& generator, at::ScalarType type) {
   const std::vector<std::int64_t> sizes = weight_sizes(problem);
   if (sizes.empty()) return {};
   const double gain = has_activation(problem) ? kGainOfActivations : 1;
@@ -61,10 +61,9 @@ Weights sample_layer(const Problem& problem, at::Generator& generator, at::Scala
 }
 
 Weights sample_weights(const Problem& problem, at::Generator& generator, at::ScalarType type) {
-  const std::vector<Problem> layers = layers_of(problem);
-  Weights weights = sample_layer(layers[0], generator, type);
-  for (std::size_t i = 1; i < layers.size(); ++i)
-    weights.next.push_back(sample_layer(layers[i], generator, type));
+  Weights weights;
+  for (const Problem& layer : layers_of(problem))
+    weights.push_back(sample_layer(layer, generator, type));
   return weights;
 }
 

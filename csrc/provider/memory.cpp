@@ -62,8 +62,9 @@ bool is_moved(const at::Tensor& packed, const Weights& weights) {
   const auto is_memory_of = [&](const at::Tensor& tensor) {
     return tensor.defined() && tensor.has_storage() && packed.is_alias_of(tensor);
   };
-  const std::vector<at::Tensor> plain = tensors_of(weights);
-  return std::none_of(plain.begin(), plain.end(), is_memory_of);
+  return std::none_of(weights.begin(), weights.end(), [&](const LayerWeights& layer) {
+    return is_memory_of(layer.weights) || is_memory_of(layer.bias);
+  });
 }
 
 }  // namespace

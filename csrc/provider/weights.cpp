@@ -18,16 +18,16 @@ std::int64_t product(const std::vector<std::int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-Weights zero_weights_of_layer(const Problem& problem) {
+LayerWeights zero_weights_of_layer(const Problem& problem) {
   const auto options = at::TensorOptions().dtype(scalar_type(dtype_of(problem)));
   const std::vector<std::int64_t> sizes = weight_sizes(problem);
   if (sizes.empty()) return {};
   const bool is_affine = std::holds_alternative<ScaleShiftProblem>(problem);
-  Weights weights = {at::zeros(sizes, options), at::Tensor()};
+  LayerWeights layer = {at::zeros(sizes, options), at::Tensor()};
   if (is_affine || has(epilogue_of(problem), PostOp::kBias)) {
-    weights.bias = at::zeros({is_affine ? sizes[0] : result_sizes(problem).at(1)}, options);
+    layer.bias = at::zeros({is_affine ? sizes[0] : result_sizes(problem).at(1)}, options);
   }
-  return weights;
+  return layer;
 }
 
 // An opaque tensor of oneDNN has no storage; torch tells its size by an op that is no public API.
@@ -41,35 +41,18 @@ std::int64_t mkldnn_bytes(const at::Tensor& tensor) {
 
 }  // namespace
 
-std::vector<at::Tensor> tensors_of(const Weights& weights) {
-  std::vector<at::Tensor> tensors = {weights.weights, weights.bias};
-  for (const Weights& next : weights.next) {
-    const std::vector<at::Tensor> more = tensors_of(next);
-    tensors.insert(tensors.end(), more.begin(), more.end());
-  }
-  return tensors;
-}
-
-Weights weights_from(const std::vector<at::Tensor>& tensors) {
-  TORCHALGO_ASSERT(tensors.size() >= 2 && tensors.size() % 2 == 0);
-  Weights weights = {tensors[0], tensors[1]};
-  for (std::size_t i = 2; i < tensors.size(); i += 2)
-    weights.next.push_back({tensors[i], tensors[i + 1]});
-  return weights;
-}
-
 Weights zero_weights(const Problem& problem) {
-  const std::vector<Problem> layers = layers_of(problem);
-  Weights weights = zero_weights_of_layer(layers[0]);
-  for (std::size_t i = 1; i < layers.size(); ++i)
-    weights.next.push_back(zero_weights_of_layer(layers[i]));
+  Weights weights;
+  for (const Problem& layer : layers_of(problem)) weights.push_back(zero_weights_of_layer(layer));
   return weights;
 }
 
 std::int64_t held_bytes(const Packed& packed, const Weights& plain) {
   std::set<const void*> counted;
-  for (const at::Tensor& tensor : tensors_of(plain)) {
-    if (tensor.defined()) counted.insert(tensor.storage().data());
+  for (const LayerWeights& layer : plain) {
+    for (const at::Tensor& tensor : {layer.weights, layer.bias}) {
+      if (tensor.defined()) counted.insert(tensor.storage().data());
+    }
   }
   std::int64_t bytes = 0;
   for (const at::Tensor& tensor : packed) {

@@ -9,21 +9,17 @@
 
 namespace torchalgo {
 
-/// Weights as the model has them (kcrs; scale and shift of a scale-shift); undefined if there are
-/// none.
-struct Weights {
+/// The constants of one layer as the model has them: kcrs weights, or scale and shift of a
+/// scale-shift. Undefined where there are none.
+struct LayerWeights {
   at::Tensor weights;
   at::Tensor bias;
-  std::vector<Weights> next = {};  // of a chain's further convolutions
 };
 
-/// Weights and bias of each layer in turn; undefined ones too.
-[[nodiscard]] std::vector<at::Tensor> tensors_of(const Weights& weights);
+/// The constants of a problem: one entry for each of its layers_of().
+using Weights = std::vector<LayerWeights>;
 
-/// The inverse. @throws InternalError  unless there are two tensors per layer.
-[[nodiscard]] Weights weights_from(const std::vector<at::Tensor>& tensors);
-
-/// Weights as a row wants them; never on disk.
+/// Weights as a kernel reads them. They are never on disk.
 using Packed = std::vector<at::Tensor>;
 
 /// Makes weights of zeros for all layers of `problem`, on the CPU.

@@ -37,7 +37,7 @@ void expect_exact(const std::string& text) {
 }
 
 // A result [n, k] of `src` by the row of `isa`; k and c are those of `weights`.
-at::Tensor run_row(const std::string& isa, const at::Tensor& src, const Weights& weights,
+at::Tensor run_row(const std::string& isa, const at::Tensor& src, const LayerWeights& weights,
                    const std::string& activation, const Primitive& primitive = kPrimitive) {
   const Problem problem = parse_problem(
       fmt::format("linear_f32_n{}c{}_k{}{}{}", src.size(0), src.size(1), weights.weights.size(0),
@@ -45,7 +45,7 @@ at::Tensor run_row(const std::string& isa, const at::Tensor& src, const Weights&
   const Algorithm row = cpu::linear(isa);
   const Kernel kernel = row.prepare(problem, primitive, cpu_device());
   const at::Tensor dst = at::full({src.size(0), weights.weights.size(0)}, std::nanf(""));
-  return kernel.run({pack(kernel, weights), {&src, 1}, {}, dst, nullptr});
+  return kernel.run({pack(kernel, {weights}), {&src, 1}, {}, dst, nullptr});
 }
 
 // Whole numbers from -3 to 3, whose sums are exact in any order.
@@ -121,7 +121,7 @@ TEST(Linear, PassesNanInfinityAndSignedZeroOnAsTorchDoes) {
   for (const std::string& isa : isas()) {
     for (const int c : {5, 35}) {
       const at::Tensor src = whole_numbers({7, c}, 1);
-      const Weights weights = {whole_numbers({21, c}, 2), whole_numbers({21}, 3)};
+      const LayerWeights weights = {whole_numbers({21, c}, 2), whole_numbers({21}, 3)};
       src[1][c - 1] = std::nanf("");
       src[2][0] = kInfinity;
       src[3][c / 2] = -kInfinity;
@@ -155,9 +155,9 @@ TEST(Linear, ReadsNothingBesideItsTensors) {
     for (const int n : {1, 3, 6}) {
       for (const int c : {1, 13, 33}) {
         const at::Tensor src = whole_numbers({n, c}, 1);
-        const Weights weights = {whole_numbers({9, c}, 2), whole_numbers({9}, 3)};
+        const LayerWeights weights = {whole_numbers({9, c}, 2), whole_numbers({9}, 3)};
         const at::Tensor expected = at::linear(src, weights.weights, weights.bias);
-        const Weights enclosed = {among_nans(weights.weights), among_nans(weights.bias)};
+        const LayerWeights enclosed = {among_nans(weights.weights), among_nans(weights.bias)};
         for (const Primitive& primitive : kBoth) {
           EXPECT_TRUE(run_row(isa, among_nans(src), enclosed, "", primitive).equal(expected))
               << to_string(primitive) << " " << isa << " n " << n << " c " << c;
@@ -170,12 +170,12 @@ TEST(Linear, ReadsNothingBesideItsTensors) {
 TEST(Linear, HoldsNoWeightsOfItsOwnButPanelsUnlessTheModelsAreStrided) {
   const Problem problem = parse_problem("linear_f32_n2c20_k9+bias");
   const Algorithm row = cpu::linear();
-  const Weights plain = {whole_numbers({9, 20}, 1), whole_numbers({9}, 2)};
+  const LayerWeights plain = {whole_numbers({9, 20}, 1), whole_numbers({9}, 2)};
   const Kernel by_rows = row.prepare(problem, kPrimitive, cpu_device());
   EXPECT_EQ(packed_bytes(by_rows), 0);
-  EXPECT_EQ(held_bytes(pack(by_rows, plain), plain), 0);
+  EXPECT_EQ(held_bytes(pack(by_rows, {plain}), {plain}), 0);
   EXPECT_EQ(packed_bytes(row.prepare(problem, kPanels, cpu_device())), 16 * 32 * 4);
-  const Weights strided = {plain.weights.t().contiguous().t(), plain.bias};
+  const LayerWeights strided = {plain.weights.t().contiguous().t(), plain.bias};
   const at::Tensor src = whole_numbers({2, 20}, 3);
   const std::string isa = cpu_device().isa;
   for (const Primitive& primitive : kBoth) {

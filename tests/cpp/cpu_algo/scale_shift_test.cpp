@@ -41,7 +41,7 @@ TEST(ScaleShift, RefusesOtherTypesAndThrowsOnTheWrongNumberOfScales) {
   const Algorithm row = cpu::scale_shift();
   const Primitive primitive = row.offer(problem, cpu_device()).primitives.at(0);
   const Kernel kernel = row.prepare(problem, primitive, cpu_device());
-  EXPECT_THROW((void)kernel.pack({at::ones({4}), at::ones({3})}), Error);
+  EXPECT_THROW((void)kernel.pack({{at::ones({4}), at::ones({3})}}), Error);
   problem.dtype = DType::kF64;
   EXPECT_EQ(row.offer(problem, cpu_device()).refusal, "needs f32, got f64");
 }

@@ -57,8 +57,8 @@ TEST(Fuse, ChainsAScaleOrAGlobalPoolingWithPointwiseConvolutions) {
 
 TEST(Fuse, TakesTheShuffleBehindAConcatenation) {
   EXPECT_EQ(fused("concat_f32_n1c16x16h8w8", "shuffle_f32_n1c32h8w8_g2"),
-            to_string(parse_problem("concat_f32_n1c16x16h8w8_g2")));
-  EXPECT_EQ(fused("concat_f32_n1c16x16h8w8_g2", "shuffle_f32_n1c32h8w8_g2"), "-");
+            to_string(parse_problem("concat_f32_n1c16x16h8w8_shuffle2")));
+  EXPECT_EQ(fused("concat_f32_n1c16x16h8w8_shuffle2", "shuffle_f32_n1c32h8w8_g2"), "-");
 }
 
 }  // namespace

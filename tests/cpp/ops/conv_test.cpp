@@ -40,8 +40,8 @@ Algorithm fake_row(Seen& seen, Layout layout, Traits traits = {}) {
     Kernel kernel = {.problem = problem, .primitive = primitive};
     kernel.pack = [&seen](const Weights& weights) -> Packed {
       ++seen.packs;
-      seen.weight_strides = weights.weights.strides().vec();
-      return {weights.weights};
+      seen.weight_strides = weights[0].weights.strides().vec();
+      return {weights[0].weights};
     };
     kernel.run = [&seen, primitive, conv = std::get<ConvProblem>(problem)](const KernelArgs& args) {
       seen.src_sizes = args.src[0].sizes().vec();

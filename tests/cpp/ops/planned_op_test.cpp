@@ -433,24 +433,24 @@ TEST_F(PlannedOpTest, ExplainsBlockedInputsAndResidualsThatDoNotFit) {
 TEST_F(PlannedOpTest, RejectsStatesThatDoNotFit) {
   const at::Tensor weights = at::randn({20, 12, 3, 3}), bias = at::randn({20});
   const auto make = [](OpState state) { const PlannedOp op(std::move(state), all_algorithms()); };
-  const OpState good = {kConv, "aten.prepacked", "nhwc", "nhwc", "layer", {weights, bias}};
+  const OpState good = {kConv, "aten.prepacked", "nhwc", "nhwc", "layer", {{weights, bias}}};
   EXPECT_NO_THROW(make(good));
   OpState bad = good;
   bad.problem = "fwd_f33";
   EXPECT_THROW(make(bad), Error);
   bad = good, bad.src = "NCHW";
   EXPECT_THROW(make(bad), Error);
-  bad = good, bad.weights.weights.reset();
+  bad = good, bad.weights[0].weights.reset();
   EXPECT_THROW(make(bad), Error);
-  bad = good, bad.weights.bias.reset();
+  bad = good, bad.weights[0].bias.reset();
   EXPECT_THROW(make(bad), Error);
-  bad = good, bad.weights.weights = weights.to(at::kDouble);
+  bad = good, bad.weights[0].weights = weights.to(at::kDouble);
   EXPECT_THROW(make(bad), Error);
-  bad = good, bad.weights.weights = at::randn({20, 12, 3, 5});
+  bad = good, bad.weights[0].weights = at::randn({20, 12, 3, 5});
   EXPECT_THROW(make(bad), Error);
-  bad = good, bad.weights.bias = at::randn({12});
+  bad = good, bad.weights[0].bias = at::randn({12});
   EXPECT_THROW(make(bad), Error);
-  bad = good, bad.weights.next = {{weights, bias}};
+  bad = good, bad.weights.push_back({weights, bias});
   EXPECT_THROW(make(bad), Error);
   bad = good, bad.problem = "relu_f32_n1c12h9w8";
   EXPECT_THROW(make(bad), Error);
@@ -458,7 +458,8 @@ TEST_F(PlannedOpTest, RejectsStatesThatDoNotFit) {
 
 TEST_F(PlannedOpTest, SharesTheWeightsOfTheModel) {
   const Layer layer(kConv, {"aten.prepacked", Layout::kNhwc, Layout::kNhwc, 0});
-  EXPECT_EQ(layer.op->state().weights.weights.data_ptr(), layer.sample.weights.weights.data_ptr());
+  EXPECT_EQ(layer.op->state().weights[0].weights.data_ptr(),
+            layer.sample.weights[0].weights.data_ptr());
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ TEST(CheckPrimitives, FindsANanThatIsLostFromTheResidual) {
         const at::Tensor sum = at::conv2d(args.src[0], args.packed[0], {}, 1, 1) + residual;
         return args.dst.copy_(sum.relu());
       },
-      [](const Weights& weights) { return Packed{weights.weights}; });
+      [](const Weights& weights) { return Packed{weights[0].weights}; });
   const CheckResult result =
       check_primitives({row}, problem, {{"test.conv", Layout::kNchw, Layout::kNchw}}, 1e-5)[0];
   EXPECT_EQ(result.failure.find("loses a NaN"), 0U) << result.failure;
@@ -151,11 +151,11 @@ TEST(MakeSample, DependsOnTheSeedOnly) {
   const Sample a = make_sample(problem, 1), b = make_sample(problem, 1),
                c = make_sample(problem, 2);
   EXPECT_TRUE(a.src[0].equal(b.src[0]));
-  EXPECT_TRUE(a.weights.weights.equal(b.weights.weights));
+  EXPECT_TRUE(a.weights[0].weights.equal(b.weights[0].weights));
   EXPECT_FALSE(a.src[0].equal(c.src[0]));
   EXPECT_EQ(a.src.size(), 1u);
   EXPECT_EQ(a.residual.sizes(), (std::vector<std::int64_t>{1, 3, 5, 5}));
-  EXPECT_EQ(a.weights.bias.sizes(), (std::vector<std::int64_t>{3}));
+  EXPECT_EQ(a.weights[0].bias.sizes(), (std::vector<std::int64_t>{3}));
 }
 
 }  // namespace

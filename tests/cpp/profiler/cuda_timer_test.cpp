@@ -153,7 +153,7 @@ struct FakeRow {
           gpu.run();
           return args.dst;
         },
-        [](const Weights& weights) { return Packed{weights.weights.clone()}; });
+        [](const Weights& weights) { return Packed{weights[0].weights.clone()}; });
     return row;
   }
 };

@@ -68,10 +68,10 @@ float& large_element(const Site& site) {
 
 struct Mutation {
   const char* name;
-  std::function<void(Site&)> after = nullptr;        // spoils the result
-  std::function<void(at::Tensor&)> input = nullptr;  // spoils the input that the row sees
-  std::function<void(Weights&)> weights = nullptr;   // spoils what it packs
-  std::int64_t more_workspace = 0;                   // bytes that it asks for beyond the row's own
+  std::function<void(Site&)> after = nullptr;            // spoils the result
+  std::function<void(at::Tensor&)> input = nullptr;      // spoils the input that the row sees
+  std::function<void(LayerWeights&)> weights = nullptr;  // spoils what it packs
+  std::int64_t more_workspace = 0;  // bytes that it asks for beyond the row's own
   bool (*fits)(const Problem&, Layout) = nullptr;
 };
 
@@ -219,15 +219,17 @@ std::vector<Mutation> input_mutations() {
       {"takes denormals and small numbers for zero", nullptr,
        [](at::Tensor& src) { src.masked_fill_(src.abs().lt(0.01), 0); }},
       {"reads its input in f16", nullptr, [](at::Tensor& src) { src.copy_(src.to(at::kHalf)); }},
-      {"the bias is missing", nullptr, nullptr, [](Weights& w) { w.bias.zero_(); }, 0, &has_bias},
+      {"the bias is missing", nullptr, nullptr, [](LayerWeights& w) { w.bias.zero_(); }, 0,
+       &has_bias},
       {"the last bias is missing", nullptr, nullptr,
-       [](Weights& w) { w.bias[w.bias.size(0) - 1] = 0; }, 0, &has_bias},
+       [](LayerWeights& w) { w.bias[w.bias.size(0) - 1] = 0; }, 0, &has_bias},
       {"one tap of the filter is missing", nullptr, nullptr,
-       [](Weights& w) { w.weights.select(3, 0).select(2, 0).zero_(); }, 0, &has_weights},
+       [](LayerWeights& w) { w.weights.select(3, 0).select(2, 0).zero_(); }, 0, &has_weights},
       {"one weight is missing", nullptr, nullptr,
-       [](Weights& w) { w.weights.data_ptr<float>()[w.weights.numel() - 1] = 0; }, 0, &has_weights},
+       [](LayerWeights& w) { w.weights.data_ptr<float>()[w.weights.numel() - 1] = 0; }, 0,
+       &has_weights},
       {"the weights are in f16", nullptr, nullptr,
-       [](Weights& w) { w.weights.copy_(w.weights.to(at::kHalf)); }, 0, &has_weights},
+       [](LayerWeights& w) { w.weights.copy_(w.weights.to(at::kHalf)); }, 0, &has_weights},
   };
 }
 
@@ -274,9 +276,10 @@ Algorithm mutated(const Algorithm& row, const Mutation& mutation, std::uint64_t 
     };
     if (right->pack) {
       kernel.pack = [=](const Weights& w) {
-        Weights own = {w.weights.clone(), w.bias.defined() ? w.bias.clone() : at::Tensor()};
+        LayerWeights own = {w[0].weights.clone(),
+                            w[0].bias.defined() ? w[0].bias.clone() : at::Tensor()};
         if (mutation.weights) mutation.weights(own);
-        return right->pack(own);
+        return right->pack({own});
       };
     }
     return kernel;

@@ -38,10 +38,11 @@ TEST(PackToStay, MovesWhatIsPackedAndLeavesTheModelsOwn) {
   at::Tensor packed_at_first;
   Kernel kernel;
   kernel.pack = [&](const Weights& weights) {
-    packed_at_first = weights.weights.add(1);
-    return Packed{weights.weights, packed_at_first, at::Tensor(), weights.weights.narrow(0, 5, 9)};
+    packed_at_first = weights[0].weights.add(1);
+    return Packed{weights[0].weights, packed_at_first, at::Tensor(),
+                  weights[0].weights.narrow(0, 5, 9)};
   };
-  const Packed packed = pack_to_stay(kernel, {own, bias});
+  const Packed packed = pack_to_stay(kernel, {{own, bias}});
   ASSERT_EQ(packed.size(), 4U);
   EXPECT_EQ(packed[0].data_ptr(), own.data_ptr());
   EXPECT_NE(packed[1].data_ptr(), packed_at_first.data_ptr());

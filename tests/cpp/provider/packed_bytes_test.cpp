@@ -70,22 +70,20 @@ constexpr const char* kWithoutWeights[] = {
     "transform_f32_n1c1h4w4_nchw_nhwc",
 };
 
-Weights random_weights_of_layer(const Problem& problem) {
+LayerWeights random_weights_of_layer(const Problem& problem) {
   const auto options = at::TensorOptions().dtype(scalar_type(dtype_of(problem)));
   const std::vector<std::int64_t> sizes = weight_sizes(problem);
   if (sizes.empty()) return {};
   const bool is_affine = std::holds_alternative<ScaleShiftProblem>(problem);
-  Weights weights = {at::rand(sizes, options), at::Tensor()};
+  LayerWeights weights = {at::rand(sizes, options), at::Tensor()};
   if (is_affine || has(epilogue_of(problem), PostOp::kBias))
     weights.bias = at::rand({is_affine ? sizes[0] : result_sizes(problem)[1]}, options);
   return weights;
 }
 
 Weights random_weights(const Problem& problem) {
-  const std::vector<Problem> layers = layers_of(problem);
-  Weights weights = random_weights_of_layer(layers[0]);
-  for (std::size_t i = 1; i < layers.size(); ++i)
-    weights.next.push_back(random_weights_of_layer(layers[i]));
+  Weights weights;
+  for (const Problem& layer : layers_of(problem)) weights.push_back(random_weights_of_layer(layer));
   return weights;
 }
 
@@ -157,7 +155,7 @@ TEST(PackedBytes, OfAWinogradPlanAreFourTimesTheWeightsInWholeBlocks) {
 }
 
 TEST(HeldBytes, LeaveOutTheMemoryOfTheModelsOwnWeights) {
-  const Weights plain = {at::rand({4, 4}), at::rand({4})};
+  const Weights plain = {{at::rand({4, 4}), at::rand({4})}};
   EXPECT_EQ(held_bytes({plain.weights, plain.bias}, plain), 0);
   EXPECT_EQ(held_bytes({plain.weights.view({16}), at::Tensor()}, plain), 0);
   const at::Tensor own = at::rand({10});
