@@ -39,7 +39,8 @@ Algorithm concat() {
           .version = 1,
           .runs_on_cuda = true,
           .offer = offer_concat,
-          .prepare = prepare_concat};
+          .prepare = prepare_concat,
+          .is_fallback = true};
 }
 
 }  // namespace torchalgo::aten

@@ -133,6 +133,7 @@ Algorithm conv() {
           .runs_on_cuda = true,
           .offer = offer_conv,
           .prepare = prepare_conv,
+          .is_fallback = true,
           .packs_for_all_sizes = true};
 }
 

@@ -71,6 +71,7 @@ Algorithm conv_chain() {
           .runs_on_cuda = true,
           .offer = offer_chain,
           .prepare = prepare_chain,
+          .is_fallback = true,
           .is_last_resort = true,
           .packs_for_all_sizes = true};
 }

@@ -82,7 +82,8 @@ Algorithm eltwise() {
           .version = 1,
           .runs_on_cuda = true,
           .offer = offer_eltwise,
-          .prepare = prepare_eltwise};
+          .prepare = prepare_eltwise,
+          .is_fallback = true};
 }
 
 }  // namespace torchalgo::aten

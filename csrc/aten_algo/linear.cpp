@@ -46,6 +46,7 @@ Algorithm linear() {
           .runs_on_cuda = true,
           .offer = offer_linear,
           .prepare = prepare_linear,
+          .is_fallback = true,
           .packs_for_all_sizes = true};
 }
 

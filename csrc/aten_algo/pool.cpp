@@ -57,7 +57,8 @@ Algorithm pool() {
           .version = 1,
           .runs_on_cuda = true,
           .offer = offer_pool,
-          .prepare = prepare_pool};
+          .prepare = prepare_pool,
+          .is_fallback = true};
 }
 
 }  // namespace torchalgo::aten

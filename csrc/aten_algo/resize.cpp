@@ -40,7 +40,8 @@ Algorithm resize() {
           .version = 1,
           .runs_on_cuda = true,
           .offer = offer_resize,
-          .prepare = prepare_resize};
+          .prepare = prepare_resize,
+          .is_fallback = true};
 }
 
 }  // namespace torchalgo::aten

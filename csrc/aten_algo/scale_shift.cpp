@@ -58,6 +58,7 @@ Algorithm scale_shift() {
           .runs_on_cuda = true,
           .offer = offer_scale_shift,
           .prepare = prepare_scale_shift,
+          .is_fallback = true,
           .packs_for_all_sizes = true};
 }
 

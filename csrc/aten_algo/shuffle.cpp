@@ -31,7 +31,8 @@ Algorithm shuffle() {
           .version = 1,
           .runs_on_cuda = true,
           .offer = offer_shuffle,
-          .prepare = prepare_shuffle};
+          .prepare = prepare_shuffle,
+          .is_fallback = true};
 }
 
 }  // namespace torchalgo::aten

@@ -27,7 +27,8 @@ Algorithm slice() {
           .version = 1,
           .runs_on_cuda = true,
           .offer = offer_slice,
-          .prepare = prepare_slice};
+          .prepare = prepare_slice,
+          .is_fallback = true};
 }
 
 }  // namespace torchalgo::aten

@@ -118,6 +118,7 @@ class Reader {
   std::size_t at_ = 0;
 };
 
+// A name tells its device even where this build lacks its algorithm.
 bool applies(const ChoiceEntry& entry, DeviceKind kind, DType dtype) {
   if (entry.dtype && *entry.dtype != dtype) return false;
   if (entry.name.starts_with("cpu.")) return kind == DeviceKind::kCpu;

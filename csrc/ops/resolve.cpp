@@ -24,14 +24,14 @@ std::optional<Primitive> find_offered(const Algorithm& algorithm, const Problem&
   return std::nullopt;
 }
 
-// The longest beginning of the epilogue that a row of ATen fuses; `rest` takes what follows.
+// The longest beginning of the epilogue that a fallback fuses; `rest` takes what follows.
 std::optional<Resolution> resolve_to_aten(const Problem& problem, const Algorithms& algorithms,
                                           const Device& device) {
   const Epilogue& epilogue = epilogue_of(problem);
   for (auto rest = epilogue.end();; --rest) {
     const Problem core = with_epilogue(problem, Epilogue(epilogue.begin(), rest));
     for (const Algorithm& algorithm : algorithms) {
-      if (!algorithm.name.starts_with("aten.")) continue;
+      if (!algorithm.is_fallback) continue;
       auto primitive = find_offered(algorithm, core, device, Layout::kNchw, Layout::kNchw);
       if (!primitive) continue;
       return Resolution{&algorithm,

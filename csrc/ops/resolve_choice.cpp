@@ -201,11 +201,11 @@ class Chain {
     return found;
   }
 
-  // A row's own name asks for what it puts first.
+  // An algorithm's own name asks for what it puts first. On a GPU only cuDNN proposes anything.
   std::optional<Found> find_heuristic() {
     is_unasked_ = true;
     std::string name = request_.name;
-    if (name.starts_with("cudnn")) {
+    if (device_.kind == DeviceKind::kCuda) {
       name = problem_.direction == Direction::kForward        ? "cudnn9.conv"
              : problem_.direction == Direction::kBackwardData ? "cudnn9.conv_bwd_data"
                                                               : "cudnn9.conv_bwd_filter";

@@ -61,6 +61,8 @@ struct Algorithm {
   std::function<Offer(const Problem&, const Device&, const Primitive&)> offer_one = nullptr;
   /// Prepares one of the primitives that `offer` returned for this problem and device.
   std::function<Kernel(const Problem&, const Primitive&, const Device&)> prepare;
+  /// Runs its problems in nchw on any machine, so that a plan can fall back to it.
+  bool is_fallback = false;
   /// Never planned: it runs what nothing else does when a plan comes to another machine.
   bool is_last_resort = false;
   /// What `pack` returns serves the same primitive for every n, d, h, w, so that an input of
