@@ -21,7 +21,6 @@ endif()
 add_library(torch_headers INTERFACE)
 target_include_directories(torch_headers SYSTEM INTERFACE
   ${TORCHALGO_TORCH_DIR}/include ${TORCHALGO_TORCH_DIR}/include/torch/csrc/api/include)
-target_compile_definitions(torch_headers INTERFACE FMT_HEADER_ONLY=1)
 
 foreach(_name c10 torch_cpu torch torch_python)
   add_library(torch::${_name} SHARED IMPORTED)

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/backward_data.h"
 
-#include <ATen/ops/flip.h>
-
 #include <memory>
 #include <utility>
 

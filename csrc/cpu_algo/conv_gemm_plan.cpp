@@ -2,7 +2,6 @@
 #include "cpu_algo/conv_gemm_plan.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -189,7 +188,7 @@ at::Tensor pack_conv_gemm(const ConvGemm& gemm, const ConvProblem& conv,
   const std::int64_t parts = gemm.strassen ? 2 : gemm.groups;
   const std::int64_t columns = gemm.strassen ? blocks * 16 : gemm.columns;  // of a part
   const kernels::Strips panels(blocks, gemm.panel_blocks);
-  at::Tensor packed = at::zeros({packed_floats(gemm)}, at::kFloat);
+  at::Tensor packed = zero_floats({packed_floats(gemm)});
   const float* from = plain.const_data_ptr<float>();
   float* to = packed.mutable_data_ptr<float>();
   at::parallel_for(0, parts * panels.count, 1, [&](std::int64_t begin, std::int64_t end) {

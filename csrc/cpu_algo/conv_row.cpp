@@ -67,8 +67,10 @@ kernels::Activation activation_of(const Epilogue& epilogue) {
   return form->activation ? to_kernel(*form->activation) : kernels::Activation::kNone;
 }
 
+at::Tensor zero_floats(at::IntArrayRef sizes) { return at::zeros(sizes, at::kFloat); }
+
 at::Tensor pad_bias(const at::Tensor& bias, std::int64_t count) {
-  at::Tensor padded = at::zeros({count}, at::kFloat);
+  at::Tensor padded = zero_floats({count});
   if (bias.defined()) padded.narrow(0, 0, bias.numel()).copy_(bias);
   return padded;
 }

@@ -25,6 +25,10 @@ namespace torchalgo::cpu {
 /// The activation of an epilogue that refuse_conv accepted.
 [[nodiscard]] kernels::Activation activation_of(const Epilogue& epilogue);
 
+/// Allocates a tensor of zeros. It is declared here because ATen/ops/zeros.h takes seconds to
+/// compile.
+[[nodiscard]] at::Tensor zero_floats(at::IntArrayRef sizes);
+
 /// `bias` followed by zeros up to `count` floats; all zeros if it is undefined.
 [[nodiscard]] at::Tensor pad_bias(const at::Tensor& bias, std::int64_t count);
 

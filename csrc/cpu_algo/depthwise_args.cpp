@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/depthwise_args.h"
 
-#include <ATen/ops/zeros.h>
-
 #include "cpu_algo/conv_row.h"
 
 namespace torchalgo::cpu {
@@ -45,7 +43,7 @@ Packed pack_depthwise(const ConvProblem& conv, Layout layout, const LayerWeights
   const std::int64_t blocks = ceil_div(conv.c, lanes);
   const std::int64_t taps = conv.r * conv.s, group = conv.c / conv.groups;
   const at::Tensor plain = layer.weights.contiguous();
-  const at::Tensor packed = at::zeros({blocks, taps, group, lanes}, at::kFloat);
+  const at::Tensor packed = zero_floats({blocks, taps, group, lanes});
   const float* src = plain.const_data_ptr<float>();
   float* dst = packed.mutable_data_ptr<float>();
   for (std::int64_t k = 0; k < conv.k; ++k) {

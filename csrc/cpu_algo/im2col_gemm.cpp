@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/Parallel.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -91,7 +90,7 @@ at::Tensor run(const Build& build, const ConvIm2col& sizes, std::int64_t slice_b
 
 Packed pack(const ConvProblem& conv, std::int64_t weights_row, const Weights& weights) {
   const at::Tensor rows = weights[0].weights.reshape({conv.k, -1});
-  at::Tensor padded = at::zeros({conv.k, weights_row}, at::kFloat);
+  at::Tensor padded = zero_floats({conv.k, weights_row});
   padded.narrow(1, 0, rows.size(1)).copy_(rows);
   Packed packed = {padded};
   if (has(conv.epilogue, PostOp::kBias)) packed.push_back(weights[0].bias.contiguous());

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/Parallel.h>
-#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -53,8 +52,7 @@ void run_linear(LinearKernel kernel, const kernels::Linear& linear, std::int64_t
 at::Tensor linear_panels(const at::Tensor& weights) {
   const std::int64_t k = weights.size(0), c = weights.size(1);
   const std::int64_t panels = linear_panel_count(k), blocks = channel_blocks(c);
-  const at::Tensor padded =
-      at::zeros({panels * kernels::kLinearPanel, blocks * 16}, weights.options());
+  const at::Tensor padded = weights.new_zeros({panels * kernels::kLinearPanel, blocks * 16});
   padded.narrow(0, 0, k).narrow(1, 0, c).copy_(weights);
   return padded.view({panels, kernels::kLinearPanel, blocks, 16}).transpose(1, 2).contiguous();
 }
