@@ -103,14 +103,15 @@ TEST(Linear, GivesTheSameBitsOnAnyNumberOfThreadsInAnyBatchAndFromPanels) {
     at::Tensor expected;
     for (const int count : {1, 2, 3}) {
       const Threads threads(count);
-      const at::Tensor whole = run_row(isa, sample.src[0], sample.weights, "+silu");
+      const at::Tensor whole = run_row(isa, sample.src[0], sample.weights[0], "+silu");
       if (count == 1) expected = whole;
       EXPECT_TRUE(whole.equal(expected)) << isa << " on " << count << " threads";
-      EXPECT_TRUE(run_row(isa, sample.src[0], sample.weights, "+silu", kPanels).equal(expected))
+      EXPECT_TRUE(run_row(isa, sample.src[0], sample.weights[0], "+silu", kPanels).equal(expected))
           << isa << " from panels on " << count << " threads";
     }
     for (const int n : {1, 2, 3, 5, 8}) {
-      const at::Tensor part = run_row(isa, sample.src[0].narrow(0, 0, n), sample.weights, "+silu");
+      const at::Tensor part =
+          run_row(isa, sample.src[0].narrow(0, 0, n), sample.weights[0], "+silu");
       EXPECT_TRUE(part.equal(expected.narrow(0, 0, n))) << isa << " in a batch of " << n;
     }
   }

@@ -204,6 +204,7 @@ TEST(RunEngine, ErrorsQuoteTheLibrarysLastError) {
   FakeRows fake;
   Repeated conv(fake, kTf32, "cudnn9.conv.e2");
   conv.primitive_.name = "cudnn9.conv.e2{SPLIT_K=9}";
+  conv.prepare();
   const std::string error = conv.error_of_run();
   EXPECT_NE(error.find("a knob has no such value"), std::string::npos) << error;
   EXPECT_NE(error.find("(3000)"), std::string::npos) << error;

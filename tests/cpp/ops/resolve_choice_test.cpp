@@ -5,6 +5,7 @@
 
 #include "aten_algo/list.h"
 #include "base/error.h"
+#include "fake_kernel.h"
 
 namespace torchalgo {
 namespace {
@@ -36,6 +37,7 @@ Algorithm row_of(std::string_view name, std::vector<Primitive> primitives, bool 
     if (primitives.empty()) return {{}, "needs another machine"};
     return {primitives, {}, std::vector<Traits>(primitives.size(), traits)};
   };
+  row.prepare = prepare_fake(nullptr);
   return row;
 }
 
@@ -223,7 +225,7 @@ TEST_F(Conflict, OfAnF32ProblemWithATf32PrimitiveIsLikewise) {
   EXPECT_EQ(resolve(ConflictPolicy::kFallback).step, Step::kAten);
   const Resolution honoured = resolve(ConflictPolicy::kHonour);
   EXPECT_EQ(honoured.step, Step::kPlanned);
-  EXPECT_EQ(dtype_of(honoured.problem), DType::kTf32);
+  EXPECT_EQ(dtype_of(honoured.kernel->problem), DType::kTf32);
 }
 
 }  // namespace

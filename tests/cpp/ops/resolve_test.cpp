@@ -5,6 +5,7 @@
 
 #include "aten_algo/list.h"
 #include "base/error.h"
+#include "fake_kernel.h"
 
 namespace torchalgo {
 namespace {
@@ -18,6 +19,7 @@ Algorithm row_of(std::string_view name, std::vector<Primitive> primitives) {
     if (primitives.empty()) return {{}, "needs another machine"};
     return {primitives, {}};
   };
+  row.prepare = prepare_fake(nullptr);
   return row;
 }
 
