@@ -132,7 +132,7 @@ def measure(build: Path, with_tests: bool, lock: Path | None, options: list[str]
             ["cmake", "-S", str(ROOT), "-B", str(build), "-G", "Ninja"]
             + [f"-DPython_EXECUTABLE={sys.executable}", f"-DTORCHALGO_TESTS={tests}", *options]
         )
-    steps = [{"step": "configure", **configured}]
+    steps: list[dict[str, Any]] = [{"step": "configure", **configured}]
     for name in steps_of(build, with_tests):
         with turn(lock):
             times = timed(["cmake", "--build", str(build), "-j", str(JOBS), "--target", name])
@@ -145,8 +145,8 @@ def measure(build: Path, with_tests: bool, lock: Path | None, options: list[str]
         "jobs": JOBS,
         "tests": with_tests,
         "options": options,
-        "wall_s": round(sum(step["wall_s"] for step in steps), 1),
-        "cpu_s": round(sum(step["cpu_s"] for step in steps), 1),
+        "wall_s": round(sum(float(step["wall_s"]) for step in steps), 1),
+        "cpu_s": round(sum(float(step["cpu_s"]) for step in steps), 1),
         "objects": len(objects),
         "stripped_bytes": stripped_bytes(build),
         "steps": steps,
