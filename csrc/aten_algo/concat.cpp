@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "aten_algo/rows.h"
 #include "aten_algo/strided.h"
 
 namespace torchalgo::aten {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "aten_algo/rows.h"
 #include "aten_algo/strided.h"
 #include "provider/memory.h"
 #include "provider/packed_bytes.h"

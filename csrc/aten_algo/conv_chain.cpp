@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "aten_algo/epilogue.h"
-#include "aten_algo/rows.h"
 #include "aten_algo/tensor_shape.h"
+#include "provider/algorithm.h"
 
 namespace torchalgo::aten {
 namespace {

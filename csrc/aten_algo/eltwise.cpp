@@ -11,7 +11,6 @@
 #include <algorithm>
 
 #include "aten_algo/epilogue.h"
-#include "aten_algo/rows.h"
 #include "aten_algo/strided.h"
 #include "base/error.h"
 

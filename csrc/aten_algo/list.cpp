@@ -1,16 +1,34 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "aten_algo/list.h"
 
-#include "aten_algo/rows.h"
+// The algorithms, one line each, in the order in which they are listed. NAME stands for the
+// function NAME(), which NAME.cpp defines and which returns an Algorithm.
+// clang-format off
+#define TORCHALGO_ATEN_ALGORITHMS(ALGORITHM) \
+  ALGORITHM(conv)        \
+  ALGORITHM(conv_chain)  \
+  ALGORITHM(prepacked)   \
+  ALGORITHM(pool)        \
+  ALGORITHM(eltwise)     \
+  ALGORITHM(scale_shift) \
+  ALGORITHM(concat)      \
+  ALGORITHM(slice)       \
+  ALGORITHM(shuffle)     \
+  ALGORITHM(resize)      \
+  ALGORITHM(linear)
+// clang-format on
 
 namespace torchalgo {
+namespace aten {
+
+#define DECLARE(name) Algorithm name();
+TORCHALGO_ATEN_ALGORITHMS(DECLARE)
+
+}  // namespace aten
 
 const Algorithms& aten_algorithms() {
-  static const Algorithms algorithms = {
-      aten::conv(),    aten::conv_chain(),  aten::prepacked(), aten::pool(),
-      aten::eltwise(), aten::scale_shift(), aten::concat(),    aten::slice(),
-      aten::shuffle(), aten::resize(),      aten::linear(),
-  };
+#define CALL(name) aten::name(),
+  static const Algorithms algorithms = {TORCHALGO_ATEN_ALGORITHMS(CALL)};
   return algorithms;
 }
 

@@ -5,9 +5,9 @@
 
 namespace torchalgo {
 
-/// What PyTorch itself has. Together these rows offer every forward problem and every transposed
-/// convolution in nchw without a fused epilogue: the path that always works. A new row: a file that
-/// defines it, its declaration in rows.h and its line in list.cpp.
+/// Returns the algorithms that PyTorch itself has. Together they offer every forward problem and
+/// every transposed convolution in nchw without a fused epilogue: the path that always works. A new
+/// one is a file that defines it and a line in list.cpp.
 [[nodiscard]] const Algorithms& aten_algorithms();
 
 }  // namespace torchalgo

@@ -5,7 +5,6 @@
 
 #include <optional>
 
-#include "aten_algo/rows.h"
 #include "aten_algo/strided.h"
 
 namespace torchalgo::aten {

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "aten_algo/epilogue.h"
-#include "aten_algo/rows.h"
 #include "aten_algo/strided.h"
 
 // oneDNN's fused convolution as PyTorch's Inductor calls it. The ops mkldnn::* are no public API,

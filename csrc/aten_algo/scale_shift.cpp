@@ -3,7 +3,6 @@
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/zeros.h>
 
-#include "aten_algo/rows.h"
 #include "aten_algo/strided.h"
 #include "provider/weights.h"
 

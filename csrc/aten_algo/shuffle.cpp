@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/ops/channel_shuffle.h>
 
-#include "aten_algo/rows.h"
 #include "aten_algo/strided.h"
 
 namespace torchalgo::aten {

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "aten_algo/rows.h"
 #include "aten_algo/strided.h"
 #include "provider/memory.h"
 

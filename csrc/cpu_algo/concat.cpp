@@ -8,7 +8,6 @@
 #include <array>
 #include <numeric>
 
-#include "cpu_algo/rows.h"
 #include "cpu_algo/same_layout.h"
 
 namespace torchalgo::cpu {

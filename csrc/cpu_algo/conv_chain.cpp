@@ -15,7 +15,6 @@
 #include "cpu_algo/conv_row.h"
 #include "cpu_algo/depthwise_args.h"
 #include "cpu_algo/kernels/row_range.h"
-#include "cpu_algo/rows.h"
 
 namespace torchalgo::cpu {
 namespace {

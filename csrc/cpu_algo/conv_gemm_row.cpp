@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cpu_algo/backward_data.h"
 #include "cpu_algo/conv_gemm_plan.h"
 #include "cpu_algo/conv_row.h"
 
@@ -190,7 +191,7 @@ Algorithm make_conv_gemm(ConvGemmRow row, std::string_view isa) {
     return prepare(build, problem, primitive, device);
   };
   algorithm.packs_for_all_sizes = true;
-  return algorithm;
+  return with_backward_data(std::move(algorithm));
 }
 
 }  // namespace torchalgo::cpu

@@ -12,7 +12,8 @@
 namespace torchalgo::cpu {
 
 /// A row whose kernel is kernels::conv_gemm, which runs any forward 2-D convolution from nchw, nhwc
-/// or nChw16c to nhwc or nChw16c; the rows differ in what they claim.
+/// or nChw16c to nhwc or nChw16c, and its gradient with respect to src where that is one. The rows
+/// differ in what they claim.
 struct ConvGemmRow {
   std::string_view name;
   int version = 6;

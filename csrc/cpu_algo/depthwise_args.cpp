@@ -1,12 +1,62 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/depthwise_args.h"
 
+#include <ATen/Parallel.h>
+
+#include <utility>
+
+#include "cpu_algo/backward_data.h"
 #include "cpu_algo/conv_row.h"
 
 namespace torchalgo::cpu {
 namespace {
 
 constexpr std::int64_t kBlock = 16;
+
+Offer offer(const DepthwiseAlgorithm& depthwise, const Problem& problem) {
+  const auto* conv = std::get_if<ConvProblem>(&problem);
+  if (conv == nullptr) return {{}, "needs a convolution"};
+  std::string refusal = refuse_conv(*conv);
+  if (refusal.empty()) refusal = depthwise.refuse(*conv);
+  if (!refusal.empty()) return {{}, std::move(refusal)};
+  const std::string name(depthwise.name);
+  Offer offer;
+  offer.primitives.push_back({name, Layout::kNChw16c, Layout::kNChw16c});
+  // In nhwc the last 16 channels overlap those before them instead of being masked.
+  if (conv->c >= kBlock) offer.primitives.push_back({name, Layout::kNhwc, Layout::kNhwc});
+  return offer;
+}
+
+Kernel prepare(const DepthwiseAlgorithm& depthwise, const Problem& problem,
+               const Primitive& primitive) {
+  const auto& conv = std::get<ConvProblem>(problem);
+  const Layout layout = primitive.src;
+  const kernels::Depthwise geometry = depthwise_args(conv, layout);
+  // Some 10 us of work per thread, else its start costs more than it saves.
+  constexpr std::int64_t kLeastWork = 300'000;
+  const std::int64_t grain =
+      kLeastWork / (geometry.q * geometry.pixel * conv.r * conv.s * geometry.group) + 1;
+  const std::int64_t tasks = conv.n * geometry.blocks * geometry.p;
+  return {.problem = problem,
+          .primitive = primitive,
+          .run =
+              [=, run = depthwise.run](const KernelArgs& args) {
+                kernels::Depthwise part = geometry;
+                part.src = args.src[0].const_data_ptr<float>();
+                part.weights = args.packed[0].const_data_ptr<float>();
+                part.bias = args.packed[1].const_data_ptr<float>();
+                if (args.residual.defined()) part.residual = args.residual.const_data_ptr<float>();
+                part.dst = args.dst.mutable_data_ptr<float>();
+                at::parallel_for(0, tasks, grain, [&](std::int64_t begin, std::int64_t end) {
+                  run(part, begin, end);
+                });
+                return args.dst;
+              },
+          .pack = [=](const Weights& weights) { return pack_depthwise(conv, layout, weights[0]); },
+          .packed_bytes =
+              [=] { return packed_depthwise_floats(conv, layout) * std::int64_t{sizeof(float)}; },
+          .least_work = [=] { return direct_work(problem, primitive); }};
+}
 
 }  // namespace
 
@@ -58,6 +108,19 @@ Packed pack_depthwise(const ConvProblem& conv, Layout layout, const LayerWeights
 std::int64_t packed_depthwise_floats(const ConvProblem& conv, Layout layout) {
   const std::int64_t channels = layout == Layout::kNhwc ? conv.c : channel_blocks(conv.c) * kBlock;
   return channels * (conv.r * conv.s * conv.c / conv.groups + 1);  // 1: the bias
+}
+
+Algorithm make_depthwise(const DepthwiseAlgorithm& depthwise) {
+  Algorithm algorithm;
+  algorithm.name = depthwise.name;
+  algorithm.version = depthwise.version;
+  algorithm.rounding = 1;
+  algorithm.offer = [depthwise](const Problem& problem, const Device&) {
+    return offer(depthwise, problem);
+  };
+  algorithm.prepare = [depthwise](const Problem& problem, const Primitive& primitive,
+                                  const Device&) { return prepare(depthwise, problem, primitive); };
+  return with_backward_data(std::move(algorithm));
 }
 
 }  // namespace torchalgo::cpu

@@ -4,6 +4,9 @@
 // A convolution of one filter per channel, or of narrow groups, as kernels::Depthwise wants it,
 // alone or as a part of more.
 
+#include <string>
+#include <string_view>
+
 #include "cpu_algo/kernels/depthwise.h"
 #include "ir/layout.h"
 #include "ir/problem.h"
@@ -24,5 +27,15 @@ namespace torchalgo::cpu {
 
 /// How many floats both are.
 [[nodiscard]] std::int64_t packed_depthwise_floats(const ConvProblem& conv, Layout layout);
+
+/// An algorithm whose kernel takes kernels::Depthwise, in nChw16c and nhwc. It also computes the
+/// gradient with respect to src where that is a forward convolution.
+struct DepthwiseAlgorithm {
+  std::string_view name;
+  int version;
+  std::string (*refuse)(const ConvProblem&);  // why not; empty: it can run
+  decltype(&kernels::default_isa::run_depthwise) run;
+};
+[[nodiscard]] Algorithm make_depthwise(const DepthwiseAlgorithm& depthwise);
 
 }  // namespace torchalgo::cpu

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include "cpu_algo/conv_gemm_row.h"
-#include "cpu_algo/rows.h"
 
 namespace torchalgo::cpu {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "cpu_algo/kernels/scale_shift.h"
-#include "cpu_algo/rows.h"
 #include "cpu_algo/same_layout.h"
 
 namespace torchalgo::cpu {
@@ -114,23 +113,16 @@ Algorithm make_row(std::string_view name, EltwiseKind kind, const EltwiseKernels
 
 }  // namespace
 
-Algorithm add(const std::string& isa) {
-  return make_row("cpu.add", EltwiseKind::kAdd,
-                  {TORCHALGO_PICK_KERNEL(isa, run_add), TORCHALGO_PICK_KERNEL(isa, run_scale_shift),
-                   TORCHALGO_PICK_KERNEL(isa, clear_pad_lanes)});
-}
-
-Algorithm mul(const std::string& isa) {
-  return make_row("cpu.mul", EltwiseKind::kMul,
-                  {TORCHALGO_PICK_KERNEL(isa, run_mul), TORCHALGO_PICK_KERNEL(isa, run_scale_shift),
-                   TORCHALGO_PICK_KERNEL(isa, clear_pad_lanes)});
-}
-
-Algorithm activation(const std::string& isa) {
-  return make_row(
-      "cpu.activation", EltwiseKind::kActivation,
-      {TORCHALGO_PICK_KERNEL(isa, run_activation), TORCHALGO_PICK_KERNEL(isa, run_scale_shift),
-       TORCHALGO_PICK_KERNEL(isa, clear_pad_lanes)});
+// cpu.add, cpu.mul and cpu.activation.
+Algorithms eltwise(const std::string& isa) {
+  const auto with = [&](decltype(EltwiseKernels::flat) flat) {
+    return EltwiseKernels{flat, TORCHALGO_PICK_KERNEL(isa, run_scale_shift),
+                          TORCHALGO_PICK_KERNEL(isa, clear_pad_lanes)};
+  };
+  return {make_row("cpu.add", EltwiseKind::kAdd, with(TORCHALGO_PICK_KERNEL(isa, run_add))),
+          make_row("cpu.mul", EltwiseKind::kMul, with(TORCHALGO_PICK_KERNEL(isa, run_mul))),
+          make_row("cpu.activation", EltwiseKind::kActivation,
+                   with(TORCHALGO_PICK_KERNEL(isa, run_activation)))};
 }
 
 }  // namespace torchalgo::cpu

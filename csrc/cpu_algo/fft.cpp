@@ -14,8 +14,8 @@
 #include <string>
 
 #include "aten_algo/epilogue.h"
+#include "cpu_algo/backward_data.h"
 #include "cpu_algo/conv_row.h"
-#include "cpu_algo/rows.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -145,12 +145,13 @@ Kernel prepare(const Problem& problem, const Primitive& primitive, const Device&
 
 }  // namespace
 
-Algorithm fft() {
-  return {.name = "cpu.fft",
-          .rounding = 4,
-          .offer = offer,
-          .prepare = prepare,
-          .packs_for_all_sizes = true};
+// Large filters in the frequency domain, on nchw; torch has the transforms.
+Algorithm fft(const std::string& /*isa*/) {
+  return with_backward_data({.name = "cpu.fft",
+                             .rounding = 4,
+                             .offer = offer,
+                             .prepare = prepare,
+                             .packs_for_all_sizes = true});
 }
 
 }  // namespace torchalgo::cpu

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cpu_algo/backward_data.h"
 #include "cpu_algo/conv_row.h"
 #include "cpu_algo/kernels/conv_im2col.h"
-#include "cpu_algo/rows.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -131,7 +131,7 @@ Algorithm im2col_gemm(const std::string& isa) {
     return prepare(build, problem, primitive, device);
   };
   algorithm.packs_for_all_sizes = true;
-  return algorithm;
+  return with_backward_data(std::move(algorithm));
 }
 
 }  // namespace torchalgo::cpu

@@ -6,7 +6,6 @@
 
 #include "cpu_algo/conv_row.h"
 #include "cpu_algo/pooled_linear.h"
-#include "cpu_algo/rows.h"
 #include "cpu_algo/same_layout.h"
 
 namespace torchalgo::cpu {

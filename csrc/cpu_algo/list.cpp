@@ -1,50 +1,56 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/list.h"
 
-#include <iterator>
+#include <utility>
 
-#include "cpu_algo/backward_data.h"
-#include "cpu_algo/kernels/winograd.h"
-#include "cpu_algo/rows.h"
+// The algorithms, one line each, in the order in which they are listed. NAME stands for the
+// function NAME(isa), which NAME.cpp defines: it returns an Algorithm, or all Algorithms of a
+// family.
+// clang-format off
+#define TORCHALGO_CPU_ALGORITHMS(ALGORITHM, FAMILY) \
+  ALGORITHM(conv1x1)        \
+  ALGORITHM(strassen_1x1)   \
+  ALGORITHM(direct)         \
+  ALGORITHM(stem)           \
+  ALGORITHM(im2col_gemm)    \
+  ALGORITHM(im2row_gemm)    \
+  ALGORITHM(fft)            \
+  ALGORITHM(pool)           \
+  FAMILY(eltwise)           \
+  ALGORITHM(scale_shift)    \
+  ALGORITHM(concat)         \
+  ALGORITHM(slice)          \
+  ALGORITHM(shuffle)        \
+  ALGORITHM(resize)         \
+  ALGORITHM(linear)         \
+  ALGORITHM(depthwise)      \
+  ALGORITHM(grouped)        \
+  ALGORITHM(conv_chain)     \
+  ALGORITHM(scaled_conv1x1) \
+  ALGORITHM(squeeze_excite) \
+  FAMILY(winograd)
+// clang-format on
 
 namespace torchalgo {
+namespace cpu {
 
-namespace {
+#define DECLARE_ALGORITHM(name) Algorithm name(const std::string& isa);
+#define DECLARE_FAMILY(name) Algorithms name(const std::string& isa);
+TORCHALGO_CPU_ALGORITHMS(DECLARE_ALGORITHM, DECLARE_FAMILY)
 
-Algorithms make_list() {
-  Algorithms algorithms = {
-      cpu::with_backward_data(cpu::conv1x1()),
-      cpu::with_backward_data(cpu::strassen1x1()),
-      cpu::with_backward_data(cpu::direct()),
-      cpu::with_backward_data(cpu::stem()),
-      cpu::with_backward_data(cpu::im2col_gemm()),
-      cpu::with_backward_data(cpu::im2row_gemm()),
-      cpu::with_backward_data(cpu::fft()),
-      cpu::pool(),
-      cpu::add(),
-      cpu::mul(),
-      cpu::activation(),
-      cpu::scale_shift(),
-      cpu::concat(),
-      cpu::slice(),
-      cpu::shuffle(),
-      cpu::resize(),
-      cpu::linear(),
-      cpu::with_backward_data(cpu::depthwise()),
-      cpu::with_backward_data(cpu::grouped()),
-      cpu::conv_chain(),
-      cpu::scaled_conv1x1(),
-      cpu::squeeze_excite(),
-  };
-  for (int index = 0; index < static_cast<int>(std::size(kernels::kWinogradTiles)); ++index)
-    algorithms.push_back(cpu::with_backward_data(cpu::winograd(index)));
-  return algorithms;
+}  // namespace cpu
+
+Algorithms cpu_algorithms(const std::string& isa) {
+  Algorithms list;
+#define ADD_ALGORITHM(name) list.push_back(cpu::name(isa));
+#define ADD_FAMILY(name) \
+  for (Algorithm & member : cpu::name(isa)) list.push_back(std::move(member));
+  TORCHALGO_CPU_ALGORITHMS(ADD_ALGORITHM, ADD_FAMILY)
+  return list;
 }
 
-}  // namespace
-
 const Algorithms& cpu_algorithms() {
-  static const Algorithms algorithms = make_list();
+  static const Algorithms algorithms = cpu_algorithms(cpu_device().isa);
   return algorithms;
 }
 

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <string>
+
 #include "provider/algorithm.h"
 
 namespace torchalgo {
 
-/// Our own CPU kernels. A new one: a file that defines its row, its declaration in rows.h and its
-/// line in list.cpp.
+/// Returns our own CPU algorithms. A new one is a file that defines it and a line in list.cpp.
 [[nodiscard]] const Algorithms& cpu_algorithms();
+
+/// Returns the same algorithms with the kernels that were built for the instruction set `isa`.
+[[nodiscard]] Algorithms cpu_algorithms(const std::string& isa);
 
 }  // namespace torchalgo

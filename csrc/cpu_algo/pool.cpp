@@ -5,7 +5,6 @@
 
 #include "cpu_algo/kernels/pool.h"
 #include "cpu_algo/pooled_linear.h"
-#include "cpu_algo/rows.h"
 #include "cpu_algo/same_layout.h"
 
 namespace torchalgo::cpu {

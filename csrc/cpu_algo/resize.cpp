@@ -3,7 +3,6 @@
 
 #include <ATen/Parallel.h>
 
-#include "cpu_algo/rows.h"
 #include "cpu_algo/same_layout.h"
 
 namespace torchalgo::cpu {

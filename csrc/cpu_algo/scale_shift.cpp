@@ -5,7 +5,6 @@
 #include <ATen/ops/constant_pad_nd.h>
 
 #include "base/error.h"
-#include "cpu_algo/rows.h"
 #include "cpu_algo/same_layout.h"
 
 namespace torchalgo::cpu {

@@ -13,7 +13,6 @@
 #include "cpu_algo/conv_gemm_plan.h"
 #include "cpu_algo/conv_row.h"
 #include "cpu_algo/kernels/scale_shift.h"
-#include "cpu_algo/rows.h"
 #include "cpu_algo/same_layout.h"
 
 namespace torchalgo::cpu {

@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "cpu_algo/kernels/interleave.h"
-#include "cpu_algo/rows.h"
 #include "cpu_algo/same_layout.h"
 
 namespace torchalgo::cpu {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/channel_parts.h"
-#include "cpu_algo/rows.h"
 #include "cpu_algo/same_layout.h"
 
 namespace torchalgo::cpu {

@@ -3,7 +3,6 @@
 
 #include "cpu_algo/conv_gemm_plan.h"
 #include "cpu_algo/conv_gemm_row.h"
-#include "cpu_algo/rows.h"
 
 namespace torchalgo::cpu {
 namespace {

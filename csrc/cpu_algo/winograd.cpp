@@ -6,15 +6,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
+#include "cpu_algo/backward_data.h"
 #include "cpu_algo/conv_row.h"
 #include "cpu_algo/kernels/winograd.h"
-#include "cpu_algo/rows.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -36,7 +37,7 @@ struct Build {
   std::int64_t panel_blocks;
 };
 
-// Of the row with the tile kWinogradTiles[index]; rows keep a view of it.
+// The name of the algorithm with the tile kWinogradTiles[index], which keeps a view of it.
 std::string_view name_of(int index) {
   static const std::vector<std::string> kNames = [] {
     std::vector<std::string> names;
@@ -366,9 +367,7 @@ Kernel prepare(const WinogradTile& tile, const Build& build, const Problem& prob
           .least_work = [=] { return least_work(tile, conv); }};
 }
 
-}  // namespace
-
-Algorithm winograd(int index, const std::string& isa) {
+Algorithm make_winograd(int index, const std::string& isa) {
   const WinogradTile tile = kernels::kWinogradTiles[index];
   const Build build = {TORCHALGO_PICK_KERNEL(isa, winograd_kernels)(index), panel_blocks_of(isa)};
   Algorithm algorithm;
@@ -382,7 +381,23 @@ Algorithm winograd(int index, const std::string& isa) {
                                     const Device& device) {
     return prepare(tile, build, problem, primitive, device);
   };
-  return algorithm;
+  return with_backward_data(std::move(algorithm));
+}
+
+}  // namespace
+
+// Winograd's minimal filtering with each tile of kernels::kWinogradTiles, for example
+// cpu.winograd_f4x4_3x3, with the variants .tN.
+//
+// A variant .tN divides the tiles into equal blocks of at most N. Few tiles per block keep their
+// transforms in L2, many read the weights less often. Which is faster depends on the shape, so all
+// N that differ are offered, as long as a thread's scratch is at most 2 MiB. Threads share the
+// blocks, or the output channels if there are fewer blocks than threads.
+Algorithms winograd(const std::string& isa) {
+  Algorithms all;
+  for (int index = 0; index < static_cast<int>(std::size(kernels::kWinogradTiles)); ++index)
+    all.push_back(make_winograd(index, isa));
+  return all;
 }
 
 }  // namespace torchalgo::cpu

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "layout_algo/rows.h"
+#include "layout_algo/layout_pair.h"
+#include "provider/algorithm.h"
 
 namespace torchalgo::layout {
 
-Algorithm aten() {
+// ATen's copy: nchw <-> nhwc of any type, 4-D or 5-D.
+Algorithm aten(const std::string& /*isa*/) {
   Algorithm row;
   row.name = "layout.aten";
   row.rounding = 1;

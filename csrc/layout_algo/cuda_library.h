@@ -5,6 +5,8 @@
 #include <functional>
 #include <string>
 
+#include "provider/algorithm.h"
+
 namespace torchalgo::layout {
 
 /// libtorchalgo_cuda.so, or a test's stand-in.
@@ -18,5 +20,9 @@ struct CudaLibrary {
 
 /// Loads the library that lies beside libtorchalgo.so; once per process.
 [[nodiscard]] const CudaLibrary& cuda_library();
+
+/// Returns layout.cuda_tiled, which runs the tiled transposes of `library` (csrc/cuda): nchw <->
+/// nhwc of f32, f16, bf16, 4-D or 5-D. `library` is called when a CUDA problem first comes.
+[[nodiscard]] Algorithm cuda_tiled_of(const std::function<const CudaLibrary&()>& library);
 
 }  // namespace torchalgo::layout

@@ -5,7 +5,8 @@
 
 #include "base/error.h"
 #include "cuda/transform.h"
-#include "layout_algo/rows.h"
+#include "layout_algo/cuda_library.h"
+#include "layout_algo/layout_pair.h"
 #include "provider/cuda_device.h"
 
 namespace torchalgo::layout {
@@ -60,7 +61,7 @@ Kernel prepare_cuda_tiled(const Problem& problem, const Primitive& primitive,
 
 }  // namespace
 
-Algorithm cuda_tiled(const std::function<const CudaLibrary&()>& library) {
+Algorithm cuda_tiled_of(const std::function<const CudaLibrary&()>& library) {
   Algorithm row;
   row.name = "layout.cuda_tiled";
   row.rounding = 1;
@@ -74,5 +75,7 @@ Algorithm cuda_tiled(const std::function<const CudaLibrary&()>& library) {
   };
   return row;
 }
+
+Algorithm cuda_tiled(const std::string& /*isa*/) { return cuda_tiled_of(cuda_library); }
 
 }  // namespace torchalgo::layout

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <fmt/format.h>
+#include "layout_algo/layout_pair.h"
 
-#include "layout_algo/rows.h"
+#include <fmt/format.h>
 
 namespace torchalgo::layout {
 

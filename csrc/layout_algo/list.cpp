@@ -1,16 +1,30 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "layout_algo/list.h"
 
-#include "layout_algo/rows.h"
+// The algorithms, one line each, in the order in which they are listed. NAME stands for the
+// function NAME(isa), which NAME.cpp defines and which returns an Algorithm.
+// clang-format off
+#define TORCHALGO_LAYOUT_ALGORITHMS(ALGORITHM) \
+  ALGORITHM(aten)       \
+  ALGORITHM(tiled)      \
+  ALGORITHM(cuda_tiled)
+// clang-format on
 
 namespace torchalgo {
+namespace layout {
+
+#define DECLARE(name) Algorithm name(const std::string& isa);
+TORCHALGO_LAYOUT_ALGORITHMS(DECLARE)
+
+}  // namespace layout
+
+Algorithms layout_algorithms(const std::string& isa) {
+#define CALL(name) layout::name(isa),
+  return {TORCHALGO_LAYOUT_ALGORITHMS(CALL)};
+}
 
 const Algorithms& layout_algorithms() {
-  static const Algorithms algorithms = {
-      layout::aten(),
-      layout::tiled(),
-      layout::cuda_tiled(),
-  };
+  static const Algorithms algorithms = layout_algorithms(cpu_device().isa);
   return algorithms;
 }
 

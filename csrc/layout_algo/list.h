@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <string>
+
 #include "provider/algorithm.h"
 
 namespace torchalgo {
 
-/// Changes of layout, the edges of the plan's problem: rows for TransformProblem, each offering the
-/// one primitive from -> to.
+/// Returns the algorithms for changes of layout, the edges of the plan's problem. Each takes
+/// TransformProblems and offers the one primitive from -> to.
 [[nodiscard]] const Algorithms& layout_algorithms();
+
+/// Returns the same algorithms with the kernels that were built for the instruction set `isa`.
+[[nodiscard]] Algorithms layout_algorithms(const std::string& isa);
 
 }  // namespace torchalgo

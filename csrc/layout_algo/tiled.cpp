@@ -5,7 +5,8 @@
 #include <algorithm>
 
 #include "cpu_algo/kernels/transform.h"
-#include "layout_algo/rows.h"
+#include "layout_algo/layout_pair.h"
+#include "provider/algorithm.h"
 
 namespace torchalgo::layout {
 namespace {
@@ -70,6 +71,7 @@ Kernel prepare_tiled(const Problem& problem, const Primitive& primitive, RunTran
 
 }  // namespace
 
+// Own cache-blocked transposes: f32, any two layouts; 3-D between nchw and nhwc.
 Algorithm tiled(const std::string& isa) {
   return {.name = "layout.tiled",
           .rounding = 1,

@@ -5,9 +5,9 @@
 
 namespace torchalgo {
 
-/// What needs no work because the result is in memory already (ir/view.h): a change of layout that
-/// moves nothing, a concatenation whose inputs were written side by side. The rows return memory of
-/// their inputs, so only ops whose schema says so may run them.
+/// Returns the algorithms that need no work because the result is in memory already (ir/view.h): a
+/// change of layout that moves nothing, a concatenation whose inputs were written side by side.
+/// They return memory of their inputs, so only ops whose schema says so may run them.
 [[nodiscard]] const Algorithms& view_algorithms();
 
 }  // namespace torchalgo

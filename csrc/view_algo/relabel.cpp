@@ -3,7 +3,7 @@
 
 #include "aten_algo/tensor_shape.h"
 #include "ir/view.h"
-#include "view_algo/rows.h"
+#include "provider/algorithm.h"
 
 namespace torchalgo::view {
 namespace {
@@ -40,6 +40,7 @@ Kernel prepare_relabel(const Problem& problem, const Primitive& primitive, const
 
 }  // namespace
 
+// Another name for the same memory, where both layouts order it alike: any type, 4-D or 5-D.
 Algorithm relabel() {
   return {.name = kViewRelabel,
           .runs_on_cuda = true,

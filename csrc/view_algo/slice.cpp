@@ -3,7 +3,7 @@
 
 #include "aten_algo/tensor_shape.h"
 #include "ir/view.h"
-#include "view_algo/rows.h"
+#include "provider/algorithm.h"
 
 namespace torchalgo::view {
 namespace {
@@ -41,6 +41,8 @@ Kernel prepare_slice(const Problem& problem, const Primitive& primitive, const D
 
 }  // namespace
 
+// The memory in which channels of a tensor of n = 1 lie: nchw, and f32 in blocks that the part
+// fills.
 Algorithm slice() {
   return {.name = kViewSlice, .runs_on_cuda = true, .offer = offer_slice, .prepare = prepare_slice};
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The rows that multiply matrices: conv1x1, strassen1x1, direct, stem, im2row_gemm, im2col_gemm.
+// The algorithms that multiply matrices: conv1x1, strassen_1x1, direct, stem, im2row_gemm,
+// im2col_gemm.
 #include <fmt/format.h>
 
 #include <limits>
@@ -8,7 +9,6 @@
 #include <vector>
 
 #include "cpu_algo/row_check.h"
-#include "cpu_algo/rows.h"
 
 namespace torchalgo {
 namespace {
@@ -16,9 +16,8 @@ namespace {
 // The rounding of one sum of up to 5000 products.
 constexpr double kMaxRelError = 2e-6;
 
-using MakeRow = Algorithm (*)(const std::string&);
-const std::vector<MakeRow> kRows = {cpu::conv1x1, cpu::strassen1x1, cpu::direct,
-                                    cpu::stem,    cpu::im2row_gemm, cpu::im2col_gemm};
+constexpr const char* kNames[] = {"cpu.conv1x1", "cpu.strassen_1x1", "cpu.direct",
+                                  "cpu.stem",    "cpu.im2row_gemm",  "cpu.im2col_gemm"};
 
 // Checks every row that does not refuse the problem; returns their names.
 std::set<std::string> check_rows(const std::string& text, const std::string& isa) {
@@ -26,8 +25,8 @@ std::set<std::string> check_rows(const std::string& text, const std::string& isa
   std::set<std::string> names;
   Algorithms rows;
   std::vector<Primitive> primitives;
-  for (const MakeRow make : kRows) {
-    rows.push_back(make(isa));
+  for (const char* const name : kNames) {
+    rows.push_back(cpu_algorithm(name, isa));
     for (Primitive& primitive : rows.back().offer(problem, cpu_device()).primitives) {
       primitives.push_back(std::move(primitive));
     }
@@ -74,7 +73,7 @@ const std::vector<std::string> kHalvedShapes = {
 
 TEST(ConvGemm, AgreesWithF64OnHalvesOfAnySize) {
   for (const std::string& isa : isas()) {
-    const Algorithm row = cpu::strassen1x1(isa);
+    const Algorithm row = cpu_algorithm("cpu.strassen_1x1", isa);
     for (const std::string& shape : kHalvedShapes) {
       const Problem problem = parse_problem("fwd_f32_" + shape + "+bias+relu");
       for (const Primitive& primitive : row.offer(problem, cpu_device()).primitives)
@@ -149,8 +148,8 @@ TEST(ConvGemm, RunsOnFewerAndOnMoreThreadsThanItWasOfferedFor) {
     const Problem problem = parse_problem(fmt::format("fwd_f32_n1c64h20w20_{}+bias", filter));
     const Sample sample = make_sample(problem, 1);
     const at::Tensor reference = reference_result(problem, sample);
-    for (const MakeRow make : kRows) {
-      const Algorithm row = make(cpu_device().isa);
+    for (const char* const name : kNames) {
+      const Algorithm row = cpu_algorithm(name);
       for (const int offered : {1, 4}) {
         Device device = cpu_device();
         device.threads = offered;
@@ -172,8 +171,8 @@ TEST(ConvGemm, KeepsNanThroughRelu) {
   const Problem problem = parse_problem("fwd_f32_n1c16h4w4_k16r1s1_st1x1_pad0x0_dil1x1_g1+relu6");
   Sample sample = make_sample(problem, 1);
   sample.src[0].fill_(std::numeric_limits<double>::quiet_NaN());
-  for (const MakeRow make : kRows) {
-    const Algorithm row = make(cpu_device().isa);
+  for (const char* const name : kNames) {
+    const Algorithm row = cpu_algorithm(name);
     for (const Primitive& primitive : row.offer(problem, cpu_device()).primitives) {
       EXPECT_TRUE(run_once(row, problem, primitive, sample).isnan().all().item<bool>())
           << to_string(primitive);
@@ -181,39 +180,39 @@ TEST(ConvGemm, KeepsNanThroughRelu) {
   }
 }
 
-std::string refusal(MakeRow make, const std::string& text) {
-  return make(cpu_device().isa).offer(parse_problem(text), cpu_device()).refusal;
+std::string refusal(const char* name, const std::string& text) {
+  return cpu_algorithm(name).offer(parse_problem(text), cpu_device()).refusal;
 }
 
 TEST(ConvGemm, RefusesWithTheReasonWhatItCannotRun) {
   const std::string shape = "n1c64h14w14_k64r3s3_st1x1_pad1x1_dil1x1_g1";
-  for (const MakeRow make : kRows) {
-    EXPECT_EQ(refusal(make, "fwd_f16_" + shape), "is f32 only, got f16");
-    EXPECT_EQ(refusal(make, "bwd_data_f32_" + shape), "is forward only, got bwd_data");
-    EXPECT_EQ(refusal(make, "fwd_f32_" + shape + "+relu+bias"),
+  for (const char* const name : kNames) {
+    EXPECT_EQ(refusal(name, "fwd_f16_" + shape), "is f32 only, got f16");
+    EXPECT_EQ(refusal(name, "bwd_filter_f32_" + shape), "is forward only, got bwd_filter");
+    EXPECT_EQ(refusal(name, "fwd_f32_" + shape + "+relu+bias"),
               "needs an epilogue bias, add, activation");
   }
-  EXPECT_EQ(refusal(cpu::conv1x1, "fwd_f32_" + shape), "needs a 1x1 filter, got 3x3");
-  EXPECT_EQ(refusal(cpu::strassen1x1, "fwd_f32_" + shape),
+  EXPECT_EQ(refusal("cpu.conv1x1", "fwd_f32_" + shape), "needs a 1x1 filter, got 3x3");
+  EXPECT_EQ(refusal("cpu.strassen_1x1", "fwd_f32_" + shape),
             "needs a 1x1 filter without stride, padding or groups, more than one pixel, and 64 "
             "channels or more");
-  EXPECT_EQ(refusal(cpu::stem, "fwd_f32_" + shape), "needs at most 4 input channels, got 64");
-  EXPECT_EQ(refusal(cpu::direct, "fwd_f32_n1c64h14w14_k64r3s3_st1x1_pad1x1_dil1x1_g8"),
+  EXPECT_EQ(refusal("cpu.stem", "fwd_f32_" + shape), "needs at most 4 input channels, got 64");
+  EXPECT_EQ(refusal("cpu.direct", "fwd_f32_n1c64h14w14_k64r3s3_st1x1_pad1x1_dil1x1_g8"),
             "needs groups of a multiple of 16 channels, got 8 to 8");
 }
 
 TEST(ConvGemm, OffersTheLayoutsOfEachRow) {
-  const auto layouts = [](MakeRow make, const std::string& text) {
+  const auto layouts = [](const char* name, const std::string& text) {
     std::string result;
-    const Offer offer = make(cpu_device().isa).offer(parse_problem(text), cpu_device());
+    const Offer offer = cpu_algorithm(name).offer(parse_problem(text), cpu_device());
     for (const Primitive& primitive : offer.primitives) result += to_string(primitive) + ";";
     return result;
   };
   const std::string stem = "fwd_f32_n1c3h32w32_k16r3s3_st2x2_pad1x1_dil1x1_g1";
-  EXPECT_EQ(layouts(cpu::stem, stem), "cpu.stem nchw->nChw16c;cpu.stem nhwc->nChw16c;");
-  EXPECT_EQ(layouts(cpu::direct, stem), "cpu.direct nChw16c->nChw16c;");
-  EXPECT_EQ(layouts(cpu::im2row_gemm, stem), "cpu.im2row_gemm nhwc->nhwc;");
-  EXPECT_EQ(layouts(cpu::im2col_gemm, stem), "cpu.im2col_gemm nchw->nchw;");
+  EXPECT_EQ(layouts("cpu.stem", stem), "cpu.stem nchw->nChw16c;cpu.stem nhwc->nChw16c;");
+  EXPECT_EQ(layouts("cpu.direct", stem), "cpu.direct nChw16c->nChw16c;");
+  EXPECT_EQ(layouts("cpu.im2row_gemm", stem), "cpu.im2row_gemm nhwc->nhwc;");
+  EXPECT_EQ(layouts("cpu.im2col_gemm", stem), "cpu.im2col_gemm nchw->nchw;");
 }
 
 // A variant that cuts the output channels as the plain name does would be measured for nothing.
@@ -222,11 +221,13 @@ TEST(ConvGemm, OffersOtherWidthsOfPanelsWhereTheyDiffer) {
     const Problem problem =
         parse_problem(fmt::format("fwd_f32_n1c3h7w7_k{}r1s1_st1x1_pad0x0_dil1x1_g1", k));
     std::string result;
-    for (const Primitive& primitive : cpu::conv1x1(isa).offer(problem, cpu_device()).primitives) {
+    for (const Primitive& primitive :
+         cpu_algorithm("cpu.conv1x1", isa).offer(problem, cpu_device()).primitives) {
       result += primitive.name.substr(std::string("cpu.conv1x1").size()) + ";";
     }
     std::string of_stem;
-    for (const Primitive& primitive : cpu::stem(isa).offer(problem, cpu_device()).primitives) {
+    for (const Primitive& primitive :
+         cpu_algorithm("cpu.stem", isa).offer(problem, cpu_device()).primitives) {
       if (primitive.src == Layout::kNhwc) continue;
       of_stem += primitive.name.substr(std::string("cpu.stem").size()) + ";";
     }

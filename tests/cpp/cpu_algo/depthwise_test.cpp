@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "cpu_algo/row_check.h"
-#include "cpu_algo/rows.h"
 
 namespace torchalgo {
 namespace {
@@ -18,7 +17,7 @@ std::string depthwise_text(int n, int c, int h, int w, int r, int s, const std::
 
 void expect_exact(const std::string& text, const std::string& isa) {
   const Problem problem = parse_problem(text);
-  const Algorithm row = cpu::depthwise(isa);
+  const Algorithm row = cpu_algorithm("cpu.depthwise", isa);
   const Offer offer = row.offer(problem, cpu_device());
   ASSERT_EQ(offer.refusal, "") << text;
   const bool has_nhwc = std::get<ConvProblem>(problem).c >= 16;
@@ -86,7 +85,7 @@ TEST(Depthwise, GivesTheSameBitsOnAnyNumberOfThreads) {
   const Problem problem =
       parse_problem(depthwise_text(2, 72, 56, 56, 3, 3, "st1x1_pad1x1_dil1x1_g72+bias+relu6"));
   const Sample sample = make_sample(problem, 3);
-  const Algorithm row = cpu::depthwise();
+  const Algorithm row = cpu_algorithm("cpu.depthwise");
   const int threads = at::get_num_threads();
   for (const Primitive& primitive : row.offer(problem, cpu_device()).primitives) {
     at::set_num_threads(1);
@@ -99,14 +98,14 @@ TEST(Depthwise, GivesTheSameBitsOnAnyNumberOfThreads) {
 
 TEST(Depthwise, RefusesWithAReason) {
   const auto refusal = [](const std::string& text) {
-    return cpu::depthwise().offer(parse_problem(text), cpu_device()).refusal;
+    return cpu_algorithm("cpu.depthwise").offer(parse_problem(text), cpu_device()).refusal;
   };
   EXPECT_EQ(refusal("fwd_f32_n1c16h8w8_k32r3s3_st1x1_pad1x1_dil1x1_g16"),
             "needs one output channel per channel, got 32 of 16");
   EXPECT_EQ(refusal("fwd_f32_n1c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g4"),
             "needs groups equal to the 16 channels, got 4");
   EXPECT_NE(refusal("fwd_f64_n1c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g16"), "");
-  EXPECT_NE(refusal("bwd_data_f32_n1c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g16"), "");
+  EXPECT_NE(refusal("bwd_filter_f32_n1c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g16"), "");
   EXPECT_NE(refusal("linear_f32_n1c16_k16"), "");
 }
 

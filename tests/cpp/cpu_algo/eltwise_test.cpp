@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "cpu_algo/row_check.h"
-#include "cpu_algo/rows.h"
 
 namespace torchalgo {
 namespace {
@@ -32,21 +31,21 @@ TEST(Eltwise, AddsAndMultipliesInEveryLayout) {
       EltwiseProblem add = make_problem(EltwiseKind::kAdd, sizes, {});
       EltwiseProblem mul = make_problem(EltwiseKind::kMul, sizes, {});
       add.channelwise = mul.channelwise = channelwise;
-      expect_correct(cpu::add, add, 3, 1e-6);
-      expect_correct(cpu::mul, mul, 3, 1e-6);
+      expect_correct("cpu.add", add, 3, 1e-6);
+      expect_correct("cpu.mul", mul, 3, 1e-6);
     }
   }
 }
 
 void expect_correct_with(PostOp activation, const Sizes& sizes) {
-  expect_correct(cpu::activation, make_problem(EltwiseKind::kActivation, sizes, {activation}), 3,
+  expect_correct("cpu.activation", make_problem(EltwiseKind::kActivation, sizes, {activation}), 3,
                  1e-6);
   for (const bool channelwise : {false, true}) {
     EltwiseProblem add = make_problem(EltwiseKind::kAdd, sizes, {activation});
     EltwiseProblem mul = make_problem(EltwiseKind::kMul, sizes, {activation});
     add.channelwise = mul.channelwise = channelwise;
-    expect_correct(cpu::add, add, 3, 1e-6);
-    expect_correct(cpu::mul, mul, 3, 1e-6);
+    expect_correct("cpu.add", add, 3, 1e-6);
+    expect_correct("cpu.mul", mul, 3, 1e-6);
   }
 }
 
@@ -70,7 +69,7 @@ TEST(Eltwise, IsAsExactAsF32AtEveryValueOfAnActivationAndKeepsNan) {
     const Problem problem = eltwise;
     const at::Tensor expected = reference_result(problem, sample).view(-1);
     for (const std::string& isa : isas()) {
-      const Algorithm row = cpu::activation(isa);
+      const Algorithm row = cpu_algorithm("cpu.activation", isa);
       const Primitive primitive = row.offer(problem, cpu_device()).primitives.front();
       const at::Tensor result = run_once(row, problem, primitive, sample).view(-1).to(at::kDouble);
       EXPECT_TRUE(result[0].isnan().item<bool>()) << isa << " " << to_string(problem);
@@ -90,7 +89,7 @@ TEST(Eltwise, MakesOfInfinitiesWhatTorchMakes) {
     Sample sample = make_sample(problem, 1);
     sample.src[0].fill_(kInfinity);
     const at::Tensor expected = reference_result(problem, sample).view(-1);
-    const Algorithm row = cpu::activation();
+    const Algorithm row = cpu_algorithm("cpu.activation");
     const Primitive primitive = row.offer(problem, cpu_device()).primitives.front();
     const at::Tensor result = run_once(row, problem, primitive, sample).view(-1).to(at::kDouble);
     EXPECT_TRUE(result.equal(expected)) << to_string(problem);
@@ -104,14 +103,16 @@ TEST(Eltwise, IsRightWhenSeveralThreadsShareIt) {
 TEST(Eltwise, RefusesOtherKindsTypesAndLongerEpilogues) {
   const Sizes sizes = {1, 16, 4, 4};
   const EltwiseProblem add = make_problem(EltwiseKind::kAdd, sizes, {});
-  EXPECT_EQ(cpu::mul().offer(add, cpu_device()).refusal, "needs a product of two tensors");
-  EXPECT_EQ(cpu::activation().offer(add, cpu_device()).refusal, "needs an activation");
-  EXPECT_EQ(cpu::add().offer(ConvProblem(), cpu_device()).refusal,
+  EXPECT_EQ(cpu_algorithm("cpu.mul").offer(add, cpu_device()).refusal,
+            "needs a product of two tensors");
+  EXPECT_EQ(cpu_algorithm("cpu.activation").offer(add, cpu_device()).refusal,
+            "needs an activation");
+  EXPECT_EQ(cpu_algorithm("cpu.add").offer(ConvProblem(), cpu_device()).refusal,
             "needs an addition of two tensors");
   EltwiseProblem half = add;
   half.dtype = DType::kF16;
-  EXPECT_EQ(cpu::add().offer(half, cpu_device()).refusal, "needs f32, got f16");
-  EXPECT_EQ(cpu::add()
+  EXPECT_EQ(cpu_algorithm("cpu.add").offer(half, cpu_device()).refusal, "needs f32, got f16");
+  EXPECT_EQ(cpu_algorithm("cpu.add")
                 .offer(make_problem(EltwiseKind::kAdd, sizes, {PostOp::kAdd, PostOp::kRelu}),
                        cpu_device())
                 .refusal,

@@ -4,13 +4,12 @@
 #include <string>
 
 #include "cpu_algo/row_check.h"
-#include "cpu_algo/rows.h"
 
 namespace torchalgo {
 namespace {
 
 std::string refusal_of(const std::string& text) {
-  return cpu::fft().offer(parse_problem(text), cpu_device()).refusal;
+  return cpu_algorithm("cpu.fft").offer(parse_problem(text), cpu_device()).refusal;
 }
 
 TEST(Fft, AgreesWithF64InEveryTileSize) {
@@ -23,7 +22,7 @@ TEST(Fft, AgreesWithF64InEveryTileSize) {
            "fwd_f32_n1c3h40w40_k2r31s31_st1x1_pad15x15_dil1x1_g1",
        }) {
     const Problem problem = parse_problem(text);
-    const Algorithm row = cpu::fft();
+    const Algorithm row = cpu_algorithm("cpu.fft");
     const Offer offer = row.offer(problem, cpu_device());
     ASSERT_EQ(offer.refusal, "") << text;
     EXPECT_GE(offer.primitives.size(), 1U) << text;
@@ -37,7 +36,7 @@ TEST(Fft, OffersTilesUpToTheImage) {
   const auto names = [](const std::string& text) {
     std::string all;
     for (const Primitive& primitive :
-         cpu::fft().offer(parse_problem(text), cpu_device()).primitives)
+         cpu_algorithm("cpu.fft").offer(parse_problem(text), cpu_device()).primitives)
       all += primitive.name.substr(primitive.name.rfind('.') + 1) + " ";
     return all;
   };

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "cpu_algo/row_check.h"
-#include "cpu_algo/rows.h"
 
 namespace torchalgo {
 namespace {
@@ -23,7 +22,7 @@ TEST(Grouped, AgreesWithF64OnImagesOfAnySize) {
     for (const int stride : {1, 2}) {
       for (const char* sizes : {"h3w3", "h1w1", "h2w6", "h7w7", "h8w9", "h15w14", "h5w23"}) {
         const std::string src = fmt::format("n2c48{}", sizes);
-        expect_correct(&cpu::grouped, grouped(src, 48, width, stride, 1, "+bias"), 2, kMaxRelError);
+        expect_correct("cpu.grouped", grouped(src, 48, width, stride, 1, "+bias"), 2, kMaxRelError);
       }
     }
   }
@@ -31,24 +30,24 @@ TEST(Grouped, AgreesWithF64OnImagesOfAnySize) {
 
 TEST(Grouped, AgreesWithF64OnAnyPaddingAndNumberOfBlocks) {
   for (const int pad : {0, 2, 3}) {
-    expect_correct(&cpu::grouped, grouped("n1c40h9w11", 40, 8, 1, pad, ""), 2, kMaxRelError);
-    expect_correct(&cpu::grouped, grouped("n1c20h9w17", 20, 4, 2, pad, ""), 2, kMaxRelError);
-    expect_correct(&cpu::grouped, grouped("n1c8h9w12", 8, 4, 1, pad, "+bias"), 1, kMaxRelError);
+    expect_correct("cpu.grouped", grouped("n1c40h9w11", 40, 8, 1, pad, ""), 2, kMaxRelError);
+    expect_correct("cpu.grouped", grouped("n1c20h9w17", 20, 4, 2, pad, ""), 2, kMaxRelError);
+    expect_correct("cpu.grouped", grouped("n1c8h9w12", 8, 4, 1, pad, "+bias"), 1, kMaxRelError);
   }
-  expect_correct(&cpu::grouped, grouped("n1c104h28w28", 104, 8, 1, 1, "+bias+relu"), 2,
+  expect_correct("cpu.grouped", grouped("n1c104h28w28", 104, 8, 1, 1, "+bias+relu"), 2,
                  kMaxRelError);
 }
 
 TEST(Grouped, AppliesEachActivationAndAddsAResidual) {
   for (const char* act : {"", "+relu6", "+hardswish", "+silu", "+sigmoid", "+hardsigmoid"}) {
     const std::string epilogue = std::string("+bias+add") + act;
-    expect_correct(&cpu::grouped, grouped("n2c24h9w9", 24, 8, 1, 1, epilogue.c_str()), 2,
+    expect_correct("cpu.grouped", grouped("n2c24h9w9", 24, 8, 1, 1, epilogue.c_str()), 2,
                    kMaxRelError);
   }
 }
 
 TEST(Grouped, RefusesWhatItCannotRun) {
-  const Algorithm row = cpu::grouped();
+  const Algorithm row = cpu_algorithm("cpu.grouped");
   for (const char* text : {
            "fwd_f32_n1c32h8w8_k32r3s3_st1x1_pad1x1_dil1x1_g32",
            "fwd_f32_n1c32h8w8_k32r3s3_st1x1_pad1x1_dil1x1_g1",

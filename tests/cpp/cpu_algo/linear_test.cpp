@@ -11,7 +11,6 @@
 
 #include "cpu_algo/list.h"
 #include "cpu_algo/row_check.h"
-#include "cpu_algo/rows.h"
 #include "provider/find_candidates.h"
 #include "provider/packed_bytes.h"
 
@@ -25,7 +24,7 @@ const std::vector<Primitive> kBoth = {kPrimitive, kPanels};
 void expect_exact(const std::string& text) {
   const Problem problem = parse_problem(text);
   for (const std::string& isa : isas()) {
-    const Algorithm row = cpu::linear(isa);
+    const Algorithm row = cpu_algorithm("cpu.linear", isa);
     const Offer offer = row.offer(problem, cpu_device());
     ASSERT_EQ(offer.refusal, "") << text;
     const bool has_short_rows = std::get<LinearProblem>(problem).c <= 2048;
@@ -42,7 +41,7 @@ at::Tensor run_row(const std::string& isa, const at::Tensor& src, const LayerWei
   const Problem problem = parse_problem(
       fmt::format("linear_f32_n{}c{}_k{}{}{}", src.size(0), src.size(1), weights.weights.size(0),
                   weights.bias.defined() ? "+bias" : "", activation));
-  const Algorithm row = cpu::linear(isa);
+  const Algorithm row = cpu_algorithm("cpu.linear", isa);
   const Kernel kernel = row.prepare(problem, primitive, cpu_device());
   const at::Tensor dst = at::full({src.size(0), weights.weights.size(0)}, std::nanf(""));
   return kernel.run({pack(kernel, {weights}), {&src, 1}, {}, dst, nullptr});
@@ -170,7 +169,7 @@ TEST(Linear, ReadsNothingBesideItsTensors) {
 
 TEST(Linear, HoldsNoWeightsOfItsOwnButPanelsUnlessTheModelsAreStrided) {
   const Problem problem = parse_problem("linear_f32_n2c20_k9+bias");
-  const Algorithm row = cpu::linear();
+  const Algorithm row = cpu_algorithm("cpu.linear");
   const LayerWeights plain = {whole_numbers({9, 20}, 1), whole_numbers({9}, 2)};
   const Kernel by_rows = row.prepare(problem, kPrimitive, cpu_device());
   EXPECT_EQ(packed_bytes(by_rows), 0);
@@ -205,14 +204,14 @@ TEST(Linear, MayAbsorbTheActivationThatFollows) {
 
 TEST(Linear, RefusesWithAReason) {
   const auto refusal = [](const std::string& text) {
-    return cpu::linear().offer(parse_problem(text), cpu_device()).refusal;
+    return cpu_algorithm("cpu.linear").offer(parse_problem(text), cpu_device()).refusal;
   };
   EXPECT_EQ(refusal("linear_f32_n32c16_k16"), "");
   EXPECT_EQ(refusal("linear_f32_n33c16_k16"),
             "reads weights for few inputs: needs a batch of 1 to 32, got 33");
   LinearProblem empty;
   empty.n = 0;
-  EXPECT_EQ(cpu::linear().offer(empty, cpu_device()).refusal,
+  EXPECT_EQ(cpu_algorithm("cpu.linear").offer(empty, cpu_device()).refusal,
             "reads weights for few inputs: needs a batch of 1 to 32, got 0");
   EXPECT_EQ(refusal("linear_f64_n1c16_k16"), "needs f32, got f64");
   EXPECT_EQ(refusal("linear_f32_n1c16_k16+relu+bias"), "needs an epilogue bias, activation");

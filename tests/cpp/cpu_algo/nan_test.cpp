@@ -2,11 +2,11 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/isnan.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <functional>
-#include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
@@ -15,7 +15,6 @@
 #include "cpu_algo/conv_row.h"
 #include "cpu_algo/kernels/winograd.h"
 #include "cpu_algo/row_check.h"
-#include "cpu_algo/rows.h"
 #include "profiler/check.h"
 #include "provider/algorithm.h"
 
@@ -124,10 +123,10 @@ std::optional<Reach> reach_of(const Case& run) {
     const std::int64_t reach = cpu::variant_number(run.primitive) - 1;
     return Reach{reach, reach};
   }
-  for (std::size_t i = 0; i < std::size(kernels::kWinogradTiles); ++i) {
-    const kernels::WinogradTile& tile = kernels::kWinogradTiles[i];
-    if (run.algorithm.name == cpu::winograd(static_cast<int>(i)).name)
-      return Reach{tile.h.size() - 1, tile.w.size() - 1};
+  for (const kernels::WinogradTile& tile : kernels::kWinogradTiles) {
+    const std::string name = fmt::format("cpu.winograd_f{}x{}_{}x{}{}", tile.h.m, tile.w.m,
+                                         tile.h.r, tile.w.r, tile.h.stride == 2 ? "s2" : "");
+    if (run.algorithm.name == name) return Reach{tile.h.size() - 1, tile.w.size() - 1};
   }
   return std::nullopt;
 }

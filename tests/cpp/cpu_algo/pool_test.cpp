@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "cpu_algo/row_check.h"
-#include "cpu_algo/rows.h"
 
 namespace torchalgo {
 namespace {
@@ -37,7 +36,7 @@ TEST(Pool, MaximumEqualsF64ForWindowsThatOverlapEdges) {
       for (const std::int64_t c : kChannels) {
         PoolProblem problem = make_problem(PoolKind::kMax, 2, c, 13, 10, window);
         problem.ceil_mode = ceil_mode;
-        expect_correct(cpu::pool, problem, 3, 0);
+        expect_correct("cpu.pool", problem, 3, 0);
       }
     }
   }
@@ -50,7 +49,7 @@ TEST(Pool, MaximumEqualsF64ForDilatedWindows) {
       for (const std::int64_t c : {3, 17}) {
         PoolProblem problem = make_problem(PoolKind::kMax, 1, c, 14, 11, window);
         problem.ceil_mode = ceil_mode;
-        expect_correct(cpu::pool, problem, 3, 0);
+        expect_correct("cpu.pool", problem, 3, 0);
       }
     }
   }
@@ -65,7 +64,7 @@ TEST(Pool, AverageDividesAsTorchDoesAtPaddingAndAtCeilEdges) {
         PoolProblem problem = make_problem(PoolKind::kAverage, 2, c, 12, 9, window);
         problem.ceil_mode = mode % 2 != 0;
         problem.count_include_pad = mode / 2 != 0;
-        expect_correct(cpu::pool, problem, 3, 1e-6);
+        expect_correct("cpu.pool", problem, 3, 1e-6);
       }
     }
   }
@@ -82,27 +81,27 @@ TEST(Pool, AdaptiveAverageMeetsUnevenWindowsAndGlobalOnes) {
       problem.kind = PoolKind::kAdaptiveAverage;
       problem.n = 2, problem.c = c, problem.h = sizes.h, problem.w = sizes.w;
       problem.p = sizes.p, problem.q = sizes.q;
-      expect_correct(cpu::pool, problem, 3, 1e-6);
+      expect_correct("cpu.pool", problem, 3, 1e-6);
     }
   }
 }
 
 TEST(Pool, RunsOnOnePixelAndOnRowsTooLongForTheStack) {
   const Window window = {3, 3, 2, 2, 1, 1, 1, 1};
-  expect_correct(cpu::pool, make_problem(PoolKind::kMax, 1, 17, 1, 1, window), 3, 0);
-  expect_correct(cpu::pool, make_problem(PoolKind::kMax, 1, 2, 3, 5000, window), 3, 0);
-  expect_correct(cpu::pool, make_problem(PoolKind::kAverage, 1, 2, 3, 5000, window), 3, 1e-6);
+  expect_correct("cpu.pool", make_problem(PoolKind::kMax, 1, 17, 1, 1, window), 3, 0);
+  expect_correct("cpu.pool", make_problem(PoolKind::kMax, 1, 2, 3, 5000, window), 3, 0);
+  expect_correct("cpu.pool", make_problem(PoolKind::kAverage, 1, 2, 3, 5000, window), 3, 1e-6);
   const Window dilated = {3, 3, 2, 2, 1, 1, 1, 2};
-  expect_correct(cpu::pool, make_problem(PoolKind::kMax, 1, 2, 4, 3000, dilated), 3, 0);
+  expect_correct("cpu.pool", make_problem(PoolKind::kMax, 1, 2, 4, 3000, dilated), 3, 0);
 }
 
 TEST(Pool, IsRightWhenSeveralThreadsShareIt) {
   const Window window = {3, 3, 2, 2, 1, 1, 1, 1};
-  expect_correct(cpu::pool, make_problem(PoolKind::kMax, 1, 33, 112, 112, window), 3, 0);
+  expect_correct("cpu.pool", make_problem(PoolKind::kMax, 1, 33, 112, 112, window), 3, 0);
   PoolProblem global;
   global.kind = PoolKind::kAdaptiveAverage;
   global.c = 1030, global.h = global.w = 14;
-  expect_correct(cpu::pool, global, 3, 1e-6);
+  expect_correct("cpu.pool", global, 3, 1e-6);
 }
 
 TEST(Pool, MaximumOfAWindowWithANanIsANan) {
@@ -111,7 +110,7 @@ TEST(Pool, MaximumOfAWindowWithANanIsANan) {
   sample.src[0].select(2, 4).select(2, 3).fill_(std::numeric_limits<float>::quiet_NaN());
   const at::Tensor expected = at::max_pool2d(sample.src[0], {3, 3}, {2, 2}, {1, 1});
   for (const std::string& isa : isas()) {
-    const Algorithm row = cpu::pool(isa);
+    const Algorithm row = cpu_algorithm("cpu.pool", isa);
     for (const Primitive& primitive : row.offer(problem, cpu_device()).primitives) {
       const at::Tensor result = run_once(row, problem, primitive, sample);
       EXPECT_TRUE(at::equal(result.nan_to_num(-7), expected.nan_to_num(-7)))
@@ -124,8 +123,9 @@ TEST(Pool, MaximumOfAWindowWithANanIsANan) {
 TEST(Pool, RefusesOtherTypesAndProblems) {
   PoolProblem problem = make_problem(PoolKind::kMax, 1, 16, 8, 8, {2, 2, 2, 2, 0, 0, 1, 1});
   problem.dtype = DType::kBf16;
-  EXPECT_EQ(cpu::pool().offer(problem, cpu_device()).refusal, "needs f32, got bf16");
-  EXPECT_EQ(cpu::pool().offer(ConcatProblem(), cpu_device()).refusal, "needs a pooling");
+  EXPECT_EQ(cpu_algorithm("cpu.pool").offer(problem, cpu_device()).refusal, "needs f32, got bf16");
+  EXPECT_EQ(cpu_algorithm("cpu.pool").offer(ConcatProblem(), cpu_device()).refusal,
+            "needs a pooling");
 }
 
 }  // namespace

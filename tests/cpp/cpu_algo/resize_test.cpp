@@ -3,7 +3,6 @@
 #include <ATen/ops/upsample_nearest2d.h>
 
 #include "cpu_algo/row_check.h"
-#include "cpu_algo/rows.h"
 
 namespace torchalgo {
 namespace {
@@ -31,7 +30,7 @@ TEST(Resize, NearestTakesTheElementsThatTorchTakesInF32) {
       const Sample sample = make_sample(problem, 1);
       const at::Tensor expected = at::upsample_nearest2d(sample.src[0], {sizes.p, sizes.q});
       for (const std::string& isa : isas()) {
-        const Algorithm row = cpu::resize(isa);
+        const Algorithm row = cpu_algorithm("cpu.resize", isa);
         const Offer offer = row.offer(problem, cpu_device());
         ASSERT_EQ(offer.primitives.size(), 2U);
         for (const Primitive& primitive : offer.primitives) {
@@ -44,8 +43,8 @@ TEST(Resize, NearestTakesTheElementsThatTorchTakesInF32) {
 }
 
 TEST(Resize, NearestKeepsPadLanesZero) {
-  expect_correct(cpu::resize, make_problem(ResizeKind::kNearest, {7, 7, 14, 14}, 2, 17), 2, 0);
-  expect_correct(cpu::resize, make_problem(ResizeKind::kNearest, {28, 28, 56, 56}, 1, 40), 2, 0);
+  expect_correct("cpu.resize", make_problem(ResizeKind::kNearest, {7, 7, 14, 14}, 2, 17), 2, 0);
+  expect_correct("cpu.resize", make_problem(ResizeKind::kNearest, {28, 28, 56, 56}, 1, 40), 2, 0);
 }
 
 TEST(Resize, BilinearAgreesWithF64) {
@@ -54,7 +53,7 @@ TEST(Resize, BilinearAgreesWithF64) {
       for (const bool align_corners : {false, true}) {
         ResizeProblem problem = make_problem(ResizeKind::kBilinear, sizes, 2, c);
         problem.align_corners = align_corners;
-        expect_correct(cpu::resize, problem, 2, 1e-6);
+        expect_correct("cpu.resize", problem, 2, 1e-6);
       }
     }
   }

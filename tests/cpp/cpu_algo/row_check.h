@@ -6,8 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "cpu_algo/list.h"
 #include "profiler/check.h"
 #include "provider/algorithm.h"
 #include "provider/memory.h"
@@ -25,6 +28,14 @@ inline std::vector<std::string> isas() {
   if (isa == "avx512") return {"default", "avx2", "avx512"};
   if (isa == "avx2") return {"default", "avx2"};
   return {"default"};
+}
+
+/// Returns the algorithm `name` with the kernels that were built for `isa`.
+inline Algorithm cpu_algorithm(std::string_view name, const std::string& isa = cpu_device().isa) {
+  for (Algorithm& algorithm : cpu_algorithms(isa))
+    if (algorithm.name == name) return std::move(algorithm);
+  ADD_FAILURE() << "no algorithm " << name;
+  return {};
 }
 
 /// Sets torch's number of threads for a scope.
@@ -60,15 +71,15 @@ inline void expect_writes_inside(const Algorithm& row, const Problem& problem,
       << to_string(primitive) << " " << to_string(problem) << " wrote beyond its dst";
 }
 
-/// The row offers `problem` in `layouts` layouts, and each agrees with f64 (relative L2) in every
-/// build, on poisoned memory, with pad lanes zero and nothing written outside; on 1 thread, and on
-/// 2 if there is work for them.
-inline void expect_correct(Algorithm (*make_row)(const std::string&), const Problem& problem,
-                           std::size_t layouts, double max_rel_error) {
+/// The algorithm `name` offers `problem` in `layouts` layouts, and each agrees with f64 (relative
+/// L2) in every build, on poisoned memory, with pad lanes zero and nothing written outside; on 1
+/// thread, and on 2 if there is work for them.
+inline void expect_correct(std::string_view name, const Problem& problem, std::size_t layouts,
+                           double max_rel_error) {
   const std::vector<std::int64_t> sizes = result_sizes(problem);
   const std::int64_t elements = sizes[0] * sizes[1] * sizes[2] * sizes[3];
   for (const std::string& isa : isas()) {
-    const Algorithm row = make_row(isa);
+    const Algorithm row = cpu_algorithm(name, isa);
     const Offer offer = row.offer(problem, cpu_device());
     ASSERT_EQ(offer.refusal, "") << to_string(problem);
     ASSERT_EQ(offer.primitives.size(), layouts) << to_string(problem);

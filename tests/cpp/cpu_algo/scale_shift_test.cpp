@@ -3,7 +3,6 @@
 
 #include "base/error.h"
 #include "cpu_algo/row_check.h"
-#include "cpu_algo/rows.h"
 
 namespace torchalgo {
 namespace {
@@ -22,7 +21,7 @@ TEST(ScaleShift, AgreesWithF64AndKeepsPadLanesZero) {
         ScaleShiftProblem problem;
         problem.n = 2, problem.c = c, problem.h = size, problem.w = size + 1;
         problem.epilogue = epilogue;
-        expect_correct(cpu::scale_shift, problem, 3, 1e-6);
+        expect_correct("cpu.scale_shift", problem, 3, 1e-6);
       }
     }
   }
@@ -32,13 +31,13 @@ TEST(ScaleShift, IsRightWhenSeveralThreadsShareIt) {
   ScaleShiftProblem problem;
   problem.n = 2, problem.c = 41, problem.h = problem.w = 29;
   problem.epilogue = {PostOp::kSigmoid};
-  expect_correct(cpu::scale_shift, problem, 3, 1e-6);
+  expect_correct("cpu.scale_shift", problem, 3, 1e-6);
 }
 
 TEST(ScaleShift, RefusesOtherTypesAndThrowsOnTheWrongNumberOfScales) {
   ScaleShiftProblem problem;
   problem.c = 4;
-  const Algorithm row = cpu::scale_shift();
+  const Algorithm row = cpu_algorithm("cpu.scale_shift");
   const Primitive primitive = row.offer(problem, cpu_device()).primitives.at(0);
   const Kernel kernel = row.prepare(problem, primitive, cpu_device());
   EXPECT_THROW((void)kernel.pack({{at::ones({4}), at::ones({3})}}), Error);

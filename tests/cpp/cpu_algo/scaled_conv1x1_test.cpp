@@ -5,7 +5,6 @@
 #include <string>
 
 #include "cpu_algo/row_check.h"
-#include "cpu_algo/rows.h"
 
 namespace torchalgo {
 namespace {
@@ -27,7 +26,7 @@ TEST(ScaledConv1x1, AgreesWithF64OnAnySize) {
          {Source{"n1c1h1w1", 0}, Source{"n1c24h7w5", 0}, Source{"n3c40h14w9", 0},
           Source{"n2c150h1w37", 2}, Source{"n1c72h56w56", 2}, Source{"n2c128h9w9", 4}}) {
       for (const int k : {1, 24, 64}) {
-        expect_correct(&cpu::scaled_conv1x1, scaled(src, head, k, "+bias+relu"),
+        expect_correct("cpu.scaled_conv1x1", scaled(src, head, k, "+bias+relu"),
                        4 + (k == 64 ? halved : 0), kMaxRelError);
       }
     }
@@ -38,13 +37,13 @@ TEST(ScaledConv1x1, AppliesEachActivationAndAddsAResidual) {
   for (const char* act : {"", "+relu6", "+hardswish", "+silu", "+sigmoid", "+hardsigmoid"}) {
     const std::string head = std::string("scaleshift") + act;
     const std::string epilogue = std::string("+bias+add") + act;
-    expect_correct(&cpu::scaled_conv1x1, scaled("n2c20h9w9", head.c_str(), 50, epilogue.c_str()), 4,
+    expect_correct("cpu.scaled_conv1x1", scaled("n2c20h9w9", head.c_str(), 50, epilogue.c_str()), 4,
                    kMaxRelError);
   }
 }
 
 TEST(ScaledConv1x1, RefusesWhatItCannotRun) {
-  const Algorithm row = cpu::scaled_conv1x1();
+  const Algorithm row = cpu_algorithm("cpu.scaled_conv1x1");
   for (const char* text : {
            "fwd_f32_n1c8h8w8_k8r1s1_st1x1_pad0x0_dil1x1_g1",
            "chain_f32_n1c8h8w8_mul_k8r3s3_st1x1_pad1x1_dil1x1_g1",

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "cpu_algo/row_check.h"
-#include "cpu_algo/rows.h"
 
 namespace torchalgo {
 namespace {
@@ -24,11 +23,11 @@ TEST(SqueezeExcite, AgreesWithF64OnAnySize) {
   for (const char* src :
        {"n1c1h1w1", "n1c24h7w5", "n3c40h14w9", "n2c150h1w37", "n4c48h3w3", "n1c672h14w14"}) {
     for (const int squeezed : {1, 8, 30, 168}) {
-      expect_correct(&cpu::squeeze_excite,
+      expect_correct("cpu.squeeze_excite",
                      chain(src, pointwise(squeezed, "+bias+relu") + pointwise(75, "+bias+sigmoid")),
                      3, kMaxRelError);
     }
-    expect_correct(&cpu::squeeze_excite, chain(src, pointwise(33, "")), 3, kMaxRelError);
+    expect_correct("cpu.squeeze_excite", chain(src, pointwise(33, "")), 3, kMaxRelError);
   }
 }
 
@@ -36,14 +35,14 @@ TEST(SqueezeExcite, AppliesEachActivationAndKeepsPadLanesZero) {
   for (const char* act : {"", "+relu6", "+hardswish", "+silu", "+sigmoid", "+hardsigmoid"}) {
     const std::string epilogue = std::string("+bias") + act;
     expect_correct(
-        &cpu::squeeze_excite,
+        "cpu.squeeze_excite",
         chain("n2c20h9w9", pointwise(12, epilogue.c_str()) + pointwise(20, epilogue.c_str())), 3,
         kMaxRelError);
   }
 }
 
 TEST(SqueezeExcite, RefusesWhatItCannotRun) {
-  const Algorithm row = cpu::squeeze_excite();
+  const Algorithm row = cpu_algorithm("cpu.squeeze_excite");
   for (const char* text : {
            "fwd_f32_n1c8h1w1_k8r1s1_st1x1_pad0x0_dil1x1_g1",
            "avgpool_f32_n1c8h8w8_p1q1",

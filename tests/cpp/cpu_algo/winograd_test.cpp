@@ -3,30 +3,25 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 #include <vector>
 
 #include "cpu_algo/kernels/winograd.h"
 #include "cpu_algo/row_check.h"
-#include "cpu_algo/rows.h"
 
 namespace torchalgo {
 namespace {
 
 ConvProblem conv_of(const std::string& text) { return std::get<ConvProblem>(parse_problem(text)); }
 
-constexpr int kTileCount = static_cast<int>(std::size(kernels::kWinogradTiles));
-
-int index_of(const std::string& name) {
-  for (int index = 0; index < kTileCount; ++index) {
-    if (cpu::winograd(index).name == name) return index;
-  }
-  ADD_FAILURE() << "no row " << name;
-  return 0;
+std::string name_of(const kernels::WinogradTile& tile) {
+  return fmt::format("cpu.winograd_f{}x{}_{}x{}{}", tile.h.m, tile.w.m, tile.h.r, tile.w.r,
+                     tile.h.stride == 2 ? "s2" : "");
 }
 
-Algorithm row_of(const std::string& name) { return cpu::winograd(index_of(name)); }
+const kernels::WinogradTile& tile_of(const std::string& name) {
+  return *std::ranges::find(kernels::kWinogradTiles, name, name_of);
+}
 
 // Relative L2; many elements in a transform round more.
 double bound_of(const kernels::WinogradTile& tile) {
@@ -47,11 +42,10 @@ Device device_of(const std::string& isa, int threads) {
 void expect_exact(const std::string& text, const std::string& isa, int threads) {
   const Threads scope(threads);
   const Problem problem = parse_problem(text);
-  for (int index = 0; index < kTileCount; ++index) {
-    const kernels::WinogradTile& tile = kernels::kWinogradTiles[index];
+  for (const kernels::WinogradTile& tile : kernels::kWinogradTiles) {
     const ConvProblem conv = conv_of(text);
     if (conv.r != tile.h.r || conv.s != tile.w.r || conv.stride_h != tile.h.stride) continue;
-    const Algorithm row = cpu::winograd(index, isa);
+    const Algorithm row = cpu_algorithm(name_of(tile), isa);
     const Offer offer = row.offer(problem, device_of(isa, threads));
     if (offer.refusal.starts_with("saves nothing")) continue;
     ASSERT_EQ(offer.refusal, "") << row.name << " " << text;
@@ -133,14 +127,11 @@ TEST(Winograd, KeepsItsErrorWithManyChannels) {
 }
 
 TEST(Winograd, IsOfferedForTheFilterOfItsTile) {
-  for (int index = 0; index < kTileCount; ++index) {
-    const kernels::WinogradTile& tile = kernels::kWinogradTiles[index];
+  for (const kernels::WinogradTile& tile : kernels::kWinogradTiles) {
     const std::string text =
         fmt::format("fwd_f32_n1c32h24w24_k32r{}s{}_st{}x{}_pad{}x{}_dil1x1_g1", tile.h.r, tile.w.r,
                     tile.h.stride, tile.w.stride, tile.h.r / 2, tile.w.r / 2);
-    const Algorithm row = cpu::winograd(index);
-    EXPECT_EQ(row.name, fmt::format("cpu.winograd_f{}x{}_{}x{}{}", tile.h.m, tile.w.m, tile.h.r,
-                                    tile.w.r, tile.h.stride == 2 ? "s2" : ""));
+    const Algorithm row = cpu_algorithm(name_of(tile));
     EXPECT_GE(row.offer(parse_problem(text), device_of(cpu_device().isa, 1)).primitives.size(), 2U)
         << row.name;
   }
@@ -153,8 +144,8 @@ TEST(Winograd, RunsWithOtherThreadsThanItsWorkspaceWasOfferedFor) {
     for (const int present : {1, 2}) {
       const Threads scope(present);
       for (const char* name : {"cpu.winograd_f2x2_3x3", "cpu.winograd_f4x4_3x3"}) {
-        const Algorithm row = row_of(name);
-        const double bound = bound_of(kernels::kWinogradTiles[index_of(name)]);
+        const Algorithm row = cpu_algorithm(name);
+        const double bound = bound_of(tile_of(name));
         const auto primitives = row.offer(problem, device_of(cpu_device().isa, offered)).primitives;
         for (const CheckResult& result : check_primitives({row}, problem, primitives, bound)) {
           EXPECT_EQ(result.failure, "")
@@ -170,7 +161,7 @@ TEST(Winograd, GivesTheSameBitsOnAnyNumberOfThreads) {
       parse_problem("fwd_f32_n1c32h14w14_k96r3s3_st1x1_pad1x1_dil1x1_g1+bias+silu");
   const Sample sample = make_sample(problem, 7);
   for (const char* name : {"cpu.winograd_f2x2_3x3", "cpu.winograd_f4x4_3x3"}) {
-    const Algorithm row = row_of(name);
+    const Algorithm row = cpu_algorithm(name);
     for (const Primitive& primitive :
          row.offer(problem, device_of(cpu_device().isa, 3)).primitives) {
       const Threads one(1);
@@ -184,8 +175,9 @@ TEST(Winograd, GivesTheSameBitsOnAnyNumberOfThreads) {
 TEST(Winograd, OffersOnlyBlocksThatDiffer) {
   const auto names = [](const std::string& text) {
     std::string all;
-    for (const Primitive& primitive :
-         row_of("cpu.winograd_f4x4_3x3").offer(conv_of(text), device_of("avx512", 1)).primitives)
+    for (const Primitive& primitive : cpu_algorithm("cpu.winograd_f4x4_3x3")
+                                          .offer(conv_of(text), device_of("avx512", 1))
+                                          .primitives)
       all += primitive.name.substr(primitive.name.rfind('.') + 1) + " ";
     return all;
   };
@@ -197,7 +189,7 @@ TEST(Winograd, OffersOnlyBlocksThatDiffer) {
 
 TEST(Winograd, RefusesWithAReason) {
   const auto refusal = [](const std::string& text) {
-    return row_of("cpu.winograd_f2x2_3x3").offer(parse_problem(text), cpu_device()).refusal;
+    return cpu_algorithm("cpu.winograd_f2x2_3x3").offer(parse_problem(text), cpu_device()).refusal;
   };
   EXPECT_EQ(refusal("fwd_f32_n1c16h8w8_k16r3s3_st2x2_pad1x1_dil1x1_g1"),
             "needs stride 1x1, got 2x2");
@@ -209,10 +201,10 @@ TEST(Winograd, RefusesWithAReason) {
   EXPECT_EQ(refusal("fwd_f32_n1c16h1w1_k16r3s3_st1x1_pad1x1_dil1x1_g1"),
             "saves nothing on a result of 1x1: 16 multiplications instead of 9");
   EXPECT_NE(refusal("fwd_f64_n1c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g1"), "");
-  EXPECT_NE(refusal("bwd_data_f32_n1c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g1"), "");
+  EXPECT_NE(refusal("bwd_filter_f32_n1c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g1"), "");
   EXPECT_NE(refusal("fwd_f32_n1c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g1+relu+add"), "");
   EXPECT_NE(refusal("linear_f32_n1c16_k16"), "");
-  EXPECT_EQ(row_of("cpu.winograd_f4x4_3x3")
+  EXPECT_EQ(cpu_algorithm("cpu.winograd_f4x4_3x3")
                 .offer(parse_problem("fwd_f32_n1c4096h64w64_k16r3s3_st1x1_pad1x1_dil1x1_g1"),
                        cpu_device())
                 .primitives.size(),

@@ -7,7 +7,8 @@
 
 #include "base/error.h"
 #include "cuda/transform.h"
-#include "layout_algo/rows.h"
+#include "layout_algo/cuda_library.h"
+#include "layout_algo/list.h"
 #include "profiler/check.h"
 
 namespace torchalgo {
@@ -34,7 +35,7 @@ int transpose_on_cpu(const void* src, void* dst, int src_type, int dst_type, std
 layout::CudaLibrary fake_library() { return {transpose_on_cpu, {}}; }
 
 Algorithm row_with(const layout::CudaLibrary& library) {
-  return layout::cuda_tiled([&library]() -> const layout::CudaLibrary& { return library; });
+  return layout::cuda_tiled_of([&library]() -> const layout::CudaLibrary& { return library; });
 }
 
 Device any_gpu() { return {.kind = DeviceKind::kCuda, .name = "any", .isa = "sm_90"}; }
@@ -57,7 +58,7 @@ TEST(CudaTiled, GivesTheLibraryTheSizesThatBringEveryElementToItsPlace) {
 }
 
 TEST(CudaTiled, RunsOnGpusOnly) {
-  const Algorithm row = layout::cuda_tiled();
+  const Algorithm row = *find_algorithm(layout_algorithms(), "layout.cuda_tiled");
   EXPECT_FALSE(runs_on(row, DeviceKind::kCpu));
   EXPECT_TRUE(runs_on(row, DeviceKind::kCuda));
 }

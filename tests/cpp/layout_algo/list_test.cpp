@@ -8,7 +8,6 @@
 
 #include <limits>
 
-#include "layout_algo/rows.h"
 #include "profiler/check.h"
 #include "provider/memory.h"
 
@@ -20,6 +19,10 @@ std::vector<std::string> isas() {
   if (isa == "avx512") return {"default", "avx2", "avx512"};
   if (isa == "avx2") return {"default", "avx2"};
   return {"default"};
+}
+
+const Algorithm& algorithm(std::string_view name) {
+  return *find_algorithm(layout_algorithms(), name);
 }
 
 TransformProblem make_problem(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w,
@@ -56,7 +59,8 @@ void expect_exact(const Algorithm& row, const Problem& problem, const std::strin
 
 TEST(TiledTransform, MovesEveryElementBetweenAllPairsOfLayouts) {
   for (const std::string& isa : isas()) {
-    const Algorithm row = layout::tiled(isa);
+    const Algorithms all = layout_algorithms(isa);
+    const Algorithm& row = *find_algorithm(all, "layout.tiled");
     for (const Layout from : kAllLayouts) {
       for (const Layout to : kAllLayouts) {
         if (from == to) continue;
@@ -77,7 +81,7 @@ TEST(TiledTransform, IsRightWhenSeveralThreadsShareIt) {
   for (const Layout from : kAllLayouts) {
     for (const Layout to : kAllLayouts) {
       if (from == to) continue;
-      expect_exact(layout::tiled(), make_problem(2, 67, 41, 43, from, to), "");
+      expect_exact(algorithm("layout.tiled"), make_problem(2, 67, 41, 43, from, to), "");
     }
   }
   at::set_num_threads(before);
@@ -107,21 +111,23 @@ TEST(AtenTransform, ServesEveryTypeBetweenNchwAndNhwc) {
   for (const DType dtype : {DType::kF64, DType::kF32, DType::kTf32, DType::kF16, DType::kBf16}) {
     TransformProblem problem = make_problem(2, 19, 5, 6, Layout::kNchw, Layout::kNhwc);
     problem.dtype = dtype;
-    expect_exact(layout::aten(), problem, "");
+    expect_exact(algorithm("layout.aten"), problem, "");
     std::swap(problem.from, problem.to);
-    expect_exact(layout::aten(), problem, "");
+    expect_exact(algorithm("layout.aten"), problem, "");
   }
 }
 
 TEST(LayoutAlgorithms, RefuseWithAReason) {
   const Device device = cpu_device();
   TransformProblem problem = make_problem(1, 16, 4, 4, Layout::kNchw, Layout::kNChw16c);
-  EXPECT_EQ(layout::aten().offer(problem, device).refusal, "needs nchw and nhwc");
+  EXPECT_EQ(algorithm("layout.aten").offer(problem, device).refusal, "needs nchw and nhwc");
   problem.dtype = DType::kF16;
-  EXPECT_EQ(layout::tiled().offer(problem, device).refusal, "needs f32, got f16");
+  EXPECT_EQ(algorithm("layout.tiled").offer(problem, device).refusal, "needs f32, got f16");
   problem.to = "nchw";
-  EXPECT_EQ(layout::tiled().offer(problem, device).refusal, "needs two layouts that differ");
-  EXPECT_EQ(layout::tiled().offer(PoolProblem(), device).refusal, "needs a change of layout");
+  EXPECT_EQ(algorithm("layout.tiled").offer(problem, device).refusal,
+            "needs two layouts that differ");
+  EXPECT_EQ(algorithm("layout.tiled").offer(PoolProblem(), device).refusal,
+            "needs a change of layout");
 }
 
 TEST(LayoutAlgorithms, OfferEachPairOfLayoutsByExactlyTheRowsThatHaveIt) {

@@ -10,17 +10,20 @@
 #include "aten_algo/tensor_shape.h"
 #include "ir/view.h"
 #include "profiler/check.h"
-#include "view_algo/rows.h"
 
 namespace torchalgo {
 namespace {
+
+const Algorithm& algorithm(std::string_view name) {
+  return *find_algorithm(view_algorithms(), name);
+}
 
 TEST(ViewAlgorithms, AreViewsByName) {
   for (const Algorithm& row : view_algorithms()) EXPECT_TRUE(is_view(row.name)) << row.name;
 }
 
 TEST(Relabel, IsTheTransformWithoutMovingAnything) {
-  const Algorithm row = view::relabel();
+  const Algorithm& row = algorithm("view.relabel");
   int offered = 0;
   for (const Layout from : kAllLayouts) {
     for (const Layout to : kAllLayouts) {
@@ -54,14 +57,14 @@ TEST(Relabel, IsTheTransformWithoutMovingAnything) {
 
 TEST(ViewConcat, IsTheMemoryThatItsInputsShare) {
   const Problem problem = parse_problem("concat_f32_n1c32x48x20h3w5");
-  const Offer offer = view::concat().offer(problem, cpu_device());
+  const Offer offer = algorithm("view.concat").offer(problem, cpu_device());
   ASSERT_EQ(offer.refusal, "");
   ASSERT_EQ(offer.primitives.size(), 1U);
   const Primitive& primitive = offer.primitives[0];
   const at::Tensor memory = at::randn({1, 9, 3, 5, 16});
   const std::vector<at::Tensor> parts = {memory.narrow(1, 1, 2), memory.narrow(1, 3, 3),
                                          memory.narrow(1, 6, 2)};
-  const Kernel kernel = view::concat().prepare(problem, primitive, cpu_device());
+  const Kernel kernel = algorithm("view.concat").prepare(problem, primitive, cpu_device());
   const at::Tensor joined = kernel.run({{}, parts, {}, {}});
   EXPECT_EQ(joined.data_ptr(), parts[0].data_ptr());
   EXPECT_TRUE(at::equal(joined, memory.narrow(1, 1, 7)));
@@ -73,7 +76,7 @@ TEST(ViewConcat, IsTheMemoryThatItsInputsShare) {
 
 TEST(ViewSlice, IsTheMemoryOfThePart) {
   const auto offered = [](const char* text) {
-    return view::slice().offer(parse_problem(text), cpu_device()).primitives.size();
+    return algorithm("view.slice").offer(parse_problem(text), cpu_device()).primitives.size();
   };
   EXPECT_EQ(offered("slice_f32_n1c80h3w5_k32from16"), 2U);
   EXPECT_EQ(offered("slice_f32_n1c70h3w5_k22from48"), 2U);  // to the end
@@ -82,10 +85,11 @@ TEST(ViewSlice, IsTheMemoryOfThePart) {
   for (const char* text : {"slice_f32_n1c80h3w5_k32from16", "slice_f32_n1c70h3w5_k22from48"}) {
     const Problem problem = parse_problem(text);
     const Sample sample = make_sample(problem, 3);
-    for (const Primitive& primitive : view::slice().offer(problem, cpu_device()).primitives) {
+    for (const Primitive& primitive :
+         algorithm("view.slice").offer(problem, cpu_device()).primitives) {
       const std::vector<at::Tensor> src = {to_layout(sample.src[0], primitive.src)};
       const at::Tensor dst =
-          view::slice().prepare(problem, primitive, cpu_device()).run({{}, src, {}, {}});
+          algorithm("view.slice").prepare(problem, primitive, cpu_device()).run({{}, src, {}, {}});
       EXPECT_TRUE(dst.is_alias_of(src[0]));
       const auto& slice = std::get<SliceProblem>(problem);
       const at::Tensor part = sample.src[0].narrow(1, slice.begin, slice.k);
@@ -98,16 +102,16 @@ TEST(ViewAlgorithms, RefuseWithAReason) {
   const auto refusal = [](const Algorithm& row, const char* problem) {
     return row.offer(parse_problem(problem), cpu_device()).refusal;
   };
-  EXPECT_EQ(refusal(view::concat(), "concat_f32_n2c32x32h3w5"), "needs n = 1, got 2");
-  EXPECT_EQ(refusal(view::concat(), "concat_f16_n1c32x32h3w5"), "needs f32, got f16");
-  EXPECT_EQ(refusal(view::concat(), "concat_f32_n1c20x32h3w5"),
+  EXPECT_EQ(refusal(algorithm("view.concat"), "concat_f32_n2c32x32h3w5"), "needs n = 1, got 2");
+  EXPECT_EQ(refusal(algorithm("view.concat"), "concat_f16_n1c32x32h3w5"), "needs f32, got f16");
+  EXPECT_EQ(refusal(algorithm("view.concat"), "concat_f32_n1c20x32h3w5"),
             "needs multiples of 16 channels in all inputs but the last");
-  EXPECT_EQ(refusal(view::concat(), "concat_f32_n1c32x32h3w5_shuffle2"),
+  EXPECT_EQ(refusal(algorithm("view.concat"), "concat_f32_n1c32x32h3w5_shuffle2"),
             "needs channels that stay as they are");
-  EXPECT_EQ(refusal(view::slice(), "slice_f32_n2c32h3w5_k16from0"), "needs n = 1, got 2");
-  EXPECT_EQ(refusal(view::relabel(), "transform_f32_n1c32h2w1_nchw_nhwc"),
+  EXPECT_EQ(refusal(algorithm("view.slice"), "slice_f32_n2c32h3w5_k16from0"), "needs n = 1, got 2");
+  EXPECT_EQ(refusal(algorithm("view.relabel"), "transform_f32_n1c32h2w1_nchw_nhwc"),
             "needs elements in the same order in nchw and nhwc");
-  EXPECT_EQ(refusal(view::relabel(), "transform_f32_n1c20h1w1_nchw_nChw16c"),
+  EXPECT_EQ(refusal(algorithm("view.relabel"), "transform_f32_n1c20h1w1_nchw_nChw16c"),
             "needs elements in the same order in nchw and nChw16c");
 }
 

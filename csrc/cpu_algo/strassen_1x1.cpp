@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/conv_gemm_plan.h"
 #include "cpu_algo/conv_gemm_row.h"
-#include "cpu_algo/rows.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -15,7 +14,7 @@ std::string refuse(const ConvProblem& conv) {
 
 }  // namespace
 
-Algorithm strassen1x1(const std::string& isa) {
+Algorithm strassen_1x1(const std::string& isa) {
   return make_conv_gemm({.name = "cpu.strassen_1x1",
                          .layouts = {{Layout::kNChw16c, Layout::kNChw16c}},
                          .refuse = refuse,
