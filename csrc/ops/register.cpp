@@ -2,10 +2,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/strides.h>
-#include <fmt/format.h>
 #include <torch/library.h>
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,7 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "ops/packed.h"
+#include "ops/script_classes.h"
 #include "provider/memory.h"
 
 namespace torchalgo {
@@ -107,211 +105,118 @@ c10::intrusive_ptr<PackedType> pack(std::string problem, std::string primitive, 
                                                  std::move(weights)});
 }
 
-// `primitive` and `layer` of the ops below repeat what `packed` holds, for those who read a graph
-// or a trace; `packed` alone decides.
+// The arguments `primitive` and `layer` of the ops below repeat what `packed` holds, for people who
+// read a graph or a trace. The ops do not read them.
 
-// Ops with a buffer write into it from `channel` on, and return that part of it.
+// An op with a buffer writes into it from `channel` on and returns that part of it.
 
-at::Tensor run_conv_in(const at::Tensor& src, const c10::intrusive_ptr<PackedConv>& packed,
-                       const OptionalTensor& residual, const Slot* slot) {
-  return packed->op.run({&src, 1}, residual ? *residual : at::Tensor(), slot);
-}
-
-at::Tensor run_op_in(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed,
-                     const Slot* slot) {
-  if (!packed->op.has_residual() || src.empty())
-    return packed->op.run({src.data(), src.size()}, {}, slot);
-  return packed->op.run({src.data(), src.size() - 1}, src.back(), slot);
+at::Tensor run_on_list(at::TensorList src, const PlannedOp& op, const Slot* slot) {
+  if (!op.has_residual() || src.empty()) return op.run({src.data(), src.size()}, {}, slot);
+  return op.run({src.data(), src.size() - 1}, src.back(), slot);
 }
 
 at::Tensor run_conv(const at::Tensor& src, const c10::intrusive_ptr<PackedConv>& packed,
                     const OptionalTensor& residual, std::string_view, std::string_view) {
-  return run_conv_in(src, packed, residual, nullptr);
+  return packed->op.run({&src, 1}, residual ? *residual : at::Tensor());
 }
 
 at::Tensor run_conv_out(const at::Tensor& src, const c10::intrusive_ptr<PackedConv>& packed,
                         const OptionalTensor& residual, const at::Tensor& buffer,
                         std::int64_t channel, std::string_view, std::string_view) {
   const Slot slot = {buffer, channel};
-  return run_conv_in(src, packed, residual, &slot);
+  return packed->op.run({&src, 1}, residual ? *residual : at::Tensor(), &slot);
 }
 
 at::Tensor run_op(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed, std::string_view,
                   std::string_view) {
-  return run_op_in(src, packed, nullptr);
+  return run_on_list(src, packed->op, nullptr);
 }
 
 at::Tensor run_op_out(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed,
                       const at::Tensor& buffer, std::int64_t channel, std::string_view,
                       std::string_view) {
   const Slot slot = {buffer, channel};
-  return run_op_in(src, packed, &slot);
+  return run_on_list(src, packed->op, &slot);
 }
 
-at::Tensor transform(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
-                     std::string_view, std::string_view) {
-  return run_op_in(src, packed, nullptr);
+// Serves transform, relabel and slice. The results of relabel and slice are memory of `src`.
+at::Tensor run_on_one(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
+                      std::string_view, std::string_view) {
+  return run_on_list(src, packed->op, nullptr);
 }
 
 at::Tensor transform_out(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
                          const at::Tensor& buffer, std::int64_t channel, std::string_view,
                          std::string_view) {
   const Slot slot = {buffer, channel};
-  return run_op_in(src, packed, &slot);
+  return run_on_list(src, packed->op, &slot);
 }
 
-// Of relabel and slice: the result is memory of `src`.
-at::Tensor view(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed, std::string_view,
-                std::string_view) {
-  return run_op_in(src, packed, nullptr);
-}
-
-// Memory for a concatenation's parts; on the device and of the type of `like`.
+// Allocates memory for the parts of a concatenation, on the device and of the type of `like`.
 at::Tensor new_buffer(const at::Tensor& like, at::IntArrayRef sizes) {
   return empty_reused(sizes, c10::contiguous_strides(sizes), like.scalar_type(), like.device());
 }
 
-// The parts lie in the buffer, unless a writer had to make a tensor of its own: see view.concat.
+// The parts lie in the buffer, unless an op before had to make a tensor of its own: view.concat.
 at::Tensor join(at::TensorList parts, const c10::intrusive_ptr<PackedOp>& packed, const at::Tensor&,
                 std::string_view, std::string_view) {
-  return run_op_in(parts, packed, nullptr);
+  return run_on_list(parts, packed->op, nullptr);
 }
 
-bool needs_grad(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
-bool needs_grad(const OptionalTensor& tensor) { return tensor && needs_grad(*tensor); }
-bool needs_grad(at::TensorList tensors) {
-  for (const at::Tensor& tensor : tensors) {
-    if (needs_grad(tensor)) return true;
+using torch::jit::Stack;
+
+at::ArrayRef<c10::IValue> arguments_of(const c10::OperatorHandle& op, const Stack& stack) {
+  return torch::jit::last(stack, op.schema().arguments().size());
+}
+
+template <typename Check>
+void for_each_tensor(at::ArrayRef<c10::IValue> arguments, Check check) {
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isTensor()) check(argument.toTensor());
+    if (!argument.isTensorList()) continue;
+    for (const c10::IValue& tensor : argument.toListRef()) check(tensor.toTensor());
   }
-  return false;
 }
 
-// Of forward-mode differentiation, which no_grad does not end.
-bool has_tangent(const at::Tensor& tensor) {
-  return tensor.defined() && tensor._fw_grad(/*level=*/0).defined();
-}
-bool has_tangent(const OptionalTensor& tensor) { return tensor && has_tangent(*tensor); }
-bool has_tangent(at::TensorList tensors) {
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const at::Tensor& tensor) { return has_tangent(tensor); });
-}
-
-template <typename... Inputs>
-void check_inference(const PlannedOp& op, const Inputs&... inputs) {
-  TORCHALGO_CHECK(!(has_tangent(inputs) || ...),
-                  "torchalgo: layer '{}' is planned for inference and has no derivative, but an "
-                  "input is dual (forward-mode AD): use the original model",
-                  op.state().layer);
-  if (!at::GradMode::is_enabled()) return;
-  TORCHALGO_CHECK(!(needs_grad(inputs) || ...),
-                  "torchalgo: layer '{}' is planned for inference and has no gradient, but an "
-                  "input requires one: use torch.no_grad() or the original model",
-                  op.state().layer);
-}
-
-at::Tensor run_conv_autograd(const at::Tensor& src, const c10::intrusive_ptr<PackedConv>& packed,
-                             const OptionalTensor& residual, std::string_view, std::string_view) {
-  check_inference(packed->op, src, residual);
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return run_conv_in(src, packed, residual, nullptr);
-}
-
-at::Tensor run_conv_out_autograd(const at::Tensor& src,
-                                 const c10::intrusive_ptr<PackedConv>& packed,
-                                 const OptionalTensor& residual, const at::Tensor& buffer,
-                                 std::int64_t channel, std::string_view, std::string_view) {
-  check_inference(packed->op, src, residual, buffer);
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const Slot slot = {buffer, channel};
-  return run_conv_in(src, packed, residual, &slot);
-}
-
-at::Tensor run_op_autograd(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed,
-                           std::string_view, std::string_view) {
-  check_inference(packed->op, src);
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return run_op_in(src, packed, nullptr);
-}
-
-at::Tensor run_op_out_autograd(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed,
-                               const at::Tensor& buffer, std::int64_t channel, std::string_view,
-                               std::string_view) {
-  check_inference(packed->op, src, buffer);
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const Slot slot = {buffer, channel};
-  return run_op_in(src, packed, &slot);
-}
-
-// Of transform, relabel and slice.
-at::Tensor transform_autograd(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
-                              std::string_view primitive, std::string_view layer) {
-  return run_op_autograd(src, packed, primitive, layer);
-}
-
-at::Tensor transform_out_autograd(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
-                                  const at::Tensor& buffer, std::int64_t channel,
-                                  std::string_view primitive, std::string_view layer) {
-  return run_op_out_autograd(src, packed, buffer, channel, primitive, layer);
-}
-
-at::Tensor join_autograd(at::TensorList parts, const c10::intrusive_ptr<PackedOp>& packed,
-                         const at::Tensor&, std::string_view primitive, std::string_view layer) {
-  return run_op_autograd(parts, packed, primitive, layer);
-}
-
-// Every other backend.
-[[noreturn]] void refuse_device(const PlannedOp& op, const at::Tensor& src) {
-  throw Error(fmt::format(
-      "torchalgo: layer '{}' runs dense tensors on the CPU or on a GPU, got a {} tensor on {}: "
-      "move the input there, or run the original model",
-      op.state().layer, c10::str(src.layout()), src.device().str()));
-}
-
-bool is_served(const at::Tensor& tensor) {
-  return (tensor.is_cpu() || tensor.is_cuda()) && tensor.layout() == at::kStrided;
-}
-
-at::Tensor run_conv_elsewhere(const at::Tensor& src, const c10::intrusive_ptr<PackedConv>& packed,
-                              const OptionalTensor& residual, std::string_view, std::string_view) {
-  refuse_device(packed->op, is_served(src) && residual ? *residual : src);
-}
-
-at::Tensor run_conv_out_elsewhere(const at::Tensor& src,
-                                  const c10::intrusive_ptr<PackedConv>& packed,
-                                  const OptionalTensor& residual, const at::Tensor&, std::int64_t,
-                                  std::string_view primitive, std::string_view layer) {
-  return run_conv_elsewhere(src, packed, residual, primitive, layer);
-}
-
-at::Tensor run_op_elsewhere(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed,
-                            std::string_view primitive, std::string_view layer) {
-  for (const at::Tensor& tensor : src) {
-    if (!is_served(tensor)) refuse_device(packed->op, tensor);
+const std::string& layer_of(at::ArrayRef<c10::IValue> arguments) {
+  const PlannedOp* op = nullptr;
+  for (const c10::IValue& argument : arguments) {
+    if (op == nullptr) op = find_planned_op(argument);
   }
-  return run_op(src, packed, primitive, layer);  // an empty list, which it explains
+  TORCHALGO_ASSERT(op != nullptr);
+  return op->state().layer;
 }
 
-at::Tensor run_op_out_elsewhere(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed,
-                                const at::Tensor&, std::int64_t, std::string_view primitive,
-                                std::string_view layer) {
-  return run_op_elsewhere(src, packed, primitive, layer);
+// The autograd kernel of every planned op: refuses inputs that need a derivative, else runs the
+// kernel of the backend. no_grad does not end forward-mode differentiation.
+void run_without_derivative(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const at::ArrayRef<c10::IValue> arguments = arguments_of(op, *stack);
+  const bool grad_mode = at::GradMode::is_enabled();
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) {
+    TORCHALGO_CHECK(!tensor.defined() || !tensor._fw_grad(/*level=*/0).defined(),
+                    "torchalgo: layer '{}' is planned for inference and has no derivative, but an "
+                    "input is dual (forward-mode AD): use the original model",
+                    layer_of(arguments));
+    TORCHALGO_CHECK(!grad_mode || !tensor.defined() || !tensor.requires_grad(),
+                    "torchalgo: layer '{}' is planned for inference and has no gradient, but an "
+                    "input requires one: use torch.no_grad() or the original model",
+                    layer_of(arguments));
+  });
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
 }
 
-// Of transform, relabel and slice.
-at::Tensor transform_elsewhere(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
-                               std::string_view, std::string_view) {
-  refuse_device(packed->op, src);
-}
-
-at::Tensor transform_out_elsewhere(const at::Tensor& src,
-                                   const c10::intrusive_ptr<PackedOp>& packed, const at::Tensor&,
-                                   std::int64_t, std::string_view, std::string_view) {
-  refuse_device(packed->op, src);
-}
-
-at::Tensor join_elsewhere(at::TensorList parts, const c10::intrusive_ptr<PackedOp>& packed,
-                          const at::Tensor&, std::string_view primitive, std::string_view layer) {
-  return run_op_elsewhere(parts, packed, primitive, layer);
+// The kernel of every planned op on all other backends: says which tensor is not served. A call
+// without any tensor gets the error of the CPU's kernel.
+void refuse_backend(const c10::OperatorHandle& op, Stack* stack) {
+  const at::ArrayRef<c10::IValue> arguments = arguments_of(op, *stack);
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) {
+    TORCHALGO_CHECK((tensor.is_cpu() || tensor.is_cuda()) && tensor.layout() == at::kStrided,
+                    "torchalgo: layer '{}' runs dense tensors on the CPU or on a GPU, got a {} "
+                    "tensor on {}: move the input there, or run the original model",
+                    layer_of(arguments), c10::str(tensor.layout()), tensor.device().str());
+  });
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
 }
 
 TORCH_LIBRARY(torchalgo, m) {
@@ -360,44 +265,43 @@ TORCH_LIBRARY(torchalgo, m) {
 void add_kernels(torch::Library& m) {
   m.impl("run_conv", run_conv);
   m.impl("run_op", run_op);
-  m.impl("transform", transform);
+  m.impl("transform", run_on_one);
   m.impl("run_conv_out", run_conv_out);
   m.impl("run_op_out", run_op_out);
   m.impl("transform_out", transform_out);
-  m.impl("relabel", view);
-  m.impl("slice", view);
+  m.impl("relabel", run_on_one);
+  m.impl("slice", run_on_one);
   m.impl("join", join);
 }
 
-void add_autograd_kernels(torch::Library& m) {
-  m.impl("run_conv", run_conv_autograd);
-  m.impl("run_op", run_op_autograd);
-  m.impl("transform", transform_autograd);
-  m.impl("run_conv_out", run_conv_out_autograd);
-  m.impl("run_op_out", run_op_out_autograd);
-  m.impl("transform_out", transform_out_autograd);
-  m.impl("relabel", transform_autograd);
-  m.impl("slice", transform_autograd);
-  m.impl("join", join_autograd);
+template <auto kKernel>
+void add_boxed_kernels(torch::Library& m) {
+  for (const char* op : {"run_conv", "run_op", "transform", "run_conv_out", "run_op_out",
+                         "transform_out", "relabel", "slice", "join"}) {
+    m.impl(op, torch::CppFunction::makeFromBoxedFunction<kKernel>());
+  }
 }
 
 TORCH_LIBRARY_IMPL(torchalgo, CPU, m) { add_kernels(m); }
 TORCH_LIBRARY_IMPL(torchalgo, CUDA, m) { add_kernels(m); }
-TORCH_LIBRARY_IMPL(torchalgo, AutogradCPU, m) { add_autograd_kernels(m); }
-TORCH_LIBRARY_IMPL(torchalgo, AutogradCUDA, m) { add_autograd_kernels(m); }
+TORCH_LIBRARY_IMPL(torchalgo, AutogradCPU, m) { add_boxed_kernels<&run_without_derivative>(m); }
+TORCH_LIBRARY_IMPL(torchalgo, AutogradCUDA, m) { add_boxed_kernels<&run_without_derivative>(m); }
 
 TORCH_LIBRARY_IMPL(torchalgo, CompositeExplicitAutograd, m) {
-  m.impl("run_conv", run_conv_elsewhere);
-  m.impl("run_op", run_op_elsewhere);
-  m.impl("transform", transform_elsewhere);
-  m.impl("run_conv_out", run_conv_out_elsewhere);
-  m.impl("run_op_out", run_op_out_elsewhere);
-  m.impl("transform_out", transform_out_elsewhere);
-  m.impl("relabel", transform_elsewhere);
-  m.impl("slice", transform_elsewhere);
-  m.impl("join", join_elsewhere);
+  add_boxed_kernels<&refuse_backend>(m);
   m.impl("new_buffer", new_buffer);
 }
 
 }  // namespace
+
+const PlannedOp* find_planned_op(const c10::IValue& value) {
+  if (!value.isCustomClass()) return nullptr;
+  const auto& type = value.toObjectRef().type();
+  if (*type == *c10::getCustomClassType<c10::intrusive_ptr<PackedConv>>())
+    return &value.toCustomClass<PackedConv>()->op;
+  if (*type == *c10::getCustomClassType<c10::intrusive_ptr<PackedOp>>())
+    return &value.toCustomClass<PackedOp>()->op;
+  return nullptr;
+}
+
 }  // namespace torchalgo

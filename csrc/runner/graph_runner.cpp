@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "ops/packed.h"
+#include "ops/script_classes.h"
 
 namespace torchalgo {
 namespace {
@@ -58,16 +58,6 @@ struct Instruction {
   c10::TypePtr element;                                // of a list
   mutable std::optional<torch::jit::Operation> other;  // () is not const, but changes nothing
 };
-
-const PlannedOp* planned_op(const c10::IValue& packed) {
-  if (!packed.isCustomClass()) return nullptr;
-  const auto& type = packed.toObjectRef().type();
-  if (*type == *c10::getCustomClassType<c10::intrusive_ptr<PackedConv>>())
-    return &packed.toCustomClass<PackedConv>()->op;
-  if (*type == *c10::getCustomClassType<c10::intrusive_ptr<PackedOp>>())
-    return &packed.toCustomClass<PackedOp>()->op;
-  return nullptr;
-}
 
 bool is_plain(const at::Tensor& tensor) {
   // Autocast acts only where it is on.
@@ -251,7 +241,7 @@ class Reader {
     instruction.kind = Instruction::Kind::kPlanned;
     const c10::IValue* const packed = constant(node.input(1));
     if (packed == nullptr) return false;
-    instruction.op = planned_op(*packed);
+    instruction.op = find_planned_op(*packed);
     if (instruction.op == nullptr) return false;
     if (form.takes_list) {
       const auto list = lists_.find(node.input(0));

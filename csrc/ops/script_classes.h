@@ -10,8 +10,8 @@
 
 namespace torchalgo {
 
-/// A planned op as TorchScript holds it, in a graph's attributes and in files. Two classes, so that
-/// graphs tell a convolution from the rest.
+/// The classes that hold a planned op in TorchScript: in a graph's attributes and in files. There
+/// are two, so that a graph tells a convolution from other ops. Their names are on disk.
 struct PackedConv : torch::CustomClassHolder {
   explicit PackedConv(OpState state) : op(std::move(state), all_algorithms()) {}
   PlannedOp op;
@@ -20,5 +20,8 @@ struct PackedOp : torch::CustomClassHolder {
   explicit PackedOp(OpState state) : op(std::move(state), all_algorithms()) {}
   PlannedOp op;
 };
+
+/// Returns the planned op that `value` holds, or null if it is no object of these classes.
+[[nodiscard]] const PlannedOp* find_planned_op(const c10::IValue& value);
 
 }  // namespace torchalgo
