@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ir/cost_table.h"
-#include "planner/uses.h"
+#include "planner/resource_use.h"
 #include "planner/value_flow.h"
 
 namespace torchalgo::planner {
@@ -13,7 +13,7 @@ namespace torchalgo::planner {
 struct PricedCandidate {
   const Candidate* candidate = nullptr;
   Cost cost;
-  Uses use = {};  // of the limited resources
+  ResourceUse use = {};  // of the limited resources
 };
 
 using PricedLists = std::vector<std::vector<PricedCandidate>>;

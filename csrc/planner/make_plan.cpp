@@ -71,15 +71,15 @@ void check_fits(const Model& model, const pbqp::Solution& solution) {
 }
 
 // A choice that takes least of the last resource among those that keep the limits of the others.
-std::vector<int> leanest_of_last(const Encoding& encoding, const Budget& budget, std::size_t last,
-                                 double time_limit_s) {
+std::vector<int> least_use_of_last(const Encoding& encoding, const Constraints& constraints,
+                                   std::size_t last, double time_limit_s) {
   pbqp::Problem problem = encoding.problem;
-  Budget others = budget;
+  Constraints others = constraints;
   others.limit[last] = 0;
   for (std::size_t i = 0; i < problem.node_costs.size(); ++i) {
     for (std::size_t a = 0; a < problem.node_costs[i].size(); ++a) {
       pbqp::Cost& cost = problem.node_costs[i][a];
-      if (cost != pbqp::kForbidden) cost = budget.use[i][a][last];
+      if (cost != pbqp::kForbidden) cost = constraints.use[i][a][last];
       others.use[i][a][last] = 0;
     }
   }
@@ -88,29 +88,35 @@ std::vector<int> leanest_of_last(const Encoding& encoding, const Budget& budget,
       if (cost != pbqp::kForbidden) cost = 0;
     }
   }
-  return solve_limited(problem, others, time_limit_s).solution.choice;
+  return solve_constrained(problem, others, time_limit_s).solution.choice;
 }
 
-[[noreturn]] void refuse_scarce(const Model& model, const Encoding& encoding,
-                                const std::vector<Resource>& resources, std::size_t scarce,
-                                bool within_others, const std::vector<int>& leanest) {
-  NoPlan error("make_plan: " +
-               explain_scarcity(model, encoding, resources, scarce, within_others, leanest));
-  error.least_use = uses_of(model, encoding, leanest)[scarce];
+[[noreturn]] void throw_infeasible_resource(const Model& model, const Encoding& encoding,
+                                            const std::vector<Resource>& resources,
+                                            std::size_t infeasible_resource, bool within_others,
+                                            const std::vector<int>& least_use_choice) {
+  NoPlan error("make_plan: " + explain_infeasible_resource(model, encoding, resources,
+                                                           infeasible_resource, within_others,
+                                                           least_use_choice));
+  error.least_use = resource_use_of(model, encoding, least_use_choice)[infeasible_resource];
   throw error;
 }
 
 pbqp::Solution solve_within(const Model& model, const Encoding& encoding,
                             const std::vector<Resource>& resources, double time_limit_s) {
-  const Budget budget = budget_of(model, encoding, resources);
-  const LimitedSolution limited = solve_limited(encoding.problem, budget, time_limit_s);
+  const Constraints constraints = constraints_of(model, encoding, resources);
+  const ConstrainedSolution limited =
+      solve_constrained(encoding.problem, constraints, time_limit_s);
   const pbqp::Solution& solution = limited.solution;
-  if (!limited.leanest.empty())
-    refuse_scarce(model, encoding, resources, limited.scarce, false, limited.leanest);
+  if (!limited.least_use_choice.empty())
+    throw_infeasible_resource(model, encoding, resources, limited.infeasible_resource, false,
+                              limited.least_use_choice);
   if (solution.status == pbqp::Status::kInfeasible && resources.size() > 1) {
     const std::size_t last = resources.size() - 1;
-    const std::vector<int> leanest = leanest_of_last(encoding, budget, last, time_limit_s);
-    if (!leanest.empty()) refuse_scarce(model, encoding, resources, last, true, leanest);
+    const std::vector<int> least_use_choice =
+        least_use_of_last(encoding, constraints, last, time_limit_s);
+    if (!least_use_choice.empty())
+      throw_infeasible_resource(model, encoding, resources, last, true, least_use_choice);
   }
   check_fits(model, solution);
   TORCHALGO_CHECK(!solution.choice.empty(),
@@ -154,7 +160,7 @@ PricedModel price(const Graph& graph, const Candidates& candidates, const Candid
                   const PlanOptions& options) {
   std::set<CostKey> missing;
   PricedLists priced = price_candidates(allowed, costs, missing);
-  add_uses(candidates, options.resources, priced);
+  add_resource_use(candidates, options.resources, priced);
   std::vector<ValueFlow> flow = trace_values(graph);
   const std::vector<LayoutSet> at_value = layouts_at_values(graph, flow, allowed);
   TransformCosts changes = price_transforms(
@@ -172,7 +178,7 @@ PlanResult plan_model(const Model& model, const PlanOptions& options) {
   const std::set<CostKey> bounds = bounds_in_choice(model, encoding, solution.choice);
   PlanResult result{decode(model, encoding, solution), {bounds.begin(), bounds.end()}, {}};
   if (!options.resources.empty()) {
-    const Uses uses = uses_of(model, encoding, solution.choice);
+    const ResourceUse uses = resource_use_of(model, encoding, solution.choice);
     result.use.assign(uses.begin(), uses.begin() + static_cast<int>(options.resources.size()));
     return result;
   }
@@ -192,7 +198,7 @@ std::optional<PlanResult> plan_freely(const Graph& graph, const Candidates& cand
   free.resources.clear();
   PlanResult result = make_plan(graph, candidates, transforms, costs, free);
   if (result.plan.structure_hash.empty()) return result;
-  result.use = uses_of(graph, candidates, options.resources, result.plan);
+  result.use = resource_use_of(graph, candidates, options.resources, result.plan);
   if (result.plan.status != PlanStatus::kOptimal) return std::nullopt;
   if (!keeps_limits(result.use, options.resources)) return std::nullopt;
   return result;

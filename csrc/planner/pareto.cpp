@@ -19,16 +19,18 @@ std::int64_t workspace_peak(const Plan& plan) {
   return peak;
 }
 
-// Plans under a falling limit.
-class Descent {
+// Finds the points of a front one after the other: each next limit lies just below the use of the
+// point before (the epsilon-constraint method; Haimes, Lasdon & Wismer 1971, IEEE Trans. SMC 1, pp. 296-297).
+class EpsilonConstraint {
  public:
-  using Step = std::function<PlanResult(std::optional<std::int64_t> limit)>;  // throws NoPlan
+  using Solve = std::function<PlanResult(std::optional<std::int64_t> limit)>;  // throws NoPlan
   using UseOf = std::function<std::int64_t(const PlanResult&)>;
 
-  Descent(Step step, UseOf use_of) : step_(std::move(step)), use_of_(std::move(use_of)) {}
+  EpsilonConstraint(Solve solve, UseOf use_of)
+      : solve_(std::move(solve)), use_of_(std::move(use_of)) {}
 
-  // The front from the top, `limits[i]` below point i where there are limits; at most `max_points`.
-  // Nothing if there are more.
+  // Returns the front from the cheapest plan on. Point i + 1 also keeps limits[i], if there are
+  // limits. Returns nullopt if there are more than `max_points`.
   std::optional<std::vector<FrontPoint>> run(const std::vector<std::int64_t>& limits,
                                              std::size_t max_points) {
     std::vector<FrontPoint> front;
@@ -36,7 +38,7 @@ class Descent {
     for (std::size_t i = 0; next; ++i) {
       FrontPoint last = std::move(*next);
       next = below(last);
-      while (next && next->plan.cost <= last.plan.cost) {  // leaner for nothing
+      while (next && next->plan.cost <= last.plan.cost) {  // less use at the same cost
         last = std::move(*next);
         next = below(last);
       }
@@ -55,7 +57,7 @@ class Descent {
 
   std::optional<FrontPoint> point(std::optional<std::int64_t> limit) {
     try {
-      PlanResult result = step_(limit);
+      PlanResult result = solve_(limit);
       TORCHALGO_CHECK(!result.plan.structure_hash.empty(),
                       "pareto: {} costs are missing, the first of {} {}", result.wanted.size(),
                       result.wanted.front().primitive, result.wanted.front().problem);
@@ -67,12 +69,13 @@ class Descent {
     }
   }
 
-  Step step_;
+  Solve solve_;
   UseOf use_of_;
 };
 
-// Limits that spread `max_points` points evenly over the uses, the first point excepted.
-std::vector<std::int64_t> spread(std::int64_t most, std::int64_t least, int max_points) {
+// Returns limits for all points but the first, evenly spaced between the most and the least use.
+std::vector<std::int64_t> evenly_spaced_limits(std::int64_t most, std::int64_t least,
+                                               int max_points) {
   std::vector<std::int64_t> limits;
   for (int i = 1; i < max_points; ++i) {
     const double share = static_cast<double>(i) / (max_points - 1);
@@ -89,11 +92,11 @@ std::vector<FrontPoint> workspace_front(const Graph& graph, const Candidates& ca
                                         const std::vector<Candidate>& transforms,
                                         const CostTable& costs, const PlanOptions& options) {
   PlanOptions limited = options;
-  const auto step = [&](std::optional<std::int64_t> limit) {
+  const auto solve = [&](std::optional<std::int64_t> limit) {
     if (limit) limited.workspace_limit_bytes = limit;
     return make_plan(graph, candidates, transforms, costs, limited);
   };
-  return Descent(step, [](const PlanResult& r) { return workspace_peak(r.plan); })
+  return EpsilonConstraint(solve, [](const PlanResult& r) { return workspace_peak(r.plan); })
       .run({}, std::numeric_limits<std::size_t>::max())
       .value();
 }
@@ -105,22 +108,22 @@ std::vector<FrontPoint> resource_front(const Graph& graph, const Candidates& can
   TORCHALGO_CHECK(!options.resources.empty(), "pareto: a front needs a resource");
   TORCHALGO_CHECK(max_points >= 2, "pareto: max_points is {}, expected 2 or more", max_points);
   PlanOptions limited = options;
-  const auto step = [&](std::optional<std::int64_t> limit) {
+  const auto solve = [&](std::optional<std::int64_t> limit) {
     if (limit) limited.resources[0].limit = *limit;
     return make_plan(graph, candidates, transforms, costs, limited);
   };
-  Descent descent(step, [](const PlanResult& r) { return r.use[0]; });
-  if (auto all = descent.run({}, max_points)) return *std::move(all);
+  EpsilonConstraint method(solve, [](const PlanResult& r) { return r.use[0]; });
+  if (auto all = method.run({}, max_points)) return *std::move(all);
   limited.resources[0].limit = options.resources[0].limit;
-  const std::int64_t most = step(std::nullopt).use[0];
+  const std::int64_t most = solve(std::nullopt).use[0];
   std::int64_t least = 0;
   try {
-    (void)step(-1);
+    (void)solve(-1);
   } catch (const NoPlan& error) {
     least = error.least_use.value_or(0);
   }
   limited.resources[0].limit = options.resources[0].limit;
-  return descent.run(spread(most, least, max_points), max_points).value();
+  return method.run(evenly_spaced_limits(most, least, max_points), max_points).value();
 }
 
 }  // namespace torchalgo

@@ -11,8 +11,8 @@
 namespace torchalgo::planner {
 namespace {
 
-Uses uses_of(const Alternative& alternative) {
-  return is_absorbed(alternative) ? Uses{} : alternative.options.front().use;
+ResourceUse resource_use_of(const Alternative& alternative) {
+  return is_absorbed(alternative) ? ResourceUse{} : alternative.options.front().use;
 }
 
 void check_fit(const Candidates& candidates, const Resource& resource) {
@@ -45,8 +45,8 @@ void check_resources(const Candidates& candidates, const std::vector<Resource>& 
   for (const Resource& resource : resources) check_fit(candidates, resource);
 }
 
-void add_uses(const Candidates& candidates, const std::vector<Resource>& resources,
-              PricedLists& priced) {
+void add_resource_use(const Candidates& candidates, const std::vector<Resource>& resources,
+                      PricedLists& priced) {
   for (std::size_t n = 0; n < priced.size(); ++n) {
     for (PricedCandidate& option : priced[n]) {
       const auto index = option.candidate - candidates.by_anchor[n].data();
@@ -55,23 +55,25 @@ void add_uses(const Candidates& candidates, const std::vector<Resource>& resourc
   }
 }
 
-Budget budget_of(const Model& model, const Encoding& encoding,
-                 const std::vector<Resource>& resources) {
-  Budget budget;
-  for (std::size_t r = 0; r < resources.size(); ++r) budget.limit[r] = resources[r].limit;
+Constraints constraints_of(const Model& model, const Encoding& encoding,
+                           const std::vector<Resource>& resources) {
+  Constraints constraints;
+  for (std::size_t r = 0; r < resources.size(); ++r) constraints.limit[r] = resources[r].limit;
   for (const auto& costs : encoding.problem.node_costs)
-    budget.use.emplace_back(costs.size(), Uses{});
+    constraints.use.emplace_back(costs.size(), ResourceUse{});
   for (std::size_t n = 0; n < model.alternatives.size(); ++n) {
     const int variable = encoding.variable[n];
     if (variable < 0) continue;
     std::transform(model.alternatives[n].begin(), model.alternatives[n].end(),
-                   budget.use[variable].begin(), [](const Alternative& a) { return uses_of(a); });
+                   constraints.use[variable].begin(),
+                   [](const Alternative& a) { return resource_use_of(a); });
   }
-  return budget;
+  return constraints;
 }
 
-std::vector<std::int64_t> uses_of(const Graph& graph, const Candidates& candidates,
-                                  const std::vector<Resource>& resources, const Plan& plan) {
+std::vector<std::int64_t> resource_use_of(const Graph& graph, const Candidates& candidates,
+                                          const std::vector<Resource>& resources,
+                                          const Plan& plan) {
   std::vector<std::int64_t> uses(resources.size(), 0);
   auto planned = plan.nodes.begin();
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
@@ -95,24 +97,27 @@ bool keeps_limits(const std::vector<std::int64_t>& uses, const std::vector<Resou
   return true;
 }
 
-Uses uses_of(const Model& model, const Encoding& encoding, const std::vector<int>& choice) {
-  Uses sum = {};
+ResourceUse resource_use_of(const Model& model, const Encoding& encoding,
+                            const std::vector<int>& choice) {
+  ResourceUse sum = {};
   for (std::size_t n = 0; n < model.alternatives.size(); ++n) {
     const int variable = encoding.variable[n];
-    if (variable >= 0) sum = sum + uses_of(model.alternatives[n][choice[variable]]);
+    if (variable >= 0) sum = sum + resource_use_of(model.alternatives[n][choice[variable]]);
   }
   return sum;
 }
 
-std::string explain_scarcity(const Model& model, const Encoding& encoding,
-                             const std::vector<Resource>& resources, std::size_t scarce,
-                             bool within_others, const std::vector<int>& leanest) {
-  const Resource& resource = resources[scarce];
+std::string explain_infeasible_resource(const Model& model, const Encoding& encoding,
+                                        const std::vector<Resource>& resources,
+                                        std::size_t infeasible_resource, bool within_others,
+                                        const std::vector<int>& least_use_choice) {
+  const Resource& resource = resources[infeasible_resource];
   std::vector<std::pair<std::int64_t, std::string>> uses;
   for (std::size_t n = 0; n < model.alternatives.size(); ++n) {
     const int variable = encoding.variable[n];
     if (variable < 0) continue;
-    const std::int64_t use = uses_of(model.alternatives[n][leanest[variable]])[scarce];
+    const std::int64_t use =
+        resource_use_of(model.alternatives[n][least_use_choice[variable]])[infeasible_resource];
     if (use > 0) uses.emplace_back(-use, model.graph.nodes[n].name);
   }
   std::sort(uses.begin(), uses.end());
@@ -122,12 +127,14 @@ std::string explain_scarcity(const Model& model, const Encoding& encoding,
   }
   std::string others;
   for (std::size_t r = 0; within_others && r < resources.size(); ++r) {
-    if (r != scarce) others += fmt::format(" together with {}", spell_limit(resources[r]));
+    if (r != infeasible_resource)
+      others += fmt::format(" together with {}", spell_limit(resources[r]));
   }
   return fmt::format(
       "{} cannot be kept{}: the allowed candidates need at least {} ({}{}); raise the limit or "
       "allow more candidates",
-      spell_limit(resource), others, spell(resource, uses_of(model, encoding, leanest)[scarce]),
+      spell_limit(resource), others,
+      spell(resource, resource_use_of(model, encoding, least_use_choice)[infeasible_resource]),
       fmt::join(largest, ", "), uses.size() > 3 ? ", ..." : "");
 }
 

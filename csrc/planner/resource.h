@@ -4,42 +4,44 @@
 #include <string>
 #include <vector>
 
+#include "planner/constrained_solve.h"
 #include "planner/encode.h"
-#include "planner/limited.h"
 #include "planner/make_plan.h"
 
 namespace torchalgo::planner {
 
-/// @throws Error  if there are more resources than are possible, or if what one takes does not fit
-/// `candidates`, or is negative somewhere.
+/// @throws Error  if there are more resources than are possible, or if the use of one does not fit
+/// `candidates` or is negative somewhere.
 void check_resources(const Candidates& candidates, const std::vector<Resource>& resources);
 
 /// Sets PricedCandidate::use. `priced` points into `candidates`.
-void add_uses(const Candidates& candidates, const std::vector<Resource>& resources,
-              PricedLists& priced);
+void add_resource_use(const Candidates& candidates, const std::vector<Resource>& resources,
+                      PricedLists& priced);
 
-/// What each alternative of each variable takes of the resources.
-[[nodiscard]] Budget budget_of(const Model& model, const Encoding& encoding,
-                               const std::vector<Resource>& resources);
+/// Returns the limits, and the use of each alternative of each variable.
+[[nodiscard]] Constraints constraints_of(const Model& model, const Encoding& encoding,
+                                         const std::vector<Resource>& resources);
 
-/// What the candidates of `plan` take of each resource.
-[[nodiscard]] std::vector<std::int64_t> uses_of(const Graph& graph, const Candidates& candidates,
-                                                const std::vector<Resource>& resources,
-                                                const Plan& plan);
+/// Returns the use of each resource by the candidates of `plan`.
+[[nodiscard]] std::vector<std::int64_t> resource_use_of(const Graph& graph,
+                                                        const Candidates& candidates,
+                                                        const std::vector<Resource>& resources,
+                                                        const Plan& plan);
 
-/// Whether each is at most its resource's limit.
+/// Returns true if each use is at most its resource's limit.
 [[nodiscard]] bool keeps_limits(const std::vector<std::int64_t>& uses,
                                 const std::vector<Resource>& resources);
 
-/// Of each resource, what the choice takes.
-[[nodiscard]] Uses uses_of(const Model& model, const Encoding& encoding,
-                           const std::vector<int>& choice);
+/// Returns the use of each resource by a choice.
+[[nodiscard]] ResourceUse resource_use_of(const Model& model, const Encoding& encoding,
+                                          const std::vector<int>& choice);
 
-/// Which nodes take most of resources[scarce] in a choice that takes least of it, for an error
-/// text. The other resources, if any, are within their limits there.
-[[nodiscard]] std::string explain_scarcity(const Model& model, const Encoding& encoding,
-                                           const std::vector<Resource>& resources,
-                                           std::size_t scarce, bool within_others,
-                                           const std::vector<int>& leanest);
+/// Which nodes take most of resources[infeasible_resource] in a choice that takes least of it, for
+/// an error text. The other resources, if any, are within their limits there.
+[[nodiscard]] std::string explain_infeasible_resource(const Model& model, const Encoding& encoding,
+                                                      const std::vector<Resource>& resources,
+                                                      std::size_t infeasible_resource,
+                                                      bool within_others,
+                                                      const std::vector<int>& least_use_choice);
 
 }  // namespace torchalgo::planner

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "planner/limited.h"
+#include "planner/constrained_solve.h"
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ std::int64_t pick(std::mt19937_64& random, std::int64_t count) {
 
 struct Case {
   pbqp::Problem problem;
-  Budget budget;
+  Constraints constraints;
 };
 
 Case random_case(std::mt19937_64& random, int nodes, int values, std::int64_t largest,
@@ -28,11 +28,11 @@ Case random_case(std::mt19937_64& random, int nodes, int values, std::int64_t la
   Case c;
   for (int i = 0; i < nodes; ++i) {
     c.problem.node_costs.emplace_back();
-    c.budget.use.emplace_back();
+    c.constraints.use.emplace_back();
     const std::int64_t unit = pick(random, 3);  // nodes without any use are many: set variables
     for (std::int64_t a = 1 + pick(random, values); a > 0; --a) {
       const std::int64_t use = pick(random, 6);
-      c.budget.use.back().push_back({use * unit, resources > 1 ? pick(random, 6) * unit : 0});
+      c.constraints.use.back().push_back({use * unit, resources > 1 ? pick(random, 6) * unit : 0});
       c.problem.node_costs.back().push_back(pick(random, largest) + (6 - use) * largest / 6);
     }
   }
@@ -46,19 +46,19 @@ Case random_case(std::mt19937_64& random, int nodes, int values, std::int64_t la
       c.problem.edges.push_back(std::move(edge));
     }
   }
-  c.budget.limit = {pick(random, 5 * nodes), resources > 1 ? pick(random, 5 * nodes) : 0};
+  c.constraints.limit = {pick(random, 5 * nodes), resources > 1 ? pick(random, 5 * nodes) : 0};
   return c;
 }
 
-Uses use_of(const Budget& budget, const std::vector<int>& choice) {
-  Uses sum = {};
-  for (std::size_t i = 0; i < choice.size(); ++i) sum = sum + budget.use[i][choice[i]];
+ResourceUse use_of(const Constraints& constraints, const std::vector<int>& choice) {
+  ResourceUse sum = {};
+  for (std::size_t i = 0; i < choice.size(); ++i) sum = sum + constraints.use[i][choice[i]];
   return sum;
 }
 
 struct Truth {
-  pbqp::Cost cost = kForbidden;               // within the limits
-  Uses least_use = {kForbidden, kForbidden};  // of any choice, each by itself
+  pbqp::Cost cost = kForbidden;                      // within the limits
+  ResourceUse least_use = {kForbidden, kForbidden};  // of any choice, each by itself
 };
 
 Truth enumerate(const Case& c) {
@@ -66,10 +66,10 @@ Truth enumerate(const Case& c) {
   std::vector<int> choice(c.problem.node_costs.size(), 0);
   for (bool is_done = false; !is_done;) {
     const pbqp::Cost cost = pbqp::evaluate(c.problem, choice);
-    const Uses use = use_of(c.budget, choice);
+    const ResourceUse use = use_of(c.constraints, choice);
     for (std::size_t r = 0; r < use.size() && cost != kForbidden; ++r)
       truth.least_use[r] = std::min(truth.least_use[r], use[r]);
-    if (is_within(use, c.budget.limit)) truth.cost = std::min(truth.cost, cost);
+    if (is_within(use, c.constraints.limit)) truth.cost = std::min(truth.cost, cost);
     is_done = true;
     for (std::size_t i = 0; i < choice.size() && is_done; ++i) {
       is_done = ++choice[i] == static_cast<int>(c.problem.node_costs[i].size());
@@ -80,44 +80,45 @@ Truth enumerate(const Case& c) {
 }
 
 std::string describe(const Case& c) {
-  const auto spell = [](const Uses& use) {
+  const auto spell = [](const ResourceUse& use) {
     return " " + std::to_string(use[0]) + "," + std::to_string(use[1]);
   };
-  std::string text = "limit" + spell(c.budget.limit) + "\n";
-  for (const auto& uses : c.budget.use) {
+  std::string text = "limit" + spell(c.constraints.limit) + "\n";
+  for (const auto& uses : c.constraints.use) {
     text += "use";
-    for (const Uses& use : uses) text += spell(use);
+    for (const ResourceUse& use : uses) text += spell(use);
     text += "\n";
   }
   return text + pbqp::to_text(c.problem);
 }
 
-void expect_truth(const Case& c, std::int64_t pair_cap) {
+void expect_truth(const Case& c, std::int64_t label_cap) {
   const Truth truth = enumerate(c);
-  const LimitedSolution found = solve_limited(c.problem, c.budget, 10, pair_cap);
+  const ConstrainedSolution found = solve_constrained(c.problem, c.constraints, 10, label_cap);
   EXPECT_EQ(found.solution.lower_bound, truth.cost) << describe(c);
   if (truth.cost == kForbidden) {
     EXPECT_EQ(found.solution.status, pbqp::Status::kInfeasible) << describe(c);
     const bool has_choice = truth.least_use[0] != kForbidden;
-    const bool is_scarce = has_choice && !is_within(truth.least_use, c.budget.limit);
-    ASSERT_EQ(found.leanest.empty(), !is_scarce) << describe(c);
+    const bool is_scarce = has_choice && !is_within(truth.least_use, c.constraints.limit);
+    ASSERT_EQ(found.least_use_choice.empty(), !is_scarce) << describe(c);
     if (is_scarce) {
-      const std::int64_t least = use_of(c.budget, found.leanest)[found.scarce];
-      EXPECT_EQ(least, truth.least_use[found.scarce]) << describe(c);
-      EXPECT_GT(least, c.budget.limit[found.scarce]) << describe(c);
+      const std::int64_t least =
+          use_of(c.constraints, found.least_use_choice)[found.infeasible_resource];
+      EXPECT_EQ(least, truth.least_use[found.infeasible_resource]) << describe(c);
+      EXPECT_GT(least, c.constraints.limit[found.infeasible_resource]) << describe(c);
     }
     return;
   }
   ASSERT_EQ(found.solution.status, pbqp::Status::kOptimal) << describe(c);
   EXPECT_EQ(found.solution.cost, truth.cost) << describe(c);
   EXPECT_EQ(pbqp::evaluate(c.problem, found.solution.choice), truth.cost) << describe(c);
-  EXPECT_EQ(use_of(c.budget, found.solution.choice), found.use) << describe(c);
-  EXPECT_TRUE(is_within(found.use, c.budget.limit)) << describe(c);
+  EXPECT_EQ(use_of(c.constraints, found.solution.choice), found.use) << describe(c);
+  EXPECT_TRUE(is_within(found.use, c.constraints.limit)) << describe(c);
 }
 
 }  // namespace
 
-TEST(SolveLimited, EqualsBruteForceOnRandomProblems) {
+TEST(SolveConstrained, EqualsBruteForceOnRandomProblems) {
   std::mt19937_64 random(11);
   for (int round = 0; round < 1500; ++round) {
     const std::int64_t largest = round % 3 == 0 ? 5 : round % 3 == 1 ? 100 : 3'000'000'000;
@@ -126,54 +127,55 @@ TEST(SolveLimited, EqualsBruteForceOnRandomProblems) {
   }
 }
 
-TEST(SolveLimited, EqualsBruteForceWithoutPairs) {
+TEST(SolveConstrained, EqualsBruteForceWithoutPairs) {
   std::mt19937_64 random(12);
   int splits = 0;
   for (int round = 0; round < 1000; ++round) {
     const Case c = random_case(random, 3 + round % 4, 4, 100);
     expect_truth(c, 0);
-    const auto method = solve_limited(c.problem, c.budget, 10, 0).solution.method;
+    const auto method = solve_constrained(c.problem, c.constraints, 10, 0).solution.method;
     splits += method.find("branch") != method.npos;
     if (HasFailure()) return;
   }
   EXPECT_GT(splits, 30);
 }
 
-TEST(SolveLimited, EqualsBruteForceWithTwoResources) {
+TEST(SolveConstrained, EqualsBruteForceWithTwoResources) {
   std::mt19937_64 random(14);
   for (int round = 0; round < 3000; ++round) {
     const std::int64_t largest = round % 3 == 0 ? 5 : round % 3 == 1 ? 100 : 3'000'000'000;
-    const std::int64_t pair_cap = round % 2 == 0 ? 3'000'000 : 0;
-    expect_truth(random_case(random, 2 + round % 5, 4, largest, 2), pair_cap);
+    const std::int64_t label_cap = round % 2 == 0 ? 3'000'000 : 0;
+    expect_truth(random_case(random, 2 + round % 5, 4, largest, 2), label_cap);
     if (HasFailure()) return;
   }
 }
 
-// Uses in bytes and costs in ticks of a real network: nothing may overflow.
-TEST(SolveLimited, EqualsBruteForceWithLargeNumbers) {
+// ResourceUse in bytes and costs in ticks of a real network: nothing may overflow.
+TEST(SolveConstrained, EqualsBruteForceWithLargeNumbers) {
   std::mt19937_64 random(15);
   for (int round = 0; round < 300; ++round) {
     Case c = random_case(random, 5, 4, 3'000'000'000'000, 2);
-    for (auto& uses : c.budget.use) {
-      for (Uses& use : uses) use = {use[0] * 37'000'001, use[1] * 91'000'003};
+    for (auto& uses : c.constraints.use) {
+      for (ResourceUse& use : uses) use = {use[0] * 37'000'001, use[1] * 91'000'003};
     }
-    c.budget.limit = {c.budget.limit[0] * 37'000'000, c.budget.limit[1] * 91'000'000};
+    c.constraints.limit = {c.constraints.limit[0] * 37'000'000,
+                           c.constraints.limit[1] * 91'000'000};
     expect_truth(c, round % 2 == 0 ? 3'000'000 : 0);
     if (HasFailure()) return;
   }
 }
 
-TEST(SolveLimited, GivesABoundWhateverTheTime) {
+TEST(SolveConstrained, GivesABoundWhateverTheTime) {
   std::mt19937_64 random(13);
   for (int round = 0; round < 200; ++round) {
     const Case c = random_case(random, 6, 4, 1000);
     const Truth truth = enumerate(c);
     for (const double limit_s : {0.0, 1e-5, 1e-4}) {
-      const LimitedSolution found = solve_limited(c.problem, c.budget, limit_s, 0);
+      const ConstrainedSolution found = solve_constrained(c.problem, c.constraints, limit_s, 0);
       EXPECT_LE(found.solution.lower_bound, truth.cost) << describe(c);
       if (found.solution.choice.empty()) continue;
       EXPECT_GE(found.solution.cost, truth.cost) << describe(c);
-      EXPECT_TRUE(is_within(found.use, c.budget.limit)) << describe(c);
+      EXPECT_TRUE(is_within(found.use, c.constraints.limit)) << describe(c);
     }
   }
 }
