@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,7 +23,6 @@
 #include "ir/view.h"
 #include "module.h"
 #include "ops/settings.h"
-#include "planner/make_plan.h"
 #include "profiler/caches.h"
 #include "profiler/check.h"
 #include "profiler/measure.h"
@@ -35,14 +35,15 @@
 namespace py = pybind11;
 
 namespace torchalgo {
-namespace {
 
-Layout to_layout_word(const std::string& text) {
+Layout require_layout(const std::string& text) {
   const auto layout = parse_layout(text);
   TORCHALGO_CHECK(layout.has_value(), "'{}' is no layout: expected nchw, nhwc, nChw8c or nChw16c",
                   text);
   return *layout;
 }
+
+namespace {
 
 std::string word_of(Layout layout) { return std::string(to_string(layout)); }
 
@@ -105,7 +106,7 @@ void bind_candidates(py::module_& m) {
   py::class_<Primitive>(m, "Primitive")
       .def(py::init([](std::string name, const std::string& src, const std::string& dst,
                        std::int64_t workspace_bytes) {
-             return Primitive{std::move(name), to_layout_word(src), to_layout_word(dst),
+             return Primitive{std::move(name), require_layout(src), require_layout(dst),
                               workspace_bytes};
            }),
            py::arg("name"), py::arg("src"), py::arg("dst"), py::arg("workspace_bytes") = 0)
@@ -179,8 +180,8 @@ void bind_costs(py::module_& m) {
   py::class_<CostKey>(m, "CostKey")
       .def(py::init([](std::string problem, std::string primitive, const std::string& src,
                        const std::string& dst) {
-             return CostKey{std::move(problem), std::move(primitive), to_layout_word(src),
-                            to_layout_word(dst)};
+             return CostKey{std::move(problem), std::move(primitive), require_layout(src),
+                            require_layout(dst)};
            }),
            py::arg("problem"), py::arg("primitive"), py::arg("src"), py::arg("dst"))
       .def_readonly("problem", &CostKey::problem)
@@ -309,21 +310,6 @@ std::vector<c10::IValue> to_ivalues(const torch::jit::Module& module, const py::
   return values;
 }
 
-using Allow = std::function<bool(const Candidate&)>;
-
-PlanOptions plan_options(const std::optional<Allow>& allow, const std::vector<std::string>& layouts,
-                         double time_limit_s, bool with_regrets, bool with_certificate,
-                         std::vector<Resource> resources = {}) {
-  PlanOptions options;
-  if (allow) options.allow = *allow;
-  for (const std::string& layout : layouts) options.layouts.push_back(to_layout_word(layout));
-  options.time_limit_s = time_limit_s;
-  options.with_regrets = with_regrets;
-  options.with_certificate = with_certificate;
-  options.resources = std::move(resources);
-  return options;
-}
-
 void bind_steps(py::module_& m) {
   m.def("cpu_device", &cpu_device);
   m.def("algorithms", [] {
@@ -331,6 +317,7 @@ void bind_steps(py::module_& m) {
     for (const Algorithm& row : all_algorithms()) rows.emplace_back(row.name, row.version);
     return rows;
   });
+  m.def("matches_name", &matches_name, py::arg("name"), py::arg("pattern"));
   m.def("is_view", [](const std::string& primitive) { return is_view(primitive); });
   m.def("parse_problem", [](const std::string& text) { return to_string(parse_problem(text)); });
   m.def("layers_of", [](const std::string& text) {
@@ -361,14 +348,6 @@ void bind_steps(py::module_& m) {
       py::arg("device") = py::none(), py::arg("deterministic") = false,
       py::arg("drop_dominated") = false);
   m.def(
-      "transform_candidates",
-      [](const Graph& graph, const Candidates& candidates, const std::optional<Device>& device) {
-        return transform_candidates(graph, candidates, [&](const Problem& problem) {
-          return offers_of(problem, all_algorithms(), device.value_or(cpu_device())).primitives;
-        });
-      },
-      py::arg("graph"), py::arg("candidates"), py::arg("device") = py::none());
-  m.def(
       "offers_of",
       [](const std::string& problem, std::int64_t workspace_limit_bytes,
          const std::optional<Device>& device) {
@@ -389,23 +368,39 @@ void bind_steps(py::module_& m) {
   });
 }
 
-// Writes into memory that another process may read: how many steps were begun, and whose the last
-// one is. Refers to `board`.
-Announce announce_on(const std::optional<py::buffer_info>& board) {
-  if (!board) return nullptr;
+// Writes into memory that another process may read: how many steps were begun, and the index of the
+// last one's task.
+Announce announce_on(const std::optional<py::buffer>& buffer) {
+  if (!buffer) return nullptr;
+  const auto board = std::make_shared<py::buffer_info>(buffer->request(/*writable=*/true));
   TORCHALGO_CHECK(board->itemsize == sizeof(std::int64_t) && board->size == 2 && !board->readonly,
                   "announce: expected a writable buffer of two 8-byte integers, got {} of {} bytes",
                   board->size, board->itemsize);
-  auto* const cells = static_cast<std::int64_t*>(board->ptr);
-  return [cells](std::size_t index) {
+  return [board](std::size_t index) {
+    auto* const cells = static_cast<std::int64_t*>(board->ptr);
     std::atomic_ref(cells[1]).store(static_cast<std::int64_t>(index));
     std::atomic_ref(cells[0]).fetch_add(1);
   };
 }
 
-std::optional<py::buffer_info> request(const std::optional<py::buffer>& buffer) {
-  if (!buffer) return std::nullopt;
-  return buffer->request(/*writable=*/true);
+void bind_measure_options(py::module_& m) {
+  py::class_<MeasureOptions>(m, "MeasureOptions")
+      .def(py::init<>())
+      .def_readwrite("warmup", &MeasureOptions::warmup)
+      .def_readwrite("rounds", &MeasureOptions::rounds)
+      .def_readwrite("budget_s", &MeasureOptions::budget_s)
+      .def_readwrite("cold_bytes", &MeasureOptions::cold_bytes)
+      .def_readwrite("seed", &MeasureOptions::seed)
+      .def_readwrite("race", &MeasureOptions::race)
+      .def_readwrite("control", &MeasureOptions::control)
+      .def_property("device", nullptr,
+                    [](MeasureOptions& options, const std::optional<Device>& device) {
+                      options.device = device.value_or(Device());
+                    })
+      .def_property("board", nullptr,
+                    [](MeasureOptions& options, const std::optional<py::buffer>& board) {
+                      options.announce = announce_on(board);
+                    });
 }
 
 void bind_measuring(py::module_& m) {
@@ -418,32 +413,16 @@ void bind_measuring(py::module_& m) {
       py::arg("bytes"), py::arg("device") = py::none());
   m.def(
       "measure",
-      [](const std::vector<std::pair<std::string, Primitive>>& pairs, int warmup, int rounds,
-         double budget_s, std::int64_t cold_bytes, std::uint64_t seed, bool race,
-         const std::optional<Device>& device, bool control,
-         const std::optional<py::buffer>& board) {
+      [](const std::vector<std::pair<std::string, Primitive>>& pairs, const py::kwargs& fields) {
         std::vector<Task> tasks;
         for (const auto& [problem, primitive] : pairs) {
           tasks.push_back({parse_problem(problem), primitive});
         }
-        MeasureOptions options;
-        options.warmup = warmup;
-        options.rounds = rounds;
-        options.budget_s = budget_s;
-        options.cold_bytes = cold_bytes;
-        options.seed = seed;
-        options.race = race;
-        if (device) options.device = *device;
-        options.control = control;
-        const std::optional<py::buffer_info> cells = request(board);
-        options.announce = announce_on(cells);
+        const auto options = options_from<MeasureOptions>(fields);
         const py::gil_scoped_release no_gil;
         return measure_interleaved(tasks, all_algorithms(), options);
       },
-      py::arg("tasks"), py::kw_only(), py::arg("warmup") = 2, py::arg("rounds") = 9,
-      py::arg("budget_s") = 0.25, py::arg("cold_bytes") = MeasureOptions().cold_bytes,
-      py::arg("seed") = 0, py::arg("race") = false, py::arg("device") = py::none(),
-      py::arg("control") = false, py::arg("board") = py::none());
+      py::arg("tasks"));
   m.def(
       "samples_without_noise",
       [](const std::vector<std::size_t>& places, const std::vector<double>& ns, int rounds) {
@@ -457,8 +436,7 @@ void bind_measuring(py::module_& m) {
       [](const std::string& problem, const std::vector<Primitive>& primitives, double max_rel_error,
          std::uint64_t seed, const std::optional<Device>& device,
          const std::optional<py::buffer>& board) {
-        const std::optional<py::buffer_info> cells = request(board);
-        const Announce announce = announce_on(cells);
+        const Announce announce = announce_on(board);
         const py::gil_scoped_release no_gil;
         std::vector<std::pair<double, std::string>> results;
         for (auto& result :
@@ -470,43 +448,6 @@ void bind_measuring(py::module_& m) {
       },
       py::arg("problem"), py::arg("primitives"), py::arg("max_rel_error"), py::arg("seed") = 0,
       py::arg("device") = py::none(), py::arg("board") = py::none());
-}
-
-template <typename Step>
-auto plan_binding(Step step) {
-  return [step](const Graph& graph, const Candidates& candidates,
-                const std::vector<Candidate>& transforms, const CostTable& costs,
-                const std::optional<Allow>& allow, const std::vector<std::string>& layouts,
-                double time_limit_s, bool with_regrets, bool with_certificate,
-                std::vector<Resource> resources) {
-    auto result = step(graph, candidates, transforms, costs,
-                       plan_options(allow, layouts, time_limit_s, with_regrets, with_certificate,
-                                    std::move(resources)));
-    return std::pair(std::move(result.plan), std::move(result.wanted));
-  };
-}
-
-void bind_planning(py::module_& m) {
-  const auto bind = [&m](const char* name, auto step) {
-    m.def(name, plan_binding(step), py::arg("graph"), py::arg("candidates"), py::arg("transforms"),
-          py::arg("costs"), py::kw_only(), py::arg("allow") = py::none(),
-          py::arg("layouts") = std::vector<std::string>(), py::arg("time_limit_s") = 10.0,
-          py::arg("with_regrets") = false, py::arg("with_certificate") = false,
-          py::arg("resources") = std::vector<Resource>());
-  };
-  bind("make_plan", &make_plan);
-  bind("make_local_plan", &make_local_plan);
-  m.def(
-      "plan_problem_text",
-      [](const Graph& graph, const Candidates& candidates, const std::vector<Candidate>& transforms,
-         const CostTable& costs, const std::optional<Allow>& allow,
-         const std::vector<std::string>& layouts) {
-        return plan_problem_text(graph, candidates, transforms, costs,
-                                 plan_options(allow, layouts, 0, false, false));
-      },
-      py::arg("graph"), py::arg("candidates"), py::arg("transforms"), py::arg("costs"),
-      py::kw_only(), py::arg("allow") = py::none(),
-      py::arg("layouts") = std::vector<std::string>());
 }
 
 void bind_settings(py::module_& m) {
@@ -533,8 +474,8 @@ PYBIND11_MODULE(_C, m) {
   torchalgo::bind_costs(m);
   torchalgo::bind_plan(m);
   torchalgo::bind_steps(m);
+  torchalgo::bind_measure_options(m);
   torchalgo::bind_measuring(m);
-  torchalgo::bind_planning(m);
   torchalgo::bind_settings(m);
   torchalgo::bind_ops(m);
   torchalgo::bind_cuda(m);

@@ -3,16 +3,32 @@
 
 #include <pybind11/pybind11.h>
 
+#include <string>
+
+#include "ir/layout.h"
+
 // Each module_*.cpp binds one part for Python; no logic. The contract is python/torchalgo/_C.pyi.
 
 namespace torchalgo {
+
+/// Reads the keyword arguments of a bound function as the fields of an options struct, which is
+/// bound with one property per field: so its names, types and defaults are stated once.
+template <typename Options>
+Options options_from(const pybind11::kwargs& fields) {
+  pybind11::object options = pybind11::cast(Options());
+  for (const auto& [name, value] : fields) pybind11::setattr(options, name, value);
+  return options.cast<Options>();
+}
+
+/// @throws Error  if `text` names no layout.
+[[nodiscard]] Layout require_layout(const std::string& text);
 
 void bind_cuda(pybind11::module_& m);     // GPUs of this process
 void bind_ops(pybind11::module_& m);      // settings of convolutions
 void bind_cudnn(pybind11::module_& m);    // the cuDNN that torch has mapped
 void bind_pbqp(pybind11::module_& m);     // the solver on its own
 void bind_bounds(pybind11::module_& m);   // what nothing on this machine is faster than
-void bind_planner(pybind11::module_& m);  // plans under limits, fronts, training
+void bind_planner(pybind11::module_& m);  // plans, fronts, training
 
 void bind_runner(pybind11::module_& m);  // modules without TorchScript's interpreter
 

@@ -2,10 +2,8 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
-#include <functional>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -13,7 +11,9 @@
 #include "base/error.h"
 #include "module.h"
 #include "planner/pareto.h"
+#include "planner/resource.h"
 #include "planner/training_graph.h"
+#include "provider/find_candidates.h"
 #include "provider/packed_bytes.h"
 
 namespace py = pybind11;
@@ -21,23 +21,84 @@ namespace py = pybind11;
 namespace torchalgo {
 namespace {
 
-using Allow = std::optional<std::function<bool(const Candidate&)>>;
-
-PlanOptions limited_options(const Allow& allow, std::vector<Resource> resources,
-                            std::optional<std::int64_t> workspace_limit_bytes,
-                            double time_limit_s) {
-  PlanOptions options;
-  if (allow) options.allow = *allow;
-  options.resources = std::move(resources);
-  options.workspace_limit_bytes = workspace_limit_bytes;
-  options.time_limit_s = time_limit_s;
-  return options;
+// Binds the fields of the options one by one, for options_from.
+void bind_options(py::module_& m) {
+  py::class_<Resource>(m, "Resource")
+      .def(py::init<std::string, std::vector<std::vector<std::int64_t>>, std::int64_t, double>(),
+           py::arg("name"), py::arg("use"), py::arg("limit"), py::arg("unit") = 1.0)
+      .def_readonly("name", &Resource::name)
+      .def_readonly("limit", &Resource::limit)
+      .def_readonly("unit", &Resource::unit);
+  py::class_<PlanOptions>(m, "PlanOptions")
+      .def(py::init<>())
+      .def_readwrite("allow", &PlanOptions::allow)
+      .def_property("layouts", nullptr,
+                    [](PlanOptions& options, const std::vector<std::string>& words) {
+                      for (const std::string& word : words)
+                        options.layouts.push_back(require_layout(word));
+                    })
+      .def_readwrite("workspace_limit_bytes", &PlanOptions::workspace_limit_bytes)
+      .def_readwrite("resources", &PlanOptions::resources)
+      .def_readwrite("time_limit_s", &PlanOptions::time_limit_s)
+      .def_readwrite("with_regrets", &PlanOptions::with_regrets)
+      .def_readwrite("with_certificate", &PlanOptions::with_certificate);
 }
 
-std::vector<std::pair<Plan, std::int64_t>> front_rows(std::vector<FrontPoint> front) {
+// Results in Python's types.
+std::string to_python(std::string text) { return text; }
+
+std::pair<Plan, std::vector<CostKey>> to_python(PlanResult result) {
+  return {std::move(result.plan), std::move(result.wanted)};
+}
+
+std::vector<std::pair<Plan, std::int64_t>> to_python(std::vector<FrontPoint> front) {
   std::vector<std::pair<Plan, std::int64_t>> rows;
   for (FrontPoint& point : front) rows.emplace_back(std::move(point.plan), point.use);
   return rows;
+}
+
+// Binds a step from a graph and costs to a plan or plans. The keyword arguments are the fields of
+// PlanOptions.
+template <typename Step>
+void bind_step(py::module_& m, const char* name, Step step) {
+  m.def(
+      name,
+      [step](const Graph& graph, const Candidates& candidates,
+             const std::vector<Candidate>& transforms, const CostTable& costs,
+             const py::kwargs& options) {
+        return to_python(
+            step(graph, candidates, transforms, costs, options_from<PlanOptions>(options)));
+      },
+      py::arg("graph"), py::arg("candidates"), py::arg("transforms"), py::arg("costs"));
+}
+
+void bind_steps(py::module_& m) {
+  m.def(
+      "transform_candidates",
+      [](const Graph& graph, const Candidates& candidates, const std::optional<Device>& device) {
+        return transform_candidates(graph, candidates, [&](const Problem& problem) {
+          return offers_of(problem, all_algorithms(), device.value_or(cpu_device())).primitives;
+        });
+      },
+      py::arg("graph"), py::arg("candidates"), py::arg("device") = py::none());
+  bind_step(m, "make_plan", &make_plan);
+  bind_step(m, "make_local_plan", &make_local_plan);
+  bind_step(m, "plan_problem_text", &plan_problem_text);
+  bind_step(m, "workspace_front", &workspace_front);
+  m.def(
+      "resource_front",
+      [](const Graph& graph, const Candidates& candidates, const std::vector<Candidate>& transforms,
+         const CostTable& costs, int max_points, const py::kwargs& options) {
+        return to_python(resource_front(graph, candidates, transforms, costs,
+                                        options_from<PlanOptions>(options), max_points));
+      },
+      py::arg("graph"), py::arg("candidates"), py::arg("transforms"), py::arg("costs"),
+      py::arg("max_points"));
+  m.def(
+      "resource_use",
+      py::overload_cast<const Graph&, const Candidates&, const std::vector<Resource>&, const Plan&>(
+          &planner::resource_use_of),
+      py::arg("graph"), py::arg("candidates"), py::arg("resources"), py::arg("plan"));
 }
 
 // One candidate per primitive, each for its node alone.
@@ -81,59 +142,12 @@ void bind_packed_bytes(py::module_& m) {
       py::arg("problem"));
 }
 
-void bind_limits(py::module_& m) {
-  py::class_<Resource>(m, "Resource")
-      .def(py::init<std::string, std::vector<std::vector<std::int64_t>>, std::int64_t, double>(),
-           py::arg("name"), py::arg("use"), py::arg("limit"), py::arg("unit") = 1.0)
-      .def_readonly("name", &Resource::name)
-      .def_readonly("limit", &Resource::limit)
-      .def_readonly("unit", &Resource::unit);
-  m.def(
-      "make_limited_plan",
-      [](const Graph& graph, const Candidates& candidates, const std::vector<Candidate>& transforms,
-         const CostTable& costs, const Allow& allow, std::vector<Resource> resources,
-         std::optional<std::int64_t> workspace_limit_bytes, double time_limit_s) {
-        PlanResult result = make_plan(
-            graph, candidates, transforms, costs,
-            limited_options(allow, std::move(resources), workspace_limit_bytes, time_limit_s));
-        return std::tuple(std::move(result.plan), std::move(result.wanted), result.use);
-      },
-      py::arg("graph"), py::arg("candidates"), py::arg("transforms"), py::arg("costs"),
-      py::kw_only(), py::arg("allow") = py::none(), py::arg("resources") = std::vector<Resource>(),
-      py::arg("workspace_limit_bytes") = py::none(), py::arg("time_limit_s") = 10.0);
-  m.def(
-      "workspace_front",
-      [](const Graph& graph, const Candidates& candidates, const std::vector<Candidate>& transforms,
-         const CostTable& costs, const Allow& allow,
-         std::optional<std::int64_t> workspace_limit_bytes, double time_limit_s) {
-        return front_rows(
-            workspace_front(graph, candidates, transforms, costs,
-                            limited_options(allow, {}, workspace_limit_bytes, time_limit_s)));
-      },
-      py::arg("graph"), py::arg("candidates"), py::arg("transforms"), py::arg("costs"),
-      py::kw_only(), py::arg("allow") = py::none(), py::arg("workspace_limit_bytes") = py::none(),
-      py::arg("time_limit_s") = 10.0);
-  m.def(
-      "resource_front",
-      [](const Graph& graph, const Candidates& candidates, const std::vector<Candidate>& transforms,
-         const CostTable& costs, std::vector<Resource> resources, int max_points,
-         const Allow& allow, std::optional<std::int64_t> workspace_limit_bytes,
-         double time_limit_s) {
-        return front_rows(resource_front(
-            graph, candidates, transforms, costs,
-            limited_options(allow, std::move(resources), workspace_limit_bytes, time_limit_s),
-            max_points));
-      },
-      py::arg("graph"), py::arg("candidates"), py::arg("transforms"), py::arg("costs"),
-      py::kw_only(), py::arg("resources"), py::arg("max_points"), py::arg("allow") = py::none(),
-      py::arg("workspace_limit_bytes") = py::none(), py::arg("time_limit_s") = 10.0);
-}
-
 }  // namespace
 
 void bind_planner(py::module_& m) {
   bind_packed_bytes(m);
-  bind_limits(m);
+  bind_options(m);
+  bind_steps(m);
   m.def("training_graph", &training_graph, py::arg("inference"));
   m.def("single_candidates", &single_candidates, py::arg("graph"), py::arg("primitives"));
 }

@@ -3,9 +3,10 @@
 
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
+from typing_extensions import Unpack
 
 torch_version: str  # the torch it was built for, "2.11.0"
 version: str
@@ -179,6 +180,7 @@ def with_tf32_convolutions(
 ) -> Imported: ...  # f32 convolutions become tf32 ones
 def algorithms() -> list[tuple[str, int]]: ...  # name and version of every row
 def parse_graph(text: str) -> Graph: ...  # Error naming the line that is not of a graph
+def matches_name(name: str, pattern: str) -> bool: ...  # as an override's: csrc/ir/primitive.h
 def is_view(primitive: str) -> bool: ...  # costs nothing by construction
 def parse_problem(text: str) -> str: ...  # the canonical spelling; Error if it is none
 def layers_of(problem: str) -> list[str]: ...  # the convolutions of a chain, else itself
@@ -208,18 +210,23 @@ def cudnn_version() -> str | None: ...  # "9.19.0", of the cuDNN that torch has 
 def cudnn_absence() -> str: ...  # why there is none; empty if there is one
 def cudnn_execution_stats() -> dict[str, int]: ...  # plans_built, plans_evicted, tensors_repacked
 def legacy_algorithms(direction: str) -> list[tuple[int, str]]: ...  # (number, word) of fwd, ...
+
+class MeasureOptions(TypedDict, total=False):
+    """Keyword arguments, as csrc/profiler/measure.h has them."""
+
+    warmup: int
+    rounds: int
+    budget_s: float
+    cold_bytes: int
+    seed: int
+    race: bool  # losers get few samples, noisy ones more, see csrc/profiler/race.h
+    device: Device | None  # None: the CPU
+    control: bool  # the first task once more, see Samples.control_ratio
+    board: memoryview | None  # two int64: steps begun, index of the last one's task
+
 def measure(
     tasks: Sequence[tuple[str, Primitive]],  # (problem, primitive)
-    *,
-    warmup: int = 2,
-    rounds: int = 9,
-    budget_s: float = 0.25,
-    cold_bytes: int = 48 << 20,
-    seed: int = 0,
-    race: bool = False,  # losers get few samples, noisy ones more, see csrc/profiler/race.h
-    device: Device | None = None,  # None: the CPU
-    control: bool = False,  # the first task once more, see Samples.control_ratio
-    board: memoryview | None = None,  # two int64: steps begun, index of the last one's task
+    **options: Unpack[MeasureOptions],
 ) -> list[Samples]: ...  # releases the GIL
 
 LARGE_CACHE_BYTES: int  # as much of a last cache as one process can hope for
@@ -241,40 +248,7 @@ def check_primitives(
 def run_primitive(
     problem: str, primitive: Primitive, seed: int = 0, device: Device | None = None
 ) -> torch.Tensor: ...  # once, on random data and poisoned memory; the result in nchw
-def make_plan(
-    graph: Graph,
-    candidates: Candidates,
-    transforms: Sequence[Candidate],
-    costs: CostTable,
-    *,
-    allow: Allow | None = None,
-    layouts: Sequence[str] = (),
-    time_limit_s: float = 10.0,
-    with_regrets: bool = False,
-    with_certificate: bool = False,
-    resources: Sequence[Resource] = (),  # two at most; where one binds: no regrets, no certificate
-) -> tuple[Plan, list[CostKey]]: ...
-def plan_problem_text(
-    graph: Graph,
-    candidates: Candidates,
-    transforms: Sequence[Candidate],
-    costs: CostTable,
-    *,
-    allow: Allow | None = None,
-    layouts: Sequence[str] = (),
-) -> str: ...  # the PBQP that make_plan solves, as its certificate names it
-def make_local_plan(
-    graph: Graph,
-    candidates: Candidates,
-    transforms: Sequence[Candidate],
-    costs: CostTable,
-    *,
-    allow: Allow | None = None,
-    layouts: Sequence[str] = (),
-    time_limit_s: float = 10.0,
-) -> tuple[Plan, list[CostKey]]: ...
 
-# Plans under limits (csrc/planner/pareto.h).
 class Resource:
     """Something of which a plan may take only so much in all (csrc/planner/make_plan.h)."""
 
@@ -285,38 +259,57 @@ class Resource:
         self, name: str, use: Sequence[Sequence[int]], limit: int, unit: float = 1.0
     ) -> None: ...  # use: per candidate, as by_anchor
 
-def make_limited_plan(
+class PlanOptions(TypedDict, total=False):
+    """Keyword arguments, as csrc/planner/make_plan.h has them."""
+
+    allow: Allow | None
+    layouts: Sequence[str]
+    workspace_limit_bytes: int | None  # of each primitive
+    resources: Sequence[Resource]  # two at most; where one binds: no regrets, no certificate
+    time_limit_s: float
+    with_regrets: bool
+    with_certificate: bool
+
+def make_plan(
     graph: Graph,
     candidates: Candidates,
     transforms: Sequence[Candidate],
     costs: CostTable,
-    *,
-    allow: Allow | None = None,
-    resources: Sequence[Resource] = (),
-    workspace_limit_bytes: int | None = None,
-    time_limit_s: float = 10.0,
-) -> tuple[Plan, list[CostKey], list[int]]: ...  # the last: what the plan takes of each resource
+    **options: Unpack[PlanOptions],
+) -> tuple[Plan, list[CostKey]]: ...
+def make_local_plan(
+    graph: Graph,
+    candidates: Candidates,
+    transforms: Sequence[Candidate],
+    costs: CostTable,
+    **options: Unpack[PlanOptions],
+) -> tuple[Plan, list[CostKey]]: ...
+def plan_problem_text(
+    graph: Graph,
+    candidates: Candidates,
+    transforms: Sequence[Candidate],
+    costs: CostTable,
+    **options: Unpack[PlanOptions],
+) -> str: ...  # the PBQP that make_plan solves, as its certificate names it
+def resource_use(
+    graph: Graph, candidates: Candidates, resources: Sequence[Resource], plan: Plan
+) -> list[int]: ...  # what the plan takes of each
+
+# Fronts (csrc/planner/pareto.h): plans, and what each takes of the memory or the first resource.
 def workspace_front(
     graph: Graph,
     candidates: Candidates,
     transforms: Sequence[Candidate],
     costs: CostTable,
-    *,
-    allow: Allow | None = None,
-    workspace_limit_bytes: int | None = None,
-    time_limit_s: float = 10.0,
+    **options: Unpack[PlanOptions],
 ) -> list[tuple[Plan, int]]: ...
 def resource_front(
     graph: Graph,
     candidates: Candidates,
     transforms: Sequence[Candidate],
     costs: CostTable,
-    *,
-    resources: Sequence[Resource],  # the front is of the first
     max_points: int,
-    allow: Allow | None = None,
-    workspace_limit_bytes: int | None = None,
-    time_limit_s: float = 10.0,
+    **options: Unpack[PlanOptions],
 ) -> list[tuple[Plan, int]]: ...
 
 # Bytes of weights (csrc/provider/packed_bytes.h): what a row allocates beside the model's own.

@@ -162,7 +162,7 @@ def plan_within(
     Raises: torchalgo.Error if no plan fits, with the nodes that need most.
     """
     resources = [_resource(found, name, amount_of, limit) for name, amount_of, limit in limits]
-    plan, _, used = _C.make_limited_plan(
+    plan, _ = _C.make_plan(
         graph,
         found,
         known_transforms(graph, found, costs, device),
@@ -172,6 +172,7 @@ def plan_within(
         workspace_limit_bytes=workspace_limit_bytes,
         time_limit_s=time_limit_s,
     )
+    used = _C.resource_use(graph, found, resources, plan)
     return plan, [u * r.unit for u, r in zip(used, resources, strict=True)]
 
 
