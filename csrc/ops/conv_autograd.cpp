@@ -8,8 +8,6 @@
 #include <torch/library.h>
 
 #include <string>
-#include <string_view>
-#include <tuple>
 
 #include "ops/choice.h"
 #include "ops/conv_ops.h"
@@ -23,23 +21,22 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
-using SymInts = c10::SymIntArrayRef;
-using OptionalTensor = std::optional<at::Tensor>;
-using Gradients3 = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-// The arguments that both functions pass on to their derivatives.
+constexpr ChoiceTexts kAllFree = {kFree, kFree, kFree};
+
+// The arguments that are no tensors, kept for the derivatives.
 struct Geometry {
   std::vector<c10::SymInt> stride, padding, dilation, output_padding;
   bool transposed = false;
   c10::SymInt groups = 1;
 
-  void save(AutogradContext* ctx) const {
-    ctx->saved_data["stride"] = SymInts(stride);
-    ctx->saved_data["padding"] = SymInts(padding);
-    ctx->saved_data["dilation"] = SymInts(dilation);
-    ctx->saved_data["output_padding"] = SymInts(output_padding);
-    ctx->saved_data["transposed"] = transposed;
-    ctx->saved_data["groups"] = groups;
+  static void save(AutogradContext* ctx, const SymConvArgs& args) {
+    ctx->saved_data["stride"] = args.stride;
+    ctx->saved_data["padding"] = args.padding;
+    ctx->saved_data["dilation"] = args.dilation;
+    ctx->saved_data["output_padding"] = args.output_padding;
+    ctx->saved_data["transposed"] = args.transposed;
+    ctx->saved_data["groups"] = args.groups;
   }
 
   static Geometry load(AutogradContext* ctx) {
@@ -51,16 +48,18 @@ struct Geometry {
             ctx->saved_data["groups"].toSymInt()};
   }
 
-  [[nodiscard]] at::Tensor convolve(const at::Tensor& input, const at::Tensor& weight) const {
-    return call_convolution(input, weight, std::nullopt, stride, padding, dilation, transposed,
-                            output_padding, groups, kFree, kFree, kFree);
+  [[nodiscard]] SymConvArgs args(const at::Tensor& input, const at::Tensor& weight) const {
+    return {input, weight, stride, padding, dilation, transposed, output_padding, groups};
   }
 
-  [[nodiscard]] Gradients3 differentiate(const at::Tensor& grad_output, const at::Tensor& input,
-                                         const at::Tensor& weight, std::array<bool, 2> mask) const {
-    return call_convolution_backward(grad_output, input, weight, std::nullopt, stride, padding,
-                                     dilation, transposed, output_padding, groups,
-                                     {mask[0], mask[1], false}, kFree, kFree);
+  [[nodiscard]] at::Tensor convolve(const at::Tensor& input, const at::Tensor& weight) const {
+    return call_convolution(args(input, weight), std::nullopt, kAllFree);
+  }
+
+  [[nodiscard]] Gradients differentiate(const at::Tensor& grad_output, const at::Tensor& input,
+                                        const at::Tensor& weight, std::array<bool, 2> mask) const {
+    return call_convolution_backward(grad_output, args(input, weight), std::nullopt,
+                                     {mask[0], mask[1], false}, kAllFree);
   }
 };
 
@@ -72,18 +71,15 @@ struct BackwardFunction : torch::autograd::Function<BackwardFunction> {
   static variable_list forward(AutogradContext* ctx, const Variable& grad_output,
                                const Variable& input, const Variable& weight,
                                const at::OptionalSymIntArrayRef& bias_sizes,
-                               const Geometry& geometry, const std::array<bool, 3>& mask,
-                               const std::string& backward_data,
-                               const std::string& backward_filter) {
+                               const SymConvArgs& args, const std::array<bool, 3>& mask,
+                               const ChoiceTexts& choices) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     ctx->save_for_backward({grad_output, input, weight});
     ctx->set_materialize_grads(false);
-    geometry.save(ctx);
+    Geometry::save(ctx, args);
     ctx->saved_data["mask"] = c10::List<bool>({mask[0], mask[1], mask[2]});
-    auto [grad_input, grad_weight, grad_bias] = call_convolution_backward(
-        grad_output, input, weight, bias_sizes, geometry.stride, geometry.padding,
-        geometry.dilation, geometry.transposed, geometry.output_padding, geometry.groups, mask,
-        backward_data, backward_filter);
+    auto [grad_input, grad_weight, grad_bias] =
+        call_convolution_backward(grad_output, args, bias_sizes, mask, choices);
     return {grad_input, grad_weight, grad_bias};
   }
 
@@ -107,7 +103,7 @@ struct BackwardFunction : torch::autograd::Function<BackwardFunction> {
     if (ctx->needs_input_grad(2) && in_input.defined()) {
       of_weight = std::get<1>(geometry.differentiate(grad_output, in_input, weight, {false, true}));
     }
-    return {of_grad_output, of_input, of_weight, {}, {}, {}, {}, {}};
+    return {of_grad_output, of_input, of_weight, {}, {}, {}, {}};
   }
 
  private:
@@ -129,19 +125,16 @@ struct BackwardFunction : torch::autograd::Function<BackwardFunction> {
 
 struct ConvolutionFunction : torch::autograd::Function<ConvolutionFunction> {
   static Variable forward(AutogradContext* ctx, const Variable& input, const Variable& weight,
-                          const OptionalTensor& bias, const Geometry& geometry,
-                          const std::string& forward, const std::string& backward_data,
-                          const std::string& backward_filter) {
+                          const OptionalTensor& bias, const SymConvArgs& args,
+                          const ChoiceTexts& choices) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     ctx->save_for_backward({input, weight});
-    geometry.save(ctx);
+    Geometry::save(ctx, args);
     ctx->saved_data["has_bias"] = bias.has_value() && bias->defined();
-    const SettledChoices settled = settle(input, weight, geometry, backward_data, backward_filter);
-    ctx->saved_data["backward_data"] = settled.backward_data;
-    ctx->saved_data["backward_filter"] = settled.backward_filter;
-    return call_convolution(input, weight, bias, geometry.stride, geometry.padding,
-                            geometry.dilation, geometry.transposed, geometry.output_padding,
-                            geometry.groups, forward, backward_data, backward_filter);
+    const BackwardChoices backward = backward_choices(args, choices);
+    ctx->saved_data["backward_data"] = backward.data;
+    ctx->saved_data["backward_filter"] = backward.filter;
+    return call_convolution(args, bias, choices);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -154,42 +147,37 @@ struct ConvolutionFunction : torch::autograd::Function<ConvolutionFunction> {
     const std::vector<c10::SymInt> bias_sizes = {
         geometry.transposed ? weight.sym_size(1) * geometry.groups : weight.sym_size(0)};
     const auto [grad_input, grad_weight, grad_bias] = call_convolution_backward(
-        grads[0], input, weight,
-        has_bias ? at::OptionalSymIntArrayRef(bias_sizes) : at::OptionalSymIntArrayRef(),
-        geometry.stride, geometry.padding, geometry.dilation, geometry.transposed,
-        geometry.output_padding, geometry.groups, mask,
-        ctx->saved_data["backward_data"].toStringRef(),
-        ctx->saved_data["backward_filter"].toStringRef());
+        grads[0], geometry.args(input, weight),
+        has_bias ? at::OptionalSymIntArrayRef(bias_sizes) : at::OptionalSymIntArrayRef(), mask,
+        {{},
+         ctx->saved_data["backward_data"].toStringRef(),
+         ctx->saved_data["backward_filter"].toStringRef()});
     return {defined_or_none(grad_input, mask[0]),
             defined_or_none(grad_weight, mask[1]),
             defined_or_none(grad_bias, mask[2]),
-            {},
-            {},
             {},
             {}};
   }
 
  private:
-  // The backward pass obeys what is asked for now, not what is asked for then. A graph that is
-  // being traced (torch.compile, torch.export) outlives the settings of its trace: it keeps its own
-  // arguments only, and asks for settings when it runs.
-  static SettledChoices settle(const Variable& input, const Variable& weight,
-                               const Geometry& geometry, const std::string& backward_data,
-                               const std::string& backward_filter) {
+  // The backward pass obeys the settings of the forward pass. A graph that is being traced
+  // (torch.compile, torch.export) outlives the settings of its trace, so that it keeps only its own
+  // arguments and reads the settings when it runs.
+  static BackwardChoices backward_choices(const SymConvArgs& args, const ChoiceTexts& choices) {
     const bool is_traced = c10::impl::TorchDispatchModeTLS::any_modes_set() ||
-                           input.unsafeGetTensorImpl()->is_python_dispatch() ||
-                           !(input.is_cpu() || input.is_cuda());
-    const auto stride = c10::asIntArrayRefSlowOpt(geometry.stride);
-    const auto padding = c10::asIntArrayRefSlowOpt(geometry.padding);
-    const auto dilation = c10::asIntArrayRefSlowOpt(geometry.dilation);
-    const auto output_padding = c10::asIntArrayRefSlowOpt(geometry.output_padding);
-    const auto groups = geometry.groups.maybe_as_int();
+                           args.input.unsafeGetTensorImpl()->is_python_dispatch() ||
+                           !(args.input.is_cpu() || args.input.is_cuda());
+    const auto stride = c10::asIntArrayRefSlowOpt(args.stride);
+    const auto padding = c10::asIntArrayRefSlowOpt(args.padding);
+    const auto dilation = c10::asIntArrayRefSlowOpt(args.dilation);
+    const auto output_padding = c10::asIntArrayRefSlowOpt(args.output_padding);
+    const auto groups = args.groups.maybe_as_int();
     if (is_traced || !stride || !padding || !dilation || !output_padding || !groups) {
-      return {backward_data, backward_filter};
+      return {std::string(choices.backward_data), std::string(choices.backward_filter)};
     }
-    return settle_backward({input, weight, *stride, *padding, *dilation, geometry.transposed,
-                            *output_padding, *groups},
-                           backward_data, backward_filter);
+    return fix_backward_choices({args.input, args.weight, *stride, *padding, *dilation,
+                                 args.transposed, *output_padding, *groups},
+                                choices.backward_data, choices.backward_filter);
   }
 };
 
@@ -201,40 +189,25 @@ bool has_derivative(const at::Tensor& input, const at::Tensor& weight, const Opt
   return has(input) || has(weight) || (bias && bias->defined() && has(*bias));
 }
 
-at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
-                       const OptionalTensor& bias, SymInts stride, SymInts padding,
-                       SymInts dilation, bool transposed, SymInts output_padding,
-                       c10::SymInt groups, std::string_view forward, std::string_view backward_data,
-                       std::string_view backward_filter) {
-  if (!has_derivative(input, weight, bias)) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return call_convolution(input, weight, bias, stride, padding, dilation, transposed,
-                            output_padding, groups, forward, backward_data, backward_filter);
-  }
-  return ConvolutionFunction::apply(input, weight, bias,
-                                    Geometry{stride.vec(), padding.vec(), dilation.vec(),
-                                             output_padding.vec(), transposed, std::move(groups)},
-                                    std::string(forward), std::string(backward_data),
-                                    std::string(backward_filter));
+at::Tensor convolution(const SymConvArgs& args, const OptionalTensor& bias,
+                       const ChoiceTexts& choices) {
+  if (has_derivative(args.input, args.weight, bias))
+    return ConvolutionFunction::apply(args.input, args.weight, bias, args, choices);
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return call_convolution(args, bias, choices);
 }
 
-Gradients3 convolution_backward(const at::Tensor& grad_output, const at::Tensor& input,
-                                const at::Tensor& weight, at::OptionalSymIntArrayRef bias_sizes,
-                                SymInts stride, SymInts padding, SymInts dilation, bool transposed,
-                                SymInts output_padding, c10::SymInt groups,
-                                std::array<bool, 3> mask, std::string_view backward_data,
-                                std::string_view backward_filter) {
-  const variable_list gradients =
-      BackwardFunction::apply(grad_output, input, weight, bias_sizes,
-                              Geometry{stride.vec(), padding.vec(), dilation.vec(),
-                                       output_padding.vec(), transposed, std::move(groups)},
-                              mask, std::string(backward_data), std::string(backward_filter));
+Gradients convolution_backward(const at::Tensor& grad_output, const SymConvArgs& args,
+                               at::OptionalSymIntArrayRef bias_sizes, std::array<bool, 3> mask,
+                               const ChoiceTexts& choices) {
+  const variable_list gradients = BackwardFunction::apply(grad_output, args.input, args.weight,
+                                                          bias_sizes, args, mask, choices);
   return {gradients[0], gradients[1], gradients[2]};
 }
 
 TORCH_LIBRARY_IMPL(torchalgo, Autograd, m) {
-  m.impl("convolution", convolution);
-  m.impl("convolution_backward", convolution_backward);
+  m.impl("convolution", ConvKernels<SymConvArgs>::forward<&convolution>);
+  m.impl("convolution_backward", ConvKernels<SymConvArgs>::backward<&convolution_backward>);
 }
 
 }  // namespace

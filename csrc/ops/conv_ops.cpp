@@ -6,15 +6,6 @@
 namespace torchalgo {
 namespace {
 
-using SymInts = c10::SymIntArrayRef;
-using Forward = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
-                           SymInts, SymInts, SymInts, bool, SymInts, c10::SymInt, std::string_view,
-                           std::string_view, std::string_view);
-using Backward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(
-    const at::Tensor&, const at::Tensor&, const at::Tensor&, at::OptionalSymIntArrayRef, SymInts,
-    SymInts, SymInts, bool, SymInts, c10::SymInt, std::array<bool, 3>, std::string_view,
-    std::string_view);
-
 template <typename Signature>
 c10::TypedOperatorHandle<Signature> find_op(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
@@ -22,24 +13,23 @@ c10::TypedOperatorHandle<Signature> find_op(const char* name) {
 
 }  // namespace
 
-at::Tensor call_convolution(const at::Tensor& input, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, SymInts stride, SymInts padding,
-                            SymInts dilation, bool transposed, SymInts output_padding,
-                            const c10::SymInt& groups, std::string_view forward,
-                            std::string_view backward_data, std::string_view backward_filter) {
-  static const auto op = find_op<Forward>("torchalgo::convolution");
-  return op.call(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups,
-                 forward, backward_data, backward_filter);
+at::Tensor call_convolution(const SymConvArgs& args, const OptionalTensor& bias,
+                            const ChoiceTexts& choices) {
+  static const auto op =
+      find_op<ConvKernels<SymConvArgs>::ForwardSignature>("torchalgo::convolution");
+  return op.call(args.input, args.weight, bias, args.stride, args.padding, args.dilation,
+                 args.transposed, args.output_padding, args.groups, choices.forward,
+                 choices.backward_data, choices.backward_filter);
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> call_convolution_backward(
-    const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
-    at::OptionalSymIntArrayRef bias_sizes, SymInts stride, SymInts padding, SymInts dilation,
-    bool transposed, SymInts output_padding, const c10::SymInt& groups, std::array<bool, 3> mask,
-    std::string_view backward_data, std::string_view backward_filter) {
-  static const auto op = find_op<Backward>("torchalgo::convolution_backward");
-  return op.call(grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed,
-                 output_padding, groups, mask, backward_data, backward_filter);
+Gradients call_convolution_backward(const at::Tensor& grad_output, const SymConvArgs& args,
+                                    at::OptionalSymIntArrayRef bias_sizes, std::array<bool, 3> mask,
+                                    const ChoiceTexts& choices) {
+  static const auto op =
+      find_op<ConvKernels<SymConvArgs>::BackwardSignature>("torchalgo::convolution_backward");
+  return op.call(grad_output, args.input, args.weight, bias_sizes, args.stride, args.padding,
+                 args.dilation, args.transposed, args.output_padding, args.groups, mask,
+                 choices.backward_data, choices.backward_filter);
 }
 
 }  // namespace torchalgo

@@ -24,88 +24,69 @@
 namespace torchalgo {
 namespace {
 
-// Exactly the strides that the Meta kernel promises; what ATen chose by itself may differ where a
-// size is 1, or in rare types.
-at::Tensor laid(const at::Tensor& tensor, at::MemoryFormat format) {
+// Gives a result exactly the strides that the Meta kernel promises. Those that ATen chose by itself
+// may differ where a size is 1, or in rare types.
+at::Tensor in_format(const at::Tensor& tensor, at::MemoryFormat format) {
   return to_strided(tensor, format == at::MemoryFormat::Contiguous ? Layout::kNchw : Layout::kNhwc);
 }
 
 // Results share no memory with anything, and a schema's Tensor is never undefined.
-at::Tensor laid_or_empty(const at::Tensor& tensor, at::MemoryFormat format,
-                         const at::Tensor& like) {
-  return tensor.defined() ? laid(tensor, format) : at::empty({0}, like.options());
+at::Tensor in_format_or_empty(const at::Tensor& tensor, at::MemoryFormat format,
+                              const at::Tensor& like) {
+  return tensor.defined() ? in_format(tensor, format) : at::empty({0}, like.options());
 }
 
-at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
-                       const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
-                       at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
-                       at::IntArrayRef output_padding, std::int64_t groups,
-                       std::string_view forward, std::string_view, std::string_view) {
-  check_bias_type(input, bias, transposed);
-  const c10::DeviceGuard on_device(input.device());
-  return laid(
-      run_forward({input, weight, stride, padding, dilation, transposed, output_padding, groups},
-                  bias, forward),
-      conv_memory_format(input, weight));
+at::Tensor convolution(const ConvArgs& args, const OptionalTensor& bias,
+                       const ChoiceTexts& choices) {
+  check_bias_type(args.input, bias, args.transposed);
+  const c10::DeviceGuard on_device(args.input.device());
+  return in_format(run_forward(args, bias, choices.forward),
+                   conv_memory_format(args.input, args.weight));
 }
 
-Gradients convolution_backward(const at::Tensor& grad_output, const at::Tensor& input,
-                               const at::Tensor& weight, at::OptionalIntArrayRef bias_sizes,
-                               at::IntArrayRef stride, at::IntArrayRef padding,
-                               at::IntArrayRef dilation, bool transposed,
-                               at::IntArrayRef output_padding, std::int64_t groups,
-                               std::array<bool, 3> mask, std::string_view backward_data,
-                               std::string_view backward_filter) {
-  const c10::DeviceGuard on_device(input.device());
+Gradients convolution_backward(const at::Tensor& grad_output, const ConvArgs& args,
+                               at::OptionalIntArrayRef bias_sizes, std::array<bool, 3> mask,
+                               const ChoiceTexts& choices) {
+  const c10::DeviceGuard on_device(args.input.device());
   const auto [grad_input, grad_weight, grad_bias] = run_backward(
-      grad_output, {input, weight, stride, padding, dilation, transposed, output_padding, groups},
-      bias_sizes, mask, backward_data, backward_filter);
-  const at::MemoryFormat format = conv_memory_format(input, weight);
-  return {laid_or_empty(grad_input, format, input), laid_or_empty(grad_weight, format, weight),
-          laid_or_empty(grad_bias, at::MemoryFormat::Contiguous, grad_output)};
+      grad_output, args, bias_sizes, mask, choices.backward_data, choices.backward_filter);
+  const at::MemoryFormat format = conv_memory_format(args.input, args.weight);
+  return {in_format_or_empty(grad_input, format, args.input),
+          in_format_or_empty(grad_weight, format, args.weight),
+          in_format_or_empty(grad_bias, at::MemoryFormat::Contiguous, grad_output)};
 }
 
 using SymInts = c10::SymIntArrayRef;
-using OptionalTensor = std::optional<at::Tensor>;
 
 // No primitive computes with complex numbers; torch's op makes real convolutions of them.
-template <int kDims, bool kTransposed>
-at::Tensor convolve_complex(const at::Tensor& input, const at::Tensor& weight,
-                            const OptionalTensor& bias, SymInts stride, SymInts padding,
-                            SymInts dilation, SymInts output_padding, c10::SymInt groups) {
-  if constexpr (kTransposed) {
+template <int kDims>
+at::Tensor convolve_complex(const SymConvArgs& args, const OptionalTensor& bias) {
+  if (args.transposed) {
     constexpr auto kOp = kDims == 1   ? at::conv_transpose1d_symint
                          : kDims == 2 ? at::conv_transpose2d_symint
                                       : at::conv_transpose3d_symint;
-    return kOp(input, weight, bias, stride, padding, output_padding, std::move(groups), dilation);
-  } else {
-    using Conv = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const OptionalTensor&,
-                                SymInts, SymInts, SymInts, c10::SymInt);
-    constexpr Conv kOp = kDims == 1   ? Conv(at::conv1d_symint)
-                         : kDims == 2 ? Conv(at::conv2d_symint)
-                                      : Conv(at::conv3d_symint);
-    return kOp(input, weight, bias, stride, padding, dilation, std::move(groups));
+    return kOp(args.input, args.weight, bias, args.stride, args.padding, args.output_padding,
+               args.groups, args.dilation);
   }
+  using Conv = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const OptionalTensor&, SymInts,
+                              SymInts, SymInts, c10::SymInt);
+  constexpr Conv kOp = kDims == 1   ? Conv(at::conv1d_symint)
+                       : kDims == 2 ? Conv(at::conv2d_symint)
+                                    : Conv(at::conv3d_symint);
+  return kOp(args.input, args.weight, bias, args.stride, args.padding, args.dilation, args.groups);
 }
 
-template <int kDims, bool kTransposed>
-at::Tensor convolve(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
-                    SymInts stride, SymInts padding, SymInts dilation, SymInts output_padding,
-                    const c10::SymInt& groups, std::string_view forward,
-                    std::string_view backward_data, std::string_view backward_filter) {
-  // As torch's: an input without a batch is a batch of one.
+template <int kDims>
+at::Tensor convolve(const SymConvArgs& args, const OptionalTensor& bias,
+                    const ChoiceTexts& choices) {
+  // As in torch, an input without a batch is a batch of one.
+  const at::Tensor& input = args.input;
   TORCH_CHECK(input.dim() == kDims + 2 || input.dim() == kDims + 1, "torchalgo::conv",
-              kTransposed ? "_transpose" : "", kDims, "d: expected an input of rank ", kDims + 1,
-              " or ", kDims + 2, ", got sizes ", input.sym_sizes());
-  if (input.is_complex() || weight.is_complex()) {
-    return convolve_complex<kDims, kTransposed>(input, weight, bias, stride, padding, dilation,
-                                                output_padding, groups);
-  }
-  const bool is_batch = input.dim() == kDims + 2;
-  const at::Tensor result = call_convolution(is_batch ? input : input.unsqueeze(0), weight, bias,
-                                             stride, padding, dilation, kTransposed, output_padding,
-                                             groups, forward, backward_data, backward_filter);
-  return is_batch ? result : result.squeeze(0);
+              args.transposed ? "_transpose" : "", kDims, "d: expected an input of rank ",
+              kDims + 1, " or ", kDims + 2, ", got sizes ", input.sym_sizes());
+  if (input.is_complex() || args.weight.is_complex()) return convolve_complex<kDims>(args, bias);
+  if (input.dim() == kDims + 2) return call_convolution(args, bias, choices);
+  return call_convolution(args.of(input.unsqueeze(0), args.weight), bias, choices).squeeze(0);
 }
 
 template <int kDims>
@@ -114,8 +95,8 @@ at::Tensor conv(const at::Tensor& input, const at::Tensor& weight, const Optiona
                 std::string_view forward, std::string_view backward_data,
                 std::string_view backward_filter) {
   const std::vector<c10::SymInt> none(kDims, 0);
-  return convolve<kDims, false>(input, weight, bias, stride, padding, dilation, none, groups,
-                                forward, backward_data, backward_filter);
+  return convolve<kDims>({input, weight, stride, padding, dilation, false, none, std::move(groups)},
+                         bias, {forward, backward_data, backward_filter});
 }
 
 template <int kDims>
@@ -124,8 +105,9 @@ at::Tensor conv_transpose(const at::Tensor& input, const at::Tensor& weight,
                           SymInts output_padding, c10::SymInt groups, SymInts dilation,
                           std::string_view forward, std::string_view backward_data,
                           std::string_view backward_filter) {
-  return convolve<kDims, true>(input, weight, bias, stride, padding, dilation, output_padding,
-                               groups, forward, backward_data, backward_filter);
+  return convolve<kDims>(
+      {input, weight, stride, padding, dilation, true, output_padding, std::move(groups)}, bias,
+      {forward, backward_data, backward_filter});
 }
 
 // The defaults are on disk: TorchScript drops arguments that equal them. Never change one.
@@ -170,15 +152,13 @@ TORCH_LIBRARY_FRAGMENT(torchalgo, m) {
   define_convs<3>(m);
 }
 
-TORCH_LIBRARY_IMPL(torchalgo, CPU, m) {
-  m.impl("convolution", convolution);
-  m.impl("convolution_backward", convolution_backward);
+void add_kernels(torch::Library& m) {
+  m.impl("convolution", ConvKernels<ConvArgs>::forward<&convolution>);
+  m.impl("convolution_backward", ConvKernels<ConvArgs>::backward<&convolution_backward>);
 }
 
-TORCH_LIBRARY_IMPL(torchalgo, CUDA, m) {
-  m.impl("convolution", convolution);
-  m.impl("convolution_backward", convolution_backward);
-}
+TORCH_LIBRARY_IMPL(torchalgo, CPU, m) { add_kernels(m); }
+TORCH_LIBRARY_IMPL(torchalgo, CUDA, m) { add_kernels(m); }
 
 }  // namespace
 }  // namespace torchalgo

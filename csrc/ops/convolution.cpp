@@ -19,22 +19,6 @@ bool is_unasked(std::string_view choice) {
          (choice == kFree || conv_settings().is_free());
 }
 
-at::DimVector output_sizes(const ConvArgs& args) {
-  const at::IntArrayRef input = args.input.sizes(), weight = args.weight.sizes();
-  at::DimVector sizes = {input[0], args.transposed ? weight[1] * args.groups : weight[0]};
-  const auto value = [](at::IntArrayRef values, std::size_t i) {
-    return values.size() == 1 ? values[0] : values[i];
-  };
-  for (std::size_t i = 0; i + 2 < input.size(); ++i) {
-    const std::int64_t span = value(args.dilation, i) * (weight[i + 2] - 1);
-    const std::int64_t pad = 2 * value(args.padding, i), stride = value(args.stride, i);
-    sizes.push_back(args.transposed ? (input[i + 2] - 1) * stride - pad + span + 1 +
-                                          value(args.output_padding, i)
-                                    : (input[i + 2] + pad - span - 1) / stride + 1);
-  }
-  return sizes;
-}
-
 // Whether sizes can be computed with; PyTorch explains what is wrong if not.
 bool has_shape(const ConvArgs& args) {
   const std::int64_t rank = args.input.dim();
@@ -62,12 +46,12 @@ ConvCall call_of(const ConvArgs& args, Direction direction) {
   return call;
 }
 
-ConvCall forward_call(const ConvArgs& args, const std::optional<at::Tensor>& bias) {
+ConvCall forward_call(const ConvArgs& args, const OptionalTensor& bias) {
   ConvCall call = call_of(args, args.transposed ? Direction::kBackwardData : Direction::kForward);
   (args.transposed ? call.dst : call.src) = args.input;
   call.weights = args.weight;
   if (bias) call.bias = *bias;
-  call.result_sizes = output_sizes(args);
+  call.result_sizes = conv_output_sizes(args);
   return call;
 }
 
@@ -101,9 +85,9 @@ at::Tensor bias_gradient(const at::Tensor& grad_output) {
   return at::sum(grad_output, dims);
 }
 
-// `argument` and what settings ask for beside it, closed against settings of later calls.
-std::string settled(std::string_view argument, const ConvProblem& problem,
-                    const ConvSettings& settings) {
+// Returns the choice of `argument` and settings as one text, which later settings do not change.
+std::string fixed_choice(std::string_view argument, const ConvProblem& problem,
+                         const ConvSettings& settings) {
   Choice all = parse_choice(argument);
   for (const Choice* choice :
        {&settings.context.of(problem.direction), &settings.flags.of(problem.direction),
@@ -116,15 +100,13 @@ std::string settled(std::string_view argument, const ConvProblem& problem,
 
 }  // namespace
 
-std::optional<at::Tensor> run_asked_forward(const ConvArgs& args,
-                                            const std::optional<at::Tensor>& bias,
+std::optional<at::Tensor> run_asked_forward(const ConvArgs& args, const OptionalTensor& bias,
                                             std::string_view choice) {
   if (is_unasked(choice) || !has_shape(args)) return std::nullopt;
   return run_convolution(forward_call(args, bias), choice, all_algorithms());
 }
 
-at::Tensor run_forward(const ConvArgs& args, const std::optional<at::Tensor>& bias,
-                       std::string_view choice) {
+at::Tensor run_forward(const ConvArgs& args, const OptionalTensor& bias, std::string_view choice) {
   if (auto result = run_asked_forward(args, bias, choice)) return *std::move(result);
   const TorchPath inside;
   return at::compositeexplicitautograd::convolution(args.input, args.weight, bias, args.stride,
@@ -162,8 +144,8 @@ Gradients run_backward(const at::Tensor& grad_output, const ConvArgs& args,
   return gradients;
 }
 
-SettledChoices settle_backward(const ConvArgs& args, std::string_view backward_data,
-                               std::string_view backward_filter) {
+BackwardChoices fix_backward_choices(const ConvArgs& args, std::string_view backward_data,
+                                     std::string_view backward_filter) {
   const ConvSettings& settings = conv_settings();
   const auto is_auto = [](std::string_view text) { return text.empty() || text == "auto"; };
   if (settings.is_free() && is_auto(backward_data) && is_auto(backward_filter)) {
@@ -172,10 +154,10 @@ SettledChoices settle_backward(const ConvArgs& args, std::string_view backward_d
   auto problem = has_shape(args) ? conv_problem(forward_call(args, std::nullopt)) : std::nullopt;
   if (!problem) return {std::string(backward_data), std::string(backward_filter)};
   problem->direction = args.transposed ? Direction::kForward : Direction::kBackwardData;
-  SettledChoices result;
-  result.backward_data = settled(backward_data, *problem, settings);
+  BackwardChoices result;
+  result.data = fixed_choice(backward_data, *problem, settings);
   problem->direction = Direction::kBackwardFilter;
-  result.backward_filter = settled(backward_filter, *problem, settings);
+  result.filter = fixed_choice(backward_filter, *problem, settings);
   return result;
 }
 

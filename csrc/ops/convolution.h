@@ -1,38 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <array>
-#include <optional>
 #include <string>
-#include <string_view>
-#include <tuple>
+
+#include "ops/conv_args.h"
 
 namespace torchalgo {
-
-/// A convolution as torch sees it: the arguments of aten::convolution, valid as long as what they
-/// refer to.
-struct ConvArgs {
-  const at::Tensor& input;
-  const at::Tensor& weight;
-  at::IntArrayRef stride, padding, dilation;
-  bool transposed = false;
-  at::IntArrayRef output_padding;
-  std::int64_t groups = 1;
-};
-
-using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;  // of input, weight, bias
 
 /// aten::convolution by the primitive that `choice` or the settings ask for; where they ask for
 /// nothing, exactly what PyTorch computes. `choice` is the argument of the module's computation: of
 /// a transposed convolution the output is computed by a backward_data primitive.
-[[nodiscard]] at::Tensor run_forward(const ConvArgs& args, const std::optional<at::Tensor>& bias,
+[[nodiscard]] at::Tensor run_forward(const ConvArgs& args, const OptionalTensor& bias,
                                      std::string_view choice);
 
 /// The same where a primitive is asked for; nothing where PyTorch chooses.
 [[nodiscard]] std::optional<at::Tensor> run_asked_forward(const ConvArgs& args,
-                                                          const std::optional<at::Tensor>& bias,
+                                                          const OptionalTensor& bias,
                                                           std::string_view choice);
 
 /// aten::convolution_backward likewise; gradients that `mask` leaves out are undefined. The
@@ -42,11 +26,15 @@ using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;  // of input, 
                                      std::string_view backward_data,
                                      std::string_view backward_filter);
 
-/// The texts that ask in the backward pass for what is asked now, by argument or setting.
-struct SettledChoices {
-  std::string backward_data, backward_filter;
+/// Texts of choices for the backward pass.
+struct BackwardChoices {
+  std::string data, filter;
 };
-[[nodiscard]] SettledChoices settle_backward(const ConvArgs& args, std::string_view backward_data,
-                                             std::string_view backward_filter);
+
+/// Returns choices that make the backward pass run what the arguments and the settings ask for now,
+/// whatever the settings are then.
+[[nodiscard]] BackwardChoices fix_backward_choices(const ConvArgs& args,
+                                                   std::string_view backward_data,
+                                                   std::string_view backward_filter);
 
 }  // namespace torchalgo

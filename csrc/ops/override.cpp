@@ -19,8 +19,6 @@
 namespace torchalgo {
 namespace {
 
-using OptionalTensor = std::optional<at::Tensor>;
-
 // aten::convolution ends here too: its default kernel calls this op, and that is where a tracer of
 // TorchScript records it, so that a kernel of aten::convolution would hide it from traces.
 at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
