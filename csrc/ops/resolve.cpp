@@ -24,9 +24,9 @@ std::optional<Primitive> find_offered(const Algorithm& algorithm, const Problem&
   return std::nullopt;
 }
 
-// The longest beginning of the epilogue that a fallback fuses; `rest` takes what follows.
+// Finds the fallback that fuses the longest beginning of the epilogue. `rest` is what follows it.
 std::optional<Resolution> resolve_to_aten(const Problem& problem, const Algorithms& algorithms,
-                                          const Device& device) {
+                                          const Device& device, const std::string& reason) {
   const Epilogue& epilogue = epilogue_of(problem);
   for (auto rest = epilogue.end();; --rest) {
     const Problem core = with_epilogue(problem, Epilogue(epilogue.begin(), rest));
@@ -34,11 +34,8 @@ std::optional<Resolution> resolve_to_aten(const Problem& problem, const Algorith
       if (!algorithm.is_fallback) continue;
       auto primitive = find_offered(algorithm, core, device, Layout::kNchw, Layout::kNchw);
       if (!primitive) continue;
-      return Resolution{&algorithm,
-                        algorithm.prepare(core, *primitive, device),
-                        Epilogue(rest, epilogue.end()),
-                        Step::kAten,
-                        {}};
+      return prepare_step(Step::kAten, algorithm, core, *primitive, device, reason,
+                          Epilogue(rest, epilogue.end()));
     }
     if (rest == epilogue.begin()) return std::nullopt;
   }
@@ -69,43 +66,39 @@ const std::string& Resolution::name() const {
   return !kernel ? copy : kernel->primitive.name;
 }
 
+Resolution prepare_step(Step step, const Algorithm& algorithm, const Problem& problem,
+                        const Primitive& primitive, const Device& device, std::string reason,
+                        Epilogue rest) {
+  return {&algorithm, algorithm.prepare(problem, primitive, device), std::move(rest), step,
+          std::move(reason)};
+}
+
 Resolution resolve(const Request& request, const Problem& problem, const Algorithms& algorithms,
                    const Device& device) {
+  const auto offered = [&](const Algorithm& algorithm) {
+    return find_offered(algorithm, problem, device, request.src, request.dst);
+  };
   const Algorithm* planned = find_algorithm(algorithms, request.primitive);
   std::string reason = fmt::format("this build has no {}", request.primitive);
   if (planned != nullptr) {
-    Offer offer =
+    const Offer offer =
         offer_exact(*planned, problem, device, request.primitive, request.src, request.dst);
-    if (!offer.primitives.empty()) {
-      return {
-          planned, planned->prepare(problem, offer.primitives[0], device), {}, Step::kPlanned, {}};
-    }
+    if (!offer.primitives.empty())
+      return prepare_step(Step::kPlanned, *planned, problem, offer.primitives[0], device);
     reason = fmt::format("{} refuses {}: {}", request.primitive, to_string(problem), offer.refusal);
-    if (auto variant = find_offered(*planned, problem, device, request.src, request.dst)) {
-      return {planned,
-              planned->prepare(problem, *variant, device),
-              {},
-              Step::kSameLayouts,
-              std::move(reason)};
-    }
+    if (const auto variant = offered(*planned))
+      return prepare_step(Step::kSameLayouts, *planned, problem, *variant, device, reason);
   }
   for (const Algorithm& algorithm : algorithms) {
     if (is_view(algorithm.name)) continue;  // the op that asks may promise memory of its own
-    auto primitive = find_offered(algorithm, problem, device, request.src, request.dst);
-    if (!primitive) continue;
-    return {&algorithm,
-            algorithm.prepare(problem, *primitive, device),
-            {},
-            Step::kSameLayouts,
-            std::move(reason)};
+    if (const auto primitive = offered(algorithm))
+      return prepare_step(Step::kSameLayouts, algorithm, problem, *primitive, device, reason);
   }
-  if (std::holds_alternative<TransformProblem>(problem)) {
+  if (std::holds_alternative<TransformProblem>(problem))
     return {nullptr, std::nullopt, {}, Step::kAten, std::move(reason)};
-  }
-  auto resolution = resolve_to_aten(problem, algorithms, device);
+  auto resolution = resolve_to_aten(problem, algorithms, device, reason);
   TORCHALGO_CHECK(resolution, "torchalgo: nothing in this build runs {} ({})", to_string(problem),
                   reason);
-  resolution->reason = std::move(reason);
   return std::move(*resolution);
 }
 

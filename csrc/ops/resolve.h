@@ -22,7 +22,7 @@ enum class Step : std::uint8_t {
   kSameLayouts,   // another one that reads, writes and fuses the same
   kOtherLayouts,  // the primitive of the request, with layout changes around it
   kDefaultKnobs,  // the same engine with its default knobs
-  kHeuristic,     // the one that its library or row puts first
+  kHeuristic,     // the one that its library or algorithm puts first
   kAten           // ATen, with layout changes and the rest of the epilogue around it
 };
 
@@ -31,9 +31,9 @@ enum class Step : std::uint8_t {
 
 /// What runs for a request.
 struct Resolution {
-  const Algorithm* algorithm = nullptr;  // null: ATen changes the layout, nothing else is done
+  const Algorithm* algorithm = nullptr;  // null if ATen's copy changes the layout
   std::optional<Kernel> kernel;          // of the problem without the ops of `rest`; none likewise
-  Epilogue rest;                         // done by ATen after it
+  Epilogue rest;                         // ATen applies these ops to the kernel's result
   Step step = Step::kPlanned;
   std::string reason;  // why it is not the planned primitive; empty if it is
 
@@ -41,9 +41,14 @@ struct Resolution {
   [[nodiscard]] const std::string& name() const;
 };
 
-/// The one way from a plan to a kernel: the requested primitive if its row offers exactly it for
-/// `problem` on `device`; else the first of `algorithms` (the row itself before the others) that
-/// has the same layouts and epilogue; else ATen.
+/// Prepares a primitive that `algorithm` offers for `problem`.
+[[nodiscard]] Resolution prepare_step(Step step, const Algorithm& algorithm, const Problem& problem,
+                                      const Primitive& primitive, const Device& device,
+                                      std::string reason = {}, Epilogue rest = {});
+
+/// The one way from a plan to a kernel: the requested primitive if its algorithm offers exactly it
+/// for `problem` on `device`; else the first of `algorithms` (its own algorithm before the others)
+/// that has the same layouts and epilogue; else ATen.
 /// @throws Error  if nothing in `algorithms` runs the problem.
 [[nodiscard]] Resolution resolve(const Request& request, const Problem& problem,
                                  const Algorithms& algorithms, const Device& device);

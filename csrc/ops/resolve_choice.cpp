@@ -16,7 +16,7 @@ namespace {
 struct Found {
   Primitive primitive;
   Traits traits;
-  Problem problem;  // what the row computes
+  Problem problem;  // with the part of the epilogue that the primitive fuses
   Epilogue rest;
 };
 
@@ -38,11 +38,11 @@ std::string without_knobs(const std::string& name) {
   return name.substr(0, begin) + name.substr(name.find('}') + 1);
 }
 
-// One walk along the chain for one call.
-class Chain {
+// Walks along the fallback steps for one call.
+class FallbackWalk {
  public:
-  Chain(const ChoiceRequest& request, const ConvProblem& problem, const Algorithms& algorithms,
-        const Device& device)
+  FallbackWalk(const ChoiceRequest& request, const ConvProblem& problem,
+               const Algorithms& algorithms, const Device& device)
       : request_(request), problem_(problem), algorithms_(algorithms), device_(device) {}
 
   Resolution walk() {
@@ -63,10 +63,10 @@ class Chain {
 
  private:
   Resolution finish(Found& found, Step step) {
-    const Algorithm* row = find_algorithm(algorithms_, found.primitive.name);
     const bool is_asked_for = step == Step::kPlanned || step == Step::kOtherLayouts;
-    return {row, row->prepare(found.problem, found.primitive, device_), std::move(found.rest), step,
-            is_asked_for ? std::string() : reason_};
+    return prepare_step(step, *find_algorithm(algorithms_, found.primitive.name), found.problem,
+                        found.primitive, device_, is_asked_for ? std::string() : reason_,
+                        std::move(found.rest));
   }
 
   // The first refusal is the reason for all that follows.
@@ -75,17 +75,17 @@ class Chain {
   }
 
   std::optional<Found> find_named(const std::string& name) {
-    const Algorithm* row = find_algorithm(algorithms_, name);
-    if (row == nullptr) {
+    const Algorithm* algorithm = find_algorithm(algorithms_, name);
+    if (algorithm == nullptr) {
       refuse(fmt::format("this build has no {}", name));
       return std::nullopt;
     }
-    return find_in(*row, name, problem_);
+    return find_in(*algorithm, name, problem_);
   }
 
-  std::optional<Found> find_in(const Algorithm& row, const std::string& name,
+  std::optional<Found> find_in(const Algorithm& algorithm, const std::string& name,
                                const ConvProblem& problem) {
-    if (!runs_on(row, device_.kind)) {
+    if (!runs_on(algorithm, device_.kind)) {
       refuse(fmt::format("{} does not run on {}", name,
                          device_.kind == DeviceKind::kCpu ? "CPUs" : "GPUs"));
       return std::nullopt;
@@ -93,14 +93,14 @@ class Chain {
     if (request_.weights == Layout::kNhwc &&
         weights_layout({name, request_.src, request_.dst, 0}) != Layout::kNhwc) {
       const std::string reason = reason_;
-      if (auto found = find_variant(row, with_krsc(name), problem)) return found;
+      if (auto found = find_variant(algorithm, with_krsc(name), problem)) return found;
       reason_ = reason;  // of the name as it was given
     }
-    return find_variant(row, name, problem);
+    return find_variant(algorithm, name, problem);
   }
 
   // With the epilogue, and without it; the fewest layout changes count before the epilogue.
-  std::optional<Found> find_variant(const Algorithm& row, const std::string& name,
+  std::optional<Found> find_variant(const Algorithm& algorithm, const std::string& name,
                                     const ConvProblem& problem) {
     std::optional<Found> best;
     ConvProblem core = problem;
@@ -108,7 +108,7 @@ class Chain {
     const int attempts = problem.epilogue.empty() ? 1 : 2;
     for (int i = 0; i < attempts; ++i) {
       const ConvProblem& part = i == 0 ? problem : core;
-      for (Found& found : offers(row, name, part)) {
+      for (Found& found : offers(algorithm, name, part)) {
         found.rest = i == 0 ? Epilogue() : problem.epilogue;
         if (best && distance(request_, best->primitive) <= distance(request_, found.primitive))
           continue;
@@ -118,12 +118,12 @@ class Chain {
     return best;
   }
 
-  // What `row` offers of exactly this name; if nothing, its variants.
-  std::vector<Found> offers(const Algorithm& row, const std::string& name,
+  // Returns the offered primitives of exactly this name; if there are none, its variants.
+  std::vector<Found> offers(const Algorithm& algorithm, const std::string& name,
                             const ConvProblem& problem) {
-    if (row.offer_one) return offers_one_by_one(row, name, problem);
+    if (algorithm.offer_one) return offers_one_by_one(algorithm, name, problem);
     std::vector<Found> exact, variants;
-    for (Found& found : read(row.offer(problem, device_), name, problem)) {
+    for (Found& found : read(algorithm.offer(problem, device_), name, problem)) {
       if (found.primitive.name == name) {
         exact.push_back(std::move(found));
       } else if (matches_name(found.primitive.name, name)) {
@@ -135,10 +135,10 @@ class Chain {
     return exact;
   }
 
-  std::vector<Found> offers_one_by_one(const Algorithm& row, const std::string& name,
+  std::vector<Found> offers_one_by_one(const Algorithm& algorithm, const std::string& name,
                                        const ConvProblem& problem) {
     const auto ask = [&](Layout src, Layout dst) {
-      return read(row.offer_one(problem, device_, {name, src, dst, 0}), name, problem);
+      return read(algorithm.offer_one(problem, device_, {name, src, dst, 0}), name, problem);
     };
     std::vector<Found> all = ask(request_.src, request_.dst);
     if (!all.empty()) return all;
@@ -186,13 +186,14 @@ class Chain {
 
   // A primitive that would run the problem, were it allowed to compute in TF32.
   std::optional<Found> find_in_tf32() {
-    const Algorithm* row = find_algorithm(algorithms_, request_.name);
-    if (row == nullptr || problem_.dtype != DType::kF32 || device_.kind != DeviceKind::kCuda) {
+    const Algorithm* algorithm = find_algorithm(algorithms_, request_.name);
+    if (algorithm == nullptr || problem_.dtype != DType::kF32 ||
+        device_.kind != DeviceKind::kCuda) {
       return std::nullopt;
     }
     ConvProblem tf32 = problem_;
     tf32.dtype = DType::kTf32;
-    auto found = find_in(*row, request_.name, tf32);
+    auto found = find_in(*algorithm, request_.name, tf32);
     if (!found || !is_allowed(fmt::format("{} computes in TF32, and torch.backends.cudnn."
                                           "conv.fp32_precision or allow_tf32 forbids it",
                                           request_.name))) {
@@ -201,7 +202,7 @@ class Chain {
     return found;
   }
 
-  // An algorithm's own name asks for what it puts first. On a GPU only cuDNN proposes anything.
+  // An algorithm's own name asks for the primitive that it puts first. On a GPU only cuDNN has one.
   std::optional<Found> find_heuristic() {
     is_unasked_ = true;
     std::string name = request_.name;
@@ -210,8 +211,9 @@ class Chain {
              : problem_.direction == Direction::kBackwardData ? "cudnn9.conv_bwd_data"
                                                               : "cudnn9.conv_bwd_filter";
     }
-    const Algorithm* row = find_algorithm(algorithms_, name);
-    return row == nullptr ? std::nullopt : find_in(*row, std::string(row->name), problem_);
+    const Algorithm* algorithm = find_algorithm(algorithms_, name);
+    return algorithm == nullptr ? std::nullopt
+                                : find_in(*algorithm, std::string(algorithm->name), problem_);
   }
 
   const ChoiceRequest& request_;
@@ -219,14 +221,14 @@ class Chain {
   const Algorithms& algorithms_;
   const Device& device_;
   std::string reason_;
-  bool is_unasked_ = false;  // nobody named what comes now: it must fit the flags
+  bool is_unasked_ = false;  // the request does not name the primitive, which must fit the flags
 };
 
 }  // namespace
 
 Resolution resolve_choice(const ChoiceRequest& request, const ConvProblem& problem,
                           const Algorithms& algorithms, const Device& device) {
-  return Chain(request, problem, algorithms, device).walk();
+  return FallbackWalk(request, problem, algorithms, device).walk();
 }
 
 }  // namespace torchalgo

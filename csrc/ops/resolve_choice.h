@@ -23,9 +23,9 @@ struct ChoiceRequest {
 ///    (kOtherLayouts): a choice names no layouts, so both are what was asked for; a name without
 ///    variant ".krsc" stands for that variant too where the weights lie so;
 /// 2. the same name without knobs (kDefaultKnobs);
-/// 3. what cuDNN's heuristics put first, or another variant of the row (kHeuristic);
+/// 3. what cuDNN's heuristics put first, or another variant of the algorithm (kHeuristic);
 /// 4. ATen (kAten).
-/// In each step a row that does not fuse the epilogue runs without it, and `rest` follows.
+/// In each step a primitive that does not fuse the epilogue runs without it, and `rest` follows.
 /// A primitive that breaks a flag of torch is treated as `conflict` says: one that is not
 /// deterministic where that is needed, and one that computes an f32 problem in TF32.
 /// @throws Error  on a conflict, if so asked; if nothing in `algorithms` runs the problem.
