@@ -22,10 +22,10 @@ from typing import Any
 import torch
 
 import torchalgo
+from torchalgo._C import matches_name
 from torchalgo.db import CostStore, DeviceCosts, Environment, Refusal
 from torchalgo.db.row import KINDS_OF_ENTRY
 from torchalgo.freeze import quiet_jit
-from torchalgo.overrides import matches_name
 from torchalgo.plan import save_plans
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -124,17 +124,21 @@ class ViewRule {
   std::map<Layout, ConcatFrames> frames_;
 };
 
-// Blocked and channels_last memory is defined for [n, c, (d,) h, w] only.
-bool fits_ranks(const Graph& graph, const Chain& chain, const Primitive& primitive) {
-  const auto fits = [&](int value, Layout layout) {
+// Blocked and channels_last memory is defined for [n, c, (d,) h, w] only. Returns the reason if a
+// tensor cannot have the primitive's layout.
+std::optional<std::string> refuse_rank(const Graph& graph, const Chain& chain,
+                                       const Primitive& primitive) {
+  const auto refusal = [&](int value, Layout layout) -> std::optional<std::string> {
     const std::size_t rank = graph.values[value].sizes.size();
-    if (is_blocked(layout)) return rank == 4;
-    return layout == Layout::kNchw || rank >= 3;
+    if (is_blocked(layout) ? rank == 4 : layout == Layout::kNchw || rank >= 3) return std::nullopt;
+    return fmt::format("works in {}, which a tensor of rank {} cannot have", to_string(layout),
+                       rank);
   };
   for (const int value : chain.inputs) {
-    if (!fits(value, input_layout(chain.problem, primitive))) return false;
+    if (auto reason = refusal(value, input_layout(chain.problem, primitive))) return reason;
   }
-  return fits(graph.nodes[chain.covers.back()].outputs[0], result_layout(chain.problem, primitive));
+  return refusal(graph.nodes[chain.covers.back()].outputs[0],
+                 result_layout(chain.problem, primitive));
 }
 
 }  // namespace
@@ -173,7 +177,10 @@ Candidates find_candidates(const Graph& graph, const Algorithms& algorithms, con
       const bool may_split = keeps_splits || i + 1 == chains.size() ||
                              !is_lone_activation(*graph.nodes[chains[i + 1].covers.back()].problem);
       for (const Primitive& primitive : offers.primitives) {
-        if (!fits_ranks(graph, chain, primitive)) continue;
+        if (auto reason = refuse_rank(graph, chain, primitive)) {
+          candidates.refusals[node].push_back({spelling, primitive.name, *std::move(reason)});
+          continue;
+        }
         if (!views.allows(static_cast<int>(node), primitive)) {
           candidates.refusals[node].push_back({spelling, primitive.name, kNotSideBySide});
           continue;

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from torchalgo import _C, demo
-from torchalgo._C import Error
+from torchalgo._C import Error, matches_name
 from torchalgo.candidates import candidates
 from torchalgo.choices import near
 from torchalgo.doctor import examine, report
@@ -25,7 +25,7 @@ from torchalgo.load import load, load_plan, load_plans
 from torchalgo.model_files import load_model, random_inputs, read_data
 from torchalgo.optimize import optimize
 from torchalgo.optimized import Optimized
-from torchalgo.overrides import matches_name, some
+from torchalgo.overrides import some
 from torchalgo.plan import (
     Plan,
     plans_to_json,

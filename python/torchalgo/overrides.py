@@ -8,13 +8,8 @@ from fnmatch import fnmatchcase
 from typing import NoReturn
 
 from torchalgo import _C, problems
-from torchalgo._C import Error
+from torchalgo._C import Error, matches_name
 from torchalgo.choices import near
-
-
-def matches_name(name: str, pattern: str) -> bool:
-    """Whether `pattern` names this primitive or its algorithm; the rule of csrc/ir/primitive.h."""
-    return name == pattern or name.startswith(tuple(pattern + end for end in ".{@"))
 
 
 def is_convolution(node: _C.Node) -> bool:
@@ -100,6 +95,9 @@ def _refuse(
     if related:
         reasons = some(related)
         raise Error(f"{head} refuses: {reasons}. Supported: {some(sorted(offered))}")
-    known = sorted(offered | {name for name, _ in _C.algorithms()})
-    hint = near(primitive, known, 0.75) or f". Supported: {some(sorted(offered))}"
+    supported = f". Supported: {some(sorted(offered))}"
+    algorithms = {name for name, _ in _C.algorithms()}
+    if primitive in algorithms:
+        raise Error(f"{head} does not run on this kind of device, or is never planned{supported}")
+    hint = near(primitive, sorted(offered | algorithms), 0.75) or supported
     raise Error(f"{head}: there is no such primitive{hint}")

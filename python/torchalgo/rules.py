@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from torchalgo import _C
+from torchalgo._C import matches_name
 from torchalgo.bounds import family_of
 from torchalgo.costs import Key, key_of
-from torchalgo.overrides import is_convolution, matches_name
+from torchalgo.overrides import is_convolution
 from torchalgo.problems import has_convolution, is_activation
 
 Item = TypeVar("Item")

@@ -24,7 +24,7 @@ import isolated
 import torchalgo
 from campaign import FindingError, main
 from torchalgo import _C
-from torchalgo.overrides import matches_name
+from torchalgo._C import matches_name
 
 CPU = _C.cpu_device()
 MOST_PRODUCTS = 2e7

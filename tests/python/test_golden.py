@@ -20,10 +20,10 @@ from torch import Tensor
 import torchalgo
 from golden_nets import NETS, Sizes, golden_input
 from test_cli import run
+from torchalgo._C import matches_name
 from torchalgo.costs import Key
 from torchalgo.db import CostStore, DeviceCosts, Environment
 from torchalgo.freeze import quiet_jit
-from torchalgo.overrides import matches_name
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 VERSIONS = ["0.1.0"]

@@ -10,7 +10,7 @@ from torch import nn
 
 import torchalgo
 from nets import Net, fp64_error, make_net, run_plan
-from torchalgo.overrides import matches_name
+from torchalgo._C import matches_name
 from torchalgo.problems import direction_of
 
 
@@ -84,6 +84,19 @@ def test_a_misspelled_override_gets_a_suggestion_of_at_most_300_characters(
     with pytest.raises(torchalgo.Error, match=hint) as error:
         torchalgo.optimize(model, torch.rand(1, 3, 40, 40), overrides=overrides, progress=False)
     assert len(str(error.value)) <= 300
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("cpu.direct", "refuses: works in nChw16c, which a tensor of rank 3 cannot have"),
+        ("cudnn9.conv", "does not run on this kind of device"),
+    ],
+)
+def test_an_override_of_an_algorithm_that_cannot_run_here_says_why(name: str, reason: str) -> None:
+    model = nn.Sequential(nn.Conv1d(16, 16, 3, padding=1), nn.ReLU()).eval()
+    with pytest.raises(torchalgo.Error, match=f"'{name}' {reason}.* Supported: .*aten.conv"):
+        torchalgo.optimize(model, torch.rand(1, 16, 20), overrides={"*": name}, progress=False)
 
 
 def test_a_misspelled_option_or_flag_gets_a_suggestion(net: Net, x: torch.Tensor) -> None:

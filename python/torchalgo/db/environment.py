@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 
 from torchalgo import _C
+from torchalgo._C import matches_name
 from torchalgo.costs import environment as plan_environment
-from torchalgo.overrides import matches_name
 
 # Facts by provider, or by algorithm where it differs; the longest match counts. A provider that is
 # not listed depends on all facts.
