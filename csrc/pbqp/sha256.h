@@ -9,27 +9,20 @@
 
 namespace torchalgo::pbqp {
 
-/// A digest of bytes that come piece by piece, so that a long text need not be in memory whole.
+/// The digest of bytes that come in pieces, so that a long text need not be in memory as a whole.
 /// Source: NIST FIPS 180-4, section 6.2.
 class Sha256 {
  public:
   static constexpr std::size_t kBlock = 64;
-  using State = std::array<std::uint32_t, 8>;
-
-  /// @param may_use_instructions  of the processor, where it has them; false: portable code.
-  explicit Sha256(bool may_use_instructions = true);
 
   void add(std::string_view bytes);
 
-  /// The digest of what was added, in 64 lower-case hexadecimal digits; call it once, at the end.
+  /// Returns the digest in 64 lower-case hexadecimal digits. Call it once, at the end.
   [[nodiscard]] std::string digits();
 
  private:
-  using Digest = void (*)(State& state, const unsigned char* data, std::size_t blocks);
-
-  Digest digest_;
-  State state_ = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                  0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  std::array<std::uint32_t, 8> state_ = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   std::array<unsigned char, kBlock> rest_{};  // what does not fill a block yet
   std::size_t rest_size_ = 0;
   std::uint64_t total_ = 0;  // bytes
