@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "aten_algo/epilogue.h"
-#include "aten_algo/tensor_shape.h"
 #include "provider/algorithm.h"
+#include "provider/tensor_shape.h"
 
 namespace torchalgo::aten {
 namespace {

@@ -1,30 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "aten_algo/strided.h"
 
-#include <algorithm>
 #include <string>
 
-#include "base/error.h"
-
 namespace torchalgo {
-
-at::DimVector dense_strides(at::IntArrayRef sizes, Layout layout) {
-  TORCHALGO_ASSERT(!is_blocked(layout));
-  const bool channels_last = layout == Layout::kNhwc;
-  TORCHALGO_ASSERT(!channels_last || sizes.size() == 4 || sizes.size() == 5);
-  at::DimVector strides(sizes.size());
-  std::int64_t stride = 1;
-  if (channels_last) {
-    strides[1] = 1;
-    stride = std::max<std::int64_t>(sizes[1], 1);
-  }
-  for (std::size_t dim = sizes.size(); dim-- > 0;) {
-    if (channels_last && dim == 1) continue;
-    strides[dim] = stride;
-    stride *= std::max<std::int64_t>(sizes[dim], 1);
-  }
-  return strides;
-}
 
 at::Tensor to_strided(const at::Tensor& tensor, Layout layout) {
   const at::IntArrayRef sizes = tensor.sizes();

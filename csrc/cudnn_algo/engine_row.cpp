@@ -33,13 +33,6 @@ std::string words_of(const PatternInfo& pattern) {
   return words.empty() ? "no epilogue" : words;
 }
 
-std::string words_of(const Layouts& layouts) {
-  return fmt::format("{}/{}/{}", to_string(layouts.src),
-                     layouts.weights == Layout::kNhwc ? "krsc" : "kcrs", to_string(layouts.dst));
-}
-
-Offer refuse(std::string reason) { return {{}, std::move(reason)}; }
-
 Traits traits_of(const EngineConfig& config) {
   Traits traits = traits_of(config.notes);
   traits.hidden_bytes = config.hidden_bytes;
@@ -78,7 +71,7 @@ class EngineRow {
                       primitive.name, pattern_.row, pattern_.row));
     }
     if (is_blocked(primitive.src) || is_blocked(primitive.dst)) {
-      return refuse("has nchw and nhwc only");
+      return refuse(kStridedOnly);
     }
     return ask(problem, device, [&](const Question& question) {
       const std::string key = key_of(question) + "\n" + to_string(primitive);
@@ -98,28 +91,21 @@ class EngineRow {
     const Device& device;
   };
 
-  // What every question checks first; `then` asks cuDNN.
+  // Checks what every question needs; `then` asks cuDNN.
   template <typename Then>
   Offer ask(const Problem& problem, const Device& device, const Then& then) const {
-    const auto* conv = std::get_if<ConvProblem>(&problem);
-    if (conv == nullptr) return refuse("computes convolutions only");
-    if (conv->direction != pattern_.direction) {
-      return refuse(fmt::format("computes {}", to_string(pattern_.direction)));
-    }
-    if (pattern_of(*conv) != pattern_.pattern) {
-      return refuse(fmt::format("computes convolutions with {}", words_of(pattern_)));
-    }
-    if (device.kind != DeviceKind::kCuda) return refuse("does not run on CPUs");
-    const LoadedApi loaded = library_.load();
-    if (loaded.api == nullptr) return refuse(loaded.absence);
-    try {
-      const DeviceProperties properties = make_device_properties(*loaded.api, device.properties);
-      if (!properties.descriptor) return refuse(properties.refusal);
-      const Target target{nullptr, &*properties.descriptor, device.isa};
-      return then({*loaded.api, target, *conv, device});
-    } catch (const StatusError& error) {
-      return refuse(error.what());
-    }
+    const auto refusal = [&](const ConvProblem& conv) {
+      return pattern_of(conv) == pattern_.pattern
+                 ? std::string()
+                 : fmt::format("computes convolutions with {}", words_of(pattern_));
+    };
+    return ask_library(library_, pattern_.direction, refusal, problem, device,
+                       [&](const Api& api, const ConvProblem& conv) {
+                         const auto properties = make_device_properties(api, device.properties);
+                         if (!properties.descriptor) return refuse(properties.refusal);
+                         const Target target{nullptr, &*properties.descriptor, device.isa};
+                         return then({api, target, conv, device});
+                       });
   }
 
   static std::string key_of(const Question& question) {
@@ -136,14 +122,8 @@ class EngineRow {
     }
     add_family_statement(question, found, offer);
     for (const RefusedEngine& refused : found.refused) {
-      std::string reason = refused.reason;
-      const char* separator = "; as src/weights/dst ";
-      for (const Layouts& layouts : refused.layouts) {
-        reason += separator + words_of(layouts);
-        separator = ", ";
-      }
-      offer.refused.push_back(
-          {fmt::format("{}.e{}", pattern_.row, refused.engine), std::move(reason)});
+      offer.refused.push_back({fmt::format("{}.e{}", pattern_.row, refused.engine),
+                               with_layouts(refused.reason, refused.layouts)});
     }
     return offer;
   }
@@ -215,22 +195,11 @@ Kernel prepare_engine(const Library& library, const Problem& problem, const Prim
 }  // namespace
 
 Algorithm engine_row(const PatternInfo& pattern, const Library& library) {
-  const auto row = std::make_shared<EngineRow>(pattern, library);
-  return {
-      .name = pattern.row,
-      .version = 1,
-      .runs_on_cpu = false,
-      .runs_on_cuda = true,
-      .offer = [row](const Problem& problem,
-                     const Device& device) { return row->offer(problem, device); },
-      .offer_one =
-          [row](const Problem& problem, const Device& device, const Primitive& primitive) {
-            return row->offer_one(problem, device, primitive);
-          },
-      .prepare = [library](const Problem& problem, const Primitive& primitive,
-                           const Device&) { return prepare_engine(library, problem, primitive); },
-      .packs_for_all_sizes = true,
-  };
+  return cudnn_algorithm(
+      pattern.row, std::make_shared<EngineRow>(pattern, library),
+      [library](const Problem& problem, const Primitive& primitive, const Device&) {
+        return prepare_engine(library, problem, primitive);
+      });
 }
 
 }  // namespace torchalgo::cudnn

@@ -17,16 +17,6 @@
 namespace torchalgo::cudnn {
 namespace {
 
-std::vector<Layouts> all_layouts() {
-  std::vector<Layouts> all;
-  for (const Layout src : {Layout::kNchw, Layout::kNhwc}) {
-    for (const Layout weights : {Layout::kNchw, Layout::kNhwc}) {
-      for (const Layout dst : {Layout::kNchw, Layout::kNhwc}) all.push_back({src, weights, dst});
-    }
-  }
-  return all;
-}
-
 bool is_any(const EngineNotes& notes, std::initializer_list<NumericalNote> wanted) {
   return std::ranges::any_of(wanted, [&](NumericalNote note) { return has(notes, note); });
 }

@@ -6,54 +6,12 @@
 #include <limits>
 
 #include "base/error.h"
+#include "provider/tensor_shape.h"
 
 namespace torchalgo::cudnn {
 namespace {
 
 using Sizes = std::vector<std::int64_t>;
-
-// Strides of a dense tensor [n, c, spatial...].
-Sizes dense_strides(const Sizes& sizes, Layout layout) {
-  const std::size_t rank = sizes.size();
-  Sizes strides(rank);
-  std::int64_t stride = 1;
-  const bool channels_last = layout == Layout::kNhwc;
-  if (channels_last) {
-    strides[1] = 1;
-    stride = sizes[1];
-  }
-  for (std::size_t i = rank - 1; i >= 1; --i) {
-    if (channels_last && i == 1) break;
-    strides[i] = stride;
-    stride *= sizes[i];
-  }
-  strides[0] = stride;
-  return strides;
-}
-
-struct ConvShape {
-  Sizes src, weights, dst;  // [n, c, (d,) h, w] and alike
-  Sizes stride, pad, dilation;
-};
-
-ConvShape shape_of(const ConvProblem& conv) {
-  ConvShape shape;
-  const Sizes weights = weight_sizes(conv);
-  if (conv.is_3d) {
-    shape.src = {conv.n, conv.c, conv.d, conv.h, conv.w};
-    shape.stride = {conv.stride_d, conv.stride_h, conv.stride_w};
-    shape.pad = {conv.pad_d, conv.pad_h, conv.pad_w};
-    shape.dilation = {conv.dilation_d, conv.dilation_h, conv.dilation_w};
-  } else {
-    shape.src = {conv.n, conv.c, conv.h, conv.w};
-    shape.stride = {conv.stride_h, conv.stride_w};
-    shape.pad = {conv.pad_h, conv.pad_w};
-    shape.dilation = {conv.dilation_h, conv.dilation_w};
-  }
-  shape.weights = weights;
-  shape.dst = conv_dst_sizes(conv);
-  return shape;
-}
 
 class GraphBuilder {
  public:
@@ -96,7 +54,8 @@ class GraphBuilder {
     OwnedDescriptor tensor(api_, DescriptorType::kTensor);
     tensor.set(AttributeName::kTensorDataType, type);
     tensor.set(AttributeName::kTensorDimensions, sizes);
-    tensor.set(AttributeName::kTensorStrides, dense_strides(sizes, layout));
+    const at::DimVector strides = dense_strides(sizes, layout);
+    tensor.set(AttributeName::kTensorStrides, std::span<const std::int64_t>(strides));
     tensor.set(AttributeName::kTensorUniqueId, uid);
     tensor.set(AttributeName::kTensorByteAlignment, alignment_);
     if (is_virtual) tensor.set(AttributeName::kTensorIsVirtual, true);
@@ -221,6 +180,30 @@ class GraphBuilder {
 };
 
 }  // namespace
+
+std::vector<Layouts> all_layouts() {
+  std::vector<Layouts> all;
+  for (const Layout src : {Layout::kNchw, Layout::kNhwc}) {
+    for (const Layout weights : {Layout::kNchw, Layout::kNhwc}) {
+      for (const Layout dst : {Layout::kNchw, Layout::kNhwc}) all.push_back({src, weights, dst});
+    }
+  }
+  return all;
+}
+
+ConvShape shape_of(const ConvProblem& conv) {
+  const auto image = [&](std::int64_t d, std::int64_t h, std::int64_t w) {
+    return conv.is_3d ? Sizes{d, h, w} : Sizes{h, w};
+  };
+  Sizes src = image(conv.d, conv.h, conv.w);
+  src.insert(src.begin(), {conv.n, conv.c});
+  return {std::move(src),
+          weight_sizes(conv),
+          conv_dst_sizes(conv),
+          image(conv.stride_d, conv.stride_h, conv.stride_w),
+          image(conv.pad_d, conv.pad_h, conv.pad_w),
+          image(conv.dilation_d, conv.dilation_h, conv.dilation_w)};
+}
 
 DataType data_type(DType dtype) {
   switch (dtype) {

@@ -27,6 +27,16 @@ struct Layouts {
   return {primitive.src, weights_layout(primitive), primitive.dst};
 }
 
+/// Returns the eight choices, the layout of dst changing fastest.
+[[nodiscard]] std::vector<Layouts> all_layouts();
+
+/// Sizes of the tensors and parameters of a convolution, without depth unless it is 3-D.
+struct ConvShape {
+  std::vector<std::int64_t> src, weights, dst;  // [n, c, (d,) h, w] and alike
+  std::vector<std::int64_t> stride, pad, dilation;
+};
+[[nodiscard]] ConvShape shape_of(const ConvProblem& conv);
+
 /// Ids by which a variant pack gives each tensor its pointer.
 inline constexpr std::int64_t kSrcUid = 'x';       // or its gradient
 inline constexpr std::int64_t kWeightsUid = 'w';   // or their gradient

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cudnn_algo/legacy_call.h"
 
-#include <c10/core/MemoryFormat.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "base/error.h"
 #include "cudnn_algo/execution.h"
 #include "cudnn_algo/run.h"
+#include "provider/tensor_shape.h"
 
 namespace torchalgo::cudnn {
 namespace {
@@ -23,26 +23,6 @@ Ints to_ints(at::IntArrayRef values) {
   Ints ints;
   for (const std::int64_t value : values) ints.push_back(static_cast<int>(value));
   return ints;
-}
-
-std::vector<std::int64_t> src_sizes(const ConvProblem& p) {
-  if (p.is_3d) return {p.n, p.c, p.d, p.h, p.w};
-  return {p.n, p.c, p.h, p.w};
-}
-
-Ints triple_of(const ConvProblem& p, std::int64_t depth, std::int64_t height, std::int64_t width) {
-  if (p.is_3d) return to_ints({depth, height, width});
-  return to_ints({height, width});
-}
-
-std::vector<std::int64_t> dense_strides(const std::vector<std::int64_t>& sizes, Layout layout) {
-  if (layout == Layout::kNhwc) {
-    return sizes.size() == 5 ? c10::get_channels_last_strides_3d(sizes)
-                             : c10::get_channels_last_strides_2d(sizes);
-  }
-  std::vector<std::int64_t> strides(sizes.size(), 1);
-  for (std::size_t i = sizes.size() - 1; i-- > 0;) strides[i] = strides[i + 1] * sizes[i + 1];
-  return strides;
 }
 
 void set_tensor(const Api& api, const OwnedLegacy& tensor, const ConvProblem& conv,
@@ -65,9 +45,9 @@ void set_filter(const Api& api, const OwnedLegacy& filter, const ConvProblem& co
 
 void set_convolution(const Api& api, const OwnedLegacy& convolution, const ConvProblem& p,
                      MathType math) {
-  const Ints pad = triple_of(p, p.pad_d, p.pad_h, p.pad_w);
-  const Ints stride = triple_of(p, p.stride_d, p.stride_h, p.stride_w);
-  const Ints dilation = triple_of(p, p.dilation_d, p.dilation_h, p.dilation_w);
+  const ConvShape shape = shape_of(p);
+  const Ints pad = to_ints(shape.pad), stride = to_ints(shape.stride);
+  const Ints dilation = to_ints(shape.dilation);
   check(api,
         api.legacy.set_convolution(convolution.get(), static_cast<int>(pad.size()), pad.data(),
                                    stride.data(), dilation.data(),
@@ -155,7 +135,8 @@ std::optional<std::string> legacy_absence(const Api& api, const ConvProblem& con
   if (!has_all_functions(api.legacy)) {
     return fmt::format("cuDNN {} has no legacy convolution functions", version_text(api));
   }
-  for (const auto& sizes : {src_sizes(conv), weight_sizes(conv), conv_dst_sizes(conv)}) {
+  const ConvShape shape = shape_of(conv);
+  for (const auto& sizes : {shape.src, shape.weights, shape.dst}) {
     if (!fits_int(sizes)) return "the legacy functions take tensors of less than 2^31 elements";
   }
   return std::nullopt;
@@ -175,7 +156,7 @@ LegacyDescriptors::LegacyDescriptors(const Api& api, const ConvProblem& conv,
       weights_(api, api.legacy.create_filter, api.legacy.destroy_filter),
       dst_(api, api.legacy.create_tensor, api.legacy.destroy_tensor),
       convolution_(api, api.legacy.create_convolution, api.legacy.destroy_convolution) {
-  set_tensor(api, src_, conv, src_sizes(conv), layouts.src);
+  set_tensor(api, src_, conv, shape_of(conv).src, layouts.src);
   set_filter(api, weights_, conv, layouts.weights);
   set_tensor(api, dst_, conv, conv_dst_sizes(conv), layouts.dst);
   set_convolution(api, convolution_, conv, math);

@@ -28,31 +28,14 @@ constexpr std::size_t kKeptAnswers = 1024;
 constexpr std::array<MathType, 4> kMaths = {MathType::kDefault, MathType::kTensorOp,
                                             MathType::kTensorOpAllowConversion, MathType::kFma};
 
-std::vector<Layouts> all_layouts() {
-  std::vector<Layouts> all;
-  for (const Layout weights : {Layout::kNchw, Layout::kNhwc}) {
-    for (const Layout src : {Layout::kNchw, Layout::kNhwc}) {
-      for (const Layout dst : {Layout::kNchw, Layout::kNhwc}) all.push_back({src, weights, dst});
-    }
-  }
-  return all;
-}
-
 // @fma on f32 and f64 is what the default math is there.
 bool is_listed(MathType math, DType dtype) {
   return math != MathType::kFma || (dtype != DType::kF32 && dtype != DType::kF64);
 }
 
-std::string words_of(const Layouts& layouts) {
-  return fmt::format("{}/{}/{}", to_string(layouts.src),
-                     layouts.weights == Layout::kNhwc ? "krsc" : "kcrs", to_string(layouts.dst));
-}
-
 const LegacyAlgorithm& algorithm_of(const LegacySpec& spec) {
   return legacy_algorithms(spec.direction)[static_cast<std::size_t>(spec.number)];
 }
-
-Offer refuse(std::string reason) { return {{}, std::move(reason)}; }
 
 // One variant's answer: exactly one is set.
 struct Answer {
@@ -155,16 +138,6 @@ class Refusals {
   }
 
  private:
-  static std::string with_layouts(std::string text, const std::vector<Layouts>& layouts) {
-    if (layouts.size() == all_layouts().size()) return text;
-    const char* separator = "; as src/weights/dst ";
-    for (const Layouts& each : layouts) {
-      text += separator + words_of(each);
-      separator = ", ";
-    }
-    return text;
-  }
-
   std::map<std::string, std::map<MathType, std::vector<Layouts>>> by_reason_;
 };
 
@@ -190,7 +163,7 @@ class LegacyRow {
             primitive.name, legacy_row_name(direction_), legacy_algorithms(direction_).size() - 1));
       }
       if (is_blocked(primitive.src) || is_blocked(primitive.dst)) {
-        return refuse("has nchw and nhwc only");
+        return refuse(kStridedOnly);
       }
       return *answers_.find_or_make(key_of(problem, device) + "\n" + to_string(primitive),
                                     [&] { return answer(api, conv, device, *spec, primitive); });
@@ -198,24 +171,17 @@ class LegacyRow {
   }
 
  private:
-  // What every question checks; `then` asks for algorithms.
+  // Checks what every question needs; `then` asks for algorithms.
   template <typename Then>
   Offer check_first(const Problem& problem, const Device& device, const Then& then) {
-    const auto* conv = std::get_if<ConvProblem>(&problem);
-    if (conv == nullptr) return refuse("computes convolutions only");
-    if (conv->direction != direction_) {
-      return refuse(fmt::format("computes {}", to_string(direction_)));
-    }
-    if (!conv->epilogue.empty()) return refuse("computes convolutions with no epilogue");
-    if (device.kind != DeviceKind::kCuda) return refuse("does not run on CPUs");
-    const LoadedApi loaded = library_.load();
-    if (loaded.api == nullptr) return refuse(loaded.absence);
-    if (auto absence = legacy_absence(*loaded.api, *conv)) return refuse(std::move(*absence));
-    try {
-      return then(*loaded.api, *conv);
-    } catch (const StatusError& error) {
-      return refuse(error.what());
-    }
+    const auto refusal = [](const ConvProblem& conv) {
+      return conv.epilogue.empty() ? "" : "computes convolutions with no epilogue";
+    };
+    return ask_library(library_, direction_, refusal, problem, device,
+                       [&](const Api& api, const ConvProblem& conv) {
+                         auto absence = legacy_absence(api, conv);
+                         return absence ? refuse(std::move(*absence)) : then(api, conv);
+                       });
   }
 
   static std::string key_of(const Problem& problem, const Device& device) {
@@ -317,22 +283,11 @@ Kernel prepare_legacy(const Library& library, const Problem& problem, const Prim
 }  // namespace
 
 Algorithm legacy_row(Direction direction, const Library& library) {
-  const auto row = std::make_shared<LegacyRow>(direction, library);
-  return {
-      .name = legacy_row_name(direction),
-      .version = 1,
-      .runs_on_cpu = false,
-      .runs_on_cuda = true,
-      .offer = [row](const Problem& problem,
-                     const Device& device) { return row->offer(problem, device); },
-      .offer_one =
-          [row](const Problem& problem, const Device& device, const Primitive& primitive) {
-            return row->offer_one(problem, device, primitive);
-          },
-      .prepare = [library](const Problem& problem, const Primitive& primitive,
-                           const Device&) { return prepare_legacy(library, problem, primitive); },
-      .packs_for_all_sizes = true,
-  };
+  return cudnn_algorithm(
+      legacy_row_name(direction), std::make_shared<LegacyRow>(direction, library),
+      [library](const Problem& problem, const Primitive& primitive, const Device&) {
+        return prepare_legacy(library, problem, primitive);
+      });
 }
 
 }  // namespace torchalgo::cudnn

@@ -24,6 +24,17 @@ Algorithms make_rows(const Library& library) {
 
 }  // namespace
 
+std::string with_layouts(std::string reason, const std::vector<Layouts>& layouts) {
+  if (layouts.size() == all_layouts().size()) return reason;
+  const char* separator = "; as src/weights/dst ";
+  for (const Layouts& each : layouts) {
+    reason += fmt::format("{}{}/{}/{}", separator, to_string(each.src),
+                          each.weights == Layout::kNhwc ? "krsc" : "kcrs", to_string(each.dst));
+    separator = ", ";
+  }
+  return reason;
+}
+
 LoadedApi process_api() {
   static std::mutex mutex;
   static LoadedApi loaded;

@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "cudnn_algo/api.h"
 #include "cudnn_algo/engine.h"
+#include "cudnn_algo/graph.h"
 #include "cudnn_algo/runtime.h"
 #include "provider/algorithm.h"
 
 namespace torchalgo::cudnn {
 
-/// What a row runs on. `load` is called at the first offer or run, never at start-up, since torch
-/// may map cuDNN after torchalgo is loaded.
+/// The cuDNN that algorithms call. `load` is called at the first offer or run, never at start-up,
+/// since torch may map cuDNN after torchalgo is loaded.
 struct Library {
   std::function<LoadedApi()> load;
   Runtime runtime;
@@ -20,6 +27,52 @@ struct Library {
 
 /// library.load().api. @throws Error  with the absence.
 [[nodiscard]] std::shared_ptr<const Api> require_api(const Library& library);
+
+inline Offer refuse(std::string reason) { return {{}, std::move(reason)}; }
+
+inline constexpr const char* kStridedOnly = "has nchw and nhwc only";
+
+/// Returns `reason` and the layouts that it holds for; `reason` alone if they are all or none.
+[[nodiscard]] std::string with_layouts(std::string reason, const std::vector<Layouts>& layouts);
+
+/// Checks what every algorithm of cuDNN needs, then returns the offer of `ask(api, conv)`. An Error
+/// of cuDNN becomes the refusal. `refusal(conv)` is empty if the algorithm computes the epilogue.
+template <typename Refusal, typename Ask>
+[[nodiscard]] Offer ask_library(const Library& library, Direction direction, const Refusal& refusal,
+                                const Problem& problem, const Device& device, const Ask& ask) {
+  const auto* conv = std::get_if<ConvProblem>(&problem);
+  if (conv == nullptr) return refuse("computes convolutions only");
+  if (conv->direction != direction) return refuse(fmt::format("computes {}", to_string(direction)));
+  if (std::string reason = refusal(*conv); !reason.empty()) return refuse(std::move(reason));
+  if (device.kind != DeviceKind::kCuda) return refuse("does not run on CPUs");
+  const LoadedApi loaded = library.load();
+  if (loaded.api == nullptr) return refuse(loaded.absence);
+  try {
+    return ask(*loaded.api, *conv);
+  } catch (const StatusError& error) {
+    return refuse(error.what());
+  }
+}
+
+/// The algorithm whose offers `row` makes; it keeps the last ones.
+template <typename Row, typename Prepare>
+[[nodiscard]] Algorithm cudnn_algorithm(std::string_view name, const std::shared_ptr<Row>& row,
+                                        Prepare prepare) {
+  return {
+      .name = name,
+      .version = 1,
+      .runs_on_cpu = false,
+      .runs_on_cuda = true,
+      .offer = [row](const Problem& problem,
+                     const Device& device) { return row->offer(problem, device); },
+      .offer_one =
+          [row](const Problem& problem, const Device& device, const Primitive& primitive) {
+            return row->offer_one(problem, device, primitive);
+          },
+      .prepare = std::move(prepare),
+      .packs_for_all_sizes = true,
+  };
+}
 
 /// "cudnn9.conv", ...: the engines of one pattern. engine_row.cpp
 [[nodiscard]] Algorithm engine_row(const PatternInfo& pattern, const Library& library);

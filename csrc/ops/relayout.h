@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "aten_algo/tensor_shape.h"
 #include "ir/layout.h"
+#include "provider/tensor_shape.h"
 
 namespace torchalgo {
 

@@ -4,14 +4,12 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/CPUAllocator.h>
-#include <c10/core/MemoryFormat.h>
 #include <c10/core/StorageImpl.h>
-#include <c10/util/strides.h>
 
-#include <array>
+#include <algorithm>
 
-#include "base/error.h"
 #include "provider/page_pool.h"
+#include "provider/tensor_shape.h"
 
 namespace torchalgo {
 namespace {
@@ -77,20 +75,8 @@ at::Tensor empty_reused(at::IntArrayRef sizes, at::IntArrayRef strides, at::Scal
 
 at::Tensor empty_tensor(const std::vector<std::int64_t>& sizes, DType dtype, Layout layout,
                         at::Device device) {
-  const at::ScalarType type = scalar_type(dtype);
-  if (is_blocked(layout)) {
-    TORCHALGO_ASSERT(sizes.size() == 4);
-    const std::int64_t block = block_size(layout);
-    const std::array<std::int64_t, 5> blocked = {sizes[0], (sizes[1] + block - 1) / block, sizes[2],
-                                                 sizes[3], block};
-    return empty_reused(blocked, c10::contiguous_strides(blocked), type, device);
-  }
-  if (layout == Layout::kNchw)
-    return empty_reused(sizes, c10::contiguous_strides(sizes), type, device);
-  TORCHALGO_ASSERT(sizes.size() == 4 || sizes.size() == 5);
-  const auto strides = sizes.size() == 5 ? c10::get_channels_last_strides_3d(sizes)
-                                         : c10::get_channels_last_strides_2d(sizes);
-  return empty_reused(sizes, strides, type, device);
+  const TensorShape shape = shape_in(sizes, layout);
+  return empty_reused(shape.sizes, shape.strides, scalar_type(dtype), device);
 }
 
 at::Tensor empty_result(const Problem& problem, Layout layout, at::Device device) {

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "aten_algo/tensor_shape.h"
 #include "ir/view.h"
 #include "provider/algorithm.h"
 #include "provider/memory.h"
+#include "provider/tensor_shape.h"
 
 namespace torchalgo::view {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fmt/format.h>
 
-#include "aten_algo/tensor_shape.h"
 #include "ir/view.h"
 #include "provider/algorithm.h"
+#include "provider/tensor_shape.h"
 
 namespace torchalgo::view {
 namespace {

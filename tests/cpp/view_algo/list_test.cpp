@@ -7,9 +7,9 @@
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
-#include "aten_algo/tensor_shape.h"
 #include "ir/view.h"
 #include "profiler/check.h"
+#include "provider/tensor_shape.h"
 
 namespace torchalgo {
 namespace {
