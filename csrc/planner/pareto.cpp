@@ -19,8 +19,9 @@ std::int64_t workspace_peak(const Plan& plan) {
   return peak;
 }
 
-// Finds the points of a front one after the other: each next limit lies just below the use of the
-// point before (the epsilon-constraint method; Haimes, Lasdon & Wismer 1971, IEEE Trans. SMC 1, pp. 296-297).
+// Finds the points of a front one after the other by the epsilon-constraint method: each next limit
+// lies just below the use of the point before.
+// Source: Haimes, Lasdon & Wismer 1971, IEEE Trans. SMC 1, pp. 296-297.
 class EpsilonConstraint {
  public:
   using Solve = std::function<PlanResult(std::optional<std::int64_t> limit)>;  // throws NoPlan
