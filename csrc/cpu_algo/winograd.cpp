@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/winograd.h"
+
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
@@ -15,7 +17,6 @@
 #include "base/error.h"
 #include "cpu_algo/backward_data.h"
 #include "cpu_algo/conv_row.h"
-#include "cpu_algo/kernels/winograd.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -36,19 +37,6 @@ struct Build {
   kernels::WinogradKernels kernels;
   std::int64_t panel_blocks;
 };
-
-// The name of the algorithm with the tile kWinogradTiles[index], which keeps a view of it.
-std::string_view name_of(int index) {
-  static const std::vector<std::string> kNames = [] {
-    std::vector<std::string> names;
-    for (const WinogradTile& tile : kernels::kWinogradTiles) {
-      names.push_back(fmt::format("cpu.winograd_f{}x{}_{}x{}{}", tile.h.m, tile.w.m, tile.h.r,
-                                  tile.w.r, tile.h.stride == 2 ? "s2" : ""));
-    }
-    return names;
-  }();
-  return kNames[index];
-}
 
 // The transforms multiply rounding errors. The factor doubles with each further interpolation point
 // where both axes are transformed, and with each two where one is: found by comparison with f64.
@@ -118,8 +106,8 @@ std::string refusal_of(const WinogradTile& tile, const ConvProblem& conv) {
   return {};
 }
 
-Offer offer(std::string_view name, const WinogradTile& tile, const Problem& problem,
-            const Device& device) {
+Offer offer(const WinogradAlgorithm& winograd, const Problem& problem, const Device& device) {
+  const WinogradTile& tile = winograd.tile;
   const auto* conv = std::get_if<ConvProblem>(&problem);
   if (conv == nullptr) return {{}, "needs a convolution"};
   if (std::string refusal = refusal_of(tile, *conv); !refusal.empty())
@@ -134,8 +122,8 @@ Offer offer(std::string_view name, const WinogradTile& tile, const Problem& prob
     const Scratch scratch(tile, channel_blocks(conv->c), Blocking(tiles, size).largest());
     if (least_bytes == 0) least_bytes = scratch.bytes();
     if (scratch.bytes() > kScratchLimit) break;
-    offer.primitives.push_back({fmt::format("{}.t{}", name, size), Layout::kNChw16c,
-                                Layout::kNChw16c, device.threads * scratch.bytes()});
+    offer.primitives.push_back({fmt::format("{}.t{}", winograd.name, size), winograd.layout,
+                                winograd.layout, device.threads * scratch.bytes()});
   }
   if (offer.primitives.empty()) {
     offer.refusal = fmt::format("needs {} KiB of scratch per thread for {} channels, allows {} KiB",
@@ -236,15 +224,25 @@ void pack_panel(const WinogradTile& tile, const ConvProblem& conv, const float* 
   }
 }
 
+kernels::WinogradSide side_of(Layout layout, std::int64_t channels, std::int64_t pixels) {
+  const std::int64_t blocks = channel_blocks(channels);
+  if (layout == Layout::kNhwc)
+    return {pixels * channels, kBlock, channels, channels - (blocks - 1) * kBlock};
+  return {blocks * pixels * kBlock, pixels * kBlock, kBlock, kBlock};
+}
+
 // The sizes of a run; without pointers.
-kernels::Winograd geometry_of(const WinogradTile& tile, const ConvProblem& conv,
+kernels::Winograd geometry_of(const WinogradAlgorithm& winograd, const ConvProblem& conv,
                               std::int64_t panel_blocks) {
+  const WinogradTile& tile = winograd.tile;
   const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
   kernels::Winograd args = {};
   args.c_blocks = channel_blocks(conv.c);
   args.k_blocks = channel_blocks(conv.k);
   args.panel_blocks = panel_blocks;
-  args.pad_lanes = args.k_blocks * kBlock - conv.k;
+  args.src_side = side_of(winograd.layout, conv.c, conv.h * conv.w);
+  args.dst_side = side_of(winograd.layout, conv.k, dst[2] * dst[3]);
+  if (is_blocked(winograd.layout)) args.pad_lanes = args.k_blocks * kBlock - conv.k;
   args.h = conv.h;
   args.w = conv.w;
   args.p = dst[2];
@@ -351,10 +349,11 @@ std::int64_t packed_bytes(const WinogradTile& tile, const ConvProblem& conv) {
   return channel_blocks(conv.k) * kBlock * (depth + 1) * std::int64_t{sizeof(float)};  // 1: bias
 }
 
-Kernel prepare(const WinogradTile& tile, const Build& build, const Problem& problem,
+Kernel prepare(const WinogradAlgorithm& winograd, const Build& build, const Problem& problem,
                const Primitive& primitive, const Device& device) {
   const auto& conv = std::get<ConvProblem>(problem);
-  const kernels::Winograd geometry = geometry_of(tile, conv, build.panel_blocks);
+  const WinogradTile& tile = winograd.tile;
+  const kernels::Winograd geometry = geometry_of(winograd, conv, build.panel_blocks);
   const Division division(tile, geometry, tile_count(tile, conv), variant_number(primitive),
                           device.threads);
   return {.problem = problem,
@@ -367,36 +366,40 @@ Kernel prepare(const WinogradTile& tile, const Build& build, const Problem& prob
           .least_work = [=] { return least_work(tile, conv); }};
 }
 
-Algorithm make_winograd(int index, const std::string& isa) {
-  const WinogradTile tile = kernels::kWinogradTiles[index];
+}  // namespace
+
+Algorithm make_winograd(const WinogradAlgorithm& winograd, std::string_view isa) {
+  const auto* const tile = std::ranges::find(kernels::kWinogradTiles, winograd.tile);
+  TORCHALGO_ASSERT(tile != std::end(kernels::kWinogradTiles));
+  const auto index = static_cast<int>(tile - std::begin(kernels::kWinogradTiles));
   const Build build = {TORCHALGO_PICK_KERNEL(isa, winograd_kernels)(index), panel_blocks_of(isa)};
   Algorithm algorithm;
-  algorithm.name = name_of(index);
-  algorithm.version = 5;
-  algorithm.rounding = rounding_of(tile);
-  algorithm.offer = [name = algorithm.name, tile](const Problem& problem, const Device& device) {
-    return offer(name, tile, problem, device);
+  algorithm.name = winograd.name;
+  algorithm.version = winograd.version;
+  algorithm.rounding = rounding_of(winograd.tile);
+  algorithm.offer = [winograd](const Problem& problem, const Device& device) {
+    return offer(winograd, problem, device);
   };
-  algorithm.prepare = [tile, build](const Problem& problem, const Primitive& primitive,
-                                    const Device& device) {
-    return prepare(tile, build, problem, primitive, device);
+  algorithm.prepare = [winograd, build](const Problem& problem, const Primitive& primitive,
+                                        const Device& device) {
+    return prepare(winograd, build, problem, primitive, device);
   };
   return with_backward_data(std::move(algorithm));
 }
 
-}  // namespace
-
-// Winograd's minimal filtering with each tile of kernels::kWinogradTiles, for example
-// cpu.winograd_f4x4_3x3, with the variants .tN.
-//
-// A variant .tN divides the tiles into equal blocks of at most N. Few tiles per block keep their
-// transforms in L2, many read the weights less often. Which is faster depends on the shape, so all
-// N that differ are offered, as long as a thread's scratch is at most 2 MiB. Threads share the
-// blocks, or the output channels if there are fewer blocks than threads.
+// All tiles of kernels::kWinogradTiles in nChw16c, for example cpu.winograd_f4x4_3x3.
 Algorithms winograd(const std::string& isa) {
+  static const std::vector<std::string> kNames = [] {
+    std::vector<std::string> names;
+    for (const WinogradTile& tile : kernels::kWinogradTiles) {
+      names.push_back(fmt::format("cpu.winograd_f{}x{}_{}x{}{}", tile.h.m, tile.w.m, tile.h.r,
+                                  tile.w.r, tile.h.stride == 2 ? "s2" : ""));
+    }
+    return names;
+  }();
   Algorithms all;
-  for (int index = 0; index < static_cast<int>(std::size(kernels::kWinogradTiles)); ++index)
-    all.push_back(make_winograd(index, isa));
+  for (const WinogradTile& tile : kernels::kWinogradTiles)
+    all.push_back(make_winograd({.name = kNames[all.size()], .version = 5, .tile = tile}, isa));
   return all;
 }
 

@@ -121,6 +121,13 @@ template <WinogradAxis axis>
   }
 }
 
+void copy_lanes(const float* from, float* to, std::int64_t lanes) {
+  for (std::int64_t lane = 0; lane < lanes; lane += kLanes) {
+    const std::int64_t count = lanes - lane < kLanes ? lanes - lane : kLanes;
+    Vec::loadu(from + lane, count).store(to + lane, count);
+  }
+}
+
 std::int64_t at_least(std::int64_t a, std::int64_t low) { return a < low ? low : a; }
 std::int64_t at_most(std::int64_t a, std::int64_t high) { return a < high ? a : high; }
 
@@ -138,11 +145,21 @@ TilePosition position_of(const Winograd& conv, std::int64_t tile) {
 struct Inside {
   std::int64_t y_begin, y_end, x_begin, x_end;
 };
+bool is_in(const Inside& inside, int y, int x) {
+  return y >= inside.y_begin && y < inside.y_end && x >= inside.x_begin && x < inside.x_end;
+}
 
-// src: element (0, 0) of the tile, which may lie outside the image; everything outside is zero.
+// A tile of one block of channels in memory.
+struct SrcTile {
+  const float* src;  // element (0, 0), which may lie outside the image
+  std::int64_t row_step, pixel_step;
+  Inside inside;
+};
+
+// Everything outside of the image is zero.
 template <int index, bool is_whole>
-void transform_src(const float* src, std::int64_t row_step, const Inside& inside, float* v,
-                   std::int64_t v_step) {
+void transform_src(const float* src, std::int64_t row_step, std::int64_t pixel_step,
+                   const Inside& inside, float* v, std::int64_t v_step) {
   constexpr WinogradTile kTile = kWinogradTiles[index];
   constexpr int kHeight = kTile.h.size();
   constexpr int kWidth = kTile.w.size();
@@ -153,9 +170,8 @@ void transform_src(const float* src, std::int64_t row_step, const Inside& inside
     Vec transformed[kHeight];
 #pragma GCC unroll 10
     for (int y = 0; y < kHeight; ++y) {
-      const bool is_inside = is_whole || (y >= inside.y_begin && y < inside.y_end &&
-                                          x >= inside.x_begin && x < inside.x_end);
-      column[y] = is_inside ? Vec::loadu(src + y * row_step + x * kBlock) : Vec(0.0F);
+      const bool is_inside = is_whole || is_in(inside, y, x);
+      column[y] = is_inside ? Vec::loadu(src + y * row_step + x * pixel_step) : Vec(0.0F);
     }
     transform_axis<kTile.h>(column, transformed);
 #pragma GCC unroll 10
@@ -170,34 +186,88 @@ void transform_src(const float* src, std::int64_t row_step, const Inside& inside
   }
 }
 
+// Tile `i` of the first block of channels.
+template <int index>
+SrcTile src_tile_of(const Winograd& conv, std::int64_t i) {
+  constexpr WinogradTile kTile = kWinogradTiles[index];
+  const TilePosition tile = position_of<index>(conv, i);
+  const std::int64_t pixel = conv.src_side.pixel;
+  const std::int64_t y = tile.y * kTile.h.stride - conv.pad_h;
+  const std::int64_t x = tile.x * kTile.w.stride - conv.pad_w;
+  return {conv.src + tile.image * conv.src_side.image + (y * conv.w + x) * pixel,
+          conv.w * pixel,
+          pixel,
+          {at_least(-y, 0), at_most(conv.h - y, kTile.h.size()), at_least(-x, 0),
+           at_most(conv.w - x, kTile.w.size())}};
+}
+
+// Transforms a tile of one block of channels into `out`.
+template <int index>
+[[gnu::always_inline]] inline void transform_src_block(const SrcTile& tile, float* out,
+                                                       std::int64_t v_step) {
+  constexpr WinogradTile kTile = kWinogradTiles[index];
+  const Inside& inside = tile.inside;
+  const bool is_whole = inside.y_begin == 0 && inside.y_end == kTile.h.size() &&
+                        inside.x_begin == 0 && inside.x_end == kTile.w.size();
+  for (int lane = 0; lane < kBlock; lane += kLanes) {
+    const float* const src = tile.src + lane;
+    if (is_whole) {
+      transform_src<index, true>(src, tile.row_step, tile.pixel_step, inside, out + lane, v_step);
+    } else {
+      transform_src<index, false>(src, tile.row_step, tile.pixel_step, inside, out + lane, v_step);
+    }
+  }
+}
+
+// The same for a block of which only `lanes` channels are in memory: the others are zero.
+template <int index>
+void transform_src_lanes(const SrcTile& tile, std::int64_t lanes, float* out, std::int64_t v_step) {
+  constexpr int kHeight = kWinogradTiles[index].h.size();
+  constexpr int kWidth = kWinogradTiles[index].w.size();
+  float copy[kHeight * kWidth * kBlock] = {};
+  for (int y = 0; y < kHeight; ++y) {
+    for (int x = 0; x < kWidth; ++x) {
+      if (is_in(tile.inside, y, x)) {
+        copy_lanes(tile.src + y * tile.row_step + x * tile.pixel_step,
+                   copy + (y * kWidth + x) * kBlock, lanes);
+      }
+    }
+  }
+  const SrcTile whole = {copy, kWidth * kBlock, kBlock, {0, kHeight, 0, kWidth}};
+  transform_src_block<index>(whole, out, v_step);
+}
+
 template <int index>
 void transform_block(const Winograd& conv, const TileBlock& block, float* v, std::int64_t begin,
                      std::int64_t end) {
-  constexpr WinogradTile kTile = kWinogradTiles[index];
-  constexpr int kHeight = kTile.h.size();
-  constexpr int kWidth = kTile.w.size();
-  const std::int64_t row_step = conv.w * kBlock;
   const std::int64_t v_step = winograd_v_step(conv.c_blocks, block.count);
-  for (std::int64_t c = begin; c < end; ++c) {
+  const std::int64_t last_lanes = conv.src_side.last_lanes;
+  const std::int64_t whole_end = last_lanes < kBlock ? at_most(end, conv.c_blocks - 1) : end;
+  const auto out_of = [&](std::int64_t c, std::int64_t i) {
+    return v + (c * block.count + i) * kBlock;
+  };
+  const auto transform_tile = [&](SrcTile tile, std::int64_t c, std::int64_t i) {
+    tile.src += c * conv.src_side.block;
+    transform_src_block<index>(tile, out_of(c, i), v_step);
+  };
+  const bool is_nhwc = conv.src_side.pixel != kBlock;
+  if (is_nhwc) {
+    // All channels of a pixel are adjacent, so that they are read together.
     for (std::int64_t i = 0; i < block.count; ++i) {
-      const TilePosition tile = position_of<index>(conv, block.begin + i);
-      const std::int64_t y = tile.y * kTile.h.stride - conv.pad_h;
-      const std::int64_t x = tile.x * kTile.w.stride - conv.pad_w;
-      const Inside inside = {at_least(-y, 0), at_most(conv.h - y, kHeight), at_least(-x, 0),
-                             at_most(conv.w - x, kWidth)};
-      const bool is_whole = inside.y_begin == 0 && inside.y_end == kHeight && inside.x_begin == 0 &&
-                            inside.x_end == kWidth;
-      const float* src = conv.src + (tile.image * conv.c_blocks + c) * conv.h * row_step +
-                         y * row_step + x * kBlock;
-      float* out = v + (c * block.count + i) * kBlock;
-      for (int lane = 0; lane < kBlock; lane += kLanes) {
-        if (is_whole) {
-          transform_src<index, true>(src + lane, row_step, inside, out + lane, v_step);
-        } else {
-          transform_src<index, false>(src + lane, row_step, inside, out + lane, v_step);
-        }
-      }
+      const SrcTile tile = src_tile_of<index>(conv, block.begin + i);
+      for (std::int64_t c = begin; c < whole_end; ++c) transform_tile(tile, c, i);
     }
+  } else {
+    for (std::int64_t c = begin; c < whole_end; ++c) {
+      for (std::int64_t i = 0; i < block.count; ++i)
+        transform_tile(src_tile_of<index>(conv, block.begin + i), c, i);
+    }
+  }
+  if (whole_end == end) return;
+  for (std::int64_t i = 0; i < block.count; ++i) {
+    SrcTile tile = src_tile_of<index>(conv, block.begin + i);
+    tile.src += whole_end * conv.src_side.block;
+    transform_src_lanes<index>(tile, last_lanes, out_of(whole_end, i), v_step);
   }
 }
 
@@ -206,7 +276,7 @@ struct DstTile {
   const float* bias;
   const float* residual;  // null: none
   float* dst;
-  std::int64_t row_step;
+  std::int64_t row_step, pixel_step;
   std::int64_t rows, columns;  // inside the image, at most those of the tile
 };
 
@@ -225,6 +295,7 @@ void transform_dst(const float* src, std::int64_t step, const DstTile& tile, con
 #pragma GCC unroll 6
     for (int y = 0; y < kH.m; ++y) mid[y][x] = transformed[y];
   }
+  const std::int64_t row_step = tile.row_step, pixel_step = tile.pixel_step;
   const Vec bias = Vec::loadu(tile.bias);
   const Vec low(clamp.low);
   const Vec high(clamp.high);
@@ -236,7 +307,7 @@ void transform_dst(const float* src, std::int64_t step, const DstTile& tile, con
 #pragma GCC unroll 6
     for (int x = 0; x < kW.m; ++x) {
       if (!is_whole && x >= tile.columns) break;
-      const std::int64_t offset = y * tile.row_step + x * kBlock;
+      const std::int64_t offset = y * row_step + x * pixel_step;
       Vec value = transformed[x] + bias;
       if (tile.residual != nullptr) value = value + Vec::loadu(tile.residual + offset);
       apply_clamp(value, low, high).store(tile.dst + offset);
@@ -244,46 +315,116 @@ void transform_dst(const float* src, std::int64_t step, const DstTile& tile, con
   }
 }
 
+// A row of a tile: adjacent blocks at once.
+void activate_blocks(float* row, const DstTile& tile, Activation activation) {
+  if (tile.pixel_step == kBlock) return activate(row, row, tile.columns * kBlock, activation);
+  for (std::int64_t x = 0; x < tile.columns; ++x, row += tile.pixel_step)
+    activate(row, row, kBlock, activation);
+}
+
 // What is done to the stored tile, which lies in L1: activations that are no clamps; and zeros in
 // the pad lanes, where such an activation, or a NaN times a weight of zero, left something else.
 void finish_tile(const DstTile& tile, Activation activation, std::int64_t pad_lanes) {
   for (std::int64_t y = 0; y < tile.rows; ++y) {
     float* row = tile.dst + y * tile.row_step;
-    if (!is_clamp(activation)) activate(row, row, tile.columns * kBlock, activation);
+    if (!is_clamp(activation)) activate_blocks(row, tile, activation);
     clear_lanes(row, kBlock, tile.columns, kBlock - pad_lanes);
   }
+}
+
+// Writes one block of channels of an output tile. `src` is its part of M.
+template <int index>
+[[gnu::always_inline]] inline void store_tile(const float* src, std::int64_t step,
+                                              const DstTile& tile, const Clamp& clamp) {
+  const bool is_whole =
+      tile.rows == kWinogradTiles[index].h.m && tile.columns == kWinogradTiles[index].w.m;
+  for (int lane = 0; lane < kBlock; lane += kLanes) {
+    DstTile part = tile;
+    part.bias += lane;
+    part.dst += lane;
+    if (part.residual != nullptr) part.residual += lane;
+    if (is_whole) {
+      transform_dst<index, true>(src + lane, step, part, clamp);
+    } else {
+      transform_dst<index, false>(src + lane, step, part, clamp);
+    }
+  }
+}
+
+// Calls visit(y, x, offset in the tensor) for each pixel of a tile that lies inside the image.
+template <class Visit>
+void for_each_pixel(const DstTile& tile, const Visit& visit) {
+  for (std::int64_t y = 0; y < tile.rows; ++y) {
+    for (std::int64_t x = 0; x < tile.columns; ++x)
+      visit(y, x, y * tile.row_step + x * tile.pixel_step);
+  }
+}
+
+// The same for a block of which only `lanes` channels are in memory.
+template <int index>
+void store_tile_lanes(const float* src, std::int64_t step, const DstTile& tile, std::int64_t lanes,
+                      const Winograd& conv) {
+  constexpr int kRows = kWinogradTiles[index].h.m;
+  constexpr int kColumns = kWinogradTiles[index].w.m;
+  float copy[kRows * kColumns * kBlock] = {};
+  DstTile dense = tile;
+  dense.dst = copy;
+  dense.row_step = kColumns * kBlock;
+  dense.pixel_step = kBlock;
+  const auto of_pixel = [&](std::int64_t y, std::int64_t x) {
+    return copy + (y * kColumns + x) * kBlock;
+  };
+  if (tile.residual != nullptr) {
+    dense.residual = copy;
+    for_each_pixel(tile, [&](std::int64_t y, std::int64_t x, std::int64_t offset) {
+      copy_lanes(tile.residual + offset, of_pixel(y, x), lanes);
+    });
+  }
+  store_tile<index>(src, step, dense, clamp_of(conv.activation));
+  if (!is_clamp(conv.activation)) finish_tile(dense, conv.activation, 0);
+  for_each_pixel(tile, [&](std::int64_t y, std::int64_t x, std::int64_t offset) {
+    copy_lanes(of_pixel(y, x), tile.dst + offset, lanes);
+  });
+}
+
+// Where block `k` of output tile `i` goes.
+template <int index>
+DstTile dst_tile_of(const Winograd& conv, std::int64_t i, std::int64_t k) {
+  const WinogradSide& side = conv.dst_side;
+  const TilePosition position = position_of<index>(conv, i);
+  const std::int64_t offset = position.image * side.image + k * side.block +
+                              (position.y * conv.q + position.x) * side.pixel;
+  return {conv.bias + k * kBlock,
+          conv.residual == nullptr ? nullptr : conv.residual + offset,
+          conv.dst + offset,
+          conv.q * side.pixel,
+          side.pixel,
+          at_most(conv.p - position.y, kWinogradTiles[index].h.m),
+          at_most(conv.q - position.x, kWinogradTiles[index].w.m)};
 }
 
 // Output block `k` of all tiles; `src` is its part of M.
 template <int index>
 void store_block(const Winograd& conv, const TileBlock& block, const float* src, std::int64_t step,
                  std::int64_t k) {
-  constexpr int kRows = kWinogradTiles[index].h.m;
-  constexpr int kColumns = kWinogradTiles[index].w.m;
-  const std::int64_t row_step = conv.q * kBlock;
   const Clamp clamp = clamp_of(conv.activation);
+  const bool is_last = k + 1 == conv.k_blocks;
+  const std::int64_t pad_lanes = is_last ? conv.pad_lanes : 0;
+  const bool is_nhwc = conv.dst_side.pixel != kBlock;
   for (std::int64_t i = 0; i < block.count; ++i) {
-    const TilePosition position = position_of<index>(conv, block.begin + i);
-    const std::int64_t offset = (position.image * conv.k_blocks + k) * conv.p * row_step +
-                                position.y * row_step + position.x * kBlock;
-    DstTile tile = {conv.bias + k * kBlock,
-                    conv.residual == nullptr ? nullptr : conv.residual + offset,
-                    conv.dst + offset,
-                    row_step,
-                    at_most(conv.p - position.y, kRows),
-                    at_most(conv.q - position.x, kColumns)};
-    for (int lane = 0; lane < kBlock; lane += kLanes) {
-      DstTile part = tile;
-      part.bias += lane;
-      part.dst += lane;
-      if (part.residual != nullptr) part.residual += lane;
-      if (tile.rows == kRows && tile.columns == kColumns) {
-        transform_dst<index, true>(src + i * kBlock + lane, step, part, clamp);
-      } else {
-        transform_dst<index, false>(src + i * kBlock + lane, step, part, clamp);
-      }
+    const DstTile tile = dst_tile_of<index>(conv, block.begin + i, k);
+    if (is_nhwc && i + 1 < block.count) {
+      // Each pixel is a cache line far from the next one's: the processor does not see what comes.
+      const DstTile next = dst_tile_of<index>(conv, block.begin + i + 1, k);
+      for_each_pixel(next, [&](std::int64_t, std::int64_t, std::int64_t offset) {
+        __builtin_prefetch(next.dst + offset, 1);
+      });
     }
-    const std::int64_t pad_lanes = k + 1 == conv.k_blocks ? conv.pad_lanes : 0;
+    if (is_last && conv.dst_side.last_lanes < kBlock) {
+      store_tile_lanes<index>(src + i * kBlock, step, tile, conv.dst_side.last_lanes, conv);
+      continue;
+    }
+    store_tile<index>(src + i * kBlock, step, tile, clamp);
     if (pad_lanes != 0 || !is_clamp(conv.activation)) finish_tile(tile, conv.activation, pad_lanes);
   }
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// Winograd's minimal filtering on nChw16c tensors: F(m, r) computes m results of a filter with r
-// taps from m + r - 1 pixels with as many multiplications instead of m r; a tile nests one along h
-// and one along w. A block of tiles is transformed into scratch V, multiplied with each panel of
-// the transformed weights into scratch M, and M is transformed back with the epilogue while it lies
-// in L2.
-// Source: Lavin & Gray 2016, CVPR, pp. 4013-4021, doi:10.1109/CVPR.2016.435.
+// Winograd's minimal filtering on nChw16c or nhwc tensors: F(m, r) computes m results of a filter
+// with r taps from m + r - 1 pixels with as many multiplications instead of m r; a tile nests one
+// along h and one along w. A block of tiles is transformed into scratch V, multiplied with each
+// panel of the transformed weights into scratch M, and M is transformed back with the epilogue
+// while it lies in L2. Source: Lavin & Gray 2016, CVPR, pp. 4013-4021, doi:10.1109/CVPR.2016.435.
 
 #include <cstdint>
 
@@ -26,6 +25,7 @@ struct WinogradAxis {
   [[nodiscard]] constexpr int weights() const { return stride == 1 ? size() : m + 2; }
   /// The filter's element that element i of a tile is multiplied with.
   [[nodiscard]] constexpr int weight_of(int i) const { return i < weights() ? i : weights() - 1; }
+  bool operator==(const WinogradAxis&) const = default;
 };
 
 /// F(h.m x w.m, h.r x w.r). Along an axis with r taps a transform has 4, 6, 8 or 10 elements, or 1.
@@ -33,6 +33,7 @@ struct WinogradTile {
   WinogradAxis h, w;
   [[nodiscard]] constexpr int elements() const { return h.size() * w.size(); }
   [[nodiscard]] constexpr int weights() const { return h.weights() * w.weights(); }
+  bool operator==(const WinogradTile&) const = default;
 };
 
 /// Those that there are kernels for.
@@ -68,16 +69,24 @@ constexpr WinogradPoints winograd_points(int size) {
   }
 }
 
+/// How src or dst lies in memory: floats from an image, a block of 16 channels and a pixel to the
+/// next one, and the lanes of the last block that are memory of the tensor: 16 in nChw16c.
+struct WinogradSide {
+  std::int64_t image = 0, block = 0, pixel = 16;
+  std::int64_t last_lanes = 16;
+};
+
 /// A convolution without dilation and groups, with the filter and stride of its tile.
 struct Winograd {
-  const float* src = nullptr;      // [n, c_blocks, h, w, 16]
+  const float* src = nullptr;      // [n, c_blocks, h, w, 16] or [n, h, w, c]
   const float* weights = nullptr;  // per panel [weights(), c_blocks * 16, blocks of the panel * 16]
   const float* bias = nullptr;     // [k_blocks, 16]; zeros if the problem has none
   const float* residual = nullptr;  // lies as dst; null: none
-  float* dst = nullptr;             // [n, k_blocks, p, q, 16]
+  float* dst = nullptr;             // [n, k_blocks, p, q, 16] or [n, p, q, k]
   std::int64_t c_blocks = 1, k_blocks = 1;
+  WinogradSide src_side, dst_side;
   std::int64_t panel_blocks = 1;  // of 16 output channels; the last panel may have fewer
-  std::int64_t pad_lanes = 0;     // of dst's last block, left zero
+  std::int64_t pad_lanes = 0;     // of dst's last block in nChw16c, left zero
   std::int64_t h = 1, w = 1, p = 1, q = 1, pad_h = 0, pad_w = 0;
   std::int64_t tiles_h = 1, tiles_w = 1;  // of p rows and q columns
   Activation activation = Activation::kNone;
