@@ -28,6 +28,7 @@
   ALGORITHM(conv_chain)     \
   ALGORITHM(scaled_conv1x1) \
   ALGORITHM(squeeze_excite) \
+  ALGORITHM(winograd_f4x4_3x3_nhwc) \
   FAMILY(winograd)
 // clang-format on
 

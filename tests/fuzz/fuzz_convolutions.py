@@ -34,7 +34,7 @@ ROUNDING = {
     "cpu.winograd_f3x3_3x3s2": 2, "cpu.winograd_f4x4_5x5": 32, "cpu.winograd_f2x2_7x7": 32,
     "cpu.winograd_f1x4_1x3": 4, "cpu.winograd_f4x1_3x1": 4, "cpu.winograd_f1x4_1x5": 8,
     "cpu.winograd_f4x1_5x1": 8, "cpu.winograd_f1x4_1x7": 16, "cpu.winograd_f4x1_7x1": 16,
-    "cpu.fft": 4,
+    "cpu.winograd_f4x4_3x3_nhwc": 8, "cpu.fft": 4,
 }  # fmt: skip
 SPREADING = ("winograd", "fft", "strassen")  # one odd value reaches many results
 

@@ -126,7 +126,7 @@ std::optional<Reach> reach_of(const Case& run) {
   for (const kernels::WinogradTile& tile : kernels::kWinogradTiles) {
     const std::string name = fmt::format("cpu.winograd_f{}x{}_{}x{}{}", tile.h.m, tile.w.m,
                                          tile.h.r, tile.w.r, tile.h.stride == 2 ? "s2" : "");
-    if (run.algorithm.name == name) return Reach{tile.h.size() - 1, tile.w.size() - 1};
+    if (run.algorithm.name.starts_with(name)) return Reach{tile.h.size() - 1, tile.w.size() - 1};
   }
   return std::nullopt;
 }

@@ -20,7 +20,19 @@ std::string name_of(const kernels::WinogradTile& tile) {
 }
 
 const kernels::WinogradTile& tile_of(const std::string& name) {
-  return *std::ranges::find(kernels::kWinogradTiles, name, name_of);
+  return *std::ranges::find_if(kernels::kWinogradTiles, [&](const kernels::WinogradTile& tile) {
+    return name.starts_with(name_of(tile));
+  });
+}
+
+// The algorithms in nChw16c, and those in nhwc.
+const std::vector<std::string>& names() {
+  static const std::vector<std::string> kNames = [] {
+    std::vector<std::string> all = {"cpu.winograd_f4x4_3x3_nhwc"};
+    for (const kernels::WinogradTile& tile : kernels::kWinogradTiles) all.push_back(name_of(tile));
+    return all;
+  }();
+  return kNames;
 }
 
 // Relative L2; many elements in a transform round more.
@@ -42,15 +54,17 @@ Device device_of(const std::string& isa, int threads) {
 void expect_exact(const std::string& text, const std::string& isa, int threads) {
   const Threads scope(threads);
   const Problem problem = parse_problem(text);
-  for (const kernels::WinogradTile& tile : kernels::kWinogradTiles) {
+  for (const std::string& name : names()) {
+    const kernels::WinogradTile& tile = tile_of(name);
     const ConvProblem conv = conv_of(text);
     if (conv.r != tile.h.r || conv.s != tile.w.r || conv.stride_h != tile.h.stride) continue;
-    const Algorithm row = cpu_algorithm(name_of(tile), isa);
+    const Algorithm row = cpu_algorithm(name, isa);
     const Offer offer = row.offer(problem, device_of(isa, threads));
     if (offer.refusal.starts_with("saves nothing")) continue;
     ASSERT_EQ(offer.refusal, "") << row.name << " " << text;
     const auto results = check_primitives({row}, problem, offer.primitives, bound_of(tile));
     for (std::size_t i = 0; i < results.size(); ++i) {
+      expect_writes_inside(row, problem, offer.primitives[i]);
       const Primitive& primitive = offer.primitives[i];
       EXPECT_EQ(results[i].failure, "")
           << primitive.name << " " << text << " " << isa << " on " << threads << " threads";
@@ -168,6 +182,25 @@ TEST(Winograd, GivesTheSameBitsOnAnyNumberOfThreads) {
       const at::Tensor expected = run_once(row, problem, primitive, sample);
       const Threads three(3);
       EXPECT_TRUE(expected.equal(run_once(row, problem, primitive, sample))) << primitive.name;
+    }
+  }
+}
+
+TEST(Winograd, GivesTheSameBitsInNhwcAsInBlocks) {
+  for (const char* text : {"fwd_f32_n2c40h19w23_k56r3s3_st1x1_pad1x1_dil1x1_g1+bias+add+relu",
+                           "fwd_f32_n1c16h13w12_k16r3s3_st1x1_pad0x2_dil1x1_g1+bias+silu"}) {
+    const Problem problem = parse_problem(text);
+    const Sample sample = make_sample(problem, 7);
+    for (const std::string& isa : isas()) {
+      const Algorithm blocked = cpu_algorithm("cpu.winograd_f4x4_3x3", isa);
+      const Algorithm nhwc = cpu_algorithm("cpu.winograd_f4x4_3x3_nhwc", isa);
+      const Primitive primitive = nhwc.offer(problem, cpu_device()).primitives.front();
+      EXPECT_EQ(primitive.src, Layout::kNhwc);
+      EXPECT_EQ(primitive.dst, Layout::kNhwc);
+      const Primitive expected = blocked.offer(problem, cpu_device()).primitives.front();
+      EXPECT_TRUE(run_once(blocked, problem, expected, sample)
+                      .equal(run_once(nhwc, problem, primitive, sample)))
+          << text << " " << isa;
     }
   }
 }
