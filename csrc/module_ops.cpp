@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "module.h"
 #include "ops/choice.h"
+#include "ops/enable.h"
 #include "ops/op_times.h"
-#include "ops/override.h"
 #include "ops/recorded_runs.h"
 #include "ops/settings.h"
 
@@ -23,12 +23,12 @@ namespace {
 
 using ChoiceTexts = std::tuple<std::string, std::string, std::string>;
 
-Choices to_choices(const std::string& forward, const std::string& backward_data,
-                   const std::string& backward_filter) {
+DirectionChoices to_choices(const std::string& forward, const std::string& backward_data,
+                            const std::string& backward_filter) {
   return {parse_choice(forward), parse_choice(backward_data), parse_choice(backward_filter)};
 }
 
-ChoiceTexts texts_of(const Choices& choices) {
+ChoiceTexts texts_of(const DirectionChoices& choices) {
   return {to_string(choices.forward), to_string(choices.backward_data),
           to_string(choices.backward_filter)};
 }
@@ -65,8 +65,8 @@ std::map<std::string, std::string> set_planned(const std::map<std::string, std::
 }  // namespace
 
 void bind_ops(py::module_& m) {
-  const auto bind_choices = [&m](const std::string& name, Choices (*set)(Choices),
-                                 Choices ConvSettings::*member) {
+  const auto bind_choices = [&m](const std::string& name, DirectionChoices (*set)(DirectionChoices),
+                                 DirectionChoices ConvSettings::*member) {
     m.def(("set_" + name + "_choices").c_str(),
           [set](const std::string& forward, const std::string& backward_data,
                 const std::string& backward_filter) {

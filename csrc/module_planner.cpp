@@ -14,7 +14,7 @@
 #include "planner/resource.h"
 #include "planner/training_graph.h"
 #include "provider/find_candidates.h"
-#include "provider/packed_bytes.h"
+#include "provider/packing.h"
 
 namespace py = pybind11;
 

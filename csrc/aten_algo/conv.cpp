@@ -7,7 +7,7 @@
 
 #include "aten_algo/strided.h"
 #include "provider/memory.h"
-#include "provider/packed_bytes.h"
+#include "provider/packing.h"
 
 namespace torchalgo::aten {
 namespace {

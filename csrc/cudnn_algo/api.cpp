@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cudnn_algo/api.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <string>
+
+#include "provider/symbols.h"
 
 namespace torchalgo::cudnn {
 namespace {
@@ -13,32 +14,7 @@ constexpr const char* kLibrary = "libcudnn.so.9";
 // From 9.8 on engines can be asked for a described device.
 constexpr std::size_t kOldestVersion = 90800;
 
-// Fills std::functions from symbols of a library and remembers the first that is missing.
-class SymbolTable {
- public:
-  explicit SymbolTable(void* library) : library_(library) {}
-
-  template <typename Result, typename... Arguments>
-  void require(std::function<Result(Arguments...)>& function, const char* symbol) {
-    fill(function, symbol);
-    if (!function && missing_.empty()) missing_ = symbol;
-  }
-
-  template <typename Result, typename... Arguments>
-  void fill(std::function<Result(Arguments...)>& function, const char* symbol) {
-    // POSIX promises that a function's address fits a void*.
-    using Pointer = Result (*)(Arguments...);
-    if (void* address = dlsym(library_, symbol)) function = reinterpret_cast<Pointer>(address);
-  }
-
-  [[nodiscard]] const std::string& missing() const { return missing_; }
-
- private:
-  void* library_;
-  std::string missing_;
-};
-
-void fill_graph_api(SymbolTable& symbols, Api& api) {
+void fill_graph_api(Symbols& symbols, Api& api) {
   symbols.require(api.get_version, "cudnnGetVersion");
   symbols.require(api.get_error_string, "cudnnGetErrorString");
   symbols.require(api.get_last_error_string, "cudnnGetLastErrorString");
@@ -51,29 +27,29 @@ void fill_graph_api(SymbolTable& symbols, Api& api) {
   symbols.require(api.execute, "cudnnBackendExecute");
 }
 
-void fill_legacy_api(SymbolTable& symbols, Api::Legacy& legacy) {
-  symbols.fill(legacy.create_tensor, "cudnnCreateTensorDescriptor");
-  symbols.fill(legacy.create_filter, "cudnnCreateFilterDescriptor");
-  symbols.fill(legacy.create_convolution, "cudnnCreateConvolutionDescriptor");
-  symbols.fill(legacy.destroy_tensor, "cudnnDestroyTensorDescriptor");
-  symbols.fill(legacy.destroy_filter, "cudnnDestroyFilterDescriptor");
-  symbols.fill(legacy.destroy_convolution, "cudnnDestroyConvolutionDescriptor");
-  symbols.fill(legacy.set_tensor, "cudnnSetTensorNdDescriptor");
-  symbols.fill(legacy.set_filter, "cudnnSetFilterNdDescriptor");
-  symbols.fill(legacy.set_convolution, "cudnnSetConvolutionNdDescriptor");
-  symbols.fill(legacy.set_groups, "cudnnSetConvolutionGroupCount");
-  symbols.fill(legacy.set_math_type, "cudnnSetConvolutionMathType");
-  symbols.fill(legacy.get_forward_workspace, "cudnnGetConvolutionForwardWorkspaceSize");
-  symbols.fill(legacy.get_backward_data_workspace, "cudnnGetConvolutionBackwardDataWorkspaceSize");
-  symbols.fill(legacy.get_backward_filter_workspace,
+void fill_legacy_api(Symbols& symbols, Api::Legacy& legacy) {
+  symbols.find(legacy.create_tensor, "cudnnCreateTensorDescriptor");
+  symbols.find(legacy.create_filter, "cudnnCreateFilterDescriptor");
+  symbols.find(legacy.create_convolution, "cudnnCreateConvolutionDescriptor");
+  symbols.find(legacy.destroy_tensor, "cudnnDestroyTensorDescriptor");
+  symbols.find(legacy.destroy_filter, "cudnnDestroyFilterDescriptor");
+  symbols.find(legacy.destroy_convolution, "cudnnDestroyConvolutionDescriptor");
+  symbols.find(legacy.set_tensor, "cudnnSetTensorNdDescriptor");
+  symbols.find(legacy.set_filter, "cudnnSetFilterNdDescriptor");
+  symbols.find(legacy.set_convolution, "cudnnSetConvolutionNdDescriptor");
+  symbols.find(legacy.set_groups, "cudnnSetConvolutionGroupCount");
+  symbols.find(legacy.set_math_type, "cudnnSetConvolutionMathType");
+  symbols.find(legacy.get_forward_workspace, "cudnnGetConvolutionForwardWorkspaceSize");
+  symbols.find(legacy.get_backward_data_workspace, "cudnnGetConvolutionBackwardDataWorkspaceSize");
+  symbols.find(legacy.get_backward_filter_workspace,
                "cudnnGetConvolutionBackwardFilterWorkspaceSize");
-  symbols.fill(legacy.run_forward, "cudnnConvolutionForward");
-  symbols.fill(legacy.run_backward_data, "cudnnConvolutionBackwardData");
-  symbols.fill(legacy.run_backward_filter, "cudnnConvolutionBackwardFilter");
+  symbols.find(legacy.run_forward, "cudnnConvolutionForward");
+  symbols.find(legacy.run_backward_data, "cudnnConvolutionBackwardData");
+  symbols.find(legacy.run_backward_filter, "cudnnConvolutionBackwardFilter");
 }
 
 std::string absence_text() {
-  if (dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD) == nullptr) {
+  if (find_mapped_library({"libtorch_cuda.so"}) == nullptr) {
     return "this torch has no CUDA: cuDNN's algorithms need a CUDA build of torch";
   }
   return fmt::format("torch has CUDA, but no {} is mapped: is this torch built without cuDNN?",
@@ -82,7 +58,7 @@ std::string absence_text() {
 
 LoadedApi fill_from(void* library) {
   auto api = std::make_shared<Api>();
-  SymbolTable symbols(library);
+  Symbols symbols(library);
   fill_graph_api(symbols, *api);
   if (!symbols.missing().empty()) {
     return {nullptr,
@@ -107,8 +83,7 @@ std::string version_text(const Api& api) {
 }
 
 LoadedApi load_api() {
-  // The mapping stays as long as torch does, so its count is not given back.
-  void* library = dlopen(kLibrary, RTLD_LAZY | RTLD_NOLOAD);
+  void* library = find_mapped_library({kLibrary});
   if (library == nullptr) return {nullptr, absence_text()};
   return fill_from(library);
 }

@@ -10,11 +10,11 @@
 #include "base/error.h"
 #include "cudnn_algo/device_properties.h"
 #include "cudnn_algo/enumerate.h"
-#include "cudnn_algo/offer_cache.h"
+#include "cudnn_algo/lru_cache.h"
 #include "cudnn_algo/rows.h"
 #include "cudnn_algo/run.h"
 #include "cudnn_algo/traits.h"
-#include "provider/packed_bytes.h"
+#include "provider/packing.h"
 
 namespace torchalgo::cudnn {
 namespace {
@@ -175,8 +175,8 @@ class EngineRow {
 
   const PatternInfo pattern_;
   const Library library_;
-  LeastRecentlyUsed<Enumeration> enumerations_{kKeptEnumerations};
-  LeastRecentlyUsed<Offer> answers_{kKeptAnswers};
+  AnswerCache<Enumeration> enumerations_{kKeptEnumerations};
+  AnswerCache<Offer> answers_{kKeptAnswers};
 };
 
 Kernel prepare_engine(const Library& library, const Problem& problem, const Primitive& primitive) {

@@ -39,29 +39,30 @@ std::string describe(const Api& api, const EngineCall& call) {
                      version_text(api));
 }
 
-std::shared_ptr<Prepared> prepare(const std::shared_ptr<const Api>& api, const Runtime& runtime,
-                                  Handle handle, const EngineCall& call,
-                                  const std::function<std::shared_ptr<Prepared>()>& build) {
-  const PreparedKey key = {api.get(), handle, &std::get<ConvProblem>(call.problem),
-                           &call.primitive};
-  std::shared_ptr<Prepared> prepared = plan_cache().find(key);
-  if (prepared == nullptr || !prepared->has_run) {
-    refuse_capture(*api, runtime, call, prepared != nullptr);
+std::shared_ptr<Executable> find_or_build(
+    const std::shared_ptr<const Api>& api, const Runtime& runtime, Handle handle,
+    const EngineCall& call, const std::function<std::shared_ptr<Executable>()>& build) {
+  const ExecutableKey key = {api.get(), handle, &std::get<ConvProblem>(call.problem),
+                             &call.primitive};
+  std::shared_ptr<Executable> executable = executable_cache().find(key);
+  if (executable == nullptr || !executable->has_run) {
+    refuse_capture(*api, runtime, call, executable != nullptr);
   }
-  if (prepared == nullptr) {
-    prepared = build();
+  if (executable == nullptr) {
+    executable = build();
     plans_built.fetch_add(1, std::memory_order_relaxed);
-    const std::size_t evicted = plan_cache().add(key, prepared);
+    const std::size_t evicted = executable_cache().add(key, executable);
     plans_evicted.fetch_add(static_cast<std::int64_t>(evicted), std::memory_order_relaxed);
   }
-  TORCHALGO_CHECK(prepared->workspace_bytes <= call.primitive.workspace_bytes,
+  TORCHALGO_CHECK(executable->workspace_bytes <= call.primitive.workspace_bytes,
                   "cuDNN: the plan wants {} bytes of workspace, the primitive says {}: the choice "
                   "was made with another cuDNN or GPU; choose again here ({})",
-                  prepared->workspace_bytes, call.primitive.workspace_bytes, describe(*api, call));
-  TORCHALGO_CHECK(prepared->workspace_bytes == 0 || call.args.workspace != nullptr,
+                  executable->workspace_bytes, call.primitive.workspace_bytes,
+                  describe(*api, call));
+  TORCHALGO_CHECK(executable->workspace_bytes == 0 || call.args.workspace != nullptr,
                   "cuDNN: a workspace of {} bytes is needed, got none ({})",
-                  prepared->workspace_bytes, describe(*api, call));
-  return prepared;
+                  executable->workspace_bytes, describe(*api, call));
+  return executable;
 }
 
 void* AlignedTensors::input(const at::Tensor& tensor) {

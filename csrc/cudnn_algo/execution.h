@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "cudnn_algo/descriptor.h"
-#include "cudnn_algo/plan_cache.h"
+#include "cudnn_algo/executable_cache.h"
 #include "cudnn_algo/runtime.h"
 #include "provider/kernel.h"
 
@@ -28,13 +28,14 @@ struct EngineCall {
 /// "cudnn9.conv.e22 nhwc->nhwc, problem fwd_f16_..., cuDNN 9.19.0".
 [[nodiscard]] std::string describe(const Api& api, const EngineCall& call);
 
-/// What `call` runs on: from this thread's cache, else of `build`, which is not called while the
-/// stream captures a CUDA graph: building allocates and loads kernels, which breaks a capture.
+/// Returns the executable of `call` from this thread's cache, or else the result of `build`.
+/// `build` is not called while the stream captures a CUDA graph: it allocates and loads kernels,
+/// which breaks a capture.
 /// @throws Error  while capturing, unless it has run before; if it wants more workspace than the
 /// primitive says.
-[[nodiscard]] std::shared_ptr<Prepared> prepare(
+[[nodiscard]] std::shared_ptr<Executable> find_or_build(
     const std::shared_ptr<const Api>& api, const Runtime& runtime, Handle handle,
-    const EngineCall& call, const std::function<std::shared_ptr<Prepared>()>& build);
+    const EngineCall& call, const std::function<std::shared_ptr<Executable>()>& build);
 
 /// The data of tensors, copied to aligned memory where a view begins below kAlignment: cuDNN's
 /// plans are built for aligned tensors, and most tensor-core engines take no others.

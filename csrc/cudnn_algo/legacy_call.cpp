@@ -89,25 +89,25 @@ const char* function_name(Direction direction) {
   return "cudnnConvolutionBackwardFilter";
 }
 
-struct PreparedLegacy final : Prepared {
-  PreparedLegacy(std::shared_ptr<const Api> with, const ConvProblem& conv, const Layouts& layouts,
-                 MathType math)
-      : Prepared(std::move(with)), descriptors(*api, conv, layouts, math) {}
+struct LegacyExecutable final : Executable {
+  LegacyExecutable(std::shared_ptr<const Api> with, const ConvProblem& conv, const Layouts& layouts,
+                   MathType math)
+      : Executable(std::move(with)), descriptors(*api, conv, layouts, math) {}
   const LegacyDescriptors descriptors;
 };
 
-std::shared_ptr<Prepared> build(const std::shared_ptr<const Api>& api, Handle handle,
-                                const LegacySpec& spec, const EngineCall& call) {
+std::shared_ptr<Executable> build(const std::shared_ptr<const Api>& api, Handle handle,
+                                  const LegacySpec& spec, const EngineCall& call) {
   const auto& conv = std::get<ConvProblem>(call.problem);
   const auto absence = legacy_absence(*api, conv);
   TORCHALGO_CHECK(!absence, "cuDNN: {} ({})", *absence, describe(*api, call));
-  auto prepared = std::make_shared<PreparedLegacy>(api, conv, layouts_of(call.primitive),
-                                                   math_type(spec, conv.dtype));
+  auto executable = std::make_shared<LegacyExecutable>(api, conv, layouts_of(call.primitive),
+                                                       math_type(spec, conv.dtype));
   std::size_t bytes = 0;
-  check(*api, prepared->descriptors.ask_workspace(handle, spec.number, &bytes),
+  check(*api, executable->descriptors.ask_workspace(handle, spec.number, &bytes),
         fmt::format("{}: get its workspace size", function_name(spec.direction)));
-  prepared->workspace_bytes = static_cast<std::int64_t>(bytes);
-  return prepared;
+  executable->workspace_bytes = static_cast<std::int64_t>(bytes);
+  return executable;
 }
 
 // Data in the order of the direction's function.
@@ -207,17 +207,17 @@ at::Tensor run_legacy(const std::shared_ptr<const Api>& api, const Runtime& runt
   const auto on_device = runtime.on_device(call.args.dst.device().index());
   with_description(*api, call, [&] {
     const Handle handle = runtime.handle();
-    const auto prepared = std::static_pointer_cast<PreparedLegacy>(
-        prepare(api, runtime, handle, call, [&] { return build(api, handle, spec, call); }));
+    const auto executable = std::static_pointer_cast<LegacyExecutable>(
+        find_or_build(api, runtime, handle, call, [&] { return build(api, handle, spec, call); }));
     AlignedTensors tensors;
     const Operands operands = bind(spec.direction, call, tensors);
     check(*api, api->set_stream(handle, runtime.stream()), "cudnnSetStream");
     check(*api,
-          prepared->descriptors.run(handle, spec.number, operands.a, operands.b, operands.c,
-                                    call.args.workspace,
-                                    static_cast<std::size_t>(prepared->workspace_bytes)),
+          executable->descriptors.run(handle, spec.number, operands.a, operands.b, operands.c,
+                                      call.args.workspace,
+                                      static_cast<std::size_t>(executable->workspace_bytes)),
           function_name(spec.direction));
-    prepared->has_run = true;
+    executable->has_run = true;
     tensors.finish();
   });
   return call.args.dst;

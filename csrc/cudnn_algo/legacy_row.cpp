@@ -13,11 +13,11 @@
 #include "cudnn_algo/execution.h"
 #include "cudnn_algo/legacy.h"
 #include "cudnn_algo/legacy_call.h"
-#include "cudnn_algo/offer_cache.h"
+#include "cudnn_algo/lru_cache.h"
 #include "cudnn_algo/refusal.h"
 #include "cudnn_algo/rows.h"
 #include "cudnn_algo/run.h"
-#include "provider/packed_bytes.h"
+#include "provider/packing.h"
 
 namespace torchalgo::cudnn {
 namespace {
@@ -63,9 +63,9 @@ Traits traits_of(const LegacySpec& spec, DType dtype, bool is_asked) {
 
 // Asks one GPU, or the documentation where the device is only described: a handle belongs to a GPU,
 // and without one the library's questions crash.
-class Oracle {
+class LegacyQuery {
  public:
-  Oracle(const Library& library, const Api& api, const ConvProblem& conv, const Device& device)
+  LegacyQuery(const Library& library, const Api& api, const ConvProblem& conv, const Device& device)
       : api_(api), conv_(conv), device_(device), is_live_(device.index >= 0) {
     if (!is_live_) return;
     on_device_ = library.runtime.on_device(device.index);
@@ -211,7 +211,7 @@ class LegacyRow {
 
   Offer list(const Api& api, const ConvProblem& conv, const Device& device) const {
     Offer offer;
-    Oracle oracle(library_, api, conv, device);
+    LegacyQuery query(library_, api, conv, device);
     const std::vector<Layouts> layouts = all_layouts();
     const std::vector<MathType> maths = usable_maths(conv.dtype, offer);
     for (const LegacyAlgorithm& algorithm : legacy_algorithms(direction_)) {
@@ -219,9 +219,9 @@ class LegacyRow {
       for (const MathType math : maths) {
         for (const Layouts& each : layouts) {
           const LegacySpec spec = {direction_, algorithm.number, each.weights, math};
-          const Answer answer = oracle.ask(spec, each);
+          const Answer answer = query.ask(spec, each);
           if (answer.workspace_bytes) {
-            add(conv, spec, each, *answer.workspace_bytes, oracle.is_live(), offer);
+            add(conv, spec, each, *answer.workspace_bytes, query.is_live(), offer);
           } else {
             refusals.add(spec, each, fmt::format("{} {}", algorithm.word, answer.refusal));
           }
@@ -238,23 +238,23 @@ class LegacyRow {
 
   Offer answer(const Api& api, const ConvProblem& conv, const Device& device,
                const LegacySpec& spec, const Primitive& primitive) const {
-    Oracle oracle(library_, api, conv, device);
+    LegacyQuery query(library_, api, conv, device);
     const Layouts layouts = layouts_of(primitive);
-    const Answer answer = oracle.ask(spec, layouts);
+    const Answer answer = query.ask(spec, layouts);
     if (!answer.workspace_bytes) {
       const bool is_math = math_refusal(spec.math, conv.dtype).has_value();
       return refuse(is_math ? answer.refusal
                             : fmt::format("{} {}", algorithm_of(spec).word, answer.refusal));
     }
     Offer offer;
-    add(conv, spec, layouts, *answer.workspace_bytes, oracle.is_live(), offer);
+    add(conv, spec, layouts, *answer.workspace_bytes, query.is_live(), offer);
     return offer;
   }
 
   const Direction direction_;
   const Library library_;
-  LeastRecentlyUsed<Offer> offers_{kKeptOffers};
-  LeastRecentlyUsed<Offer> answers_{kKeptAnswers};
+  AnswerCache<Offer> offers_{kKeptOffers};
+  AnswerCache<Offer> answers_{kKeptAnswers};
 };
 
 LegacySpec require_spec(const Primitive& primitive) {

@@ -10,11 +10,11 @@
 namespace torchalgo::cudnn {
 namespace {
 
-PlanAnswer refused(DescriptorAnswer answer) {
+ExecutionPlanAnswer refused(DescriptorAnswer answer) {
   return {std::nullopt, answer.status, std::move(answer.refusal)};
 }
 
-PlanAnswer finalize_plan(const Target& target, OwnedDescriptor config, EngineNotes notes) {
+ExecutionPlanAnswer finalize_plan(const Target& target, OwnedDescriptor config, EngineNotes notes) {
   OwnedDescriptor plan(config.api(), DescriptorType::kExecutionPlan);
   plan.set(AttributeName::kPlanEngineConfig, config);
   if (target.handle != nullptr) {
@@ -26,7 +26,7 @@ PlanAnswer finalize_plan(const Target& target, OwnedDescriptor config, EngineNot
     return {std::nullopt, status, refusal_text(plan.api(), status, target.isa)};
   }
   const auto bytes = plan.read<std::int64_t>(AttributeName::kPlanWorkspaceSize);
-  return {Plan{std::move(config), std::move(plan), bytes, std::move(notes)}, kSuccess, {}};
+  return {ExecutionPlan{std::move(config), std::move(plan), bytes, std::move(notes)}, kSuccess, {}};
 }
 
 }  // namespace
@@ -39,8 +39,9 @@ bool has(const EngineNotes& notes, BehaviorNote note) {
   return std::ranges::find(notes.behavior, note) != notes.behavior.end();
 }
 
-PlanAnswer make_plan(const Api& api, const Target& target, const ConvProblem& conv,
-                     const Layouts& layouts, const EngineSpec& spec, std::int64_t alignment) {
+ExecutionPlanAnswer make_execution_plan(const Api& api, const Target& target,
+                                        const ConvProblem& conv, const Layouts& layouts,
+                                        const EngineSpec& spec, std::int64_t alignment) {
   TORCHALGO_ASSERT((target.handle == nullptr) != (target.properties == nullptr));
   TORCHALGO_ASSERT(spec.weights == layouts.weights && spec.pattern == pattern_of(conv));
   try {

@@ -32,7 +32,7 @@ struct EngineNotes {
 
 /// A finalized execution plan, ready for Api::execute if made for a handle, and only on the thread
 /// and device of that handle.
-struct Plan {
+struct ExecutionPlan {
   OwnedDescriptor config;  // kept as long as the plan that was made from it
   OwnedDescriptor descriptor;
   std::int64_t workspace_bytes = 0;
@@ -40,8 +40,8 @@ struct Plan {
 };
 
 /// A plan, or why there is none.
-struct PlanAnswer {
-  std::optional<Plan> plan;
+struct ExecutionPlanAnswer {
+  std::optional<ExecutionPlan> plan;
   Status status = kSuccess;  // of the call that refused
   std::string refusal;       // in plain words, with the status
 };
@@ -49,8 +49,10 @@ struct PlanAnswer {
 /// Builds graph, engine, configuration and plan of exactly `spec`. A runtime-compiled engine
 /// compiles here, which takes seconds. `layouts.weights` must be spec.weights, and spec.pattern
 /// pattern_of(conv).
-[[nodiscard]] PlanAnswer make_plan(const Api& api, const Target& target, const ConvProblem& conv,
-                                   const Layouts& layouts, const EngineSpec& spec,
-                                   std::int64_t alignment = kAlignment);
+[[nodiscard]] ExecutionPlanAnswer make_execution_plan(const Api& api, const Target& target,
+                                                      const ConvProblem& conv,
+                                                      const Layouts& layouts,
+                                                      const EngineSpec& spec,
+                                                      std::int64_t alignment = kAlignment);
 
 }  // namespace torchalgo::cudnn

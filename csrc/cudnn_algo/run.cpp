@@ -54,14 +54,14 @@ Bindings bind(const PatternInfo& pattern, const EngineCall& call, AlignedTensors
   return bindings;
 }
 
-struct PreparedPlan final : Prepared {
-  PreparedPlan(std::shared_ptr<const Api> with, Pattern of, Plan made)
-      : Prepared(std::move(with)), pattern(of), plan(std::move(made)) {
+struct EngineExecutable final : Executable {
+  EngineExecutable(std::shared_ptr<const Api> with, Pattern of, ExecutionPlan made)
+      : Executable(std::move(with)), pattern(of), plan(std::move(made)) {
     workspace_bytes = plan.workspace_bytes;
   }
 
   const Pattern pattern;
-  Plan plan;
+  ExecutionPlan plan;
   // The latest variant pack: torch's allocator returns the same memory in the next iteration, and
   // then it serves again.
   Bindings bound;
@@ -88,16 +88,16 @@ std::string last_error(const Api& api) {
   return text[0] == '\0' ? "" : fmt::format(": {}", text.data());
 }
 
-std::shared_ptr<Prepared> build(const std::shared_ptr<const Api>& api, Handle handle,
-                                const EngineSpec& spec, const EngineCall& call) {
-  PlanAnswer answer =
-      make_plan(*api, Target{.handle = handle, .properties = nullptr, .isa = {}},
-                std::get<ConvProblem>(call.problem), layouts_of(call.primitive), spec);
+std::shared_ptr<Executable> build(const std::shared_ptr<const Api>& api, Handle handle,
+                                  const EngineSpec& spec, const EngineCall& call) {
+  ExecutionPlanAnswer answer =
+      make_execution_plan(*api, Target{.handle = handle, .properties = nullptr, .isa = {}},
+                          std::get<ConvProblem>(call.problem), layouts_of(call.primitive), spec);
   if (!answer.plan) {
     throw StatusError(answer.status, fmt::format("cuDNN has no such plan here: {}{}",
                                                  answer.refusal, last_error(*api)));
   }
-  return std::make_shared<PreparedPlan>(api, spec.pattern, std::move(*answer.plan));
+  return std::make_shared<EngineExecutable>(api, spec.pattern, std::move(*answer.plan));
 }
 
 }  // namespace
@@ -107,18 +107,18 @@ at::Tensor run_engine(const std::shared_ptr<const Api>& api, const Runtime& runt
   const auto on_device = runtime.on_device(call.args.dst.device().index());
   with_description(*api, call, [&] {
     const Handle handle = runtime.handle();
-    const auto prepared = std::static_pointer_cast<PreparedPlan>(
-        prepare(api, runtime, handle, call, [&] { return build(api, handle, spec, call); }));
+    const auto executable = std::static_pointer_cast<EngineExecutable>(
+        find_or_build(api, runtime, handle, call, [&] { return build(api, handle, spec, call); }));
     AlignedTensors tensors;
-    const Bindings bindings = bind(info(prepared->pattern), call, tensors);
-    if (!prepared->pack || prepared->bound != bindings) {
-      prepared->pack = make_pack(*api, bindings);
-      prepared->bound = bindings;
+    const Bindings bindings = bind(info(executable->pattern), call, tensors);
+    if (!executable->pack || executable->bound != bindings) {
+      executable->pack = make_pack(*api, bindings);
+      executable->bound = bindings;
     }
     check(*api, api->set_stream(handle, runtime.stream()), "cudnnSetStream");
-    check(*api, api->execute(handle, prepared->plan.descriptor.get(), prepared->pack->get()),
+    check(*api, api->execute(handle, executable->plan.descriptor.get(), executable->pack->get()),
           "cudnnBackendExecute");
-    prepared->has_run = true;
+    executable->has_run = true;
     tensors.finish();
   });
   return call.args.dst;

@@ -15,9 +15,9 @@
 namespace torchalgo::cudnn {
 
 /// Runs `call.primitive`, the engine `spec`, on torch's current stream and returns call.args.dst.
-/// Its plan is built at the first call of a thread and kept (plan_cache.h), so `api` is shared.
-/// Tensors below kAlignment are copied to aligned memory around the call, which execution_stats()
-/// counts.
+/// Its plan is built at the first call of a thread and kept (executable_cache.h), so `api` is
+/// shared. Tensors below kAlignment are copied to aligned memory around the call, which
+/// execution_stats() counts.
 /// @throws Error  with status, primitive and problem: cuDNN fails, the plan wants more workspace
 /// than the primitive says, or the stream is capturing and the plan has never run.
 at::Tensor run_engine(const std::shared_ptr<const Api>& api, const Runtime& runtime,
@@ -34,7 +34,7 @@ at::Tensor run_engine(const std::shared_ptr<const Api>& api, const Runtime& runt
 
 /// What execution did on all threads since the start of the process.
 struct ExecutionStats {
-  std::int64_t plans_built = 0;       // and legacy descriptors prepared
+  std::int64_t plans_built = 0;       // and legacy descriptors
   std::int64_t plans_evicted = 0;     // from a full cache
   std::int64_t tensors_repacked = 0;  // copied because a view was misaligned
 };

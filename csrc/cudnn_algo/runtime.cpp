@@ -4,13 +4,13 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
-#include <dlfcn.h>
 
 #include <atomic>
 #include <initializer_list>
 #include <vector>
 
 #include "base/error.h"
+#include "provider/symbols.h"
 
 namespace torchalgo::cudnn {
 namespace {
@@ -27,8 +27,7 @@ class MappedFunction {
     Function* function = found_.load();
     if (function != nullptr) return function;
     for (const char* library : libraries_) {
-      // The mapping stays as long as torch does, so its count is not given back.
-      void* const mapped = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+      void* const mapped = find_mapped_library({library});
       void* const symbol = mapped != nullptr ? dlsym(mapped, name_) : nullptr;
       if (symbol == nullptr) continue;
       function = reinterpret_cast<Function*>(symbol);

@@ -21,9 +21,9 @@ bool is_word(char c) {
 bool is_number(std::string_view name) { return std::all_of(name.begin(), name.end(), is_digit); }
 
 // Reads a text from left to right; each step throws at the first character that does not fit.
-class Reader {
+class ChoiceParser {
  public:
-  explicit Reader(std::string_view text) : text_(text) {}
+  explicit ChoiceParser(std::string_view text) : text_(text) {}
 
   Choice read() {
     Choice choice;
@@ -128,7 +128,7 @@ bool applies(const ChoiceEntry& entry, DeviceKind kind, DType dtype) {
 
 }  // namespace
 
-Choice parse_choice(std::string_view text) { return Reader(text).read(); }
+Choice parse_choice(std::string_view text) { return ChoiceParser(text).read(); }
 
 std::string to_string(const Choice& choice) {
   if (choice.empty()) return "auto";

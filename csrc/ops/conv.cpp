@@ -72,10 +72,10 @@ bool needs_determinism() {
          (context.deterministicAlgorithms() && !context.deterministicAlgorithmsWarnOnly());
 }
 
-ChoiceRequest request_for(const ConvCall& call, const Operands& operands) {
+ConvRequest request_for(const ConvCall& call, const Operands& operands) {
   const Layout result =
       call.result_format == at::MemoryFormat::Contiguous ? Layout::kNchw : Layout::kNhwc;
-  ChoiceRequest request;
+  ConvRequest request;
   request.src = layout_or(operands.src, result);
   request.weights = layout_or(operands.weights, result);
   request.dst = layout_or(operands.dst, result);
@@ -83,7 +83,7 @@ ChoiceRequest request_for(const ConvCall& call, const Operands& operands) {
   return request;
 }
 
-Key key_of(const ConvProblem& p, const ChoiceRequest& request, const at::Tensor& first,
+Key key_of(const ConvProblem& p, const ConvRequest& request, const at::Tensor& first,
            const Algorithms& algorithms, std::string_view choice, const ConvSettings& settings) {
   const auto number = [](auto value) { return static_cast<std::int64_t>(value); };
   return {{number(p.direction),
@@ -121,7 +121,7 @@ Key key_of(const ConvProblem& p, const ChoiceRequest& request, const at::Tensor&
           std::string(choice)};
 }
 
-Decision decide(const ConvProblem& problem, ChoiceRequest request, const at::Tensor& first,
+Decision decide(const ConvProblem& problem, ConvRequest request, const at::Tensor& first,
                 const Algorithms& algorithms, std::string_view choice,
                 const ConvSettings& settings) {
   Decision decision;
@@ -143,8 +143,7 @@ Decision decide(const ConvProblem& problem, ChoiceRequest request, const at::Ten
 using Decisions = std::unordered_map<Key, std::shared_ptr<const Decision>, KeyHash>;
 
 std::shared_ptr<const Decision> find_or_decide(const ConvProblem& problem,
-                                               const ChoiceRequest& request,
-                                               const at::Tensor& first,
+                                               const ConvRequest& request, const at::Tensor& first,
                                                const Algorithms& algorithms,
                                                std::string_view choice) {
   thread_local Decisions decisions;

@@ -21,7 +21,7 @@
 #include "ops/settings.h"
 #include "provider/cuda_device.h"
 #include "provider/memory.h"
-#include "provider/packed_bytes.h"
+#include "provider/packing.h"
 
 namespace torchalgo {
 namespace {
@@ -69,10 +69,6 @@ std::vector<std::int64_t> grown(at::IntArrayRef sizes, at::IntArrayRef other) {
   return result;
 }
 
-Primitive as_primitive(const Request& request) {
-  return {request.primitive, request.src, request.dst, 0};
-}
-
 // The slot's memory for a blocked tensor of `shape`; undefined if that does not fit there.
 at::Tensor tensor_in(const Slot& slot, const TensorShape& shape, at::ScalarType dtype,
                      at::Device device) {
@@ -91,8 +87,8 @@ at::Tensor tensor_in(const Slot& slot, const TensorShape& shape, at::ScalarType 
 }
 
 // The layout of what `resolution` makes.
-Layout dst_layout(const Resolution& resolution, const Request& request) {
-  if (!resolution.kernel) return request.dst;
+Layout dst_layout(const Resolution& resolution, const Primitive& planned) {
+  if (!resolution.kernel) return planned.dst;
   return result_layout(resolution.kernel->problem, resolution.kernel->primitive);
 }
 
@@ -116,9 +112,10 @@ PlannedOp::PlannedOp(OpState state, const Algorithms& algorithms)
     : state_(std::move(state)),
       algorithms_(&algorithms),
       problem_(parse_problem(state_.problem)),
-      request_{state_.primitive, read_layout(state_, state_.src), read_layout(state_, state_.dst)},
-      from_(input_layout(problem_, as_primitive(request_))),
-      to_(result_layout(problem_, as_primitive(request_))),
+      planned_primitive_{state_.primitive, read_layout(state_, state_.src),
+                         read_layout(state_, state_.dst)},
+      from_(input_layout(problem_, planned_primitive_)),
+      to_(result_layout(problem_, planned_primitive_)),
       weights_(state_.weights),
       planned_sizes_(input_sizes(problem_)),
       dtype_(scalar_type(dtype_of(problem_))),
@@ -148,7 +145,7 @@ std::optional<at::Device> PlannedOp::weights_device() const {
 }
 
 void PlannedOp::prepare() {
-  const Algorithm* planned = find_algorithm(*algorithms_, request_.primitive);
+  const Algorithm* planned = find_algorithm(*algorithms_, planned_primitive_.name);
   // Without weights nothing tells the device of an op that is planned for GPUs: its first input
   // does.
   if (!weights_device() && planned != nullptr && !planned->runs_on_cpu) return;
@@ -401,9 +398,10 @@ std::shared_ptr<PlannedOp::Execution> PlannedOp::make_execution(const std::vecto
     execution->inputs.push_back(shape_in(sizes[i], is_residual ? to_ : from_));
   }
   const c10::OptionalDeviceGuard current(to_make_current(device));
-  execution->resolution = resolve(request_, problem, *algorithms_,
+  execution->resolution = resolve(planned_primitive_, problem, *algorithms_,
                                   device.is_cpu() ? cpu_device() : cuda_device(device.index()));
-  execution->dst = shape_in(result_sizes(problem), dst_layout(execution->resolution, request_));
+  execution->dst =
+      shape_in(result_sizes(problem), dst_layout(execution->resolution, planned_primitive_));
   execution->packed = find_packed(*execution);
   return execution;
 }
@@ -427,7 +425,7 @@ std::shared_ptr<const Packed> PlannedOp::find_packed(const Execution& execution)
   for (const auto& known : others_) {
     if (serves(known)) return known->packed;
   }
-  return std::make_shared<const Packed>(pack_to_stay(*resolution.kernel, weights_));
+  return std::make_shared<const Packed>(pack_to_weight_pages(*resolution.kernel, weights_));
 }
 
 std::int64_t PlannedOp::packed_bytes() const {

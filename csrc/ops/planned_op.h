@@ -134,7 +134,7 @@ class PlannedOp {
   OpState state_;
   const Algorithms* algorithms_;
   Problem problem_;
-  Request request_;
+  Primitive planned_primitive_;
   Layout from_ = Layout::kNchw;  // of the data inputs
   Layout to_ = Layout::kNchw;    // of the result and the residual
   Weights weights_;              // rank of the problem, dense

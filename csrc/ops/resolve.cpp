@@ -73,21 +73,20 @@ Resolution prepare_step(Step step, const Algorithm& algorithm, const Problem& pr
           std::move(reason)};
 }
 
-Resolution resolve(const Request& request, const Problem& problem, const Algorithms& algorithms,
+Resolution resolve(const Primitive& planned, const Problem& problem, const Algorithms& algorithms,
                    const Device& device) {
   const auto offered = [&](const Algorithm& algorithm) {
-    return find_offered(algorithm, problem, device, request.src, request.dst);
+    return find_offered(algorithm, problem, device, planned.src, planned.dst);
   };
-  const Algorithm* planned = find_algorithm(algorithms, request.primitive);
-  std::string reason = fmt::format("this build has no {}", request.primitive);
-  if (planned != nullptr) {
-    const Offer offer =
-        offer_exact(*planned, problem, device, request.primitive, request.src, request.dst);
+  const Algorithm* own = find_algorithm(algorithms, planned.name);
+  std::string reason = fmt::format("this build has no {}", planned.name);
+  if (own != nullptr) {
+    const Offer offer = offer_exact(*own, problem, device, planned.name, planned.src, planned.dst);
     if (!offer.primitives.empty())
-      return prepare_step(Step::kPlanned, *planned, problem, offer.primitives[0], device);
-    reason = fmt::format("{} refuses {}: {}", request.primitive, to_string(problem), offer.refusal);
-    if (const auto variant = offered(*planned))
-      return prepare_step(Step::kSameLayouts, *planned, problem, *variant, device, reason);
+      return prepare_step(Step::kPlanned, *own, problem, offer.primitives[0], device);
+    reason = fmt::format("{} refuses {}: {}", planned.name, to_string(problem), offer.refusal);
+    if (const auto variant = offered(*own))
+      return prepare_step(Step::kSameLayouts, *own, problem, *variant, device, reason);
   }
   for (const Algorithm& algorithm : algorithms) {
     if (is_view(algorithm.name)) continue;  // the op that asks may promise memory of its own

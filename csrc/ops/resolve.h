@@ -10,17 +10,10 @@
 
 namespace torchalgo {
 
-/// What a plan asks of a layer.
-struct Request {
-  std::string primitive;
-  Layout src = Layout::kNchw;
-  Layout dst = Layout::kNchw;
-};
-
 enum class Step : std::uint8_t {
-  kPlanned,       // the primitive of the request
+  kPlanned,       // the planned or chosen primitive
   kSameLayouts,   // another one that reads, writes and fuses the same
-  kOtherLayouts,  // the primitive of the request, with layout changes around it
+  kOtherLayouts,  // the chosen primitive, with layout changes around it
   kDefaultKnobs,  // the same engine with its default knobs
   kHeuristic,     // the one that its library or algorithm puts first
   kAten           // ATen, with layout changes and the rest of the epilogue around it
@@ -29,7 +22,7 @@ enum class Step : std::uint8_t {
 /// "exact", "same_layouts", "other_layouts", "default_knobs", "heuristic", "aten".
 [[nodiscard]] std::string_view to_string(Step step);
 
-/// What runs for a request.
+/// What runs in place of a planned primitive or a choice.
 struct Resolution {
   const Algorithm* algorithm = nullptr;  // null if ATen's copy changes the layout
   std::optional<Kernel> kernel;          // of the problem without the ops of `rest`; none likewise
@@ -46,11 +39,11 @@ struct Resolution {
                                       const Primitive& primitive, const Device& device,
                                       std::string reason = {}, Epilogue rest = {});
 
-/// The one way from a plan to a kernel: the requested primitive if its algorithm offers exactly it
+/// The one way from a plan to a kernel: the planned primitive if its algorithm offers exactly it
 /// for `problem` on `device`; else the first of `algorithms` (its own algorithm before the others)
 /// that has the same layouts and epilogue; else ATen.
 /// @throws Error  if nothing in `algorithms` runs the problem.
-[[nodiscard]] Resolution resolve(const Request& request, const Problem& problem,
+[[nodiscard]] Resolution resolve(const Primitive& planned, const Problem& problem,
                                  const Algorithms& algorithms, const Device& device);
 
 }  // namespace torchalgo

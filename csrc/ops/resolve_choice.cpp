@@ -20,12 +20,12 @@ struct Found {
   Epilogue rest;
 };
 
-bool is_changed(const ChoiceRequest& request, const Primitive& primitive) {
+bool is_changed(const ConvRequest& request, const Primitive& primitive) {
   return primitive.src != request.src || primitive.dst != request.dst;
 }
 
 // How far the layouts of `primitive` are from the tensors': strided changes are cheaper.
-int distance(const ChoiceRequest& request, const Primitive& primitive) {
+int distance(const ConvRequest& request, const Primitive& primitive) {
   const auto change = [](Layout from, Layout to) {
     return from == to ? 0 : is_blocked(to) ? 3 : 2;
   };
@@ -41,8 +41,8 @@ std::string without_knobs(const std::string& name) {
 // Walks along the fallback steps for one call.
 class FallbackWalk {
  public:
-  FallbackWalk(const ChoiceRequest& request, const ConvProblem& problem,
-               const Algorithms& algorithms, const Device& device)
+  FallbackWalk(const ConvRequest& request, const ConvProblem& problem, const Algorithms& algorithms,
+               const Device& device)
       : request_(request), problem_(problem), algorithms_(algorithms), device_(device) {}
 
   Resolution walk() {
@@ -216,7 +216,7 @@ class FallbackWalk {
                                 : find_in(*algorithm, std::string(algorithm->name), problem_);
   }
 
-  const ChoiceRequest& request_;
+  const ConvRequest& request_;
   const ConvProblem& problem_;
   const Algorithms& algorithms_;
   const Device& device_;
@@ -226,7 +226,7 @@ class FallbackWalk {
 
 }  // namespace
 
-Resolution resolve_choice(const ChoiceRequest& request, const ConvProblem& problem,
+Resolution resolve_choice(const ConvRequest& request, const ConvProblem& problem,
                           const Algorithms& algorithms, const Device& device) {
   return FallbackWalk(request, problem, algorithms, device).walk();
 }

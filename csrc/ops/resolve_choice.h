@@ -9,7 +9,7 @@
 namespace torchalgo {
 
 /// What is asked of one convolution: a name without layouts, and how its tensors lie.
-struct ChoiceRequest {
+struct ConvRequest {
   std::string name;  // a primitive's or an algorithm's: then any variant of it
   Layout src = Layout::kNchw;
   Layout weights = Layout::kNchw;
@@ -29,7 +29,7 @@ struct ChoiceRequest {
 /// A primitive that breaks a flag of torch is treated as `conflict` says: one that is not
 /// deterministic where that is needed, and one that computes an f32 problem in TF32.
 /// @throws Error  on a conflict, if so asked; if nothing in `algorithms` runs the problem.
-[[nodiscard]] Resolution resolve_choice(const ChoiceRequest& request, const ConvProblem& problem,
+[[nodiscard]] Resolution resolve_choice(const ConvRequest& request, const ConvProblem& problem,
                                         const Algorithms& algorithms, const Device& device);
 
 }  // namespace torchalgo

@@ -76,13 +76,13 @@ bool count_fallback(const std::string& layer, const std::string& reason) {
   return counters().seen.emplace(layer, reason).second;
 }
 
-const Choice& Choices::of(Direction direction) const {
+const Choice& DirectionChoices::of(Direction direction) const {
   return direction == Direction::kForward        ? forward
          : direction == Direction::kBackwardData ? backward_data
                                                  : backward_filter;
 }
 
-bool Choices::is_empty() const {
+bool DirectionChoices::is_empty() const {
   return forward.empty() && backward_data.empty() && backward_filter.empty();
 }
 
@@ -100,11 +100,11 @@ const ConvSettings& conv_settings() {
   return *mine;
 }
 
-Choices set_context_choices(Choices choices) {
+DirectionChoices set_context_choices(DirectionChoices choices) {
   return replace(&ConvSettings::context, std::move(choices));
 }
 
-Choices set_flag_choices(Choices choices) {
+DirectionChoices set_flag_choices(DirectionChoices choices) {
   return replace(&ConvSettings::flags, std::move(choices));
 }
 

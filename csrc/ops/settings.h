@@ -32,11 +32,11 @@ bool count_fallback(const std::string& layer, const std::string& reason);
 
 /// A choice for each direction of a primitive, which is not always that of the module: what
 /// computes the output of a transposed convolution is a backward_data primitive.
-struct Choices {
+struct DirectionChoices {
   Choice forward, backward_data, backward_filter;
   [[nodiscard]] const Choice& of(Direction direction) const;
   [[nodiscard]] bool is_empty() const;
-  bool operator==(const Choices&) const = default;
+  bool operator==(const DirectionChoices&) const = default;
 };
 
 /// What happens when a primitive that is asked for breaks a flag of torch (determinism, float32
@@ -49,9 +49,9 @@ using PlannedChoices = std::map<std::string, Choice, std::less<>>;
 
 /// What convolutions obey beside their arguments; process-wide, as torch's own flags are.
 struct ConvSettings {
-  Choices context;         // torchalgo.algorithms(...)
-  Choices flags;           // torchalgo.backends.cudnn...
-  PlannedChoices planned;  // of a plan by problem
+  DirectionChoices context;  // torchalgo.algorithms(...)
+  DirectionChoices flags;    // torchalgo.backends.cudnn...
+  PlannedChoices planned;    // of a plan by problem
   ConflictPolicy conflict = ConflictPolicy::kError;
   std::uint64_t generation = 1;  // grows with every change: what was decided before is stale
 
@@ -63,8 +63,8 @@ struct ConvSettings {
 [[nodiscard]] const ConvSettings& conv_settings();
 
 /// Each replaces one setting and returns the old one.
-Choices set_context_choices(Choices choices);
-Choices set_flag_choices(Choices choices);
+DirectionChoices set_context_choices(DirectionChoices choices);
+DirectionChoices set_flag_choices(DirectionChoices choices);
 PlannedChoices set_planned_choices(PlannedChoices choices);
 ConflictPolicy set_conflict_policy(ConflictPolicy policy);
 

@@ -4,7 +4,7 @@
 namespace torchalgo {
 
 /// While one lives, convolutions that ATen calls on this thread take PyTorch's own path, whether
-/// override.h is enabled or not.
+/// set_enabled() is on or not.
 class TorchPath {
  public:
   TorchPath() { ++depth(); }

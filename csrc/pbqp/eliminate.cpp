@@ -22,7 +22,7 @@ struct Table {
 };
 
 /// How one table is read while its bucket is joined.
-struct Reader {
+struct TableReader {
   const Cost* cells = nullptr;                   // where the outer nodes' classes are
   std::vector<std::size_t> values;               // per value of the eliminated node: how far to go
   std::vector<std::vector<std::size_t>> places;  // per outer node, per joint class: likewise
@@ -68,7 +68,7 @@ class Joiner {
         const std::size_t from = digits[d]++;
         const bool is_over = digits[d] == sizes_[d];
         if (is_over) digits[d] = 0;
-        for (Reader& reader : readers_)
+        for (TableReader& reader : readers_)
           if (!reader.places[d].empty())
             reader.cells = reader.cells - reader.places[d][from] + reader.places[d][digits[d]];
         if (!is_over) break;
@@ -94,7 +94,7 @@ class Joiner {
   /// `expanded`: room for the table with rows as the message has them.
   void add_reader(const Table& table, std::vector<Cost>& expanded) {
     const std::vector<int>& scope = message_.table.scope;
-    Reader reader;
+    TableReader reader;
     reader.places.resize(scope.size());
     reader.is_row = table.scope.size() > 1 && table.scope.back() == scope.back();
     reader.cells = reader.is_row ? expand_rows(table, expanded) : table.cells.data();
@@ -141,11 +141,11 @@ class Joiner {
   /// sum_[b] = the joint cost of value y and the row's classes b; false if all are forbidden.
   bool sum_row(std::size_t y) {
     Cost common = 0;
-    for (const Reader& reader : readers_)
+    for (const TableReader& reader : readers_)
       if (!reader.is_row) common = add(common, reader.cells[reader.values[y]]);
     if (common == kForbidden) return false;
     std::fill(sum_.begin(), sum_.end(), common);
-    for (const Reader& reader : readers_) {
+    for (const TableReader& reader : readers_) {
       if (!reader.is_row) continue;
       const Cost* row = reader.cells + reader.values[y];
       for (std::size_t b = 0; b < row_size_; ++b) sum_[b] = add(sum_[b], row[b]);
@@ -158,7 +158,7 @@ class Joiner {
   std::size_t values_, row_size_ = 1;
   std::vector<std::size_t> sizes_;           // of the message, per node of its scope
   std::vector<std::vector<Cost>> expanded_;  // per table of the bucket
-  std::vector<Reader> readers_;
+  std::vector<TableReader> readers_;
   std::vector<Cost> sum_;
   Message message_;
 };

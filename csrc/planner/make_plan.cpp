@@ -143,7 +143,7 @@ pbqp::Solution solve_model(const Model& model, const Encoding& encoding,
   return solution;
 }
 
-LayoutSet way_layouts(const PlanOptions& options) {
+LayoutSet intermediate_layouts(const PlanOptions& options) {
   LayoutSet set = options.layouts.empty() ? kLayoutSetCount - 1 : 0;
   for (const Layout layout : options.layouts) set |= set_of(layout);
   return set;
@@ -164,7 +164,7 @@ PricedModel price(const Graph& graph, const Candidates& candidates, const Candid
   std::vector<ValueFlow> flow = trace_values(graph);
   const std::vector<LayoutSet> at_value = layouts_at_values(graph, flow, allowed);
   TransformCosts changes = price_transforms(
-      flow, at_value, way_layouts(options), transforms, costs, missing,
+      flow, at_value, intermediate_layouts(options), transforms, costs, missing,
       options.workspace_limit_bytes.value_or(std::numeric_limits<std::int64_t>::max()));
   auto alternatives = list_alternatives(graph, priced, paired_runs(graph, costs));
   auto pairs = find_pairs(graph, alternatives, costs);

@@ -12,41 +12,41 @@
 namespace torchalgo::planner {
 namespace {
 
-// Per set of layouts the cheapest way to make exactly these from the root, and its last hop. Every
-// arborescence has an order in which each layout follows its source, so sets grow by one layout at
-// a time.
-struct Growth {
+// The least cost to have a value in exactly the layouts of a set, starting from the root, and the
+// last hop. Every arborescence has an order in which each layout follows its source, so each set is
+// made from one with one layout less.
+struct SetCosts {
   std::array<Ticks, kLayoutSetCount> cost;
   std::array<Hop, kLayoutSetCount> last;
 };
 
-Growth grow(const LayoutChanges& changes, Layout root) {
-  Growth growth;
-  growth.cost.fill(pbqp::kForbidden);
-  growth.cost[set_of(root)] = 0;
+SetCosts costs_of_sets(const LayoutChanges& changes, Layout root) {
+  SetCosts sets;
+  sets.cost.fill(pbqp::kForbidden);
+  sets.cost[set_of(root)] = 0;
   for (int set = 0; set < kLayoutSetCount; ++set) {
-    if (growth.cost[set] == pbqp::kForbidden) continue;
+    if (sets.cost[set] == pbqp::kForbidden) continue;
     for (const Layout from : kAllLayouts) {
       if (!includes(set, set_of(from))) continue;
       for (const Layout to : kAllLayouts) {
         const PricedCandidate& hop = changes.direct[index_of(from)][index_of(to)];
         if (hop.candidate == nullptr || includes(set, set_of(to))) continue;
-        const int grown = set | set_of(to);
-        const Ticks cost = growth.cost[set] + hop.cost.ticks;
-        if (cost >= growth.cost[grown]) continue;
-        growth.cost[grown] = cost;
-        growth.last[grown] = {from, to};
+        const int larger = set | set_of(to);
+        const Ticks cost = sets.cost[set] + hop.cost.ticks;
+        if (cost >= sets.cost[larger]) continue;
+        sets.cost[larger] = cost;
+        sets.last[larger] = {from, to};
       }
     }
   }
-  return growth;
+  return sets;
 }
 
 // The cheapest set that holds what is wanted; the smallest of equally cheap ones.
-int cheapest_superset(const Growth& growth, LayoutSet wanted) {
+int cheapest_superset(const SetCosts& sets, LayoutSet wanted) {
   int best = kLayoutSetCount - 1;
   const auto rank = [&](int set) {
-    return std::tuple(growth.cost[set], std::popcount(unsigned(set)), set);
+    return std::tuple(sets.cost[set], std::popcount(unsigned(set)), set);
   };
   for (int set = 0; set < kLayoutSetCount; ++set) {
     if (includes(set, wanted) && rank(set) < rank(best)) best = set;
@@ -87,28 +87,29 @@ bool is_better(const PricedCandidate& a, const PricedCandidate& b) {
 
 }  // namespace
 
-void close(LayoutChanges& changes) {
+void compute_tree_costs(LayoutChanges& changes) {
   for (const Layout root : kAllLayouts) {
-    const Growth growth = grow(changes, root);
+    const SetCosts sets = costs_of_sets(changes, root);
     for (int set = 0; set < kLayoutSetCount; ++set) {
       changes.tree_cost[index_of(root)][set] =
-          growth.cost[cheapest_superset(growth, static_cast<LayoutSet>(set))];
+          sets.cost[cheapest_superset(sets, static_cast<LayoutSet>(set))];
     }
   }
 }
 
 std::vector<Hop> cheapest_tree(const LayoutChanges& changes, Layout root, LayoutSet wanted) {
-  const Growth growth = grow(changes, root);
-  int set = cheapest_superset(growth, wanted);
-  TORCHALGO_ASSERT(growth.cost[set] != pbqp::kForbidden);
+  const SetCosts sets = costs_of_sets(changes, root);
+  int set = cheapest_superset(sets, wanted);
+  TORCHALGO_ASSERT(sets.cost[set] != pbqp::kForbidden);
   std::vector<Hop> hops;
-  for (; set != set_of(root); set &= ~set_of(hops.back().to)) hops.push_back(growth.last[set]);
+  for (; set != set_of(root); set &= ~set_of(hops.back().to)) hops.push_back(sets.last[set]);
   std::reverse(hops.begin(), hops.end());
   return hops;
 }
 
 TransformCosts price_transforms(const std::vector<ValueFlow>& flow,
-                                const std::vector<LayoutSet>& at_value, LayoutSet way_layouts,
+                                const std::vector<LayoutSet>& at_value,
+                                LayoutSet intermediate_layouts,
                                 const std::vector<Candidate>& transforms, const CostTable& costs,
                                 std::set<CostKey>& missing, std::int64_t workspace_limit_bytes) {
   const Shapes shapes = collect_shapes(flow, at_value);
@@ -120,7 +121,7 @@ TransformCosts price_transforms(const std::vector<ValueFlow>& flow,
     const Layout from = transform.primitive.src, to = transform.primitive.dst;
     if (shape == shapes.index.end() || from == to) continue;
     if (transform.primitive.workspace_bytes > workspace_limit_bytes) continue;
-    const LayoutSet usable = way_layouts | shapes.layouts[shape->second];
+    const LayoutSet usable = intermediate_layouts | shapes.layouts[shape->second];
     if (!includes(usable, set_of(from) | set_of(to))) continue;
     CostKey key = cost_key(transform.problem, transform.primitive);
     const std::optional<Cost> cost = find_cost(costs, key);
@@ -131,7 +132,7 @@ TransformCosts price_transforms(const std::vector<ValueFlow>& flow,
     PricedCandidate& best = priced.shapes[shape->second].direct[index_of(from)][index_of(to)];
     if (const PricedCandidate option{&transform, *cost}; is_better(option, best)) best = option;
   }
-  for (LayoutChanges& changes : priced.shapes) close(changes);
+  for (LayoutChanges& changes : priced.shapes) compute_tree_costs(changes);
   return priced;
 }
 

@@ -29,7 +29,7 @@ struct LayoutChanges {
 };
 
 /// Fills `tree_cost` from `direct`.
-void close(LayoutChanges& changes);
+void compute_tree_costs(LayoutChanges& changes);
 
 /// The hops behind tree_cost[root][wanted], each after the one that makes its source; the fewest
 /// among equally cheap ones.
@@ -48,11 +48,11 @@ struct TransformCosts {
 /// `missing`.
 /// @param at_value  per value the layouts that may occur; where only one may, nothing is looked up.
 /// Transforms that need more than `workspace_limit_bytes` are left out.
-/// @param way_layouts  layouts that a value may take on the way between those that occur.
+/// @param intermediate_layouts  layouts that a value may take between two that occur.
 [[nodiscard]] TransformCosts price_transforms(
     const std::vector<ValueFlow>& flow, const std::vector<LayoutSet>& at_value,
-    LayoutSet way_layouts, const std::vector<Candidate>& transforms, const CostTable& costs,
-    std::set<CostKey>& missing,
+    LayoutSet intermediate_layouts, const std::vector<Candidate>& transforms,
+    const CostTable& costs, std::set<CostKey>& missing,
     std::int64_t workspace_limit_bytes = std::numeric_limits<std::int64_t>::max());
 
 }  // namespace torchalgo::planner

@@ -6,6 +6,7 @@
 
 #include "profiler/bench.h"
 #include "provider/memory.h"
+#include "provider/packing.h"
 
 namespace torchalgo {
 namespace {
@@ -42,7 +43,7 @@ class WarmBench : public Bench {
       produced_residual_ = to_layout(sample.residual, result());
       residual_ = copy_reused(produced_residual_);
     }
-    packed_ = pack_to_stay(kernel_, sample.weights);
+    packed_ = pack_to_weight_pages(kernel_, sample.weights);
     const std::int64_t swept = swept_bytes(packed_, weights);
     const bool is_flushed = weights == WeightsIn::kNoCache;
     work_.refresh = [this, swept, is_flushed] {

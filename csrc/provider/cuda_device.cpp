@@ -40,9 +40,9 @@ enum Attribute : int {
   kReservedSharedMemoryPerBlock = 111,
 };
 
-class Reader {
+class DeviceAttributes {
  public:
-  Reader(const CudaRuntime& runtime, int index) : runtime_(runtime), index_(index) {}
+  DeviceAttributes(const CudaRuntime& runtime, int index) : runtime_(runtime), index_(index) {}
 
   [[nodiscard]] int get(int attribute) const {
     int value = 0;
@@ -85,7 +85,7 @@ std::string quoted(const std::string& text) {
 }
 
 // The keys of cuDNN 9.8 to 9.19, and memoryBusWidth of 9.28; a key that a version lacks is ignored.
-std::string properties_json(const Reader& device, int compute_capability) {
+std::string properties_json(const DeviceAttributes& device, int compute_capability) {
   const std::vector<std::pair<const char*, std::string>> fields = {
       {"deviceVer", fmt::to_string(compute_capability * 10)},
       {"multiProcessorCount", fmt::to_string(device.get(kMultiProcessorCount))},
@@ -132,7 +132,7 @@ Device read_cuda_device(const CudaRuntime& runtime, int index) {
   TORCHALGO_CHECK(0 <= index && index < count,
                   "torchalgo: there is no GPU {}: this process sees {}, numbered from 0", index,
                   count);
-  const Reader device(runtime, index);
+  const DeviceAttributes device(runtime, index);
   const int capability =
       10 * device.get(kComputeCapabilityMajor) + device.get(kComputeCapabilityMinor);
   return {.kind = DeviceKind::kCuda,

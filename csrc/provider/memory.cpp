@@ -6,10 +6,9 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
 
-#include <algorithm>
-
 #include "provider/page_pool.h"
 #include "provider/tensor_shape.h"
+#include "provider/weights.h"
 
 namespace torchalgo {
 namespace {
@@ -54,17 +53,6 @@ at::Tensor empty_in(PagePool& pool, at::IntArrayRef sizes, at::IntArrayRef strid
   return tensor;
 }
 
-bool is_moved(const at::Tensor& packed, const Weights& weights) {
-  if (!packed.defined() || !packed.is_cpu() || !packed.has_storage()) return false;
-  if (!packed.is_non_overlapping_and_dense()) return false;
-  const auto is_memory_of = [&](const at::Tensor& tensor) {
-    return tensor.defined() && tensor.has_storage() && packed.is_alias_of(tensor);
-  };
-  return std::none_of(weights.begin(), weights.end(), [&](const LayerWeights& layer) {
-    return is_memory_of(layer.weights) || is_memory_of(layer.bias);
-  });
-}
-
 }  // namespace
 
 at::Tensor empty_reused(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype,
@@ -92,15 +80,9 @@ at::Tensor empty_bytes(std::int64_t bytes, at::Device device) {
   return empty_reused({bytes}, {1}, at::kByte, device);
 }
 
-Packed pack_to_stay(const Kernel& kernel, const Weights& weights) {
-  Packed packed = pack(kernel, weights);
-  for (at::Tensor& tensor : packed) {
-    if (!is_moved(tensor, weights)) continue;
-    const at::Tensor moved =
-        empty_in(weights_pool(), tensor.sizes(), tensor.strides(), tensor.scalar_type());
-    tensor = moved.copy_(tensor);
-  }
-  return packed;
+at::Tensor copy_to_weight_pages(const at::Tensor& tensor) {
+  return empty_in(weights_pool(), tensor.sizes(), tensor.strides(), tensor.scalar_type())
+      .copy_(tensor);
 }
 
 void release_idle_memory() {

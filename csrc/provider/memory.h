@@ -6,30 +6,30 @@
 #include <cstdint>
 #include <vector>
 
-#include "provider/kernel.h"
+#include "ir/layout.h"
+#include "ir/problem.h"
 
 namespace torchalgo {
 
-/// An uninitialized tensor for what a row writes: a result, a workspace. On a CPU its memory is
-/// reused from call to call (provider/page_pool.h); elsewhere, and where it is small, it is
-/// torch's.
+/// Allocates an uninitialized tensor for a result or a workspace. On a CPU its memory is reused
+/// from call to call (provider/page_pool.h); elsewhere, and if it is small, the memory is torch's.
 [[nodiscard]] at::Tensor empty_reused(at::IntArrayRef sizes, at::IntArrayRef strides,
                                       at::ScalarType dtype, at::Device device);
-/// Of `problem` in `layout`.
+/// Allocates an uninitialized result tensor for `problem` in `layout`.
 [[nodiscard]] at::Tensor empty_result(const Problem& problem, Layout layout,
                                       at::Device device = at::kCPU);
-/// Of logical `sizes` ([n, c, (d,) h, w]) in `layout`.
+/// Allocates an uninitialized tensor of logical `sizes` ([n, c, (d,) h, w]) in `layout`.
 [[nodiscard]] at::Tensor empty_tensor(const std::vector<std::int64_t>& sizes, DType dtype,
                                       Layout layout, at::Device device = at::kCPU);
-/// As `tensor`, whose elements lie densely, with the same elements.
-[[nodiscard]] at::Tensor copy_reused(const at::Tensor& tensor);
+/// Allocates a workspace.
 [[nodiscard]] at::Tensor empty_bytes(std::int64_t bytes, at::Device device);
 
-/// Packs the weights for `kernel`. New tensors on a CPU are moved to pages that hold nothing but
-/// packed weights.
-[[nodiscard]] Packed pack_to_stay(const Kernel& kernel, const Weights& weights);
+/// Copies a dense tensor to memory as of empty_reused().
+[[nodiscard]] at::Tensor copy_reused(const at::Tensor& tensor);
+/// Copies a dense CPU tensor to pages that hold nothing but packed weights.
+[[nodiscard]] at::Tensor copy_to_weight_pages(const at::Tensor& tensor);
 
-/// Hands back to the system what no tensor uses now.
+/// Returns memory that no tensor uses now to the system.
 void release_idle_memory();
 
 }  // namespace torchalgo

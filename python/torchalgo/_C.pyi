@@ -312,7 +312,7 @@ def resource_front(
     **options: Unpack[PlanOptions],
 ) -> list[tuple[Plan, int]]: ...
 
-# Bytes of weights (csrc/provider/packed_bytes.h): what a row allocates beside the model's own.
+# Bytes of weights (csrc/provider/packing.h): what a row allocates beside the model's own.
 def packed_bytes(problem: str, primitive: Primitive) -> int: ...
 def packed_bytes_of(candidates: Candidates) -> list[list[int]]: ...  # as by_anchor
 def plain_weight_bytes(problem: str) -> int: ...  # kcrs, without the bias

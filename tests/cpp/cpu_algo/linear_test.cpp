@@ -12,7 +12,7 @@
 #include "cpu_algo/list.h"
 #include "cpu_algo/row_check.h"
 #include "provider/find_candidates.h"
-#include "provider/packed_bytes.h"
+#include "provider/packing.h"
 
 namespace torchalgo {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <string>
 
+#include "cudnn_algo/executable_cache.h"
 #include "cudnn_algo/fake_cudnn.h"
 #include "cudnn_algo/list.h"
-#include "cudnn_algo/plan_cache.h"
 #include "provider/algorithm.h"
 #include "provider/device.h"
 
@@ -29,10 +29,10 @@ struct FakeRows {
   Algorithms rows;
 
   explicit FakeRows(const Options& options = {}) : cudnn(options) {
-    plan_cache().clear();
+    executable_cache().clear();
     rows = cudnn_algorithms(cudnn.api(), cudnn.runtime());
   }
-  ~FakeRows() { plan_cache().clear(); }
+  ~FakeRows() { executable_cache().clear(); }
 
   const Algorithm& row(const std::string& primitive) const {
     return *find_algorithm(rows, primitive);

@@ -43,7 +43,7 @@ bool destroys(const fake::CallRecord& record) {
 
 // The run whose call number `at` fails; false: it has fewer calls.
 bool run_with_fault(const FakeRows& fake, const Repeated& conv, std::int64_t at, Status status) {
-  plan_cache().clear();
+  executable_cache().clear();
   const fake::Stats before = fake.cudnn.stats();
   const fake::Fault fault(fake.cudnn.api(), at, status);
   const Algorithms rows = cudnn_algorithms(fault.api(), fake.cudnn.runtime());
@@ -60,7 +60,7 @@ bool run_with_fault(const FakeRows& fake, const Repeated& conv, std::int64_t at,
     EXPECT_NE(error.find(conv.primitive_.name), std::string::npos) << where;
   }
   EXPECT_TRUE(faulty.is_right(faulty.run())) << where;
-  plan_cache().clear();
+  executable_cache().clear();
   const fake::Stats stats = fake.cudnn.stats();
   EXPECT_EQ(stats.alive, before.alive) << where;
   EXPECT_EQ(stats.double_destroys + stats.uses_after_destroy + stats.crashes, 0) << where;

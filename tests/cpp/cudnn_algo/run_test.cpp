@@ -223,7 +223,7 @@ TEST(RunEngine, RefusesAPlanThatWantsMoreWorkspaceThanThePrimitiveSays) {
 
 TEST(RunEngine, ForgetsTheLongestUnusedPlanWhenTheCacheIsFull) {
   FakeRows fake;
-  plan_cache().set_limit(2);
+  executable_cache().set_limit(2);
   Repeated a(fake, kTf32, "cudnn9.conv.e0"), b(fake, kTf32, "cudnn9.conv.e1"),
       c(fake, kTf32, "cudnn9.conv.e2");
   a.run();
@@ -236,8 +236,8 @@ TEST(RunEngine, ForgetsTheLongestUnusedPlanWhenTheCacheIsFull) {
   EXPECT_EQ(execution_stats().plans_built, before.plans_built + 1);
   b.run();
   EXPECT_EQ(execution_stats().plans_built, before.plans_built + 2);
-  EXPECT_EQ(plan_cache().size(), 2U);
-  plan_cache().set_limit(PlanCache::kDefaultLimit);
+  EXPECT_EQ(executable_cache().size(), 2U);
+  executable_cache().set_limit(kMaxExecutables);
 }
 
 TEST(RunEngine, ThreadsShareNothingAndLeakNothing) {

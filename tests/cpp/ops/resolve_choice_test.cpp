@@ -65,9 +65,9 @@ Algorithms with_aten(Algorithms rows) {
   return rows;
 }
 
-ChoiceRequest request_of(std::string name, Layout src = kNchw, Layout dst = kNchw,
-                         Layout weights = kNchw) {
-  ChoiceRequest request;
+ConvRequest request_of(std::string name, Layout src = kNchw, Layout dst = kNchw,
+                       Layout weights = kNchw) {
+  ConvRequest request;
   request.name = std::move(name);
   request.src = src;
   request.dst = dst;
@@ -186,7 +186,7 @@ TEST(ResolveChoice, ThrowsWhenNothingRunsTheProblem) {
 class Conflict : public testing::Test {
  protected:
   Resolution resolve(ConflictPolicy policy, const ConvProblem& problem = kConv) const {
-    ChoiceRequest request = request_of("cudnn9.conv.e2");
+    ConvRequest request = request_of("cudnn9.conv.e2");
     request.needs_determinism = true;
     request.conflict = policy;
     return resolve_choice(request, problem, rows, gpu());

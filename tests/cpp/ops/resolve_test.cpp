@@ -28,7 +28,7 @@ Algorithms with_aten(Algorithms rows) {
   return rows;
 }
 
-const Request kRequest = {"cpu.planned.a", Layout::kNChw16c, Layout::kNhwc};
+const Primitive kRequest = {"cpu.planned.a", Layout::kNChw16c, Layout::kNhwc};
 
 TEST(Resolve, TakesThePlannedPrimitiveWithItsWorkspace) {
   const Algorithms rows = {

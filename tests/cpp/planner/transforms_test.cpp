@@ -39,7 +39,7 @@ TEST(CheapestTree, EqualsExhaustiveSearch) {
         if (random() % 3 > 0) hop = {&some, {static_cast<Ticks>(random() % 20)}};
       }
     }
-    close(changes);
+    compute_tree_costs(changes);
     for (const Layout root : kAllLayouts) {
       for (int set = 0; set < kLayoutSetCount; ++set) {
         const Ticks cost = changes.tree_cost[index_of(root)][set];
@@ -63,7 +63,7 @@ TEST(CheapestTree, MakesNothingThatIsNotWantedWhereHopsAreFree) {
   const Candidate some;
   LayoutChanges changes;
   for (auto& row : changes.direct) row.fill({&some, {0}});
-  close(changes);
+  compute_tree_costs(changes);
   EXPECT_TRUE(cheapest_tree(changes, Layout::kNhwc, set_of(Layout::kNhwc)).empty());
   EXPECT_EQ(cheapest_tree(changes, Layout::kNhwc, set_of(Layout::kNchw)),
             (std::vector<Hop>{{Layout::kNhwc, Layout::kNchw}}));

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "provider/memory.h"
 
-#include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
 namespace torchalgo {
@@ -31,24 +29,6 @@ TEST(EmptyReused, TheNextOneHasTheMemoryOfTheLast) {
     EXPECT_EQ(tensor.data_ptr(), first);
 #endif
   }
-}
-
-TEST(PackToStay, MovesWhatIsPackedAndLeavesTheModelsOwn) {
-  const at::Tensor own = at::arange(100'000, at::kFloat), bias = at::arange(7, at::kFloat);
-  at::Tensor packed_at_first;
-  Kernel kernel;
-  kernel.pack = [&](const Weights& weights) {
-    packed_at_first = weights[0].weights.add(1);
-    return Packed{weights[0].weights, packed_at_first, at::Tensor(),
-                  weights[0].weights.narrow(0, 5, 9)};
-  };
-  const Packed packed = pack_to_stay(kernel, {{own, bias}});
-  ASSERT_EQ(packed.size(), 4U);
-  EXPECT_EQ(packed[0].data_ptr(), own.data_ptr());
-  EXPECT_NE(packed[1].data_ptr(), packed_at_first.data_ptr());
-  EXPECT_TRUE(packed[1].equal(packed_at_first));
-  EXPECT_FALSE(packed[2].defined());
-  EXPECT_TRUE(packed[3].is_alias_of(own));
 }
 
 }  // namespace

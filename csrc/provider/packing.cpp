@@ -1,13 +1,39 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "provider/packed_bytes.h"
+#include "provider/packing.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <numeric>
 
 #include "ir/cost_table.h"
+#include "provider/memory.h"
 
 namespace torchalgo {
+namespace {
+
+// Returns true if `packed` is a dense CPU tensor that shares no memory with the model's weights.
+bool is_own_memory(const at::Tensor& packed, const Weights& weights) {
+  if (!packed.defined() || !packed.is_cpu() || !packed.has_storage()) return false;
+  if (!packed.is_non_overlapping_and_dense()) return false;
+  const auto is_memory_of = [&](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.has_storage() && packed.is_alias_of(tensor);
+  };
+  return std::none_of(weights.begin(), weights.end(), [&](const LayerWeights& layer) {
+    return is_memory_of(layer.weights) || is_memory_of(layer.bias);
+  });
+}
+
+}  // namespace
+
+Packed pack_to_weight_pages(const Kernel& kernel, const Weights& weights) {
+  Packed packed = pack(kernel, weights);
+  for (at::Tensor& tensor : packed) {
+    if (is_own_memory(tensor, weights)) tensor = copy_to_weight_pages(tensor);
+  }
+  return packed;
+}
+
 std::vector<std::vector<std::int64_t>> packed_bytes(const Candidates& candidates,
                                                     const Algorithms& algorithms,
                                                     const Device& device) {

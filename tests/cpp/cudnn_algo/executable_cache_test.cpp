@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cudnn_algo/plan_cache.h"
+#include "cudnn_algo/executable_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -13,13 +13,13 @@ struct Question {
   ConvProblem problem;
   Primitive primitive;
   Handle handle = nullptr;
-  PreparedKey key() const { return {nullptr, handle, &problem, &primitive}; }
+  ExecutableKey key() const { return {nullptr, handle, &problem, &primitive}; }
 };
 
-std::shared_ptr<Prepared> thing() { return std::make_shared<Prepared>(nullptr); }
+std::shared_ptr<Executable> thing() { return std::make_shared<Executable>(nullptr); }
 
-TEST(PlanCache, TellsApartEverythingThatAPlanDependsOn) {
-  PlanCache cache;
+TEST(ExecutableCache, TellsApartEverythingThatAPlanDependsOn) {
+  ExecutableCache cache(kMaxExecutables);
   const Question base;
   const auto kept = thing();
   EXPECT_EQ(cache.add(base.key(), kept), 0U);
@@ -43,8 +43,8 @@ TEST(PlanCache, TellsApartEverythingThatAPlanDependsOn) {
   EXPECT_EQ(cache.find(base.key()), kept);
 }
 
-TEST(PlanCache, ForgetsTheLongestUnused) {
-  PlanCache cache(3);
+TEST(ExecutableCache, ForgetsTheLongestUnused) {
+  ExecutableCache cache(3);
   std::vector<Question> questions(5);
   for (std::size_t i = 0; i < questions.size(); ++i) {
     questions[i].problem.n = static_cast<std::int64_t>(i + 1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "provider/packed_bytes.h"
+#include "provider/packing.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/rand.h>
 #include <gtest/gtest.h>
 
@@ -94,6 +95,24 @@ std::int64_t allocated(const Kernel& kernel) {
 }
 
 }  // namespace
+
+TEST(PackToWeightPages, MovesWhatIsPackedAndLeavesTheModelsOwn) {
+  const at::Tensor own = at::arange(100'000, at::kFloat), bias = at::arange(7, at::kFloat);
+  at::Tensor packed_at_first;
+  Kernel kernel;
+  kernel.pack = [&](const Weights& weights) {
+    packed_at_first = weights[0].weights.add(1);
+    return Packed{weights[0].weights, packed_at_first, at::Tensor(),
+                  weights[0].weights.narrow(0, 5, 9)};
+  };
+  const Packed packed = pack_to_weight_pages(kernel, {{own, bias}});
+  ASSERT_EQ(packed.size(), 4U);
+  EXPECT_EQ(packed[0].data_ptr(), own.data_ptr());
+  EXPECT_NE(packed[1].data_ptr(), packed_at_first.data_ptr());
+  EXPECT_TRUE(packed[1].equal(packed_at_first));
+  EXPECT_FALSE(packed[2].defined());
+  EXPECT_TRUE(packed[3].is_alias_of(own));
+}
 
 TEST(PackedBytes, AreWhatPackAllocatesForEveryRowOfTheCpu) {
   std::set<std::string_view> seen;

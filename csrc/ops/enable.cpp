@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "ops/override.h"
+#include "ops/enable.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_convolution_compositeexplicitautograd_dispatch.h>

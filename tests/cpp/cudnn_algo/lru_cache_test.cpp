@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cudnn_algo/offer_cache.h"
+#include "cudnn_algo/lru_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 namespace torchalgo::cudnn {
 namespace {
 
-TEST(LeastRecentlyUsed, ForgetsTheLongestUnused) {
-  LeastRecentlyUsed<int> cache(2);
+TEST(AnswerCache, ForgetsTheLongestUnused) {
+  AnswerCache<int> cache(2);
   const auto get = [&](const std::string& key, int value) {
     return *cache.find_or_make(key, [&] { return value; });
   };
@@ -23,8 +23,8 @@ TEST(LeastRecentlyUsed, ForgetsTheLongestUnused) {
   EXPECT_EQ(*cache.find("a"), 1);
 }
 
-TEST(LeastRecentlyUsed, KeepsNothingOfAFailure) {
-  LeastRecentlyUsed<int> cache(2);
+TEST(AnswerCache, KeepsNothingOfAFailure) {
+  AnswerCache<int> cache(2);
   const auto fail = []() -> int { throw std::runtime_error("no"); };
   EXPECT_THROW(static_cast<void>(cache.find_or_make("a", fail)), std::runtime_error);
   EXPECT_EQ(cache.size(), 0U);
