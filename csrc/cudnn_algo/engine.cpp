@@ -37,11 +37,11 @@ std::optional<Knobs> parse_knobs(std::string_view text) {
   }
 }
 
-// The pattern whose row starts the name, which is left with what follows ".e".
+// The pattern whose algorithm starts the name, which keeps what follows ".e".
 std::optional<Pattern> take_pattern(std::string_view& name) {
   for (const PatternInfo& pattern : kPatterns) {
-    if (!name.starts_with(pattern.row)) continue;
-    const std::string_view rest = name.substr(pattern.row.size());
+    if (!name.starts_with(pattern.algorithm)) continue;
+    const std::string_view rest = name.substr(pattern.algorithm.size());
     if (!rest.starts_with(".e")) continue;
     name = rest.substr(2);
     return pattern.pattern;
@@ -65,7 +65,7 @@ std::optional<Pattern> pattern_of(const ConvProblem& conv) {
 }
 
 std::string to_string(const EngineSpec& spec) {
-  std::string name = fmt::format("{}.e{}", info(spec.pattern).row, spec.engine);
+  std::string name = fmt::format("{}.e{}", info(spec.pattern).algorithm, spec.engine);
   if (spec.weights == Layout::kNhwc) name += kKrscVariant;
   if (spec.knobs.empty()) return name;
   char separator = '{';

@@ -26,7 +26,7 @@ enum class Pattern : std::uint8_t {
 
 struct PatternInfo {
   Pattern pattern;
-  std::string_view row;  // "cudnn9.conv_bias_relu"
+  std::string_view algorithm;  // "cudnn9.conv_bias_relu"
   Direction direction;
   bool bias, add, relu;
 };

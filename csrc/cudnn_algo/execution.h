@@ -14,7 +14,7 @@
 #include "cudnn_algo/runtime.h"
 #include "provider/kernel.h"
 
-// What the engines' and the legacy functions' ways to run have in common.
+// Running engines and legacy functions: the parts that both share.
 
 namespace torchalgo::cudnn {
 
@@ -37,8 +37,8 @@ struct EngineCall {
     const std::shared_ptr<const Api>& api, const Runtime& runtime, Handle handle,
     const EngineCall& call, const std::function<std::shared_ptr<Executable>()>& build);
 
-/// The data of tensors, copied to aligned memory where a view begins below kAlignment: cuDNN's
-/// plans are built for aligned tensors, and most tensor-core engines take no others.
+/// The data of tensors. Views that are not aligned to kAlignment are copied to aligned memory,
+/// because cuDNN's plans are built for aligned tensors and most tensor-core engines take no others.
 class AlignedTensors {
  public:
   [[nodiscard]] void* input(const at::Tensor& tensor);
@@ -53,7 +53,7 @@ class AlignedTensors {
   std::vector<std::pair<at::Tensor, at::Tensor>> outputs_;  // (where it belongs, aligned)
 };
 
-/// Runs `body`; an Error of cuDNN leaves with describe(api, call) added.
+/// Runs `body` and adds describe(api, call) to an Error of cuDNN.
 template <typename Body>
 void with_description(const Api& api, const EngineCall& call, const Body& body) {
   try {

@@ -36,8 +36,8 @@ struct LegacySpec {
   auto operator<=>(const LegacySpec&) const = default;
 };
 
-/// "cudnn_legacy.fwd": the row of a direction.
-[[nodiscard]] std::string_view legacy_row_name(Direction direction);
+/// "cudnn_legacy.fwd": the algorithm of a direction.
+[[nodiscard]] std::string_view legacy_algorithm_name(Direction direction);
 
 /// "cudnn_legacy.fwd.1.krsc@fma"; no "@" means CUDNN_DEFAULT_MATH, see math_type().
 [[nodiscard]] std::string to_string(const LegacySpec& spec);

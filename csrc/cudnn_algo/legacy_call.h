@@ -15,8 +15,8 @@
 
 namespace torchalgo::cudnn {
 
-/// Why the legacy functions cannot express `conv`, or this cuDNN has them no more; nothing: they
-/// can.
+/// Returns why the legacy functions cannot express `conv`, or that this cuDNN has none any more.
+/// Returns nullopt if they can.
 [[nodiscard]] std::optional<std::string> legacy_absence(const Api& api, const ConvProblem& conv);
 
 /// A legacy descriptor, destroyed with its owner.

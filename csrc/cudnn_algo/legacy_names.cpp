@@ -67,7 +67,7 @@ std::span<const LegacyAlgorithm> legacy_algorithms(Direction direction) {
   return kBackwardFilter;
 }
 
-std::string_view legacy_row_name(Direction direction) {
+std::string_view legacy_algorithm_name(Direction direction) {
   switch (direction) {
     case Direction::kForward:
       return "cudnn_legacy.fwd";
@@ -80,7 +80,7 @@ std::string_view legacy_row_name(Direction direction) {
 }
 
 std::string to_string(const LegacySpec& spec) {
-  return fmt::format("{}.{}{}{}", legacy_row_name(spec.direction), spec.number,
+  return fmt::format("{}.{}{}{}", legacy_algorithm_name(spec.direction), spec.number,
                      spec.weights == Layout::kNhwc ? kKrscVariant : "", math_word(spec.math));
 }
 
@@ -104,9 +104,9 @@ std::optional<LegacySpec> parse_legacy_spec(std::string_view name) {
   if (take_suffix(name, kKrscVariant)) spec.weights = Layout::kNhwc;
   for (const Direction direction :
        {Direction::kForward, Direction::kBackwardData, Direction::kBackwardFilter}) {
-    const std::string row = std::string(legacy_row_name(direction)) + ".";
-    if (!name.starts_with(row)) continue;
-    const auto number = parse_number(name.substr(row.size()));
+    const std::string prefix = std::string(legacy_algorithm_name(direction)) + ".";
+    if (!name.starts_with(prefix)) continue;
+    const auto number = parse_number(name.substr(prefix.size()));
     if (!number || *number < 0 ||
         *number >= static_cast<int>(legacy_algorithms(direction).size())) {
       return std::nullopt;

@@ -6,20 +6,21 @@
 
 #include "base/error.h"
 #include "cudnn_algo/engine.h"
-#include "cudnn_algo/rows.h"
+#include "cudnn_algo/offers.h"
 
 namespace torchalgo {
 namespace cudnn {
 namespace {
 
-Algorithms make_rows(const Library& library) {
-  Algorithms rows;
-  for (const PatternInfo& pattern : kPatterns) rows.push_back(engine_row(pattern, library));
+Algorithms make_algorithms(const Library& library) {
+  Algorithms algorithms;
+  for (const PatternInfo& pattern : kPatterns)
+    algorithms.push_back(make_engine_algorithm(pattern, library));
   for (const Direction direction :
        {Direction::kForward, Direction::kBackwardData, Direction::kBackwardFilter}) {
-    rows.push_back(legacy_row(direction, library));
+    algorithms.push_back(make_legacy_algorithm(direction, library));
   }
-  return rows;
+  return algorithms;
 }
 
 }  // namespace
@@ -52,13 +53,14 @@ std::shared_ptr<const Api> require_api(const Library& library) {
 }  // namespace cudnn
 
 const Algorithms& cudnn_algorithms() {
-  static const Algorithms kRows = cudnn::make_rows({cudnn::process_api, cudnn::torch_runtime()});
-  return kRows;
+  static const Algorithms kAlgorithms =
+      cudnn::make_algorithms({cudnn::process_api, cudnn::torch_runtime()});
+  return kAlgorithms;
 }
 
 Algorithms cudnn_algorithms(std::shared_ptr<const cudnn::Api> api, cudnn::Runtime runtime) {
   const auto load = [api = std::move(api)] { return cudnn::LoadedApi{api, {}}; };
-  return cudnn::make_rows({load, std::move(runtime)});
+  return cudnn::make_algorithms({load, std::move(runtime)});
 }
 
 }  // namespace torchalgo

@@ -10,10 +10,10 @@
 namespace torchalgo {
 
 /// cuDNN's engines and legacy algorithms, of the cuDNN that torch has mapped: it is looked up at
-/// the first offer, and where there is none each row refuses with the reason.
+/// the first offer, and if there is none, each algorithm refuses with the reason.
 [[nodiscard]] const Algorithms& cudnn_algorithms();
 
-/// The same rows on another cuDNN, for tests.
+/// The same algorithms on another cuDNN, for tests.
 [[nodiscard]] Algorithms cudnn_algorithms(std::shared_ptr<const cudnn::Api> api,
                                           cudnn::Runtime runtime);
 

@@ -13,23 +13,24 @@
 
 namespace torchalgo {
 
-/// Runs the primitive that is asked for: by `choice`, the text of an argument, else by
-/// conv_settings(): context, then flags, then plan. What is decided for a problem is remembered per
-/// thread until a setting changes.
-/// @return  the result in call.result_format, dense; nothing: PyTorch's own path is asked for, or
-/// the call is none of ours, see conv_problem().
-/// @throws Error  if `choice` is no choice; on a conflict with torch's flags, unless the policy is
-/// another; when strict, if the primitive cannot run.
+/// Runs the chosen primitive. The first of these sources that has a choice decides: `choice`, which
+/// is the text of an argument; the context, the flags and the plan of conv_settings(). Each thread
+/// keeps its decisions until a setting changes.
+/// @return  the dense result in call.result_format; nullopt if PyTorch's own path is chosen, or if
+/// conv_problem() has no problem for the call.
+/// @throws Error  if `choice` cannot be parsed; if it conflicts with torch's flags and the policy
+/// is kError; when strict, if the primitive cannot run.
 [[nodiscard]] std::optional<at::Tensor> run_convolution(const ConvCall& call,
                                                         std::string_view choice,
                                                         const Algorithms& algorithms);
 
-/// What is asked of `problem` on a device: the name of a primitive or an algorithm; empty: PyTorch
-/// chooses.
+/// Returns the name of the primitive or algorithm chosen for `problem` on a device; empty if
+/// PyTorch chooses.
 [[nodiscard]] std::string requested_name(const Choice& argument, const ConvProblem& problem,
                                          DeviceKind kind, const ConvSettings& settings);
 
-/// What a plan asks of `problem`, else of it without its epilogue; null: nothing.
+/// Returns the planned choice for `problem`, else for it without its epilogue; null if there is
+/// none.
 [[nodiscard]] const Choice* find_planned(const PlannedChoices& planned, const ConvProblem& problem);
 
 }  // namespace torchalgo

@@ -24,24 +24,24 @@ struct ConvCall {
   std::int64_t groups = 1;
 };
 
-/// The problem that `call` is, with epilogue kBias if it has a bias; 1-D as 2-D with h = r = 1.
-/// float tensors on a GPU are tf32 if torch allows that. Nothing: PyTorch alone can say what the
-/// call means or why it is wrong (other dtypes or devices, sparse tensors, no elements, sizes that
-/// do not fit).
+/// Returns the problem that `call` computes, with epilogue kBias if it has a bias. A 1-D
+/// convolution is 2-D with h = r = 1; float tensors on a GPU are tf32 if torch allows that. Returns
+/// nullopt for calls that are left to PyTorch, which runs them or reports the error: other dtypes
+/// or devices, sparse tensors, no elements, sizes that do not fit.
 [[nodiscard]] std::optional<ConvProblem> conv_problem(const ConvCall& call);
 
-/// Checks as torch's convolutions do: a bias of another type would be cast without a word.
-/// Transposed convolutions are left to torch, which casts a bias to f64 and refuses other types.
+/// Checks that the bias has the input's type, as torch's convolutions do. Transposed convolutions
+/// are left to torch, which casts a bias to f64 and refuses other types.
 /// @throws Error  if the types differ.
 void check_bias_type(const at::Tensor& input, const std::optional<at::Tensor>& bias,
                      bool transposed);
 
-/// How torch lays the results of a convolution of these operands, forward and backward:
-/// channels_last if one of them is. Of a 1-D convolution: contiguous.
+/// Returns the memory format that torch gives to the results of a convolution, forward and
+/// backward: channels_last if an operand is channels_last, contiguous for a 1-D convolution.
 [[nodiscard]] at::MemoryFormat conv_memory_format(const at::Tensor& input,
                                                   const at::Tensor& weight);
 
-/// kNhwc for a channels_last tensor, else kNchw.
+/// Returns kNhwc for a channels_last tensor, else kNchw.
 [[nodiscard]] Layout strided_layout(const at::Tensor& tensor);
 
 }  // namespace torchalgo

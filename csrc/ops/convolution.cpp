@@ -13,13 +13,14 @@
 namespace torchalgo {
 namespace {
 
-// The path without any search, key or problem: nobody asks for anything.
-bool is_unasked(std::string_view choice) {
+// Returns true if no argument, setting or plan constrains the choice, so that PyTorch's own path
+// runs without any search.
+bool is_unconstrained(std::string_view choice) {
   return (choice.empty() || choice == "auto" || choice == kFree) && !is_recording() &&
          (choice == kFree || conv_settings().is_free());
 }
 
-// Whether sizes can be computed with; PyTorch explains what is wrong if not.
+// Returns true if the output sizes can be computed. If not, PyTorch explains what is wrong.
 bool has_shape(const ConvArgs& args) {
   const std::int64_t rank = args.input.dim();
   if (rank < 3 || rank > 5 || args.weight.dim() != rank) return false;
@@ -34,7 +35,7 @@ bool has_shape(const ConvArgs& args) {
   return true;
 }
 
-// What all three computations share; direction, tensors and result are the caller's.
+// Fills the fields that all three computations share. The caller adds tensors and result.
 ConvCall call_of(const ConvArgs& args, Direction direction) {
   ConvCall call;
   call.direction = direction;
@@ -100,14 +101,14 @@ std::string fixed_choice(std::string_view argument, const ConvProblem& problem,
 
 }  // namespace
 
-std::optional<at::Tensor> run_asked_forward(const ConvArgs& args, const OptionalTensor& bias,
-                                            std::string_view choice) {
-  if (is_unasked(choice) || !has_shape(args)) return std::nullopt;
+std::optional<at::Tensor> run_chosen_forward(const ConvArgs& args, const OptionalTensor& bias,
+                                             std::string_view choice) {
+  if (is_unconstrained(choice) || !has_shape(args)) return std::nullopt;
   return run_convolution(forward_call(args, bias), choice, all_algorithms());
 }
 
 at::Tensor run_forward(const ConvArgs& args, const OptionalTensor& bias, std::string_view choice) {
-  if (auto result = run_asked_forward(args, bias, choice)) return *std::move(result);
+  if (auto result = run_chosen_forward(args, bias, choice)) return *std::move(result);
   const TorchPath inside;
   return at::compositeexplicitautograd::convolution(args.input, args.weight, bias, args.stride,
                                                     args.padding, args.dilation, args.transposed,
@@ -119,12 +120,12 @@ Gradients run_backward(const at::Tensor& grad_output, const ConvArgs& args,
                        std::string_view backward_data, std::string_view backward_filter) {
   const bool has_shapes = has_shape(args) && grad_output.dim() == args.input.dim();
   at::Tensor grad_input, grad_weight;
-  if (mask[0] && !is_unasked(backward_data) && has_shapes) {
+  if (mask[0] && !is_unconstrained(backward_data) && has_shapes) {
     auto result =
         run_convolution(input_gradient_call(args, grad_output), backward_data, all_algorithms());
     if (result) grad_input = *std::move(result);
   }
-  if (mask[1] && !is_unasked(backward_filter) && has_shapes) {
+  if (mask[1] && !is_unconstrained(backward_filter) && has_shapes) {
     auto result =
         run_convolution(weight_gradient_call(args, grad_output), backward_filter, all_algorithms());
     if (result) grad_weight = *std::move(result);

@@ -8,19 +8,19 @@
 
 namespace torchalgo {
 
-/// aten::convolution by the primitive that `choice` or the settings ask for; where they ask for
-/// nothing, exactly what PyTorch computes. `choice` is the argument of the module's computation: of
-/// a transposed convolution the output is computed by a backward_data primitive.
+/// Computes aten::convolution with the primitive that `choice` or the settings name. If they name
+/// none, the result is exactly PyTorch's. `choice` is the argument for the output, which a
+/// backward_data primitive computes if the convolution is transposed.
 [[nodiscard]] at::Tensor run_forward(const ConvArgs& args, const OptionalTensor& bias,
                                      std::string_view choice);
 
-/// The same where a primitive is asked for; nothing where PyTorch chooses.
-[[nodiscard]] std::optional<at::Tensor> run_asked_forward(const ConvArgs& args,
-                                                          const OptionalTensor& bias,
-                                                          std::string_view choice);
+/// Does the same if a primitive is chosen. Returns nullopt if PyTorch chooses.
+[[nodiscard]] std::optional<at::Tensor> run_chosen_forward(const ConvArgs& args,
+                                                           const OptionalTensor& bias,
+                                                           std::string_view choice);
 
-/// aten::convolution_backward likewise; gradients that `mask` leaves out are undefined. The
-/// gradient of a transposed convolution's input is computed by a forward primitive.
+/// Computes aten::convolution_backward likewise. Gradients that `mask` leaves out are undefined. A
+/// forward primitive computes the gradient of a transposed convolution's input.
 [[nodiscard]] Gradients run_backward(const at::Tensor& grad_output, const ConvArgs& args,
                                      at::OptionalIntArrayRef bias_sizes, std::array<bool, 3> mask,
                                      std::string_view backward_data,

@@ -28,7 +28,7 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
                        bool allow_tf32) {
   const c10::DeviceGuard on_device(input.device());
   if (!TorchPath::is_taken()) {
-    auto result = run_asked_forward(
+    auto result = run_chosen_forward(
         {input, weight, stride, padding, dilation, transposed, output_padding, groups}, bias, {});
     if (result) return *std::move(result);
   }

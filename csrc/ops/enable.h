@@ -3,11 +3,11 @@
 
 namespace torchalgo {
 
-/// Whether convolutions of unmodified code on CPU and CUDA, forward and backward, obey
-/// conv_settings(). On: kernels of aten::_convolution, which every convolution calls, and of
-/// aten::convolution_backward are registered, which run PyTorch's own path wherever nothing is
-/// asked for. Off: they are removed again, and torch is as it was. Not to be changed while another
-/// thread runs a convolution. Returns the old value.
+/// Sets whether convolutions of unmodified code on CPU and CUDA, forward and backward, follow
+/// conv_settings(). If true, kernels are registered for aten::_convolution, which every convolution
+/// calls, and for aten::convolution_backward; they run PyTorch's own path if no setting applies. If
+/// false, they are removed, and torch is as it was. Do not call it while another thread runs a
+/// convolution. Returns the old value.
 bool set_enabled(bool enabled);
 [[nodiscard]] bool is_enabled();
 

@@ -10,11 +10,12 @@
 
 namespace torchalgo {
 
-/// `tensor`, which lies in `layout` and has `channels` logical channels, as strided nchw; itself if
-/// it is that already.
+/// Converts a tensor in `layout` with `channels` logical channels to strided nchw. Returns the
+/// tensor itself if it lies so already.
 [[nodiscard]] at::Tensor to_nchw(const at::Tensor& tensor, Layout layout, std::int64_t channels);
 
-/// The inverse: a strided tensor brought into `layout`, pad lanes zero; itself if it lies so.
+/// Converts a strided tensor to `layout`, with pad lanes of zero. Returns the tensor itself if it
+/// lies so already.
 [[nodiscard]] at::Tensor from_nchw(const at::Tensor& tensor, Layout layout);
 
 }  // namespace torchalgo

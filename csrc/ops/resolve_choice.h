@@ -8,12 +8,12 @@
 
 namespace torchalgo {
 
-/// What is asked of one convolution: a name without layouts, and how its tensors lie.
+/// The request of one convolution: a name without layouts, and the layouts of its tensors.
 struct ConvRequest {
-  std::string name;  // a primitive's or an algorithm's: then any variant of it
+  std::string name;  // of a primitive, or of an algorithm, which allows all its variants
   Layout src = Layout::kNchw;
   Layout weights = Layout::kNchw;
-  Layout dst = Layout::kNchw;  // the result's where the caller wants it
+  Layout dst = Layout::kNchw;  // of the result, as the caller wants it
   bool needs_determinism = false;
   ConflictPolicy conflict = ConflictPolicy::kError;
 };

@@ -3,8 +3,8 @@
 
 namespace torchalgo {
 
-/// While one lives, convolutions that ATen calls on this thread take PyTorch's own path, whether
-/// set_enabled() is on or not.
+/// While an object of this class exists, convolutions that ATen calls on this thread take PyTorch's
+/// own path, even after set_enabled(true).
 class TorchPath {
  public:
   TorchPath() { ++depth(); }

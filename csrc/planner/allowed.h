@@ -6,20 +6,20 @@
 
 namespace torchalgo::planner {
 
-/// Whether `candidate` reads and writes in `layouts`. A border keeps the caller's layout, so a node
-/// may also read the graph's inputs as they come.
+/// Returns true if `candidate` reads and writes in `layouts`. The graph's inputs keep the caller's
+/// layout, so a node may read these in any layout.
 [[nodiscard]] bool keeps_to(const Graph& graph, const Candidate& candidate,
                             const std::vector<Layout>& layouts);
 
-/// The candidates that `options` leaves. A node that has none covering it alone in
+/// Returns the candidates that `options` allows. A node without a candidate that covers it alone in
 /// `options.layouts` keeps all of its candidates.
 /// @throws NoPlan  naming a node that no candidate covers, and what it supports.
 [[nodiscard]] CandidateLists allowed_candidates(const Graph& graph, const Candidates& candidates,
                                                 const PlanOptions& options);
 
-/// Of each convolution the candidates of one primitive and layouts only: those of the cheapest
-/// candidate that covers the convolution alone (any coverage where none does); ties by name, then
-/// layouts. Costs that are missing count as infinite.
+/// Returns, for each convolution, only the candidates with the primitive and layouts of its
+/// cheapest candidate. That is the cheapest one that covers the convolution alone, if there is one.
+/// Ties go by name, then layouts. Missing costs count as infinite.
 [[nodiscard]] CandidateLists own_fastest(const Graph& graph, const CandidateLists& allowed,
                                          const CostTable& costs);
 

@@ -10,6 +10,7 @@
 
 namespace torchalgo::planner {
 
+/// A candidate with its cost from the table.
 struct PricedCandidate {
   const Candidate* candidate = nullptr;
   Cost cost;
@@ -18,19 +19,20 @@ struct PricedCandidate {
 
 using PricedLists = std::vector<std::vector<PricedCandidate>>;
 
-/// Looks up every candidate's cost; the keys that `costs` lacks are added to `missing`.
+/// Looks up the cost of every candidate. Adds the keys that `costs` lacks to `missing`.
 [[nodiscard]] PricedLists price_candidates(const CandidateLists& candidates, const CostTable& costs,
                                            std::set<CostKey>& missing);
 
-/// What one node may do. Either it anchors a chain (position 0), or the anchor's candidate computes
-/// it too. The rest of the graph sees only these fields, so candidates that agree in them are one
-/// alternative, unless a dearer one takes less of a limited resource: then that is one more. A
-/// candidate that is named in a pair of the cost table is an alternative of its own.
+/// One alternative of a node: it anchors a chain (position 0), or the anchor's candidate computes
+/// it too. The rest of the graph depends on these fields only, so that candidates which agree in
+/// them are one alternative. There are two exceptions: a dearer candidate that uses less of a
+/// limited resource, and a candidate that a pair of the cost table names, are alternatives of their
+/// own.
 struct Alternative {
   std::vector<int> covers;  // the chain that is computed at once, the node itself at `position`
   int position = 0;
-  ChainLayouts layouts;  // src, later: meaningless where absorbed, only the anchor reads in them
-  /// Cheapest first, ties by name; none takes less of a resource than the first. Empty: absorbed.
+  ChainLayouts layouts;  // src and later have no meaning if absorbed: only the anchor reads
+  /// Cheapest first, ties by name; none uses less of a resource than the first. Empty if absorbed.
   std::vector<PricedCandidate> options;
 };
 
@@ -38,22 +40,24 @@ struct Alternative {
   return alternative.position > 0;
 }
 
-/// Whether the node's result is written; else the next node of the chain takes it in registers.
+/// Returns true if the node's result is written to memory. If not, the next node of the chain takes
+/// it from registers.
 [[nodiscard]] inline bool writes_result(const Alternative& alternative) {
   return alternative.position + 1 == static_cast<int>(alternative.covers.size());
 }
 
-/// Whether `next` is the continuation of `alternative` in one chain.
+/// Returns true if `next` continues the chain of `alternative`.
 [[nodiscard]] inline bool continues(const Alternative& alternative, const Alternative& next) {
   return next.position == alternative.position + 1 && next.layouts.dst == alternative.layouts.dst &&
          next.covers == alternative.covers;
 }
 
-/// Per node of a graph, what it may run that some pair of the cost table names.
+/// The runs of each node that some pair of the cost table names.
 using PairedRuns = std::vector<std::set<CostKey>>;
 [[nodiscard]] PairedRuns paired_runs(const Graph& graph, const CostTable& costs);
 
-/// The alternatives of each node (opaque: none), in an order that depends on names and costs only.
+/// Returns the alternatives of each node, in an order that depends on names and costs only. Opaque
+/// nodes have none.
 [[nodiscard]] std::vector<std::vector<Alternative>> list_alternatives(const Graph& graph,
                                                                       const PricedLists& priced,
                                                                       const PairedRuns& paired);

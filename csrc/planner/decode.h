@@ -7,12 +7,13 @@
 
 namespace torchalgo::planner {
 
-/// The plan of a choice: what each node runs, and the cheapest transforms between. Its cost is the
-/// sum of its parts; it may be below solution.cost where that choice is not proven optimal.
+/// Returns the plan of a choice: the primitive of each node, and the cheapest transforms between
+/// them. Its cost is the sum of its parts. It may be below solution.cost if the choice is not
+/// proven optimal.
 [[nodiscard]] Plan decode(const Model& model, const Encoding& encoding,
                           const pbqp::Solution& solution);
 
-/// Keys of the costs in a choice that are only bounds.
+/// Returns the keys of the costs in a choice that are only bounds.
 [[nodiscard]] std::set<CostKey> bounds_in_choice(const Model& model, const Encoding& encoding,
                                                  const std::vector<int>& choice);
 

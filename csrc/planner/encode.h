@@ -8,7 +8,7 @@
 
 namespace torchalgo::planner {
 
-/// All that the choice depends on.
+/// Everything that the choice depends on.
 struct Model {
   const Graph& graph;
   std::vector<ValueFlow> flow;                         // per value
@@ -17,26 +17,29 @@ struct Model {
   std::vector<PairTerm> pairs = {};
 };
 
+/// A model as a PBQP.
 struct Encoding {
   pbqp::Problem problem;
   std::vector<int> variable;  // per node of the graph, -1: opaque; alternatives in the same order
 };
 
-/// The model as a PBQP whose optimum is the model's: a choice of alternatives costs the sum of its
-/// candidates and, per value, the cheapest tree of transforms to all layouts in which it is read,
-/// and what the pairs among them cost.
+/// Encodes the model as a PBQP with the same optimum. A choice of alternatives costs the sum of
+/// three parts: its candidates; for each value, the cheapest tree of transforms to all layouts in
+/// which it is read; and the costs of the pairs among its candidates.
 ///
-/// A value with one reader is an edge. One with several has a set variable U, the layouts in which
-/// it must exist: its writer pays the tree to U, and each reader's layout must be in U. To keep
-/// nested lists of readers narrow (dense blocks), U stands for a suffix of a list in which the most
-/// shared readers come last, holds the layout of the first of them, and includes the U of the rest;
-/// values whose lists end alike share it. Exact, because a tree to fewer layouts is never dearer.
-/// Source: the PBQP model is Anderson & Gregg 2018, CGO, pp. 340-351, doi:10.1145/3168805, where
-/// each reader pays its own transform; the shared set variables are ours.
+/// A value with one reader is an edge. A value with several readers has a set variable U, the set
+/// of layouts in which it must exist. The node that writes the value pays for the tree to U, and
+/// each reader's layout must be in U. Dense blocks have long nested lists of readers. To keep these
+/// narrow, a list is ordered so that the most shared readers come last, and each suffix of it has a
+/// set variable: it holds the layout of the suffix's first reader and includes the set of the rest.
+/// Values whose lists have the same end share its variables. This is exact, because a tree to fewer
+/// layouts never costs more. Source: the PBQP model is Anderson & Gregg 2018, CGO, pp. 340-351,
+/// doi:10.1145/3168805, where each reader pays its own transform; the shared set variables are
+/// ours.
 ///
-/// The pairs of two nodes are an edge between them. What a pair takes off is taken off the reader's
-/// node and added to all other pairs with it, so that every cost stays >= 0.
-/// @throws Error  if pairs take more off a choice than it costs.
+/// The pairs of two nodes are an edge between them. A pair with a negative cost lowers the cost of
+/// the reader's node and raises all other pairs with it, so that every cost stays >= 0.
+/// @throws Error  if the cost of a choice with its pairs is negative.
 [[nodiscard]] Encoding encode(const Model& model);
 
 }  // namespace torchalgo::planner

@@ -7,8 +7,8 @@
 
 namespace torchalgo::planner {
 
-/// Why the model has no choice, for an error text: the first value that no reader can get in a
-/// layout that it takes, or that two chains exclude each other.
+/// Explains for an error text why the model has no choice: the first value that a reader cannot get
+/// in any layout that it takes, or else that chains exclude each other.
 [[nodiscard]] std::string explain_infeasible(const Model& model);
 
 }  // namespace torchalgo::planner

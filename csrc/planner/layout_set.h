@@ -7,7 +7,7 @@
 
 namespace torchalgo::planner {
 
-/// The layouts in which one value exists or is asked for: a bit per enumerator of Layout.
+/// The set of layouts in which a value exists or is read: one bit per enumerator of Layout.
 using LayoutSet = std::uint8_t;
 
 inline constexpr int kLayoutCount = static_cast<int>(kAllLayouts.size());

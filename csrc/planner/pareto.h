@@ -7,15 +7,15 @@
 
 namespace torchalgo {
 
-/// A plan that no other one undercuts in cost without taking more of something.
+/// A plan of a Pareto front: no other plan costs less without more use.
 struct FrontPoint {
   Plan plan;
   std::int64_t use = 0;
 };
 
-/// The cheapest plan for each peak of workspace: `use` is the most bytes that any primitive of the
-/// plan takes, transforms included. Cheapest first; no point is dominated. Exact if all plans are
-/// optimal: each next one keeps below the peak of the one before, so no peak is left out.
+/// Returns the Pareto front of cost and peak of workspace, cheapest first. `use` is the largest
+/// workspace of any primitive of the plan, transforms included. The front is complete if all its
+/// plans are optimal, because each next plan keeps below the peak of the one before.
 /// @throws Error  as make_plan, or if `costs` lacks some.
 [[nodiscard]] std::vector<FrontPoint> workspace_front(const Graph& graph,
                                                       const Candidates& candidates,
@@ -23,10 +23,10 @@ struct FrontPoint {
                                                       const CostTable& costs,
                                                       const PlanOptions& options = {});
 
-/// The same for the sum of options.resources[0], whose limit is where the front starts; another
-/// one's limit holds for all points. Sums are many
-/// where peaks are few: of more than `max_points` points (>= 2), that many are taken, evenly spread
-/// over the uses and both ends among them. Each is still a point of the whole front.
+/// Returns the Pareto front of cost and the use of options.resources[0]. The front starts at the
+/// limit of this resource; the limit of a second resource holds for all points. A front of sums may
+/// have thousands of points. If it has more than `max_points` (>= 2), the result has that many of
+/// its points, evenly spread over the uses, with both ends among them.
 [[nodiscard]] std::vector<FrontPoint> resource_front(const Graph& graph,
                                                      const Candidates& candidates,
                                                      const std::vector<Candidate>& transforms,

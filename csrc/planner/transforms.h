@@ -21,18 +21,18 @@ struct Hop {
 
 /// The transforms of one shape, and what it costs to have a value in several layouts.
 struct LayoutChanges {
-  /// [from][to]: the cheapest primitive, ties by name; none: no candidate.
+  /// [from][to]: the cheapest primitive, ties by name; candidate is null if there is none.
   std::array<std::array<PricedCandidate, kLayoutCount>, kLayoutCount> direct = {};
-  /// [root][set]: least sum of hops that, from `root`, make all of `set`; pbqp::kForbidden if
-  /// impossible. A layout made on the way may feed any number of others.
+  /// [root][set]: the least sum of hops that lead from `root` to all layouts of `set`;
+  /// pbqp::kForbidden if there are none. Each layout on the way may feed any number of others.
   std::array<std::array<Ticks, kLayoutSetCount>, kLayoutCount> tree_cost = {};
 };
 
 /// Fills `tree_cost` from `direct`.
 void compute_tree_costs(LayoutChanges& changes);
 
-/// The hops behind tree_cost[root][wanted], each after the one that makes its source; the fewest
-/// among equally cheap ones.
+/// Returns the hops of tree_cost[root][wanted], each after the hop that makes its source. Of
+/// equally cheap trees it is one with the fewest hops.
 [[nodiscard]] std::vector<Hop> cheapest_tree(const LayoutChanges& changes, Layout root,
                                              LayoutSet wanted);
 
@@ -44,10 +44,10 @@ struct TransformCosts {
   [[nodiscard]] const LayoutChanges& at(int value) const { return shapes[shape_of_value[value]]; }
 };
 
-/// Looks up every transform that some value may need; the keys that `costs` lacks are added to
-/// `missing`.
-/// @param at_value  per value the layouts that may occur; where only one may, nothing is looked up.
-/// Transforms that need more than `workspace_limit_bytes` are left out.
+/// Looks up every transform that some value may need, except those that need more workspace than
+/// `workspace_limit_bytes`. Adds the keys that `costs` lacks to `missing`.
+/// @param at_value  per value the layouts that may occur. A value with one layout needs no
+/// transform.
 /// @param intermediate_layouts  layouts that a value may take between two that occur.
 [[nodiscard]] TransformCosts price_transforms(
     const std::vector<ValueFlow>& flow, const std::vector<LayoutSet>& at_value,

@@ -11,23 +11,23 @@
 
 namespace torchalgo::planner {
 
-/// Who makes and who reads a value, as far as layouts are concerned.
+/// The producer and the readers of a value, as far as layouts are concerned.
 struct ValueFlow {
-  int producer = -1;             // node with a problem; -1: the layout is `fixed`
-  Layout fixed = Layout::kNchw;  // of an input of the graph or an opaque node's result
-  std::vector<int> readers;      // nodes with a problem, each once
-  LayoutSet border = 0;          // asked for by opaque readers and the caller: nchw or nothing
-  std::optional<TransformProblem> shape;  // from, to unset; nothing: cannot change its layout
+  int producer = -1;                      // node with a problem; -1: the layout is `fixed`
+  Layout fixed = Layout::kNchw;           // of an input of the graph or an opaque node's result
+  std::vector<int> readers;               // nodes with a problem, each once
+  LayoutSet border = 0;                   // read by opaque nodes and the caller: nchw or nothing
+  std::optional<TransformProblem> shape;  // from, to unset; nullopt: fixed layout
 };
 
-/// One entry per value of the graph. A weights' gradient has no shape and no border: its layout is
-/// in the name of the primitive that makes it.
+/// Returns one entry per value of the graph. A weights' gradient has no shape and no border,
+/// because its layout is in the name of the primitive that computes it.
 [[nodiscard]] std::vector<ValueFlow> trace_values(const Graph& graph);
 
 /// The candidates that may be used, one list per node of the graph.
 using CandidateLists = std::vector<std::vector<const Candidate*>>;
 
-/// What a candidate does to the layouts around its chain.
+/// The layouts in which a candidate reads and writes around its chain.
 struct ChainLayouts {
   Layout src = Layout::kNchw;  // of the anchor's first input
   Layout later =
@@ -37,12 +37,13 @@ struct ChainLayouts {
 
 [[nodiscard]] ChainLayouts layouts_of(const Candidate& candidate);
 
-/// Layouts in which the node `covers[position]` reads `value` when a candidate with these layouts
-/// computes the chain `covers`; empty if it takes the value from the chain, which never writes it.
+/// Returns the layouts in which the node `covers[position]` reads `value` if a candidate with these
+/// layouts computes the chain `covers`. The set is empty if the node takes the value from the
+/// chain, which never writes it to memory.
 [[nodiscard]] LayoutSet layouts_read(const Graph& graph, std::span<const int> covers, int position,
                                      const ChainLayouts& layouts, int value);
 
-/// Per value: every layout in which some choice writes or reads it.
+/// Returns, for each value, every layout in which some choice writes or reads it.
 [[nodiscard]] std::vector<LayoutSet> layouts_at_values(const Graph& graph,
                                                        const std::vector<ValueFlow>& flow,
                                                        const CandidateLists& candidates);

@@ -102,7 +102,7 @@ TEST(EngineSpec, IsTotallyOrdered) {
 TEST(Pattern, StandsAtItsPlaceInTheList) {
   for (std::size_t i = 0; i < kPatterns.size(); ++i) {
     EXPECT_EQ(static_cast<std::size_t>(kPatterns[i].pattern), i);
-    EXPECT_EQ(info(kPatterns[i].pattern).row, kPatterns[i].row);
+    EXPECT_EQ(info(kPatterns[i].pattern).algorithm, kPatterns[i].algorithm);
   }
 }
 

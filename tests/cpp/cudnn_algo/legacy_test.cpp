@@ -39,7 +39,7 @@ std::set<std::string> names_of(const Offer& offer) {
 Offer offer_of(const FakeRows& fake, const std::string& problem, const Device& device) {
   const Problem parsed = parse_problem(problem);
   const Direction direction = std::get<ConvProblem>(parsed).direction;
-  return fake.row(std::string(legacy_row_name(direction)) + ".0").offer(parsed, device);
+  return fake.row(std::string(legacy_algorithm_name(direction)) + ".0").offer(parsed, device);
 }
 
 TEST(LegacySpec, PrintsAndParsesEveryName) {
@@ -85,7 +85,7 @@ TEST(LegacySpec, NumbersHaveTheHeadersWords) {
   }
 }
 
-TEST(LegacyRow, EqualsTheReferenceInEveryVariant) {
+TEST(LegacyOffers, EqualsTheReferenceInEveryVariant) {
   FakeRows fake;
   for (const std::string direction : {"fwd", "bwd_data", "bwd_filter"}) {
     for (const std::string dtype : {"f64", "f32", "tf32", "f16", "bf16"}) {
@@ -110,14 +110,14 @@ TEST(LegacyRow, EqualsTheReferenceInEveryVariant) {
   EXPECT_EQ(fake.cudnn.stats().crashes, 0);
 }
 
-TEST(LegacyRow, AsksTheGpuForWorkspaces) {
+TEST(LegacyOffers, AsksTheGpuForWorkspaces) {
   FakeRows fake;
   Repeated gemm(fake, "fwd_tf32_" + kSizes, "cudnn_legacy.fwd.2");
   EXPECT_EQ(gemm.primitive_.workspace_bytes, 2 * 4 * 9 * 6 * 5 * 4);
   EXPECT_TRUE(gemm.is_right(gemm.run()));
 }
 
-TEST(LegacyRow, TellsWhatTheGpuRefusesWithTheDocumentedReason) {
+TEST(LegacyOffers, TellsWhatTheGpuRefusesWithTheDocumentedReason) {
   FakeRows fake;
   const Offer offer = offer_of(fake, "fwd_f32_" + kSizes, fake_device());
   EXPECT_EQ(names_of(offer),
@@ -135,13 +135,13 @@ TEST(LegacyRow, TellsWhatTheGpuRefusesWithTheDocumentedReason) {
             std::string::npos);
 }
 
-TEST(LegacyRow, OffersWinogradWhereTheGpuHasIt) {
+TEST(LegacyOffers, OffersWinogradWhereTheGpuHasIt) {
   FakeRows fake({.sm = 80});
   EXPECT_TRUE(names_of(offer_of(fake, "fwd_f32_" + kSizes, fake_device(80)))
                   .contains("cudnn_legacy.fwd.6"));
 }
 
-TEST(LegacyRow, AnswersFromTheDocumentationForADescribedDevice) {
+TEST(LegacyOffers, AnswersFromTheDocumentationForADescribedDevice) {
   std::int64_t asked = 0;
   FakeRows fake;
   const auto api = fake::intercept(fake.cudnn.api(), [&](const fake::CallRecord&) {
@@ -168,7 +168,7 @@ TEST(LegacyRow, AnswersFromTheDocumentationForADescribedDevice) {
             std::string::npos);
 }
 
-TEST(LegacyRow, TellsAtomicsFromDeterministicAlgorithms) {
+TEST(LegacyOffers, TellsAtomicsFromDeterministicAlgorithms) {
   FakeRows fake;
   for (const std::string direction : {"bwd_data", "bwd_filter"}) {
     const Offer offer = offer_of(fake, direction + "_tf32_" + kSizes, fake_device());
@@ -179,7 +179,7 @@ TEST(LegacyRow, TellsAtomicsFromDeterministicAlgorithms) {
   }
 }
 
-TEST(LegacyRow, SetsFmaMathForStrictF32) {
+TEST(LegacyOffers, SetsFmaMathForStrictF32) {
   EXPECT_EQ(math_type({}, DType::kF32), MathType::kFma);
   EXPECT_EQ(math_type({}, DType::kTf32), MathType::kDefault);
   FakeRows fake;
@@ -197,7 +197,7 @@ TEST(LegacyRow, SetsFmaMathForStrictF32) {
             std::string::npos);
 }
 
-TEST(LegacyRow, OfferOneSaysWhatANameShouldBe) {
+TEST(LegacyOffers, OfferOneSaysWhatANameShouldBe) {
   FakeRows fake;
   const Problem problem = parse_problem("fwd_f32_" + kSizes);
   const Offer offer = offer_exact(fake.row("cudnn_legacy.fwd.9"), problem, fake_device(),
@@ -206,13 +206,13 @@ TEST(LegacyRow, OfferOneSaysWhatANameShouldBe) {
       << offer.refusal;
 }
 
-TEST(LegacyRow, RefusesWithoutItsFunctions) {
+TEST(LegacyOffers, RefusesWithoutItsFunctions) {
   FakeRows fake({.has_legacy = false});
   EXPECT_EQ(offer_of(fake, "fwd_f32_" + kSizes, fake_device()).refusal,
             "cuDNN 9.19.0 has no legacy convolution functions");
 }
 
-TEST(LegacyRow, RefusesWhatAnIntCannotHold) {
+TEST(LegacyOffers, RefusesWhatAnIntCannotHold) {
   FakeRows fake;
   const Offer offer =
       offer_of(fake, "fwd_f16_n70000c64h64w64_k8r1s1_st1x1_pad0x0_dil1x1_g1", fake_device());

@@ -8,7 +8,7 @@
 #include "all_algorithms.h"
 #include "base/error.h"
 #include "cudnn_algo/fake_device.h"
-#include "cudnn_algo/rows.h"
+#include "cudnn_algo/offers.h"
 #include "profiler/check.h"
 
 namespace torchalgo::cudnn {

@@ -54,30 +54,30 @@ template <typename Refusal, typename Ask>
   }
 }
 
-/// The algorithm whose offers `row` makes; it keeps the last ones.
-template <typename Row, typename Prepare>
-[[nodiscard]] Algorithm cudnn_algorithm(std::string_view name, const std::shared_ptr<Row>& row,
-                                        Prepare prepare) {
+/// Returns an algorithm of cuDNN. `offers` answers it and keeps the last answers.
+template <typename Offers, typename Prepare>
+[[nodiscard]] Algorithm cudnn_algorithm(std::string_view name,
+                                        const std::shared_ptr<Offers>& offers, Prepare prepare) {
   return {
       .name = name,
       .version = 1,
       .runs_on_cpu = false,
       .runs_on_cuda = true,
-      .offer = [row](const Problem& problem,
-                     const Device& device) { return row->offer(problem, device); },
+      .offer = [offers](const Problem& problem,
+                        const Device& device) { return offers->offer(problem, device); },
       .offer_one =
-          [row](const Problem& problem, const Device& device, const Primitive& primitive) {
-            return row->offer_one(problem, device, primitive);
+          [offers](const Problem& problem, const Device& device, const Primitive& primitive) {
+            return offers->offer_one(problem, device, primitive);
           },
       .prepare = std::move(prepare),
       .packs_for_all_sizes = true,
   };
 }
 
-/// "cudnn9.conv", ...: the engines of one pattern. engine_row.cpp
-[[nodiscard]] Algorithm engine_row(const PatternInfo& pattern, const Library& library);
+/// "cudnn9.conv", ...: the engines of one pattern. engine_offers.cpp
+[[nodiscard]] Algorithm make_engine_algorithm(const PatternInfo& pattern, const Library& library);
 
-/// "cudnn_legacy.fwd", ...: the numbers of one direction. legacy_row.cpp
-[[nodiscard]] Algorithm legacy_row(Direction direction, const Library& library);
+/// "cudnn_legacy.fwd", ...: the numbers of one direction. legacy_offers.cpp
+[[nodiscard]] Algorithm make_legacy_algorithm(Direction direction, const Library& library);
 
 }  // namespace torchalgo::cudnn

@@ -14,8 +14,8 @@
 #include "cudnn_algo/legacy.h"
 #include "cudnn_algo/legacy_call.h"
 #include "cudnn_algo/lru_cache.h"
+#include "cudnn_algo/offers.h"
 #include "cudnn_algo/refusal.h"
-#include "cudnn_algo/rows.h"
 #include "cudnn_algo/run.h"
 #include "provider/packing.h"
 
@@ -141,9 +141,10 @@ class Refusals {
   std::map<std::string, std::map<MathType, std::vector<Layouts>>> by_reason_;
 };
 
-class LegacyRow {
+// The offers of one direction, with the last answers.
+class LegacyOffers {
  public:
-  LegacyRow(Direction direction, Library library)
+  LegacyOffers(Direction direction, Library library)
       : direction_(direction), library_(std::move(library)) {}
 
   Offer offer(const Problem& problem, const Device& device) {
@@ -157,10 +158,11 @@ class LegacyRow {
     return check_first(problem, device, [&](const Api& api, const ConvProblem& conv) {
       const auto spec = parse_legacy_spec(primitive.name);
       if (!spec || spec->direction != direction_) {
-        return refuse(fmt::format(
-            "'{}' is no legacy algorithm: expected {}.<0 to {}>[.krsc]"
-            "[@tensor_op|@tensor_op_conversion|@fma]",
-            primitive.name, legacy_row_name(direction_), legacy_algorithms(direction_).size() - 1));
+        return refuse(
+            fmt::format("'{}' is no legacy algorithm: expected {}.<0 to {}>[.krsc]"
+                        "[@tensor_op|@tensor_op_conversion|@fma]",
+                        primitive.name, legacy_algorithm_name(direction_),
+                        legacy_algorithms(direction_).size() - 1));
       }
       if (is_blocked(primitive.src) || is_blocked(primitive.dst)) {
         return refuse(kStridedOnly);
@@ -200,8 +202,9 @@ class LegacyRow {
     std::vector<MathType> usable;
     for (const MathType math : kMaths) {
       if (auto refusal = math_refusal(math, dtype)) {
-        offer.refused.push_back({fmt::format("{}{}", legacy_row_name(direction_), math_word(math)),
-                                 std::move(*refusal)});
+        offer.refused.push_back(
+            {fmt::format("{}{}", legacy_algorithm_name(direction_), math_word(math)),
+             std::move(*refusal)});
       } else if (is_listed(math, dtype)) {
         usable.push_back(math);
       }
@@ -282,9 +285,9 @@ Kernel prepare_legacy(const Library& library, const Problem& problem, const Prim
 
 }  // namespace
 
-Algorithm legacy_row(Direction direction, const Library& library) {
+Algorithm make_legacy_algorithm(Direction direction, const Library& library) {
   return cudnn_algorithm(
-      legacy_row_name(direction), std::make_shared<LegacyRow>(direction, library),
+      legacy_algorithm_name(direction), std::make_shared<LegacyOffers>(direction, library),
       [library](const Problem& problem, const Primitive& primitive, const Device&) {
         return prepare_legacy(library, problem, primitive);
       });

@@ -11,7 +11,7 @@
 #include "cudnn_algo/device_properties.h"
 #include "cudnn_algo/enumerate.h"
 #include "cudnn_algo/lru_cache.h"
-#include "cudnn_algo/rows.h"
+#include "cudnn_algo/offers.h"
 #include "cudnn_algo/run.h"
 #include "cudnn_algo/traits.h"
 #include "provider/packing.h"
@@ -45,10 +45,10 @@ void add(const EngineConfig& config, Offer& offer) {
   offer.traits.push_back(traits_of(config));
 }
 
-// What one row asks, and its last answers.
-class EngineRow {
+// The offers of one pattern, with the last answers.
+class EngineOffers {
  public:
-  EngineRow(const PatternInfo& pattern, Library library)
+  EngineOffers(const PatternInfo& pattern, Library library)
       : pattern_(pattern), library_(std::move(library)) {}
 
   Offer offer(const Problem& problem, const Device& device) {
@@ -60,15 +60,16 @@ class EngineRow {
     });
   }
 
-  // The row's own name asks for what cuDNN's heuristics propose, best first.
+  // The algorithm's own name asks for the proposals of cuDNN's heuristics, best first.
   Offer offer_one(const Problem& problem, const Device& device, const Primitive& primitive) {
-    const bool is_row = primitive.name == pattern_.row || primitive.name == krsc_row();
+    const bool is_algorithm =
+        primitive.name == pattern_.algorithm || primitive.name == krsc_algorithm();
     const auto spec = parse_engine_spec(primitive.name);
-    if (!is_row && (!spec || spec->pattern != pattern_.pattern)) {
+    if (!is_algorithm && (!spec || spec->pattern != pattern_.pattern)) {
       return refuse(
           fmt::format("'{}' is no engine of {}: expected {}.e<number>[.krsc][{{KNOB=v,"
                       "...}}], knobs sorted by name",
-                      primitive.name, pattern_.row, pattern_.row));
+                      primitive.name, pattern_.algorithm, pattern_.algorithm));
     }
     if (is_blocked(primitive.src) || is_blocked(primitive.dst)) {
       return refuse(kStridedOnly);
@@ -77,7 +78,7 @@ class EngineRow {
       const std::string key = key_of(question) + "\n" + to_string(primitive);
       const Layouts layouts = layouts_of(primitive);
       const auto answer = answers_.find_or_make(key, [&] {
-        return is_row ? answer_best(question, layouts) : answer_one(question, *spec, layouts);
+        return is_algorithm ? answer_best(question, layouts) : answer_one(question, *spec, layouts);
       });
       return *answer;
     });
@@ -122,7 +123,7 @@ class EngineRow {
     }
     add_family_statement(question, found, offer);
     for (const RefusedEngine& refused : found.refused) {
-      offer.refused.push_back({fmt::format("{}.e{}", pattern_.row, refused.engine),
+      offer.refused.push_back({fmt::format("{}.e{}", pattern_.algorithm, refused.engine),
                                with_layouts(refused.reason, refused.layouts)});
     }
     return offer;
@@ -136,7 +137,7 @@ class EngineRow {
                            : found.has_fft    ? "Winograd"
                                               : "Winograd or FFT";
     offer.refused.push_back(
-        {std::string(pattern_.row),
+        {std::string(pattern_.algorithm),
          fmt::format("no {} engine of cuDNN {} takes this problem on {}", families,
                      version_text(question.api), question.device.isa)});
   }
@@ -171,7 +172,9 @@ class EngineRow {
     return offer;
   }
 
-  [[nodiscard]] std::string krsc_row() const { return std::string(pattern_.row) + ".krsc"; }
+  [[nodiscard]] std::string krsc_algorithm() const {
+    return std::string(pattern_.algorithm) + ".krsc";
+  }
 
   const PatternInfo pattern_;
   const Library library_;
@@ -194,9 +197,9 @@ Kernel prepare_engine(const Library& library, const Problem& problem, const Prim
 
 }  // namespace
 
-Algorithm engine_row(const PatternInfo& pattern, const Library& library) {
+Algorithm make_engine_algorithm(const PatternInfo& pattern, const Library& library) {
   return cudnn_algorithm(
-      pattern.row, std::make_shared<EngineRow>(pattern, library),
+      pattern.algorithm, std::make_shared<EngineOffers>(pattern, library),
       [library](const Problem& problem, const Primitive& primitive, const Device&) {
         return prepare_engine(library, problem, primitive);
       });

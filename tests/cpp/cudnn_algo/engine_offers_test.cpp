@@ -52,7 +52,7 @@ Asked ask(const FakeRows& fake, const std::string& row, const std::string& probl
   return {parsed, fake.row(row + ".e0").offer(parsed, device)};
 }
 
-TEST(EngineRow, OffersEachEngineInAllLayoutsItTakes) {
+TEST(EngineOffers, OffersEachEngineInAllLayoutsItTakes) {
   const FakeRows fake;
   const Asked asked = ask(fake, "cudnn9.conv", "fwd_f16" + kSizes);
   std::set<std::tuple<Layout, Layout, Layout>> layouts;
@@ -69,7 +69,7 @@ TEST(EngineRow, OffersEachEngineInAllLayoutsItTakes) {
   EXPECT_EQ(asked.of_engine(kCompiled).size(), 1U);
 }
 
-TEST(EngineRow, OffersEachPrimitiveOnceAndAgainByName) {
+TEST(EngineOffers, OffersEachPrimitiveOnceAndAgainByName) {
   const FakeRows fake;
   for (const auto& [row, problem] : std::map<std::string, std::string>{
            {"cudnn9.conv", "fwd_f16" + kSizes},
@@ -92,7 +92,7 @@ TEST(EngineRow, OffersEachPrimitiveOnceAndAgainByName) {
   }
 }
 
-TEST(EngineRow, OffersKnobsNearTheHeuristics) {
+TEST(EngineOffers, OffersKnobsNearTheHeuristics) {
   const FakeRows fake;
   const Asked asked = ask(fake, "cudnn9.conv", "fwd_f16" + kSizes);
   std::set<std::string> knobs;
@@ -102,7 +102,7 @@ TEST(EngineRow, OffersKnobsNearTheHeuristics) {
   EXPECT_GE(knobs.size(), 2U);
 }
 
-TEST(EngineRow, IsStrictAboutF32) {
+TEST(EngineOffers, IsStrictAboutF32) {
   const FakeRows fake;
   const Asked strict = ask(fake, "cudnn9.conv", "fwd_f32" + kSizes);
   EXPECT_TRUE(strict.of_engine(kTensorCores).empty());
@@ -119,7 +119,7 @@ TEST(EngineRow, IsStrictAboutF32) {
   }
 }
 
-TEST(EngineRow, TellsAtomicsFromDeterministicEngines) {
+TEST(EngineOffers, TellsAtomicsFromDeterministicEngines) {
   const FakeRows fake;
   const Asked asked = ask(fake, "cudnn9.conv_bwd_data", "bwd_data_f32" + kSizes);
   ASSERT_FALSE(asked.of_engine(kAtomics).empty());
@@ -131,7 +131,7 @@ TEST(EngineRow, TellsAtomicsFromDeterministicEngines) {
   }
 }
 
-TEST(EngineRow, SaysWhichFamiliesAreMissing) {
+TEST(EngineOffers, SaysWhichFamiliesAreMissing) {
   const FakeRows fake;
   EXPECT_EQ(ask(fake, "cudnn9.conv", "fwd_f32" + kSizes).reason_of("cudnn9.conv"),
             "no Winograd or FFT engine of cuDNN 9.19.0 takes this problem on sm_90");
@@ -145,7 +145,7 @@ TEST(EngineRow, SaysWhichFamiliesAreMissing) {
             (std::vector<std::string>{"winograd", "winograd_4x4"}));
 }
 
-TEST(EngineRow, DoesNotCallAMissingDriverARefusalOfTheAlgorithm) {
+TEST(EngineOffers, DoesNotCallAMissingDriverARefusalOfTheAlgorithm) {
   const FakeRows fake({.has_compiler = false});
   const std::string reason =
       ask(fake, "cudnn9.conv", "fwd_f16" + kSizes).reason_of("cudnn9.conv.e3");
@@ -158,7 +158,7 @@ TEST(EngineRow, DoesNotCallAMissingDriverARefusalOfTheAlgorithm) {
   EXPECT_TRUE(is_said) << reason;
 }
 
-TEST(EngineRow, ProvesHiddenCopiesOfItsEngines) {
+TEST(EngineOffers, ProvesHiddenCopiesOfItsEngines) {
   const FakeRows fake;
   const Asked asked = ask(fake, "cudnn9.conv", "fwd_f16" + kSizes);
   for (const std::size_t i : asked.of_engine(kTensorCores)) {
@@ -177,7 +177,7 @@ TEST(EngineRow, ProvesHiddenCopiesOfItsEngines) {
   }
 }
 
-TEST(EngineRow, RefusesWhatItDoesNotCompute) {
+TEST(EngineOffers, RefusesWhatItDoesNotCompute) {
   const FakeRows fake;
   const auto refusal = [&](const std::string& row, const std::string& problem) {
     return ask(fake, row, problem).offer.refusal;
@@ -190,7 +190,7 @@ TEST(EngineRow, RefusesWhatItDoesNotCompute) {
             "computes convolutions with +bias+relu");
 }
 
-TEST(EngineRow, RefusesADeviceThatIsNotDescribed) {
+TEST(EngineOffers, RefusesADeviceThatIsNotDescribed) {
   const FakeRows fake;
   Device device = fake_device();
   device.properties.clear();
@@ -200,7 +200,7 @@ TEST(EngineRow, RefusesADeviceThatIsNotDescribed) {
             "does not run on CPUs");
 }
 
-TEST(EngineRow, OfferOneSaysWhatANameShouldBe) {
+TEST(EngineOffers, OfferOneSaysWhatANameShouldBe) {
   const FakeRows fake;
   const Problem problem = parse_problem("fwd_f16" + kSizes);
   const auto refusal = [&](const std::string& name) {
@@ -213,7 +213,7 @@ TEST(EngineRow, OfferOneSaysWhatANameShouldBe) {
   EXPECT_EQ(refusal("cudnn9.conv.e0"), "");
 }
 
-TEST(EngineRow, OffersTheHeuristicsBestForItsOwnName) {
+TEST(EngineOffers, OffersTheHeuristicsBestForItsOwnName) {
   const FakeRows fake;
   const Problem problem = parse_problem("fwd_f16" + kSizes);
   const auto best = [&](const std::string& name, Layout layout) {
@@ -235,7 +235,7 @@ TEST(EngineRow, OffersTheHeuristicsBestForItsOwnName) {
   }
 }
 
-TEST(EngineRow, AsksOnceForTheSameQuestion) {
+TEST(EngineOffers, AsksOnceForTheSameQuestion) {
   const FakeRows fake;
   const Asked first = ask(fake, "cudnn9.conv", "fwd_f16" + kSizes);
   const std::int64_t created = fake.cudnn.stats().created;
@@ -245,7 +245,7 @@ TEST(EngineRow, AsksOnceForTheSameQuestion) {
   EXPECT_EQ(fake.cudnn.stats().alive, 0);
 }
 
-TEST(EngineRow, AnswersThreadsAtOnce) {
+TEST(EngineOffers, AnswersThreadsAtOnce) {
   const FakeRows fake;
   std::vector<std::thread> threads;
   std::vector<std::vector<Primitive>> answers(6);
