@@ -8,22 +8,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 
-#include "cpu_algo/kernels/activation.h"
 #include "provider/algorithm.h"
+#include "standalone/conv.h"
 
 namespace torchalgo::cpu {
-
-/// Why no row of ours runs `conv`, whatever its algorithm: it needs f32, forward, 2-D, an epilogue
-/// of the form act(result + bias + residual), and tensors below 2^31 elements. Empty: none.
-[[nodiscard]] std::string refuse_conv(const ConvProblem& conv);
-
-/// Why a row without dilation and groups does not run `conv`. Empty: it does.
-[[nodiscard]] std::string refuse_dilation_and_groups(const ConvProblem& conv);
-
-/// The activation of an epilogue that refuse_conv accepted.
-[[nodiscard]] kernels::Activation activation_of(const Epilogue& epilogue);
 
 /// Allocates a tensor of zeros. It is declared here because ATen/ops/zeros.h takes seconds to
 /// compile.
@@ -34,18 +23,6 @@ namespace torchalgo::cpu {
 
 /// Returns `primitive` with another workspace.
 [[nodiscard]] Primitive with_workspace(Primitive primitive, std::int64_t bytes);
-
-/// The N of a variant "<name>.tN".
-[[nodiscard]] std::int64_t variant_number(const Primitive& primitive);
-
-[[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
-
-/// How `count` channels spread over blocks of 16.
-[[nodiscard]] constexpr std::int64_t channel_blocks(std::int64_t count) {
-  return ceil_div(count, 16);
-}
 
 /// Calls run(begin, end, slice) for parts of [0, tasks) on several threads: `slices` parts at most,
 /// each with its own slice number < slices, whatever the number of threads.

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <functional>
+
+#include "provider/kernel.h"
+#include "standalone/kernel.h"
+
+namespace torchalgo::cpu {
+
+/// Makes a kernel on torch's tensors and threads of one on plain memory.
+[[nodiscard]] Kernel with_tensors(StandaloneKernel kernel, const Problem& problem,
+                                  Primitive primitive, std::function<Work()> least_work);
+
+}  // namespace torchalgo::cpu

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "standalone/conv.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <vector>
+
+#include "base/error.h"
+#include "ir/layout.h"
+
+namespace torchalgo::cpu {
+namespace {
+
+kernels::Activation to_kernel(PostOp op) {
+  switch (op) {
+    case PostOp::kRelu:
+      return kernels::Activation::kRelu;
+    case PostOp::kRelu6:
+      return kernels::Activation::kRelu6;
+    case PostOp::kHardswish:
+      return kernels::Activation::kHardswish;
+    case PostOp::kSilu:
+      return kernels::Activation::kSilu;
+    case PostOp::kSigmoid:
+      return kernels::Activation::kSigmoid;
+    case PostOp::kHardsigmoid:
+      return kernels::Activation::kHardsigmoid;
+    case PostOp::kBias:
+    case PostOp::kAdd:
+      break;
+  }
+  return kernels::Activation::kNone;
+}
+
+}  // namespace
+
+std::string refuse_conv(const ConvProblem& conv) {
+  if (conv.direction != Direction::kForward) {
+    return fmt::format("is forward only, got {}", to_string(conv.direction));
+  }
+  if (conv.dtype != DType::kF32) return fmt::format("is f32 only, got {}", to_string(conv.dtype));
+  if (conv.is_3d) return "is 2-D only";
+  if (!as_bias_add_activation(conv.epilogue)) return "needs an epilogue bias, add, activation";
+  const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
+  constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max();
+  const std::int64_t largest =
+      std::max({element_count(Layout::kNChw16c, conv.n, conv.c, conv.h * conv.w),
+                element_count(Layout::kNChw16c, conv.n, conv.k, dst[2] * dst[3]),
+                (conv.k + 15) * (conv.c / conv.groups + 15) * conv.r * conv.s});
+  if (largest > kLimit) return fmt::format("needs tensors below 2^31 elements, got {}", largest);
+  if (dst[2] < 1 || dst[3] < 1) return "needs a result that is not empty";
+  return {};
+}
+
+std::string refuse_dilation_and_groups(const ConvProblem& conv) {
+  if (conv.dilation_h != 1 || conv.dilation_w != 1)
+    return fmt::format("needs dilation 1, got {}x{}", conv.dilation_h, conv.dilation_w);
+  if (conv.groups != 1) return fmt::format("needs 1 group, got {}", conv.groups);
+  return {};
+}
+
+kernels::Activation activation_of(const Epilogue& epilogue) {
+  const auto form = as_bias_add_activation(epilogue);
+  TORCHALGO_ASSERT(form.has_value());
+  return form->activation ? to_kernel(*form->activation) : kernels::Activation::kNone;
+}
+
+std::int64_t variant_number(const Primitive& primitive) {
+  const std::size_t dot = primitive.name.rfind(".t");
+  std::int64_t count = 0;
+  if (dot != std::string::npos) {
+    const char* end = primitive.name.data() + primitive.name.size();
+    std::from_chars(primitive.name.data() + dot + 2, end, count);
+  }
+  TORCHALGO_ASSERT(count > 0);
+  return count;
+}
+
+void pad_bias(const float* bias, std::int64_t channels, float* padded, std::int64_t count) {
+  std::fill_n(padded, count, 0.0F);
+  if (bias != nullptr) std::copy_n(bias, channels, padded);
+}
+
+}  // namespace torchalgo::cpu

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// What the algorithms for convolutions share.
+
+#include <cstdint>
+#include <string>
+
+#include "cpu_algo/kernels/activation.h"
+#include "ir/primitive.h"
+#include "ir/problem.h"
+
+namespace torchalgo::cpu {
+
+/// Returns why none of our algorithms runs `conv`, or an empty string. They need f32, forward, 2-D,
+/// an epilogue of the form act(result + bias + residual), and tensors below 2^31 elements.
+[[nodiscard]] std::string refuse_conv(const ConvProblem& conv);
+
+/// Returns why an algorithm without dilation and groups does not run `conv`, or an empty string.
+[[nodiscard]] std::string refuse_dilation_and_groups(const ConvProblem& conv);
+
+/// Returns the activation of an epilogue that refuse_conv accepted.
+[[nodiscard]] kernels::Activation activation_of(const Epilogue& epilogue);
+
+/// Returns the N of a variant "<name>.tN".
+[[nodiscard]] std::int64_t variant_number(const Primitive& primitive);
+
+/// Writes the `channels` floats of `bias` (null: zeros) and zeros up to `count` floats to `padded`.
+void pad_bias(const float* bias, std::int64_t channels, float* padded, std::int64_t count);
+
+[[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+/// Returns how many blocks of 16 hold `count` channels.
+[[nodiscard]] constexpr std::int64_t channel_blocks(std::int64_t count) {
+  return ceil_div(count, 16);
+}
+
+}  // namespace torchalgo::cpu
