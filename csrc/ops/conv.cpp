@@ -58,7 +58,7 @@ struct Operands {
   at::Tensor src, weights, dst;
 };
 
-at::Tensor folded(const at::Tensor& tensor) {
+at::Tensor with_two_image_dims(const at::Tensor& tensor) {
   return tensor.defined() && tensor.dim() == 3 ? tensor.unsqueeze(2) : tensor;
 }
 
@@ -202,7 +202,7 @@ Packed pack(const Resolution& resolution, const ConvCall& call, const at::Tensor
   return pack(*resolution.kernel, {plain});
 }
 
-at::Tensor run_row(const Decision& decision, const ConvCall& call, const Operands& operands) {
+at::Tensor run_kernel(const Decision& decision, const ConvCall& call, const Operands& operands) {
   const Resolution& resolution = decision.resolution;
   const Primitive& primitive = resolution.kernel->primitive;
   std::array<at::Tensor, 2> src;
@@ -229,7 +229,7 @@ at::Tensor run_row(const Decision& decision, const ConvCall& call, const Operand
 at::Tensor execute(const Decision& decision, const ConvCall& call, const Operands& operands) {
   const Resolution& resolution = decision.resolution;
   const TorchPath inside;  // a row of ATen must not come back here
-  at::Tensor result = run_row(decision, call, operands);
+  at::Tensor result = run_kernel(decision, call, operands);
   const Problem& problem = resolution.kernel->problem;
   const Layout layout = result_layout(problem, resolution.kernel->primitive);
   if (is_blocked(layout)) result = to_nchw(result, layout, result_sizes(problem)[1]);
@@ -271,7 +271,8 @@ std::optional<at::Tensor> run_convolution(const ConvCall& call, std::string_view
     note_foreign(call, choice);
     return std::nullopt;
   }
-  const Operands operands = {folded(call.src), folded(call.weights), folded(call.dst)};
+  const Operands operands = {with_two_image_dims(call.src), with_two_image_dims(call.weights),
+                             with_two_image_dims(call.dst)};
   const at::Tensor& first = operands.src.defined() ? operands.src : operands.dst;
   const auto decision =
       find_or_decide(*problem, request_for(call, operands), first, algorithms, choice);

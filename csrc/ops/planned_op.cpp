@@ -47,8 +47,9 @@ bool lies_as(const at::Tensor& tensor, const TensorShape& shape, at::ScalarType 
          tensor.strides() == at::IntArrayRef(shape.strides);
 }
 
-// Whether [n, c, w] may stand for [n, c, 1, w]: a 1-D layer is planned as a 2-D one. A filter of
-// several rows is none of a 1-D layer, and its rank 3 inputs are images without a batch.
+// Returns true if [n, c, w] may stand for [n, c, 1, w], since a 1-D layer is planned as a 2-D one.
+// A filter of several rows belongs to a 2-D layer, whose inputs of rank 3 are images without a
+// batch.
 bool may_be_1d(const Problem& problem) {
   const auto has_one_row = [](const std::vector<std::int64_t>& sizes) {
     return sizes.size() == 4 && sizes[2] == 1;
@@ -60,8 +61,9 @@ bool may_be_1d(const Problem& problem) {
          has_one_row(result_sizes(problem));
 }
 
-// `sizes`, grown to those of `other` where they are 1; never the channels, which weights fix.
-std::vector<std::int64_t> grown(at::IntArrayRef sizes, at::IntArrayRef other) {
+// Returns `sizes` with each 1 replaced by the size of `other`, except for the channels, which the
+// weights fix.
+std::vector<std::int64_t> broadcast_sizes(at::IntArrayRef sizes, at::IntArrayRef other) {
   std::vector<std::int64_t> result = sizes.vec();
   for (std::size_t i = 0; i < result.size() && i < other.size(); ++i) {
     if (i != 1 && result[i] == 1) result[i] = other[i];
@@ -69,7 +71,7 @@ std::vector<std::int64_t> grown(at::IntArrayRef sizes, at::IntArrayRef other) {
   return result;
 }
 
-// The slot's memory for a blocked tensor of `shape`; undefined if that does not fit there.
+// Returns the slot's memory as a blocked tensor of `shape`; undefined if it does not fit there.
 at::Tensor tensor_in(const Slot& slot, const TensorShape& shape, at::ScalarType dtype,
                      at::Device device) {
   const at::Tensor& buffer = slot.buffer;
@@ -86,7 +88,7 @@ at::Tensor tensor_in(const Slot& slot, const TensorShape& shape, at::ScalarType 
                            buffer.storage_offset() + block * shape.strides[1]);
 }
 
-// The layout of what `resolution` makes.
+// Returns the layout of the result of `resolution`.
 Layout dst_layout(const Resolution& resolution, const Primitive& planned) {
   if (!resolution.kernel) return planned.dst;
   return result_layout(resolution.kernel->problem, resolution.kernel->primitive);
@@ -96,7 +98,7 @@ bool is_cpu_or_cuda(const at::Tensor& tensor) { return tensor.is_cpu() || tensor
 
 int threads_on(at::Device device) { return device.is_cpu() ? at::get_num_threads() : 0; }
 
-// What a row enqueues on a GPU goes to the current one.
+// Kernels are enqueued on the current GPU, so the device is made current; nullopt for the CPU.
 std::optional<at::Device> to_make_current(at::Device device) {
   return device.is_cpu() ? std::nullopt : std::optional(device);
 }
@@ -279,7 +281,7 @@ void PlannedOp::check_device(const at::Tensor& tensor, at::Device device) const 
 }
 
 void PlannedOp::broadcast(Inputs& inputs) const {
-  const auto grow = [](at::Tensor& tensor, at::IntArrayRef sizes, Layout layout) {
+  const auto expand_to = [](at::Tensor& tensor, at::IntArrayRef sizes, Layout layout) {
     if (tensor.sizes() == sizes) return;
     tensor = tensor.expand(sizes);
     tensor = is_blocked(layout) ? tensor.contiguous() : to_strided(tensor, layout);
@@ -288,22 +290,22 @@ void PlannedOp::broadcast(Inputs& inputs) const {
   const auto* eltwise = std::get_if<EltwiseProblem>(&problem_);
   if (eltwise != nullptr && inputs.src.size() == 2) {
     at::Tensor& second = inputs.src[1];
-    const Sizes first_sizes = grown(first.sizes(), second.sizes());
-    Sizes second_sizes = grown(second.sizes(), first.sizes());
-    if (eltwise->channelwise) {  // the row itself repeats it over the image
+    const Sizes first_sizes = broadcast_sizes(first.sizes(), second.sizes());
+    Sizes second_sizes = broadcast_sizes(second.sizes(), first.sizes());
+    if (eltwise->channelwise) {  // the algorithm repeats it over the image
       for (const int i : {2, 3}) second_sizes[i] = second.size(i);
     }
-    grow(first, first_sizes, from_);
-    grow(second, second_sizes, from_);
+    expand_to(first, first_sizes, from_);
+    expand_to(second, second_sizes, from_);
   } else if (has_residual_ && inputs.src.size() == 1) {
     Sizes batch = first.sizes().vec();
     if (batch[0] == 1) batch[0] = inputs.residual.size(0);
-    grow(first, batch, from_);
+    expand_to(first, batch, from_);
     if (batch[0] == 0) return;
     const Problem alone = with_epilogue(problem_, {});
     const Sizes sizes = result_sizes(resized(alone, {logical_sizes(first, 0, from_)}));
     const TensorShape result = shape_in(sizes, to_);
-    grow(inputs.residual, grown(inputs.residual.sizes(), result.sizes), to_);
+    expand_to(inputs.residual, broadcast_sizes(inputs.residual.sizes(), result.sizes), to_);
   }
 }
 
@@ -338,12 +340,12 @@ at::Tensor PlannedOp::read_input(const at::Tensor& tensor, std::size_t index, La
                     planned[1], (planned[1] + block - 1) / block, block);
     return tensor.contiguous();
   }
-  const at::Tensor folded = may_be_1d_ && tensor.dim() == 3 ? tensor.unsqueeze(2) : tensor;
-  TORCHALGO_CHECK(folded.dim() == static_cast<std::int64_t>(planned.size()),
+  const at::Tensor image = may_be_1d_ && tensor.dim() == 3 ? tensor.unsqueeze(2) : tensor;
+  TORCHALGO_CHECK(image.dim() == static_cast<std::int64_t>(planned.size()),
                   "torchalgo: layer '{}': input {} has rank {}, expected {} as in [{}] ({})",
                   state_.layer, index, tensor.dim(), planned.size(), fmt::join(planned, ", "),
                   state_.problem);
-  return to_strided(folded, layout);
+  return to_strided(image, layout);
 }
 
 Problem PlannedOp::problem_for(const std::vector<Sizes>& sizes) const {
@@ -406,7 +408,8 @@ std::shared_ptr<PlannedOp::Execution> PlannedOp::make_execution(const std::vecto
   return execution;
 }
 
-// Packed before for the same primitive, if its row says that sizes do not matter; else packed now.
+// Returns weights that are packed already for the same primitive and problem, or for another size
+// if the algorithm packs for all sizes. Else packs them.
 std::shared_ptr<const Packed> PlannedOp::find_packed(const Execution& execution) const {
   const Resolution& resolution = execution.resolution;
   if (!resolution.kernel) return std::make_shared<const Packed>();
@@ -446,18 +449,18 @@ at::Tensor PlannedOp::execute(const Execution& execution, std::span<const at::Te
   const Resolution& resolution = execution.resolution;
   const c10::OptionalDeviceGuard current(to_make_current(execution.device));
   if (resolution.step == Step::kPlanned) [[likely]]
-    return run_row(execution, src, residual, slot);
+    return run_kernel(execution, src, residual, slot);
   count_fallback(state_.layer, resolution.reason);
   TORCHALGO_CHECK(
       !is_strict(),
       "torchalgo: layer '{}' cannot run as planned, and set_strict(True) forbids {}: {}",
       state_.layer, resolution.name(), resolution.reason);
-  if (resolution.step == Step::kSameLayouts) return run_row(execution, src, residual, slot);
+  if (resolution.step == Step::kSameLayouts) return run_kernel(execution, src, residual, slot);
   return run_aten(execution, src, residual);
 }
 
-at::Tensor PlannedOp::run_row(const Execution& execution, std::span<const at::Tensor> src,
-                              const at::Tensor& residual, const Slot* slot) const {
+at::Tensor PlannedOp::run_kernel(const Execution& execution, std::span<const at::Tensor> src,
+                                 const at::Tensor& residual, const Slot* slot) const {
   const Resolution& resolution = execution.resolution;
   at::Tensor dst, workspace;
   if (!resolution.kernel->makes_dst) {
@@ -484,7 +487,7 @@ at::Tensor PlannedOp::run_aten(const Execution& execution, std::span<const at::T
     // No op of ours returns its input: the schemas promise a new tensor.
     return dst.is_alias_of(src[0]) ? dst.clone() : dst;
   }
-  at::Tensor dst = run_row(execution, nchw, {}, nullptr);
+  at::Tensor dst = run_kernel(execution, nchw, {}, nullptr);
   at::Tensor residual_nchw;
   if (has_residual_) residual_nchw = to_nchw(residual, to_, execution.sizes.back()[1]);
   const at::Tensor& bias = weights_.back().bias;

@@ -18,7 +18,7 @@
 
 namespace torchalgo {
 
-/// What a file holds of a planned op. Weights are the model's own tensors, kcrs, never copied.
+/// The state of a planned op in a file. Weights are the model's own tensors, kcrs, never copied.
 struct OpState {
   std::string problem;    // with the epilogue
   std::string primitive;  // name
@@ -37,11 +37,11 @@ struct Slot {
 /// A planned op that can run: a problem, the primitive chosen for it, and its weights.
 ///
 /// It packs for the planned input sizes when it is made, so that a call only compares sizes and
-/// runs. Inputs of other sizes, another number of threads, another machine: resolve() decides anew,
-/// the answer is kept for the next call. Calls from several threads at once are safe.
+/// runs. For inputs of other sizes, another number of threads or another machine, resolve() decides
+/// anew, and the result is kept for the next call. Calls from several threads at once are safe.
 ///
-/// It runs where its weights lie, on the CPU or on a GPU; an op without weights where its inputs
-/// lie.
+/// It runs on the device of its weights, CPU or GPU; an op without weights runs on the device of
+/// its inputs.
 class PlannedOp {
  public:
   /// @throws Error  if a text of `state` is no problem or layout, or if the weights do not fit.
@@ -49,8 +49,8 @@ class PlannedOp {
 
   /// @param src  data inputs in the planned src layout; a strided one may have any strides.
   /// @param residual  in the planned dst layout; defined exactly if the epilogue adds one.
-  /// @param slot  where to write; null: a new tensor. The result lies elsewhere all the same if it
-  /// is not what the slot was made for: another size, or a fallback that makes its own tensor.
+  /// @param slot  the memory of the result; null for a new tensor. The result is a new tensor
+  /// nevertheless if it has another size than the slot, or if a fallback makes its own tensor.
   /// @return  the result in the planned dst layout; [n, k, q] for an [n, c, w] input, which counts
   /// as h = 1 where every tensor of the plan has h = 1.
   /// @throws Error  if an input does not fit or lies on another device than the weights; when
@@ -58,8 +58,8 @@ class PlannedOp {
   [[nodiscard]] at::Tensor run(std::span<const at::Tensor> src, const at::Tensor& residual,
                                const Slot* slot = nullptr) const;
 
-  /// Bytes of the packed weights that it holds now, beside the model's own; a call with other input
-  /// sizes or threads may add some.
+  /// Returns the bytes of its packed weights, beside the model's own. A call with other input sizes
+  /// or threads may add some.
   [[nodiscard]] std::int64_t packed_bytes() const;
 
   [[nodiscard]] const OpState& state() const { return state_; }
@@ -89,7 +89,7 @@ class PlannedOp {
     std::vector<Sizes> sizes;
   };
 
-  // Of the first weights that there are; nothing: there are none.
+  // Returns the device of the first weights; nullopt if there are none.
   [[nodiscard]] std::optional<at::Device> weights_device() const;
   [[nodiscard]] at::Tensor run_untimed(std::span<const at::Tensor> src, const at::Tensor& residual,
                                        const Slot* slot) const;
@@ -119,8 +119,8 @@ class PlannedOp {
   [[nodiscard]] std::shared_ptr<const Packed> find_packed(const Execution& execution) const;
   [[nodiscard]] at::Tensor execute(const Execution& execution, std::span<const at::Tensor> src,
                                    const at::Tensor& residual, const Slot* slot) const;
-  [[nodiscard]] at::Tensor run_row(const Execution& execution, std::span<const at::Tensor> src,
-                                   const at::Tensor& residual, const Slot* slot) const;
+  [[nodiscard]] at::Tensor run_kernel(const Execution& execution, std::span<const at::Tensor> src,
+                                      const at::Tensor& residual, const Slot* slot) const;
   [[nodiscard]] at::Tensor run_aten(const Execution& execution, std::span<const at::Tensor> src,
                                     const at::Tensor& residual) const;
 

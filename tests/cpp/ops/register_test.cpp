@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -210,6 +211,43 @@ TEST(Register, RefusesGradientsUnlessTheyAreOff) {
   EXPECT_EQ(error_of(model.module, x), "no error");
   const c10::InferenceMode inference;
   EXPECT_EQ(error_of(model.module, at::randn({1, 3, 8, 8})), "no error");
+}
+
+TEST(Register, RefusesGradientsInListsAndBuffers) {
+  const auto packed =
+      call("torchalgo::pack_op", {"transform_f32_n1c20h3w5_nchw_nChw16c", "layout.tiled", "nchw",
+                                  "nChw16c", "net.a", layer()});
+  const at::Tensor x = at::randn({1, 20, 3, 5}), buffer = at::full({1, 4, 3, 5, 16}, 0.0F);
+  const auto error_in = [&](const char* op, std::vector<c10::IValue> arguments) -> std::string {
+    try {
+      call(op, std::move(arguments));
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  const at::Tensor needs_grad = x.clone().requires_grad_(true);
+  const at::Tensor buffer_needs_grad = buffer.clone().requires_grad_(true);
+  EXPECT_NE(error_in("torchalgo::run_op", {c10::List<at::Tensor>({needs_grad}), packed, "p", "l"})
+                .find("layer 'net.a' is planned for inference and has no gradient"),
+            std::string::npos);
+  EXPECT_NE(error_in("torchalgo::transform_out", {x, packed, buffer_needs_grad, 0, "p", "l"})
+                .find("layer 'net.a' is planned for inference"),
+            std::string::npos);
+  EXPECT_EQ(error_in("torchalgo::transform_out", {x, packed, buffer, 0, "p", "l"}), "no error");
+}
+
+TEST(Register, ResolvesALazyNegation) {
+  const at::NoGradGuard no_grad;
+  const auto packed =
+      call("torchalgo::pack_op", {"transform_f32_n1c20h3w5_nchw_nChw16c", "layout.tiled", "nchw",
+                                  "nChw16c", "net.a", layer()});
+  const at::Tensor x = at::randn({1, 20, 3, 5});
+  const auto transformed = [&](const at::Tensor& tensor) {
+    return call("torchalgo::transform", {tensor, packed, "p", "l"}).toTensor();
+  };
+  ASSERT_TRUE(at::_neg_view(x).is_neg());
+  EXPECT_TRUE(transformed(at::_neg_view(x)).equal(transformed(-x)));
 }
 
 TEST(Register, TakesTheResidualLast) {
