@@ -35,17 +35,24 @@ struct Decision {
   TensorShape dst;  // of the row's result
 };
 
-// Everything that a decision depends on, but for the text of the choice.
-using Numbers = std::array<std::int64_t, 32>;
+// Everything that a decision depends on.
 struct Key {
-  Numbers numbers;
+  ConvProblem problem;
+  ConvRequest request;
+  at::Device device;
+  int threads;
+  std::uint64_t settings_generation;
+  const Algorithms* algorithms;
   std::string choice;
   bool operator==(const Key&) const = default;
 };
 struct KeyHash {
+  // Of the numbers, those that differ between the layers of a model.
   std::size_t operator()(const Key& key) const {
-    std::uint64_t hash = std::hash<std::string>()(key.choice);
-    for (const std::int64_t number : key.numbers) {
+    const ConvProblem& p = key.problem;
+    std::uint64_t hash = std::hash<std::string>()(key.choice) + static_cast<int>(p.direction);
+    for (const std::int64_t number :
+         {p.n, p.c, p.h, p.w, p.k, p.r, p.s, p.stride_h, p.pad_h, p.dilation_h, p.groups}) {
       hash = (hash ^ static_cast<std::uint64_t>(number)) * 0x9E3779B97F4A7C15ULL;
       hash ^= hash >> 32;
     }
@@ -83,44 +90,6 @@ ConvRequest request_for(const ConvCall& call, const Operands& operands) {
   return request;
 }
 
-Key key_of(const ConvProblem& p, const ConvRequest& request, const at::Tensor& first,
-           const Algorithms& algorithms, std::string_view choice, const ConvSettings& settings) {
-  const auto number = [](auto value) { return static_cast<std::int64_t>(value); };
-  return {{number(p.direction),
-           number(p.dtype),
-           p.n,
-           p.c,
-           p.d,
-           p.h,
-           p.w,
-           p.k,
-           p.t,
-           p.r,
-           p.s,
-           p.stride_d,
-           p.stride_h,
-           p.stride_w,
-           p.pad_d,
-           p.pad_h,
-           p.pad_w,
-           p.dilation_d,
-           p.dilation_h,
-           p.dilation_w,
-           p.groups,
-           number(p.is_3d),
-           number(p.epilogue.size()),
-           number(request.src),
-           number(request.weights),
-           number(request.dst),
-           number(request.needs_determinism),
-           number(first.device().type()),
-           number(first.device().index()),
-           number(at::get_num_threads()),
-           number(settings.generation),
-           reinterpret_cast<std::int64_t>(&algorithms)},
-          std::string(choice)};
-}
-
 Decision decide(const ConvProblem& problem, ConvRequest request, const at::Tensor& first,
                 const Algorithms& algorithms, std::string_view choice,
                 const ConvSettings& settings) {
@@ -148,7 +117,13 @@ std::shared_ptr<const Decision> find_or_decide(const ConvProblem& problem,
                                                std::string_view choice) {
   thread_local Decisions decisions;
   const ConvSettings& settings = conv_settings();
-  Key key = key_of(problem, request, first, algorithms, choice, settings);
+  Key key = {problem,
+             request,
+             first.device(),
+             at::get_num_threads(),
+             settings.generation,
+             &algorithms,
+             std::string(choice)};
   if (const auto it = decisions.find(key); it != decisions.end()) return it->second;
   auto decision = std::make_shared<const Decision>(
       decide(problem, request, first, algorithms, choice, settings));

@@ -16,6 +16,7 @@ struct ConvRequest {
   Layout dst = Layout::kNchw;  // of the result, as the caller wants it
   bool needs_determinism = false;
   ConflictPolicy conflict = ConflictPolicy::kError;
+  bool operator==(const ConvRequest&) const = default;
 };
 
 /// The one way from a name to a kernel, first of
