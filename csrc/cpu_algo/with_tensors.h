@@ -8,6 +8,9 @@
 
 namespace torchalgo::cpu {
 
+/// Returns torch's threads.
+[[nodiscard]] Threads torch_threads();
+
 /// Makes a kernel on torch's tensors and threads of one on plain memory.
 [[nodiscard]] Kernel with_tensors(StandaloneKernel kernel, const Problem& problem,
                                   Primitive primitive, std::function<Work()> least_work);

@@ -17,8 +17,8 @@ struct PlainWeights {
 /// The memory of one run. Tensors lie in the primitive's layouts.
 struct RunArgs {
   const float* src = nullptr;
-  const float* weights = nullptr;  // as `pack` wrote them
-  const float* bias = nullptr;
+  const float* weights = nullptr;   // as `pack` wrote them
+  const float* bias = nullptr;      // null if bias_floats is 0
   const float* residual = nullptr;  // lies as dst; null if the problem has none
   float* dst = nullptr;
   void* workspace = nullptr;  // workspace_bytes, 64-byte aligned, content undefined

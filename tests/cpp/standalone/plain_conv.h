@@ -151,7 +151,7 @@ inline void expect_right(const PlainConv& plain, const StandaloneKernel& kernel,
               weights.data(), bias.data(), std_threads());
   kernel.run({.src = src.data(),
               .weights = weights.data(),
-              .bias = bias.data(),
+              .bias = kernel.bias_floats == 0 ? nullptr : bias.data(),
               .residual = plain.residual.empty() ? nullptr : residual.data(),
               .dst = dst.data(),
               .workspace = workspace.data()},

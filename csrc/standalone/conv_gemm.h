@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// Turns a forward 2-D convolution into a kernels::ConvGemm: its geometry, its blocks and its packed
+// weights. Algorithms that run this kernel alone or as one step of several share these functions.
+
+#include <cstdint>
+#include <string_view>
+
+#include "cpu_algo/kernels/conv_gemm.h"
+#include "ir/layout.h"
+#include "ir/problem.h"
+#include "standalone/kernel.h"
+
+namespace torchalgo::cpu {
+
+/// The kernel that was built for one instruction set.
+struct ConvGemmBuild {
+  decltype(&kernels::default_isa::conv_gemm) run;
+  decltype(&kernels::default_isa::conv_gemm_scratch_bytes) scratch_bytes;
+  bool has_wide_registers;
+  bool strassen = false;  // runs kernels::strassen; conv_gemm_build leaves it false
+};
+[[nodiscard]] ConvGemmBuild conv_gemm_build(std::string_view isa);
+
+/// Floats of a block of the source that should stay in L2.
+inline constexpr std::int64_t kCachedFloats = 384 * 1024 / 4;
+/// Channels up to which a source is taken for a network's image: a block of 16 would be nearly
+/// empty.
+inline constexpr std::int64_t kMostImageChannels = 4;
+
+/// Returns the blocks of 16 output channels per panel when `blocks` are cut into panels. A panel
+/// has as many accumulators as the registers hold; the panels have one width where possible.
+[[nodiscard]] int default_panel_blocks(std::int64_t blocks, const ConvGemmBuild& build);
+
+/// Returns the blocks that are cut into panels: those of a group, or half of them for Strassen.
+[[nodiscard]] std::int64_t blocks_to_cut(const ConvProblem& conv, bool strassen);
+
+/// Returns sizes, strides and activation, without pointers, panels and blocks.
+[[nodiscard]] kernels::ConvGemm conv_gemm_geometry(const ConvProblem& conv, Layout src, Layout dst);
+
+/// Returns true if kernels::strassen can run the convolution: 1x1 without strides, enough channels
+/// to repay the additions, and in nhwc whole blocks of 16.
+[[nodiscard]] bool can_strassen(const ConvProblem& conv, Layout src, Layout dst);
+
+/// Makes `gemm` run kernels::strassen. Call it before the panels are chosen.
+void use_strassen(kernels::ConvGemm& gemm);
+
+/// Returns the geometry of one image, with the default panels, for a kernel of several steps.
+[[nodiscard]] kernels::ConvGemm plan_part(const ConvProblem& conv, Layout src, Layout dst,
+                                          const ConvGemmBuild& build, bool strassen = false);
+
+/// Makes one row of pixels of an image (in nhwc: of all images) for a 1x1 convolution without
+/// strides. Leaves other convolutions as they are.
+void flatten_conv_gemm(kernels::ConvGemm& gemm);
+
+/// Returns the most blocks that an image can be cut into: rows, or pixels of a single row without
+/// padding.
+[[nodiscard]] std::int64_t most_conv_gemm_blocks(const kernels::ConvGemm& gemm);
+
+/// Sets blocks of K and of pixels that fit the caches. They do not depend on the threads.
+void set_conv_gemm_blocks(kernels::ConvGemm& gemm);
+
+/// Writes weights kcrs as [groups][panel][plane, r, s, lane][panel's channels], zero where there is
+/// none, for the geometry and its panel_blocks.
+void pack_conv_gemm(const kernels::ConvGemm& gemm, const ConvProblem& conv, const float* weights,
+                    float* packed, const Threads& threads);
+/// Returns the floats that pack_conv_gemm writes.
+[[nodiscard]] std::int64_t packed_floats(const kernels::ConvGemm& gemm);
+
+/// A convolution from src to dst layout by panels of `panel_blocks` blocks of 16 output channels.
+struct ConvGemmVariant {
+  Layout src = Layout::kNChw16c, dst = Layout::kNChw16c;
+  int panel_blocks = 1;
+  ConvGemmBuild build;
+};
+
+/// Returns the bytes of the workspace of one thread.
+[[nodiscard]] std::int64_t conv_gemm_scratch_bytes(const ConvGemmVariant& variant,
+                                                   const ConvProblem& conv);
+
+[[nodiscard]] StandaloneKernel bind_conv_gemm(const ConvGemmVariant& variant,
+                                              const ConvProblem& conv, std::int64_t threads);
+
+}  // namespace torchalgo::cpu
