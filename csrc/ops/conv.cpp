@@ -100,9 +100,7 @@ Decision decide(const ConvProblem& problem, ConvRequest request, const at::Tenso
   decision.is_free = request.name.empty();
   if (decision.is_free) return decision;
   request.conflict = settings.conflict;
-  decision.resolution =
-      resolve_choice(request, problem, algorithms,
-                     first.is_cuda() ? cuda_device(first.device().index()) : cpu_device());
+  decision.resolution = resolve_choice(request, problem, algorithms, device_of(first.device()));
   const Kernel& kernel = *decision.resolution.kernel;
   decision.dst =
       shape_in(result_sizes(kernel.problem), result_layout(kernel.problem, kernel.primitive));

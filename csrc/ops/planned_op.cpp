@@ -400,8 +400,7 @@ std::shared_ptr<PlannedOp::Execution> PlannedOp::make_execution(const std::vecto
     execution->inputs.push_back(shape_in(sizes[i], is_residual ? to_ : from_));
   }
   const c10::OptionalDeviceGuard current(to_make_current(device));
-  execution->resolution = resolve(planned_primitive_, problem, *algorithms_,
-                                  device.is_cpu() ? cpu_device() : cuda_device(device.index()));
+  execution->resolution = resolve(planned_primitive_, problem, *algorithms_, device_of(device));
   execution->dst =
       shape_in(result_sizes(problem), dst_layout(execution->resolution, planned_primitive_));
   execution->packed = find_packed(*execution);

@@ -154,12 +154,12 @@ const Device& cuda_device(int index) {
   return devices.emplace(index, read_cuda_device(cuda_runtime(), index)).first->second;
 }
 
-Device device_of(const at::Tensor& tensor) {
-  if (tensor.is_cpu()) return cpu_device();
-  TORCHALGO_CHECK(tensor.is_cuda(),
+Device device_of(at::Device device) {
+  if (device.is_cpu()) return cpu_device();
+  TORCHALGO_CHECK(device.is_cuda(),
                   "torchalgo: a tensor is on {}, expected cpu or cuda: move it there",
-                  tensor.device().str());
-  return cuda_device(tensor.device().index());
+                  device.str());
+  return cuda_device(device.index());
 }
 
 at::Device torch_device(const Device& device) {

@@ -17,14 +17,14 @@ namespace torchalgo {
 /// @throws Error  if torch has no CUDA, or finds no GPU, with how to mend it.
 [[nodiscard]] const Device& cuda_device(int index);
 
-/// The device a tensor lies on: cpu_device() or cuda_device(). @throws Error  if it is another
-/// kind.
-[[nodiscard]] Device device_of(const at::Tensor& tensor);
+/// Returns the machine behind a torch device: cpu_device() or cuda_device().
+/// @throws Error  if it is another kind of device.
+[[nodiscard]] Device device_of(at::Device device);
 
-/// Where tensors for `device` lie. @throws Error  if it is only described (index -1).
+/// Returns the torch device of `device`. @throws Error  if it is only described (index -1).
 [[nodiscard]] at::Device torch_device(const Device& device);
 
-/// torch's current stream on `device`, as cudaStream_t.
+/// Returns torch's current stream on `device`, as cudaStream_t.
 [[nodiscard]] void* current_cuda_stream(at::Device device);
 
 }  // namespace torchalgo
