@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "torchscript/simplify.h"
 
+#include <fmt/format.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
@@ -12,6 +13,8 @@
 #include <torch/csrc/jit/passes/remove_mutation.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 
@@ -133,18 +136,62 @@ bool has_large_loop(Graph& graph) {
   return is_large;
 }
 
-void run_passes(std::shared_ptr<Graph>& graph) {
-  torch::jit::ConstantPropagation(graph);  // counts of loops
+void unroll_small_loops(std::shared_ptr<Graph>& graph) {
   if (!has_large_loop(*graph)) torch::jit::UnrollConstantLoops(graph);
-  freeze_lists(*graph);
-  remove_inplace_activations(*graph);
-  torch::jit::RemoveListMutation(graph);
-  torch::jit::RemoveTensorMutation(graph);
-  remove_dropout(*graph);
-  torch::jit::LowerSimpleTuples(graph);
-  torch::jit::ConstantPropagation(graph);
-  torch::jit::PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
-  torch::jit::EliminateDeadCode(graph);
+}
+
+// If TORCHALGO_TRACE_IMPORT is set, prints to stderr what the pass of its scope makes of the graph.
+class Trace {
+ public:
+  Trace(const char* pass, const Graph& graph) : pass_(pass), graph_(graph) {
+    if (is_on()) before_ = graph.toString(false);
+  }
+  ~Trace() {
+    if (!is_on()) return;
+    const std::string after = graph_.toString(false);
+    fmt::print(stderr, "torchalgo import: {}{}\n", pass_,
+               after == before_ ? " (unchanged)" : ":\n" + after);
+  }
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+
+ private:
+  static bool is_on() { return std::getenv("TORCHALGO_TRACE_IMPORT") != nullptr; }
+
+  const char* pass_;
+  const Graph& graph_;
+  std::string before_;
+};
+
+using GraphPtr = std::shared_ptr<Graph>;
+struct Pass {
+  const char* name;
+  void (*run)(GraphPtr&);
+};
+
+constexpr Pass kPasses[] = {
+    {"constants, for the counts of loops",
+     [](GraphPtr& graph) { torch::jit::ConstantPropagation(graph); }},
+    {"loops", unroll_small_loops},
+    {"growing lists", [](GraphPtr& graph) { freeze_lists(*graph); }},
+    {"in-place activations", [](GraphPtr& graph) { remove_inplace_activations(*graph); }},
+    {"mutated lists", [](GraphPtr& graph) { torch::jit::RemoveListMutation(graph); }},
+    {"mutated tensors", [](GraphPtr& graph) { torch::jit::RemoveTensorMutation(graph); }},
+    {"dropout", [](GraphPtr& graph) { remove_dropout(*graph); }},
+    {"tuples", [](GraphPtr& graph) { torch::jit::LowerSimpleTuples(graph); }},
+    {"constants", [](GraphPtr& graph) { torch::jit::ConstantPropagation(graph); }},
+    {"peephole",
+     [](GraphPtr& graph) {
+       torch::jit::PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
+     }},
+    {"dead code", [](GraphPtr& graph) { torch::jit::EliminateDeadCode(graph); }},
+};
+
+void run_passes(GraphPtr& graph) {
+  for (const Pass& pass : kPasses) {
+    const Trace trace(pass.name, *graph);
+    pass.run(graph);
+  }
 }
 
 // The tensor whose rank the node computes: dim(x), or len(size(x)).
@@ -158,6 +205,7 @@ const Value* tensor_of_rank(const Node* node) {
 // Scripted modules check the rank of their input; left in the graph, each check would read a tensor
 // and pin its layout.
 bool resolve_ranks(Graph& graph, const SeenTensors& seen) {
+  const Trace trace("ranks of tensors", graph);
   bool is_changed = false;
   for_each_node(graph.block(), [&](Node* node) {
     const Value* tensor = tensor_of_rank(node);
@@ -173,10 +221,27 @@ bool resolve_ranks(Graph& graph, const SeenTensors& seen) {
   return is_changed;
 }
 
+void inline_calls(Graph& graph) {
+  const Trace trace("inlining", graph);
+  torch::jit::Inline(graph);
+}
+
+bool fold_batch_norms(GraphPtr& graph) {
+  const Trace trace("batch norms into convolutions", *graph);
+  if (!torch::jit::FoldFrozenConvBatchnorm(graph)) return false;
+  torch::jit::EliminateDeadCode(graph);
+  return true;
+}
+
+bool name_channel_ops(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("splits and shuffles of channels", *graph);
+  return simplify_channel_ops(graph, seen);
+}
+
 }  // namespace
 
 SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValue>& arguments) {
-  torch::jit::Inline(*graph);
+  inline_calls(*graph);
   run_passes(graph);
   SeenTensors seen = see_tensors(graph, arguments);
   // Resolving a branch may uncover another check inside it; each round removes nodes, so it ends.
@@ -185,11 +250,8 @@ SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValu
     seen = see_tensors(graph, arguments);
   }
   // A check of the rank may have stood between a convolution and its batch norm.
-  if (torch::jit::FoldFrozenConvBatchnorm(graph)) {
-    torch::jit::EliminateDeadCode(graph);
-    seen = see_tensors(graph, arguments);
-  }
-  if (simplify_channel_ops(graph, seen)) seen = see_tensors(graph, arguments);
+  if (fold_batch_norms(graph)) seen = see_tensors(graph, arguments);
+  if (name_channel_ops(graph, seen)) seen = see_tensors(graph, arguments);
   return seen;
 }
 

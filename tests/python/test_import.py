@@ -549,3 +549,17 @@ def test_parts_that_are_written_stay_parts_of_one_tensor() -> None:
 
     found = problems(import_model(Written().eval(), (torch.rand(1, 4, 8, 8),), "trace"))
     assert not any(name.startswith("narrow") for name in found)
+
+
+def test_a_trace_shows_the_graph_after_each_step(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Dropout(), nn.ReLU(inplace=True))
+    frozen = freeze(model, (torch.randn(1, 3, 4, 4),), "trace")._c
+    _C.import_graph(frozen, (torch.randn(1, 3, 4, 4),))
+    assert capfd.readouterr().err == ""
+    monkeypatch.setenv("TORCHALGO_TRACE_IMPORT", "1")
+    _C.import_graph(frozen, (torch.randn(1, 3, 4, 4),))
+    steps = capfd.readouterr().err.split("torchalgo import: ")
+    assert "growing lists (unchanged)\n" in steps
+    assert any(s.startswith("in-place activations:\ngraph(") and "aten::relu(" in s for s in steps)
