@@ -75,6 +75,11 @@ Offer offer_prepacked(const Problem& problem, const Device&) {
     // torch 2.11 and oneDNN then disagree about the format: "could not create a memory".
     return {{}, "adds no residual of one channel or one pixel"};
   }
+  if (conv->c == 1 && dst[3] == 1 && conv->stride_w > 1) {
+    // oneDNN of torch 2.11 then reads behind the image, as torch's own conv2d of a channels_last
+    // tensor does.
+    return {{}, "reads no image of one channel with a stride to one column"};
+  }
   return {{{"aten.prepacked", Layout::kNhwc, Layout::kNhwc, 0}}, {}};
 }
 
@@ -155,7 +160,7 @@ Kernel prepare_prepacked(const Problem& problem, const Primitive& primitive, con
       .primitive = primitive,
       .run = [call](const KernelArgs& args) { return run_prepacked(call, args); },
       .pack = [call, conv](const Weights& weights) { return pack_prepacked(call, conv, weights); },
-      .least_work = [problem, primitive] { return direct_work(problem, primitive); },
+      .least_work = [problem] { return direct_work(problem); },
       .makes_dst = true};
 }
 

@@ -227,6 +227,8 @@ TEST(AtenRows, RefuseWithAReason) {
   EXPECT_EQ(
       refusal("aten.prepacked", "fwd_f32_n1c8h8w8_k8r3s3_st1x1_pad1x1_dil1x1_g1+bias+add+silu"),
       "after an add it fuses relu only");
+  EXPECT_EQ(refusal("aten.prepacked", "fwd_f32_n1c1h28w3_k1r3s3_st1x2_pad0x0_dil1x1_g1"),
+            "reads no image of one channel with a stride to one column");
   EXPECT_EQ(refusal("aten.prepacked", "fwd_f32_n2c8h5w5_k1r1s1_st1x1_pad0x0_dil1x1_g1+add"),
             "adds no residual of one channel or one pixel");
   EXPECT_EQ(refusal("aten.pool", "relu_f32_n1c8h8w8"), "runs poolings only");
