@@ -15,6 +15,7 @@
 
 #include "all_algorithms.h"
 #include "base/error.h"
+#include "ir/arithmetic.h"
 #include "ir/candidates.h"
 #include "ir/cost_table.h"
 #include "ir/graph.h"

@@ -101,7 +101,7 @@ Kernel prepare_conv(const Problem& problem, const Primitive& primitive, const De
   const auto& conv = std::get<ConvProblem>(problem);
   Kernel kernel = {.problem = problem,
                    .primitive = primitive,
-                   .least_work = [=] { return direct_work(problem, primitive); },
+                   .least_work = [=] { return direct_work(problem); },
                    .makes_dst = true};
   if (conv.direction == Direction::kBackwardFilter) {
     kernel.run = [conv, primitive, geometry = geometry_of(conv)](const KernelArgs& args) {

@@ -19,29 +19,28 @@ Offer offer_chain(const Problem& problem, const Device&) {
   return {{{"aten.conv_chain", Layout::kNchw, Layout::kNchw, 0}}, {}};
 }
 
-at::Tensor run_head(const ChainHead& head, const KernelArgs& args) {
-  if (std::holds_alternative<PoolProblem>(head))
-    return at::adaptive_avg_pool2d(args.src[0], {1, 1});
-  const bool is_product = std::holds_alternative<EltwiseProblem>(head);
-  at::Tensor x = is_product ? args.src[0] * args.src[1]
-                            : at::addcmul(args.packed[1].view({-1, 1, 1}), args.src[0],
-                                          args.packed[0].view({-1, 1, 1}));
-  apply_epilogue(x, epilogue_of(head), {}, {});
-  return x;
+// What one layer computes of x before its epilogue.
+at::Tensor run_core(const Problem& layer, const at::Tensor& x, const KernelArgs& args,
+                    const at::Tensor& weights, const at::Tensor& bias) {
+  if (const auto* conv = std::get_if<ConvProblem>(&layer)) {
+    return at::convolution(x, weights, /*bias=*/std::nullopt, {conv->stride_h, conv->stride_w},
+                           {conv->pad_h, conv->pad_w}, {conv->dilation_h, conv->dilation_w},
+                           /*transposed=*/false, /*output_padding=*/{0, 0}, conv->groups);
+  }
+  if (std::holds_alternative<PoolProblem>(layer)) return at::adaptive_avg_pool2d(x, {1, 1});
+  if (std::holds_alternative<EltwiseProblem>(layer)) return x * args.src[1];
+  return at::addcmul(bias.view({-1, 1, 1}), x, weights.view({-1, 1, 1}));
 }
 
 // One call of ATen after the other.
 at::Tensor run_chain(const ConvChainProblem& chain, const KernelArgs& args) {
-  at::Tensor x = chain.head ? run_head(*chain.head, args) : args.src[0];
-  std::size_t layer = chain.head ? 2 : 0;
-  for (const ConvProblem& conv : chain.convs) {
-    at::Tensor result = at::convolution(
-        x, args.packed[layer], /*bias=*/std::nullopt, {conv.stride_h, conv.stride_w},
-        {conv.pad_h, conv.pad_w}, {conv.dilation_h, conv.dilation_w},
-        /*transposed=*/false, /*output_padding=*/{0, 0}, conv.groups);
-    apply_epilogue(result, conv.epilogue, args.packed[layer + 1], {});
+  at::Tensor x = args.src[0];
+  for (std::size_t i = 0; i < chain.layers.size(); ++i) {
+    const at::Tensor& weights = args.packed[2 * i];
+    const at::Tensor& bias = args.packed[2 * i + 1];
+    at::Tensor result = run_core(chain.layers[i], x, args, weights, bias);
+    apply_epilogue(result, epilogue_of(chain.layers[i]), bias, {});
     x = std::move(result);
-    layer += 2;
   }
   return x.contiguous();
 }
@@ -60,7 +59,7 @@ Kernel prepare_chain(const Problem& problem, const Primitive& primitive, const D
                 }
                 return packed;
               },
-          .least_work = [problem, primitive] { return direct_work(problem, primitive); },
+          .least_work = [problem] { return direct_work(problem); },
           .makes_dst = true};
 }
 

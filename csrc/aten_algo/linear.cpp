@@ -33,7 +33,7 @@ Kernel prepare_linear(const Problem& problem, const Primitive& primitive, const 
             return {weights[0].weights, weights[0].bias};
           },
           .packed_bytes = [] { return std::int64_t{0}; },
-          .least_work = [problem, primitive] { return direct_work(problem, primitive); },
+          .least_work = [problem] { return direct_work(problem); },
           .makes_dst = true};
 }
 

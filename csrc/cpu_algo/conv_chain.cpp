@@ -36,7 +36,8 @@ struct Parts {
 // Of a chain that is not refused.
 Parts parts_of(const Problem& problem) {
   Parts parts;
-  for (const ConvProblem& conv : std::get<ConvChainProblem>(problem).convs) {
+  for (const Problem& layer : std::get<ConvChainProblem>(problem).layers) {
+    const auto& conv = std::get<ConvProblem>(layer);
     const ConvProblem*& place = is_depthwise(conv)           ? parts.depthwise
                                 : parts.depthwise != nullptr ? parts.narrow
                                                              : parts.wide;
@@ -48,9 +49,11 @@ Parts parts_of(const Problem& problem) {
 // Why the row cannot run `problem`; empty: it can.
 std::string refuse(const Problem& problem) {
   const auto* chain = std::get_if<ConvChainProblem>(&problem);
-  if (chain == nullptr || chain->head) return "is a chain of convolutions";
+  if (chain == nullptr || !std::holds_alternative<ConvProblem>(chain->layers[0]))
+    return "is a chain of convolutions";
   std::int64_t depthwise = 0, before = 0, behind = 0;
-  for (const ConvProblem& conv : chain->convs) {
+  for (const Problem& layer : chain->layers) {
+    const auto& conv = std::get<ConvProblem>(layer);
     if (std::string refusal = refuse_conv(conv); !refusal.empty()) return refusal;
     if (is_depthwise(conv)) {
       if (++depthwise > 1) return "needs one depthwise convolution, got two";
@@ -354,7 +357,7 @@ Kernel prepare(const Kernels& kernels, const Problem& problem, const Primitive& 
           .run = [=](const KernelArgs& args) { return run(kernels, plan, at, threads, args); },
           .pack = [=](const Weights& weights) { return pack(plan, problem, weights); },
           .packed_bytes = [=] { return packed_bytes(plan, problem); },
-          .least_work = [=] { return direct_work(problem, primitive); }};
+          .least_work = [=] { return direct_work(problem); }};
 }
 
 }  // namespace

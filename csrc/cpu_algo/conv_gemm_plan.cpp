@@ -7,15 +7,13 @@
 
 namespace torchalgo::cpu {
 
-Work strassen_work(const Problem& problem, const Primitive& primitive) {
-  Work work = direct_work(problem, primitive);
-  const auto save = [&](const ConvProblem& conv) {
-    if (can_strassen(conv, Layout::kNChw16c, Layout::kNChw16c))
-      work.flops -= direct_work(conv, primitive).flops / 8;
-  };
-  if (const auto* conv = std::get_if<ConvProblem>(&problem)) save(*conv);
-  if (const auto* chain = std::get_if<ConvChainProblem>(&problem))
-    for (const ConvProblem& conv : chain->convs) save(conv);
+Work strassen_work(const Problem& problem) {
+  Work work = direct_work(problem);
+  for (const Problem& layer : layers_of(problem)) {
+    const auto* conv = std::get_if<ConvProblem>(&layer);
+    if (conv != nullptr && can_strassen(*conv, Layout::kNChw16c, Layout::kNChw16c))
+      work.flops -= direct_work(layer).flops / 8;
+  }
   return work;
 }
 

@@ -9,7 +9,7 @@
 namespace torchalgo::cpu {
 
 /// Returns direct_work() with seven of eight products in the convolutions that can_strassen().
-[[nodiscard]] Work strassen_work(const Problem& problem, const Primitive& primitive);
+[[nodiscard]] Work strassen_work(const Problem& problem);
 
 /// Packs `weights` into a new tensor.
 [[nodiscard]] at::Tensor pack_conv_gemm(const kernels::ConvGemm& gemm, const ConvProblem& conv,

@@ -49,8 +49,8 @@ Kernel prepare(const ConvGemmBuild& build, const Problem& problem, const Primiti
   const auto& conv = std::get<ConvProblem>(problem);
   return with_tensors(bind_conv_gemm(variant_of(primitive, conv, build), conv, device.threads),
                       problem, primitive, [=] {
-                        return build.strassen ? strassen_work(problem, primitive)
-                                              : direct_work(problem, primitive);
+                        return build.strassen ? strassen_work(problem)
+                                              : direct_work(problem);
                       });
 }
 

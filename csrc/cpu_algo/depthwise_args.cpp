@@ -55,7 +55,7 @@ Kernel prepare(const DepthwiseAlgorithm& depthwise, const Problem& problem,
           .pack = [=](const Weights& weights) { return pack_depthwise(conv, layout, weights[0]); },
           .packed_bytes =
               [=] { return packed_depthwise_floats(conv, layout) * std::int64_t{sizeof(float)}; },
-          .least_work = [=] { return direct_work(problem, primitive); }};
+          .least_work = [=] { return direct_work(problem); }};
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ Kernel prepare_linear(LinearKernel by_rows, LinearKernel by_panels, const Proble
           },
           .packed_bytes =
               [=] { return is_panels ? linear_panels_bytes(sizes.k, sizes.c) : std::int64_t{0}; },
-          .least_work = [=] { return direct_work(problem, primitive); }};
+          .least_work = [=] { return direct_work(problem); }};
 }
 
 }  // namespace

@@ -25,16 +25,22 @@ constexpr std::int64_t kFloatBytes = sizeof(float);
 constexpr std::string_view kName = "cpu.scaled_conv1x1";
 constexpr std::string_view kStrassenName = "cpu.scaled_conv1x1.strassen";
 
+// A chain here is a scale-shift or a product, and this.
+const ConvProblem& conv_of(const ConvChainProblem& chain) {
+  return std::get<ConvProblem>(chain.layers[1]);
+}
+
 // Why the row cannot run `problem`; empty: it can.
 std::string refuse(const Problem& problem) {
   const auto* chain = std::get_if<ConvChainProblem>(&problem);
-  if (chain == nullptr || !chain->head || std::holds_alternative<PoolProblem>(*chain->head))
+  if (chain == nullptr || std::holds_alternative<PoolProblem>(chain->layers[0]) ||
+      std::holds_alternative<ConvProblem>(chain->layers[0]))
     return "is a convolution of what is scaled first";
-  if (chain->convs.size() != 1) return "needs one convolution";
-  const ConvProblem& conv = chain->convs[0];
+  if (chain->layers.size() != 2) return "needs one convolution";
+  const ConvProblem& conv = conv_of(*chain);
   if (std::string refusal = refuse_conv(conv); !refusal.empty()) return refusal;
   if (!is_pointwise(conv)) return "needs a 1x1 filter without stride, padding or groups";
-  if (!only_activation(epilogue_of(*chain->head)))
+  if (!only_activation(epilogue_of(chain->layers[0])))
     return "needs at most one activation behind the scale";
   return {};
 }
@@ -70,7 +76,7 @@ ConvGemm part_of(const Plan& plan, std::int64_t begin, std::int64_t count) {
 
 Plan plan_scaled(const ConvChainProblem& chain, const Primitive& primitive,
                  const ConvGemmBuild& build, std::int64_t threads) {
-  const ConvProblem& conv = chain.convs[0];
+  const ConvProblem& conv = conv_of(chain);
   const bool is_nhwc = primitive.src == Layout::kNhwc;
   Plan plan;
   plan.gemm = plan_part(conv, primitive.src, primitive.dst, build, primitive.name == kStrassenName);
@@ -93,7 +99,7 @@ Plan plan_scaled(const ConvChainProblem& chain, const Primitive& primitive,
   plan.gemm_bytes = build.scratch_bytes(part_of(plan, 0, most));
   plan.scale.lanes = plan.lanes;
   plan.scale.periods = 1;
-  const auto activation = only_activation(epilogue_of(*chain.head));
+  const auto activation = only_activation(epilogue_of(chain.layers[0]));
   TORCHALGO_ASSERT(activation.has_value());
   plan.scale.activation = *activation;
   return plan;
@@ -160,7 +166,7 @@ Offer offer(const Kernels& kernels, const Problem& problem, const Device& device
     for (const Layout dst : {Layout::kNChw16c, Layout::kNhwc}) {
       for (const std::string_view name : {kName, kStrassenName}) {
         Primitive primitive = {std::string(name), src, dst};
-        if (name == kStrassenName && !can_strassen(chain.convs[0], src, dst)) continue;
+        if (name == kStrassenName && !can_strassen(conv_of(chain), src, dst)) continue;
         const Plan plan = plan_scaled(chain, primitive, kernels.gemm, device.threads);
         primitive.workspace_bytes = slice_bytes(plan) * device.threads;
         offer.primitives.push_back(std::move(primitive));
@@ -183,8 +189,8 @@ Packed pack(const Plan& plan, const ConvProblem& conv, bool is_product, const We
 Kernel prepare(const Kernels& kernels, const Problem& problem, const Primitive& primitive,
                const Device& device) {
   const auto& chain = std::get<ConvChainProblem>(problem);
-  const ConvProblem conv = chain.convs[0];
-  const bool is_product = std::holds_alternative<EltwiseProblem>(*chain.head);
+  const ConvProblem conv = conv_of(chain);
+  const bool is_product = std::holds_alternative<EltwiseProblem>(chain.layers[0]);
   const std::int64_t threads = device.threads;
   const Plan plan = plan_scaled(chain, primitive, kernels.gemm, threads);
   const std::int64_t scale_floats = is_product ? 0 : 2 * plan.factors;
@@ -200,8 +206,7 @@ Kernel prepare(const Kernels& kernels, const Problem& problem, const Primitive& 
           },
       .least_work =
           [=] {
-            return primitive.name == kStrassenName ? strassen_work(problem, primitive)
-                                                   : direct_work(problem, primitive);
+            return primitive.name == kStrassenName ? strassen_work(problem) : direct_work(problem);
           }};
 }
 

@@ -24,28 +24,40 @@ std::int64_t row_floats(Layout layout, std::int64_t c) {
   return is_blocked(layout) ? channel_blocks(c) * 16 : c;
 }
 
+// A chain here is this pooling, and then 1x1 convolutions.
+const PoolProblem& pool_of(const ConvChainProblem& chain) {
+  return std::get<PoolProblem>(chain.layers[0]);
+}
+
+std::vector<ConvProblem> convs_of(const ConvChainProblem& chain) {
+  std::vector<ConvProblem> convs;
+  for (std::size_t i = 1; i < chain.layers.size(); ++i)
+    convs.push_back(std::get<ConvProblem>(chain.layers[i]));
+  return convs;
+}
+
 // Of each of the two vectors per image that the layers pass on: padded, as the pooling writes one.
 std::int64_t vector_floats(const ConvChainProblem& chain) {
   std::int64_t most = 0;
-  for (const ConvProblem& conv : chain.convs)
+  for (const ConvProblem& conv : convs_of(chain))
     most = std::max(most, row_floats(Layout::kNChw16c, conv.c));
   return most;
 }
 
 std::int64_t workspace_bytes(const ConvChainProblem& chain) {
-  return 2 * chain.convs[0].n * vector_floats(chain) * std::int64_t{sizeof(float)};
+  return 2 * pool_of(chain).n * vector_floats(chain) * std::int64_t{sizeof(float)};
 }
 
 Offer offer(const Problem& problem, const Device&) {
   const auto* chain = std::get_if<ConvChainProblem>(&problem);
-  if (chain == nullptr || !chain->head || !std::holds_alternative<PoolProblem>(*chain->head))
+  if (chain == nullptr || !std::holds_alternative<PoolProblem>(chain->layers[0]))
     return {{}, "is a global average pooling with convolutions behind it"};
-  for (const ConvProblem& conv : chain->convs) {
+  for (const ConvProblem& conv : convs_of(*chain)) {
     if (std::string refusal = refuse_conv(conv); !refusal.empty()) return {{}, std::move(refusal)};
     if (!is_pointwise(conv)) return {{}, "needs 1x1 filters without stride, padding or groups"};
     if (has(conv.epilogue, PostOp::kAdd)) return {{}, "needs an epilogue bias, activation"};
   }
-  const std::int64_t n = chain->convs[0].n;
+  const std::int64_t n = pool_of(*chain).n;
   if (n > kMostLinearInputs) {
     return {{},
             fmt::format("reads weights for few inputs: needs a batch of 1 to {}, got {}",
@@ -62,10 +74,11 @@ Offer offer(const Problem& problem, const Device&) {
 constexpr std::size_t weights_at(std::size_t conv) { return 2 * conv; }
 
 Packed pack(const ConvChainProblem& chain, const Weights& weights) {
+  const std::vector<ConvProblem> convs = convs_of(chain);
   Packed packed;
-  for (std::size_t i = 0; i < chain.convs.size(); ++i) {
-    const LayerWeights& layer = weights[i + 1];  // behind the head, which has none
-    packed.push_back(linear_panels(layer.weights.reshape({chain.convs[i].k, chain.convs[i].c})));
+  for (std::size_t i = 0; i < convs.size(); ++i) {
+    const LayerWeights& layer = weights[i + 1];  // behind the pooling, which has none
+    packed.push_back(linear_panels(layer.weights.reshape({convs[i].k, convs[i].c})));
     packed.push_back(layer.bias.defined() ? layer.bias.contiguous() : at::Tensor());
   }
   return packed;
@@ -73,7 +86,7 @@ Packed pack(const ConvChainProblem& chain, const Weights& weights) {
 
 std::int64_t packed_bytes(const ConvChainProblem& chain) {
   std::int64_t bytes = 0;
-  for (const ConvProblem& conv : chain.convs) bytes += linear_panels_bytes(conv.k, conv.c);
+  for (const ConvProblem& conv : convs_of(chain)) bytes += linear_panels_bytes(conv.k, conv.c);
   return bytes;
 }
 
@@ -89,12 +102,13 @@ struct Plan {
 
 Plan plan_chain(const Kernels& kernels, const ConvChainProblem& chain, Layout layout,
                 std::int64_t threads) {
-  const auto& pool = std::get<PoolProblem>(*chain.head);
+  const PoolProblem& pool = pool_of(chain);
+  const std::vector<ConvProblem> convs = convs_of(chain);
   Plan plan = {plan_pool(kernels.pool, pool, layout, threads), kernels.linear, {}, pool.n};
   plan.vectors = pool.n * vector_floats(chain);
   plan.src_row = row_floats(layout, pool.c);
-  plan.dst_row = row_floats(layout, chain.convs.back().k);
-  for (const ConvProblem& conv : chain.convs) {
+  plan.dst_row = row_floats(layout, convs.back().k);
+  for (const ConvProblem& conv : convs) {
     kernels::Linear layer = {nullptr, nullptr, nullptr, nullptr,
                              pool.n,  conv.c,  conv.k,  activation_of(conv.epilogue)};
     plan.layers.push_back(layer);
@@ -144,7 +158,7 @@ Kernel prepare(const Kernels& kernels, const Problem& problem, const Primitive& 
           .run = [plan](const KernelArgs& args) { return run(plan, args); },
           .pack = [chain](const Weights& weights) { return pack(chain, weights); },
           .packed_bytes = [chain] { return packed_bytes(chain); },
-          .least_work = [=] { return direct_work(problem, primitive); }};
+          .least_work = [=] { return direct_work(problem); }};
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <numeric>
-#include <type_traits>
+#include <utility>
 
 #include "base/error.h"
 
@@ -67,7 +67,7 @@ Sizes sizes_of(const TransformProblem& p) {
   return p.is_3d ? Sizes{p.n, p.c, p.d, p.h, p.w} : Sizes{p.n, p.c, p.h, p.w};
 }
 
-Sizes sizes_of(const ConvChainProblem& p) { return sizes_of(p.convs.back()); }
+Sizes sizes_of(const ConvChainProblem& p) { return result_sizes(p.layers.back()); }
 
 std::vector<Sizes> inputs_of(const ConvProblem& p) {
   switch (p.direction) {
@@ -99,8 +99,7 @@ std::vector<Sizes> inputs_of(const ResizeProblem& p) { return {{p.n, p.c, p.h, p
 std::vector<Sizes> inputs_of(const LinearProblem& p) { return {{p.n, p.c}}; }
 std::vector<Sizes> inputs_of(const TransformProblem& p) { return {sizes_of(p)}; }
 std::vector<Sizes> inputs_of(const ConvChainProblem& p) {
-  if (!p.head) return inputs_of(p.convs.front());
-  return std::visit([](const auto& head) { return inputs_of(head); }, *p.head);
+  return std::visit([](const auto& first) { return inputs_of(first); }, p.layers.front());
 }
 
 void set_sizes(ConvProblem& p, const std::vector<Sizes>& in) {
@@ -176,45 +175,46 @@ void set_sizes(TransformProblem& p, const std::vector<Sizes>& in) {
 
 void set_sizes(ConvChainProblem& p, const std::vector<Sizes>& in) {
   std::vector<Sizes> src = in;
-  if (p.head) {
-    std::visit(
-        [&](auto& head) {
-          set_sizes(head, in);
-          src = {sizes_of(head)};
-        },
-        *p.head);
-  }
-  for (ConvProblem& conv : p.convs) {
-    set_sizes(conv, src);
-    src = {conv_dst_sizes(conv)};
+  for (Problem& layer : p.layers) {
+    std::visit([&](auto& own) { set_sizes(own, src); }, layer);
+    src = {result_sizes(layer)};
   }
 }
+
+Sizes weights_of(const ConvProblem& p) {
+  if (p.is_3d) return {p.k, p.c / p.groups, p.t, p.r, p.s};
+  return {p.k, p.c / p.groups, p.r, p.s};
+}
+Sizes weights_of(const PoolProblem&) { return {}; }
+Sizes weights_of(const EltwiseProblem&) { return {}; }
+Sizes weights_of(const ScaleShiftProblem& p) { return {p.c}; }
+Sizes weights_of(const ConcatProblem&) { return {}; }
+Sizes weights_of(const SliceProblem&) { return {}; }
+Sizes weights_of(const ShuffleProblem&) { return {}; }
+Sizes weights_of(const ResizeProblem&) { return {}; }
+Sizes weights_of(const LinearProblem& p) { return {p.k, p.c}; }
+Sizes weights_of(const TransformProblem&) { return {}; }
+Sizes weights_of(const ConvChainProblem&) { TORCHALGO_ASSERT(false); }
 
 template <typename P>
 concept HasEpilogue = requires(P p) {
   p.epilogue;
 };
 
-// Of a Problem or a ChainHead.
-template <typename Variant>
-const Epilogue& epilogue_in(const Variant& problem) {
-  static const Epilogue kNone;
+// Null if the kind has none. `problem` is a Problem or a const one.
+template <typename AnyProblem>
+auto find_epilogue(AnyProblem& problem) -> decltype(&std::get<ConvProblem>(problem).epilogue) {
   return std::visit(
-      []<typename P>(const P& p) -> const Epilogue& {
+      []<typename P>(P& p) -> decltype(&std::get<ConvProblem>(problem).epilogue) {
         if constexpr (HasEpilogue<P>) {
-          return p.epilogue;
-        } else if constexpr (std::is_same_v<P, ConvChainProblem>) {
-          return p.convs.back().epilogue;
+          return &p.epilogue;
+        } else if constexpr (std::is_same_v<std::remove_const_t<P>, ConvChainProblem>) {
+          return find_epilogue(p.layers.back());
         } else {
-          return kNone;
+          return nullptr;
         }
       },
       problem);
-}
-
-double product(const Sizes& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), 1.0,
-                         [](double a, std::int64_t b) { return a * static_cast<double>(b); });
 }
 
 }  // namespace
@@ -257,11 +257,7 @@ Problem with_input_sizes(const Problem& problem,
 
 std::vector<Problem> layers_of(const Problem& problem) {
   const auto* chain = std::get_if<ConvChainProblem>(&problem);
-  if (chain == nullptr) return {problem};
-  std::vector<Problem> layers;
-  if (chain->head) std::visit([&](const auto& head) { layers.emplace_back(head); }, *chain->head);
-  layers.insert(layers.end(), chain->convs.begin(), chain->convs.end());
-  return layers;
+  return chain == nullptr ? std::vector{problem} : chain->layers;
 }
 
 bool is_chain_head(const Problem& problem) {
@@ -288,38 +284,26 @@ ConvChainProblem with_next(const Problem& problem, const ConvProblem& next) {
                    next.direction == Direction::kForward &&
                    !has(epilogue_of(problem), PostOp::kAdd) && !next.is_3d &&
                    next.dtype == dtype_of(problem) && src_sizes(next) == result_sizes(problem));
-  ConvChainProblem chain;
-  for (const Problem& layer : layers_of(problem)) {
-    if (const auto* conv = std::get_if<ConvProblem>(&layer)) {
-      chain.convs.push_back(*conv);
-    } else if (const auto* affine = std::get_if<ScaleShiftProblem>(&layer)) {
-      chain.head = *affine;
-    } else if (const auto* pool = std::get_if<PoolProblem>(&layer)) {
-      chain.head = *pool;
-    } else {
-      chain.head = std::get<EltwiseProblem>(layer);
-    }
-  }
-  chain.convs.push_back(next);
+  ConvChainProblem chain{layers_of(problem)};
+  chain.layers.emplace_back(next);
   return chain;
 }
 
 std::vector<std::int64_t> weight_sizes(const Problem& problem) {
-  TORCHALGO_ASSERT(!std::holds_alternative<ConvChainProblem>(problem));
-  if (const auto* conv = std::get_if<ConvProblem>(&problem)) {
-    if (conv->is_3d) return {conv->k, conv->c / conv->groups, conv->t, conv->r, conv->s};
-    return {conv->k, conv->c / conv->groups, conv->r, conv->s};
-  }
-  if (const auto* linear = std::get_if<LinearProblem>(&problem)) return {linear->k, linear->c};
-  if (const auto* scale = std::get_if<ScaleShiftProblem>(&problem)) return {scale->c};
-  return {};
+  return std::visit([](const auto& p) { return weights_of(p); }, problem);
+}
+
+std::vector<std::int64_t> bias_sizes(const Problem& problem) {
+  const Sizes weights = weight_sizes(problem);
+  if (std::holds_alternative<ScaleShiftProblem>(problem)) return weights;
+  return has(epilogue_of(problem), PostOp::kBias) ? Sizes{result_sizes(problem).at(1)} : Sizes{};
 }
 
 DType dtype_of(const Problem& problem) {
   return std::visit(
       []<typename P>(const P& p) {
         if constexpr (std::is_same_v<P, ConvChainProblem>) {
-          return p.convs[0].dtype;
+          return dtype_of(p.layers.front());
         } else {
           return p.dtype;
         }
@@ -327,22 +311,17 @@ DType dtype_of(const Problem& problem) {
       problem);
 }
 
-const Epilogue& epilogue_of(const Problem& problem) { return epilogue_in(problem); }
-const Epilogue& epilogue_of(const ChainHead& head) { return epilogue_in(head); }
+const Epilogue& epilogue_of(const Problem& problem) {
+  static const Epilogue kNone;
+  const Epilogue* found = find_epilogue(problem);
+  return found == nullptr ? kNone : *found;
+}
 
 Problem with_epilogue(const Problem& problem, Epilogue epilogue) {
   Problem result = problem;
-  std::visit(
-      [&]<typename P>(P& p) {
-        if constexpr (HasEpilogue<P>) {
-          p.epilogue = std::move(epilogue);
-        } else if constexpr (std::is_same_v<P, ConvChainProblem>) {
-          p.convs.back().epilogue = std::move(epilogue);
-        } else {
-          TORCHALGO_ASSERT(epilogue.empty());
-        }
-      },
-      result);
+  Epilogue* own = find_epilogue(result);
+  TORCHALGO_ASSERT(own != nullptr || epilogue.empty());
+  if (own != nullptr) *own = std::move(epilogue);
   return result;
 }
 
@@ -358,31 +337,6 @@ std::optional<BiasAddActivation> as_bias_add_activation(const Epilogue& epilogue
   if (op != epilogue.end() && is_activation(*op)) form.activation = *op++;
   if (op != epilogue.end()) return std::nullopt;
   return form;
-}
-
-double flop_count(const Problem& problem) {
-  if (std::holds_alternative<ConvChainProblem>(problem)) {
-    double flops = 0;
-    for (const Problem& layer : layers_of(problem)) flops += flop_count(layer);
-    return flops;
-  }
-  const double result = product(result_sizes(problem));
-  if (const auto* conv = std::get_if<ConvProblem>(&problem)) {
-    const double filter = static_cast<double>(conv->c / conv->groups * conv->t * conv->r * conv->s);
-    return 2.0 * product(conv_dst_sizes(*conv)) * filter;
-  }
-  if (const auto* linear = std::get_if<LinearProblem>(&problem)) {
-    return 2.0 * result * static_cast<double>(linear->c);
-  }
-  if (const auto* pool = std::get_if<PoolProblem>(&problem)) {
-    return pool->kind == PoolKind::kAdaptiveAverage
-               ? static_cast<double>(pool->n * pool->c) * static_cast<double>(pool->h * pool->w)
-               : result * static_cast<double>(pool->r * pool->s);
-  }
-  if (std::holds_alternative<ScaleShiftProblem>(problem)) return 2.0 * result;
-  if (std::holds_alternative<ResizeProblem>(problem)) return 8.0 * result;
-  if (std::holds_alternative<EltwiseProblem>(problem)) return result;
-  return 0.0;  // data movement only
 }
 
 }  // namespace torchalgo

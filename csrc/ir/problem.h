@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "ir/layout.h"
+
 namespace torchalgo {
 
 enum class DType : std::uint8_t { kF64, kF32, kTf32, kF16, kBf16 };
@@ -147,32 +149,32 @@ struct LinearProblem {
   bool operator==(const LinearProblem&) const = default;
 };
 
-/// What a chain may do to its input first: x * scale[c] + shift[c], or x * y[n, c], the
-/// channelwise product with a second input; then an activation. Or it averages each channel: a
-/// global pooling to 1 x 1.
-using ChainHead = std::variant<ScaleShiftProblem, EltwiseProblem, PoolProblem>;
-
-/// Forward 2-D convolutions of which each reads what the one before it makes; nobody else sees that
-/// tensor. Two or more, or one behind a head. The first of all has the sizes of the input; only the
-/// last convolution may have "+add".
-struct ConvChainProblem {
-  std::optional<ChainHead> head;
-  std::vector<ConvProblem> convs;
-  bool operator==(const ConvChainProblem&) const = default;
-};
-
-/// A change of layout; `from` and `to` are to_string(Layout).
+/// A change of layout.
 struct TransformProblem {
   DType dtype = DType::kF32;
   std::int64_t n = 1, c = 1, d = 1, h = 1, w = 1;
   bool is_3d = false;
-  std::string from = "nchw", to = "nhwc";
+  Layout from = Layout::kNchw, to = Layout::kNhwc;
   bool operator==(const TransformProblem&) const = default;
 };
 
+struct ConvChainProblem;
+
+/// One operation with its sizes. A new kind of operation is a struct above, a member of this list,
+/// and what the compiler then asks for: each function that differs by kind has one overload per
+/// kind, in problem.cpp, problem_text.cpp and arithmetic.cpp here, in the reference of the profiler
+/// and in the planner's training graph.
 using Problem = std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShiftProblem,
                              ConcatProblem, SliceProblem, ShuffleProblem, ResizeProblem,
                              LinearProblem, TransformProblem, ConvChainProblem>;
+
+/// Operations in one call, each of which reads what the one before it makes; nobody else sees that
+/// tensor. The first one may be a chain head (see is_chain_head), all others are forward 2-D
+/// convolutions. There are two layers or more, and only the last one may have "+add".
+struct ConvChainProblem {
+  std::vector<Problem> layers;
+  bool operator==(const ConvChainProblem&) const = default;
+};
 
 [[nodiscard]] std::string_view to_string(DType dtype);
 [[nodiscard]] std::string_view to_string(Direction direction);
@@ -202,7 +204,7 @@ using Problem = std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShif
                                        const std::vector<std::vector<std::int64_t>>& sizes);
 
 /// The operations that it consists of, in order, each with the weights of one layer of the model if
-/// it has any: the head and the convolutions of a chain; for every other problem itself.
+/// it has any: the layers of a chain; for every other problem itself.
 [[nodiscard]] std::vector<Problem> layers_of(const Problem& problem);
 
 /// Sizes of the weights that a model holds for it, kcrs: [k, c / groups, (t,) r, s], [k, c], [c];
@@ -210,13 +212,19 @@ using Problem = std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShif
 /// @throws InternalError  for a chain, whose layers have their own.
 [[nodiscard]] std::vector<std::int64_t> weight_sizes(const Problem& problem);
 
+/// Sizes of the bias or shift that a model holds for it, [k] or [c]; empty: it has none.
+/// @throws InternalError  for a chain, whose layers have their own.
+[[nodiscard]] std::vector<std::int64_t> bias_sizes(const Problem& problem);
+
 /// Whether it is an activation by itself.
 [[nodiscard]] bool is_lone_activation(const Problem& problem);
 
 /// Whether it is a convolution or a chain of them.
 [[nodiscard]] bool is_convolution(const Problem& problem);
 
-/// Whether it may stand at the head of a chain.
+/// Whether it may be the first layer of a chain, in front of 1x1 convolutions: a scale-shift, a
+/// product per channel with a second input (each with at most an activation behind it), or a global
+/// average pooling.
 [[nodiscard]] bool is_chain_head(const Problem& problem);
 
 /// The chain that `problem`, a convolution, a chain or its head, becomes with one more convolution
@@ -225,9 +233,8 @@ using Problem = std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShif
 
 [[nodiscard]] DType dtype_of(const Problem& problem);
 
-/// The epilogue of the kinds that have one, else empty; a chain's is its last convolution's.
+/// The epilogue of the kinds that have one, else empty; a chain's is its last layer's.
 [[nodiscard]] const Epilogue& epilogue_of(const Problem& problem);
-[[nodiscard]] const Epilogue& epilogue_of(const ChainHead& head);
 
 /// A copy with another epilogue. @throws InternalError for a kind that has none.
 [[nodiscard]] Problem with_epilogue(const Problem& problem, Epilogue epilogue);
@@ -239,9 +246,5 @@ using Problem = std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShif
 
 /// The epilogue as act(result + bias + residual); nothing if its order is another.
 [[nodiscard]] std::optional<BiasAddActivation> as_bias_add_activation(const Epilogue& epilogue);
-
-/// Multiplications and additions of the operation by definition, whatever the algorithm (2 per
-/// FMA).
-[[nodiscard]] double flop_count(const Problem& problem);
 
 }  // namespace torchalgo

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "ir/layout.h"
 #include "ir/problem.h"
 
 namespace torchalgo {
@@ -72,23 +71,19 @@ std::string print(const ConvProblem& p) {
   return head + print_nchw(p) + print_filters(p);
 }
 
-std::string print_head(const ScaleShiftProblem& p) {
-  return "_scaleshift" + print_epilogue(p.epilogue);
+// One layer of a chain behind the sizes of the chain's input.
+std::string print_layer(const Problem& layer) {
+  if (const auto* conv = std::get_if<ConvProblem>(&layer)) return print_filters(*conv);
+  if (std::holds_alternative<PoolProblem>(layer)) return "_avgpool";
+  const bool is_product = std::holds_alternative<EltwiseProblem>(layer);
+  return (is_product ? "_mul" : "_scaleshift") + print_epilogue(epilogue_of(layer));
 }
-std::string print_head(const EltwiseProblem& p) { return "_mul" + print_epilogue(p.epilogue); }
-std::string print_head(const PoolProblem&) { return "_avgpool"; }
 
-// The sizes of the input, the head, then each convolution's filters.
 std::string print(const ConvChainProblem& p) {
-  const ConvProblem& first = p.convs.front();
-  std::string text = fmt::format("chain_{}_", to_string(first.dtype));
-  if (p.head) {
-    text +=
-        std::visit([](const auto& head) { return print_nchw(head) + print_head(head); }, *p.head);
-  } else {
-    text += print_nchw(first);
-  }
-  for (const ConvProblem& conv : p.convs) text += print_filters(conv);
+  const std::vector<std::int64_t> src = input_sizes(p)[0];
+  std::string text =
+      fmt::format("chain_{}_n{}c{}h{}w{}", to_string(dtype_of(p)), src[0], src[1], src[2], src[3]);
+  for (const Problem& layer : p.layers) text += print_layer(layer);
   return text;
 }
 
@@ -149,7 +144,8 @@ std::string print(const LinearProblem& p) {
 std::string print(const TransformProblem& p) {
   const auto sizes =
       p.is_3d ? fmt::format("n{}c{}d{}h{}w{}", p.n, p.c, p.d, p.h, p.w) : print_nchw(p);
-  return fmt::format("transform_{}_{}_{}_{}", to_string(p.dtype), sizes, p.from, p.to);
+  return fmt::format("transform_{}_{}_{}_{}", to_string(p.dtype), sizes, to_string(p.from),
+                     to_string(p.to));
 }
 
 // Reads from left to right; every failure names the place.
@@ -224,11 +220,12 @@ class Reader {
     expect("_");
     return dtype;
   }
-  std::string layout() {
+  Layout layout() {
     const std::string_view word = rest_.substr(0, rest_.find('_'));
-    if (!parse_layout(word)) fail("a layout: nchw, nhwc, nChw8c or nChw16c");
+    const std::optional<Layout> layout = parse_layout(word);
+    if (!layout) fail("a layout: nchw, nhwc, nChw8c or nChw16c");
     rest_.remove_prefix(word.size());
-    return std::string(word);
+    return *layout;
   }
 
  private:
@@ -275,8 +272,9 @@ ConvProblem read_conv(Reader& in, Direction direction) {
   return p;
 }
 
-// Nothing if there is none. `next` has the sizes of the head's input, and gets those of its result.
-std::optional<ChainHead> read_head(Reader& in, ConvProblem& next) {
+// The first layer of a chain if it is no convolution. `next` has the sizes of its input, and gets
+// those of its result.
+std::optional<Problem> read_chain_head(Reader& in, ConvProblem& next) {
   const auto sized = [&](auto head) {
     head.dtype = next.dtype;
     head.n = next.n;
@@ -309,19 +307,19 @@ ConvChainProblem read_chain(Reader& in) {
   ConvProblem conv;
   conv.dtype = in.dtype();
   in.nchw(conv);
-  p.head = read_head(in, conv);
-  const std::size_t least = p.head ? 1 : 2;
+  if (auto head = read_chain_head(in, conv)) p.layers.push_back(std::move(*head));
   do {
     read_filters(in, conv);
-    p.convs.push_back(conv);
+    const bool is_first = p.layers.empty();
+    const bool is_last = has(conv.epilogue, PostOp::kAdd);
+    if (is_first && is_last) in.fail("no +add before the last convolution");
+    p.layers.emplace_back(conv);
+    if (is_last) break;
     const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
     conv.c = dst[1];
     conv.h = dst[2];
     conv.w = dst[3];
-    // A residual is read by the last one only.
-  } while (p.convs.size() < least || (!has(p.convs.back().epilogue, PostOp::kAdd) && !in.at_end()));
-  if (least == 2 && has(p.convs[0].epilogue, PostOp::kAdd))
-    in.fail("no +add before the last convolution");
+  } while (p.layers.size() < 2 || !in.at_end());
   return p;
 }
 

@@ -14,9 +14,16 @@ std::optional<TransformProblem> transform_shape(const Value& value) {
   if (sizes.size() > 3) shape.h = sizes[sizes.size() - 2];
   if (sizes.size() > 4) shape.d = sizes[2];
   shape.is_3d = sizes.size() == 5;
-  shape.from.clear();
-  shape.to.clear();
   return shape;
+}
+
+std::string refuse_transform(const Problem& problem) {
+  const auto* change = std::get_if<TransformProblem>(&problem);
+  if (change == nullptr) return "needs a change of layout";
+  if (change->from == change->to) return "needs two layouts that differ";
+  if (change->is_3d && (is_blocked(change->from) || is_blocked(change->to)))
+    return "needs a 2-D tensor: blocked layouts have no depth";
+  return {};
 }
 
 }  // namespace torchalgo

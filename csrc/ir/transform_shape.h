@@ -2,13 +2,17 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "ir/graph.h"
 
 namespace torchalgo {
 
-/// Returns the problem of changing a value's layout, with `from` and `to` empty.
+/// Returns the problem of changing a value's layout; the caller sets `from` and `to`.
 /// Returns nothing if the value cannot change its layout.
 [[nodiscard]] std::optional<TransformProblem> transform_shape(const Value& value);
+
+/// Returns why no algorithm can run `problem` as a change of layout; empty: one may.
+[[nodiscard]] std::string refuse_transform(const Problem& problem);
 
 }  // namespace torchalgo

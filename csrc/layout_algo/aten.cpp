@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "layout_algo/layout_pair.h"
+#include "ir/transform_shape.h"
 #include "provider/algorithm.h"
 
 namespace torchalgo::layout {
@@ -11,10 +11,10 @@ Algorithm aten(const std::string& /*isa*/) {
   row.rounding = 1;
   row.runs_on_cuda = true;
   row.offer = [](const Problem& problem, const Device&) -> Offer {
-    const LayoutPair pair = layout_pair(problem);
-    if (!pair.refusal.empty()) return {{}, pair.refusal};
-    if (is_blocked(pair.from) || is_blocked(pair.to)) return {{}, "needs nchw and nhwc"};
-    return {{{"layout.aten", pair.from, pair.to}}, {}};
+    if (std::string refusal = refuse_transform(problem); !refusal.empty()) return {{}, refusal};
+    const auto& change = std::get<TransformProblem>(problem);
+    if (is_blocked(change.from) || is_blocked(change.to)) return {{}, "needs nchw and nhwc"};
+    return {{{"layout.aten", change.from, change.to}}, {}};
   };
   row.prepare = [](const Problem& problem, const Primitive& primitive, const Device&) -> Kernel {
     return {.problem = problem, .primitive = primitive, .run = [](const KernelArgs& args) {

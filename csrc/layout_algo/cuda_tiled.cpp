@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "cuda/transform.h"
+#include "ir/transform_shape.h"
 #include "layout_algo/cuda_library.h"
-#include "layout_algo/layout_pair.h"
 #include "provider/cuda_device.h"
 
 namespace torchalgo::layout {
@@ -28,15 +28,15 @@ std::optional<cuda::ElementType> element_type(DType dtype) {
 }
 
 Offer offer_cuda_tiled(const Problem& problem, const CudaLibrary& library) {
-  const LayoutPair pair = layout_pair(problem);
-  if (!pair.refusal.empty()) return {{}, pair.refusal};
-  if (is_blocked(pair.from) || is_blocked(pair.to)) return {{}, "needs nchw and nhwc"};
+  if (std::string refusal = refuse_transform(problem); !refusal.empty()) return {{}, refusal};
+  const auto& change = std::get<TransformProblem>(problem);
+  if (is_blocked(change.from) || is_blocked(change.to)) return {{}, "needs nchw and nhwc"};
   const DType dtype = dtype_of(problem);
   if (!element_type(dtype)) {
     return {{}, fmt::format("needs f32, f16 or bf16, got {}", to_string(dtype))};
   }
   if (!library.transform) return {{}, library.absence};
-  return {{{"layout.cuda_tiled", pair.from, pair.to}}, {}};
+  return {{{"layout.cuda_tiled", change.from, change.to}}, {}};
 }
 
 Kernel prepare_cuda_tiled(const Problem& problem, const Primitive& primitive,

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "cpu_algo/kernels/transform.h"
-#include "layout_algo/layout_pair.h"
+#include "ir/transform_shape.h"
 #include "provider/algorithm.h"
 
 namespace torchalgo::layout {
@@ -26,11 +26,11 @@ kernels::TensorView view_of(Layout layout, std::int64_t channels, std::int64_t p
 }
 
 Offer offer_tiled(const Problem& problem, const Device&) {
-  const LayoutPair pair = layout_pair(problem);
-  if (!pair.refusal.empty()) return {{}, pair.refusal};
+  if (std::string refusal = refuse_transform(problem); !refusal.empty()) return {{}, refusal};
+  const auto& change = std::get<TransformProblem>(problem);
   const DType dtype = dtype_of(problem);
   if (dtype != DType::kF32) return {{}, fmt::format("needs f32, got {}", to_string(dtype))};
-  return {{{"layout.tiled", pair.from, pair.to}}, {}};
+  return {{{"layout.tiled", change.from, change.to}}, {}};
 }
 
 kernels::Transform make_transform(const TransformProblem& problem, Layout from, Layout to) {

@@ -169,7 +169,7 @@ void PlannedOp::check_weights(const Problem& layer, LayerWeights& own) const {
                   "torchalgo: layer '{}': {} weights, but the problem {} ({})", state_.layer,
                   expected.empty() ? "got" : "got no", expected.empty() ? "has none" : "needs them",
                   state_.problem);
-  const bool needs_bias = has(epilogue_of(layer), PostOp::kBias);
+  const bool needs_bias = !bias_sizes(layer).empty();
   TORCHALGO_CHECK(!needs_bias || own.bias.defined(),
                   "torchalgo: layer '{}': got no bias, but the problem adds one ({})", state_.layer,
                   state_.problem);

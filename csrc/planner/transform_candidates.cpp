@@ -28,8 +28,8 @@ void add_changes(TransformProblem shape, LayoutSet layouts,
     for (const Layout to : kAllLayouts) {
       const LayoutSet pair = planner::set_of(from) | planner::set_of(to);
       if (from == to || !planner::includes(layouts, pair)) continue;
-      shape.from = to_string(from);
-      shape.to = to_string(to);
+      shape.from = from;
+      shape.to = to;
       problems.emplace(to_string(Problem(shape)), shape);
     }
   }

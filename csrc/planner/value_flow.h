@@ -17,7 +17,7 @@ struct ValueFlow {
   Layout fixed = Layout::kNchw;           // of an input of the graph or an opaque node's result
   std::vector<int> readers;               // nodes with a problem, each once
   LayoutSet border = 0;                   // read by opaque nodes and the caller: nchw or nothing
-  std::optional<TransformProblem> shape;  // from, to unset; nullopt: fixed layout
+  std::optional<TransformProblem> shape;  // without from, to; nullopt: fixed layout
 };
 
 /// Returns one entry per value of the graph. A weights' gradient has no shape and no border,

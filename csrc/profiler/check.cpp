@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ir/arithmetic.h"
 #include "profiler/guarded.h"
 #include "provider/cuda_device.h"
 #include "provider/memory.h"

@@ -23,6 +23,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "ir/arithmetic.h"
 #include "profiler/check.h"
 
 namespace torchalgo {
@@ -132,36 +133,55 @@ class WithoutCudnn {
   bool was_enabled_ = at::globalContext().userEnabledCuDNN();
 };
 
-at::Tensor reference_core(const Problem& problem, const std::vector<at::Tensor>& src,
-                          const LayerWeights& w) {
-  if (const auto* conv = std::get_if<ConvProblem>(&problem))
-    return reference_conv_by_image(*conv, src, w);
-  if (const auto* pool = std::get_if<PoolProblem>(&problem)) return reference_pool(*pool, src[0]);
-  if (const auto* resize = std::get_if<ResizeProblem>(&problem))
-    return reference_resize(*resize, src[0]);
-  if (const auto* concat = std::get_if<ConcatProblem>(&problem))
-    return at::channel_shuffle(at::cat(src, 1), concat->groups);
-  if (const auto* slice = std::get_if<SliceProblem>(&problem))
-    return src[0].narrow(1, slice->begin, slice->k);
-  if (const auto* shuffle = std::get_if<ShuffleProblem>(&problem))
-    return at::channel_shuffle(src[0], shuffle->groups);
-  if (std::holds_alternative<LinearProblem>(problem)) {
-    return at::linear(src[0], w.weights, w.bias.defined() ? std::optional(w.bias) : std::nullopt);
+using Inputs = std::vector<at::Tensor>;
+
+// What each kind computes before its epilogue.
+at::Tensor compute(const ConvProblem& p, const Inputs& src, const LayerWeights& w) {
+  return reference_conv_by_image(p, src, w);
+}
+at::Tensor compute(const PoolProblem& p, const Inputs& src, const LayerWeights&) {
+  return reference_pool(p, src[0]);
+}
+at::Tensor compute(const EltwiseProblem& p, const Inputs& src, const LayerWeights&) {
+  switch (p.kind) {
+    case EltwiseKind::kActivation:
+      return src[0];  // all epilogue
+    case EltwiseKind::kAdd:
+      return src[0] + src[1];
+    case EltwiseKind::kMul:
+      return src[0] * src[1];
   }
-  if (std::holds_alternative<ScaleShiftProblem>(problem)) {
-    return src[0] * w.weights.view({-1, 1, 1}) + w.bias.view({-1, 1, 1});
-  }
-  if (const auto* eltwise = std::get_if<EltwiseProblem>(&problem)) {
-    if (eltwise->kind == EltwiseKind::kAdd) return src[0] + src[1];
-    if (eltwise->kind == EltwiseKind::kMul) return src[0] * src[1];
-  }
-  return src[0];  // an activation is all epilogue; a transform changes no logical value
+  return {};
+}
+at::Tensor compute(const ScaleShiftProblem&, const Inputs& src, const LayerWeights& w) {
+  return src[0] * w.weights.view({-1, 1, 1}) + w.bias.view({-1, 1, 1});
+}
+at::Tensor compute(const ConcatProblem& p, const Inputs& src, const LayerWeights&) {
+  return at::channel_shuffle(at::cat(src, 1), p.groups);
+}
+at::Tensor compute(const SliceProblem& p, const Inputs& src, const LayerWeights&) {
+  return src[0].narrow(1, p.begin, p.k);
+}
+at::Tensor compute(const ShuffleProblem& p, const Inputs& src, const LayerWeights&) {
+  return at::channel_shuffle(src[0], p.groups);
+}
+at::Tensor compute(const ResizeProblem& p, const Inputs& src, const LayerWeights&) {
+  return reference_resize(p, src[0]);
+}
+at::Tensor compute(const LinearProblem&, const Inputs& src, const LayerWeights& w) {
+  return at::linear(src[0], w.weights, w.bias.defined() ? std::optional(w.bias) : std::nullopt);
+}
+at::Tensor compute(const TransformProblem&, const Inputs& src, const LayerWeights&) {
+  return src[0];  // no logical value changes
+}
+at::Tensor compute(const ConvChainProblem&, const Inputs&, const LayerWeights&) {
+  TORCHALGO_ASSERT(false);  // its layers are computed one by one
 }
 
 // One operation with its epilogue.
 at::Tensor reference_layer(const Problem& problem, const std::vector<at::Tensor>& src,
                            const LayerWeights& weights, const at::Tensor& residual) {
-  at::Tensor result = reference_core(problem, src, weights);
+  at::Tensor result = std::visit([&](const auto& p) { return compute(p, src, weights); }, problem);
   for (const PostOp op : epilogue_of(problem)) {
     if (op == PostOp::kAdd) result = result + residual;
     if (is_activation(op)) result = apply(op, result);

@@ -55,9 +55,9 @@ LayerWeights sample_layer(const Problem& problem, at::Generator& generator, at::
   double fan_in = 1;
   for (std::size_t i = 1; i < sizes.size(); ++i) fan_in *= static_cast<double>(sizes[i]);
   const at::Tensor weights = randn(sizes, generator) * (gain * std::sqrt(2.0 / fan_in));
-  if (!has(epilogue_of(problem), PostOp::kBias)) return {weights.to(type), {}};
-  const at::Tensor bias = randn({result_sizes(problem)[1]}, generator) * 0.1;
-  return {weights.to(type), bias.to(type)};
+  const std::vector<std::int64_t> bias = bias_sizes(problem);
+  if (bias.empty()) return {weights.to(type), {}};
+  return {weights.to(type), (randn(bias, generator) * 0.1).to(type)};
 }
 
 Weights sample_weights(const Problem& problem, at::Generator& generator, at::ScalarType type) {

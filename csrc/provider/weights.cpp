@@ -20,14 +20,10 @@ std::int64_t product(const std::vector<std::int64_t>& sizes) {
 
 LayerWeights zero_weights_of_layer(const Problem& problem) {
   const auto options = at::TensorOptions().dtype(scalar_type(dtype_of(problem)));
-  const std::vector<std::int64_t> sizes = weight_sizes(problem);
-  if (sizes.empty()) return {};
-  const bool is_affine = std::holds_alternative<ScaleShiftProblem>(problem);
-  LayerWeights layer = {at::zeros(sizes, options), at::Tensor()};
-  if (is_affine || has(epilogue_of(problem), PostOp::kBias)) {
-    layer.bias = at::zeros({is_affine ? sizes[0] : result_sizes(problem).at(1)}, options);
-  }
-  return layer;
+  const auto zeros = [&](const std::vector<std::int64_t>& sizes) {
+    return sizes.empty() ? at::Tensor() : at::zeros(sizes, options);
+  };
+  return {zeros(weight_sizes(problem)), zeros(bias_sizes(problem))};
 }
 
 // An opaque tensor of oneDNN has no storage; torch tells its size by an op that is no public API.

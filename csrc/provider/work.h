@@ -21,6 +21,6 @@ struct Work {
 /// Of an algorithm that multiplies every weight with every input element that it meets, as the
 /// definition does; taps that meet only padding are not counted. Convolutions of all directions and
 /// linear layers; 0 for the others.
-[[nodiscard]] Work direct_work(const Problem& problem, const Primitive& primitive);
+[[nodiscard]] Work direct_work(const Problem& problem);
 
 }  // namespace torchalgo

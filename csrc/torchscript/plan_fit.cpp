@@ -134,8 +134,8 @@ class Fitter {
   static void check_transform(const PlanTransform& transform, const Value& value) {
     auto expected = transform_shape(value);
     TORCHALGO_CHECK(expected, "rewrite_graph: {} cannot change its layout", value.name);
-    expected->from = to_string(transform.primitive.src);
-    expected->to = to_string(transform.primitive.dst);
+    expected->from = transform.primitive.src;
+    expected->to = transform.primitive.dst;
     TORCHALGO_CHECK(parse_problem(transform.problem) == Problem(*expected),
                     "rewrite_graph: the layout change of {} is {} in the plan, {} in the model",
                     value.name, transform.problem, to_string(Problem(*expected)));

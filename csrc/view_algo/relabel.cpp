@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fmt/format.h>
 
+#include "ir/transform_shape.h"
 #include "ir/view.h"
 #include "provider/algorithm.h"
 #include "provider/tensor_shape.h"
@@ -9,22 +10,15 @@ namespace torchalgo::view {
 namespace {
 
 Offer offer_relabel(const Problem& problem, const Device&) {
-  const auto* transform = std::get_if<TransformProblem>(&problem);
-  if (transform == nullptr) return {{}, "needs a change of layout"};
-  const auto from = parse_layout(transform->from), to = parse_layout(transform->to);
-  if (!from || !to || *from == *to) {
-    return {{}, fmt::format("needs two layouts, got {} and {}", transform->from, transform->to)};
-  }
-  if (transform->is_3d && (is_blocked(*from) || is_blocked(*to))) {
-    return {{}, "needs a 2-D tensor: blocked layouts have no depth"};
-  }
-  const std::int64_t spatial = transform->d * transform->h * transform->w;
-  if (!lies_alike(transform->n, transform->c, spatial, *from, *to)) {
+  if (std::string refusal = refuse_transform(problem); !refusal.empty()) return {{}, refusal};
+  const auto& change = std::get<TransformProblem>(problem);
+  const std::int64_t spatial = change.d * change.h * change.w;
+  if (!lies_alike(change.n, change.c, spatial, change.from, change.to)) {
     return {{},
-            fmt::format("needs elements in the same order in {} and {}", transform->from,
-                        transform->to)};
+            fmt::format("needs elements in the same order in {} and {}", to_string(change.from),
+                        to_string(change.to))};
   }
-  return {{{std::string(kViewRelabel), *from, *to}}, {}};
+  return {{{std::string(kViewRelabel), change.from, change.to}}, {}};
 }
 
 Kernel prepare_relabel(const Problem& problem, const Primitive& primitive, const Device&) {

@@ -99,7 +99,8 @@ TEST(ConvChain, RefusesWhatItCannotRun) {
   EXPECT_NE(refusal(chain("n1c8h8w8", {depthwise(8, 3, 1), "_k8r3s3_st1x1_pad1x1_dil1x1_g1"})), "");
   EXPECT_NE(refusal(chain("n1c8h8w8", {"_k8r1s1_st1x1_pad0x0_dil1x1_g2", depthwise(8, 3, 1)})), "");
   Problem half = chain("n1c8h8w8", {pointwise(8), depthwise(8, 3, 1)});
-  for (ConvProblem& conv : std::get<ConvChainProblem>(half).convs) conv.dtype = DType::kF16;
+  for (Problem& layer : std::get<ConvChainProblem>(half).layers)
+    std::get<ConvProblem>(layer).dtype = DType::kF16;
   EXPECT_NE(refusal(half), "");
 }
 

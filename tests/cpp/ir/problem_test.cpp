@@ -6,6 +6,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "ir/arithmetic.h"
 
 namespace torchalgo {
 namespace {

@@ -29,8 +29,7 @@ TransformProblem make_problem(std::int64_t n, std::int64_t c, std::int64_t h, st
                               Layout from, Layout to) {
   TransformProblem problem;
   problem.n = n, problem.c = c, problem.h = h, problem.w = w;
-  problem.from = std::string(to_string(from));
-  problem.to = std::string(to_string(to));
+  problem.from = from, problem.to = to;
   return problem;
 }
 
@@ -101,7 +100,7 @@ TEST(LayoutAlgorithms, ServeVolumesBetweenNchwAndNhwc) {
       problem.is_3d = true;
       problem.d = 3;
       expect_exact(row, problem, "");
-      problem.to = "nChw16c";
+      problem.to = Layout::kNChw16c;
       EXPECT_NE(row.offer(problem, cpu_device()).refusal, "") << row.name;
     }
   }
@@ -123,7 +122,7 @@ TEST(LayoutAlgorithms, RefuseWithAReason) {
   EXPECT_EQ(algorithm("layout.aten").offer(problem, device).refusal, "needs nchw and nhwc");
   problem.dtype = DType::kF16;
   EXPECT_EQ(algorithm("layout.tiled").offer(problem, device).refusal, "needs f32, got f16");
-  problem.to = "nchw";
+  problem.to = Layout::kNchw;
   EXPECT_EQ(algorithm("layout.tiled").offer(problem, device).refusal,
             "needs two layouts that differ");
   EXPECT_EQ(algorithm("layout.tiled").offer(PoolProblem(), device).refusal,

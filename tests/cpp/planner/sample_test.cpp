@@ -216,9 +216,8 @@ void add_transforms_and_costs(Sample& sample, const std::function<Ticks()>& draw
   sample.transforms = transform_candidates(
       sample.graph, sample.candidates, [&](const Problem& problem) -> std::vector<Primitive> {
         const auto& change = std::get<TransformProblem>(problem);
-        const Layout from = *parse_layout(change.from), to = *parse_layout(change.to);
-        if (has && !has(from, to)) return {};
-        return {{"test.move", from, to, 0}, {"test.copy", from, to, 0}};
+        if (has && !has(change.from, change.to)) return {};
+        return {{"test.move", change.from, change.to, 0}, {"test.copy", change.from, change.to, 0}};
       });
   const auto price = [&](const Candidate& c) {
     sample.costs.costs.try_emplace(cost_key(c.problem, c.primitive), Cost{draw()});

@@ -76,8 +76,7 @@ namespace {
 
 std::vector<Primitive> copy(const Problem& problem) {
   const auto& change = std::get<TransformProblem>(problem);
-  const Layout from = *parse_layout(change.from), to = *parse_layout(change.to);
-  return {{"test.b", from, to, 0}, {"test.a", from, to, 0}};
+  return {{"test.b", change.from, change.to, 0}, {"test.a", change.from, change.to, 0}};
 }
 
 std::vector<std::string> spell(const std::vector<Candidate>& transforms) {

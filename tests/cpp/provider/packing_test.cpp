@@ -73,13 +73,10 @@ constexpr const char* kWithoutWeights[] = {
 
 LayerWeights random_weights_of_layer(const Problem& problem) {
   const auto options = at::TensorOptions().dtype(scalar_type(dtype_of(problem)));
-  const std::vector<std::int64_t> sizes = weight_sizes(problem);
-  if (sizes.empty()) return {};
-  const bool is_affine = std::holds_alternative<ScaleShiftProblem>(problem);
-  LayerWeights weights = {at::rand(sizes, options), at::Tensor()};
-  if (is_affine || has(epilogue_of(problem), PostOp::kBias))
-    weights.bias = at::rand({is_affine ? sizes[0] : result_sizes(problem)[1]}, options);
-  return weights;
+  const auto random = [&](const std::vector<std::int64_t>& sizes) {
+    return sizes.empty() ? at::Tensor() : at::rand(sizes, options);
+  };
+  return {random(weight_sizes(problem)), random(bias_sizes(problem))};
 }
 
 Weights random_weights(const Problem& problem) {

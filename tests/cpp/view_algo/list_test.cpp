@@ -32,7 +32,7 @@ TEST(Relabel, IsTheTransformWithoutMovingAnything) {
           for (const std::int64_t h : {1, 5}) {
             TransformProblem problem;
             problem.n = n, problem.c = c, problem.h = h;
-            problem.from = to_string(from), problem.to = to_string(to);
+            problem.from = from, problem.to = to;
             const Offer offer = row.offer(problem, cpu_device());
             EXPECT_NE(offer.primitives.empty(), offer.refusal.empty());
             if (from == to || !offer.refusal.empty()) continue;

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ir/arithmetic.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+
+namespace torchalgo {
+namespace {
+
+using Terms = std::optional<double>;
+
+// What rounds a few times and adds up little counts as this many terms.
+constexpr double kFewTerms = 4;
+
+double product(const std::vector<std::int64_t>& sizes) {
+  double result = 1;
+  for (const std::int64_t size : sizes) result *= static_cast<double>(size);
+  return result;
+}
+
+// A window that slides over one dimension.
+struct Window {
+  std::int64_t size, count, filter, stride, pad, dilation;
+
+  template <typename Visit>
+  void for_each_tap(const Visit& visit) const {
+    for (std::int64_t i = 0; i < count; ++i) {
+      for (std::int64_t f = 0; f < filter; ++f) {
+        const std::int64_t at = i * stride - pad + f * dilation;
+        if (at >= 0 && at < size) visit(at);
+      }
+    }
+  }
+  // Pairs of a position and a tap that meet an element.
+  [[nodiscard]] double taps() const {
+    double count = 0;
+    for_each_tap([&](std::int64_t) { ++count; });
+    return count;
+  }
+  // Elements that some tap meets.
+  [[nodiscard]] double touched() const {
+    std::vector<bool> is_met(static_cast<std::size_t>(size), false);
+    for_each_tap([&](std::int64_t at) { is_met[static_cast<std::size_t>(at)] = true; });
+    return static_cast<double>(std::count(is_met.begin(), is_met.end(), true));
+  }
+};
+
+std::vector<Window> windows_of(const ConvProblem& p) {
+  const std::vector<std::int64_t> dst = conv_dst_sizes(p);
+  std::vector<Window> windows = {
+      {p.h, dst[dst.size() - 2], p.r, p.stride_h, p.pad_h, p.dilation_h},
+      {p.w, dst[dst.size() - 1], p.s, p.stride_w, p.pad_w, p.dilation_w}};
+  if (p.is_3d) windows.push_back({p.d, dst[2], p.t, p.stride_d, p.pad_d, p.dilation_d});
+  return windows;
+}
+
+std::vector<Window> windows_of(const PoolProblem& p) {
+  const std::vector<std::int64_t> dst = result_sizes(p);
+  return {{p.h, dst[2], p.r, p.stride_h, p.pad_h, p.dilation_h},
+          {p.w, dst[3], p.s, p.stride_w, p.pad_w, p.dilation_w}};
+}
+
+double touched(double planes, const std::vector<Window>& windows) {
+  for (const Window& window : windows) planes *= window.touched();
+  return planes;
+}
+
+bool is_exact(PostOp op) { return op == PostOp::kRelu || op == PostOp::kRelu6; }
+
+double flops_of(const ConvProblem& p) {
+  const double filter = static_cast<double>(p.c / p.groups * p.t * p.r * p.s);
+  return 2.0 * product(conv_dst_sizes(p)) * filter;
+}
+double flops_of(const PoolProblem& p) {
+  return p.kind == PoolKind::kAdaptiveAverage
+             ? static_cast<double>(p.n * p.c) * static_cast<double>(p.h * p.w)
+             : product(result_sizes(p)) * static_cast<double>(p.r * p.s);
+}
+double flops_of(const EltwiseProblem& p) { return product(result_sizes(p)); }
+double flops_of(const ScaleShiftProblem& p) { return 2.0 * product(result_sizes(p)); }
+double flops_of(const ConcatProblem&) { return 0; }
+double flops_of(const SliceProblem&) { return 0; }
+double flops_of(const ShuffleProblem&) { return 0; }
+double flops_of(const ResizeProblem& p) { return 8.0 * product(result_sizes(p)); }
+double flops_of(const LinearProblem& p) {
+  return 2.0 * product(result_sizes(p)) * static_cast<double>(p.c);
+}
+double flops_of(const TransformProblem&) { return 0; }
+double flops_of(const ConvChainProblem& p) {
+  double flops = 0;
+  for (const Problem& layer : p.layers) flops += flop_count(layer);
+  return flops;
+}
+
+double read_by(const ConvProblem& p) {
+  if (p.direction == Direction::kBackwardData) return product(conv_dst_sizes(p));
+  return touched(static_cast<double>(p.n * p.c), windows_of(p));
+}
+double read_by(const PoolProblem& p) {
+  if (p.kind == PoolKind::kAdaptiveAverage) return product({p.n, p.c, p.h, p.w});
+  return touched(static_cast<double>(p.n * p.c), windows_of(p));
+}
+double read_by(const EltwiseProblem& p) { return product({p.n, p.c, p.h, p.w}); }
+double read_by(const ScaleShiftProblem& p) { return product({p.n, p.c, p.h, p.w}); }
+double read_by(const ConcatProblem& p) { return product({p.n, p.c[0], p.h, p.w}); }
+double read_by(const SliceProblem& p) { return product({p.n, p.k, p.h, p.w}); }
+double read_by(const ShuffleProblem& p) { return product({p.n, p.c, p.h, p.w}); }
+double read_by(const ResizeProblem& p) {
+  return product({p.n, p.c}) * std::min(product({p.h, p.w}), product({p.p, p.q}));
+}
+double read_by(const LinearProblem& p) { return product({p.n, p.c}); }
+double read_by(const TransformProblem& p) { return product(result_sizes(p)); }
+double read_by(const ConvChainProblem& p) { return elements_read(p.layers.front()); }
+
+Terms terms_of(const ConvProblem& p) {
+  const bool has_weights = p.direction != Direction::kBackwardFilter;
+  const std::vector<std::int64_t> sizes = has_weights ? weight_sizes(p) : conv_dst_sizes(p);
+  const double taps = product({sizes.begin() + 2, sizes.end()});
+  switch (p.direction) {
+    case Direction::kForward:
+      return taps * static_cast<double>(p.c / p.groups);
+    case Direction::kBackwardData:
+      return taps * static_cast<double>(p.k / p.groups);
+    case Direction::kBackwardFilter:
+      return taps * static_cast<double>(p.n);
+  }
+  return std::nullopt;
+}
+Terms terms_of(const PoolProblem& p) {
+  switch (p.kind) {
+    case PoolKind::kMax:
+      return std::nullopt;
+    case PoolKind::kAverage:
+      return static_cast<double>(p.r * p.s);
+    case PoolKind::kAdaptiveAverage:
+      return static_cast<double>((p.h / p.p + 1) * (p.w / p.q + 1));
+  }
+  return std::nullopt;
+}
+Terms terms_of(const EltwiseProblem& p) {
+  const bool only_compares = p.kind == EltwiseKind::kActivation &&
+                             std::all_of(p.epilogue.begin(), p.epilogue.end(), is_exact);
+  return only_compares ? Terms() : kFewTerms;
+}
+Terms terms_of(const ScaleShiftProblem&) { return kFewTerms; }
+Terms terms_of(const ConcatProblem&) { return std::nullopt; }
+Terms terms_of(const SliceProblem&) { return std::nullopt; }
+Terms terms_of(const ShuffleProblem&) { return std::nullopt; }
+Terms terms_of(const ResizeProblem& p) {
+  return p.kind == ResizeKind::kNearest ? Terms() : kFewTerms;
+}
+Terms terms_of(const LinearProblem& p) { return static_cast<double>(p.c); }
+Terms terms_of(const TransformProblem&) { return std::nullopt; }
+Terms terms_of(const ConvChainProblem&) { TORCHALGO_ASSERT(false); }
+
+}  // namespace
+
+double flop_count(const Problem& problem) {
+  return std::visit([](const auto& p) { return flops_of(p); }, problem);
+}
+
+double least_flop_count(const Problem& problem) {
+  double flops = 0;
+  for (const Problem& layer : layers_of(problem)) {
+    if (std::holds_alternative<LinearProblem>(layer)) flops += flop_count(layer);
+    if (const auto* conv = std::get_if<ConvProblem>(&layer)) {
+      double taps = 1;
+      for (const Window& window : windows_of(*conv)) taps *= window.taps();
+      flops += 2.0 * product({conv->n, conv->k, conv->c / conv->groups}) * taps;
+    }
+  }
+  return flops;
+}
+
+double elements_read(const Problem& problem) {
+  return std::visit([](const auto& p) { return read_by(p); }, problem);
+}
+
+std::optional<double> terms_per_element(const Problem& problem) {
+  return std::visit([](const auto& p) { return terms_of(p); }, problem);
+}
+
+}  // namespace torchalgo
