@@ -29,7 +29,7 @@ def folder_dependencies() -> dict[str, set[str]]:
         depends: set[str] = set()
         section = ""
         for word in words[1:]:
-            if word in ("HEADERS", "BATCH", "DEPENDS", "SOURCES"):
+            if word in ("HEADERS", "BATCH", "DEPENDS"):
                 section = word
             elif section == "DEPENDS":
                 depends.add(word)

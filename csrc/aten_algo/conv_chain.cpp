@@ -6,8 +6,8 @@
 
 #include <utility>
 
-#include "aten_algo/epilogue.h"
 #include "provider/algorithm.h"
+#include "provider/epilogue.h"
 #include "provider/tensor_shape.h"
 
 namespace torchalgo::aten {

@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/ops/add.h>
-#include <ATen/ops/hardsigmoid.h>
-#include <ATen/ops/hardswish.h>
-#include <ATen/ops/hardtanh.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/relu.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/silu.h>
 
 #include <algorithm>
 
-#include "aten_algo/epilogue.h"
 #include "aten_algo/strided.h"
-#include "base/error.h"
+#include "provider/epilogue.h"
 
 namespace torchalgo::aten {
 namespace {
@@ -30,33 +23,11 @@ Offer offer_eltwise(const Problem& problem, const Device&) {
   return offer_strided("aten.eltwise");
 }
 
-at::Tensor activation_of(const at::Tensor& src, PostOp op) {
-  switch (op) {
-    case PostOp::kRelu:
-      return at::relu(src);
-    case PostOp::kRelu6:
-      return at::hardtanh(src, 0, 6);
-    case PostOp::kHardswish:
-      return at::hardswish(src);
-    case PostOp::kSilu:
-      return at::silu(src);
-    case PostOp::kSigmoid:
-      return at::sigmoid(src);
-    case PostOp::kHardsigmoid:
-      return at::hardsigmoid(src);
-    case PostOp::kBias:
-    case PostOp::kAdd:
-      break;
-  }
-  TORCHALGO_ASSERT(is_activation(op));
-  return {};
-}
-
 at::Tensor run_eltwise(const EltwiseProblem& eltwise, const Primitive& primitive,
                        const KernelArgs& args) {
   const at::Tensor first = to_strided(args.src[0], primitive.src);
   if (eltwise.kind == EltwiseKind::kActivation) {
-    return to_strided(activation_of(first, eltwise.epilogue[0]), primitive.dst);
+    return to_strided(activated(first, eltwise.epilogue[0]), primitive.dst);
   }
   const at::Tensor second = to_strided(args.src[1], primitive.src);
   const at::Tensor combined =

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
-#include "aten_algo/epilogue.h"
 #include "aten_algo/strided.h"
+#include "provider/epilogue.h"
 
 // oneDNN's fused convolution as PyTorch's Inductor calls it. The ops mkldnn::* are no public API,
 // so they are looked up by name and called boxed: another signature is a refusal, not a crash.

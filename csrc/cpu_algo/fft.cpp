@@ -13,9 +13,9 @@
 #include <algorithm>
 #include <string>
 
-#include "aten_algo/epilogue.h"
 #include "cpu_algo/backward_data.h"
 #include "cpu_algo/conv_row.h"
+#include "provider/epilogue.h"
 
 namespace torchalgo::cpu {
 namespace {

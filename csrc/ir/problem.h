@@ -9,25 +9,12 @@
 #include <vector>
 
 #include "ir/layout.h"
+#include "ir/post_op.h"
 
 namespace torchalgo {
 
 enum class DType : std::uint8_t { kF64, kF32, kTf32, kF16, kBf16 };
 enum class Direction : std::uint8_t { kForward, kBackwardData, kBackwardFilter };
-
-/// What is done to each element after the operation itself, in order of computation; spelled
-/// "+bias", ...
-enum class PostOp : std::uint8_t {
-  kBias,
-  kAdd,
-  kRelu,
-  kRelu6,
-  kHardswish,
-  kSilu,
-  kSigmoid,
-  kHardsigmoid
-};
-using Epilogue = std::vector<PostOp>;
 
 /// The epilogue as the form that most kernels have: act(result + bias + residual).
 struct BiasAddActivation {
@@ -240,9 +227,6 @@ struct ConvChainProblem {
 [[nodiscard]] Problem with_epilogue(const Problem& problem, Epilogue epilogue);
 
 [[nodiscard]] bool has(const Epilogue& epilogue, PostOp op);
-[[nodiscard]] constexpr bool is_activation(PostOp op) {
-  return op != PostOp::kBias && op != PostOp::kAdd;
-}
 
 /// The epilogue as act(result + bias + residual); nothing if its order is another.
 [[nodiscard]] std::optional<BiasAddActivation> as_bias_add_activation(const Epilogue& epilogue);

@@ -22,15 +22,6 @@ constexpr std::array<std::pair<Direction, std::string_view>, 3> kDirections = {
     {{Direction::kForward, "fwd"},
      {Direction::kBackwardData, "bwd_data"},
      {Direction::kBackwardFilter, "bwd_filter"}}};
-constexpr std::array<std::pair<PostOp, std::string_view>, 8> kPostOps = {
-    {{PostOp::kBias, "bias"},
-     {PostOp::kAdd, "add"},
-     {PostOp::kRelu, "relu"},
-     {PostOp::kRelu6, "relu6"},
-     {PostOp::kHardswish, "hardswish"},
-     {PostOp::kSilu, "silu"},
-     {PostOp::kSigmoid, "sigmoid"},
-     {PostOp::kHardsigmoid, "hardsigmoid"}}};
 
 template <typename Key, std::size_t N>
 std::string_view name_of(const std::array<std::pair<Key, std::string_view>, N>& names, Key key) {
@@ -182,16 +173,21 @@ class Reader {
     expect(letter);
     return number(1);
   }
+  // The longest name that fits: one may begin as another, and have a "_" inside.
   template <typename Key, std::size_t N>
   Key word(const std::array<std::pair<Key, std::string_view>, N>& names, std::string_view what) {
-    std::string_view word = rest_.substr(0, rest_.find_first_of("_+"));
-    for (const auto& [value, name] : names) {
-      if (name == word) {
-        rest_.remove_prefix(word.size());
-        return value;
-      }
+    const std::pair<Key, std::string_view>* found = nullptr;
+    for (const auto& entry : names) {
+      const std::string_view name = entry.second;
+      if (!rest_.starts_with(name)) continue;
+      const bool ends_here =
+          rest_.size() == name.size() || rest_[name.size()] == '_' || rest_[name.size()] == '+';
+      const bool is_longer = found == nullptr || name.size() > found->second.size();
+      if (ends_here && is_longer) found = &entry;
     }
-    fail(what);
+    if (found == nullptr) fail(what);
+    rest_.remove_prefix(found->second.size());
+    return found->first;
   }
   Epilogue epilogue() {
     Epilogue ops;

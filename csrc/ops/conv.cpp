@@ -11,7 +11,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "aten_algo/epilogue.h"
 #include "aten_algo/strided.h"
 #include "base/error.h"
 #include "ops/recorded_runs.h"
@@ -19,6 +18,7 @@
 #include "ops/resolve_choice.h"
 #include "ops/torch_path.h"
 #include "provider/cuda_device.h"
+#include "provider/epilogue.h"
 #include "provider/memory.h"
 
 namespace torchalgo {

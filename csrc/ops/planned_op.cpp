@@ -13,13 +13,13 @@
 #include <set>
 #include <utility>
 
-#include "aten_algo/epilogue.h"
 #include "aten_algo/strided.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "ops/op_times.h"
 #include "ops/settings.h"
 #include "provider/cuda_device.h"
+#include "provider/epilogue.h"
 #include "provider/memory.h"
 #include "provider/packing.h"
 

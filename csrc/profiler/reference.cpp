@@ -7,14 +7,8 @@
 #include <ATen/ops/channel_shuffle.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
-#include <ATen/ops/hardsigmoid.h>
-#include <ATen/ops/hardswish.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/max_pool2d.h>
-#include <ATen/ops/relu.h>
-#include <ATen/ops/relu6.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/silu.h>
 #include <ATen/ops/upsample_bilinear2d.h>
 #include <ATen/ops/upsample_nearest2d.h>
 #include <ATen/ops/zeros.h>
@@ -25,6 +19,7 @@
 #include "base/error.h"
 #include "ir/arithmetic.h"
 #include "profiler/check.h"
+#include "provider/epilogue.h"
 
 namespace torchalgo {
 namespace {
@@ -96,27 +91,6 @@ at::Tensor reference_resize(const ResizeProblem& p, const at::Tensor& src) {
   return at::upsample_bilinear2d(src, {p.p, p.q}, p.align_corners);
 }
 
-at::Tensor apply(PostOp op, const at::Tensor& x) {
-  switch (op) {
-    case PostOp::kRelu:
-      return at::relu(x);
-    case PostOp::kRelu6:
-      return at::relu6(x);
-    case PostOp::kHardswish:
-      return at::hardswish(x);
-    case PostOp::kSilu:
-      return at::silu(x);
-    case PostOp::kSigmoid:
-      return at::sigmoid(x);
-    case PostOp::kHardsigmoid:
-      return at::hardsigmoid(x);
-    case PostOp::kBias:
-    case PostOp::kAdd:
-      break;
-  }
-  return x;
-}
-
 at::Tensor convert(const at::Tensor& tensor, at::TensorOptions options) {
   return tensor.defined() ? tensor.to(options) : tensor;
 }
@@ -184,7 +158,7 @@ at::Tensor reference_layer(const Problem& problem, const std::vector<at::Tensor>
   at::Tensor result = std::visit([&](const auto& p) { return compute(p, src, weights); }, problem);
   for (const PostOp op : epilogue_of(problem)) {
     if (op == PostOp::kAdd) result = result + residual;
-    if (is_activation(op)) result = apply(op, result);
+    if (is_activation(op)) result = activated(result, op);
   }
   return result;
 }

@@ -12,30 +12,6 @@
 #include "ir/layout.h"
 
 namespace torchalgo::cpu {
-namespace {
-
-kernels::Activation to_kernel(PostOp op) {
-  switch (op) {
-    case PostOp::kRelu:
-      return kernels::Activation::kRelu;
-    case PostOp::kRelu6:
-      return kernels::Activation::kRelu6;
-    case PostOp::kHardswish:
-      return kernels::Activation::kHardswish;
-    case PostOp::kSilu:
-      return kernels::Activation::kSilu;
-    case PostOp::kSigmoid:
-      return kernels::Activation::kSigmoid;
-    case PostOp::kHardsigmoid:
-      return kernels::Activation::kHardsigmoid;
-    case PostOp::kBias:
-    case PostOp::kAdd:
-      break;
-  }
-  return kernels::Activation::kNone;
-}
-
-}  // namespace
 
 std::string refuse_conv(const ConvProblem& conv) {
   if (conv.direction != Direction::kForward) {
@@ -65,7 +41,10 @@ std::string refuse_dilation_and_groups(const ConvProblem& conv) {
 kernels::Activation activation_of(const Epilogue& epilogue) {
   const auto form = as_bias_add_activation(epilogue);
   TORCHALGO_ASSERT(form.has_value());
-  return form->activation ? to_kernel(*form->activation) : kernels::Activation::kNone;
+  if (!form->activation) return kernels::Activation::kNone;
+  const auto activation = kernels::find_activation(to_string(*form->activation));
+  TORCHALGO_ASSERT(activation.has_value());
+  return *activation;
 }
 
 std::int64_t variant_number(const Primitive& primitive) {

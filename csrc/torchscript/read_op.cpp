@@ -400,10 +400,6 @@ OpReading read_addmm(const Operands& op) {
 
 using Reader = std::function<OpReading(const Operands&)>;
 
-Reader activation_reader(PostOp post_op) {
-  return [post_op](const Operands& op) { return activation(op, post_op); };
-}
-
 const std::unordered_map<std::string, Reader>& readers() {
   static const std::unordered_map<std::string, Reader> kReaders = {
       {"aten::conv1d", read_conv},
@@ -419,12 +415,6 @@ const std::unordered_map<std::string, Reader>& readers() {
       {"aten::avg_pool2d", read_average_pool},
       {"aten::adaptive_avg_pool2d", read_adaptive_pool},
       {"aten::mean", read_mean},
-      {"aten::relu", activation_reader(PostOp::kRelu)},
-      {"aten::relu6", activation_reader(PostOp::kRelu6)},
-      {"aten::hardswish", activation_reader(PostOp::kHardswish)},
-      {"aten::silu", activation_reader(PostOp::kSilu)},
-      {"aten::sigmoid", activation_reader(PostOp::kSigmoid)},
-      {"aten::hardsigmoid", activation_reader(PostOp::kHardsigmoid)},
       {"aten::hardtanh", [](const Operands& op) { return clamp(op, "min_val", "max_val"); }},
       {"aten::clamp", [](const Operands& op) { return clamp(op, "min", "max"); }},
       {"aten::clamp_min", read_clamp_min},
@@ -444,6 +434,32 @@ const std::unordered_map<std::string, Reader>& readers() {
       {"aten::addmm", read_addmm},
   };
   return kReaders;
+}
+
+// The activation that an op of ATen is. Ops have the names of activations; an argument says which
+// variant of gelu is meant.
+std::optional<PostOp> find_activation(const Node* node) {
+  if (!node->kind().is_aten()) return std::nullopt;
+  std::string wanted = node->kind().toUnqualString();
+  if (node->hasNamedInput("approximate")) {
+    const auto variant = torch::jit::toIValue(node->namedInput("approximate"));
+    if (!variant || !variant->isString()) return std::nullopt;
+    if (variant->toStringRef() != "none") wanted += "_" + variant->toStringRef();
+  }
+  for (const auto& [post_op, name] : kPostOps) {
+    if (is_activation(post_op) && name == wanted) return post_op;
+  }
+  return std::nullopt;
+}
+
+// Null if nothing reads the op.
+Reader find_reader(const Node* node) {
+  if (const auto reader = readers().find(node->kind().toQualString()); reader != readers().end()) {
+    return reader->second;
+  }
+  const std::optional<PostOp> post_op = find_activation(node);
+  if (!post_op) return nullptr;
+  return [post_op](const Operands& op) { return activation(op, *post_op); };
 }
 
 // The sizes that the run saw, in the rank of the problem ([n, c, w] has h = 1).
@@ -484,12 +500,13 @@ OpWeights scale_and_shift(const Operands& op, DType dtype) {
 }  // namespace
 
 OpReading read_op(const Node* node, const TensorInfos& infos) {
-  const auto reader = readers().find(node->kind().toQualString());
-  if (reader == readers().end() || node->maybeSchema() == nullptr) return {};
+  if (node->maybeSchema() == nullptr) return {};
+  const Reader reader = find_reader(node);
+  if (reader == nullptr) return {};
   if (node->outputs().size() != 1 || !is_tensor(node->output())) return {};
   const Operands op(node, infos);
   try {
-    OpReading reading = reader->second(op);
+    OpReading reading = reader(op);
     if (reading.problem) check_sizes(op, reading);
     return reading;
   } catch (const NotPlanned& reason) {

@@ -17,7 +17,6 @@ from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo.choices import DTYPES, TORCH_DTYPES, Direction, near
 
-ACTIVATIONS = ("relu", "relu6", "hardswish", "silu", "sigmoid", "hardsigmoid")
 DIRECTIONS: tuple[Direction, ...] = ("fwd", "bwd_data", "bwd_filter")
 
 
@@ -50,7 +49,7 @@ def weight_count(problem: str) -> int:
 
 def is_activation(problem: str | None) -> bool:
     """Whether it is an activation by itself."""
-    return problem is not None and problem.partition("_")[0] in ACTIVATIONS
+    return problem is not None and problem.startswith(tuple(f"{name}_" for name in _C.ACTIVATIONS))
 
 
 def is_other_operation(row: str) -> bool:

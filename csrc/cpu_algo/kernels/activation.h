@@ -2,19 +2,36 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 namespace torchalgo::kernels {
 
+// All activations: the enumerator behind its k, and the name in problems.
+#define TORCHALGO_ACTIVATIONS(X) \
+  X(None, "")                    \
+  X(Relu, "relu")                \
+  X(Relu6, "relu6")              \
+  X(Hardswish, "hardswish")      \
+  X(Silu, "silu")                \
+  X(Sigmoid, "sigmoid")          \
+  X(Hardsigmoid, "hardsigmoid")
+
 /// What is done to each result before it is stored; torch's functions of these names.
 enum class Activation : std::uint8_t {
-  kNone,
-  kRelu,
-  kRelu6,
-  kHardswish,
-  kSilu,
-  kSigmoid,
-  kHardsigmoid
+#define TORCHALGO_ENUMERATOR(enumerator, name) k##enumerator,
+  TORCHALGO_ACTIVATIONS(TORCHALGO_ENUMERATOR)
+#undef TORCHALGO_ENUMERATOR
 };
+
+/// Returns the activation of a name; nullopt if no kernel computes it.
+[[nodiscard]] constexpr std::optional<Activation> find_activation(std::string_view wanted) {
+#define TORCHALGO_IF_NAMED(enumerator, name) \
+  if (wanted == name) return Activation::k##enumerator;
+  TORCHALGO_ACTIVATIONS(TORCHALGO_IF_NAMED)
+#undef TORCHALGO_IF_NAMED
+  return std::nullopt;
+}
 
 /// Whether the activation maps 0 to 0, so that pad lanes stay zero without further work.
 [[nodiscard]] constexpr bool keeps_zero(Activation activation) {

@@ -112,20 +112,11 @@ inline void activate_vectors(float* data, std::int64_t step, int vectors) {
 template <class Function>
 inline void with_activation(Activation activation, const Function& function) {
   switch (activation) {
-    case Activation::kNone:
-      return function.template operator()<Activation::kNone>();
-    case Activation::kRelu:
-      return function.template operator()<Activation::kRelu>();
-    case Activation::kRelu6:
-      return function.template operator()<Activation::kRelu6>();
-    case Activation::kHardswish:
-      return function.template operator()<Activation::kHardswish>();
-    case Activation::kSilu:
-      return function.template operator()<Activation::kSilu>();
-    case Activation::kSigmoid:
-      return function.template operator()<Activation::kSigmoid>();
-    case Activation::kHardsigmoid:
-      return function.template operator()<Activation::kHardsigmoid>();
+#define TORCHALGO_CASE(enumerator, name) \
+  case Activation::k##enumerator:        \
+    return function.template operator()<Activation::k##enumerator>();
+    TORCHALGO_ACTIVATIONS(TORCHALGO_CASE)
+#undef TORCHALGO_CASE
   }
 }
 

@@ -7,6 +7,9 @@
 
 namespace torchalgo {
 
+/// Returns activation(src). @throws InternalError if `op` is no activation.
+[[nodiscard]] at::Tensor activated(const at::Tensor& src, PostOp op);
+
 /// dst = activation(dst). @throws InternalError if `op` is no activation.
 void apply_activation(at::Tensor& dst, PostOp op);
 

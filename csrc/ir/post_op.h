@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace torchalgo {
+
+/// What is done to each element after the operation itself, in order of computation. All but kBias
+/// and kAdd are activations, torch's functions of their names.
+enum class PostOp : std::uint8_t {
+  kBias,
+  kAdd,
+  kRelu,
+  kRelu6,
+  kHardswish,
+  kSilu,
+  kSigmoid,
+  kHardsigmoid
+};
+using Epilogue = std::vector<PostOp>;
+
+/// The names in spellings: "+bias".
+inline constexpr auto kPostOps = std::to_array<std::pair<PostOp, std::string_view>>({
+    {PostOp::kBias, "bias"},
+    {PostOp::kAdd, "add"},
+    {PostOp::kRelu, "relu"},
+    {PostOp::kRelu6, "relu6"},
+    {PostOp::kHardswish, "hardswish"},
+    {PostOp::kSilu, "silu"},
+    {PostOp::kSigmoid, "sigmoid"},
+    {PostOp::kHardsigmoid, "hardsigmoid"},
+});
+
+[[nodiscard]] constexpr bool is_activation(PostOp op) {
+  return op != PostOp::kBias && op != PostOp::kAdd;
+}
+
+}  // namespace torchalgo
