@@ -47,11 +47,9 @@ ConvGemmVariant variant_of(const Primitive& primitive, const ConvProblem& conv,
 Kernel prepare(const ConvGemmBuild& build, const Problem& problem, const Primitive& primitive,
                const Device& device) {
   const auto& conv = std::get<ConvProblem>(problem);
-  return with_tensors(bind_conv_gemm(variant_of(primitive, conv, build), conv, device.threads),
-                      problem, primitive, [=] {
-                        return build.strassen ? strassen_work(problem)
-                                              : direct_work(problem);
-                      });
+  return with_tensors(
+      bind_conv_gemm(variant_of(primitive, conv, build), conv, device.threads), problem, primitive,
+      [=] { return build.strassen ? strassen_work(problem) : direct_work(problem); });
 }
 
 Offer offer(const ConvGemmRow& row, const ConvGemmBuild& build, const Problem& problem,
