@@ -188,6 +188,7 @@ def weight_sizes(problem: str) -> list[int]: ...  # kcrs, no chain; empty: it ha
 def tensor_sizes(
     problem: str,
 ) -> tuple[list[list[int]], list[int]]: ...  # logical, of the inputs and of the result
+
 ACTIVATIONS: tuple[str, ...]  # their names in problems
 
 def flop_count(problem: str) -> float: ...
