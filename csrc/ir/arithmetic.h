@@ -11,8 +11,9 @@ namespace torchalgo {
 /// (2 per FMA). Moving data counts 0.
 [[nodiscard]] double flop_count(const Problem& problem);
 
-/// Returns those of flop_count() that an algorithm without transforms cannot avoid: products with
-/// padding are left out. 0 for the kinds that are neither a convolution nor a linear layer.
+/// Returns the part of flop_count() that no algorithm avoids without a transform as Winograd's:
+/// products with padding are not counted. Only convolutions and linear layers count, also as layers
+/// of a chain.
 [[nodiscard]] double least_flop_count(const Problem& problem);
 
 /// Returns how many elements of the first data input the result depends on: a window with a stride
@@ -20,7 +21,7 @@ namespace torchalgo {
 [[nodiscard]] double elements_read(const Problem& problem);
 
 /// Returns how many numbers are added up to one element of the result, for the estimate of rounding
-/// errors. Nothing: the result holds elements of the inputs as they are, or zeros, and is exact.
+/// errors. Returns nullopt if the result is exact, since it holds copied elements or zeros only.
 /// @throws InternalError  for a chain, whose layers round one after the other.
 [[nodiscard]] std::optional<double> terms_per_element(const Problem& problem);
 

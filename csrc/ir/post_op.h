@@ -9,8 +9,8 @@
 
 namespace torchalgo {
 
-/// What is done to each element after the operation itself, in order of computation. All but kBias
-/// and kAdd are activations, torch's functions of their names.
+/// What is done to each element after the operation itself. All except kBias and kAdd are
+/// activations; each equals the torch function of the same name.
 enum class PostOp : std::uint8_t {
   kBias,
   kAdd,
@@ -23,6 +23,7 @@ enum class PostOp : std::uint8_t {
   kGelu,
   kGeluTanh  // gelu(x, approximate="tanh")
 };
+/// Post-ops in the order in which they are computed.
 using Epilogue = std::vector<PostOp>;
 
 /// The names in spellings: "+bias".

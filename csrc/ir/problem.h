@@ -24,10 +24,10 @@ struct BiasAddActivation {
   bool operator==(const BiasAddActivation&) const = default;
 };
 
-/// A convolution; sizes in elements. 1-D is 2-D with h = r = 1; `is_3d` adds d, t and the third of
-/// each triple. In every direction the sizes are those of the forward convolution: a transposed
-/// convolution is the kBackwardData problem whose result is diff_src. Padding is symmetric; a
-/// one-sided rest is a pad node.
+/// A convolution; sizes in elements. 1-D is 2-D with h = r = 1; `is_3d` adds d, t and the stride,
+/// padding and dilation of d. For every Direction, the sizes are those of the forward convolution.
+/// A transposed convolution is a kBackwardData problem: its result has the sizes of src. Padding is
+/// symmetric; padding on one side only is an operation of its own in front.
 struct ConvProblem {
   Direction direction = Direction::kForward;
   DType dtype = DType::kF32;
@@ -116,9 +116,9 @@ struct ShuffleProblem {
 
 enum class ResizeKind : std::uint8_t { kNearest, kBilinear };
 
-/// Up- or down-sampling to [n, c, p, q]; `align_corners` is kBilinear's. Another input size keeps p
-/// and q, unless integral scale factors are set (both > 0, p = h scale_h, q = w scale_w): then it
-/// keeps these.
+/// Up- or down-sampling to [n, c, p, q]; `align_corners` is kBilinear's. If the input size changes,
+/// p and q stay as they are. If both scale factors are above 0, the factors stay instead, and p = h
+/// * scale_h, q = w * scale_w.
 struct ResizeProblem {
   ResizeKind kind = ResizeKind::kNearest;
   DType dtype = DType::kF32;
@@ -147,10 +147,9 @@ struct TransformProblem {
 
 struct ConvChainProblem;
 
-/// One operation with its sizes. A new kind of operation is a struct above, a member of this list,
-/// and what the compiler then asks for: each function that differs by kind has one overload per
-/// kind, in problem.cpp, problem_text.cpp and arithmetic.cpp here, in the reference of the profiler
-/// and in the planner's training graph.
+/// One operation with its sizes. To add a kind of operation, define its struct and add it to this
+/// list. Then add the overloads that the compiler reports missing: in problem.cpp, problem_text.cpp
+/// and arithmetic.cpp, in the profiler's reference and in the planner's training graph.
 using Problem = std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShiftProblem,
                              ConcatProblem, SliceProblem, ShuffleProblem, ResizeProblem,
                              LinearProblem, TransformProblem, ConvChainProblem>;
@@ -190,8 +189,8 @@ struct ConvChainProblem {
 [[nodiscard]] Problem with_input_sizes(const Problem& problem,
                                        const std::vector<std::vector<std::int64_t>>& sizes);
 
-/// The operations that it consists of, in order, each with the weights of one layer of the model if
-/// it has any: the layers of a chain; for every other problem itself.
+/// Returns the operations that the problem consists of, in order: the layers of a chain, and any
+/// other problem itself. Each has the weights of at most one layer of the model.
 [[nodiscard]] std::vector<Problem> layers_of(const Problem& problem);
 
 /// Sizes of the weights that a model holds for it, kcrs: [k, c / groups, (t,) r, s], [k, c], [c];

@@ -18,8 +18,9 @@ struct Constraints {
 struct ConstrainedSolution {
   pbqp::Solution solution;  // status and bound hold within the limits; no certificate
   ResourceUse use = {};     // of its choice
-  /// If the least possible use of one resource exceeds its limit: a choice with that least use, and
-  /// the resource. Empty if the problem has no choice at all, or if each limit alone can be kept.
+  /// Set if every choice exceeds the limit of one resource: the choice that uses it least, and the
+  /// index of the resource. The choice is empty if there is no choice at all, or if each limit can
+  /// be kept when the others are ignored.
   std::vector<int> least_use_choice;
   std::size_t infeasible_resource = 0;
 };
@@ -35,24 +36,23 @@ struct ConstrainedSolution {
 ///    the cost of each value. A choice that keeps the limits has use <= limit, so that its
 ///    Lagrangian is at most its cost: the least Lagrangian is a lower bound on the cost that is
 ///    sought.
-/// 2. *Lagrangian dual by column generation.* The prices with the highest bound are the dual values
-///    of a small linear program, the master problem (master_problem.h). Its columns are the choices
-///    seen so far. Each step solves the relaxation at the present prices and adds the choice found,
-///    until no choice improves the master problem. A choice on the way that keeps the limits may
-///    become the incumbent, the best one known.
-/// 3. *Fixing by marginals.* The relaxation's min-marginal of a value is the least Lagrangian of
-/// the
-///    choices with this value. If the bound that follows is not below the incumbent's cost, the
-///    value is forbidden: no better choice has it.
-/// 4. *Elimination with labels.* The values that are left are often few. Bucket elimination finds
-///    the best choice if its tables hold, instead of one cost, all (cost, use) labels that do not
-///    dominate each other (label_elimination.h), as in the shortest path problem with resource
-///    constraints.
+/// 2. *Lagrangian dual by column generation.* The prices that give the highest lower bound are
+///    wanted. A small linear program, the master problem (master_problem.h), has them as its dual
+///    values. Its columns are the choices found so far. Each step solves the relaxation at the
+///    present prices and adds the choice found, until no choice improves the master problem. A
+///    choice on the way that keeps the limits may become the incumbent, the best one known.
+/// 3. *Fixing by marginals.* The min-marginal of a value is the least Lagrangian among the choices
+///    with this value. It is a lower bound on their cost. A value whose bound reaches the
+///    incumbent's cost is forbidden, since no choice with it is better.
+/// 4. *Elimination with labels.* The values that are left are often few. Bucket elimination then
+///    finds the best choice. Each entry of its tables holds all (cost, use) labels that no other
+///    label dominates, instead of one cost (label_elimination.h). Algorithms for shortest paths
+///    with resource constraints do the same.
 /// 5. *Branch and bound.* If the tables grow too large, the problem is split at one node into
-/// values
-///    with low and with high use, and the subproblem with the lowest bound is treated next.
+///    values with low use and values with high use. The subproblem with the lowest bound is next.
 ///
-/// @param label_cap  of the labels in one elimination; 0: only branch and bound.
+/// @param label_cap  the most labels that one elimination may hold. With 0, only branch and bound
+/// is used.
 /// @throws Error  if the sum of all uses or costs leaves no room in 62 bits.
 /// Sources: Handler & Zang 1980, Networks 10, pp. 293-309 (steps 1, 2 and closing the gap, for
 /// shortest paths); Dantzig & Wolfe 1960, Operations Research 8, pp. 101-111 (step 2).

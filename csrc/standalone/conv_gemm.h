@@ -25,15 +25,17 @@ struct ConvGemmBuild {
 
 /// Floats of a block of the source that should stay in L2.
 inline constexpr std::int64_t kCachedFloats = 384 * 1024 / 4;
-/// Channels up to which a source is taken for a network's image: a block of 16 would be nearly
-/// empty.
+/// A source with at most this many channels counts as the input image of a network, whose blocks of
+/// 16 channels would be nearly empty.
 inline constexpr std::int64_t kMostImageChannels = 4;
 
-/// Returns the blocks of 16 output channels per panel when `blocks` are cut into panels. A panel
-/// has as many accumulators as the registers hold; the panels have one width where possible.
+/// Returns how many blocks of 16 output channels one panel holds. `blocks` is the number of blocks
+/// to divide. A panel has as many accumulators as fit the registers; panels are equally wide where
+/// possible.
 [[nodiscard]] int default_panel_blocks(std::int64_t blocks, const ConvGemmBuild& build);
 
-/// Returns the blocks that are cut into panels: those of a group, or half of them for Strassen.
+/// Returns how many blocks of 16 output channels are divided into panels: all of one group, or half
+/// of them for Strassen, which multiplies halves of the matrix.
 [[nodiscard]] std::int64_t blocks_to_cut(const ConvProblem& conv, bool strassen);
 
 /// Returns sizes, strides and activation, without pointers, panels and blocks.
@@ -50,19 +52,20 @@ void use_strassen(kernels::ConvGemm& gemm);
 [[nodiscard]] kernels::ConvGemm plan_part(const ConvProblem& conv, Layout src, Layout dst,
                                           const ConvGemmBuild& build, bool strassen = false);
 
-/// Makes one row of pixels of an image (in nhwc: of all images) for a 1x1 convolution without
-/// strides. Leaves other convolutions as they are.
+/// Treats all pixels of an image as one long row, if the convolution is 1x1 without strides. In
+/// nhwc the row spans all images. Leaves other convolutions as they are.
 void flatten_conv_gemm(kernels::ConvGemm& gemm);
 
-/// Returns the most blocks that an image can be cut into: rows, or pixels of a single row without
-/// padding.
+/// Returns the largest number of blocks of pixels that an image can be divided into: its rows, or
+/// the pixels of a single row if the convolution has no padding.
 [[nodiscard]] std::int64_t most_conv_gemm_blocks(const kernels::ConvGemm& gemm);
 
 /// Sets blocks of K and of pixels that fit the caches. They do not depend on the threads.
 void set_conv_gemm_blocks(kernels::ConvGemm& gemm);
 
-/// Writes weights kcrs as [groups][panel][plane, r, s, lane][panel's channels], zero where there is
-/// none, for the geometry and its panel_blocks.
+/// Packs kcrs weights as [groups][panel][plane, r, s, lane][channels of the panel]. A plane is a
+/// block of input channels, a lane one channel in it. Positions without a weight are zero. `gemm`
+/// and its panel_blocks set the sizes.
 void pack_conv_gemm(const kernels::ConvGemm& gemm, const ConvProblem& conv, const float* weights,
                     float* packed, const Threads& threads);
 /// Returns the floats that pack_conv_gemm writes.

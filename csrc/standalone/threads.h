@@ -9,8 +9,8 @@ namespace torchalgo::cpu {
 /// The threads of the program that runs a kernel: torch's, or any other pool.
 struct Threads {
   using Body = void (*)(const void* body, std::int64_t begin, std::int64_t end);
-  /// Calls call(body, begin, end) for ranges that cover [0, count), each of at least `grain` tasks
-  /// unless fewer are left, and returns when all calls have returned.
+  /// Splits [0, count) into ranges and invokes call(body, begin, end) on each. A range has at least
+  /// `grain` tasks, unless fewer are left. Returns after every invocation has finished.
   void (*run)(void* pool, std::int64_t count, std::int64_t grain, Body call,
               const void* body) = nullptr;
   void* pool = nullptr;
@@ -26,8 +26,9 @@ void parallel_for(const Threads& threads, std::int64_t count, std::int64_t grain
   threads.run(threads.pool, count, grain, call, &body);
 }
 
-/// Calls body(begin, end, slice) for at most `slices` parts of [0, tasks), each with its own slice
-/// number < slices, whatever the number of threads.
+/// Splits [0, tasks) into at most `slices` parts and calls body(begin, end, slice) for each. Each
+/// part has a slice number of its own, below `slices`. The split does not depend on the number of
+/// threads.
 template <class Function>
 void run_in_slices(const Threads& threads, std::int64_t tasks, std::int64_t slices,
                    const Function& body) {
