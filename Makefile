@@ -40,7 +40,7 @@ test-cpp: build
 	@ctest --test-dir $(BUILD) --output-on-failure -j 2 --no-tests=error
 
 test-python: build
-	@$(PY) -m pytest -q
+	@$(PY) -m pytest -q --durations=25
 
 example: build
 	@bash examples/cpp_deploy/run.sh $(PY)
