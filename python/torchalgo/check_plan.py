@@ -27,8 +27,8 @@ except ImportError:  # these two files alone
 
 LAYOUTS = {"nchw": 1, "nhwc": 2, "nChw8c": 4, "nChw16c": 8}  # a set of layouts is a sum of these
 TICKS_PER_US = 1024 * 1000
-ACTIVATIONS = ("relu", "relu6", "hardswish", "silu", "sigmoid", "hardsigmoid", "gelu", "gelu_tanh")
-APPENDED = ("add", *ACTIVATIONS)
+APPENDED = ("relu", "relu6", "hardswish", "silu", "sigmoid", "hardsigmoid", "gelu", "gelu_tanh")
+APPENDED += ("add",)
 HEADS = {"scaleshift": "", "mul": "_channelwise", "avgpool": "_p1q1"}  # what they end in
 MAX_CHAIN = 32  # nodes of one call; more have no costs
 
