@@ -73,8 +73,6 @@ const char* const kProblems[] = {
     "hardswish_f32_n1c20h9w9",
     "sigmoid_f32_n1c20h9w9",
     "hardsigmoid_f32_n1c20h9w9",
-    "gelu_f32_n1c20h9w9",
-    "gelu_tanh_f32_n1c20h9w9",
     "add_f32_n1c20h9w9+relu6",
     "mul_f32_n1c20h9w9+hardswish",
     "bilinear_f32_n1c20h9w9_p13q13_align",
