@@ -204,7 +204,8 @@ def test_what_runs_is_what_the_plan_describes(
     assert fast.plan.capture_error == fast.alternatives["optimum"].capture_error is not None
     assert fast.plan.comparisons["optimum"] == fast.alternatives["optimum"].cost_us
     convs = [n for n in fast.plan.nodes if n.problem.startswith("fwd_") and n.primitive]
-    assert len({n.dst for n in convs}) == 1
+    # 16 channels lie alike in nhwc and nChw16c.
+    assert len({n.dst for n in convs if "_k16r" not in n.problem}) == 1
     assert "the plan in one layout runs" in " ".join(str(fast.plan).split())
     with pytest.raises(torchalgo.Error, match="not claimed to be optimal"):
         fast.plan.with_proof()

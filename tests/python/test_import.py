@@ -554,7 +554,7 @@ def test_parts_that_are_written_stay_parts_of_one_tensor() -> None:
 def test_a_trace_shows_the_graph_after_each_step(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Dropout(), nn.ReLU(inplace=True))
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Dropout(), nn.ReLU(inplace=True)).eval()
     frozen = freeze(model, (torch.randn(1, 3, 4, 4),), "trace")._c
     _C.import_graph(frozen, (torch.randn(1, 3, 4, 4),))
     assert capfd.readouterr().err == ""
