@@ -19,7 +19,7 @@ Offer offer_chain(const Problem& problem, const Device&) {
   return {{{"aten.conv_chain", Layout::kNchw, Layout::kNchw, 0}}, {}};
 }
 
-// What one layer computes of x before its epilogue.
+// Returns the result of one layer for the input x, without its epilogue.
 at::Tensor run_core(const Problem& layer, const at::Tensor& x, const KernelArgs& args,
                     const at::Tensor& weights, const at::Tensor& bias) {
   if (const auto* conv = std::get_if<ConvProblem>(&layer)) {

@@ -290,7 +290,7 @@ at::Tensor run(const Kernels& kernels, const Plan& sizes, const PackedAt& at, st
   auto* dst = args.dst.mutable_data_ptr<float>();
   auto* workspace = static_cast<char*>(args.workspace);
   const std::int64_t bytes = slice_bytes(plan);
-  run_in_slices(plan.images * plan.blocks, slices,
+  run_in_slices(torch_threads(), plan.images * plan.blocks, slices,
                 [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
                   Worker worker(kernels, plan, src, residual, dst, workspace + slice * bytes);
                   for (std::int64_t task = begin; task < end; ++task)

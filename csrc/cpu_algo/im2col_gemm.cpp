@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 
@@ -15,8 +14,6 @@ using kernels::ConvIm2col;
 
 constexpr std::int64_t kBlockDepth = 512;  // 14 rows of weights stay in L1
 constexpr std::int64_t kBlockFloats = 256 * 1024 / 4;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 struct Build {
   decltype(&kernels::default_isa::conv_im2col) run;
@@ -81,7 +78,7 @@ at::Tensor run(const Build& build, const ConvIm2col& sizes, std::int64_t slice_b
   if (args.residual.defined()) conv.residual = args.residual.const_data_ptr<float>();
   conv.dst = args.dst.mutable_data_ptr<float>();
   auto* workspace = static_cast<char*>(args.workspace);
-  run_in_slices(conv.images * conv.blocks_per_image * conv.channel_parts, slices,
+  run_in_slices(torch_threads(), conv.images * conv.blocks_per_image * conv.channel_parts, slices,
                 [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
                   build.run(conv, begin, end, workspace + slice * slice_bytes);
                 });

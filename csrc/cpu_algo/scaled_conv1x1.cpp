@@ -2,7 +2,6 @@
 // A 1x1 convolution of act(x * scale + shift): a batch norm before it, as in DenseNet, or the
 // product with a squeeze-excite's factors. Block of pixels by block of pixels, so that the tensor
 // between the two never leaves the cache.
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <optional>
@@ -144,7 +143,7 @@ at::Tensor run(const Kernels& kernels, const Plan& sizes, bool is_product, std::
   plan.gemm.dst = args.dst.mutable_data_ptr<float>();
   const std::int64_t bytes = slice_bytes(plan);
   auto* workspace = static_cast<char*>(args.workspace);
-  run_in_slices(plan.images * plan.blocks, slices,
+  run_in_slices(torch_threads(), plan.images * plan.blocks, slices,
                 [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
                   char* const memory = workspace + slice * bytes;
                   void* const scratch = memory + bytes - plan.gemm_bytes;

@@ -14,7 +14,7 @@ void mix(std::size_t& hash, std::size_t value) {
 
 }  // namespace
 
-// Of the sizes, those that differ between the layers of a model: ExecutableEqual decides.
+// Hashes only the sizes that differ between the layers of a model. ExecutableEqual compares all.
 std::size_t ExecutableHash::operator()(const ExecutableKey& key) const {
   const ConvProblem& p = *key.problem;
   std::size_t hash = std::hash<std::string>()(key.primitive->name);

@@ -33,7 +33,7 @@ struct ExecutableKey {
   const Primitive* primitive;  // without its workspace
 };
 
-/// The same with a problem and a primitive of its own.
+/// An ExecutableKey that owns its problem and its primitive.
 struct OwnedExecutableKey {
   explicit OwnedExecutableKey(const ExecutableKey& key)
       : api(key.api), handle(key.handle), problem(*key.problem), primitive(*key.primitive) {}

@@ -13,7 +13,7 @@ namespace torchalgo {
 /// the first offer, and if there is none, each algorithm refuses with the reason.
 [[nodiscard]] const Algorithms& cudnn_algorithms();
 
-/// The same algorithms on another cuDNN, for tests.
+/// Returns the same algorithms, which call `api` instead of the installed cuDNN. Tests use it.
 [[nodiscard]] Algorithms cudnn_algorithms(std::shared_ptr<const cudnn::Api> api,
                                           cudnn::Runtime runtime);
 

@@ -11,7 +11,7 @@ namespace {
 
 using Terms = std::optional<double>;
 
-// What rounds a few times and adds up little counts as this many terms.
+// An operation that rounds a few times but has no long sum counts as a sum of this many terms.
 constexpr double kFewTerms = 4;
 
 double product(const std::vector<std::int64_t>& sizes) {

@@ -9,8 +9,8 @@
 
 namespace torchalgo {
 
-/// What is done to each element after the operation itself. All except kBias and kAdd are
-/// activations; each equals the torch function of the same name.
+/// A step that follows an operation and changes each element of its result. All except kBias and
+/// kAdd are activations. Each equals the torch function of the same name.
 enum class PostOp : std::uint8_t {
   kBias,
   kAdd,

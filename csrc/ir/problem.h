@@ -205,12 +205,12 @@ struct ConvChainProblem {
 /// Whether it is an activation by itself.
 [[nodiscard]] bool is_lone_activation(const Problem& problem);
 
-/// Whether it is a convolution or a chain of them.
+/// Returns whether `problem` is a convolution or a chain of them.
 [[nodiscard]] bool is_convolution(const Problem& problem);
 
-/// Whether it may be the first layer of a chain, in front of 1x1 convolutions: a scale-shift, a
-/// product per channel with a second input (each with at most an activation behind it), or a global
-/// average pooling.
+/// Returns whether `problem` may be the first layer of a chain, in front of 1x1 convolutions. Such
+/// layers are a scale-shift, a product per channel with a second input (each may be followed by an
+/// activation), and a global average pooling.
 [[nodiscard]] bool is_chain_head(const Problem& problem);
 
 /// The chain that `problem`, a convolution, a chain or its head, becomes with one more convolution

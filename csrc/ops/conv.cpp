@@ -47,7 +47,7 @@ struct Key {
   bool operator==(const Key&) const = default;
 };
 struct KeyHash {
-  // Of the numbers, those that differ between the layers of a model.
+  // Hashes only the numbers that differ between the layers of a model.
   std::size_t operator()(const Key& key) const {
     const ConvProblem& p = key.problem;
     std::uint64_t hash = std::hash<std::string>()(key.choice) + static_cast<int>(p.direction);

@@ -36,7 +36,8 @@ struct ConvArgsOf {
 using ConvArgs = ConvArgsOf<std::int64_t>;
 using SymConvArgs = ConvArgsOf<c10::SymInt>;  // sizes may be symbols
 
-/// What a call's arguments choose for the output and for the gradients of input and weight.
+/// The algorithms that the arguments of a call choose, one text for each of the three directions:
+/// the output, the gradient of the input and the gradient of the weight.
 struct ChoiceTexts {
   std::string_view forward, backward_data, backward_filter;
 };

@@ -79,7 +79,7 @@ at::Tensor convolve_complex(const SymConvArgs& args, const OptionalTensor& bias)
 template <int kDims>
 at::Tensor convolve(const SymConvArgs& args, const OptionalTensor& bias,
                     const ChoiceTexts& choices) {
-  // As in torch, an input without a batch is a batch of one.
+  // An input without a batch dimension is treated as a batch of one, as torch does.
   const at::Tensor& input = args.input;
   TORCH_CHECK(input.dim() == kDims + 2 || input.dim() == kDims + 1, "torchalgo::conv",
               args.transposed ? "_transpose" : "", kDims, "d: expected an input of rank ",

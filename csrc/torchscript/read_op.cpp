@@ -436,23 +436,17 @@ const std::unordered_map<std::string, Reader>& readers() {
   return kReaders;
 }
 
-// The activation that an op of ATen is. Ops have the names of activations; an argument says which
-// variant of gelu is meant.
+// Returns the activation that has the name of the op of ATen, or nullopt.
 std::optional<PostOp> find_activation(const Node* node) {
   if (!node->kind().is_aten()) return std::nullopt;
-  std::string wanted = node->kind().toUnqualString();
-  if (node->hasNamedInput("approximate")) {
-    const auto variant = torch::jit::toIValue(node->namedInput("approximate"));
-    if (!variant || !variant->isString()) return std::nullopt;
-    if (variant->toStringRef() != "none") wanted += "_" + variant->toStringRef();
-  }
+  const std::string_view wanted = node->kind().toUnqualString();
   for (const auto& [post_op, name] : kPostOps) {
     if (is_activation(post_op) && name == wanted) return post_op;
   }
   return std::nullopt;
 }
 
-// Null if nothing reads the op.
+// Returns the function that reads the op, or null if there is none.
 Reader find_reader(const Node* node) {
   if (const auto reader = readers().find(node->kind().toQualString()); reader != readers().end()) {
     return reader->second;

@@ -219,7 +219,8 @@ template <int index>
   }
 }
 
-// The same for a block of which only `lanes` channels are in memory: the others are zero.
+// Transforms a tile of a block that has only `lanes` channels in memory. The other channels are
+// zero.
 template <int index>
 void transform_src_lanes(const SrcTile& tile, std::int64_t lanes, float* out, std::int64_t v_step) {
   constexpr int kHeight = kWinogradTiles[index].h.size();
@@ -360,7 +361,7 @@ void for_each_pixel(const DstTile& tile, const Visit& visit) {
   }
 }
 
-// The same for a block of which only `lanes` channels are in memory.
+// Stores a tile of a block that has only `lanes` channels in memory.
 template <int index>
 void store_tile_lanes(const float* src, std::int64_t step, const DstTile& tile, std::int64_t lanes,
                       const Winograd& conv) {
