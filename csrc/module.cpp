@@ -366,8 +366,9 @@ void bind_steps(py::module_& m) {
       py::arg("problem"), py::arg("workspace_limit_bytes") = std::int64_t{1} << 30,
       py::arg("device") = py::none());
   m.attr("STRUCTURE_VERSION") = kStructureVersion;
-  m.def("check_plan_fits",
-        [](const Graph& graph, const Plan& plan) { static_cast<void>(fit_plan(graph, plan)); });
+  m.def("fit_plan", [](const Graph& graph, const Plan& plan) {
+    return fit_plan(graph, plan).structure_hash;
+  });
   m.def("rewrite_graph", [](const ImportedGraph& imported, const Plan& plan) {
     py::gil_scoped_release no_gil;
     return rewrite_graph(imported, plan);

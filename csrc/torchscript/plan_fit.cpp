@@ -56,6 +56,30 @@ std::string first_difference(const Graph& graph, const Plan& plan) {
   return "the ops around the planned ones, the inputs or the outputs differ";
 }
 
+// Every version plans these, so one that a plan lacks is of another model.
+bool is_always_planned(const Problem& problem) {
+  return is_convolution(problem) || std::holds_alternative<LinearProblem>(problem);
+}
+
+// Returns the graph as the version of torchalgo that made the plan imported it. That version may
+// not have known an operation that is planned today. Such a plan has no node for it, and PyTorch
+// runs it.
+Graph as_known_to(const Plan& plan, Graph graph) {
+  std::set<std::string_view> planned;
+  for (const PlanNode& node : plan.nodes) planned.insert(node.name);
+  for (Node& node : graph.nodes) {
+    if (!node.problem || is_always_planned(*node.problem) || planned.contains(node.name)) continue;
+    node.problem.reset();
+    // The importer lists a value once for an op that it does not know.
+    std::vector<int> reads;
+    for (const int value : node.inputs) {
+      if (std::find(reads.begin(), reads.end(), value) == reads.end()) reads.push_back(value);
+    }
+    node.inputs = std::move(reads);
+  }
+  return graph;
+}
+
 // Throws if the plan or the graph has a node that the other one lacks.
 void check_names(const Graph& graph, const Plan& plan) {
   const auto refuse = [&](const char* lacks, std::string_view name) {
@@ -191,18 +215,24 @@ FittedPlan fit_plan(const Graph& graph, const Plan& plan) {
                   "rewrite_graph: the plan's structure hash has version {}, this torchalgo knows "
                   "versions up to {}: update torchalgo, or {}",
                   plan.structure_version, kStructureVersion, kRemedy);
-  if (plan.structure_version < kStructureVersion) {
-    check_names(graph, plan);
-    return Fitter(graph, plan).fit();
-  }
   const std::string hash = structure_hash(graph);
-  TORCHALGO_CHECK(hash == plan.structure_hash,
-                  "rewrite_graph: the plan was made for another model or other input shapes "
-                  "(structure {}, this one {}): {}; {}",
-                  plan.structure_hash, hash, first_difference(graph, plan), kRemedy);
-  TORCHALGO_CHECK(plan.nodes.size() == nodes_with_problem(graph).size(),
-                  "rewrite_graph: the plan does not fit: {}", first_difference(graph, plan));
-  return Fitter(graph, plan).fit();
+  const bool is_present = plan.structure_version == kStructureVersion;
+  const bool is_same = is_present && plan.structure_hash == hash;
+  const Graph known = is_same ? graph : as_known_to(plan, graph);
+  const std::string known_hash = structure_hash(known);
+  if (is_present) {
+    TORCHALGO_CHECK(plan.structure_hash == known_hash,
+                    "rewrite_graph: the plan was made for another model or other input shapes "
+                    "(structure {}, this one {}): {}; {}",
+                    plan.structure_hash, hash, first_difference(known, plan), kRemedy);
+    TORCHALGO_CHECK(plan.nodes.size() == nodes_with_problem(known).size(),
+                    "rewrite_graph: the plan does not fit: {}", first_difference(known, plan));
+  } else {
+    check_names(known, plan);
+  }
+  FittedPlan fitted = Fitter(known, plan).fit();
+  fitted.structure_hash = known_hash;
+  return fitted;
 }
 
 }  // namespace torchalgo

@@ -27,10 +27,13 @@ struct FittedPlan {
   std::vector<std::optional<PlannedCall>> call_at;     // by the last node it covers
   std::vector<bool> is_planned;                        // by node
   std::vector<std::vector<PlanTransform>> transforms;  // by value, in order
+  std::string structure_hash;  // of the graph without the nodes that the plan leaves to PyTorch
 };
 
-/// Matches a plan with the graph it was made for. A plan whose structure hash has an older version
-/// is matched by the names and problems of its nodes alone.
+/// Matches a plan with the graph it was made for. The version of torchalgo that made it may not
+/// have known an operation that is planned today: the plan has no node for it, and PyTorch runs it.
+/// A plan whose structure hash has an older version is matched by the names and problems of its
+/// nodes alone.
 /// @throws Error  if it was made for another graph, with the first difference; if it is
 ///   inconsistent; if its structure hash has a newer version.
 [[nodiscard]] FittedPlan fit_plan(const Graph& graph, const Plan& plan);

@@ -326,7 +326,7 @@ def single_candidates(
 
 STRUCTURE_VERSION: int  # of Graph.structure_hash
 
-def check_plan_fits(graph: Graph, plan: Plan) -> None: ...  # Error as of rewrite_graph
+def fit_plan(graph: Graph, plan: Plan) -> str: ...  # FittedPlan.structure_hash
 def rewrite_graph(imported: Imported, plan: Plan) -> torch._C.ScriptModule: ...
 
 # User settings and counters (csrc/ops/settings.h).

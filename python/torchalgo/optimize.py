@@ -471,7 +471,7 @@ def _is_outdated(tuned: Tuned) -> bool:
 
 def _left_as_it_is(prepared: Prepared, options: Options, progress: Progress) -> Result:
     if isinstance(options.plan, Plan):
-        planning.check_plan_fits(options.plan, prepared.graph)
+        planning.fitted(options.plan, prepared.graph, prepared.inputs)
     verdict = guard.untimed_verdict("the model has no convolutions")
     plan = planning.unplanned(
         prepared.graph, prepared.inputs, prepared.notes, prepared.device, prepared.dims
@@ -490,8 +490,7 @@ def _apply(
     progress: Progress,
 ) -> Result:
     """Runs `plan` as it is; a verdict in it for the baseline is obeyed."""
-    planning.check_plan_fits(plan, prepared.graph)
-    plan = planning.with_present_structure(plan, prepared.graph, prepared.inputs)
+    plan = planning.fitted(plan, prepared.graph, prepared.inputs)
     missing = planning.missing_primitives(plan, found)
     if missing and options.strict:
         raise Error(f"optimize: strict, and this machine does not offer {', '.join(missing)}")

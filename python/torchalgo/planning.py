@@ -206,40 +206,22 @@ def _native_transform(transform: PlanTransform) -> _C.PlanTransform:
     return native
 
 
-def check_plan_fits(plan: Plan, graph: _C.Graph) -> None:
-    """Raises Error, naming the first difference, if `plan` was made for another model.
+def fitted(plan: Plan, graph: _C.Graph, inputs: tuple[Any, ...]) -> Plan:
+    """Returns the plan, which was made for `graph`, with a structure hash of the present version.
 
-    Where its structure hash has an older version, the names and problems of its nodes decide.
+    If its hash has an older version, the names and problems of its nodes decide whether it fits.
+    Then the result has no proof, which is about the graph of then, and a warning tells the user.
+
+    Raises: torchalgo.Error, naming the first difference, if it was made for another model.
     """
-    if plan.structure_version != _C.STRUCTURE_VERSION:
-        if plan.nodes or has_convolutions(graph):  # else nothing is planned
-            _C.check_plan_fits(graph, native_plan(plan))
-        return
-    if plan.structure_hash == graph.structure_hash:
-        return
-    planned = {node.name for node in plan.nodes}
-    here = {node.name for node in graph.nodes if node.problem is not None}
-    difference = "the layers agree by name: the input shapes, dtypes or layouts differ"
-    if planned - here:
-        difference = f"the model has no layer {min(planned - here)!r}"
-    elif here - planned and planned:
-        difference = f"the plan has no layer {min(here - planned)!r}"
-    shapes = ", ".join("x".join(map(str, i.shape)) for i in plan.inputs)
-    raise Error(
-        f"optimize: the plan was made for another model (structure {plan.structure_hash}, expected"
-        f" {graph.structure_hash}; inputs {shapes}): {difference}. Make a plan for this one"
-    )
-
-
-def with_present_structure(plan: Plan, graph: _C.Graph, inputs: tuple[Any, ...]) -> Plan:
-    """Returns the plan with the structure hash of `graph`, which it fits.
-
-    If its hash has an older version, the result has no proof, which is about the graph of then, and
-    a warning tells the user.
-
-    Raises: torchalgo.Error if such a plan was made for other inputs.
-    """
-    if plan.structure_version == _C.STRUCTURE_VERSION:
+    is_present = plan.structure_version == _C.STRUCTURE_VERSION
+    if is_present and plan.structure_hash == graph.structure_hash:
+        return plan
+    if not is_present and not plan.nodes and not has_convolutions(graph):  # nothing is planned
+        structure_hash = graph.structure_hash
+    else:
+        structure_hash = _C.fit_plan(graph, native_plan(plan))
+    if is_present:
         return plan
     made_for = [_spelled(given) for given in plan.inputs]
     given = [_spelled(_input(tensor)) for tensor in tensors_in(inputs)]
@@ -255,10 +237,7 @@ def with_present_structure(plan: Plan, graph: _C.Graph, inputs: tuple[Any, ...])
         stacklevel=3,
     )
     return dataclasses.replace(
-        plan,
-        structure_hash=graph.structure_hash,
-        structure_version=_C.STRUCTURE_VERSION,
-        proof=None,
+        plan, structure_hash=structure_hash, structure_version=_C.STRUCTURE_VERSION, proof=None
     )
 
 
