@@ -19,7 +19,9 @@ enum class PostOp : std::uint8_t {
   kHardswish,
   kSilu,
   kSigmoid,
-  kHardsigmoid
+  kHardsigmoid,
+  kGelu,
+  kGeluTanh  // gelu(x, approximate="tanh")
 };
 /// Post-ops in the order in which they are computed.
 using Epilogue = std::vector<PostOp>;
@@ -34,6 +36,8 @@ inline constexpr auto kPostOps = std::to_array<std::pair<PostOp, std::string_vie
     {PostOp::kSilu, "silu"},
     {PostOp::kSigmoid, "sigmoid"},
     {PostOp::kHardsigmoid, "hardsigmoid"},
+    {PostOp::kGelu, "gelu"},
+    {PostOp::kGeluTanh, "gelu_tanh"},
 });
 
 [[nodiscard]] constexpr bool is_activation(PostOp op) {

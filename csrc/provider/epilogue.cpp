@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "provider/epilogue.h"
 
+#include <ATen/ops/gelu.h>
 #include <ATen/ops/hardsigmoid.h>
 #include <ATen/ops/hardswish.h>
 #include <ATen/ops/hardtanh.h>
@@ -11,7 +12,6 @@
 #include "base/error.h"
 
 namespace torchalgo {
-
 namespace {
 
 // An activation by ATen, into new memory and in place.
@@ -38,6 +38,11 @@ Functions functions_of(PostOp op) {
     case PostOp::kHardsigmoid:
       return {[](const Tensor& x) { return at::hardsigmoid(x); },
               [](Tensor& x) { at::hardsigmoid_(x); }};
+    case PostOp::kGelu:
+      return {[](const Tensor& x) { return at::gelu(x); }, [](Tensor& x) { at::gelu_(x); }};
+    case PostOp::kGeluTanh:
+      return {[](const Tensor& x) { return at::gelu(x, "tanh"); },
+              [](Tensor& x) { at::gelu_(x, "tanh"); }};
     case PostOp::kBias:
     case PostOp::kAdd:
       break;

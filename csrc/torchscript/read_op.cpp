@@ -436,10 +436,16 @@ const std::unordered_map<std::string, Reader>& readers() {
   return kReaders;
 }
 
-// Returns the activation that has the name of the op of ATen, or nullopt.
+// Returns the activation that has the name of the op of ATen, or nullopt. A variant of an op, such
+// as gelu's "tanh", is named in its argument `approximate`.
 std::optional<PostOp> find_activation(const Node* node) {
   if (!node->kind().is_aten()) return std::nullopt;
-  const std::string_view wanted = node->kind().toUnqualString();
+  std::string wanted = node->kind().toUnqualString();
+  if (node->hasNamedInput("approximate")) {
+    const auto variant = torch::jit::toIValue(node->namedInput("approximate"));
+    if (!variant || !variant->isString()) return std::nullopt;
+    if (variant->toStringRef() != "none") wanted += "_" + variant->toStringRef();
+  }
   for (const auto& [post_op, name] : kPostOps) {
     if (is_activation(post_op) && name == wanted) return post_op;
   }

@@ -27,7 +27,8 @@ except ImportError:  # these two files alone
 
 LAYOUTS = {"nchw": 1, "nhwc": 2, "nChw8c": 4, "nChw16c": 8}  # a set of layouts is a sum of these
 TICKS_PER_US = 1024 * 1000
-APPENDED = ("relu", "relu6", "hardswish", "silu", "sigmoid", "hardsigmoid", "add")
+ACTIVATIONS = ("relu", "relu6", "hardswish", "silu", "sigmoid", "hardsigmoid", "gelu", "gelu_tanh")
+APPENDED = ("add", *ACTIVATIONS)
 HEADS = {"scaleshift": "", "mul": "_channelwise", "avgpool": "_p1q1"}  # what they end in
 MAX_CHAIN = 32  # nodes of one call; more have no costs
 
@@ -153,8 +154,8 @@ def appended(problem: str, other: str) -> str:
     if other.startswith("shuffle_") and kind == "concat" and "_shuffle" not in own:
         return f"{problem}_shuffle{other.rpartition('_g')[2]}"
     is_plain = "+" not in other and not other.endswith("_channelwise")
-    last = other.split("_")[0]
-    return f"{problem}+{last}" if last in APPENDED and is_plain else ""
+    named = [name for name in APPENDED if other.startswith(f"{name}_")]
+    return f"{problem}+{max(named, key=len)}" if named and is_plain else ""
 
 
 def layouts_of(problem: str, row: str) -> tuple[int, int, int]:

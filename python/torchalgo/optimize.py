@@ -491,6 +491,9 @@ def _apply(
 ) -> Result:
     """Runs `plan` as it is; a verdict in it for the baseline is obeyed."""
     plan = planning.fitted(plan, prepared.graph, prepared.inputs)
+    left = planning.nodes_it_lacks(plan, prepared.graph)
+    if left:
+        progress.say(f"an older plan, PyTorch runs what it has no node for: {', '.join(left)}")
     missing = planning.missing_primitives(plan, found)
     if missing and options.strict:
         raise Error(f"optimize: strict, and this machine does not offer {', '.join(missing)}")

@@ -241,6 +241,13 @@ def fitted(plan: Plan, graph: _C.Graph, inputs: tuple[Any, ...]) -> Plan:
     )
 
 
+def nodes_it_lacks(plan: Plan, graph: _C.Graph) -> list[str]:
+    """The nodes of `graph` that are planned today but were not known when `plan` was made."""
+    planned = {node.name for node in plan.nodes}
+    known = [node.name for node in graph.nodes if node.problem is not None]
+    return [name for name in known if name not in planned] if planned else []
+
+
 def missing_primitives(plan: Plan, found: _C.Candidates) -> list[str]:
     """The layers whose primitive this machine does not offer; they fall back at run time."""
     offered = {

@@ -15,7 +15,9 @@ namespace torchalgo::kernels {
   X(Hardswish, "hardswish")      \
   X(Silu, "silu")                \
   X(Sigmoid, "sigmoid")          \
-  X(Hardsigmoid, "hardsigmoid")
+  X(Hardsigmoid, "hardsigmoid")  \
+  X(Gelu, "gelu")                \
+  X(GeluTanh, "gelu_tanh")
 
 /// What is done to each result before it is stored; torch's functions of these names.
 enum class Activation : std::uint8_t {

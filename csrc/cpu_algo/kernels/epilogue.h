@@ -74,6 +74,33 @@ inline Vec exp_minus(Vec x) {
 
 #endif
 
+/// x Phi(x) with Phi(x) = (1 + erf(x / sqrt(2))) / 2, as max(x, 0) - t Phi(-t) with t = |x|, where
+/// nothing cancels. Phi(-t) is e^(-t^2 / 2) times a polynomial of degree 8 in 1 / (1 + 0.3 t), the
+/// minimax fit of erfcx(t / sqrt(2)) / 2 on [0, 14] with a relative error of 1.6e-7. Together with
+/// exp_minus the result is exact to (6 + x^2) 1e-7 of itself. A NaN stays a NaN; of -infinity the
+/// result is 0, its limit, where torch has a NaN.
+inline Vec gelu(const Vec& x) {
+  const Vec zero(0.0F), one(1.0F);
+  const Vec t = clamp_max(clamp_min(x, zero - x), Vec(16.0F));  // Phi(-16) is 0 in f32
+  const Vec k = one / fmadd(t, Vec(0.3F), one);
+  Vec p = fmadd(k, Vec(0.0356747694F), Vec(-0.157203048F));
+  p = fmadd(p, k, Vec(0.206353456F));
+  p = fmadd(p, k, Vec(-0.0536836013F));
+  p = fmadd(p, k, Vec(0.128561601F));
+  p = fmadd(p, k, Vec(0.0999135002F));
+  p = fmadd(p, k, Vec(0.120753951F));
+  p = fmadd(p, k, Vec(0.119629301F));
+  const Vec tail = p * k * exp_minus(t * t * Vec(0.5F));
+  return clamp_min(x, zero) - t * tail;
+}
+
+/// The same with Phi(x) = (1 + tanh(u)) / 2 = 1 / (1 + e^(-2 u)), u = sqrt(2 / pi) (x + 0.044715
+/// x^3).
+inline Vec gelu_tanh(const Vec& x) {
+  const Vec cubic = fmadd(x * x, Vec(0.044715F), Vec(1.0F));
+  return x / (Vec(1.0F) + exp_minus(x * cubic * Vec(1.59576912F)));
+}
+
 template <Activation activation>
 inline Vec activate(const Vec& x) {
   const Vec zero(0.0F), one(1.0F), three(3.0F), six(6.0F), sixth(1.0F / 6);
@@ -87,6 +114,8 @@ inline Vec activate(const Vec& x) {
   if constexpr (activation == Activation::kSigmoid) return one / (one + exp_minus(x));
   if constexpr (activation == Activation::kHardsigmoid)
     return apply_clamp(x + three, zero, six) * sixth;
+  if constexpr (activation == Activation::kGelu) return gelu(x);
+  if constexpr (activation == Activation::kGeluTanh) return gelu_tanh(x);
   return x;
 }
 

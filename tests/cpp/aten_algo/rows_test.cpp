@@ -46,6 +46,8 @@ const std::vector<const char*> kProblems = {
     "silu_{}_n2c5h7w6",
     "sigmoid_{}_n2c5h1w1",
     "hardsigmoid_{}_n2c1h7w6",
+    "gelu_{}_n2c1h7w6",
+    "gelu_tanh_{}_n2c1h7w6",
     "add_{}_n2c5h7w6",
     "add_{}_n2c5h7w6_channelwise+relu",
     "mul_{}_n2c5h7w6+hardswish",

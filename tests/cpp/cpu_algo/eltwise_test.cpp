@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/ops/erfc.h>
 #include <ATen/ops/linspace.h>
+#include <ATen/ops/sigmoid.h>
 
+#include <cmath>
 #include <limits>
 
 #include "cpu_algo/row_check.h"
@@ -50,9 +53,41 @@ void expect_correct_with(PostOp activation, const Sizes& sizes) {
 }
 
 TEST(Eltwise, AppliesEachActivationAndKeepsPadLanesZero) {
-  for (const PostOp activation : kActivations) {
-    expect_correct_with(activation, {2, 17, 3, 5});
-    expect_correct_with(activation, {1, 16, 9, 1});
+  for (const auto& [post_op, name] : kPostOps) {
+    if (!is_activation(post_op)) continue;
+    expect_correct_with(post_op, {2, 17, 3, 5});
+    expect_correct_with(post_op, {1, 16, 9, 1});
+  }
+}
+
+// By formulas in which nothing cancels; torch's 1 + erf(x) does where x is small.
+at::Tensor exact_gelu(PostOp op, const at::Tensor& x) {
+  if (op == PostOp::kGelu) return x * 0.5 * at::erfc(x * -std::sqrt(0.5));
+  return x * at::sigmoid((x + x * x * x * 0.044715) * std::sqrt(8 / std::acos(-1.0)));
+}
+
+TEST(Eltwise, IsAsExactAsItSaysAtEveryValueOfGelu) {
+  for (const PostOp op : {PostOp::kGelu, PostOp::kGeluTanh}) {
+    const Problem problem = make_problem(EltwiseKind::kActivation, {1, 1, 1, 24'001}, {op});
+    Sample sample = make_sample(problem, 1);
+    at::Tensor& src = sample.src[0];
+    src.copy_(at::linspace(-12, 12, src.numel(), at::kDouble).to(at::kFloat).view_as(src));
+    src.view(-1)[0] = std::numeric_limits<double>::quiet_NaN();
+    src.view(-1)[1] = std::numeric_limits<double>::infinity();
+    const at::Tensor x = src.view(-1).to(at::kDouble);
+    const at::Tensor expected = exact_gelu(op, x);
+    for (const std::string& isa : isas()) {
+      const Algorithm row = cpu_algorithm("cpu.activation", isa);
+      const Primitive primitive = row.offer(problem, cpu_device()).primitives.front();
+      const at::Tensor result = run_once(row, problem, primitive, sample).view(-1).to(at::kDouble);
+      EXPECT_TRUE(result[0].isnan().item<bool>()) << isa << " " << to_string(problem);
+      EXPECT_TRUE(result[1].isinf().item<bool>()) << isa << " " << to_string(problem);
+      // The rounding of y in e^-y counts y times, and y grows with x^2, for gelu_tanh with x^3.
+      const at::Tensor y = op == PostOp::kGelu ? x * x : x.abs() * (2 + 0.15 * x * x);
+      const at::Tensor bound = expected.abs() * (y + 6) * 1e-7 + 1e-36;
+      const at::Tensor excess = result.sub(expected).abs().div(bound).narrow(0, 2, x.numel() - 2);
+      EXPECT_LT(excess.max().item<double>(), 1) << isa << " " << to_string(problem);
+    }
   }
 }
 

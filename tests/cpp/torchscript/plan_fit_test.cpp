@@ -124,6 +124,39 @@ TEST(FitPlan, FitsByNameWhereTheHashHasAnOlderVersion) {
   EXPECT_EQ(fitted.call_at[2]->covers, (std::vector<int>{0, 1, 2}));
 }
 
+TEST(FitPlan, LeavesToPyTorchWhatWasNotKnownWhenThePlanWasMade) {
+  Graph graph = residual_graph();
+  graph.nodes[1].inputs = {1, 1};  // y = relu(conv(x) + conv(x))
+  Graph then = graph;
+  then.nodes[1].problem.reset();
+  then.nodes[1].inputs = {1};
+  Plan plan;
+  plan.nodes = {chosen("conv", kConv, "cpu.direct"),
+                chosen("relu", "relu_f32_n1c4h8w8", "cpu.eltwise")};
+  plan.structure_hash = structure_hash(then);
+  const FittedPlan fitted = fit_plan(graph, plan);
+  EXPECT_EQ(fitted.is_planned, (std::vector<bool>{true, false, true}));
+  EXPECT_FALSE(fitted.call_at[1].has_value());
+  EXPECT_EQ(fitted.structure_hash, plan.structure_hash);
+
+  plan.structure_hash = structure_hash(graph);
+  EXPECT_NE(error_of(graph, plan).find("node 1 is relu in the plan"), std::string::npos)
+      << error_of(graph, plan);
+  plan.structure_version = kStructureVersion - 1;
+  EXPECT_EQ(fit_plan(graph, plan).structure_hash, structure_hash(then));
+}
+
+TEST(FitPlan, NeverLeavesAConvolutionToPyTorch) {
+  const Graph graph = residual_graph();
+  Graph then = graph;
+  then.nodes[0].problem.reset();
+  Plan plan;
+  plan.nodes = {chosen("add", "add_f32_n1c4h8w8", "cpu.eltwise"),
+                chosen("relu", "relu_f32_n1c4h8w8", "cpu.eltwise")};
+  plan.structure_hash = structure_hash(then);
+  EXPECT_NE(error_of(graph, plan).find("made for another model"), std::string::npos);
+}
+
 TEST(FitPlan, NamesTheNodeThatAnOlderPlanOrTheModelLacks) {
   const Graph graph = residual_graph();
   Plan plan = fused_plan(graph);
@@ -133,8 +166,8 @@ TEST(FitPlan, NamesTheNodeThatAnOlderPlanOrTheModelLacks) {
       << error_of(graph, plan);
   plan = fused_plan(graph);
   plan.structure_version = kStructureVersion - 1;
-  plan.nodes.pop_back();
-  EXPECT_NE(error_of(graph, plan).find("the plan has no relu; make a plan"), std::string::npos)
+  plan.nodes.erase(plan.nodes.begin());
+  EXPECT_NE(error_of(graph, plan).find("the plan has no conv; make a plan"), std::string::npos)
       << error_of(graph, plan);
   plan = fused_plan(graph);
   plan.structure_version = kStructureVersion - 1;
@@ -174,7 +207,7 @@ TEST(FitPlan, RefusesANodeThatNothingComputes) {
   EXPECT_NE(error_of(graph, plan).find("nothing in the plan computes relu"), std::string::npos)
       << error_of(graph, plan);
   plan.nodes.pop_back();
-  EXPECT_NE(error_of(graph, plan).find("the plan lacks relu"), std::string::npos)
+  EXPECT_NE(error_of(graph, plan).find("node 1 is relu in the plan"), std::string::npos)
       << error_of(graph, plan);
 }
 
