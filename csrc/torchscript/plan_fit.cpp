@@ -224,7 +224,7 @@ FittedPlan fit_plan(const Graph& graph, const Plan& plan) {
     TORCHALGO_CHECK(plan.structure_hash == known_hash,
                     "rewrite_graph: the plan was made for another model or other input shapes "
                     "(structure {}, this one {}): {}; {}",
-                    plan.structure_hash, hash, first_difference(known, plan), kRemedy);
+                    plan.structure_hash, hash, first_difference(graph, plan), kRemedy);
     TORCHALGO_CHECK(plan.nodes.size() == nodes_with_problem(known).size(),
                     "rewrite_graph: the plan does not fit: {}", first_difference(known, plan));
   } else {
