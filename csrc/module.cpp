@@ -98,6 +98,8 @@ void bind_graph(py::module_& m) {
                              [](const Graph& graph) { return words_of(graph.input_layouts); })
       .def_property_readonly("structure_hash",
                              [](const Graph& graph) { return structure_hash(graph); })
+      .def("structure_hash_of",
+           [](const Graph& graph, int version) { return structure_hash(graph, version); })
       .def("to_text", [](const Graph& graph) { return to_text(graph); });
   m.def("parse_graph", [](const std::string& text) { return parse_graph(text); });
   py::class_<ImportedGraph>(m, "Imported").def_readonly("graph", &ImportedGraph::graph);
@@ -366,9 +368,8 @@ void bind_steps(py::module_& m) {
       py::arg("problem"), py::arg("workspace_limit_bytes") = std::int64_t{1} << 30,
       py::arg("device") = py::none());
   m.attr("STRUCTURE_VERSION") = kStructureVersion;
-  m.def("fit_plan", [](const Graph& graph, const Plan& plan) {
-    return fit_plan(graph, plan).structure_hash;
-  });
+  m.def("fit_plan",
+        [](const Graph& graph, const Plan& plan) { return fit_plan(graph, plan).structure_hash; });
   m.def("rewrite_graph", [](const ImportedGraph& imported, const Plan& plan) {
     py::gil_scoped_release no_gil;
     return rewrite_graph(imported, plan);

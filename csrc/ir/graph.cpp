@@ -18,8 +18,8 @@ bool is_value(const Graph& graph, int index) {
 
 }  // namespace
 
-std::string structure_hash(const Graph& graph) {
-  std::uint64_t hash = fnv1a64(fmt::format("torchalgo graph {}", kStructureVersion));
+std::string structure_hash(const Graph& graph, int version) {
+  std::uint64_t hash = fnv1a64(fmt::format("torchalgo graph {}", version));
   const auto add = [&hash](std::string_view text) { hash = fnv1a64("\n", fnv1a64(text, hash)); };
   for (const Value& value : graph.values) {
     add(fmt::format("value {} [{}] {}", value.name, fmt::join(value.sizes, ","),

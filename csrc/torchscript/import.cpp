@@ -10,6 +10,7 @@
 #include <set>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
@@ -92,6 +93,7 @@ class Importer {
     for (JitNode* node : jit_.nodes()) import_node(node);
     import_outputs();
     set_names();
+    drop_inner();
     check_graph(imported_.graph);
   }
 
@@ -179,6 +181,7 @@ class Importer {
     made.note = node->blocks().empty() ? std::move(reading.note) : note_of_blocks(node);
     graph().nodes.push_back(std::move(made));
     imported_.nodes.push_back(node);
+    imported_.inner.push_back(std::move(reading.inner));
   }
 
   [[nodiscard]] std::vector<int> indices_of(const std::vector<JitValue*>& values) const {
@@ -223,6 +226,42 @@ class Importer {
       // A module may have the name of an argument.
       if (taken.contains(name)) name = fmt::format("{}:input", name);
     }
+  }
+
+  // Removes the nodes for which a later one stands, and their results.
+  void drop_inner() {
+    std::unordered_set<const JitNode*> inner;
+    for (const auto& nodes : imported_.inner) inner.insert(nodes.begin(), nodes.end());
+    if (inner.empty()) return;
+    const ImportedGraph all = std::exchange(imported_, {imported_.module, {}, {}, {}, {}});
+    std::vector<int> node_at, value_at;  // the new index of each that stays
+    int next = 0;
+    for (const JitNode* node : all.nodes) node_at.push_back(inner.contains(node) ? -1 : next++);
+    for (std::size_t v = 0; v < all.values.size(); ++v) {
+      Value value = all.graph.values[v];
+      if (value.producer >= 0) value.producer = node_at[value.producer];
+      const bool stays = all.graph.values[v].producer < 0 || value.producer >= 0;
+      value_at.push_back(stays ? static_cast<int>(graph().values.size()) : -1);
+      if (!stays) continue;
+      graph().values.push_back(std::move(value));
+      imported_.values.push_back(all.values[v]);
+    }
+    const auto moved = [&](std::vector<int> values) {
+      for (int& value : values) value = value_at[value];
+      return values;
+    };
+    for (std::size_t n = 0; n < all.nodes.size(); ++n) {
+      if (node_at[n] < 0) continue;
+      Node node = all.graph.nodes[n];
+      node.inputs = moved(node.inputs);
+      node.outputs = moved(node.outputs);
+      graph().nodes.push_back(std::move(node));
+      imported_.nodes.push_back(all.nodes[n]);
+      imported_.inner.push_back(all.inner[n]);
+    }
+    graph().inputs = moved(all.graph.inputs);
+    graph().input_layouts = all.graph.input_layouts;
+    graph().outputs = moved(all.graph.outputs);
   }
 
   ImportedGraph& imported_;

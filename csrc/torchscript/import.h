@@ -10,12 +10,13 @@
 
 namespace torchalgo {
 
-/// A frozen module with its data flow. `nodes` and `values` run parallel to graph.nodes and
-/// graph.values and point into the graph of `module`'s forward.
+/// A frozen module with its data flow. `nodes`, `inner` and `values` run parallel to graph.nodes,
+/// graph.nodes and graph.values and point into the graph of `module`'s forward.
 struct ImportedGraph {
   torch::jit::Module module;
   Graph graph;
   std::vector<torch::jit::Node*> nodes;
+  std::vector<std::vector<torch::jit::Node*>> inner;  // earlier nodes that a node stands for
   std::vector<torch::jit::Value*> values;
 };
 

@@ -215,23 +215,23 @@ FittedPlan fit_plan(const Graph& graph, const Plan& plan) {
                   "rewrite_graph: the plan's structure hash has version {}, this torchalgo knows "
                   "versions up to {}: update torchalgo, or {}",
                   plan.structure_version, kStructureVersion, kRemedy);
-  const std::string hash = structure_hash(graph);
-  const bool is_present = plan.structure_version == kStructureVersion;
-  const bool is_same = is_present && plan.structure_hash == hash;
+  const std::string hash = structure_hash(graph, plan.structure_version);
+  const bool is_same = plan.structure_hash == hash;
   const Graph known = is_same ? graph : as_known_to(plan, graph);
-  const std::string known_hash = structure_hash(known);
-  if (is_present) {
-    TORCHALGO_CHECK(plan.structure_hash == known_hash,
+  const bool is_exact =
+      is_same || plan.structure_hash == structure_hash(known, plan.structure_version);
+  if (!is_exact && plan.structure_version < kStructureVersion) {
+    check_names(known, plan);
+  } else {
+    TORCHALGO_CHECK(is_exact,
                     "rewrite_graph: the plan was made for another model or other input shapes "
                     "(structure {}, this one {}): {}; {}",
                     plan.structure_hash, hash, first_difference(graph, plan), kRemedy);
     TORCHALGO_CHECK(plan.nodes.size() == nodes_with_problem(known).size(),
                     "rewrite_graph: the plan does not fit: {}", first_difference(known, plan));
-  } else {
-    check_names(known, plan);
   }
   FittedPlan fitted = Fitter(known, plan).fit();
-  fitted.structure_hash = known_hash;
+  fitted.structure_hash = is_exact ? plan.structure_hash : structure_hash(known);
   return fitted;
 }
 

@@ -27,13 +27,13 @@ struct FittedPlan {
   std::vector<std::optional<PlannedCall>> call_at;     // by the last node it covers
   std::vector<bool> is_planned;                        // by node
   std::vector<std::vector<PlanTransform>> transforms;  // by value, in order
-  std::string structure_hash;  // of the graph without the nodes that the plan leaves to PyTorch
+  std::string structure_hash;  // the plan's, or, if it was matched by names, the present one
 };
 
 /// Matches a plan with the graph it was made for. The version of torchalgo that made it may not
 /// have known an operation that is planned today: the plan has no node for it, and PyTorch runs it.
-/// A plan whose structure hash has an older version is matched by the names and problems of its
-/// nodes alone.
+/// A plan of an older version is matched by the names and problems of its nodes alone if the hash
+/// of that version differs: the importer makes another graph of the model now.
 /// @throws Error  if it was made for another graph, with the first difference; if it is
 ///   inconsistent; if its structure hash has a newer version.
 [[nodiscard]] FittedPlan fit_plan(const Graph& graph, const Plan& plan);

@@ -105,6 +105,8 @@ class Rewriter {
     for (std::size_t n = 0; n < imported.nodes.size(); ++n) {
       nodes_.push_back(copied.nodes.at(imported.nodes[n]));
       index_of_node_[nodes_.back()] = static_cast<int>(n);
+      for (JitNode* inner : imported.inner[n])
+        index_of_node_[copied.nodes.at(inner)] = static_cast<int>(n);
     }
     for (std::size_t v = 0; v < imported.values.size(); ++v) {
       values_.push_back(copied.values.at(imported.values[v]));
@@ -135,6 +137,7 @@ class Rewriter {
     const auto& call = plan_.call_at[it->second];
     if (!call) return;  // absorbed by a later call
     if (is_own_op(*call)) return keep(node);
+    if (node != nodes_[it->second]) return;  // an inner node, for which a later one stands
     const WithInsertPoint at(node);
     JitNode* made = runs_as_conv(call->problem)           ? make_conv(*call)
                     : call->primitive.name == kViewConcat ? make_join(*call)
@@ -316,9 +319,9 @@ class Rewriter {
   std::vector<JitValue*> buffers_;  // by buffer of slots_; null: not made yet
   Module module_;
   std::shared_ptr<JitGraph> jit_;
-  std::vector<JitNode*> nodes_;    // by node of graph_
-  std::vector<JitValue*> values_;  // by value of graph_
-  std::unordered_map<const JitNode*, int> index_of_node_;
+  std::vector<JitNode*> nodes_;                            // by node of graph_
+  std::vector<JitValue*> values_;                          // by value of graph_
+  std::unordered_map<const JitNode*, int> index_of_node_;  // of inner nodes, that of their owner
   std::unordered_map<const JitValue*, int> index_of_value_;
   std::vector<std::map<Layout, JitValue*>> versions_;  // by value: in which layouts it lies where
   std::unordered_set<const JitNode*> replaced_;

@@ -41,6 +41,7 @@ class Graph:
     input_layouts: list[str]
     outputs: list[int]
     structure_hash: str
+    def structure_hash_of(self, version: int) -> str: ...
     def to_text(self) -> str: ...  # the inverse of parse_graph
 
 class Imported:

@@ -207,21 +207,23 @@ def _native_transform(transform: PlanTransform) -> _C.PlanTransform:
 
 
 def fitted(plan: Plan, graph: _C.Graph, inputs: tuple[Any, ...]) -> Plan:
-    """Returns the plan, which was made for `graph`, with a structure hash of the present version.
+    """Returns the plan, which was made for `graph`.
 
-    If its hash has an older version, the names and problems of its nodes decide whether it fits.
-    Then the result has no proof, which is about the graph of then, and a warning tells the user.
+    If it has an older version, and the importer makes another graph of the model than it did then,
+    the names and problems of its nodes decide whether it fits. Then the result has the structure
+    hash of the present version and no proof, which is about the graph of then, and a warning tells
+    the user.
 
     Raises: torchalgo.Error, naming the first difference, if it was made for another model.
     """
-    is_present = plan.structure_version == _C.STRUCTURE_VERSION
-    if is_present and plan.structure_hash == graph.structure_hash:
+    if plan.structure_hash == graph.structure_hash_of(plan.structure_version):
         return plan
+    is_present = plan.structure_version == _C.STRUCTURE_VERSION
     if not is_present and not plan.nodes and not has_convolutions(graph):  # nothing is planned
         structure_hash = graph.structure_hash
     else:
         structure_hash = _C.fit_plan(graph, native_plan(plan))
-    if is_present:
+    if structure_hash == plan.structure_hash:
         return plan
     made_for = [_spelled(given) for given in plan.inputs]
     given = [_spelled(_input(tensor)) for tensor in tensors_in(inputs)]

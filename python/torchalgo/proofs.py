@@ -173,7 +173,7 @@ def check_plan(
             found = check_claims(data, **own)
             given = {**data["proof"], **(_NOTHING if "costs" in own else {}), **own}
             _check_graph(data, given["graph"])
-            agreed = {*_hash_fields(data), *_check_units(data)}
+            agreed = {"structure_hash", "structure_version", *_check_units(data)}
     except ProofError as error:
         raise Error(f"check_plan: {error}{_hint(plan, cost_rows, refused, pairs)}") from error
     return CheckedPlan(
@@ -202,16 +202,10 @@ def _data_of(plan: Plan | Mapping[str, Any] | str | bytes) -> dict[str, Any]:
     return data
 
 
-def _hash_fields(data: Mapping[str, Any]) -> set[str]:
-    """The fields that _check_graph checks: none if the plan's hash has another version."""
-    is_present = data.get("structure_version", 1) == _C.STRUCTURE_VERSION
-    return {"structure_hash", "structure_version"} if is_present else set()
-
-
 def _check_graph(data: Mapping[str, Any], graph_text: str) -> None:
-    if not _hash_fields(data):
-        return
-    found, said = _C.parse_graph(graph_text).structure_hash, data["structure_hash"]
+    graph, version = _C.parse_graph(graph_text), data.get("structure_version", 1)
+    require(type(version) is int, f"structure_version is {version!r}, expected a number")
+    found, said = graph.structure_hash_of(version), data["structure_hash"]
     require(found == said, f"the plan was made for another graph: {said!r}, not {found!r}")
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 import torchalgo
 from golden_nets import NETS, Sizes, golden_input
 from test_cli import run
-from torchalgo._C import matches_name
+from torchalgo._C import STRUCTURE_VERSION, matches_name
 from torchalgo.costs import Key
 from torchalgo.db import CostStore, DeviceCosts, Environment
 from torchalgo.freeze import quiet_jit
@@ -225,7 +225,11 @@ def test_golden_plan_of_an_older_hash_is_fitted_by_name(stem: str) -> None:
     inputs = [(golden_input(sizes),) for sizes in net.sizes]
     with pytest.warns(UserWarning, match="the plan was fitted by the names and problems"):
         fast = torchalgo.optimize(net.make(), inputs, plan=older, progress=False)
-    assert list(fast.plans.values()) == plans
+    fitted = list(fast.plans.values())
+    assert {plan.structure_version for plan in fitted} == {STRUCTURE_VERSION}
+    hashes = ("structure_hash", "structure_version")
+    kept = [{name: getattr(plan, name) for name in hashes} for plan in plans]
+    assert [dataclasses.replace(p, **k) for p, k in zip(fitted, kept, strict=True)] == plans
     for x, expected in calls_of(stem):
         assert_computes(fast, x, expected)
 
