@@ -11,6 +11,7 @@
   ALGORITHM(pool)        \
   ALGORITHM(eltwise)     \
   ALGORITHM(scale_shift) \
+  ALGORITHM(layer_norm)  \
   ALGORITHM(concat)      \
   ALGORITHM(slice)       \
   ALGORITHM(shuffle)     \

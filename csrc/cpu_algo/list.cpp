@@ -18,6 +18,7 @@
   ALGORITHM(pool)           \
   FAMILY(eltwise)           \
   ALGORITHM(scale_shift)    \
+  ALGORITHM(layer_norm)     \
   ALGORITHM(concat)         \
   ALGORITHM(slice)          \
   ALGORITHM(shuffle)        \

@@ -56,6 +56,7 @@ Sizes sizes_of(const PoolProblem& p) {
 
 Sizes sizes_of(const EltwiseProblem& p) { return {p.n, p.c, p.h, p.w}; }
 Sizes sizes_of(const ScaleShiftProblem& p) { return {p.n, p.c, p.h, p.w}; }
+Sizes sizes_of(const LayerNormProblem& p) { return {p.n, p.c, p.h, p.w}; }
 Sizes sizes_of(const ConcatProblem& p) {
   return {p.n, std::accumulate(p.c.begin(), p.c.end(), std::int64_t{0}), p.h, p.w};
 }
@@ -88,6 +89,7 @@ std::vector<Sizes> inputs_of(const EltwiseProblem& p) {
   return {whole, p.channelwise ? Sizes{p.n, p.c, 1, 1} : whole};
 }
 std::vector<Sizes> inputs_of(const ScaleShiftProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
+std::vector<Sizes> inputs_of(const LayerNormProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
 std::vector<Sizes> inputs_of(const ConcatProblem& p) {
   std::vector<Sizes> inputs;
   for (const std::int64_t c : p.c) inputs.push_back({p.n, c, p.h, p.w});
@@ -136,6 +138,7 @@ void set_nchw(P& p, const Sizes& sizes) {
 void set_sizes(PoolProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
 void set_sizes(EltwiseProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
 void set_sizes(ScaleShiftProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
+void set_sizes(LayerNormProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
 void set_sizes(ConcatProblem& p, const std::vector<Sizes>& in) {
   for (std::size_t i = 0; i < in.size(); ++i) {
     TORCHALGO_CHECK(in[i].size() == 4 && in[i][1] == p.c[i] && in[i][0] == in[0][0] &&
@@ -188,6 +191,7 @@ Sizes weights_of(const ConvProblem& p) {
 Sizes weights_of(const PoolProblem&) { return {}; }
 Sizes weights_of(const EltwiseProblem&) { return {}; }
 Sizes weights_of(const ScaleShiftProblem& p) { return {p.c}; }
+Sizes weights_of(const LayerNormProblem& p) { return {p.c}; }
 Sizes weights_of(const ConcatProblem&) { return {}; }
 Sizes weights_of(const SliceProblem&) { return {}; }
 Sizes weights_of(const ShuffleProblem&) { return {}; }
@@ -295,7 +299,7 @@ std::vector<std::int64_t> weight_sizes(const Problem& problem) {
 
 std::vector<std::int64_t> bias_sizes(const Problem& problem) {
   const Sizes weights = weight_sizes(problem);
-  if (std::holds_alternative<ScaleShiftProblem>(problem)) return weights;
+  if (weights.size() == 1) return weights;
   return has(epilogue_of(problem), PostOp::kBias) ? Sizes{result_sizes(problem).at(1)} : Sizes{};
 }
 

@@ -87,6 +87,15 @@ struct ScaleShiftProblem {
   bool operator==(const ScaleShiftProblem&) const = default;
 };
 
+/// y = (x - mean) / sqrt(variance + epsilon) * scale[c] + shift[c] with the mean and the variance
+/// of the c channels of a pixel.
+struct LayerNormProblem {
+  DType dtype = DType::kF32;
+  std::int64_t n = 1, c = 1, h = 1, w = 1;
+  double epsilon = 1e-5;  // from 0 to 1
+  bool operator==(const LayerNormProblem&) const = default;
+};
+
 /// Concatenation along the channels of tensors [n, c[i], h, w], then shuffled in `groups` as by a
 /// ShuffleProblem, if these are more than 1.
 struct ConcatProblem {
@@ -151,8 +160,8 @@ struct ConvChainProblem;
 /// list. Then add the overloads that the compiler reports missing: in problem.cpp, problem_text.cpp
 /// and arithmetic.cpp, in the profiler's reference and in the planner's training graph.
 using Problem = std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShiftProblem,
-                             ConcatProblem, SliceProblem, ShuffleProblem, ResizeProblem,
-                             LinearProblem, TransformProblem, ConvChainProblem>;
+                             LayerNormProblem, ConcatProblem, SliceProblem, ShuffleProblem,
+                             ResizeProblem, LinearProblem, TransformProblem, ConvChainProblem>;
 
 /// Operations in one call, each of which reads what the one before it makes; nobody else sees that
 /// tensor. The first one may be a chain head (see is_chain_head), all others are forward 2-D
@@ -198,7 +207,8 @@ struct ConvChainProblem {
 /// @throws InternalError  for a chain, whose layers have their own.
 [[nodiscard]] std::vector<std::int64_t> weight_sizes(const Problem& problem);
 
-/// Sizes of the bias or shift that a model holds for it, [k] or [c]; empty: it has none.
+/// Sizes of the bias or shift that a model holds for it, [k] or [c]; empty: it has none. An
+/// operation with one weight per channel, which is a scale, always has a shift.
 /// @throws InternalError  for a chain, whose layers have their own.
 [[nodiscard]] std::vector<std::int64_t> bias_sizes(const Problem& problem);
 

@@ -107,6 +107,10 @@ std::string print(const ScaleShiftProblem& p) {
                      print_epilogue(p.epilogue));
 }
 
+std::string print(const LayerNormProblem& p) {
+  return fmt::format("layernorm_{}_{}_eps{}", to_string(p.dtype), print_nchw(p), p.epsilon);
+}
+
 std::string print(const ConcatProblem& p) {
   return fmt::format("concat_{}_n{}c{}h{}w{}{}", to_string(p.dtype), p.n, fmt::join(p.c, "x"), p.h,
                      p.w, p.groups > 1 ? fmt::format("_shuffle{}", p.groups) : "");
@@ -167,6 +171,16 @@ class Reader {
       fail(fmt::format("a number from {} to {}", least, kLargest));
     }
     rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
+    return value;
+  }
+  // From 0 to 1, in the one spelling that printing gives.
+  double fraction() {
+    double value = 0;
+    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
+    const std::string_view taken = rest_.substr(0, static_cast<std::size_t>(end - rest_.data()));
+    const bool is_fraction = error == std::errc() && value >= 0 && value <= 1;
+    if (!is_fraction || taken != fmt::format("{}", value)) fail("a number from 0 to 1, as 1e-05");
+    rest_.remove_prefix(taken.size());
     return value;
   }
   std::int64_t size(std::string_view letter) {
@@ -359,6 +373,15 @@ EltwiseProblem read_eltwise(Reader& in, EltwiseKind kind, PostOp activation) {
   return p;
 }
 
+LayerNormProblem read_layer_norm(Reader& in) {
+  LayerNormProblem p;
+  p.dtype = in.dtype();
+  in.nchw(p);
+  in.expect("_eps");
+  p.epsilon = in.fraction();
+  return p;
+}
+
 ConcatProblem read_concat(Reader& in) {
   ConcatProblem p;
   p.dtype = in.dtype();
@@ -433,6 +456,7 @@ Problem read_problem(Reader& in) {
   if (in.take("avgpool")) return read_pool(in, false);
   if (in.take("add")) return read_eltwise(in, EltwiseKind::kAdd, {});
   if (in.take("mul")) return read_eltwise(in, EltwiseKind::kMul, {});
+  if (in.take("layernorm")) return read_layer_norm(in);
   if (in.take("concat")) return read_concat(in);
   if (in.take("slice")) return read_slice(in);
   if (in.take("shuffle")) return read_shuffle(in);

@@ -186,8 +186,7 @@ void PlannedOp::check_weights(const Problem& layer, LayerWeights& own) const {
       own.weights.device().str(), c10::toString(dtype_), fmt::join(expected, ", "), state_.problem);
   own.weights = own.weights.contiguous();
   if (!own.bias.defined()) return;
-  const auto channels =
-      std::holds_alternative<ScaleShiftProblem>(layer) ? expected[0] : result_sizes(layer)[1];
+  const std::int64_t channels = result_sizes(layer)[1];
   TORCHALGO_CHECK(own.bias.dim() == 1 && own.bias.size(0) == channels &&
                       own.bias.scalar_type() == dtype_ && own.bias.device() == weights_device(),
                   "torchalgo: layer '{}': the bias is {} [{}] on {}, expected {} [{}] on {} ({})",

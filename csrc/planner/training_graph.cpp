@@ -247,6 +247,10 @@ class Backward {
     pass(node, node.inputs[0], {gradient, node.inputs[0]});
   }
 
+  void differentiate(const Node& node, const LayerNormProblem&, int gradient) {
+    pass(node, node.inputs[0], {gradient, node.inputs[0]});
+  }
+
   void differentiate(const Node& node, const PoolProblem& problem, int gradient) {
     std::vector<int> reads = {gradient};
     if (problem.kind == PoolKind::kMax) reads.push_back(node.inputs[0]);

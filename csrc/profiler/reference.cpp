@@ -130,6 +130,11 @@ at::Tensor compute(const EltwiseProblem& p, const Inputs& src, const LayerWeight
 at::Tensor compute(const ScaleShiftProblem&, const Inputs& src, const LayerWeights& w) {
   return src[0] * w.weights.view({-1, 1, 1}) + w.bias.view({-1, 1, 1});
 }
+at::Tensor compute(const LayerNormProblem& p, const Inputs& src, const LayerWeights& w) {
+  const at::Tensor last =
+      at::layer_norm(src[0].permute({0, 2, 3, 1}), p.c, w.weights, w.bias, p.epsilon);
+  return last.permute({0, 3, 1, 2});
+}
 at::Tensor compute(const ConcatProblem& p, const Inputs& src, const LayerWeights&) {
   return at::channel_shuffle(at::cat(src, 1), p.groups);
 }

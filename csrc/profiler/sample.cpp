@@ -48,7 +48,7 @@ LayerWeights sample_layer(const Problem& problem, at::Generator& generator, at::
   const std::vector<std::int64_t> sizes = weight_sizes(problem);
   if (sizes.empty()) return {};
   const double gain = has_activation(problem) ? kGainOfActivations : 1;
-  if (std::holds_alternative<ScaleShiftProblem>(problem)) {
+  if (sizes.size() == 1) {  // scale and shift
     const at::Tensor scale = randn(sizes, generator) * gain;
     return {scale.to(type), randn(sizes, generator).to(type)};
   }

@@ -25,6 +25,8 @@ class Operands {
   Operands(const torch::jit::Node* node, const TensorInfos& infos) : node_(node), infos_(infos) {}
 
   [[nodiscard]] const torch::jit::Node* node() const { return node_; }
+  /// Returns the arguments of another node of the same graph.
+  [[nodiscard]] Operands of(const torch::jit::Node* node) const { return {node, infos_}; }
   [[nodiscard]] bool has(const char* name) const { return node_->hasNamedInput(name); }
   [[nodiscard]] torch::jit::Value* value(const char* name) const;
   [[nodiscard]] bool is_none(const char* name) const;

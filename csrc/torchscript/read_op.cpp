@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "torchscript/read_op.h"
 
+#include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -245,6 +246,39 @@ OpReading read_batch_norm(const Operands& op) {
   return planned(with_src<ScaleShiftProblem>(src), {input});
 }
 
+bool is_permute(const Node* node, const Sizes& wanted) {
+  std::optional<Sizes> dims = constant_ints(node->input(1));
+  if (!dims) return false;
+  for (std::int64_t& dim : *dims) dim = dim < 0 ? dim + std::ssize(*dims) : dim;
+  return dims == wanted;
+}
+
+// The node of this kind that makes the first input of `node` for it alone; else null.
+Node* own_source(const Node* node, std::string_view kind) {
+  Value* const src = const_cast<Value*>(node->input(0));
+  return src->uses().size() == 1 && is_kind(src->node(), kind) ? src->node() : nullptr;
+}
+
+// PyTorch normalizes over last dimensions only, so models move the channels there and back. The
+// last of the three nodes stands for all.
+OpReading read_layer_norm(const Operands& op) {
+  Node* const norm = own_source(op.node(), "aten::layer_norm");
+  if (norm == nullptr || !is_permute(op.node(), {0, 3, 1, 2})) return {};
+  Node* const first = own_source(norm, "aten::permute");
+  if (first == nullptr || !is_permute(first, {0, 2, 3, 1})) return {};
+  const Operands args = op.of(norm);
+  Value* input = first->input(0);
+  auto problem = with_src<LayerNormProblem>(rank4(op, input));
+  if (args.ints("normalized_shape") != Sizes{problem.c}) return {};
+  static_cast<void>(args.constant("weight", problem.dtype));
+  if (!args.is_none("bias")) static_cast<void>(args.constant("bias", problem.dtype));
+  problem.epsilon = args.number("eps");
+  if (!(problem.epsilon >= 0 && problem.epsilon <= 1)) throw NotPlanned("eps is not from 0 to 1");
+  OpReading reading = planned(problem, {input});
+  reading.inner = {first, norm};
+  return reading;
+}
+
 // Of an op on tensors of rank 4.
 bool is_along_channels(const Operands& op) {
   const double dim = op.number("dim");
@@ -421,6 +455,7 @@ const std::unordered_map<std::string, Reader>& readers() {
       {"aten::add", read_add},
       {"aten::mul", read_mul},
       {"aten::batch_norm", read_batch_norm},
+      {"aten::permute", read_layer_norm},
       {"aten::cat", read_cat},
       {"aten::narrow", read_narrow},
       {"aten::slice", read_slice},
@@ -497,6 +532,12 @@ OpWeights scale_and_shift(const Operands& op, DType dtype) {
   return {scale.to(type), shift.to(type)};
 }
 
+OpWeights scale_and_shift(const Operands& op, const LayerNormProblem& norm) {
+  const at::Tensor scale = op.constant("weight", norm.dtype).contiguous();
+  if (op.is_none("bias")) return {scale, at::zeros_like(scale)};
+  return {scale, op.constant("bias", norm.dtype).contiguous()};
+}
+
 }  // namespace
 
 OpReading read_op(const Node* node, const TensorInfos& infos) {
@@ -527,6 +568,8 @@ OpWeights weights_of(const Node* node, const Problem& problem) {
   const Operands op(node, no_infos);
   const DType dtype = dtype_of(problem);
   if (std::holds_alternative<ScaleShiftProblem>(problem)) return scale_and_shift(op, dtype);
+  if (const auto* norm = std::get_if<LayerNormProblem>(&problem))
+    return scale_and_shift(op.of(node->input(0)->node()), *norm);
   const bool is_conv = std::holds_alternative<ConvProblem>(problem);
   if (!is_conv && !std::holds_alternative<LinearProblem>(problem)) return {};
   OpWeights found;

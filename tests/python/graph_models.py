@@ -189,6 +189,33 @@ class Split(nn.Module):
         return joined[:, 3:], joined[:, :-2] + joined.narrow(1, 1, 6)
 
 
+class LayerNorm2d(nn.LayerNorm):
+    """Over the channels, as ConvNeXt spells it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.permute(0, 2, 3, 1)
+        x = F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+        return x.permute(0, 3, 1, 2)
+
+
+class LayerNorms(nn.Module):
+    """Two that are planned, and two that are not: of other dimensions, and with another reader."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 24, 3, padding=1)
+        self.norm = LayerNorm2d(24, eps=1e-6)
+        self.plain = LayerNorm2d(24, bias=False)
+        self.rows = nn.LayerNorm(9)
+        self.last = nn.LayerNorm(24)
+        self.end = nn.Conv2d(24, 4, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.plain(self.norm(self.conv(x)).relu())
+        y = self.last(self.rows(x).permute(0, 2, 3, 1))
+        return self.end(y.permute(0, 3, 1, 2)), y.sigmoid()
+
+
 class Norms(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -295,6 +322,7 @@ MODELS: dict[str, Model] = {
     "concat": (Concat, [(2, 4, 8, 8)]),
     "pieces": (Pieces, [(1, 4, 8, 8)]),
     "norms": (Norms, [(1, 8, 8, 8)]),
+    "layer_norms": (LayerNorms, [(2, 4, 7, 9)]),
     "transposed": (Transposed, [(1, 6, 7, 7)]),
     "dimensions": (Dimensions, [(2, 3, 5, 9, 12)]),
     "in_place": (InPlace, [(1, 4, 8, 8)]),

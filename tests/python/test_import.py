@@ -272,6 +272,18 @@ def test_batch_norms_that_no_convolution_takes_are_scale_shifts(capture: str) ->
 
 
 @pytest.mark.parametrize("capture", ["trace", "script"])
+def test_layer_norms_over_channels_are_read_with_their_permutes(capture: str) -> None:
+    graph = graph_of("layer_norms", capture)
+    problems = [node.problem for node in graph.nodes]
+    assert [p for p in problems if p and p.startswith("layernorm")] == [
+        "layernorm_f32_n2c24h7w9_eps1e-06",
+        "layernorm_f32_n2c24h7w9_eps1e-05",
+    ]
+    kinds = [node.kind for node in graph.nodes if node.problem is None]
+    assert kinds == ["aten::layer_norm", "aten::permute", "aten::layer_norm", "aten::permute"]
+
+
+@pytest.mark.parametrize("capture", ["trace", "script"])
 def test_a_transposed_convolution_is_the_gradient_it_is(capture: str) -> None:
     graph = graph_of("transposed", capture)
     assert problems(graph)["up"] == "bwd_data_f32_n1c4h14w14_k6r3s3_st2x2_pad1x1_dil1x1_g2+bias"

@@ -55,6 +55,7 @@ const std::vector<const char*> kProblems = {
     "mul_{}_n2c1h7w6_channelwise",
     "scaleshift_{}_n2c5h7w6",
     "scaleshift_{}_n2c1h7w6",
+    "layernorm_{}_n2c5h7w6_eps1e-05",
     "concat_{}_n2c5x3x1h7w6",
     "concat_{}_n2c1x1h1w1",
     "nearest_{}_n2c5h7w6_p14q9",
@@ -214,6 +215,7 @@ TEST(AtenRowsThatPackForAllSizes, AreRightOnOtherSizesThanPackedFor) {
   expect_serves("bwd_data_f32_n1c8h14w14_k16r3s3_st2x2_pad1x1_dil1x1_g1",
                 "bwd_data_f32_n2c8h18w6_k16r3s3_st2x2_pad1x1_dil1x1_g1");
   expect_serves("scaleshift_f32_n1c8h14w14", "scaleshift_f32_n4c8h3w1");
+  expect_serves("layernorm_f32_n1c8h14w14_eps1e-06", "layernorm_f32_n4c8h3w1_eps1e-06");
   expect_serves("linear_f32_n1c8_k5+bias", "linear_f32_n7c8_k5+bias");
 }
 

@@ -35,6 +35,9 @@ const char* const kSpellings[] = {
     "add_f32_n1c64h56w56+relu",
     "mul_f32_n1c64h56w56_channelwise",
     "scaleshift_f32_n1c64h56w56+relu",
+    "layernorm_f32_n1c96h56w56_eps1e-06",
+    "layernorm_bf16_n1c96h56w56_eps0.001",
+    "layernorm_f32_n1c96h56w56_eps0",
     "concat_f32_n1c64x32x32h56w56",
     "concat_f32_n1c58x58h28w28_shuffle2",
     "slice_f32_n1c116h28w28_k58from58",
@@ -105,6 +108,11 @@ TEST(ParseProblem, RefusesWhatIsNoProblemAndSaysWhere) {
       "maxpool_f32_n1c64h112w112_r3s3_st2x2_pad2x1_dil1x1",
       "transform_f32_n1c64h56w56_nchw_nCHW",
       "tanh_f32_n1c64h56w56",
+      "layernorm_f32_n1c64h56w56",
+      "layernorm_f32_n1c64h56w56_eps1e-5",
+      "layernorm_f32_n1c64h56w56_eps-1e-05",
+      "layernorm_f32_n1c64h56w56_eps2",
+      "layernorm_f32_n1c64h56w56_epsnan",
   };
   for (const char* text : bad) {
     EXPECT_THROW(static_cast<void>(parse_problem(text)), Error) << text;

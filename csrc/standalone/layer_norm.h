@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <string_view>
+
+#include "ir/layout.h"
+#include "ir/problem.h"
+#include "standalone/kernel.h"
+
+namespace torchalgo::cpu {
+
+/// Binds an f32 layer norm with src and dst in `layout`: nchw, nhwc or nChw16c. `isa` names the
+/// instruction set of the kernels. Its weights are the scale, its bias the shift.
+[[nodiscard]] StandaloneKernel bind_layer_norm(const LayerNormProblem& norm, Layout layout,
+                                               std::string_view isa);
+
+}  // namespace torchalgo::cpu

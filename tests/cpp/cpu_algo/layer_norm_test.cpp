@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include "cpu_algo/row_check.h"
+
+namespace torchalgo {
+namespace {
+
+LayerNormProblem make_norm(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
+  LayerNormProblem norm;
+  norm.n = n, norm.c = c, norm.h = h, norm.w = w;
+  return norm;
+}
+
+TEST(LayerNorm, AgreesWithF64InEveryLayoutAndKeepsPadLanesZero) {
+  for (const std::int64_t c : {2, 3, 16, 17, 40, 96, 100}) {
+    for (const std::int64_t size : {1, 5}) {
+      expect_correct("cpu.layer_norm", make_norm(2, c, size, size + 1), 3, 2e-6);
+    }
+  }
+}
+
+TEST(LayerNorm, IsRightWhenSeveralThreadsShareIt) {
+  expect_correct("cpu.layer_norm", make_norm(2, 41, 29, 31), 3, 2e-6);
+}
+
+// A variance as the mean of squares less the square of the mean has no correct digit here.
+TEST(LayerNorm, IsRightWhereTheMeanIsFarFromZero) {
+  LayerNormProblem norm = make_norm(1, 40, 3, 7);
+  norm.epsilon = 0;
+  const at::Tensor src = at::randn({1, 40, 3, 7}) + 1e4;
+  const at::Tensor expected =
+      at::layer_norm(src.to(at::kDouble).permute({0, 2, 3, 1}), 40, {}, {}, 0)
+          .permute({0, 3, 1, 2});
+  const Weights weights = {{at::ones({40}), at::zeros({40})}};
+  for (const std::string& isa : isas()) {
+    const Algorithm algorithm = cpu_algorithm("cpu.layer_norm", isa);
+    for (const Primitive& primitive : algorithm.offer(norm, cpu_device()).primitives) {
+      const Kernel kernel = algorithm.prepare(norm, primitive, cpu_device());
+      const at::Tensor given = to_layout(src, primitive.src);
+      const at::Tensor dst = empty_result(norm, primitive.dst);
+      kernel.run({pack(kernel, weights), {&given, 1}, {}, dst, nullptr});
+      const at::Tensor found = from_layout(dst, primitive.dst, 40).to(at::kDouble);
+      EXPECT_TRUE(found.allclose(expected, 1e-3, 2e-3)) << to_string(primitive) << " " << isa;
+    }
+  }
+}
+
+TEST(LayerNorm, RefusesOtherTypes) {
+  LayerNormProblem norm = make_norm(1, 4, 2, 2);
+  norm.dtype = DType::kF64;
+  const Algorithm algorithm = cpu_algorithm("cpu.layer_norm");
+  EXPECT_EQ(algorithm.offer(norm, cpu_device()).refusal, "needs f32, got f64");
+}
+
+}  // namespace
+}  // namespace torchalgo

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "standalone/layer_norm.h"
+
+#include <gtest/gtest.h>
+
+#include "standalone/plain_conv.h"
+
+namespace torchalgo::cpu {
+namespace {
+
+std::vector<float> numbers(std::int64_t count, float low, float high) {
+  static std::mt19937 engine;
+  std::uniform_real_distribution<float> uniform(low, high);
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& value : values) value = uniform(engine);
+  return values;
+}
+
+// By plain loops on nchw, in double.
+std::vector<double> normalized(const LayerNormProblem& norm, const std::vector<float>& src,
+                               const std::vector<float>& scale, const std::vector<float>& shift) {
+  const std::int64_t pixels = norm.h * norm.w;
+  std::vector<double> dst(src.size());
+  for (std::int64_t i = 0; i < norm.n * pixels; ++i) {
+    const std::int64_t first = i / pixels * norm.c * pixels + i % pixels;
+    double mean = 0, variance = 0;
+    for (std::int64_t c = 0; c < norm.c; ++c) mean += src[first + c * pixels];
+    mean /= static_cast<double>(norm.c);
+    for (std::int64_t c = 0; c < norm.c; ++c)
+      variance += std::pow(src[first + c * pixels] - mean, 2) / static_cast<double>(norm.c);
+    for (std::int64_t c = 0; c < norm.c; ++c) {
+      dst[first + c * pixels] =
+          (src[first + c * pixels] - mean) / std::sqrt(variance + norm.epsilon) * scale[c] +
+          shift[c];
+    }
+  }
+  return dst;
+}
+
+TEST(StandaloneLayerNorm, AgreesWithPlainLoopsInEveryLayoutAndBuild) {
+  for (const char* const text :
+       {"layernorm_f32_n2c17h3w5_eps1e-06", "layernorm_f32_n1c96h7w7_eps1e-05"}) {
+    const auto norm = std::get<LayerNormProblem>(parse_problem(text));
+    const std::int64_t pixels = norm.h * norm.w;
+    const auto src = numbers(norm.n * norm.c * pixels, 2, 5);
+    const auto scale = numbers(norm.c, -1, 1), shift = numbers(norm.c, -1, 1);
+    const std::vector<double> expected = normalized(norm, src, scale, shift);
+    for (const Layout layout : {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c}) {
+      for (const std::string& isa : isas()) {
+        const StandaloneKernel kernel = bind_layer_norm(norm, layout, isa);
+        Floats packed(kernel.weight_floats), padded(kernel.bias_floats);
+        kernel.pack({scale.data(), shift.data()}, packed.data(), padded.data(), std_threads());
+        Floats given = in_layout(src, layout, norm.n, norm.c, pixels);
+        Floats dst(element_count(layout, norm.n, norm.c, pixels));
+        kernel.run({.src = given.data(),
+                    .weights = packed.data(),
+                    .bias = padded.data(),
+                    .dst = dst.data()},
+                   std_threads());
+        double all = 0, logical = 0;
+        for (std::int64_t i = 0; i < static_cast<std::int64_t>(src.size()); ++i) {
+          const double value = dst.data()[offset_of(layout, norm.c, pixels, i / pixels / norm.c,
+                                                    i / pixels % norm.c, i % pixels)];
+          EXPECT_NEAR(value, expected[i], 5e-6) << text << " " << isa;
+          logical += std::abs(value);
+        }
+        for (std::int64_t i = 0; i < dst.count(); ++i) all += std::abs(double{dst.data()[i]});
+        EXPECT_NEAR(all, logical, 1e-9 * logical)
+            << "pad lanes are not zero: " << text << " " << isa;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace torchalgo::cpu
