@@ -2,6 +2,7 @@
 // Convolutions around a depthwise one in one call, block of rows by block of rows, so that the
 // tensors between them never leave the cache: the inverted residuals of MobileNets are a 1x1
 // convolution that widens a tensor six times, a depthwise one, and a 1x1 one that narrows it again.
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,8 +14,8 @@
 #include "base/error.h"
 #include "cpu_algo/conv_gemm_plan.h"
 #include "cpu_algo/conv_row.h"
-#include "cpu_algo/depthwise_args.h"
 #include "cpu_algo/kernels/row_range.h"
+#include "standalone/depthwise.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -318,6 +319,13 @@ Offer offer(const Kernels& kernels, const Problem& problem, const Device& device
   return offer;
 }
 
+at::Tensor pack_filters(const ConvProblem& depthwise, const at::Tensor& weights) {
+  const at::Tensor packed = at::empty({depthwise_weight_floats(depthwise, kInside)}, at::kFloat);
+  pack_depthwise(depthwise, kInside, weights.contiguous().const_data_ptr<float>(),
+                 packed.mutable_data_ptr<float>());
+  return packed;
+}
+
 Packed pack(const Plan& plan, const Problem& problem, const Weights& weights) {
   const Parts parts = parts_of(problem);
   Packed packed;
@@ -329,15 +337,17 @@ Packed pack(const Plan& plan, const Problem& problem, const Weights& weights) {
     ++layer;
   };
   add_gemm(parts.wide, plan.wide);
-  for (at::Tensor& tensor : pack_depthwise(*parts.depthwise, kInside, *layer++))
-    packed.push_back(std::move(tensor));
+  packed.push_back(pack_filters(*parts.depthwise, layer->weights));
+  packed.push_back(pad_bias(layer->bias, depthwise_bias_floats(*parts.depthwise, kInside)));
+  ++layer;
   add_gemm(parts.narrow, plan.narrow);
   return packed;
 }
 
 std::int64_t packed_bytes(const Plan& plan, const Problem& problem) {
   const Parts parts = parts_of(problem);
-  std::int64_t floats = packed_depthwise_floats(*parts.depthwise, kInside);
+  std::int64_t floats = depthwise_weight_floats(*parts.depthwise, kInside) +
+                        depthwise_bias_floats(*parts.depthwise, kInside);
   const auto add_gemm = [&](const ConvProblem* conv, const std::optional<ConvGemm>& gemm) {
     if (conv != nullptr) floats += packed_floats(*gemm) + channel_blocks(conv->k) * 16;
   };

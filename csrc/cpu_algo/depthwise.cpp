@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cpu_algo/depthwise_args.h"
+#include "cpu_algo/make_depthwise.h"
 
 namespace torchalgo::cpu {
 namespace {

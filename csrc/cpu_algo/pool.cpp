@@ -1,85 +1,27 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <ATen/Parallel.h>
+#include "standalone/pool.h"
 
-#include <algorithm>
-
-#include "cpu_algo/kernels/pool.h"
-#include "cpu_algo/pooled_linear.h"
 #include "cpu_algo/same_layout.h"
+#include "cpu_algo/with_tensors.h"
 
 namespace torchalgo::cpu {
-namespace {
-
-constexpr std::int64_t kLaneChunk = 64;  // whole cache lines, and enough independent sums
-
-std::int64_t rows_of(const kernels::Pool& pool, std::int64_t groups) { return groups * pool.h.out; }
-
-/// The problem without pointers; few rows are cut into chunks of lanes, so that a global pooling in
-/// nhwc has work for every thread.
-kernels::Pool make_pool(const PoolProblem& problem, const LaneShape& shape, std::int64_t threads) {
-  const auto sizes = result_sizes(problem);
-  const bool is_adaptive = problem.kind == PoolKind::kAdaptiveAverage;
-  kernels::Pool pool = {};
-  pool.lanes = shape.lanes;
-  pool.h = {problem.h,     sizes[2],           problem.r,  problem.stride_h,
-            problem.pad_h, problem.dilation_h, is_adaptive};
-  pool.w = {problem.w,     sizes[3],           problem.s,  problem.stride_w,
-            problem.pad_w, problem.dilation_w, is_adaptive};
-  if (problem.kind == PoolKind::kAverage) pool.h.dilation = pool.w.dilation = 1;
-  pool.is_max = problem.kind == PoolKind::kMax;
-  pool.count_include_pad = problem.count_include_pad;
-  const bool has_few_rows = rows_of(pool, shape.groups) < 4 * threads;
-  pool.lane_chunk = has_few_rows ? std::min(shape.lanes, kLaneChunk) : shape.lanes;
-  return pool;
-}
-
-/// Floats that one task reads, counting those again that it reads again.
-std::int64_t floats_per_task(const kernels::Pool& pool) {
-  const auto taps = [](const kernels::PoolAxis& axis) {
-    return axis.is_adaptive ? (axis.in + axis.out - 1) / axis.out : std::min(axis.window, axis.in);
-  };
-  return taps(pool.h) * taps(pool.w) * pool.w.out * pool.lane_chunk;
-}
-
-}  // namespace
-
-PoolPlan plan_pool(PoolKernel kernel, const PoolProblem& problem, Layout layout,
-                   std::int64_t threads) {
-  const LaneShape shape = lane_shape(layout, problem.n, problem.c);
-  const kernels::Pool pool = make_pool(problem, shape, threads);
-  const std::int64_t chunks = (pool.lanes + pool.lane_chunk - 1) / pool.lane_chunk;
-  return {kernel, pool, rows_of(pool, shape.groups) * chunks, grain_of(floats_per_task(pool))};
-}
-
-void run_pool(const PoolPlan& plan, const float* src, float* dst) {
-  kernels::Pool pool = plan.pool;
-  pool.src = src;
-  pool.dst = dst;
-  at::parallel_for(0, plan.tasks, plan.grain,
-                   [&](std::int64_t begin, std::int64_t end) { plan.kernel(pool, begin, end); });
-}
 
 Algorithm pool(const std::string& isa) {
-  Algorithm row;
-  row.name = "cpu.pool";
-  row.version = 2;
-  row.rounding = 1;
-  row.offer = [](const Problem& problem, const Device&) -> Offer {
+  Algorithm algorithm;
+  algorithm.name = "cpu.pool";
+  algorithm.version = 2;
+  algorithm.rounding = 1;
+  algorithm.offer = [](const Problem& problem, const Device&) -> Offer {
     const auto* pool = std::get_if<PoolProblem>(&problem);
     if (pool == nullptr) return {{}, "needs a pooling"};
     return offer_f32("cpu.pool", pool->dtype, {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
   };
-  row.prepare = [kernel = TORCHALGO_PICK_KERNEL(isa, run_pool)](const Problem& problem,
-                                                                const Primitive& primitive,
-                                                                const Device& device) -> Kernel {
-    const PoolPlan plan =
-        plan_pool(kernel, std::get<PoolProblem>(problem), primitive.src, device.threads);
-    return {.problem = problem, .primitive = primitive, .run = [plan](const KernelArgs& args) {
-              run_pool(plan, floats(args.src[0]), args.dst.mutable_data_ptr<float>());
-              return args.dst;
-            }};
+  algorithm.prepare = [isa](const Problem& problem, const Primitive& primitive,
+                            const Device& device) {
+    const auto& pool = std::get<PoolProblem>(problem);
+    return with_tensors(bind_pool(pool, primitive.src, isa, device.threads), problem, primitive);
   };
-  return row;
+  return algorithm;
 }
 
 }  // namespace torchalgo::cpu

@@ -12,15 +12,9 @@
 #include "cpu_algo/kernels/eltwise.h"
 #include "ir/layout.h"
 #include "provider/algorithm.h"
+#include "standalone/lanes.h"
 
 namespace torchalgo::cpu {
-
-/// A [n, c, h, w] tensor as [groups, h * w, lanes]: (n * c, 1) for nchw, (n, c) for nhwc, (n *
-/// blocks, block size) for the blocked layouts.
-struct LaneShape {
-  std::int64_t groups = 1, lanes = 1;
-};
-[[nodiscard]] LaneShape lane_shape(Layout layout, std::int64_t n, std::int64_t c);
 
 /// The primitive `name` in each of the layouts; a refusal unless `dtype` is f32.
 [[nodiscard]] Offer offer_f32(std::string_view name, DType dtype,
@@ -28,9 +22,6 @@ struct LaneShape {
 
 /// The epilogue as the one activation that it may hold; nothing if it holds more.
 [[nodiscard]] std::optional<kernels::Activation> only_activation(const Epilogue& epilogue);
-
-/// Tasks that a thread should have at least, so that a small tensor stays on one thread.
-[[nodiscard]] std::int64_t grain_of(std::int64_t floats_per_task);
 
 /// A kernel's source pointer of a float tensor.
 [[nodiscard]] const float* floats(const at::Tensor& tensor);

@@ -2,6 +2,7 @@
 // The average of each channel, then the 1x1 convolutions of it: a squeeze-excite's factors in one
 // call. Behind the pooling an image is one pixel, and a convolution the product of its weights with
 // a vector.
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,15 +10,17 @@
 #include <utility>
 
 #include "cpu_algo/conv_row.h"
-#include "cpu_algo/pooled_linear.h"
 #include "cpu_algo/same_layout.h"
+#include "cpu_algo/with_tensors.h"
+#include "standalone/linear.h"
+#include "standalone/pool.h"
 
 namespace torchalgo::cpu {
 namespace {
 
 struct Kernels {
-  PoolKernel pool;
-  LinearKernel linear;
+  PoolRun pool;
+  LinearRun linear;
 };
 
 std::int64_t row_floats(Layout layout, std::int64_t c) {
@@ -73,27 +76,34 @@ Offer offer(const Problem& problem, const Device&) {
 // The packed weights of each convolution, then its bias.
 constexpr std::size_t weights_at(std::size_t conv) { return 2 * conv; }
 
+at::Tensor pack_panels(const ConvProblem& conv, const at::Tensor& weights) {
+  const at::Tensor panels = at::empty({linear_panel_floats(conv.k, conv.c)}, at::kFloat);
+  pack_linear_panels(conv.k, conv.c, weights.contiguous().const_data_ptr<float>(),
+                     panels.mutable_data_ptr<float>());
+  return panels;
+}
+
 Packed pack(const ConvChainProblem& chain, const Weights& weights) {
   const std::vector<ConvProblem> convs = convs_of(chain);
   Packed packed;
   for (std::size_t i = 0; i < convs.size(); ++i) {
     const LayerWeights& layer = weights[i + 1];  // behind the pooling, which has none
-    packed.push_back(linear_panels(layer.weights.reshape({convs[i].k, convs[i].c})));
+    packed.push_back(pack_panels(convs[i], layer.weights));
     packed.push_back(layer.bias.defined() ? layer.bias.contiguous() : at::Tensor());
   }
   return packed;
 }
 
 std::int64_t packed_bytes(const ConvChainProblem& chain) {
-  std::int64_t bytes = 0;
-  for (const ConvProblem& conv : convs_of(chain)) bytes += linear_panels_bytes(conv.k, conv.c);
-  return bytes;
+  std::int64_t floats = 0;
+  for (const ConvProblem& conv : convs_of(chain)) floats += linear_panel_floats(conv.k, conv.c);
+  return floats * std::int64_t{sizeof(float)};
 }
 
 // The pooling, and the layers behind it; without pointers.
 struct Plan {
   PoolPlan pool;
-  LinearKernel linear = nullptr;
+  LinearRun linear = nullptr;
   std::vector<kernels::Linear> layers;
   std::int64_t n = 1;
   std::int64_t vectors = 0;               // floats of one of the two buffers
@@ -119,7 +129,7 @@ Plan plan_chain(const Kernels& kernels, const ConvChainProblem& chain, Layout la
 at::Tensor run(const Plan& plan, const KernelArgs& args) {
   auto* src = static_cast<float*>(args.workspace);
   float* other = src + plan.vectors;
-  run_pool(plan.pool, floats(args.src[0]), src);
+  run_pool(plan.pool, floats(args.src[0]), src, torch_threads());
   std::int64_t src_row = plan.src_row;
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
     const bool is_last = i + 1 == plan.layers.size();
@@ -133,11 +143,11 @@ at::Tensor run(const Plan& plan, const KernelArgs& args) {
     const std::int64_t panels = linear_panel_count(linear.k);
     // Images that lie side by side share the reading of the weights.
     if (src_row == linear.c && dst_row == linear.k) {
-      run_linear(plan.linear, linear, panels, kernels::kLinearPanel);
+      run_linear(plan.linear, linear, panels, kernels::kLinearPanel, torch_threads());
     } else {
       linear.n = 1;
       for (std::int64_t image = 0; image < plan.n; ++image) {
-        run_linear(plan.linear, linear, panels, kernels::kLinearPanel);
+        run_linear(plan.linear, linear, panels, kernels::kLinearPanel, torch_threads());
         std::fill(linear.dst + linear.k, linear.dst + dst_row, 0.0F);
         linear.src += src_row;
         linear.dst += dst_row;

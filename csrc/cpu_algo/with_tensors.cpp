@@ -19,20 +19,30 @@ at::Tensor contiguous_floats(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.to(at::kFloat).contiguous() : tensor;
 }
 
-Packed pack(const StandaloneKernel& kernel, const LayerWeights& layer) {
+// Returns new memory for what is packed, or the model's own tensor if `count` is 0.
+at::Tensor memory_for(std::int64_t count, const at::Tensor& own) {
+  return count > 0 ? at::empty({count}, at::kFloat) : own;
+}
+
+Packed pack(const StandaloneKernel& kernel, const LayerWeights& layer, bool has_bias) {
   const at::Tensor weights = contiguous_floats(layer.weights);
-  const at::Tensor bias = contiguous_floats(layer.bias);
-  const at::Tensor packed = at::empty({kernel.weight_floats}, at::kFloat);
-  const at::Tensor padded = at::empty({kernel.bias_floats}, at::kFloat);
-  kernel.pack({floats_of(weights), floats_of(bias)}, packed.mutable_data_ptr<float>(),
-              padded.mutable_data_ptr<float>(), torch_threads());
-  return kernel.bias_floats == 0 ? Packed{packed} : Packed{packed, padded};
+  const at::Tensor bias = has_bias ? contiguous_floats(layer.bias) : at::Tensor();
+  Packed packed = {memory_for(kernel.weight_floats, weights), memory_for(kernel.bias_floats, bias)};
+  if (kernel.pack) {
+    const auto floats_to = [](const at::Tensor& to) {
+      return to.defined() ? to.mutable_data_ptr<float>() : nullptr;
+    };
+    kernel.pack({floats_of(weights), floats_of(bias)}, floats_to(packed[0]), floats_to(packed[1]),
+                torch_threads());
+  }
+  return packed;
 }
 
 at::Tensor run(const StandaloneKernel& kernel, const KernelArgs& args) {
+  const bool has_weights = !args.packed.empty();
   kernel.run({.src = floats_of(args.src[0]),
-              .weights = floats_of(args.packed[0]),
-              .bias = args.packed.size() > 1 ? floats_of(args.packed[1]) : nullptr,
+              .weights = has_weights ? floats_of(args.packed[0]) : nullptr,
+              .bias = has_weights ? floats_of(args.packed[1]) : nullptr,
               .residual = floats_of(args.residual),
               .dst = args.dst.mutable_data_ptr<float>(),
               .workspace = args.workspace},
@@ -53,15 +63,18 @@ Kernel with_tensors(StandaloneKernel kernel, const Problem& problem, Primitive p
                     std::function<Work()> least_work) {
   primitive.workspace_bytes = kernel.workspace_bytes;
   const auto shared = std::make_shared<const StandaloneKernel>(std::move(kernel));
-  return {.problem = problem,
-          .primitive = std::move(primitive),
-          .run = [shared](const KernelArgs& args) { return run(*shared, args); },
-          .pack = [shared](const Weights& weights) { return pack(*shared, weights[0]); },
-          .packed_bytes =
-              [shared] {
-                return (shared->weight_floats + shared->bias_floats) * std::int64_t{sizeof(float)};
-              },
-          .least_work = std::move(least_work)};
+  Kernel made = {.problem = problem,
+                 .primitive = std::move(primitive),
+                 .run = [shared](const KernelArgs& args) { return run(*shared, args); },
+                 .least_work = std::move(least_work)};
+  if (weight_sizes(problem).empty()) return made;
+  made.pack = [shared, has_bias = !bias_sizes(problem).empty()](const Weights& weights) {
+    return pack(*shared, weights[0], has_bias);
+  };
+  made.packed_bytes = [shared] {
+    return (shared->weight_floats + shared->bias_floats) * std::int64_t{sizeof(float)};
+  };
+  return made;
 }
 
 }  // namespace torchalgo::cpu

@@ -11,8 +11,9 @@ namespace torchalgo::cpu {
 /// Returns torch's threads.
 [[nodiscard]] Threads torch_threads();
 
-/// Makes a kernel on torch's tensors and threads of one on plain memory.
+/// Makes a kernel on torch's tensors and threads of one on plain memory. Without `least_work` the
+/// kernel is taken to need no arithmetic.
 [[nodiscard]] Kernel with_tensors(StandaloneKernel kernel, const Problem& problem,
-                                  Primitive primitive, std::function<Work()> least_work);
+                                  Primitive primitive, std::function<Work()> least_work = nullptr);
 
 }  // namespace torchalgo::cpu

@@ -17,8 +17,8 @@ struct PlainWeights {
 /// The memory of one run. Tensors lie in the primitive's layouts.
 struct RunArgs {
   const float* src = nullptr;
-  const float* weights = nullptr;   // as `pack` wrote them
-  const float* bias = nullptr;      // null if bias_floats is 0
+  const float* weights = nullptr;   // as `pack` wrote them, or the model's own
+  const float* bias = nullptr;      // likewise; null if the problem has none
   const float* residual = nullptr;  // lies as dst; null if the problem has none
   float* dst = nullptr;
   void* workspace = nullptr;  // workspace_bytes, 64-byte aligned, content undefined
@@ -27,8 +27,10 @@ struct RunArgs {
 /// A primitive that is bound to one problem and a number of threads, on plain memory.
 struct StandaloneKernel {
   std::int64_t workspace_bytes = 0;
-  std::int64_t weight_floats = 0, bias_floats = 0;  // of the packed weights
-  /// Writes all weight_floats and bias_floats, to memory that is 64-byte aligned.
+  /// Of the packed weights and bias. 0: `run` reads those of the model.
+  std::int64_t weight_floats = 0, bias_floats = 0;
+  /// Writes all weight_floats and bias_floats, to memory that is 64-byte aligned. Null if there are
+  /// none.
   std::function<void(const PlainWeights&, float* weights, float* bias, const Threads&)> pack;
   /// Writes all of dst, pad lanes as zeros. Allocates nothing. Several threads may call it at once
   /// with different dst and workspace.

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/make_depthwise.h"
+
+#include <utility>
+
+#include "cpu_algo/backward_data.h"
+#include "cpu_algo/with_tensors.h"
+#include "standalone/conv.h"
+
+namespace torchalgo::cpu {
+namespace {
+
+Offer offer(const DepthwiseAlgorithm& depthwise, const Problem& problem) {
+  const auto* conv = std::get_if<ConvProblem>(&problem);
+  if (conv == nullptr) return {{}, "needs a convolution"};
+  std::string refusal = refuse_conv(*conv);
+  if (refusal.empty()) refusal = depthwise.refuse(*conv);
+  if (!refusal.empty()) return {{}, std::move(refusal)};
+  const std::string name(depthwise.name);
+  Offer offer;
+  offer.primitives.push_back({name, Layout::kNChw16c, Layout::kNChw16c});
+  // In nhwc the last 16 channels overlap those before them instead of being masked.
+  if (conv->c >= 16) offer.primitives.push_back({name, Layout::kNhwc, Layout::kNhwc});
+  return offer;
+}
+
+}  // namespace
+
+Algorithm make_depthwise(const DepthwiseAlgorithm& depthwise) {
+  Algorithm algorithm;
+  algorithm.name = depthwise.name;
+  algorithm.version = depthwise.version;
+  algorithm.rounding = 1;
+  algorithm.offer = [depthwise](const Problem& problem, const Device&) {
+    return offer(depthwise, problem);
+  };
+  algorithm.prepare = [run = depthwise.run](const Problem& problem, const Primitive& primitive,
+                                            const Device&) {
+    const auto& conv = std::get<ConvProblem>(problem);
+    return with_tensors(bind_depthwise(conv, primitive.src, run), problem, primitive,
+                        [=] { return direct_work(problem); });
+  };
+  return with_backward_data(std::move(algorithm));
+}
+
+}  // namespace torchalgo::cpu

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "standalone/depthwise.h"
+
+#include <algorithm>
+
+#include "standalone/conv.h"
+
+namespace torchalgo::cpu {
+namespace {
+
+constexpr std::int64_t kBlock = 16;
+// Some 10 us of work: a thread that has less costs more than it saves.
+constexpr std::int64_t kLeastWork = 300'000;
+
+// Channels that lie side by side in memory.
+std::int64_t lanes_of(const ConvProblem& conv, Layout layout) {
+  return layout == Layout::kNhwc ? conv.c : kBlock;
+}
+
+}  // namespace
+
+bool is_depthwise(const ConvProblem& conv) { return conv.groups == conv.c && conv.k == conv.c; }
+
+kernels::Depthwise depthwise_args(const ConvProblem& conv, Layout layout) {
+  const bool is_nhwc = layout == Layout::kNhwc;
+  const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
+  kernels::Depthwise args;
+  args.blocks = is_nhwc ? 1 : channel_blocks(conv.c);
+  args.pixel = lanes_of(conv, layout);
+  args.pad_lanes = is_nhwc ? 0 : args.blocks * kBlock - conv.c;
+  args.h = conv.h;
+  args.w = conv.w;
+  args.p = dst[2];
+  args.q = dst[3];
+  args.src_plane = args.h * args.w * args.pixel;
+  args.dst_plane = args.p * args.q * args.pixel;
+  args.group = conv.c / conv.groups;
+  args.r = conv.r;
+  args.s = conv.s;
+  args.stride_h = conv.stride_h;
+  args.stride_w = conv.stride_w;
+  args.pad_h = conv.pad_h;
+  args.pad_w = conv.pad_w;
+  args.dilation_h = conv.dilation_h;
+  args.dilation_w = conv.dilation_w;
+  args.activation = activation_of(conv.epilogue);
+  return args;
+}
+
+void pack_depthwise(const ConvProblem& conv, Layout layout, const float* weights, float* packed) {
+  const std::int64_t lanes = lanes_of(conv, layout);
+  const std::int64_t taps = conv.r * conv.s, group = conv.c / conv.groups;
+  std::fill_n(packed, depthwise_weight_floats(conv, layout), 0.0F);
+  for (std::int64_t k = 0; k < conv.k; ++k) {
+    for (std::int64_t member = 0; member < group; ++member) {
+      for (std::int64_t tap = 0; tap < taps; ++tap, ++weights)
+        packed[((k / lanes * taps + tap) * group + member) * lanes + k % lanes] = *weights;
+    }
+  }
+}
+
+std::int64_t depthwise_weight_floats(const ConvProblem& conv, Layout layout) {
+  return depthwise_bias_floats(conv, layout) * conv.r * conv.s * (conv.c / conv.groups);
+}
+
+std::int64_t depthwise_bias_floats(const ConvProblem& conv, Layout layout) {
+  return layout == Layout::kNhwc ? conv.c : channel_blocks(conv.c) * kBlock;
+}
+
+StandaloneKernel bind_depthwise(const ConvProblem& conv, Layout layout, DepthwiseRun run) {
+  const kernels::Depthwise sizes = depthwise_args(conv, layout);
+  const std::int64_t task = sizes.q * sizes.pixel * conv.r * conv.s * sizes.group;
+  const std::int64_t tasks = conv.n * sizes.blocks * sizes.p;
+  const std::int64_t bias_floats = depthwise_bias_floats(conv, layout);
+  return {.weight_floats = depthwise_weight_floats(conv, layout),
+          .bias_floats = bias_floats,
+          .pack =
+              [=](const PlainWeights& plain, float* weights, float* bias, const Threads&) {
+                pack_depthwise(conv, layout, plain.weights, weights);
+                pad_bias(plain.bias, conv.c, bias, bias_floats);
+              },
+          .run =
+              [=](const RunArgs& args, const Threads& threads) {
+                kernels::Depthwise call = sizes;
+                call.src = args.src;
+                call.weights = args.weights;
+                call.bias = args.bias;
+                call.residual = args.residual;
+                call.dst = args.dst;
+                parallel_for(threads, tasks, kLeastWork / task + 1,
+                             [&](std::int64_t begin, std::int64_t end) { run(call, begin, end); });
+              }};
+}
+
+}  // namespace torchalgo::cpu

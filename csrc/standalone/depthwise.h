@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// A convolution of one filter per channel, or of narrow groups, as kernels::Depthwise computes it,
+// alone or as one step of several.
+
+#include <cstdint>
+
+#include "cpu_algo/kernels/depthwise.h"
+#include "ir/layout.h"
+#include "ir/problem.h"
+#include "standalone/kernel.h"
+
+namespace torchalgo::cpu {
+
+/// Returns whether there is one filter per channel.
+[[nodiscard]] bool is_depthwise(const ConvProblem& conv);
+
+/// Returns sizes, strides and activation for a layout, nChw16c or nhwc, without pointers.
+[[nodiscard]] kernels::Depthwise depthwise_args(const ConvProblem& conv, Layout layout);
+
+/// Packs the weights [c, group, r, s] as [blocks, r, s, group, 16] or, for nhwc, as
+/// [r, s, group, c]. Pad lanes become zero.
+void pack_depthwise(const ConvProblem& conv, Layout layout, const float* weights, float* packed);
+/// Returns the floats that pack_depthwise writes.
+[[nodiscard]] std::int64_t depthwise_weight_floats(const ConvProblem& conv, Layout layout);
+/// Returns the floats of the bias that the kernel reads: one per channel, and zeros in pad lanes.
+[[nodiscard]] std::int64_t depthwise_bias_floats(const ConvProblem& conv, Layout layout);
+
+using DepthwiseRun = decltype(&kernels::default_isa::run_depthwise);
+
+/// Binds a convolution that the kernel `run` computes.
+[[nodiscard]] StandaloneKernel bind_depthwise(const ConvProblem& conv, Layout layout,
+                                              DepthwiseRun run);
+
+}  // namespace torchalgo::cpu

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "cpu_algo/kernels/linear.h"
+#include "ir/problem.h"
+#include "standalone/kernel.h"
+
+namespace torchalgo::cpu {
+
+/// Inputs up to which a fully connected layer is bound by reading its weights.
+///
+/// A weight is 4 bytes and 2n operations. A core has some 10 operations per byte that memory gives
+/// it, a processor whose cores share the memory up to 50: beyond 16 operations per byte time is
+/// soon that of the arithmetic, where a matrix product that blocks for the caches does better.
+inline constexpr std::int64_t kMostLinearInputs = 32;
+
+using LinearRun = decltype(&kernels::default_isa::run_linear);
+
+/// Calls `run` for ranges of `tasks`, each of which reads `rows_per_task` rows of weights.
+void run_linear(LinearRun run, const kernels::Linear& linear, std::int64_t tasks,
+                std::int64_t rows_per_task, const Threads& threads);
+
+/// Returns ceil(k / 8): the tasks of kernels::run_linear_panels.
+[[nodiscard]] constexpr std::int64_t linear_panel_count(std::int64_t k) {
+  return (k + kernels::kLinearPanel - 1) / kernels::kLinearPanel;
+}
+/// Writes weights [k, c] as kernels::run_linear_panels reads them: [ceil(k / 8), ceil(c / 16), 8,
+/// 16], with zeros where there is no weight.
+void pack_linear_panels(std::int64_t k, std::int64_t c, const float* weights, float* panels);
+/// Returns the floats that pack_linear_panels writes.
+[[nodiscard]] std::int64_t linear_panel_floats(std::int64_t k, std::int64_t c);
+
+/// Binds an f32 linear layer of few inputs that reads panels, or, if `has_panels` is false, the
+/// model's own weights. It reads the model's own bias.
+[[nodiscard]] StandaloneKernel bind_linear(const LinearProblem& linear, bool has_panels,
+                                           std::string_view isa);
+
+}  // namespace torchalgo::cpu
