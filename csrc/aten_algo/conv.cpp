@@ -90,9 +90,9 @@ struct ConvolutionCall {
 at::Tensor run_conv(const ConvolutionCall& call, const KernelArgs& args) {
   const Geometry& geometry = call.geometry;
   std::optional<at::Tensor> bias;
-  if (call.has_bias) bias = args.packed[1];
-  const at::Tensor dst = at::convolution(to_strided(args.src[0], call.src), args.packed[0], bias,
-                                         geometry.stride, geometry.pad, geometry.dilation,
+  if (call.has_bias) bias = args.packed[0].bias;
+  const at::Tensor dst = at::convolution(to_strided(args.src[0], call.src), args.packed[0].weights,
+                                         bias, geometry.stride, geometry.pad, geometry.dilation,
                                          call.is_transposed, geometry.output_pad, call.groups);
   return to_strided(dst, call.dst);
 }
@@ -118,7 +118,7 @@ Kernel prepare_conv(const Problem& problem, const Primitive& primitive, const De
   kernel.run = [call](const KernelArgs& args) { return run_conv(call, args); };
   // With channels_last inputs ATen wants channels_last weights and converts others in every call.
   kernel.pack = [layout = primitive.src](const Weights& weights) -> Packed {
-    return {to_strided(weights[0].weights, layout), weights[0].bias};
+    return {{to_strided(weights[0].weights, layout), weights[0].bias}};
   };
   kernel.packed_bytes = [=] { return strided_copy_bytes(problem, primitive.src); };
   return kernel;

@@ -36,8 +36,7 @@ at::Tensor run_core(const Problem& layer, const at::Tensor& x, const KernelArgs&
 at::Tensor run_chain(const ConvChainProblem& chain, const KernelArgs& args) {
   at::Tensor x = args.src[0];
   for (std::size_t i = 0; i < chain.layers.size(); ++i) {
-    const at::Tensor& weights = args.packed[2 * i];
-    const at::Tensor& bias = args.packed[2 * i + 1];
+    const auto& [weights, bias] = args.packed[i];
     at::Tensor result = run_core(chain.layers[i], x, args, weights, bias);
     apply_epilogue(result, epilogue_of(chain.layers[i]), bias, {});
     x = std::move(result);
@@ -50,15 +49,7 @@ Kernel prepare_chain(const Problem& problem, const Primitive& primitive, const D
           .primitive = primitive,
           .run = [chain = std::get<ConvChainProblem>(problem)](
                      const KernelArgs& args) { return run_chain(chain, args); },
-          .pack =
-              [](const Weights& weights) {
-                Packed packed;
-                for (const LayerWeights& layer : weights) {
-                  packed.push_back(layer.weights);
-                  packed.push_back(layer.bias);
-                }
-                return packed;
-              },
+          .pack = [](const Weights& weights) -> Packed { return weights; },
           .least_work = [problem] { return direct_work(problem); },
           .makes_dst = true};
 }

@@ -19,8 +19,9 @@ Offer offer_linear(const Problem& problem, const Device&) {
 
 at::Tensor run_linear(bool has_bias, const KernelArgs& args) {
   std::optional<at::Tensor> bias;
-  if (has_bias) bias = args.packed[1];
-  const at::Tensor dst = at::linear(to_strided(args.src[0], Layout::kNchw), args.packed[0], bias);
+  if (has_bias) bias = args.packed[0].bias;
+  const at::Tensor dst =
+      at::linear(to_strided(args.src[0], Layout::kNchw), args.packed[0].weights, bias);
   return to_strided(dst, Layout::kNchw);
 }
 
@@ -29,9 +30,7 @@ Kernel prepare_linear(const Problem& problem, const Primitive& primitive, const 
   return {.problem = problem,
           .primitive = primitive,
           .run = [has_bias](const KernelArgs& args) { return run_linear(has_bias, args); },
-          .pack = [](const Weights& weights) -> Packed {
-            return {weights[0].weights, weights[0].bias};
-          },
+          .pack = [](const Weights& weights) -> Packed { return weights; },
           .packed_bytes = [] { return std::int64_t{0}; },
           .least_work = [problem] { return direct_work(problem); },
           .makes_dst = true};

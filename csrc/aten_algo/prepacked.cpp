@@ -120,7 +120,7 @@ Packed pack_prepacked(const FusedCall& call, const ConvProblem& conv, const Weig
   at::Tensor packed = call_op(
       *fused_ops().reorder, {weights[0].weights, call.pad, call.stride, call.dilation, call.groups,
                              c10::List<std::int64_t>({conv.n, conv.c, conv.h, conv.w})});
-  return {std::move(packed), weights[0].bias};
+  return {{std::move(packed), weights[0].bias}};
 }
 
 at::Tensor run_prepacked(const FusedCall& call, const KernelArgs& args) {
@@ -128,8 +128,8 @@ at::Tensor run_prepacked(const FusedCall& call, const KernelArgs& args) {
   stack.reserve(13);
   stack.emplace_back(to_strided(args.src[0], Layout::kNhwc));
   if (call.form.add) stack.emplace_back(to_strided(args.residual, Layout::kNhwc));
-  stack.emplace_back(args.packed[0]);
-  stack.push_back(call.form.bias ? optional_tensor(args.packed[1]) : IValue());
+  stack.emplace_back(args.packed[0].weights);
+  stack.push_back(call.form.bias ? optional_tensor(args.packed[0].bias) : IValue());
   stack.push_back(call.pad);
   stack.push_back(call.stride);
   stack.push_back(call.dilation);

@@ -21,19 +21,21 @@ Offer offer_scale_shift(const Problem& problem, const Device&) {
   return offer_strided("aten.scale_shift");
 }
 
+// Scale and shift, then the mean and the variance that batch_norm wants as well.
 Packed pack_scale_shift(const ScaleShiftProblem& scale_shift, const Weights& weights) {
   const auto options = at::TensorOptions().dtype(scalar_type(scale_shift.dtype));
-  return {
-      weights[0].weights.contiguous(),
-      weights[0].bias.defined() ? weights[0].bias.contiguous() : at::zeros(scale_shift.c, options),
-      at::zeros(scale_shift.c, options), at::full(scale_shift.c, kVariance, options)};
+  const at::Tensor zeros = at::zeros(scale_shift.c, options);
+  const at::Tensor& shift = weights[0].bias;
+  return {{weights[0].weights.contiguous(), shift.defined() ? shift.contiguous() : zeros},
+          {zeros, at::full(scale_shift.c, kVariance, options)}};
 }
 
 at::Tensor run_scale_shift(const Primitive& primitive, const KernelArgs& args) {
-  const Packed& packed = args.packed;
-  const at::Tensor dst = std::get<0>(at::native_batch_norm(
-      to_strided(args.src[0], primitive.src), packed[0], packed[1], packed[2], packed[3],
-      /*training=*/false, /*momentum=*/0.0, kEpsilon));
+  const auto& [scale, shift] = args.packed[0];
+  const auto& [mean, variance] = args.packed[1];
+  const at::Tensor dst = std::get<0>(
+      at::native_batch_norm(to_strided(args.src[0], primitive.src), scale, shift, mean, variance,
+                            /*training=*/false, /*momentum=*/0.0, kEpsilon));
   return to_strided(dst, primitive.dst);
 }
 

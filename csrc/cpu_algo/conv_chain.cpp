@@ -266,26 +266,21 @@ class Worker {
   Rows made_;
 };
 
-// At which of the packed tensors the weights of each convolution lie; its bias is the next one.
-struct PackedAt {
-  std::size_t wide = 0, depthwise = 0, narrow = 0;
-  explicit PackedAt(const Parts& parts)
-      : depthwise(parts.wide != nullptr ? 2 : 0), narrow(depthwise + 2) {}
-};
-
-void set_weights(ConvGemm& gemm, const at::Tensor* packed) {
-  gemm.weights = packed[0].const_data_ptr<float>();
-  gemm.bias = packed[1].const_data_ptr<float>();
-  gemm.prefetch = packed[0].numel() > kCachedFloats;
+void set_weights(ConvGemm& gemm, const LayerWeights& packed) {
+  gemm.weights = packed.weights.const_data_ptr<float>();
+  gemm.bias = packed.bias.const_data_ptr<float>();
+  gemm.prefetch = packed.weights.numel() > kCachedFloats;
 }
 
-at::Tensor run(const Kernels& kernels, const Plan& sizes, const PackedAt& at, std::int64_t slices,
+at::Tensor run(const Kernels& kernels, const Plan& sizes, std::int64_t slices,
                const KernelArgs& args) {
   Plan plan = sizes;
-  if (plan.wide) set_weights(*plan.wide, &args.packed[at.wide]);
-  if (plan.narrow) set_weights(*plan.narrow, &args.packed[at.narrow]);
-  plan.depthwise.weights = args.packed[at.depthwise].const_data_ptr<float>();
-  plan.depthwise.bias = args.packed[at.depthwise + 1].const_data_ptr<float>();
+  auto packed = args.packed.begin();
+  if (plan.wide) set_weights(*plan.wide, *packed++);
+  plan.depthwise.weights = packed->weights.const_data_ptr<float>();
+  plan.depthwise.bias = packed->bias.const_data_ptr<float>();
+  ++packed;
+  if (plan.narrow) set_weights(*plan.narrow, *packed);
   const float* src = args.src[0].const_data_ptr<float>();
   const float* residual = args.residual.defined() ? args.residual.const_data_ptr<float>() : nullptr;
   auto* dst = args.dst.mutable_data_ptr<float>();
@@ -332,13 +327,13 @@ Packed pack(const Plan& plan, const Problem& problem, const Weights& weights) {
   auto layer = weights.begin();
   const auto add_gemm = [&](const ConvProblem* conv, const std::optional<ConvGemm>& gemm) {
     if (conv == nullptr) return;
-    packed.push_back(pack_conv_gemm(*gemm, *conv, layer->weights));
-    packed.push_back(pad_bias(layer->bias, channel_blocks(conv->k) * 16));
+    packed.push_back({pack_conv_gemm(*gemm, *conv, layer->weights),
+                      pad_bias(layer->bias, channel_blocks(conv->k) * 16)});
     ++layer;
   };
   add_gemm(parts.wide, plan.wide);
-  packed.push_back(pack_filters(*parts.depthwise, layer->weights));
-  packed.push_back(pad_bias(layer->bias, depthwise_bias_floats(*parts.depthwise, kInside)));
+  packed.push_back({pack_filters(*parts.depthwise, layer->weights),
+                    pad_bias(layer->bias, depthwise_bias_floats(*parts.depthwise, kInside))});
   ++layer;
   add_gemm(parts.narrow, plan.narrow);
   return packed;
@@ -361,10 +356,9 @@ Kernel prepare(const Kernels& kernels, const Problem& problem, const Primitive& 
   const Parts parts = parts_of(problem);
   const std::int64_t threads = device.threads;
   const Plan plan = plan_chain(parts, primitive, kernels.gemm, threads);
-  const PackedAt at(parts);
   return {.problem = problem,
           .primitive = with_workspace(primitive, slice_bytes(plan) * threads),
-          .run = [=](const KernelArgs& args) { return run(kernels, plan, at, threads, args); },
+          .run = [=](const KernelArgs& args) { return run(kernels, plan, threads, args); },
           .pack = [=](const Weights& weights) { return pack(plan, problem, weights); },
           .packed_bytes = [=] { return packed_bytes(plan, problem); },
           .least_work = [=] { return direct_work(problem); }};

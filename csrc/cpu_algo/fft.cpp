@@ -82,7 +82,7 @@ Packed pack(const ConvProblem& conv, const Tiling& tiling, const Weights& weight
           .conj()
           .permute({2, 3, 1, 0})
           .reshape({tiling.frequencies, conv.c, conv.k});
-  return {packed.resolve_conj().contiguous(), weights[0].bias};
+  return {{packed.resolve_conj().contiguous(), weights[0].bias}};
 }
 
 // The products of the transforms, 3 multiplications and 3 additions at least for each complex one.
@@ -115,7 +115,7 @@ at::Tensor multiply(const ConvProblem& conv, const Tiling& tiling, const at::Ten
 
 at::Tensor run(const ConvProblem& conv, const Tiling& tiling, const KernelArgs& args) {
   const at::Tensor spectrum = transform_tiles(conv, tiling, args.src[0]);
-  const at::Tensor product = multiply(conv, tiling, spectrum, args.packed[0]);
+  const at::Tensor product = multiply(conv, tiling, spectrum, args.packed[0].weights);
   const std::int64_t rows = tiling.count_h * tiling.m_h;
   const std::int64_t columns = tiling.count_w * tiling.m_w;
   at::Tensor dst = at::fft_irfft2(product, at::IntArrayRef{tiling.size, tiling.size})
@@ -126,7 +126,7 @@ at::Tensor run(const ConvProblem& conv, const Tiling& tiling, const KernelArgs& 
                        .narrow(2, 0, tiling.p)
                        .narrow(3, 0, tiling.q)
                        .contiguous();
-  apply_epilogue(dst, conv.epilogue, args.packed[1], args.residual);
+  apply_epilogue(dst, conv.epilogue, args.packed[0].bias, args.residual);
   return dst;
 }
 

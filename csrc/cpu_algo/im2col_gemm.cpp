@@ -73,8 +73,9 @@ at::Tensor run(const Build& build, const ConvIm2col& sizes, std::int64_t slice_b
                std::int64_t slices, const KernelArgs& args) {
   ConvIm2col conv = sizes;
   conv.src = args.src[0].const_data_ptr<float>();
-  conv.weights = args.packed[0].const_data_ptr<float>();
-  if (args.packed.size() > 1) conv.bias = args.packed[1].const_data_ptr<float>();
+  const auto& [weights, bias] = args.packed[0];
+  conv.weights = weights.const_data_ptr<float>();
+  if (bias.defined()) conv.bias = bias.const_data_ptr<float>();
   if (args.residual.defined()) conv.residual = args.residual.const_data_ptr<float>();
   conv.dst = args.dst.mutable_data_ptr<float>();
   auto* workspace = static_cast<char*>(args.workspace);
@@ -89,9 +90,8 @@ Packed pack(const ConvProblem& conv, std::int64_t weights_row, const Weights& we
   const at::Tensor rows = weights[0].weights.reshape({conv.k, -1});
   at::Tensor padded = zero_floats({conv.k, weights_row});
   padded.narrow(1, 0, rows.size(1)).copy_(rows);
-  Packed packed = {padded};
-  if (has(conv.epilogue, PostOp::kBias)) packed.push_back(weights[0].bias.contiguous());
-  return packed;
+  const bool has_bias = has(conv.epilogue, PostOp::kBias);
+  return {{padded, has_bias ? weights[0].bias.contiguous() : at::Tensor()}};
 }
 
 Kernel prepare(const Build& build, const Problem& problem, const Primitive& primitive,

@@ -31,7 +31,7 @@ Packed pack_scale_shift(const Problem& problem, Layout layout, const Weights& we
   const auto padded = [pad](const at::Tensor& tensor) {
     return at::constant_pad_nd(tensor.reshape({-1}).to(at::kFloat), {0, pad}).contiguous();
   };
-  return {padded(weights[0].weights), padded(weights[0].bias)};
+  return {{padded(weights[0].weights), padded(weights[0].bias)}};
 }
 
 struct Kernels {
@@ -60,8 +60,8 @@ Kernel prepare_scale_shift(const Kernels& kernels, const Problem& problem,
           [=](const KernelArgs& args) {
             kernels::ScaleShift part = sizes;
             part.src = floats(args.src[0]);
-            part.scale = floats(args.packed[0]);
-            part.shift = floats(args.packed[1]);
+            part.scale = floats(args.packed[0].weights);
+            part.shift = floats(args.packed[0].bias);
             part.dst = args.dst.mutable_data_ptr<float>();
             at::parallel_for(
                 0, shape.groups * pixels, grain_of(shape.lanes),

@@ -133,12 +133,13 @@ at::Tensor run(const Kernels& kernels, const Plan& sizes, bool is_product, std::
                const KernelArgs& args) {
   Plan plan = sizes;
   plan.scale.src = floats(args.src[0]);
-  if (!is_product) plan.scale.shift = floats(args.packed[1]);
-  const float* const factors = floats(is_product ? args.src[1] : args.packed[0]);
-  const at::Tensor* const of_conv = &args.packed[is_product ? 0 : 2];  // weights, bias
-  plan.gemm.weights = floats(of_conv[0]);
-  plan.gemm.bias = floats(of_conv[1]);
-  plan.gemm.prefetch = of_conv[0].numel() > kCachedFloats;
+  const LayerWeights& head = args.packed[0];
+  const LayerWeights& conv = args.packed[1];
+  if (!is_product) plan.scale.shift = floats(head.bias);
+  const float* const factors = floats(is_product ? args.src[1] : head.weights);
+  plan.gemm.weights = floats(conv.weights);
+  plan.gemm.bias = floats(conv.bias);
+  plan.gemm.prefetch = conv.weights.numel() > kCachedFloats;
   if (args.residual.defined()) plan.gemm.residual = floats(args.residual);
   plan.gemm.dst = args.dst.mutable_data_ptr<float>();
   const std::int64_t bytes = slice_bytes(plan);
@@ -177,11 +178,12 @@ Offer offer(const Kernels& kernels, const Problem& problem, const Device& device
 
 // Scale and shift, if they are weights, with zeros in the pad lanes; then the convolution's.
 Packed pack(const Plan& plan, const ConvProblem& conv, bool is_product, const Weights& weights) {
-  Packed packed;
+  Packed packed(2);
   if (!is_product)
-    packed = {pad_bias(weights[0].weights, plan.factors), pad_bias(weights[0].bias, plan.factors)};
-  packed.push_back(pack_conv_gemm(plan.gemm, conv, weights[1].weights));
-  packed.push_back(pad_bias(weights[1].bias, channel_blocks(conv.k) * 16));
+    packed[0] = {pad_bias(weights[0].weights, plan.factors),
+                 pad_bias(weights[0].bias, plan.factors)};
+  packed[1] = {pack_conv_gemm(plan.gemm, conv, weights[1].weights),
+               pad_bias(weights[1].bias, channel_blocks(conv.k) * 16)};
   return packed;
 }
 

@@ -73,9 +73,6 @@ Offer offer(const Problem& problem, const Device&) {
   return offer;
 }
 
-// The packed weights of each convolution, then its bias.
-constexpr std::size_t weights_at(std::size_t conv) { return 2 * conv; }
-
 at::Tensor pack_panels(const ConvProblem& conv, const at::Tensor& weights) {
   const at::Tensor panels = at::empty({linear_panel_floats(conv.k, conv.c)}, at::kFloat);
   pack_linear_panels(conv.k, conv.c, weights.contiguous().const_data_ptr<float>(),
@@ -83,13 +80,14 @@ at::Tensor pack_panels(const ConvProblem& conv, const at::Tensor& weights) {
   return panels;
 }
 
+// One entry per convolution: the pooling has no weights.
 Packed pack(const ConvChainProblem& chain, const Weights& weights) {
   const std::vector<ConvProblem> convs = convs_of(chain);
   Packed packed;
   for (std::size_t i = 0; i < convs.size(); ++i) {
-    const LayerWeights& layer = weights[i + 1];  // behind the pooling, which has none
-    packed.push_back(pack_panels(convs[i], layer.weights));
-    packed.push_back(layer.bias.defined() ? layer.bias.contiguous() : at::Tensor());
+    const LayerWeights& layer = weights[i + 1];
+    packed.push_back({pack_panels(convs[i], layer.weights),
+                      layer.bias.defined() ? layer.bias.contiguous() : at::Tensor()});
   }
   return packed;
 }
@@ -134,9 +132,9 @@ at::Tensor run(const Plan& plan, const KernelArgs& args) {
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
     const bool is_last = i + 1 == plan.layers.size();
     kernels::Linear linear = plan.layers[i];
-    const at::Tensor& bias = args.packed[weights_at(i) + 1];
+    const auto& [weights, bias] = args.packed[i];
     linear.src = src;
-    linear.weights = floats(args.packed[weights_at(i)]);
+    linear.weights = floats(weights);
     if (bias.defined()) linear.bias = floats(bias);
     linear.dst = is_last ? args.dst.mutable_data_ptr<float>() : other;
     const std::int64_t dst_row = is_last ? plan.dst_row : linear.k;

@@ -27,22 +27,23 @@ at::Tensor memory_for(std::int64_t count, const at::Tensor& own) {
 Packed pack(const StandaloneKernel& kernel, const LayerWeights& layer, bool has_bias) {
   const at::Tensor weights = contiguous_floats(layer.weights);
   const at::Tensor bias = has_bias ? contiguous_floats(layer.bias) : at::Tensor();
-  Packed packed = {memory_for(kernel.weight_floats, weights), memory_for(kernel.bias_floats, bias)};
+  LayerWeights packed = {memory_for(kernel.weight_floats, weights),
+                         memory_for(kernel.bias_floats, bias)};
   if (kernel.pack) {
     const auto floats_to = [](const at::Tensor& to) {
       return to.defined() ? to.mutable_data_ptr<float>() : nullptr;
     };
-    kernel.pack({floats_of(weights), floats_of(bias)}, floats_to(packed[0]), floats_to(packed[1]),
-                torch_threads());
+    kernel.pack({floats_of(weights), floats_of(bias)}, floats_to(packed.weights),
+                floats_to(packed.bias), torch_threads());
   }
-  return packed;
+  return {std::move(packed)};
 }
 
 at::Tensor run(const StandaloneKernel& kernel, const KernelArgs& args) {
-  const bool has_weights = !args.packed.empty();
+  const LayerWeights packed = args.packed.empty() ? LayerWeights() : args.packed[0];
   kernel.run({.src = floats_of(args.src[0]),
-              .weights = has_weights ? floats_of(args.packed[0]) : nullptr,
-              .bias = has_weights ? floats_of(args.packed[1]) : nullptr,
+              .weights = floats_of(packed.weights),
+              .bias = floats_of(packed.bias),
               .residual = floats_of(args.residual),
               .dst = args.dst.mutable_data_ptr<float>(),
               .workspace = args.workspace},

@@ -120,9 +120,9 @@ Operands bind(Direction direction, const EngineCall& call, AlignedTensors& tenso
   void* const c = tensors.output(call.args.dst);
   switch (direction) {
     case Direction::kForward:
-      return {tensors.input(call.args.src[0]), tensors.input(call.args.packed[0]), c};
+      return {tensors.input(call.args.src[0]), tensors.input(call.args.packed[0].weights), c};
     case Direction::kBackwardData:
-      return {tensors.input(call.args.packed[0]), tensors.input(call.args.src[0]), c};
+      return {tensors.input(call.args.packed[0].weights), tensors.input(call.args.src[0]), c};
     case Direction::kBackwardFilter:
       break;
   }

@@ -276,7 +276,7 @@ Kernel prepare_legacy(const Library& library, const Problem& problem, const Prim
   if (std::get<ConvProblem>(problem).direction != Direction::kBackwardFilter) {
     const Layout layout = weights_layout(primitive);
     kernel.pack = [layout](const Weights& weights) -> Packed {
-      return {pack_weights(weights[0].weights, layout)};
+      return {{pack_weights(weights[0].weights, layout), {}}};
     };
     kernel.packed_bytes = [=] { return strided_copy_bytes(problem, layout); };
   }

@@ -34,12 +34,12 @@ Bindings bind(const PatternInfo& pattern, const EngineCall& call, AlignedTensors
   switch (pattern.direction) {
     case Direction::kForward:
       bindings.add(kSrcUid, tensors.input(call.args.src[0]));
-      bindings.add(kWeightsUid, tensors.input(call.args.packed[0]));
+      bindings.add(kWeightsUid, tensors.input(call.args.packed[0].weights));
       bindings.add(kDstUid, tensors.output(call.args.dst));
       break;
     case Direction::kBackwardData:
       bindings.add(kDstUid, tensors.input(call.args.src[0]));
-      bindings.add(kWeightsUid, tensors.input(call.args.packed[0]));
+      bindings.add(kWeightsUid, tensors.input(call.args.packed[0].weights));
       bindings.add(kSrcUid, tensors.output(call.args.dst));
       break;
     case Direction::kBackwardFilter:
@@ -48,7 +48,7 @@ Bindings bind(const PatternInfo& pattern, const EngineCall& call, AlignedTensors
       bindings.add(kWeightsUid, tensors.output(call.args.dst));
       break;
   }
-  if (pattern.bias) bindings.add(kBiasUid, tensors.input(call.args.packed[1]));
+  if (pattern.bias) bindings.add(kBiasUid, tensors.input(call.args.packed[0].bias));
   if (pattern.add) bindings.add(kResidualUid, tensors.input(call.args.residual));
   bindings.workspace = call.args.workspace;
   return bindings;
@@ -133,9 +133,9 @@ EngineSpec require_engine_spec(const Primitive& primitive) {
 
 Packed pack_engine(const EngineSpec& spec, const Weights& weights) {
   if (info(spec.pattern).direction == Direction::kBackwardFilter) return {};
-  Packed packed = {pack_weights(weights[0].weights, spec.weights)};
-  if (info(spec.pattern).bias) packed.push_back(weights[0].bias.contiguous());
-  return packed;
+  const bool has_bias = info(spec.pattern).bias;
+  return {{pack_weights(weights[0].weights, spec.weights),
+           has_bias ? weights[0].bias.contiguous() : at::Tensor()}};
 }
 
 at::Tensor pack_weights(const at::Tensor& weights, Layout layout) {

@@ -55,10 +55,10 @@ class Prepared {
     }
     if (sample.residual.defined()) residual_.emplace(to_layout(sample.residual, layout()));
     packed_ = pack(kernel, sample.weights);
-    for (const at::Tensor& tensor : packed_) {
+    for_each_tensor(packed_, [&](const at::Tensor& tensor) {
       const bool is_plain = tensor.defined() && tensor.has_storage();
       packed_before_.push_back(is_plain ? tensor.clone() : at::Tensor());
-    }
+    });
   }
 
   struct Run {
@@ -113,16 +113,21 @@ class Prepared {
     for (const GuardedCopy& input : src_) {
       if (!input.is_unchanged()) return false;
     }
-    for (std::size_t i = 0; i < packed_.size(); ++i) {
-      if (packed_before_[i].defined() && !is_same(packed_[i], packed_before_[i])) return false;
-    }
+    bool is_unchanged = true;
+    auto before = packed_before_.begin();
+    for_each_tensor(packed_, [&](const at::Tensor& tensor) {
+      if (before->defined() && !is_same(tensor, *before)) is_unchanged = false;
+      ++before;
+    });
+    if (!is_unchanged) return false;
     return !residual_ || residual_->is_unchanged();
   }
 
   const Kernel& kernel_;
   std::vector<GuardedCopy> src_;
   std::optional<GuardedCopy> residual_;
-  Packed packed_, packed_before_;
+  Packed packed_;
+  std::vector<at::Tensor> packed_before_;  // its tensors in order, undefined if without storage
 };
 
 // A sample with its result in f64.

@@ -18,19 +18,18 @@ std::int64_t bytes_of(const at::Tensor& tensor) {
 // Those of a library that hides them count as 0.
 std::int64_t packed_bytes_of(const Packed& packed) {
   std::int64_t bytes = 0;
-  for (const at::Tensor& tensor : packed) {
+  for_each_tensor(packed, [&](const at::Tensor& tensor) {
     if (tensor.defined() && tensor.has_storage()) bytes += bytes_of(tensor);
-  }
+  });
   return bytes;
 }
 
 // With memory of their own, where they have any.
-Packed copy_packed(const Packed& packed) {
-  Packed copy;
-  for (const at::Tensor& tensor : packed) {
-    copy.push_back(tensor.defined() && tensor.has_storage() ? tensor.clone() : tensor);
-  }
-  return copy;
+Packed copy_packed(Packed packed) {
+  for_each_tensor(packed, [](at::Tensor& tensor) {
+    if (tensor.defined() && tensor.has_storage()) tensor = tensor.clone();
+  });
+  return packed;
 }
 
 class ColdBench : public Bench {

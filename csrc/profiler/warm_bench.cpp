@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/Parallel.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "profiler/bench.h"
@@ -18,17 +17,17 @@ std::int64_t swept_bytes(const Packed& packed, WeightsIn where) {
   if (packed.empty() || where == WeightsIn::kL2) return 0;
   if (where == WeightsIn::kPastL2) return 2 * at::get_num_threads() * cpu_device().l2_bytes;
   // Weights that a library hides have no address to flush.
-  const bool is_any_hidden =
-      std::any_of(packed.begin(), packed.end(),
-                  [](const at::Tensor& tensor) { return tensor.defined() && is_hidden(tensor); });
+  bool is_any_hidden = false;
+  for_each_tensor(packed, [&](const at::Tensor& tensor) {
+    is_any_hidden |= tensor.defined() && is_hidden(tensor);
+  });
   return is_any_hidden || !can_flush_caches() ? 2 * kLargeCacheBytes : 0;
 }
 
 void flush(const Packed& packed) {
-  for (const at::Tensor& tensor : packed) {
-    if (!tensor.defined() || is_hidden(tensor)) continue;
-    flush_caches(tensor.data_ptr(), tensor.nbytes());
-  }
+  for_each_tensor(packed, [](const at::Tensor& tensor) {
+    if (tensor.defined() && !is_hidden(tensor)) flush_caches(tensor.data_ptr(), tensor.nbytes());
+  });
 }
 
 class WarmBench : public Bench {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "provider/packing.h"
 
-#include <algorithm>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -16,21 +15,20 @@ namespace {
 bool is_own_memory(const at::Tensor& packed, const Weights& weights) {
   if (!packed.defined() || !packed.is_cpu() || !packed.has_storage()) return false;
   if (!packed.is_non_overlapping_and_dense()) return false;
-  const auto is_memory_of = [&](const at::Tensor& tensor) {
-    return tensor.defined() && tensor.has_storage() && packed.is_alias_of(tensor);
-  };
-  return std::none_of(weights.begin(), weights.end(), [&](const LayerWeights& layer) {
-    return is_memory_of(layer.weights) || is_memory_of(layer.bias);
+  bool is_own = true;
+  for_each_tensor(weights, [&](const at::Tensor& tensor) {
+    if (tensor.defined() && tensor.has_storage() && packed.is_alias_of(tensor)) is_own = false;
   });
+  return is_own;
 }
 
 }  // namespace
 
 Packed pack_to_weight_pages(const Kernel& kernel, const Weights& weights) {
   Packed packed = pack(kernel, weights);
-  for (at::Tensor& tensor : packed) {
+  for_each_tensor(packed, [&](at::Tensor& tensor) {
     if (is_own_memory(tensor, weights)) tensor = copy_to_weight_pages(tensor);
-  }
+  });
   return packed;
 }
 

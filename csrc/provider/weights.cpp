@@ -45,20 +45,18 @@ Weights zero_weights(const Problem& problem) {
 
 std::int64_t held_bytes(const Packed& packed, const Weights& plain) {
   std::set<const void*> counted;
-  for (const LayerWeights& layer : plain) {
-    for (const at::Tensor& tensor : {layer.weights, layer.bias}) {
-      if (tensor.defined()) counted.insert(tensor.storage().data());
-    }
-  }
+  for_each_tensor(plain, [&](const at::Tensor& tensor) {
+    if (tensor.defined()) counted.insert(tensor.storage().data());
+  });
   std::int64_t bytes = 0;
-  for (const at::Tensor& tensor : packed) {
-    if (!tensor.defined()) continue;
+  for_each_tensor(packed, [&](const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
     if (tensor.is_mkldnn()) {
       bytes += mkldnn_bytes(tensor);
     } else if (counted.insert(tensor.storage().data()).second) {
       bytes += static_cast<std::int64_t>(tensor.storage().nbytes());
     }
-  }
+  });
   return bytes;
 }
 

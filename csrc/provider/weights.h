@@ -9,18 +9,27 @@
 
 namespace torchalgo {
 
-/// The constants of one layer as the model has them: kcrs weights, or scale and shift of a
-/// scale-shift. Undefined where there are none.
+/// The constants of one layer: in a model kcrs weights and bias, or scale and shift; in a kernel
+/// what it reads instead of them. Undefined where there are none.
 struct LayerWeights {
   at::Tensor weights;
   at::Tensor bias;
 };
 
-/// The constants of a problem: one entry for each of its layers_of().
+/// The constants of a problem as the model has them: one entry for each of its layers_of().
 using Weights = std::vector<LayerWeights>;
 
-/// Weights as a kernel reads them. They are never on disk.
-using Packed = std::vector<at::Tensor>;
+/// The same as a kernel reads them. They are never on disk.
+using Packed = std::vector<LayerWeights>;
+
+/// Calls visit(tensor) for the weights and the bias of each layer, undefined ones among them.
+template <class Layers, class Visit>
+void for_each_tensor(Layers& layers, const Visit& visit) {
+  for (auto& layer : layers) {
+    visit(layer.weights);
+    visit(layer.bias);
+  }
+}
 
 /// Makes weights of zeros for all layers of `problem`, on the CPU.
 [[nodiscard]] Weights zero_weights(const Problem& problem);

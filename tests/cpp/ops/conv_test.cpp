@@ -41,14 +41,14 @@ Algorithm fake_row(Seen& seen, Layout layout, Traits traits = {}) {
     kernel.pack = [&seen](const Weights& weights) -> Packed {
       ++seen.packs;
       seen.weight_strides = weights[0].weights.strides().vec();
-      return {weights[0].weights};
+      return {{weights[0].weights, {}}};
     };
     kernel.run = [&seen, primitive, conv = std::get<ConvProblem>(problem)](const KernelArgs& args) {
       seen.src_sizes = args.src[0].sizes().vec();
       seen.has_workspace = args.workspace != nullptr;
       const at::Tensor src = to_nchw(args.src[0], primitive.src, conv.c);
-      const at::Tensor dst = at::conv2d(src, args.packed[0], {}, {conv.stride_h, conv.stride_w},
-                                        {conv.pad_h, conv.pad_w});
+      const at::Tensor dst = at::conv2d(src, args.packed[0].weights, {},
+                                        {conv.stride_h, conv.stride_w}, {conv.pad_h, conv.pad_w});
       return args.dst.copy_(from_nchw(dst, primitive.dst));
     };
     return kernel;

@@ -148,12 +148,12 @@ struct FakeRow {
     row.prepare = prepare_fake(
         [this](const KernelArgs& args) {
           inputs.insert(args.src[0].data_ptr());
-          weights.insert(args.packed[0].data_ptr());
+          weights.insert(args.packed[0].weights.data_ptr());
           results.insert(args.dst.data_ptr());
           gpu.run();
           return args.dst;
         },
-        [](const Weights& weights) { return Packed{weights[0].weights.clone()}; });
+        [](const Weights& weights) { return Packed{{weights[0].weights.clone(), {}}}; });
     return row;
   }
 };

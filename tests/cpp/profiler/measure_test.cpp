@@ -27,7 +27,7 @@ struct FakeMachine {
           order.emplace_back(name);
           return args.dst;
         },
-        [](const Weights& weights) { return Packed{weights[0].weights.contiguous()}; });
+        [](const Weights& weights) { return Packed{{weights[0].weights.contiguous(), {}}}; });
     return row;
   }
   MeasureOptions options() {
