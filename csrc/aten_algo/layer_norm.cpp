@@ -16,7 +16,7 @@ at::Tensor run_layer_norm(const LayerNormProblem& problem, const Primitive& prim
                           const KernelArgs& args) {
   const at::Tensor last = args.src[0].permute({0, 2, 3, 1});
   const at::Tensor dst =
-      at::layer_norm(last, problem.c, args.packed[0], args.packed[1], problem.epsilon);
+      at::layer_norm(last, problem.c, args.packed[0].weights, args.packed[0].bias, problem.epsilon);
   return to_strided(dst.permute({0, 3, 1, 2}), primitive.dst);
 }
 
@@ -25,10 +25,7 @@ Kernel prepare_layer_norm(const Problem& problem, const Primitive& primitive, co
           .primitive = primitive,
           .run = [norm = std::get<LayerNormProblem>(problem), primitive](
                      const KernelArgs& args) { return run_layer_norm(norm, primitive, args); },
-          .pack =
-              [](const Weights& weights) {
-                return Packed{weights[0].weights.contiguous(), weights[0].bias.contiguous()};
-              },
+          .pack = [](const Weights& weights) -> Packed { return weights; },
           .packed_bytes = [] { return 0; },  // the model's own
           .makes_dst = true};
 }

@@ -23,7 +23,7 @@ Algorithm layer_norm(const std::string& isa) {
   algorithm.offer = offer_layer_norm;
   algorithm.prepare = [isa](const Problem& problem, const Primitive& primitive, const Device&) {
     const auto& norm = std::get<LayerNormProblem>(problem);
-    return with_tensors(bind_layer_norm(norm, primitive.src, isa), problem, primitive, nullptr);
+    return with_tensors(bind_layer_norm(norm, primitive.src, isa), problem, primitive);
   };
   return algorithm;
 }

@@ -10,7 +10,8 @@
 namespace torchalgo::cpu {
 
 /// Binds an f32 layer norm with src and dst in `layout`: nchw, nhwc or nChw16c. `isa` names the
-/// instruction set of the kernels. Its weights are the scale, its bias the shift.
+/// instruction set of the kernels. It reads the model's own weights: the scale, and the
+/// shift as the bias.
 [[nodiscard]] StandaloneKernel bind_layer_norm(const LayerNormProblem& norm, Layout layout,
                                                std::string_view isa);
 
