@@ -5,7 +5,7 @@
 
 namespace torchalgo {
 
-/// Every row of every provider, in a fixed order; the one place that knows all providers.
+/// Every algorithm of every provider, in a fixed order; the one place that knows all providers.
 [[nodiscard]] const Algorithms& all_algorithms();
 
 }  // namespace torchalgo

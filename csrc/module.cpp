@@ -234,12 +234,12 @@ void bind_costs(py::module_& m) {
         for (const auto& [key, ticks] : table.pairs) pairs.push_back({key, ticks});
         return pairs;
       });
-  py::class_<Samples>(m, "Samples")
-      .def_readonly("ns", &Samples::ns)
-      .def_readonly("failure", &Samples::failure)
-      .def_readonly("method", &Samples::method)
-      .def_readonly("control_ratio", &Samples::control_ratio)
-      .def_readonly("disturbed", &Samples::disturbed);
+  py::class_<Measurement>(m, "Measurement")
+      .def_readonly("ns", &Measurement::ns)
+      .def_readonly("failure", &Measurement::failure)
+      .def_readonly("method", &Measurement::method)
+      .def_readonly("control_ratio", &Measurement::control_ratio)
+      .def_readonly("disturbed", &Measurement::disturbed);
 }
 
 void bind_plan(py::module_& m) {

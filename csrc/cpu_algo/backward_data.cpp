@@ -63,16 +63,17 @@ std::optional<ConvProblem> as_forward(const ConvProblem& conv) {
 
 Algorithm with_backward_data(Algorithm forward) {
   Algorithm both = forward;
-  const auto row = std::make_shared<const Algorithm>(std::move(forward));
-  both.offer = [row](const Problem& problem, const Device& device) {
+  const auto inner = std::make_shared<const Algorithm>(std::move(forward));
+  both.offer = [inner](const Problem& problem, const Device& device) {
     const ConvProblem* conv = as_backward_data(problem);
-    return conv != nullptr ? offer_backward_data(*row, *conv, device) : row->offer(problem, device);
+    return conv != nullptr ? offer_backward_data(*inner, *conv, device)
+                           : inner->offer(problem, device);
   };
-  both.prepare = [row](const Problem& problem, const Primitive& primitive,
-                       const Device& device) -> Kernel {
+  both.prepare = [inner](const Problem& problem, const Primitive& primitive,
+                         const Device& device) -> Kernel {
     const ConvProblem* conv = as_backward_data(problem);
-    if (conv == nullptr) return row->prepare(problem, primitive, device);
-    Kernel kernel = row->prepare(*as_forward(*conv), exchanged(primitive), device);
+    if (conv == nullptr) return inner->prepare(problem, primitive, device);
+    Kernel kernel = inner->prepare(*as_forward(*conv), exchanged(primitive), device);
     kernel.problem = problem;
     kernel.primitive = exchanged(std::move(kernel.primitive));
     kernel.pack = [pack = std::move(kernel.pack), groups = conv->groups](const Weights& weights) {

@@ -78,18 +78,18 @@ at::Tensor run_parts(const PartKernels& run, const kernels::Concat& concat, cons
 }
 
 Algorithm concat(const std::string& isa) {
-  Algorithm row;
-  row.name = "cpu.concat";
-  row.rounding = 1;
-  row.offer = offer_concat;
-  row.prepare = [run = part_kernels(isa)](const Problem& problem, const Primitive& primitive,
-                                          const Device&) -> Kernel {
+  Algorithm algorithm;
+  algorithm.name = "cpu.concat";
+  algorithm.rounding = 1;
+  algorithm.offer = offer_concat;
+  algorithm.prepare = [run = part_kernels(isa)](const Problem& problem, const Primitive& primitive,
+                                                const Device&) -> Kernel {
     return {.problem = problem,
             .primitive = primitive,
             .run = [run, concat = std::get<ConcatProblem>(problem), layout = primitive.src](
                        const KernelArgs& args) { return run_concat(run, concat, layout, args); }};
   };
-  return row;
+  return algorithm;
 }
 
 }  // namespace torchalgo::cpu

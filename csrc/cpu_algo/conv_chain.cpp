@@ -13,8 +13,8 @@
 
 #include "base/error.h"
 #include "cpu_algo/conv_gemm_plan.h"
-#include "cpu_algo/conv_row.h"
 #include "cpu_algo/kernels/row_range.h"
+#include "cpu_algo/padded_tensors.h"
 #include "standalone/depthwise.h"
 
 namespace torchalgo::cpu {
@@ -47,7 +47,7 @@ Parts parts_of(const Problem& problem) {
   return parts;
 }
 
-// Why the row cannot run `problem`; empty: it can.
+// Returns why the algorithm cannot run `problem`, or an empty string.
 std::string refuse(const Problem& problem) {
   const auto* chain = std::get_if<ConvChainProblem>(&problem);
   if (chain == nullptr || !std::holds_alternative<ConvProblem>(chain->layers[0]))

@@ -93,22 +93,22 @@ at::Tensor run_eltwise(const EltwisePlan& plan, const KernelArgs& args) {
 }
 
 Algorithm make_row(std::string_view name, EltwiseKind kind, const EltwiseKernels& kernels) {
-  Algorithm row;
-  row.name = name;
-  row.rounding = 1;
-  row.version = 3;
-  row.offer = [name, kind](const Problem& problem, const Device&) {
+  Algorithm algorithm;
+  algorithm.name = name;
+  algorithm.rounding = 1;
+  algorithm.version = 3;
+  algorithm.offer = [name, kind](const Problem& problem, const Device&) {
     return offer_eltwise(name, kind, problem);
   };
-  row.prepare = [kernels](const Problem& problem, const Primitive& primitive,
-                          const Device&) -> Kernel {
+  algorithm.prepare = [kernels](const Problem& problem, const Primitive& primitive,
+                                const Device&) -> Kernel {
     const EltwisePlan plan =
         plan_eltwise(kernels, std::get<EltwiseProblem>(problem), primitive.src);
     return {.problem = problem, .primitive = primitive, .run = [plan](const KernelArgs& args) {
               return run_eltwise(plan, args);
             }};
   };
-  return row;
+  return algorithm;
 }
 
 }  // namespace

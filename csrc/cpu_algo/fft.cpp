@@ -14,7 +14,7 @@
 #include <string>
 
 #include "cpu_algo/backward_data.h"
-#include "cpu_algo/conv_row.h"
+#include "cpu_algo/padded_tensors.h"
 #include "provider/epilogue.h"
 
 namespace torchalgo::cpu {

@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "cpu_algo/backward_data.h"
-#include "cpu_algo/conv_row.h"
 #include "cpu_algo/kernels/conv_im2col.h"
+#include "cpu_algo/padded_tensors.h"
 
 namespace torchalgo::cpu {
 namespace {

@@ -8,16 +8,17 @@
 namespace torchalgo::cpu {
 
 Algorithm resize(const std::string& isa) {
-  Algorithm row;
-  row.name = "cpu.resize";
-  row.rounding = 1;
-  row.offer = [](const Problem& problem, const Device&) -> Offer {
+  Algorithm algorithm;
+  algorithm.name = "cpu.resize";
+  algorithm.rounding = 1;
+  algorithm.offer = [](const Problem& problem, const Device&) -> Offer {
     const auto* resize = std::get_if<ResizeProblem>(&problem);
     if (resize == nullptr) return {{}, "needs a resize"};
     return offer_f32("cpu.resize", resize->dtype, {Layout::kNhwc, Layout::kNChw16c});
   };
-  row.prepare = [kernel = TORCHALGO_PICK_KERNEL(isa, run_resize)](
-                    const Problem& problem, const Primitive& primitive, const Device&) -> Kernel {
+  algorithm.prepare = [kernel = TORCHALGO_PICK_KERNEL(isa, run_resize)](const Problem& problem,
+                                                                        const Primitive& primitive,
+                                                                        const Device&) -> Kernel {
     const auto& resize = std::get<ResizeProblem>(problem);
     const LaneShape shape = lane_shape(primitive.src, resize.n, resize.c);
     const kernels::Resize sizes = {nullptr,
@@ -40,7 +41,7 @@ Algorithm resize(const std::string& isa) {
               return args.dst;
             }};
   };
-  return row;
+  return algorithm;
 }
 
 }  // namespace torchalgo::cpu

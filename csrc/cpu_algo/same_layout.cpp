@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "cpu_algo/conv_row.h"
+#include "cpu_algo/padded_tensors.h"
 
 namespace torchalgo::cpu {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// What the rows share whose src and dst lie in one layout.
+// What the algorithms share whose src and dst lie in one layout.
 
 #include <cstdint>
 #include <initializer_list>

@@ -79,17 +79,17 @@ Kernel prepare_scale_shift(const Kernels& kernels, const Problem& problem,
 }  // namespace
 
 Algorithm scale_shift(const std::string& isa) {
-  Algorithm row;
-  row.name = "cpu.scale_shift";
-  row.version = 4;
-  row.rounding = 1;
-  row.offer = offer_scale_shift;
-  row.prepare = [kernels = Kernels{TORCHALGO_PICK_KERNEL(isa, run_scale_shift),
-                                   TORCHALGO_PICK_KERNEL(isa, clear_pad_lanes)}](
-                    const Problem& problem, const Primitive& primitive, const Device&) {
+  Algorithm algorithm;
+  algorithm.name = "cpu.scale_shift";
+  algorithm.version = 4;
+  algorithm.rounding = 1;
+  algorithm.offer = offer_scale_shift;
+  algorithm.prepare = [kernels = Kernels{TORCHALGO_PICK_KERNEL(isa, run_scale_shift),
+                                         TORCHALGO_PICK_KERNEL(isa, clear_pad_lanes)}](
+                          const Problem& problem, const Primitive& primitive, const Device&) {
     return prepare_scale_shift(kernels, problem, primitive);
   };
-  return row;
+  return algorithm;
 }
 
 }  // namespace torchalgo::cpu

@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "cpu_algo/conv_gemm_plan.h"
-#include "cpu_algo/conv_row.h"
 #include "cpu_algo/kernels/scale_shift.h"
+#include "cpu_algo/padded_tensors.h"
 #include "cpu_algo/same_layout.h"
 
 namespace torchalgo::cpu {
@@ -29,7 +29,7 @@ const ConvProblem& conv_of(const ConvChainProblem& chain) {
   return std::get<ConvProblem>(chain.layers[1]);
 }
 
-// Why the row cannot run `problem`; empty: it can.
+// Returns why the algorithm cannot run `problem`, or an empty string.
 std::string refuse(const Problem& problem) {
   const auto* chain = std::get_if<ConvChainProblem>(&problem);
   if (chain == nullptr || std::holds_alternative<PoolProblem>(chain->layers[0]) ||

@@ -89,20 +89,21 @@ at::Tensor run_shuffle(const InterleaveKernels& run, const Shuffle& shuffle, Lay
 }  // namespace
 
 Algorithm shuffle(const std::string& isa) {
-  Algorithm row;
-  row.name = "cpu.shuffle";
-  row.version = 2;
-  row.rounding = 1;
-  row.offer = offer_shuffle;
-  row.prepare = [run = InterleaveKernels{TORCHALGO_PICK_KERNEL(isa, run_interleave_pixels),
-                                         TORCHALGO_PICK_KERNEL(isa, run_interleave_blocks)}](
-                    const Problem& problem, const Primitive& primitive, const Device&) -> Kernel {
+  Algorithm algorithm;
+  algorithm.name = "cpu.shuffle";
+  algorithm.version = 2;
+  algorithm.rounding = 1;
+  algorithm.offer = offer_shuffle;
+  algorithm.prepare = [run = InterleaveKernels{TORCHALGO_PICK_KERNEL(isa, run_interleave_pixels),
+                                               TORCHALGO_PICK_KERNEL(isa, run_interleave_blocks)}](
+                          const Problem& problem, const Primitive& primitive,
+                          const Device&) -> Kernel {
     return {.problem = problem,
             .primitive = primitive,
             .run = [run, shuffle = *shuffle_of(problem), layout = primitive.src](
                        const KernelArgs& args) { return run_shuffle(run, shuffle, layout, args); }};
   };
-  return row;
+  return algorithm;
 }
 
 }  // namespace torchalgo::cpu

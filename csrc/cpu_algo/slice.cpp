@@ -33,22 +33,22 @@ at::Tensor run_slice(const PartKernels& run, const SliceProblem& problem, Layout
 }  // namespace
 
 Algorithm slice(const std::string& isa) {
-  Algorithm row;
-  row.name = "cpu.slice";
-  row.rounding = 1;
-  row.offer = [](const Problem& problem, const Device&) -> Offer {
+  Algorithm algorithm;
+  algorithm.name = "cpu.slice";
+  algorithm.rounding = 1;
+  algorithm.offer = [](const Problem& problem, const Device&) -> Offer {
     const auto* slice = std::get_if<SliceProblem>(&problem);
     if (slice == nullptr) return {{}, "needs a slice"};
     return offer_f32("cpu.slice", slice->dtype, {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
   };
-  row.prepare = [run = part_kernels(isa)](const Problem& problem, const Primitive& primitive,
-                                          const Device&) -> Kernel {
+  algorithm.prepare = [run = part_kernels(isa)](const Problem& problem, const Primitive& primitive,
+                                                const Device&) -> Kernel {
     return {.problem = problem,
             .primitive = primitive,
             .run = [run, slice = std::get<SliceProblem>(problem), layout = primitive.src](
                        const KernelArgs& args) { return run_slice(run, slice, layout, args); }};
   };
-  return row;
+  return algorithm;
 }
 
 }  // namespace torchalgo::cpu

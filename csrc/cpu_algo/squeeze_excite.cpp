@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "cpu_algo/conv_row.h"
+#include "cpu_algo/padded_tensors.h"
 #include "cpu_algo/same_layout.h"
 #include "cpu_algo/with_tensors.h"
 #include "standalone/linear.h"

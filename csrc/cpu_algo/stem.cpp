@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "cpu_algo/conv_gemm_plan.h"
-#include "cpu_algo/conv_gemm_row.h"
+#include "cpu_algo/make_conv_gemm.h"
 
 namespace torchalgo::cpu {
 namespace {

@@ -27,7 +27,7 @@ struct Candidate {
   return result_layout(candidate.problem, candidate.primitive);
 }
 
-/// Why a row does not offer a problem.
+/// Why an algorithm does not offer a problem.
 struct Refusal {
   std::string problem;
   std::string primitive;

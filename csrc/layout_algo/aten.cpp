@@ -6,22 +6,23 @@ namespace torchalgo::layout {
 
 // ATen's copy: nchw <-> nhwc of any type, 4-D or 5-D.
 Algorithm aten(const std::string& /*isa*/) {
-  Algorithm row;
-  row.name = "layout.aten";
-  row.rounding = 1;
-  row.runs_on_cuda = true;
-  row.offer = [](const Problem& problem, const Device&) -> Offer {
+  Algorithm algorithm;
+  algorithm.name = "layout.aten";
+  algorithm.rounding = 1;
+  algorithm.runs_on_cuda = true;
+  algorithm.offer = [](const Problem& problem, const Device&) -> Offer {
     if (std::string refusal = refuse_transform(problem); !refusal.empty()) return {{}, refusal};
     const auto& change = std::get<TransformProblem>(problem);
     if (is_blocked(change.from) || is_blocked(change.to)) return {{}, "needs nchw and nhwc"};
     return {{{"layout.aten", change.from, change.to}}, {}};
   };
-  row.prepare = [](const Problem& problem, const Primitive& primitive, const Device&) -> Kernel {
+  algorithm.prepare = [](const Problem& problem, const Primitive& primitive,
+                         const Device&) -> Kernel {
     return {.problem = problem, .primitive = primitive, .run = [](const KernelArgs& args) {
               return args.dst.copy_(args.src[0]);
             }};
   };
-  return row;
+  return algorithm;
 }
 
 }  // namespace torchalgo::layout

@@ -62,18 +62,18 @@ Kernel prepare_cuda_tiled(const Problem& problem, const Primitive& primitive,
 }  // namespace
 
 Algorithm cuda_tiled_of(const std::function<const CudaLibrary&()>& library) {
-  Algorithm row;
-  row.name = "layout.cuda_tiled";
-  row.rounding = 1;
-  row.runs_on_cpu = false;
-  row.runs_on_cuda = true;
-  row.offer = [library](const Problem& problem, const Device&) {
+  Algorithm algorithm;
+  algorithm.name = "layout.cuda_tiled";
+  algorithm.rounding = 1;
+  algorithm.runs_on_cpu = false;
+  algorithm.runs_on_cuda = true;
+  algorithm.offer = [library](const Problem& problem, const Device&) {
     return offer_cuda_tiled(problem, library());
   };
-  row.prepare = [library](const Problem& problem, const Primitive& primitive, const Device&) {
+  algorithm.prepare = [library](const Problem& problem, const Primitive& primitive, const Device&) {
     return prepare_cuda_tiled(problem, primitive, library());
   };
-  return row;
+  return algorithm;
 }
 
 Algorithm cuda_tiled(const std::string& /*isa*/) { return cuda_tiled_of(cuda_library); }

@@ -32,7 +32,7 @@ struct Decision {
   bool is_free = false;  // PyTorch chooses: the rest is not set
   std::string spelling;  // of the whole problem
   Resolution resolution;
-  TensorShape dst;  // of the row's result
+  TensorShape dst;  // of the algorithm's result
 };
 
 // Everything that a decision depends on.
@@ -201,7 +201,7 @@ at::Tensor run_kernel(const Decision& decision, const ConvCall& call, const Oper
 
 at::Tensor execute(const Decision& decision, const ConvCall& call, const Operands& operands) {
   const Resolution& resolution = decision.resolution;
-  const TorchPath inside;  // a row of ATen must not come back here
+  const TorchPath inside;  // ATen's algorithms must not come back here
   at::Tensor result = run_kernel(decision, call, operands);
   const Problem& problem = resolution.kernel->problem;
   const Layout layout = result_layout(problem, resolution.kernel->primitive);

@@ -77,7 +77,7 @@ class PlannedOp {
     int threads = 1;                  // 0 on a GPU: any number
     std::vector<Sizes> sizes;         // logical, of the inputs
     std::vector<TensorShape> inputs;  // in memory; the residual last
-    TensorShape dst;                  // of the row's result
+    TensorShape dst;                  // of the algorithm's result
     const Execution* next = nullptr;  // of the planned ones
   };
   using ExecutionPtr = std::shared_ptr<const Execution>;

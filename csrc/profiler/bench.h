@@ -44,8 +44,8 @@ class SharedTensors {
 };
 
 /// Every run finds its inputs, weights and result in other buffers than the runs before it, as many
-/// as pass a cache of `cache_bytes` twice. All are allocated ahead, but for rows that make their
-/// result themselves.
+/// as pass a cache of `cache_bytes` twice. All are allocated ahead, but for algorithms that make
+/// their result themselves.
 [[nodiscard]] std::unique_ptr<Bench> make_cold_bench(Kernel kernel, const Sample& sample,
                                                      std::int64_t cache_bytes,
                                                      SharedTensors& shared);

@@ -24,7 +24,8 @@ using Benches = std::vector<std::unique_ptr<Bench>>;
 
 // One failing task is out, the others go on.
 template <typename Action>
-void attempt(std::size_t task, const Announce& announce, Samples& result, const Action& action) {
+void attempt(std::size_t task, const Announce& announce, Measurement& result,
+             const Action& action) {
   if (!result.failure.empty()) return;
   if (announce) announce(task);
   try {
@@ -82,7 +83,7 @@ class SharedSamples {
 
 Benches make_benches(const std::vector<Task>& tasks, const Algorithms& algorithms,
                      const MeasureOptions& options, std::int64_t cold_cache_bytes,
-                     std::vector<Samples>& results) {
+                     std::vector<Measurement>& results) {
   SharedSamples samples(tasks, options);
   SharedTensors shared;
   const Device device =
@@ -108,7 +109,7 @@ Benches make_benches(const std::vector<Task>& tasks, const Algorithms& algorithm
 using Stopwatches = std::vector<std::unique_ptr<Stopwatch>>;
 
 Stopwatches warm_up(const Benches& benches, const MeasureOptions& options, Timer& timer,
-                    std::vector<Samples>& results) {
+                    std::vector<Measurement>& results) {
   Stopwatches stopwatches(benches.size());
   for (std::size_t i = 0; i < benches.size(); ++i) {
     attempt(i, options.announce, results[i], [&] {
@@ -136,7 +137,7 @@ class Budget {
 };
 
 void take_samples(const Stopwatches& stopwatches, const MeasureOptions& options, Timer& timer,
-                  std::vector<Samples>& results) {
+                  std::vector<Measurement>& results) {
   const Budget budget(timer, options.budget_s);
   for (int round = 0; round < options.rounds && budget.allows(round); ++round) {
     for (std::size_t i = 0; i < stopwatches.size(); ++i) {
@@ -168,7 +169,7 @@ std::shared_ptr<Calm> calm_of(const MeasureOptions& options) {
 }
 
 void race(const std::vector<Task>& tasks, const Stopwatches& stopwatches,
-          const MeasureOptions& options, Timer& timer, std::vector<Samples>& results) {
+          const MeasureOptions& options, Timer& timer, std::vector<Measurement>& results) {
   const RaceLength length = RaceLength::of(options.rounds);
   const Budget budget(timer, options.budget_s);
   const std::shared_ptr<Calm> calm = calm_of(options);
@@ -208,14 +209,14 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-Samples measure(const Problem& problem, const Primitive& primitive, const Algorithms& algorithms,
-                const MeasureOptions& options) {
+Measurement measure(const Problem& problem, const Primitive& primitive,
+                    const Algorithms& algorithms, const MeasureOptions& options) {
   return measure_interleaved({{problem, primitive}}, algorithms, options)[0];
 }
 
-std::vector<Samples> measure_interleaved(const std::vector<Task>& tasks,
-                                         const Algorithms& algorithms,
-                                         const MeasureOptions& options) {
+std::vector<Measurement> measure_interleaved(const std::vector<Task>& tasks,
+                                             const Algorithms& algorithms,
+                                             const MeasureOptions& options) {
   const at::NoGradGuard no_grad;
   std::shared_ptr<Timer> timer = options.timer;
   if (timer == nullptr) {
@@ -224,7 +225,7 @@ std::vector<Samples> measure_interleaved(const std::vector<Task>& tasks,
   }
   std::vector<Task> all = tasks;
   if (options.control && !tasks.empty()) all.push_back(tasks[0]);
-  std::vector<Samples> results(all.size());
+  std::vector<Measurement> results(all.size());
   const std::shared_ptr<void> inside = timer->enter();
   const Benches benches =
       make_benches(all, algorithms, options, timer->cold_cache_bytes(), results);
@@ -237,7 +238,7 @@ std::vector<Samples> measure_interleaved(const std::vector<Task>& tasks,
   if (all.size() > tasks.size()) {
     const double first = median(results[0].ns), second = median(results.back().ns);
     results.pop_back();
-    for (Samples& samples : results) samples.control_ratio = first > 0 ? second / first : 0;
+    for (Measurement& samples : results) samples.control_ratio = first > 0 ? second / first : 0;
   }
   return results;
 }

@@ -36,7 +36,7 @@ struct MeasureOptions {
 };
 
 /// Times of one primitive in ns, in the order taken; or why it could not be measured.
-struct Samples {
+struct Measurement {
   std::vector<double> ns;
   std::string failure;
   std::string method;  // how time was taken, see Stopwatch::method
@@ -53,14 +53,14 @@ struct Task {
 };
 
 /// Runs `primitive` on random data of `problem`'s shape.
-[[nodiscard]] Samples measure(const Problem& problem, const Primitive& primitive,
-                              const Algorithms& algorithms, const MeasureOptions& options = {});
+[[nodiscard]] Measurement measure(const Problem& problem, const Primitive& primitive,
+                                  const Algorithms& algorithms, const MeasureOptions& options = {});
 
 /// The same for several tasks that compete for one place in a network, in interleaved rounds, so
 /// that a slow phase of the machine hits all alike. results[i] belongs to tasks[i].
 /// @throws Error  if the device is only described, or is a GPU and torch has no CUDA.
-[[nodiscard]] std::vector<Samples> measure_interleaved(const std::vector<Task>& tasks,
-                                                       const Algorithms& algorithms,
-                                                       const MeasureOptions& options = {});
+[[nodiscard]] std::vector<Measurement> measure_interleaved(const std::vector<Task>& tasks,
+                                                           const Algorithms& algorithms,
+                                                           const MeasureOptions& options = {});
 
 }  // namespace torchalgo

@@ -27,17 +27,17 @@ struct Traits {
   bool operator==(const Traits&) const = default;
 };
 
-/// A variant of a row that cannot run the problem, where the row asks several.
+/// A variant of an algorithm that cannot run the problem, where the algorithm has several.
 struct RefusedVariant {
   std::string primitive;
   std::string reason;
   bool operator==(const RefusedVariant&) const = default;
 };
 
-/// A row's answer: exactly one of the first two is set.
+/// An algorithm's answer: exactly one of the first two is set.
 struct Offer {
   std::vector<Primitive> primitives;
-  std::string refusal;              // "needs stride 1": why this row cannot run the problem
+  std::string refusal;              // "needs stride 1": why the algorithm cannot run it
   std::vector<Traits> traits = {};  // of primitives[i]; empty: the default for all
   std::vector<RefusedVariant> refused = {};
 };
@@ -72,7 +72,8 @@ struct Algorithm {
 
 using Algorithms = std::vector<Algorithm>;
 
-/// The row that made `primitive`: the one with the longest name that matches_name; nullptr if none.
+/// Returns the algorithm that offered `primitive`: the one with the longest name that matches_name.
+/// Null if there is none.
 [[nodiscard]] const Algorithm* find_algorithm(const Algorithms& algorithms,
                                               std::string_view primitive);
 

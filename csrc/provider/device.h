@@ -8,7 +8,7 @@ namespace torchalgo {
 
 enum class DeviceKind : std::uint8_t { kCpu, kCuda };
 
-/// The machine that a row is asked about; an argument, so that tests can name another one.
+/// The machine that an algorithm is asked about; an argument, so that tests can name another one.
 struct Device {
   DeviceKind kind = DeviceKind::kCpu;
   std::string name;             // "AMD EPYC ...": for records

@@ -17,7 +17,7 @@
 namespace torchalgo {
 namespace {
 
-// What one row says; the row's refusals carry its name, those of a primitive the primitive's.
+// What one algorithm says. Its own refusals carry its name, those of a variant the variant's.
 void ask(const Algorithm& algorithm, const Problem& problem, const Device& device,
          const CandidateOptions& options, ProblemOffers& offers) {
   const std::string spelling = to_string(problem);

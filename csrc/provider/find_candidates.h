@@ -18,14 +18,14 @@ struct CandidateOptions {
   bool drop_dominated = false;
 };
 
-/// Asks every row for every node, alone and with the chains it may absorb: a convolution, linear,
-/// scale-shift or add with the add and activation that follow, and convolutions around a depthwise
-/// one, as long as each link has one reader and is no output of the graph. Runs nothing.
+/// Asks every algorithm for every node, alone and with the chains it may absorb: a convolution,
+/// linear, scale-shift or add with the add and activation that follow, and convolutions around a
+/// depthwise one, as long as each link has one reader and is no output of the graph. Runs nothing.
 [[nodiscard]] Candidates find_candidates(const Graph& graph, const Algorithms& algorithms,
                                          const Device& device,
                                          const CandidateOptions& options = {});
 
-/// What every row says of one problem.
+/// What every algorithm says of one problem.
 struct ProblemOffers {
   std::vector<Primitive> primitives;
   std::vector<Traits> traits;  // of primitives[i]

@@ -99,9 +99,10 @@ bool is_only_read(const Value& value) {
 }
 
 // Reads a graph into instructions.
-class Reader {
+class StepReader {
  public:
-  explicit Reader(const torch::jit::Module& module) : graph_(module.get_method("forward").graph()) {
+  explicit StepReader(const torch::jit::Module& module)
+      : graph_(module.get_method("forward").graph()) {
     const auto inputs = graph_->inputs();
     places_[inputs[0]] = add_constant(module._ivalue());
     for (std::size_t i = 1; i < inputs.size(); ++i) places_[inputs[i]] = read_.values++;
@@ -379,7 +380,7 @@ GraphRunner::~GraphRunner() = default;
 
 std::shared_ptr<const GraphRunner> GraphRunner::make(const torch::jit::Module& module,
                                                      std::vector<PlannedInput> planned) {
-  std::unique_ptr<const GraphSteps> steps = Reader(module).read();
+  std::unique_ptr<const GraphSteps> steps = StepReader(module).read();
   if (steps == nullptr) return nullptr;
   return std::shared_ptr<const GraphRunner>(new GraphRunner(std::move(steps), std::move(planned)));
 }

@@ -432,10 +432,10 @@ OpReading read_addmm(const Operands& op) {
   return planned(linear, {input});
 }
 
-using Reader = std::function<OpReading(const Operands&)>;
+using ReadFunction = std::function<OpReading(const Operands&)>;
 
-const std::unordered_map<std::string, Reader>& readers() {
-  static const std::unordered_map<std::string, Reader> kReaders = {
+const std::unordered_map<std::string, ReadFunction>& read_functions() {
+  static const std::unordered_map<std::string, ReadFunction> kFunctions = {
       {"aten::conv1d", read_conv},
       {"aten::conv2d", read_conv},
       {"aten::conv3d", read_conv},
@@ -468,7 +468,7 @@ const std::unordered_map<std::string, Reader>& readers() {
       {"aten::linear", read_linear},
       {"aten::addmm", read_addmm},
   };
-  return kReaders;
+  return kFunctions;
 }
 
 // Returns the activation that has the name of the op of ATen, or nullopt. A variant of an op, such
@@ -488,9 +488,10 @@ std::optional<PostOp> find_activation(const Node* node) {
 }
 
 // Returns the function that reads the op, or null if there is none.
-Reader find_reader(const Node* node) {
-  if (const auto reader = readers().find(node->kind().toQualString()); reader != readers().end()) {
-    return reader->second;
+ReadFunction find_read_function(const Node* node) {
+  if (const auto found = read_functions().find(node->kind().toQualString());
+      found != read_functions().end()) {
+    return found->second;
   }
   const std::optional<PostOp> post_op = find_activation(node);
   if (!post_op) return nullptr;
@@ -542,12 +543,12 @@ OpWeights scale_and_shift(const Operands& op, const LayerNormProblem& norm) {
 
 OpReading read_op(const Node* node, const TensorInfos& infos) {
   if (node->maybeSchema() == nullptr) return {};
-  const Reader reader = find_reader(node);
-  if (reader == nullptr) return {};
+  const ReadFunction read = find_read_function(node);
+  if (read == nullptr) return {};
   if (node->outputs().size() != 1 || !is_tensor(node->output())) return {};
   const Operands op(node, infos);
   try {
-    OpReading reading = reader(op);
+    OpReading reading = read(op);
     if (reading.problem) check_sizes(op, reading);
     return reading;
   } catch (const NotPlanned& reason) {

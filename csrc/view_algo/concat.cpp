@@ -11,8 +11,9 @@
 namespace torchalgo::view {
 namespace {
 
-// A layout in which a part of the channels is one piece of memory, and in which only own rows make
-// tensors, which write where they are told. In nchw the first holds as well, the second does not.
+// A layout in which a part of the channels is one piece of memory, and in which only own algorithms
+// make tensors, which write where they are told. In nchw the first holds as well, the second does
+// not.
 constexpr Layout kLayout = Layout::kNChw16c;
 
 Offer offer_concat(const Problem& problem, const Device&) {

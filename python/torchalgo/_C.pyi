@@ -134,7 +134,7 @@ class Plan:
     certificate: str  # proof of lower_bound; empty: not asked for
     def __init__(self) -> None: ...
 
-class Samples:
+class Measurement:
     ns: list[float]
     failure: str
     method: str  # host | events | graph: how time was taken
@@ -225,13 +225,13 @@ class MeasureOptions(TypedDict, total=False):
     seed: int
     race: bool  # losers get few samples, noisy ones more, see csrc/profiler/race.h
     device: Device | None  # None: the CPU
-    control: bool  # the first task once more, see Samples.control_ratio
+    control: bool  # the first task once more, see Measurement.control_ratio
     board: memoryview | None  # two int64: steps begun, index of the last one's task
 
 def measure(
     tasks: Sequence[tuple[str, Primitive]],  # (problem, primitive)
     **options: Unpack[MeasureOptions],
-) -> list[Samples]: ...  # releases the GIL
+) -> list[Measurement]: ...  # releases the GIL
 
 LARGE_CACHE_BYTES: int  # as much of a last cache as one process can hope for
 

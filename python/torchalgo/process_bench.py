@@ -43,7 +43,7 @@ MOST_STARTS = 3
 
 @dataclasses.dataclass
 class TakenSamples:
-    """As _C.Samples."""
+    """As _C.Measurement."""
 
     ns: list[float]
     failure: str = ""

@@ -45,7 +45,7 @@ class Measure(Protocol):
         cold_bytes: int,
         seed: int,
         race: bool = False,
-    ) -> list[_C.Samples]: ...
+    ) -> list[_C.Measurement]: ...
 
 
 # A problem, its primitives, and the bound of their relative L2.

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch.utils import cpp_extension
 
 from torchalgo import _C
 
@@ -47,3 +48,11 @@ def test_the_check_refuses_no_algorithm_for_a_sum_that_cancels() -> None:
         checks = _C.check_primitives(problem, primitives, 1e-5)
         failures += [f"{problem}: {check[1]}" for check in checks if check[1]]
     assert not failures
+
+
+@pytest.mark.parametrize("target", ["problem", "graph", "choice", "pbqp"])
+def test_the_targets_of_libfuzzer_compile(target: str) -> None:
+    """libFuzzer comes with clang; that the code it calls is still there, any compiler tells."""
+    includes = ["-I", FUZZ.parents[1] / "csrc", "-isystem", cpp_extension.include_paths()[0]]
+    command = ["g++", "-std=c++20", "-fsyntax-only", "-DFMT_HEADER_ONLY=1", *includes]
+    subprocess.run([*command, FUZZ / "cpp" / f"{target}_fuzz.cpp"], check=True)

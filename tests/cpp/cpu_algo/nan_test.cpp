@@ -13,8 +13,8 @@
 #include <string_view>
 
 #include "all_algorithms.h"
-#include "cpu_algo/conv_row.h"
 #include "cpu_algo/kernels/winograd.h"
+#include "cpu_algo/padded_tensors.h"
 #include "cpu_algo/row_check.h"
 #include "profiler/check.h"
 #include "provider/algorithm.h"

@@ -153,7 +153,9 @@ struct FakeRow {
           gpu.run();
           return args.dst;
         },
-        [](const Weights& weights) { return Packed{{weights[0].weights.clone(), {}}}; });
+        [](const Weights& weights) {
+          return Packed{{weights[0].weights.clone(), {}}};
+        });
     return row;
   }
 };
@@ -166,7 +168,7 @@ TEST(MeasureInterleaved, RotatesAllBuffersThroughTwiceAColdCache) {
   MeasureOptions options;
   options.timer = cuda_timer(fake.gpu.queue());
   const Primitive primitive = {"a.a", Layout::kNhwc, Layout::kNhwc};
-  const Samples samples = measure(parse_problem(kConv), primitive, rows, options);
+  const Measurement samples = measure(parse_problem(kConv), primitive, rows, options);
   EXPECT_EQ(samples.failure, "");
   EXPECT_EQ(samples.method, "events");
   EXPECT_EQ(samples.ns, std::vector<double>(9, 105e3));

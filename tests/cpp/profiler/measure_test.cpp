@@ -27,7 +27,9 @@ struct FakeMachine {
           order.emplace_back(name);
           return args.dst;
         },
-        [](const Weights& weights) { return Packed{{weights[0].weights.contiguous(), {}}}; });
+        [](const Weights& weights) {
+          return Packed{{weights[0].weights.contiguous(), {}}};
+        });
     return row;
   }
   MeasureOptions options() {
@@ -111,7 +113,7 @@ TEST(MeasureRace, ADisturbedSampleIsTakenAgain) {
   options.race = true;
   options.rounds = 5;
   options.calm = std::make_shared<FakeCalm>(std::vector<bool>{true, false, false});
-  Samples samples = measure_interleaved(tasks({"a.a"}), rows, options)[0];
+  Measurement samples = measure_interleaved(tasks({"a.a"}), rows, options)[0];
   // Five samples of either kind are known well; what they are is told.
   EXPECT_EQ(samples.ns.size(), 5U);
   EXPECT_EQ(samples.disturbed, 0);
@@ -136,7 +138,7 @@ TEST(MeasureRace, AFailingTaskIsOutAndTheOthersRace) {
 }
 
 TEST(Measure, SaysWhichNameIsUnknown) {
-  const Samples samples = measure(parse_problem(kConv), nchw("x.y"), {}, {});
+  const Measurement samples = measure(parse_problem(kConv), nchw("x.y"), {}, {});
   EXPECT_NE(samples.failure.find("'x.y'"), std::string::npos);
 }
 

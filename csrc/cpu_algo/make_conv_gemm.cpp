@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cpu_algo/conv_gemm_row.h"
+#include "cpu_algo/make_conv_gemm.h"
 
 #include <fmt/format.h>
 
@@ -14,16 +14,16 @@
 namespace torchalgo::cpu {
 namespace {
 
-// The row's name and its variants for this problem.
-std::vector<std::string> names_of(const ConvGemmRow& row, const ConvProblem& conv,
+// The algorithm's name and its variants for this problem.
+std::vector<std::string> names_of(const ConvGemmAlgorithm& own, const ConvProblem& conv,
                                   const ConvGemmBuild& build) {
-  std::vector<std::string> names = {std::string(row.name)};
+  std::vector<std::string> names = {std::string(own.name)};
   if (!build.has_wide_registers) return names;
   const std::int64_t blocks = blocks_to_cut(conv, build.strassen);
-  for (const int width : row.widths) {
+  for (const int width : own.widths) {
     const std::int64_t widest = ceil_div(blocks, ceil_div(blocks, width));
     if (widest == width && width != default_panel_blocks(blocks, build))
-      names.push_back(fmt::format("{}.b{}", row.name, width));
+      names.push_back(fmt::format("{}.b{}", own.name, width));
   }
   return names;
 }
@@ -52,16 +52,16 @@ Kernel prepare(const ConvGemmBuild& build, const Problem& problem, const Primiti
       [=] { return build.strassen ? strassen_work(problem) : direct_work(problem); });
 }
 
-Offer offer(const ConvGemmRow& row, const ConvGemmBuild& build, const Problem& problem,
+Offer offer(const ConvGemmAlgorithm& own, const ConvGemmBuild& build, const Problem& problem,
             const Device& device) {
   const auto* conv = std::get_if<ConvProblem>(&problem);
   if (conv == nullptr) return {{}, "is a convolution"};
   std::string refusal = refuse_conv(*conv);
-  if (refusal.empty()) refusal = row.refuse(*conv);
+  if (refusal.empty()) refusal = own.refuse(*conv);
   if (!refusal.empty()) return {{}, std::move(refusal)};
-  const std::vector<std::string> names = names_of(row, *conv, build);
+  const std::vector<std::string> names = names_of(own, *conv, build);
   Offer offer;
-  for (const auto& [src, dst] : row.layouts) {
+  for (const auto& [src, dst] : own.layouts) {
     for (const std::string& name : names) {
       Primitive primitive = {name, src, dst};
       primitive.workspace_bytes =
@@ -74,15 +74,15 @@ Offer offer(const ConvGemmRow& row, const ConvGemmBuild& build, const Problem& p
 
 }  // namespace
 
-Algorithm make_conv_gemm(ConvGemmRow row, std::string_view isa) {
+Algorithm make_conv_gemm(ConvGemmAlgorithm own, std::string_view isa) {
   ConvGemmBuild build = conv_gemm_build(isa);
-  build.strassen = row.strassen;
+  build.strassen = own.strassen;
   Algorithm algorithm;
-  algorithm.name = row.name;
+  algorithm.name = own.name;
   algorithm.rounding = 1;
-  algorithm.version = row.version;
-  algorithm.offer = [row = std::move(row), build](const Problem& problem, const Device& device) {
-    return offer(row, build, problem, device);
+  algorithm.version = own.version;
+  algorithm.offer = [own = std::move(own), build](const Problem& problem, const Device& device) {
+    return offer(own, build, problem, device);
   };
   algorithm.prepare = [build](const Problem& problem, const Primitive& primitive,
                               const Device& device) {

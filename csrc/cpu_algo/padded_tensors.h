@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// What the convolution rows share.
+// Tensors for packed weights and biases.
 
 #include <ATen/core/Tensor.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cpu_algo/conv_row.h"
+#include "cpu_algo/padded_tensors.h"
 
 #include <ATen/ops/zeros.h>
 

@@ -11,10 +11,10 @@
 
 namespace torchalgo::cpu {
 
-/// A row whose kernel is kernels::conv_gemm, which runs any forward 2-D convolution from nchw, nhwc
-/// or nChw16c to nhwc or nChw16c, and its gradient with respect to src where that is one. The rows
-/// differ in what they claim.
-struct ConvGemmRow {
+/// An algorithm whose kernel is kernels::conv_gemm, which runs any forward 2-D convolution from
+/// nchw, nhwc or nChw16c to nhwc or nChw16c, and its gradient with respect to src where that is
+/// one. Such algorithms differ in what they claim.
+struct ConvGemmAlgorithm {
   std::string_view name;
   int version = 6;
   std::vector<std::pair<Layout, Layout>> layouts;         // src and dst of its primitives
@@ -24,6 +24,6 @@ struct ConvGemmRow {
   std::vector<int> widths = {};
   bool strassen = false;  // runs kernels::strassen; claims what can_strassen only
 };
-[[nodiscard]] Algorithm make_conv_gemm(ConvGemmRow row, std::string_view isa);
+[[nodiscard]] Algorithm make_conv_gemm(ConvGemmAlgorithm own, std::string_view isa);
 
 }  // namespace torchalgo::cpu
