@@ -205,14 +205,13 @@ concept HasEpilogue = requires(P p) {
   p.epilogue;
 };
 
-// Null if the kind has none. `problem` is a Problem or a const one.
-template <typename AnyProblem>
-auto find_epilogue(AnyProblem& problem) -> decltype(&std::get<ConvProblem>(problem).epilogue) {
+// Null if the kind has none.
+const Epilogue* find_epilogue(const Problem& problem) {
   return std::visit(
-      []<typename P>(P& p) -> decltype(&std::get<ConvProblem>(problem).epilogue) {
+      []<typename P>(const P& p) -> const Epilogue* {
         if constexpr (HasEpilogue<P>) {
           return &p.epilogue;
-        } else if constexpr (std::is_same_v<std::remove_const_t<P>, ConvChainProblem>) {
+        } else if constexpr (std::is_same_v<P, ConvChainProblem>) {
           return find_epilogue(p.layers.back());
         } else {
           return nullptr;
@@ -323,7 +322,7 @@ const Epilogue& epilogue_of(const Problem& problem) {
 
 Problem with_epilogue(const Problem& problem, Epilogue epilogue) {
   Problem result = problem;
-  Epilogue* own = find_epilogue(result);
+  auto* own = const_cast<Epilogue*>(find_epilogue(result));
   TORCHALGO_ASSERT(own != nullptr || epilogue.empty());
   if (own != nullptr) *own = std::move(epilogue);
   return result;

@@ -24,7 +24,7 @@ build() {
   clang++ -fsanitize=fuzzer,address,undefined $(objects_of "tests/fuzz/cpp/${name}_fuzz.cpp" "$@") \
     -o "$folder/$name"
 }
-ir="csrc/ir/layout.cpp csrc/ir/problem.cpp csrc/ir/problem_text.cpp csrc/ir/primitive.cpp
+ir="csrc/ir/arithmetic.cpp csrc/ir/layout.cpp csrc/ir/problem.cpp csrc/ir/problem_text.cpp csrc/ir/primitive.cpp
   csrc/ir/graph.cpp csrc/ir/graph_text.cpp csrc/ir/view.cpp"
 build problem $ir
 build graph $ir

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "ir/arithmetic.h"
 #include "ir/problem.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
