@@ -17,7 +17,7 @@
 #include "ir/view.h"
 #include "torchscript/concat_slots.h"
 #include "torchscript/plan_fit.h"
-#include "torchscript/read_op.h"
+#include "torchscript/read_layer.h"
 
 namespace torchalgo {
 

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "torchscript/read_op.h"
+#include "torchscript/read_layer.h"
 
 namespace torchalgo {
 namespace {

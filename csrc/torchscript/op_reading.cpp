@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "torchscript/op_reading.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace torchalgo {
+
+OpReading planned(Problem problem, std::vector<torch::jit::Value*> inputs) {
+  return {std::move(problem), std::move(inputs), {}};
+}
+
+const TensorInfo& rank4(const Operands& op, const torch::jit::Value* value) {
+  const TensorInfo& info = op.tensor(value);
+  if (info.sizes.size() != 4) throw NotPlanned(fmt::format("its rank is {}", info.sizes.size()));
+  return info;
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/problem.h"
+#include "torchscript/operands.h"
+
+namespace torchalgo {
+
+/// What a node computes, in the nouns of ir.
+struct OpReading {
+  std::optional<Problem> problem;
+  std::vector<torch::jit::Value*> inputs;  // data inputs in the problem's order; empty if opaque
+  std::string note;                        // an op of a kind that is planned, but not this one: why
+  /// Nodes before it, read by nobody else, whose work the problem includes.
+  std::vector<torch::jit::Node*> inner = {};
+};
+
+/// Returns the reading of a node that computes `problem` of `inputs`.
+[[nodiscard]] OpReading planned(Problem problem, std::vector<torch::jit::Value*> inputs);
+
+/// Returns what is known of an operand that has rank 4. @throws NotPlanned  for any other rank.
+[[nodiscard]] const TensorInfo& rank4(const Operands& op, const torch::jit::Value* value);
+
+/// Makes a problem with the type and the sizes of an operand of rank 4.
+template <typename P>
+[[nodiscard]] P with_src(const TensorInfo& src) {
+  P problem;
+  problem.dtype = *src.dtype;
+  problem.n = src.sizes[0], problem.c = src.sizes[1];
+  problem.h = src.sizes[2], problem.w = src.sizes[3];
+  return problem;
+}
+
+}  // namespace torchalgo
