@@ -11,6 +11,10 @@ OpReading planned(Problem problem, std::vector<torch::jit::Value*> inputs) {
   return {std::move(problem), std::move(inputs), {}};
 }
 
+torch::jit::Value* data_input(const Operands& op) {
+  return op.value(op.has("input") ? "input" : "self");
+}
+
 const TensorInfo& rank4(const Operands& op, const torch::jit::Value* value) {
   const TensorInfo& info = op.tensor(value);
   if (info.sizes.size() != 4) throw NotPlanned(fmt::format("its rank is {}", info.sizes.size()));

@@ -24,6 +24,9 @@ struct OpReading {
 /// Returns the reading of a node that computes `problem` of `inputs`.
 [[nodiscard]] OpReading planned(Problem problem, std::vector<torch::jit::Value*> inputs);
 
+/// Returns the tensor that the op reads, under either of the names that schemas give it.
+[[nodiscard]] torch::jit::Value* data_input(const Operands& op);
+
 /// Returns what is known of an operand that has rank 4. @throws NotPlanned  for any other rank.
 [[nodiscard]] const TensorInfo& rank4(const Operands& op, const torch::jit::Value* value);
 

@@ -49,8 +49,6 @@ bool is_transposed(const Operands& op) {
   return std::string_view(op.node()->kind().toUnqualString()).starts_with("conv_transpose");
 }
 
-Value* data_input(const Operands& op) { return op.value(op.has("input") ? "input" : "self"); }
-
 void set_window(ConvProblem& conv, const Operands& op, const at::Tensor& weights) {
   const Sizes filter = spatial_of(weights.sizes().vec());
   const Sizes dilation = op.ints("dilation", filter.size());

@@ -35,6 +35,9 @@ template <class Visit>
   return Vec::loadu(lanes, count);
 }
 
+// The rounding of a sum of large numbers is large beside their differences. So the mean of the
+// differences, which would be zero without it, is subtracted from each of them.
+//
 // One pixel whose channels lie side by side, all or in blocks.
 inline void normalize_pixel(const LayerNorm& call, const float* src, float* dst) {
   const float share = 1.0F / static_cast<float>(call.channels);
@@ -42,18 +45,23 @@ inline void normalize_pixel(const LayerNorm& call, const float* src, float* dst)
   for_each_part(call,
                 [&](const Part& part) { sum = sum + Vec::loadu(src + part.offset, part.count); });
   const Vec mean(share * sum_of(sum));
-  Vec squares(0.0F);
+  Vec differences(0.0F), squares(0.0F);
   for_each_part(call, [&](const Part& part) {
     const Vec x = Vec::loadu(src + part.offset, part.count);
     const Vec difference = first_of(x - mean, part.count);
+    differences = differences + difference;
     squares = fmadd(difference, difference, squares);
   });
-  const Vec factor(1.0F / std::sqrt(share * sum_of(squares) + call.epsilon));
+  const float rest = share * sum_of(differences);
+  float variance = share * sum_of(squares) - rest * rest;
+  variance = variance < 0 ? 0 : variance;  // by rounding; a NaN stays one
+  const Vec factor(1.0F / std::sqrt(variance + call.epsilon));
+  const Vec correction(rest);
   for_each_part(call, [&](const Part& part) {
-    const Vec x = Vec::loadu(src + part.offset, part.count);
+    const Vec difference = Vec::loadu(src + part.offset, part.count) - mean - correction;
     const Vec scale = Vec::loadu(call.scale + part.channel, part.count);
     const Vec shift = Vec::loadu(call.shift + part.channel, part.count);
-    const Vec y = fmadd((x - mean) * factor, scale, shift);
+    const Vec y = fmadd(difference * factor, scale, shift);
     first_of(y, part.count).store(dst + part.offset, part.width);
   });
 }
@@ -66,17 +74,20 @@ inline void normalize_pixels(const LayerNorm& call, const float* src, float* dst
   for (std::int64_t c = 0; c < call.channels; ++c)
     sum = sum + Vec::loadu(src + c * call.pixels, count);
   const Vec mean = sum * share;
-  Vec squares(0.0F);
+  Vec differences(0.0F), squares(0.0F);
   for (std::int64_t c = 0; c < call.channels; ++c) {
     const Vec difference = Vec::loadu(src + c * call.pixels, count) - mean;
+    differences = differences + difference;
     squares = fmadd(difference, difference, squares);
   }
+  const Vec rest = differences * share;
   alignas(Native) float factors[kLanes];
-  fmadd(squares, share, Vec(call.epsilon)).store(factors);
+  const Vec variance = clamp_min(fnmadd(rest, rest, squares * share), Vec(0.0F));
+  (variance + Vec(call.epsilon)).store(factors);
   for (float& factor : factors) factor = 1.0F / std::sqrt(factor);
   const Vec factor = Vec::loadu(factors);
   for (std::int64_t c = 0; c < call.channels; ++c) {
-    const Vec difference = Vec::loadu(src + c * call.pixels, count) - mean;
+    const Vec difference = Vec::loadu(src + c * call.pixels, count) - mean - rest;
     fmadd(difference * factor, Vec(call.scale[c]), Vec(call.shift[c]))
         .store(dst + c * call.pixels, count);
   }

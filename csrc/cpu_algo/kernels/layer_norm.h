@@ -8,8 +8,7 @@
 namespace torchalgo::kernels {
 
 /// dst = (src - mean) / sqrt(variance + epsilon) * scale + shift with the mean and the variance of
-/// the channels of each pixel. The variance is the mean of (src - mean)^2, in which nothing
-/// cancels.
+/// the channels of each pixel. It is as exact where the mean is large beside the differences.
 ///
 /// src and dst are [images, groups, pixels, lanes], and a channel is group * lanes + lane:
 /// (c, h * w, 1) for nchw, (1, h * w, c) for nhwc and (blocks, h * w, 16) for nChw16c. Channels

@@ -43,8 +43,8 @@ TEST(LayerNorm, IsRightWhereTheMeanIsFarFromZero) {
       const at::Tensor given = to_layout(src, primitive.src);
       const at::Tensor dst = empty_result(norm, primitive.dst);
       kernel.run({pack(kernel, weights), {&given, 1}, {}, dst, nullptr});
-      const at::Tensor found = from_layout(dst, primitive.dst, 40).to(at::kDouble);
-      EXPECT_TRUE(found.allclose(expected, 1e-3, 2e-3)) << to_string(primitive) << " " << isa;
+      const at::Tensor found = from_layout(dst, primitive.dst, result_sizes(norm)).to(at::kDouble);
+      EXPECT_TRUE(found.allclose(expected, 1e-5, 1e-5)) << to_string(primitive) << " " << isa;
     }
   }
 }
