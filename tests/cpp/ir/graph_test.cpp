@@ -51,7 +51,7 @@ TEST(StructureHash, ChangesWithEachPartOfTheStructure) {
 TEST(StructureHash, IsThatOfItsVersion) {
   ASSERT_EQ(kStructureVersion, 2);
   EXPECT_EQ(structure_hash(small_graph(), 1), "debb8cbce6676d15");
-  EXPECT_EQ(structure_hash(small_graph()), structure_hash(small_graph(), 2));
+  EXPECT_EQ(structure_hash(small_graph()), "5ab170fc696b7e7c");
 }
 
 TEST(CheckGraph, FindsBrokenGraphs) {
