@@ -102,7 +102,9 @@ TEST(CheckPrimitives, FindsANanThatIsLostFromTheResidual) {
         const at::Tensor sum = at::conv2d(args.src[0], args.packed[0].weights, {}, 1, 1) + residual;
         return args.dst.copy_(sum.relu());
       },
-      [](const Weights& weights) { return Packed{{weights[0].weights, {}}}; });
+      [](const Weights& weights) {
+        return Packed{{weights[0].weights, {}}};
+      });
   const CheckResult result =
       check_primitives({row}, problem, {{"test.conv", Layout::kNchw, Layout::kNchw}}, 1e-5)[0];
   EXPECT_EQ(result.failure.find("loses a NaN"), 0U) << result.failure;
