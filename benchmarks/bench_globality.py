@@ -227,28 +227,30 @@ def summary(outcomes: list[Outcome]) -> str:
     values = [o.value for o in outcomes]
     shared = [o.per_reader / o.plan.cost for o in outcomes]
     return (
-        f"Choosing all layers at once is cheaper than choosing each layer by itself beyond the"
-        f" noise on {len(paying)} of {len(outcomes)} networks. On {len(zeros)} of them it gains"
-        f" nothing at all. The median gain is {100 * (statistics.median(values) - 1):.1f} %, the"
-        f" largest {100 * (max(values) - 1):.1f} %. A model in which every reader pays its own"
-        f" layout change takes a plan that costs up to {100 * (max(shared) - 1):.1f} % more than"
-        f" the optimum, and the optimum itself on {shared.count(1.0)} of {len(outcomes)}."
+        f"On {len(paying)} of {len(outcomes)} networks, choosing all layers at once is cheaper than"
+        f" choosing each layer by itself, by more than the noise. The gain is zero on"
+        f" {len(zeros)} networks. The median gain is {100 * (statistics.median(values) - 1):.1f} %,"
+        f" the largest {100 * (max(values) - 1):.1f} %. Most methods in the literature let every"
+        f" reader of a tensor pay for its own layout change. Their plan costs up to"
+        f" {100 * (max(shared) - 1):.1f} % more than the optimum. It is the optimum on {shared.count(1.0)} of {len(outcomes)}"
+        " networks."
     )
 
 
 IN_NETWORKS = (
-    "These are sums of costs. In whole networks (`python benchmarks/compare_layouts.py`, records of"
-    " AVX-512, one thread) choosing each layer by itself costs 3 % in the geometric mean of 14"
-    " networks at batch 1 and 10 % of 6 at batch 8. The best plan in one layout is within 2 % of"
-    " the plan in the mean, at every batch: most of the gain is kernels, and one well-chosen layout"
-    " keeps it. On single networks it was up to 10 % faster (AVX2) and up to 6 % slower, so the"
-    " guard times it too."
+    "These numbers are sums of costs. Whole networks were timed as well (`python"
+    " benchmarks/compare_layouts.py`, records of AVX-512, one thread). There, choosing each layer"
+    " by itself is slower by 3 % at batch 1 (geometric mean of 14 networks), and by 10 % at batch 8"
+    " (6 networks). The best plan in a single layout is within 2 % of the optimal plan in the mean,"
+    " at every batch. So most of the gain comes from faster kernels, and one well-chosen layout"
+    " keeps most of it. On some networks the plan in a single layout was up to 10 % faster than the"
+    " optimal plan (AVX2), on others up to 6 % slower. The guard therefore times it as well."
 )
 
 
 def conditions(outcomes: list[Outcome]) -> list[str]:
-    """One line per machine, commit and number of threads."""
-    seen: dict[str, list[str]] = {}
+    """Lists machines, commits and numbers of threads, with the networks measured there by load."""
+    seen: dict[str, dict[str, list[str]]] = {}
     for o in outcomes:
         head = o.table.head
         where, git = head["machine"], head["git"]
@@ -259,8 +261,12 @@ def conditions(outcomes: list[Outcome]) -> list[str]:
             f" {git['commit']}{dirty}, {head['date']}"
         )
         load = f"{head['load_before']:.1f}"
-        seen.setdefault(text, []).append(f"{head['network']} (load before: {load})")
-    return [f"- {text}: {', '.join(names)}." for text, names in seen.items()]
+        seen.setdefault(text, {}).setdefault(load, []).append(head["network"])
+    lines = []
+    for text, loads in seen.items():
+        lines.append(f"- {text}. Load of the machine before the measurement:")
+        lines += [f"  - {load}: {', '.join(names)}" for load, names in sorted(loads.items())]
+    return lines
 
 
 def page(outcomes: list[Outcome], draws: int) -> str:
@@ -287,38 +293,43 @@ def page(outcomes: list[Outcome], draws: int) -> str:
     return "\n".join([
         "# What choosing all layers at once is worth",
         "",
-        "Written by `benchmarks/bench_globality.py` from the tables in `benchmarks/tables`, which"
-        " `benchmarks/record_tables.py` measured: every candidate of every node and every layout"
-        " change, batch 1, f32, none left out. Nothing is estimated; the times are sums of measured"
-        " costs, not runs of the network.",
+        "`benchmarks/bench_globality.py` wrote this page from the tables in `benchmarks/tables`."
+        " `benchmarks/record_tables.py` measured these tables at batch 1 in f32: every candidate of"
+        " every node, and every layout change. Nothing is left out or estimated. The times are sums"
+        " of measured costs, not runs of the network. [glossary.md](glossary.md) explains the"
+        " terms.",
         "",
         summary(outcomes),
         "",
         IN_NETWORKS,
         "",
-        "All columns but the first are costs over the optimum of the same table: 1.000 is no"
-        " difference.",
+        "The four columns after *optimum ms* are costs divided by the optimum of the same table:"
+        " 1.000 means that there is no difference.",
         "",
         *table_lines(head, values),
         "",
-        "- *local*: each convolution takes its own fastest primitive (ties by name), everything"
-        " else is then solved around these. Bold: the interval excludes 1.",
-        f"- The interval: {draws} times all costs are redrawn from normal distributions of their"
-        " measured noise, twice; both plans are chosen from the first draw and paid in the second,"
-        " and 95 % of the ratios lie in it. It knows the noise of the costs, not what the additive"
-        " model leaves out.",
-        "- *single layout*: the best plan that keeps to one layout, borders and nodes that lack it"
-        " excepted. *ATen only*: the best plan from PyTorch's own rows.",
-        "- *transform per reader*: the plan that is optimal where each reader of a tensor pays its"
-        " own layout change, paid as it really runs, once per tensor.",
-        "- *layouts*: those that results of the optimum lie in.",
+        "- *local*: each convolution takes its own fastest primitive; ties are broken by name. The"
+        " rest of the plan is then solved around these. Bold: the interval excludes 1.",
+        f"- The interval holds 95 % of {draws} ratios. For each ratio, all costs are drawn twice"
+        " from normal distributions of their measured noise. The first draw chooses both plans, and"
+        " the second draw says what they cost. The interval covers the noise of the costs. It does"
+        " not cover the error of the assumption that costs add up.",
+        "- *single layout*: the best plan in one layout. Two exceptions are allowed. A node may"
+        " read the network's input as it is given. A node without a candidate in that layout may"
+        " use others.",
+        "- *ATen only*: the best plan with PyTorch's own algorithms only.",
+        "- *transform per reader*: the optimal plan of a model in which each reader of a tensor"
+        " pays for its own layout change. Its cost is counted as it really runs: a layout change is"
+        " paid once per tensor.",
+        "- *layouts*: the number of different layouts of results in the optimal plan."
+        " *transforms*: the number of its layout changes.",
         "",
         "## The proof on these tables",
         "",
         *table_lines(["network", "nodes", "costs", "optimum", "solve ms", "method"], proofs),
         "",
-        "Seconds are those of `make_plan` on a loaded or quiet machine as it was when this page was"
-        " written: prices, encoding, proof and plan.",
+        "The times are those of `make_plan` when this page was written, on a machine that may have"
+        " been loaded. They include reading the costs, writing the PBQP, the proof and the plan.",
         "",
         "## Where",
         "",
