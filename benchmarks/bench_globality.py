@@ -232,8 +232,8 @@ def summary(outcomes: list[Outcome]) -> str:
         f" {len(zeros)} networks. The median gain is {100 * (statistics.median(values) - 1):.1f} %,"
         f" the largest {100 * (max(values) - 1):.1f} %. Most methods in the literature let every"
         f" reader of a tensor pay for its own layout change. Their plan costs up to"
-        f" {100 * (max(shared) - 1):.1f} % more than the optimum. It is the optimum on {shared.count(1.0)} of {len(outcomes)}"
-        " networks."
+        f" {100 * (max(shared) - 1):.1f} % more than the optimum. It is the optimum on"
+        f" {shared.count(1.0)} of {len(outcomes)} networks."
     )
 
 
