@@ -479,9 +479,11 @@ def make_readme_table(records: Sequence[Record]) -> str:
     machines = list(dict.fromkeys(map(versions, chosen)))
     return "\n".join(
         [
-            f"Batch 1, f32, {threads} thread{'s' if threads > 1 else ''}: torchalgo beside the"
-            " fastest of all other engines timed: eager, channels_last, optimize_for_inference,"
-            f" Inductor, ONNX Runtime ({_ways(chosen)}) and OpenVINO.",
+            f"Batch 1, f32, {threads} thread{'s' if threads > 1 else ''}. The table compares"
+            " torchalgo with the fastest of these engines: eager, channels_last,"
+            f" optimize_for_inference, Inductor, ONNX Runtime ({_ways(chosen)}) and OpenVINO. A"
+            " ratio is the engine's time divided by torchalgo's. The last column compares torchalgo"
+            " with the fastest of the first three engines.",
             "",
             *table([*head, "ratio over PyTorch's best"], rows),
             "",
@@ -514,10 +516,10 @@ def shares(records: Sequence[Record]) -> str:
         "choosing all layers together instead of one by one": factor("local_optimum", OWN),
     }
     most, *others = sorted(factors, key=lambda text: -factors[text])
-    rest = " and ".join(f"{text} gives {factors[text]:.2f}" for text in others)
+    rest = " and ".join(f"{factors[text]:.2f} for {text}" for text in others)
     return (
         f"Most of the gain over PyTorch comes from {most}: a factor of {factors[most]:.2f} in the"
-        f" geometric mean. Of the rest, {rest}."
+        f" geometric mean. The other factors are {rest}."
     )
 
 
