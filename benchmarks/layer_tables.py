@@ -269,12 +269,12 @@ def behind_line(lines: Sequence[Line]) -> str:
     """How often, and by how much, another engine is faster than ours."""
     behind = [line for line in lines if line.behind_us > 0]
     if not behind:
-        return "No operation has another engine that is faster."
+        return "No other engine is faster on any operation."
     summed = sum(line.behind_us for line in behind)
     slower = [line for line in behind if line.ratio is not None and line.ratio.verdict == "faster"]
     return (
         f"Another engine is faster on {len(behind)} of {len(lines)} operations, by"
-        f" {ms(summed)} ms in all; with 95 % confidence OpenVINO is on {len(slower)}."
+        f" {ms(summed)} ms in all. OpenVINO is faster on {len(slower)} with 95 % confidence."
     )
 
 
@@ -345,9 +345,10 @@ def winograd_section(records: Sequence[Record]) -> list[str]:
         "",
         "## Winograd over the peak of multiply-adds",
         "",
-        "3x3 convolutions of stride 1 with 64 to 512 channels on at least 28 x 28 pixels, one"
-        " thread, weights cold: operations of the definition per second over the peak probed in the"
-        f" run. A direct algorithm stays below 1; the median is **{median:.2f}**.",
+        "These are 3x3 convolutions of stride 1 with 64 to 512 channels on at least 28 x 28"
+        " pixels. They run in one thread with cold weights. GFLOP/s counts the operations of a"
+        " direct convolution. The last column divides this rate by the peak rate that was probed"
+        f" in the run. A direct algorithm stays below 1; the median is **{median:.2f}**.",
         "",
         *table(head, [cells for _, cells in rows]),
     ]
@@ -412,13 +413,14 @@ def wins_section(records: Sequence[Record]) -> list[str]:
         best = f"{ahead:.2f}: `{where}`" if ahead else "alone" if where else "-"
         cells = [f"`{name}`", str(wins.ran), str(len(wins.won)), str(wins.near)]
         rows.append([*cells, ", ".join(sorted(wins.layouts)), best])
-    head = ["row", "ran", "fastest", "within 10 %", "layouts", "furthest ahead of the next"]
+    head = ["algorithm", "ran", "fastest", "within 10 %", "layouts", "furthest ahead of the next"]
     return [
         "",
-        "## Where each row is the fastest",
+        "## Where each algorithm is the fastest",
         "",
-        "Of our rows and ATen's, over the distinct operations below; the fastest of a row's"
-        " variants and layouts counts. A plan may still take another row, for its layouts.",
+        "This table compares torchalgo's algorithms with each other and with ATen's, over the"
+        " distinct operations below. The fastest of an algorithm's variants and layouts counts. A"
+        " plan may still choose another algorithm because of its layouts.",
         "",
         *table(head, rows),
     ]
@@ -450,11 +452,12 @@ def limits_section(records: Sequence[Record]) -> list[str]:
             rows.append([record["network"], str(record["threads"]), ms(whole), *shares])
     head = ["network", "threads", "plan, ms", "arithmetic", "memory", "weights", "above", "layouts"]
     text = (
-        "Shares of what the plan expects. A call's algorithm needs its multiply-adds (Winograd's"
-        " and Strassen's are fewer), to read and write its tensors, and to read its weights from"
-        " where the network's leave them; whichever takes longest at the peaks probed in the run"
-        " binds it. What it takes *above* that a better kernel could gain. *Layouts*: changes"
-        " between them."
+        "These are shares of the time that the plan expects. Each call has three tasks: its"
+        " multiply-adds (Winograd's and Strassen's algorithms need fewer), reading and writing its"
+        " tensors, and reading its weights from where they are inside the network. The task that"
+        " takes longest, at the peak rates probed in the run, limits the call. *Above* is the time"
+        " beyond this limit, which a better kernel could gain. *Layouts* is the time of layout"
+        " changes."
     )
     title = "## What limits each network"
     return ["", title, "", text, "", *table(head, rows)] if rows else []
@@ -466,16 +469,27 @@ def make_page(records: Sequence[Record], worst: int) -> str:
         "<!-- made by `python benchmarks/layer_tables.py` from records of bench_layers.py -->",
         "# Benchmarks: layer by layer",
         "",
-        "Each distinct operation of a network, with what our candidates fuse to it. *Cold*: its"
-        " weights lie where the network's leave them; *warm*: where the run before left them. Rows"
-        " most of whose bytes are weights are compared cold, the others warm. *Ours* is the fastest"
-        " of our algorithms, or ATen's where we have none. OpenVINO is timed on a model of the one"
-        " operation by its performance counters, which know about 1 us, without layout conversions;"
-        " 0 is in place. The roofline is what no direct algorithm beats; Winograd and Strassen may."
-        " *Lost* is what all layers of a row take above the least of roofline, ATen and OpenVINO,"
-        " *to others* above the latter two. Ratios are medians of the rounds' ratios with"
-        " bootstrap 95 % intervals; below 1 ours is **slower**. What is comparable and what is not,"
-        " `benchmarks/bench_layers.py` tells.",
+        "This page compares the times of each distinct operation of a network. An operation"
+        " includes the steps that our candidates compute in the same call, such as a bias or an"
+        " activation.",
+        "",
+        "- *Cold* means that the weights are where they are inside the network, for example not"
+        " in a cache. *Warm* means that they are where the run before left them. If most bytes of"
+        " an operation are weights, its row compares cold times, otherwise warm times.",
+        "- *Ours* is the fastest of torchalgo's algorithms, or ATen's fastest if torchalgo has"
+        " none.",
+        "- OpenVINO runs a model of only this operation. Its time comes from its performance"
+        " counters, which are accurate to about 1 us. Layout conversions are not included. 0"
+        " means that OpenVINO computes the operation in place.",
+        "- The *roofline* is the least time that any direct algorithm can take on this machine."
+        " Winograd's and Strassen's algorithms may be faster.",
+        "- *Lost* is the time that all layers of a row take beyond the least of roofline, ATen"
+        " and OpenVINO. *To others* is the time beyond the faster of ATen and OpenVINO.",
+        "- Ratios are medians of the rounds' ratios, with bootstrap 95 % intervals. Below 1 ours"
+        " is **slower**.",
+        "",
+        "`benchmarks/bench_layers.py` explains which times can be compared and which cannot."
+        " [glossary.md](glossary.md) explains the terms.",
     ]
     lines += [*outside_section(records), *winograd_section(records)]
     lines += [*limits_section(records), *wins_section(records)]

@@ -229,7 +229,7 @@ def engine_cell(record: Record, name: str, notes: Footnotes) -> str:
     if ways := engine.get("ways"):
         text += notes.mark(f"{TITLES[name]}: {ways}")
     if name == OWN and engine.get("runs") == "baseline":
-        text += notes.mark("plain PyTorch was faster while tuning, so that the frozen model runs")
+        text += notes.mark("plain PyTorch was faster during tuning, so the frozen model runs")
     return text
 
 
@@ -340,7 +340,7 @@ def losses(records: Sequence[Record]) -> list[str]:
             names = ", ".join(f"{net} ({c.ratio:.2f})" for net, c in lost)
             ran = sum(c is not None for _, c in results)
             lines.append(f"- {TITLES.get(name, name)} on {len(lost)} of {ran}: {names}")
-    return lines or ["None, on any of these networks, with 95 % confidence."]
+    return lines or ["None on any of these networks, with 95 % confidence."]
 
 
 def versions(record: Record) -> str:
@@ -377,24 +377,30 @@ def how_taken(records: Sequence[Record]) -> list[str]:
     inner = sorted({r["inner"] for r in records})
     load = max(max(r["load_before"], r["load_after"]) for r in records)
     spelled = f"{rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"{rounds[0]}"
+    timed = " or ".join(map(str, inner))
     return [
         "<!-- made by benchmarks/make_tables.py from the records of benchmarks/bench_models.py -->",
         "# Benchmarks: whole networks",
         "",
-        "torchvision's networks with random weights and batch-norm statistics, f32, batch 1 if"
-        " nothing else is said."
-        f" Interleaved paired rounds ({spelled} per network): in each, every engine runs once"
-        f" untimed, then {' or '.join(map(str, inner))} times timed, in an order that rotates, with"
-        " a pause before it so that the idle pools of the others are asleep. Of ONNX Runtime with"
-        " spinning idle threads and with sleeping ones the faster counts; a footnote says which"
-        " were timed. Times are medians;"
-        " ratios are medians of the rounds' ratios, in brackets with bootstrap 95 % intervals: how"
-        " many times as long as torchalgo the other takes. Below 1 torchalgo is **slower**; an"
-        " interval that holds 1 is *no difference*. The A/A control is the same plan a second time."
-        " Relative L2 is to the model in f64. Tuning and compilation are not in the times."
-        " Where a network's time is lost, layer by layer: [layers.md](layers.md).",
+        "The networks are torchvision's, with random weights and batch-norm statistics, in f32."
+        " The batch size is 1 if nothing else is said.",
         "",
-        f"Machine and versions (1-minute load at most {load:.1f} before and after):",
+        f"- Rounds are interleaved, {spelled} per network. In each round every engine runs once"
+        f" untimed and then {timed} times timed. The order of the engines rotates. Before each"
+        " engine there is a pause, so that the idle threads of the other engines are asleep.",
+        "- ONNX Runtime is timed with spinning idle threads and with sleeping ones, and the"
+        " faster of the two counts. A footnote says which were timed.",
+        "- Times are medians. A ratio is the time of the other engine divided by the time of"
+        " torchalgo. Each ratio is the median of the rounds' ratios, with a bootstrap 95 %"
+        " interval in brackets. Below 1 torchalgo is **slower**. If the interval contains 1,"
+        " there is *no difference*.",
+        "- The A/A control is the same plan, timed a second time. Relative L2 is the error"
+        " compared with the model in f64. Tuning and compilation are not in the times.",
+        "",
+        "[layers.md](layers.md) shows layer by layer where a network's time is lost."
+        " [glossary.md](glossary.md) explains the terms.",
+        "",
+        f"Machine and versions (the 1-minute load was at most {load:.1f} before and after):",
         "",
         *versions_list(records),
     ]
@@ -406,31 +412,40 @@ def section(records: Sequence[Record], notes: Footnotes) -> list[str]:
     lines = [
         f"## {setting.title[0].upper()}{setting.title[1:]}",
         "",
-        "Median ms of a run; bold: the best of all, and the best of the PyTorch paths (eager,"
-        " channels_last, optimize_for_inference).",
+        "The table shows the median time of a run in ms. Bold are the fastest engine and the"
+        " fastest of the PyTorch engines (eager, channels_last, optimize_for_inference).",
         "",
         *time_table(records, notes),
         "",
-        "Over the best of all other engines that were timed, the best of the PyTorch paths,"
-        " Inductor with frozen weights, and the better of ONNX Runtime and OpenVINO:",
+        "The next table shows how many times as long as torchalgo the other engines take. It"
+        " compares with the fastest of all other engines, the fastest PyTorch engine, Inductor"
+        " with frozen weights, and the faster of ONNX Runtime and OpenVINO.",
         "",
         *peer_table(records),
         "",
-        "Where others are faster than torchalgo (their time over its time):",
+        "Engines that are faster than torchalgo (their time divided by torchalgo's time):",
         "",
         *losses(records),
         "",
-        "Where the gain comes from. From the same costs, and in the same rounds: the best of the"
-        " PyTorch paths; the best plan of ATen's rows only (choice and layouts, no kernel of our"
-        " own); each convolution's own fastest primitive (local: our kernels, chosen one by one);"
-        " the plan (chosen together). The first three ratios multiply to the whole gain, but for"
-        " their medians. Then the plan beside the ATen-only plan and beside the best single layout:"
-        " what is below 1 is a **loss**.",
+        "The third table shows where the gain comes from. These were timed in the same rounds, and"
+        " the plans are made from the same costs:",
+        "",
+        "- *PyTorch*: the fastest of the PyTorch engines.",
+        "- *ATen-only*: the best plan that uses only ATen's algorithms. It chooses algorithms and"
+        " layouts, but no kernel of torchalgo.",
+        "- *Local*: each convolution's own fastest primitive. It uses torchalgo's kernels, but"
+        " chooses them one by one.",
+        "- *Single layout*: the best plan in which all operations have the same layout.",
+        "- *Plan*: the plan of torchalgo, in which all primitives are chosen together.",
+        "",
+        "The product of the first three ratios is the whole gain, except that medians of ratios"
+        " do not multiply exactly. The other two ratios compare the plan with the ATen-only plan"
+        " and with the single layout. A ratio below 1 is a **loss**.",
         "",
         *gain_table(records),
     ]
     if setting.threads == 1:
-        lines += ["", "Process CPU time, the same rounds:", "", *cpu_table(records)]
+        lines += ["", "CPU time of the process, in the same rounds:", "", *cpu_table(records)]
     return lines
 
 
@@ -443,7 +458,7 @@ def make_page(records: Sequence[Record]) -> str:
     if notes.texts:
         lines += ["", "## Footnotes", ""]
         for text in notes.texts:
-            lines += [f"{notes.mark(text)} {text}<br>"]
+            lines += [f"- {notes.mark(text)} {text}"]
     return "\n".join(lines) + "\n"
 
 
