@@ -259,7 +259,8 @@ def plan_line(plan: Record | None) -> str:
         return "The plan costs nothing."
     parts = sorted(shares.items(), key=lambda item: -item[1])
     return (
-        f"Our plan expects {ms(whole)} ms, **{outside_share(shares):.1%} outside convolutions**: "
+        f"Our plan expects {ms(whole)} ms. These are its parts,"
+        f" **{outside_share(shares):.1%} outside convolutions**: "
         + ", ".join(f"{name} {us / whole:.1%}" for name, us in parts if us)
         + f" ({plan['status']}; {plan['method']})."
     )
