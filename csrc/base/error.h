@@ -8,15 +8,15 @@
 
 namespace torchalgo {
 
-/// A call that cannot be served: bad arguments, a foreign file, a failed library. The text names
-/// the function, the value given, the value expected and the way out. Becomes torchalgo.Error in
-/// Python.
+/// An error of the caller or of a library: bad arguments, a file that torchalgo did not write, a
+/// library call that failed. The text names the function, the given value, the expected value and
+/// the remedy. Python sees it as torchalgo.Error.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// A broken promise inside torchalgo; no input of a user reaches it.
+/// A bug inside torchalgo. No input of a user can cause it.
 class InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
@@ -39,7 +39,7 @@ namespace detail {
     }                                                       \
   } while (false)
 
-/// Holds in every build; a failure is a bug of torchalgo.
+/// Throws InternalError unless `condition` holds, in every build. A failure is a bug of torchalgo.
 #define TORCHALGO_ASSERT(condition)                                     \
   do {                                                                  \
     if (!(condition)) [[unlikely]] {                                    \

@@ -9,13 +9,14 @@
 
 namespace torchalgo {
 
-/// A mutex that is free in the child after fork(), whatever other threads did at that moment:
-/// fork() waits until each such mutex is free. A plain mutex stays locked in the child for ever if
-/// another thread of the parent held it.
+/// A mutex that is always free in the child after fork(), because fork() waits until each such
+/// mutex is free. A plain mutex stays locked in the child for ever if another thread of the parent
+/// held it during fork().
 class ForkMutex {
  public:
-  /// A thread that holds an outer mutex may lock an inner one, and no other way round. Nothing else
-  /// may be nested, and no holder may wait for a thread that forks, or for Python's interpreter.
+  /// The order of locking. A thread that holds an outer mutex may lock an inner one. No other
+  /// nesting is allowed. A thread that holds such a mutex must not wait for a thread that forks, or
+  /// for Python's interpreter.
   enum class Level { kOuter, kInner };
 
   explicit ForkMutex(Level level = Level::kInner) : group_(groups()[static_cast<int>(level)]) {

@@ -6,8 +6,9 @@
 
 namespace torchalgo {
 
-/// FNV-1a, 64 bits: the same value on every machine and in every version, for ids that go to disk.
-/// Not a defence against crafted collisions. Source: Fowler, Noll, Vo; IETF draft-eastlake-fnv.
+/// Returns the 64-bit FNV-1a hash of `text`, for ids that are written to disk. It is the same on
+/// every machine and in every version. It does not protect against crafted collisions. Source:
+/// Fowler, Noll, Vo; IETF draft-eastlake-fnv.
 [[nodiscard]] constexpr std::uint64_t fnv1a64(std::string_view text,
                                               std::uint64_t seed = 0xcbf29ce484222325ULL) {
   std::uint64_t hash = seed;

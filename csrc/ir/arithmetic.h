@@ -7,21 +7,21 @@
 
 namespace torchalgo {
 
-/// Returns the multiplications and additions of the operation by definition, whatever the algorithm
-/// (2 per FMA). Moving data counts 0.
+/// Returns the multiplications and additions of the operation by its definition, so they do not
+/// depend on the algorithm. An FMA counts 2; moving data counts 0.
 [[nodiscard]] double flop_count(const Problem& problem);
 
-/// Returns the part of flop_count() that no algorithm avoids without a transform as Winograd's:
-/// products with padding are not counted. Only convolutions and linear layers count, also as layers
-/// of a chain.
+/// Returns the part of flop_count() that every algorithm without a transform like Winograd's must
+/// do. Products with padding are not counted. Only convolutions and linear layers count, also those
+/// in a chain.
 [[nodiscard]] double least_flop_count(const Problem& problem);
 
-/// Returns how many elements of the first data input the result depends on: a window with a stride
-/// may step over some.
+/// Returns the number of elements of the first data input that the result depends on. A window with
+/// a stride may skip some.
 [[nodiscard]] double elements_read(const Problem& problem);
 
-/// Returns how many numbers are added up to one element of the result, for the estimate of rounding
-/// errors. Returns nullopt if the result is exact, since it holds copied elements or zeros only.
+/// Returns the number of terms in the sum of one result element, for the estimate of rounding
+/// errors. Returns nullopt if the result is exact because it holds only copied elements or zeros.
 /// @throws InternalError  for a chain, whose layers round one after the other.
 [[nodiscard]] std::optional<double> terms_per_element(const Problem& problem);
 

@@ -9,7 +9,7 @@
 
 namespace torchalgo {
 
-/// One way to compute a chain of nodes at once.
+/// A primitive that computes a chain of nodes in one call.
 struct Candidate {
   std::vector<int>
       covers;       // nodes; the first is the anchor, each later one reads the one before it
@@ -27,7 +27,7 @@ struct Candidate {
   return result_layout(candidate.problem, candidate.primitive);
 }
 
-/// Why an algorithm does not offer a problem.
+/// The reason why an algorithm does not offer a problem.
 struct Refusal {
   std::string problem;
   std::string primitive;
@@ -35,11 +35,11 @@ struct Refusal {
   bool operator==(const Refusal&) const = default;
 };
 
-/// What the planner may choose from. Every node with a problem is the anchor of at least one
-/// candidate that covers it alone in nchw, so a plan always exists.
+/// The candidates that the planner chooses from. Each node with a problem is the anchor of at least
+/// one candidate that covers it alone in nchw, so a plan always exists.
 struct Candidates {
-  std::vector<std::vector<Candidate>> by_anchor;  // one list per node of the graph; opaque: empty
-  std::vector<std::vector<Refusal>> refusals;     // likewise
+  std::vector<std::vector<Candidate>> by_anchor;  // one list per node; empty for opaque nodes
+  std::vector<std::vector<Refusal>> refusals;     // one list per node
 };
 
 }  // namespace torchalgo

@@ -12,11 +12,11 @@
 
 namespace torchalgo {
 
-/// 1/1024 ns: costs are integers in the solver, so that sums and ties are exact.
+/// The unit of costs, 1/1024 ns. Costs are integers in the solver, so that sums and ties are exact.
 using Ticks = std::int64_t;
 inline constexpr double kTicksPerUs = 1024.0 * 1000.0;
 
-/// kBound: a lower bound, kModel: a guess, kConstruction: a view, 0.
+/// The origin of a cost: measured, a lower bound, predicted by a model, or 0 because it is a view.
 enum class CostSource : std::uint8_t { kMeasured, kBound, kModel, kConstruction };
 
 struct Cost {
@@ -25,7 +25,7 @@ struct Cost {
   bool operator==(const Cost&) const = default;
 };
 
-/// Key of a cost: problem, primitive name and layouts. Two nodes with one problem share it.
+/// The key of a cost: problem, primitive name and layouts. Nodes with the same problem share it.
 struct CostKey {
   std::string problem;
   std::string primitive;
@@ -38,14 +38,15 @@ struct CostKey {
   return {to_string(problem), primitive.name, primitive.src, primitive.dst};
 }
 
-/// What one node of a graph runs; the node is the one that anchors what is computed at once.
+/// The primitive that one node of a graph runs. The node is the anchor of its chain.
 struct NodeChoice {
   std::string node;
   CostKey run;
   auto operator<=>(const NodeChoice&) const = default;
 };
 
-/// Two choices that meet in one network. An empty producer.node: whatever runs before.
+/// The key of a pair cost: two choices in one network. If producer.node is empty, the pair matches
+/// any producer.
 struct PairKey {
   NodeChoice producer;
   NodeChoice reader;
@@ -54,14 +55,15 @@ struct PairKey {
 
 struct CostTable {
   std::map<CostKey, Cost> costs;
-  /// What is added where both choices of a pair are made: how `reader` differs behind `producer`
-  /// from how it runs alone. May be negative, but what `reader` costs with all of its pairs may
-  /// not.
+  /// The cost that is added if both choices of a pair are made: the time of `reader` behind
+  /// `producer` minus its time alone. It may be negative, but the cost of `reader` plus all of its
+  /// pairs must not be.
   std::map<PairKey, Ticks> pairs;
   bool operator==(const CostTable&) const = default;
 };
 
-/// The one place that prices views; see ir/view.h.
+/// Returns the cost of `key`, or nullopt if the table has none. A view costs 0 (ir/view.h); no
+/// other function prices views.
 [[nodiscard]] inline std::optional<Cost> find_cost(const CostTable& table, const CostKey& key) {
   if (is_view(key.primitive)) return Cost{0, CostSource::kConstruction};
   const auto it = table.costs.find(key);

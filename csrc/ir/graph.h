@@ -11,25 +11,25 @@
 
 namespace torchalgo {
 
-/// A tensor of the data flow, made once.
+/// A tensor of the data flow. It is written once.
 struct Value {
   std::string name;                 // unique in the graph; the front end's name for it
   std::vector<std::int64_t> sizes;  // logical; empty if unknown
-  std::optional<DType> dtype;       // nothing: not floating point, or unknown
-  int producer = -1;                // node; -1: an input of the graph
+  std::optional<DType> dtype;       // nullopt: not floating point, or unknown
+  int producer = -1;                // node, or -1 for an input of the graph
   bool operator==(const Value&) const = default;
 };
 
-/// One op of the data flow. Weights are no values: a problem carries their shape, the front end
-/// their data.
+/// One op of the data flow. Weights are not values: the problem holds their shape, the front end
+/// holds their data.
 struct Node {
   std::string name;  // "layer1.0.conv1", a repeated call "layer1.0.conv1#1": on disk, in plans
   std::string kind;  // the front end's op, "aten::conv2d"
   std::vector<int> inputs;   // values: data inputs in call order
   std::vector<int> outputs;  // values
   std::optional<Problem>
-      problem;       // nothing: opaque, so inputs and outputs are nchw, cost 0, never measured
-  std::string note;  // opaque although it looks plannable: why
+      problem;       // nullopt: opaque, so inputs and outputs are nchw and the cost is 0
+  std::string note;  // why a node that looks plannable is opaque
   bool operator==(const Node&) const = default;
 };
 
@@ -39,7 +39,7 @@ struct Graph {
   std::vector<Node> nodes;
   std::vector<int> inputs;            // values
   std::vector<Layout> input_layouts;  // as the caller passes them: kNchw or kNhwc
-  std::vector<int> outputs;           // values; handed back in nchw
+  std::vector<int> outputs;           // values; the caller gets them in nchw
   bool operator==(const Graph&) const = default;
 };
 
@@ -47,15 +47,17 @@ struct Graph {
 /// otherwise than before: see docs/decisions/0016.
 inline constexpr int kStructureVersion = 2;
 
-/// 16 hex digits over names, kinds, problems and data flow; weights do not enter. A plan of an
-/// older version has the hash of that version. It equals the one of `graph` if the importer still
-/// makes the same graph of the model.
+/// Returns a hash of names, kinds, problems and data flow as 16 hex digits. Weights do not enter. A
+/// plan of an older version has the hash of that version. It equals the hash of `graph` in that
+/// version if the importer still makes the same graph of the model.
 [[nodiscard]] std::string structure_hash(const Graph& graph, int version = kStructureVersion);
 
-/// Nodes that read each value, once per use, in node order.
+/// Returns the nodes that read each value, once per use, in node order.
 [[nodiscard]] std::vector<std::vector<int>> readers_of(const Graph& graph);
 
-/// @throws InternalError  a dangling index, a use before its definition, a name used twice.
+/// Checks that `graph` is well formed.
+/// @throws InternalError  if an index is out of range, a value is used before its definition, or a
+/// name is used twice.
 void check_graph(const Graph& graph);
 
 }  // namespace torchalgo

@@ -8,8 +8,8 @@
 
 namespace torchalgo {
 
-/// A graph as lines of tab-separated fields, so that the structure of a network can be kept without
-/// its weights:
+/// Returns the graph as lines of tab-separated fields, which keep the structure of a network
+/// without its weights:
 ///
 ///   torchalgo graph 1
 ///   value <name> <sizes, comma-separated, or -> <dtype or ->
@@ -21,8 +21,8 @@ namespace torchalgo {
 /// empty.
 [[nodiscard]] std::string to_text(const Graph& graph);
 
-/// The inverse: parse_graph(to_text(g)) == g.
-/// @throws Error  naming the line that is not as above, or says what no graph can be.
+/// Reads the text of a graph: parse_graph(to_text(g)) == g.
+/// @throws Error  naming the line that does not have this form or does not fit a valid graph.
 [[nodiscard]] Graph parse_graph(std::string_view text);
 
 }  // namespace torchalgo

@@ -15,28 +15,27 @@ namespace torchalgo {
 /// The choice for one node.
 struct PlanNode {
   std::string name;
-  std::string problem;      // spelled with the epilogue it covers
+  std::string problem;      // text, with the epilogue that it covers
   Primitive primitive;      // empty name: absorbed
-  std::string absorbed_by;  // the anchor that computes this node, else empty
+  std::string absorbed_by;  // the anchor that computes this node, or empty
   Ticks cost = 0;
   CostSource cost_source = CostSource::kMeasured;
-  std::string runner_up;  // spelled primitive of the best plan in which this node chooses otherwise
-  std::optional<Ticks>
-      regret;  // by how much that plan is dearer; nothing: no other choice, or not known
+  std::string runner_up;  // text of the primitive in the best plan in which this node runs another
+  std::optional<Ticks> regret;  // extra cost of that plan; nullopt: no other choice, or unknown
   bool operator==(const PlanNode&) const = default;
 };
 
-/// A layout change of one value, made once whatever the number of readers.
+/// A layout change of one value. It is made once, whatever the number of readers.
 struct PlanTransform {
   std::string value;     // name of the value in the graph
-  std::string producer;  // name of its node; empty: an input of the model
+  std::string producer;  // name of its node, or empty for an input of the model
   std::string problem;   // transform_...
   Primitive primitive;
   Ticks cost = 0;
   bool operator==(const PlanTransform&) const = default;
 };
 
-/// Two choices of the plan that cost more, or less, beside each other than alone.
+/// Two choices of the plan that together cost more, or less, than each alone.
 struct PlanPair {
   PairKey key;
   Ticks cost = 0;
@@ -45,8 +44,8 @@ struct PlanPair {
 
 enum class PlanStatus : std::uint8_t { kOptimal, kFeasible };
 
-/// One primitive per node, and where transforms stand. Optimal and bound speak of the additive cost
-/// table.
+/// One primitive per node, and the layout changes between them. Status and bound refer to sums of
+/// the cost table's entries.
 struct Plan {
   std::string structure_hash;
   int structure_version = kStructureVersion;  // of structure_hash
@@ -55,9 +54,9 @@ struct Plan {
   Ticks lower_bound = 0;
   std::string method;                     // how the optimum was proven
   std::vector<PlanNode> nodes;            // nodes with a problem, in graph order
-  std::vector<PlanTransform> transforms;  // in graph order; a multi-hop change is several
-  std::vector<PlanPair> pairs;            // of the cost table, where both choices are the plan's
-  std::string certificate;  // proof of lower_bound, docs/pbqp.md; empty: not asked for
+  std::vector<PlanTransform> transforms;  // in graph order; each hop of a change is one entry
+  std::vector<PlanPair> pairs;            // pairs of the cost table whose choices are both made
+  std::string certificate;  // proof of lower_bound, docs/pbqp.md; empty if not requested
   bool operator==(const Plan&) const = default;
 };
 

@@ -26,7 +26,7 @@ enum class PostOp : std::uint8_t {
 /// Post-ops in the order in which they are computed.
 using Epilogue = std::vector<PostOp>;
 
-/// The names in spellings: "+bias".
+/// The names of post-ops in the texts of problems, as in "+bias".
 inline constexpr auto kPostOps = std::to_array<std::pair<PostOp, std::string_view>>({
     {PostOp::kBias, "bias"},
     {PostOp::kAdd, "add"},

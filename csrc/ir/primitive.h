@@ -10,9 +10,10 @@
 
 namespace torchalgo {
 
-/// One way to run a problem: algorithm and layouts. src and dst mean the tensor or its gradient, in
-/// every direction: a convolution's kBackwardData reads dst and writes src, its kBackwardFilter
-/// reads both. input_layout() and result_layout() below say it in call order.
+/// An algorithm with all its settings and layouts. `src` and `dst` are the layouts of these tensors
+/// or of their gradients, in every direction: kBackwardData of a convolution reads dst and writes
+/// src, kBackwardFilter reads both. input_layout() and result_layout() below return them in call
+/// order.
 struct Primitive {
   // provider.algorithm[.variant][{KNOB=value,...}]; on disk: never renamed or reused.
   std::string name;
@@ -22,32 +23,34 @@ struct Primitive {
   bool operator==(const Primitive&) const = default;
 };
 
-/// "cpu.winograd_f4x4_3x3.t14 nChw16c->nChw16c".
+/// Returns the text of a primitive, for example "cpu.winograd_f4x4_3x3.t14 nChw16c->nChw16c".
 [[nodiscard]] std::string to_string(const Primitive& primitive);
 
-/// Layout of data input `index` (not of a residual, which lies as the result does).
+/// Returns the layout of data input `index`. A residual is not among these: it has the result's
+/// layout.
 [[nodiscard]] Layout input_layout(const Problem& problem, const Primitive& primitive,
                                   std::size_t index = 0);
 
-/// Layout of the result: src of a gradient with respect to src; of the weights' gradient
-/// weights_layout().
+/// Returns the layout of the result: `dst` of a forward problem, `src` of a gradient with respect
+/// to src, weights_layout() of the weights' gradient.
 [[nodiscard]] Layout result_layout(const Problem& problem, const Primitive& primitive);
 
-/// How a primitive wants weights [k, c / groups, (t,) r, s], or writes their gradient: kNhwc (krsc
-/// in memory) if its name has the variant "krsc", else kNchw (kcrs). It is part of the name because
-/// weights belong to one primitive alone and are packed for it: no edge of the graph carries them.
+/// Returns the layout in which a primitive reads weights [k, c / groups, (t,) r, s] or writes their
+/// gradient. It is kNhwc (krsc in memory) if the name has the variant "krsc", else kNchw (kcrs). It
+/// is part of the name because weights are packed for one primitive alone, so that no edge of the
+/// graph carries them.
 [[nodiscard]] Layout weights_layout(const Primitive& primitive);
 
 inline constexpr std::string_view kKrscVariant = ".krsc";
 
-/// "cudnn9.conv.e22{K=1}" -> "cudnn9.conv.e22.krsc{K=1}".
+/// Returns the name with the variant: "cudnn9.conv.e22.krsc{K=1}" for "cudnn9.conv.e22{K=1}".
 [[nodiscard]] std::string with_krsc(const std::string& name);
 
-/// The same way back; a name without the variant stays as it is.
+/// Returns the name without the variant. A name that lacks it is returned unchanged.
 [[nodiscard]] std::string without_krsc(const std::string& name);
 
-/// Whether `pattern` names this primitive or its algorithm: "cpu.direct" matches "cpu.direct",
-/// "cpu.direct.t14", "cpu.direct{X=1}" and "cpu.direct@fma", not "cpu.direct2".
+/// Returns true if `pattern` names this primitive or its algorithm: "cpu.direct" matches
+/// "cpu.direct", "cpu.direct.t14", "cpu.direct{X=1}" and "cpu.direct@fma", but not "cpu.direct2".
 [[nodiscard]] bool matches_name(std::string_view name, std::string_view pattern);
 
 }  // namespace torchalgo

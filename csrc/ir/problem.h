@@ -16,7 +16,7 @@ namespace torchalgo {
 enum class DType : std::uint8_t { kF64, kF32, kTf32, kF16, kBf16 };
 enum class Direction : std::uint8_t { kForward, kBackwardData, kBackwardFilter };
 
-/// The epilogue as the form that most kernels have: act(result + bias + residual).
+/// An epilogue in the form that most kernels support: act(result + bias + residual).
 struct BiasAddActivation {
   bool bias = false;
   bool add = false;
@@ -24,10 +24,11 @@ struct BiasAddActivation {
   bool operator==(const BiasAddActivation&) const = default;
 };
 
-/// A convolution; sizes in elements. 1-D is 2-D with h = r = 1; `is_3d` adds d, t and the stride,
-/// padding and dilation of d. For every Direction, the sizes are those of the forward convolution.
-/// A transposed convolution is a kBackwardData problem: its result has the sizes of src. Padding is
-/// symmetric; padding on one side only is an operation of its own in front.
+/// A convolution. Sizes are in elements. 1-D is 2-D with h = r = 1; `is_3d` adds d, t and the
+/// stride, padding and dilation of d. For every Direction, the sizes are those of the forward
+/// convolution. A transposed convolution is a kBackwardData problem: its result has the sizes of
+/// src. Padding is symmetric. Padding on one side only is a separate operation before the
+/// convolution.
 struct ConvProblem {
   Direction direction = Direction::kForward;
   DType dtype = DType::kF32;
@@ -42,7 +43,7 @@ struct ConvProblem {
   bool operator==(const ConvProblem&) const = default;
 };
 
-/// Whether the filter of a 2-D convolution is 1x1, without stride, padding or groups.
+/// Returns true if the filter of a 2-D convolution is 1x1, without stride, padding or groups.
 [[nodiscard]] constexpr bool is_pointwise(const ConvProblem& conv) {
   return conv.r * conv.s * conv.stride_h * conv.stride_w * conv.groups == 1 &&
          conv.pad_h + conv.pad_w == 0;
@@ -51,8 +52,8 @@ struct ConvProblem {
 enum class PoolKind : std::uint8_t { kMax, kAverage, kAdaptiveAverage };
 
 /// A 2-D pooling. kAdaptiveAverage: window i of p covers rows floor(i h / p) to ceil((i + 1) h /
-/// p); it has no r, s, stride, pad. p, q are given in the adaptive case and follow from the rest
-/// otherwise.
+/// p). In this case p and q are given, and r, s, stride and pad have no meaning. Otherwise p and q
+/// follow from the other sizes.
 struct PoolProblem {
   PoolKind kind = PoolKind::kMax;
   DType dtype = DType::kF32;
@@ -67,9 +68,9 @@ struct PoolProblem {
 
 enum class EltwiseKind : std::uint8_t { kActivation, kAdd, kMul };
 
-/// Element by element. kActivation: `epilogue` holds the one activation. kAdd, kMul: two tensors of
-/// one shape, or, with `channelwise`, a second one of [n, c, 1, 1]; `epilogue` may add an
-/// activation.
+/// An elementwise operation. For kActivation, `epilogue` holds the one activation. kAdd and kMul
+/// have two inputs of one shape; with `channelwise`, the second is [n, c, 1, 1]. Their `epilogue`
+/// may hold an activation.
 struct EltwiseProblem {
   EltwiseKind kind = EltwiseKind::kActivation;
   DType dtype = DType::kF32;
@@ -79,7 +80,8 @@ struct EltwiseProblem {
   bool operator==(const EltwiseProblem&) const = default;
 };
 
-/// y = x * scale[c] + shift[c]: a batch norm in eval mode that no convolution could absorb.
+/// A scale and a shift per channel, y = x * scale[c] + shift[c]: a batch norm in eval mode that no
+/// convolution could absorb.
 struct ScaleShiftProblem {
   DType dtype = DType::kF32;
   std::int64_t n = 1, c = 1, h = 1, w = 1;
@@ -87,8 +89,8 @@ struct ScaleShiftProblem {
   bool operator==(const ScaleShiftProblem&) const = default;
 };
 
-/// y = (x - mean) / sqrt(variance + epsilon) * scale[c] + shift[c] with the mean and the variance
-/// of the c channels of a pixel.
+/// A layer norm over the channels, y = (x - mean) / sqrt(variance + epsilon) * scale[c] + shift[c].
+/// The mean and the variance are those of the c channels of one pixel.
 struct LayerNormProblem {
   DType dtype = DType::kF32;
   std::int64_t n = 1, c = 1, h = 1, w = 1;
@@ -96,8 +98,8 @@ struct LayerNormProblem {
   bool operator==(const LayerNormProblem&) const = default;
 };
 
-/// Concatenation along the channels of tensors [n, c[i], h, w], then shuffled in `groups` as by a
-/// ShuffleProblem, if these are more than 1.
+/// A concatenation of tensors [n, c[i], h, w] along the channels. If `groups` is above 1, the
+/// result is then shuffled as by a ShuffleProblem of `groups`.
 struct ConcatProblem {
   DType dtype = DType::kF32;
   std::int64_t n = 1, h = 1, w = 1;
@@ -106,7 +108,8 @@ struct ConcatProblem {
   bool operator==(const ConcatProblem&) const = default;
 };
 
-/// The k channels from `begin` on of a tensor [n, c, h, w]: a part of a split, chunk or narrow.
+/// A slice of k channels from `begin` on of a tensor [n, c, h, w]: a part of a split, chunk or
+/// narrow.
 struct SliceProblem {
   DType dtype = DType::kF32;
   std::int64_t n = 1, c = 1, h = 1, w = 1;
@@ -125,9 +128,9 @@ struct ShuffleProblem {
 
 enum class ResizeKind : std::uint8_t { kNearest, kBilinear };
 
-/// Up- or down-sampling to [n, c, p, q]; `align_corners` is kBilinear's. If the input size changes,
-/// p and q stay as they are. If both scale factors are above 0, the factors stay instead, and p = h
-/// * scale_h, q = w * scale_w.
+/// Up- or down-sampling to [n, c, p, q]. Only kBilinear uses `align_corners`. If the input size
+/// changes, p and q stay the same. If both scale factors are above 0, the factors stay the same
+/// instead: p = h * scale_h, q = w * scale_w.
 struct ResizeProblem {
   ResizeKind kind = ResizeKind::kNearest;
   DType dtype = DType::kF32;
@@ -137,7 +140,7 @@ struct ResizeProblem {
   bool operator==(const ResizeProblem&) const = default;
 };
 
-/// dst [n, k] = src [n, c] * weights [k, c]^T.
+/// A linear layer: dst [n, k] = src [n, c] * weights [k, c]^T.
 struct LinearProblem {
   DType dtype = DType::kF32;
   std::int64_t n = 1, c = 1, k = 1;
@@ -163,9 +166,10 @@ using Problem = std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShif
                              LayerNormProblem, ConcatProblem, SliceProblem, ShuffleProblem,
                              ResizeProblem, LinearProblem, TransformProblem, ConvChainProblem>;
 
-/// Operations in one call, each of which reads what the one before it makes; nobody else sees that
-/// tensor. The first one may be a chain head (see is_chain_head), all others are forward 2-D
-/// convolutions. There are two layers or more, and only the last one may have "+add".
+/// A chain of operations in one call. Each layer reads the result of the layer before it, and
+/// nothing else reads that tensor. The first layer may be a chain head (see is_chain_head). All
+/// others are forward 2-D convolutions. A chain has two layers or more, and only the last one may
+/// have "+add".
 struct ConvChainProblem {
   std::vector<Problem> layers;
   bool operator==(const ConvChainProblem&) const = default;
@@ -175,26 +179,30 @@ struct ConvChainProblem {
 [[nodiscard]] std::string_view to_string(Direction direction);
 [[nodiscard]] std::string_view to_string(PostOp op);
 
-/// The one spelling: cache key, test id, benchmark row, error text. For a convolution
-/// `fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu`; all forms: docs/problems.md.
+/// Returns the text of a problem, which is its only spelling: in cache keys, test ids, benchmark
+/// rows and error texts. An example for a convolution is
+/// `fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu`. docs/problems.md lists all
+/// forms.
 [[nodiscard]] std::string to_string(const Problem& problem);
 
-/// The inverse: parse_problem(to_string(p)) == p.
-/// @throws Error  naming the text and the place at which it stops being a problem, or a size out of
-/// range.
+/// Reads the text of a problem: parse_problem(to_string(p)) == p.
+/// @throws Error  if `text` is not a problem or a size is out of range. The error names the text
+/// and the position of the first mistake.
 [[nodiscard]] Problem parse_problem(std::string_view text);
 
-/// Sizes [n, k, (p_d,) p, q] of the convolution's dst by the usual floor formula.
+/// Returns the sizes [n, k, (p_d,) p, q] of the convolution's dst by the usual floor formula.
 [[nodiscard]] std::vector<std::int64_t> conv_dst_sizes(const ConvProblem& conv);
 
-/// Logical sizes of the result: [n, c, h, w] ([n, c, d, h, w] if 3-D, [n, k] if linear).
+/// Returns the logical sizes of the result: [n, c, h, w] ([n, c, d, h, w] if 3-D, [n, k] if
+/// linear).
 [[nodiscard]] std::vector<std::int64_t> result_sizes(const Problem& problem);
 
-/// Logical sizes of the data inputs in call order (weights not included; the residual of "+add"
-/// last).
+/// Returns the logical sizes of the data inputs in call order, without weights. The residual of
+/// "+add" is last.
 [[nodiscard]] std::vector<std::vector<std::int64_t>> input_sizes(const Problem& problem);
 
-/// The same operation on inputs of other sizes. @throws Error if ranks or channels do not fit it.
+/// Returns the same operation on inputs of other sizes.
+/// @throws Error  if ranks or channels do not fit the operation.
 [[nodiscard]] Problem with_input_sizes(const Problem& problem,
                                        const std::vector<std::vector<std::int64_t>>& sizes);
 
@@ -202,17 +210,19 @@ struct ConvChainProblem {
 /// other problem itself. Each has the weights of at most one layer of the model.
 [[nodiscard]] std::vector<Problem> layers_of(const Problem& problem);
 
-/// Sizes of the weights that a model holds for it, kcrs: [k, c / groups, (t,) r, s], [k, c], [c];
-/// empty: it has none. A bias is not among them.
+/// Returns the sizes of the problem's weights as the model holds them, in kcrs: [k, c / groups,
+/// (t,) r, s], [k, c] or [c]. Returns no sizes if the problem has no weights. A bias is not among
+/// them.
 /// @throws InternalError  for a chain, whose layers have their own.
 [[nodiscard]] std::vector<std::int64_t> weight_sizes(const Problem& problem);
 
-/// Sizes of the bias or shift that a model holds for it, [k] or [c]; empty: it has none. An
-/// operation with one weight per channel, which is a scale, always has a shift.
+/// Returns the sizes of the problem's bias or shift as the model holds it, [k] or [c]. Returns no
+/// sizes if the problem has neither. An operation with a scale (one weight per channel) always has
+/// a shift.
 /// @throws InternalError  for a chain, whose layers have their own.
 [[nodiscard]] std::vector<std::int64_t> bias_sizes(const Problem& problem);
 
-/// Whether it is an activation by itself.
+/// Returns true if the problem is an activation and nothing else.
 [[nodiscard]] bool is_lone_activation(const Problem& problem);
 
 /// Returns whether `problem` is a convolution or a chain of them.
@@ -223,21 +233,23 @@ struct ConvChainProblem {
 /// activation), and a global average pooling.
 [[nodiscard]] bool is_chain_head(const Problem& problem);
 
-/// The chain that `problem`, a convolution, a chain or its head, becomes with one more convolution
-/// behind it. @throws InternalError  unless `next` reads what `problem` makes.
+/// Returns the chain of `problem` and `next`. `problem` is a convolution, a chain or a chain head.
+/// @throws InternalError  unless `next` can read the result of `problem`.
 [[nodiscard]] ConvChainProblem with_next(const Problem& problem, const ConvProblem& next);
 
 [[nodiscard]] DType dtype_of(const Problem& problem);
 
-/// The epilogue of the kinds that have one, else empty; a chain's is its last layer's.
+/// Returns the epilogue of the problem, or of the last layer of a chain. It is empty for kinds
+/// without an epilogue.
 [[nodiscard]] const Epilogue& epilogue_of(const Problem& problem);
 
-/// A copy with another epilogue. @throws InternalError for a kind that has none.
+/// Returns a copy with another epilogue. @throws InternalError  for a kind that has none.
 [[nodiscard]] Problem with_epilogue(const Problem& problem, Epilogue epilogue);
 
 [[nodiscard]] bool has(const Epilogue& epilogue, PostOp op);
 
-/// The epilogue as act(result + bias + residual); nothing if its order is another.
+/// Returns the epilogue as act(result + bias + residual), or nullopt if its order differs from
+/// that.
 [[nodiscard]] std::optional<BiasAddActivation> as_bias_add_activation(const Epilogue& epilogue);
 
 }  // namespace torchalgo

@@ -8,11 +8,12 @@
 
 namespace torchalgo {
 
-/// Returns the problem of changing a value's layout; the caller sets `from` and `to`.
-/// Returns nothing if the value cannot change its layout.
+/// Returns the problem of changing a value's layout; the caller sets `from` and `to`. Returns
+/// nullopt if the value cannot change its layout.
 [[nodiscard]] std::optional<TransformProblem> transform_shape(const Value& value);
 
-/// Returns why no algorithm can run `problem` as a change of layout; empty: one may.
+/// Returns the reason why no algorithm can run `problem` as a change of layout. Returns an empty
+/// text if an algorithm may be able to.
 [[nodiscard]] std::string refuse_transform(const Problem& problem);
 
 }  // namespace torchalgo

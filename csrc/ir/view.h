@@ -8,8 +8,8 @@
 
 namespace torchalgo {
 
-/// Primitives of the provider "view" move nothing: their result is memory that is there already.
-/// They cost nothing by construction, so nobody measures them and no cost table holds them.
+/// Primitives of the provider "view" copy nothing: their result is memory that already exists.
+/// Their cost is 0 by construction, so they are not measured and cost tables do not hold them.
 inline constexpr std::string_view kViewRelabel = "view.relabel";
 inline constexpr std::string_view kViewConcat = "view.concat";
 inline constexpr std::string_view kViewSlice = "view.slice";
@@ -18,10 +18,12 @@ inline constexpr std::string_view kViewSlice = "view.slice";
   return primitive.starts_with("view.");
 }
 
-/// Whether a tensor of logical sizes n, c and `spatial` = d * h * w has its elements in the same
-/// order in both layouts and no pad lanes, so that a change from one to the other is another name
-/// for the same memory: nchw and nhwc where c or spatial is 1, a blocked layout and nchw where
-/// spatial is 1, a blocked layout and nhwc where c is one block.
+/// Returns true if a tensor of logical sizes n, c and `spatial` = d * h * w has its elements in the
+/// same order in both layouts, and no pad lanes. A change from one to the other is then another
+/// name for the same memory. This is the case for:
+/// - nchw and nhwc, if c or spatial is 1;
+/// - a blocked layout and nchw, if spatial is 1;
+/// - a blocked layout and nhwc, if c is one block.
 [[nodiscard]] bool lies_alike(std::int64_t n, std::int64_t c, std::int64_t spatial, Layout a,
                               Layout b);
 
