@@ -17,28 +17,28 @@
 
 namespace torchalgo {
 
-/// What a person should know of a primitive before choosing it.
+/// The properties of a primitive that a user should know before choosing it.
 struct Traits {
   bool is_deterministic = true;       // the same bits in every run
-  bool is_runtime_compiled = false;   // its first use compiles a kernel, which takes seconds
+  bool is_runtime_compiled = false;   // the first use compiles a kernel, which takes seconds
   std::vector<std::string> numerics;  // "tensor_core", "winograd_4x4", ...: how it rounds
-  /// Bytes that it copies from one layout to another inside; nothing: unknown.
+  /// Bytes that the primitive copies inside from one layout to another. nullopt if unknown.
   std::optional<std::int64_t> hidden_bytes = 0;
   bool operator==(const Traits&) const = default;
 };
 
-/// A variant of an algorithm that cannot run the problem, where the algorithm has several.
+/// A variant of an algorithm that cannot run the problem, although other variants of it may.
 struct RefusedVariant {
   std::string primitive;
   std::string reason;
   bool operator==(const RefusedVariant&) const = default;
 };
 
-/// An algorithm's answer: exactly one of the first two is set.
+/// An algorithm's answer to a problem. Exactly one of `primitives` and `refusal` is set.
 struct Offer {
   std::vector<Primitive> primitives;
   std::string refusal;              // "needs stride 1": why the algorithm cannot run it
-  std::vector<Traits> traits = {};  // of primitives[i]; empty: the default for all
+  std::vector<Traits> traits = {};  // traits[i] of primitives[i]; empty if all have the default
   std::vector<RefusedVariant> refused = {};
 };
 
@@ -46,27 +46,29 @@ struct Offer {
 /// list.cpp; planner, tests and benchmarks walk the lists.
 struct Algorithm {
   std::string_view name;
-  int version = 1;  // raise it when results or speed change: costs measured before become misses
-  /// How many times more than a plain sum in the problem's type the algorithm rounds. Nothing for a
-  /// library, which may compute in many ways.
+  int version = 1;  // raise it when results or speed change, so that old costs are not used
+  /// Rounding error relative to that of a plain sum in the problem's type. nullopt for a library,
+  /// which may compute in several orders.
   std::optional<double> rounding = std::nullopt;
   bool runs_on_cpu = true;
   bool runs_on_cuda = false;
-  /// Returns the primitives that can run a problem, or the reason why there is none. May query a
-  /// library; launches and allocates nothing large.
+  /// Returns the primitives that can run a problem, or the reason why there are none. It may query
+  /// a library, but does not launch or allocate anything large.
   std::function<Offer(const Problem&, const Device&)> offer;
-  /// The same for one primitive by name and layouts (its workspace is not read), where asking for
-  /// all takes long or not all are listed. The algorithm's own name asks for what its library
-  /// proposes, best first. Null: the primitive is looked up in `offer`.
+  /// Returns the offer for a single primitive by name and layouts; its workspace is ignored. It is
+  /// set if `offer` takes long or does not list all primitives. The algorithm's own name stands for
+  /// the proposals of its library, best first. If null, the primitive is looked up in `offer`.
   std::function<Offer(const Problem&, const Device&, const Primitive&)> offer_one = nullptr;
   /// Prepares one of the primitives that `offer` returned for this problem and device.
   std::function<Kernel(const Problem&, const Primitive&, const Device&)> prepare;
-  /// Runs its problems in nchw on any machine, so that a plan can fall back to it.
+  /// True if the algorithm runs its problems in nchw on any machine, so that a plan can use it as a
+  /// fallback.
   bool is_fallback = false;
-  /// Never planned: it runs what nothing else does when a plan comes to another machine.
+  /// True if the algorithm is never planned. It runs a problem that no other algorithm can run when
+  /// a plan is used on another machine.
   bool is_last_resort = false;
-  /// What `pack` returns serves the same primitive for every n, d, h, w, so that an input of
-  /// another size needs no second copy of the weights. False is always right.
+  /// True if the packed weights fit the same primitive for every n, d, h, w, so that an input of
+  /// another size needs no second copy. False is always correct.
   bool packs_for_all_sizes = false;
 };
 
@@ -81,8 +83,8 @@ using Algorithms = std::vector<Algorithm>;
   return kind == DeviceKind::kCpu ? algorithm.runs_on_cpu : algorithm.runs_on_cuda;
 }
 
-/// The primitive of exactly this name and layouts that `algorithm` offers, with its workspace; or
-/// the reason why there is none in `refusal`.
+/// Returns the offer with the one primitive of exactly this name and these layouts, with its
+/// workspace. If `algorithm` does not offer it, `refusal` says why.
 [[nodiscard]] Offer offer_exact(const Algorithm& algorithm, const Problem& problem,
                                 const Device& device, const std::string& name, Layout src,
                                 Layout dst);

@@ -8,13 +8,13 @@
 
 namespace torchalgo {
 
-/// GPU `index` of this process: name, "sm_90", size of L2, and its properties as cuDNN's device
-/// property JSON, with the provenance "this machine".
-/// @throws Error  naming the devices there are, if there is no such one.
+/// Returns GPU `index` of this process: its name, "sm_90", size of L2, and properties as cuDNN's
+/// device property JSON. The provenance is "this machine".
+/// @throws Error  if there is no such device. The text names those that exist.
 [[nodiscard]] Device read_cuda_device(const CudaRuntime& runtime, int index);
 
-/// The same of this process's CUDA, kept from the first call on.
-/// @throws Error  if torch has no CUDA, or finds no GPU, with how to mend it.
+/// Returns GPU `index` by the CUDA runtime of this process. The result is cached at the first call.
+/// @throws Error  if torch has no CUDA or finds no GPU. The text says how to fix it.
 [[nodiscard]] const Device& cuda_device(int index);
 
 /// Returns the machine behind a torch device: cpu_device() or cuda_device().

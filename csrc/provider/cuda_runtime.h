@@ -8,9 +8,9 @@
 
 namespace torchalgo {
 
-/// The functions of CUDA's runtime and driver that torchalgo calls, filled by load_cuda_runtime()
-/// or by a test. Nothing is linked: the same libtorchalgo.so serves a torch without CUDA. Names,
-/// arguments and status codes (0: success) are those of cuda_runtime_api.h and cuda.h.
+/// The functions of CUDA's runtime and driver that torchalgo calls. load_cuda_runtime() or a test
+/// fills them. Nothing is linked, so the same libtorchalgo.so works with a torch without CUDA.
+/// Names, arguments and status codes (0: success) are those of cuda_runtime_api.h and cuda.h.
 struct CudaRuntime {
   using Stream = void*;     // cudaStream_t
   using Graph = void*;      // cudaGraph_t
@@ -18,10 +18,10 @@ struct CudaRuntime {
 
   std::function<int(int* count)> get_device_count;
   std::function<int(int* value, int attribute, int device)> get_attribute;
-  std::function<int(int* version)> get_driver_version;   // of CUDA that the driver has: 13000
+  std::function<int(int* version)> get_driver_version;   // newest CUDA of the driver: 13000
   std::function<int(int* version)> get_runtime_version;  // 13000
   std::function<const char*(int status)> get_error_string;
-  std::function<int()> get_last_error;  // and forgets it
+  std::function<int()> get_last_error;  // returns and clears it
 
   std::function<int(Stream, int mode)> begin_capture;
   std::function<int(Stream, Graph*)> end_capture;
@@ -30,26 +30,27 @@ struct CudaRuntime {
   std::function<int(GraphExec)> destroy_exec;
   std::function<int(Graph)> destroy_graph;
 
-  // Of the driver; its devices have the runtime's numbers.
+  // Functions of the driver. It numbers devices as the runtime does.
   std::function<int(char* name, int size, int device)> get_name;
   std::function<int(std::size_t* bytes, int device)> get_total_memory;
 };
 
-/// The process's CUDA runtime, or why there is none.
+/// The process's CUDA runtime, or the reason why there is none.
 struct LoadedCudaRuntime {
   std::shared_ptr<const CudaRuntime> runtime;  // null: `absence` says why
   std::string absence;
 };
 
-/// Looks the functions up in the libcudart that torch has mapped; maps none itself, so that the
-/// process never holds two. Found once per process; an absence is asked again, since torch may load
-/// CUDA later.
+/// Looks up the functions in the libcudart that torch has mapped. It maps no library itself, so
+/// that the process never holds two. The runtime is cached once it is found. If it is absent, the
+/// next call looks again, since torch may load CUDA later.
 [[nodiscard]] LoadedCudaRuntime load_cuda_runtime();
 
-/// load_cuda_runtime().runtime. @throws Error  with `absence`.
+/// Returns load_cuda_runtime().runtime. @throws Error  with the text of `absence` if it is null.
 [[nodiscard]] const CudaRuntime& cuda_runtime();
 
-/// @throws Error  "<function>: <CUDA's text> (<status>)" unless `status` is 0.
+/// Checks the status of a CUDA call. @throws Error  "<function>: <CUDA's text> (<status>)" unless
+/// `status` is 0.
 void check_cuda(const CudaRuntime& runtime, int status, const char* function);
 
 }  // namespace torchalgo

@@ -5,13 +5,15 @@
 
 namespace torchalgo {
 
-/// `offers` without the primitives that need not be measured, because another one surely is no
-/// slower or what they differ in does not matter much:
-/// - the same algorithm and knobs with the weights in another layout, where it copies more inside;
-/// - other knobs than an algorithm's default ones, where it changes a layout inside: the native
-///   layouts have the same knobs, and the copies decide;
-/// - what is compiled when it first runs, which takes seconds each, if anything else is left.
-/// Each becomes a refusal that says so.
+/// Returns `offers` without the primitives that need not be measured, because another one is surely
+/// not slower or the difference is small. These are:
+/// - primitives that copy more inside than the same algorithm and knobs with the weights in another
+///   layout;
+/// - primitives with knobs other than the algorithm's defaults that change a layout inside: the
+///   native layouts have the same knobs, and the copies dominate the time;
+/// - primitives that are compiled at their first run, which takes seconds each, unless all are.
+///
+/// Each becomes a refusal with its reason.
 [[nodiscard]] ProblemOffers without_dominated(ProblemOffers offers, const std::string& problem);
 
 }  // namespace torchalgo

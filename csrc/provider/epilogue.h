@@ -10,11 +10,11 @@ namespace torchalgo {
 /// Returns activation(src). @throws InternalError if `op` is no activation.
 [[nodiscard]] at::Tensor activated(const at::Tensor& src, PostOp op);
 
-/// dst = activation(dst). @throws InternalError if `op` is no activation.
+/// Applies the activation `op` to `dst` in place. @throws InternalError if `op` is no activation.
 void apply_activation(at::Tensor& dst, PostOp op);
 
-/// Applies `epilogue` in its order, in place, one ATen op each; `bias` [channels of dst] and
-/// `residual` [as dst] are read where it names them.
+/// Applies the post-ops of `epilogue` to `dst` in place, in order, with one ATen op each. `bias`
+/// [channels of dst] is read for kBias, `residual` [as dst] for kAdd.
 void apply_epilogue(at::Tensor& dst, const Epilogue& epilogue, const at::Tensor& bias,
                     const at::Tensor& residual);
 

@@ -12,20 +12,22 @@ namespace torchalgo {
 struct CandidateOptions {
   std::int64_t workspace_limit_bytes = std::int64_t{1}
                                        << 30;  // per node; a primitive above it is refused
-  bool deterministic = false;                  // refuse what gives other bits in another run
-  /// Refuse what need not be measured, see without_dominated(); on a CPU also a call that leaves
-  /// the activation behind it to another one, where the same primitive applies it to its results.
+  bool deterministic = false;                  // refuse primitives whose bits vary from run to run
+  /// Refuse primitives that need not be measured, see without_dominated(). On a CPU, also leave out
+  /// a candidate whose activation would run as a separate call, if the same primitive can absorb
+  /// the activation.
   bool drop_dominated = false;
 };
 
-/// Asks every algorithm for every node, alone and with the chains it may absorb: a convolution,
-/// linear, scale-shift or add with the add and activation that follow, and convolutions around a
-/// depthwise one, as long as each link has one reader and is no output of the graph. Runs nothing.
+/// Returns the candidates of every algorithm for every node and for every chain that starts at it.
+/// fuse() decides which nodes become a chain: for example a convolution with the addition and the
+/// activation behind it, or the convolutions around a depthwise one. Each value inside a chain has
+/// one reader and is not an output of the graph. Nothing is run.
 [[nodiscard]] Candidates find_candidates(const Graph& graph, const Algorithms& algorithms,
                                          const Device& device,
                                          const CandidateOptions& options = {});
 
-/// What every algorithm says of one problem.
+/// The answers of all algorithms to one problem.
 struct ProblemOffers {
   std::vector<Primitive> primitives;
   std::vector<Traits> traits;  // of primitives[i]

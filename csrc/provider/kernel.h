@@ -19,7 +19,7 @@ struct KernelArgs {
   const Packed& packed;             // what the kernel's `pack` returned
   std::span<const at::Tensor> src;  // data inputs in call order, without the residual
   at::Tensor residual;              // in dst's layout; undefined unless the epilogue has kAdd
-  at::Tensor dst;                   // allocated; undefined if the kernel makes_dst
+  at::Tensor dst;                   // allocated; undefined if the kernel has `makes_dst`
   void* workspace = nullptr;        // primitive.workspace_bytes, 64-byte aligned, content undefined
 };
 
@@ -28,18 +28,18 @@ struct KernelArgs {
 struct Kernel {
   Problem problem;
   Primitive primitive;  // with its workspace_bytes
-  /// Writes all of args.dst, pad lanes as zeros, and returns it. Allocates nothing. Several threads
-  /// may call it at once with different dst and workspace. A kernel that makes_dst returns a tensor
-  /// of its library instead.
+  /// Writes all of args.dst, with zeros in pad lanes, and returns it. It allocates nothing. Several
+  /// threads may call it at once with different dst and workspace. A kernel with `makes_dst`
+  /// returns a tensor of its library instead.
   std::function<at::Tensor(const KernelArgs& args)> run = nullptr;
-  /// Brings the weights into the form that `run` reads; called once per set of weights. Null if
-  /// there are none: see pack() below.
+  /// Converts the weights to the form that `run` reads. It is called once per set of weights. Null
+  /// if there are none; see pack() below.
   std::function<Packed(const Weights&)> pack = nullptr;
   /// Returns the bytes that `pack` allocates beside the model's own weights, which it may share.
   /// Null if packing is the only way to know: see packed_bytes() below.
   std::function<std::int64_t()> packed_bytes = nullptr;
-  /// Returns the work that a run cannot do without. Null for libraries that may choose any
-  /// algorithm: see least_work() below.
+  /// Returns the work that every run must do. Null for libraries that may choose any algorithm; see
+  /// least_work() below.
   std::function<Work()> least_work = nullptr;
   bool makes_dst = false;
 };
@@ -47,12 +47,12 @@ struct Kernel {
 /// Packs `weights` for `kernel`. Returns no tensors if the kernel has no weights.
 [[nodiscard]] Packed pack(const Kernel& kernel, const Weights& weights);
 
-/// Returns the bytes that packing allocates. Packs weights of zeros to know it if the kernel does
-/// not tell.
+/// Returns the bytes that packing allocates. If kernel.packed_bytes is null, it packs weights of
+/// zeros to measure them.
 [[nodiscard]] std::int64_t packed_bytes(const Kernel& kernel);
 
-/// Returns the work that a run of `kernel` cannot do without: each byte once and no arithmetic if
-/// the kernel does not tell.
+/// Returns the work that every run of `kernel` must do. If kernel.least_work is null, it is each
+/// byte once and no arithmetic.
 [[nodiscard]] Work least_work(const Kernel& kernel);
 
 }  // namespace torchalgo

@@ -24,12 +24,12 @@ namespace torchalgo {
 /// Allocates a workspace.
 [[nodiscard]] at::Tensor empty_bytes(std::int64_t bytes, at::Device device);
 
-/// Copies a dense tensor to memory as of empty_reused().
+/// Copies a dense tensor to memory of empty_reused().
 [[nodiscard]] at::Tensor copy_reused(const at::Tensor& tensor);
 /// Copies a dense CPU tensor to pages that hold nothing but packed weights.
 [[nodiscard]] at::Tensor copy_to_weight_pages(const at::Tensor& tensor);
 
-/// Returns memory that no tensor uses now to the system.
+/// Gives memory that no tensor uses back to the system.
 void release_idle_memory();
 
 }  // namespace torchalgo

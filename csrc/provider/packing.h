@@ -9,18 +9,18 @@
 
 namespace torchalgo {
 
-/// Packs the weights for `kernel` as long as a model lives: new tensors on a CPU are moved to pages
-/// that hold nothing but packed weights.
+/// Packs the weights for `kernel`, to be kept as long as the model. On a CPU, new tensors are moved
+/// to pages that hold only packed weights.
 [[nodiscard]] Packed pack_to_weight_pages(const Kernel& kernel, const Weights& weights);
 
-/// Returns the bytes that packing allocates for every candidate, as Candidates::by_anchor; known
-/// before anything runs.
+/// Returns the bytes that packing allocates for each candidate, in the order of
+/// Candidates::by_anchor. No kernel is run.
 [[nodiscard]] std::vector<std::vector<std::int64_t>> packed_bytes(const Candidates& candidates,
                                                                   const Algorithms& algorithms,
                                                                   const Device& device);
 
-/// Returns the bytes of a copy of the weights in `layout`: 0 if they lie so already, since the
-/// memory of krsc is that of kcrs if there is a single channel or a single tap.
+/// Returns the bytes of a copy of the weights in `layout`, or 0 if they need no copy. With a single
+/// channel or a single tap, krsc and kcrs are the same memory.
 [[nodiscard]] std::int64_t strided_copy_bytes(const Problem& problem, Layout layout);
 
 }  // namespace torchalgo

@@ -10,30 +10,31 @@
 
 namespace torchalgo {
 
-/// Memory that is taken and given back again and again, as the tensors of an inference are.
+/// A memory pool for blocks that are taken and given back again and again, such as the tensors of
+/// an inference.
 ///
-/// It lies in slabs of huge pages, where the system has them for those who ask: a network's tensors
-/// span more 4 KiB pages than a TLB holds. What was given back is taken again before fresh memory
-/// is, the lowest address first, so that the same calls find the same, warm, memory; a heap would
-/// hand it to the system and fault it in again. Safe from several threads.
+/// The memory lies in slabs of huge pages, if the system grants them on request, since a network's
+/// tensors span more 4 KiB pages than a TLB holds. Free blocks are used again before fresh memory,
+/// the lowest address first. So the same calls get the same memory, which is still in the caches. A
+/// heap would return it to the system and page it in again. The pool is thread-safe.
 class PagePool {
  public:
   struct Stats {
     std::size_t taken = 0;   // bytes in use
-    std::size_t mapped = 0;  // address space of all slabs; what was never touched takes no memory
+    std::size_t mapped = 0;  // address space of all slabs; untouched pages take no memory
   };
 
-  /// @param most_idle  bytes of wholly free slabs that are kept for later.
+  /// @param most_idle  bytes of wholly free slabs that are kept for later use.
   explicit PagePool(std::size_t most_idle);
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
   ~PagePool();
 
-  /// At a multiple of 64; content undefined. @throws std::bad_alloc
+  /// Returns a block at a multiple of 64 bytes with undefined content. @throws std::bad_alloc
   [[nodiscard]] void* take(std::size_t bytes);
-  /// @param data  from take() of any pool.
+  /// Gives a block back to its pool. @param data  from take() of any pool.
   static void give(void* data) noexcept;
-  /// Hands all wholly free slabs back to the system.
+  /// Gives all wholly free slabs back to the system.
   void release_idle() noexcept;
   [[nodiscard]] Stats stats() const;
 

@@ -9,9 +9,9 @@
 
 namespace torchalgo {
 
-/// Returns the first of these libraries that the process has mapped, or null. Maps none itself, so
-/// that a process never holds two of a kind. The mapping stays as long as torch does, so its count
-/// is not given back.
+/// Returns the first of these libraries that the process has mapped, or null if it has none. It
+/// maps no library itself, so that a process never holds two of a kind. The handle is never closed,
+/// because the mapping lasts as long as torch.
 inline void* find_mapped_library(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     if (void* const library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD)) return library;
@@ -19,7 +19,7 @@ inline void* find_mapped_library(std::initializer_list<const char*> names) {
   return nullptr;
 }
 
-/// Fills std::functions with the functions of a library.
+/// Looks up functions of a library and stores them in std::functions.
 class Symbols {
  public:
   explicit Symbols(void* library) : library_(library) {}
@@ -31,7 +31,7 @@ class Symbols {
     if (void* address = dlsym(library_, name)) function = reinterpret_cast<Signature*>(address);
   }
 
-  /// Remembers the first name that the library lacks.
+  /// Looks up a function that must exist. The first missing name is kept for missing().
   template <typename Signature>
   void require(std::function<Signature>& function, const char* name) {
     find(function, name);

@@ -6,21 +6,21 @@
 
 namespace torchalgo {
 
-/// What a run cannot do without, whatever the machine: over the machine's highest rates it is a
-/// lower bound of the time.
+/// The least work of a run, on any machine. Divided by the machine's highest rates, it is a lower
+/// bound of the time.
 struct Work {
   double flops = 0;  // multiplications and additions, 2 per FMA
-  double bytes = 0;  // in memory of any kind: each element that counts read once or written once
+  double bytes = 0;  // in memory of any kind: each counted element is read or written once
   bool operator==(const Work&) const = default;
 };
 
-/// Bytes of a problem by any algorithm, in logical sizes: padded lanes, transformed weights and
-/// what a strided window steps over are not counted.
+/// Returns the bytes that every algorithm must read or write for a problem, in logical sizes. Pad
+/// lanes, transformed weights and elements that a strided window skips are not counted.
 [[nodiscard]] double least_bytes(const Problem& problem);
 
-/// Of an algorithm that multiplies every weight with every input element that it meets, as the
-/// definition does; taps that meet only padding are not counted. Convolutions of all directions and
-/// linear layers; 0 for the others.
+/// Returns the work of a direct algorithm, which multiplies each weight with each input element
+/// that the definition pairs it with. Taps that meet only padding are not counted. It covers
+/// convolutions of all directions and linear layers. `flops` is 0 for other problems.
 [[nodiscard]] Work direct_work(const Problem& problem);
 
 }  // namespace torchalgo
