@@ -6,8 +6,8 @@
 
 namespace torchalgo {
 
-/// Called with the index of what is run next, so that one who watches from another process knows
-/// what a crash or an endless loop belongs to.
+/// A callback that gets the index of the task that is run next. A watching process can then tell
+/// which task caused a crash or an endless loop.
 using Announce = std::function<void(std::size_t)>;
 
 }  // namespace torchalgo

@@ -15,27 +15,27 @@
 
 namespace torchalgo {
 
-/// A task with all that it needs to run, made before any time is taken.
+/// A task with everything that it needs to run, allocated before anything is timed.
 class Bench {
  public:
   virtual ~Bench() = default;
-  /// Refers to the bench.
+  /// Returns the work to time. It refers to the bench, which must outlive it.
   [[nodiscard]] virtual const Runnable& work() const = 0;
 };
 
-/// As inside a network on a CPU, where one run is like the next whatever other benches run between
-/// them: the inputs were written just now, the weights lie where `weights` says, or farther away,
-/// result and workspace are allocated anew.
+/// Returns a bench that runs the kernel as inside a network on a CPU. The inputs have just been
+/// written. The weights lie where `weights` says, or in slower memory. Result and workspace are
+/// allocated at each run. Benches that run in between do not change these conditions.
 [[nodiscard]] std::unique_ptr<Bench> make_warm_bench(Kernel kernel, const Sample& sample,
                                                      WeightsIn weights);
 
-/// Tensors that several cold benches of one call read or write in turn.
+/// Tensors that several cold benches of one call share. They use them one after the other.
 class SharedTensors {
  public:
-  /// At least `count` tensors that `make` makes, the same ones for the same key.
+  /// Returns at least `count` tensors, made by `make`. The same key gives the same tensors.
   [[nodiscard]] std::vector<at::Tensor> get(const std::string& key, std::size_t count,
                                             const std::function<at::Tensor()>& make);
-  /// At least `bytes`; undefined if 0.
+  /// Returns a workspace of at least `bytes`, or an undefined tensor if `bytes` is 0.
   [[nodiscard]] at::Tensor workspace(std::int64_t bytes, at::Device device);
 
  private:
@@ -43,9 +43,9 @@ class SharedTensors {
   at::Tensor workspace_;
 };
 
-/// Every run finds its inputs, weights and result in other buffers than the runs before it, as many
-/// as pass a cache of `cache_bytes` twice. All are allocated ahead, but for algorithms that make
-/// their result themselves.
+/// Returns a bench whose runs take turns with 2 to 20 sets of inputs, weights and result. There are
+/// as many sets as fill a cache of `cache_bytes` twice, within this range. All are allocated in
+/// advance, except results that a library allocates (Kernel::makes_dst).
 [[nodiscard]] std::unique_ptr<Bench> make_cold_bench(Kernel kernel, const Sample& sample,
                                                      std::int64_t cache_bytes,
                                                      SharedTensors& shared);

@@ -8,28 +8,29 @@
 
 namespace torchalgo {
 
-/// As much of a last cache as weights can hope to keep from one inference to the next: activations
-/// pass it too, and other programs. On a shared machine with a last cache of 32 MiB the fully
-/// connected layers of MobileNets, of 14 to 22 MB, ran in the net as they do from memory.
+/// The part of the last-level cache that weights can keep from one inference to the next.
+/// Activations and other programs use this cache as well. On a shared machine with a last-level
+/// cache of 32 MiB, the fully connected layers of MobileNets (14 to 22 MB) ran in the net at the
+/// speed of main memory.
 inline constexpr std::int64_t kLargeCacheBytes = 8 << 20;
 
-/// Where a layer of a model finds its weights, which it last used one inference ago.
+/// The cache level in which a layer finds its weights, which it last used one inference ago.
 enum class WeightsIn : std::uint8_t { kL2, kPastL2, kNoCache };
 
-/// Of a model whose weights take so many bytes.
+/// Returns the cache level for a model whose weights take `bytes` in total.
 [[nodiscard]] WeightsIn weights_in(std::int64_t bytes, const Device& device);
 
-/// "l2", "past l2" or "no cache".
+/// Returns "l2", "past l2" or "no cache".
 [[nodiscard]] const char* to_string(WeightsIn where);
 
-/// Whether flush_caches does anything on this processor (x86 with CLFLUSHOPT).
+/// Returns true if flush_caches has an effect on this processor (x86 with CLFLUSHOPT).
 [[nodiscard]] bool can_flush_caches();
 
-/// Writes `bytes` from `data` on back to memory, and takes them out of all caches of all cores.
+/// Writes `bytes` from `data` on back to memory and evicts them from all caches of all cores.
 void flush_caches(const void* data, std::size_t bytes);
 
-/// Reads `bytes` of other data, a part on each thread of at::parallel_for: what lay in caches
-/// of half that size is there no longer. The data live as long as the thread that asks.
+/// Reads `bytes` of unrelated data, a part on each thread of at::parallel_for. This evicts the
+/// previous contents of caches of half that size. The data live as long as the calling thread.
 void sweep_caches(std::int64_t bytes);
 
 }  // namespace torchalgo

@@ -7,24 +7,24 @@
 
 namespace torchalgo {
 
-/// Tells samples during which something else used the processor, or slowed it down, from others.
+/// Detects samples that were disturbed by another process or by a change of clock frequency.
 class Calm {
  public:
   virtual ~Calm() = default;
-  /// Before a sample.
+  /// Marks the start of a sample.
   virtual void begin() = 0;
-  /// Whether this process had the processor since begin().
+  /// Returns true if no other process took the processor from this one since begin().
   [[nodiscard]] virtual bool was_alone() = 0;
-  /// Whether the processor is now as fast as it recently was.
+  /// Returns true if the processor is now as fast as it recently was.
   [[nodiscard]] virtual bool is_steady() = 0;
 };
 
-/// Judges by the involuntary context switches of this process, and by what a fixed chain of
-/// dependent multiplications takes, which only the clock's frequency or another user of this core
-/// can change.
+/// Returns the detector for this machine's CPU. It counts the involuntary context switches of this
+/// process, and times a fixed chain of dependent multiplications. Only the clock frequency or
+/// another user of the core changes the time of this chain.
 ///
-/// @param preemptions  null: of this process, from getrusage.
-/// @param beat_ns      what the chain took; null: runs it, some 20 us.
+/// @param preemptions  returns the number of context switches; null: getrusage for this process.
+/// @param beat_ns  returns the time of the chain in ns; null: runs the chain, about 20 us.
 [[nodiscard]] std::shared_ptr<Calm> host_calm(std::function<std::int64_t()> preemptions = nullptr,
                                               std::function<double()> beat_ns = nullptr);
 

@@ -17,10 +17,10 @@ struct Sample {
   Weights weights;
 };
 
-/// Random data in the problem's compute type, the seed decides all of it, for each kind of device:
-/// inputs as after a ReLU, that is about half zeros (of both signs), with some negative values;
-/// He-scaled weights. Where the problem has an activation, it meets values on both sides of each of
-/// its bends.
+/// Returns random data in the problem's compute type. On one kind of device, the same seed gives
+/// the same data. Inputs are as after a ReLU: about half are zeros of both signs, and some values
+/// are negative. Weights are He-scaled. If the problem has an activation, its inputs lie on both
+/// sides of each of its kinks.
 [[nodiscard]] Sample make_sample(const Problem& problem, std::uint64_t seed,
                                  at::Device device = at::kCPU);
 
@@ -32,9 +32,10 @@ struct Sample {
 [[nodiscard]] at::Tensor reference_result(const Problem& problem, const Sample& sample,
                                           at::ScalarType type = at::kDouble);
 
-/// Runs a primitive once on `sample`: converts inputs to its layouts, packs, runs on a poisoned
-/// (NaN) dst and workspace, converts back to strided nchw.
-/// @throws Error  if it wrote where it may not, or returned another kind of tensor.
+/// Runs a primitive once on `sample`. It converts the inputs to the primitive's layouts, packs the
+/// weights, runs on dst and workspace that are filled with NaN, and converts the result to strided
+/// nchw.
+/// @throws Error  if the primitive wrote outside its result, or returned another kind of tensor.
 [[nodiscard]] at::Tensor run_once(const Algorithm& algorithm, const Problem& problem,
                                   const Primitive& primitive, const Sample& sample);
 
@@ -43,36 +44,39 @@ struct CheckResult {
   std::string failure;   // empty: passed all of check_primitives
 };
 
-/// What relative L2 a primitive may have: `max_rel_error`, or, for tf32, f16 and bf16, which no
-/// algorithm can hold to it, what their rounding of inputs, result and a Winograd transform takes.
+/// Returns the largest relative L2 error that a primitive may have: `max_rel_error` for f64 and
+/// f32. For tf32, f16 and bf16 it is at least the error that rounding of the inputs, the result and
+/// a Winograd transform causes, since no algorithm is more accurate.
 [[nodiscard]] double error_bound(const Problem& problem, double max_rel_error);
 
-/// Returns the relative L2 to f64 that rounding alone may cause on a sample of make_sample,
-/// whatever error the caller allows: what exceeds it is wrong. 0 for problems that only pick or
-/// copy.
+/// Returns the relative L2 error to f64 that rounding alone may cause on a sample of make_sample. A
+/// larger error is a bug, whatever error the caller allows. Returns 0 for problems that only select
+/// or copy elements.
 ///
 /// @param factor  Algorithm::rounding.
 [[nodiscard]] double rounding_error(const Problem& problem, double factor);
 
-/// Compares each primitive with f64 on the problem's own shape. It must
+/// Compares each primitive with an f64 reference on the problem's own shape. A primitive must
 /// - stay within error_bound() and within its algorithm's rounding_error(), in relative L2 over all
 ///   elements, and within a multiple of that in each element;
-/// - write all of its result, its pad lanes with zero, and nothing else: not its inputs, not the
-///   memory around result, workspace and inputs, which are guarded by NaN;
-/// - not depend on what result and workspace held before, which is poisoned otherwise each time;
-/// - give the same bits in each of 6 to 12 runs (more where one is short), if it claims to;
-/// - do so on other data and weights (where the reference takes no seconds);
-/// - give NaN wherever PyTorch does if its inputs hold NaNs, and where its residual does.
-/// results[i] belongs to primitives[i]; one that throws has failed. `announce` may be null.
+/// - write all of its result, with zeros in pad lanes, and nothing else: neither its inputs nor the
+///   guards of NaN around result, workspace and inputs;
+/// - not depend on the previous content of result and workspace, which differs at each run;
+/// - give the same bits in each of 6 to 12 runs (more if a run is short), if it claims to;
+/// - meet these conditions on other data and weights as well (unless the reference takes seconds);
+/// - give NaN wherever PyTorch does if its inputs or its residual hold NaNs.
+///
+/// results[i] belongs to primitives[i]. A primitive that throws has failed. `announce` may be null.
 /// @throws Error  if no algorithm offers a primitive, or nothing can run on `device`.
 [[nodiscard]] std::vector<CheckResult> check_primitives(
     const Algorithms& algorithms, const Problem& problem, const std::vector<Primitive>& primitives,
     double max_rel_error, std::uint64_t seed = 0, const Device& device = {},
     const Announce& announce = nullptr);
 
-/// Copies logical nchw data into `layout` (pad lanes zero), and back; `sizes` are the logical ones.
-/// Plain ATen code, no provider: the oracle of the layout transforms.
+/// Copies logical nchw data into `layout`, with zeros in pad lanes. Both functions use plain ATen
+/// code and no provider, because layout transforms are checked against them.
 [[nodiscard]] at::Tensor to_layout(const at::Tensor& nchw, Layout layout);
+/// Copies data in `layout` with the logical `sizes` to nchw.
 [[nodiscard]] at::Tensor from_layout(const at::Tensor& tensor, Layout layout,
                                      const std::vector<std::int64_t>& sizes);
 

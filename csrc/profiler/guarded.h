@@ -8,17 +8,17 @@
 
 namespace torchalgo {
 
-/// Memory between two guards, so that what is read or written outside of it shows: the guards are
-/// NaN in every floating point format, and are looked at afterwards.
+/// Memory between two guards, which reveal reads and writes outside of it. The guards are NaN in
+/// every floating point format and are checked afterwards.
 class GuardedMemory {
  public:
   GuardedMemory(std::int64_t bytes, at::Device device);
 
-  /// As many bytes as asked for, uninitialized, at a multiple of 64 (of 256 on a GPU).
+  /// Returns the requested bytes, uninitialized, at a multiple of 64 (256 on a GPU).
   [[nodiscard]] at::Tensor bytes() const;
-  /// The same memory as a tensor of the sizes, strides and type of `like`, which is dense.
+  /// Returns the same memory as a tensor of the sizes, strides and type of `like`, which is dense.
   [[nodiscard]] at::Tensor as(const at::Tensor& like) const;
-  /// Nobody wrote outside.
+  /// Returns true if the guards are unchanged.
   [[nodiscard]] bool is_intact() const;
 
  private:
@@ -33,7 +33,7 @@ class GuardedCopy {
   explicit GuardedCopy(const at::Tensor& tensor);
 
   [[nodiscard]] const at::Tensor& tensor() const { return copy_; }
-  /// Neither it nor what is around it was written to.
+  /// Returns true if neither the copy nor its guards were written to.
   [[nodiscard]] bool is_unchanged() const;
 
  private:

@@ -7,7 +7,7 @@
 
 namespace torchalgo {
 
-/// Work at the machine's highest rate, for one thread each.
+/// Kernels that run at the machine's highest rates, on one thread each.
 struct PeakKernels {
   std::function<float(std::int64_t rounds, float seed)> multiply_adds;
   double flops_per_round = 0;
@@ -15,22 +15,24 @@ struct PeakKernels {
   std::function<void(const float* src, float* dst, std::int64_t count)> copy;
 };
 
-/// Bytes that all threads together pass again and again, read or written.
+/// The bandwidth at one working set, which is the number of bytes that all threads together read or
+/// write repeatedly.
 struct Bandwidth {
   std::int64_t working_set_bytes = 0;
   double bytes_per_ns = 0;
   bool operator==(const Bandwidth&) const = default;
 };
 
-/// The highest rates seen; nothing that runs on the machine is faster, but for its clock.
+/// The highest rates seen. Nothing on this machine runs faster, except at a higher clock frequency.
 struct Probes {
   double flops_per_ns = 0;
   std::vector<Bandwidth> bandwidths;  // by working set, each size double the one before
   bool operator==(const Probes&) const = default;
 };
 
-/// The best of `rounds` rounds of some 100 us on all threads. At a working set, the higher of
-/// reading and of copying (each element counts twice). Takes about half a second.
+/// Measures the peak rates on all threads, as the best of several rounds of about 100 us; `rounds`
+/// sets their number. The bandwidth at a working set is the higher one of reading and of copying,
+/// where each element counts twice. It takes about half a second.
 [[nodiscard]] Probes probe_peaks(const PeakKernels& kernels, int rounds = 9);
 
 }  // namespace torchalgo

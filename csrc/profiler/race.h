@@ -8,40 +8,42 @@ namespace torchalgo {
 
 /// One of several tasks that are timed in the same rounds.
 struct Racer {
-  std::size_t place = 0;  // what it competes for: a plan needs the fastest of each place only
-  std::vector<double> calm, disturbed;  // its samples so far, see calm.h
-  bool is_out = false;                  // no more of them: it failed, lost or is known well
+  std::size_t place = 0;  // racers of one place compete; a plan needs the fastest of each place
+  std::vector<double> calm, disturbed;  // undisturbed and disturbed samples so far, see calm.h
+  bool is_out = false;  // takes no more samples: it failed, lost, or its time is known
   bool has_lost = false;
 
-  /// Its samples that count: the calm ones, and, where these are too few, the others too.
+  /// Returns the samples that count: the undisturbed ones, or all samples if these are too few.
   [[nodiscard]] std::vector<double> counted() const;
 };
 
-/// How many samples a race gives at least to what did not lose, and at most to anything.
+/// The number of samples that a racer gets.
 struct RaceLength {
   int usual = 9;  // enough, unless they differ by more than kNoisy
-  int most = 27;
+  int most = 27;  // limit for every racer
   static RaceLength of(int rounds) { return {rounds, 3 * rounds}; }
 };
 
-/// A racer that was slower than this many times the fastest of its place in two calm samples, or in
-/// four, has lost; and in two, one slower than kFar times the fastest of all.
+/// A racer has lost if its fastest sample is slower than this factor times the fastest sample of
+/// its place: kLostAfterTwo after two or three undisturbed samples, kLostAfterFour after four.
+/// After two or three it has also lost if it is slower than kFar times the fastest of all.
 inline constexpr double kLostAfterTwo = 1.25, kLostAfterFour = 1.12, kFar = 2.0;
 
-/// The faster half of five samples lies within kSure: more would say the same. Of `usual` samples
-/// within kNoisy: good enough.
+/// A racer's time is known if the faster half of its samples lies within kSure of the least one
+/// (kLeastSure samples or more), or within kNoisy (`usual` samples or more).
 inline constexpr double kSure = 0.02, kNoisy = 0.05;
 inline constexpr std::size_t kLeastSure = 5;
 
-/// Takes those out that need no further round.
+/// Sets is_out of the racers that need no further round.
 ///
-/// Other programs only ever add time, so that least samples are compared, and a racer is known well
-/// by its faster half. Racers of one place that have not lost go on until all of them are known, in
-/// the same rounds: then what disturbs one disturbs its rivals.
+/// Other programs can only add time. So racers are compared by their least samples, and a racer's
+/// time is known by its faster half. The racers of one place that have not lost continue until the
+/// times of all of them are known. They run in the same rounds, so that a disturbance affects all
+/// of them.
 void judge(std::vector<Racer>& racers, const RaceLength& length);
 
-/// How many samples each racer gets if all of its samples take ns[i]: for replays of recorded
-/// costs.
+/// Returns the number of samples that each racer gets if every sample of racer i takes ns[i]. It
+/// serves to replay recorded costs.
 [[nodiscard]] std::vector<int> samples_without_noise(const std::vector<std::size_t>& places,
                                                      const std::vector<double>& ns,
                                                      const RaceLength& length);
