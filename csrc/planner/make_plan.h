@@ -39,8 +39,8 @@ struct PlanOptions {
   /// that runs alone in none of them is not restricted.
   std::vector<Layout> layouts;
   std::optional<std::int64_t> workspace_limit_bytes;  // of each primitive, transforms included
-  /// Two at most. If one binds, the plan has no regrets and no certificate: its bound is the
-  /// solver's word.
+  /// Two at most. If one binds, the plan has no regrets and no certificate: its bound
+  /// cannot be checked independently.
   std::vector<Resource> resources;
   double time_limit_s = 10.0;     // of the search for a proof, regrets included
   bool with_regrets = false;      // runner_up and regret of each node: about three times the work

@@ -10,6 +10,7 @@
 
 namespace torchalgo::planner {
 
+/// Checks the resources of PlanOptions.
 /// @throws Error  if there are more resources than are possible, or if the use of one does not fit
 /// `candidates` or is negative somewhere.
 void check_resources(const Candidates& candidates, const std::vector<Resource>& resources);
@@ -36,8 +37,10 @@ void add_resource_use(const Candidates& candidates, const std::vector<Resource>&
 [[nodiscard]] ResourceUse resource_use_of(const Model& model, const Encoding& encoding,
                                           const std::vector<int>& choice);
 
-/// Which nodes take most of resources[infeasible_resource] in a choice that takes least of it, for
-/// an error text. The other resources, if any, are within their limits there.
+/// Returns an error text that names the nodes with the largest use of
+/// resources[infeasible_resource]. The uses are those of `least_use_choice`, which uses least of
+/// this resource. If `within_others` is true, the text adds that the limits of the other resources
+/// hold as well.
 [[nodiscard]] std::string explain_infeasible_resource(const Model& model, const Encoding& encoding,
                                                       const std::vector<Resource>& resources,
                                                       std::size_t infeasible_resource,
