@@ -13,22 +13,25 @@ namespace torchalgo {
 
 struct GraphSteps;
 
-/// A tensor that a plan was made for.
+/// The sizes and type of an input tensor for which a plan was made.
 struct PlannedInput {
   std::vector<std::int64_t> sizes;
   at::ScalarType dtype = at::kFloat;
 };
 
-/// Runs the forward of an optimized module op by op, without TorchScript's interpreter and torch's
-/// dispatcher. A kernel empties the caches, so that their code comes from far away again at each
-/// op: some 5 us of it, and four times that where other processes use the last cache.
+/// Runs the forward of an optimized module op by op, without TorchScript's interpreter, and without
+/// torch's dispatcher for planned ops. Each kernel evicts their code from the caches, so that it is
+/// fetched again at each op. This takes about 5 us per op, and four times as much if other
+/// processes use the last-level cache.
 ///
-/// Results, counters and memory are those of the module, and so are the errors of planned ops. It
-/// shares the module's weights, and may run in several threads at once.
+/// Results, counters, memory and the errors of planned ops are those of the module. The runner
+/// shares the module's weights. Several threads may use it at once.
 class GraphRunner {
  public:
-  /// Null where forward takes other than tensors, or is more than a row of ops of which some are
-  /// planned: where it branches, loops, makes dictionaries or prints.
+  /// Returns a runner for the module's forward. Returns null if forward takes anything but tensors,
+  /// has no planned op or has several results. It also returns null if forward is more than a
+  /// sequence of ops: if it branches, loops, makes dictionaries or prints, or if weights need a
+  /// gradient.
   [[nodiscard]] static std::shared_ptr<const GraphRunner> make(const torch::jit::Module& module,
                                                                std::vector<PlannedInput> planned);
 
@@ -36,14 +39,16 @@ class GraphRunner {
   GraphRunner& operator=(const GraphRunner&) = delete;
   ~GraphRunner();
 
-  /// forward(inputs). Nothing, with nothing done, where the interpreter must run: inputs that are
-  /// no plain CPU tensors or need a gradient, another number of them; a profiler, autocast, vmap,
-  /// or another mode of torch that looks at each op.
-  /// @throws Error  of a planned op; what torch throws of its own ones, without a place in the
+  /// Returns forward(inputs). Returns nullopt, without side effects, if the module needs
+  /// TorchScript's interpreter. This is the case if an input is not a plain CPU tensor or needs a
+  /// gradient, or if the number of inputs differs. It is also the case with a profiler, autocast,
+  /// vmap, or another mode of torch that sees each op.
+  /// @throws Error  from planned ops. Other ops throw torch's errors, without a position in the
   /// code.
   [[nodiscard]] std::optional<c10::IValue> run(std::vector<at::Tensor> inputs) const;
 
-  /// The same, nothing where sizes and types are not those of the plan.
+  /// Runs forward as run() does. Returns nullopt also if sizes or types of the inputs are not those
+  /// of the plan.
   [[nodiscard]] std::optional<c10::IValue> run_planned(std::vector<at::Tensor> inputs) const;
 
  private:
