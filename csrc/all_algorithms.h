@@ -5,7 +5,7 @@
 
 namespace torchalgo {
 
-/// Every algorithm of every provider, in a fixed order; the one place that knows all providers.
+/// Returns every algorithm of every provider, in a fixed order. No other code knows all providers.
 [[nodiscard]] const Algorithms& all_algorithms();
 
 }  // namespace torchalgo

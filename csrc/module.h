@@ -11,8 +11,8 @@
 
 namespace torchalgo {
 
-/// Reads the keyword arguments of a bound function as the fields of an options struct, which is
-/// bound with one property per field: so its names, types and defaults are stated once.
+/// Reads the keyword arguments of a bound function as the fields of an options struct. The struct
+/// is bound with one property per field, so that names, types and defaults are stated once.
 template <typename Options>
 Options options_from(const pybind11::kwargs& fields) {
   pybind11::object options = pybind11::cast(Options());
@@ -20,14 +20,14 @@ Options options_from(const pybind11::kwargs& fields) {
   return options.cast<Options>();
 }
 
-/// @throws Error  if `text` names no layout.
+/// Returns the layout with the name `text`. @throws Error  if there is none.
 [[nodiscard]] Layout require_layout(const std::string& text);
 
 void bind_cuda(pybind11::module_& m);     // GPUs of this process
 void bind_ops(pybind11::module_& m);      // settings of convolutions
 void bind_cudnn(pybind11::module_& m);    // the cuDNN that torch has mapped
 void bind_pbqp(pybind11::module_& m);     // the solver on its own
-void bind_bounds(pybind11::module_& m);   // what nothing on this machine is faster than
+void bind_bounds(pybind11::module_& m);   // peak rates of this machine
 void bind_planner(pybind11::module_& m);  // plans, fronts, training
 
 void bind_runner(pybind11::module_& m);  // modules without TorchScript's interpreter

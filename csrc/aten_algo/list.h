@@ -6,8 +6,8 @@
 namespace torchalgo {
 
 /// Returns the algorithms that PyTorch itself has. Together they offer every forward problem and
-/// every transposed convolution in nchw without a fused epilogue: the path that always works. A new
-/// one is a file that defines it and a line in list.cpp.
+/// every transposed convolution in nchw without a fused epilogue, so they are the fallback that
+/// always works. A new algorithm is one file that defines it and one line in list.cpp.
 [[nodiscard]] const Algorithms& aten_algorithms();
 
 }  // namespace torchalgo

@@ -14,9 +14,9 @@ namespace torchalgo {
 /// Returns `tensor` with exactly the strides of dense_strides(): itself if it has them, a view if
 /// its memory already lies that way, else a copy.
 ///
-/// Where c = 1 or h = w = 1 a tensor is contiguous and channels_last at once, and ATen guesses its
-/// memory format from the strides. They must follow the plan, or an op returns another format than
-/// the planned one.
+/// If c = 1 or h = w = 1, a tensor is contiguous and channels_last at once, and ATen guesses its
+/// memory format from the strides. If these do not follow the plan, an op may return another format
+/// than the planned one.
 [[nodiscard]] at::Tensor to_strided(const at::Tensor& tensor, Layout layout);
 
 /// Returns the offer of an algorithm that keeps the layout: nchw to nchw and nhwc to nhwc.

@@ -7,8 +7,8 @@
 
 namespace torchalgo {
 
-/// Returns the algorithms for changes of layout, the edges of the plan's problem. Each takes
-/// TransformProblems and offers the one primitive from -> to.
+/// Returns the algorithms for changes of layout. Each takes TransformProblems and offers one
+/// primitive, from -> to.
 [[nodiscard]] const Algorithms& layout_algorithms();
 
 /// Returns the same algorithms with the kernels that were built for the instruction set `isa`.

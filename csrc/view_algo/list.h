@@ -5,9 +5,10 @@
 
 namespace torchalgo {
 
-/// Returns the algorithms that need no work because the result is in memory already (ir/view.h): a
-/// change of layout that moves nothing, a concatenation whose inputs were written side by side.
-/// They return memory of their inputs, so only ops whose schema says so may run them.
+/// Returns the algorithms that do no work because the result is in memory already (ir/view.h).
+/// Examples are a change of layout that moves nothing and a concatenation whose inputs were written
+/// side by side. They return memory of their inputs, so only ops whose schema declares this alias
+/// may run them.
 [[nodiscard]] const Algorithms& view_algorithms();
 
 }  // namespace torchalgo
