@@ -40,7 +40,8 @@ bool is_shape_of(const Value* list, const Value* tensor) {
   return is_kind(node, "aten::size") && node->inputs().size() == 1 && node->input(0) == tensor;
 }
 
-// Which dimension of `tensor`, of rank 4, a number is the size of.
+// Returns the dimension of `tensor`, which has rank 4, whose size the number is; nullopt if it is
+// none of them.
 std::optional<std::int64_t> dimension_of(const Value* number, const Value* tensor) {
   while (is_kind(number->node(), "aten::Int") || is_kind(number->node(), "prim::NumToTensor")) {
     number = number->node()->input(0);  // tracing wraps numbers
@@ -62,7 +63,7 @@ bool is_view(const Node* node) {
   return is_kind(node, "aten::view") || is_kind(node, "aten::reshape");
 }
 
-// A view's sizes; empty: a list made otherwise.
+// Returns the sizes of a view, or no sizes if the list is made in another way.
 std::vector<const Value*> sizes_of(const Node* view) {
   const Node* list = view->input(1)->node();
   if (!is_kind(list, "prim::ListConstruct")) return {};
@@ -105,7 +106,7 @@ class ChannelOps {
     std::int64_t begin, end, channels;  // of the whole
   };
 
-  // Those of inner blocks stay as they are: nothing in there is planned.
+  // Returns the top-level nodes. Nodes of inner blocks are never planned, so they stay as they are.
   [[nodiscard]] std::vector<Node*> all_nodes() const {
     return {graph_->nodes().begin(), graph_->nodes().end()};
   }
@@ -120,7 +121,7 @@ class ChannelOps {
     is_changed_ = true;
   }
 
-  // x[:, a:b] begins with x[:].
+  // Removes slices that take everything: x[:, a:b] begins with x[:].
   void take_whole(Node* node) {
     if (!is_kind(node, "aten::slice") || node->inputs().size() != 5) return;
     const auto begin = constant_int(node->input(2)), end = constant_int(node->input(3));
@@ -132,7 +133,8 @@ class ChannelOps {
     }
   }
 
-  // The sizes must be those of the source for every input, not only for the example.
+  // Returns the shuffle that ends with `last`. Its sizes must be those of the source for every
+  // input, not only for the example.
   [[nodiscard]] std::optional<Shuffle> match_shuffle(const Node* last) const {
     if (!is_view(last)) return std::nullopt;
     const Node* swap = last->input(0)->node();
@@ -175,7 +177,7 @@ class ChannelOps {
     replace(node, made);
   }
 
-  // Channels of each part; empty: this is no chunk or split of channels.
+  // Returns the channels of each part. Returns none if `node` is not a chunk or split of channels.
   [[nodiscard]] static Sizes parts_of(const Node* node, std::int64_t channels) {
     const bool is_chunk = is_kind(node, "aten::chunk");
     const bool is_split = is_kind(node, "aten::split") || is_kind(node, "aten::split_with_sizes");
@@ -194,7 +196,8 @@ class ChannelOps {
     return *sizes;
   }
 
-  // The parts are views: where one of them is written, they stay.
+  // Returns true if nothing writes to `value`. The parts of a chunk are views, so they must stay if
+  // one of them is written to.
   [[nodiscard]] bool is_never_written(const Value* value) {
     if (!aliases_) aliases_.emplace(graph_);
     return !aliases_->hasWriters(const_cast<Value*>(value));
@@ -227,7 +230,7 @@ class ChannelOps {
     is_changed_ = true;
   }
 
-  // cat([a, b, c]) of a, b = chunk(x) is cat([x, c]).
+  // Replaces all parts of a tensor by the tensor: cat([a, b, c]) of a, b = chunk(x) is cat([x, c]).
   void join_parts(Node* cat) {
     if (!is_kind(cat, "aten::cat") || !is_fixed_list(cat->input(0))) return;
     if (!is_channels(constant_int(cat->input(1)))) return;
@@ -244,7 +247,8 @@ class ChannelOps {
     cat->replaceInput(0, list->output());
   }
 
-  // How many items from `first` on are all the parts of one tensor in order; 0: they are not.
+  // Returns how many items from `first` on are all parts of one tensor in order, or 0 if they are
+  // not.
   [[nodiscard]] std::size_t whole_at(at::ArrayRef<Value*> items, std::size_t first) const {
     std::int64_t next = 0;
     for (std::size_t i = first; i < items.size(); ++i) {
@@ -259,7 +263,7 @@ class ChannelOps {
 
   std::shared_ptr<Graph>& graph_;
   SeenTensors seen_;
-  std::optional<AliasDb> aliases_;  // before the first cut: cuts add views, no writers
+  std::optional<AliasDb> aliases_;  // as before the first cut, which adds views and no writers
   std::map<const Value*, Part> parts_;
   bool is_changed_ = false;
 };

@@ -9,13 +9,15 @@
 
 namespace torchalgo {
 
-/// Says what models do to channels by ops of one tensor that import reads: a shuffle written as
-/// view, transpose, view becomes channel_shuffle; the parts of a chunk or split become narrows,
-/// which read `seen` channels, and are forgotten where a cat joins all of them again; a slice that
-/// takes everything goes.
+/// Replaces the ways in which models write operations on channels by ops that import_graph can
+/// read:
+/// - view, transpose, view becomes channel_shuffle.
+/// - The parts of a chunk or split become narrows. The number of channels is read from `seen`.
+/// - A cat of all parts of a tensor becomes that tensor.
+/// - A slice that takes everything is removed.
 ///
-/// @param seen  the tensors of `graph`.
-/// @return  whether the graph changed: then `seen` no longer describes it.
+/// @param seen  the tensors that a run of `graph` makes.
+/// @return  true if the graph changed. `seen` does not describe it any more in this case.
 [[nodiscard]] bool simplify_channel_ops(std::shared_ptr<torch::jit::Graph>& graph,
                                         const SeenTensors& seen);
 

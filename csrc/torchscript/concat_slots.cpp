@@ -15,7 +15,7 @@ const ConcatProblem& concat_at(const Graph& graph, int node) {
   return std::get<ConcatProblem>(*graph.nodes[node].problem);
 }
 
-// The slots of one layout.
+// Assigns the slots of one layout.
 class Placer {
  public:
   Placer(const Graph& graph, const FittedPlan& plan, Layout layout, ConcatSlots& slots)
@@ -73,9 +73,9 @@ class Placer {
   const ConcatFrames frames_;
   ConcatSlots& slots_;
   std::set<int> used_;          // nodes that are a view.concat of this layout
-  std::set<int> written_;       // values that these read
-  std::map<int, Range> read_;   // by frame: what these read of it
-  std::map<int, int> buffers_;  // by frame that lies in no other
+  std::set<int> written_;       // values that these nodes read
+  std::map<int, Range> read_;   // by frame: the channels that these nodes read
+  std::map<int, int> buffers_;  // by frame that lies in no other one
 };
 
 }  // namespace

@@ -12,7 +12,8 @@ using torch::jit::Value;
 
 namespace {
 
-// A list is one constant after constant propagation, or a list of constants before.
+// Returns the items of a list. After constant propagation it is one constant, before that a list of
+// constants.
 std::optional<std::vector<c10::IValue>> constant_list(const Value* value) {
   std::vector<c10::IValue> items;
   if (const auto constant = toIValue(value)) {
@@ -29,7 +30,8 @@ std::optional<std::vector<c10::IValue>> constant_list(const Value* value) {
   return items;
 }
 
-// Its users are ops that say what they change, and the caller, perhaps by way of a tuple.
+// Returns true if all users are ops whose schema changes no argument, or the caller, perhaps
+// through a tuple.
 bool is_never_changed(const Value* value) {
   const auto& uses = value->uses();
   return std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {

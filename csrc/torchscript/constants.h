@@ -11,23 +11,25 @@
 
 namespace torchalgo {
 
-/// What a value is known to hold before any run; nothing if that depends on one.
+/// Each of these functions returns the constant that a value holds. It returns nullopt if the value
+/// has another type or is known only in a run.
 [[nodiscard]] std::optional<at::Tensor> constant_tensor(const torch::jit::Value* value);
 [[nodiscard]] std::optional<bool> constant_bool(const torch::jit::Value* value);
 [[nodiscard]] std::optional<double> constant_number(const torch::jit::Value* value);
 [[nodiscard]] std::optional<std::vector<std::int64_t>> constant_ints(
     const torch::jit::Value* value);
 [[nodiscard]] std::optional<std::vector<double>> constant_floats(const torch::jit::Value* value);
+/// Returns true if the value is known to be None.
 [[nodiscard]] bool is_none(const torch::jit::Value* value);
 
-/// Whether it is a list made in place that nobody in the graph changes: all its users are ops that
-/// say what they change, or the caller.
+/// Returns true if the value is a list that the graph makes from its elements and never changes.
+/// All users of such a list are ops whose schema changes no argument, or the caller.
 [[nodiscard]] bool is_fixed_list(const torch::jit::Value* value);
 
-/// Whether it is the op `kind`, "aten::relu".
+/// Returns true if the node is the op `kind`, for example "aten::relu".
 [[nodiscard]] bool is_kind(const torch::jit::Node* node, std::string_view kind);
 
-/// Whether it holds one tensor (not an optional one).
+/// Returns true if the value's type is Tensor (not an optional tensor).
 [[nodiscard]] bool is_tensor(const torch::jit::Value* value);
 
 }  // namespace torchalgo

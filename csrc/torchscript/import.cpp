@@ -44,7 +44,8 @@ bool can_hold_tensor(const c10::Type& type) {
                      [](const auto& inner) { return can_hold_tensor(*inner); });
 }
 
-// Weights, and what else the module holds; not what an object made in the graph holds.
+// Returns true for weights and other members of the module, but not for members of an object that
+// the graph makes.
 bool is_source(const JitNode* node) {
   if (node->kind() == torch::jit::prim::Constant) return true;
   if (node->kind() != torch::jit::prim::GetAttr) return false;
@@ -53,7 +54,8 @@ bool is_source(const JitNode* node) {
   return object == node->owningGraph()->inputs()[0];
 }
 
-// Packs tensors without reading them; what reads the package reads the tensors.
+// Returns true if the node packs tensors without reading them. A reader of the package reads the
+// tensors.
 bool is_container(const JitNode* node) {
   return node->kind() == torch::jit::prim::ListConstruct ||
          node->kind() == torch::jit::prim::TupleConstruct ||
@@ -67,7 +69,7 @@ void collect_convolutions(const Block* block, std::vector<JitNode*>& found) {
   }
 }
 
-// Values of outer blocks that `block` uses.
+// Returns the values of outer blocks that `block` uses.
 void collect_captures(Block* block, std::set<const JitValue*>& inside,
                       std::vector<JitValue*>& captures) {
   for (const JitValue* input : block->inputs()) inside.insert(input);
@@ -124,7 +126,7 @@ class Importer {
     }
   }
 
-  // Tensors of the data flow that a value is or may hold.
+  // Returns the tensors of the data flow that a value is or may hold.
   [[nodiscard]] std::vector<int> held(const JitValue* value) const {
     const auto it = held_.find(value);
     return it == held_.end() ? std::vector<int>{} : it->second;
@@ -190,7 +192,7 @@ class Importer {
     return indices;
   }
 
-  // append, __setitem__, ...: what is put into a container may come out of it.
+  // Handles append, __setitem__ and the like: a container may return what was put into it.
   void hold_in_changed(const JitNode* node, const std::vector<int>& reads) {
     const auto* schema = node->maybeSchema();
     if (schema == nullptr || !schema->is_mutable() || node->inputs().empty()) return;
@@ -228,13 +230,13 @@ class Importer {
     }
   }
 
-  // Removes the nodes for which a later one stands, and their results.
+  // Removes the nodes whose work a later node includes, and their results.
   void drop_inner() {
     std::unordered_set<const JitNode*> inner;
     for (const auto& nodes : imported_.inner) inner.insert(nodes.begin(), nodes.end());
     if (inner.empty()) return;
     const ImportedGraph all = std::exchange(imported_, {imported_.module, {}, {}, {}, {}});
-    std::vector<int> node_at, value_at;  // the new index of each that stays
+    std::vector<int> node_at, value_at;  // the new index of each one that stays
     int next = 0;
     for (const JitNode* node : all.nodes) node_at.push_back(inner.contains(node) ? -1 : next++);
     for (std::size_t v = 0; v < all.values.size(); ++v) {

@@ -21,7 +21,7 @@ using torch::jit::Value;
 
 namespace {
 
-// Where a node was called: the module's path, and the class if the front end kept it.
+// The position of a node's call: the module's path, and its class if the front end kept it.
 struct Place {
   std::string path;
   std::string class_name;
@@ -79,7 +79,7 @@ std::optional<std::string> owner_of(const Value* parameter) {
   return std::nullopt;
 }
 
-// The parameter that makes the node a layer; null: it has none.
+// Returns the parameter that makes the node a layer, or null if it has none.
 const Value* weights_input(const Node* node) {
   if (node->maybeSchema() == nullptr) return nullptr;
   const Value* found = nullptr;
@@ -101,7 +101,7 @@ std::vector<std::string_view> split(std::string_view path) {
   return parts;
 }
 
-// Whether `call` is `path` but for names that a scripted ModuleList lost.
+// Returns true if `call` equals `path` except for names that a scripted ModuleList lost.
 bool may_be_called(std::string_view path, std::string_view call) {
   const auto path_parts = split(path);
   const auto call_parts = split(call);
@@ -144,7 +144,7 @@ std::string op_name(const Node* node) {
   return name;
 }
 
-// Names of the layers and functions of one graph by the modules that call them.
+// Names the layers and functions of one graph by the modules that call them.
 class Namer {
  public:
   explicit Namer(const std::vector<Node*>& nodes) {
@@ -171,7 +171,8 @@ class Namer {
   }
 
  private:
-  // The path that names the node by itself; empty: the op's name must say more.
+  // Returns the path that names the node by itself. Returns an empty text if the op's name must be
+  // added.
   [[nodiscard]] std::string own_path(const Node* node, const Place& place) const {
     const Value* weights = weights_input(node);
     if (weights == nullptr) return is_one_op(place.class_name) ? place.path : std::string{};

@@ -8,14 +8,15 @@
 
 namespace torchalgo {
 
-/// Names of `nodes` for plans and reports, unique and the same on every import: the path of the
-/// module that computes the node ("layer1.0.conv1"), of a function called in a module the path and
-/// the op ("layer1.0.add"), outside of any module the op and its count ("conv2d_3"). A repeated
-/// call gets "#1", "#2". The paths are those of the eager model where the front end kept them: a
-/// scripted ModuleList loses its own name, which the constants of a layer restore.
+/// Returns the names of `nodes` for plans and reports. They are unique, and the same at every
+/// import. A node that a module computes has the path of the module ("layer1.0.conv1"). A function
+/// called in a module has its path and the op ("layer1.0.add"). A node outside of any module has
+/// the op and its count ("conv2d_3"). Repeated calls get "#1", "#2". The paths are those of the
+/// eager model, as far as the front end kept them. A scripted ModuleList loses its own name; the
+/// names of a layer's constants restore it.
 [[nodiscard]] std::vector<std::string> name_nodes(const std::vector<torch::jit::Node*>& nodes);
 
-/// Names of forward's arguments without self, without what tracing appends to them.
+/// Returns the names of forward's arguments except self, without the suffixes that tracing appends.
 [[nodiscard]] std::vector<std::string> argument_names(const torch::jit::Graph& graph);
 
 }  // namespace torchalgo

@@ -12,22 +12,22 @@
 
 namespace torchalgo {
 
-/// What a node computes, in the nouns of ir.
+/// The operation of a TorchScript node in the types of csrc/ir.
 struct OpReading {
   std::optional<Problem> problem;
   std::vector<torch::jit::Value*> inputs;  // data inputs in the problem's order; empty if opaque
-  std::string note;                        // an op of a kind that is planned, but not this one: why
-  /// Nodes before it, read by nobody else, whose work the problem includes.
+  std::string note;                        // why this op is not planned although its kind is
+  /// Earlier nodes whose work the problem includes. Nothing else reads their results.
   std::vector<torch::jit::Node*> inner = {};
 };
 
 /// Returns the reading of a node that computes `problem` of `inputs`.
 [[nodiscard]] OpReading planned(Problem problem, std::vector<torch::jit::Value*> inputs);
 
-/// Returns the tensor that the op reads, under either of the names that schemas give it.
+/// Returns the tensor that the op reads. Schemas have two names for it.
 [[nodiscard]] torch::jit::Value* data_input(const Operands& op);
 
-/// Returns what is known of an operand that has rank 4. @throws NotPlanned  for any other rank.
+/// Returns the description of an operand of rank 4. @throws NotPlanned  for any other rank.
 [[nodiscard]] const TensorInfo& rank4(const Operands& op, const torch::jit::Value* value);
 
 /// Makes a problem with the type and the sizes of an operand of rank 4.

@@ -13,19 +13,20 @@
 
 namespace torchalgo {
 
-/// Why a node cannot be planned: an answer, caught by read_op.
+/// The reason why a node cannot be planned. read_op catches it, so it is an answer and not an
+/// error.
 struct NotPlanned : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 /// The arguments of a node by their names in the op's schema. Every accessor throws NotPlanned if
-/// the argument is not what it asks for.
+/// the argument has another type or is not a constant.
 class Operands {
  public:
   Operands(const torch::jit::Node* node, const TensorInfos& infos) : node_(node), infos_(infos) {}
 
   [[nodiscard]] const torch::jit::Node* node() const { return node_; }
-  /// Returns the arguments of another node of the same graph.
+  /// Returns the operands of another node of the same graph.
   [[nodiscard]] Operands of(const torch::jit::Node* node) const { return {node, infos_}; }
   [[nodiscard]] bool has(const char* name) const { return node_->hasNamedInput(name); }
   [[nodiscard]] torch::jit::Value* value(const char* name) const;
@@ -34,11 +35,13 @@ class Operands {
   [[nodiscard]] double number(const char* name) const;
   [[nodiscard]] std::vector<double> floats(const char* name) const;
   [[nodiscard]] std::vector<std::int64_t> ints(const char* name) const;
-  /// `count` numbers, the one number given repeated; `fallback` if the list is empty.
+  /// Returns `count` numbers; a single number stands for all of them. @throws NotPlanned  if the
+  /// list has another length.
   [[nodiscard]] std::vector<std::int64_t> ints(const char* name, std::size_t count) const;
   [[nodiscard]] at::Tensor constant(const char* name, DType dtype) const;
 
-  /// A tensor of the data flow that may be planned: float, dense, of known shape, never written.
+  /// Returns a tensor of the data flow that may be planned: it is floating point and dense, has a
+  /// known shape, and is never written to.
   [[nodiscard]] const TensorInfo& tensor(const torch::jit::Value* value) const;
   [[nodiscard]] const TensorInfo& result() const { return tensor(node_->output()); }
 

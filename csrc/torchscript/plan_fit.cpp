@@ -27,7 +27,7 @@ std::vector<int> nodes_with_problem(const Graph& graph) {
   return nodes;
 }
 
-// What the node itself computes, without the epilogue of what it absorbs.
+// Returns the problem of the node itself, without the epilogue that it absorbs.
 bool is_same_operation(const Problem& call, const Problem& own) {
   const Problem planned = layers_of(call).front();
   return planned.index() == own.index() &&
@@ -56,7 +56,8 @@ std::string first_difference(const Graph& graph, const Plan& plan) {
   return "the ops around the planned ones, the inputs or the outputs differ";
 }
 
-// Every version plans these, so one that a plan lacks is of another model.
+// Returns true for nodes that every version plans. If a plan lacks one of these, it belongs to
+// another model.
 bool is_always_planned(const Problem& problem) {
   return is_convolution(problem) || std::holds_alternative<LinearProblem>(problem);
 }
@@ -165,7 +166,7 @@ class Fitter {
                     value.name, transform.problem, to_string(Problem(*expected)));
   }
 
-  // The anchor, then each node that reads the one before.
+  // Returns the anchor, then each node that reads the one before it.
   [[nodiscard]] PlannedCall fit_call(const PlanNode& planned, std::vector<int> absorbed) const {
     TORCHALGO_CHECK(!planned.primitive.name.empty(),
                     "rewrite_graph: the plan has no primitive for {}", planned.name);
@@ -193,7 +194,7 @@ class Fitter {
     return grown;
   }
 
-  // `covered` and `node`, which reads its result, as one problem.
+  // Returns the problem that computes `covered` and then `node`, which reads its result.
   static Problem grown_by(const Node& node, const Problem& covered, PlannedCall& call) {
     const auto link = std::find(node.inputs.begin(), node.inputs.end(), call.dst);
     auto fusion = link == node.inputs.end() ? std::nullopt : fuse(covered, *node.problem);

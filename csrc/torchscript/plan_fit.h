@@ -10,12 +10,11 @@
 
 namespace torchalgo {
 
-/// One call of the rewritten graph: an anchor with the nodes it absorbs.
+/// One call of the rewritten graph: an anchor with the nodes that it absorbs.
 struct PlannedCall {
-  std::string name;  // of the anchor
-  std::vector<int>
-      covers;       // nodes; the first is the anchor, the call stands where the last one was
-  Problem problem;  // with the epilogue
+  std::string name;         // of the anchor
+  std::vector<int> covers;  // nodes, the anchor first; the call replaces the last one
+  Problem problem;          // with the epilogue
   Primitive primitive;
   std::vector<int> src;         // values, in input_layout(problem, primitive)
   std::optional<int> residual;  // value, in result_layout(problem, primitive)
@@ -27,14 +26,14 @@ struct FittedPlan {
   std::vector<std::optional<PlannedCall>> call_at;     // by the last node it covers
   std::vector<bool> is_planned;                        // by node
   std::vector<std::vector<PlanTransform>> transforms;  // by value, in order
-  std::string structure_hash;  // the plan's, or, if it was matched by names, the present one
+  std::string structure_hash;  // of the plan, or of `graph` if the plan was matched by names
 };
 
-/// Matches a plan with the graph it was made for. The version of torchalgo that made it may not
-/// have known an operation that is planned today: the plan has no node for it, and PyTorch runs it.
-/// A plan of an older version is matched by the names and problems of its nodes alone if the hash
-/// of that version differs: the importer makes another graph of the model now.
-/// @throws Error  if it was made for another graph, with the first difference; if it is
+/// Matches a plan with the graph that it was made for. If an older version of torchalgo did not
+/// plan an operation yet, the plan has no node for it, and PyTorch runs it. A plan of an older
+/// version may have another hash because the importer makes another graph of the model now. It is
+/// then matched by the names and problems of its nodes alone.
+/// @throws Error  if the plan was made for another graph, with the first difference; if it is
 ///   inconsistent; if its structure hash has a newer version.
 [[nodiscard]] FittedPlan fit_plan(const Graph& graph, const Plan& plan);
 

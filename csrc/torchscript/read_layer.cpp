@@ -20,7 +20,7 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-// The three spatial dimensions, front ones filled up.
+// Returns three spatial dimensions. Missing ones in front become `fill`.
 Sizes as_three(const Sizes& spatial, std::int64_t fill) {
   Sizes three(3, fill);
   std::copy(spatial.begin(), spatial.end(), three.end() - static_cast<long>(spatial.size()));
@@ -29,7 +29,8 @@ Sizes as_three(const Sizes& spatial, std::int64_t fill) {
 
 Sizes spatial_of(const Sizes& sizes) { return {sizes.begin() + 2, sizes.end()}; }
 
-// "same" pads to the input's size; a rest that is one-sided has no symmetric padding.
+// Computes the padding of "same", which keeps the input's size. If the total is odd, there is no
+// symmetric padding.
 Sizes conv_padding(const Operands& op, const Sizes& filter, const Sizes& dilation) {
   const Value* padding = op.value("padding");
   const auto mode = torch::jit::toIValue(padding);
@@ -70,7 +71,8 @@ bool is_permute(const Node* node, const Sizes& wanted) {
   return dims == wanted;
 }
 
-// The node of this kind that makes the first input of `node` for it alone; else null.
+// Returns the node that makes the first input of `node`, if it has this kind and no other reader.
+// Otherwise returns null.
 Node* own_source(const Node* node, std::string_view kind) {
   Value* const src = const_cast<Value*>(node->input(0));
   return src->uses().size() == 1 && is_kind(src->node(), kind) ? src->node() : nullptr;
@@ -114,7 +116,8 @@ OpReading read_conv(const Operands& op) {
   conv.groups = op.ints("groups")[0];
   set_window(conv, op, weights);
   const bool transposed = is_transposed(op);
-  // The forward convolution whose gradient a transposed one computes reads the result's shape.
+  // A transposed convolution is the gradient of a forward convolution that reads the result's
+  // shape.
   const Sizes& image = transposed ? op.result().sizes : src.sizes;
   // A padding that is no constant follows from the input's size, as output_size does.
   if (transposed) static_cast<void>(op.ints("output_padding"));
@@ -166,7 +169,7 @@ OpReading read_batch_norm(const Operands& op) {
 }
 
 // PyTorch normalizes over last dimensions only, so models move the channels there and back. The
-// last of the three nodes stands for all.
+// last of the three nodes represents all of them.
 OpReading read_layer_norm(const Operands& op) {
   Node* const norm = own_source(op.node(), "aten::layer_norm");
   if (norm == nullptr || !is_permute(op.node(), {0, 3, 1, 2})) return {};

@@ -7,8 +7,7 @@
 
 namespace torchalgo {
 
-// How the ops with weights are read. Each returns an empty reading for a form that is never
-// planned.
+// Readers of the ops with weights. Each returns an empty reading for a form that is never planned.
 // @throws NotPlanned  for a form that a user would expect to be planned, with the reason.
 [[nodiscard]] OpReading read_conv(const Operands& op);  // transposed ones as well
 [[nodiscard]] OpReading read_linear(const Operands& op);
@@ -17,10 +16,10 @@ namespace torchalgo {
 /// Reads aten::permute as the last of the nodes of a layer norm over channels.
 [[nodiscard]] OpReading read_layer_norm(const Operands& op);
 
-/// The constants of a node that read_op gave a problem, in the form that every row expects: weights
-/// [k, c / groups, (t,) r, s], of a linear [k, c], scale and shift of a scale-shift or a layer
-/// norm; undefined where there are none. They share the storage of the model's where these are
-/// contiguous.
+/// The constants of a node for which read_op returned a problem, in the form that every algorithm
+/// expects. The weights are [k, c / groups, (t,) r, s], or [k, c] for a linear layer. A scale-shift
+/// or a layer norm has its scale and shift. A tensor is undefined if the node has no such constant.
+/// It shares the storage of the model's constant if this is contiguous.
 struct OpWeights {
   at::Tensor weights;
   at::Tensor bias;

@@ -62,7 +62,7 @@ OpReading read_adaptive_pool(const Operands& op) {
   return planned(pool, {input});
 }
 
-// mean over h and w that keeps them is a pooling to 1 x 1.
+// Reads mean over h and w with keepdim as a pooling to 1 x 1.
 OpReading read_mean(const Operands& op) {
   if (!op.has("dim") || !op.has("keepdim")) return {};
   Value* input = data_input(op);
@@ -141,7 +141,7 @@ OpReading read_mul(const Operands& op) {
   return planned(mul, {a, b});
 }
 
-// Of an op on tensors of rank 4.
+// Returns true if the op works along the channels of tensors of rank 4.
 bool is_along_channels(const Operands& op) {
   const double dim = op.number("dim");
   return dim == 1.0 || dim == -3.0;
@@ -207,7 +207,8 @@ OpReading read_shuffle(const Operands& op) {
   return planned(shuffle, {input});
 }
 
-// A factor that is no quotient of the sizes enters the positions of the samples: not planned.
+// A factor that is not the quotient of the sizes changes the positions of the samples, so it is not
+// planned.
 std::int64_t integral_scale(double scale, std::int64_t from, std::int64_t to) {
   if (static_cast<double>(from) * scale != static_cast<double>(to)) {
     throw NotPlanned(fmt::format("the scale factor {} is not that of its sizes", scale));
@@ -231,8 +232,8 @@ std::vector<double> scale_factors(const Operands& op) {
   return {};
 }
 
-// Sizes given as numbers stay for other inputs, given as factors they follow; a size computed in
-// the graph does neither.
+// For inputs of other sizes, sizes given as numbers stay the same, and sizes given as factors
+// follow the input. A size that the graph computes does neither.
 OpReading read_resize(const Operands& op, ResizeKind kind) {
   Value* input = data_input(op);
   auto resize = with_src<ResizeProblem>(rank4(op, input));
@@ -329,7 +330,7 @@ ReadFunction find_read_function(const Node* node) {
   return [post_op](const Operands& op) { return activation(op, *post_op); };
 }
 
-// The sizes that the run saw, in the rank of the problem ([n, c, w] has h = 1).
+// Returns the sizes seen in the run, in the rank of the problem ([n, c, w] has h = 1).
 bool agrees(const Sizes& seen, Sizes expected) {
   if (expected.size() == 4 && seen.size() == 3 && expected[2] == 1) {
     expected.erase(expected.begin() + 2);
@@ -337,7 +338,7 @@ bool agrees(const Sizes& seen, Sizes expected) {
   return seen == expected;
 }
 
-// A problem that does not say what the op does must not be planned, whatever the cause.
+// A problem that does not describe the op must not be planned, whatever the cause.
 void check_sizes(const Operands& op, const OpReading& reading) {
   const auto inputs = input_sizes(*reading.problem);
   TORCHALGO_ASSERT(inputs.size() == reading.inputs.size());

@@ -8,11 +8,11 @@
 
 namespace torchalgo {
 
-/// Reads one node of a frozen graph; weights must be constants, shapes those of `infos`. A kind
-/// that is never planned gives an empty reading.
+/// Reads one node of a frozen graph. Its weights must be constants; `infos` has the shapes of its
+/// tensors. Returns an empty reading for a kind of op that is never planned.
 [[nodiscard]] OpReading read_op(const torch::jit::Node* node, const TensorInfos& infos);
 
-/// Whether it is a convolution, transposed or not, under any of its names.
+/// Returns true if the node is a convolution, transposed or not, under any of its names.
 [[nodiscard]] bool is_convolution(const torch::jit::Node* node);
 
 }  // namespace torchalgo

@@ -31,7 +31,7 @@ using JitGraph = torch::jit::Graph;
 using JitNode = torch::jit::Node;
 using JitValue = torch::jit::Value;
 
-// Where the nodes and values of a graph lie in a copy of it.
+// The nodes and values of a copy, by those of the original graph.
 struct Copied {
   std::unordered_map<const JitNode*, JitNode*> nodes;
   std::unordered_map<const JitValue*, JitValue*> values;
@@ -54,9 +54,9 @@ Copied match_copy(JitGraph& original, JitGraph& copy) {
   return copied;
 }
 
-// The model's own op is the same as ATen's row on strided tensors, without a call in between. A
-// convolution is always replaced, so that the graph shows what was chosen; a slice too, as a part
-// of a chunk is that of the planned channels only.
+// On strided tensors the model's own op computes the same as ATen's algorithm, without a call in
+// between. A convolution is always replaced, so that the graph shows the choice. A slice is
+// replaced too, because a part of a chunk is valid for the planned channels only.
 bool is_own_op(const PlannedCall& call) {
   return call.covers.size() == 1 && !is_convolution(call.problem) &&
          !std::holds_alternative<SliceProblem>(call.problem) &&
@@ -137,7 +137,7 @@ class Rewriter {
     const auto& call = plan_.call_at[it->second];
     if (!call) return;  // absorbed by a later call
     if (is_own_op(*call)) return keep(node);
-    if (node != nodes_[it->second]) return;  // an inner node, for which a later one stands
+    if (node != nodes_[it->second]) return;  // an inner node, whose work a later one includes
     const WithInsertPoint at(node);
     JitNode* made = runs_as_conv(call->problem)           ? make_conv(*call)
                     : call->primitive.name == kViewConcat ? make_join(*call)
@@ -148,7 +148,7 @@ class Rewriter {
     for (const int covered : call->covers) replaced_.insert(nodes_[covered]);
   }
 
-  // A node that stays reads and makes strided nchw tensors.
+  // A node that is not replaced reads and makes strided nchw tensors.
   void keep(JitNode* node) {
     read_strided(node);
     const WithInsertPoint after(node->next());
@@ -164,7 +164,7 @@ class Rewriter {
       if (value == index_of_value_.end()) continue;
       const auto& versions = versions_[value->second];
       const auto strided = versions.find(Layout::kNchw);
-      // A list that only a planned concat reads dies with it.
+      // A list that only a planned concat reads is removed with it.
       if (strided == versions.end() && node->kind() == torch::jit::prim::ListConstruct) continue;
       TORCHALGO_CHECK(strided != versions.end(),
                       "rewrite_graph: the plan makes no nchw {}, which {} reads",
@@ -185,7 +185,7 @@ class Rewriter {
     return it->second;
   }
 
-  // Transforms stand right behind what they read, once for all readers.
+  // Each transform follows the node whose result it reads. All readers share it.
   void add_version(int value, Layout layout, JitValue* made) {
     versions_[value][layout] = made;
     for (const PlanTransform& transform : plan_.transforms[value]) {
@@ -248,7 +248,7 @@ class Rewriter {
     const std::vector<JitValue*> parts = sources_of(call);
     const auto it = slots_.buffer_of.find(call.covers[0]);
     JitValue* buffer = it == slots_.buffer_of.end() ? nullptr : buffers_[it->second];
-    if (buffer == nullptr) buffer = parts.at(0);  // nobody writes side by side: a copy
+    if (buffer == nullptr) buffer = parts.at(0);  // no frame: the concat copies
     return make_call("torchalgo::join", {insert_list(parts), nullptr, buffer}, call.problem,
                      call.primitive, call.name, no_weights());
   }
@@ -321,7 +321,7 @@ class Rewriter {
   std::shared_ptr<JitGraph> jit_;
   std::vector<JitNode*> nodes_;                            // by node of graph_
   std::vector<JitValue*> values_;                          // by value of graph_
-  std::unordered_map<const JitNode*, int> index_of_node_;  // of inner nodes, that of their owner
+  std::unordered_map<const JitNode*, int> index_of_node_;  // for inner nodes, that of their owner
   std::unordered_map<const JitValue*, int> index_of_value_;
   std::vector<std::map<Layout, JitValue*>> versions_;  // by value: in which layouts it lies where
   std::unordered_set<const JitNode*> replaced_;

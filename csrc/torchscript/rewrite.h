@@ -8,9 +8,9 @@
 
 namespace torchalgo {
 
-/// A new module whose forward runs the primitives of `plan`; `imported` is not changed and weights
-/// are shared.
-/// @throws Error  if the plan was made for another model: the names or problems differ.
+/// Returns a new module whose forward runs the primitives of `plan`. `imported` is not changed. The
+/// new module shares its weights.
+/// @throws Error  if the plan was made for another model, which has other names or problems.
 [[nodiscard]] torch::jit::Module rewrite_graph(const ImportedGraph& imported, const Plan& plan);
 
 }  // namespace torchalgo

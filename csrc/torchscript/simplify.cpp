@@ -42,7 +42,7 @@ void for_each_node(Block* block, const F& visit) {
   }
 }
 
-// In eval mode dropout hands on its input.
+// In eval mode dropout returns its input.
 void remove_dropout(Graph& graph) {
   for_each_node(graph.block(), [](Node* node) {
     const std::string_view kind = node->kind().toQualString();
@@ -56,14 +56,14 @@ void remove_dropout(Graph& graph) {
   });
 }
 
-// Whether the node's result is new memory that nothing else sees.
+// Returns true if the node's result is new memory that nothing else refers to.
 bool makes_own_tensor(const Node* node) {
   return is_convolution(node) || is_kind(node, "aten::batch_norm") || is_kind(node, "aten::add");
 }
 
-// relu_(x) of a convolution's result that nobody else reads is relu(x). Torch's pass, which takes
-// all others, gives up where x comes from an input of the model and a list later holds the result,
-// as in a U-Net's first skip.
+// Replaces relu_(x) by relu(x) if x is a convolution's result that nothing else reads. Torch's own
+// pass handles the other cases. It gives up if x depends on an input of the model and a list later
+// holds the result, as in a U-Net's first skip.
 void remove_inplace_activations(Graph& graph) {
   for_each_node(graph.block(), [](Node* node) {
     const std::string_view kind = node->kind().toQualString();
@@ -83,7 +83,7 @@ void remove_inplace_activations(Graph& graph) {
   });
 }
 
-// A list that this block makes, appends to, and reads by `cat` only.
+// A list that this block makes and appends to, and that only `cat` reads.
 bool is_growing_list(const Node* node) {
   if (!is_kind(node, "prim::ListConstruct")) return false;
   const auto& uses = node->output()->uses();
@@ -94,8 +94,8 @@ bool is_growing_list(const Node* node) {
   });
 }
 
-// Each reader of a growing list gets a list of its own, as tracing would have recorded it: torch's
-// pass does not help once somebody has read the list.
+// Gives each reader of a growing list a list of its own, as tracing would have recorded it. Torch's
+// pass does not help once the list has been read.
 void freeze_list(Node* list) {
   std::vector<Node*> users;
   for (const torch::jit::Use& use : list->output()->uses()) users.push_back(use.user);
@@ -194,7 +194,7 @@ void run_passes(GraphPtr& graph) {
   }
 }
 
-// The tensor whose rank the node computes: dim(x), or len(size(x)).
+// Returns the tensor whose rank the node computes: dim(x), or len(size(x)).
 const Value* tensor_of_rank(const Node* node) {
   if (is_kind(node, "aten::dim")) return node->input(0);
   if (!is_kind(node, "aten::len")) return nullptr;
@@ -202,8 +202,8 @@ const Value* tensor_of_rank(const Node* node) {
   return is_kind(size, "aten::size") && size->inputs().size() == 1 ? size->input(0) : nullptr;
 }
 
-// Scripted modules check the rank of their input; left in the graph, each check would read a tensor
-// and pin its layout.
+// Scripted modules check the rank of their input. If a check stayed in the graph, it would read a
+// tensor and fix its layout.
 bool resolve_ranks(Graph& graph, const SeenTensors& seen) {
   const Trace trace("ranks of tensors", graph);
   bool is_changed = false;

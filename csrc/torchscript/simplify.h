@@ -10,14 +10,15 @@
 
 namespace torchalgo {
 
-/// Brings `graph`, which has not run, into the form that import reads: calls inlined, in-place ops
-/// and growing lists replaced by functions where nobody can tell, branches on a tensor's rank and
-/// loops of a fixed small count resolved, shuffled and split channels named (channel_ops.h). The
-/// function it computes stays the same for inputs of
-/// these ranks.
+/// Brings `graph`, which must not have run, into the form that import_graph reads. For inputs of
+/// the same ranks it computes the same function as before:
+/// - Calls are inlined.
+/// - In-place ops and growing lists become functional ops if no other code sees the change.
+/// - Branches on a tensor's rank and loops of a small fixed count are resolved.
+/// - Shuffled and split channels become ops of their own (channel_ops.h).
 ///
-/// @param arguments  self first.
-/// @return  its tensors on `arguments`.
+/// @param arguments  of forward, self first.
+/// @return  the tensors that a run of the new graph on `arguments` makes.
 [[nodiscard]] SeenTensors simplify(std::shared_ptr<torch::jit::Graph>& graph,
                                    const std::vector<c10::IValue>& arguments);
 

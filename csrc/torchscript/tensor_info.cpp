@@ -34,7 +34,7 @@ void note_tensor(const at::Tensor& tensor, const Value* value, SeenTensors& seen
 }
 
 // Torch's profiling executor looks at the inputs of some ops only, so each value gets an observer.
-// The interpreter hands it the value under a frame number.
+// The interpreter passes it the value and, above it on the stack, a frame number.
 Node* make_observer(Graph& graph, Value* observed, const Value* original, SeenTensors& seen) {
   auto* observer = new torch::jit::ProfileIValueOp(&graph, [original, &seen](auto& stack) {
     stack.pop_back();
@@ -45,7 +45,7 @@ Node* make_observer(Graph& graph, Value* observed, const Value* original, SeenTe
   return observer;
 }
 
-// `copy` is a copy of `original`: both are walked in step.
+// `copy` is a copy of `original`, so both have the same order of nodes.
 void observe(Graph& graph, Block* original, Block* copy, SeenTensors& seen) {
   const std::vector<Node*> nodes(copy->nodes().begin(), copy->nodes().end());
   for (std::size_t i = original->inputs().size(); i-- > 0;) {

@@ -17,38 +17,39 @@
 
 namespace torchalgo {
 
-/// A tensor as a run met it.
+/// A tensor as it was seen in a run.
 struct SeenTensor {
   std::vector<std::int64_t> sizes;
   at::ScalarType scalar_type = at::kFloat;
   at::Device device = at::kCPU;
   bool is_strided = true;
-  bool is_always_so = true;  // a value inside a loop may be met with several sizes
+  bool is_always_so = true;  // false: seen with several sizes, as inside a loop
 };
 using SeenTensors = std::unordered_map<const torch::jit::Value*, SeenTensor>;
 
-/// The tensors that a run of `graph` on `arguments` (self first) makes, in all of its blocks. Runs
-/// an instrumented copy in the interpreter, so the executor makes no plan for `graph`; tensor
-/// arguments are cloned.
-/// @throws Error  with the text of what went wrong in the run.
+/// Returns the tensors that a run of `graph` on `arguments` (self first) makes, in all of its
+/// blocks. The interpreter runs an instrumented copy, so that TorchScript's executor makes no plan
+/// for `graph`. Tensor arguments are cloned.
+/// @throws Error  if the run fails, with the text of cause_of().
 [[nodiscard]] SeenTensors see_tensors(const std::shared_ptr<torch::jit::Graph>& graph,
                                       const std::vector<c10::IValue>& arguments);
 
-/// What went wrong in torch, without the backtraces around it.
+/// Returns the message of an error of torch, without the backtraces around it.
 [[nodiscard]] std::string cause_of(const std::exception& error);
 
-/// What import needs to know of a tensor.
+/// The description of a tensor for import_graph.
 struct TensorInfo {
   std::vector<std::int64_t> sizes;  // empty if it was not seen, or a scalar
-  std::optional<DType> dtype;       // nothing: not floating point, or not seen
-  std::string obstacle;             // why no op on it may be planned; empty: it may
+  std::optional<DType> dtype;       // nullopt: not floating point, or not seen
+  std::string obstacle;             // why no op on it may be planned, or empty
 };
 using TensorInfos = std::unordered_map<const torch::jit::Value*, TensorInfo>;
 
-/// @param seen  null: the run did not make it.
+/// Describes a tensor.
+/// @param seen  null if the run did not make the tensor.
 [[nodiscard]] TensorInfo describe(const SeenTensor* seen);
 
-/// torch's name for it, as this project spells it; nothing if it is not floating point.
+/// Returns the DType of torch's `type`, or nullopt if it is not floating point.
 [[nodiscard]] std::optional<DType> dtype_of_scalar(at::ScalarType type);
 
 }  // namespace torchalgo
