@@ -118,7 +118,7 @@ class ChoiceParser {
   std::size_t at_ = 0;
 };
 
-// A name tells its device even where this build lacks its algorithm.
+// The name alone says on which device it runs, even if this build lacks the algorithm.
 bool applies(const ChoiceEntry& entry, DeviceKind kind, DType dtype) {
   if (entry.dtype && *entry.dtype != dtype) return false;
   if (entry.name.starts_with("cpu.")) return kind == DeviceKind::kCpu;

@@ -18,23 +18,29 @@ struct ChoiceEntry {
   bool operator==(const ChoiceEntry&) const = default;
 };
 
-/// The user's choice for a convolution: a list whose first entry that applies to the call's device
-/// and compute type counts. So one text serves a file that runs on CPU and GPU, and autocast. An
-/// empty choice leaves the decision to the next source of choices.
+/// The user's choice for a convolution: a list of entries. The first one that applies to the call's
+/// device and compute type counts. So one text can serve CPU, GPU and autocast. An empty choice
+/// leaves the decision to the next source of choices.
 using Choice = std::vector<ChoiceEntry>;
 
-/// The name that ends the search for a choice: PyTorch chooses, whatever context, flags and plan
-/// say.
+/// The name that ends the search for a choice. PyTorch then chooses, even if the context, the flags
+/// or the plan have a choice.
 inline constexpr std::string_view kFree = "free";
 
-/// Parses `auto`, an empty text, or entries `[dtype:]name` separated by `;`, where dtype is one
-/// of f64 f32 tf32 f16 bf16 and name a primitive ("cudnn9.conv.e22{SPLIT_K=2}"), an algorithm
-/// ("cpu.direct": any variant of it), a number (cuDNN's legacy enumeration of the direction it is
-/// used in), or `free`. Spaces around entries are ignored.
-/// @throws Error  naming the text and the character at which it stops being a choice.
+/// Parses `auto`, an empty text, or entries `[dtype:]name` separated by `;`. The dtype is one of
+/// f64 f32 tf32 f16 bf16. The name is one of:
+/// - a primitive: "cudnn9.conv.e22{SPLIT_K=2}"
+/// - an algorithm, which stands for all of its variants: "cpu.direct"
+/// - a number of cuDNN's legacy enumeration for the direction of the call
+/// - `free`
+///
+/// Spaces around entries are ignored.
+/// @throws Error  if `text` is not a choice. The error names the text and the position of the first
+/// mistake.
 [[nodiscard]] Choice parse_choice(std::string_view text);
 
-/// Returns the canonical text: parse_choice(to_string(choice)) == choice; "auto" if it is empty.
+/// Returns the canonical text, for which parse_choice(to_string(choice)) == choice. Returns "auto"
+/// if the choice is empty.
 [[nodiscard]] std::string to_string(const Choice& choice);
 
 /// Returns the name in the first entry of `choice` that applies, or nullopt if none does. Names of

@@ -24,10 +24,10 @@
 namespace torchalgo {
 namespace {
 
-// Decisions that a thread remembers; when they are full, all are forgotten.
+// The most decisions that a thread caches. If there are more, the cache is cleared.
 constexpr std::size_t kMaxDecisions = 4096;
 
-// What was decided for a problem, given flags and layouts.
+// The decision for a problem, given flags and layouts.
 struct Decision {
   bool is_free = false;  // PyTorch chooses: the rest is not set
   std::string spelling;  // of the whole problem
@@ -146,7 +146,7 @@ void note_fallback(const Decision& decision) {
   }
 }
 
-// A call that no problem describes, although its argument names a primitive.
+// Handles a call that no problem describes although its argument names a primitive.
 void note_foreign(const ConvCall& call, std::string_view choice) {
   const at::Tensor& first = call.src.defined() ? call.src : call.dst;
   if (!first.defined() || first.sym_numel() == 0 || requests_nothing(choice)) return;
@@ -163,7 +163,7 @@ void note_foreign(const ConvCall& call, std::string_view choice) {
   if (is_new) TORCH_WARN("torchalgo: ", reason, "; PyTorch runs ", what);
 }
 
-// Live weights change between calls, so that packing is a part of each.
+// The caller may change the weights between calls, so each call packs them.
 Packed pack(const Resolution& resolution, const ConvCall& call, const at::Tensor& weights) {
   const auto& problem = std::get<ConvProblem>(resolution.kernel->problem);
   if (problem.direction == Direction::kBackwardFilter) return {};

@@ -19,18 +19,18 @@ namespace torchalgo {
 /// @return  the dense result in call.result_format; nullopt if PyTorch's own path is chosen, or if
 /// conv_problem() has no problem for the call.
 /// @throws Error  if `choice` cannot be parsed; if it conflicts with torch's flags and the policy
-/// is kError; when strict, if the primitive cannot run.
+/// is kError; if the primitive cannot run and is_strict() is true.
 [[nodiscard]] std::optional<at::Tensor> run_convolution(const ConvCall& call,
                                                         std::string_view choice,
                                                         const Algorithms& algorithms);
 
-/// Returns the name of the primitive or algorithm chosen for `problem` on a device; empty if
-/// PyTorch chooses.
+/// Returns the name of the primitive or algorithm chosen for `problem` on a device. Returns an
+/// empty text if PyTorch chooses.
 [[nodiscard]] std::string requested_name(const Choice& argument, const ConvProblem& problem,
                                          DeviceKind kind, const ConvSettings& settings);
 
-/// Returns the planned choice for `problem`, else for it without its epilogue; null if there is
-/// none.
+/// Returns the planned choice for `problem`, or that for `problem` without its epilogue. Returns
+/// null if there is neither.
 [[nodiscard]] const Choice* find_planned(const PlannedChoices& planned, const ConvProblem& problem);
 
 }  // namespace torchalgo

@@ -10,14 +10,14 @@
 
 namespace torchalgo {
 
-/// One of the three computations of a convolution, by the roles that tensors have in it: src
-/// [n, c, ...], weights [k, c / groups, ...], dst [n, k, ...], or their gradients, with 1 to 3
-/// image dimensions. The one that is computed is undefined and has `result_sizes`: dst of kForward,
-/// src of kBackwardData, weights of kBackwardFilter.
+/// One of the three computations of a convolution. Its tensors are src [n, c, ...], weights [k, c /
+/// groups, ...] and dst [n, k, ...], or their gradients, with 1 to 3 image dimensions. The result
+/// is undefined and has `result_sizes`. It is dst for kForward, src for kBackwardData, weights for
+/// kBackwardFilter.
 struct ConvCall {
   Direction direction = Direction::kForward;
   at::Tensor src, weights, dst;
-  at::Tensor bias;  // added to the result; undefined: none
+  at::Tensor bias;  // added to the result, or undefined
   at::DimVector result_sizes;
   at::MemoryFormat result_format = at::MemoryFormat::Contiguous;
   at::IntArrayRef stride, padding, dilation;  // one number per image dimension, or one for all
@@ -25,9 +25,9 @@ struct ConvCall {
 };
 
 /// Returns the problem that `call` computes, with epilogue kBias if it has a bias. A 1-D
-/// convolution is 2-D with h = r = 1; float tensors on a GPU are tf32 if torch allows that. Returns
-/// nullopt for calls that are left to PyTorch, which runs them or reports the error: other dtypes
-/// or devices, sparse tensors, no elements, sizes that do not fit.
+/// convolution is 2-D with h = r = 1. Float tensors on a GPU are tf32 if torch allows TF32. Returns
+/// nullopt for calls that are left to PyTorch: other dtypes or devices, sparse tensors, no
+/// elements, or sizes that do not fit. PyTorch runs such a call or reports the error.
 [[nodiscard]] std::optional<ConvProblem> conv_problem(const ConvCall& call);
 
 /// Checks that the bias has the input's type, as torch's convolutions do. Transposed convolutions

@@ -19,8 +19,8 @@ namespace torchalgo {
                                                   std::array<bool, 3> mask,
                                                   const ChoiceTexts& choices);
 
-/// Kernels of torchalgo::convolution and torchalgo::convolution_backward, with the dispatcher's
-/// parameters, of functions that take `Args`: ConvArgs or SymConvArgs.
+/// Kernels of torchalgo::convolution and torchalgo::convolution_backward. They have the
+/// dispatcher's parameters and call functions that take `Args`, which is ConvArgs or SymConvArgs.
 template <typename Args>
 struct ConvKernels {
   using Int = typename Args::Int;

@@ -14,13 +14,13 @@ namespace torchalgo {
 [[nodiscard]] at::Tensor run_forward(const ConvArgs& args, const OptionalTensor& bias,
                                      std::string_view choice);
 
-/// Does the same if a primitive is chosen. Returns nullopt if PyTorch chooses.
+/// Does the same as run_forward() if a primitive is chosen. Returns nullopt if PyTorch chooses.
 [[nodiscard]] std::optional<at::Tensor> run_chosen_forward(const ConvArgs& args,
                                                            const OptionalTensor& bias,
                                                            std::string_view choice);
 
-/// Computes aten::convolution_backward likewise. Gradients that `mask` leaves out are undefined. A
-/// forward primitive computes the gradient of a transposed convolution's input.
+/// Computes aten::convolution_backward in the same way. Gradients that `mask` leaves out are
+/// undefined. A forward primitive computes the gradient of a transposed convolution's input.
 [[nodiscard]] Gradients run_backward(const at::Tensor& grad_output, const ConvArgs& args,
                                      at::OptionalIntArrayRef bias_sizes, std::array<bool, 3> mask,
                                      std::string_view backward_data,
@@ -31,8 +31,8 @@ struct BackwardChoices {
   std::string data, filter;
 };
 
-/// Returns choices that make the backward pass run what the arguments and the settings ask for now,
-/// whatever the settings are then.
+/// Returns the choices of the arguments and the present settings. The backward pass runs with them,
+/// whatever the settings are at that time.
 [[nodiscard]] BackwardChoices fix_backward_choices(const ConvArgs& args,
                                                    std::string_view backward_data,
                                                    std::string_view backward_filter);

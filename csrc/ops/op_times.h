@@ -16,13 +16,13 @@ struct OpTime {
   std::int64_t end_ns = 0;
 };
 
-/// Sets whether calls of planned ops are timed. The setting is process-wide and off at the start;
-/// then a call reads one flag. If it is on, a call reads the clock twice and keeps a record; at
-/// most 2^20 are kept. A call does not wait for the GPU. Returns the old value.
+/// Sets whether calls of planned ops are timed. Returns the old value. The setting is process-wide
+/// and off at the start. If it is off, a call reads one flag. If it is on, a call reads the clock
+/// twice and keeps a record, up to 2^20 records. A call does not wait for the GPU.
 bool set_op_timing(bool timing);
 [[nodiscard]] bool is_op_timing();
 
-/// Returns the records since the last call, in the order in which the ops ended, and forgets them.
+/// Returns the records since the last call, in the order in which the ops ended, and deletes them.
 [[nodiscard]] std::vector<OpTime> take_op_times();
 void record_op_time(OpTime time);
 

@@ -28,7 +28,7 @@ namespace {
 
 std::atomic<std::int64_t> ops_alive = 0;
 
-// Other input sizes than planned that an op remembers.
+// The number of other input sizes for which an op keeps executions.
 constexpr std::size_t kMaxOthers = 8;
 
 Layout read_layout(const OpState& state, const std::string& text) {
@@ -148,8 +148,7 @@ std::optional<at::Device> PlannedOp::weights_device() const {
 
 void PlannedOp::prepare() {
   const Algorithm* planned = find_algorithm(*algorithms_, planned_primitive_.name);
-  // Without weights nothing tells the device of an op that is planned for GPUs: its first input
-  // does.
+  // An op without weights runs on the device of its first input.
   if (!weights_device() && planned != nullptr && !planned->runs_on_cpu) return;
   const at::Device device = weights_device().value_or(at::kCPU);
   warn_of_fallback(*find_or_make_execution(planned_sizes_, device));

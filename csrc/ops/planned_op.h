@@ -18,7 +18,8 @@
 
 namespace torchalgo {
 
-/// The state of a planned op in a file. Weights are the model's own tensors, kcrs, never copied.
+/// The state of a planned op in a file. The weights are the model's own tensors in kcrs, which are
+/// not copied.
 struct OpState {
   std::string problem;    // with the epilogue
   std::string primitive;  // name
@@ -27,8 +28,8 @@ struct OpState {
   Weights weights;
 };
 
-/// A part of a larger tensor, into which an op may be told to write: `buffer` in the layout of the
-/// op's result, from channel `channel` on.
+/// A part of a larger tensor into which an op writes its result. The part begins at channel
+/// `channel` of `buffer`, which has the layout of the op's result.
 struct Slot {
   at::Tensor buffer;
   std::int64_t channel = 0;
@@ -36,30 +37,33 @@ struct Slot {
 
 /// A planned op that can run: a problem, the primitive chosen for it, and its weights.
 ///
-/// It packs for the planned input sizes when it is made, so that a call only compares sizes and
-/// runs. For inputs of other sizes, another number of threads or another machine, resolve() decides
-/// anew, and the result is kept for the next call. Calls from several threads at once are safe.
+/// The weights are packed for the planned input sizes when the op is made, so that a call only
+/// compares sizes and runs. For inputs of other sizes, another number of threads or another
+/// machine, resolve() decides again, and its result is cached for the next call. Calls from several
+/// threads at once are safe.
 ///
 /// It runs on the device of its weights, CPU or GPU; an op without weights runs on the device of
 /// its inputs.
 class PlannedOp {
  public:
-  /// @throws Error  if a text of `state` is no problem or layout, or if the weights do not fit.
+  /// @throws Error  if a text of `state` is not a problem or a layout, or if the weights do not
+  /// fit.
   PlannedOp(OpState state, const Algorithms& algorithms);
 
-  /// @param src  data inputs in the planned src layout; a strided one may have any strides.
-  /// @param residual  in the planned dst layout; defined exactly if the epilogue adds one.
-  /// @param slot  the memory of the result; null for a new tensor. The result is a new tensor
-  /// nevertheless if it has another size than the slot, or if a fallback makes its own tensor.
-  /// @return  the result in the planned dst layout; [n, k, q] for an [n, c, w] input, which counts
-  /// as h = 1 where every tensor of the plan has h = 1.
-  /// @throws Error  if an input does not fit or lies on another device than the weights; when
-  /// strict, if the planned primitive cannot run.
+  /// @param src  data inputs in the planned src layout. A strided input may have any strides.
+  /// @param residual  in the planned dst layout. It is defined if and only if the epilogue adds
+  /// one.
+  /// @param slot  the memory of the result, or null for a new tensor. The result is also a new
+  /// tensor if its size differs from the slot's, or if a fallback allocates its own tensor.
+  /// @return  the result in the planned dst layout. It is [n, k, q] for an [n, c, w] input, which
+  /// is accepted if every tensor of the plan has h = 1.
+  /// @throws Error  if an input does not fit or lies on another device than the weights; if the
+  /// planned primitive cannot run and is_strict() is true.
   [[nodiscard]] at::Tensor run(std::span<const at::Tensor> src, const at::Tensor& residual,
                                const Slot* slot = nullptr) const;
 
-  /// Returns the bytes of its packed weights, beside the model's own. A call with other input sizes
-  /// or threads may add some.
+  /// Returns the bytes of the packed weights, without the model's own. A call with other input
+  /// sizes or another number of threads may add some.
   [[nodiscard]] std::int64_t packed_bytes() const;
 
   [[nodiscard]] const OpState& state() const { return state_; }
@@ -103,8 +107,8 @@ class PlannedOp {
   [[nodiscard]] Inputs read_inputs(std::span<const at::Tensor> src,
                                    const at::Tensor& residual) const;
   void check_device(const at::Tensor& tensor, at::Device device) const;
-  // Inputs that had equal sizes when the plan was made may differ now, one of them 1: a batch or an
-  // image of one. As in ATen the smaller one is repeated.
+  // Repeats inputs of size 1 as ATen does. Inputs that had equal sizes when the plan was made may
+  // differ now: one of them may have a batch or an image of size 1.
   void broadcast(Inputs& inputs) const;
   [[nodiscard]] Sizes logical_sizes(const at::Tensor& tensor, std::size_t index,
                                     Layout layout) const;
@@ -124,7 +128,8 @@ class PlannedOp {
   [[nodiscard]] at::Tensor run_aten(const Execution& execution, std::span<const at::Tensor> src,
                                     const at::Tensor& residual) const;
 
-  // The memory of results is kept for the next call; with the last op there is none.
+  // Counts the ops that exist. The memory of results is kept for the next call until the last op is
+  // destroyed.
   struct Alive {
     Alive();
     ~Alive();

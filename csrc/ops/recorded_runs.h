@@ -8,12 +8,12 @@
 
 namespace torchalgo {
 
-/// The primitive that a convolution ran, and how often: of the public op, or of unmodified code
-/// while torchalgo is enabled.
+/// The primitive that a convolution ran, and how often. It counts calls of the public op, and calls
+/// of unmodified code while torchalgo is enabled.
 struct RecordedRun {
   std::string problem;
-  std::string primitive;  // name; "auto" where PyTorch chose
-  std::string step;       // of the fallback: to_string(Step); "free" if PyTorch chose
+  std::string primitive;  // name, or "auto" if PyTorch chose
+  std::string step;       // to_string(Step), or "free" if PyTorch chose
   std::int64_t count = 0;
   bool operator==(const RecordedRun&) const = default;
 };

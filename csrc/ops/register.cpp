@@ -21,8 +21,8 @@ using OptionalTensor = std::optional<at::Tensor>;
 
 using LayerTensors = c10::List<OptionalTensor>;  // weights and bias of each layer in turn
 
-// What a file holds: plain data. Version 2: problem, primitive, src, dst, layer, tensors. Version 1
-// had weights and bias, of one layer, in place of the list.
+// The plain data that a file holds. Version 2: problem, primitive, src, dst, layer, tensors.
+// Version 1 had weights and bias, of one layer, in place of the list.
 using PickledState = std::tuple<std::int64_t, std::string, std::string, std::string, std::string,
                                 std::string, LayerTensors>;
 constexpr std::int64_t kStateVersion = 2;
@@ -139,7 +139,7 @@ at::Tensor run_op_out(at::TensorList src, const c10::intrusive_ptr<PackedOp>& pa
   return run_on_list(src, packed->op, &slot);
 }
 
-// Serves transform, relabel and slice. The results of relabel and slice are memory of `src`.
+// Runs transform, relabel and slice. The results of relabel and slice are memory of `src`.
 at::Tensor run_on_one(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
                       std::string_view, std::string_view) {
   return run_on_list(src, packed->op, nullptr);
@@ -206,7 +206,7 @@ void run_without_derivative(const c10::OperatorHandle& op, c10::DispatchKeySet k
   op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
 }
 
-// The kernel of every planned op on all other backends: says which tensor is not served. A call
+// The kernel of every planned op on all other backends: says which tensor is not supported. A call
 // without any tensor gets the error of the CPU's kernel.
 void refuse_backend(const c10::OperatorHandle& op, Stack* stack) {
   const at::ArrayRef<c10::IValue> arguments = arguments_of(op, *stack);

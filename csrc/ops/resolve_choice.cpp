@@ -24,7 +24,8 @@ bool is_changed(const ConvRequest& request, const Primitive& primitive) {
   return primitive.src != request.src || primitive.dst != request.dst;
 }
 
-// How far the layouts of `primitive` are from the tensors': strided changes are cheaper.
+// Returns how far the layouts of `primitive` are from the tensors'. Changes between strided layouts
+// count less.
 int distance(const ConvRequest& request, const Primitive& primitive) {
   const auto change = [](Layout from, Layout to) {
     return from == to ? 0 : is_blocked(to) ? 3 : 2;
@@ -69,7 +70,7 @@ class FallbackWalk {
                         std::move(found.rest));
   }
 
-  // The first refusal is the reason for all that follows.
+  // Keeps the first refusal, which is the reason for all later steps.
   void refuse(std::string reason) {
     if (reason_.empty()) reason_ = std::move(reason);
   }
@@ -99,7 +100,8 @@ class FallbackWalk {
     return find_variant(algorithm, name, problem);
   }
 
-  // With the epilogue, and without it; the fewest layout changes count before the epilogue.
+  // Tries the problem with its epilogue and without it. Fewer layout changes count more than a
+  // fused epilogue.
   std::optional<Found> find_variant(const Algorithm& algorithm, const std::string& name,
                                     const ConvProblem& problem) {
     std::optional<Found> best;
@@ -184,7 +186,8 @@ class FallbackWalk {
     return false;
   }
 
-  // A primitive that would run the problem, were it allowed to compute in TF32.
+  // Returns the named primitive if it can run the problem in TF32 and the conflict policy allows
+  // this.
   std::optional<Found> find_in_tf32() {
     const Algorithm* algorithm = find_algorithm(algorithms_, request_.name);
     if (algorithm == nullptr || problem_.dtype != DType::kF32 ||
@@ -202,7 +205,7 @@ class FallbackWalk {
     return found;
   }
 
-  // An algorithm's own name asks for the primitive that it puts first. On a GPU only cuDNN has one.
+  // An algorithm's own name stands for its first primitive. On a GPU only cuDNN has such an order.
   std::optional<Found> find_heuristic() {
     is_unasked_ = true;
     std::string name = request_.name;

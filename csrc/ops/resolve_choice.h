@@ -19,17 +19,19 @@ struct ConvRequest {
   bool operator==(const ConvRequest&) const = default;
 };
 
-/// The one way from a name to a kernel, first of
-/// 1. the primitive, in the tensors' layouts (kPlanned) or with layout changes around it
-///    (kOtherLayouts): a choice names no layouts, so both are what was asked for; a name without
-///    variant ".krsc" stands for that variant too where the weights lie so;
+/// Returns the kernel for the name in a choice. The first of these that can run is taken:
+/// 1. the named primitive in the tensors' layouts (kPlanned), or with layout changes around it
+///    (kOtherLayouts). A choice names no layouts, so neither is a fallback. If the weights are
+///    krsc, a name without the variant ".krsc" stands for that variant too;
 /// 2. the same name without knobs (kDefaultKnobs);
-/// 3. what cuDNN's heuristics put first, or another variant of the algorithm (kHeuristic);
+/// 3. the first proposal of cuDNN's heuristics, or another variant of the algorithm (kHeuristic);
 /// 4. ATen (kAten).
-/// In each step a primitive that does not fuse the epilogue runs without it, and `rest` follows.
-/// A primitive that breaks a flag of torch is treated as `conflict` says: one that is not
-/// deterministic where that is needed, and one that computes an f32 problem in TF32.
-/// @throws Error  on a conflict, if so asked; if nothing in `algorithms` runs the problem.
+///
+/// In each step, a primitive that does not fuse the epilogue runs without it. ATen then applies
+/// `rest`. `conflict` says what happens if a primitive breaks a flag of torch: if it is not
+/// deterministic although this is needed, or if it computes an f32 problem in TF32.
+/// @throws Error  on a conflict, if the policy is kError; if no algorithm of `algorithms` runs the
+/// problem.
 [[nodiscard]] Resolution resolve_choice(const ConvRequest& request, const ConvProblem& problem,
                                         const Algorithms& algorithms, const Device& device);
 

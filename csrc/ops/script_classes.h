@@ -10,8 +10,8 @@
 
 namespace torchalgo {
 
-/// The classes that hold a planned op in TorchScript: in a graph's attributes and in files. There
-/// are two, so that a graph tells a convolution from other ops. Their names are on disk.
+/// The classes that hold a planned op in TorchScript, in a graph's attributes and in files. There
+/// are two, so that a graph shows which ops are convolutions. Their names are on disk.
 struct PackedConv : torch::CustomClassHolder {
   explicit PackedConv(OpState state) : op(std::move(state), all_algorithms()) {}
   PlannedOp op;
@@ -21,7 +21,7 @@ struct PackedOp : torch::CustomClassHolder {
   PlannedOp op;
 };
 
-/// Returns the planned op that `value` holds, or null if it is no object of these classes.
+/// Returns the planned op that `value` holds, or null if it is not an object of these classes.
 [[nodiscard]] const PlannedOp* find_planned_op(const c10::IValue& value);
 
 }  // namespace torchalgo

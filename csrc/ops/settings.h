@@ -23,8 +23,8 @@ struct Fallback {
 };
 
 /// Returns the fallbacks by layer since the start or the last reset_fallbacks(). A convolution
-/// outside of a plan counts under the spelling of its problem. An input of another size is no
-/// fallback if the planned primitive serves it.
+/// outside of a plan counts under the text of its problem. An input of another size is not a
+/// fallback if the planned primitive can run it.
 [[nodiscard]] std::map<std::string, Fallback> fallbacks();
 void reset_fallbacks();
 /// Counts a fallback. Returns true if it is the first one of `layer` for this reason.
@@ -39,15 +39,16 @@ struct DirectionChoices {
   bool operator==(const DirectionChoices&) const = default;
 };
 
-/// What happens if a chosen primitive breaks a flag of torch (determinism, float32 precision): an
-/// Error, the next step of the fallback, or the primitive runs nevertheless.
+/// The reaction to a chosen primitive that breaks a flag of torch (determinism, float32 precision).
+/// It is an Error, the next step of the fallback, or to run the primitive nevertheless.
 enum class ConflictPolicy : std::uint8_t { kError, kFallback, kHonour };
 
 /// The choices of a plan by problem. If a problem is not found, it is looked up without its
 /// epilogue.
 using PlannedChoices = std::map<std::string, Choice, std::less<>>;
 
-/// The settings of convolutions beside their arguments; process-wide, as torch's own flags are.
+/// The settings of convolutions apart from their arguments. They are process-wide, as torch's own
+/// flags.
 struct ConvSettings {
   DirectionChoices context;  // torchalgo.algorithms(...)
   DirectionChoices flags;    // torchalgo.backends.cudnn...
@@ -59,8 +60,8 @@ struct ConvSettings {
   [[nodiscard]] bool is_free() const;
 };
 
-/// Returns the present settings; valid until the next call on this thread. It reads one atomic
-/// number.
+/// Returns the present settings. The reference is valid until the next call on this thread. The
+/// call reads one atomic number.
 [[nodiscard]] const ConvSettings& conv_settings();
 
 /// Each function replaces one setting and returns the old one.
