@@ -2,11 +2,11 @@
 #pragma once
 
 /// The values of cuDNN 9's C interface that torchalgo passes or reads, from cudnn_graph_v9.h,
-/// cudnn_ops_v9.h and cudnn_cnn_v9.h of 9.19. They are a binary interface: cuDNN 9 never renumbers
-/// them. abi_test.cpp compares each with the headers wherever it finds some.
+/// cudnn_ops_v9.h and cudnn_cnn_v9.h of 9.19. They are a binary interface, so cuDNN 9 never
+/// renumbers them. abi_test.cpp compares each with the headers if these are installed.
 namespace torchalgo::cudnn {
 
-/// cudnnStatus_t; a plain int because a newer cuDNN has values that this list lacks.
+/// cudnnStatus_t. It is a plain int because a newer cuDNN may have values that this list lacks.
 using Status = int;
 inline constexpr Status kSuccess = 0;
 inline constexpr Status kNotInitialized = 1001;
@@ -178,7 +178,8 @@ enum class AttributeType : int {
   kChar = 24
 };
 
-/// cudnnBackendKnobType_t; knobs.h has the names. An int because a newer cuDNN has more.
+/// cudnnBackendKnobType_t. It is an int because a newer cuDNN may have more types. knobs.h has the
+/// names.
 using KnobType = int;
 inline constexpr KnobType kKnobTypeCount = 44;  // in 9.19
 

@@ -15,10 +15,10 @@ using Handle = void*;      // cudnnHandle_t
 using Descriptor = void*;  // cudnnBackendDescriptor_t, and the legacy API's descriptors
 using Stream = void*;      // cudaStream_t
 
-/// cuDNN's functions that torchalgo calls, filled by load_api() from the library that torch has
-/// mapped, or by a test. Nothing is linked: the same libtorchalgo.so serves a torch without CUDA.
-/// Names, arguments and status codes are those of cuDNN 9 (cudnn_graph_v9.h, cudnn_ops_v9.h,
-/// cudnn_cnn_v9.h).
+/// The functions of cuDNN that torchalgo calls. load_api() fills them from the library that torch
+/// has mapped, or a test does. Nothing is linked, so the same libtorchalgo.so works with a torch
+/// without CUDA. Names, arguments and status codes are those of cuDNN 9 (cudnn_graph_v9.h,
+/// cudnn_ops_v9.h, cudnn_cnn_v9.h).
 struct Api {
   std::function<std::size_t()> get_version;  // 91900 = 9.19.0
   std::function<const char*(Status)> get_error_string;
@@ -36,7 +36,8 @@ struct Api {
       get_attribute;
   std::function<Status(Handle, Descriptor plan, Descriptor variant_pack)> execute;
 
-  // The legacy API: deprecated since 9.0, so each may be missing (null) in a later cuDNN.
+  // The legacy API. It is deprecated since 9.0, so each function may be missing (null) in a later
+  // cuDNN.
   struct Legacy {
     std::function<Status(Descriptor*)> create_tensor, create_filter, create_convolution;
     std::function<Status(Descriptor)> destroy_tensor, destroy_filter, destroy_convolution;
@@ -49,7 +50,7 @@ struct Api {
         set_convolution;
     std::function<Status(Descriptor, int groups)> set_groups;
     std::function<Status(Descriptor, MathType)> set_math_type;
-    // Arguments as cudnnGetConvolutionForwardWorkspaceSize, ... take them.
+    // The arguments are those of cudnnGetConvolutionForwardWorkspaceSize and its counterparts.
     using GetWorkspace = std::function<Status(Handle, Descriptor, Descriptor, Descriptor,
                                               Descriptor, int algorithm, std::size_t* bytes)>;
     GetWorkspace get_forward_workspace, get_backward_data_workspace, get_backward_filter_workspace;
@@ -62,17 +63,17 @@ struct Api {
   } legacy;
 };
 
-/// "9.19.0".
+/// Returns the version as text, for example "9.19.0".
 [[nodiscard]] std::string version_text(const Api& api);
 
-/// The process's cuDNN, or why there is none.
+/// The process's cuDNN, or the reason why there is none.
 struct LoadedApi {
   std::shared_ptr<const Api> api;  // null: `absence` says why
   std::string absence;
 };
 
-/// Looks the functions up in the libcudnn.so.9 that is mapped already (torch maps its own at
-/// import); maps nothing itself, so that the process never holds two. A torch without CUDA has
+/// Looks up the functions in the libcudnn.so.9 that is mapped already. Torch maps its own at
+/// import. It maps no library itself, so that the process never holds two. A torch without CUDA has
 /// none.
 [[nodiscard]] LoadedApi load_api();
 

@@ -12,7 +12,7 @@
 
 namespace torchalgo::cudnn {
 
-/// A call of cuDNN that failed though its arguments are ours; the text has status and reason.
+/// A failed call of cuDNN. The text has the status and the reason.
 class StatusError : public Error {
  public:
   StatusError(Status status, const std::string& text) : Error(text), status_(status) {}
@@ -22,10 +22,11 @@ class StatusError : public Error {
   Status status_;
 };
 
-/// "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH (3007): <cuDNN's last error of this thread>".
+/// Returns the text of a status: "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH (3007): <cuDNN's last
+/// error of this thread>".
 [[nodiscard]] std::string describe(const Api& api, Status status);
 
-/// @throws StatusError  naming `what`, unless `status` is kSuccess.
+/// Checks the status of a call. @throws StatusError  naming `what`, unless `status` is kSuccess.
 void check(const Api& api, Status status, std::string_view what);
 
 namespace detail {
@@ -77,8 +78,9 @@ struct TypeOf<BehaviorNote> {
 };
 }  // namespace detail
 
-/// A backend descriptor, destroyed with its owner. `api` must outlive it. cuDNN copies what a
-/// descriptor refers to when it is set, but the documentation does not promise it: keep the parts.
+/// A backend descriptor that is destroyed with its owner. `api` must outlive it. cuDNN copies the
+/// descriptors that are set as attributes, but the documentation does not promise this. So the
+/// caller must keep the parts.
 class OwnedDescriptor {
  public:
   /// @throws StatusError
@@ -97,7 +99,7 @@ class OwnedDescriptor {
   [[nodiscard]] Descriptor get() const { return raw_; }
   [[nodiscard]] const Api& api() const { return *api_; }
 
-  /// Sets an attribute of plain values: the attribute type follows from T.
+  /// Sets an attribute to plain values. The attribute type follows from T.
   template <typename T>
   void set(AttributeName name, std::span<const T> values) {
     set_raw(name, detail::TypeOf<T>::kValue, static_cast<std::int64_t>(values.size()),
@@ -115,17 +117,17 @@ class OwnedDescriptor {
     const Descriptor raw = part.get();
     set_raw(name, AttributeType::kDescriptor, 1, &raw);
   }
-  /// @throws StatusError  naming the attribute.
+  /// Sets an attribute. @throws StatusError  naming the attribute.
   void set_raw(AttributeName name, AttributeType type, std::int64_t count, const void* values);
 
-  /// One value. @throws StatusError
+  /// Reads one value. @throws StatusError
   template <typename T>
   [[nodiscard]] T read(AttributeName name) const {
     T value{};
     read_raw(name, detail::TypeOf<T>::kValue, 1, &value);
     return value;
   }
-  /// At most `capacity` values.
+  /// Reads at most `capacity` values.
   template <typename T>
   [[nodiscard]] std::vector<T> read_list(AttributeName name, std::int64_t capacity) const {
     std::vector<T> values(static_cast<std::size_t>(capacity));
@@ -133,13 +135,14 @@ class OwnedDescriptor {
     values.resize(static_cast<std::size_t>(count < capacity ? count : capacity));
     return values;
   }
-  /// @return the count that cuDNN reports. @throws StatusError
+  /// Reads values and returns the count that cuDNN reports. @throws StatusError
   std::int64_t read_raw(AttributeName name, AttributeType type, std::int64_t capacity,
                         void* values) const;
 
-  /// The answer matters: an engine that cannot do it says so here.
+  /// Finalizes the descriptor and returns cuDNN's status. An engine that cannot run the problem
+  /// reports it here.
   [[nodiscard]] Status try_finalize();
-  /// @throws StatusError  naming `what`.
+  /// Finalizes the descriptor. @throws StatusError  naming `what`.
   void finalize(std::string_view what);
 
  private:

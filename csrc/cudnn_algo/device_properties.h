@@ -8,14 +8,14 @@
 
 namespace torchalgo::cudnn {
 
-/// Finalized device properties, or why cuDNN does not take them.
+/// Finalized device properties, or the reason why cuDNN does not accept them.
 struct DeviceProperties {
   std::optional<OwnedDescriptor> descriptor;
   std::string refusal;
 };
 
-/// From the JSON that cuDNN itself writes for a live device (Device::properties). A newer cuDNN may
-/// want keys that an older one did not write. Takes a few microseconds.
+/// Makes device properties from the JSON that cuDNN writes for a live device (Device::properties).
+/// A newer cuDNN may need keys that an older one did not write. The call takes a few microseconds.
 [[nodiscard]] DeviceProperties make_device_properties(const Api& api, const std::string& json);
 
 }  // namespace torchalgo::cudnn

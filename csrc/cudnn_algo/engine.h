@@ -13,8 +13,8 @@
 
 namespace torchalgo::cudnn {
 
-/// What an operation graph computes. cuDNN numbers its engines anew for each, so the pattern stands
-/// in the name.
+/// The operations of an operation graph. cuDNN numbers its engines separately for each pattern, so
+/// the pattern is part of the name.
 enum class Pattern : std::uint8_t {
   kConv,
   kConvBias,
@@ -47,24 +47,25 @@ inline constexpr std::array<PatternInfo, 6> kPatterns = {{
   return kPatterns[static_cast<std::size_t>(pattern)];
 }
 
-/// The pattern that computes exactly this problem, epilogue included; nothing if there is none.
+/// Returns the pattern that computes exactly this problem, epilogue included, or nullopt if there
+/// is none.
 [[nodiscard]] std::optional<Pattern> pattern_of(const ConvProblem& conv);
 
-/// One of cuDNN's graph engines with its knobs: an algorithm by name, of any layouts of src and
-/// dst.
+/// One of cuDNN's graph engines with its knobs. It is the part of a primitive that its name
+/// describes, without the layouts of src and dst.
 struct EngineSpec {
   Pattern pattern = Pattern::kConv;
   std::int64_t engine = 0;         // CUDNN_ATTR_ENGINE_GLOBAL_INDEX
   Layout weights = Layout::kNchw;  // kNchw: kcrs; kNhwc: krsc, variant ".krsc"
-  Knobs knobs;                     // sorted by name; empty: the engine's defaults
+  Knobs knobs;                     // sorted by name; empty for the engine's defaults
   auto operator<=>(const EngineSpec&) const = default;
 };
 
-/// The primitive's name: "cudnn9.conv_bias_relu.e22.krsc{STAGES=3,TILE_SIZE=4}".
+/// Returns the primitive's name: "cudnn9.conv_bias_relu.e22.krsc{STAGES=3,TILE_SIZE=4}".
 [[nodiscard]] std::string to_string(const EngineSpec& spec);
 
-/// The inverse of to_string; nothing for any other text (knobs out of order included: a name has
-/// one spelling).
+/// Reads the name of a primitive, as to_string() writes it. Returns nullopt for any other text,
+/// also if the knobs are not in order.
 [[nodiscard]] std::optional<EngineSpec> parse_engine_spec(std::string_view name);
 
 }  // namespace torchalgo::cudnn

@@ -13,22 +13,22 @@
 
 namespace torchalgo::cudnn {
 
-/// A finalized descriptor, or the status and the plain words of the refusal.
+/// A finalized descriptor, or the status and the reason of the refusal.
 struct DescriptorAnswer {
   std::optional<OwnedDescriptor> descriptor;
   Status status = kSuccess;
   std::string refusal;
 };
 
-/// Number of engines that cuDNN has for this kind of graph; ids are 0 to this less one.
+/// Returns the number of engines that cuDNN has for this kind of graph. Their ids begin at 0.
 [[nodiscard]] std::int64_t engine_count(const OperationGraph& graph);
 
-/// Engine `id` for this graph and machine.
+/// Makes engine `id` for this graph and machine.
 [[nodiscard]] DescriptorAnswer make_engine(const OperationGraph& graph, const Target& target,
                                            std::int64_t id);
 
-/// The engine with these knobs: whether this succeeds is cuDNN's test of whether it can run. The
-/// ranges of a knob's description are no such test.
+/// Makes the engine's configuration with these knobs. It succeeds if and only if cuDNN says that
+/// the engine can run with them. The ranges of knob_ranges() do not guarantee this.
 [[nodiscard]] DescriptorAnswer make_config(const OwnedDescriptor& engine, const Knobs& knobs,
                                            const Target& target);
 
@@ -36,14 +36,14 @@ struct DescriptorAnswer {
 
 [[nodiscard]] EngineNotes read_notes(const OwnedDescriptor& engine);
 
-/// The values that a knob may have, as far as cuDNN tells.
+/// The values that a knob may have, according to cuDNN.
 struct KnobRange {
   KnobType type = 0;
   std::int64_t least = 0, greatest = 0, step = 1;
 };
 [[nodiscard]] std::vector<KnobRange> knob_ranges(const OwnedDescriptor& engine);
 
-/// A configuration that cuDNN's heuristics propose; finalized.
+/// A finalized configuration that cuDNN's heuristics propose.
 struct HeuristicConfig {
   std::int64_t engine = 0;
   Knobs knobs;  // sorted by name
@@ -51,7 +51,7 @@ struct HeuristicConfig {
   EngineNotes notes;
 };
 
-/// Best first; empty where cuDNN has none. At most `limit`.
+/// Returns at most `limit` proposals, best first. Returns none if cuDNN has none.
 [[nodiscard]] std::vector<HeuristicConfig> ask_heuristic(const OperationGraph& graph,
                                                          const Target& target, HeuristicMode mode,
                                                          std::int64_t limit);

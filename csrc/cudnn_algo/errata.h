@@ -14,24 +14,26 @@ namespace torchalgo::cudnn {
 
 /// An engine that is known to compute wrong results or to fail on some machines.
 struct Erratum {
-  std::string id;  // where it is described
+  std::string id;  // identifies its description
   std::string operation =
       {};  // cuDNN frontend's name of a graph, "ConvFwd_ADD_RELU_FWD"; empty: any
   std::int64_t engine = 0;
-  std::int64_t first_version = 0;                                       // 90800 = 9.8.0
-  std::int64_t end_version = std::numeric_limits<std::int64_t>::max();  // not affected any more
-  std::string isa = {};                                                 // "sm_86"; empty: any GPU
+  std::int64_t first_version = 0;  // 90800 = 9.8.0
+  std::int64_t end_version =
+      std::numeric_limits<std::int64_t>::max();  // first version that is not affected
+  std::string isa = {};                          // "sm_86"; empty: any GPU
   bool operator==(const Erratum&) const = default;
 };
 
 /// Reads the rules of cuDNN frontend's errata format: rule_id, operation, engine,
-/// cudnn_version_start, cudnn_version_end. Other keys, such as knob or shapes, are ignored: a rule
-/// then refuses more than it says.
-/// @throws Error  if `json` is no such text.
+/// cudnn_version_start, cudnn_version_end. Other keys, such as knob or shapes, are ignored, so that
+/// a rule with such a key refuses more than it says.
+/// @throws Error  if `json` does not have this format.
 [[nodiscard]] std::vector<Erratum> parse_errata(std::string_view json);
 
-/// Returns why an engine is not offered: a rule of the table in errata.cpp, or of the file that the
-/// environment variable CUDNN_ERRATA_JSON_FILE names. Returns nothing if no rule fits.
+/// Returns the reason why an engine is not offered: a rule of the table in errata.cpp, or of the
+/// file that the environment variable CUDNN_ERRATA_JSON_FILE names. Returns nullopt if no rule
+/// applies.
 /// @throws Error  if the file cannot be read.
 [[nodiscard]] std::optional<std::string> errata_refusal(Pattern pattern, std::int64_t engine,
                                                         std::size_t version, std::string_view isa);

@@ -22,7 +22,7 @@ struct Executable {
 
   const std::shared_ptr<const Api> api;  // outlives the objects
   std::int64_t workspace_bytes = 0;
-  bool has_run = false;  // then all its kernels are loaded, and a CUDA graph may capture it
+  bool has_run = false;  // if true, its kernels are loaded, and a CUDA graph may capture it
 };
 
 /// Everything that an Executable depends on. It refers to the caller's problem and primitive.

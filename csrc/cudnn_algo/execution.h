@@ -14,7 +14,7 @@
 #include "cudnn_algo/runtime.h"
 #include "provider/kernel.h"
 
-// Running engines and legacy functions: the parts that both share.
+// The parts of running engines and legacy functions that both share.
 
 namespace torchalgo::cudnn {
 
@@ -25,26 +25,27 @@ struct EngineCall {
   const KernelArgs& args;
 };
 
-/// "cudnn9.conv.e22 nhwc->nhwc, problem fwd_f16_..., cuDNN 9.19.0".
+/// Returns the text of a call: "cudnn9.conv.e22 nhwc->nhwc, problem fwd_f16_..., cuDNN 9.19.0".
 [[nodiscard]] std::string describe(const Api& api, const EngineCall& call);
 
-/// Returns the executable of `call` from this thread's cache, or else the result of `build`.
-/// `build` is not called while the stream captures a CUDA graph: it allocates and loads kernels,
-/// which breaks a capture.
-/// @throws Error  while capturing, unless it has run before; if it wants more workspace than the
-/// primitive says.
+/// Returns the executable of `call` from this thread's cache. If the cache lacks it, calls `build`
+/// and adds the result. `build` is not called while the stream captures a CUDA graph, because it
+/// allocates and loads kernels, which breaks a capture.
+/// @throws Error  if the stream is capturing and the executable has not run before; if it needs
+/// more workspace than the primitive says, or no workspace is given.
 [[nodiscard]] std::shared_ptr<Executable> find_or_build(
     const std::shared_ptr<const Api>& api, const Runtime& runtime, Handle handle,
     const EngineCall& call, const std::function<std::shared_ptr<Executable>()>& build);
 
-/// The data of tensors. Views that are not aligned to kAlignment are copied to aligned memory,
-/// because cuDNN's plans are built for aligned tensors and most tensor-core engines take no others.
+/// Aligned pointers to the data of tensors. Views that are not aligned to kAlignment are copied to
+/// aligned memory. cuDNN's plans are built for aligned tensors, and most tensor-core engines accept
+/// no others.
 class AlignedTensors {
  public:
   [[nodiscard]] void* input(const at::Tensor& tensor);
-  /// To be filled by the caller before finish().
+  /// Returns memory for the result, which the caller fills before finish().
   [[nodiscard]] void* output(const at::Tensor& tensor);
-  /// Copies outputs back to where they belong.
+  /// Copies the outputs to their tensors.
   void finish();
 
  private:

@@ -17,14 +17,14 @@ struct WorkspaceSample {
   std::int64_t workspace_bytes = 0;
 };
 
-/// Bytes that the engine copies of src, weights and dst into layouts that its kernel wants, for
-/// each sample; nothing: the workspaces do not tell.
+/// Returns, for each sample, the bytes of src, weights and dst that the engine copies into the
+/// layouts of its kernel. Returns nullopt for a sample if the workspaces do not tell.
 ///
-/// An engine that converts needs the copies' bytes as workspace, so the workspaces of the eight
-/// choices of layouts differ by sums of whole tensors (in the width of the copy, with channels
-/// padded to a multiple). A sample is explained if its workspace is such a sum plus at most 512
-/// bytes; a rest that could hide a tensor leaves all unknown. Tensors of 512 bytes and less count
-/// as not copied.
+/// An engine that converts layouts needs workspace for the copies. So the workspaces of the eight
+/// choices of layouts differ by sums of whole tensors, in the element width of the copy and with
+/// channels padded to a multiple. A sample is explained if its workspace is such a sum plus at most
+/// 512 bytes. If a remainder could hide a tensor, all samples are unknown. Tensors of 512 bytes or
+/// less count as not copied.
 [[nodiscard]] std::vector<std::optional<std::int64_t>> hidden_bytes(
     const ConvProblem& conv, std::span<const WorkspaceSample> samples);
 

@@ -10,8 +10,9 @@
 
 namespace torchalgo::cudnn {
 
-/// Knobs that differ from `center` in one value by one step, nearest first and within `ranges`; at
-/// most `limit`. A value outside its range (cuDNN's own proposals have some) is left as it is.
+/// Returns at most `limit` sets of knobs that differ from `center` in one value by one step,
+/// nearest first and within `ranges`. A value outside its range is not changed; some proposals of
+/// cuDNN have such values.
 [[nodiscard]] std::vector<Knobs> neighbours(const Knobs& center, std::span<const KnobRange> ranges,
                                             std::size_t limit);
 

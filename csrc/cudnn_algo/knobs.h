@@ -19,14 +19,15 @@ struct Knob {
   auto operator<=>(const Knob&) const = default;
 };
 
-/// Sorted by name, each type once: see sort_by_name. Empty: the engine's own defaults.
+/// The knobs of an engine, sorted by name (see sort_by_name), each type once. Empty for the
+/// engine's defaults.
 using Knobs = std::vector<Knob>;
 
-/// "TILE_SIZE": the enumerator's name without CUDNN_KNOB_TYPE_; "KNOB_57" for a type that this list
-/// does not know.
+/// Returns the enumerator's name without CUDNN_KNOB_TYPE_, for example "TILE_SIZE". Returns
+/// "KNOB_57" for a type that this list lacks.
 [[nodiscard]] std::string knob_name(KnobType type);
 
-/// The inverse of knob_name; nothing for any other text.
+/// Returns the type of a name that knob_name() returns, or nullopt for any other text.
 [[nodiscard]] std::optional<KnobType> parse_knob_name(std::string_view name);
 
 [[nodiscard]] Knobs sort_by_name(Knobs knobs);

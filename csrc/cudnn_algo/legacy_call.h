@@ -15,11 +15,11 @@
 
 namespace torchalgo::cudnn {
 
-/// Returns why the legacy functions cannot express `conv`, or that this cuDNN has none any more.
-/// Returns nullopt if they can.
+/// Returns the reason why the legacy functions cannot express `conv`, or that this cuDNN has no
+/// legacy functions. Returns nullopt if they can express it.
 [[nodiscard]] std::optional<std::string> legacy_absence(const Api& api, const ConvProblem& conv);
 
-/// A legacy descriptor, destroyed with its owner.
+/// A legacy descriptor that is destroyed with its owner.
 class OwnedLegacy {
  public:
   using Create = std::function<Status(Descriptor*)>;
@@ -38,17 +38,19 @@ class OwnedLegacy {
   Descriptor raw_ = nullptr;
 };
 
-/// What the legacy functions take of a convolution; made for all numbers of one math type.
+/// The descriptors that the legacy functions take for a convolution. All numbers of one math type
+/// share them.
 class LegacyDescriptors {
  public:
   /// @throws StatusError
   LegacyDescriptors(const Api& api, const ConvProblem& conv, const Layouts& layouts, MathType math);
 
-  /// cudnnGetConvolution...WorkspaceSize; `handle` must not be null, at which cuDNN crashes.
+  /// Calls cudnnGetConvolution...WorkspaceSize. `handle` must not be null, because cuDNN crashes
+  /// then.
   [[nodiscard]] Status ask_workspace(Handle handle, int number, std::size_t* bytes) const;
 
-  /// cudnnConvolutionForward, ...BackwardData or ...BackwardFilter. Data in the order of these:
-  /// (x, w, y), (w, dy, dx), (x, dy, dw).
+  /// Calls cudnnConvolutionForward, ...BackwardData or ...BackwardFilter. The data are (x, w, y),
+  /// (w, dy, dx) or (x, dy, dw).
   [[nodiscard]] Status run(Handle handle, int number, const void* a, const void* b, void* c,
                            void* workspace, std::size_t bytes) const;
 
@@ -59,7 +61,7 @@ class LegacyDescriptors {
   OwnedLegacy src_, weights_, dst_, convolution_;
 };
 
-/// Runs `call.primitive`, which is `spec`; as run_engine().
+/// Runs `call.primitive`, which is `spec`, in the same way as run_engine().
 at::Tensor run_legacy(const std::shared_ptr<const Api>& api, const Runtime& runtime,
                       const LegacySpec& spec, const EngineCall& call);
 

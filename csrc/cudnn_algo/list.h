@@ -9,8 +9,8 @@
 
 namespace torchalgo {
 
-/// cuDNN's engines and legacy algorithms, of the cuDNN that torch has mapped: it is looked up at
-/// the first offer, and if there is none, each algorithm refuses with the reason.
+/// Returns the engines and legacy algorithms of the cuDNN that torch has mapped. cuDNN is looked up
+/// at the first offer. If there is none, each algorithm refuses with the reason.
 [[nodiscard]] const Algorithms& cudnn_algorithms();
 
 /// Returns the same algorithms, which call `api` instead of the installed cuDNN. Tests use it.
@@ -19,7 +19,8 @@ namespace torchalgo {
 
 namespace cudnn {
 
-/// The process's cuDNN, looked up at the first call and again while there is none.
+/// Returns the process's cuDNN. It is looked up at the first call, and at each further call until
+/// it is found.
 [[nodiscard]] LoadedApi process_api();
 
 }  // namespace cudnn

@@ -13,7 +13,7 @@
 
 namespace torchalgo::cudnn {
 
-/// A map that forgets the least recently used entry when it is full. `Hash` and `Equal` also take
+/// A map that removes the least recently used entry when it is full. `Hash` and `Equal` also take
 /// the keys that find() and add() are called with, so that a lookup need not build a `Key`.
 template <typename Key, typename Value, typename Hash, typename Equal = std::equal_to<>>
 class LruCache {
@@ -32,7 +32,7 @@ class LruCache {
     return Value();
   }
 
-  /// Adds a value that find() did not find. Returns how many others were forgotten.
+  /// Adds a value that find() did not find. Returns the number of entries that were removed.
   template <typename K>
   std::size_t add(const K& key, Value value) {
     const std::size_t hash = Hash()(key);
@@ -71,8 +71,8 @@ class LruCache {
   std::unordered_multimap<std::size_t, typename Entries::iterator> by_hash_;
 };
 
-/// Answers by the text of a question, shared between threads. An answer that two threads want at
-/// once may be made twice.
+/// A cache of answers by the text of the question, which threads share. If two threads ask for an
+/// answer at once, it may be made twice.
 template <typename Value>
 class AnswerCache {
  public:
@@ -84,7 +84,8 @@ class AnswerCache {
     return answers_.find(key);
   }
 
-  /// Calls `make` outside the lock. If it throws, nothing is kept.
+  /// Returns the answer for `key`, or calls `make` and keeps its result. `make` runs outside the
+  /// lock. If it throws, nothing is kept.
   [[nodiscard]] std::shared_ptr<const Value> find_or_make(const std::string& key,
                                                           const std::function<Value()>& make) {
     if (auto known = find(key)) return known;

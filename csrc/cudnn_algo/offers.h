@@ -25,18 +25,19 @@ struct Library {
   Runtime runtime;
 };
 
-/// library.load().api. @throws Error  with the absence.
+/// Returns library.load().api. @throws Error  with the text of `absence` if it is null.
 [[nodiscard]] std::shared_ptr<const Api> require_api(const Library& library);
 
 inline Offer refuse(std::string reason) { return {{}, std::move(reason)}; }
 
 inline constexpr const char* kStridedOnly = "has nchw and nhwc only";
 
-/// Returns `reason` and the layouts that it holds for; `reason` alone if they are all or none.
+/// Returns `reason` and the layouts for which it holds, or `reason` alone if these are all or none.
 [[nodiscard]] std::string with_layouts(std::string reason, const std::vector<Layouts>& layouts);
 
-/// Checks what every algorithm of cuDNN needs, then returns the offer of `ask(api, conv)`. An Error
-/// of cuDNN becomes the refusal. `refusal(conv)` is empty if the algorithm computes the epilogue.
+/// Checks the conditions of every algorithm of cuDNN, then returns the offer of `ask(api, conv)`.
+/// An Error of cuDNN becomes the refusal. `refusal(conv)` is empty if the algorithm computes the
+/// epilogue.
 template <typename Refusal, typename Ask>
 [[nodiscard]] Offer ask_library(const Library& library, Direction direction, const Refusal& refusal,
                                 const Problem& problem, const Device& device, const Ask& ask) {
@@ -74,10 +75,11 @@ template <typename Offers, typename Prepare>
   };
 }
 
-/// "cudnn9.conv", ...: the engines of one pattern. engine_offers.cpp
+/// Returns the algorithm of one pattern's engines, such as "cudnn9.conv" (engine_offers.cpp).
 [[nodiscard]] Algorithm make_engine_algorithm(const PatternInfo& pattern, const Library& library);
 
-/// "cudnn_legacy.fwd", ...: the numbers of one direction. legacy_offers.cpp
+/// Returns the algorithm of one direction's legacy numbers, such as "cudnn_legacy.fwd"
+/// (legacy_offers.cpp).
 [[nodiscard]] Algorithm make_legacy_algorithm(Direction direction, const Library& library);
 
 }  // namespace torchalgo::cudnn

@@ -12,16 +12,16 @@
 
 namespace torchalgo::cudnn {
 
-/// The machine that engines and plans are for: torch's handle (plans can run), or finalized device
-/// properties of a described one (device_properties.h). Exactly one is set; cuDNN crashes on
-/// neither, so every function here checks it.
+/// The machine for which engines and plans are made. It is either torch's handle, whose plans can
+/// run, or the finalized properties of a described device (device_properties.h). Exactly one is
+/// set. Every function here checks this, because cuDNN crashes if neither is set.
 struct Target {
   Handle handle = nullptr;
   const OwnedDescriptor* properties = nullptr;
   std::string isa;  // "sm_90", for texts; may be empty
 };
 
-/// What cuDNN says of an engine.
+/// The notes of cuDNN about an engine.
 struct EngineNotes {
   std::vector<NumericalNote> numerical;
   std::vector<BehaviorNote> behavior;
@@ -30,8 +30,8 @@ struct EngineNotes {
 [[nodiscard]] bool has(const EngineNotes& notes, NumericalNote note);
 [[nodiscard]] bool has(const EngineNotes& notes, BehaviorNote note);
 
-/// A finalized execution plan, ready for Api::execute if made for a handle, and only on the thread
-/// and device of that handle.
+/// A finalized execution plan. Api::execute can run it if it was made for a handle, on the thread
+/// and device of that handle only.
 struct ExecutionPlan {
   OwnedDescriptor config;  // kept as long as the plan that was made from it
   OwnedDescriptor descriptor;
@@ -39,11 +39,11 @@ struct ExecutionPlan {
   EngineNotes notes;
 };
 
-/// A plan, or why there is none.
+/// A plan, or the reason why there is none.
 struct ExecutionPlanAnswer {
   std::optional<ExecutionPlan> plan;
   Status status = kSuccess;  // of the call that refused
-  std::string refusal;       // in plain words, with the status
+  std::string refusal;       // reason, with the status
 };
 
 /// Builds graph, engine, configuration and plan of exactly `spec`. A runtime-compiled engine

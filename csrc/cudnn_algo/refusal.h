@@ -11,13 +11,14 @@
 
 namespace torchalgo::cudnn {
 
-/// A status in plain words, with its name and number: "not for this GPU (sm_90): ARCH_MISMATCH
-/// (3007)".
+/// Returns a status in plain words, with its name and number: "not for this GPU (sm_90):
+/// ARCH_MISMATCH (3007)".
 [[nodiscard]] std::string refusal_text(const Api& api, Status status, std::string_view isa);
 
-/// Why an engine with these notes does not compute in the type that the problem states; nothing: it
-/// does. f32 is strict: no TF32; rounding inputs to 16 bits is never wanted; f16, bf16 accumulate
-/// in f32 as far as cuDNN says.
+/// Returns the reason why an engine with these notes does not compute in the problem's type.
+/// Returns nullopt if it does. An f32 problem must not use TF32. No problem allows inputs to be
+/// rounded to 16 bits. f16 and bf16 problems ask cuDNN to accumulate in f32; the note
+/// REDUCED_PRECISION_REDUCTION is not a refusal.
 [[nodiscard]] std::optional<std::string> numeric_refusal(const EngineNotes& notes, DType dtype);
 
 }  // namespace torchalgo::cudnn

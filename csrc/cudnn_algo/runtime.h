@@ -8,18 +8,19 @@
 
 namespace torchalgo::cudnn {
 
-/// What execution needs of torch's CUDA side, as functions, so that a test runs without a GPU.
+/// The functions of torch's CUDA part that execution needs. They are a struct, so that a test needs
+/// no GPU.
 struct Runtime {
   std::function<Handle()> handle;  // torch's, of the current device and thread
   std::function<Stream()> stream;  // torch's current one
   std::function<bool()>
-      is_capturing;  // whether that stream records a CUDA graph: build nothing then
-  /// Makes GPU `index` current until the result is gone; nothing happens for -1.
+      is_capturing;  // true if that stream captures a CUDA graph: build nothing then
+  /// Makes GPU `index` current until the result is destroyed. Does nothing for -1.
   std::function<std::shared_ptr<void>(int index)> on_device;
 };
 
-/// That of the torch in this process, by symbols of the CUDA libraries that it has mapped; each
-/// function throws Error where they are missing.
+/// Returns the functions of the torch in this process, by symbols of the CUDA libraries that it has
+/// mapped. Each function throws Error if its symbols are missing.
 [[nodiscard]] Runtime torch_runtime();
 
 }  // namespace torchalgo::cudnn

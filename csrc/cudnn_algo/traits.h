@@ -6,9 +6,9 @@
 
 namespace torchalgo::cudnn {
 
-/// What an engine's notes mean for a person; hidden_bytes is unknown. Words of `numerics`:
-/// tensor_core, down_convert_inputs, reduced_precision_reduction, fft, winograd, winograd_4x4,
-/// winograd_6x6, winograd_13x13, strict_nan_prop.
+/// Returns the traits that an engine's notes describe. hidden_bytes is unknown. The words of
+/// `numerics` are tensor_core, down_convert_inputs, reduced_precision_reduction, fft, winograd,
+/// winograd_4x4, winograd_6x6, winograd_13x13, strict_nan_prop.
 [[nodiscard]] Traits traits_of(const EngineNotes& notes);
 
 }  // namespace torchalgo::cudnn
