@@ -9,9 +9,10 @@
 
 namespace torchalgo::pbqp {
 
-/// For each value of each node the least cost of a choice that has it (kForbidden: none), by
-/// elimination towards the last node of `order` and messages back from it. `instance` must be
-/// connected. Nothing if a table exceeds `table_cap` cells or the deadline passes.
+/// Returns, for each value of each node, the least cost of a choice with this value, or kForbidden
+/// if there is none. It eliminates towards the last node of `order` and sends messages back from
+/// it. `instance` must be connected. Returns nullopt if a table exceeds `table_cap` cells or the
+/// deadline passes.
 /// Source: Kask, Dechter, Larrosa & Dechter 2005, Artificial Intelligence 166, pp. 165-193.
 [[nodiscard]] std::optional<std::vector<std::vector<Cost>>> exact_marginals(
     const Instance& instance, const EliminationOrder& order, std::int64_t table_cap,

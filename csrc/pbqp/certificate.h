@@ -7,15 +7,15 @@
 
 namespace torchalgo::pbqp {
 
-/// What a stranger needs to check a solution, beside the problem: lines of words, described in
-/// docs/pbqp.md. "pbqp-certificate 2", the SHA-256 of to_text(problem), choice, cost, bound, the
-/// proof's lines. scripts/check_certificate.py reads it.
+/// Returns the text with which an independent program can check a solution of the problem. Its
+/// lines are "pbqp-certificate 2", the SHA-256 of to_text(problem), the choice, cost, bound, and
+/// the proof. docs/pbqp.md describes them. scripts/check_certificate.py reads the text.
 [[nodiscard]] std::string certificate_text(const Problem& problem, const Solution& solution);
 
-/// "optimal", "feasible", "infeasible", "unknown".
+/// Returns "optimal", "feasible", "infeasible" or "unknown".
 [[nodiscard]] const char* to_string(Status status);
 
-/// "none", "elimination", "messages", "branches".
+/// Returns "none", "elimination", "messages" or "branches".
 [[nodiscard]] const char* to_string(Certificate::Kind kind);
 
 }  // namespace torchalgo::pbqp

@@ -10,24 +10,26 @@
 
 namespace torchalgo::pbqp {
 
-/// Partitions of nodes' values into classes that some tables do not tell apart, each known by an
-/// id. What an op costs beside its neighbours depends on the layouts that it reads and writes, and
-/// each neighbour sees one of the two: tables over classes are smaller by powers of that.
+/// A pool of partitions of nodes' values, each with an id. A class holds values that some tables do
+/// not distinguish. The pair costs of an op depend only on the layouts that it reads and writes,
+/// and each neighbour depends on one of the two. So tables over classes are much smaller than
+/// tables over values.
 class ClassPool {
  public:
-  /// of[value] is its class; classes are numbered in the order of their first values.
+  /// Adds a partition and returns its id. of[value] is the class of the value. Classes are numbered
+  /// in the order of their first values.
   int add(std::vector<int> of);
 
-  /// Each value a class of its own.
+  /// Returns the partition in which each value is a class of its own.
   int values(std::size_t size);
 
-  /// The coarsest partition finer than both, which are of one node.
+  /// Returns the coarsest partition that is finer than both `a` and `b`, which belong to one node.
   int refine(int a, int b);
 
   [[nodiscard]] std::size_t count(int id) const { return partitions_[id].count; }
   [[nodiscard]] const std::vector<int>& of(int id) const { return partitions_[id].of; }
 
-  /// Per class of `fine` the class of `coarse` that it is in.
+  /// Returns, for each class of `fine`, the class of `coarse` that contains it.
   [[nodiscard]] std::vector<int> coarsen(int fine, int coarse) const;
 
  private:
@@ -47,11 +49,11 @@ struct ClassTable {
   std::vector<Cost> cells;
 };
 
-/// Only the partitions of both nodes; the cells stay empty.
+/// Returns the partitions of both nodes of a table. The cells stay empty.
 [[nodiscard]] ClassTable find_classes(const Instance& instance, const PairTable& pair,
                                       ClassPool& pool);
 
-/// With the cells.
+/// Returns the partitions of both nodes of a table, with the cells.
 [[nodiscard]] ClassTable compress(const Instance& instance, const PairTable& pair, ClassPool& pool);
 
 }  // namespace torchalgo::pbqp

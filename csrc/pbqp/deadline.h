@@ -19,7 +19,7 @@ class Deadline {
 
   [[nodiscard]] bool expired() const { return !(elapsed() < seconds_); }  // NaN expires at once
 
-  /// Whether walking through `cells` of tables would leave half of the time for something else.
+  /// Returns true if reading `cells` cells of tables takes at most half of the remaining time.
   [[nodiscard]] bool has_time_for(std::int64_t cells) const {
     constexpr double kSecondsPerCell = 2e-9;  // measured: 1 to 3 ns
     return cells == 0 || remaining() > 2 * kSecondsPerCell * static_cast<double>(cells);

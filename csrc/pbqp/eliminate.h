@@ -14,10 +14,11 @@ struct Exact {
   std::vector<int> choice;  // empty if infeasible
 };
 
-/// The optimum by bucket elimination: R0-R2 for any number of neighbours. Each node in turn is
-/// minimised out of the sum of all tables that hold it. Tables have a cell per combination of
-/// classes of values (pbqp/classes.h); the `cells` of a class order are the work. Nothing if the
-/// deadline passes. Source: Dechter 1999, Artificial Intelligence 113, pp. 41-85.
+/// Returns the optimum by bucket elimination, which generalizes R0-R2 to any number of neighbours.
+/// Each node in turn is minimised out of the sum of all tables that hold it. Tables have one cell
+/// per combination of classes of values (pbqp/classes.h). The work is `cells` of a class order.
+/// Returns nullopt if the deadline passes. Source: Dechter 1999, Artificial Intelligence 113, pp.
+/// 41-85.
 [[nodiscard]] std::optional<Exact> eliminate(const Instance& instance,
                                              const EliminationOrder& order,
                                              const Deadline& deadline = Deadline::never());

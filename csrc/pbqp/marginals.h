@@ -9,10 +9,11 @@
 
 namespace torchalgo::pbqp {
 
-/// What `problem` costs at best with each alternative of each node. Exact for connected parts whose
-/// tables stay below `table_cap` cells. For others: lower bounds from messages, and of a solved
-/// problem the best other alternative of each node exactly, by a solution without the chosen one,
-/// as far as time allows. `source` is the problem without its forbidden values.
+/// Returns the least cost of `problem` with each alternative of each node. It is exact for
+/// connected parts whose tables stay below `table_cap` cells. For other parts it is a lower bound
+/// from messages. If the problem is solved and time allows, the best other alternative of each node
+/// is exact in these parts too: the problem is solved without the chosen one. `source` is the
+/// problem without its forbidden values.
 [[nodiscard]] std::vector<std::vector<Marginal>> find_marginals(const Restricted& source,
                                                                 const Problem& problem,
                                                                 const Solution& solution,

@@ -12,19 +12,21 @@ namespace torchalgo::pbqp {
 
 struct EliminationOrder {
   std::vector<int> nodes;
-  std::int64_t cells = 0;  // of all tables: the eliminated node's values times its neighbours', or
-                           // times the classes of them that its tables tell apart
-  int width = 0;           // most neighbours of a node when its turn comes
+  // Cells of all tables: the eliminated node's values times those of its neighbours, or times the
+  // classes of them that its tables distinguish.
+  std::int64_t cells = 0;
+  int width = 0;  // the most neighbours of a node when it is eliminated
 };
 
-/// The cheapest of several orders (greedy: min-fill, min-fill weighted by table size, least table;
-/// fixed: a breadth-first sweep, the nodes as given), or nothing if none keeps within `cell_cap`
-/// or is found in time. Ties go to the lowest node.
+/// Returns the cheapest of several orders. The greedy ones are min-fill, min-fill weighted by table
+/// size, and least table. The fixed ones are a breadth-first sweep and the nodes as given. Returns
+/// nullopt if no order keeps within `cell_cap` or none is found in time. Ties go to the lowest
+/// node.
 /// Source: Dechter 1999, Artificial Intelligence 113, pp. 41-85.
 [[nodiscard]] std::optional<EliminationOrder> find_order(
     const Instance& instance, std::int64_t cell_cap, const Deadline& deadline = Deadline::never());
 
-/// Likewise, with tables as small as `eliminate` makes them: over classes of values.
+/// Returns the cheapest order if tables are over classes of values, as those of eliminate().
 [[nodiscard]] std::optional<EliminationOrder> find_class_order(
     const Instance& instance, std::int64_t cell_cap, const Deadline& deadline = Deadline::never());
 

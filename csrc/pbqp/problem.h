@@ -9,11 +9,12 @@ namespace torchalgo::pbqp {
 
 using Cost = std::int64_t;
 
-/// The matrix entry of a pair that may not be chosen together. Never summed.
+/// The matrix entry of a pair of alternatives that must not be chosen together. It is never added
+/// to other costs.
 inline constexpr Cost kForbidden = std::numeric_limits<Cost>::max();
 
-/// Costs of a pair of alternatives: matrix[i * node_costs[v].size() + j] for alternative i of u, j
-/// of v.
+/// The costs of pairs of alternatives of two nodes: matrix[i * node_costs[v].size() + j] for
+/// alternative i of u, j of v.
 struct Edge {
   int u = 0, v = 0;  // u != v; several edges between one pair add up
   std::vector<Cost> matrix;
@@ -29,13 +30,15 @@ struct Problem {
   bool operator==(const Problem&) const = default;
 };
 
-/// @throws std::invalid_argument  a negative cost, an edge from a node to itself or to none, a
-/// matrix that does not fit its nodes, or finite costs whose largest possible sum exceeds int64. A
-/// node without (allowed) alternatives is valid and makes the problem infeasible.
+/// Checks that `problem` is valid. A node without (allowed) alternatives is valid and makes the
+/// problem infeasible.
+/// @throws std::invalid_argument  if a cost is negative, an edge connects a node with itself or
+/// with none, a matrix does not fit its nodes, or the largest possible sum of finite costs exceeds
+/// int64.
 void check_problem(const Problem& problem);
 
-/// The cost of a choice; kForbidden if the choice picks anything forbidden.
-/// @throws std::invalid_argument  a choice of the wrong length or out of range.
+/// Returns the cost of a choice, or kForbidden if the choice picks anything forbidden.
+/// @throws std::invalid_argument  if the choice has the wrong length or is out of range.
 [[nodiscard]] Cost evaluate(const Problem& problem, const std::vector<int>& choice);
 
 }  // namespace torchalgo::pbqp

@@ -10,18 +10,18 @@
 
 namespace torchalgo::pbqp {
 
-/// One step of a proof that no choice is cheaper than some bound. Each changes a state (the tables
-/// that are left, the values that are left) in a way that keeps every choice below the bound, or
-/// one that is no dearer.
+/// One step of a proof that no choice is cheaper than some bound. A step changes a state, which is
+/// the tables and values that are left. If a choice is cheaper than the bound, the state keeps it
+/// or one that costs no more.
 struct ProofStep {
   enum class Kind : std::uint8_t {
     kEliminate,  // nodes...: each is minimised out of the sum of the tables that hold it
-    kDrop,       // node, a, b, a, b...: value a goes, because b is never dearer
+    kDrop,       // node, a, b, a, b...: value a is dropped, because b never costs more
     kMove,       // u, v, costs per value left of u, per value left of v: from their table to them
-    kExclude,    // node, values...: their bounds reach the bound to be proven; a restart takes them
-                 // out
+    kExclude,    // node, values...: their bounds reach the bound to be proven; a restart removes
+                 // them
     kRestart,    // back to the first tables, with the values not yet excluded or branched away
-    kClose,      // bound: proven here
+    kClose,      // bound, which is proven here
     kConfine,    // bound, count: alternative ending; the next `count` steps, which prove this bound
   };
   Kind kind;
@@ -30,20 +30,21 @@ struct ProofStep {
 
 using ProofSteps = std::vector<ProofStep>;
 
-/// A proof that branches: both children start again, unless they begin with a kClose: the bound
-/// that the last state of their parent gives them.
+/// A part of a proof, which may branch. Both children start again from the first tables, unless
+/// they begin with a kClose. Such a kClose has the bound that the last state of their parent
+/// proves.
 struct ProofBlock {
   ProofSteps steps;
-  int node = -1, value = -1;    // branched on; -1: not
-  int with = -1, without = -1;  // blocks in which the node takes the value, and in which not
+  int node = -1, value = -1;    // branched on; -1 if it does not branch
+  int with = -1, without = -1;  // blocks in which the node takes the value, or not
 };
 
-/// blocks[0] is the root. Without blocks: there was no room for it.
+/// A proof. blocks[0] is the root. It has no blocks if there was no room for it.
 struct Proof {
   std::vector<ProofBlock> blocks;
 };
 
-/// What the nodes and values of a proof are called outside.
+/// The names of a proof's nodes and values in the original problem.
 struct ProofNames {
   std::vector<int> nodes;
   std::vector<std::vector<int>> values;
@@ -55,7 +56,7 @@ void write_steps(const ProofSteps& steps, const ProofNames& names, std::string& 
 /// Adds the lines that prove `bound` (not above the one that the proof was made for), depth first.
 void write_proof(const Proof& proof, Cost bound, const ProofNames& names, std::string& text);
 
-/// Collects a proof until its numbers exceed `room`; from then on there is none.
+/// Collects a proof. If its numbers exceed `room`, the proof is dropped.
 class ProofRecorder {
  public:
   explicit ProofRecorder(std::int64_t room) : room_(room) {}
