@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// Copies of parts of channels on all threads, behind cpu.concat and cpu.slice: a slice is a
+// Copies of parts of channels on all threads, for cpu.concat and cpu.slice. A slice is a
 // concatenation of one part.
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct PartKernels {
 };
 [[nodiscard]] PartKernels part_kernels(const std::string& isa);
 
-/// Fills `dst`, `n` images in `layout`, by run_concat_blocks if `by_blocks`, else by
-/// run_concat_runs. Returns it.
+/// Fills `dst`, which has `n` images in `layout`, and returns it. It uses run_concat_blocks if
+/// `by_blocks` is true, else run_concat_runs.
 at::Tensor run_parts(const PartKernels& run, const kernels::Concat& concat, const at::Tensor& dst,
                      Layout layout, std::int64_t n, bool by_blocks);
 

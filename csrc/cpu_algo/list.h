@@ -7,7 +7,8 @@
 
 namespace torchalgo {
 
-/// Returns our own CPU algorithms. A new one is a file that defines it and a line in list.cpp.
+/// Returns our own CPU algorithms. A new algorithm is one file that defines it and one line in
+/// list.cpp.
 [[nodiscard]] const Algorithms& cpu_algorithms();
 
 /// Returns the same algorithms with the kernels that were built for the instruction set `isa`.

@@ -11,18 +11,19 @@
 
 namespace torchalgo::cpu {
 
-/// An algorithm whose kernel is kernels::conv_gemm, which runs any forward 2-D convolution from
-/// nchw, nhwc or nChw16c to nhwc or nChw16c, and its gradient with respect to src where that is
-/// one. Such algorithms differ in what they claim.
+/// An algorithm whose kernel is kernels::conv_gemm. The kernel runs any forward 2-D convolution
+/// from nchw, nhwc or nChw16c to nhwc or nChw16c. It also runs gradients with respect to src that
+/// are forward convolutions. Such algorithms differ in the problems that they offer.
 struct ConvGemmAlgorithm {
   std::string_view name;
   int version = 6;
   std::vector<std::pair<Layout, Layout>> layouts;         // src and dst of its primitives
-  std::function<std::string(const ConvProblem&)> refuse;  // why not; empty: it can run
-  /// Widths of panels beside the default one that are offered as variants with AVX-512, where they
-  /// cut the output channels otherwise: <name>.bN has panels of at most N blocks of 16 channels.
+  std::function<std::string(const ConvProblem&)> refuse;  // the reason, or empty if it can run
+  /// Widths of panels that are offered as variants with AVX-512, if they divide the output channels
+  /// in another way than the default width. The variant <name>.bN has panels of at most N blocks of
+  /// 16 channels.
   std::vector<int> widths = {};
-  bool strassen = false;  // runs kernels::strassen; claims what can_strassen only
+  bool strassen = false;  // runs kernels::strassen; offers only what can_strassen accepts
 };
 [[nodiscard]] Algorithm make_conv_gemm(ConvGemmAlgorithm own, std::string_view isa);
 

@@ -9,12 +9,12 @@
 
 namespace torchalgo::cpu {
 
-/// An algorithm whose kernel takes kernels::Depthwise, in nChw16c and nhwc. It also computes the
-/// gradient with respect to src where that is a forward convolution.
+/// An algorithm whose kernel takes kernels::Depthwise, in nChw16c and nhwc. It also computes
+/// gradients with respect to src that are forward convolutions.
 struct DepthwiseAlgorithm {
   std::string_view name;
   int version;
-  std::string (*refuse)(const ConvProblem&);  // why not; empty: it can run
+  std::string (*refuse)(const ConvProblem&);  // the reason, or empty if it can run
   DepthwiseRun run;
 };
 [[nodiscard]] Algorithm make_depthwise(const DepthwiseAlgorithm& depthwise);

@@ -17,7 +17,7 @@ namespace torchalgo::cpu {
 /// compile.
 [[nodiscard]] at::Tensor zero_floats(at::IntArrayRef sizes);
 
-/// `bias` followed by zeros up to `count` floats; all zeros if it is undefined.
+/// Returns `bias` followed by zeros up to `count` floats, or all zeros if `bias` is undefined.
 [[nodiscard]] at::Tensor pad_bias(const at::Tensor& bias, std::int64_t count);
 
 /// Returns `primitive` with another workspace.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// What the algorithms share whose src and dst lie in one layout.
+// Functions for algorithms whose src and dst have the same layout.
 
 #include <cstdint>
 #include <initializer_list>
@@ -16,18 +16,20 @@
 
 namespace torchalgo::cpu {
 
-/// The primitive `name` in each of the layouts; a refusal unless `dtype` is f32.
+/// Returns the offer of the primitive `name` in each of the layouts, or a refusal if `dtype` is not
+/// f32.
 [[nodiscard]] Offer offer_f32(std::string_view name, DType dtype,
                               std::initializer_list<Layout> layouts);
 
-/// The epilogue as the one activation that it may hold; nothing if it holds more.
+/// Returns the one activation that the epilogue may hold. Returns nullopt if it holds anything
+/// else.
 [[nodiscard]] std::optional<kernels::Activation> only_activation(const Epilogue& epilogue);
 
-/// A kernel's source pointer of a float tensor.
+/// Returns the data of a float tensor as a kernel's source pointer.
 [[nodiscard]] const float* floats(const at::Tensor& tensor);
 
-/// Makes the pad lanes of `dst` in `layout` zero, which an activation that does not map 0 to 0 has
-/// written.
+/// Sets the pad lanes of `dst` in `layout` to zero. An activation that does not map 0 to 0 has
+/// changed them.
 using ClearPadLanes = decltype(&kernels::default_isa::clear_pad_lanes);
 void zero_pad_lanes(ClearPadLanes kernel, const at::Tensor& dst, Layout layout, std::int64_t n,
                     std::int64_t c, std::int64_t pixels);

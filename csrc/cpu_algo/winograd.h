@@ -8,19 +8,20 @@
 
 namespace torchalgo::cpu {
 
-/// Winograd's minimal filtering with one tile, src and dst in one layout.
+/// An algorithm of Winograd's minimal filtering with one tile. src and dst have the same layout.
 ///
-/// A variant <name>.tN divides the tiles into equal blocks of at most N. Few tiles per block keep
-/// their transforms in L2, many read the weights less often. Which is faster depends on the shape,
-/// so all N that differ are offered, as long as a thread's scratch is at most 2 MiB. Threads share
-/// the blocks, or the output channels if there are fewer blocks than threads.
+/// A variant <name>.tN divides the tiles into equal blocks of at most N. With few tiles per block
+/// their transforms stay in L2, with many the weights are read less often. It depends on the shape
+/// which one is faster. So all N that differ are offered, as long as a thread's scratch is at most
+/// 2 MiB. Threads share the blocks, or the output channels if there are fewer blocks than threads.
 struct WinogradAlgorithm {
   std::string_view name;
   int version = 1;
   kernels::WinogradTile tile;        // one of kernels::kWinogradTiles
   Layout layout = Layout::kNChw16c;  // or kNhwc
 };
-/// It also computes the gradient with respect to src where that is a forward convolution.
+/// Makes the algorithm. It also computes gradients with respect to src that are forward
+/// convolutions.
 [[nodiscard]] Algorithm make_winograd(const WinogradAlgorithm& winograd, std::string_view isa);
 
 }  // namespace torchalgo::cpu

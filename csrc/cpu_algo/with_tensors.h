@@ -11,8 +11,8 @@ namespace torchalgo::cpu {
 /// Returns torch's threads.
 [[nodiscard]] Threads torch_threads();
 
-/// Makes a kernel on torch's tensors and threads of one on plain memory. Without `least_work` the
-/// kernel is taken to need no arithmetic.
+/// Makes a kernel on torch's tensors and threads from one on plain memory. If `least_work` is null,
+/// the kernel's least work has no arithmetic.
 [[nodiscard]] Kernel with_tensors(StandaloneKernel kernel, const Problem& problem,
                                   Primitive primitive, std::function<Work()> least_work = nullptr);
 

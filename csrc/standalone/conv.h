@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// What the algorithms for convolutions share.
+// Functions that the algorithms for convolutions share.
 
 #include <cstdint>
 #include <string>
@@ -12,11 +12,13 @@
 
 namespace torchalgo::cpu {
 
-/// Returns why none of our algorithms runs `conv`, or an empty string. They need f32, forward, 2-D,
-/// an epilogue of the form act(result + bias + residual), and tensors below 2^31 elements.
+/// Returns the reason why none of our algorithms runs `conv`, or an empty string. They need f32,
+/// forward, 2-D, an epilogue of the form act(result + bias + residual), and tensors below 2^31
+/// elements.
 [[nodiscard]] std::string refuse_conv(const ConvProblem& conv);
 
-/// Returns why an algorithm without dilation and groups does not run `conv`, or an empty string.
+/// Returns the reason why an algorithm without dilation and groups does not run `conv`, or an empty
+/// string.
 [[nodiscard]] std::string refuse_dilation_and_groups(const ConvProblem& conv);
 
 /// Returns the activation of an epilogue that refuse_conv accepted.

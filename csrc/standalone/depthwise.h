@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// A convolution of one filter per channel, or of narrow groups, as kernels::Depthwise computes it,
-// alone or as one step of several.
+// Convolutions with one filter per channel or with narrow groups, which kernels::Depthwise
+// describes. They run alone or as one step of several.
 
 #include <cstdint>
 
@@ -13,7 +13,7 @@
 
 namespace torchalgo::cpu {
 
-/// Returns whether there is one filter per channel.
+/// Returns true if there is one filter per channel.
 [[nodiscard]] bool is_depthwise(const ConvProblem& conv);
 
 /// Returns sizes, strides and activation for a layout, nChw16c or nhwc, without pointers.

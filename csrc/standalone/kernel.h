@@ -19,7 +19,7 @@ struct RunArgs {
   const float* src = nullptr;
   const float* weights = nullptr;   // as `pack` wrote them, or the model's own
   const float* bias = nullptr;      // likewise; null if the problem has none
-  const float* residual = nullptr;  // lies as dst; null if the problem has none
+  const float* residual = nullptr;  // laid out as dst; null if the problem has none
   float* dst = nullptr;
   void* workspace = nullptr;  // workspace_bytes, 64-byte aligned, content undefined
 };
@@ -27,13 +27,13 @@ struct RunArgs {
 /// A primitive that is bound to one problem and a number of threads, on plain memory.
 struct StandaloneKernel {
   std::int64_t workspace_bytes = 0;
-  /// Of the packed weights and bias. 0: `run` reads those of the model.
+  /// The floats of the packed weights and bias. If 0, `run` reads those of the model.
   std::int64_t weight_floats = 0, bias_floats = 0;
-  /// Writes all weight_floats and bias_floats, to memory that is 64-byte aligned. Null if there are
-  /// none.
+  /// Writes all weight_floats and bias_floats to memory that is 64-byte aligned. Null if both are
+  /// 0.
   std::function<void(const PlainWeights&, float* weights, float* bias, const Threads&)> pack;
-  /// Writes all of dst, pad lanes as zeros. Allocates nothing. Several threads may call it at once
-  /// with different dst and workspace.
+  /// Writes all of dst, with zeros in pad lanes. It allocates nothing. Several threads may call it
+  /// at once with different dst and workspace.
   std::function<void(const RunArgs&, const Threads&)> run;
 };
 

@@ -10,11 +10,12 @@
 
 namespace torchalgo::cpu {
 
-/// Inputs up to which a fully connected layer is bound by reading its weights.
+/// The most inputs for which a fully connected layer is limited by reading its weights.
 ///
-/// A weight is 4 bytes and 2n operations. A core has some 10 operations per byte that memory gives
-/// it, a processor whose cores share the memory up to 50: beyond 16 operations per byte time is
-/// soon that of the arithmetic, where a matrix product that blocks for the caches does better.
+/// A weight has 4 bytes and 2n operations. A core can do about 10 operations per byte that it reads
+/// from memory. A processor whose cores share the memory can do up to 50. Beyond 16 operations per
+/// byte (n = 32), the arithmetic soon takes most of the time. Then a matrix product that blocks for
+/// the caches is faster.
 inline constexpr std::int64_t kMostLinearInputs = 32;
 
 using LinearRun = decltype(&kernels::default_isa::run_linear);

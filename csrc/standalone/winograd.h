@@ -11,7 +11,7 @@
 
 namespace torchalgo::cpu {
 
-/// Winograd's minimal filtering with src and dst in one layout.
+/// A variant of Winograd's minimal filtering with src and dst in one layout.
 struct WinogradVariant {
   kernels::WinogradTile tile;        // one of kernels::kWinogradTiles
   Layout layout = Layout::kNChw16c;  // or kNhwc

@@ -7,7 +7,7 @@
 
 namespace torchalgo::kernels {
 
-// All activations: the enumerator behind its k, and the name in problems.
+// All activations: the enumerator without its k, and the name in problems.
 #define TORCHALGO_ACTIVATIONS(X) \
   X(None, "")                    \
   X(Relu, "relu")                \
@@ -19,14 +19,15 @@ namespace torchalgo::kernels {
   X(Gelu, "gelu")                \
   X(GeluTanh, "gelu_tanh")
 
-/// What is done to each result before it is stored; torch's functions of these names.
+/// The function that is applied to each result before it is stored. Each equals torch's function of
+/// this name.
 enum class Activation : std::uint8_t {
 #define TORCHALGO_ENUMERATOR(enumerator, name) k##enumerator,
   TORCHALGO_ACTIVATIONS(TORCHALGO_ENUMERATOR)
 #undef TORCHALGO_ENUMERATOR
 };
 
-/// Returns the activation of a name; nullopt if no kernel computes it.
+/// Returns the activation of a name, or nullopt if no kernel computes it.
 [[nodiscard]] constexpr std::optional<Activation> find_activation(std::string_view wanted) {
 #define TORCHALGO_IF_NAMED(enumerator, name) \
   if (wanted == name) return Activation::k##enumerator;
@@ -35,12 +36,12 @@ enum class Activation : std::uint8_t {
   return std::nullopt;
 }
 
-/// Whether the activation maps 0 to 0, so that pad lanes stay zero without further work.
+/// Returns true if the activation maps 0 to 0, so that pad lanes stay zero without further work.
 [[nodiscard]] constexpr bool keeps_zero(Activation activation) {
   return activation != Activation::kSigmoid && activation != Activation::kHardsigmoid;
 }
 
-/// Whether the activation is a clamp of the value to [low, high], which costs next to nothing.
+/// Returns true if the activation clamps the value to [low, high], which takes almost no time.
 [[nodiscard]] constexpr bool is_clamp(Activation activation) {
   return activation <= Activation::kRelu6;
 }

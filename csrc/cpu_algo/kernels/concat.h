@@ -7,14 +7,14 @@
 
 namespace torchalgo::kernels {
 
-/// Some channels of a tensor that follow each other.
+/// A range of adjacent channels of a tensor.
 struct ConcatSource {
-  const float* data;  // for run_concat_runs its first float that is copied
+  const float* data;  // run_concat_runs: the first float to copy
   std::int64_t channels;
-  // run_concat_runs: floats that lie together in data and in dst, and from one such run of data to
-  // the next.
+  // run_concat_runs: the floats of one contiguous run in data and in dst, and the floats from one
+  // run of data to the next.
   std::int64_t run, pitch;
-  // run_concat_blocks: the first channel, and the blocks of an image of data.
+  // run_concat_blocks: the first channel, and the blocks per image of data.
   std::int64_t first, blocks;
 };
 
@@ -27,12 +27,13 @@ struct Concat {
   std::int64_t pixels;    // h * w; run_concat_blocks
 };
 
-/// dst is rows of one run of each source: an image for nchw, a pixel for nhwc, an image for nChw16c
-/// if all sources but the last fill their blocks. Writes floats [begin, end) of dst.
+/// Writes floats [begin, end) of dst. dst consists of rows, each with one run of each source. A row
+/// is an image for nchw, a pixel for nhwc, and an image for nChw16c if all sources but the last
+/// fill their blocks.
 TORCHALGO_DECLARE_KERNEL(void run_concat_runs(const Concat& concat, std::int64_t begin,
                                               std::int64_t end);
-                         /// nChw16c with any channels: dst's blocks [begin, end) of n * ceil(c /
-                         /// 16).
+                         /// Writes dst's blocks [begin, end) of n * ceil(c / 16), in nChw16c with
+                         /// any number of channels.
                          void run_concat_blocks(const Concat& concat, std::int64_t begin,
                                                 std::int64_t end))
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// A convolution as a product of pixels x K by K x output channels, without a copy of the image
-// unless it must be padded on the left and right: then the few rows at work are copied, one block
-// of K at a time. Padding above and below skips the taps that lie outside. One loop nest serves
-// nchw, nhwc and blocked sources and nhwc and blocked results: they differ in strides only.
+// A convolution as a product of pixels x K by K x output channels. The image is copied only if it
+// must be padded on the left and right. Then the few rows in use are copied, one block of K at a
+// time. Taps in the padding above and below are skipped. One loop nest runs nchw, nhwc and blocked
+// sources, and nhwc and blocked results, which differ in strides only.
 
 #include <cstdint>
 
@@ -14,16 +14,16 @@
 
 namespace torchalgo::kernels {
 
-/// Channels of src lie in planes of `plane_width` adjacent floats: nChw16c has c / 16 planes of 16,
-/// nchw c planes of 1, nhwc as many slices of a pixel as the row likes. K runs over (plane, r, s,
-/// lane). Strides and offsets count floats; `_group` is the step from one group's channels to the
-/// next's.
+/// The arguments of conv_gemm. Channels of src lie in planes of `plane_width` adjacent floats.
+/// nChw16c has c / 16 planes of 16, nchw c planes of 1, and nhwc any number of slices of a pixel,
+/// which the algorithm chooses. K runs over (plane, r, s, lane). Strides and offsets count floats.
+/// `_group` is the step from one group's channels to those of the next group.
 struct ConvGemm {
   const float* src = nullptr;
   /// [groups][panel][K][panel's blocks * 16]; panels of a group: Strips(blocks, panel_blocks).
   const float* weights = nullptr;
-  const float* bias = nullptr;      // [groups][blocks * 16], zeros in the lanes beyond; null: none
-  const float* residual = nullptr;  // laid out as dst; null: none
+  const float* bias = nullptr;      // [groups][blocks * 16], zeros in the lanes beyond, or null
+  const float* residual = nullptr;  // laid out as dst, or null
   float* dst = nullptr;
   Activation activation = Activation::kNone;
 
@@ -38,21 +38,22 @@ struct ConvGemm {
   std::int64_t dst_image = 0, dst_group = 0, dst_block = 0, dst_row = 0, dst_pixel = 0;
   bool pad_lanes = false;  // dst has whole blocks of 16 channels
 
-  /// Seven products of quarters in place of eight (strassen.h), with its own packed weights. Needs
-  /// p, h, r, s, strides and groups of 1, no padding and planes of 16.
+  /// Seven products of quarters instead of eight (strassen.h), which has its own packed weights. It
+  /// needs p, h, r, s, strides and groups of 1, no padding, and planes of 16.
   bool strassen = false;
 
-  // How the work is cut. A task is a block of output pixels times a part of the panels.
+  // The division of the work. A task is a block of output pixels times a part of the panels.
   int panel_blocks = 2;               // blocks of 16 output channels per panel
   std::int64_t block_planes = 1;      // planes per block of K
   std::int64_t blocks_per_image = 1;  // 1: a block may hold block_images whole images
   std::int64_t block_images = 1;
   std::int64_t panel_parts = 1;
-  bool prefetch = false;        // of the next panel: for weights that do not stay in L2
-  std::int64_t rows_below = 0;  // of src that the caller reads next, to be asked for meanwhile
+  bool prefetch = false;        // of the next panel, for weights that do not stay in L2
+  std::int64_t rows_below = 0;  // of src that the caller reads next, to be prefetched
 };
 
-// What `conv_gemm` needs per thread, in bytes, a multiple of 64; less if blocks_per_image grows.
+// Returns the bytes of scratch that `conv_gemm` needs per thread, a multiple of 64. It shrinks if
+// blocks_per_image grows.
 TORCHALGO_DECLARE_KERNEL(std::int64_t conv_gemm_scratch_bytes(const ConvGemm& conv))
 
 [[nodiscard]] constexpr std::int64_t conv_gemm_blocks(const ConvGemm& conv) {
@@ -62,8 +63,8 @@ TORCHALGO_DECLARE_KERNEL(std::int64_t conv_gemm_scratch_bytes(const ConvGemm& co
   return conv_gemm_blocks(conv) * conv.panel_parts;
 }
 
-// Runs tasks [begin, end); tasks of one part are neighbours. `scratch` is this thread's, aligned to
-// 64.
+// Runs tasks [begin, end). Tasks of one part have adjacent numbers. `scratch` belongs to this
+// thread and is aligned to 64 bytes.
 TORCHALGO_DECLARE_KERNEL(void conv_gemm(const ConvGemm& conv, std::int64_t begin, std::int64_t end,
                                         void* scratch))
 

@@ -8,17 +8,17 @@
 
 namespace torchalgo::kernels {
 
-/// A convolution with one filter per channel, or with as narrow groups, over 16 contiguous channels
-/// at a time; steps count floats.
+/// A convolution with one filter per channel or with narrow groups. It computes 16 contiguous
+/// channels at a time. Steps count floats.
 ///
-/// nChw16c: a plane is one channel block of one image, a pixel has 16 floats and one group. nhwc: a
-/// plane is a whole image, a pixel has c floats and ceil(c / 16) groups, of which the last ends at
-/// c and overlaps the one before it, so that no lane is masked; needs c >= 16.
+/// In nChw16c, a plane is one channel block of one image, and a pixel has 16 floats and one group.
+/// In nhwc, a plane is a whole image, and a pixel has c floats and ceil(c / 16) groups. The last
+/// group ends at c and overlaps the one before it, so that no lane is masked. This needs c >= 16.
 struct Depthwise {
   const float* src = nullptr;
   const float* weights = nullptr;   // [blocks, r, s, group, 16] or [r, s, group, c]
   const float* bias = nullptr;      // per channel; zeros if the problem has none
-  const float* residual = nullptr;  // lies as dst; null: none
+  const float* residual = nullptr;  // laid out as dst, or null
   float* dst = nullptr;
   std::int64_t blocks = 1;     // planes per image
   std::int64_t pixel = 16;     // floats of a pixel: 16 or c
@@ -30,7 +30,7 @@ struct Depthwise {
   Activation activation = Activation::kNone;
 };
 
-// Computes the output rows [begin, end) of the n * blocks * p that there are; group is 1.
+// Computes the output rows [begin, end) of all n * blocks * p rows. `group` is 1.
 TORCHALGO_DECLARE_KERNEL(void run_depthwise(const Depthwise& conv, std::int64_t begin,
                                             std::int64_t end))
 

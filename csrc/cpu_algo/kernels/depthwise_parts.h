@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// What run_depthwise and run_grouped share. For sources of this folder only, as epilogue.h.
+// Functions for run_depthwise and run_grouped. Only sources of this folder may include it, as
+// epilogue.h.
 
 #include "cpu_algo/kernels/depthwise.h"
 #include "cpu_algo/kernels/epilogue.h"
@@ -9,8 +10,8 @@
 namespace torchalgo::kernels {
 namespace {
 
-/// Output columns of one register tile: 7 accumulators hide the latency of the multiply-add, divide
-/// the widths 7, 14, 28, 56, 112 of the usual nets, and leave AVX2 registers for a row of 5
+/// Output columns of one register tile. 7 accumulators hide the latency of the multiply-add and
+/// divide the widths 7, 14, 28, 56, 112 of the usual nets. They leave AVX2 registers for a row of 5
 /// weights.
 constexpr int kColumns = 7;
 
@@ -18,14 +19,15 @@ inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1
 inline std::int64_t at_least(std::int64_t a, std::int64_t low) { return a < low ? low : a; }
 inline std::int64_t at_most(std::int64_t a, std::int64_t high) { return a < high ? a : high; }
 
-/// Which taps of a tile lie outside the image: none; the `taps / 2` first and the last ones of the
-/// usual "same" padding; or others.
+/// The taps of a tile that lie outside the image: none; the first `taps / 2`, the last right_edge()
+/// or both, as with the usual "same" padding; or others.
 enum class Edge : std::uint8_t { kNone, kLeft, kRight, kBoth, kAny };
 
-/// Taps beyond the right edge with "same" padding: with stride 2 it is one, if any.
+/// Returns the number of taps beyond the right edge with "same" padding. With stride 2 it is one,
+/// if there are any.
 constexpr int right_edge(int taps, int stride) { return stride == 1 ? taps / 2 : 1; }
 
-/// Pixels [begin, end) that a tile of `columns` reads of those that its taps reach.
+/// The range of pixels that a tile of `columns` reads, of those that its taps reach.
 template <int taps, int stride, int columns, Edge edge>
 struct TileReach {
   static constexpr int kWidth = (columns - 1) * stride + taps;
@@ -35,7 +37,7 @@ struct TileReach {
   static constexpr int kEnd = kAtRight ? kWidth - right_edge(taps, stride) : kWidth;
 };
 
-/// The edges of a tile whose first tap lies at column x of an image of width w.
+/// Returns the edges of a tile whose first tap lies at column x of an image of width w.
 inline Edge find_edge(int taps, int stride, std::int64_t x, std::int64_t columns, std::int64_t w) {
   const std::int64_t left = at_least(-x, 0);
   const std::int64_t right = at_least(x + (columns - 1) * stride + taps - w, 0);
@@ -62,7 +64,8 @@ inline void with_edge(Edge edge, const Function& function) {
   }
 }
 
-/// Stores the sums of adjacent pixels with residual and activation, as far as registers do it.
+/// Stores the sums of adjacent pixels with the residual and, if it fits_registers(), the
+/// activation.
 template <int columns>
 inline void store_columns(const Depthwise& conv, const float* residual, float* dst,
                           std::int64_t pixel, Vec (&sums)[columns]) {
@@ -83,7 +86,7 @@ inline void store_columns(const Depthwise& conv, const float* residual, float* d
   for (int u = 0; u < columns; ++u) apply_clamp(sums[u], low, high).store(dst + u * pixel);
 }
 
-/// What store_columns has left to do on `rows` output rows.
+/// Applies the activation to `rows` output rows if store_columns has not done so.
 inline void activate_rows(const Depthwise& conv, float* dst, std::int64_t rows,
                           bool is_last_block) {
   if (fits_registers(conv.activation)) return;

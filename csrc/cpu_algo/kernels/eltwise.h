@@ -8,8 +8,8 @@
 
 namespace torchalgo::kernels {
 
-/// dst[i] = activation(a[i] op b[i]) for tensors of one shape and layout, so the layout does not
-/// matter.
+/// An elementwise operation, dst[i] = activation(a[i] op b[i]). All tensors have the same shape and
+/// layout, so the layout does not matter.
 struct Eltwise {
   const float* a;
   const float* b;  // not read by run_activation
@@ -17,7 +17,7 @@ struct Eltwise {
   Activation activation;
 };
 
-/// Elements [begin, end).
+/// Each kernel writes elements [begin, end).
 TORCHALGO_DECLARE_KERNEL(void run_add(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
                          void run_mul(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
                          void run_activation(const Eltwise& eltwise, std::int64_t begin,
@@ -31,7 +31,8 @@ struct PadLanes {
   std::int64_t channels;  // in the last block; the lanes above become zero
 };
 
-/// Pixels [begin, end) of images * pixels: for activations that do not map 0 to 0.
+/// Clears the lanes of pixels [begin, end) of images * pixels, after activations that do not map 0
+/// to 0.
 TORCHALGO_DECLARE_KERNEL(void clear_pad_lanes(const PadLanes& lanes, std::int64_t begin,
                                               std::int64_t end))
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// Bias, residual and activation as kernels apply them. For sources of this folder only: everything
-// is in an anonymous namespace, because each of the three builds needs its own copy (isa.h).
+// Bias, residual and activation as kernels apply them. Only sources of this folder may include it:
+// everything is in an anonymous namespace, because each of the three builds needs its own copy
+// (isa.h).
 
 #include <cstdint>
 #include <limits>
@@ -16,13 +17,14 @@ namespace {
 constexpr int kBlock = 16;                      // channels of an nChw16c block
 constexpr int kBlockVectors = kBlock / kLanes;  // vectors that hold one block
 
-/// Whether a kernel applies an activation to its sums in registers. It is unrolled once for each of
-/// every tile, so a longer one runs over what was stored, which lies in L1.
+/// Returns true if a kernel applies an activation to its sums in registers. The code is unrolled
+/// once for each such activation and tile. So a longer activation is applied to the stored results,
+/// which lie in L1.
 constexpr bool fits_registers(Activation activation) {
   return is_clamp(activation) || activation == Activation::kHardswish;
 }
 
-/// The clamp that kNone, kRelu and kRelu6 are; a NaN stays a NaN, as in torch.
+/// The bounds of the clamp that kNone, kRelu and kRelu6 are. A NaN stays a NaN, as in torch.
 struct Clamp {
   float low = -std::numeric_limits<float>::infinity();
   float high = std::numeric_limits<float>::infinity();
@@ -128,7 +130,7 @@ inline void activate_range(const float* src, float* dst, std::int64_t count) {
   activate<activation>(Vec::loadu(src + i, rest)).store(dst + i, rest);
 }
 
-/// The same in place for `vectors` vectors, each `step` floats behind the one before.
+/// Applies the activation in place to `vectors` vectors, each `step` floats behind the one before.
 template <Activation activation>
 inline void activate_vectors(float* data, std::int64_t step, int vectors) {
   for (int i = 0; i < vectors; ++i) {
@@ -149,7 +151,7 @@ inline void with_activation(Activation activation, const Function& function) {
   }
 }
 
-/// Zeros in the lanes from `channels` on of `pixels` blocks, each `step` floats behind the one
+/// Sets the lanes from `channels` on to zero in `pixels` blocks, each `step` floats behind the one
 /// before.
 inline void clear_lanes(float* block, std::int64_t step, std::int64_t pixels,
                         std::int64_t channels) {
@@ -158,7 +160,7 @@ inline void clear_lanes(float* block, std::int64_t step, std::int64_t pixels,
   }
 }
 
-/// dst[i] = activation(src[i]); src may be dst, otherwise they do not overlap.
+/// Computes dst[i] = activation(src[i]). src may be dst. Otherwise they must not overlap.
 inline void activate(const float* src, float* dst, std::int64_t count, Activation activation) {
   with_activation(activation, [&]<Activation known>() { activate_range<known>(src, dst, count); });
 }

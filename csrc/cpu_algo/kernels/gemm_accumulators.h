@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// The accumulators of a register tile and what is done to them, for the micro-kernels that run
-// Tiles (gemm_tile.h). For sources of this folder only, as epilogue.h.
+// The accumulators of a register tile and their operations, for the micro-kernels that run Tiles
+// (gemm_tile.h). Only sources of this folder may include it, as epilogue.h.
 
 #include <array>
 #include <cstdint>
@@ -21,11 +21,11 @@ constexpr std::array<int, kMaxTileBlocks> kMaxRowsOf = {14, 14, 9, 6};
 constexpr std::array<int, kMaxTileBlocks> kMaxRowsOf = {6, 3, 2, 1};
 #endif
 
-// Half a block of 16: what a vector of AVX-512 computes in half the time where the other half of it
-// does not exist; with narrower vectors one of the block's two.
+// Half a block of 16. If the other half does not exist, AVX-512 computes it as half a vector in
+// half the time. With narrower vectors it is one of the block's two vectors.
 constexpr int kHalf = kBlock / 2;
 #if defined(__AVX512F__)
-// On the lower half of a vector; the upper one is anything.
+// These functions use the lower half of a vector. The upper half is undefined.
 inline __m256 lower(const Vec& x) { return _mm512_castps512_ps256(x); }
 inline Vec load_half(const float* at) { return _mm512_castps256_ps512(_mm256_loadu_ps(at)); }
 inline Vec add_half(const Vec& a, const Vec& b) {
@@ -43,8 +43,8 @@ inline Vec fmadd_half(const Vec& a, const Vec& b, const Vec& c) { return fmadd(a
 inline Vec with_upper_zero(const Vec& x) { return x; }
 #endif
 
-// The accumulators of rows x blocks, of the last block half of its columns if `is_half`. The array
-// becomes registers: every index is a constant once the loops are unrolled.
+// The accumulators of rows x blocks. If `is_half`, the last block has half of its columns. The
+// array becomes registers, because every index is a constant once the loops are unrolled.
 template <int rows, int blocks, bool is_half>
 struct Accumulators {
   static constexpr int kWidth = blocks * kBlock;  // of B
@@ -53,8 +53,9 @@ struct Accumulators {
   static constexpr int kVectors = kWhole + (is_half ? 1 : 0);  // the half one is the last
   Vec acc[rows][kVectors];
 
-  // function(vector, its place in a matrix that lies as C does, whether it is half a block).
-  // Pointers are stepped: of products GCC would keep more than there are registers.
+  // Calls function(vector, pointer, is_half) for each vector. The pointer is its position in a
+  // matrix with the strides of C. Pointers are advanced step by step, because GCC would keep more
+  // products than there are registers.
   template <class Pointer, class Function>
   void for_each_at(Pointer base, std::int64_t row_stride, std::int64_t block_stride,
                    const Function& function) {
@@ -74,7 +75,7 @@ struct Accumulators {
     for_each_at(base, tile.c_row_stride, tile.c_block_stride, function);
   }
 
-  // Asks for what finish will read and write.
+  // Prefetches the memory that finish() reads and writes.
   void fetch_ends(const Tile& tile) {
     const auto fetch = [](auto&, const float* at, bool) { __builtin_prefetch(at, 1, 3); };
     for_each_at<const float*>(tile.c, tile, fetch);
@@ -83,7 +84,8 @@ struct Accumulators {
 
   alignas(64) static constexpr float kZeros[blocks * kBlock] = {};
 
-  // From and of a matrix that lies so, in floats; with a row stride of 0 all rows are one.
+  // load() and add() read a matrix with these strides in floats. With a row stride of 0, all rows
+  // are the same.
   void load(const float* from, std::int64_t row_stride, std::int64_t block_stride) {
     for_each_at(from, row_stride, block_stride, [](Vec& x, const float* at, bool half) {
       if (half) {
@@ -162,7 +164,8 @@ struct Accumulators {
     }
   }
 
-  // fetches_b: B into L1 too, for stretches of it that end before the CPU sees a stream.
+  // If `fetches_b`, B is prefetched into L1 too. This helps if a stretch of B ends before the CPU
+  // recognizes a stream.
   template <bool fetches_b = false>
   void multiply(const Tile& tile) {
     const std::int64_t stride = tile.a_row_stride;
@@ -190,7 +193,7 @@ struct Accumulators {
     }
   }
 
-  // finished(x) of every vector, stored; of a half block the other half too, as zeros.
+  // Stores finished(x) of every vector. The other half of a half block is stored as zeros.
   template <class Finished>
   void store(const Tile& tile, const Finished& finished) {
     for_each_at<float*>(tile.c, tile, [&](const Vec& x, float* at, bool half) {
@@ -219,8 +222,8 @@ struct Accumulators {
   }
 };
 
-// Runner<rows, blocks>::run of every number of rows up to kMaxRows; null where the registers do not
-// hold them.
+// The functions Runner<rows, blocks>::run for every number of rows up to kMaxRows. Null if the
+// registers cannot hold them.
 template <template <int, int> class Runner, int rows, int blocks>
 constexpr auto run_or_null() -> decltype(&Runner<1, 1>::run) {
   if constexpr (rows <= kMaxRowsOf[blocks - 1]) {

@@ -14,7 +14,7 @@
 
 namespace torchalgo::kernels {
 
-/// A stretch of K that is contiguous in A: `depth` floats (Tile) at both offsets.
+/// A part of K that is contiguous in A: `depth` floats (see Tile) at both offsets.
 struct Chunk {
   std::int32_t a = 0;  // floats from Tile::a
   std::int32_t b = 0;  // floats from Tile::b
@@ -37,37 +37,38 @@ struct Tile {
   std::int64_t c_block_stride =
       0;                        // between blocks of 16 columns: h * w * 16 in nChw16c, 16 in nhwc
   bool accumulate = false;      // start from C (K in several calls), then the bias is not added
-  const float* bias = nullptr;  // per column, whole blocks; null: none
-  const float* row_bias = nullptr;  // per row instead; null: none
-  // What follows belongs to the last call of a K-blocked sum only.
-  const float* residual = nullptr;  // laid out as c; null: none
+  const float* bias = nullptr;  // per column, whole blocks, or null
+  const float* row_bias = nullptr;  // per row instead, or null
+  // The following fields are for the last call of a K-blocked sum only.
+  const float* residual = nullptr;  // laid out as c, or null
   Activation activation = Activation::kNone;
-  /// Columns that exist, <= blocks * 16. A block that exists in part is either masked (nothing
-  /// beyond is touched) or, with `pad_lanes`, stored whole with zeros in the lanes beyond; there B,
-  /// bias and residual must be zero.
+  /// The number of columns, <= blocks * 16. If it ends within a block, lanes beyond it are masked
+  /// and not touched. With `pad_lanes`, the block is stored as a whole with zeros in these lanes.
+  /// B, bias and residual must be zero there.
   int columns = 0;
   bool pad_lanes = false;
-  /// C and residual lie beyond L2, as tensors do in a network, not scratch: they are asked for at
-  /// the beginning.
+  /// True if C and residual lie beyond L2, as tensors of a network do, in contrast to scratch. They
+  /// are then prefetched at the beginning.
   bool is_far = false;
-  /// Spread prefetch into L2: `prefetch_lines` cache lines per chunk from here on; of the next
-  /// panel, or of the source.
+  /// The start of a prefetch into L2, `prefetch_lines` cache lines per chunk: of the next panel, or
+  /// of the source.
   const float* prefetch = nullptr;
   int prefetch_lines = 0;
-  /// Prefetches A this many floats ahead of every row: of the next tile, where A is cold. 0: not.
+  /// The distance in floats at which A is prefetched ahead of every row, for the next tile if A is
+  /// not in the caches. 0 for no prefetch.
   std::int64_t a_ahead = 0;
 };
 
 using GemmTile = void (*)(const Tile&);
 
-// The micro-kernel for exactly `rows` x `blocks`, 1 <= rows <= max_tile_rows(blocks).
+// Returns the micro-kernel for exactly `rows` x `blocks`, 1 <= rows <= max_tile_rows(blocks).
 TORCHALGO_DECLARE_KERNEL(GemmTile gemm_tile(int rows, int blocks))
 
-// The most rows that the registers hold with this number of blocks: AVX-512 14 (1 or 2), 9, 6; AVX2
-// 6, 3, 2, 1.
+// Returns the most rows that the registers hold with this number of blocks: AVX-512 14 (1 or 2), 9,
+// 6; AVX2 6, 3, 2, 1.
 TORCHALGO_DECLARE_KERNEL(int max_tile_rows(int blocks))
 
-/// Strips of a range of `rows` rows that are as equal as possible: 49 -> 13 + 12 + 12 + 12.
+/// A division of `rows` rows into strips that are as equal as possible: 49 -> 13 + 12 + 12 + 12.
 struct Strips {
   std::int64_t rows = 0;
   std::int64_t count = 0;

@@ -5,8 +5,9 @@
 
 namespace torchalgo::kernels {
 
-// Computes the output rows [begin, end) of a 3x3 convolution without dilation, of one stride in
-// both directions, 1 or 2, whose groups make of 2, 4, 8 or 16 channels as many.
+// Computes the output rows [begin, end) of a 3x3 convolution without dilation. The stride is 1 or
+// 2, the same in both directions. Each group has 2, 4, 8 or 16 input channels and as many output
+// channels.
 TORCHALGO_DECLARE_KERNEL(void run_grouped(const Depthwise& conv, std::int64_t begin,
                                           std::int64_t end))
 

@@ -7,7 +7,7 @@
 
 namespace torchalgo::kernels {
 
-/// Channel i * count + j of dst is channel i of source j.
+/// An interleaving of channels: channel i * count + j of dst is channel i of source j.
 struct Interleave {
   const float* const* sources;  // `count` of them, `channels` each
   std::int64_t count;
@@ -18,11 +18,11 @@ struct Interleave {
   float* dst;
 };
 
-/// nhwc: pixels [begin, end) of n * h * w.
+/// Writes pixels [begin, end) of n * h * w in nhwc.
 TORCHALGO_DECLARE_KERNEL(void run_interleave_pixels(const Interleave& interleave,
                                                     std::int64_t begin, std::int64_t end);
-                         /// nChw16c, two sources whose lanes beyond the channels are zero: dst's
-                         /// blocks [begin, end) of n * ceil(2 channels / 16).
+                         /// Writes dst's blocks [begin, end) of n * ceil(2 channels / 16) in
+                         /// nChw16c. There are two sources. Their pad lanes are zero.
                          void run_interleave_blocks(const Interleave& interleave,
                                                     std::int64_t begin, std::int64_t end))
 

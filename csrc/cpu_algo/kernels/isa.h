@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// How a kernel exists once per instruction set. A header of this folder declares its functions with
-// TORCHALGO_DECLARE_KERNEL; the source defines them in namespace TORCHALGO_ISA; everything else in
-// a source is in an anonymous namespace. A row takes the build that runs with
+// Macros to build each kernel once per instruction set. A header of this folder declares its
+// functions with TORCHALGO_DECLARE_KERNEL. The source defines them in namespace TORCHALGO_ISA and
+// everything else in an anonymous namespace. An algorithm selects the build to run with
 // TORCHALGO_PICK_KERNEL.
 
 #include <string_view>
@@ -21,7 +21,8 @@
 
 namespace torchalgo::kernels {
 
-/// The function of the build for `isa` ("avx512", "avx2", anything else: default).
+/// Returns the function of the build for `isa`: "avx512", "avx2", or the default build for any
+/// other text.
 #define TORCHALGO_PICK_KERNEL(isa, name)                                         \
   ((isa) == std::string_view("avx512") ? &::torchalgo::kernels::avx512_isa::name \
    : (isa) == std::string_view("avx2") ? &::torchalgo::kernels::avx2_isa::name   \

@@ -7,8 +7,9 @@
 
 namespace torchalgo::kernels {
 
-/// dst = (src - mean) / sqrt(variance + epsilon) * scale + shift with the mean and the variance of
-/// the channels of each pixel. It is as exact where the mean is large beside the differences.
+/// A layer norm, dst = (src - mean) / sqrt(variance + epsilon) * scale + shift, with the mean and
+/// the variance of the channels of each pixel. It is equally exact if the mean is large compared
+/// with the differences.
 ///
 /// src and dst are [images, groups, pixels, lanes], and a channel is group * lanes + lane:
 /// (c, h * w, 1) for nchw, (1, h * w, c) for nhwc and (blocks, h * w, 16) for nChw16c. Channels
@@ -22,7 +23,7 @@ struct LayerNorm {
   float epsilon;
 };
 
-/// Pixels [begin, end) of images * pixels.
+/// Writes pixels [begin, end) of images * pixels.
 TORCHALGO_DECLARE_KERNEL(void run_layer_norm(const LayerNorm& call, std::int64_t begin,
                                              std::int64_t end))
 

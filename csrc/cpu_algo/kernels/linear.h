@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// A fully connected layer of few inputs. Its time is that of reading the weights once: where the
-// model has them, [k, c], in a few streams side by side; or from panels, a copy in the order in
-// which they are read. Long rows come as fast either way; streams of short ones end before they are
-// at their speed.
+// A fully connected layer of few inputs. Its time is that of reading the weights once. They are
+// read from the model's [k, c] in a few parallel streams, or from panels, which are a copy in the
+// order of reading. Long rows are equally fast in both ways. Streams of short rows end before they
+// reach their full speed.
 
 #include <cstdint>
 
@@ -13,11 +13,11 @@
 
 namespace torchalgo::kernels {
 
-/// dst = activation(src * weights^T + bias); all tensors are contiguous, n >= 1.
+/// A linear layer, dst = activation(src * weights^T + bias). All tensors are contiguous, n >= 1.
 struct Linear {
   const float* src;      // [n, c]
   const float* weights;  // [k, c], or panels [ceil(k / 8), ceil(c / 16), 8, 16], filled with zeros
-  const float* bias;     // [k]; nullptr: none
+  const float* bias;     // [k], or null
   float* dst;            // [n, k]
   std::int64_t n, c, k;
   Activation activation;
@@ -29,9 +29,9 @@ inline constexpr std::int64_t kLinearPanel = 8;
 /// The bits of an element depend on its input and its row of weights only: not on n, k, the range,
 /// or which of the two computes it.
 TORCHALGO_DECLARE_KERNEL(
-    /// Output channels [begin, end) of k for all inputs; weights [k, c].
+    /// Computes output channels [begin, end) of k for all inputs; weights [k, c].
     void run_linear(const Linear& linear, std::int64_t begin, std::int64_t end);
-    /// Panels [begin, end) of ceil(k / 8) for all inputs.
+    /// Computes panels [begin, end) of ceil(k / 8) for all inputs.
     void run_linear_panels(const Linear& linear, std::int64_t begin, std::int64_t end))
 
 }  // namespace torchalgo::kernels

@@ -7,11 +7,12 @@
 
 namespace torchalgo::kernels {
 
-/// Nothing but work at the highest rate that the build has: what a machine can do at most.
+/// Kernels that do nothing but work at the highest rate of the build, to measure a machine's peak.
 ///
-/// run_multiply_adds: `rounds` times as many independent multiply-adds as hide their latency;
-/// multiply_add_flops() of one round. It returns a sum that needs them all, from `seed`.
-/// run_reads: the sum of `count` floats, a multiple of 256. run_copy: `src` to `dst`, as many.
+/// run_multiply_adds runs `rounds` rounds of independent multiply-adds, as many per round as hide
+/// their latency. It returns a sum that depends on all of them and on `seed`. multiply_add_flops
+/// returns the operations of one round. run_reads returns the sum of `count` floats, a multiple of
+/// 256. run_copy copies `count` floats from `src` to `dst`.
 TORCHALGO_DECLARE_KERNEL(float run_multiply_adds(std::int64_t rounds, float seed);
                          double multiply_add_flops();
                          float run_reads(const float* src, std::int64_t count);

@@ -7,28 +7,28 @@
 
 namespace torchalgo::kernels {
 
-/// The windows along one axis. Adaptive: window i covers [floor(i in / out), ceil((i + 1) in /
-/// out)) and the fields after `out` are not read.
+/// The windows along one axis. In the adaptive case, window i covers [floor(i in / out), ceil((i +
+/// 1) in / out)), and the fields after `out` are not read.
 struct PoolAxis {
   std::int64_t in = 1, out = 1;
   std::int64_t window = 1, stride = 1, pad = 0, dilation = 1;
   bool is_adaptive = false;
 };
 
-/// A 2-D pooling of `images` tensors [h.in, w.in, lanes] to [h.out, w.out, lanes]: lanes is 16 for
-/// a block of nChw16c, c for nhwc, and 1 for a plane of nchw.
+/// A 2-D pooling of `images` tensors [h.in, w.in, lanes] to [h.out, w.out, lanes]. `lanes` is 16
+/// for a block of nChw16c, c for nhwc, and 1 for a plane of nchw.
 struct Pool {
   const float* src;
   float* dst;
   std::int64_t lanes;
   std::int64_t lane_chunk;  // lanes of one task; divides the work of few rows among threads
   PoolAxis h, w;
-  bool is_max;             // else the average, as torch defines it
+  bool is_max;             // if not, the average as torch defines it
   bool count_include_pad;  // average: the divisor counts padding, but nothing beyond it
 };
 
-/// Tasks [begin, end) of images * h.out * ceil(lanes / lane_chunk), in this order. A NaN in a
-/// window makes its maximum a NaN; an empty window has maximum -inf and average 0.
+/// Runs tasks [begin, end) of images * h.out * ceil(lanes / lane_chunk), in this order. A NaN in a
+/// window makes its maximum a NaN. An empty window has maximum -inf and average 0.
 TORCHALGO_DECLARE_KERNEL(void run_pool(const Pool& pool, std::int64_t begin, std::int64_t end))
 
 }  // namespace torchalgo::kernels

@@ -7,8 +7,8 @@
 
 namespace torchalgo::kernels {
 
-/// Resizes `images` tensors [h, w, lanes] to [p, q, lanes]: lanes is 16 for a block of nChw16c and
-/// c for nhwc.
+/// A resize of `images` tensors [h, w, lanes] to [p, q, lanes]. `lanes` is 16 for a block of
+/// nChw16c and c for nhwc.
 struct Resize {
   const float* src;
   float* dst;
@@ -17,8 +17,8 @@ struct Resize {
   bool align_corners;  // bilinear only
 };
 
-/// dst's rows [begin, end) of images * p. Indices are torch's: nearest takes floor(i * (in / out))
-/// in float arithmetic, bilinear the half-pixel rule unless align_corners.
+/// Writes dst's rows [begin, end) of images * p. Indices are torch's. Nearest takes floor(i * (in /
+/// out)) in float arithmetic. Bilinear uses the half-pixel rule unless align_corners is true.
 TORCHALGO_DECLARE_KERNEL(void run_resize(const Resize& resize, std::int64_t begin,
                                          std::int64_t end))
 

@@ -12,7 +12,8 @@ struct Rows {
   [[nodiscard]] constexpr std::int64_t count() const { return end - begin; }
 };
 
-/// Rows of the source that rows `result` of a convolution read; those in the padding are none.
+/// Returns the rows of the source that rows `result` of a convolution read. Rows in the padding do
+/// not count.
 template <class Conv>
 [[gnu::always_inline]] constexpr Rows rows_read(const Conv& conv, Rows result) {
   const std::int64_t first = result.begin * conv.stride_h - conv.pad_h;
@@ -22,7 +23,7 @@ template <class Conv>
   return {begin, std::clamp<std::int64_t>(last + 1, begin, conv.h)};
 }
 
-/// The most source rows that `rows` rows of a result read.
+/// Returns the most source rows that `rows` rows of a result read.
 template <class Conv>
 [[gnu::always_inline]] constexpr std::int64_t most_rows_read(const Conv& conv, std::int64_t rows) {
   return std::min(conv.h, (rows - 1) * conv.stride_h + (conv.r - 1) * conv.dilation_h + 1);

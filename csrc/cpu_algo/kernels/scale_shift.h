@@ -8,20 +8,20 @@
 
 namespace torchalgo::kernels {
 
-/// dst = activation(src * scale + shift) with one scale and shift per channel.
+/// A scale and shift per channel, dst = activation(src * scale + shift).
 ///
 /// src and dst are [groups, pixels, lanes]: (n * c, h * w, 1) for nchw, (n, h * w, c) for nhwc and
 /// (n * blocks, h * w, 16) for nChw16c. Group g reads scale and shift at (g % periods) * lanes.
 struct ScaleShift {
   const float* src;
-  const float* scale;  // nullptr: 1
-  const float* shift;  // nullptr: 0; not both
+  const float* scale;  // null for 1
+  const float* shift;  // null for 0; at most one of both is null
   float* dst;
   std::int64_t pixels, lanes, periods;
   Activation activation;
 };
 
-/// Pixels [begin, end) of groups * pixels.
+/// Writes pixels [begin, end) of groups * pixels.
 TORCHALGO_DECLARE_KERNEL(void run_scale_shift(const ScaleShift& call, std::int64_t begin,
                                               std::int64_t end))
 

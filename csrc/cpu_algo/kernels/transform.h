@@ -7,14 +7,14 @@
 
 namespace torchalgo::kernels {
 
-/// Where channel c of pixel x of image n lies, in floats:
+/// The strides of a tensor in floats. Channel c of pixel x of image n lies at
 /// n * image + c / block * block_stride + x * pixel + c % block * channel.
 struct TensorView {
   std::int64_t image, block, block_stride, pixel, channel;
 };
 
-/// A change of layout. One side may be planar (pixel == 1), where a channel's pixels lie together;
-/// in a side that is not, the channels of a pixel do.
+/// A change of layout. One side may be planar (pixel == 1), which means that a channel's pixels are
+/// adjacent. On any other side, the channels of a pixel are adjacent.
 struct Transform {
   const float* src;
   float* dst;
@@ -24,13 +24,13 @@ struct Transform {
   std::int64_t padded_channels;  // of dst; those above `channels` become zero
   std::int64_t
       group;  // channels of a task, 8 or 16: a divisor of both sides' block, if they have one
-  bool channels_inner;  // whether the tasks of one pixel range follow each other, else those of one
-                        // channel group
+  /// True if the tasks of one pixel range are adjacent, false if those of one channel group are.
+  bool channels_inner;
 };
 
 inline constexpr std::int64_t kTransformPixels = 64;  // of a task
 
-/// Tasks [begin, end) of n * ceil(padded_channels / group) * ceil(pixels / kTransformPixels).
+/// Runs tasks [begin, end) of n * ceil(padded_channels / group) * ceil(pixels / kTransformPixels).
 TORCHALGO_DECLARE_KERNEL(void run_transform(const Transform& transform, std::int64_t begin,
                                             std::int64_t end))
 

@@ -2,7 +2,8 @@
 #pragma once
 
 // Vectors of floats and the operations on them that kernels use, in the vectors of GCC and Clang.
-// For sources of this folder only, as epilogue.h: everything is in an anonymous namespace.
+// Only sources of this folder may include it, as epilogue.h: everything is in an anonymous
+// namespace.
 //
 // An operation rounds as the same operation on single floats does. fmadd and fnmadd round once
 // where the instruction set has a fused multiply-add (AVX2, AVX-512), else twice.

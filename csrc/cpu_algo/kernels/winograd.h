@@ -19,11 +19,12 @@ namespace torchalgo::kernels {
 /// middle one of 3 taps.
 struct WinogradAxis {
   int m = 1, r = 1, stride = 1;
-  /// Pixels of a tile, and as many elements of its transform: with stride 2 the even pixels' first.
+  /// Returns the pixels of a tile, which are also the elements of its transform. With stride 2,
+  /// those of the even pixels come first.
   [[nodiscard]] constexpr int size() const { return stride * (m - 1) + r; }
-  /// Elements of a transformed filter: the odd pixels' share one.
+  /// Returns the elements of a transformed filter. With stride 2, the odd pixels share one element.
   [[nodiscard]] constexpr int weights() const { return stride == 1 ? size() : m + 2; }
-  /// The filter's element that element i of a tile is multiplied with.
+  /// Returns the element of the filter that element i of a tile is multiplied with.
   [[nodiscard]] constexpr int weight_of(int i) const { return i < weights() ? i : weights() - 1; }
   bool operator==(const WinogradAxis&) const = default;
 };
@@ -36,7 +37,7 @@ struct WinogradTile {
   bool operator==(const WinogradTile&) const = default;
 };
 
-/// Those that there are kernels for.
+/// The tiles for which there are kernels.
 constexpr WinogradTile kWinogradTiles[] = {
     {{2, 3}, {2, 3}}, {{4, 3}, {4, 3}}, {{6, 3}, {6, 3}}, {{3, 3, 2}, {3, 3, 2}},
     {{4, 5}, {4, 5}}, {{2, 7}, {2, 7}}, {{1, 1}, {4, 3}}, {{4, 3}, {1, 1}},
@@ -69,8 +70,9 @@ constexpr WinogradPoints winograd_points(int size) {
   }
 }
 
-/// How src or dst lies in memory: floats from an image, a block of 16 channels and a pixel to the
-/// next one, and the lanes of the last block that are memory of the tensor: 16 in nChw16c.
+/// The strides of src or dst: floats from an image, a block of 16 channels and a pixel to the next
+/// one. Also the number of lanes of the last block that belong to the tensor, which is 16 in
+/// nChw16c.
 struct WinogradSide {
   std::int64_t image = 0, block = 0, pixel = 16;
   std::int64_t last_lanes = 16;
@@ -81,7 +83,7 @@ struct Winograd {
   const float* src = nullptr;      // [n, c_blocks, h, w, 16] or [n, h, w, c]
   const float* weights = nullptr;  // per panel [weights(), c_blocks * 16, blocks of the panel * 16]
   const float* bias = nullptr;     // [k_blocks, 16]; zeros if the problem has none
-  const float* residual = nullptr;  // lies as dst; null: none
+  const float* residual = nullptr;  // laid out as dst, or null
   float* dst = nullptr;             // [n, k_blocks, p, q, 16] or [n, p, q, k]
   std::int64_t c_blocks = 1, k_blocks = 1;
   WinogradSide src_side, dst_side;
@@ -92,7 +94,7 @@ struct Winograd {
   Activation activation = Activation::kNone;
 };
 
-/// Tiles [begin, begin + count) of the n * tiles_h * tiles_w that there are, rows first.
+/// The tiles [begin, begin + count) of all n * tiles_h * tiles_w tiles, rows first.
 struct TileBlock {
   std::int64_t begin = 0, count = 0;
 };
@@ -117,7 +119,7 @@ struct WinogradKernels {
                    std::int64_t begin, std::int64_t end);
 };
 
-// The kernels of the tile kWinogradTiles[index].
+// Returns the kernels of the tile kWinogradTiles[index].
 TORCHALGO_DECLARE_KERNEL(WinogradKernels winograd_kernels(int index))
 
 }  // namespace torchalgo::kernels
