@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-// How the threads of a GPU walk over a batch of transposes. It is arithmetic alone, so that a test
-// runs every thread of small problems on the CPU.
+// The assignment of a batch of transposes to the threads of a GPU. It is pure arithmetic, so that a
+// test can run every thread of small problems on the CPU.
 
 #ifdef __CUDACC__
 #define TORCHALGO_HOST_DEVICE __host__ __device__
@@ -14,8 +14,8 @@
 
 namespace torchalgo::cuda {
 
-/// src [images, rows, cols] -> dst [images, cols, rows], both dense. nchw -> nhwc has rows = c and
-/// cols = d * h * w; nhwc -> nchw the reverse.
+/// A transpose of src [images, rows, cols] to dst [images, cols, rows], both dense. nchw -> nhwc
+/// has rows = c and cols = d * h * w; nhwc -> nchw the reverse.
 struct Transpose {
   std::int64_t images = 1, rows = 1, cols = 1;
 };
@@ -24,9 +24,9 @@ inline constexpr int kTileThreads = 256;  // of a block
 inline constexpr int kTileElements = 4096;
 inline constexpr int kTileShortSide = 64;  // at most, in elements
 
-/// How a Transpose is cut into tiles: a block reads a tile by rows of src into shared memory and
-/// writes it by rows of dst, so that both are coalesced. Sides are powers of two and fit the sizes:
-/// a stem's 3 channels make tiles of 4 x 1024.
+/// The division of a Transpose into tiles. A block reads a tile by rows of src into shared memory
+/// and writes it by rows of dst, so that both accesses are coalesced. Sides are powers of two that
+/// fit the sizes: 3 channels of an input image make tiles of 4 x 1024.
 struct Tiling {
   Transpose problem;
   int row_bits = 0, col_bits = 0;     // a tile has 2^row_bits x 2^col_bits elements of src
@@ -37,7 +37,7 @@ struct Tiling {
   [[nodiscard]] TORCHALGO_HOST_DEVICE std::int64_t tile_count() const {
     return problem.images * row_tiles * col_tiles;
   }
-  /// Elements of shared memory that a block needs.
+  /// Returns the elements of shared memory that a block needs.
   [[nodiscard]] TORCHALGO_HOST_DEVICE int shared_elements() const { return pitch << row_bits; }
 };
 
@@ -72,7 +72,7 @@ struct Tiling {
   return tiling;
 }
 
-/// One tile: where it lies, and how much of it exists.
+/// One tile: its position, and its size within the matrix.
 struct Tile {
   std::int64_t src_offset = 0;  // of its first element
   std::int64_t dst_offset = 0;
@@ -84,8 +84,8 @@ struct Tile {
   const std::int64_t per_image = tiling.row_tiles * tiling.col_tiles;
   const std::int64_t image = index / per_image;
   const std::int64_t in_image = index - image * per_image;
-  // Neighbours in src follow each other, so that what two tiles share of a cache line is still
-  // there.
+  // Neighbours in src follow each other, so that a cache line that two tiles share is still in the
+  // cache.
   const std::int64_t row_tile = in_image / tiling.col_tiles;
   const std::int64_t row = row_tile << tiling.row_bits;
   const std::int64_t col = (in_image - row_tile * tiling.col_tiles) << tiling.col_bits;
@@ -101,15 +101,15 @@ struct Tile {
   return tile;
 }
 
-/// One access of one thread: 2^read_bits (or 2^write_bits) elements that lie together in memory;
-/// in shared memory they lie 1 (or pitch) apart.
+/// One access of one thread: 2^read_bits (or 2^write_bits) elements that are adjacent in memory. In
+/// shared memory they are 1 (or pitch) apart.
 struct Access {
   bool exists = false;
   std::int64_t offset = 0;  // of its first element, in src or dst
   int shared = 0;           // the same in shared memory
 };
 
-/// Accesses each thread makes for a tile.
+/// Returns the number of accesses that each thread makes for a tile.
 [[nodiscard]] inline TORCHALGO_HOST_DEVICE int read_steps(const Tiling& tiling, const Tile& tile) {
   const int per_row = 1 << (tiling.col_bits - tiling.read_bits);
   return (tile.rows * per_row + kTileThreads - 1) / kTileThreads;
@@ -147,8 +147,8 @@ struct Access {
   return access;
 }
 
-/// Largest power of two, as bits and at most `most`, that divides `size` and to which `address` is
-/// aligned in elements of `element_bytes`.
+/// Returns the largest power of two, as bits and at most `most`, that divides `size` and to which
+/// `address` is aligned in elements of `element_bytes`.
 [[nodiscard]] inline int vector_bits(std::int64_t size, std::uintptr_t address, int element_bytes,
                                      int most) {
   const std::uintptr_t elements = static_cast<std::uintptr_t>(1) << most;
@@ -158,7 +158,8 @@ struct Access {
              : 0;
 }
 
-/// The same transposes with fewer, larger images where a side is 1 and nothing moves.
+/// Returns the same transposes with fewer, larger images if a side is 1, in which case no element
+/// moves.
 [[nodiscard]] inline Transpose simplified(Transpose problem) {
   if (problem.rows != 1 && problem.cols != 1) return problem;
   return {1, 1, problem.images * problem.rows * problem.cols};
