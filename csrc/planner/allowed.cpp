@@ -19,7 +19,8 @@ bool is_among(Layout layout, const std::vector<Layout>& layouts) {
   return std::find(layouts.begin(), layouts.end(), layout) != layouts.end();
 }
 
-// Whether every data input is an input of the graph, in the layout that the caller passes it in.
+// Returns true if every data input is an input of the graph, in the layout in which the caller
+// passes it.
 bool reads_border(const Graph& graph, const Candidate& candidate) {
   const bool has_residual = has(epilogue_of(candidate.problem), PostOp::kAdd);
   const auto end = candidate.inputs.end() - (has_residual ? 1 : 0);
@@ -39,7 +40,8 @@ void keep_layouts(const Graph& graph, std::vector<const Candidate*>& list,
   if (exists) std::erase_if(list, [&](const Candidate* c) { return !inside(c); });
 }
 
-// What a link carries is never written, so nobody else may want it.
+// Checks a chain. The values between its nodes are never written to memory, so they must have no
+// other readers.
 void check_chain(const Graph& graph, const std::vector<std::vector<int>>& readers,
                  const Candidate& candidate, int anchor) {
   TORCHALGO_ASSERT(!candidate.covers.empty() && candidate.covers.front() == anchor);
@@ -100,8 +102,8 @@ Ticks cost_of(const Candidate& candidate, const CostTable& costs) {
   return cost ? cost->ticks : std::numeric_limits<Ticks>::max();
 }
 
-// What tuning each convolution by itself picks: a call of the convolution alone, with the
-// activation behind it if the call applies that.
+// Finds the choice of tuning each convolution by itself. It is a call of the convolution alone, or
+// with the activation behind it if the call absorbs that.
 class OwnFastest {
  public:
   OwnFastest(const Graph& graph, const CandidateLists& allowed, const CostTable& costs)
@@ -123,7 +125,8 @@ class OwnFastest {
     });
   }
 
-  // With that of the activation where it takes another call, so that all are compared alike.
+  // Returns the cost of a candidate. If the activation needs another call, its cost is added, so
+  // that all candidates are comparable.
   [[nodiscard]] Ticks cost(const Candidate& c) const {
     const Ticks own = cost_of(c, costs_);
     const std::vector<int>& readers = readers_[graph_.nodes[c.covers.back()].outputs.at(0)];

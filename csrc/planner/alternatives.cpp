@@ -18,8 +18,9 @@ std::vector<std::string_view> names_of(const Graph& graph, const std::vector<int
   return names;
 }
 
-// Splits what the rest of the graph cannot tell apart: each candidate that takes less of a resource
-// than all cheaper ones is an alternative, the others go to the cheapest that takes no more.
+// Splits a group of candidates that are equal for the rest of the graph. Each candidate that uses
+// less of a resource than all cheaper ones is an alternative. The others become options of the
+// cheapest alternative that uses no more.
 void add_by_use(const Alternative& group, std::vector<Alternative>& alternatives) {
   const std::size_t first = alternatives.size();
   for (const PricedCandidate& option : group.options) {
@@ -35,10 +36,11 @@ void add_by_use(const Alternative& group, std::vector<Alternative>& alternatives
   }
 }
 
-// Candidates that the rest of the graph cannot tell apart, joined.
+// Returns the alternatives of an anchor. Candidates that are equal for the rest of the graph form
+// one group.
 std::vector<Alternative> own_alternatives(const std::vector<PricedCandidate>& priced,
                                           const std::set<CostKey>& paired) {
-  using Kept = std::optional<CostKey>;  // a paired one is alone in its group
+  using Kept = std::optional<CostKey>;  // a paired candidate has a group of its own
   std::map<std::tuple<std::vector<int>, Layout, Layout, Layout, Kept>, Alternative> groups;
   for (const PricedCandidate& option : priced) {
     const Candidate& candidate = *option.candidate;
@@ -74,7 +76,8 @@ void add_absorbed(const std::vector<Alternative>& own,
   }
 }
 
-// Own ones first, by name, layouts and coverage; then absorbed ones by chain.
+// Sorts the anchor's alternatives by name, layouts and coverage, and after them absorbed ones by
+// chain.
 void sort_by_name(const Graph& graph, std::vector<Alternative>& alternatives) {
   const auto key = [&](const Alternative& a) {
     const std::string_view primitive =

@@ -17,18 +17,18 @@ namespace {
 using pbqp::Cost;
 using pbqp::kForbidden;
 
-// A way of reading: per alternative of `node`, the layouts that it reads. Values read alike by one
-// node share the port.
+// A port of a node: for each alternative of `node`, the layouts in which it reads a value. Values
+// that a node reads in the same layouts share the port.
 struct Port {
   int node = -1;
   std::vector<LayoutSet> reads;
-  int values = 0;  // how many have this port in their list
+  int values = 0;  // the number of values with this port in their list
 };
 
 // The layouts in which all values with a certain suffix of ports must exist.
 struct SetVariable {
   int variable = -1;
-  std::vector<LayoutSet> domain;  // what the readers may read together, ascending
+  std::vector<LayoutSet> domain;  // sets that the readers may read together, ascending
 };
 
 class Encoder {
@@ -114,7 +114,8 @@ class Encoder {
     }
   }
 
-  // What it costs at `value` to read `wanted` if its writer leaves it in `written`.
+  // Returns the cost of having `value` in the layouts `wanted` if it is written in the layout
+  // `written`.
   Cost tree_cost(int value, Layout written, LayoutSet wanted) const {
     const LayoutSet all = wanted | model_.flow[value].border;
     return model_.transforms.at(value).tree_cost[index_of(written)][all];
@@ -124,7 +125,7 @@ class Encoder {
     sum = sum == kForbidden || cost == kForbidden ? kForbidden : sum + cost;
   }
 
-  // Read by nobody who has a choice.
+  // Charges a value that no node with a choice reads.
   void charge_border(int value) {
     const ValueFlow& flow = model_.flow[value];
     if (flow.producer < 0) return add_to(constant_, tree_cost(value, flow.fixed, 0));
@@ -153,7 +154,8 @@ class Encoder {
     add_edge(encoding_.variable[flow.producer], reader, std::move(matrix));
   }
 
-  // The writer of `value` makes all layouts of wanted[i] if `variable` takes its alternative i.
+  // Charges the transforms of `value` to all layouts of wanted[i] if `variable` takes its
+  // alternative i.
   void charge_tree(int value, int variable, const std::vector<LayoutSet>& wanted) {
     const ValueFlow& flow = model_.flow[value];
     if (flow.producer < 0) {
@@ -173,7 +175,7 @@ class Encoder {
     add_edge(encoding_.variable[flow.producer], variable, std::move(matrix));
   }
 
-  // Index of the set variable for two ports or more; equal suffixes share one.
+  // Returns the index of the set variable for two ports or more. Equal suffixes share a variable.
   int set_of_suffix(std::span<const int> ports) {
     const Port& first = ports_[ports[0]];
     const bool is_last_pair = ports.size() == 2;
@@ -191,7 +193,8 @@ class Encoder {
     return it->second;
   }
 
-  // A tree to more layouts is never cheaper, so other sets than the unions are not worth it.
+  // Adds a variable whose values are the unions of both lists. Other sets are not needed, because a
+  // tree to more layouts is never cheaper.
   SetVariable add_set_variable(const std::vector<LayoutSet>& first,
                                const std::vector<LayoutSet>& second) {
     std::set<LayoutSet> unions;
@@ -201,7 +204,7 @@ class Encoder {
     return {add_variable(std::vector<Cost>(unions.size(), 0)), {unions.begin(), unions.end()}};
   }
 
-  // `set` holds parts[i] wherever `variable` takes its alternative i.
+  // Requires that `set` includes parts[i] if `variable` takes its alternative i.
   void add_inclusion(const SetVariable& set, int variable, const std::vector<LayoutSet>& parts) {
     std::vector<Cost> matrix;
     for (const LayoutSet whole : set.domain) {
@@ -232,7 +235,7 @@ class Encoder {
   void add_pair_edge(int producer, int reader, const std::vector<const PairTerm*>& terms) {
     std::vector<Cost>& costs = encoding_.problem.node_costs[reader];
     const std::size_t width = costs.size();
-    std::vector<Cost> least(width, 0);  // of what some producer adds
+    std::vector<Cost> least(width, 0);  // least cost that some producer adds
     for (const PairTerm* term : terms)
       least[term->reader.alternative] = std::min(least[term->reader.alternative], term->cost);
     std::vector<Cost> matrix;

@@ -29,7 +29,8 @@ bool stays_in(const Graph& graph, const Alternative& alternative, Layout layout)
   return keeps_to(graph, *alternative.options.front().candidate, {layout});
 }
 
-// Every node that can run alone in `layout` keeps to it, which leaves next to nothing to search.
+// Returns the problem in which every node that can run alone in `layout` keeps to it. It is solved
+// almost without a search.
 pbqp::Problem restricted_to(const Model& model, const Encoding& encoding, Layout layout) {
   pbqp::Problem problem = encoding.problem;
   for (std::size_t n = 0; n < model.alternatives.size(); ++n) {
@@ -45,8 +46,9 @@ pbqp::Problem restricted_to(const Model& model, const Encoding& encoding, Layout
   return problem;
 }
 
-// Where the optimum is not proven in time, the best single layout may be better than what was
-// found: the plan is never worse than that, so these are solved whatever time is left.
+// Returns the cheaper one of `best` and the best plan in a single layout. If the optimum is not
+// proven in time, a single layout may be better than the choice found. So single layouts are solved
+// whatever time is left.
 pbqp::Solution or_single_layout(const Model& model, const Encoding& encoding, double time_limit_s,
                                 pbqp::Solution best) {
   const pbqp::SolveOptions limits{.time_limit_s = std::max(time_limit_s, kLeastSeconds)};
@@ -70,7 +72,8 @@ void check_fits(const Model& model, const pbqp::Solution& solution) {
                   explain_infeasible(model)));
 }
 
-// A choice that takes least of the last resource among those that keep the limits of the others.
+// Returns a choice that uses least of the last resource among those that keep the limits of the
+// others.
 std::vector<int> least_use_of_last(const Encoding& encoding, const Constraints& constraints,
                                    std::size_t last, double time_limit_s) {
   pbqp::Problem problem = encoding.problem;
@@ -149,7 +152,7 @@ LayoutSet intermediate_layouts(const PlanOptions& options) {
   return set;
 }
 
-// The model of what is allowed, with the costs that it lacks.
+// The model of the allowed candidates, and the keys of its missing costs.
 struct PricedModel {
   Model model;
   std::set<CostKey> missing;
@@ -189,8 +192,8 @@ PlanResult plan_model(const Model& model, const PlanOptions& options) {
   return result;
 }
 
-// The plan without limits, with its regrets and certificate, if it is proven and keeps them anyway
-// or lacks costs.
+// Returns the plan without limits, with its regrets and certificate, if it is proven and keeps the
+// limits anyway. Also returns it if costs are missing. Otherwise returns nullopt.
 std::optional<PlanResult> plan_freely(const Graph& graph, const Candidates& candidates,
                                       const std::vector<Candidate>& transforms,
                                       const CostTable& costs, const PlanOptions& options) {

@@ -8,7 +8,7 @@
 namespace torchalgo::planner {
 namespace {
 
-// Where each choice that can be made stands among the alternatives.
+// Returns the alternative of each possible choice.
 std::map<NodeChoice, AlternativeAt> index_choices(
     const Graph& graph, const std::vector<std::vector<Alternative>>& alternatives) {
   std::map<NodeChoice, AlternativeAt> index;
@@ -16,7 +16,7 @@ std::map<NodeChoice, AlternativeAt> index_choices(
     for (std::size_t a = 0; a < alternatives[n].size(); ++a) {
       const Alternative& alternative = alternatives[n][a];
       if (is_absorbed(alternative)) continue;
-      // Further options are named in no pair: a paired candidate is alone.
+      // Further options are in no pair, because a paired candidate is an alternative of its own.
       const Candidate& candidate = *alternative.options.front().candidate;
       index[{graph.nodes[n].name, cost_key(candidate.problem, candidate.primitive)}] = {
           static_cast<int>(n), static_cast<int>(a)};

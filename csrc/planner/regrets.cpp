@@ -9,7 +9,8 @@ bool runs_otherwise(const PricedCandidate& option, const Primitive& chosen) {
   return other.name != chosen.name || other.src != chosen.src || other.dst != chosen.dst;
 }
 
-// The cheapest candidate of the alternative that is not the chosen primitive; null: none.
+// Returns the cheapest candidate of the alternative that is not the chosen primitive. Returns null
+// if there is none.
 const PricedCandidate* best_other(const Alternative& alternative, const Primitive& chosen) {
   for (const PricedCandidate& option : alternative.options) {
     if (runs_otherwise(option, chosen)) return &option;
@@ -18,12 +19,12 @@ const PricedCandidate* best_other(const Alternative& alternative, const Primitiv
 }
 
 struct RunnerUp {
-  const PricedCandidate* candidate = nullptr;  // null: there is none
-  pbqp::Marginal plan;                         // the best one with it
+  const PricedCandidate* candidate = nullptr;  // null if there is none
+  pbqp::Marginal plan;                         // the best plan with it
 };
 
-// An alternative stands for its cheapest candidate; with another one the plan costs the difference
-// more.
+// Finds the runner-up. A marginal belongs to the alternative's cheapest candidate. With another
+// candidate the plan costs the difference more.
 RunnerUp find_runner_up(const std::vector<Alternative>& alternatives, const Primitive& chosen,
                         const std::vector<pbqp::Marginal>& marginals) {
   RunnerUp best;

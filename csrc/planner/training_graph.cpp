@@ -15,7 +15,7 @@ using Sizes = std::vector<std::int64_t>;
 
 bool has_weights(const Node& node) { return node.problem && !weight_sizes(*node.problem).empty(); }
 
-// Elementwise on a tensor of `sizes`: what stands in for a problem that has no noun.
+// Returns an elementwise problem on `value`. It replaces a gradient that has no problem type.
 EltwiseProblem eltwise(const Value& value, EltwiseKind kind) {
   EltwiseProblem problem;
   problem.kind = kind;
@@ -72,7 +72,7 @@ class Backward {
                             std::move(problem), ""});
   }
 
-  // One node with one result, which is a part of the gradient of `of`; returns the result.
+  // Adds a node with one result, which is a part of the gradient of `of`. Returns the result.
   int add_step(const std::string& name, std::vector<int> inputs, int of,
                std::optional<Problem> problem) {
     const int result = add_gradient(name, of);
@@ -98,7 +98,7 @@ class Backward {
     if (needs_[value]) partial_[value].push_back(gradient);
   }
 
-  // The gradient of `value`, all parts added; -1: there is none.
+  // Returns the gradient of `value`, the sum of all parts, or -1 if there is none.
   int gradient_of(int value) {
     const std::vector<int>& parts = partial_[value];
     if (parts.empty()) return -1;
@@ -122,7 +122,7 @@ class Backward {
     std::visit([&](const auto& problem) { differentiate(node, problem, gradient); }, *node.problem);
   }
 
-  // One op with all gradients in nchw.
+  // Adds one opaque op with all gradients in nchw.
   void visit_opaque(const Node& node) {
     std::vector<int> inputs, outputs, wanted;
     for (const int value : node.outputs) {
@@ -143,7 +143,7 @@ class Backward {
     add_node(node.name + ".bwd", node.kind, std::move(inputs), std::move(outputs), std::nullopt);
   }
 
-  // The gradient before the epilogue. A residual's is that of the sum.
+  // Returns the gradient before the epilogue. The gradient of a residual is that of the sum.
   int before_epilogue(const Node& node, const Epilogue& epilogue, int gradient) {
     for (auto op = epilogue.rbegin(); op != epilogue.rend(); ++op) {
       if (is_activation(*op)) {
@@ -156,7 +156,8 @@ class Backward {
     return gradient;
   }
 
-  // Elementwise from the result's gradient, and perhaps a saved tensor, to that of input `of`.
+  // Adds an elementwise node from the result's gradient, and perhaps a saved tensor, to the
+  // gradient of input `of`.
   void pass(const Node& node, int of, std::vector<int> reads) {
     if (!needs_[of]) return;
     const EltwiseKind kind = reads.size() > 1 ? EltwiseKind::kMul : EltwiseKind::kActivation;
@@ -172,7 +173,8 @@ class Backward {
     const bool is_transposed = conv.direction == Direction::kBackwardData;
     const int src = node.inputs[0];
     problem.direction = Direction::kBackwardFilter;
-    // A transposed convolution reads what is dst in its sizes and writes what is src.
+    // A transposed convolution reads the tensor that is dst in the problem's sizes, and writes the
+    // one that is src.
     const std::vector<int> reads =
         is_transposed ? std::vector{gradient, src} : std::vector{src, gradient};
     const int weights = add_value(node.name + ".bwd_filter", weight_sizes(problem), conv.dtype,
@@ -219,12 +221,12 @@ class Backward {
     give_channel_sums(node, problem, gradient);
   }
 
-  // x * x: the second gradient is the first.
+  // Handles x * x, where the second gradient equals the first.
   void give_twice(int value) {
     if (needs_[value]) give(value, partial_[value].back());
   }
 
-  // To the second input, [n, c, 1, 1]: the sums over h and w of the product with the first one.
+  // Gives the second input, [n, c, 1, 1], the sums over h and w of the product with the first one.
   void give_channel_sums(const Node& node, const EltwiseProblem& problem, int gradient) {
     const int a = node.inputs[0], b = node.inputs[1];
     if (!needs_[b]) return;
@@ -281,7 +283,7 @@ class Backward {
              eltwise(forward_.values[node.outputs[0]], EltwiseKind::kActivation));
   }
 
-  // Graphs hold none of these; the planner places them.
+  // Graphs hold none of these problems. Only plans do.
   void differentiate(const Node&, const TransformProblem&, int) { TORCHALGO_ASSERT(false); }
   void differentiate(const Node&, const ConvChainProblem&, int) { TORCHALGO_ASSERT(false); }
 

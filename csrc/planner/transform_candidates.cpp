@@ -21,7 +21,7 @@ planner::CandidateLists all_candidates(const Candidates& candidates) {
   return lists;
 }
 
-// One problem per pair of layouts of the set, by spelling.
+// Adds one problem per pair of layouts of the set, by its text.
 void add_changes(TransformProblem shape, LayoutSet layouts,
                  std::map<std::string, TransformProblem>& problems) {
   for (const Layout from : kAllLayouts) {
@@ -35,7 +35,7 @@ void add_changes(TransformProblem shape, LayoutSet layouts,
   }
 }
 
-// Nothing beats what costs nothing, so nothing else need be measured.
+// Keeps only views if there are any: they cost nothing, so no other primitive need be measured.
 void keep_views(std::vector<Primitive>& primitives) {
   const auto moves = [](const Primitive& primitive) { return !is_view(primitive.name); };
   if (!std::all_of(primitives.begin(), primitives.end(), moves)) std::erase_if(primitives, moves);

@@ -12,9 +12,9 @@
 namespace torchalgo::planner {
 namespace {
 
-// The least cost to have a value in exactly the layouts of a set, starting from the root, and the
-// last hop. Every arborescence has an order in which each layout follows its source, so each set is
-// made from one with one layout less.
+// The least cost of having a value in exactly the layouts of a set, starting from the root, and the
+// last hop. Every arborescence has an order in which each layout follows its source. So each set is
+// made from a set with one layout less.
 struct SetCosts {
   std::array<Ticks, kLayoutSetCount> cost;
   std::array<Hop, kLayoutSetCount> last;
@@ -42,7 +42,8 @@ SetCosts costs_of_sets(const LayoutChanges& changes, Layout root) {
   return sets;
 }
 
-// The cheapest set that holds what is wanted; the smallest of equally cheap ones.
+// Returns the cheapest set that includes `wanted`, and the smallest one if several are equally
+// cheap.
 int cheapest_superset(const SetCosts& sets, LayoutSet wanted) {
   int best = kLayoutSetCount - 1;
   const auto rank = [&](int set) {

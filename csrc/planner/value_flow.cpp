@@ -33,7 +33,7 @@ std::vector<ValueFlow> trace_values(const Graph& graph) {
       flow[v].shape = transform_shape(graph.values[v]);
   }
   for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
-    // What cannot change its layout has none that anybody may ask for: any op takes it as it is.
+    // A value without a shape cannot change its layout, so every op reads it as it is.
     ValueFlow& input = flow[graph.inputs[i]];
     if (input.shape && i < graph.input_layouts.size()) input.fixed = graph.input_layouts[i];
   }
