@@ -37,7 +37,7 @@ void flush_caches(const void* data, std::size_t bytes) {
   if (bytes == 0 || !can_flush_caches()) return;
   const auto* const bytes_of = static_cast<const char*>(data);
   flush_lines(bytes_of, bytes);
-  flush_lines(bytes_of + bytes - 1, 1);  // where the data do not begin with a line
+  flush_lines(bytes_of + bytes - 1, 1);  // the last line, if data is not aligned to lines
 }
 #else
 bool can_flush_caches() { return false; }
@@ -67,7 +67,7 @@ void sweep_caches(std::int64_t bytes) {
   if (data.size() * sizeof(float) < static_cast<std::size_t>(bytes)) {
     data.assign(static_cast<std::size_t>(bytes) / sizeof(float), 1.0F);
   }
-  const float* const from = data.data();  // of the asking thread
+  const float* const from = data.data();  // of the calling thread
   const std::int64_t lines = bytes / static_cast<std::int64_t>(sizeof(float)) / kFloatsOfALine;
   const std::int64_t threads = at::get_num_threads();
   at::parallel_for(0, threads, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -75,7 +75,7 @@ void sweep_caches(std::int64_t bytes) {
     for (std::int64_t line = lines * begin / threads; line < lines * end / threads; ++line) {
       sum += from[line * kFloatsOfALine];
     }
-    static std::atomic<float> sink;  // else nobody would need the sum
+    static std::atomic<float> sink;  // without this store the loop would be dead code
     sink.store(sum, std::memory_order_relaxed);
   });
 }

@@ -25,7 +25,7 @@ double own_beat_ns() {
   const auto start = Clock::now();
   float value = link;
   for (int i = 0; i < kLinks; ++i) value = value * 0.999999F + 1e-7F;
-  link = value;  // else the chain would be dead code
+  link = value;  // without this store the chain would be dead code
   return std::chrono::duration<double, std::nano>(Clock::now() - start).count();
 }
 
@@ -39,7 +39,8 @@ class HostCalm : public Calm {
   bool was_alone() override { return preemptions_() == before_; }
   bool is_steady() override {
     const double beat = beat_ns_();
-    // The least of the recent ones: a machine that is slower for good is no disturbed one.
+    // The least of the recent times is the reference, so that a machine that stays slower does not
+    // count as disturbed.
     recent_[turn_++ % recent_.size()] = beat;
     return beat <= kSlow * *std::min_element(recent_.begin(), recent_.end());
   }

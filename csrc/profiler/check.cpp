@@ -23,13 +23,14 @@
 namespace torchalgo {
 namespace {
 
-// Contents that a run must not depend on, in turn: NaN in every floating point format; a large
-// value; a large negative one, for what a maximum or a ReLU would hide.
+// Previous contents of memory, used in turn, which a run must not depend on: NaN in every floating
+// point format, a large value, and a large negative value. A maximum or a ReLU would hide some of
+// them.
 constexpr int kPoisons[] = {0xff, 0x4b, 0xcb};
 
 // How far the worst element may lie from the reference, in units of the bound times the result's
-// root mean square. Rounding errors are close to normal: of 10^9 the largest is 6 deviations off,
-// and rows stay below a third of their bounds.
+// root mean square. Rounding errors are close to normal: the largest of 10^9 is 6 deviations. The
+// errors of our algorithms stay below a third of their bounds.
 constexpr double kWorstElement = 16;
 
 std::string pad_lane_failure(const at::Tensor& dst, Layout layout, std::int64_t channels) {
@@ -45,7 +46,7 @@ bool is_same(const at::Tensor& a, const at::Tensor& b) {
   return a.equal(b) || a.eq(b).logical_or_(a.ne(a).logical_and_(b.ne(b))).all().item<bool>();
 }
 
-// A sample as a primitive wants it, with all that may not change.
+// A sample in the primitive's layouts, with copies of all data that must not change.
 class Prepared {
  public:
   Prepared(const Kernel& kernel, const Sample& sample) : kernel_(kernel) {
@@ -66,7 +67,8 @@ class Prepared {
     std::string failure;
   };
 
-  // Runs on `poison`; the result in strided nchw, or what is wrong with the run apart from numbers.
+  // Runs the kernel on memory filled with `poison`. Returns the result in strided nchw, or the
+  // reason why the run failed apart from its numbers.
   Run run(int poison) const {
     const at::Device device = src_.at(0).tensor().device();
     const Problem& problem = kernel_.problem;
@@ -143,12 +145,12 @@ struct Oracle {
 };
 
 // In a result of few elements the sum of random terms may be close to 0 by chance. Its rounding
-// errors are as large as ever, so a bound that is relative to the result would refuse right
-// algorithms. Of several samples the one with the largest result is taken there.
+// errors are not smaller, so a bound relative to the result would refuse correct algorithms. For
+// such results, the sample with the largest result of several samples is taken.
 Oracle make_oracle(const Problem& problem, std::uint64_t seed, at::Device device) {
   constexpr std::int64_t kFewElements = 32;
   constexpr int kSamples = 8;
-  constexpr std::uint64_t kStride = 2;  // the second oracle takes the seeds between
+  constexpr std::uint64_t kStride = 2;  // the second oracle uses the seeds in between
   Oracle oracle(problem, seed, device);
   if (oracle.reference.numel() > kFewElements) return oracle;
   for (int turn = 1; turn < kSamples; ++turn) {
@@ -158,14 +160,14 @@ Oracle make_oracle(const Problem& problem, std::uint64_t seed, at::Device device
   return oracle;
 }
 
-// A sample with NaNs, and which elements of PyTorch's result are NaN then.
+// A sample with NaNs, and the elements of PyTorch's result that are NaN.
 struct NanOracle {
   Sample sample;
   at::Tensor is_nan;  // on the CPU
 };
 
 // One sample has NaNs in all inputs. A residual gets a sample of its own, since a NaN in the inputs
-// of the convolution would hide that one in the residual is lost.
+// of the convolution would hide the loss of a NaN in the residual.
 std::vector<NanOracle> make_nan_oracles(const Problem& problem, const Sample& sample) {
   NanOracle inputs = {sample, {}};
   for (std::size_t i = 0; i < sample.src.size(); ++i) {
@@ -188,7 +190,8 @@ std::vector<NanOracle> make_nan_oracles(const Problem& problem, const Sample& sa
   return oracles;
 }
 
-// What it may differ by: what its algorithm rounds, if that is known, within the caller's bound.
+// Returns the error that a primitive may have: the caller's bound, or its algorithm's rounding
+// error if that is known and smaller.
 double bound_of(const Algorithm& algorithm, const Problem& problem, double max_rel_error) {
   const double allowed = error_bound(problem, max_rel_error);
   return algorithm.rounding ? std::min(allowed, rounding_error(problem, *algorithm.rounding))
@@ -231,7 +234,8 @@ bool claims_same_bits(const Algorithm& algorithm, const Problem& problem,
   return true;
 }
 
-// A race errs only now and then, so that what runs in no time runs often.
+// Returns the number of runs. A data race causes errors only sometimes, so short kernels run more
+// often.
 int run_count(const Problem& problem) {
   constexpr double kFlops = 4e8;
   return static_cast<int>(std::clamp(kFlops / std::max(1.0, flop_count(problem)), 6.0, 12.0));
@@ -256,7 +260,7 @@ void check_runs(const Kernel& kernel, bool has_same_bits, const Oracle& oracle, 
 
 // Returns an empty text if the primitive's result is NaN wherever PyTorch's is.
 std::string nan_failure(const Kernel& kernel, const NanOracle& oracle) {
-  // The poison of the result is no NaN, so that one that is left there does not count.
+  // The poison of the result is not NaN, so that elements that are not written do not count as NaN.
   Prepared::Run run = Prepared(kernel, oracle.sample).run(kPoisons[1]);
   if (!run.failure.empty()) return std::move(run.failure) + ", with NaNs in its inputs";
   const at::Tensor lost = oracle.is_nan.logical_and(at::isnan(run.nchw).logical_not_().cpu());
@@ -280,7 +284,7 @@ CheckResult check_one(const Algorithm& algorithm, const Problem& problem,
   try {
     const Kernel kernel = algorithm.prepare(problem, primitive, device);
     const bool has_same_bits = claims_same_bits(algorithm, problem, primitive, device);
-    // One run on other data finds what was kept from the runs before.
+    // A run on other data detects results that are kept from earlier runs.
     for (std::size_t i = 0; i < oracles.numbers.size() && check.failure.empty(); ++i) {
       check_runs(kernel, has_same_bits, oracles.numbers[i], bound, i == 0 ? run_count(problem) : 1,
                  check);
@@ -294,8 +298,8 @@ CheckResult check_one(const Algorithm& algorithm, const Problem& problem,
   return check;
 }
 
-// The primitive as `algorithm` offers it; with more workspace if the caller gives it more. On a
-// foreign device the algorithm itself says what is wrong.
+// Returns the primitive as `algorithm` offers it, with more workspace if the caller gives it more.
+// On a device that is only described, the algorithm itself reports the error.
 Primitive offered(const Algorithm& algorithm, const Problem& problem, const Device& device,
                   const Primitive& primitive) {
   if (!algorithm.offer || !runs_on(algorithm, device.kind)) return primitive;

@@ -19,8 +19,9 @@ struct Sample {
 
 /// Returns random data in the problem's compute type. On one kind of device, the same seed gives
 /// the same data. Inputs are as after a ReLU: about half are zeros of both signs, and some values
-/// are negative. Weights are He-scaled. If the problem has an activation, its inputs lie on both
-/// sides of each of its kinks.
+/// are negative. Weights are He-scaled. If the problem has an activation, the values before it lie
+/// on both sides of each of its kinks. For this, an elementwise problem with an activation has
+/// normally distributed inputs.
 [[nodiscard]] Sample make_sample(const Problem& problem, std::uint64_t seed,
                                  at::Device device = at::kCPU);
 

@@ -15,7 +15,7 @@ std::int64_t bytes_of(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
 }
 
-// Those of a library that hides them count as 0.
+// Tensors whose memory a library hides count as 0.
 std::int64_t packed_bytes_of(const Packed& packed) {
   std::int64_t bytes = 0;
   for_each_tensor(packed, [&](const at::Tensor& tensor) {
@@ -24,7 +24,7 @@ std::int64_t packed_bytes_of(const Packed& packed) {
   return bytes;
 }
 
-// With memory of their own, where they have any.
+// Copies the tensors, except those whose memory a library hides.
 Packed copy_packed(Packed packed) {
   for_each_tensor(packed, [](at::Tensor& tensor) {
     if (tensor.defined() && tensor.has_storage()) tensor = tensor.clone();
@@ -85,8 +85,8 @@ class ColdBench : public Bench {
     const std::size_t turn = turn_++ % slots_.size();
     Slot& slot = slots_[turn];
     void* const scratch = workspace_.defined() ? workspace_.data_ptr() : nullptr;
-    // A library's result is kept until the slot's next turn: a graph that wrote it is launched
-    // again.
+    // A library's result is kept until the slot's next turn, because a CUDA graph that writes it is
+    // launched again.
     slot.dst = kernel_.run({packed_[turn], slot.src, slot.residual,
                             kernel_.makes_dst ? at::Tensor() : slot.dst, scratch});
   }

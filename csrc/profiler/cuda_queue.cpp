@@ -17,8 +17,8 @@ namespace {
 
 constexpr int kCaptureModeRelaxed = 2;  // cudaStreamCaptureModeRelaxed: an allocation may happen
 
-// torch's current stream, until it ends; what was enqueued elsewhere before is done by then, and
-// what is enqueued here is done at its end.
+// Makes a stream torch's current one until this object is destroyed. Work that was enqueued earlier
+// on other streams is finished first. Work on this stream is finished at the end.
 class OwnStream {
  public:
   explicit OwnStream(c10::Stream stream) : impl_(at::kCUDA), stream_(stream) {
@@ -28,7 +28,7 @@ class OwnStream {
   ~OwnStream() {
     try {
       impl_.synchronizeStream(stream_);
-    } catch (...) {  // a failed kernel was told of where it was waited for
+    } catch (...) {  // a failed kernel was reported when it was waited for
     }
   }
   OwnStream(const OwnStream&) = delete;
@@ -58,7 +58,7 @@ std::function<void()> capture_graph(const CudaRuntime& runtime, CudaRuntime::Str
   } catch (...) {
     static_cast<void>(runtime.end_capture(stream, &graph));
     if (graph != nullptr) static_cast<void>(runtime.destroy_graph(graph));
-    clear_error(runtime);  // else the next kernel launch is blamed for it
+    clear_error(runtime);  // or the next kernel launch would report it
     throw;
   }
   const int ended = runtime.end_capture(stream, &graph);

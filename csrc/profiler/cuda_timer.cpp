@@ -12,8 +12,8 @@ namespace torchalgo {
 namespace {
 
 double time_once(const CudaQueue& queue, const std::function<void()>& enqueue) {
-  // Flushing also keeps the GPU busy while the host enqueues what follows: the events then tell the
-  // GPU's time and not the host's.
+  // Flushing also keeps the GPU busy while the host enqueues the events and the work. So the events
+  // measure the GPU's time and not the host's.
   queue.flush_l2();
   queue.record_start();
   enqueue();
@@ -62,7 +62,7 @@ class CudaTimer : public Timer {
         for (int run = 0; run < options_.graph_launches; ++run) work.run();
       });
     } catch (const std::exception&) {
-      return events;  // not everything can be captured; method() tells
+      return events;  // some work cannot be captured; method() tells which
     }
     auto graph =
         std::make_unique<GraphStopwatch>(std::move(launch), options_.graph_launches, queue_);
@@ -75,7 +75,7 @@ class CudaTimer : public Timer {
   std::shared_ptr<void> enter() override { return queue_.enter ? queue_.enter() : nullptr; }
 
  private:
-  // The fastest of the last samples.
+  // Returns the fastest of the last samples.
   double run_until_stable(Stopwatch& stopwatch, int warmup) const {
     std::vector<double> last;
     for (int run = 0; run < options_.most_warmups; ++run) {

@@ -13,7 +13,8 @@ at::Tensor to_layout(const at::Tensor& nchw, Layout layout) {
     TORCHALGO_ASSERT(nchw.dim() == 4 || nchw.dim() == 5);
     const auto format =
         nchw.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
-    // clone sets the strides even where contiguous() finds a size-1 tensor good enough as it is.
+    // clone() always sets the strides, while contiguous() may return a tensor with a size of 1
+    // unchanged.
     return nchw.clone(format);
   }
   TORCHALGO_ASSERT(nchw.dim() == 4);

@@ -22,7 +22,7 @@ namespace {
 
 using Benches = std::vector<std::unique_ptr<Bench>>;
 
-// One failing task is out, the others go on.
+// Runs an action of a task. If it fails, this task stops and the others continue.
 template <typename Action>
 void attempt(std::size_t task, const Announce& announce, Measurement& result,
              const Action& action) {
@@ -35,7 +35,7 @@ void attempt(std::size_t task, const Announce& announce, Measurement& result,
   }
 }
 
-// Data of a problem and of all that have less fused to it: one that has more serves the others.
+// Samples that tasks share. A problem with fewer post-ops uses the sample of the one with the most.
 class SharedSamples {
  public:
   SharedSamples(const std::vector<Task>& tasks, const MeasureOptions& options)
@@ -59,7 +59,7 @@ class SharedSamples {
 
  private:
   static std::string family(const Problem& problem) {
-    // What an activation meets is drawn otherwise where there is nothing but the activation.
+    // The inputs of a lone activation have another distribution.
     const bool is_conv = std::holds_alternative<ConvProblem>(problem);
     return to_string(is_conv ? with_epilogue(problem, {}) : problem);
   }
@@ -120,7 +120,7 @@ Stopwatches warm_up(const Benches& benches, const MeasureOptions& options, Timer
   return stopwatches;
 }
 
-// Whether the budget has room for another round.
+// The time budget, which decides whether there is time for another round.
 class Budget {
  public:
   Budget(Timer& timer, double seconds) : timer_(timer), seconds_(seconds), start_(timer.now_ns()) {}
@@ -147,7 +147,8 @@ void take_samples(const Stopwatches& stopwatches, const MeasureOptions& options,
   }
 }
 
-// Those that want the same problem solved in the same layouts.
+// Returns a number for each task. Tasks with the same problem and layouts compete, so they have the
+// same number.
 std::vector<std::size_t> places_of(const std::vector<Task>& tasks) {
   std::map<std::string, std::size_t> numbers;
   std::vector<std::size_t> places;
@@ -161,7 +162,7 @@ std::vector<std::size_t> places_of(const std::vector<Task>& tasks) {
   return places;
 }
 
-// One per thread: a call alone would not know how fast the processor was before it.
+// Returns one detector per thread, which keeps the speed of the processor from earlier calls.
 std::shared_ptr<Calm> calm_of(const MeasureOptions& options) {
   if (options.calm != nullptr || options.device.kind != DeviceKind::kCpu) return options.calm;
   thread_local const std::shared_ptr<Calm> calm = host_calm();

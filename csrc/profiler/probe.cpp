@@ -19,7 +19,7 @@ constexpr std::int64_t kStep = 256;                                 // floats, s
 
 double now_ns() { return static_cast<double>(steady_now_ns()); }
 
-// ns of `work` on each of `threads` threads at once.
+// Returns the time in ns of running `work` on `threads` threads at once.
 double timed_ns(int threads, const std::function<void(std::int64_t thread)>& work) {
   const double start = now_ns();
   at::parallel_for(0, threads, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -28,11 +28,12 @@ double timed_ns(int threads, const std::function<void(std::int64_t thread)>& wor
   return now_ns() - start;
 }
 
-// The highest rate of `amount` per repetition; repetitions are doubled until they last a round.
+// Returns the highest rate, where a repetition does `amount` of work. Repetitions are doubled until
+// they last one round.
 double best_rate(double amount, int rounds,
                  const std::function<double(std::int64_t repetitions)>& time_ns) {
-  // Of two, since one that something else held up would end the doubling: then a rate of too few
-  // repetitions is far too low, and what should bound costs from below does not.
+  // Takes the least of two times. A single disturbed time would end the doubling too early. The
+  // rate of too few repetitions is far too low, so it would not be a valid bound of costs.
   const auto least_ns = [&](std::int64_t repetitions) {
     return std::min(time_ns(repetitions), time_ns(repetitions));
   };
@@ -43,7 +44,7 @@ double best_rate(double amount, int rounds,
   return amount * static_cast<double>(repetitions) / best;
 }
 
-// Keeps a result alive that nobody reads.
+// Stores a result so that the compiler keeps its computation.
 void keep(float value) {
   static std::atomic<float> sink;
   sink.store(value, std::memory_order_relaxed);
@@ -62,7 +63,7 @@ double read_rate(const PeakKernels& kernels, const std::vector<at::Tensor>& of_t
   });
 }
 
-// Of half of the set to the other half.
+// Returns the rate of copying half of the working set to the other half.
 double copy_rate(const PeakKernels& kernels, const std::vector<at::Tensor>& of_thread,
                  std::int64_t count, int rounds) {
   const int threads = static_cast<int>(of_thread.size());

@@ -22,7 +22,7 @@ std::vector<double> joined(const std::vector<double>& a, const std::vector<doubl
   return all;
 }
 
-// How far the faster half of some samples spreads, relative to the least.
+// Returns the spread of the faster half of some samples, relative to the least one.
 double spread(std::vector<double> ns) {
   const auto middle = ns.begin() + static_cast<std::ptrdiff_t>((ns.size() + 1) / 2 - 1);
   std::nth_element(ns.begin(), middle, ns.end());
@@ -39,7 +39,7 @@ bool is_known(const Racer& racer, const RaceLength& length) {
 }
 
 bool loses(const Racer& racer, double best_of_place, double best) {
-  // On a machine that is never calm, more samples have to do.
+  // If many samples are disturbed, disturbed ones count too.
   const bool is_calm = racer.disturbed.size() < 2 * kLeastSure;
   const std::vector<double> ns = is_calm ? racer.calm : racer.counted();
   if (ns.size() < 2) return false;

@@ -53,7 +53,8 @@ at::Tensor reference_conv(const ConvProblem& p, const std::vector<at::Tensor>& s
                          stride, pad, dilation, transposed, output_pad, p.groups);
 }
 
-// ATen unfolds all images at once, 8 r s bytes for each element of them.
+// Computes the convolution image by image if it is large, because ATen unfolds all images at once,
+// with 8 r s bytes per element.
 at::Tensor reference_conv_by_image(const ConvProblem& p, const std::vector<at::Tensor>& src,
                                    const LayerWeights& w) {
   constexpr std::int64_t kMostUnfoldedBytes = std::int64_t{256} << 20;
@@ -95,7 +96,8 @@ at::Tensor convert(const at::Tensor& tensor, at::TensorOptions options) {
   return tensor.defined() ? tensor.to(options) : tensor;
 }
 
-// cuDNN is what is checked on a GPU, so the reference must not come from it.
+// Disables cuDNN while it exists. cuDNN is checked on a GPU, so the reference must not come from
+// it.
 class WithoutCudnn {
  public:
   WithoutCudnn() { at::globalContext().setUserEnabledCuDNN(false); }
@@ -109,7 +111,7 @@ class WithoutCudnn {
 
 using Inputs = std::vector<at::Tensor>;
 
-// What each kind computes before its epilogue.
+// Each overload computes one kind of problem without its epilogue.
 at::Tensor compute(const ConvProblem& p, const Inputs& src, const LayerWeights& w) {
   return reference_conv_by_image(p, src, w);
 }
@@ -119,7 +121,7 @@ at::Tensor compute(const PoolProblem& p, const Inputs& src, const LayerWeights&)
 at::Tensor compute(const EltwiseProblem& p, const Inputs& src, const LayerWeights&) {
   switch (p.kind) {
     case EltwiseKind::kActivation:
-      return src[0];  // all epilogue
+      return src[0];  // the epilogue does all
     case EltwiseKind::kAdd:
       return src[0] + src[1];
     case EltwiseKind::kMul:
@@ -157,7 +159,7 @@ at::Tensor compute(const ConvChainProblem&, const Inputs&, const LayerWeights&) 
   TORCHALGO_ASSERT(false);  // its layers are computed one by one
 }
 
-// One operation with its epilogue.
+// Computes one operation with its epilogue.
 at::Tensor reference_layer(const Problem& problem, const std::vector<at::Tensor>& src,
                            const LayerWeights& weights, const at::Tensor& residual) {
   at::Tensor result = std::visit([&](const auto& p) { return compute(p, src, weights); }, problem);

@@ -16,7 +16,7 @@
 namespace torchalgo {
 namespace {
 
-// A generator of its own: torch's state is the user's.
+// Makes a generator of its own, because the state of torch's generator belongs to the user.
 at::Generator make_generator(std::uint64_t seed, at::Device device) {
   if (device.is_cpu()) return at::detail::createCPUGenerator(seed);
   at::Generator generator = at::globalContext().defaultGenerator(device).clone();
@@ -24,8 +24,8 @@ at::Generator make_generator(std::uint64_t seed, at::Device device) {
   return generator;
 }
 
-// Drawing takes longer than many a run that is timed, so that what is drawn repeats; after a prime
-// number of elements, which no size or stride divides.
+// Drawing numbers often takes longer than a timed run. So the numbers repeat after this many
+// elements, a prime that no size or stride divides.
 constexpr std::int64_t kDrawn = 65537;
 
 at::Tensor randn(at::IntArrayRef sizes, at::Generator& generator) {
@@ -67,9 +67,10 @@ Weights sample_weights(const Problem& problem, at::Generator& generator, at::Sca
   return weights;
 }
 
-// As a ReLU leaves it; but an eighth keeps its sign, and an eighth is zero, half of that -0.
+// Returns values as after a ReLU, except that an eighth of them keeps its sign, and an eighth is
+// zero, half of these -0.
 at::Tensor sample_input(at::IntArrayRef sizes, at::Generator& generator) {
-  constexpr double kEighth = 1.15;  // of a normal distribution lies above
+  constexpr double kEighth = 1.15;  // of a normal distribution is above this
   const at::Tensor values = randn(sizes, generator), kind = randn(sizes, generator);
   const at::Tensor rectified = at::where(kind.lt(-kEighth), values * 0.0, at::relu(values));
   return at::where(kind.gt(kEighth), values, rectified);
@@ -98,7 +99,7 @@ Sample make_sample(const Problem& problem, std::uint64_t seed, at::Device device
 at::Tensor with_nans(const at::Tensor& tensor, std::uint64_t seed) {
   at::Generator generator = make_generator(seed, at::kCPU);
   const at::Tensor chosen = randn(tensor.sizes(), generator).gt(0);
-  // A tensor of a few elements has one too.
+  // A tensor of a few elements gets a NaN too.
   if (chosen.numel() > 0) chosen.view(-1)[chosen.numel() / 2].fill_(true);
   return tensor.masked_fill(chosen.to(tensor.device()), std::numeric_limits<double>::quiet_NaN());
 }

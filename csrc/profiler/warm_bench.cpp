@@ -12,7 +12,7 @@ namespace {
 
 bool is_hidden(const at::Tensor& tensor) { return !tensor.has_storage(); }
 
-// How much other data pushes weights out of the caches that they may not lie in.
+// Returns the bytes of other data that evict the weights from the caches where they must not be.
 std::int64_t swept_bytes(const Packed& packed, WeightsIn where) {
   if (packed.empty() || where == WeightsIn::kL2) return 0;
   if (where == WeightsIn::kPastL2) return 2 * at::get_num_threads() * cpu_device().l2_bytes;
@@ -48,7 +48,8 @@ class WarmBench : public Bench {
     work_.refresh = [this, swept, is_flushed] {
       if (swept > 0) sweep_caches(swept);
       if (is_flushed) flush(packed_);
-      // Else it would be as cold as what other tasks ran meanwhile leaves it: that is chance.
+      // Without these copies, it would depend on the tasks that ran in between whether inputs are
+      // in the caches.
       if (residual_.defined()) residual_.copy_(produced_residual_);
       for (std::size_t i = 0; i < src_.size(); ++i) src_[i].copy_(produced_[i]);
     };
