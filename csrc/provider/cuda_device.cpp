@@ -108,7 +108,7 @@ std::string properties_json(const DeviceAttributes& device, int compute_capabili
       {"supportCoopLaunch", fmt::to_string(device.get(kCooperativeLaunch))},
       {"pciDeviceId", fmt::to_string(device.get(kPciDeviceId))},
       {"isTccDriver", fmt::to_string(device.get(kTccDriver))},
-      // A plan of one GPU serves its like: the JSON must not tell them apart.
+      // A plan is valid for all GPUs of the same kind, so the JSON must not distinguish them.
       {"cudaDeviceId", "0"},
       {"driverVer", fmt::to_string(device.driver_version())},
       {"deviceName", quoted(device.name())},

@@ -9,7 +9,7 @@
 namespace torchalgo {
 namespace {
 
-// What primitives that differ in the layout of the weights alone have in common.
+// The key of primitives that differ only in the layout of the weights.
 using Family = std::tuple<std::string, Layout, Layout>;
 
 Family family_of(const Primitive& primitive) {

@@ -17,7 +17,7 @@
 namespace torchalgo {
 namespace {
 
-// What one algorithm says. Its own refusals carry its name, those of a variant the variant's.
+// Adds the answer of one algorithm. A refusal has the algorithm's name, or that of the variant.
 void ask(const Algorithm& algorithm, const Problem& problem, const Device& device,
          const CandidateOptions& options, ProblemOffers& offers) {
   const std::string spelling = to_string(problem);
@@ -53,7 +53,8 @@ void ask(const Algorithm& algorithm, const Problem& problem, const Device& devic
 constexpr const char* kNotSideBySide =
     "needs inputs that can lie side by side: each once, none with a place in other memory";
 
-// Two measurements would decide by their noise: the activation meets results in registers.
+// The activation is applied to results in registers, so the times with and without it hardly
+// differ. Two measurements would decide by their noise.
 constexpr const char* kFusesActivation =
     "not measured: it applies the activation that follows in the same call";
 
@@ -77,7 +78,7 @@ class ChainGrower {
     for (const int output : graph.outputs) is_output_[output] = true;
   }
 
-  // The anchor alone, then each longer chain.
+  // Returns the anchor alone, then each longer chain.
   [[nodiscard]] std::vector<Chain> chains_from(int anchor) const {
     const Node& node = graph_.nodes[anchor];
     std::vector<Chain> chains = {{{anchor}, *node.problem, node.inputs}};
@@ -107,7 +108,7 @@ class ChainGrower {
   std::vector<bool> is_output_;
 };
 
-// Whether a concatenation's inputs may be written side by side.
+// Decides whether a concatenation's inputs may be written side by side.
 class ViewRule {
  public:
   explicit ViewRule(const Graph& graph) : graph_(graph) {}

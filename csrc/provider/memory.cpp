@@ -13,18 +13,18 @@
 namespace torchalgo {
 namespace {
 
-// A heap is as good for what takes no more than a few pages.
+// For a few pages a heap is as good.
 constexpr std::size_t kLeastPooled = std::size_t{16} << 10;
 constexpr std::size_t kMostIdle = std::size_t{256} << 20;
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr bool kIsPooled = false;  // a pool would hide what a sanitizer looks for
+constexpr bool kIsPooled = false;  // a pool would hide errors from a sanitizer
 #else
 constexpr bool kIsPooled = true;
 #endif
 
-// They outlive every tensor, also those of other static objects. Weights stay for long and would
-// cut the memory of results into pieces.
+// The pools outlive every tensor, also those of other static objects. Weights have their own pool,
+// because they live long and would fragment the memory of results.
 PagePool& results() {
   static auto* const pool = new PagePool(kMostIdle);
   return *pool;

@@ -20,7 +20,7 @@ constexpr std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-// `bytes`, a multiple of kHugePage, at a multiple of it.
+// Maps `bytes`, a multiple of kHugePage, at an address that is a multiple of kHugePage.
 char* map_huge_pages(std::size_t bytes) {
   const std::size_t reserved = bytes + kHugePage;
   void* const mapped = mmap(nullptr, reserved, PROT_READ | PROT_WRITE,
@@ -32,7 +32,7 @@ char* map_huge_pages(std::size_t bytes) {
   if (skipped > 0) munmap(first, skipped);
   munmap(first + skipped + bytes, kHugePage - skipped);
 #ifdef MADV_HUGEPAGE
-  madvise(first + skipped, bytes, MADV_HUGEPAGE);  // a wish: small pages serve as well
+  madvise(first + skipped, bytes, MADV_HUGEPAGE);  // only a request: small pages work too
 #endif
   return first + skipped;
 }
@@ -44,7 +44,7 @@ struct PagePool::Slab {
   char* memory = nullptr;
   std::size_t bytes = 0;
   std::size_t taken = 0;
-  std::map<char*, std::size_t> free;  // by address; neighbours are joined
+  std::map<char*, std::size_t> free;  // by address; adjacent blocks are merged
 
   Slab(PagePool* pool, std::size_t bytes)
       : pool(pool), memory(map_huge_pages(bytes)), bytes(bytes), free{{memory, bytes}} {}
@@ -53,8 +53,9 @@ struct PagePool::Slab {
   ~Slab() { munmap(memory, bytes); }
 };
 
-// Before what take() returns. It also keeps tensors whose sizes are powers of two from lying at
-// multiples of 4 KiB from each other, where their lines would meet in the same sets of a cache.
+// The header in front of each block. It also shifts tensors whose sizes are powers of two.
+// Otherwise they would lie at multiples of 4 KiB from each other, and their lines would share the
+// same cache sets.
 struct alignas(kLine) PagePool::Header {
   Slab* slab;
   std::size_t bytes;  // with the header
