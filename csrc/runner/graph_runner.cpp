@@ -21,18 +21,18 @@ namespace {
 using torch::jit::Node;
 using torch::jit::Value;
 
-// Where a value lies: index >= 0 of those of a run, ~index of the constants.
+// The place of a value: index >= 0 among the values of a run, ~index among the constants.
 using Place = int;
 constexpr bool is_constant(Place place) { return place < 0; }
 
-// A planned op by its inputs: `src` and `packed` are the first two.
+// The inputs of a planned op. `src` and `packed` are the first two.
 struct Form {
   bool takes_list = false;      // src is Tensor[]
-  std::optional<int> residual;  // input; nothing: a list's last, if the op adds one
+  std::optional<int> residual;  // input; nullopt: the list's last, if the op adds one
   std::optional<int> channel;   // input, behind the buffer to write into
 };
 
-// Nothing: no planned op. ops/register.cpp has their schemas.
+// Returns the inputs of a planned op, or nullopt for other ops. ops/register.cpp has their schemas.
 std::optional<Form> form_of(const Node& node) {
   const c10::FunctionSchema* const schema = node.maybeSchema();
   const bool is_planned = schema != nullptr && schema->name().starts_with("torchalgo::") &&
@@ -49,18 +49,19 @@ struct Instruction {
   std::vector<Place> src;
   Place first_result = 0;
   int results = 1;
-  std::vector<Place> last_uses;  // what nothing reads behind it
-  // Of a planned op, whose object is among the constants.
+  std::vector<Place> last_uses;  // values that no later instruction reads
+  // These are for a planned op, whose object is among the constants.
   const PlannedOp* op = nullptr;
   std::optional<Place> residual;
   std::optional<Place> buffer;
   std::int64_t channel = 0;
-  c10::TypePtr element;                                // of a list
-  mutable std::optional<torch::jit::Operation> other;  // () is not const, but changes nothing
+  c10::TypePtr element;  // of a list
+  mutable std::optional<torch::jit::Operation>
+      other;  // operator() is not const, but changes nothing
 };
 
 bool is_plain(const at::Tensor& tensor) {
-  // Autocast acts only where it is on.
+  // The autocast key has no effect unless autocast is on.
   constexpr c10::DispatchKeySet kKnown({c10::DispatchKey::CPU, c10::DispatchKey::ADInplaceOrView,
                                         c10::DispatchKey::AutogradCPU,
                                         c10::DispatchKey::AutocastCPU});
@@ -89,7 +90,7 @@ struct GraphSteps {
 
 namespace {
 
-// Whether no op keeps or changes the value: a constant for all runs would show it.
+// Returns true if no op keeps or changes the value. Only then may all runs share a constant.
 bool is_only_read(const Value& value) {
   return std::all_of(value.uses().begin(), value.uses().end(), [](const torch::jit::Use& use) {
     const c10::FunctionSchema* const schema = use.user->maybeSchema();
@@ -130,7 +131,7 @@ class StepReader {
   }
 
  private:
-  // The interpreter makes numbers of tensors where forward wants numbers.
+  // Returns true if all arguments are tensors. For numbers, the interpreter converts tensors.
   [[nodiscard]] bool takes_tensors() const {
     const auto inputs = graph_->inputs();
     return std::all_of(inputs.begin() + 1, inputs.end(), [](const Value* input) {
@@ -178,7 +179,7 @@ class StepReader {
     if (const auto form = form_of(node)) return read_planned(node, *form);
     const torch::jit::Operator* const known = node.maybeOperator();
     if (known == nullptr) return false;
-    // Of a vararg op the interpreter says how many arguments there are; a chunk takes one.
+    // The interpreter passes the number of arguments to a vararg op. A chunk takes one argument.
     const bool is_chunk = node.kind() == c10::prim::ConstantChunk;
     if (!is_chunk && (node.hasAttributes() || known->schema().is_vararg())) return false;
     if (!add_instruction(Instruction::Kind::kOther, node)) return false;
@@ -205,8 +206,8 @@ class StepReader {
     read_.instructions.push_back(std::move(instruction));
   }
 
-  // For planned ops: no instruction, these take its elements. Of constants: one, if nobody changes
-  // it.
+  // Reads a list. Planned ops take its elements, so it needs no instruction. A list of constants
+  // becomes a constant if no op changes it.
   bool read_list(const Node& node) {
     const auto inputs = node.inputs();
     const auto& uses = node.output()->uses();
