@@ -47,7 +47,9 @@ struct Tiling {
   return bits;
 }
 
-/// @param element_bytes  2 or 4: of an element in shared memory, which is src's.
+/// Returns the tiling of `problem`.
+/// @param element_bytes  2 or 4, the size of an element of src, which is also that in shared
+/// memory.
 /// @param read_bits, write_bits  2^read_bits divides cols, 2^write_bits divides rows, and src and
 /// dst are aligned to as many elements.
 [[nodiscard]] inline Tiling make_tiling(Transpose problem, int element_bytes, int read_bits,

@@ -15,13 +15,13 @@ namespace torchalgo::cudnn {
 /// An engine that is known to compute wrong results or to fail on some machines.
 struct Erratum {
   std::string id;  // identifies its description
-  std::string operation =
-      {};  // cuDNN frontend's name of a graph, "ConvFwd_ADD_RELU_FWD"; empty: any
+  /// cuDNN frontend's name of a graph, such as "ConvFwd_ADD_RELU_FWD". Empty for any graph.
+  std::string operation = {};
   std::int64_t engine = 0;
   std::int64_t first_version = 0;  // 90800 = 9.8.0
   std::int64_t end_version =
       std::numeric_limits<std::int64_t>::max();  // first version that is not affected
-  std::string isa = {};                          // "sm_86"; empty: any GPU
+  std::string isa = {};                          // "sm_86", or empty for any GPU
   bool operator==(const Erratum&) const = default;
 };
 

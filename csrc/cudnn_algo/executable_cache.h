@@ -25,7 +25,7 @@ struct Executable {
   bool has_run = false;  // if true, its kernels are loaded, and a CUDA graph may capture it
 };
 
-/// Everything that an Executable depends on. It refers to the caller's problem and primitive.
+/// All data that an Executable depends on. It refers to the caller's problem and primitive.
 struct ExecutableKey {
   const Api* api;
   Handle handle;  // of one thread and one GPU

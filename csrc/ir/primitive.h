@@ -11,9 +11,9 @@
 namespace torchalgo {
 
 /// An algorithm with all its settings and layouts. `src` and `dst` are the layouts of these tensors
-/// or of their gradients, in every direction: kBackwardData of a convolution reads dst and writes
-/// src, kBackwardFilter reads both. input_layout() and result_layout() below return them in call
-/// order.
+/// or of their gradients, in every direction. For example, kBackwardData of a convolution reads dst
+/// and writes src, and kBackwardFilter reads both. input_layout() and result_layout() below return
+/// them in call order.
 struct Primitive {
   // provider.algorithm[.variant][{KNOB=value,...}]; on disk: never renamed or reused.
   std::string name;

@@ -24,7 +24,7 @@ using torch::autograd::variable_list;
 
 constexpr ChoiceTexts kAllFree = {kFree, kFree, kFree};
 
-// The arguments that are no tensors, kept for the derivatives.
+// The arguments that are not tensors, kept for the derivatives.
 struct Geometry {
   std::vector<c10::SymInt> stride, padding, dilation, output_padding;
   bool transposed = false;
@@ -83,8 +83,9 @@ struct BackwardFunction : torch::autograd::Function<BackwardFunction> {
     return {grad_input, grad_weight, grad_bias};
   }
 
-  // What forward computes is linear in each of grad_output, input and weight, so that its gradients
-  // are convolutions again, here PyTorch's own: second derivatives have no choices.
+  // The result of forward is linear in each of grad_output, input and weight, so its gradients are
+  // convolutions again. They run PyTorch's own algorithms, because second derivatives have no
+  // choices.
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const Variable &grad_output = saved[0], &input = saved[1], &weight = saved[2];
@@ -107,7 +108,7 @@ struct BackwardFunction : torch::autograd::Function<BackwardFunction> {
   }
 
  private:
-  // A result that was not asked for is an empty tensor, and its gradient means nothing.
+  // A result that was not requested is an empty tensor, and its gradient has no meaning.
   static at::Tensor wanted(AutogradContext* ctx, const variable_list& grads, std::size_t i) {
     return ctx->saved_data["mask"].toBoolList().get(i) ? grads[i] : at::Tensor();
   }
@@ -160,9 +161,9 @@ struct ConvolutionFunction : torch::autograd::Function<ConvolutionFunction> {
   }
 
  private:
-  // The backward pass obeys the settings of the forward pass. A graph that is being traced
-  // (torch.compile, torch.export) outlives the settings of its trace, so that it keeps only its own
-  // arguments and reads the settings when it runs.
+  // The backward pass obeys the settings of the forward pass. A traced graph (torch.compile,
+  // torch.export) outlives the settings of its trace. So it keeps only its own arguments and reads
+  // the settings when it runs.
   static BackwardChoices backward_choices(const SymConvArgs& args, const ChoiceTexts& choices) {
     const bool is_traced = c10::impl::TorchDispatchModeTLS::any_modes_set() ||
                            args.input.unsafeGetTensorImpl()->is_python_dispatch() ||

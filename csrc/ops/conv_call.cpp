@@ -47,7 +47,7 @@ bool are_plain(const ConvCall& call, const at::Tensor& first) {
   return true;
 }
 
-// Sizes without batch and channels, and parameters, as triples; what is missing in front is
+// Returns sizes (without batch and channels) or parameters as triples. Missing ones in front are
 // `filler`.
 struct Triple {
   std::int64_t d, h, w;

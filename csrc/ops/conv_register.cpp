@@ -18,14 +18,14 @@
 
 // The public convolutions. conv1d ... conv_transpose3d are torch.nn.functional's, each one call of
 // torchalgo::convolution, which has the kernels. `forward`, `backward_data` and `backward_filter`
-// name what computes the output and the gradients of input and weight; where that is a transposed
-// convolution's output, it is a backward_data primitive. Below: kernels of CPU and CUDA, and the
-// schemas. conv_meta.cpp, conv_autograd.cpp and conv_autocast.cpp have the rest.
+// name the primitives for the output, the gradient of the input and the gradient of the weight. The
+// output of a transposed convolution needs a backward_data primitive. Below: kernels of CPU and
+// CUDA, and the schemas. conv_meta.cpp, conv_autograd.cpp and conv_autocast.cpp have the rest.
 namespace torchalgo {
 namespace {
 
-// Gives a result exactly the strides that the Meta kernel promises. Those that ATen chose by itself
-// may differ where a size is 1, or in rare types.
+// Gives a result exactly the strides that the Meta kernel promises. The strides that ATen chose may
+// differ if a size is 1, or for rare types.
 at::Tensor in_format(const at::Tensor& tensor, at::MemoryFormat format) {
   return to_strided(tensor, format == at::MemoryFormat::Contiguous ? Layout::kNchw : Layout::kNhwc);
 }
@@ -58,7 +58,7 @@ Gradients convolution_backward(const at::Tensor& grad_output, const ConvArgs& ar
 
 using SymInts = c10::SymIntArrayRef;
 
-// No primitive computes with complex numbers; torch's op makes real convolutions of them.
+// No primitive computes with complex numbers. Torch's op turns them into real convolutions.
 template <int kDims>
 at::Tensor convolve_complex(const SymConvArgs& args, const OptionalTensor& bias) {
   if (args.transposed) {

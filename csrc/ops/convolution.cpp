@@ -131,7 +131,8 @@ Gradients run_backward(const at::Tensor& grad_output, const ConvArgs& args,
     if (result) grad_weight = *std::move(result);
   }
   Gradients gradients;
-  // oneDNN computes the bias' gradient with the weights' one, even if that is not wanted.
+  // oneDNN computes the gradient of the bias together with that of the weights, even if it is not
+  // requested.
   const bool sums_bias = mask[2] && (grad_weight.defined() || !mask[1]) &&
                          (grad_weight.defined() || grad_input.defined());
   const std::array<bool, 3> rest = {mask[0] && !grad_input.defined(),

@@ -19,8 +19,8 @@
 namespace torchalgo {
 namespace {
 
-// aten::convolution ends here too: its default kernel calls this op, and that is where a tracer of
-// TorchScript records it, so that a kernel of aten::convolution would hide it from traces.
+// aten::convolution reaches this op too, because its default kernel calls it. TorchScript's tracer
+// records the call there. A kernel of aten::convolution itself would hide it from traces.
 at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
                        const OptionalTensor& bias, at::IntArrayRef stride, at::IntArrayRef padding,
                        at::IntArrayRef dilation, bool transposed, at::IntArrayRef output_padding,
@@ -54,8 +54,9 @@ Gradients convolution_backward(const at::Tensor& grad_output, const at::Tensor& 
       bias_sizes, mask, {}, {});
 }
 
-// torch has a CUDA kernel of convolution_backward, the same as its default one; to replace it is
-// meant, so the dispatcher's warning is kept from the user, and left unspent for others.
+// Torch has a CUDA kernel of convolution_backward, which equals its default one. It is replaced on
+// purpose. So the dispatcher's warning is hidden from the user, but it remains available for other
+// cases.
 class QuietRegistration {
  public:
   QuietRegistration() { c10::WarningUtils::set_warnAlways(true); }

@@ -10,7 +10,7 @@
 namespace torchalgo {
 namespace {
 
-constexpr std::size_t kMaxRecords = 1 << 20;  // who forgets to switch it off loses no memory
+constexpr std::size_t kMaxRecords = 1 << 20;  // bounds the memory if timing is never switched off
 
 std::atomic<bool> timing_setting = false;
 

@@ -57,7 +57,7 @@ at::Tensor tensor_of(const c10::IValue& value) {
   return value.isTensor() ? value.toTensor().detach() : at::Tensor();
 }
 
-// Any value, because the versions differ in their types.
+// The state is any value, because its type differs between versions.
 template <typename PackedType>
 c10::intrusive_ptr<PackedType> set_state(const c10::IValue& pickled) {
   constexpr std::size_t kTexts = 6;  // the version and the texts
@@ -83,7 +83,7 @@ c10::intrusive_ptr<PackedType> set_state(const c10::IValue& pickled) {
       OpState{text(1), text(2), text(3), text(4), text(5), from_tensors(tensors, text(5))});
 }
 
-// Lambdas: class_ takes nothing else.
+// These are lambdas because class_ accepts nothing else.
 template <typename PackedType>
 void add_class(torch::Library& library, const char* name) {
   library.class_<PackedType>(name)
@@ -105,8 +105,8 @@ c10::intrusive_ptr<PackedType> pack(std::string problem, std::string primitive, 
                                                  std::move(weights)});
 }
 
-// The arguments `primitive` and `layer` of the ops below repeat what `packed` holds, for people who
-// read a graph or a trace. The ops do not read them.
+// The arguments `primitive` and `layer` of the ops below repeat data of `packed` for readers of a
+// graph or a trace. The ops do not read them.
 
 // An op with a buffer writes into it from `channel` on and returns that part of it.
 
@@ -222,7 +222,8 @@ void refuse_backend(const c10::OperatorHandle& op, Stack* stack) {
 TORCH_LIBRARY(torchalgo, m) {
   add_class<PackedConv>(m, "PackedConv");
   add_class<PackedOp>(m, "PackedOp");
-  // No defaults: a file drops arguments that equal theirs, and would change with them.
+  // The arguments have no defaults: a file omits arguments that equal the default, so it would
+  // change with the default.
   m.def(
       "pack_conv(str problem, str primitive, str src, str dst, str layer, Tensor?[] tensors) -> "
       "__torch__.torch.classes.torchalgo.PackedConv",

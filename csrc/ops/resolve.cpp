@@ -89,7 +89,7 @@ Resolution resolve(const Primitive& planned, const Problem& problem, const Algor
       return prepare_step(Step::kSameLayouts, *own, problem, *variant, device, reason);
   }
   for (const Algorithm& algorithm : algorithms) {
-    if (is_view(algorithm.name)) continue;  // the op that asks may promise memory of its own
+    if (is_view(algorithm.name)) continue;  // the calling op may promise new memory
     if (const auto primitive = offered(algorithm))
       return prepare_step(Step::kSameLayouts, algorithm, problem, *primitive, device, reason);
   }

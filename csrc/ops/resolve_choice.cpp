@@ -95,7 +95,7 @@ class FallbackWalk {
         weights_layout({name, request_.src, request_.dst, 0}) != Layout::kNhwc) {
       const std::string reason = reason_;
       if (auto found = find_variant(algorithm, with_krsc(name), problem)) return found;
-      reason_ = reason;  // of the name as it was given
+      reason_ = reason;  // for the original name
     }
     return find_variant(algorithm, name, problem);
   }

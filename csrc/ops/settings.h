@@ -15,7 +15,7 @@ namespace torchalgo {
 bool set_strict(bool strict);
 [[nodiscard]] bool is_strict();
 
-/// How often a layer ran another primitive than planned, and the last reason.
+/// The number of times that a layer ran another primitive than planned, and the last reason.
 struct Fallback {
   std::int64_t count = 0;
   std::string reason;
@@ -64,7 +64,7 @@ struct ConvSettings {
 /// call reads one atomic number.
 [[nodiscard]] const ConvSettings& conv_settings();
 
-/// Each function replaces one setting and returns the old one.
+/// Each of these functions replaces one setting and returns the old one.
 DirectionChoices set_context_choices(DirectionChoices choices);
 DirectionChoices set_flag_choices(DirectionChoices choices);
 PlannedChoices set_planned_choices(PlannedChoices choices);

@@ -7,8 +7,8 @@
 
 namespace torchalgo::planner {
 
-/// Explains for an error text why the model has no choice: the first value that a reader cannot get
-/// in any layout that it takes, or else that layouts or chains exclude each other.
+/// Explains for an error text why the model has no choice. It names the first value that a reader
+/// cannot get in any layout that it takes. If there is none, layouts or chains exclude each other.
 [[nodiscard]] std::string explain_infeasible(const Model& model);
 
 }  // namespace torchalgo::planner

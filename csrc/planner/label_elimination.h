@@ -24,10 +24,10 @@ struct LabelLimits {
 ///
 /// Plain bucket elimination removes one node after the other. It leaves a table with the least cost
 /// for each combination of values of the node's neighbours. With limits on sums the least cost is
-/// not enough: a dearer way with less use may be the only one that fits. So a cell of a table holds
-/// labels (cost, use), one for each way that no other way of the cell dominates: one label
-/// dominates another if neither its cost nor any use is larger. A label is also dropped if its use
-/// exceeds a limit, or if its Lagrangian exceeds the least one of its cell by more than
+/// not enough: a choice with more cost and less use may be the only one that fits. So a cell of a
+/// table holds labels (cost, use), one for each choice that no other choice of the cell dominates.
+/// One label dominates another if neither its cost nor any use is larger. A label is also dropped
+/// if its use exceeds a limit, or if its Lagrangian exceeds the least one of its cell by more than
 /// `limits.max_gap`. These are the labels of the shortest path problem with resource constraints
 /// (Irnich & Desaulniers 2004, Les Cahiers du GERAD G-2004-11).
 ///

@@ -30,7 +30,7 @@ constexpr int kPoisons[] = {0xff, 0x4b, 0xcb};
 
 // How far the worst element may lie from the reference, in units of the bound times the result's
 // root mean square. Rounding errors are close to normal: the largest of 10^9 is 6 deviations. The
-// errors of our algorithms stay below a third of their bounds.
+// errors of all algorithms stay below a third of their bounds.
 constexpr double kWorstElement = 16;
 
 std::string pad_lane_failure(const at::Tensor& dst, Layout layout, std::int64_t channels) {

@@ -20,7 +20,8 @@ namespace torchalgo::kernels {
 /// `_group` is the step from one group's channels to those of the next group.
 struct ConvGemm {
   const float* src = nullptr;
-  /// [groups][panel][K][panel's blocks * 16]; panels of a group: Strips(blocks, panel_blocks).
+  /// The packed weights, [groups][panel][K][panel's blocks * 16]. The panels of a group are
+  /// Strips(blocks, panel_blocks).
   const float* weights = nullptr;
   const float* bias = nullptr;      // [groups][blocks * 16], zeros in the lanes beyond, or null
   const float* residual = nullptr;  // laid out as dst, or null
@@ -38,8 +39,8 @@ struct ConvGemm {
   std::int64_t dst_image = 0, dst_group = 0, dst_block = 0, dst_row = 0, dst_pixel = 0;
   bool pad_lanes = false;  // dst has whole blocks of 16 channels
 
-  /// Seven products of quarters instead of eight (strassen.h), which has its own packed weights. It
-  /// needs p, h, r, s, strides and groups of 1, no padding, and planes of 16.
+  /// True to compute seven products of quarters instead of eight (strassen.h), which has its own
+  /// packed weights. It needs p, h, r, s, strides and groups of 1, no padding, and planes of 16.
   bool strassen = false;
 
   // The division of the work. A task is a block of output pixels times a part of the panels.

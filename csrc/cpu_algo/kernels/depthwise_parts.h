@@ -10,7 +10,7 @@
 namespace torchalgo::kernels {
 namespace {
 
-/// Output columns of one register tile. 7 accumulators hide the latency of the multiply-add and
+/// The output columns of one register tile. 7 accumulators hide the latency of the multiply-add and
 /// divide the widths 7, 14, 28, 56, 112 of the usual nets. They leave AVX2 registers for a row of 5
 /// weights.
 constexpr int kColumns = 7;

@@ -41,8 +41,9 @@ inline Vec apply_clamp(const Vec& x, const Vec& low, const Vec& high) {
 
 #if defined(__AVX512F__)
 
-/// e^-x to (2 + |x|) 1e-7 of itself: 0 or infinity where it is none of f32's normal numbers, a
-/// NaN of a NaN. 2^-n 2^f with |f| <= 1 / 2; the minimax polynomial of degree 5 that is 1 at 0.
+/// Returns e^-x with a relative error of (2 + |x|) 1e-7. The result is 0 or infinity if e^-x is not
+/// a normal number of f32, and a NaN if x is one. It is 2^-n 2^f with |f| <= 1 / 2, where 2^f is
+/// the minimax polynomial of degree 5 that is 1 at 0.
 inline Vec exp_minus(Vec x) {
   const __m512 t = _mm512_mul_ps(x, _mm512_set1_ps(-1.44269504F));
   const Vec f = _mm512_reduce_ps(t, _MM_FROUND_TO_NEAREST_INT);  // 0 of an infinity
@@ -56,8 +57,9 @@ inline Vec exp_minus(Vec x) {
 
 #else
 
-/// e^-x to about 2e-7, saturated outside of [-88, 87]; a NaN stays a NaN.
-/// 2^n e^-f with |f| <= ln 2 / 2; the minimax polynomial of degree 5 that is 1 at 0.
+/// Returns e^-x with a relative error of about 2e-7, saturated outside of [-88, 87]. A NaN stays a
+/// NaN. It is 2^n e^-f with |f| <= ln 2 / 2, where e^-f is the minimax polynomial of degree 5 that
+/// is 1 at 0.
 inline Vec exp_minus(Vec x) {
   x = apply_clamp(x, Vec(-88.0F), Vec(87.0F));
   // The sum's low bits are the nearest integer n, as the exponent of 2^n wants it: plus 127.
@@ -76,11 +78,11 @@ inline Vec exp_minus(Vec x) {
 
 #endif
 
-/// x Phi(x) with Phi(x) = (1 + erf(x / sqrt(2))) / 2, as max(x, 0) - t Phi(-t) with t = |x|, where
-/// nothing cancels. Phi(-t) is e^(-t^2 / 2) times a polynomial of degree 8 in 1 / (1 + 0.3 t), the
-/// minimax fit of erfcx(t / sqrt(2)) / 2 on [0, 14] with a relative error of 1.6e-7. Together with
-/// exp_minus the result is exact to (6 + x^2) 1e-7 of itself. A NaN stays a NaN; of -infinity the
-/// result is 0, its limit, where torch has a NaN.
+/// Returns x Phi(x) with Phi(x) = (1 + erf(x / sqrt(2))) / 2. It is computed as max(x, 0) - t
+/// Phi(-t) with t = |x|, which has no cancellation. Phi(-t) is e^(-t^2 / 2) times a polynomial of
+/// degree 8 in 1 / (1 + 0.3 t). This is the minimax fit of erfcx(t / sqrt(2)) / 2 on [0, 14], with
+/// a relative error of 1.6e-7. Together with exp_minus the relative error is (6 + x^2) 1e-7. A NaN
+/// stays a NaN. For -infinity the result is 0, the limit, while torch returns a NaN.
 inline Vec gelu(const Vec& x) {
   const Vec zero(0.0F), one(1.0F);
   const Vec t = clamp_max(clamp_min(x, zero - x), Vec(16.0F));  // Phi(-16) is 0 in f32
@@ -96,8 +98,8 @@ inline Vec gelu(const Vec& x) {
   return clamp_min(x, zero) - t * tail;
 }
 
-/// The same with Phi(x) = (1 + tanh(u)) / 2 = 1 / (1 + e^(-2 u)), u = sqrt(2 / pi) (x + 0.044715
-/// x^3).
+/// Returns the same as gelu() with Phi(x) = (1 + tanh(u)) / 2 = 1 / (1 + e^(-2 u)), u = sqrt(2 /
+/// pi) (x + 0.044715 x^3).
 inline Vec gelu_tanh(const Vec& x) {
   const Vec cubic = fmadd(x * x, Vec(0.044715F), Vec(1.0F));
   return x / (Vec(1.0F) + exp_minus(x * cubic * Vec(1.59576912F)));

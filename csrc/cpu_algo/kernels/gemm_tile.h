@@ -2,10 +2,10 @@
 #pragma once
 
 // The register-tiled micro-kernel under every GEMM-like convolution:
-//   C[row][column] = epilogue(sum over k of A[row][k] * B[k][column])
-// for up to 14 rows (pixels or tiles) and 1..4 blocks of 16 columns (output channels). A is read
-// where it lies: rows at a constant stride, K walked in chunks given by a table (1x1: one per
-// channel block, r x s: one per tap and block, Winograd: one per block). B is packed.
+//   C[row][column] = epilogue(sum over k of A[row][k] * B[k][column]) for up to 14 rows (pixels or
+//   tiles) and 1..4 blocks of 16 columns (output channels). A is read in place. Its rows have a
+//   constant stride. K is divided into chunks that a table lists: one per channel block for 1x1 and
+//   Winograd, one per tap and block for r x s. B is packed.
 
 #include <cstdint>
 

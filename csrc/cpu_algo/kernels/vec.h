@@ -63,7 +63,8 @@ template <int lanes, int... index>
 }
 #endif
 
-/// kLanes floats in `parts` registers. The default constructor leaves them uninitialized.
+/// A vector of kLanes floats in `parts` registers. The default constructor leaves them
+/// uninitialized.
 template <int parts>
 struct VecOf {
   Native part[parts];

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// Winograd's minimal filtering on nChw16c or nhwc tensors: F(m, r) computes m results of a filter
-// with r taps from m + r - 1 pixels with as many multiplications instead of m r; a tile nests one
-// along h and one along w. A block of tiles is transformed into scratch V, multiplied with each
-// panel of the transformed weights into scratch M, and M is transformed back with the epilogue
-// while it lies in L2. Source: Lavin & Gray 2016, CVPR, pp. 4013-4021, doi:10.1109/CVPR.2016.435.
+// Winograd's minimal filtering on nChw16c or nhwc tensors. F(m, r) computes m results of a filter
+// with r taps from m + r - 1 pixels. It needs m + r - 1 multiplications instead of m r. A tile
+// nests one F along h and one along w. A block of tiles is transformed into scratch V. V is
+// multiplied with each panel of the transformed weights into scratch M. M is transformed back with
+// the epilogue while it lies in L2. Source: Lavin & Gray 2016, CVPR, pp. 4013-4021,
+// doi:10.1109/CVPR.2016.435.
 
 #include <cstdint>
 
@@ -14,9 +15,9 @@
 
 namespace torchalgo::kernels {
 
-/// F(m, r) along one axis; F(1, 1) leaves the axis as it is. With stride 2 every second pixel meets
-/// every second tap: F(m, r - 1) over the even pixels, and m products of the odd pixels with the
-/// middle one of 3 taps.
+/// The algorithm F(m, r) along one axis. F(1, 1) leaves the axis as it is. With stride 2, every
+/// second pixel is multiplied with every second tap. So it is F(m, r - 1) over the even pixels, and
+/// m products of the odd pixels with the middle one of 3 taps.
 struct WinogradAxis {
   int m = 1, r = 1, stride = 1;
   /// Returns the pixels of a tile, which are also the elements of its transform. With stride 2,
@@ -29,7 +30,8 @@ struct WinogradAxis {
   bool operator==(const WinogradAxis&) const = default;
 };
 
-/// F(h.m x w.m, h.r x w.r). Along an axis with r taps a transform has 4, 6, 8 or 10 elements, or 1.
+/// A tile, F(h.m x w.m, h.r x w.r). Along an axis with r taps a transform has 4, 6, 8 or 10
+/// elements, or 1.
 struct WinogradTile {
   WinogradAxis h, w;
   [[nodiscard]] constexpr int elements() const { return h.size() * w.size(); }
@@ -51,10 +53,13 @@ struct WinogradPoints {
   double p[kMaxPairs] = {};
 };
 
-// All constants of the transforms are exact in binary. Relative L2 error to f64 with 64 and 512
-// channels of 28x28, inputs as after a ReLU: F(2x2,3x3) 2.4e-7, 6.4e-7, stride 2 less; F(4x4,3x3)
-// 7.4e-7, 2.0e-6 (the textbook's +-1, +-2 twice that); 8 elements on both axes 2.9e-6 to 3.7e-6,
-// 7.5e-6 to 1.0e-5; on one 6.2e-7, 1.7e-6; 10 on one 1.6e-6, 4.3e-6.
+// All constants of the transforms are exact in binary. The relative L2 error to f64 with 64 and
+// with 512 channels of 28x28, inputs as after a ReLU, is
+// - F(2x2,3x3): 2.4e-7 and 6.4e-7, less with stride 2;
+// - F(4x4,3x3): 7.4e-7 and 2.0e-6, twice that with the textbook's points +-1, +-2;
+// - 8 elements on both axes: 2.9e-6 to 3.7e-6 and 7.5e-6 to 1.0e-5;
+// - 8 elements on one axis: 6.2e-7 and 1.7e-6;
+// - 10 elements on one axis: 1.6e-6 and 4.3e-6.
 constexpr WinogradPoints winograd_points(int size) {
   switch (size) {
     case 4:
