@@ -28,10 +28,10 @@ from bench_predict import costs_of
 from records import git_state, record
 from tables import Table, read_tables, replay_arguments, usable
 from torchalgo import _C
-from torchalgo.bounds import Peaks
-from torchalgo.deadline import Deadline
-from torchalgo.measuring import TuneSettings, Tuning
-from torchalgo.prediction import CostModel, learn
+from torchalgo._base.deadline import Deadline
+from torchalgo._ir.bounds import Peaks
+from torchalgo._measure.measuring import TuneSettings, Tuning
+from torchalgo._predict import CostModel, learn
 
 SCHEMA = 2
 RESULTS = Path(__file__).with_name("results") / "anytime.jsonl"

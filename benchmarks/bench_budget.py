@@ -35,12 +35,13 @@ import torch
 import torchalgo
 from networks import random_input, random_network
 from records import git_state, machine_state, record
-from torchalgo import _C, guard
-from torchalgo.costs import Key, native_key
-from torchalgo.freeze import freeze_model
-from torchalgo.plan import Plan
-from torchalgo.sampling import Bench, cold_bytes
-from torchalgo.stats import is_faster
+from torchalgo import _C
+from torchalgo._base.stats import is_faster
+from torchalgo._capture.freeze import freeze_model
+from torchalgo._ir.costs import Key, native_key
+from torchalgo._ir.plan import Plan
+from torchalgo._measure import guard
+from torchalgo._measure.sampling import Bench, cold_bytes
 
 SCHEMA = 2
 RESULTS = Path(__file__).resolve().parent / "results" / "budget.jsonl"

@@ -95,7 +95,7 @@ def serve(threads: int) -> None:
 
 
 def compare(name: str, before: Build, after: Build, rounds: int) -> dict[str, Any]:
-    from torchalgo.stats import is_faster
+    from torchalgo._base.stats import is_faster
 
     with tempfile.TemporaryDirectory(prefix="builds-") as folder:
         file = str(Path(folder) / f"{name}.pt")

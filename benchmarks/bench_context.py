@@ -32,9 +32,9 @@ NETWORK_LIMIT_S = 240  # one that takes longer is left out, and named
 
 def timed(optimized: Any, x: Any, args: argparse.Namespace) -> dict[str, Any]:
     """Calls with and without the recorder, interleaved; us."""
-    from torchalgo.guard import time_interleaved
-    from torchalgo.net_times import time_in_net
-    from torchalgo.stats import cost_of_samples, is_faster
+    from torchalgo._base.stats import cost_of_samples, is_faster
+    from torchalgo._measure.guard import time_interleaved
+    from torchalgo._refine.net_times import time_in_net
 
     def call() -> Any:
         return optimized.scripted(x)

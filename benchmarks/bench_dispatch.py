@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 import torchalgo
-from torchalgo.costs import environment
+from torchalgo._ir.costs import environment
 
 PLANNED = ((1, 3, 4, 4), (2, 3, 4, 4), (4, 3, 4, 4))
 UNSEEN = (1, 3, 5, 4)

@@ -115,7 +115,7 @@ def collect(every: int, count: int) -> tuple[list[str], int, int]:
 def answer(device_name: str) -> int:
     """The child: reads problems, writes one JSON line for each."""
     from torchalgo import _C
-    from torchalgo.devices import named_device
+    from torchalgo._ir.devices import named_device
 
     device = named_device(device_name)
     # cuDNN maps its parts at the first question; that is not the time of a question.

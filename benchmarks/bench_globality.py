@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from tables import Table, candidates_of, read_tables, usable
-from torchalgo import _C, planning
-from torchalgo.check_certificate import INF
-from torchalgo.check_plan import CostRows, Graph, Option, changes_of, options_of
-from torchalgo.costs import Key, key_of
+from torchalgo import _C
+from torchalgo._ir.costs import Key, key_of
+from torchalgo._plan import planning
+from torchalgo.verify.check_certificate import INF
+from torchalgo.verify.check_plan import CostRows, Graph, Option, changes_of, options_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "globality.md"
 SIGMAS_OF_HALF_WIDTH = 1.96  # noise is half of a 95 % interval

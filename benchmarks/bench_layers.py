@@ -113,7 +113,7 @@ def roofline(
 ) -> dict[str, Any]:
     """The least time of a direct algorithm, in us, and what limits it."""
     from torchalgo import _C
-    from torchalgo.problems import weight_count
+    from torchalgo._ir.problems import weight_count
 
     works = [_C.least_work(problem, p) for p in primitives]
     flops, size = (max(work[i] for work in works) for i in (0, 1))
@@ -144,7 +144,7 @@ def race(operation: Operation, cold_bytes: int) -> tuple[list[Any], dict[str, st
     """The fastest primitive of every algorithm; why others failed. Views cost nothing and do not
     run."""
     from torchalgo import _C
-    from torchalgo.stats import cost_of_samples
+    from torchalgo._base.stats import cost_of_samples
 
     run = [p for p in operation.primitives if not _C.is_view(p.name)]
     tasks = [(operation.problem, p) for p in run]
@@ -181,7 +181,7 @@ def make_row(operation: Operation, cold_bytes: int, *, with_openvino: bool) -> R
 
 def take_round(row: Row, cold_bytes: int) -> None:
     """One more sample of everything in the row."""
-    from torchalgo.stats import cost_of_samples
+    from torchalgo._base.stats import cost_of_samples
 
     tasks = [(row.operation.problem, primitive) for primitive in row.finalists]
     for times, cold in ((row.cold, cold_bytes), (row.warm, 0)):
@@ -286,7 +286,7 @@ def plan_record(network: Any, x: Any, budget_s: float) -> dict[str, Any]:
 def probe() -> Any:
     """The rates of now: what else runs lowers all of a probe, so that several are taken."""
     from torchalgo import _C
-    from torchalgo.bounds import Peaks
+    from torchalgo._ir.bounds import Peaks
 
     return Peaks.probed(_C.probe_peaks())
 
@@ -294,8 +294,8 @@ def probe() -> Any:
 def measure_network(network: Any, x: Any, args: argparse.Namespace) -> dict[str, Any]:
     """The record of one network, but for its name and the machine."""
     from torchalgo import _C
-    from torchalgo.freeze import freeze_model
-    from torchalgo.sampling import cold_bytes as weights_of
+    from torchalgo._capture.freeze import freeze_model
+    from torchalgo._measure.sampling import cold_bytes as weights_of
 
     started = time.monotonic()
     graph = _C.import_graph(freeze_model(network, (x,))._c, (x,)).graph

@@ -58,7 +58,7 @@ def problem_of(c: int, k: int, size: int) -> str:
 def times_us(problem: str, primitives: Sequence[Any], rounds: int, *, race: bool) -> list[float]:
     """Returns one time per primitive, all of which were measured in turns."""
     from torchalgo import _C
-    from torchalgo.stats import cost_of_samples
+    from torchalgo._base.stats import cost_of_samples
 
     results = _C.measure(
         [(problem, primitive) for primitive in primitives],

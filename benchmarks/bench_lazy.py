@@ -22,10 +22,10 @@ from typing import Any
 from records import git_state, record
 from tables import Table, read_tables, replay_arguments, usable
 from torchalgo import _C
-from torchalgo.bounds import Peaks, family_of, sibling_floor
-from torchalgo.costs import TICKS_PER_NS, Key, key_of
-from torchalgo.measuring import TuneSettings, Tuning
-from torchalgo.sampling import ROUNDS, Bench
+from torchalgo._ir.bounds import Peaks, family_of, sibling_floor
+from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of
+from torchalgo._measure.measuring import TuneSettings, Tuning
+from torchalgo._measure.sampling import ROUNDS, Bench
 
 SCHEMA = 3
 RESULTS = Path(__file__).with_name("results") / "lazy.jsonl"

@@ -234,7 +234,7 @@ def print_summary(record: dict[str, Any]) -> None:
     """One line per engine: median, and how much slower than torchalgo with its interval."""
     import statistics
 
-    from torchalgo.stats import is_faster
+    from torchalgo._base.stats import is_faster
 
     own = record["wall_us"]["torchalgo"]
     print(

@@ -28,8 +28,8 @@ from typing import Any
 
 from records import git_state, machine_state, record
 from torchalgo import _C
-from torchalgo.check_certificate import check
-from torchalgo.check_plan import problem_text
+from torchalgo.verify.check_certificate import check
+from torchalgo.verify.check_plan import problem_text
 
 SCHEMA = 1
 HERE = Path(__file__).parent

@@ -27,11 +27,11 @@ from bench_lazy import Replay
 from records import git_state, record
 from tables import Table, read_tables, replay_arguments, usable
 from torchalgo import _C
-from torchalgo.bounds import Peaks
-from torchalgo.costs import Key, key_of
-from torchalgo.measuring import TuneSettings, Tuning
-from torchalgo.prediction import learn
-from torchalgo.prediction.features import Features, features_of
+from torchalgo._ir.bounds import Peaks
+from torchalgo._ir.costs import Key, key_of
+from torchalgo._measure.measuring import TuneSettings, Tuning
+from torchalgo._predict import learn
+from torchalgo._predict.features import Features, features_of
 
 SCHEMA = 1
 RESULTS = Path(__file__).with_name("results") / "predict.jsonl"

@@ -85,7 +85,8 @@ def run_marginals(parts: Parts, limit_s: float) -> dict[str, Any]:
 
 def run_check(parts: Parts, limit_s: float) -> dict[str, Any]:
     """The time of the independent checker, reading both texts included."""
-    from torchalgo import check_certificate, pbqp
+    from torchalgo import pbqp
+    from torchalgo.verify import check_certificate
 
     problem = pbqp.Problem(*parts)
     solution = pbqp.solve(problem, limit_s, marginals=False)

@@ -37,14 +37,15 @@ import torchalgo
 from bench_globality import keys_of
 from networks import random_input, random_network
 from records import git_state, machine_state, record
-from torchalgo import _C, planning
-from torchalgo.bounds import CALL_TICKS, family_of
-from torchalgo.costs import TICKS_PER_NS, Key, key_of, native_key
-from torchalgo.freeze import freeze_model
-from torchalgo.in_context import Refined, Search
-from torchalgo.rules import grouped
-from torchalgo.sampling import cold_bytes
-from torchalgo.stats import cost_of_setups
+from torchalgo import _C
+from torchalgo._base.stats import cost_of_setups
+from torchalgo._capture.freeze import freeze_model
+from torchalgo._ir.bounds import CALL_TICKS, family_of
+from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of, native_key
+from torchalgo._measure.allowed import grouped
+from torchalgo._measure.sampling import cold_bytes
+from torchalgo._plan import planning
+from torchalgo._refine.in_context import Refined, Search
 
 SCHEMA = 1
 RESULTS = Path(__file__).with_name("results") / "tuning.jsonl"

@@ -41,8 +41,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from records import git_state, record
-from torchalgo.db import CostStore, Row
-from torchalgo.db.row import RowKey
+from torchalgo._db import CostStore, Row
+from torchalgo._db.row import RowKey
 from worker_faults import SLOW_FAULTS, WORKER_FAULTS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from torchalgo.demo import randomize_batch_norms
+from torchalgo._cli.demo import randomize_batch_norms
 
 TORCHVISION = ("convnext_tiny", "efficientnet_v2_s", "densenet121")
 

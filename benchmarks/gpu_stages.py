@@ -23,9 +23,10 @@ from torch import nn
 import torchalgo
 from gpu_check import Context, Outcome, Stage
 from torchalgo import _C
-from torchalgo.devices import list_devices, named_device
-from torchalgo.guard import output_error, time_interleaved
-from torchalgo.own_thread import BenchmarkedCall
+from torchalgo._base.compare_outputs import output_error
+from torchalgo._base.own_thread import BenchmarkedCall
+from torchalgo._ir.devices import list_devices, named_device
+from torchalgo._measure.guard import time_interleaved
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 DIRECTIONS = ("fwd", "bwd_data", "bwd_filter")

@@ -22,8 +22,8 @@ from typing import Literal
 from bench_layers import roofline
 from make_tables import ROOT, Record, TableError, ms, ratio_cell, read_records, table
 from torchalgo import _C
-from torchalgo.bounds import Peaks
-from torchalgo.stats import Faster, cost_of_samples, is_faster
+from torchalgo._base.stats import Faster, cost_of_samples, is_faster
+from torchalgo._ir.bounds import Peaks
 
 Place = Literal["cold_us", "warm_us"]  # where weights lay
 

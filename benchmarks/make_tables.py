@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torchalgo.stats import Faster, is_faster
+from torchalgo._base.stats import Faster, is_faster
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = 1

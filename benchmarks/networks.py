@@ -9,7 +9,7 @@ import torchvision
 from torch import Tensor, nn
 from torch.nn import functional
 
-from torchalgo.demo import randomize_batch_norms
+from torchalgo._cli.demo import randomize_batch_norms
 
 CLASSIFIERS = (
     "resnet18",

@@ -28,12 +28,13 @@ from engines import machine
 from networks import random_input, random_network
 from records import git_state
 from tables import FOLDER, Row, Table, write_table
-from torchalgo import _C, planning
-from torchalgo.bounds import family_of
-from torchalgo.costs import TICKS_PER_NS, Key, key_of
-from torchalgo.freeze import freeze_model
-from torchalgo.sampling import Bench, cold_bytes
-from torchalgo.stats import cost_of_samples
+from torchalgo import _C
+from torchalgo._base.stats import cost_of_samples
+from torchalgo._capture.freeze import freeze_model
+from torchalgo._ir.bounds import family_of
+from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of
+from torchalgo._measure.sampling import Bench, cold_bytes
+from torchalgo._plan import planning
 
 NETWORKS = (
     "squeezenet1_1", "mnasnet1_0", "mobilenet_v2", "shufflenet_v2_x1_0", "resnet18",

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from torchalgo import _C
-from torchalgo.costs import Key, key_of, native_key
+from torchalgo._ir.costs import Key, key_of, native_key
 
 SCHEMA = 1
 FOLDER = Path(__file__).with_name("tables")

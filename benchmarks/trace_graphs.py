@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from torchalgo import _C
-from torchalgo.freeze import freeze_model
+from torchalgo._capture.freeze import freeze_model
 
 GRAPHS = Path(__file__).with_name("graphs") / "inference.zip"
 TIME_LIMIT_S = 240

@@ -40,10 +40,10 @@ from torch import nn
 from records import git_state, machine_state, record
 from torchalgo import _C
 from torchalgo._C import Error
-from torchalgo.process_bench import TakenSamples
-from torchalgo.ranks import Ranks
-from torchalgo.sampling import Bench
-from torchalgo.sharing import Place
+from torchalgo._distributed.distribute import Place
+from torchalgo._distributed.heartbeat import Ranks
+from torchalgo._measure.process_bench import TakenSamples
+from torchalgo._measure.sampling import Bench
 from torchalgo.tune import plan_hash, tune
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -29,8 +29,8 @@ from typing import Protocol
 
 import torchalgo
 from torchalgo import _C
-from torchalgo.db import CostStore
-from torchalgo.process_bench import ProcessBench, Worker
+from torchalgo._db import CostStore
+from torchalgo._measure.process_bench import ProcessBench, Worker
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(torchalgo.__file__).resolve().parent
@@ -57,7 +57,7 @@ Fault = Callable[[Case], None]
 
 def command_with(faults: dict[str, str]) -> list[str]:
     hello = {"isa": _C.cpu_device().isa, "version": _C.version}
-    said = json.dumps({"worker": str(PACKAGE / "worker.py"), **hello, **faults})
+    said = json.dumps({"worker": str(PACKAGE / "_measure" / "worker.py"), **hello, **faults})
     return [sys.executable, "-I", str(FAULTY_WORKER), said]
 
 

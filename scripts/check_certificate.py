@@ -1,1 +1,1 @@
-../python/torchalgo/check_certificate.py
+../python/torchalgo/verify/check_certificate.py

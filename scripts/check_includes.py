@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fail on an #include against the direction of the flow.
+"""Fail on an #include or an import against the direction of the flow.
 
 csrc/CMakeLists.txt says which folders each folder DEPENDS on; a file may include its own folder,
-those, and what those depend on in turn.
+those, and what those depend on in turn. FLOW lists the packages of Python; a module may import
+its own package and those before it, and no modules may import each other in a circle.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from pathlib import Path
@@ -18,6 +20,15 @@ NO_TORCH = {"base", "cuda", "ir", "planner", "standalone"}
 STD_ONLY = {"pbqp", KERNELS}  # besides their own folder
 STD = re.compile(r"[a-z_]+|(cpuid|[ix]mmintrin)\.h")  # and the compiler's own
 TORCH = re.compile(r"(ATen|torch|c10|pybind11)/")
+
+
+PYTHON = ROOT / "python" / "torchalgo"
+# The packages of torchalgo in the order of the flow; modules of the package itself by their names.
+FLOW = (
+    "_version", "_build_info", "_base", "energy", "_ir", "_capture", "_db", "_predict", "verify",
+    "_measure", "_plan", "_refine", "_run", "backends", "functional", "nn", "pbqp", "_api",
+    "_distributed", "_cli", "tune", "__init__", "__main__",
+)  # fmt: skip
 
 
 def folder_dependencies() -> dict[str, set[str]]:
@@ -87,10 +98,89 @@ def violations() -> list[str]:
     return found
 
 
+def python_modules() -> dict[str, Path]:
+    """The modules by their names below torchalgo; a package has the name of its folder."""
+    modules = {}
+    for path in sorted(PYTHON.rglob("*.py")):
+        parts = path.relative_to(PYTHON).with_suffix("").parts
+        is_package = len(parts) > 1 and parts[-1] == "__init__"
+        modules[".".join(parts[:-1] if is_package else parts)] = path
+    return modules
+
+
+def imported_by(path: Path, modules: dict[str, Path]) -> list[tuple[int, str, bool]]:
+    """What a file imports of torchalgo's own modules: line, name, whether when it is imported.
+
+    Imports in functions run later. What only a type checker imports is left out.
+    """
+    tree = ast.parse(path.read_text())
+    types, later = set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            types |= {id(inner) for part in node.body for inner in ast.walk(part)}
+        if isinstance(node, ast.FunctionDef):
+            later |= {id(inner) for inner in ast.walk(node)}
+    found = []
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torchalgo":
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [a.name for a in node.names if a.name.startswith("torchalgo.")]
+        for name in names if id(node) not in types else []:
+            below = name.partition(".")[2]
+            while below and below not in modules:
+                below = below.rpartition(".")[0]
+            if below:
+                found.append((node.lineno, below, id(node) not in later))
+    return found
+
+
+def python_violations() -> list[str]:
+    """One line for each import against FLOW, and one for a circle of modules."""
+    modules = python_modules()
+    rank = {package: i for i, package in enumerate(FLOW)}
+    found, edges = [], {}
+    for name, path in modules.items():
+        own = name.split(".")[0]
+        imported = imported_by(path, modules)
+        edges[name] = {other for _, other, is_at_once in imported if is_at_once and other != name}
+        if own not in rank:
+            found.append(f"python/torchalgo: {own} is not in FLOW of scripts/check_includes.py")
+            continue
+        for line, other, _ in imported:
+            if rank.get(other.split(".")[0], -1) > rank[own]:
+                place = path.relative_to(ROOT).as_posix()
+                found.append(f"{place}:{line}: {own} may not import torchalgo.{other}")
+    circle = find_circle(edges)
+    if circle:
+        found.append(f"python/torchalgo: imports in a circle: {' -> '.join(circle)}")
+    return found
+
+
+def find_circle(edges: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other in a circle, the first one twice; empty if there is none."""
+    done: set[str] = set()
+
+    def walk(name: str, stack: list[str]) -> list[str]:
+        if name in stack:
+            return [*stack[stack.index(name) :], name]
+        if name in done:
+            return []
+        for other in sorted(edges[name]):
+            circle = walk(other, [*stack, name])
+            if circle:
+                return circle
+        done.add(name)
+        return []
+
+    return next((circle for name in sorted(edges) if (circle := walk(name, []))), [])
+
+
 def main() -> int:
     """Print the violations; exit status 1 if there are any."""
-    found = violations()
-    print("\n".join(found) if found else "include directions: ok")
+    found = [*violations(), *python_violations()]
+    print("\n".join(found) if found else "directions of includes and imports: ok")
     return 1 if found else 0
 
 

@@ -23,10 +23,10 @@ import torch
 
 import torchalgo
 from torchalgo._C import matches_name
-from torchalgo.db import CostStore, DeviceCosts, Environment, Refusal
-from torchalgo.db.row import KINDS_OF_ENTRY
-from torchalgo.freeze import quiet_jit
-from torchalgo.plan import save_plans
+from torchalgo._capture.freeze import quiet_jit
+from torchalgo._db import CostStore, DeviceCosts, Environment, Refusal
+from torchalgo._db.row import KINDS_OF_ENTRY
+from torchalgo._ir.plan import save_plans
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"

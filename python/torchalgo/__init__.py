@@ -40,6 +40,10 @@ from torchalgo import _C  # noqa: E402
 _check_torch(_C.torch_version)
 
 from torchalgo import backends, energy, nn, pbqp  # noqa: E402
+from torchalgo._api.convert import convert, set_algorithms  # noqa: E402
+from torchalgo._api.enable import algorithms, disable, enable, record_runs  # noqa: E402
+from torchalgo._api.optimize import optimize  # noqa: E402
+from torchalgo._api.profile import Profile, profile  # noqa: E402
 from torchalgo._C import (  # noqa: E402
     Error,
     fallbacks,
@@ -47,9 +51,12 @@ from torchalgo._C import (  # noqa: E402
     set_conflict_policy,
     set_strict,
 )
-from torchalgo.candidates import candidates  # noqa: E402
-from torchalgo.convert import convert, set_algorithms  # noqa: E402
-from torchalgo.enable import algorithms, disable, enable, record_runs  # noqa: E402
+from torchalgo._ir.plan import Plan  # noqa: E402
+from torchalgo._plan.candidates import candidates  # noqa: E402
+from torchalgo._plan.pareto import Front, ParetoPoint, pareto  # noqa: E402
+from torchalgo._plan.proofs import CheckedPlan, check_plan  # noqa: E402
+from torchalgo._run.load import load, load_plan, load_plans  # noqa: E402
+from torchalgo._run.optimized import Optimized  # noqa: E402
 from torchalgo.functional import (  # noqa: E402
     conv1d,
     conv2d,
@@ -58,13 +65,6 @@ from torchalgo.functional import (  # noqa: E402
     conv_transpose2d,
     conv_transpose3d,
 )
-from torchalgo.load import load, load_plan, load_plans  # noqa: E402
-from torchalgo.optimize import optimize  # noqa: E402
-from torchalgo.optimized import Optimized  # noqa: E402
-from torchalgo.pareto import Front, ParetoPoint, pareto  # noqa: E402
-from torchalgo.plan import Plan  # noqa: E402
-from torchalgo.profile import Profile, profile  # noqa: E402
-from torchalgo.proofs import CheckedPlan, check_plan  # noqa: E402
 
 __version__ = _C.version
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from torchalgo._C import Error
-from torchalgo.choices import Choice, Direction, choice_text
+from torchalgo._ir.choices import Choice, Direction, choice_text
 
 Sizes = int | Sequence[int]
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F  # noqa: N812  # TorchScript resolves this name
 from torch import Tensor, nn
 
 from torchalgo._C import Error
-from torchalgo.choices import AUTO, Choice, choice_text
+from torchalgo._ir.choices import AUTO, Choice, choice_text
 from torchalgo.functional import directions_of, same_padding
 
 Ours = TypeVar("Ours", bound="_Chosen")

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchalgo import _C, check_certificate
+from torchalgo import _C
 from torchalgo._C import Error
+from torchalgo.verify import check_certificate
 
 _FORBIDDEN = 2**63 - 1
 

@@ -30,26 +30,27 @@ from torch.distributed import (  # type: ignore[attr-defined]
     TCPStore,
 )
 
-from torchalgo import _C, process_bench
+from torchalgo import _C
+from torchalgo._api.optimize import optimize_prepared, plan_calls
+from torchalgo._base.progress import Progress
 from torchalgo._C import Error
-from torchalgo.calls import as_tensor_models
-from torchalgo.cli import tuning_options as cli_options
-from torchalgo.db import CostStore
-from torchalgo.db.environment import Environment
-from torchalgo.freeze import check_model
-from torchalgo.model_files import load_model, random_inputs
-from torchalgo.optimize import optimize_prepared, plan_calls
-from torchalgo.optimized import Optimized
-from torchalgo.options import Options, check_options
-from torchalgo.original import Original
-from torchalgo.plan import Plan
-from torchalgo.preparation import Prepared, prepare
-from torchalgo.progress import Progress
-from torchalgo.ranks import Ranks
-from torchalgo.result import Result
-from torchalgo.sampling import Bench, cold_bytes
-from torchalgo.shapes import as_calls
-from torchalgo.sharing import Crew, Place, measuring_ranks, serve
+from torchalgo._capture.calls import as_tensor_models
+from torchalgo._capture.freeze import check_model
+from torchalgo._capture.options import Options, check_options
+from torchalgo._capture.shapes import as_calls
+from torchalgo._cli.run import tuning_options as cli_options
+from torchalgo._db import CostStore
+from torchalgo._db.environment import Environment
+from torchalgo._distributed.distribute import Crew, Place, measuring_ranks, serve
+from torchalgo._distributed.heartbeat import Ranks
+from torchalgo._ir.plan import Plan
+from torchalgo._measure import process_bench
+from torchalgo._measure.sampling import Bench, cold_bytes
+from torchalgo._plan.preparation import Prepared, prepare
+from torchalgo._plan.result import Result
+from torchalgo._run.model_files import load_model, random_inputs
+from torchalgo._run.optimized import Optimized
+from torchalgo._run.original import Original
 from torchalgo_cli import EXIT_ERROR
 from torchalgo_cli.arguments import Parser
 from torchalgo_cli.files import FileError, check_files

@@ -69,10 +69,10 @@ def _run_command(argv: Sequence[str] | None) -> int:
 def _function_of(args: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
     """The function that runs the command; importing it imports torch."""
     if args.command == "db":
-        from torchalgo.db.commands import VERBS
+        from torchalgo._db.commands import VERBS
 
         return VERBS[args.verb]
-    from torchalgo.cli import run
+    from torchalgo._cli.run import run
 
     return run
 

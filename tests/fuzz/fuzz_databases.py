@@ -25,7 +25,7 @@ from campaign import FindingError, main
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import fault_injection
-from torchalgo.db import CostStore
+from torchalgo._db import CostStore
 
 SLOW_S = 30.0
 PAGE = 4096

@@ -19,8 +19,8 @@ from campaign import FindingError, main
 from mutate import mutated
 from small_model import model
 from torchalgo import _C
-from torchalgo.freeze import freeze_model
-from torchalgo.overrides import forced_primitives
+from torchalgo._capture.freeze import freeze_model
+from torchalgo._ir.overrides import forced_primitives
 
 PROBLEM = "fwd_f32_n1c16h9w9_k16r3s3_st1x1_pad1x1_dil1x1_g1"
 LAYOUTS = ("nchw", "nhwc", "nChw16c", "nChw8c")

@@ -23,7 +23,7 @@ import isolated
 from campaign import FindingError, main
 from random_network import Network
 from torchalgo import _C
-from torchalgo.freeze import freeze_model
+from torchalgo._capture.freeze import freeze_model
 
 PLANS = 5
 PREFERRED = (

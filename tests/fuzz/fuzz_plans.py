@@ -20,7 +20,7 @@ from campaign import FindingError, main
 from mutate import VALUES, mutated_bytes, paths_of, with_value
 from small_model import PLAN, check_outputs, model
 from torchalgo import _C
-from torchalgo.plan import Plan
+from torchalgo._ir.plan import Plan
 
 BASE = json.loads(PLAN.read_text())
 PATHS = list(paths_of(BASE))

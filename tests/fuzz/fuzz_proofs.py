@@ -32,10 +32,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 from test_check_plan import GraphText, Sample, changes_cost, true_cost, us
 from test_pbqp_certificates import mutated_proof, with_line
-from torchalgo import Error, check_certificate, check_plan
-from torchalgo.check_certificate import ProofError
-from torchalgo.check_plan import Graph, options_of
+from torchalgo import Error
 from torchalgo.pbqp import Problem, solve
+from torchalgo.verify import check_certificate, check_plan
+from torchalgo.verify.check_certificate import ProofError
+from torchalgo.verify.check_plan import Graph, options_of
 
 INF = math.inf
 Costs = list[list[float]]

@@ -17,7 +17,7 @@ from torch.utils import cpp_extension
 import torchalgo
 from nets import Net, make_net, run_plan
 from torchalgo import _C
-from torchalgo.freeze import freeze_model
+from torchalgo._capture.freeze import freeze_model
 
 # On a loaded machine a second thread makes tuning wait at each barrier; other numbers of threads
 # have tests of their own.

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import torchalgo
-from torchalgo.demo import randomize_batch_norms
-from torchalgo.guard import output_error
+from torchalgo._base.compare_outputs import output_error
+from torchalgo._cli.demo import randomize_batch_norms
 
 
 class Block(nn.Module):

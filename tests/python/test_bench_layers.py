@@ -20,8 +20,8 @@ import layer_tables
 from bench_layers import algorithm_of, measure_network, operations_of, parse_args, roofline
 from layer_tables import family_of, line_of, lines_of, network_section, plan_line
 from torchalgo import _C
-from torchalgo.bounds import Peaks
-from torchalgo.freeze import freeze_model
+from torchalgo._capture.freeze import freeze_model
+from torchalgo._ir.bounds import Peaks
 
 CONV = "fwd_f32_n1c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu"
 

@@ -17,15 +17,15 @@ import torchalgo
 from nets import make_net
 from test_deadline import Clock, SlowMachine
 from torchalgo import _C
-from torchalgo.bounds import Peaks
-from torchalgo.checking import cropped, is_trusted
-from torchalgo.costs import Key
-from torchalgo.deadline import DEFAULT_BUDGET_S, Deadline, Pace, budget_of_call
-from torchalgo.guard import guard_verdict
-from torchalgo.measuring import TuneSettings, Tuning
-from torchalgo.prediction.similar import SimilarCosts, kind_of
-from torchalgo.progress import Event, Progress
-from torchalgo.worker_process import WorkerDeathError, WorkerProcess
+from torchalgo._base.deadline import DEFAULT_BUDGET_S, Deadline, Pace, budget_of_call
+from torchalgo._base.progress import Event, Progress
+from torchalgo._ir.bounds import Peaks
+from torchalgo._ir.costs import Key
+from torchalgo._measure.checking import cropped, is_trusted
+from torchalgo._measure.guard import guard_verdict
+from torchalgo._measure.measuring import TuneSettings, Tuning
+from torchalgo._measure.worker_process import WorkerDeathError, WorkerProcess
+from torchalgo._predict.similar import SimilarCosts, kind_of
 
 CONV = "fwd_f32_n{n}c{c}h{h}w{w}_k{k}r3s3_st1x1_pad1x1_dil1x1_g1+bias"
 
@@ -191,8 +191,10 @@ def test_what_runs_is_what_the_plan_describes(
             call()
         return samples(**{name: times.get(name, 200.0) for name in calls})
 
-    monkeypatch.setattr("torchalgo.guard.time_interleaved", timed)
-    monkeypatch.setattr("torchalgo.finalists.choices_of", lambda plan: id(plan))  # never equal
+    monkeypatch.setattr("torchalgo._measure.guard.time_interleaved", timed)
+    monkeypatch.setattr(
+        "torchalgo._refine.finalists.choices_of", lambda plan: id(plan)
+    )  # never equal
     net, x = make_net(), torch.rand(1, 3, 24, 24)
     options: dict[str, Any] = {"cost_db": tmp_path / "costs.sqlite3", "progress": False}
     fast = torchalgo.optimize(net, x, **options)
@@ -226,8 +228,8 @@ def test_a_plan_in_one_layout_is_timed_only_if_it_differs(monkeypatch: pytest.Mo
         asked.append(set(calls))
         return samples(**dict.fromkeys(calls, 100.0))
 
-    monkeypatch.setattr("torchalgo.guard.time_interleaved", timed)
-    monkeypatch.setattr("torchalgo.finalists.choices_of", lambda _: [])
+    monkeypatch.setattr("torchalgo._measure.guard.time_interleaved", timed)
+    monkeypatch.setattr("torchalgo._refine.finalists.choices_of", lambda _: [])
     model, x = nn.Conv2d(3, 8, 3).eval(), torch.rand(1, 3, 12, 12)
     assert torchalgo.optimize(model, x, cost_db=False, progress=False).runs == "plan"
     assert asked and "single_layout" not in asked[0]

@@ -17,8 +17,8 @@ from torch import nn
 
 import torchalgo
 from nets import Net
-from torchalgo.call_files import CALLS_FILE, form_from_json, form_to_json
-from torchalgo.calls import as_tensor_model, script_names
+from torchalgo._capture.calls import as_tensor_model, script_names
+from torchalgo._run.call_files import CALLS_FILE, form_from_json, form_to_json
 
 QUIET: dict[str, Any] = {"progress": False, "cost_db": False}
 

@@ -24,8 +24,11 @@ import torch
 
 import torchalgo
 from torchalgo import _C
-from torchalgo.check_certificate import ProofError
-from torchalgo.check_plan import (
+from torchalgo._plan.planning import pair_costs
+from torchalgo._plan.proofs import check_plan
+from torchalgo.pbqp import Problem, solve
+from torchalgo.verify.check_certificate import ProofError
+from torchalgo.verify.check_plan import (
     LAYOUTS,
     TICKS_PER_US,
     Graph,
@@ -33,13 +36,10 @@ from torchalgo.check_plan import (
     options_of,
     problem_text,
 )
-from torchalgo.check_plan import check_plan as check_file
-from torchalgo.pbqp import Problem, solve
-from torchalgo.planning import pair_costs
-from torchalgo.proofs import check_plan
+from torchalgo.verify.check_plan import check_plan as check_file
 
 GRAPHS = Path(__file__).parents[2] / "benchmarks" / "graphs" / "inference.zip"
-CHECKER = Path(torchalgo.__file__).with_name("check_plan.py")
+CHECKER = Path(torchalgo.__file__).parent / "verify" / "check_plan.py"
 NETWORKS = ("alexnet", "densenet121", "efficientnet_b0")
 MUTANTS = 10_000
 

@@ -15,7 +15,7 @@ import torch
 
 import torchalgo
 from nets import Net
-from torchalgo.sampling import Sampler
+from torchalgo._measure.sampling import Sampler
 from torchalgo_cli import main
 
 CONV = "fwd_f32_n1c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1"

@@ -15,9 +15,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchalgo import __version__, choices, options, plan, problems, report
-from torchalgo.cli import COMMANDS, tuning_options
-from torchalgo.db.commands import VERBS
+from torchalgo import __version__
+from torchalgo._capture import options
+from torchalgo._cli.run import COMMANDS, tuning_options
+from torchalgo._db.commands import VERBS
+from torchalgo._ir import choices, plan, problems
+from torchalgo._run import report
 from torchalgo_cli import files, main, parser, waiting
 
 HELP = """

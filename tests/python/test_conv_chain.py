@@ -16,8 +16,8 @@ from torch import nn
 import torchalgo
 from nets import fp64_error
 from torchalgo import _C
-from torchalgo.check_plan import appended
-from torchalgo.demo import randomize_batch_norms
+from torchalgo._cli.demo import randomize_batch_norms
+from torchalgo.verify.check_plan import appended
 
 OVERRIDES = {"expand": "cpu.conv_chain"}
 

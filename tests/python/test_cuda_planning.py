@@ -11,11 +11,12 @@ import pytest
 import torch
 import torchvision
 
-from torchalgo import _C, planning
-from torchalgo.costs import environment
-from torchalgo.devices import named_device
-from torchalgo.freeze import freeze_model
-from torchalgo.measuring import TuneSettings, Tuning
+from torchalgo import _C
+from torchalgo._capture.freeze import freeze_model
+from torchalgo._ir.costs import environment
+from torchalgo._ir.devices import named_device
+from torchalgo._measure.measuring import TuneSettings, Tuning
+from torchalgo._plan import planning
 
 BYTES = {"f32": 4, "tf32": 4, "f16": 2, "bf16": 2}
 

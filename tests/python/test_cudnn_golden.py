@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from torchalgo import _C
-from torchalgo.devices import list_devices, named_device
+from torchalgo._ir.devices import list_devices, named_device
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "cudnn"
 DEVICES = ["a100", "b200", "h100", "t4"]

@@ -19,10 +19,11 @@ import torch
 
 import torchalgo
 from test_db_rows import ROW
-from torchalgo.costs import Cost, Key, Samples
-from torchalgo.db import CostStore, Environment, Row, files
-from torchalgo.db.device_costs import DeviceCosts
-from torchalgo.plan import GuardVerdict
+from torchalgo._db import CostStore, Environment, Row, files
+from torchalgo._db.device_costs import DeviceCosts
+from torchalgo._ir.costs import Cost, Key, Samples
+from torchalgo._ir.plan import GuardVerdict
+from torchalgo._measure import guard
 
 KEY = Key("fwd_f32_n1c3h8w8_k4r3s3_st1x1_pad1x1_dil1x1_g1", "aten.conv", "nchw", "nchw")
 OTHER = KEY._replace(primitive="cpu.direct")
@@ -97,8 +98,8 @@ def test_a_second_run_measures_nothing_and_reuses_the_verdict(
         raise AssertionError("timed again")
 
     monkeypatch.setattr(torchalgo._C, "measure", refuse)
-    monkeypatch.setattr("torchalgo.sampling.Bench.measure", refuse)
-    monkeypatch.setattr(torchalgo.guard, "time_interleaved", refuse)
+    monkeypatch.setattr("torchalgo._measure.sampling.Bench.measure", refuse)
+    monkeypatch.setattr(guard, "time_interleaved", refuse)
     second = torchalgo.optimize(model, x, cost_db=path, progress=False)
     assert path.read_bytes() == written
     assert second.plan.nodes == first.plan.nodes

@@ -13,10 +13,10 @@ import pytest
 from test_db_rows import ROW
 from test_measuring import FakeBench, spread
 from torchalgo import _C
-from torchalgo.costs import Key, Passed
-from torchalgo.db import CostStore, DeviceCosts, Environment, device_costs
-from torchalgo.db.row import Check, columns_of, entry_of, from_line, join, to_line
-from torchalgo.measuring import TuneSettings, Tuning
+from torchalgo._db import CostStore, DeviceCosts, Environment, device_costs
+from torchalgo._db.row import Check, columns_of, entry_of, from_line, join, to_line
+from torchalgo._ir.costs import Key, Passed
+from torchalgo._measure.measuring import TuneSettings, Tuning
 
 CHECK = Check(
     environment=ROW.environment, problem=ROW.problem, primitive="cpu.direct", src="nchw",

@@ -12,7 +12,7 @@ import pytest
 import torchalgo
 from test_cli import run
 from test_db import many
-from torchalgo.db import CostStore
+from torchalgo._db import CostStore
 
 Capsys = pytest.CaptureFixture[str]
 

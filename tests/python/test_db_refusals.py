@@ -21,13 +21,14 @@ from test_cli import run as run_cli
 from test_db_rows import ROW
 from test_measuring import FakeBench, spread
 from test_worker import faulty_command
-from torchalgo import _C, process_bench
-from torchalgo.costs import Key
-from torchalgo.db import CostStore, DeviceCosts, Environment, Refusal
-from torchalgo.db.row import TRANSIENT_S, columns_of, entry_of, from_line, join, to_line
-from torchalgo.failures import MOST_OF_ONE, Failure
-from torchalgo.measuring import TuneSettings, Tuning
-from torchalgo.overrides import forced_primitives
+from torchalgo import _C
+from torchalgo._db import CostStore, DeviceCosts, Environment, Refusal
+from torchalgo._db.row import TRANSIENT_S, columns_of, entry_of, from_line, join, to_line
+from torchalgo._ir.costs import Key
+from torchalgo._ir.failures import MOST_OF_ONE, Failure
+from torchalgo._ir.overrides import forced_primitives
+from torchalgo._measure import process_bench
+from torchalgo._measure.measuring import TuneSettings, Tuning
 
 REFUSAL = Refusal(
     environment=ROW.environment, problem=ROW.problem, primitive="cpu.direct", src="nchw",

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from torchalgo import _C
-from torchalgo.db import Environment, Row
-from torchalgo.db.row import MAX_TICKS, columns_of, entry_of, from_line, join, to_line
+from torchalgo._db import Environment, Row
+from torchalgo._db.row import MAX_TICKS, columns_of, entry_of, from_line, join, to_line
 
 ROW = Row(
     environment='{"cpu":"a"}', problem="fwd_f32_n1c3h8w8_k4r3s3_st1x1_pad1x1_dil1x1_g1",

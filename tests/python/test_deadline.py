@@ -15,13 +15,13 @@ import torch
 from test_measuring import Taken, spread
 from test_worker import CONV, OPTIONS, MakeBench, make_bench  # noqa: F401
 from torchalgo import _C
-from torchalgo.costs import TICKS_PER_NS
-from torchalgo.course import Course, GuardEffort
-from torchalgo.deadline import Deadline, Pace, guess_check_s
-from torchalgo.failures import LATE
-from torchalgo.measuring import TuneSettings, Tuning
-from torchalgo.sampling import Bench
-from torchalgo.timings import Timings
+from torchalgo._base.deadline import Deadline, Pace, guess_check_s
+from torchalgo._base.timings import Timings
+from torchalgo._ir.costs import TICKS_PER_NS
+from torchalgo._ir.failures import LATE
+from torchalgo._measure.measuring import TuneSettings, Tuning
+from torchalgo._measure.sampling import Bench
+from torchalgo._refine.call_budget import Course, GuardEffort
 
 
 class Clock:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import torchalgo
-from torchalgo.devices import list_devices, named_device, read_device
+from torchalgo._ir.devices import list_devices, named_device, read_device
 
 
 @pytest.mark.parametrize("name", list_devices())

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import pytest
 
-from torchalgo.edp import Answer, least_product
+from torchalgo._plan.edp import Answer, least_product
 
 Point = tuple[int, int]
 KINDS = ("free", "anticorrelated", "correlated", "hyperbola", "few values", "with zeros")

@@ -16,13 +16,13 @@ import pytest
 from tables import FOLDER, read_table
 from test_check_plan import GraphText
 from torchalgo import _C
-from torchalgo.bounds import Peaks, family_of
-from torchalgo.costs import TICKS_PER_NS, Cost, Key, key_of, native_key
-from torchalgo.edp_planner import ProductPlanner
-from torchalgo.energy_bench import LOOP_STEPS, EnergyBench, EnergyCosts
-from torchalgo.measuring import TuneSettings, Tuning
-from torchalgo.objective import Edp, Energy
-from torchalgo.sampling import Bench
+from torchalgo._ir.bounds import Peaks, family_of
+from torchalgo._ir.costs import TICKS_PER_NS, Cost, Key, key_of, native_key
+from torchalgo._measure.energy_bench import LOOP_STEPS, EnergyBench, EnergyCosts
+from torchalgo._measure.measuring import TuneSettings, Tuning
+from torchalgo._measure.sampling import Bench
+from torchalgo._plan.edp_planner import ProductPlanner
+from torchalgo._plan.objective import Edp, Energy
 
 Law = Callable[[str, _C.Primitive], tuple[float, float]]  # ns and W of one run
 

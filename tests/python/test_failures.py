@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from torchalgo.failures import (
+from torchalgo._ir.failures import (
     Failure,
     ended_by,
     ended_too_often,

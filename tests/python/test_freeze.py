@@ -9,7 +9,7 @@ from torch import nn
 
 import torchalgo
 from nets import Net
-from torchalgo.freeze import as_inputs, freeze_model
+from torchalgo._capture.freeze import as_inputs, freeze_model
 
 
 class Branching(nn.Module):

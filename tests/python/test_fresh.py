@@ -17,12 +17,12 @@ from test_cli import run
 from test_db_checks import CHECK
 from test_db_refusals import REFUSAL
 from test_db_rows import ROW
-from torchalgo import process_bench
-from torchalgo.cli import tuning_options
-from torchalgo.costs import Key
-from torchalgo.db import CostStore, DeviceCosts, Environment
-from torchalgo.plan import GuardVerdict, guard_line
-from torchalgo.report import speed_line
+from torchalgo._cli.run import tuning_options
+from torchalgo._db import CostStore, DeviceCosts, Environment
+from torchalgo._ir.costs import Key
+from torchalgo._ir.plan import GuardVerdict, guard_line
+from torchalgo._measure import process_bench
+from torchalgo._run.report import speed_line
 from torchalgo_cli.parser import build_parser
 
 Capsys = pytest.CaptureFixture[str]

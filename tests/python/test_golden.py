@@ -21,9 +21,9 @@ import torchalgo
 from golden_nets import NETS, Sizes, golden_input
 from test_cli import run
 from torchalgo._C import STRUCTURE_VERSION, matches_name
-from torchalgo.costs import Key
-from torchalgo.db import CostStore, DeviceCosts, Environment
-from torchalgo.freeze import quiet_jit
+from torchalgo._capture.freeze import quiet_jit
+from torchalgo._db import CostStore, DeviceCosts, Environment
+from torchalgo._ir.costs import Key
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 VERSIONS = ["0.1.0"]

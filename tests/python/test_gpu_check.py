@@ -157,7 +157,7 @@ def test_each_part_of_the_real_stages_fits_into_nine_minutes_and_can_be_listed(
 
 def test_a_gpu_is_described_by_the_fixture_of_its_name() -> None:
     from gpu_stages import fixture_of
-    from torchalgo.devices import list_devices, named_device
+    from torchalgo._ir.devices import list_devices, named_device
 
     for name in list_devices():
         assert fixture_of(named_device(name)) == name

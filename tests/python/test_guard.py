@@ -10,15 +10,15 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from torchalgo import guard
-from torchalgo.guard import (
+from torchalgo._base.own_thread import BenchmarkedCall
+from torchalgo._measure import guard
+from torchalgo._measure.guard import (
     BENCHMARK,
     drop_failing,
     guard_verdict,
     output_error,
     time_interleaved,
 )
-from torchalgo.own_thread import BenchmarkedCall
 
 
 def times(plan: float, **others: float) -> dict[str, list[float]]:

@@ -17,11 +17,13 @@ from torch import nn
 import torchalgo
 from nets import make_net
 from torchalgo import _C
-from torchalgo.costs import Cost, Key, key_of
-from torchalgo.db import DeviceCosts
-from torchalgo.deadline import Deadline
-from torchalgo.guard import output_error
-from torchalgo.in_context import (
+from torchalgo._base.compare_outputs import output_error
+from torchalgo._base.deadline import Deadline
+from torchalgo._db import DeviceCosts
+from torchalgo._ir.costs import Cost, Key, key_of
+from torchalgo._measure.measuring import TuneSettings, Tuning
+from torchalgo._measure.sampling import Bench
+from torchalgo._refine.in_context import (
     NOTHING,
     Choice,
     Kept,
@@ -40,9 +42,7 @@ from torchalgo.in_context import (
     pairs_at,
     timed_ops,
 )
-from torchalgo.measuring import TuneSettings, Tuning
-from torchalgo.net_times import Line, NetTimes, fit_line, time_in_net
-from torchalgo.sampling import Bench
+from torchalgo._refine.net_times import Line, NetTimes, fit_line, time_in_net
 
 GRAPHS = Path(__file__).parents[2] / "benchmarks" / "graphs" / "inference.zip"
 CONV = "fwd_f32_n1c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g1"

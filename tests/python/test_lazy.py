@@ -13,10 +13,10 @@ import pytest
 from bench_lazy import sample_counts
 from test_check_plan import GraphText
 from torchalgo import _C
-from torchalgo.bounds import FUSED_FLOOR, UNFUSED_FLOOR, KnownCosts, Peaks, family_of
-from torchalgo.costs import TICKS_PER_NS, Cost, Key, key_of, native_key
-from torchalgo.measuring import TuneSettings, Tuning
-from torchalgo.sampling import Bench
+from torchalgo._ir.bounds import FUSED_FLOOR, UNFUSED_FLOOR, KnownCosts, Peaks, family_of
+from torchalgo._ir.costs import TICKS_PER_NS, Cost, Key, key_of, native_key
+from torchalgo._measure.measuring import TuneSettings, Tuning
+from torchalgo._measure.sampling import Bench
 
 GRAPHS = 1000
 

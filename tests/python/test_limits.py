@@ -17,12 +17,12 @@ import torchalgo
 from nets import run_plan
 from test_measuring import FakeBench
 from torchalgo import _C
-from torchalgo.freeze import freeze_model
-from torchalgo.guard import output_error
-from torchalgo.in_context import Refined, Search
-from torchalgo.limits import Limits
-from torchalgo.measuring import TuneSettings, Tuning
-from torchalgo.sampling import Bench
+from torchalgo._base.compare_outputs import output_error
+from torchalgo._capture.freeze import freeze_model
+from torchalgo._measure.measuring import TuneSettings, Tuning
+from torchalgo._measure.sampling import Bench
+from torchalgo._plan.limits import Limits
+from torchalgo._refine.in_context import Refined, Search
 from torchalgo_cli import main
 
 MICROSECONDS = {"aten.": 100.0, "cpu.winograd": 10.0, "cpu.": 40.0}  # per convolution

@@ -14,8 +14,8 @@ from nets import make_net
 from tables import Row, Table, read_table, usable, write_table
 from test_measuring import spread
 from torchalgo import _C
-from torchalgo.costs import Key, key_of
-from torchalgo.freeze import freeze_model
+from torchalgo._capture.freeze import freeze_model
+from torchalgo._ir.costs import Key, key_of
 
 PROBES = (1000.0, [(1 << 14, 1000.0), (1 << 26, 500.0)])
 

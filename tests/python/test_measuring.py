@@ -15,13 +15,13 @@ import torch
 import torchalgo
 from test_views import Inception
 from torchalgo import _C
-from torchalgo.bounds import dtype_of
-from torchalgo.costs import key_of, native_key
-from torchalgo.db import CostStore, DeviceCosts
-from torchalgo.freeze import freeze_model
-from torchalgo.measuring import TuneSettings, Tuning
-from torchalgo.overrides import forced_primitives
-from torchalgo.sampling import ROUNDS, ROUNDS_OF_SETUP, Bench
+from torchalgo._capture.freeze import freeze_model
+from torchalgo._db import CostStore, DeviceCosts
+from torchalgo._ir.bounds import dtype_of
+from torchalgo._ir.costs import key_of, native_key
+from torchalgo._ir.overrides import forced_primitives
+from torchalgo._measure.measuring import TuneSettings, Tuning
+from torchalgo._measure.sampling import ROUNDS, ROUNDS_OF_SETUP, Bench
 
 
 @dataclasses.dataclass

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import torchalgo
-from torchalgo.calls import as_tensor_model
-from torchalgo.freeze import freeze_model
+from torchalgo._capture.calls import as_tensor_model
+from torchalgo._capture.freeze import freeze_model
 
 pytest.importorskip("torchvision")
 from networks import CLASSIFIERS, random_input, random_network

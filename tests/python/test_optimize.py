@@ -13,8 +13,9 @@ from torch import nn
 
 import torchalgo
 from nets import Net, fp64_error, run_plan
-from torchalgo.guard import output_error
-from torchalgo.progress import Event
+from torchalgo._base.compare_outputs import output_error
+from torchalgo._base.progress import Event
+from torchalgo._measure import guard
 
 
 def test_the_result_equals_the_fp64_model(
@@ -321,7 +322,7 @@ def test_an_interrupted_guard_leaves_the_baseline_unless_the_caller_wants_the_pl
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(torchalgo.guard, "time_interleaved", interrupted)
+    monkeypatch.setattr(guard, "time_interleaved", interrupted)
     model, x = torch.nn.Conv2d(3, 8, 3).eval(), torch.rand(1, 3, 12, 12)
     fast = torchalgo.optimize(model, x, progress=False, run_untimed=run_untimed)
     assert fast.runs == ("plan" if run_untimed else "baseline")

@@ -14,13 +14,13 @@ import torch
 
 import torchalgo
 from torchalgo import _C, energy
-from torchalgo.costs import TICKS_PER_NS, Key
-from torchalgo.db import CostStore, DeviceCosts
-from torchalgo.energy_bench import EnergyBench
-from torchalgo.guard import energy_verdict, meter_interleaved
-from torchalgo.plan import TICKS_PER_US, GuardVerdict, Plan, value_of
-from torchalgo.sampling import Bench
-from torchalgo.stats import cost_of_samples
+from torchalgo._base.stats import cost_of_samples
+from torchalgo._db import CostStore, DeviceCosts
+from torchalgo._ir.costs import TICKS_PER_NS, Key
+from torchalgo._ir.plan import TICKS_PER_US, GuardVerdict, Plan, value_of
+from torchalgo._measure.energy_bench import EnergyBench
+from torchalgo._measure.guard import energy_verdict, meter_interleaved
+from torchalgo._measure.sampling import Bench
 from torchalgo_cli import main
 
 SHAPE = (1, 3, 12, 12)
@@ -136,8 +136,8 @@ def test_a_second_run_measures_nothing_and_does_not_compare_again(
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("it measures")
 
-    monkeypatch.setattr("torchalgo.energy_bench.EnergyBench.measure", refuse)
-    monkeypatch.setattr("torchalgo.guard.meter_interleaved", refuse)
+    monkeypatch.setattr("torchalgo._measure.energy_bench.EnergyBench.measure", refuse)
+    monkeypatch.setattr("torchalgo._measure.guard.meter_interleaved", refuse)
     again = run("energy", cost_db=database)
     assert again.plan.energy == leanest.plan.energy
     assert again.plan.nodes == leanest.plan.nodes
@@ -174,7 +174,7 @@ def test_energies_of_another_meter_are_a_miss(
         ran.extend(tasks)
         return measure(self, tasks, **options)
 
-    monkeypatch.setattr("torchalgo.energy_bench.EnergyBench.measure", watch)
+    monkeypatch.setattr("torchalgo._measure.energy_bench.EnergyBench.measure", watch)
     with energy.use(Other()):
         plan = torchalgo.optimize(
             make_net(), (torch.rand(SHAPE),), objective="energy", cost_db=database, progress=False
@@ -327,7 +327,7 @@ def test_a_meter_that_breaks_under_the_guard_leaves_the_baseline_and_is_asked_ag
         return meter_interleaved(*args, **options)
 
     with energy.use(meter), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("torchalgo.guard.meter_interleaved", guarded)
+        patch.setattr("torchalgo._measure.guard.meter_interleaved", guarded)
         first = torchalgo.optimize(
             make_net(), (torch.rand(SHAPE),), objective="energy", cost_db=path, progress=False
         )

@@ -11,7 +11,7 @@ from torch import nn
 import torchalgo
 from nets import Net, fp64_error, make_net, run_plan
 from torchalgo._C import matches_name
-from torchalgo.problems import direction_of
+from torchalgo._ir.problems import direction_of
 
 
 def primitives(optimized: torchalgo.Optimized) -> dict[str, str]:

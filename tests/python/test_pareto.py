@@ -11,7 +11,7 @@ import pytest
 from torch import nn
 
 from torchalgo import _C, Error, pareto
-from torchalgo.pareto import (
+from torchalgo._plan.pareto import (
     NativePoint,
     known_candidates,
     known_transforms,

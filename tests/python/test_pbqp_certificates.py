@@ -18,8 +18,8 @@ from collections.abc import Iterator
 import pytest
 
 from test_pbqp import marginals_by_trying, random_problem
-from torchalgo import check_certificate
 from torchalgo.pbqp import Problem, check, solve
+from torchalgo.verify import check_certificate
 
 PROBLEMS = 400
 

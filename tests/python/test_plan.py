@@ -15,7 +15,7 @@ import pytest
 
 import torchalgo
 from torchalgo import _C
-from torchalgo.plan import GuardVerdict, LeftAlone, Plan, PlanInput, PlanNode, PlanTransform
+from torchalgo._ir.plan import GuardVerdict, LeftAlone, Plan, PlanInput, PlanNode, PlanTransform
 
 CONV = "fwd_f32_n1c16h56w56_k16r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu"
 
@@ -204,7 +204,7 @@ def test_overrides_of_a_plan_from_a_file_say_what_to_do_instead() -> None:
 
 def test_the_file_runs_without_torch_and_torchalgo(tmp_path: Path) -> None:
     make_plan().save(tmp_path / "p.json")
-    source = Path(sys.modules["torchalgo.plan"].__file__ or "")
+    source = Path(sys.modules["torchalgo._ir.plan"].__file__ or "")
     alone = tmp_path / "plan.py"
     alone.write_bytes(source.read_bytes())
     command = [sys.executable, "-I", "-S", str(alone), str(tmp_path / "p.json")]

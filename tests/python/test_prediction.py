@@ -24,19 +24,19 @@ from nets import make_net
 from tables import FOLDER, Table, read_table, usable
 from test_lazy import DrawnMachine
 from torchalgo import _C
-from torchalgo.bounds import KnownCosts, Peaks
-from torchalgo.costs import Cost, Key, key_of, native_key
-from torchalgo.db import CostStore, DeviceCosts
-from torchalgo.deadline import Deadline
-from torchalgo.measuring import TuneSettings, Tuning
-from torchalgo.prediction import can_learn, guide_from_store, learn, learn_from_store
-from torchalgo.prediction.features import (
+from torchalgo._base.deadline import Deadline
+from torchalgo._db import CostStore, DeviceCosts
+from torchalgo._ir.bounds import KnownCosts, Peaks
+from torchalgo._ir.costs import Cost, Key, key_of, native_key
+from torchalgo._measure.measuring import TuneSettings, Tuning
+from torchalgo._measure.sampling import Bench
+from torchalgo._predict import can_learn, guide_from_store, learn, learn_from_store
+from torchalgo._predict.features import (
     activation_alone,
     activation_of,
     features_of,
     without_activation,
 )
-from torchalgo.sampling import Bench
 
 PEAKS = Peaks(100.0, ((1 << 14, 200.0), (1 << 20, 50.0), (1 << 26, 10.0)))
 NAMES = ("aten.prepacked", "cpu.im2row_gemm", "cpu.direct")

@@ -14,7 +14,7 @@ from torch import nn
 
 import torchalgo
 from nets import Net
-from torchalgo.profile import RUNTIME_COMPILED
+from torchalgo._api.profile import RUNTIME_COMPILED
 from torchalgo_cli import main
 
 PROBLEM = "fwd_f32_n1c16h10w10_k16r3s3_st1x1_pad1x1_dil1x1_g1"
@@ -117,7 +117,7 @@ class CountedBench:
 
 
 def profiled_by(bench: CountedBench, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
-    module = sys.modules["torchalgo.profile"]  # the name in the package is the function
+    module = sys.modules["torchalgo._api.profile"]  # the name in the package is the function
     monkeypatch.setattr(module, "Bench", SimpleNamespace(on=lambda device: bench))
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: bench.now))
     return torchalgo.profile(PROBLEM, directions="fwd", **options)

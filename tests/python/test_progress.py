@@ -13,8 +13,8 @@ import torch
 
 import torchalgo
 from nets import Net
-from torchalgo.progress import STEP_TEXTS, Bar, Event, Lines, Progress, RichBar, display_for
-from torchalgo.timings import STEPS
+from torchalgo._base.progress import STEP_TEXTS, Bar, Event, Lines, Progress, RichBar, display_for
+from torchalgo._base.timings import STEPS
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +144,7 @@ def watchers() -> list[threading.Thread]:
 def test_a_step_that_says_nothing_is_named_again_and_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("torchalgo.progress.SILENCE_S", 0.02)
+    monkeypatch.setattr("torchalgo._base.progress.SILENCE_S", 0.02)
     stream = io.StringIO()
     progress = Progress(True, stream)
     with progress.watched(lambda: "guard"):
@@ -173,7 +173,7 @@ def test_silence_and_a_function_of_the_caller_are_not_watched(
 
 
 def test_a_closed_stderr_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchalgo.progress.SILENCE_S", 0.001)
+    monkeypatch.setattr("torchalgo._base.progress.SILENCE_S", 0.001)
     stream, asked = io.StringIO(), list[int]()
 
     def step() -> str:
@@ -188,7 +188,7 @@ def test_a_closed_stderr_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch)
 def test_optimize_names_its_steps_while_they_run(
     net: Net, x: torch.Tensor, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchalgo.progress.SILENCE_S", 0.002)
+    monkeypatch.setattr("torchalgo._base.progress.SILENCE_S", 0.002)
     monkeypatch.setattr(Lines, "EVERY_S", 0.0)
     torchalgo.optimize(net, x, cost_db=False, budget_s=1)
     told = capsys.readouterr().err

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from torchalgo.demo import randomize_batch_norms
-from torchalgo.guard import output_error
+from torchalgo._base.compare_outputs import output_error
+from torchalgo._cli.demo import randomize_batch_norms
 from torchalgo_cli import main
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from test_plan import make_node, make_plan
-from torchalgo.plan import GuardVerdict, LeftAlone
-from torchalgo.report import html_report, short_report, speed_line
+from torchalgo._ir.plan import GuardVerdict, LeftAlone
+from torchalgo._run.report import html_report, short_report, speed_line
 
 
 def test_names_of_the_model_are_escaped() -> None:

@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 from test_measuring import Taken, spread
 from torchalgo import _C
-from torchalgo.db import CostStore, DeviceCosts
-from torchalgo.measuring import TuneSettings, Tuning
-from torchalgo.sampling import ROUNDS, SETUPS, Bench
+from torchalgo._db import CostStore, DeviceCosts
+from torchalgo._measure.measuring import TuneSettings, Tuning
+from torchalgo._measure.sampling import ROUNDS, SETUPS, Bench
 
 KILLS = 25
 SEED = 11

@@ -26,17 +26,18 @@ from torch import nn
 import torchalgo
 from nets import Net, fp64_error, make_net
 from test_plan import make_plan
-from torchalgo import _C, unseen
-from torchalgo.course import Course
-from torchalgo.deadline import Deadline
-from torchalgo.enable import planned_choices
-from torchalgo.joined import join
-from torchalgo.measuring import Tuning
-from torchalgo.plan import PlanInput
-from torchalgo.result import Result
-from torchalgo.sampling import Sampler
-from torchalgo.shapes import Shapes, as_input_sets, nearest, shapes_of, spell
-from torchalgo.timings import Timings
+from torchalgo import _C
+from torchalgo._api.enable import planned_choices
+from torchalgo._base.deadline import Deadline
+from torchalgo._base.timings import Timings
+from torchalgo._capture.shapes import Shapes, as_input_sets, nearest, shapes_of, spell
+from torchalgo._ir.plan import PlanInput
+from torchalgo._measure.measuring import Tuning
+from torchalgo._measure.sampling import Sampler
+from torchalgo._plan.result import Result
+from torchalgo._refine.call_budget import Course
+from torchalgo._run import unseen
+from torchalgo._run.shape_dispatch import join
 from torchalgo_cli import main
 
 SHAPES = ((1, 3, 40, 40), (2, 3, 24, 64), (1, 3, 96, 32))
@@ -332,9 +333,9 @@ def test_no_call_measures(again: torchalgo.Optimized, monkeypatch: pytest.Monkey
 
     for name in ("measure", "check_primitives", "make_plan", "find_candidates"):
         monkeypatch.setattr(_C, name, fail)
-    monkeypatch.setattr("torchalgo.measuring.Tuning.measure", fail)
-    monkeypatch.setattr("torchalgo.process_bench.ProcessBench.measure", fail)
-    monkeypatch.setattr("torchalgo.process_bench.start_early", fail)
+    monkeypatch.setattr("torchalgo._measure.measuring.Tuning.measure", fail)
+    monkeypatch.setattr("torchalgo._measure.process_bench.ProcessBench.measure", fail)
+    monkeypatch.setattr("torchalgo._measure.process_bench.start_early", fail)
     with pytest.raises(AssertionError, match="measured"):  # these are what optimize calls
         torchalgo.optimize(make_net(), tensor(1, 3, 16, 16), progress=False)
     with pytest.warns(UserWarning, match="no plan"):

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from torchalgo.stats import is_faster, median_interval, median_noise
+from torchalgo._base.stats import is_faster, median_interval, median_noise
 
 
 def noisy(center: float, n: int, seed: int, spread: float = 0.05) -> list[float]:

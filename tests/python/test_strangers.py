@@ -15,7 +15,7 @@ from torch.nn import functional
 
 import torchalgo
 from nets import Net, fp64_error, run_plan
-from torchalgo.plan import Plan
+from torchalgo._ir.plan import Plan
 
 
 class UNet(nn.Module):

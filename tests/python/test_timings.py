@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
-from torchalgo.timings import StepTime, Timings, spelled
+from torchalgo._base.timings import StepTime, Timings, spelled
 
 
 def test_a_step_within_another_is_not_part_of_it_and_nothing_is_lost() -> None:

@@ -16,10 +16,10 @@ import torch
 from torch.distributed import HashStore
 
 import torchalgo
-from torchalgo.in_context import Refined, Search
-from torchalgo.plan import Plan
-from torchalgo.ranks import Ranks
-from torchalgo.sharing import Place, deal, measuring_ranks
+from torchalgo._distributed.distribute import Place, deal, measuring_ranks
+from torchalgo._distributed.heartbeat import Ranks
+from torchalgo._ir.plan import Plan
+from torchalgo._refine.in_context import Refined, Search
 from torchalgo.tune import main, plan_hash, tune
 from tune_ranks import InventedBench, make_model
 
@@ -77,7 +77,7 @@ def test_a_rank_alone_makes_the_plan_that_optimize_makes() -> None:
     one = Plan.from_json(fast.plan.to_json())
     assert plan_hash(one) == plan_hash(fast.plan)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("torchalgo.sampling.Bench.on", lambda *_: again)
+        patch.setattr("torchalgo._measure.sampling.Bench.on", lambda *_: again)
         other = torchalgo.optimize(make_model(), x, cost_db=False, progress=False).plan
     # Samples of a visit are drawn in another order where rivals share it: costs, not choices.
     assert [n.primitive for n in other.nodes] == [n.primitive for n in one.nodes]

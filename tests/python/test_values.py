@@ -17,10 +17,10 @@ from torch import nn
 from torch.nn import functional
 
 import torchalgo
-from torchalgo.free_sizes import find_dims, probe_sizes
-from torchalgo.guard import output_error
-from torchalgo.plan import PlanDim
-from torchalgo.reference import run_once
+from torchalgo._base.compare_outputs import output_error
+from torchalgo._capture.free_sizes import find_dims, probe_sizes
+from torchalgo._capture.reference import run_once
+from torchalgo._ir.plan import PlanDim
 
 Function = Callable[..., Any]
 

@@ -18,7 +18,7 @@ import torchalgo
 from graph_models import freeze
 from test_rewrite import any_plan, assert_close, op_counts, priced_plan, rewrite
 from torchalgo import _C
-from torchalgo.db import CostStore
+from torchalgo._db import CostStore
 
 
 def conv(c: int, k: int, size: int = 1) -> nn.Conv2d:

@@ -21,10 +21,10 @@ import torch
 import torchalgo
 from faulty_worker import NS
 from torchalgo import _C
-from torchalgo.process_bench import MOST_IN_A_ROW, ProcessBench, Worker
-from torchalgo.sampling import Bench
-from torchalgo.worker import FLAGS, flushes_denormals, read_state, set_state
-from torchalgo.worker_process import default_command
+from torchalgo._measure.process_bench import MOST_IN_A_ROW, ProcessBench, Worker
+from torchalgo._measure.sampling import Bench
+from torchalgo._measure.worker import FLAGS, flushes_denormals, read_state, set_state
+from torchalgo._measure.worker_process import default_command
 
 CONV = "fwd_f32_n1c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1+bias"
 OPTIONS = {"warmup": 1, "rounds": 3, "budget_s": 0.1, "cold_bytes": 0, "seed": 0}
@@ -39,7 +39,7 @@ MakeBench = Callable[..., ProcessBench]
 def faulty_command(**faults: str) -> Callable[[], list[str]]:
     folder = Path(torchalgo.__file__).parent
     hello = {"isa": _C.cpu_device().isa, "version": _C.version}
-    said = json.dumps({"worker": str(folder / "worker.py"), **hello, **faults})
+    said = json.dumps({"worker": str(folder / "_measure" / "worker.py"), **hello, **faults})
     script = str(Path(__file__).with_name("faulty_worker.py"))
     return lambda: [sys.executable, "-I", script, said]
 
@@ -233,7 +233,7 @@ def test_the_worker_has_the_settings_of_this_process() -> None:
 def ask_state(state: dict[str, Any]) -> Any:
     """What a new process reads after it set `state`."""
     script = (
-        "import json, sys; from torchalgo.worker import read_state, set_state;"
+        "import json, sys; from torchalgo._measure.worker import read_state, set_state;"
         "set_state(json.loads(sys.argv[1])); print(json.dumps(read_state()))"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(torchalgo.__file__).parent.parent)}
@@ -261,9 +261,9 @@ import os, sys, tempfile
 print("once", flush=True)
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), {package!r}]
 import torch, torchalgo
-from torchalgo.process_bench import ProcessBench, worker
+from torchalgo._measure.process_bench import ProcessBench, worker
 from torchalgo import _C
-from torchalgo.sampling import Bench
+from torchalgo._measure.sampling import Bench
 folder = tempfile.mkdtemp()
 os.chdir(folder)
 os.rmdir(folder)
@@ -322,7 +322,8 @@ def test_optimize_goes_on_when_a_candidate_crashes(
     bench = make_bench(real="yes", aten__prepacked="segv")
     bench._least_limit_s = 60.0
     monkeypatch.setattr(
-        "torchalgo.sampling.Bench.on", staticmethod(lambda *_: Bench(bench.measure, bench.check))
+        "torchalgo._measure.sampling.Bench.on",
+        staticmethod(lambda *_: Bench(bench.measure, bench.check)),
     )
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval()

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import torchalgo
-from torchalgo.write_file import write_file
+from torchalgo._base.write_file import write_file
 
 
 @contextlib.contextmanager

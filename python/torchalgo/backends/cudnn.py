@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torchalgo import _C
-from torchalgo.choices import Choice, Direction, choice_text, near, read_choice
+from torchalgo._ir.choices import Choice, Direction, choice_text, near, read_choice
 
 # In the order of _C.flag_choices().
 FLAGS: dict[str, Direction] = {

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The convolutions of a model made ours, and algorithms set on them by name."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from torchalgo._C import Error
+from torchalgo._ir.choices import DEVICES, DTYPES, Choice, choice_text, near, read_choice
+from torchalgo._ir.overrides import near_layers, some
+from torchalgo.functional import directions_of
+from torchalgo.nn import ATTRIBUTES, OURS
+
+DIRECTIONS = ("forward", "backward_data", "backward_filter")
+LayerChoices = Choice | Mapping[str, Choice]
+
+_TORCH_CONVOLUTIONS = tuple(OURS)
+_OUR_CONVOLUTIONS = tuple(OURS.values())
+
+
+class LayerAlgorithms(NamedTuple):
+    """What is set on one convolution: names, cuDNN's numbers, or None."""
+
+    name: str
+    forward: int | str | None
+    backward_data: int | str | None
+    backward_filter: int | str | None
+
+
+def convert(model: nn.Module, *, inplace: bool = False) -> nn.Module:
+    """A model like `model` whose nn.Conv* and nn.ConvTranspose* are torchalgo.nn's.
+
+    Nothing computes otherwise until algorithms are set. state_dict, hooks, parametrizations,
+    flags and shared modules stay as they are. Subclasses of torch's convolutions are left alone,
+    with a warning that names them: their forward may be another one.
+
+    Args:
+        model: in train or eval mode, on any device.
+        inplace: change `model` itself; else it is copied, and the copy shares its parameters and
+            buffers, so that nothing is in memory twice and training one trains the other.
+    """
+    if not isinstance(model, nn.Module):
+        raise Error(f"convert: model is {type(model).__name__}, expected torch.nn.Module")
+    if not inplace:
+        model = _copy_sharing_tensors(model)
+    left = []
+    for name, module in model.named_modules():
+        if (reason := _make_ours(module)) and reason != "no convolution":
+            left.append(f"{name or 'the model'} ({reason})")
+    if left:
+        warnings.warn(f"torchalgo.convert left alone: {', '.join(left)}", stacklevel=2)
+    return model
+
+
+def set_algorithms(
+    model: nn.Module, algorithms: Mapping[str, LayerChoices]
+) -> list[LayerAlgorithms]:
+    """Sets algorithms on the convolutions of `model` by name; plain ones are made ours in place.
+
+    Args:
+        model: changed in place.
+        algorithms: {glob of module names (`*` crosses dots): choice}, later entries win. A choice
+            is {"forward": ..., "backward_data": ..., "backward_filter": ...}, where a missing one
+            stays as it was; or forward's alone; or None, which unsets all three.
+
+    Returns: the convolutions that a glob matched and what is set on them now, in model order.
+    Raises: torchalgo.Error, before anything is changed, if a glob matches no convolution or a
+        choice is none.
+    """
+    if not isinstance(model, nn.Module):
+        raise Error(f"set_algorithms: model is {type(model).__name__}, expected torch.nn.Module")
+    if not isinstance(algorithms, Mapping):
+        raise Error(
+            f"set_algorithms: got {type(algorithms).__name__}, expected {{glob of module names:"
+            " choice}, such as {'layer1.*.conv2': {'forward': 'cpu.direct'}}"
+        )
+    convolutions = {
+        name: module
+        for name, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, _TORCH_CONVOLUTIONS)
+    }
+    wanted: dict[str, dict[str, str]] = {}
+    for glob, choices in algorithms.items():
+        for name in _matches(glob, convolutions):
+            texts = _texts(glob, choices, is_transposed(convolutions[name]))
+            wanted.setdefault(name, {}).update(texts)
+    for name, texts in wanted.items():
+        _make_ours(convolutions[name])
+        for attribute, text in texts.items():
+            setattr(convolutions[name], attribute, text)
+    return [_algorithms_of(name, m) for name, m in convolutions.items() if name in wanted]
+
+
+def is_transposed(module: nn.Module) -> bool:
+    """Whether a convolution is a transposed one."""
+    return isinstance(module, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d))
+
+
+def _algorithms_of(name: str, module: nn.Module) -> LayerAlgorithms:
+    directions = directions_of(is_transposed(module))
+    texts = [getattr(module, attribute) for attribute in ATTRIBUTES]
+    return LayerAlgorithms(name, *map(read_choice, texts, directions))
+
+
+def _texts(glob: str, choices: LayerChoices, transposed: bool) -> dict[str, str]:
+    """{attribute: text} of what one entry sets."""
+    by_direction: Mapping[Any, Choice]
+    if choices is None:
+        by_direction = dict.fromkeys(DIRECTIONS)
+    elif isinstance(choices, Mapping) and any(_is_word_of_directions(key) for key in choices):
+        by_direction = choices
+    else:
+        by_direction = {"forward": choices}
+    texts = {}
+    for word, choice in by_direction.items():
+        if word not in DIRECTIONS:
+            raise Error(
+                f"set_algorithms: {glob!r}: {word!r} is no direction; expected"
+                f" {', '.join(DIRECTIONS)}{near(str(word), DIRECTIONS)}"
+            )
+        index = DIRECTIONS.index(word)
+        what = f"set_algorithms: {glob!r}: {word}"
+        texts[ATTRIBUTES[index]] = choice_text(choice, directions_of(transposed)[index], what)
+    return texts
+
+
+def _is_word_of_directions(key: object) -> bool:
+    """Whether a key tells directions from a choice by compute type or device; a typo counts."""
+    return isinstance(key, str) and key not in (*DTYPES, *DEVICES)
+
+
+def _matches(glob: str, convolutions: Mapping[str, nn.Module]) -> list[str]:
+    """The names that `glob` matches and whose algorithms can be set."""
+    if not isinstance(glob, str):
+        raise Error(
+            f"set_algorithms: the key {glob!r} is no string: expected globs of module names"
+        )
+    found = [name for name in convolutions if fnmatchcase(name, glob)]
+    reasons = {name: _reason_against(convolutions[name]) for name in found}
+    settable = [name for name in found if not reasons[name]]
+    if settable:
+        return settable
+    if found:
+        text = some([f"{name} ({reasons[name]})" for name in found])
+        raise Error(f"set_algorithms: {glob!r} matches only what cannot be set: {text}")
+    raise Error(
+        f"set_algorithms: {glob!r} matches no convolution{near_layers(glob, list(convolutions))}"
+    )
+
+
+# ---- making one ours -----------------------------------------------------------------------------
+
+
+def _plain_type(module: nn.Module) -> type[nn.Module]:
+    """The class of `module` without what parametrizations put on top of it."""
+    if parametrize.is_parametrized(module):
+        return type(module).__bases__[0]
+    return type(module)
+
+
+def _reason_against(module: nn.Module) -> str:
+    """Why a module cannot be made ours; empty: it can, or is."""
+    plain = _plain_type(module)
+    if plain in OURS or issubclass(plain, _OUR_CONVOLUTIONS):
+        return ""
+    if isinstance(module, nn.modules.lazy.LazyModuleMixin):
+        return "is lazy; run the model once first"
+    if isinstance(module, torch.jit.ScriptModule):
+        return "is TorchScript; convert before scripting"
+    if isinstance(module, _TORCH_CONVOLUTIONS):
+        return f"is a {plain.__module__}.{plain.__qualname__}"
+    return "no convolution"
+
+
+def _make_ours(module: nn.Module) -> str:
+    """Makes `module` ours where it lies, so that whatever refers to it keeps doing so; or says why
+    not."""
+    if reason := _reason_against(module):
+        return reason
+    plain = _plain_type(module)
+    if plain not in OURS:  # ours already
+        return ""
+    ours = OURS[plain]
+    if plain is not type(module):
+        # parametrize puts a class with properties between the module and its class: remake it.
+        inserted = {
+            key: value
+            for key, value in vars(type(module)).items()
+            if key not in ("__dict__", "__weakref__", "__doc__")
+        }
+        ours = type(type(module).__name__, (ours,), inserted)
+    module.__class__ = ours
+    for attribute in ATTRIBUTES:
+        setattr(module, attribute, None)
+    return ""
+
+
+def _copy_sharing_tensors(model: nn.Module) -> nn.Module:
+    """A deep copy whose parameters and buffers are the originals; so is what a hook computes from
+    them and leaves in an attribute, as weight_norm does."""
+    tensors = [*model.parameters(), *model.buffers()]
+    for module in model.modules():
+        tensors += [value for value in vars(module).values() if isinstance(value, torch.Tensor)]
+    try:
+        return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+    except Exception as problem:
+        raise Error(
+            f"convert: the model cannot be copied ({type(problem).__name__}: {problem}); pass"
+            " inplace=True"
+        ) from problem

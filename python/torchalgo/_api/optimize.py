@@ -1,0 +1,531 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The steps, composed: model -> graph -> candidates -> costs -> plan -> rewritten module."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from torchalgo import _C
+from torchalgo._base.deadline import Deadline, budget_of_call
+from torchalgo._base.progress import Event, Progress
+from torchalgo._base.timings import Timings
+from torchalgo._C import Error
+from torchalgo._capture.calls import TensorModel, as_tensor_models
+from torchalgo._capture.freeze import ScriptModule, check_model
+from torchalgo._capture.options import Options, Plans, check_options, options_of_each
+from torchalgo._capture.shapes import ExampleKwargs, as_calls, shapes_of, spell
+from torchalgo._db import CostStore, DeviceCosts
+from torchalgo._db.environment import texts_here
+from torchalgo._ir.bounds import CALL_TICKS
+from torchalgo._ir.overrides import forced_primitives
+from torchalgo._ir.plan import InContext, Plan
+from torchalgo._measure import guard, process_bench
+from torchalgo._measure.machine_load import WaitWatch
+from torchalgo._measure.measuring import Guide, TuneSettings, Tuning
+from torchalgo._measure.sampling import Bench, cold_bytes
+from torchalgo._plan import planning, proofs
+from torchalgo._plan.limits import Limits
+from torchalgo._plan.objective import Latency, find_objective
+from torchalgo._plan.preparation import Prepared, prepare_each, quick_run_s
+from torchalgo._plan.result import Result
+from torchalgo._predict import guide_from_store, learn_from_store
+from torchalgo._predict.model import CostModel
+from torchalgo._refine import in_context
+from torchalgo._refine.call_budget import Course
+from torchalgo._refine.finalists import (
+    INTERRUPTED,
+    Contest,
+    Finalists,
+    error_of,
+    rewrite,
+    single_layout_plan,
+)
+from torchalgo._refine.in_context import Tuned
+from torchalgo._run.optimized import Optimized
+from torchalgo._run.original import ModelCall, Original, Planned
+
+# What the comparisons measure may change the plan that was timed inside the net; then it is tuned
+# again, so often at most.
+MOST_SEARCHES = 3
+
+
+def optimize(
+    model: nn.Module,
+    example_inputs: Any = None,
+    *,
+    example_kwargs: ExampleKwargs = None,
+    overrides: Mapping[str, str] | None = None,
+    plan: Plan | Plans | None = None,
+    strict: bool = False,
+    training: bool = False,
+    objective: str = "latency",
+    mode: str = "tune",
+    budget_s: float | None = None,
+    run_untimed: bool = False,
+    cost_db: str | Path | Literal[False] | None = None,
+    fresh: bool = False,
+    workspace_limit_bytes: int = 1 << 30,
+    weight_limit_bytes: int | None = None,
+    max_rel_error: float = 1e-5,
+    progress: bool | Callable[[Event], None] = True,
+) -> Optimized:
+    """Bind every convolution of `model` to the primitive that the cheapest plan gives it.
+
+    Args:
+        model: in eval mode, on the CPU or on a GPU; not modified. An nn.Module is traced (scripted
+            where it branches on tensor values); a ScriptModule is taken as it is. On a GPU,
+            torch.backends.cudnn.deterministic and .allow_tf32 decide what is a candidate.
+        example_inputs: a tensor, or a sequence of forward's arguments: they fix dtype and shapes;
+            None: the first call does. A list of tuples, each of them forward's arguments: one plan
+            for each; other shapes run the nearest plan. See docs/shapes.md. Arguments may be lists,
+            dicts and the like. Those that are no tensors are fixed. See docs/calls.md.
+        example_kwargs: forward's keyword arguments; for a list of tuples, a list of dicts.
+        overrides: {glob of layer names: primitive}; `*` crosses dots, later entries win, a name
+            without variant allows all its variants, layouts stay free.
+        plan: applied as it is; nothing is measured. Of several, as torchalgo.load_plans returns
+            them, each to the example inputs of its shapes.
+        strict: raise where the plan's primitive cannot run here, instead of falling back.
+        training: one value in this version.
+        mode: "tune": what the plan rests on is measured. "predict": no candidate is; costs that the
+            database does not have are predicted from those that it has (docs/predicting.md). What
+            still runs: the check of each chosen primitive against fp64, the outputs, and the guard,
+            which times the model.
+        objective: what the plan has least of: "latency"; "energy"; "edp", energy x latency of the
+            whole model. The last two need a meter: the CPU's RAPL counters, the GPU's, or your own
+            (torchalgo.energy.use). See docs/energy.md.
+        budget_s: of the whole call, in seconds: fewer samples, then fewer candidates. None: 90 s
+            for each plan; float("inf"): without end. Each of several plans has an equal part of
+            what is left; all other limits hold for each plan. See "Time" in docs/measuring.md.
+        run_untimed: run the plan even if it was not timed beside PyTorch, since the budget or
+            Ctrl-C came first. Without this the frozen model runs then, and `plan.guard` says why.
+        cost_db: the database of costs to read and to append to; None: the user's own, in
+            `$TORCHALGO_CACHE_DIR` or the XDG cache; False: none. See docs/database.md.
+        fresh: measure, check and time again what the database has of this model, device and
+            environment, and replace it there.
+        workspace_limit_bytes: of each primitive, which allocates it for its own call only, so that
+            the peak is the largest of them; primitives above it are no candidates.
+        weight_limit_bytes: of all packed weights, which lie beside the model's own (those stay).
+            The plan is the cheapest that keeps it; None: no limit.
+        max_rel_error: relative L2 of each convolution to fp64, of the outputs to the given model's;
+            f16, bf16 and tf32, which round more coarsely, have bounds of their own. Where the
+            outputs miss it, the layers give way for which that costs least.
+        progress: True: on stderr; False: silent; a function: called with each progress Event.
+
+    Returns: a module with the same result up to rounding; `.plan` (`print` explains it), `.costs`,
+        `.scripted`, `.runs`: "plan"; "single_layout" if the best plan in one layout was faster when
+        timed, which `.plan` describes then; "baseline" if PyTorch was faster (both at 95 %
+        confidence), or if nothing was timed.
+    Raises: torchalgo.Error if `model` is in train mode, if `plan` was made for another model, if no
+        plan keeps the limits, with the least possible and the layers that need most, or if the
+        objective needs a meter and there is none.
+    Source: Anderson & Gregg 2018, CGO, pp. 340-351, doi:10.1145/3168805.
+    """
+    options = Options(
+        overrides, plan, strict, training, objective, mode, budget_s, run_untimed, cost_db, fresh,
+        workspace_limit_bytes, weight_limit_bytes, max_rel_error, progress,
+    )  # fmt: skip
+    check_options(options)
+    check_model(model)
+    original = Original(model, functools.partial(plan_calls, options))
+    if example_inputs is None and example_kwargs is None:
+        return Optimized(original=original)
+    planned = original.plan(as_calls(model, example_inputs, example_kwargs))
+    return Optimized(*planned.results, form=planned.form, original=original)
+
+
+def plan_calls(
+    options: Options, model: nn.Module, calls: Sequence[ModelCall], plans: Plans | None
+) -> Planned:
+    """The planner of Original."""
+    if plans is not None:
+        options = dataclasses.replace(options, plan=plans, overrides=None, mode="tune")
+    course = Course(Timings(), Deadline(budget_of_call(options.budget_s, len(calls))))
+    with course.timings.step("values"):
+        models = as_tensor_models(model, calls)
+    results = _optimize(models, options, course)
+    formats = {key: known for each in models for key, known in each.formats.items()}
+    return Planned(tuple(results), models[0].form, models[0].model, formats)
+
+
+def _optimize(models: Sequence[TensorModel], options: Options, course: Course) -> list[Result]:
+    """One result for each set of inputs; they share weights, and what is measured."""
+    progress = Progress(options.progress)
+    input_sets = [model.inputs for model in models]
+    each = options_of_each(dataclasses.replace(options, progress=progress), input_sets)
+    with progress.watched(lambda: course.timings.now):
+        results = _optimize_sets(models, options, each, course)
+    timings = course.timings.all()
+    return [dataclasses.replace(result, timings=timings) for result in results]
+
+
+def _optimize_sets(
+    models: Sequence[TensorModel],
+    options: Options,
+    each: Sequence[Options],
+    course: Course,
+) -> list[Result]:
+    with contextlib.ExitStack() as opened:
+        store = None
+        if options.plan is None:
+            with course.timings.step("look up"):
+                store = opened.enter_context(_open_store(options))
+                # Where costs are known there may be nothing to measure.
+                if options.fresh or not store.has_any(texts_here()):
+                    process_bench.start_early()
+        # All of them first: what is wrong with the last is told before minutes of measuring.
+        with course.timings.step("read"):
+            say = Progress(each[0].progress).say
+            quick_s = quick_run_s(course.deadline.budget_s / len(models))
+            prepared = prepare_each(models, say, course.timings, quick_s)
+        return _optimize_each(prepared, each, course, store)
+
+
+def _open_store(options: Options) -> CostStore:
+    """Opens the database. Without one, what one plan measured serves the next, in memory."""
+    if options.cost_db is False:
+        return CostStore(None)
+    return CostStore.open(options.cost_db, is_fresh=options.fresh)
+
+
+def _optimize_each(
+    prepared: Sequence[Prepared],
+    options: Sequence[Options],
+    course: Course,
+    store: CostStore | None,
+) -> list[Result]:
+    """After Ctrl-C the plans there are, if there is one."""
+    results: list[Result] = []
+    names = [spell(shapes_of(p.inputs)) for p in prepared]
+    say = Progress(options[0].progress).say
+    for name, one, own in zip(names, prepared, options, strict=True):
+        if len(names) > 1:
+            say(f"plan {len(results) + 1} of {len(names)}, for inputs {name}")
+        try:
+            part = course.part(len(names) - len(results))
+            results.append(optimize_prepared(one, own, store, course=part))
+        except KeyboardInterrupt:
+            if not results:
+                raise
+            break
+        if results[-1].is_interrupted:
+            break
+    if len(results) < len(names):
+        say(f"interrupted: no plans for inputs {'; '.join(names[len(results) :])}")
+    return results
+
+
+def optimize_prepared(
+    prepared: Prepared,
+    options: Options,
+    store: CostStore | None,
+    bench: Bench | None = None,
+    course: Course | None = None,
+) -> Result:
+    """The steps after the model was read, for one set of inputs.
+
+    Args:
+        bench: by what to measure, if not here.
+        course: of the whole call; None: it begins now.
+    """
+    if course is None:
+        course = Course(Timings(), Deadline(budget_of_call(options.budget_s)))
+    progress = Progress(options.progress)
+    if not planning.has_convolutions(prepared.graph):
+        return _left_as_it_is(prepared, options, progress)
+    with course.timings.step("find"):
+        found = prepared.find_candidates(options)
+    if isinstance(options.plan, Plan):
+        return _apply(options.plan, prepared, found, options, progress)
+    if course.deadline.has_end:
+        progress.set_most(course.deadline.left_s("finish"))
+    graph = prepared.graph
+    progress.say(f"{sum(map(len, found.by_anchor))} candidates for {len(graph.nodes)} nodes")
+    costs = None
+    if store is not None:
+        costs = DeviceCosts.of(store, prepared.device, cold_bytes(graph))
+    with course.timings.step("try"):
+        course.expect_end(prepared)
+    device = prepared.device
+    is_hopeless = not (course.can_time or options.run_untimed)
+    if bench is None:
+        bench = Bench.on(device, course.deadline)
+    if is_hopeless:
+        bench = dataclasses.replace(bench, peaks=lambda: None)
+    objective = find_objective(options.objective, device, costs, bench)
+    predictor, guide = _learned(options, store, prepared, objective, progress)
+    tuning = Tuning(
+        graph,
+        found,
+        forced_primitives(graph, found, options.overrides),
+        TuneSettings(options.max_rel_error, call_ticks=_call_ticks(options, device)),
+        progress=progress,
+        cost_file=objective.costs,
+        bench=objective.bench,
+        device=device,
+        timings=course.timings,
+        deadline=course.deadline,
+        predictor=predictor,
+        guide=guide,
+    )
+    if is_hopeless:
+        tuning.end_now()
+    result = _bound(prepared, tuning, options, objective, course, progress)
+    if options.fresh and objective.verdicts is not None and tuning.is_kept:
+        objective.verdicts.forget_older(tuning.rules.primitives)
+    return result
+
+
+def _call_ticks(options: Options, device: _C.Device | None) -> int:
+    """On a CPU, of time."""
+    return CALL_TICKS if device is None and options.objective == "latency" else 0
+
+
+def _learned(
+    options: Options,
+    store: CostStore | None,
+    prepared: Prepared,
+    objective: Latency,
+    progress: Progress,
+) -> tuple[CostModel | None, Guide | None]:
+    """What predicts costs in place of measuring, and what may do so where a budget ends."""
+    if store is None or options.objective != "latency":
+        return None, None
+    device, cold = prepared.device, cold_bytes(prepared.graph)
+    if options.mode == "tune":
+        return None, lambda peaks: guide_from_store(store, device, cold, peaks)
+    before = None if objective.costs is None else objective.costs.read_peaks()
+    peaks = objective.bench.peaks() if before is None else before
+    predictor = learn_from_store(store, device, cold, peaks)
+    progress.say(f"learned from {predictor.costs} costs of {predictor.problems} problems")
+    return predictor, None
+
+
+def _bound(
+    prepared: Prepared,
+    tuning: Tuning,
+    options: Options,
+    objective: Latency,
+    course: Course,
+    progress: Progress,
+) -> Result:
+    """The module that the cheapest plan gives, measured as far as that needs."""
+    for _ in range(MOST_SEARCHES):
+        tuned, context, keep = _tuned_in_context(
+            prepared, tuning, objective, options, course, progress
+        )
+        course.expect_guard()
+        with course.timings.step("compare"):
+            with_limits = bool(tuned.limits.resources())
+            weaker = planning.compare_planners(tuning, objective, with_limits)
+            single = single_layout_plan(tuned.limits, weaker, objective, tuned.native)
+        if not _is_outdated(tuned):
+            keep()
+            break
+        tuning.set_pairs(None)
+    else:
+        tuned, context, single = _tuned(prepared, tuned.limits, options, course), None, None
+    limits = tuned.limits
+
+    def describe(native: _C.Plan) -> Plan:
+        plan = planning.describe_plan(
+            native, prepared.graph, prepared.inputs, tuning, prepared.notes, prepared.dims
+        )
+        return objective.described(plan)
+
+    progress.finish("planned", is_whole=not tuning.is_stopped)
+    native = limits.settle(with_regrets=True)
+    with course.timings.step("describe"):
+        plan = describe(native)
+    if context is not None:
+        times = f"plan {context.kept} of {context.rounds} timed in the net"
+        plan = dataclasses.replace(plan, method=f"{plan.method}; {times}")
+    plan = dataclasses.replace(
+        plan,
+        comparisons=planning.compared_costs(weaker, objective),
+        rel_error=tuned.error if tuned.error < float("inf") else None,
+        capture_error=prepared.capture_error,
+        limits=limits.described(),
+        in_context=context,
+        resolve=planning.resolver(prepared.imported, limits, describe),
+        prove=proofs.prover(limits, objective),
+    )
+    contest = Contest(prepared, options, objective, course)
+    finalists = Finalists(plan, tuned.scripted, tuned.error, single, describe)
+    if tuning.is_interrupted:
+        course.hurry()
+    try:
+        with course.timings.step("guard"):
+            plan, scripted = contest.decide(finalists)
+    except KeyboardInterrupt:
+        if tuned.error > prepared.output_bound(options):
+            raise
+        plan, scripted = contest.untimed(plan, tuned.scripted, INTERRUPTED)
+    _tell(progress, plan)
+    with course.timings.step("describe"):
+        alternatives = {name: describe(native) for name, native in weaker.items()}
+        if "optimum" in plan.comparisons:
+            alternatives["optimum"] = finalists.plan
+    find_front = planning.front_finder(tuning, describe, objective)
+    plan = _with_dims_of(scripted, plan, prepared)
+    return Result(
+        scripted, plan, prepared.frozen, tuning.costs, alternatives, str(prepared.where),
+        find_front, tuning.is_interrupted,
+    )  # fmt: skip
+
+
+def _tuned(prepared: Prepared, limits: Limits, options: Options, course: Course) -> Tuned:
+    """The rewritten module of the cheapest plan whose outputs keep max_rel_error, or, where none
+    does in time, of the last one; and its outputs' error. The frozen module if there is no time to
+    bind a plan, and nothing that it could rest on is known."""
+    bound = prepared.output_bound(options)
+    is_hopeless = not (course.can_time or options.run_untimed or limits.tuning.knows_any)
+    while True:
+        native = limits.settle()
+        if is_hopeless:
+            return Tuned(native, prepared.frozen, float("nan"), limits)
+        started = course.deadline.now_s()
+        with limits.tuning.timings.step("bind"):
+            scripted = rewrite(prepared.imported, native, options.strict)
+        with limits.tuning.timings.step("try"):
+            error = error_of(scripted, prepared)
+        course.learn_binding(course.deadline.now_s() - started)
+        is_last = error <= bound or not course.can_bind()
+        own = prepared.capture_error  # the frozen module's rounding is none of the plan's
+        if is_last or not limits.tighten(native, error - own, bound - own):
+            return Tuned(native, scripted, error, limits)
+
+
+def _tuned_in_context(
+    prepared: Prepared,
+    tuning: Tuning,
+    objective: Latency,
+    options: Options,
+    course: Course,
+    progress: Progress,
+) -> tuple[Tuned, InContext | None, Callable[[], None]]:
+    """The cheapest plan after its costs were corrected inside the net, or as they were when this
+    net was tuned here before; without the times in the net where they cannot be taken. Last, what
+    keeps the corrections for a later run, should that stay the plan."""
+
+    def keep_nothing() -> None:
+        pass
+
+    limits = Limits(tuning, options.weight_limit_bytes, objective.planner)
+    bound, costs = prepared.output_bound(options), objective.verdicts
+    limits.settle()
+    while tuning.resume():
+        limits.settle()
+    is_timed = options.mode == "tune" and options.objective == "latency"
+    if not is_timed or tuning.device is not None:  # a GPU's ops end after their calls
+        return _tuned(prepared, limits, options, course), None, keep_nothing
+    key = in_context.context_key(tuning, options.weight_limit_bytes, options.max_rel_error)
+    kept = None if costs is None else in_context.Kept.from_json(costs.read_record(key))
+    if kept is not None:
+        tuning.set_pairs(in_context.pairs_at(kept.pairs))
+        tuned = _tuned(prepared, copy.copy(limits), options, course)
+        if kept.fits(tuned.native):
+            return tuned, kept.context, keep_nothing
+        tuning.set_pairs(None)
+    tuned = _tuned(prepared, copy.copy(limits), options, course)
+    # Measured now, since that may change the optimum: a bound of experience may be no bound.
+    with course.timings.step("compare"):
+        planning.compare_planners(tuning, objective, bool(tuned.limits.resources()))
+    if _is_outdated(tuned):
+        tuned = _tuned(prepared, copy.copy(limits), options, course)
+    limit_s = in_context.limit_s(tuning.seconds, course.deadline)
+    is_final = tuning.is_stopped or not tuned.error <= bound
+    if is_final or not in_context.has_time(tuned.native, limit_s, course.deadline):
+        return tuned, None, keep_nothing
+    progress.say("times the plan inside the net")
+    search = in_context.Search(
+        tuning,
+        lambda: _tuned(prepared, copy.copy(limits), options, course),
+        prepared.inputs,
+        limit_s=limit_s,
+        most_error=bound,
+    )
+    watch = WaitWatch()
+    with course.timings.step("in the net"):
+        refined = search.run(tuned)
+    is_disturbed = watch.was_disturbed()
+
+    def keep() -> None:
+        found = in_context.Kept.of(refined)
+        is_sound = not tuning.is_stopped and not is_disturbed
+        if costs is not None and found is not None and is_sound:
+            costs.keep_record(key, found.to_json())
+
+    return refined.tuned, refined.context, keep
+
+
+def _is_outdated(tuned: Tuned) -> bool:
+    """Whether what was measured since has changed the optimum."""
+    choices_of = in_context.choices_of
+    return choices_of(tuned.limits.settle()) != choices_of(tuned.native)
+
+
+def _left_as_it_is(prepared: Prepared, options: Options, progress: Progress) -> Result:
+    if isinstance(options.plan, Plan):
+        planning.fitted(options.plan, prepared.graph, prepared.inputs)
+    verdict = guard.untimed_verdict("the model has no convolutions")
+    plan = planning.unplanned(
+        prepared.graph, prepared.inputs, prepared.notes, prepared.device, prepared.dims
+    )
+    plan = dataclasses.replace(plan, guard=verdict)
+    _tell(progress, plan)
+    frozen = prepared.frozen
+    return Result(frozen, plan, frozen, device=planning.torch_name(prepared.device))
+
+
+def _apply(
+    plan: Plan,
+    prepared: Prepared,
+    found: _C.Candidates,
+    options: Options,
+    progress: Progress,
+) -> Result:
+    """Runs `plan` as it is; a verdict in it for the baseline is obeyed."""
+    plan = planning.fitted(plan, prepared.graph, prepared.inputs)
+    left = planning.nodes_it_lacks(plan, prepared.graph)
+    if left:
+        progress.say(f"an older plan, PyTorch runs what it has no node for: {', '.join(left)}")
+    missing = planning.missing_primitives(plan, found)
+    if missing and options.strict:
+        raise Error(f"optimize: strict, and this machine does not offer {', '.join(missing)}")
+    if missing:
+        progress.say(f"falls back, not offered here: {', '.join(missing)}")
+    frozen, where = prepared.frozen, str(prepared.where)
+    verdict = plan.guard
+    is_refused = verdict is not None and verdict.runs == "baseline"
+    is_timed = verdict is not None and verdict.rounds > 0
+    if is_refused and (is_timed or not options.run_untimed):
+        return Result(frozen, _with_dims_of(frozen, plan, prepared), frozen, device=where)
+    scripted = rewrite(prepared.imported, planning.native_plan(plan), options.strict)
+    error = error_of(scripted, prepared)
+    bound = prepared.output_bound(options)
+    if error > bound:
+        raise Error(
+            f"optimize: with this plan the outputs have relative L2 {error:.1e} to the model's,"
+            f" expected at most {bound:.1e}: make a new plan"
+        )
+    return Result(scripted, _with_dims_of(scripted, plan, prepared), frozen, device=where)
+
+
+def _with_dims_of(scripted: ScriptModule, plan: Plan, prepared: Prepared) -> Plan:
+    """The plan with the sizes that its module is right for."""
+    return dataclasses.replace(
+        plan, inputs=planning.with_dims(plan.inputs, prepared.dims_of(scripted))
+    )
+
+
+def _tell(progress: Progress, plan: Plan) -> None:
+    for line in planning.outcome(plan):
+        progress.say(line)

@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Every algorithm of a convolution, measured: time, memory, support, determinism.
+
+The table that the fork AliJahan/pytorch prints after a first run, for all three directions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+import textwrap
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from torchalgo import _C
+from torchalgo._base.stats import median_noise
+from torchalgo._C import Error
+from torchalgo._capture.freeze import as_inputs, tensors_in
+from torchalgo._ir.bounds import COARSE_BOUND
+from torchalgo._ir.plan import format_bytes
+from torchalgo._ir.problems import (
+    DIRECTIONS,
+    bare_convolution,
+    check_directions,
+    check_dtype,
+    dtype_of,
+    gradient_of,
+    is_other_operation,
+    problems_of,
+    with_direction,
+    with_dtype,
+)
+from torchalgo._measure.sampling import Bench
+from torchalgo._plan.candidates import (
+    DeviceLike,
+    describe_device,
+    find_device,
+    without_layouts,
+)
+
+MAX_COLUMNS = 100
+FINALIST_RATIO = 2.0  # those that take no more than this much of the fastest are timed again
+MOST_AT_ONCE = 32  # primitives that compete in the same rounds
+MOST_SAMPLES = 51
+TIMING_SHARE = 0.6  # of the budget; checks have the rest
+RUNTIME_COMPILED = "is compiled when it first runs, which takes seconds: see runtime_compiled"
+COLD_BYTES = 48 << 20  # weights come from memory, as inside a network of usual size
+_HEAD = ("algorithm", "layout", "us", "+-", "memory", "determ.", "supported")
+_LEFT = (0, 1, 5, 6)
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """One algorithm on one problem; without times it is not supported, `reason` says why."""
+
+    problem: str
+    primitive: str
+    src: str
+    dst: str
+    median_us: float | None
+    noise_us: float | None  # half a 95 % interval of the median; of the range below 4 samples
+    samples: int
+    workspace_bytes: int
+    is_deterministic: bool
+    is_runtime_compiled: bool
+    numerics: list[str]
+    hidden_bytes: int | None  # copied between layouts inside; None: unknown
+    rel_error: float | None  # relative L2 to fp64
+    reason: str
+
+    @property
+    def is_supported(self) -> bool:
+        return not self.reason
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The rows of every problem, by problem, the fastest first; `print` shows them as tables."""
+
+    device: str
+    layers: dict[str, list[str]]  # problem -> names of the layers that have it
+    rows: list[ProfileRow]
+
+    def of(self, problem: str) -> list[ProfileRow]:
+        """The rows of one problem."""
+        return [row for row in self.rows if row.problem == problem]
+
+    def best(self, problem: str) -> ProfileRow | None:
+        """The fastest supported row of a problem; of those that were checked, if any was."""
+        supported = [row for row in self.of(problem) if row.is_supported]
+        checked = [row for row in supported if row.rel_error is not None]
+        return next(iter(checked or supported), None)
+
+    def to_json(self) -> str:
+        """One JSON object."""
+        fields = {
+            "device": self.device,
+            "layers": self.layers,
+            "rows": [dataclasses.asdict(row) for row in self.rows],
+        }
+        return json.dumps(fields, indent=1, allow_nan=False) + "\n"
+
+    def __str__(self) -> str:
+        return "\n\n".join("\n".join(self._table(problem)) for problem in self.layers)
+
+    def _table(self, problem: str) -> list[str]:
+        names = [name for name in self.layers[problem] if name]
+        lines = textwrap.wrap(", ".join(names), MAX_COLUMNS) if names else []
+        rows = self.of(problem)
+        cells = [_HEAD, *(_cells(row) for row in rows if row.is_supported)]
+        return [*lines, f"{problem}  on {self.device}", *_aligned(cells), *_refusals(rows)]
+
+
+def profile(
+    target: nn.Module | str,
+    src: Any = None,
+    *,
+    directions: str | Sequence[str] = DIRECTIONS,
+    device: DeviceLike = None,
+    dtype: Any = None,
+    budget_s: float = 2.0,
+    check: bool = True,
+    max_rel_error: float = 1e-4,
+    workspace_limit_bytes: int = 1 << 30,
+    runtime_compiled: bool = False,
+) -> Profile:
+    """Times every algorithm that computes the convolutions of `target`, on random data.
+
+    Args:
+        target: a module, of which each distinct convolution is taken once, or a problem as
+            torchalgo spells it. A module runs once, for the sizes of its layers.
+        src: forward's inputs, if `target` is a module.
+        directions: of "fwd", "bwd_data", "bwd_filter"; a problem's own word is replaced.
+        device: where to run; None: where the module's inputs are, else this CPU.
+        dtype: of the convolutions, instead of the module's: "f32", "tf32", "f16", ...
+        budget_s: seconds of timing and checking for each problem in each direction; soft: what runs
+            is ended.
+        check: compare results with fp64, the fastest first, until the budget ends and one was
+            right. A result that is wrong by more than `max_rel_error` (relative L2; more for lower
+            precisions) counts as not supported. `rel_error` is None where there was no time.
+        runtime_compiled: time cuDNN's engines that are compiled when they first run, too. Each
+            takes seconds, whatever the budget.
+
+    Raises: torchalgo.Error if the target is none, or the device is not in this machine.
+    """
+    found = check_directions(directions, "profile")
+    word = check_dtype(dtype, "profile")
+    if budget_s <= 0:
+        raise Error(f"profile: budget_s={budget_s}, expected seconds > 0")
+    layers: dict[str, list[str]] = {}
+    if isinstance(target, str):
+        where = find_device(device)
+        spelled = bare_convolution(target, "profile")
+        named = [("", with_direction(spelled, direction)) for direction in found]
+    else:
+        inputs = _inputs(target, src)
+        where = find_device(_device_of(inputs) if device is None else device)
+        problems = problems_of(target, inputs, where.kind)
+        named = [(name, gradient_of(p, direction)) for name, p in problems for direction in found]
+    if where.kind == "cuda" and where.index < 0:
+        raise Error(
+            f"profile: {where.name} is only described, nothing can run on it here; what is known of"
+            " it without running: torchalgo.candidates(..., device=...)"
+        )
+    for name, problem in named:
+        names = layers.setdefault(with_dtype(problem, word) if word else problem, [])
+        if name not in names:
+            names.append(name)
+    effort = _Effort(
+        budget_s, max_rel_error if check else None, workspace_limit_bytes, runtime_compiled
+    )
+    rows = [row for problem in layers for row in _measured(problem, where, effort)]
+    name = describe_device(where) or f"{where.name}, {where.threads} threads"
+    return Profile(name, layers, rows)
+
+
+def _inputs(module: nn.Module, src: Any) -> tuple[Any, ...]:
+    if not isinstance(module, nn.Module):
+        raise Error(f"profile: target is {type(module).__name__}, expected a module or a problem")
+    if src is None:
+        raise Error("profile: a module needs its input: profile(module, torch.rand(...))")
+    return as_inputs(src)
+
+
+def _device_of(inputs: tuple[Any, ...]) -> str:
+    tensors = tensors_in(inputs)
+    return str(tensors[0].device) if tensors else "cpu"
+
+
+# ---- measuring -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Effort:
+    """Holds what profile's arguments say of one problem."""
+
+    budget_s: float
+    bound: float | None  # None: nothing is checked
+    limit_bytes: int
+    runtime_compiled: bool
+
+
+def _measured(problem: str, device: _C.Device, effort: _Effort) -> list[ProfileRow]:
+    started = time.monotonic()
+    offered, offered_traits, refusals = _C.offers_of(problem, effort.limit_bytes, device)
+    # A view is no work to measure; out of its graph it would have to copy.
+    moved = [i for i, p in enumerate(offered) if not _C.is_view(p.name)]
+    primitives, traits = [offered[i] for i in moved], [offered_traits[i] for i in moved]
+    is_left_out = [t.is_runtime_compiled and not effort.runtime_compiled for t in traits]
+    failures = [RUNTIME_COMPILED if left_out else "" for left_out in is_left_out]
+    times = _times(problem, primitives, failures, device, TIMING_SHARE * effort.budget_s)
+    errors: list[float | None] = [None] * len(primitives)
+    if effort.bound is not None:
+        allowed = max(effort.bound, COARSE_BOUND.get(dtype_of(problem), 0.0))
+        order = sorted((statistics.median(ns), i) for i, ns in enumerate(times) if ns)
+        has_passed = False
+        for _, i in order:
+            if has_passed and time.monotonic() - started > effort.budget_s:
+                break
+            ((errors[i], failures[i]),) = _bench_on(device).check(problem, [primitives[i]], allowed)
+            has_passed |= not failures[i]
+            times[i] = times[i] if not failures[i] else []
+    rows = []
+    for i, (p, t) in enumerate(zip(primitives, traits, strict=True)):
+        us = [ns / 1000 for ns in times[i]]
+        rows.append(
+            ProfileRow(
+                problem=problem,
+                primitive=p.name,
+                src=p.src,
+                dst=p.dst,
+                median_us=statistics.median(us) if us else None,
+                noise_us=_spread(us) if us else None,
+                samples=len(us),
+                workspace_bytes=p.workspace_bytes,
+                is_deterministic=t.is_deterministic,
+                is_runtime_compiled=t.is_runtime_compiled,
+                numerics=list(t.numerics),
+                hidden_bytes=t.hidden_bytes,
+                rel_error=errors[i],
+                reason=failures[i],
+            )
+        )
+    rows.sort(key=lambda r: (r.median_us is None, r.median_us or 0.0, r.primitive, r.src, r.dst))
+    return rows + [_refused(problem, r) for r in refusals]
+
+
+def _bench_on(device: _C.Device) -> Bench:
+    return Bench.on(None if device.kind == "cpu" else device)
+
+
+def _spread(us: list[float]) -> float:
+    return median_noise(us) if len(us) >= 4 else (max(us) - min(us)) / 2
+
+
+def _refused(problem: str, refusal: _C.Refusal) -> ProfileRow:
+    return ProfileRow(
+        problem, refusal.primitive, "", "", None, None, 0, 0, True, False, [], None, None,
+        refusal.reason,
+    )  # fmt: skip
+
+
+def _times(
+    problem: str,
+    primitives: Sequence[_C.Primitive],
+    failures: list[str],
+    device: _C.Device,
+    budget_s: float,
+) -> list[list[float]]:
+    """Times in ns of the primitives without a failure; notes what fails.
+
+    First few of all, then more of the fast ones: interleaved, in calls that are short, so that
+    Ctrl-C is heard, and of few primitives, since each has its own buffers.
+    """
+    bench = _bench_on(device)
+    times: list[list[float]] = [[] for _ in primitives]
+    started = time.monotonic()
+
+    def take(chosen: Sequence[int], rounds: int, part_s: float) -> None:
+        tasks = [(problem, primitives[i]) for i in chosen]
+        taken = bench.measure(
+            tasks, warmup=1, rounds=rounds, budget_s=part_s, cold_bytes=COLD_BYTES, seed=0
+        )
+        for i, result in zip(chosen, taken, strict=True):
+            times[i] += result.ns
+            if result.failure or not times[i]:
+                failures[i] = result.failure or "gave no samples"
+                times[i] = []
+
+    untimed = [i for i, failure in enumerate(failures) if not failure]
+    for first in range(0, len(untimed), MOST_AT_ONCE):
+        chosen = untimed[first : first + MOST_AT_ONCE]
+        take(chosen, 3, budget_s / 3 * len(chosen) / len(untimed))
+    while (left := budget_s - (time.monotonic() - started)) > 0:
+        medians = {i: statistics.median(ns) for i, ns in enumerate(times) if ns}
+        most = FINALIST_RATIO * min(medians.values(), default=0.0)
+        fast = sorted((ns, i) for i, ns in medians.items() if ns <= most)[:MOST_AT_ONCE]
+        chosen = [i for _, i in fast if len(times[i]) < MOST_SAMPLES]
+        if not chosen:
+            break
+        take(chosen, 9, min(left, 1.0))
+    return times
+
+
+# ---- print(profile) ------------------------------------------------------------------------------
+
+
+def _cells(row: ProfileRow) -> tuple[str, ...]:
+    layout = row.src if row.src == row.dst else f"{row.src}>{row.dst}"
+    return (
+        row.primitive,
+        layout,
+        f"{row.median_us:.1f}",
+        f"{row.noise_us:.1f}",
+        format_bytes(row.workspace_bytes),
+        "yes" if row.is_deterministic else "no",
+        ", ".join(["yes", *row.numerics]),
+    )
+
+
+def _aligned(cells: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[i]) for row in cells) for i in range(len(_HEAD))]
+    over = 2 + sum(widths) + 2 * (len(widths) - 1) - MAX_COLUMNS
+    for i, least in ((6, 9), (0, 24)):  # cut first what says least
+        cut = max(0, min(over, widths[i] - least))
+        widths[i], over = widths[i] - cut, over - cut
+    lines = []
+    for row in cells:
+        placed = [
+            f"{_cut(cell, w):<{w}}" if i in _LEFT else f"{cell:>{w}}"
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(("  " + "  ".join(placed)).rstrip())
+    return lines
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 2] + ".."
+
+
+def _refusals(rows: list[ProfileRow]) -> list[str]:
+    """What is not supported, by reason."""
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if row.reason and not is_other_operation(row.primitive):
+            reasons.setdefault(without_layouts(row.reason), []).append(row.primitive)
+    lines = []
+    for reason, names in reasons.items():
+        shown = sorted(set(names), key=names.index)
+        text = ", ".join(shown[:6]) + (f" and {len(shown) - 6} more" if len(shown) > 6 else "")
+        lines += textwrap.wrap(
+            f"not supported: {text}: {' '.join(reason.split())}",
+            MAX_COLUMNS,
+            initial_indent="  ",
+            subsequent_indent="    ",
+        )
+    return lines

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compares what two modules make of the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+
+def output_error(result: Any, reference: Any) -> float:
+    """Greatest relative L2 of any tensor or number; inf if the structures or types differ.
+
+    Where the reference is not finite, the result must be the same. Of integers (labels, an argmax)
+    one in a thousand may differ: rounding decides ties.
+    """
+    got, want = leaves_of(result), leaves_of(reference)
+    if len(got) != len(want):
+        return float("inf")
+    return max([_error(a, b) for a, b in zip(got, want, strict=True)], default=0.0)
+
+
+def leaves_of(value: Any) -> list[Any]:
+    """Lists what is inside nested lists, tuples and dicts, in order, with the dicts' keys."""
+    if isinstance(value, Mapping):
+        return [leaf for key, item in value.items() for leaf in (key, *leaves_of(item))]
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in leaves_of(item)]
+    return [value]
+
+
+def _error(got: Any, want: Any) -> float:
+    if isinstance(got, torch.Tensor) and isinstance(want, torch.Tensor):
+        return _tensor_error(got, want)
+    is_number = isinstance(want, (int, float)) and type(got) is type(want)
+    if is_number and not isinstance(want, bool):
+        return _tensor_error(torch.tensor(got), torch.tensor(want))
+    return 0.0 if type(got) is type(want) and got == want else float("inf")
+
+
+def _tensor_error(got: torch.Tensor, want: torch.Tensor) -> float:
+    is_float = want.is_floating_point() or want.is_complex()
+    is_reference = is_float and want.dtype in (torch.float64, torch.complex128)
+    if got.shape != want.shape or (got.dtype != want.dtype and not is_reference):
+        return float("inf")
+    if got.dtype == want.dtype and torch.equal(got, want):
+        return 0.0
+    if not is_float:
+        different = int((got != want).sum())
+        return 0.0 if different <= want.numel() / 1000 else float("inf")
+    wide = torch.complex128 if want.is_complex() else torch.float64
+    got, want = got.detach().to(wide), want.detach().to(wide)
+    finite = want.isfinite()
+    if not _same_bits(got[~finite], want[~finite]):
+        return float("inf")
+    difference = float((got[finite] - want[finite]).abs().norm())
+    if difference == 0.0:
+        return 0.0
+    tiny = torch.finfo(torch.float64).tiny
+    error = difference / max(float(want[finite].abs().norm()), tiny)
+    return error if error == error else float("inf")
+
+
+def _same_bits(got: torch.Tensor, want: torch.Tensor) -> bool:
+    """True for the same infinities, and NaN where there is NaN."""
+    if want.is_complex():
+        got, want = torch.view_as_real(got), torch.view_as_real(want)
+    is_nan = want.isnan()
+    return torch.equal(got.isnan(), is_nan) and torch.equal(got[~is_nan], want[~is_nan])

@@ -1,0 +1,414 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Converts a call to a list of tensors, and a list of tensors to the call's result.
+
+Plans, TorchScript modules and runners take tensors and return tensors. `CallForm` records in which
+lists, dicts and other containers the tensors of a call lie, and those of its result. Every later
+call must have the same form; only its tensors may differ.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import functools
+import inspect
+import itertools
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchalgo._base.trees import (
+    CONSTANTS,
+    Constant,
+    Node,
+    Tree,
+    check_rebuilds,
+    flatten,
+    has_values,
+    lowered,
+    rebuild,
+    spell,
+    spell_type,
+    tensors_of,
+)
+from torchalgo._C import Error
+from torchalgo._capture.formats import Formats, Key, formats_of, key_of
+from torchalgo._capture.freeze import check_inputs, check_model, tensors_in
+from torchalgo._capture.reference import Reference, copied
+from torchalgo._capture.scripted_calls import check_parameters, script_tensor_model
+
+# ---- calls ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CallForm:
+    """The form of a call of a model, and the form of its result.
+
+    Args:
+        signature: the signature of the model's forward.
+        inputs: the form of the arguments, without arguments that have their default value. None if
+            the module takes the arguments unchanged, as a ScriptModule does.
+        names: the position of each tensor among the arguments, as "batch['image']".
+        output: the form of the result. None if the module returns the result itself.
+    """
+
+    signature: inspect.Signature
+    inputs: Tree | None = None
+    names: tuple[str, ...] = ()
+    output: Tree | None = None
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -> dict[str, Any]:
+        """Returns the arguments by name, without those that have their default value.
+
+        Raises: torchalgo.Error if they do not fit forward's signature.
+        """
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as problem:
+            raise Error(f"{what}: {problem}; expected forward{self.signature}") from None
+        parameters = self.signature.parameters
+        return {
+            name: value
+            for name, value in bound.arguments.items()
+            if not _is_default(value, parameters[name].default)
+        }
+
+    def tensors(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], Tree | None]:
+        """Returns the module's arguments and the form of this call.
+
+        The caller compares the form with `inputs`. It is None if `inputs` is None.
+
+        Raises: torchalgo.Error if the arguments do not fit forward's signature.
+        """
+        arguments = self.bind(args, kwargs, "forward")
+        if self.inputs is None:
+            bound = inspect.BoundArguments(self.signature, collections.OrderedDict(arguments))
+            bound.apply_defaults()
+            return (tuple(args) if not kwargs else bound.args), None
+        tensors: list[torch.Tensor] = []
+        try:
+            tree = _flatten_arguments(arguments, tensors, [])
+        except Error as problem:
+            raise Error(f"forward: {problem}") from None
+        return tuple(tensors), tree
+
+    def difference(self, tree: Tree | None) -> str:
+        """Describes the first difference between the form of a call and the planned form.
+
+        Example: "flag=True, planned with flag=False". Returns "" if there is none.
+        """
+        if not isinstance(tree, Node) or not isinstance(self.inputs, Node):
+            return ""
+        given = dict(zip(tree.keys, tree.children, strict=True))
+        planned = dict(zip(self.inputs.keys, self.inputs.children, strict=True))
+        for name in self.signature.parameters:
+            if given.get(name) != planned.get(name):
+                here, there = spell(given.get(name)), spell(planned.get(name))
+                return f"{name}={here}, planned with {name}={there}"
+        return "" if tree == self.inputs else "arguments in another order"
+
+    @functools.cached_property
+    def is_positional(self) -> bool:
+        """True if the planned call had only tensors as arguments, all of them positional."""
+        if self.inputs is None:
+            return True
+        bound = _bound(self, [torch.empty(0)] * len(self.names))
+        return not bound.kwargs and all(isinstance(a, torch.Tensor) for a in bound.args)
+
+    @functools.cached_property
+    def has_numbers(self) -> bool:
+        """True if the result holds numbers or text; these may depend on the inputs' sizes."""
+        return self.output is not None and has_values(self.output)
+
+    def result(self, returned: Any) -> Any:
+        """Builds the model's result from the module's result."""
+        return returned if self.output is None else rebuild(self.output, tensors_of(returned))
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    if default is inspect.Parameter.empty:
+        return False
+    if value is default:
+        return True
+    return isinstance(value, CONSTANTS) and Constant(value) == Constant(default)
+
+
+def _flatten_arguments(
+    arguments: Mapping[str, Any], tensors: list[torch.Tensor], names: list[str]
+) -> Node:
+    children = [flatten(value, name, tensors, names) for name, value in arguments.items()]
+    return Node(dict, tuple(arguments), tuple(children))
+
+
+def form_of_script(module: Any) -> CallForm:
+    """Returns the form of calls of a ScriptModule: its arguments and results stay unchanged."""
+    kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+    parameters = [
+        inspect.Parameter(a.name, kind, default=a.default_value if a.has_default_value() else empty)
+        for a in module.forward.schema.arguments[1:]
+    ]
+    return CallForm(inspect.Signature(parameters), names=tuple(p.name for p in parameters))
+
+
+def signature_of(model: nn.Module) -> inspect.Signature:
+    """Returns the signature of forward, without annotations."""
+    try:
+        signature = inspect.signature(model.forward)
+    except ValueError:  # a built-in function
+        rest = [
+            inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
+            inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
+        ]
+        return inspect.Signature(rest)
+    plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    return inspect.Signature(plain)
+
+
+# ---- models of tensors ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TensorModel:
+    """A model that takes a tuple of tensors and returns only types that TorchScript can return."""
+
+    model: nn.Module
+    form: CallForm
+    inputs: tuple[Any, ...]
+    formats: Mapping[Key, Formats] = field(default_factory=dict)  # of results, by those of inputs
+    reference: Reference | None = None  # of the run that recorded this, if `model` is what ran
+
+
+def as_tensor_model(
+    model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+) -> TensorModel:
+    """Runs `model` once with these arguments; records the form of the arguments and the result.
+
+    Returns `model` itself if it takes tensors and returns tensors in tuples, lists and dicts, or if
+    it is a ScriptModule (which is not run). Otherwise returns a shallow copy with another forward:
+    its submodules have the same names as in `model`.
+
+    Raises: torchalgo.Error if the arguments do not fit forward's signature, if the model raises, or
+        if a type among the arguments or results cannot be rebuilt from its parts.
+    """
+    kwargs = {} if kwargs is None else kwargs
+    is_script = isinstance(model, torch.jit.ScriptModule)
+    form = form_of_script(model) if is_script else CallForm(signature_of(model))
+    arguments = form.bind(args, kwargs, "optimize")
+    if is_script:
+        return TensorModel(model, form, form.tensors(args, kwargs)[0])
+    tensors: list[torch.Tensor] = []
+    names: list[str] = []
+    try:
+        inputs = _flatten_arguments(arguments, tensors, names)
+        check_rebuilds(arguments, inputs, tensors, "arguments")
+    except Error as problem:
+        raise Error(f"optimize: argument {problem}") from None
+    check_examples(tensors, names)
+    after = tuple(map(copy_of, tensors))
+    copies = rebuild(inputs, iter(after))
+    bound = inspect.BoundArguments(form.signature, collections.OrderedDict(copies))
+    started = time.monotonic()
+    result = _run(model, bound.args, bound.kwargs)
+    seconds = time.monotonic() - started
+    output, returned, formats = _record_output(result)
+    form = CallForm(form.signature, inputs, tuple(names), None if output == returned else output)
+    if form.has_numbers:
+        _check_numbers(model, form, tensors)
+    reference = None
+    if form.is_positional and form.output is None:
+        reference = Reference(copied(tuple(tensors)), copied(result), after, seconds)
+    else:
+        model = _copy_with_forward(model, _TensorForward(model, form, output, returned))
+    return TensorModel(model, form, tuple(tensors), {key_of(tensors): formats}, reference)
+
+
+def as_tensor_models(
+    model: nn.Module, calls: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]
+) -> list[TensorModel]:
+    """Returns a tensor model for each of several calls. All calls must have the same form.
+
+    Raises: torchalgo.Error as `as_tensor_model`, or if two calls differ in more than their tensors.
+    """
+    if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
+        raise Error(
+            "optimize: torch.autocast is on. It changes dtypes inside the model. Call optimize"
+            " outside of torch.autocast, with a model of the wanted dtype, as model.bfloat16()"
+        )
+    models = []
+    for args, kwargs in calls:
+        arguments = (*args, *kwargs.values())
+        check_model(model)
+        check_inputs(model, arguments)
+        try:
+            models.append(as_tensor_model(model, args, kwargs))
+        except Error as problem:
+            shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors_in(arguments))
+            if not shapes:
+                raise
+            raise Error(f"{problem} (inputs of sizes {shapes})") from problem
+    first = models[0].form
+    for i, other in enumerate(models[1:], start=1):
+        difference = first.difference(other.form.inputs)
+        if not difference and first.output != other.form.output:
+            difference = f"results are {spell(other.form.output)} and {spell(first.output)}"
+        if difference:
+            raise Error(
+                f"optimize: the example inputs at {i} differ from those at 0 in more than shapes:"
+                f" {difference}; expected calls that differ only in their tensors"
+            )
+    return models
+
+
+def check_examples(tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
+    """Raises Error if outputs cannot be compared for these example inputs."""
+    if not tensors:
+        raise Error(
+            "optimize: the example inputs contain no tensor; expected forward's arguments, such as"
+            " (torch.rand(1, 3, 224, 224),)"
+        )
+    for tensor, name in zip(tensors, names, strict=True):
+        if tensor.is_floating_point() and not tensor.is_meta and bool(tensor.isnan().any()):
+            raise Error(
+                f"optimize: input {name} holds NaN, so outputs cannot be compared; expected finite"
+                " values, such as those of torch.rand"
+            )
+
+
+def _record_output(value: Any) -> tuple[Tree, Tree | None, Formats]:
+    """Returns the form of what the model returned, the form that TorchScript can return instead
+    (None if there is none), and the memory formats of the result's tensors."""
+    tensors: list[torch.Tensor] = []
+    try:
+        output = flatten(value, "the model's result", tensors, [])
+        for tensor in tensors:
+            if type(tensor) not in (torch.Tensor, nn.Parameter):
+                raise Error(f"the model's result holds a {spell_type(type(tensor))}")
+        check_rebuilds(value, output, tensors, "the model's result")
+        if not tensors:
+            raise Error("the model's result holds no tensor")
+    except Error as problem:
+        raise Error(
+            f"optimize: {problem}. Every call must return the same types. Optimize a part of the"
+            " model that returns tensors, or tuples, lists, dicts or dataclasses of tensors"
+        ) from None
+    return output, lowered(output), formats_of(tensors)
+
+
+def copy_of(tensor: Any) -> Any:
+    """Copies a tensor with its strides, because a model may write to its inputs.
+
+    Returns the tensor itself if its elements share memory: a copy would have other strides. Returns
+    anything else unchanged.
+    """
+    if not isinstance(tensor, torch.Tensor):
+        return tensor
+    copied = tensor.detach().clone()
+    return copied if copied.stride() == tensor.stride() else tensor
+
+
+def _check_numbers(model: nn.Module, form: CallForm, tensors: Sequence[torch.Tensor]) -> None:
+    """Raises Error if numbers in the result depend on the values of the inputs."""
+    others = [t * 0.5 + 0.25 if t.is_floating_point() else t for t in tensors]
+    bound = _bound(form, others)
+    output = flatten(_run(model, bound.args, bound.kwargs), "the model's result", [], [])
+    if output != form.output:
+        raise Error(
+            f"optimize: the model's result is {spell(output)} for other values of the inputs and"
+            f" {spell(form.output)} for the example inputs. Return numbers that depend on the"
+            " inputs as tensors"
+        )
+
+
+def _run(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    try:
+        with torch.no_grad():
+            return model(*args, **kwargs)
+    except Error:
+        raise
+    except Exception as problem:
+        first = (str(problem).strip().splitlines() or [""])[0]
+        raise Error(
+            f"optimize: the model raises {type(problem).__name__} for these example inputs: {first}"
+        ) from problem
+
+
+def _bound(form: CallForm, tensors: Sequence[torch.Tensor]) -> inspect.BoundArguments:
+    assert form.inputs is not None
+    arguments = rebuild(form.inputs, iter(tensors))
+    return inspect.BoundArguments(form.signature, collections.OrderedDict(arguments))
+
+
+class _TensorForward:
+    """The forward of a tensor model.
+
+    It returns a value of the form `returned`, or a tuple of all tensors if `returned` is None. It
+    is a class, not a closure, so that a deep copy of the tensor model uses the copied weights.
+    """
+
+    is_tensor_forward = True
+
+    def __init__(
+        self, model: nn.Module, form: CallForm, output: Tree, returned: Tree | None
+    ) -> None:
+        self.model, self.form, self.output, self.returned = model, form, output, returned
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        names = script_names(form.names)
+        self.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        bound = _bound(self.form, tensors)
+        value = self.model(*bound.args, **bound.kwargs)
+        found: list[torch.Tensor] = []
+        form = flatten(value, "the model's result", found, [])
+        if form != self.output:
+            raise Error(
+                f"the model's result is {spell(form)} here and was {spell(self.output)} for the"
+                " example inputs; expected the same form for all calls. Return numbers that depend"
+                " on the inputs as tensors"
+            )
+        return tuple(found) if self.returned is None else rebuild(self.returned, iter(found))
+
+    def scripted(self, tensors: Sequence[torch.Tensor]) -> torch.jit.ScriptModule:
+        """Compiles this forward with torch.jit.script.
+
+        Raises: the errors of `scripted_calls.script_tensor_model`.
+        """
+        check_parameters(self.form.signature)
+        assert self.form.inputs is not None
+        bound = _bound(self.form, tensors)
+        expected: list[torch.Tensor] = []
+        flatten(self.model(*bound.args, **bound.kwargs), "", expected, [])
+        names = script_names(self.form.names)
+        return script_tensor_model(
+            self.model, self.form.inputs, names, self.returned, tensors, expected
+        )
+
+
+def _copy_with_forward(model: nn.Module, forward: _TensorForward) -> nn.Module:
+    """Returns a copy of `model` that shares its submodules and weights and runs `forward`."""
+    other = copy.copy(model)
+    # The model's own hooks run inside `forward`, with the model's own arguments.
+    other._forward_hooks = collections.OrderedDict()
+    other._forward_pre_hooks = collections.OrderedDict()
+    other.forward = forward  # type: ignore[method-assign]
+    return other
+
+
+def script_names(names: Sequence[str]) -> list[str]:
+    """Returns unique names of TorchScript arguments: "batch['image']" becomes "batch_image"."""
+    taken = {"self"}
+    result = []
+    for name in names:
+        plain = re.sub(r"\W+", "_", name).strip("_") or "input"
+        numbered = (f"{plain}_{i}" for i in itertools.count(1))
+        chosen = next(n for n in itertools.chain([plain], numbered) if n not in taken)
+        taken.add(chosen)
+        result.append(chosen)
+    return result

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Keeps the results of the model as it was given, and compares others with them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchalgo._base.compare_outputs import output_error
+from torchalgo._C import Error
+from torchalgo._capture.freeze import first_lines, tensors_in
+from torchalgo._ir.bounds import COARSE_BOUND
+
+# A capture that is further from the model than this is wrong; what is nearer is rounding.
+MOST_CAPTURE_ERROR = 1e-4
+_COARSE = {torch.float16: 4 * COARSE_BOUND["f16"], torch.bfloat16: 4 * COARSE_BOUND["bf16"]}
+# Relative L2 of two runs of one model with the same inputs: sums in another order, as of atomics.
+MOST_NOISE = 1e-6
+
+
+def copied(value: Any) -> Any:
+    """`value` with a copy of each tensor in it, in the same memory format."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(copied(item) for item in value)
+    return value
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A model's inputs and results; some models change their inputs, which is a result too."""
+
+    inputs: tuple[Any, ...]
+    outputs: Any
+    inputs_after: tuple[Any, ...]
+    seconds: float = 0.0  # that the run took
+
+    @classmethod
+    def of(cls, model: Callable[..., Any], inputs: Sequence[Any]) -> Reference:
+        """Runs `model` on a copy of `inputs`."""
+        before, after = copied(tuple(inputs)), copied(tuple(inputs))
+        started = time.monotonic()
+        with torch.no_grad():
+            outputs = model(*after)
+        return cls(before, copied(outputs), after, time.monotonic() - started)
+
+    def error_of(self, module: Callable[..., Any]) -> float:
+        """The greatest relative L2 of what `module` makes of the same inputs."""
+        after = copied(self.inputs)
+        with torch.no_grad():
+            outputs = module(*after)
+        return max(output_error(outputs, self.outputs), output_error(after, self.inputs_after))
+
+
+def most_error(inputs: Sequence[Any]) -> float:
+    """The greatest relative L2 that rounding explains, for inputs of these types."""
+    coarse = [_COARSE.get(tensor.dtype, 0.0) for tensor in tensors_in(tuple(inputs))]
+    return max([MOST_CAPTURE_ERROR, *coarse])
+
+
+def run_once(model: nn.Module, inputs: Sequence[Any]) -> Reference:
+    """Runs the model.
+
+    Raises: torchalgo.Error if the model raises.
+    """
+    try:
+        return Reference.of(model, inputs)
+    except Error:
+        raise
+    except Exception as problem:
+        sizes = ", ".join(str(list(tensor.shape)) for tensor in tensors_in(tuple(inputs)))
+        raise Error(
+            f"optimize: the model raises for inputs of sizes {sizes}: {first_lines(problem)}"
+        ) from problem
+
+
+def check_finite(reference: Reference) -> None:
+    """Raises torchalgo.Error if a result holds no finite number."""
+    for tensor in tensors_in(reference.outputs):
+        is_checked = tensor.is_floating_point() or tensor.is_complex()
+        if is_checked and tensor.numel() > 0 and not bool(tensor.isfinite().any()):
+            raise Error(
+                "optimize: a result of the model holds nothing but NaN and infinite values for"
+                " these example inputs, so that no result can be checked: give inputs as the"
+                " model gets them in use"
+            )
+
+
+def check_repeats(model: nn.Module, reference: Reference) -> None:
+    """Raises torchalgo.Error if the model does not return the same a second time."""
+    error = reference.error_of(model)
+    if error > MOST_NOISE:
+        raise Error(
+            "optimize: two runs of the model with the same inputs differ"
+            f" (relative L2 {error:.1e}), so that no result can be checked: the model draws random"
+            " numbers or keeps values of earlier calls. Expected a deterministic model: in eval"
+            " mode F.dropout needs training=self.training"
+        )
+
+
+def resized(tensor: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    """A tensor of other sizes, made of the same values."""
+    for dim, size in enumerate(sizes):
+        if tensor.shape[dim] != size:
+            index = torch.arange(size, device=tensor.device) % tensor.shape[dim]
+            tensor = tensor.index_select(dim, index)
+    return tensor
+
+
+def other_values(inputs: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """The inputs with other values: numbers are multiplied, the rest is in reverse order."""
+
+    def changed(value: Any, factor: float) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        is_number = value.is_floating_point() or value.is_complex()
+        return value * factor if is_number else value.flip(tuple(range(value.dim())))
+
+    return [tuple(changed(value, factor) for value in inputs) for factor in (-1, 0, -10, 10)]

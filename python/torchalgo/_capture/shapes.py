@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The shapes of a call's tensors: how they are spelled, and which plan is nearest to them."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from torchalgo._C import Error
+from torchalgo._capture.freeze import as_inputs, tensors_in
+from torchalgo._ir.plan import Plan, PlanDim
+
+Shapes = tuple[tuple[int, ...], ...]  # of every tensor of a call, in the order of its arguments
+Dims = Sequence[Sequence[PlanDim]]  # of the same tensors
+
+_HOW = (
+    "for a plan per shape write a list of tuples, each of them forward's arguments:"
+    " [(torch.rand(1, 3, 224, 224),), (torch.rand(8, 3, 224, 224),)]"
+)
+
+
+def nearest(shapes: list[list[int]], planned: list[list[list[int]]]) -> int:
+    """Which of the `planned` shapes is nearest to `shapes`: the rule, here and in TorchScript.
+
+    The distance of two sizes is |log(size / other)|, an empty one counting as 1; that of two calls
+    the sum over all dimensions of all their tensors, or infinite where the numbers of tensors or of
+    dimensions differ. Of equally near ones the first; the first of all where none is near.
+    """
+    best = 0
+    least = math.inf
+    for i, others in enumerate(planned):
+        distance = 0.0
+        if len(others) != len(shapes):
+            distance = math.inf
+        else:
+            for j, sizes in enumerate(shapes):
+                other = others[j]
+                if len(sizes) != len(other):
+                    distance = math.inf
+                elif sizes != other:
+                    for k, size in enumerate(sizes):
+                        distance += abs(math.log(max(size, 1) / max(other[k], 1)))
+        if distance == 0.0:
+            return i
+        if distance < least - 1e-9:  # rounding breaks no tie
+            best, least = i, distance
+    return best
+
+
+def misfit(shapes: list[list[int]], dims: list[list[list[int]]]) -> list[int]:
+    """The tensor and the dimension whose size is none of `dims`; empty if all sizes are right.
+
+    `dims` has for each dimension a variable, the least and the greatest size, as `as_numbers` makes
+    them. A dimension of -1 means that the number of tensors or of dimensions differs.
+    """
+    if len(dims) == 0:
+        return []  # not known: any sizes
+    if len(shapes) != len(dims):
+        return [min(len(shapes), len(dims)), -1]
+    values: dict[int, int] = {}
+    for i, sizes in enumerate(shapes):
+        if len(sizes) != len(dims[i]):
+            return [i, -1]
+        for k, size in enumerate(sizes):
+            variable, least, most = dims[i][k][0], dims[i][k][1], dims[i][k][2]
+            if size < least or (most >= 0 and size > most):
+                return [i, k]
+            if variable >= 0:
+                if variable in values and values[variable] != size:
+                    return [i, k]
+                values[variable] = size
+    return []
+
+
+def are_equal(one: list[list[int]], other: list[list[int]]) -> bool:
+    """True for equal lists; TorchScript compares lists of lists in no other way."""
+    if len(one) != len(other):
+        return False
+    for i, sizes in enumerate(one):  # noqa: SIM110  TorchScript has no all()
+        if sizes != other[i]:
+            return False
+    return True
+
+
+def choose(
+    shapes: list[list[int]],
+    planned: list[list[list[int]]],
+    dims: list[list[list[list[int]]]],
+) -> int:
+    """Which of the `planned` shapes is nearest, among those whose module is right for `shapes`.
+
+    Returns -1 if none is. This is the rule, here and in TorchScript.
+    """
+    fitting: list[int] = []
+    near: list[list[list[int]]] = []
+    for i, others in enumerate(planned):
+        if are_equal(shapes, others):
+            return i
+        if len(misfit(shapes, dims[i])) == 0:
+            fitting.append(i)
+            near.append(others)
+    if len(fitting) == 0:
+        return -1
+    return fitting[nearest(shapes, near)]
+
+
+def explain(
+    shapes: list[list[int]],
+    planned: list[list[list[int]]],
+    dims: list[list[list[list[int]]]],
+) -> str:
+    """Says why `choose` returns -1, by the nearest plan."""
+    i = nearest(shapes, planned)
+    where = misfit(shapes, dims[i])
+    text = "inputs are " + str(shapes) + ", planned are " + str(planned[i])
+    if len(where) == 0 or where[1] < 0:
+        return text + ": another number of tensors or dimensions"
+    tensor, dim = where[0], where[1]
+    size = dims[i][tensor][dim]
+    allowed = str(size[1])
+    if size[1] == size[2]:
+        allowed = "only " + allowed
+    elif size[2] >= 0:
+        allowed = allowed + " to " + str(size[2])
+    else:
+        allowed = allowed + " or more"
+    if size[0] >= 0:
+        allowed = allowed + ", with equal sizes where the model joins tensors"
+    text += ": dimension " + str(dim) + " of tensor " + str(tensor) + " takes " + allowed
+    return text + ". Optimize the model for these shapes as well (docs/shapes.md)"
+
+
+def as_numbers(dims: Dims | None) -> list[list[list[int]]]:
+    """`dims` as TorchScript takes them: a variable, the least size, the greatest.
+
+    -1 stands for the variable of a pinned dimension, and for no limit. The list is empty if nothing
+    is known.
+    """
+    dims = dims or []
+    names = list(dict.fromkeys(dim.name for tensor in dims for dim in tensor if dim.name))
+    return [
+        [
+            [names.index(d.name) if d.name else -1, d.least, -1 if d.most is None else d.most]
+            for d in tensor
+        ]
+        for tensor in dims
+    ]
+
+
+def fits(shapes: Shapes, dims: Dims) -> bool:
+    """True if a module with these dims is right for tensors of these shapes."""
+    return not misfit([list(sizes) for sizes in shapes], as_numbers(dims))
+
+
+def shapes_of(arguments: Sequence[Any]) -> Shapes:
+    """Of all tensors among a call's arguments, also inside lists and dicts."""
+    try:
+        return tuple([value.shape for value in arguments])  # as a rule all are tensors
+    except AttributeError:
+        return tuple([tensor.shape for tensor in tensors_in(tuple(arguments))])
+
+
+def planned_dims(plan: Plan) -> Dims | None:
+    """The sizes that a plan's module is right for; None if they are not known."""
+    dims = [given.dims for given in plan.inputs]
+    return None if None in dims or not dims else [d for d in dims if d is not None]
+
+
+def planned_shapes(plan: Plan) -> Shapes:
+    """The shapes that a plan was made for."""
+    return tuple(tuple(i.shape) for i in plan.inputs)
+
+
+def spell(shapes: Shapes) -> str:
+    """As "1x3x224x224", or "1x3x224x224,1x10" of two tensors; a tensor without dimensions is
+    "scalar"."""
+    return ",".join("x".join(map(str, sizes)) or "scalar" for sizes in shapes)
+
+
+# forward's keyword arguments; for several plans a list of them.
+ExampleKwargs = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+
+
+def as_calls(
+    model: nn.Module, example_inputs: Any, example_kwargs: ExampleKwargs = None
+) -> list[tuple[tuple[Any, ...], Mapping[str, Any]]]:
+    """forward's arguments and keyword arguments, once for each plan.
+
+    Raises: torchalgo.Error as `as_input_sets`, or if the keyword arguments do not fit.
+    """
+    if example_kwargs is None:
+        return [(arguments, {}) for arguments in as_input_sets(model, example_inputs)]
+    is_several = not isinstance(example_kwargs, Mapping)
+    each: list[Mapping[str, Any]] = []
+    if isinstance(example_kwargs, Mapping):
+        each = [example_kwargs]
+    elif isinstance(example_kwargs, (list, tuple)):
+        each = list(example_kwargs)
+    if not all(isinstance(kwargs, Mapping) for kwargs in each) or not each:
+        raise Error(
+            f"optimize: example_kwargs is {type(example_kwargs).__name__}, expected a dict of"
+            " forward's keyword arguments, or a list of such dicts, one for each plan"
+        )
+    if example_inputs is None or (not is_several and example_inputs in ((), [])):
+        return [((), kwargs) for kwargs in each]
+    if not is_several:
+        return [(as_inputs(example_inputs), each[0])]
+    if not isinstance(example_inputs, list) or len(example_inputs) != len(each):
+        raise Error(
+            f"optimize: example_kwargs is a list of {len(each)} dicts, one for each plan; expected"
+            f" example_inputs to be a list of {len(each)} tuples"
+        )
+    return [
+        (as_inputs(inputs), kwargs) for inputs, kwargs in zip(example_inputs, each, strict=True)
+    ]
+
+
+def as_input_sets(model: nn.Module, example_inputs: Any) -> list[tuple[Any, ...]]:
+    """forward's positional arguments, once for each plan.
+
+    A tensor is forward's one argument, a sequence is all of them, and a list of nothing but tuples
+    is one set of arguments after the other.
+
+    Raises: torchalgo.Error if it is none of these, or forward does not take so many arguments, or
+        if two sets have the same shapes, or tensors that only differ in more than their shape.
+    """
+    arguments = as_inputs(example_inputs)
+    if not isinstance(example_inputs, list):
+        return [arguments]
+    if all(type(item) is tuple for item in arguments):
+        _check_sets(model, arguments)
+        return list(arguments)
+    if not _takes(model, arguments):
+        raise Error(
+            f"optimize: example_inputs is a list of {len(arguments)} arguments, which forward does"
+            f" not take; {_HOW}"
+        )
+    return [arguments]
+
+
+def _takes(model: nn.Module, arguments: tuple[Any, ...]) -> bool:
+    """Whether forward may be called with so many arguments, as far as its signature tells."""
+    try:
+        inspect.signature(model.forward).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:  # has no signature
+        return True
+    return True
+
+
+def _check_sets(model: nn.Module, sets: Sequence[tuple[Any, ...]]) -> None:
+    before: dict[Shapes, int] = {}
+    for i, arguments in enumerate(sets):
+        if not arguments or not _takes(model, arguments):
+            raise Error(
+                f"optimize: example_inputs is a list of tuples, so that each is forward's arguments"
+                f" for one plan, but forward does not take the {len(arguments)} of the tuple at"
+                f" {i}; {_HOW}; and where forward's argument is a tuple itself, write a tuple of it"
+            )
+        shapes = shapes_of(arguments)
+        if shapes in before:
+            raise Error(
+                f"optimize: the example inputs at {before[shapes]} and {i} have the same shapes,"
+                f" {spell(shapes)}; expected one set for each"
+            )
+        before[shapes] = i
+        dtypes = [[t.dtype for t in tensors_in(inputs)] for inputs in (sets[0], arguments)]
+        if dtypes[0] != dtypes[1]:
+            spelled = [", ".join(map(str, kinds)) or "no tensor" for kinds in dtypes]
+            raise Error(
+                f"optimize: the example inputs at 0 are {spelled[0]}, those at {i} are"
+                f" {spelled[1]}; expected sets that differ in their shapes only"
+            )
+
+
+def plan_for(plans: Sequence[Plan], inputs: tuple[Any, ...]) -> Plan:
+    """The one of several plans that was made for the shapes of `inputs`."""
+    shapes = shapes_of(inputs)
+    for plan in plans:
+        if planned_shapes(plan) == shapes:
+            return plan
+    known = "; ".join(spell(planned_shapes(plan)) for plan in plans)
+    raise Error(f"optimize: there is no plan for the inputs {spell(shapes)}; plans are for {known}")

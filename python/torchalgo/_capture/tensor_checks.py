@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which tensors a plan can take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd import forward_ad
+
+from torchalgo._base.trees import spell_type
+from torchalgo._C import Error
+
+
+def why_original(tensors: Sequence[Any], names: Sequence[str], device: torch.device) -> str:
+    """Why the original model has to run for these tensors; empty if a plan can."""
+    if torch.is_autocast_enabled(device.type):
+        return "inside torch.autocast"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "inside a transform of torch.func"
+    for name, tensor in _named(tensors, names):
+        if type(tensor) not in (torch.Tensor, nn.Parameter):
+            return f"input {name} is a {spell_type(type(tensor))}"
+        if tensor.requires_grad and torch.is_grad_enabled():
+            return f"input {name} requires a gradient"
+        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
+            return f"input {name} has a forward-mode gradient"
+    return ""
+
+
+def check_tensors(
+    tensors: Sequence[Any], names: Sequence[str], device: torch.device, dtypes: set[torch.dtype]
+) -> None:
+    """Raises Error if a tensor is on another device, or is of none of these floating dtypes."""
+    for name, tensor in _named(tensors, names):
+        if tensor.device != device:
+            raise Error(
+                f"forward: input {name} is on {tensor.device}, expected {device}:"
+                f" call .to({str(device)!r}) on it"
+            )
+        if dtypes and tensor.dtype not in dtypes and tensor.is_floating_point():
+            want = " or ".join(sorted(map(str, dtypes)))
+            raise Error(
+                f"forward: input {name} is {tensor.dtype}, the plan was made for {want}: convert"
+                " it, or optimize the model in that dtype"
+            )
+
+
+def _named(tensors: Sequence[Any], names: Sequence[str]) -> Iterator[tuple[str, torch.Tensor]]:
+    for i, tensor in enumerate(tensors):
+        if isinstance(tensor, torch.Tensor):
+            yield names[i] if i < len(names) else str(i), tensor

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`torchalgo demo`: optimizes torchvision's ResNet-50 here and shows the gain."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchalgo._api.optimize import optimize
+from torchalgo._base.compare_outputs import output_error
+from torchalgo._base.progress import Progress
+from torchalgo._base.stats import is_faster
+from torchalgo._C import Error
+from torchalgo._capture.freeze import quiet_jit, to_channels_last
+from torchalgo._measure.guard import time_interleaved
+from torchalgo._run.report import short_report
+from torchalgo_cli import main
+
+
+def randomize_batch_norms(model: nn.Module, seed: int = 0) -> None:
+    """Gives batch norms statistics as after training: with the initial ones they do nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            shape = module.running_mean.shape  # type: ignore[union-attr]
+            module.running_mean = 0.1 * torch.randn(shape, generator=generator)
+            module.running_var = 0.5 + torch.rand(shape, generator=generator)
+            with torch.no_grad():
+                module.weight.copy_(0.5 + 0.5 * torch.rand(shape, generator=generator))
+                module.bias.copy_(0.1 * torch.randn(shape, generator=generator))
+
+
+def build_model() -> nn.Module:
+    """ResNet-50 with random weights: nothing is downloaded."""
+    import torchvision
+
+    torch.manual_seed(0)
+    model: nn.Module = torchvision.models.resnet50(weights=None)
+    randomize_batch_norms(model)
+    return model.eval()
+
+
+def compare(model: nn.Module, fast: nn.Module, x: torch.Tensor) -> None:
+    """Prints times of eager, channels_last, optimize_for_inference and torchalgo, taken in turn."""
+    last = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    (x_last,) = to_channels_last((x,))
+    with quiet_jit(), torch.no_grad():
+        traced = torch.jit.trace(model, x, check_trace=False)
+        inference: Any = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+    times = time_interleaved(
+        {
+            "eager": lambda: model(x),
+            "channels_last": lambda: last(x_last),
+            "optimize_for_inference": lambda: inference(x),
+            "torchalgo": lambda: fast(x),
+        },
+        rounds=30,
+        budget_s=15.0,
+    )
+    rounds = len(times["torchalgo"])
+    print(f"\ntime per image, {torch.get_num_threads()} threads, {rounds} interleaved rounds:")
+    for name, ns in times.items():
+        line = f"  {name:24} {statistics.median(ns) / 1e6:8.2f} ms"
+        if name != "torchalgo":
+            beside = is_faster(ns, times["torchalgo"])
+            line += f"   torchalgo is {beside.ratio:.2f}x as fast"
+            line += f" [{beside.low:.2f}, {beside.high:.2f}]"
+        print(line)
+
+
+def run() -> int:
+    """Optimizes, checks and times ResNet-50, and writes resnet50.pt and resnet50.plan.json."""
+    try:
+        model = build_model()
+    except ImportError:
+        raise Error("the demo needs torchvision: pip install torchvision") from None
+    x = torch.rand(1, 3, 224, 224, generator=torch.Generator().manual_seed(1))
+    fast = optimize(model, (x,))
+    fast.save("resnet50.pt")
+    fast.plan.save("resnet50.plan.json")
+    print(short_report([fast.plan], Path("resnet50.pt")), end="", flush=True)
+    if fast.is_interrupted:
+        raise KeyboardInterrupt
+    with torch.no_grad():
+        exact = copy.deepcopy(model).double()(x.double())
+        print(f"\nrelative L2 of the output to the fp64 model: {output_error(fast(x), exact):.1e}")
+    progress = Progress(True)
+    progress.say("timing the network beside PyTorch")
+    with progress.watched(lambda: "guard"):
+        compare(model, fast, x)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(["demo"]))

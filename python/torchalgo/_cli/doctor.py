@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`torchalgo doctor`: versions, devices, the cost database, and what is not available and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import platform
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import torchalgo
+from torchalgo import _C, energy
+from torchalgo._db import CostStore, files
+from torchalgo._db.environment import onednn_version
+
+OPTIONAL = ("rich", "numpy", "torchvision", "onnxruntime", "openvino")
+VARIABLES = ("TORCHALGO_CACHE_DIR", "XDG_CACHE_HOME", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def examine() -> dict[str, dict[str, Any]]:
+    """What is here, by topic. Measures nothing; the database is opened only if there is one."""
+    return {
+        "versions": {
+            "torchalgo": _C.version,
+            "torch": torch.__version__,
+            "built for torch": _C.torch_version,
+            "oneDNN": onednn_version() or "not in this torch",
+            "Python": platform.python_version(),
+            "system": platform.platform(),
+            "SQLite": _sqlite_version(),
+        },
+        "cpu": _cpu(),
+        "gpu": _gpu(),
+        "energy meters": energy.describe_meters(_devices()),
+        "algorithms": _algorithms(),
+        "cost database": _database(),
+        "optional": {name: _is_installed(name) for name in OPTIONAL},
+        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        "files": {"package": str(Path(torchalgo.__file__).parent)},
+    }
+
+
+def report(found: dict[str, dict[str, Any]]) -> str:
+    """The same as text."""
+    lines = []
+    for topic, facts in found.items():
+        if facts:
+            lines.append(topic)
+            width = max(map(len, facts))
+            lines += [f"  {name:{width}}  {_spelled(value)}" for name, value in facts.items()]
+    return "\n".join(lines)
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _cpu() -> dict[str, Any]:
+    cpu = _C.cpu_device()
+    return {
+        "name": cpu.name,
+        "kernels built for": cpu.isa,
+        "torch's kernels": torch.backends.cpu.get_cpu_capability(),
+        "threads of torch": torch.get_num_threads(),
+        "processors": len(os.sched_getaffinity(0)),
+    }
+
+
+def _gpu() -> dict[str, Any]:
+    if not torch.cuda.is_available():
+        built = torch.version.cuda
+        reason = "torch sees no GPU" if built else "this torch was built without CUDA"
+        return {"available": False, "reason": reason, "cuDNN": _cudnn_version()}
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    driver, runtime = _C.cuda_versions()
+    return {
+        "available": True,
+        "devices": names,
+        "driver": driver,
+        "CUDA": runtime,
+        "cuDNN": _cudnn_version(),
+        "kernels for CUDA": Path(torchalgo.__file__).with_name("libtorchalgo_cuda.so").exists(),
+    }
+
+
+def _devices() -> list[_C.Device | None]:
+    """The CPU and every GPU."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return [None, *map(_C.cuda_device, range(count))]
+
+
+def _cudnn_version() -> str:
+    version = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+    return "none" if version is None else str(version)
+
+
+def _algorithms() -> dict[str, Any]:
+    names: dict[str, list[str]] = {}
+    for row in sorted(dict(_C.algorithms())):
+        provider, _, algorithm = row.partition(".")
+        names.setdefault(provider, []).append(algorithm)
+    return dict(names)
+
+
+def _database() -> dict[str, Any]:
+    try:
+        path = files.default_path()
+    except RuntimeError as problem:
+        return {"path": "none", "trouble": str(problem)}
+    if not path.exists():
+        return {"path": str(path), "state": "there is none yet", "writable": _is_writable(path)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with CostStore.open(path) as store:
+            info = dataclasses.asdict(store.info())
+    wanted = ("path", "journal", "trouble", "rows", "verdicts", "bytes", "set_aside")
+    return {
+        **{name: info[name] for name in wanted if info[name] != "" and info[name] != []},
+        "candidates that failed": sum(info["refusals"].values()),
+        "file system": files.file_system(path) or "unknown",
+    }
+
+
+def _is_writable(path: Path) -> bool:
+    """Whether the nearest folder that exists takes files."""
+    folder = next(p for p in path.parents if p.exists())
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+def _is_installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def _sqlite_version() -> str:
+    try:
+        import sqlite3
+    except ImportError as problem:
+        return f"none: {problem}"
+    return sqlite3.sqlite_version

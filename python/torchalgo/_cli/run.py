@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The commands of `torchalgo`; torchalgo_cli reads their arguments and calls `run`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchalgo import _C
+from torchalgo._api.optimize import optimize
+from torchalgo._api.profile import COLD_BYTES, profile
+from torchalgo._base.compare_outputs import output_error
+from torchalgo._base.timings import spelled as spelled_times
+from torchalgo._C import Error, matches_name
+from torchalgo._cli import demo
+from torchalgo._cli.doctor import examine, report
+from torchalgo._ir.choices import near
+from torchalgo._ir.overrides import some
+from torchalgo._ir.plan import (
+    Plan,
+    plans_to_json,
+    save_plans,
+)
+from torchalgo._ir.problems import DIRECTIONS
+from torchalgo._measure.sampling import Bench
+from torchalgo._plan.candidates import candidates
+from torchalgo._plan.proofs import check_plan
+from torchalgo._run.load import load, load_plan, load_plans
+from torchalgo._run.model_files import load_model, random_inputs, read_data
+from torchalgo._run.optimized import Optimized
+from torchalgo._run.report import short_report, text_report
+from torchalgo_cli import EXIT_ERROR, EXIT_INTERRUPTED
+from torchalgo_cli.waiting import tell, told
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs one command and returns its exit code."""
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    return COMMANDS[args.command](args)
+
+
+def tuning_options(args: argparse.Namespace) -> dict[str, Any]:
+    """As optimize takes them."""
+    return {
+        "overrides": dict(args.override) or None,
+        "objective": args.objective,
+        "budget_s": args.budget,
+        "cost_db": args.cost_db,
+        "run_untimed": args.run_untimed,
+        "fresh": args.fresh,
+        "workspace_limit_bytes": args.workspace_limit,
+        "weight_limit_bytes": args.weight_limit,
+        "max_rel_error": args.max_rel_error,
+        "progress": not args.quiet,
+    }
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=1))
+
+
+# ---- commands ------------------------------------------------------------------------------------
+
+
+def _optimize(args: argparse.Namespace) -> int:
+    model = _loaded(args)
+    sets = [random_inputs(model, shapes) for shapes in args.shapes or [args.input]]
+    optimized = optimize(
+        model,
+        sets if args.shapes else sets[0],
+        plan=None if args.plan is None else _plans_in(args.plan),
+        mode=args.mode,
+        **tuning_options(args),
+    )
+    plans = list(optimized.plans.values())
+    optimized.save(args.output, portable=args.portable)
+    if args.plan_out is not None:
+        save_plans(plans, args.plan_out)
+    if args.report is not None:
+        optimized.report(args.report)
+    if args.json:
+        texts = json.loads(plans_to_json(plans))
+        what = {"plans": texts["plans"]} if len(plans) > 1 else {"plan": texts}
+        _print_json({"output": str(args.output), "runs": optimized.runs, **what})
+    else:
+        print(short_report(plans, args.output), end="")
+    if args.timings:
+        print(f"optimize took {spelled_times(optimized.timings)}", file=sys.stderr)
+    if optimized.is_interrupted:
+        tell(f"interrupted; {args.output} runs the costs measured so far")
+        return EXIT_INTERRUPTED
+    return 0
+
+
+def _plans_in(path: Path) -> Plan | dict[str, Plan]:
+    plans = load_plans(path)
+    return plans if len(plans) > 1 else next(iter(plans.values()))
+
+
+def _loaded(args: argparse.Namespace) -> nn.Module:
+    """The model that `args` names; a download or a large file may take minutes."""
+    with told(f"loading {args.model}", args.quiet or args.json, at_once=False):
+        return load_model(args.model)
+
+
+def _pareto(args: argparse.Namespace) -> int:
+    model = _loaded(args)
+    inputs = random_inputs(model, args.input)
+    optimized = optimize(
+        model, inputs, budget_s=args.budget, cost_db=args.cost_db, progress=not args.quiet
+    )
+    front = optimized.pareto(args.memory, max_points=args.max_points)
+    if args.plans is not None:
+        for i, point in enumerate(front):
+            point.plan.save(args.plans / f"{args.memory}_{i}.plan.json")
+    if args.json:
+        _print_json([{"us": p.us, "bytes": p.bytes, "is_proven": p.is_proven} for p in front])
+    else:
+        print(front)
+    return 0
+
+
+def _candidates(args: argparse.Namespace) -> int:
+    target, src = _target(args)
+    found = candidates(target, src, device=args.device, direction=args.direction, dtype=args.dtype)
+    if args.json:
+        _print_json([dataclasses.asdict(layer) for layer in found])
+    else:
+        print(found.details if args.verbose else found)
+    return 0
+
+
+def _profile(args: argparse.Namespace) -> int:
+    target, src = _target(args)
+    found = profile(
+        target,
+        src,
+        directions="all" if "all" in args.direction else args.direction or DIRECTIONS,
+        device=args.device,
+        dtype=args.dtype,
+        budget_s=args.budget,
+    )
+    print(found.to_json() if args.json else found, end="" if args.json else "\n")
+    return 0
+
+
+def _target(args: argparse.Namespace) -> tuple[nn.Module | str, tuple[torch.Tensor, ...] | None]:
+    """A problem's spelling, or a model and its inputs."""
+    if not Path(args.target).exists() and ":" not in args.target:
+        return args.target, None
+    if not args.input:
+        raise Error(
+            f"{args.command}: {args.target} is a model and needs its input, such as"
+            " --input 1x3x224x224"
+        )
+    model = load_model(args.target)
+    return model, random_inputs(model, args.input)
+
+
+def _explain(args: argparse.Namespace) -> int:
+    plans = list(load_plans(args.file).values())
+    print(plans_to_json(plans) if args.json else text_report(plans), end="")
+    return 0
+
+
+def _bench(args: argparse.Namespace) -> int:
+    problem = _C.parse_problem(args.problem)
+    offered, _, refusals = _C.offers_of(problem)
+    primitives = [p for p in offered if not _C.is_view(p.name)]  # a view is no work to measure
+    if args.check is not None:
+        return _bench_check(args, problem, offered, refusals)
+    samples, failures = _take(problem, primitives, args.rounds)
+    gflop = _C.flop_count(problem) / 1e9
+    records = []
+    for primitive, ns, failure in zip(primitives, samples, failures, strict=True):
+        us = sorted(t / 1000 for t in ns)
+        record: dict[str, Any] = {"problem": problem, **_spelled(primitive)}
+        if us:
+            median = statistics.median(us)
+            record |= {"median_us": round(median, 3), "min_us": round(us[0], 3), "samples": len(us)}
+            record["gflops"] = round(gflop / median * 1e6, 2)
+        record["failure"] = failure
+        records.append(record)
+    records.sort(key=lambda r: (r.get("median_us", float("inf")), r["primitive"]))
+    if args.json:
+        _print_json(records)
+        return 0
+    print(f"{problem}  ({_C.cpu_device().name}, {torch.get_num_threads()} threads)")
+    for r in records:
+        layouts = f"{r['src']}->{r['dst']}"
+        speed = r["failure"] or f"{r['median_us']:>12.1f} us  {r['gflops']:>8.1f} GFLOP/s"
+        print(f"  {r['primitive']:36}  {layouts:18}  {speed}")
+    return 0
+
+
+def _take(
+    problem: str, primitives: list[_C.Primitive], rounds: int, limit_s: float = 30.0
+) -> tuple[list[list[float]], list[str]]:
+    """Times in ns and failures of each primitive; in short calls, so that Ctrl-C is heard."""
+    bench = Bench.on(None)
+    tasks = [(problem, primitive) for primitive in primitives]
+    samples: list[list[float]] = [[] for _ in primitives]
+    failures = [""] * len(primitives)
+    started, left = time.monotonic(), rounds
+    while left > 0 and time.monotonic() - started < limit_s:
+        taken = bench.measure(
+            tasks, warmup=1, rounds=min(left, 9), budget_s=1.0, cold_bytes=COLD_BYTES, seed=0
+        )
+        for i, result in enumerate(taken):
+            samples[i] += result.ns
+            failures[i] = failures[i] or result.failure
+        left -= max((len(result.ns) for result in taken), default=left) or left
+    return samples, failures
+
+
+def _bench_check(
+    args: argparse.Namespace,
+    problem: str,
+    primitives: list[_C.Primitive],
+    refusals: list[_C.Refusal],
+) -> int:
+    chosen = [p for p in primitives if matches_name(p.name, args.check)]
+    if not chosen:
+        reasons = [r.reason for r in refusals if matches_name(r.primitive, args.check)]
+        names = sorted({p.name for p in primitives})
+        known = sorted({*names, *(name for name, _ in _C.algorithms())})
+        reason = some(reasons) if reasons else "there is no such primitive"
+        hint = ("" if reasons else near(args.check, known, 0.75)) or f". Supported: {some(names)}"
+        raise Error(f"bench: {args.check!r} refuses {problem}: {reason}{hint}")
+    results = Bench.on(None).check(problem, chosen, args.max_rel_error)
+    records = [
+        {"problem": problem, **_spelled(p), "rel_error": error, "failure": failure}
+        for p, (error, failure) in zip(chosen, results, strict=True)
+    ]
+    if args.json:
+        _print_json(records)
+    else:
+        for r in records:
+            verdict = f"FAILS: {r['failure']}" if r["failure"] else "ok"
+            layouts = f"{r['src']}->{r['dst']}"
+            print(f"{r['primitive']}  {layouts}  relative L2 {r['rel_error']:.2e}  {verdict}")
+    return EXIT_ERROR if any(r["failure"] for r in records) else 0
+
+
+def _spelled(primitive: _C.Primitive) -> dict[str, str]:
+    return {"primitive": primitive.name, "src": primitive.src, "dst": primitive.dst}
+
+
+def _check(args: argparse.Namespace) -> int:
+    if args.data is None:
+        return _check_proof(args)
+    data = read_data(args.data)
+    optimized, original = _pair(args, data)
+    batch = _planned_batch(optimized, data)
+    worst, agree, count = 0.0, 0, 0
+    with torch.no_grad():
+        for chunk in data.split(batch):
+            want = _original_output(original, chunk)
+            got = optimized(chunk)
+            worst = max(worst, output_error(got, want))
+            if isinstance(want, torch.Tensor) and want.dim() == 2:
+                agree += int((got.argmax(1) == want.argmax(1)).sum())
+                count += len(want)
+    passed = worst <= args.max_rel_error
+    record = {
+        "samples": len(data),
+        "max_rel_error": worst,
+        "top1_agreement": agree / count if count else None,
+        "passed": passed,
+    }
+    if args.json:
+        _print_json(record)
+    else:
+        top1 = f", top-1 agrees on {agree} of {count}" if count else ""
+        bound = f"bound {args.max_rel_error:.0e}"
+        verdict = "ok" if passed else "FAILS"
+        print(f"{len(data)} samples: relative L2 at most {worst:.2e} ({bound}){top1}: {verdict}")
+    return 0 if passed else EXIT_ERROR
+
+
+def _planned_batch(optimized: Optimized, data: torch.Tensor) -> int:
+    """How many samples one call shall have: as a plan for their sizes has, else as the first."""
+    plans = list(optimized.plans.values())
+    if len(plans[0].inputs) != 1:
+        raise Error(
+            f"check: the model has {len(plans[0].inputs)} inputs; check takes models with one"
+        )
+    shapes = [plan.inputs[0].shape for plan in plans]
+    fitting = [shape for shape in shapes if shape[1:] == list(data.shape[1:])]
+    first = (fitting or shapes)[0]
+    return first[0] if first else 1
+
+
+def _check_proof(args: argparse.Namespace) -> int:
+    """Checks a plan that was written with its proof, and prints what that proves."""
+    if not args.model.endswith(".json"):
+        raise Error(f"check: {args.model} needs data; only a plan (.json) is checked without")
+    plan = load_plan(args.model)
+    if plan.proof is None:
+        raise Error(f"check: {args.model} has no proof; plan.with_proof().save(path) writes it")
+    try:
+        checked = check_plan(plan)
+    except Error as problem:
+        if args.json:
+            _print_json({"passed": False, "reason": str(problem)})
+        else:
+            print(f"FAILS: {problem}")
+        return EXIT_ERROR
+    if args.json:
+        _print_json({"passed": True, "reason": "", **dataclasses.asdict(checked)})
+    else:
+        print(
+            f"{checked}\nok: what is called proven above holds; the rest is not part of the proof"
+        )
+    return 0
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    found = examine()
+    print(json.dumps(found, indent=1) if args.json else report(found))
+    return 0
+
+
+def _original_output(original: nn.Module, chunk: torch.Tensor) -> Any:
+    try:
+        return original(chunk)
+    except RuntimeError as problem:
+        reason = str(problem).strip().splitlines()[-1]
+        raise Error(f"check: the original fails on {list(chunk.shape)}: {reason}") from None
+
+
+def _pair(args: argparse.Namespace, data: torch.Tensor) -> tuple[Optimized, nn.Module]:
+    """The optimized model and the original."""
+    if args.original is not None:
+        return load(args.model), load_model(args.original)
+    if Path(args.model).exists():
+        try:
+            load_plans(args.model)
+        except Error:
+            pass
+        else:
+            raise Error(
+                f"check: {args.model} is an optimized file; name what it was made from with"
+                " --original model.pt|package.module:factory"
+            )
+    model = load_model(args.model)
+    return optimize(model, data[:1], progress=sys.stderr.isatty()), model
+
+
+COMMANDS = {
+    "optimize": _optimize,
+    "pareto": _pareto,
+    "candidates": _candidates,
+    "profile": _profile,
+    "explain": _explain,
+    "bench": _bench,
+    "check": _check,
+    "demo": lambda args: demo.run(),
+    "doctor": _doctor,
+}

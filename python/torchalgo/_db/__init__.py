@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The cost database: what was measured on this machine, for every later run."""
+
+from torchalgo._db.counts import Info, Merged, Verified
+from torchalgo._db.device_costs import DeviceCosts
+from torchalgo._db.environment import Environment
+from torchalgo._db.row import Refusal, Row
+from torchalgo._db.store import CostStore
+
+__all__ = [
+    "CostStore",
+    "DeviceCosts",
+    "Environment",
+    "Info",
+    "Merged",
+    "Refusal",
+    "Row",
+    "Verified",
+]

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`torchalgo db`: look at the cost database, check it, and exchange rows with others.
+
+torchalgo_cli/parser.py reads the arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import fnmatch
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from torchalgo._base.write_file import write_file
+from torchalgo._C import Error
+from torchalgo._db import files
+from torchalgo._db.counts import Info, Merged
+from torchalgo._db.environment import texts_here
+from torchalgo._db.forget import Selection, find, forget, spelled
+from torchalgo._db.row import Refusal
+from torchalgo._db.store import CostStore
+from torchalgo_cli import EXIT_ERROR
+
+MIB = 1 << 20
+
+
+# ---- verbs ---------------------------------------------------------------------------------------
+
+
+def _info(args: argparse.Namespace) -> int:
+    path = _path(args)
+    if not path.exists():
+        info = Info(str(path), "none", "there is none yet", 0, 0, 0, 0, {}, {}, {}, 0, [])
+    else:
+        with _opened(path) as store:
+            info = store.info()
+    if args.json:
+        print(json.dumps(dataclasses.asdict(info), indent=1))
+    else:
+        print(describe(info))
+    return 0
+
+
+def _merge(args: argparse.Namespace) -> int:
+    for source in args.source:
+        _check_exists(source)
+    with _opened(_path(args), makes=True) as store:
+        for source in args.source:
+            with _opened(source, read_only=True) as other:
+                _tell(args, str(source), store.merge(other))
+        _check_kept(store)
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    path = _path(args)
+    _check_exists(path)
+    with _opened(path) as store:
+        lines = list(store.export_lines())
+    if args.file == "-":
+        sys.stdout.writelines(f"{line}\n" for line in lines)
+        return 0
+    write_file(args.file, "".join(f"{line}\n" for line in lines), "db export")
+    if args.json:
+        print(json.dumps({"file": args.file, "rows": len(lines)}))
+    else:
+        print(f"wrote {len(lines)} rows to {args.file}")
+    return 0
+
+
+def _import(args: argparse.Namespace) -> int:
+    lines = _lines_of(args.file)
+    with _opened(_path(args), makes=True) as store:
+        merged = store.import_lines(lines)
+        if merged.seen and merged.unsound == merged.seen:
+            raise Error(f"db import: {args.file} has no row that torchalgo db export wrote")
+        _check_kept(store)
+    _tell(args, args.file, merged)
+    return 0
+
+
+def _gc(args: argparse.Namespace) -> int:
+    path = _path(args)
+    _check_exists(path)
+    with _opened(path) as store:
+        dropped = store.gc(None if args.max_mib is None else int(args.max_mib * MIB))
+        info = store.info()
+    if args.json:
+        print(json.dumps({"dropped": dropped, "rows": info.rows, "bytes": info.bytes}))
+    else:
+        print(f"dropped {dropped} rows; {info.rows} are left in {_size(info.bytes)}")
+    return 0
+
+
+def _retry(args: argparse.Namespace) -> int:
+    path = _path(args)
+    _check_exists(path)
+    globs = args.primitive or ["*"]
+    with _opened(path) as store:
+        chosen = [
+            refusal.row_key
+            for refusal in store.refusals()
+            if any(fnmatch.fnmatchcase(refusal.primitive, glob) for glob in globs)
+        ]
+        forgotten = store.forget(Refusal, chosen)
+        _check_kept(store)
+    if args.json:
+        print(json.dumps({"forgotten": forgotten}))
+    else:
+        print(f"{forgotten} candidates that failed will be tried again")
+    return 0
+
+
+def _forget(args: argparse.Namespace) -> int:
+    path = _path(args)
+    _check_exists(path)
+    selection = Selection(
+        args.environment, args.problem, args.primitive, args.since or "", args.before or "",
+        args.verdicts,
+    )  # fmt: skip
+    if args.verdicts and (args.problem or args.primitive):
+        raise Error("db forget: --verdicts takes no --problem or --primitive: they are of models")
+    with _opened(path) as store:
+        found = find(store, selection)
+        if args.yes:
+            forget(store, found)
+            _check_kept(store)
+    counts = found.counts()
+    if args.json:
+        print(json.dumps({**counts, "forgotten": args.yes}))
+    else:
+        listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+        verb, note = ("forgot", "") if args.yes else ("would forget", "; --yes does it")
+        print(f"{path}: {verb} {listed}{note}")
+    return 0
+
+
+def _verify(args: argparse.Namespace) -> int:
+    path = _path(args)
+    _check_exists(path)
+    with _opened(path) as store:
+        found = store.verify()
+    if args.json:
+        print(json.dumps({**dataclasses.asdict(found), "is_sound": found.is_sound}, indent=1))
+    else:
+        for line in found.damages:
+            print(line)
+        verdict = "ok" if found.is_sound else "FAILS; torchalgo db gc drops damaged rows"
+        counts = {"refusals": found.refusals, "checks": found.checks}
+        refusals = "".join(f", {n} {name}" for name, n in counts.items() if n)
+        print(f"{path}: {found.rows} sound rows{refusals}, {found.unsound} damaged: {verdict}")
+    return 0 if found.is_sound else EXIT_ERROR
+
+
+VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "info": _info,
+    "merge": _merge,
+    "export": _export,
+    "import": _import,
+    "gc": _gc,
+    "retry": _retry,
+    "forget": _forget,
+    "verify": _verify,
+}
+
+
+# ---- around them ---------------------------------------------------------------------------------
+
+
+def describe(info: Info) -> str:
+    """Info as a few lines."""
+    if info.journal == "none":
+        return f"{info.path}: {info.trouble}; torchalgo.optimize makes it"
+    lines = [
+        f"{info.path}: {info.rows} rows, {sum(info.refusals.values())} candidate(s) that failed,"
+        f" {info.checks} that passed a check, {info.verdicts} verdict(s) on plans,"
+        f" {_size(info.bytes)} of at most {_size(info.max_bytes)} ({info.journal})"
+    ]
+    here = texts_here()
+    lines += [
+        f"{count:>8}  {spelled(text)}{'' if text in here else '  (not here and now)'}"
+        for text, count in sorted(info.environments.items(), key=lambda item: -item[1])
+    ]
+    lines += [f"{count:>8}  {name}" for name, count in info.algorithms.items()]
+    lines += [f"{count:>8}  failed: {why}" for why, count in info.refusals.items()]
+    lines += [f"damaged, kept: {file}" for file in info.set_aside]
+    return "\n".join(lines)
+
+
+def _size(count: int) -> str:
+    return f"{count / MIB:.1f} MiB" if count >= MIB else f"{count / 1024:.0f} KiB"
+
+
+def _tell(args: argparse.Namespace, source: str, merged: Merged) -> None:
+    if args.json:
+        print(json.dumps({"source": source, **dataclasses.asdict(merged)}))
+    else:
+        left_out = f", {merged.unsound} damaged or foreign left out" if merged.unsound else ""
+        print(f"{source}: {merged.seen} rows, {merged.taken} taken{left_out}")
+
+
+def _path(args: argparse.Namespace) -> Path:
+    if args.cost_db is not None:
+        return Path(args.cost_db)
+    try:
+        return files.default_path()
+    except RuntimeError as problem:
+        raise Error(f"db: there is no place for the database: {problem}") from None
+
+
+@contextlib.contextmanager
+def _opened(path: Path, *, makes: bool = False, read_only: bool = False) -> Iterator[CostStore]:
+    """The store in a file; here, unlike in a run, trouble with it is an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if makes:
+            try:
+                files.make_folder(path.absolute().parent)
+            except OSError as problem:
+                raise Error(f"db: cannot make the folder of {path}: {problem.strerror}") from None
+        with CostStore.open(path, read_only=read_only) as store:
+            if store.is_in_memory:
+                raise Error(f"db: {path} {store.trouble}")
+            yield store
+
+
+def _check_exists(path: Path) -> None:
+    if not path.exists():
+        raise Error(f"db: there is no database {path}; torchalgo.optimize makes it")
+
+
+def _check_kept(store: CostStore) -> None:
+    if store.unwritten:
+        raise Error(f"db: {store.path} {store.trouble}; {store.unwritten} rows were not written")
+
+
+def _lines_of(name: str) -> list[str]:
+    try:
+        if name == "-":
+            return [] if sys.stdin is None else list(sys.stdin)
+        return Path(name).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as problem:
+        raise Error(f"db import: cannot read {name}: {problem.strerror}") from None

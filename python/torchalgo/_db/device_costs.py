@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The part of a store that holds for one device, as tuning reads and appends it."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterable, Mapping
+
+import torch
+
+from torchalgo import _C
+from torchalgo._db.environment import Environment
+from torchalgo._db.row import Check, E, Entry, Refusal, Row
+from torchalgo._db.store import CostStore
+from torchalgo._ir.bounds import Peaks
+from torchalgo._ir.costs import Cost, Key, Passed
+from torchalgo._ir.failures import MOST_OF_ONE, Failure, ended_too_often
+from torchalgo._ir.plan import GuardVerdict
+
+MOST_REASON = 500  # characters
+
+# The version of the comparison with f64 (check_primitives in csrc/profiler/check.cpp). Raise it
+# where that finds more mistakes: what an older version let pass is checked again.
+GATE = 2  # with NaN in the samples
+
+
+class DeviceCosts:
+    """The costs of a store that hold for one device, as tuning reads and appends them."""
+
+    def __init__(self, store: CostStore, environment: Environment) -> None:
+        self._store = store
+        self._environment = environment
+        self._provenance = (
+            f"torchalgo {_C.version}, torch {torch.__version__}, Python {platform.python_version()}"
+            f", {sys.platform} {platform.release()}"
+        )
+
+    @staticmethod
+    def of(store: CostStore, device: _C.Device | None = None, cold_bytes: int = 0) -> DeviceCosts:
+        """Of this machine's `device` (None: the CPU), for samples with so many bytes read in
+        between."""
+        return DeviceCosts(store, Environment.of(device, cold_bytes))
+
+    def for_energy(self, meter: str) -> DeviceCosts:
+        """Energies beside these times, as `meter` counts them."""
+        return DeviceCosts(self._store, self._environment.for_energy(meter))
+
+    def read(self, keys: Iterable[Key] | None = None) -> dict[Key, Cost]:
+        """The costs of `keys`, or all, that hold here; anything else is a miss."""
+        return {row.key: row.cost for row in self._entries_of(Row, keys)}
+
+    def append(self, costs: Mapping[Key, Cost]) -> bool:
+        """Keeps costs in one transaction, but no disturbed ones; True: they are on disk."""
+        rows = [self._row(key, cost) for key, cost in costs.items() if not cost.is_disturbed]
+        return self._store.append([row for row in rows if row is not None])
+
+    def forget_older(self, keys: Iterable[Key]) -> int:
+        """Drops what there was of the problems of `keys` before this store was opened; how many
+        entries."""
+        return self._store.forget_older(self._environment.texts(), {key.problem for key in keys})
+
+    # ---- checks --------------------------------------------------------------------------------
+
+    def read_checks(self, keys: Iterable[Key]) -> dict[Key, Passed]:
+        """Which of `keys` passed the comparison with f64 here, by this version of it."""
+        found = self._entries_of(Check, keys)
+        return {check.key: check.passed for check in found if check.gate == GATE}
+
+    def append_checks(self, checks: Mapping[Key, Passed]) -> bool:
+        """Keeps passed comparisons in one transaction; True: they are on disk."""
+        entries = [self._check(key, passed) for key, passed in checks.items()]
+        return self._store.append([entry for entry in entries if entry is not None])
+
+    # ---- failures ------------------------------------------------------------------------------
+
+    def read_failures(self, keys: Iterable[Key]) -> dict[Key, Failure]:
+        """Why candidates among `keys` cannot be chosen here and now. One whose primitive ended its
+        process on MOST_OF_ONE problems is among them, whatever its own."""
+        refusals = [
+            refusal
+            for refusal in self._store.entries(Refusal, self._environment.texts()).values()
+            if self._holds(refusal) and refusal.holds_at(time.time())
+        ]
+        endings: dict[str, list[str]] = {}
+        for refusal in refusals:
+            if refusal.kind in ("ended", "hung"):
+                endings.setdefault(refusal.primitive, []).append(refusal.reason)
+        by_key = {refusal.key: refusal.failure for refusal in refusals}
+        failures: dict[Key, Failure] = {}
+        for key in keys:
+            reasons = endings.get(key.primitive, [])
+            if key in by_key:
+                failures[key] = by_key[key]
+            elif len(reasons) >= MOST_OF_ONE:
+                failures[key] = Failure(ended_too_often(reasons), "ended")
+        return failures
+
+    def append_failures(self, failures: Mapping[Key, Failure]) -> bool:
+        """Keeps failures in one transaction; True: they are on disk."""
+        refusals = [self._refusal(key, failure) for key, failure in failures.items()]
+        return self._store.append([refusal for refusal in refusals if refusal is not None])
+
+    def forget_failures(self, keys: Iterable[Key], *, checked: bool) -> None:
+        """Of candidates that ran again and did not fail, or were even `checked`."""
+        wanted = set(keys)
+        if not wanted:
+            return
+        found = self._store.entries(Refusal, self._environment.texts(), has_older=True)
+        forgotten = [
+            key
+            for key, refusal in found.items()
+            if refusal.key in wanted
+            and self._holds(refusal)
+            and (checked or refusal.kind != "wrong")
+        ]
+        self._store.forget(Refusal, forgotten)
+
+    # ---- verdicts ------------------------------------------------------------------------------
+
+    def read_verdict(self, plan: str) -> GuardVerdict | None:
+        """Returns what the guard found for a plan (verdict_key's text) here before, with its day;
+        None if it found nothing."""
+        text = self._store.verdict(plan, self._environment.everything)
+        try:
+            found = None if text is None else GuardVerdict.from_json(text)
+        except _C.Error:
+            return None
+        return found if found is not None and found.timed_on else None
+
+    def keep_verdict(self, plan: str, verdict: GuardVerdict) -> None:
+        """Keeps a verdict with today's date, unless other programs disturbed it."""
+        if verdict.is_disturbed:
+            return
+        today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+        text = dataclasses.replace(verdict, timed_on=today).to_json()
+        self._store.keep_verdict(plan, self._environment.everything, text)
+
+    def read_record(self, key: str) -> str | None:
+        """What keep_record left here for `key`; it is text that anybody may have written."""
+        return self._store.verdict(key, self._environment.everything)
+
+    def keep_record(self, key: str, text: str) -> None:
+        """Keeps a text beside the verdicts; `key` must say whose it is."""
+        self._store.keep_verdict(key, self._environment.everything, text)
+
+    # ---- peaks ---------------------------------------------------------------------------------
+
+    def read_peaks(self) -> Peaks | None:
+        """The highest rates that were ever probed here; None: none were."""
+        text = self._store.peaks("cpu", self._environment.hardware)
+        return None if text is None else Peaks.from_json(text)
+
+    def keep_peaks(self, peaks: Peaks) -> None:
+        self._store.keep_peaks("cpu", self._environment.hardware, peaks.to_json())
+
+    def _entries_of(self, kind: type[E], keys: Iterable[Key] | None) -> list[E]:
+        """The entries of `keys`, or all, that hold here."""
+        here = self._environment
+        if keys is None:
+            found = self._store.entries(kind, here.texts())
+            return [entry for entry in found.values() if self._holds(entry)]
+        wanted = set(keys)
+        environments = {here.text_of(key.primitive) for key in wanted}
+        found = self._store.entries(kind, environments, {key.problem for key in wanted})
+        return [entry for entry in found.values() if entry.key in wanted and self._holds(entry)]
+
+    def _holds(self, entry: Entry) -> bool:
+        here = self._environment
+        return entry.environment == here.text_of(entry.primitive) and (
+            entry.version == here.version_of(entry.primitive)
+        )
+
+    def _refusal(self, key: Key, failure: Failure) -> Refusal | None:
+        """None: no algorithm here has this name."""
+        version = self._environment.version_of(key.primitive)
+        if version is None:
+            return None
+        return Refusal(
+            environment=self._environment.text_of(key.primitive),
+            **key._asdict(),
+            version=version,
+            kind=failure.kind,
+            reason=_in_print(failure.reason),
+            bound=None if failure.bound is None else float(failure.bound),
+            provenance=self._provenance,
+            refused_at=max(0, int(time.time())),
+        )
+
+    def _check(self, key: Key, passed: Passed) -> Check | None:
+        """None: no algorithm here has this name."""
+        version = self._environment.version_of(key.primitive)
+        if version is None:
+            return None
+        return Check(
+            environment=self._environment.text_of(key.primitive),
+            **key._asdict(),
+            version=version,
+            gate=GATE,
+            rel_error=float(passed.rel_error),
+            bound=float(passed.bound),
+            provenance=self._provenance,
+            checked_at=max(0, int(time.time())),
+        )
+
+    def _row(self, key: Key, cost: Cost) -> Row | None:
+        """None: no algorithm here has this name."""
+        version = self._environment.version_of(key.primitive)
+        if version is None:
+            return None
+        samples = cost.samples
+        return Row(
+            environment=self._environment.text_of(key.primitive),
+            **key._asdict(),
+            version=version,
+            ticks=cost.ticks,
+            noise_ticks=cost.noise_ticks,
+            samples=samples.n,
+            median_ticks=samples.median_ticks,
+            p10_ticks=samples.p10_ticks,
+            p90_ticks=samples.p90_ticks,
+            workspace_bytes=cost.workspace_bytes,
+            rel_error=None,
+            provenance=self._provenance,
+            measured_at=max(0, int(time.time())),
+        )
+
+
+def _in_print(reason: str) -> str:
+    """A reason as the database keeps it: one line that names no user."""
+    home, line = os.path.expanduser("~"), " ".join(reason.split())
+    line = line.replace(home, "~") if len(home) > 1 else line
+    return "".join(c if c.isprintable() else "?" for c in line)[:MOST_REASON]

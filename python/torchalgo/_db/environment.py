@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the costs of each provider depend on: a cost from another environment is a miss.
+
+A provider names only what its rows can see, so that a new torch leaves the costs of own kernels
+standing, and a new kernel leaves everybody else's.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from torchalgo import _C
+from torchalgo._C import matches_name
+from torchalgo._ir.costs import environment as plan_environment
+
+# Facts by provider, or by algorithm where it differs; the longest match counts. A provider that is
+# not listed depends on all facts.
+CPU_FACTS = ("cpu", "cpu_id", "isa", "threads", "weights")
+GPU_FACTS = ("gpu", "isa", "driver", "weights")
+_ATEN_CPU = (*CPU_FACTS, "torch", "onednn", "capability", "flags")
+_CUDNN = (*GPU_FACTS, "cuda", "cudnn")
+_ATEN_GPU = (*_CUDNN, "torch", "flags")
+ON_CPU: Mapping[str, tuple[str, ...]] = {
+    "cpu": CPU_FACTS,
+    "layout.tiled": CPU_FACTS,
+    "layout.aten": _ATEN_CPU,
+    "aten": _ATEN_CPU,
+}
+ON_GPU: Mapping[str, tuple[str, ...]] = {
+    "layout.cuda_tiled": GPU_FACTS,
+    "cudnn9": _CUDNN,
+    "cudnn_legacy": _CUDNN,
+    "layout.aten": _ATEN_GPU,
+    "aten": _ATEN_GPU,
+}
+
+
+@dataclass(frozen=True)
+class Environment:
+    """facts: all that any cost here depends on; versions: of each algorithm's row; measured: what a
+    cost is, where it is no time."""
+
+    facts: Mapping[str, str]
+    versions: Mapping[str, int]
+    measured: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(device: _C.Device | None = None, cold_bytes: int = 0) -> Environment:
+        """This machine's, for a device (None: the CPU), with torch's flags as they are now.
+
+        Args:
+            cold_bytes: how much is read between two samples, so that weights are as cold as they
+                are inside the model.
+        """
+        facts = {**_facts(device), "weights": _C.weights_in(cold_bytes, device)}
+        return Environment(facts, dict(_C.algorithms()))
+
+    def for_energy(self, meter: str) -> Environment:
+        """The same for energies, in 1/1024 nJ where a time has 1/1024 ns."""
+        return replace(self, measured={"quantity": "energy", "unit": "nJ", "meter": meter})
+
+    @property
+    def everything(self) -> str:
+        """All facts and versions: what the time of a whole model depends on."""
+        rows = sorted(f"{name} {version}" for name, version in self.versions.items())
+        versions = {"rows": ", ".join(rows), "torchalgo": _C.version}
+        return _text({**self.facts, **versions, **self.measured})
+
+    @property
+    def hardware(self) -> str:
+        """What the highest rates of the device depend on."""
+        names = ("cpu", "cpu_id", "isa", "threads", "gpu")
+        facts = {name: self.facts[name] for name in names if name in self.facts}
+        return _text({**facts, **self.measured, "torchalgo": _C.version})
+
+    def texts(self) -> list[str]:
+        """Every environment that a row of this device may have."""
+        providers = ON_GPU if "gpu" in self.facts else ON_CPU
+        texts = {_text(self._chosen(facts)) for facts in providers.values()}
+        return sorted(texts | {_text({**self.facts, **self.measured})})
+
+    def text_of(self, primitive: str) -> str:
+        """What a cost of `primitive` depends on, as canonical JSON."""
+        providers = ON_GPU if "gpu" in self.facts else ON_CPU
+        match = _longest_match(primitive, providers)
+        return _text(self._chosen(tuple(self.facts) if match is None else providers[match]))
+
+    def version_of(self, primitive: str) -> int | None:
+        """The version of the row that offers `primitive`; None: there is none here."""
+        match = _longest_match(primitive, self.versions)
+        return None if match is None else self.versions[match]
+
+    def _chosen(self, names: tuple[str, ...]) -> dict[str, str]:
+        return {**{name: self.facts[name] for name in names}, **self.measured}
+
+
+def texts_here(device: _C.Device | None = None) -> set[str]:
+    """Every environment that this machine can have now, whatever the model's size."""
+    sizes = (0, _C.LARGE_CACHE_BYTES, _C.LARGE_CACHE_BYTES + 1)
+    return {text for size in sizes for text in Environment.of(device, size).texts()}
+
+
+def _text(facts: Mapping[str, str]) -> str:
+    return json.dumps(dict(facts), sort_keys=True, separators=(",", ":"))
+
+
+def _longest_match(primitive: str, names: Mapping[str, object]) -> str | None:
+    return max((n for n in names if matches_name(primitive, n)), key=len, default=None)
+
+
+def _facts(device: _C.Device | None) -> dict[str, str]:
+    described = plan_environment(device)
+    del described["torchalgo"]  # rows have versions of their own
+    if device is not None and device.kind != "cpu":
+        return {**described, "flags": _gpu_flags()}
+    return {
+        **described,
+        "cpu_id": _cpu_id(),
+        "onednn": onednn_version(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "flags": _cpu_flags(),
+    }
+
+
+def _cpu_flags() -> str:
+    """What a user can set that changes what ATen's convolutions run."""
+    mkldnn = torch.backends.mkldnn
+    precision = getattr(getattr(mkldnn, "conv", None), "fp32_precision", "none")
+    return f"onednn={int(bool(getattr(mkldnn, 'enabled', True)))} fp32={precision}"
+
+
+def _gpu_flags() -> str:
+    cudnn = torch.backends.cudnn
+    return (
+        f"cudnn={int(cudnn.enabled)} benchmark={int(cudnn.benchmark)}"
+        f" deterministic={int(cudnn.deterministic)} tf32={int(cudnn.allow_tf32)}"
+    )
+
+
+@functools.cache
+def onednn_version() -> str:
+    """That of the oneDNN inside torch, "v3.10.2"; empty: torch was built without."""
+    match = re.search(r"MKL-DNN (\S+)", torch.__config__.show())
+    return match[1] if match else ""
+
+
+@functools.cache
+def _cpu_id() -> str:
+    """Vendor, family, model and stepping: a virtual machine's CPU name says little."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
+    except OSError:
+        return ""
+    fields = dict(re.findall(r"^([\w ]+?)\s*: (.*)$", lines, re.MULTILINE))
+    names = ("vendor_id", "cpu family", "model", "stepping")
+    return " ".join(fields[name] for name in names if name in fields)

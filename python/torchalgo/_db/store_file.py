@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One database file: opened when needed, replaced if damaged, given up if it cannot be used."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from torchalgo._db import files
+from torchalgo._db.errors import Cause, StorageError
+
+if TYPE_CHECKING:  # a Python may lack SQLite: imported where that is seen
+    from torchalgo._db.connection import Database
+
+T = TypeVar("T")
+
+DAY_S = 86400
+
+# Databases of a parent process: closing one here would meddle with the parent's file.
+_inherited: list[object] = []
+
+
+def today() -> int:
+    """Days since 1970."""
+    return max(0, int(time.time() // DAY_S))
+
+
+class StoreFile:
+    """Runs work on a database file, for several threads. No trouble with the file leaves it: one
+    warning tells, and the work's result is what the caller gave for that case."""
+
+    def __init__(self, path: Path | None, busy_s: float, read_only: bool) -> None:
+        self._path, self._busy_s, self._read_only = path, busy_s, read_only
+        self._database: Database | None = None
+        self._gave_up = ""  # why nothing is read or written any more
+        self._trouble = ""
+        self._has_warned = False
+        self._mutex = threading.RLock()
+        self._pid = os.getpid()
+
+    @property
+    def path(self) -> Path | None:
+        return self._path
+
+    @property
+    def trouble(self) -> str:
+        """Why the costs are not on disk; empty: they are."""
+        return self._gave_up or self._trouble
+
+    @property
+    def is_in_memory(self) -> bool:
+        """True if there is no file: nothing outlives this store."""
+        with self._locked():
+            return self._connected() is None
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        if os.getpid() != self._pid:  # forked: another thread may have held everything
+            _inherited.append(self._database)
+            self._database, self._mutex, self._pid = None, threading.RLock(), os.getpid()
+        with self._mutex:
+            yield
+
+    @property
+    def _can_write(self) -> bool:
+        database = self._connected()
+        return database is not None and database.journal != "read-only"
+
+    def _run(self, work: Callable[[Database], T], otherwise: T) -> T:
+        """Returns `work` of the database, or `otherwise` if there is none or it fails."""
+        for _ in range(3):
+            database = self._connected()
+            if database is None:
+                return otherwise
+            try:
+                result = work(database)
+            except StorageError as trouble:
+                if trouble.cause is not Cause.DAMAGED:
+                    if database.journal != "read-only" and not self._is_current(database):
+                        continue  # the file was moved or deleted
+                    self._warn(f"cannot be used: {trouble}")
+                    if trouble.cause is Cause.LOCKLESS:
+                        self._give_up(self._trouble)
+                        self._database = None
+                        database.close()
+                    return otherwise
+                self._heal(trouble, database.file)
+                continue
+            # Another process may have set the file aside while this one wrote to it.
+            if database.journal == "read-only" or self._is_current(database):
+                return result
+        return otherwise
+
+    def _is_current(self, database: Database) -> bool:
+        return self._path is not None and files.identity(self._path) == database.file
+
+    def _connected(self) -> Database | None:
+        """The open database; opens it if needed. None: this store is in memory."""
+        if self._gave_up or self._path is None:
+            return None
+        database = self._database
+        if database is not None:
+            if database.journal == "read-only" or self._is_current(database):
+                return database
+            database.close()  # the file was moved or deleted
+            self._database = None
+        try:
+            self._database = self._open(self._path)
+        except ImportError as problem:
+            self._give_up(f"this Python has no SQLite: {problem}")
+        except OSError as problem:
+            self._give_up(f"cannot be used: {problem}")
+        return self._database
+
+    def _open(self, path: Path) -> Database | None:
+        from torchalgo._db.connection import Database
+
+        for _ in range(3):
+            file = files.identity(path)
+            reason = files.refusal(path)
+            if reason:
+                self._give_up(f"is refused: {reason}")
+                return None
+            try:
+                if self._read_only:
+                    return Database.open_read_only(path, self._busy_s)
+                return Database.open(path, self._busy_s)
+            except StorageError as trouble:
+                if trouble.cause is Cause.DAMAGED and not self._read_only:
+                    self._heal(trouble, file)
+                    if self._database is not None or self._gave_up:
+                        return self._database
+                    continue
+                if file != files.identity(path) and file is not None:
+                    continue  # the file was moved or deleted
+                is_readable = trouble.cause in (Cause.UNUSABLE, Cause.LOCKLESS)
+                if not is_readable or self._read_only:
+                    self._give_up(f"cannot be used: {trouble}")
+                    return None
+                return self._open_for_reading(path, trouble)
+        self._give_up("was damaged again and again")
+        return None
+
+    def _open_for_reading(self, path: Path, reason: StorageError) -> Database | None:
+        from torchalgo._db.connection import Database
+
+        try:
+            has_locks = reason.cause is not Cause.LOCKLESS
+            database = Database.open_read_only(path, self._busy_s, has_locks=has_locks)
+        except StorageError:
+            self._give_up(f"cannot be used: {reason}")
+            return None
+        self._warn(f"can only be read: {reason}")
+        return database
+
+    def _heal(self, trouble: StorageError, damaged: tuple[int, int] | None) -> None:
+        """Begins a new file with the rows that can be saved; the damaged one is kept beside it."""
+        from torchalgo._db.connection import looks_like_ours
+
+        path, database = self._path, self._database
+        assert path is not None
+        if database is not None:
+            self._database = None
+            database.close()
+            if database.journal == "read-only":
+                self._give_up(f"is damaged: {trouble}")
+                return
+        if not looks_like_ours(path):
+            self._give_up(f"stays as it is: {trouble}")
+            return
+        if damaged is None or files.identity(path) != damaged:
+            return  # another process was faster
+        fresh = path.with_name(f"{path.name}.new-{os.getpid()}")
+        try:
+            self._replace(path, damaged, fresh, trouble)
+        except (OSError, StorageError) as problem:
+            self._give_up(f"seems damaged ({trouble}) and cannot be replaced: {problem}")
+        finally:
+            files.remove(fresh)
+
+    def _replace(
+        self, path: Path, damaged: tuple[int, int], fresh: Path, trouble: StorageError
+    ) -> None:
+        from torchalgo._db.connection import Database, is_sound, salvage
+
+        if is_sound(path):
+            return  # a disk that fails now and then looked like damage
+        # Without a log: what is committed is in the file, before anything is moved.
+        saved = salvage(path)
+        with contextlib.closing(Database.open(fresh, self._busy_s, has_log=False)) as database:
+            database.put(saved, today())
+        if not is_sound(fresh, len(saved)):
+            raise OSError("what was written does not come back")
+        aside = files.exchange(path, damaged, fresh)
+        if aside is None:
+            return
+        files.remove(fresh)  # a file of two names has two logs
+        self._database = Database.open(path, self._busy_s)
+        late = salvage(aside)  # what others committed until then
+        self._database.put([*saved, *late], today(), over=False)
+        self._warn(f"was damaged ({trouble}): kept as {aside.name}, {len(late)} rows were saved")
+
+    def _give_up(self, reason: str) -> None:
+        self._gave_up = reason
+        self._warn(reason)
+
+    def _warn(self, reason: str) -> None:
+        self._trouble = reason
+        if not self._has_warned:
+            self._has_warned = True
+            place = f"the cost database {self._path or ''}".strip()
+            kept = "" if "saved" in reason else "; new costs are kept in memory"
+            warnings.warn(f"torchalgo: {place} {reason}{kept}", stacklevel=2)

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Measurements and checks of one tuning, dealt to ranks that have devices of their own.
+
+Rank 0 decides, with the loop of measuring.py as it is: what the plan wants next, it deals out, and
+takes part. The others do what they are told until the end. What passes between them is JSON.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchalgo import _C
+from torchalgo._distributed.heartbeat import Ranks
+from torchalgo._ir.costs import Cost, Key, Samples
+from torchalgo._measure.process_bench import spelled
+from torchalgo._measure.sampling import Asked, Bench, Sampler
+
+LOT_PER_RANK = 8  # families dealt at once, to each that measures: between lots the budget is read
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a rank measures on: of a host, cores or a GPU. Two ranks disturb each other where they
+    share some of it."""
+
+    host: str
+    units: tuple[str, ...]
+
+    @staticmethod
+    def here(where: torch.device) -> Place:
+        """Of this process, whose model is on `where`."""
+        return Place(_host(), _units(where))
+
+    def overlaps(self, other: Place) -> bool:
+        return self.host == other.host and not set(self.units).isdisjoint(other.units)
+
+
+def _host() -> str:
+    """Containers of one host have names of their own, and share its cores."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return socket.gethostname()
+
+
+def _units(where: torch.device) -> tuple[str, ...]:
+    if where.type == "cuda":
+        properties = torch.cuda.get_device_properties(where)
+        return (str(getattr(properties, "uuid", where)),)
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(f"core {core}" for core in sorted(os.sched_getaffinity(0)))
+    return ("all cores",)
+
+
+def measuring_ranks(places: Sequence[Place]) -> list[int]:
+    """Of the ranks that share a place the first one, so that none is disturbed."""
+    chosen: list[int] = []
+    for rank, place in enumerate(places):
+        if not any(place.overlaps(places[other]) for other in chosen):
+            chosen.append(rank)
+    return chosen
+
+
+def deal(work: Sequence[float], hands: int) -> list[list[int]]:
+    """The indices of pieces of work for each hand: the longest first, to whom has the least.
+
+    At most 4/3 of the shortest possible time. Source: Graham 1969, SIAM J. Appl. Math. 17(2),
+    pp. 416-429, doi:10.1137/0117039.
+    """
+    shares: list[list[int]] = [[] for _ in range(hands)]
+    sums = [0.0] * hands
+    for index in sorted(range(len(work)), key=lambda i: (-work[i], i)):
+        hand = sums.index(min(sums))
+        shares[hand].append(index)
+        sums[hand] += work[index]
+    return [sorted(share) for share in shares]
+
+
+# ---- rank 0 --------------------------------------------------------------------------------------
+
+
+class Crew:
+    """The ranks that measure, as rank 0 sees them."""
+
+    def __init__(self, ranks: Ranks, members: Sequence[int], bench: Bench) -> None:
+        """`bench`: by what rank 0 itself measures."""
+        self._ranks, self._members, self._own = ranks, list(members), bench
+        self._step = 0
+
+    @property
+    def lot(self) -> int:
+        return LOT_PER_RANK * len(self._members)
+
+    def bench(self) -> Bench:
+        """For a Tuning: measures and checks on all of them."""
+        own = self._own
+        return CrewBench(own.measure, own.check, own.now_s, own.peaks, own.pid, self)
+
+    def run(
+        self, common: Mapping[str, Any], items: Sequence[Any], work: Sequence[float]
+    ) -> list[Any]:
+        """The answer to each item."""
+        self._step += 1
+        shares = deal(work, len(self._members))
+        dealt = {
+            str(rank): {**common, "items": [items[i] for i in share]}
+            for rank, share in zip(self._members, shares, strict=True)
+        }
+        self._ranks.post(_task(self._step), dealt)
+        answers: list[Any] = [None] * len(items)
+        own = do_share(self._own, dealt["0"], self._ranks.check)
+        others = [_result(self._step, rank) for rank in self._members[1:]]
+        for share, results in zip(shares, [own, *self._ranks.receive(others)], strict=True):
+            for index, result in zip(share, results, strict=True):
+                answers[index] = result
+        return answers
+
+    def end(self, last: Any) -> None:
+        """Tells the others that no more comes, and `last`."""
+        self._step += 1
+        self._ranks.post(_task(self._step), {"last": last})
+
+
+@dataclass(frozen=True)
+class CrewBench(Bench):
+    """A bench whose samplers share the work."""
+
+    crew: Crew | None = None
+
+    def sampler(
+        self, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
+    ) -> Sampler:
+        assert self.crew is not None
+        return CrewSampler(self, self.crew, primitives, cold_bytes, seed)
+
+
+class CrewSampler(Sampler):
+    """A family is measured by one rank, in interleaved rounds; families are shared out."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        crew: Crew,
+        primitives: Mapping[Key, _C.Primitive],
+        cold_bytes: int,
+        seed: int,
+    ) -> None:
+        super().__init__(bench, primitives, cold_bytes, seed)
+        self._crew = crew
+        self.lot = crew.lot
+
+    def take_all(
+        self, visits: Sequence[Sequence[Key]], budget_s: float, again: bool = False
+    ) -> dict[Key, Cost]:
+        common = {
+            "do": "take", "budget_s": budget_s, "again": again, "cold_bytes": self._cold_bytes,
+            "seed": self._seed,
+        }  # fmt: skip
+        items = [[(*key, self._primitives[key].workspace_bytes) for key in keys] for keys in visits]
+        work = [sum(_work(key.problem) for key in keys) for keys in visits]
+        costs: dict[Key, Cost] = {}
+        for taken, failures, samples, disturbed in self._crew.run(common, items, work):
+            costs.update((Key(*key), _cost(cost)) for key, cost in taken)
+            self.failures.update((Key(*key), reason) for key, reason in failures)
+            self.samples += samples
+            self.disturbed += disturbed
+        return costs
+
+    def check_all(self, asked: Iterable[Asked]) -> Iterator[list[tuple[float, str]]]:
+        groups = list(asked)
+        items = [(problem, [spelled(p) for p in own], bound) for problem, own, bound in groups]
+        work = [len(own) * _work(problem) for problem, own, _ in groups]
+        answers = self._crew.run({"do": "check"}, items, work)
+        return ([(error, failure) for error, failure in results] for results in answers)
+
+
+def _work(problem: str) -> float:
+    """How long a visit lasts, in units of a small one: time for it is limited."""
+    return min(1e9, 1e7 + _C.flop_count(problem))
+
+
+# ---- the others ----------------------------------------------------------------------------------
+
+
+def serve(ranks: Ranks, bench: Bench) -> Any:
+    """Does what rank 0 deals to this rank, and returns what it says at the end."""
+    step = 0
+    while True:
+        step += 1
+        [task] = ranks.receive([_task(step)], patience=2)
+        if "last" in task:
+            return task["last"]
+        share = task.get(str(ranks.rank))
+        if share is not None:
+            ranks.post(_result(step, ranks.rank), do_share(bench, share, ranks.check))
+
+
+def do_share(bench: Bench, share: Mapping[str, Any], check: Callable[[], None]) -> list[Any]:
+    """The answers to one rank's part of a task; `check` raises if another rank failed meanwhile."""
+    do = _take if share["do"] == "take" else _check
+    answers = []
+    for item in share["items"]:
+        check()
+        answers.append(do(bench, share, item))
+    return answers
+
+
+def _take(bench: Bench, share: Mapping[str, Any], family: Sequence[Any]) -> Any:
+    primitives = {
+        Key(problem, name, src, dst): _C.Primitive(name, src, dst, workspace)
+        for problem, name, src, dst, workspace in family
+    }
+    sampler = Sampler(bench, primitives, share["cold_bytes"], share["seed"])
+    taken = sampler.take(list(primitives), share["budget_s"], share["again"])
+    costs = [(key, _encoded(cost)) for key, cost in taken.items()]
+    return costs, list(sampler.failures.items()), sampler.samples, sampler.disturbed
+
+
+def _check(bench: Bench, _share: Mapping[str, Any], group: Sequence[Any]) -> Any:
+    problem, primitives, bound = group
+    return bench.check(problem, [_C.Primitive(*fields) for fields in primitives], bound)
+
+
+# ---- spelling ------------------------------------------------------------------------------------
+
+
+def _task(step: int) -> str:
+    return f"task {step} of rank 0"
+
+
+def _result(step: int, rank: int) -> str:
+    return f"result {step} of rank {rank}"
+
+
+def _encoded(cost: Cost) -> list[Any]:
+    s = cost.samples
+    samples = [s.n, s.median_ticks, s.p10_ticks, s.p90_ticks]
+    return [cost.ticks, cost.noise_ticks, samples, cost.workspace_bytes, cost.is_disturbed]
+
+
+def _cost(fields: Sequence[Any]) -> Cost:
+    ticks, noise_ticks, samples, workspace_bytes, is_disturbed = fields
+    return Cost(ticks, noise_ticks, Samples(*samples), workspace_bytes, is_disturbed)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""GPUs that are described in a file, so that cuDNN can be asked about them on any machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from torchalgo import _C
+from torchalgo._ir.choices import near
+
+FOLDER = Path(__file__).resolve().parents[1] / "share" / "devices"
+
+
+def list_devices() -> list[str]:
+    """Names that `named_device` knows: "a10", "a100", "h100", ..."""
+    return sorted(file.stem for file in FOLDER.glob("*.json"))
+
+
+def named_device(name: str) -> _C.Device:
+    """The GPU `name` as a description: it answers what can run there and runs nothing.
+
+    Args:
+        name: one of `list_devices()`, in any case.
+    Returns: a device of index -1; `.provenance` says where its figures come from.
+    Raises: torchalgo.Error for another name, with those that are known.
+    """
+    known = list_devices()
+    if name.lower() not in known:
+        raise _C.Error(
+            f"'{name}' is no device that is described{near(name.lower(), known)}: expected"
+            f" {', '.join(known)}"
+        )
+    return read_device(FOLDER / f"{name.lower()}.json")
+
+
+def read_device(path: str | Path) -> _C.Device:
+    """The GPU that the JSON file `path` describes, for figures of your own.
+
+    The file has the fields name, isa ("sm_90"), provenance and cudnn_properties, the latter as
+    cuDNN writes them for a live device (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
+    Raises: torchalgo.Error if the file is not such a description.
+    """
+    try:
+        described = json.loads(Path(path).read_text())
+        properties = described["cudnn_properties"]
+        return _C.Device(
+            kind="cuda",
+            name=described["name"],
+            isa=described["isa"],
+            l2_bytes=properties["l2CacheSize"],
+            properties=json.dumps(properties, separators=(",", ":")),
+            provenance=described["provenance"],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _C.Error(
+            f"'{path}' describes no device: expected JSON with name, isa, provenance and "
+            f"cudnn_properties: {error!r}"
+        ) from error

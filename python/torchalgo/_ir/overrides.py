@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Overrides: {glob of layer names: primitive name}."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import NoReturn
+
+from torchalgo import _C
+from torchalgo._C import Error, matches_name
+from torchalgo._ir import problems
+from torchalgo._ir.choices import near
+
+
+def is_convolution(node: _C.Node) -> bool:
+    return node.problem is not None and problems.is_convolution(node.problem)
+
+
+def forced_primitives(
+    graph: _C.Graph, found: _C.Candidates, overrides: Mapping[str, str] | None
+) -> dict[int, str]:
+    """The name that each overridden node must use, by node index.
+
+    A glob selects convolutions (`*` crosses dots). A glob that matches no convolution may select
+    other planned nodes. Later entries win.
+
+    Raises: torchalgo.Error if a glob matches nothing, or a selected node cannot run the primitive.
+    """
+    forced: dict[int, str] = {}
+    if not overrides:
+        return forced
+    if not isinstance(overrides, Mapping):
+        raise Error(
+            f"overrides: got {type(overrides).__name__}, expected {{glob of layer names: primitive"
+            " name}, such as {'layer1.*.conv2': 'cpu.winograd_f4x4_3x3'}"
+        )
+    nodes, by_anchor, refusals = graph.nodes, found.by_anchor, found.refusals
+    for pattern, primitive in overrides.items():
+        if not isinstance(pattern, str) or not isinstance(primitive, str):
+            raise Error(
+                f"overrides: {pattern!r}: {primitive!r}, expected {{glob of layer names: primitive"
+                " name}, such as {'layer1.*.conv2': 'cpu.winograd_f4x4_3x3'}"
+            )
+        for index in _matches(nodes, pattern):
+            names = {c.primitive.name for c in by_anchor[index]}
+            if not any(matches_name(name, primitive) for name in names):
+                _refuse(nodes[index], names, refusals[index], pattern, primitive)
+            forced[index] = primitive
+    return forced
+
+
+def _matches(nodes: list[_C.Node], pattern: str) -> list[int]:
+    planned = [(i, node) for i, node in enumerate(nodes) if node.problem is not None]
+    named = [(i, node) for i, node in planned if fnmatchcase(node.name, pattern)]
+    matches = [i for i, node in named if is_convolution(node)] or [i for i, _ in named]
+    if not matches:
+        names = [node.name for _, node in planned if is_convolution(node)]
+        raise Error(f"overrides: {pattern!r} matches no layer{near_layers(pattern, names)}")
+    return matches
+
+
+def near_layers(pattern: str, names: Sequence[str]) -> str:
+    """The end of an error: which layers `pattern` may have been meant to match."""
+    if not names:
+        return ": the model has none"
+    below = [name for name in names if fnmatchcase(name, f"{pattern}.*")]
+    if below:
+        return f"; write {pattern + '.*'!r} for those inside: {some(below)}"
+    return near(pattern, names) or f"; the convolutions are: {some(names)}"
+
+
+def some(names: Sequence[str], most_characters: int = 120) -> str:
+    """The first of `names` that fit in so many characters, and how many more there are."""
+    shown = list(names[:1])
+    for name in names[1:]:
+        if len(", ".join([*shown, name])) > most_characters:
+            break
+        shown.append(name)
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _refuse(
+    node: _C.Node, offered: set[str], refusals: list[_C.Refusal], pattern: str, primitive: str
+) -> NoReturn:
+    related = sorted(
+        {
+            r.reason
+            for r in refusals
+            if matches_name(r.primitive, primitive) or matches_name(primitive, r.primitive)
+        }
+    )
+    layer = node.name if node.name == pattern else f"{pattern!r}, here {node.name}"
+    head = f"overrides: {layer} ({node.problem}): {primitive!r}"
+    if related:
+        reasons = some(related)
+        raise Error(f"{head} refuses: {reasons}. Supported: {some(sorted(offered))}")
+    supported = f". Supported: {some(sorted(offered))}"
+    algorithms = {name for name, _ in _C.algorithms()}
+    if primitive in algorithms:
+        raise Error(f"{head} does not run on this kind of device, or is never planned{supported}")
+    hint = near(primitive, sorted(offered | algorithms), 0.75) or supported
+    raise Error(f"{head}: there is no such primitive{hint}")

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Convolutions as problems: spelled, turned into another direction, found in a module."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchalgo import _C
+from torchalgo._C import Error
+from torchalgo._ir.choices import DTYPES, TORCH_DTYPES, Direction, near
+
+DIRECTIONS: tuple[Direction, ...] = ("fwd", "bwd_data", "bwd_filter")
+
+
+def bare_convolution(problem: str, what: str) -> str:
+    """The canonical spelling of a convolution without its epilogue; Error for anything else."""
+    if not isinstance(problem, str):
+        raise Error(f"{what}: {problem!r} is no problem's spelling")
+    spelled = str(_C.parse_problem(problem)).partition("+")[0]
+    if not is_convolution(spelled):
+        raise Error(f"{what}: {problem!r} is no convolution")
+    return spelled
+
+
+def is_convolution(problem: str) -> bool:
+    """Whether it is one convolution; a chain of them is not."""
+    return problem.startswith(("fwd_", "bwd_"))
+
+
+def has_convolution(problem: str) -> bool:
+    """Whether it is a convolution or a chain of them."""
+    return problem.startswith(("fwd_", "bwd_", "chain_"))
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def weight_count(problem: str) -> int:
+    """Elements of the weights of all its layers, without biases."""
+    sizes = map(_C.weight_sizes, _C.layers_of(problem))
+    return sum(math.prod(each) for each in sizes if each)
+
+
+def is_activation(problem: str | None) -> bool:
+    """Whether it is an activation by itself."""
+    return problem is not None and problem.startswith(tuple(f"{name}_" for name in _C.ACTIVATIONS))
+
+
+def is_other_operation(row: str) -> bool:
+    """Whether a row computes something else than convolutions: what it says of one is no news."""
+    provider, _, algorithm = row.partition(".")
+    return provider == "layout" or algorithm in _OTHER_OPERATIONS
+
+
+_OTHER_OPERATIONS = frozenset(
+    (
+        "activation",
+        "add",
+        "concat",
+        "eltwise",
+        "linear",
+        "mul",
+        "pool",
+        "resize",
+        "scale_shift",
+        "shuffle",
+        "slice",
+    )
+)
+
+
+def direction_of(problem: str) -> Direction:
+    """The direction of a convolution's spelling."""
+    return next(d for d in reversed(DIRECTIONS) if problem.startswith(f"{d}_"))
+
+
+def dtype_of(problem: str) -> str:
+    """The compute type of a convolution's spelling."""
+    return problem.removeprefix(f"{direction_of(problem)}_").partition("_")[0]
+
+
+def with_direction(problem: str, direction: Direction) -> str:
+    """The problem of the same sizes in another direction, without epilogue."""
+    own = direction_of(problem)
+    return problem if own == direction else direction + problem.partition("+")[0][len(own) :]
+
+
+def with_dtype(problem: str, dtype: str) -> str:
+    """The same problem in another compute type."""
+    start = f"{direction_of(problem)}_"
+    _, _, sizes = problem.removeprefix(start).partition("_")
+    return f"{start}{dtype}_{sizes}"
+
+
+def gradient_of(problem: str, direction: Direction) -> str:
+    """What a layer computes in a direction of its own, if forward is `problem`: the gradient of a
+    transposed convolution's input is an ordinary convolution."""
+    if direction_of(problem) == "bwd_data":
+        turned: dict[Direction, Direction] = {"fwd": "bwd_data", "bwd_data": "fwd"}
+        direction = turned.get(direction, direction)
+    return with_direction(problem, direction)
+
+
+def check_directions(directions: str | Sequence[str] | None, what: str) -> tuple[Direction, ...]:
+    """The directions named: one, several, "all"; None: none."""
+    if directions is None:
+        return ()
+    words = [directions] if isinstance(directions, str) else list(directions)
+    if words == ["all"]:
+        return DIRECTIONS
+    for word in words:
+        if word not in DIRECTIONS:
+            raise Error(
+                f"{what}: direction {word!r}, expected {', '.join(DIRECTIONS)} or all"
+                f"{near(str(word), DIRECTIONS)}"
+            )
+    return tuple(d for d in DIRECTIONS if d in words)
+
+
+def check_dtype(dtype: str | torch.dtype | None, what: str) -> str | None:
+    """The word of a compute type."""
+    word = TORCH_DTYPES.get(dtype) if isinstance(dtype, torch.dtype) else dtype
+    if dtype is not None and word not in DTYPES:
+        raise Error(f"{what}: dtype {dtype!r}, expected one of {', '.join(DTYPES)}")
+    return word
+
+
+def spell_convolution(
+    direction: Direction,
+    dtype: str,
+    src: Sequence[int],
+    weights: Sequence[int],
+    geometry: Sequence[Sequence[int]],
+    groups: int,
+) -> str:
+    """The spelling; src [n, c, (d,) (h,) w] and weights [k, c / groups, (t,) (r,) s] of the forward
+    convolution, 1-D to 3-D; its geometry is stride, padding, dilation."""
+    image, filters = list(src[2:]), list(weights[2:])
+    stride, padding, dilation = map(list, geometry)
+    if len(image) == 1:
+        image, filters = [1, *image], [1, *filters]
+        stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
+    sizes = "".join(f"{a}{b}" for a, b in zip("dhw"[-len(image) :], image, strict=True))
+    window = "".join(f"{a}{b}" for a, b in zip("trs"[-len(image) :], filters, strict=True))
+    lists = ["x".join(map(str, numbers)) for numbers in (stride, padding, dilation)]
+    return (
+        f"{direction}_{dtype}_n{src[0]}c{src[1]}{sizes}_k{weights[0]}{window}"
+        f"_st{lists[0]}_pad{lists[1]}_dil{lists[2]}_g{groups}"
+    )
+
+
+# ---- of a module ---------------------------------------------------------------------------------
+
+
+class LayerProblem(NamedTuple):
+    """What a layer's forward computes; `name` is its module's path."""
+
+    name: str
+    problem: str
+
+
+def problems_of(module: nn.Module, inputs: tuple[Any, ...], device_kind: str) -> list[LayerProblem]:
+    """The convolutions that `module` runs, in order, functional ones and 1-D to 3-D included.
+
+    Runs it once, in eval mode and without gradients; flags are put back, nothing else changes.
+
+    Args:
+        inputs: forward's positional arguments.
+        device_kind: where it will run, "cpu" or "cuda"; there float32 is TF32 if torch allows it.
+    Raises: torchalgo.Error if the module fails, or runs no convolution.
+    """
+    found: list[LayerProblem] = []
+    with _names_of_running(module) as running, _in_eval_mode(module), torch.no_grad():
+        mode = _Listener(found, running, device_kind)
+        try:
+            with mode:
+                module(*inputs)
+        except Error:
+            raise
+        except Exception as problem:
+            lines = str(problem).strip().splitlines() or [type(problem).__name__]
+            raise Error(f"the module fails on these inputs: {lines[-1]}") from problem
+    if not found:
+        raise Error("the module ran no convolution on these inputs")
+    return found
+
+
+class _Listener(TorchDispatchMode):
+    """Notes each call of a convolution."""
+
+    def __init__(self, found: list[LayerProblem], running: list[str], device_kind: str) -> None:
+        super().__init__()
+        self._found, self._running, self._device_kind = found, running, device_kind
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        namespace, _, op = func._schema.name.partition("::")
+        if namespace in ("aten", "torchalgo") and op in _CONVOLUTIONS:
+            names = [argument.name for argument in func._schema.arguments]
+            values = dict(zip(names, args, strict=False)) | kwargs
+            problem = _problem_of_call(op, values, self._device_kind)
+            self._found.append(LayerProblem(self._running[-1], problem))
+        return func(*args, **kwargs)
+
+
+_CONVOLUTIONS = {
+    "convolution",
+    "convolution_overrideable",
+    *(f"conv{transposed}{n}d" for transposed in ("", "_transpose") for n in (1, 2, 3)),
+}
+
+
+def _problem_of_call(op: str, call: dict[str, Any], device_kind: str) -> str:
+    src, weights = call["input"], call["weight"]
+    dims = weights.dim() - 2
+    sizes = list(src.shape) if src.dim() == dims + 2 else [1, *src.shape]
+    geometry = [
+        numbers * dims if len(numbers) == 1 else numbers
+        for numbers in (
+            list(call.get(name, [default]))
+            for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))
+        )
+    ]
+    dtype = compute_type(src.dtype, device_kind)
+    groups = int(call.get("groups", 1))
+    if not (call.get("transposed", False) or "transpose" in op):
+        return spell_convolution("fwd", dtype, sizes, list(weights.shape), geometry, groups)
+    stride, padding, dilation = geometry
+    extra = list(call.get("output_padding", [0]))
+    extra = extra * dims if len(extra) == 1 else extra
+    image = [
+        (size - 1) * stride[i]
+        - 2 * padding[i]
+        + dilation[i] * (weights.shape[2 + i] - 1)
+        + extra[i]
+        + 1
+        for i, size in enumerate(sizes[2:])
+    ]
+    result = [sizes[0], weights.shape[1] * groups, *image]
+    return spell_convolution("bwd_data", dtype, result, list(weights.shape), geometry, groups)
+
+
+def compute_type(dtype: torch.dtype, device_kind: str) -> str:
+    """The compute type of tensors of `dtype` on a kind of device, by torch's flags."""
+    if dtype not in TORCH_DTYPES:
+        raise Error(f"a convolution of {dtype} tensors has no spelling")
+    word = TORCH_DTYPES[dtype]
+    if word != "f32" or device_kind != "cuda":
+        return word
+    cudnn: Any = torch.backends.cudnn
+    return "tf32" if cudnn.conv.fp32_precision == "tf32" else "f32"
+
+
+@contextmanager
+def _names_of_running(module: nn.Module) -> Iterator[list[str]]:
+    """A stack of the names of the modules whose forward runs."""
+    running = [""]
+    handles = []
+    for name, child in module.named_modules():
+        if isinstance(child, torch.jit.ScriptModule):
+            continue
+
+        def enter(_: nn.Module, __: Any, name: str = name) -> None:
+            running.append(name)
+
+        def leave(_: nn.Module, __: Any, ___: Any) -> None:
+            running.pop()
+
+        handles.append(child.register_forward_pre_hook(enter))
+        handles.append(child.register_forward_hook(leave, always_call=True))
+    try:
+        yield running
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _in_eval_mode(module: nn.Module) -> Iterator[None]:
+    training = [child for child in module.modules() if getattr(child, "training", False)]
+    for child in training:
+        child.training = False
+    try:
+        yield
+    finally:
+        for child in training:
+            child.training = True

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which candidates are checked against f64, in which order, and within which time."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from torchalgo import _C
+from torchalgo._base.deadline import Deadline, Pace, guess_check_s
+from torchalgo._base.progress import Progress
+from torchalgo._ir.costs import Key
+from torchalgo._ir.failures import LATE
+from torchalgo._measure.allowed import grouped
+from torchalgo._measure.cost_state import Ledger
+from torchalgo._measure.sampling import Bench, Sampler
+
+# A check that the time does not suffice for runs on a smaller image. It keeps the channels and the
+# filter, and each side modulo 16, so that tiles end at the image's edges as they did.
+CROPPED_S = 0.02  # what it should take
+LEAST_SIDE, SIDE_STEP = 12, 16
+
+CHECKS_SHARE = 0.25  # of the time to measure and to check, at most, for checks of whole images
+
+
+def is_trusted(key: Key) -> bool:
+    """True for PyTorch's own: a plan may rest on it unchecked."""
+    return key.primitive.startswith(("aten.", "layout.aten")) or _C.is_view(key.primitive)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def cropped(key: Key, most_s: float = CROPPED_S) -> str | None:
+    """Returns the problem of the same operation, channels and filter on one smaller image, whose
+    check takes about `most_s`; None if there is none that is smaller, or if its sizes depend on
+    each other."""
+    head = r"(fwd_\w+?_|transform_\w+?_|maxpool_\w+?_|avgpool_\w+?_)"
+    found = re.fullmatch(head + r"n\d+c(\d+)h(\d+)w(\d+)(_.*)", key.problem)
+    if found is None or re.search(r"_p\d+q\d+", key.problem):
+        return None
+    operation, c, h, w, tail = found.groups()
+    sides = [int(h), int(w)]
+    small = f"{operation}n1c{c}h{h}w{w}{tail}"
+    while guess_check_s(*work_of(key._replace(problem=small))) > most_s:
+        longest = sides.index(max(sides))
+        if sides[longest] - SIDE_STEP < LEAST_SIDE:
+            break
+        halved = sides[longest] // 2
+        sides[longest] -= max(SIDE_STEP, halved - halved % SIDE_STEP)
+        small = f"{operation}n1c{c}h{sides[0]}w{sides[1]}{tail}"
+    return None if small == key.problem else small
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def work_of(key: Key) -> tuple[float, float]:
+    """Returns the flops of a key's problem and the bytes of its inputs, weights and result; 0 bytes
+    if this build lacks the algorithm."""
+    primitive = _C.Primitive(key.primitive, key.src, key.dst)
+    try:
+        return _C.flop_count(key.problem), _C.least_work(key.problem, primitive)[1]
+    except _C.Error:
+        return _C.flop_count(key.problem), 0.0
+
+
+@dataclass(frozen=True)
+class Group:
+    """Candidates of one problem, and the problem that they are checked on."""
+
+    problem: str
+    keys: Sequence[Key]
+    primitives: Sequence[_C.Primitive]
+    is_cropped: bool = False
+
+
+class Checker:
+    """Checks candidates as long as there is time, those first that gain most per second.
+
+    `excluded` holds those that there was no time for: no plan may rest on them, unless they are
+    PyTorch's own.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        bench: Bench,
+        sampler: Sampler,
+        deadline: Deadline,
+        progress: Progress,
+        device: _C.Device | None,
+    ) -> None:
+        self._ledger, self._bench, self._sampler = ledger, bench, sampler
+        self._deadline, self._progress, self._device = deadline, progress, device
+        self._pace = Pace(2.0)
+        self.time_s = max(0.0, deadline.left_s("check"))  # at first, or when measuring was resumed
+        self._is_short = False  # checks run on smaller images
+        self.excluded: set[Key] = set()
+        self.on_crop: set[Key] = set()
+
+    def lacks(self, keys: Iterable[Key]) -> list[Key]:
+        """Returns those that are neither checked nor excluded."""
+        errors = self._ledger.errors
+        return [key for key in keys if key not in errors and key not in self.excluded]
+
+    def may_choose(self, key: Key) -> bool:
+        return key not in self.excluded or is_trusted(key)
+
+    def reserve(self, keys: Iterable[Key]) -> None:
+        """Reserves the time to check `keys`. As long as that is more than CHECKS_SHARE of the time
+        there was at first, checks run on smaller images."""
+        wanted = [key for key in self.lacks(keys) if not is_trusted(key)]
+        expected_s = self._expect_s(wanted)
+        self._is_short = expected_s > CHECKS_SHARE * self.time_s
+        if self._is_short:
+            expected_s = sum(self._expect_s([key], cropped(key)) for key in wanted)
+        self._deadline.keep("check", min(expected_s, self.time_s / 2))
+
+    def check(self, keys: Iterable[Key]) -> bool:
+        """Checks `keys`, those of one problem together. Returns False if there was time for none.
+
+        If `deadline.can_break`, those that there is no time for are checked on a smaller image, or
+        excluded. Without that all are checked, since there is no plan without them.
+        """
+        groups = [self._group(*item) for item in grouped(keys, lambda key: key.problem).items()]
+        groups.sort(key=self._gain_per_s, reverse=True)
+        checked = 0
+        for i in range(0, len(groups), self._sampler.lot):
+            planned = [self._fitting(group) for group in groups[i : i + self._sampler.lot]]
+            checked += self._check([group for group in planned if group is not None])
+        return checked > 0
+
+    # ---- one group of candidates of one problem --------------------------------------------------
+
+    def _group(self, problem: str, keys: Sequence[Key]) -> Group:
+        own = self._ledger.rules.primitives
+        return Group(problem, keys, [own[key] for key in keys])
+
+    def _fitting(self, group: Group) -> Group | None:
+        """Returns the group as it can be checked in time, None after excluding it."""
+        left_s = self._deadline.left_s("check")
+        is_fitting = self._expect_s(group.keys) <= left_s
+        if not self._deadline.can_break or (is_fitting and not self._is_short):
+            return group
+        smaller = self._smaller(group)
+        if smaller is None and is_fitting:
+            return group
+        if smaller is not None and self._expect_s(smaller.keys, smaller.problem) <= left_s:
+            return smaller
+        self.excluded.update(group.keys)
+        return None
+
+    def _smaller(self, group: Group) -> Group | None:
+        """Returns the group on a smaller image; None if one of its primitives does not run there
+        or there is no smaller image."""
+        problem = cropped(group.keys[0])
+        if problem is None:
+            return None
+        offered = {(p.name, p.src, p.dst): p for p in _C.offers_of(problem, device=self._device)[0]}
+        primitives = [offered.get((p.name, p.src, p.dst)) for p in group.primitives]
+        found = [p for p in primitives if p is not None]
+        if len(found) < len(primitives):
+            return None
+        return Group(problem, group.keys, found, is_cropped=True)
+
+    def _check(self, lot: Sequence[Group]) -> int:
+        """Returns how many candidates were checked; those that were broken off are excluded."""
+        if not lot:
+            return 0
+        bound_of = self._ledger.bound_of
+        asked = [(group.problem, group.primitives, bound_of(group.problem)) for group in lot]
+        guess_s = sum(self._guess_s(group.keys, group.problem) for group in lot)
+        started, checked = self._bench.now_s(), 0
+        for group, results in zip(lot, self._sampler.check_all(asked), strict=True):
+            found = list(zip(group.keys, results, strict=True))
+            done = [(key, error, why) for key, (error, why) in found if why != LATE]
+            self.excluded.update(key for key, (_, why) in found if why == LATE)
+            self._enter(group, done)
+            checked += len(done)
+            self._progress.advance(f"check {group.problem}", check_work(group.problem))
+        self._pace.learn(guess_s, self._bench.now_s() - started)
+        return checked
+
+    def _enter(self, group: Group, done: Sequence[tuple[Key, float, str]]) -> None:
+        failures = {key: why for key, _, why in done if why}
+        errors = {key: error for key, error, _ in done}
+        if not group.is_cropped:
+            self._ledger.enter_checks(errors, failures)
+            return
+        # The result is not stored: a later run with more time checks the whole image.
+        self.on_crop.update(errors)
+        self._ledger.errors.update(errors)
+        reasons = {key: f"{why} (on {group.problem})" for key, why in failures.items()}
+        self._ledger.rules.quarantined.update(reasons)
+
+    # ---- time ----------------------------------------------------------------------------------
+
+    def _expect_s(self, keys: Iterable[Key], problem: str | None = None) -> float:
+        return self._pace.expect_s(self._guess_s(keys, problem))
+
+    def _guess_s(self, keys: Iterable[Key], problem: str | None = None) -> float:
+        asked = (key._replace(problem=problem or key.problem) for key in keys)
+        return sum(guess_check_s(*work_of(key)) for key in asked)
+
+    def _gain_per_s(self, group: Group) -> float:
+        """Returns what a plan gains, in seconds per run, if it may rest on the group, over the
+        seconds of its check."""
+        gains = [self._gain_s(key) for key in group.keys]
+        return max(gains) / max(self._guess_s(group.keys), 1e-9)
+
+    def _gain_s(self, key: Key) -> float:
+        ledger = self._ledger
+        own_s = ledger.least_s(key)
+        others = [
+            ledger.least_s(rival)
+            for rival in ledger.rules.family(key)
+            if rival != key and (is_trusted(rival) or rival in ledger.errors)
+        ]
+        return max(0.0, min(others, default=2 * own_s) - own_s)
+
+
+def check_work(problem: str) -> int:
+    """Returns a rough share of the work that checking a candidate is, for the progress."""
+    return 3 if problem.startswith(("fwd_", "bwd_", "chain_")) else 1

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is known about the candidates of one model, in memory and in the database: costs and their
+bounds, numeric errors, who failed and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torchalgo import _C
+from torchalgo._base.timings import Timings
+from torchalgo._ir.bounds import COARSE_BOUND, KnownCosts, Peaks, dtype_of
+from torchalgo._ir.costs import TICKS_PER_NS, Cost, CostFile, Key, Passed
+from torchalgo._ir.failures import failure_of, is_short_of_memory
+from torchalgo._measure.allowed import Rules
+from torchalgo._measure.machine_load import WaitWatch
+from torchalgo._measure.sampling import Bench
+
+
+class Ledger:
+    """Begins with what the database has; all that is entered is on disk when the call returns."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        bench: Bench,
+        cost_file: CostFile | None,
+        max_rel_error: float,
+        timings: Timings,
+        call_ticks: int,
+    ) -> None:
+        self.rules = rules
+        # Relative L2 of each checked candidate; a view computes nothing.
+        self.errors = {key: 0.0 for key in rules.primitives if _C.is_view(key.primitive)}
+        self._bench, self._cost_file, self._timings = bench, cost_file, timings
+        self._max_rel_error = max_rel_error
+        self._failed_before: dict[Key, str] = {}  # in an earlier run, and why
+        self._is_probed = False
+        self.peaks: Peaks | None
+        with timings.step("look up"):
+            self.peaks = None if cost_file is None else cost_file.read_peaks()
+        if self.peaks is None:
+            self._raise_peaks()
+        self.costs = KnownCosts(self._work_bounds(), call_ticks)
+        if cost_file is not None:
+            with timings.step("look up"):
+                self.costs.learn(cost_file.read(rules.primitives))
+                self._obey_failures(cost_file)
+                self._trust_checks(cost_file)
+
+    def bound_of(self, problem: str) -> float:
+        """What relative L2 a candidate may have."""
+        return max(self._max_rel_error, COARSE_BOUND.get(dtype_of(problem), 0.0))
+
+    def least_s(self, key: Key) -> float:
+        """Returns the seconds that a run takes: its cost, or the cost's lower bound."""
+        return self.costs.lower(key) / (TICKS_PER_NS * 1e9)
+
+    # ---- bounds --------------------------------------------------------------------------------
+
+    def probe(self) -> bool:
+        """Probes the machine, once; whether it is faster than it was ever known to be, so that the
+        bounds are lower now."""
+        if not self._raise_peaks():
+            return False
+        self.costs = self.costs.with_bounds(self._work_bounds())
+        return True
+
+    def _raise_peaks(self) -> bool:
+        if self._is_probed:
+            return False
+        self._is_probed = True
+        watch = WaitWatch()
+        with self._timings.step("probe"):
+            found, before = self._bench.peaks(), self.peaks
+        if found is None:
+            return False
+        self.peaks = found if before is None else before.raised_by(found)
+        if self.peaks == before:
+            return False
+        if self._cost_file is not None and not watch.was_disturbed():
+            self._cost_file.keep_peaks(self.peaks)
+        return True
+
+    def _work_bounds(self) -> dict[Key, int]:
+        peaks, primitives = self.peaks, self.rules.primitives
+        if peaks is None:
+            return dict.fromkeys(primitives, 0)
+        return {k: peaks.bound_ticks(k.problem, p) for k, p in primitives.items()}
+
+    # ---- what was found ------------------------------------------------------------------------
+
+    def enter_costs(self, costs: Mapping[Key, Cost], failures: Mapping[Key, str]) -> None:
+        """What measuring found."""
+        self._refuse({k: why for k, why in failures.items() if k not in self.rules.quarantined})
+        self.costs.learn(costs)
+        if self._cost_file is not None and costs:
+            self._cost_file.append(costs)
+            self._cost_file.forget_failures(costs, checked=False)
+
+    def enter_checks(self, errors: Mapping[Key, float], failures: Mapping[Key, str]) -> None:
+        """Keeps what checking found."""
+        self.errors.update(errors)
+        self._refuse(failures, checked=True)
+        passed = {
+            key: Passed(error, self.bound_of(key.problem))
+            for key, error in errors.items()
+            if key not in failures
+        }
+        if self._cost_file is not None and passed:
+            self._cost_file.append_checks(passed)
+            self._cost_file.forget_failures(passed, checked=True)
+
+    def release_failures(self) -> bool:
+        """Lets an earlier run's failures be tried again; whether there are any."""
+        released, self._failed_before = self._failed_before, {}
+        for key in released:
+            del self.rules.quarantined[key]
+        return bool(released)
+
+    def _refuse(self, reasons: Mapping[Key, str], *, checked: bool = False) -> None:
+        """Quarantines candidates for good, as far as they are to blame."""
+        self.rules.quarantined.update(reasons)
+        if self._cost_file is None or not reasons:
+            return
+        is_short = is_short_of_memory()
+        found = {
+            key: failure_of(why, self.bound_of(key.problem) if checked else None, is_short=is_short)
+            for key, why in reasons.items()
+        }
+        self._cost_file.append_failures({key: f for key, f in found.items() if f is not None})
+
+    def _trust_checks(self, cost_file: CostFile) -> None:
+        """Candidates that passed in an earlier run are not checked again."""
+        for key, passed in cost_file.read_checks(self.rules.primitives).items():
+            if passed.holds_for(self.bound_of(key.problem)):
+                self.errors[key] = passed.rel_error
+
+    def _obey_failures(self, cost_file: CostFile) -> None:
+        """What failed in an earlier run is not tried again, unless an override names it."""
+        asked_for = self.rules.asked_for()
+        self._failed_before = {
+            key: failure.reason
+            for key, failure in cost_file.read_failures(self.rules.primitives).items()
+            if key not in asked_for and failure.holds_for(self.bound_of(key.problem))
+        }
+        self.rules.quarantined.update(self._failed_before)

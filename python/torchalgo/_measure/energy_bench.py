@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Energies of candidates: the time of one run times the power while it runs again and again.
+
+A counter steps once in a millisecond or slower, a run may take microseconds. So the power is that
+of a loop of runs which lasts LOOP_STEPS steps: what a request for the loop takes, less what a
+request with a single run takes, which is its set-up. Both are read where the counter just stepped,
+so that less than a step of all is lost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torchalgo import _C
+from torchalgo._base.stats import cost_of_samples
+from torchalgo._C import Error
+from torchalgo._ir.bounds import Peaks, family_of, sibling_floor
+from torchalgo._ir.costs import TICKS_PER_NS, Cost, CostFile, Key, Passed, key_of, summarize
+from torchalgo._ir.failures import Failure
+from torchalgo._measure.sampling import Bench
+from torchalgo.energy import LOOP_STEPS, Meter
+
+Task = tuple[str, _C.Primitive]
+
+PASSES = 3  # loops of each candidate, in turn with its rivals
+MOST_ROUNDS = 100_000  # of a request, which answers with a time for each; more make several
+MOST_LOOP_S = 3600.0  # rounds end a loop, not this
+MOST_LOOPS = 5  # each longer than the one before that took too little to tell
+
+# Whatever runs, the machine takes at least this part of what it took before anything ran. Far below
+# 1: something else may have run at that time.
+IDLE_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Metered:
+    """Samples in nJ, as sampling.Sampler takes those in ns."""
+
+    ns: list[float]
+    failure: str = ""
+    disturbed: int = 0  # samples that were taken again
+
+
+class EnergyBench:
+    """`measure` and `peaks` of sampling.Bench in nJ and per nJ instead of ns."""
+
+    def __init__(
+        self, bench: Bench, meter: Meter, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self.meter = meter
+        self.times: dict[Key, Cost] = {}  # what the runs took
+        self._bench, self._sleep = bench, sleep
+        self._samples: dict[Key, list[float]] = {}
+        self._least_watts: float | None = None
+
+    def as_bench(self) -> Bench:
+        return replace(self._bench, measure=self.measure, peaks=self.peaks)
+
+    def measure(self, tasks: Sequence[Task], **options: Any) -> list[Any]:
+        """As _C.measure, with samples in nJ. `budget_s` holds for the times; the loops of a
+        candidate take what the meter needs. There is no race: what is slow may be lean."""
+        if "race" in options:
+            options["race"] = False
+        taken = self._bench.measure(tasks, **options)
+        results = [Metered([], t.failure or ("" if t.ns else "gave no samples")) for t in taken]
+        watts: list[list[float]] = [[] for _ in tasks]
+        for _ in range(PASSES):
+            for i, task in enumerate(tasks):
+                if results[i].failure:
+                    continue
+                run_s = 1e-9 * statistics.median(taken[i].ns)
+                power, failure = self._power(task, run_s, options)
+                watts[i].append(power)
+                results[i] = Metered([], failure)
+        for i, (task, result) in enumerate(zip(tasks, results, strict=True)):
+            if not result.failure:
+                powers = itertools.cycle(watts[i])
+                samples = [ns * w for ns, w in zip(taken[i].ns, powers, strict=False)]
+                results[i] = Metered(samples, "", getattr(taken[i], "disturbed", 0))
+                self._keep_times(task, taken[i].ns)
+        return results
+
+    def peaks(self) -> Peaks | None:
+        """Rates per nJ: what any run takes while the machine takes no more than idle."""
+        peaks = self._bench.peaks()
+        if peaks is None:
+            return None
+        if self._least_watts is None:
+            self._least_watts = IDLE_SHARE * self._idle_watts()
+        watts = max(self._least_watts, 1e-9)
+        rates = tuple((size, rate / watts) for size, rate in peaks.bytes_per_ns)
+        return Peaks(peaks.flops_per_ns / watts, rates)
+
+    def time_bound(self, key: Key) -> int:
+        """Ticks of time that a run of `key` takes at least, by its work."""
+        peaks = self._bench.peaks()
+        if peaks is None:
+            return 0
+        return peaks.bound_ticks(key.problem, _C.Primitive(key.primitive, key.src, key.dst))
+
+    # ---- power ---------------------------------------------------------------------------------
+
+    def _power(self, task: Task, run_s: float, options: Mapping[str, Any]) -> tuple[float, str]:
+        """Watts while `task` runs; or why they are not known."""
+        least_s, least_uj = LOOP_STEPS * self.meter.interval_s, LOOP_STEPS * self.meter.step_uj
+        rounds = math.ceil(least_s / max(run_s, 1e-9))
+        uj, seconds = 0, 0.0
+        for _ in range(MOST_LOOPS):
+            requests = math.ceil(rounds / MOST_ROUNDS)
+            setup_uj, setup_s, failure = self._spent(task, requests, 1, options)
+            if failure:
+                return 0.0, failure
+            each = 1 + math.ceil(rounds / requests)
+            uj, seconds, failure = self._spent(task, requests, each, options)
+            if failure:
+                return 0.0, failure
+            uj, seconds = uj - setup_uj, seconds - setup_s
+            if seconds >= 0.9 * least_s and uj >= least_uj:
+                break
+            rounds = math.ceil(rounds * min(64.0, 1.1 * max(2.0, least_uj / max(uj, 1))))
+        if uj <= 0 or seconds <= 0:
+            return 0.0, f"{self.meter.name} counted {uj} uJ while it ran for {seconds:.3f} s"
+        return 1e-6 * uj / seconds, ""
+
+    def _spent(
+        self, task: Task, requests: int, rounds: int, options: Mapping[str, Any]
+    ) -> tuple[int, float, str]:
+        """Microjoules and seconds of requests for so many runs each, with their set-up."""
+        asked = {**options, "rounds": rounds, "budget_s": MOST_LOOP_S}
+        uj, started = self._read_at_step()
+        for _ in range(requests):
+            if failure := self._bench.measure([task], **asked)[0].failure:
+                return 0, 0.0, failure
+        end_uj, ended = self._read_at_step()
+        return end_uj - uj, ended - started, ""
+
+    def _idle_watts(self) -> float:
+        uj, started = self._read_at_step()
+        self._sleep(LOOP_STEPS * self.meter.interval_s)
+        end_uj, ended = self._read_at_step()
+        return 1e-6 * (end_uj - uj) / max(ended - started, 1e-9)
+
+    def _read_at_step(self) -> tuple[int, float]:
+        """The counter as it has just stepped, and when. It is not waited for for ever."""
+        now = self._bench.now_s
+        first, deadline = self._read_uj(), now() + 2 * self.meter.interval_s
+        while (uj := self._read_uj()) == first and now() < deadline:
+            pass
+        return uj, now()
+
+    def _read_uj(self) -> int:
+        try:
+            return self.meter.read_uj()
+        except OSError as problem:
+            raise Error(f"energy: {self.meter.name} cannot be read: {problem}") from None
+
+    def _keep_times(self, task: Task, ns: Sequence[float]) -> None:
+        key = key_of(*task)
+        samples = self._samples.setdefault(key, [])
+        samples.extend(ns)
+        ticks, noise = (round(x * TICKS_PER_NS) for x in cost_of_samples(samples))
+        self.times[key] = Cost(ticks, noise, summarize(samples), task[1].workspace_bytes)
+
+
+class EnergyCosts:
+    """Energies as tuning reads and appends them, each with the time of the same runs.
+
+    `times` and `energies`: where they are kept; None: nowhere. What has one of both is a miss.
+    """
+
+    def __init__(
+        self, bench: EnergyBench, times: CostFile | None, energies: CostFile | None
+    ) -> None:
+        self.meter = bench.meter
+        self._bench, self._times_file, self._energies_file = bench, times, energies
+        self._times: dict[Key, Cost] = {}
+        self._energies: dict[Key, Cost] = {}
+        self._siblings: dict[tuple[str, str, str, str], list[Key]] = {}
+
+    def read(self, keys: Iterable[Key] | None = None) -> dict[Key, Cost]:
+        if self._times_file is None or self._energies_file is None:
+            return {}
+        energies = self._energies_file.read(keys)
+        times = self._times_file.read(energies)
+        return self._learn(times, {key: cost for key, cost in energies.items() if key in times})
+
+    def append(self, costs: Mapping[Key, Cost]) -> bool:
+        times = {
+            key: replace(self._bench.times[key], is_disturbed=cost.is_disturbed)
+            for key, cost in costs.items()
+        }
+        self._learn(times, costs)
+        if self._times_file is None or self._energies_file is None:
+            return False
+        are_there = self._times_file.append(times)
+        return self._energies_file.append(costs) and are_there
+
+    def read_peaks(self) -> Peaks | None:
+        return None if self._energies_file is None else self._energies_file.read_peaks()
+
+    def keep_peaks(self, peaks: Peaks) -> None:
+        if self._energies_file is not None:
+            self._energies_file.keep_peaks(peaks)
+
+    def read_checks(self, keys: Iterable[Key]) -> dict[Key, Passed]:
+        return {} if self._times_file is None else self._times_file.read_checks(keys)
+
+    def append_checks(self, checks: Mapping[Key, Passed]) -> bool:
+        return self._times_file is not None and self._times_file.append_checks(checks)
+
+    def read_failures(self, keys: Iterable[Key]) -> dict[Key, Failure]:
+        return {} if self._times_file is None else self._times_file.read_failures(keys)
+
+    def append_failures(self, failures: Mapping[Key, Failure]) -> bool:
+        return self._times_file is not None and self._times_file.append_failures(failures)
+
+    def forget_failures(self, keys: Iterable[Key], *, checked: bool) -> None:
+        if self._times_file is not None:
+            self._times_file.forget_failures(keys, checked=checked)
+
+    def time_ticks(self, key: Key) -> int:
+        """What a run takes, in 1/1024 ns; where that was not measured, at least."""
+        if not key.primitive or _C.is_view(key.primitive):
+            return 0
+        if key in self._times:
+            return self._times[key].ticks
+        known = self._siblings.get(_group(key), [])
+        floors = [int(self._times[k].ticks * sibling_floor(k, key)) for k in known]
+        return max([self._bench.time_bound(key), *floors])
+
+    def energy_ticks(self, key: Key) -> int:
+        """What a run takes, in 1/1024 nJ; 0 where that was not measured."""
+        cost = self._energies.get(key)
+        return 0 if cost is None else cost.ticks
+
+    def _learn(self, times: Mapping[Key, Cost], energies: Mapping[Key, Cost]) -> dict[Key, Cost]:
+        for key, cost in energies.items():
+            if key not in self._times:
+                self._siblings.setdefault(_group(key), []).append(key)
+            self._times[key], self._energies[key] = times[key], cost
+        return dict(energies)
+
+
+def _group(key: Key) -> tuple[str, str, str, str]:
+    """Of one primitive with more or less fused to it."""
+    return family_of(key), key.primitive, key.src, key.dst

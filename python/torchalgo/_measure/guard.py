@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Never slower, never different: the result beside the fastest baseline and the frozen module."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import json
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchalgo._base.own_thread import BenchmarkedCall, apply_where_it_runs
+from torchalgo._base.stats import is_faster
+from torchalgo._capture.freeze import (
+    ScriptModule,
+    device_of,
+    freeze_model,
+    to_channels_last,
+)
+from torchalgo._ir.plan import GuardVerdict, Plan
+from torchalgo.energy import LOOP_STEPS, Meter
+
+Call = Callable[[], Any]
+
+LEAST_ROUNDS = 7  # for a verdict
+
+# The calls beside the baselines.
+PLAN, SINGLE_LAYOUT = "plan", "single_layout"
+
+# In the name of a baseline: timed with torch.backends.cudnn.benchmark = True, see BenchmarkedCall.
+BENCHMARK = "+benchmark"
+
+
+def time_interleaved(
+    calls: Mapping[str, Call],
+    *,
+    rounds: int = 25,
+    budget_s: float = 6.0,
+    warmup: int = 3,
+    seed: int = 0,
+    now_ns: Callable[[], int] = time.perf_counter_ns,
+    synchronize: Call = lambda: None,
+    most_s: float = float("inf"),
+) -> dict[str, list[float]]:
+    """Times in ns of each call, one per round, in a random order within the round.
+
+    `synchronize` waits until the device has done what was called; it is part of the time.
+    A round stands for all calls, so that result[a][i] and result[b][i] are paired. Fewer rounds,
+    but at least LEAST_ROUNDS, if they last longer than `budget_s`; fewer than these if it all lasts
+    longer than `most_s`.
+    """
+    rng = random.Random(seed)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    with torch.no_grad():
+        end = float("inf") if most_s == float("inf") else now_ns() + most_s * 1e9
+
+        def timed(call: Call) -> float:
+            before = now_ns()
+            call()
+            synchronize()
+            return float(now_ns() - before)
+
+        def is_over() -> bool:
+            return end < float("inf") and now_ns() >= end
+
+        for _ in range(warmup):  # TorchScript optimizes in its first two runs
+            for call in calls.values():
+                if not is_over():
+                    call()
+        synchronize()
+        started = now_ns()
+        for i in range(rounds):
+            if i >= LEAST_ROUNDS and now_ns() - started > budget_s * 1e9:
+                break
+            if is_over():
+                break
+            for name in rng.sample(list(calls), len(calls)):
+                times[name].append(apply_where_it_runs(calls[name], timed))
+    return times
+
+
+def meter_interleaved(
+    calls: Mapping[str, Call],
+    meter: Meter,
+    *,
+    rounds: int = 15,
+    budget_s: float = 6.0,
+    seed: int = 0,
+    now_s: Callable[[], float] = time.perf_counter,
+    synchronize: Call = lambda: None,
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Times in ns and energies in nJ of each call, in rounds as time_interleaved takes them.
+
+    A call is made so often in a row that this lasts LOOP_STEPS steps of the meter.
+    """
+    rng = random.Random(seed)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    energies: dict[str, list[float]] = {name: [] for name in calls}
+
+    def run(name: str, count: int) -> tuple[float, float]:
+        return apply_where_it_runs(calls[name], lambda call: run_here(call, count))
+
+    def run_here(call: Call, count: int) -> tuple[float, float]:
+        before, started = meter.read_uj(), now_s()
+        for _ in range(count):
+            call()
+        synchronize()
+        seconds = now_s() - started
+        return 1e9 * seconds / count, 1e3 * (meter.read_uj() - before) / count
+
+    with torch.no_grad():
+        counts = {}
+        for name in calls:
+            for _ in range(3):  # TorchScript optimizes in its first two runs
+                ns, _ = run(name, 1)
+            counts[name] = math.ceil(1e9 * LOOP_STEPS * meter.interval_s / max(ns, 1.0))
+        started = now_s()
+        for i in range(rounds):
+            if i >= 7 and now_s() - started > budget_s:
+                break
+            for name in rng.sample(list(calls), len(calls)):
+                ns, nj = run(name, counts[name])
+                times[name].append(ns)
+                energies[name].append(nj)
+    return times, energies
+
+
+def energy_verdict(
+    times: Mapping[str, list[float]], energies: Mapping[str, list[float]], objective: str
+) -> GuardVerdict:
+    """As guard_verdict, of energy, or, if `objective` is "edp", of its product with time."""
+    if min(map(min, energies.values())) <= 0:
+        return untimed_verdict("the meter stood still while the plan ran")
+    values = {
+        name: [e * t if objective == "edp" else e for e, t in zip(nj, times[name], strict=True)]
+        for name, nj in energies.items()
+    }
+    verdict = guard_verdict(values)
+    other = verdict.baseline
+    return dataclasses.replace(
+        verdict,
+        plan_us=statistics.median(times["plan"]) / 1000,
+        baseline_us=statistics.median(times[other]) / 1000,
+        objective=objective,  # type: ignore[arg-type]
+        plan_uj=statistics.median(energies["plan"]) / 1000,
+        baseline_uj=statistics.median(energies[other]) / 1000,
+    )
+
+
+def baseline_calls(
+    model: nn.Module, frozen: ScriptModule, inputs: tuple[Any, ...]
+) -> dict[str, Call]:
+    """What a user has without torchalgo: eager, channels_last and frozen."""
+    calls: dict[str, Call] = {"eager": lambda: model(*inputs), "frozen": lambda: frozen(*inputs)}
+    last = _channels_last_copy(model)
+    if last is not None:
+        converted = to_channels_last(inputs)
+        calls["channels_last"] = lambda: last(*converted)
+    if device_of(model, inputs).type == "cuda":
+        calls |= {name + BENCHMARK: BenchmarkedCall(call) for name, call in calls.items()}
+    return calls
+
+
+def drop_failing(calls: Mapping[str, Call]) -> tuple[dict[str, Call], str]:
+    """Runs each call once and returns those that did not raise, and a note on those that did.
+
+    A baseline is only a comparison: where it cannot run (a view that needs nchw strides, too little
+    memory), the plan is compared with the others. The note is empty if every call ran.
+    """
+    sound: dict[str, Call] = {}
+    notes = []
+    with torch.no_grad():
+        for name, call in calls.items():
+            try:
+                call()
+            except Exception as problem:
+                lines = str(problem).strip().splitlines() or [""]
+                notes.append(f"{name} raised {type(problem).__name__}: {lines[0]}")
+            else:
+                sound[name] = call
+    return sound, "; ".join(notes)
+
+
+def synchronizer(device: torch.device) -> Call:
+    """Waits until `device` has done all it was given."""
+    if device.type != "cuda":
+        return lambda: None
+    return lambda: torch.cuda.synchronize(device)
+
+
+def _channels_last_copy(model: nn.Module) -> nn.Module | None:
+    """None: the weights of a ScriptModule may be constants, or the model cannot be copied."""
+    if isinstance(model, torch.jit.ScriptModule):
+        return None
+    try:
+        return copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+    except (RuntimeError, TypeError):
+        return None
+
+
+def baseline_module(
+    model: nn.Module, frozen: ScriptModule, inputs: tuple[Any, ...], name: str
+) -> ScriptModule:
+    """The TorchScript module that runs in the plan's place if baseline `name` was the fastest."""
+    is_last = name.removesuffix(BENCHMARK) == "channels_last"
+    last = _channels_last_copy(model) if is_last else None
+    return frozen if last is None else freeze_model(last, inputs)
+
+
+def guard_verdict(times: Mapping[str, list[float]], seed: int = 0) -> GuardVerdict:
+    """Compares the plan with the fastest baseline. The plan loses only at 95 % confidence.
+
+    If the best single-layout plan was timed too, it takes the plan's part if it is faster than the
+    plan at 95 % confidence.
+    """
+    runs, second_us = PLAN, None
+    if SINGLE_LAYOUT in times:
+        is_better = is_faster(times[SINGLE_LAYOUT], times[PLAN], seed=seed).verdict == "faster"
+        runs, second = (SINGLE_LAYOUT, PLAN) if is_better else (PLAN, SINGLE_LAYOUT)
+        second_us = statistics.median(times[second]) / 1000
+    others = {
+        name: statistics.median(ns)
+        for name, ns in times.items()
+        if name not in (PLAN, SINGLE_LAYOUT)
+    }
+    baseline = min(others, key=lambda name: (others[name], name))
+    result = is_faster(times[runs], times[baseline], seed=seed)
+    needs_flag = result.verdict == "slower" and baseline.endswith(BENCHMARK)
+    return GuardVerdict(
+        verdict=result.verdict,
+        runs="baseline" if result.verdict == "slower" else runs,  # type: ignore[arg-type]
+        baseline=baseline,
+        plan_us=statistics.median(times[runs]) / 1000,
+        baseline_us=others[baseline] / 1000,
+        ratio=result.ratio,
+        low=result.low,
+        high=result.high,
+        rounds=len(times[runs]),
+        reason="needs torch.backends.cudnn.benchmark = True to be as fast" if needs_flag else "",
+        second_us=second_us,
+    )
+
+
+def verdict_key(model: nn.Module, plan: Plan, *others: Plan) -> str:
+    """Names what a verdict is about: the choices of the plan and of others that were timed with it,
+    and the model whose eager form is beside.
+
+    Costs are not part of it: they lead to a choice, and do not change how fast it is.
+    """
+    facts = [
+        f"{type(model).__module__}.{type(model).__qualname__}",
+        plan.structure_hash,
+        [[i.shape, i.dtype, i.layout] for i in plan.inputs],
+    ]
+    for timed in (plan, *others):
+        facts += [
+            [[n.name, n.problem, n.primitive, n.src, n.dst, n.absorbed_by] for n in timed.nodes],
+            [[t.value, t.producer, t.problem, t.primitive, t.src, t.dst] for t in timed.transforms],
+        ]
+    if plan.energy is not None:
+        facts.append([plan.objective, plan.energy.meter])
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def untimed_verdict(reason: str, run_untimed: bool = False) -> GuardVerdict:
+    """The verdict on a plan that was not timed: the baseline runs unless the caller says so."""
+    return GuardVerdict(
+        verdict="not timed",
+        runs="plan" if run_untimed else "baseline",
+        baseline="frozen",
+        plan_us=0.0,
+        baseline_us=0.0,
+        ratio=1.0,
+        low=1.0,
+        high=1.0,
+        rounds=0,
+        reason=reason,
+    )

@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Measuring and checking in a process of its own, so that no candidate can end the user's."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import os
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torchalgo import _C
+from torchalgo._base.deadline import Deadline
+from torchalgo._ir.failures import LATE, MOST_OF_ONE, NOT_RUN, ended_too_often
+from torchalgo._measure.worker import read_state
+from torchalgo._measure.worker_process import (
+    NoWorkerError,
+    WorkerDeathError,
+    WorkerProcess,
+    default_command,
+)
+
+Task = tuple[str, _C.Primitive]
+
+
+# "0": measure in this process. For debuggers, and where a second process is not wanted.
+ISOLATE = "TORCHALGO_ISOLATE"
+
+# A step that has not ended after this is an endless loop: nobody wants a candidate that computes
+# less than FLOPS_PER_S. A GPU's library may compile a kernel first.
+LEAST_LIMIT_S = {"cpu": 12.0, "cuda": 90.0}
+FLOPS_PER_S = 2e8
+
+# So many candidates in a row that end the worker, and it is not the candidates.
+MOST_IN_A_ROW = 20
+
+# A worker that ends while it starts is started again: somebody may have ended it from outside.
+MOST_STARTS = 3
+
+
+@dataclasses.dataclass
+class TakenSamples:
+    """As _C.Measurement."""
+
+    ns: list[float]
+    failure: str = ""
+    method: str = ""
+    control_ratio: float = 0.0
+    disturbed: int = 0
+
+
+class Worker:
+    """The worker of this process: started when wanted, again after a death, one for all threads."""
+
+    def __init__(
+        self,
+        command: Callable[[], list[str]] = default_command,
+        memory_limit_bytes: int | None = None,
+    ) -> None:
+        """`memory_limit_bytes`: of address space; None: no limit."""
+        self._command, self._memory_limit_bytes = command, memory_limit_bytes
+        self._lock = threading.RLock()
+        self._process: WorkerProcess | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Starts it if it does not run, and does not wait: importing torch takes seconds.
+
+        Raises: NoWorkerError if the system does not start it.
+        """
+        with self._lock:
+            self._started()
+
+    def ask(
+        self, request: Mapping[str, Any], limit_s: Callable[[int | None], float]
+    ) -> dict[str, Any]:
+        """The answer to one request, see WorkerProcess.ask.
+
+        Raises: WorkerDeathError; NoWorkerError if none can be started; torchalgo.Error for a
+            request that makes no sense.
+        """
+        with self._lock:
+            for starts_left in reversed(range(MOST_STARTS)):
+                try:
+                    answer = self._started().ask({**request, "state": read_state()}, limit_s)
+                    break
+                except NoWorkerError:
+                    if not starts_left:
+                        raise
+        if "error" in answer:
+            raise _C.Error(answer["error"])
+        return answer
+
+    def close(self) -> None:
+        """Ends it; the next request starts another one."""
+        with self._lock:
+            self.end()
+
+    def end(self) -> None:
+        """Ends it even while another thread waits for it: for the end of this process."""
+        if self._process is not None:
+            self._process.end()
+        self._process = None
+
+    def forget(self) -> None:
+        """In a forked child, which starts one of its own when it wants one."""
+        self._lock = threading.RLock()  # another thread of the parent may have held it
+        if self._process is not None:
+            self._process.forget()
+        self._process = None
+
+    def _started(self) -> WorkerProcess:
+        process = self._process
+        if process is None or not process.is_usable():
+            self.end()
+            process = self._process = WorkerProcess(self._command(), self._memory_limit_bytes)
+        return process
+
+
+worker = Worker()
+atexit.register(worker.end)
+os.register_at_fork(after_in_child=worker.forget)
+
+
+def is_isolated() -> bool:
+    """Whether candidates run in a process of their own."""
+    return os.environ.get(ISOLATE, "1") != "0"
+
+
+def start_early() -> None:
+    """Starts the worker, so that it is ready when there is something to measure: importing torch
+    takes it seconds. Where it cannot be started, the first measurement says so."""
+    if is_isolated():
+        with contextlib.suppress(NoWorkerError):
+            worker.start()
+
+
+class ProcessBench:
+    """`measure` and `check` of sampling.Bench, by a worker.
+
+    A candidate that ends the worker (a crash, an abort, an endless loop, no memory) gets the reason
+    as its failure, and the others of the call their samples. It is tried alone before that: another
+    one may have written into its memory, or somebody ended the worker from outside. Where no worker
+    can be started, candidates run in this process, after one warning.
+    """
+
+    def __init__(
+        self,
+        device: _C.Device | None = None,
+        worker: Worker = worker,
+        least_limit_s: float | None = None,
+        deadline: Deadline | None = None,
+    ) -> None:
+        self._deadline = deadline if deadline is not None else Deadline(None)
+        kind = "cpu" if device is None else device.kind
+        self._device, self._worker = device, worker
+        self._least_limit_s = LEAST_LIMIT_S[kind] if least_limit_s is None else least_limit_s
+        self._has_worker = True
+        self._dead_in_a_row = 0
+        self._given_up = ""  # why no candidate is run any more
+        self._deaths_by: dict[str, list[str]] = {}  # a primitive's reasons
+
+    @property
+    def pid(self) -> int | None:
+        """The process that runs candidates; None if it is not started."""
+        return self._worker.pid if self._has_worker else os.getpid()
+
+    def measure(self, tasks: Sequence[Task], **options: Any) -> list[Any]:
+        """As _C.measure."""
+        if not self._has_worker:
+            return _C.measure(tasks, **options, device=self._device)
+
+        def ask(chosen: Sequence[int]) -> list[Any]:
+            request = {
+                "do": "measure",
+                "tasks": [(tasks[i][0], spelled(tasks[i][1])) for i in chosen],
+                "options": options,
+            }
+            answer = self._ask(request, [tasks[i][0] for i in chosen])
+            return [TakenSamples(*result) for result in answer]
+
+        names = [primitive.name for _, primitive in tasks]
+        try:
+            return self._run(names, ask, lambda reason: TakenSamples([], reason))
+        except NoWorkerError as missing:
+            self._go_without(missing)
+            return self.measure(tasks, **options)
+
+    def check(
+        self, problem: str, primitives: Sequence[_C.Primitive], max_rel_error: float
+    ) -> list[tuple[float, str]]:
+        """As _C.check_primitives."""
+        if not self._has_worker:
+            return _C.check_primitives(problem, primitives, max_rel_error, device=self._device)
+
+        def ask(chosen: Sequence[int]) -> list[Any]:
+            request = {
+                "do": "check",
+                "problem": problem,
+                "primitives": [spelled(primitives[i]) for i in chosen],
+                "max_rel_error": max_rel_error,
+            }
+            return [(e, failure) for e, failure in self._ask(request, [problem] * len(chosen))]
+
+        names = [primitive.name for primitive in primitives]
+        try:
+            return self._run(names, ask, lambda reason: (0.0, reason))
+        except NoWorkerError as missing:
+            self._go_without(missing)
+            return self.check(problem, primitives, max_rel_error)
+
+    # ---- who ended the worker ------------------------------------------------------------------
+
+    def _run(
+        self,
+        names: Sequence[str],
+        ask: Callable[[Sequence[int]], list[Any]],
+        failed: Callable[[str], Any],
+    ) -> list[Any]:
+        """The result of each candidate, whichever of them end the worker; `names` are theirs."""
+        results = {i: failed(why) for i, name in enumerate(names) if (why := self._why_not(name))}
+        left = [i for i in range(len(names)) if i not in results]
+        unsolved = 0  # deaths that no candidate could be blamed for
+
+        is_late = False
+
+        def attempt(candidates: Sequence[int]) -> WorkerDeathError | None:
+            nonlocal is_late
+            try:
+                answer = dict(zip(candidates, ask(candidates), strict=True))
+            except WorkerDeathError as death:
+                is_late = death.reason == LATE
+                return death
+            self._dead_in_a_row = 0
+            results.update(answer)
+            return None
+
+        def blame(candidate: int, death: WorkerDeathError) -> None:
+            results[candidate] = failed(death.reason)
+            left.remove(candidate)
+            self._deaths_by.setdefault(names[candidate], []).append(death.reason)
+            self._dead_in_a_row += 1
+            if self._dead_in_a_row >= MOST_IN_A_ROW:
+                self._give_up(death)
+
+        while left and unsolved < 2 and not (self._given_up or is_late):
+            death = attempt(left)
+            if death is None:
+                left = []
+                break
+            suspect = None if death.task is None or is_late else left[death.task]
+            if suspect is not None and (death.hung or (death := attempt([suspect]))):
+                blame(suspect, death)
+            else:
+                unsolved += 1
+        if is_late:
+            with contextlib.suppress(NoWorkerError):
+                self._worker.start()  # another one, for what comes next
+        # Two together may end it, or it does not tell who: each by itself.
+        for candidate in list(left):
+            if why := LATE if is_late else self._why_not(names[candidate]):
+                results[candidate] = failed(why)
+            elif (death := attempt([candidate])) and (
+                death.hung or (death := attempt([candidate]))
+            ):
+                blame(candidate, death)
+        return [results[i] for i in range(len(names))]
+
+    def _why_not(self, name: str) -> str:
+        """Why a primitive is not run at all; empty: it is."""
+        reasons = self._deaths_by.get(name, [])
+        if len(reasons) < MOST_OF_ONE:
+            return self._given_up
+        return ended_too_often(reasons)
+
+    def _ask(self, request: Mapping[str, Any], problems: Sequence[str]) -> list[Any]:
+        flops = [_C.flop_count(problem) for problem in problems]
+
+        def limit_s(task: int | None) -> float:
+            # Before the first candidate comes the reference in f64, of one of them.
+            if self._deadline.is_lost(str(request["do"])):
+                return 0.0
+            if task is None:
+                return 3 * self._least_limit_s + max(flops) / FLOPS_PER_S
+            return self._least_limit_s + flops[task] / FLOPS_PER_S
+
+        device = None if self._device is None else _described(self._device)
+        try:
+            answer = self._worker.ask({**request, "device": device}, limit_s)
+        except WorkerDeathError as death:
+            if death.hung and self._deadline.is_lost(str(request["do"])):
+                raise WorkerDeathError(LATE, None, hung=True) from None
+            raise
+        if answer["lost"]:
+            self._worker.close()
+            raise WorkerDeathError(answer["lost"], None)  # no telling whose error it was
+        return list(answer["results"])
+
+    def _give_up(self, death: WorkerDeathError) -> None:
+        self._given_up = (
+            f"{NOT_RUN}{self._dead_in_a_row} candidates in a row ended the worker, the last one by"
+            f" {death.reason}"
+        )
+        warnings.warn(f"torchalgo: {self._given_up}", RuntimeWarning, stacklevel=2)
+
+    def _go_without(self, missing: NoWorkerError) -> None:
+        if self._has_worker:
+            warnings.warn(
+                f"torchalgo measures in this process, which a candidate that crashes would end: no"
+                f" worker starts ({missing}). {ISOLATE}=0 says that this is meant",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        self._has_worker = False
+
+
+def spelled(primitive: _C.Primitive) -> list[Any]:
+    """As _C.Primitive's arguments, for JSON."""
+    return [primitive.name, primitive.src, primitive.dst, primitive.workspace_bytes]
+
+
+def _described(device: _C.Device) -> dict[str, Any]:
+    fields = ("kind", "name", "isa", "threads", "l2_bytes", "properties", "provenance", "index")
+    return {field: getattr(device, field) for field in fields}

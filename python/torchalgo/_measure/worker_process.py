@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One worker.py as its parent sees it: started, asked, watched, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import mmap
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchalgo import _C
+from torchalgo._ir.failures import ended_by, silent_for
+
+START_LIMIT_S = 180.0  # importing torch from a slow disk takes its time
+MOST_ANSWER_BYTES = 64 << 20
+
+
+@dataclasses.dataclass
+class WorkerDeathError(Exception):
+    """The worker ended, or was ended, before it answered.
+
+    `task` is the index of the candidate that it ran; None: none yet. `hung`: it was ended because
+    it made no step for too long.
+    """
+
+    reason: str
+    task: int | None
+    hung: bool = False
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class NoWorkerError(Exception):
+    """No worker can be started here; the text says why."""
+
+
+def default_command() -> list[str]:
+    """How to start a worker: this interpreter, isolated from environment and folder.
+
+    Raises: NoWorkerError where sys.executable is no interpreter, as inside another program.
+    """
+    interpreter = sys.executable or ""
+    if getattr(sys, "frozen", False) or "python" not in Path(interpreter).name.lower():
+        raise NoWorkerError(f"sys.executable is {interpreter!r}, which is no Python interpreter")
+    return [interpreter, "-I", str(Path(__file__).with_name("worker.py"))]
+
+
+class WorkerProcess:
+    """A running worker. Not for several threads at once, nor for a forked child."""
+
+    def __init__(self, command: Sequence[str], memory_limit_bytes: int | None = None) -> None:
+        """Starts it and does not wait until it is ready: `ask` does.
+
+        Raises: NoWorkerError if the system does not start it.
+        """
+        self._affinity = _affinity()
+        self._count = 0
+        self._is_ready = False
+        self._received = b""
+        try:
+            self._start(command)
+        except OSError as error:
+            raise NoWorkerError(f"{command[0]} cannot be started: {error}") from error
+        self._poll = select.poll()
+        self._poll.register(self._answers, select.POLLIN)
+        assert self._process.stdin is not None
+        self._requests = self._process.stdin.fileno()
+        os.set_blocking(self._requests, False)
+        self._to_send = self._line(
+            {
+                "sys_path": _absolute(sys.path),
+                "packages": {
+                    "torch": str(Path(torch.__file__).parent),
+                    "torchalgo": str(Path(__file__).parents[1]),
+                },
+                "memory_limit_bytes": memory_limit_bytes,
+            }
+        )
+        with contextlib.suppress(BrokenPipeError):
+            self._send()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def is_usable(self) -> bool:
+        """It lives, and has the processors that this thread may use."""
+        return self._process.poll() is None and self._affinity == _affinity()
+
+    def ask(
+        self, request: Mapping[str, Any], limit_s: Callable[[int | None], float]
+    ) -> dict[str, Any]:
+        """The answer. `limit_s` says how long a step of task i may last (None: before the first).
+
+        Ends the worker if anything comes between, KeyboardInterrupt included.
+        Raises: NoWorkerError if it never became ready, WorkerDeathError if it does not answer.
+        """
+        try:
+            if not self._is_ready:
+                self._become_ready(limit_s)
+            self._board[1] = -1
+            os.ftruncate(self._log, 0)
+            self._to_send += self._line(request)
+            return self._wait(limit_s)
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """Ends it at once, whatever it does, and leaves nothing behind. May be called again."""
+        if self._process.returncode is None:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+            os.close(self._answers)
+            os.close(self._log)
+
+    def forget(self) -> None:
+        """In a forked child: closes this process's ends; the worker stays its parent's."""
+        self._process.returncode = 0  # Popen would wait for a process that is not its child
+        self.end()
+
+    def _start(self, command: Sequence[str]) -> None:
+        with contextlib.ExitStack() as mine, contextlib.ExitStack() as if_failed:
+            log, board = _memory_file(), _memory_file()
+            mine.callback(os.close, board)
+            if_failed.callback(os.close, log)
+            fcntl.fcntl(log, fcntl.F_SETFL, os.O_APPEND)  # it is emptied before each request
+            os.ftruncate(board, 16)
+            self._board = memoryview(mmap.mmap(board, 16)).cast("q")
+            answers, answers_end = map(_above_standard, os.pipe())
+            mine.callback(os.close, answers_end)
+            if_failed.callback(os.close, answers)
+            self._process = subprocess.Popen(
+                [*command, str(answers_end), str(board), str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=(answers_end, board),
+                cwd="/",  # the present one may be gone
+                start_new_session=True,  # Ctrl-C in the terminal is for this process alone
+            )
+            self._log, self._answers = log, answers
+            if_failed.pop_all()
+
+    def _become_ready(self, limit_s: Callable[[int | None], float]) -> None:
+        def start_limit_s(_: int | None) -> float:
+            return START_LIMIT_S if limit_s(None) > 0 else 0.0  # 0: the caller's time is over
+
+        try:
+            answer = self._wait(start_limit_s)
+        except WorkerDeathError as death:
+            if death.hung and limit_s(None) <= 0:
+                raise
+            raise NoWorkerError(f"it ended while starting: {death}") from None
+        here = _C.cpu_device().isa
+        if answer["isa"] != here or answer["version"] != _C.version:
+            raise NoWorkerError(
+                f"it is torchalgo {answer['version']} for {answer['isa']}, and this process"
+                f" {_C.version} for {here}"
+            )
+        self._is_ready = True
+
+    def _line(self, request: Mapping[str, Any]) -> bytes:
+        self._count += 1
+        return json.dumps({**request, "id": self._count}).encode() + b"\n"
+
+    def _wait(self, limit_s: Callable[[int | None], float]) -> dict[str, Any]:
+        steps, started = self._board[0], time.monotonic()
+        while True:
+            # The clock may have stood for hours, as this process did: look once more before ending.
+            is_late = time.monotonic() - started > limit_s(self._task())
+            if self._exchange():
+                return self._take_answer()
+            if self._board[0] != steps:
+                steps, started = self._board[0], time.monotonic()
+            elif is_late:
+                reason = silent_for(limit_s(self._task()))
+                raise WorkerDeathError(reason, self._task(), hung=True)
+
+    def _exchange(self) -> bool:
+        """Sends and receives what can be; whether an answer is complete."""
+        try:
+            self._send()
+        except BrokenPipeError:
+            self._to_send = b""
+        if not self._poll.poll(50 if self._to_send else 200):
+            return False
+        data = os.read(self._answers, 1 << 16)
+        if not data:
+            raise self._death()
+        self._received += data
+        if len(self._received) > MOST_ANSWER_BYTES:
+            raise WorkerDeathError("an answer without end", self._task())
+        return data.endswith(b"\n")
+
+    def _send(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._to_send:
+                self._to_send = self._to_send[os.write(self._requests, self._to_send) :]
+
+    def _take_answer(self) -> dict[str, Any]:
+        received, self._received = self._received, b""
+        try:
+            answer = json.loads(received)
+            if answer["id"] == self._count:
+                return dict(answer)
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise WorkerDeathError("an answer that makes no sense", self._task())
+
+    def _task(self) -> int | None:
+        task = int(self._board[1])
+        return task if task >= 0 else None
+
+    def _death(self) -> WorkerDeathError:
+        """Why the answers ended."""
+        try:
+            code = self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            return WorkerDeathError("it closed its answers", self._task())
+        return WorkerDeathError(ended_by(code, self._last_words()), self._task())
+
+    def _last_words(self) -> str:
+        """The last line that it printed."""
+        most = 4096
+        tail = os.pread(self._log, most, max(0, os.fstat(self._log).st_size - most))
+        lines = tail.decode(errors="replace").split("\n")
+        said = [line.strip() for line in lines if line.strip()]
+        return said[-1][:200] if said else ""
+
+
+def _affinity() -> frozenset[int]:
+    """The processors that this thread may use; a worker inherits them when it starts."""
+    return frozenset(os.sched_getaffinity(0))
+
+
+def _memory_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return _above_standard(os.memfd_create("torchalgo"))
+    with tempfile.TemporaryFile() as file:
+        return _above_standard(os.dup(file.fileno()))
+
+
+def _above_standard(file: int) -> int:
+    """The same file at a number above stderr's: where a standard stream is closed, a new file takes
+    its number, and a child would get another one in its place."""
+    if file > 2:
+        return file
+    higher = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(file)
+    return higher
+
+
+def _absolute(entries: Sequence[str]) -> list[str]:
+    absolute = []
+    for entry in entries:
+        with contextlib.suppress(OSError):  # relative to a folder that is gone
+            absolute.append(os.path.abspath(entry))
+    return absolute

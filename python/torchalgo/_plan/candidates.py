@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What could compute a layer, before anything runs."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+import torch
+from torch import nn
+
+from torchalgo import _C
+from torchalgo._C import Error
+from torchalgo._capture.freeze import as_inputs, freeze_model
+from torchalgo._ir.choices import Direction
+from torchalgo._ir.devices import named_device
+from torchalgo._ir.plan import format_bytes
+from torchalgo._ir.problems import (
+    LayerProblem,
+    check_directions,
+    check_dtype,
+    compute_type,
+    dtype_of,
+    gradient_of,
+    is_convolution,
+    is_other_operation,
+    problems_of,
+    with_direction,
+    with_dtype,
+)
+from torchalgo._plan.limits import packed_bytes
+
+MOST_LINES = 40  # of a layer that are printed one by one; above it, one per engine
+MAX_COLUMNS = 120
+DeviceLike = Union[None, str, torch.device, "_C.Device"]
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A primitive that runs the problem."""
+
+    primitive: str
+    src: str
+    dst: str
+    workspace_bytes: int
+    is_deterministic: bool = True
+    is_runtime_compiled: bool = False  # the first use compiles, which takes seconds
+    numerics: list[str] = field(default_factory=list)  # "tensor_core", ...: how it rounds
+    hidden_bytes: int | None = 0  # copied between layouts inside; None: unknown
+    packed_bytes: int = 0  # for its weights, beside the model's own
+
+    @property
+    def engine(self) -> str:
+        """The name without knobs, math type and layout of the weights."""
+        return engine_of(self.primitive)
+
+
+def engine_of(primitive: str) -> str:
+    return re.split(r"[{@]", primitive)[0].removesuffix(".krsc")
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A primitive that does not, and why."""
+
+    primitive: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class LayerCandidates:
+    """What every row says of one layer; `name` is empty for a bare problem."""
+
+    name: str
+    problem: str
+    offered: list[Offered]
+    refused: list[Refused]
+    device: str = ""  # its name and where its figures come from; empty: this CPU
+
+    def __str__(self) -> str:
+        if len(self.offered) <= MOST_LINES:
+            rows = [_row(o, 1) for o in self.offered]
+            return "\n".join([*self._head(), *_aligned(rows), *self._refusals(MOST_LINES)])
+        engines: dict[str, list[Offered]] = {}
+        for o in self.offered:
+            engines.setdefault(o.engine, []).append(o)
+        rows = [_row(_best(group), len(group)) for group in engines.values()]
+        note = (
+            f"  ({len(self.offered)} in all, the lightest of each engine shown: .details has all)"
+        )
+        return "\n".join([*self._head(), *_aligned(rows), note, *self._refusals(MOST_LINES)])
+
+    @property
+    def details(self) -> str:
+        """The table with every candidate and every refusal on a line of its own."""
+        rows = [_row(o, 1) for o in self.offered]
+        return "\n".join([*self._head(), *_aligned(rows), *self._refusals(None)])
+
+    def _head(self) -> list[str]:
+        lines = [f"{self.name}  {self.problem}".strip()]
+        return [*lines, f"  on {self.device}"] if self.device else lines
+
+    def _refusals(self, most: int | None) -> list[str]:
+        """One by one, or, if there are more than `most`, by reason: engines that are offered in no
+        form. Rows of other operations are left out of both."""
+        refused = self.refused
+        if most is not None and is_convolution(self.problem):
+            refused = [r for r in refused if not is_other_operation(r.primitive)]
+        if most is None or len(refused) <= most:
+            width = max([len(r.primitive) for r in refused], default=0)
+            return [f"  {r.primitive:{width}}  refuses: {r.reason}" for r in refused]
+        said: dict[str, Refused] = {}  # of an engine what is refused first in its plainest form
+        for r in refused:
+            first = said.setdefault(engine_of(r.primitive), r)
+            if len(r.primitive) < len(first.primitive):
+                said[engine_of(r.primitive)] = r
+        reasons: dict[str, list[str]] = {}
+        for engine, r in said.items():
+            if not any(o.engine == engine for o in self.offered):
+                reasons.setdefault(without_layouts(r.reason), []).append(engine)
+        lines = [f"{_some(names)} refuses: {reason}" for reason, names in reasons.items()]
+        return [wrapped for line in lines for wrapped in _wrapped(line)]
+
+
+class CandidateList(list[LayerCandidates]):
+    """One entry per layer; prints as a table, `.details` with nothing left out."""
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self))
+
+    @property
+    def details(self) -> str:
+        return "\n".join(layer.details for layer in self)
+
+
+def candidates(
+    target: nn.Module | str,
+    src: Any = None,
+    *,
+    device: DeviceLike = None,
+    direction: str | Sequence[str] | None = None,
+    dtype: str | torch.dtype | None = None,
+    workspace_limit_bytes: int = 1 << 30,
+) -> CandidateList:
+    """Primitives that could compute `target`, and refusals with reasons; runs none of them.
+
+    Args:
+        target: a module, or a problem as torchalgo spells it.
+        src: forward's inputs, if `target` is a module.
+        device: None or "cpu", this CPU; "cuda", this machine's GPU; a GPU's name such as "h100",
+            which need not be here; or a _C.Device. The table says where its figures come from.
+        direction: "fwd", "bwd_data", "bwd_filter", several, or "all"; of a module's convolutions,
+            with nothing fused to them, or of a problem, whose own word it replaces. None: every
+            layer of a module's forward, with what can be fused; a problem as it is spelled.
+        dtype: of the convolutions, instead of the module's: "f32", "tf32", "f16", ...
+
+    Raises: torchalgo.Error if the target, the device or an argument is none.
+    """
+    where = find_device(device)
+    directions = check_directions(direction, "candidates")
+    dtype = check_dtype(dtype, "candidates")
+    if isinstance(target, str):
+        layers = [LayerProblem("", str(_C.parse_problem(target)))]
+        turned: Callable[[str, Direction], str] = with_direction
+    else:
+        layers = _layers(target, src, is_forward=not directions, kind=where.kind)
+        turned = gradient_of
+    if directions or dtype:
+        layers = [layer for layer in layers if is_convolution(layer.problem)]
+    if not layers:
+        raise Error(f"candidates: direction and dtype are for convolutions, not for {target}")
+    if directions:
+        layers = [LayerProblem(n, turned(p, d)) for n, p in layers for d in directions]
+    if dtype:
+        layers = [LayerProblem(n, with_dtype(p, dtype)) for n, p in layers]
+    return CandidateList([_ask(layer, where, workspace_limit_bytes) for layer in layers])
+
+
+def find_device(device: DeviceLike) -> _C.Device:
+    """The device meant by an argument; Error naming what is known if it is none."""
+    if isinstance(device, _C.Device):
+        return device
+    name = "cpu" if device is None else str(device)
+    if name == "cpu":
+        return _C.cpu_device()
+    kind, colon, index = name.partition(":")
+    if kind != "cuda":
+        return named_device(name)
+    if colon and not index.isdecimal():
+        raise Error(f"device: {name!r}, expected 'cuda' or 'cuda:0'")
+    if not colon:
+        index = str(torch.cuda.current_device()) if torch.cuda.is_available() else "0"
+    return _C.cuda_device(int(index))
+
+
+def describe_device(device: _C.Device) -> str:
+    """For a table's head; empty for this CPU."""
+    if device.kind == "cpu":
+        return ""
+    return f"{device.name} ({device.isa}; {device.provenance or 'unknown'})"
+
+
+def _layers(module: nn.Module, src: Any, *, is_forward: bool, kind: str) -> list[LayerProblem]:
+    if not isinstance(module, nn.Module):
+        raise Error(
+            f"candidates: target is {type(module).__name__}, expected a module or a problem"
+        )
+    if src is None:
+        raise Error("candidates: a module needs its input: candidates(module, torch.rand(...))")
+    inputs = as_inputs(src)
+    if not is_forward:
+        return problems_of(module, inputs, kind)
+    imported = _C.import_graph(freeze_model(module, inputs)._c, inputs)
+    planned = [(node.name, node.problem) for node in imported.graph.nodes if node.problem]
+    return [LayerProblem(name, _as_run_on(kind, problem)) for name, problem in planned]
+
+
+def _as_run_on(kind: str, problem: str) -> str:
+    """The problem with TF32 in the place of f32 where torch's flags allow it."""
+    if is_convolution(problem) and dtype_of(problem) == "f32":
+        return with_dtype(problem, compute_type(torch.float32, kind))
+    return problem
+
+
+def _ask(layer: LayerProblem, device: _C.Device, workspace_limit_bytes: int) -> LayerCandidates:
+    primitives, traits, refusals = _C.offers_of(layer.problem, workspace_limit_bytes, device)
+    offered = [
+        Offered(
+            p.name,
+            p.src,
+            p.dst,
+            p.workspace_bytes,
+            t.is_deterministic,
+            t.is_runtime_compiled,
+            list(t.numerics),
+            t.hidden_bytes,
+            packed_bytes(layer.problem, p),
+        )
+        for p, t in zip(primitives, traits, strict=True)
+    ]
+    refused = [Refused(r.primitive, r.reason) for r in refusals]
+    return LayerCandidates(layer.name, layer.problem, offered, refused, describe_device(device))
+
+
+# ---- printing ------------------------------------------------------------------------------------
+
+
+def _row(o: Offered, count: int) -> tuple[str, ...]:
+    """primitive, layouts, workspace, packed weights, what a person should know."""
+    notes = [] if o.is_deterministic else ["not deterministic"]
+    if o.hidden_bytes is None:
+        notes.append("copies unknown")
+    elif o.hidden_bytes:
+        notes.append(f"copies {format_bytes(o.hidden_bytes)}")
+    if o.is_runtime_compiled:
+        notes.append("compiled at first use")
+    notes += o.numerics
+    if count > 1:
+        notes.append(f"1 of {count}")
+    name = o.primitive if count == 1 else o.engine
+    layouts = f"{o.src}->{o.dst}" + (" krsc" if count > 1 and ".krsc" in o.primitive else "")
+    packed = f"+{format_bytes(o.packed_bytes)}" if o.packed_bytes else ""
+    return name, layouts, format_bytes(o.workspace_bytes), packed, ", ".join(notes)
+
+
+def _best(group: list[Offered]) -> Offered:
+    """The one with the least memory traffic and memory beside the operation itself."""
+    unknown = 1 << 62
+    return min(
+        group,
+        key=lambda o: (
+            unknown if o.hidden_bytes is None else o.hidden_bytes,
+            o.workspace_bytes,
+            len(o.primitive),
+            o.primitive,
+        ),
+    )
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max([len(row[i]) for row in rows], default=0) for i in range(4)]
+    widths[1] = max(widths[1], 18)
+    lines = []
+    for name, layouts, size, packed, notes in rows:
+        text = f"  {name:{widths[0]}}  {layouts:{widths[1]}}  {size:>{widths[2]}}"
+        text += f"  {packed:>{widths[3]}}" if widths[3] else ""
+        lines.append(f"{text}  {notes}".rstrip())
+    return lines
+
+
+def without_layouts(reason: str) -> str:
+    """A reason without the layouts that it was given for, which tables leave out."""
+    return reason.partition("; as src/weights/dst")[0]
+
+
+def _wrapped(line: str) -> list[str]:
+    return textwrap.wrap(
+        line, MAX_COLUMNS, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
+    )
+
+
+def _some(names: list[str]) -> str:
+    shown = sorted(set(names), key=names.index)
+    text = ", ".join(shown[:3])
+    return f"{text} and {len(shown) - 3} more" if len(shown) > 3 else text

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The plan of the least energy x time: edp.least_product with the planner as its solver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torchalgo import _C
+from torchalgo._ir.costs import Key
+from torchalgo._plan.edp import Answer, least_product
+
+# What the largest sum of weighted costs may take: the solver has 63 bits, multipliers of limits
+# need room as well.
+SUM_BITS = 61
+LIMITED_SUM_BITS = 56
+
+_PLAIN = ((1, 0), (0, 1))  # weights: such sums fit as those of any plan's times do
+
+
+# Of make_plan, before the costs.
+_Arguments = tuple[_C.Graph, _C.Candidates, Sequence[_C.Candidate]]
+
+
+class Times(Protocol):
+    """Times beside energies."""
+
+    def time_ticks(self, key: Key) -> int:
+        """What a run takes; where that was not measured, at least."""
+        ...
+
+
+class _TooFineError(Exception):
+    """Weighted costs do not fit."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    native: _C.CostKey
+    time: int
+    energy: int
+    source: str
+
+
+@dataclass(frozen=True)
+class _Prices:
+    """Time and energy of each candidate, in units of 2**shift ticks."""
+
+    rows: Mapping[Key, _Row]
+    shift: tuple[int, int] = (0, 0)
+
+    @staticmethod
+    def of(table: _C.CostTable, times: Times) -> _Prices:
+        rows = {}
+        for native, energy, source in table.items():
+            key = key_of_native(native)
+            rows[key] = _Row(native, times.time_ticks(key), energy, source)
+        return _Prices(rows)
+
+    def rounded(self, shift: tuple[int, int]) -> _Prices:
+        if shift == (0, 0):
+            return self
+        rows = {
+            key: _Row(
+                row.native, _rounded(row.time, shift[0]), _rounded(row.energy, shift[1]), row.source
+            )
+            for key, row in self.rows.items()
+        }
+        return _Prices(rows, shift)
+
+    def weighted(self, weights: tuple[int, int], most: int | None) -> _C.CostTable:
+        """`most`: what larger costs are cut to."""
+        table = _C.CostTable()
+        for row in self.rows.values():
+            cost = weights[0] * row.time + weights[1] * row.energy
+            table.set(row.native, cost if most is None else min(cost, most), row.source)
+        return table
+
+    def sums(self, plan: _C.Plan) -> tuple[int, int]:
+        rows = [self.rows[key] for key in keys_of_plan(plan)]
+        return sum(row.time for row in rows), sum(row.energy for row in rows)
+
+    def bounds_in(self, plan: _C.Plan) -> list[_C.CostKey]:
+        """What a plan rests on and was not measured."""
+        rows = [self.rows[key] for key in sorted(set(keys_of_plan(plan)))]
+        return [row.native for row in rows if row.source == "bound"]
+
+    def rounding(self) -> str:
+        if self.shift == (0, 0):
+            return ""
+        time, energy = (2.0**shift / 1024 for shift in self.shift)
+        return f"; costs rounded to {time:.2g} ns and {energy:.2g} nJ"
+
+
+@dataclass
+class _Search:
+    """One search in one unit; it remembers what it found."""
+
+    prices: _Prices
+    arguments: _Arguments
+    options: Mapping[str, Any]
+    most_sum: int
+    plans: list[_C.Plan] = field(default_factory=list)
+    points: list[tuple[int, int]] = field(default_factory=list)
+    missing: set[Key] = field(default_factory=set)
+
+    def solve(self, time_weight: int, energy_weight: int) -> Answer[_C.Plan]:
+        weights = time_weight, energy_weight
+        table = self.prices.weighted(weights, self._most(weights))
+        plan, wanted = _C.make_plan(*self.arguments, costs=table, **self.options)
+        if wanted and not plan.nodes:
+            self.missing.update(map(key_of_native, wanted))  # no plan at all without these costs
+        time, energy = self.prices.sums(plan)
+        self.plans.append(plan)
+        self.points.append((time, energy))
+        return Answer(plan, time, energy, plan.lower_bound)
+
+    def _most(self, weights: tuple[int, int]) -> int | None:
+        """One more than a plan that is known costs: no better plan has a cost above that, and what
+        is cut to it stays out of all better plans."""
+        if weights in _PLAIN:
+            return None
+        least = min(weights[0] * t + weights[1] * e for t, e in self.points)
+        # Each value changes its layout at most four times, for readers and on its own.
+        graph = self.arguments[0]
+        terms = len(graph.nodes) + 8 * len(graph.values)
+        if (least + 1) * terms > self.most_sum:
+            raise _TooFineError
+        return least + 1
+
+
+class ProductPlanner:
+    """As _C.make_plan for a table of energies. What a plan rests on and is a mere bound is wanted:
+    measuring that, again and again, ends with the optimum, since no other plan can have a smaller
+    product than its bounds have.
+
+    The plan's cost is its time; lower_bound / cost is the bound of the product over its value.
+    """
+
+    def __init__(self, times: Times) -> None:
+        self.times = times
+
+    def __call__(
+        self,
+        graph: _C.Graph,
+        found: _C.Candidates,
+        transforms: Sequence[_C.Candidate],
+        table: _C.CostTable,
+        **options: Any,
+    ) -> tuple[_C.Plan, list[_C.CostKey]]:
+        options.pop("with_regrets", None)  # of one sum: a product has none
+        bits = LIMITED_SUM_BITS if options.get("resources") else SUM_BITS
+        exact = _Prices.of(table, self.times)
+        arguments = graph, found, transforms
+        ends = _Search(exact, arguments, options, 1 << bits)
+        for weights in _PLAIN:
+            ends.solve(*weights)
+        if ends.missing:
+            return ends.plans[0], [_C.CostKey(*key) for key in sorted(ends.missing)]
+        shift = _first_shift(ends, bits)
+        while True:
+            search = _Search(exact.rounded(shift), arguments, options, 1 << bits)
+            try:
+                best = least_product(search.solve)
+                break
+            except _TooFineError:
+                shift = shift[0] + 1, shift[1] + 1
+        plan = min(search.plans + ends.plans, key=lambda p: _product(exact.sums(p)))
+        time = exact.sums(plan)[0]
+        share = 1 if best.is_optimal else best.least_product / best.product
+        plan.cost, plan.lower_bound = time, int(time * share)
+        plan.status = "optimal" if best.is_optimal else "feasible"
+        plan.method = f"{best.solves} weighted solves; {plan.method}{search.prices.rounding()}"
+        return plan, exact.bounds_in(plan)
+
+
+def _first_shift(ends: _Search, bits: int) -> tuple[int, int]:
+    """With which weighted sums of the plans between the fastest and the leanest one fit."""
+    graph = ends.arguments[0]
+    terms = len(graph.nodes) + 8 * len(graph.values)
+    each = (bits - 2 - terms.bit_length()) // 2
+    time, energy = (max(sums) for sums in zip(*ends.points, strict=True))
+    return max(0, time.bit_length() - each), max(0, energy.bit_length() - each)
+
+
+def _rounded(ticks: int, shift: int) -> int:
+    return ticks if shift == 0 else (ticks + (1 << (shift - 1))) >> shift
+
+
+def _product(sums: tuple[int, int]) -> int:
+    return sums[0] * sums[1]
+
+
+def keys_of_plan(plan: _C.Plan) -> list[Key]:
+    """What the plan runs, once per run; views cost nothing."""
+    runs = [(n.problem, n.primitive) for n in plan.nodes if n.primitive.name]
+    runs += [(t.problem, t.primitive) for t in plan.transforms]
+    keys = [Key(problem, p.name, p.src, p.dst) for problem, p in runs]
+    return [key for key in keys if not _C.is_view(key.primitive)]
+
+
+def key_of_native(native: _C.CostKey) -> Key:
+    return Key(native.problem, native.primitive, native.src, native.dst)

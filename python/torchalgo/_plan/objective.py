@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a plan shall have least of: time, energy, or their product (EDP).
+
+Tuning has one cost per candidate: ticks of 1/1024 ns, or, where energy counts, of 1/1024 nJ. The
+planners here make plans of these, and what they mean is written into the plan that users read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torchalgo import _C
+from torchalgo._C import Error
+from torchalgo._db import DeviceCosts
+from torchalgo._ir.costs import CostFile, Key
+from torchalgo._ir.plan import TICKS_PER_US, GuardVerdict, Plan, PlanEnergy, PlanNode, PlanTransform
+from torchalgo._measure import guard
+from torchalgo._measure.energy_bench import EnergyBench, EnergyCosts
+from torchalgo._measure.machine_load import WaitWatch
+from torchalgo._measure.sampling import Bench
+from torchalgo._plan.edp_planner import ProductPlanner, key_of_native, keys_of_plan
+from torchalgo.energy import Meter, find_meter
+
+Planner = Callable[..., tuple[_C.Plan, list[_C.CostKey]]]
+Calls = Mapping[str, guard.Call]
+
+
+class Latency:
+    """The least time."""
+
+    name = "latency"
+    planner: Planner = staticmethod(_C.make_plan)
+    local_planner: Planner | None = staticmethod(_C.make_local_plan)
+
+    def __init__(self, bench: Bench, costs: DeviceCosts | None) -> None:
+        self.bench = bench
+        self.costs: CostFile | None = costs
+        self.verdicts = costs
+
+    def other_planners(self) -> dict[str, Planner]:
+        """Of plans to compare with, beside those for the same objective."""
+        return {}
+
+    def value(self, native: _C.Plan) -> float:
+        """Of what a plan shall have least: us."""
+        return round(native.cost / TICKS_PER_US, 3)
+
+    def described(self, plan: Plan) -> Plan:
+        """`plan`, whose costs are this objective's ticks, with what they mean."""
+        return plan
+
+    def refuse(self, what: str) -> None:
+        """Raises Error where `what` is not there for this objective."""
+
+    def compare(
+        self, calls: Calls, *, limit_s: float, warmup: int, most_s: float, synchronize: guard.Call
+    ) -> GuardVerdict | None:
+        """The plan beside the baselines, see guard.time_interleaved; None: `most_s` is too short
+        to tell."""
+        watch = WaitWatch()
+        times = guard.time_interleaved(
+            calls, budget_s=limit_s, warmup=warmup, most_s=most_s, synchronize=synchronize
+        )
+        if len(times["plan"]) < guard.LEAST_ROUNDS:
+            return None
+        return dataclasses.replace(guard.guard_verdict(times), waited=round(watch.share(), 3))
+
+
+class Energy(Latency):
+    """The least energy."""
+
+    name = "energy"
+
+    def __init__(self, bench: Bench, costs: DeviceCosts | None, meter: Meter) -> None:
+        self.meter = meter
+        energies = EnergyBench(bench, meter)
+        self.bench = energies.as_bench()
+        self.verdicts = None if costs is None else costs.for_energy(meter.name)
+        self.both = EnergyCosts(energies, costs, self.verdicts)
+        self.costs = self.both
+
+    def other_planners(self) -> dict[str, Planner]:
+        return {"fastest": self._plan_fastest}
+
+    def value(self, native: _C.Plan) -> float:
+        """uJ."""
+        return _micro(self._sums(native)[1])
+
+    def described(self, plan: Plan) -> Plan:
+        nodes = [self._node(node) for node in plan.nodes]
+        transforms = [self._transform(transform) for transform in plan.transforms]
+        parts: list[PlanNode | PlanTransform] = [*nodes, *transforms]
+        ticks, bound = sum(part.ticks for part in parts), plan.lower_bound_ticks
+        energies = [self.both.energy_ticks(_key(part)) for part in parts]
+        energy = PlanEnergy(self.meter.name, _micro(sum(energies)), 0.0)
+        described = dataclasses.replace(
+            plan,
+            objective=self.name,  # type: ignore[arg-type]
+            cost_us=_micro(sum(self.both.time_ticks(_key(part)) for part in parts)),
+            lower_bound_us=0.0,
+            cost_ticks=ticks,
+            lower_bound_ticks=bound,
+            nodes=nodes,
+            transforms=transforms,
+            energy=energy,
+        )
+        least = self._least(described)
+        return dataclasses.replace(described, energy=dataclasses.replace(energy, lower_bound=least))
+
+    def refuse(self, what: str) -> None:
+        if what == "pareto":
+            raise Error(
+                f"pareto: fronts are of time and memory, and this plan is for {self.name}; use"
+                " optimize(model, x, objective='latency').pareto()"
+            )
+
+    def compare(
+        self, calls: Calls, *, limit_s: float, warmup: int, most_s: float, synchronize: guard.Call
+    ) -> GuardVerdict | None:
+        try:
+            times, energies = guard.meter_interleaved(
+                calls, self.meter, budget_s=limit_s, synchronize=synchronize
+            )
+        except (Error, OSError) as problem:
+            return guard.untimed_verdict(f"no energies to compare: {problem}")
+        return guard.energy_verdict(times, energies, self.name)
+
+    # ---- plans ---------------------------------------------------------------------------------
+
+    def _plan_fastest(
+        self, graph: Any, found: Any, transforms: Any, table: _C.CostTable, **options: Any
+    ) -> tuple[_C.Plan, list[_C.CostKey]]:
+        """The plan of the least time."""
+        times = _C.CostTable()
+        for native, _, source in table.items():
+            times.set(native, self.both.time_ticks(key_of_native(native)), source)
+        plan, wanted = _C.make_plan(graph, found, transforms, times, **options)
+        plan.status, plan.lower_bound, plan.method = "feasible", 0, "least time"
+        return plan, wanted
+
+    def _sums(self, native: _C.Plan) -> tuple[int, int]:
+        keys = keys_of_plan(native)
+        return sum(map(self.both.time_ticks, keys)), sum(map(self.both.energy_ticks, keys))
+
+    # ---- the plan for readers ------------------------------------------------------------------
+
+    def _ticks(self, key: Key) -> int:
+        """In a plan's file: what its sum and bound are of."""
+        return self.both.energy_ticks(key)
+
+    def _least(self, plan: Plan) -> float:
+        """What no plan is below: uJ."""
+        return _micro(plan.lower_bound_ticks)
+
+    def _node(self, node: PlanNode) -> PlanNode:
+        key = _key(node)
+        regret = node.regret_us  # ticks of energy, taken for time
+        return dataclasses.replace(
+            node,
+            predicted_us=_micro(self.both.time_ticks(key)),
+            predicted_uj=_micro(self.both.energy_ticks(key)),
+            ticks=self._ticks(key),
+            regret_us=None,
+            regret_uj=regret,
+        )
+
+    def _transform(self, transform: PlanTransform) -> PlanTransform:
+        key = _key(transform)
+        return dataclasses.replace(
+            transform,
+            predicted_us=_micro(self.both.time_ticks(key)),
+            predicted_uj=_micro(self.both.energy_ticks(key)),
+            ticks=self._ticks(key),
+        )
+
+
+class Edp(Energy):
+    """The least product of energy and time of the whole plan. Ticks in its plans are of time, and
+    the bound is what the time would be with this energy if the product were at its own bound."""
+
+    name = "edp"
+    local_planner = None  # the product is of sums: no layer has one of its own
+
+    def __init__(self, bench: Bench, costs: DeviceCosts | None, meter: Meter) -> None:
+        super().__init__(bench, costs, meter)
+        self.planner = ProductPlanner(self.both)
+
+    def other_planners(self) -> dict[str, Planner]:
+        return {**super().other_planners(), "least_energy": self._plan_energy}
+
+    def value(self, native: _C.Plan) -> float:
+        """uJ x us."""
+        time, energy = self._sums(native)
+        return _micro(time) * _micro(energy)
+
+    def refuse(self, what: str) -> None:
+        if what == "with_proof":
+            raise Error(
+                "with_proof: a certificate is of a sum, and this plan has the least product of two:"
+                " that nothing is below its bound is the solver's word"
+            )
+        super().refuse(what)
+
+    def _ticks(self, key: Key) -> int:
+        return self.both.time_ticks(key)
+
+    def _least(self, plan: Plan) -> float:
+        share = plan.lower_bound_ticks / plan.cost_ticks if plan.cost_ticks else 1.0
+        energy = 0.0 if plan.energy is None else plan.energy.cost_uj
+        return plan.cost_us * energy * share
+
+    def _plan_energy(
+        self, graph: Any, found: Any, transforms: Any, table: _C.CostTable, **options: Any
+    ) -> tuple[_C.Plan, list[_C.CostKey]]:
+        plan, wanted = _C.make_plan(graph, found, transforms, table, **options)
+        plan.status, plan.lower_bound, plan.method = "feasible", 0, "least energy"
+        return plan, wanted
+
+
+def _key(part: PlanNode | PlanTransform) -> Key:
+    return Key(part.problem, part.primitive, part.src, part.dst)
+
+
+def _micro(ticks: int) -> float:
+    """us of 1/1024 ns, and uJ of 1/1024 nJ."""
+    return round(ticks / TICKS_PER_US, 3)
+
+
+def find_objective(
+    name: str, device: _C.Device | None, costs: DeviceCosts | None, bench: Bench
+) -> Latency:
+    """Raises: torchalgo.Error if `name` needs a meter and there is none."""
+    if name == "latency":
+        return Latency(bench, costs)
+    kind = Energy if name == "energy" else Edp
+    return kind(bench, costs, find_meter(device))

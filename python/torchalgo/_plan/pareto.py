@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Plans under limits, and the exact fronts of time and memory, from known costs: nothing is run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from torchalgo import _C
+from torchalgo._C import Error
+from torchalgo._ir.plan import TICKS_PER_US, Plan, format_bytes
+from torchalgo._plan.limits import scaled_resource
+
+Amount = Callable[[_C.Candidate], float]
+Memory = Literal["workspace", "weights"]
+
+
+@dataclass(frozen=True)
+class ParetoPoint:
+    """A plan that no other one beats in time without taking more memory."""
+
+    plan: Plan  # optimize(model, x, plan=...) applies it
+    us: float  # predicted
+    bytes: int
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the solver closed the gap; else the point may not be the cheapest of its size."""
+        return self.plan.status == "optimal"
+
+
+class Front(list[ParetoPoint]):
+    """The fastest point first; prints as a table."""
+
+    def __init__(self, points: Sequence[ParetoPoint], memory: Memory) -> None:
+        super().__init__(points)
+        self.memory: Memory = memory
+
+    def __str__(self) -> str:
+        head = f"{'us':>12}  {self.memory:>12}  {'x time':>7}  proven"
+        lines = [head, "-" * len(head)]
+        for point in self:
+            ratio = point.us / self[0].us if self[0].us else 1.0
+            lines.append(
+                f"{point.us:12.1f}  {format_bytes(point.bytes):>12}  {ratio:7.3f}"
+                f"  {'yes' if point.is_proven else 'no'}"
+            )
+        return "\n".join(lines)
+
+
+class HasFront(Protocol):
+    """An Optimized as `optimize` returned it."""
+
+    def pareto(
+        self, memory: Memory = ..., *, max_points: int = ..., time_limit_s: float = ...
+    ) -> Front: ...
+
+
+def pareto(
+    optimized: HasFront,
+    memory: Memory = "workspace",
+    *,
+    max_points: int = 32,
+    time_limit_s: float = 10.0,
+) -> Front:
+    """The front of predicted time and memory over all plans, from the costs that `optimize` has
+    measured; measures nothing.
+
+    Args:
+        optimized: what `optimize` returned; a loaded file has no costs.
+        memory: "workspace": the peak over the plan's primitives, which allocate it for one call at
+            a time; every point of the front. "weights": bytes of all packed weights, which lie
+            beside the model's own.
+        max_points: of "weights", whose whole front may have thousands; with more, points spread
+            evenly over the bytes, both ends among them.
+        time_limit_s: for each point; `is_proven` says whether it was enough.
+
+    Returns: points, the fastest first; `optimize(model, x, plan=point.plan)` applies one. Their
+        outputs are checked there: only the plan of `optimize` itself has been run.
+    Raises: torchalgo.Error if the costs are not in memory.
+    """
+    if not hasattr(optimized, "pareto"):
+        raise Error(
+            f"pareto: got {type(optimized).__name__}, expected what torchalgo.optimize(model, x)"
+            " returns"
+        )
+    return optimized.pareto(memory, max_points=max_points, time_limit_s=time_limit_s)
+
+
+@dataclass(frozen=True)
+class NativePoint:
+    """A point of a front in the planner's own terms."""
+
+    plan: _C.Plan
+    bytes: int
+
+    @property
+    def us(self) -> float:
+        return self.plan.cost / TICKS_PER_US
+
+
+def native_front(
+    graph: _C.Graph,
+    found: _C.Candidates,
+    transforms: Sequence[_C.Candidate],
+    costs: _C.CostTable,
+    allow: Callable[[_C.Candidate], bool],
+    *,
+    memory: Memory = "workspace",
+    bytes_of: Sequence[Sequence[int]] | None = None,
+    workspace_limit_bytes: int | None = None,
+    max_points: int = 32,
+    time_limit_s: float = 10.0,
+) -> list[NativePoint]:
+    """The front over the candidates that `allow` leaves, which need costs.
+
+    `bytes_of`: of each candidate, as found.by_anchor; None: of its packed weights.
+    Raises: torchalgo.Error if no plan fits.
+    """
+    if memory not in ("workspace", "weights"):
+        raise Error(f"pareto: memory={memory!r}, expected 'workspace' or 'weights'")
+    if not isinstance(max_points, int) or max_points < 2:
+        raise Error(f"pareto: max_points={max_points!r}, expected 2 or more")
+    options: dict[str, Any] = {
+        "allow": allow,
+        "workspace_limit_bytes": workspace_limit_bytes,
+        "time_limit_s": time_limit_s,
+    }
+    if memory == "workspace":
+        rows = _C.workspace_front(graph, found, transforms, costs, **options)
+    else:
+        use = _C.packed_bytes_of(found) if bytes_of is None else bytes_of
+        most = sum(max(list_, default=0) for list_ in use)
+        resource = _C.Resource("weight bytes", use, most)
+        rows = _C.resource_front(
+            graph, found, transforms, costs, resources=[resource], max_points=max_points, **options
+        )
+    return [NativePoint(plan, used) for plan, used in rows]
+
+
+def plan_within(
+    graph: _C.Graph,
+    found: _C.Candidates,
+    costs: _C.CostTable,
+    limits: Sequence[tuple[str, Amount, float]],
+    *,
+    workspace_limit_bytes: int | None = None,
+    time_limit_s: float = 10.0,
+    device: _C.Device | None = None,
+) -> tuple[_C.Plan, list[float]]:
+    """The cheapest plan whose sums keep to `limits`, and these sums.
+
+    Args:
+        graph, found, costs: as make_plan takes them; candidates without a cost are left out.
+        limits: two at most: name, what a candidate takes, and the limit of the sum. Bytes of packed
+            weights, an error's share: any amount that adds up over a plan's candidates. Where the
+            limit is no integer the sum is rounded up by at most one part in 2**30 per candidate, so
+            that the limit holds.
+
+    Raises: torchalgo.Error if no plan fits, with the nodes that need most.
+    """
+    resources = [_resource(found, name, amount_of, limit) for name, amount_of, limit in limits]
+    plan, _ = _C.make_plan(
+        graph,
+        found,
+        known_transforms(graph, found, costs, device),
+        costs,
+        allow=known_candidates(costs),
+        resources=resources,
+        workspace_limit_bytes=workspace_limit_bytes,
+        time_limit_s=time_limit_s,
+    )
+    used = _C.resource_use(graph, found, resources, plan)
+    return plan, [u * r.unit for u, r in zip(used, resources, strict=True)]
+
+
+def _resource(found: _C.Candidates, name: str, amount_of: Amount, limit: float) -> _C.Resource:
+    amounts = [[amount_of(c) for c in list_] for list_ in found.by_anchor]
+    if isinstance(limit, int):
+        return _C.Resource(name, [[math.ceil(a) for a in list_] for list_ in amounts], limit)
+    return scaled_resource(name, amounts, limit)
+
+
+def known_candidates(costs: _C.CostTable) -> Callable[[_C.Candidate], bool]:
+    """Which candidates have a cost."""
+    return lambda candidate: costs.get(_key(candidate)) is not None
+
+
+def known_transforms(
+    graph: _C.Graph, found: _C.Candidates, costs: _C.CostTable, device: _C.Device | None = None
+) -> Sequence[_C.Candidate]:
+    is_known = known_candidates(costs)
+    return [t for t in _C.transform_candidates(graph, found, device) if is_known(t)]
+
+
+def _key(candidate: _C.Candidate) -> _C.CostKey:
+    primitive = candidate.primitive
+    return _C.CostKey(candidate.problem, primitive.name, primitive.src, primitive.dst)

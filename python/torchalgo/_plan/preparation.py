@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A model as the planner needs it: frozen, imported, with the device it runs on."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchalgo import _C
+from torchalgo._base.timings import Timings
+from torchalgo._C import Error
+from torchalgo._capture.calls import TensorModel
+from torchalgo._capture.freeze import (
+    Capture,
+    ScriptModule,
+    capture_model,
+    device_of,
+    first_lines,
+    has_branches,
+    has_own_ops,
+    script_model,
+    share_weights,
+    tensors_in,
+)
+from torchalgo._capture.options import Options
+from torchalgo._capture.reference import (
+    Reference,
+    check_finite,
+    check_repeats,
+    copied,
+    most_error,
+    other_values,
+    resized,
+    run_once,
+)
+from torchalgo._capture.shapes import Shapes, fits, shapes_of, spell
+from torchalgo._ir.plan import PlanDim
+from torchalgo._plan import planning
+
+# A model whose run takes longer is compared at smaller sizes, if these are proven to be free.
+QUICK_S = 0.5
+QUICK_SHARE = 0.05  # of the time budget: the comparisons run the model four times or more
+
+
+def quick_run_s(budget_s: float) -> float:
+    """Returns the most seconds of a run that may be repeated at the sizes of the inputs."""
+    return min(QUICK_S, QUICK_SHARE * budget_s)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model and its inputs, read; nothing is measured yet."""
+
+    model: nn.Module
+    inputs: tuple[Any, ...]
+    frozen: ScriptModule
+    imported: _C.Imported
+    device: _C.Device | None  # None: the CPU
+    where: torch.device  # the same as torch calls it
+    notes: list[str]  # what was left alone, and why
+    reference: Reference  # what the model as it was given makes of the inputs
+    capture_error: float  # relative L2 of the frozen module to that
+    dims: list[list[PlanDim]]  # for which sizes the frozen module is the model
+
+    @property
+    def graph(self) -> _C.Graph:
+        return self.imported.graph
+
+    def dims_of(self, scripted: ScriptModule) -> list[list[PlanDim]]:
+        """The sizes that a module made of `frozen` is right for.
+
+        The importer makes constants of ranks. A branch that is left may change a rank by a size.
+        """
+        if not has_own_ops(scripted) or not has_branches(scripted):
+            return self.dims
+        return [[PlanDim("", size, size) for size in x.shape] for x in tensors_in(self.inputs)]
+
+    def find_candidates(self, options: Options) -> _C.Candidates:
+        """What may run each node."""
+        # What the user names must be there, dominated or not.
+        is_free = options.plan is None and not options.overrides
+        return planning.find_candidates(
+            self.graph, options.workspace_limit_bytes, self.device, is_free
+        )
+
+    def output_bound(self, options: Options) -> float:
+        """The relative L2 that the outputs may have to those of the model as it was given.
+
+        Raises: torchalgo.Error if no plan can keep it, since the frozen module does not.
+        """
+        bound = planning.output_bound(self.graph, options.max_rel_error)
+        if self.capture_error > bound:
+            raise Error(
+                "optimize: freezing alone, which folds batch norms into weights, changes the"
+                f" outputs by relative L2 {self.capture_error:.1e}; expected at most {bound:.1e}:"
+                f" pass max_rel_error={2 * self.capture_error:.0e} or more"
+            )
+        return bound
+
+
+def prepare(
+    given: TensorModel,
+    say: Callable[[str], None],
+    before: Sequence[Prepared] = (),
+    timings: Timings | None = None,
+    quick_s: float = QUICK_S,
+) -> Prepared:
+    """Freezes and imports the model, and compares the frozen module with it.
+
+    Args:
+        before: the same model for other inputs; weights are shared with these.
+        quick_s: the most seconds of a run that may be repeated at the sizes of the inputs.
+    Raises: torchalgo.Error if the model cannot be captured, or no capture is equal to it.
+    """
+    timings = timings or Timings()
+    model, inputs = given.model, given.inputs
+    say("reading the model")
+    notes: list[str] = []
+    with timings.step("values"):
+        reference = given.reference or run_once(model, inputs)
+        check_finite(reference)
+        is_quick = reference.seconds <= quick_s
+        if is_quick:
+            check_repeats(model, reference)
+    capture = capture_model(model, copied(inputs), notes.append)
+    with timings.step("values"):
+        known = None if is_quick else _compare_small(model, capture, reference, notes)
+        if known is not None:
+            error, dims = known
+        else:
+            capture, error = _right_capture(model, capture, reference, notes)
+            dims = _dims(model, capture, reference, before, is_quick)
+    share_weights(capture.frozen, [p.frozen for p in before])
+    where = device_of(model, inputs)
+    device = planning.native_device(where)
+    imported = planning.import_for(device, capture.frozen, inputs)
+    # A model that changes its inputs changes these copies when it is timed.
+    return Prepared(
+        model, copied(inputs), capture.frozen, imported, device, where, notes, reference, error,
+        dims,
+    )  # fmt: skip
+
+
+def prepare_each(
+    models: Sequence[TensorModel],
+    say: Callable[[str], None],
+    timings: Timings | None = None,
+    quick_s: float = QUICK_S,
+) -> list[Prepared]:
+    """One model prepared for each of its sets of inputs; all of them hold the same weights."""
+    if len(models) == 1:
+        return [prepare(models[0], say, timings=timings, quick_s=quick_s)]
+    prepared: list[Prepared] = []
+    for each in models:
+        one = dataclasses.replace(each, model=models[0].model)
+        try:
+            prepared.append(prepare(one, say, prepared, timings, quick_s))
+        except Error as problem:
+            raise Error(f"{problem} (inputs {spell(shapes_of(each.inputs))})") from problem
+    return prepared
+
+
+def _compare_small(
+    model: nn.Module, capture: Capture, reference: Reference, notes: list[str]
+) -> tuple[float, list[list[PlanDim]]] | None:
+    """Compares the capture with the model at smaller sizes than those of the inputs.
+
+    Returns: the capture's error there, and the sizes for which it is the model. None if no smaller
+        sizes are proven to be free, if the model refuses them, or if the capture is wrong there.
+    """
+    from torchalgo._capture import free_sizes  # imports sympy
+
+    shapes = shapes_of(reference.inputs)
+    attempts = _dims_to_try(model, capture, reference)
+    for dims, compared in attempts:
+        sizes = free_sizes.probe_sizes(compared, shapes)
+        if sizes is None or _elements(sizes) >= _elements(shapes):
+            continue
+        small = _reference_at(sizes, model, reference)
+        if small is None:
+            continue
+        check_repeats(model, small)
+        error = _error(capture, small)
+        if error <= most_error(small.inputs):
+            notes.append(
+                f"compared with the model at inputs {spell(sizes)}, and not at {spell(shapes)},"
+                f" where one run takes {reference.seconds:.1f} s: their sizes are free"
+            )
+            return error, dims
+    return None
+
+
+def _dims_to_try(
+    model: nn.Module, capture: Capture, reference: Reference
+) -> list[tuple[list[list[PlanDim]], list[list[PlanDim]]]]:
+    """The sizes for which the capture may be the model, and those that a comparison may change."""
+    from torchalgo._capture import free_sizes  # imports sympy
+
+    shapes = shapes_of(reference.inputs)
+    if not capture.is_traced:
+        dims = free_sizes.free_dims(shapes)
+        channels = [
+            [free_sizes.pinned(size) if i == 1 else dim for i, (dim, size) in enumerate(both)]
+            for both in (zip(*pair, strict=True) for pair in zip(dims, shapes, strict=True))
+        ]
+        return [(dims, channels)]
+    proven = free_sizes.find_dims(model, reference.inputs)
+    if proven is None:
+        return []
+    batch = free_sizes.only_batch(proven, shapes)
+    return [(proven, proven), (batch, batch)]
+
+
+def _elements(shapes: Shapes) -> int:
+    return sum(math.prod(sizes) for sizes in shapes)
+
+
+def _right_capture(
+    model: nn.Module, capture: Capture, reference: Reference, notes: list[str]
+) -> tuple[Capture, float]:
+    """The capture, or the scripted model where the trace is not the model; and its error."""
+    most = most_error(reference.inputs)
+    error = _error(capture, reference)
+    if error > most and capture.is_traced and reference.error_of(capture.module) > most:
+        script_error = "the scripted model differs as well"
+        try:
+            scripted = script_model(model, reference.inputs)
+            if (error_of_script := _error(scripted, reference)) <= most:
+                notes.append(f"scripted: a trace differs from the model (relative L2 {error:.1e})")
+                return scripted, error_of_script
+        except Exception as problem:
+            script_error = first_lines(problem)
+        raise Error(
+            "optimize: the outputs of the model and of its trace differ by relative L2"
+            f" {error:.1e}, expected at most {most:.0e}: Python code in forward sees tensors in"
+            " place of sizes while it is traced, as in a dict looked up by a size."
+            f" Use int(size) there, or make torch.jit.script take the model ({script_error})"
+        )
+    return capture, error
+
+
+def _error(capture: Capture, reference: Reference) -> float:
+    try:
+        # TorchScript's first two runs optimize the module, which takes longer than they do.
+        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+            return reference.error_of(capture.frozen)
+    except RuntimeError:
+        return float("inf")
+
+
+def _check_other_values(model: nn.Module, capture: Capture, reference: Reference) -> None:
+    """A trace fixes what depends on values. Raises Error if it is wrong for other values."""
+    others = [Reference.of(model, inputs) for inputs in other_values(reference.inputs)]
+    error = max(_error(capture, other) for other in others)
+    if error > most_error(reference.inputs):
+        raise Error(
+            "optimize: the model takes another path for other values of its inputs, and its trace"
+            f" does not (relative L2 {error:.1e}), since torch.jit.script refuses the model: write"
+            " the branch with torch.where, or so that torch.jit.script takes it"
+        )
+
+
+def _dims(
+    model: nn.Module,
+    capture: Capture,
+    reference: Reference,
+    before: Sequence[Prepared],
+    is_repeated: bool,
+) -> list[list[PlanDim]]:
+    """The sizes for which the capture is the model.
+
+    Args:
+        is_repeated: the model's runs are known to repeat; else they are compared here.
+    """
+    from torchalgo._capture import free_sizes  # imports sympy
+
+    shapes = shapes_of(reference.inputs)
+    for other in before:
+        if fits(shapes, other.dims):
+            return other.dims
+    found: list[list[PlanDim]] = [[free_sizes.pinned(size) for size in sizes] for sizes in shapes]
+    attempts: list[list[list[PlanDim]]] = []
+    if capture.is_traced:
+        proven = free_sizes.find_dims(model, reference.inputs)
+        if proven is not None:
+            attempts = [proven, free_sizes.only_batch(proven, shapes)]
+        elif capture.reads_values:
+            _check_other_values(model, capture, reference)
+    else:
+        found = free_sizes.free_dims(shapes)
+    for dims in attempts:
+        probe = free_sizes.probe_sizes(dims, shapes)
+        other_reference = None if probe is None else _reference_at(probe, model, reference)
+        if other_reference is None:
+            continue
+        if not is_repeated:
+            check_repeats(model, other_reference)
+            is_repeated = True
+        # A test of what is proven.
+        if _error(capture, other_reference) <= most_error(other_reference.inputs):
+            found = dims
+            break
+    if not is_repeated:
+        check_repeats(model, reference)
+    return found
+
+
+def _reference_at(sizes: Shapes, model: nn.Module, reference: Reference) -> Reference | None:
+    """The model's results at other sizes, for the same values; None if it refuses them."""
+    inputs = [resized(x, size) for x, size in zip(reference.inputs, sizes, strict=True)]
+    try:
+        return Reference.of(model, inputs)
+    except Exception:
+        return None

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Makes the proof that goes into a plan's file, and checks it with the independent checker."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchalgo import _C
+from torchalgo._C import Error
+from torchalgo._ir.plan import TICKS_PER_US, PairCost, Plan, PlanProof, spelled_value
+from torchalgo._plan.limits import Limits
+from torchalgo._plan.objective import Latency
+from torchalgo._plan.planning import pair_costs
+from torchalgo.verify.check_certificate import ProofError, refusals, require
+from torchalgo.verify.check_plan import CostRows, without_repeats
+from torchalgo.verify.check_plan import check_plan as check_claims
+
+
+def prover(limits: Limits, objective: Latency) -> Callable[[Plan], PlanProof]:
+    """Makes the function behind plan.with_proof, which solves again and checks the result."""
+    tuning = limits.tuning
+
+    def prove(plan: Plan) -> PlanProof:
+        objective.refuse("with_proof")
+        proofs: list[PlanProof] = []
+
+        def planner(*args: Any, **options: Any) -> tuple[_C.Plan, list[_C.CostKey]]:
+            native, wanted = _C.make_plan(*args, **options, with_certificate=True)
+            if not native.certificate:
+                raise Error(
+                    "with_proof: a limit binds, and for a plan under a limit there is no"
+                    " certificate: that nothing below its bound keeps the limits is the solver's"
+                    " word"
+                )
+            graph, found, transforms, costs = args
+            proofs.append(
+                _proof(native.certificate, graph, found, transforms, costs, options["allow"])
+            )
+            return native, wanted
+
+        tuning.plan_with(planner, checked=False, resources=limits.resources())
+        if not proofs[-1].certificate.endswith("\nclose\n"):
+            raise Error("with_proof: the solver had no room for the proof of its bound")
+        check_plan(dataclasses.replace(plan, proof=proofs[-1]))
+        return proofs[-1]
+
+    return prove
+
+
+def _proof(
+    certificate: str,
+    graph: _C.Graph,
+    found: _C.Candidates,
+    transforms: list[_C.Candidate],
+    costs: _C.CostTable,
+    allow: Callable[[_C.Candidate], bool] | None,  # None: all
+) -> PlanProof:
+    rows: dict[str, dict[str, int]] = {}
+    problems: list[set[str]] = []  # by node
+    allowed: set[tuple[str, str, str]] = set()
+    for node, candidates, refused_here in zip(
+        graph.nodes, found.by_anchor, found.refusals, strict=True
+    ):
+        problems.append({c.problem for c in candidates} | {r.problem for r in refused_here})
+        for candidate in filter(allow, candidates):
+            _add_cost(rows, candidate, costs)
+            allowed.add((node.name, candidate.problem, repr(candidate.primitive)))
+    for transform in transforms:
+        _add_cost(rows, transform, costs)
+    # What other nodes of the problem may run and this one may not, or cannot: a view needs its
+    # inputs in one place.
+    refused = [
+        [node.name, problem, row]
+        for node, own in zip(graph.nodes, problems, strict=True)
+        for problem in sorted(own)
+        for row in rows.get(problem, {})
+        if (node.name, problem, row) not in allowed
+    ]
+    heads = dict(line.split(" ", 1) for line in certificate.splitlines() if " " in line)
+    pairs = pair_costs(costs.pairs())
+    return PlanProof(heads["problem"], certificate, graph.to_text(), rows, refused, pairs)
+
+
+def _add_cost(
+    rows: dict[str, dict[str, int]], candidate: _C.Candidate, costs: _C.CostTable
+) -> None:
+    primitive = candidate.primitive
+    key = _C.CostKey(candidate.problem, primitive.name, primitive.src, primitive.dst)
+    cost = costs.get(key)
+    if cost is not None:
+        rows.setdefault(candidate.problem, {})[repr(primitive)] = cost[0]
+
+
+@dataclass(frozen=True)
+class CheckedPlan:
+    """Holds what `check_plan` has proven of a plan, and what it has not. `print` shows both."""
+
+    objective: str  # on the plan's word: "latency" or "energy"
+    cost_ticks: int  # 1/1024 ns or 1/1024 nJ
+    lower_bound_ticks: int  # no plan that the trusted inputs allow costs less
+    trusted: dict[str, str]  # graph, costs, refused, pairs -> "the caller" or "the plan's file"
+    counts: dict[str, int]  # of planned nodes, costs, refused candidates and pair costs
+    not_checked: list[str]  # fields of the plan that no part of the proof covers
+
+    @property
+    def is_optimal(self) -> bool:
+        return self.cost_ticks == self.lower_bound_ticks
+
+    def __str__(self) -> str:
+        cost, bound = (
+            f"{ticks} ticks ({spelled_value(self.objective, ticks / TICKS_PER_US)})"  # type: ignore[arg-type]
+            for ticks in (self.cost_ticks, self.lower_bound_ticks)
+        )
+        best = "it is optimal" if self.is_optimal else "it may not be optimal"
+        whose: dict[str, list[str]] = {}
+        for name, source in self.trusted.items():
+            whose.setdefault(source, []).append(_WORDS[name].format(self.counts[name]))
+        whose.setdefault("the plan's file", []).append(f"the objective ({self.objective})")
+        return "\n".join(
+            [
+                f"proven: the plan fits the graph and costs {cost}",
+                f"proven: no plan that is allowed costs less than {bound}; {best}",
+                *(f"on trust, from {name}: {', '.join(what)}" for name, what in whose.items()),
+                f"not checked: {', '.join(self.not_checked)}",
+            ]
+        )
+
+
+_NOTHING: dict[str, Any] = {"refused": (), "pairs": ()}
+_WORDS = {
+    "graph": "the graph of {} planned nodes",
+    "costs": "{} costs",
+    "refused": "{} refused candidates",
+    "pairs": "{} pair costs",
+}
+
+
+def check_plan(
+    plan: Plan | Mapping[str, Any] | str | bytes,
+    graph_text: str | None = None,
+    cost_rows: CostRows | None = None,
+    refused: Sequence[Sequence[str]] | None = None,
+    pairs: Sequence[PairCost | Mapping[str, Any]] | None = None,
+) -> CheckedPlan:
+    """Checks a plan with its proof, by code that shares nothing with the planner.
+
+    Proven is: the plan fits the graph and costs `cost_ticks`; no plan that the graph, the costs,
+    the refusals and the pairs allow costs less than `lower_bound_ticks`; the plan is "optimal" only
+    if the two are equal. docs/pbqp.md describes how.
+
+    Args:
+        plan: what `plan.with_proof()` returns, or the text of its file.
+        graph_text: the model's graph; None: the graph that came with the plan.
+        cost_rows: `{problem: {"primitive src->dst": ticks}}`; None: those that came with the plan.
+        refused: `[node, problem, "primitive src->dst"]` per candidate that a node may not run.
+            None: those that came with the plan, or none at all if `cost_rows` is given.
+        pairs: costs of pairs of choices; None: as for `refused`.
+    Returns: what is proven, what was taken on trust and from whom, and what was not checked.
+    Raises: torchalgo.Error, saying what is false.
+    """
+    try:
+        with refusals():
+            data = _data_of(plan)
+            own: dict[str, Any] = {"graph": graph_text, "costs": cost_rows, "refused": refused}
+            own["pairs"] = None if pairs is None else [_pair_data(pair) for pair in pairs]
+            own = {name: value for name, value in own.items() if value is not None}
+            if graph_text is not None:
+                _check_graph(data, graph_text)
+            found = check_claims(data, **own)
+            given = {**data["proof"], **(_NOTHING if "costs" in own else {}), **own}
+            _check_graph(data, given["graph"])
+            agreed = {"structure_hash", "structure_version", *_check_units(data)}
+    except ProofError as error:
+        raise Error(f"check_plan: {error}{_hint(plan, cost_rows, refused, pairs)}") from error
+    return CheckedPlan(
+        objective=data.get("objective", "latency"),
+        cost_ticks=found["cost_ticks"],
+        lower_bound_ticks=found["lower_bound_ticks"],
+        trusted=found["on trust, from"],
+        counts={
+            "graph": len(data["nodes"]),
+            "costs": sum(map(len, given["costs"].values())),
+            **{name: len(given.get(name, ())) for name in ("refused", "pairs")},
+        },
+        not_checked=[name for name in found["not checked"] if name not in agreed],
+    )
+
+
+def _pair_data(pair: PairCost | Mapping[str, Any]) -> Mapping[str, Any]:
+    return dataclasses.asdict(pair) if isinstance(pair, PairCost) else pair
+
+
+def _data_of(plan: Plan | Mapping[str, Any] | str | bytes) -> dict[str, Any]:
+    if isinstance(plan, Mapping):
+        return dict(plan)
+    text = plan if isinstance(plan, str | bytes) else plan.to_json()
+    data: dict[str, Any] = json.loads(text, object_pairs_hook=without_repeats)
+    return data
+
+
+def _check_graph(data: Mapping[str, Any], graph_text: str) -> None:
+    graph, version = _C.parse_graph(graph_text), data.get("structure_version", 1)
+    require(type(version) is int, f"structure_version is {version!r}, expected a number")
+    found, said = graph.structure_hash_of(version), data["structure_hash"]
+    require(found == said, f"the plan was made for another graph: {said!r}, not {found!r}")
+
+
+def _check_units(data: Mapping[str, Any]) -> set[str]:
+    """Checks the costs in us or uJ against the ticks. Returns the names of these fields."""
+    objective = data.get("objective", "latency")
+    require(objective in ("latency", "energy"), f"no certificate is of {objective}")
+    parts, unit = [*data["nodes"], *data["transforms"]], "us"
+    said = {"cost_ticks": data["cost_us"], "lower_bound_ticks": data["lower_bound_us"]}
+    if objective == "energy":
+        energy, unit = data["energy"], "uj"
+        said = {"cost_ticks": energy["cost_uj"], "lower_bound_ticks": energy["lower_bound"]}
+    values = [(data[name], value) for name, value in said.items()]
+    for exact, value in values + [(part["ticks"], part[f"predicted_{unit}"]) for part in parts]:
+        require(value == round(exact / TICKS_PER_US, 3), f"{exact} ticks are not {value} {unit}")
+    sums = {"cost_us", "lower_bound_us"} if unit == "us" else set()
+    return {f"predicted_{unit}", *sums}
+
+
+def _hint(plan: Any, cost_rows: Any, refused: Any, pairs: Any) -> str:
+    """Tells a caller who passed costs what else the plan's file holds."""
+    proof = plan.proof if isinstance(plan, Plan) else None
+    if cost_rows is None or proof is None or not (proof.refused or proof.pairs):
+        return ""
+    if refused is not None and pairs is not None:
+        return ""
+    return (
+        f". The plan's file has {len(proof.refused)} refused candidates and {len(proof.pairs)} pair"
+        " costs; pass refused=plan.proof.refused, pairs=plan.proof.pairs to take them on trust"
+    )

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a cost depends on, as numbers: sizes, work, tails of tiles, layouts, what is fused.
+
+Each number follows from the problem, the primitive and the peaks. The size of packed weights counts
+only for own algorithms: on AVX2, oneDNN pads its weights by more or less with another number of
+threads, so that the same costs would give other predictions.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from torchalgo import _C
+from torchalgo._ir.bounds import Peaks, dtype_of
+from torchalgo._ir.costs import Key
+from torchalgo._ir.problems import weight_count
+
+ACTIVATIONS = ("relu", "hardswish", "hardsigmoid", "silu", "sigmoid")  # ReLU6 counts as ReLU
+LAYOUTS = ("nchw", "nhwc", "nChw16c", "nChw8c")
+TYPES = ("f64", "f32", "tf32", "f16", "bf16")
+DIRECTIONS = ("bwd_data", "bwd_filter")  # fwd: neither
+
+_PAIRS = {"st": 1, "pad": 0, "dil": 1}  # and what they are where a problem has none
+
+
+@dataclass(frozen=True)
+class Features:
+    """category: the operation's kind and the primitive's name; numbers: in the order of NAMES;
+    floor_ticks: the admissible bound, at least 1, which costs are told as multiples of."""
+
+    category: str
+    activation: str  # that is fused, or that the problem is; empty: none
+    numbers: tuple[float, ...]
+    floor_ticks: int
+
+
+def activation_of(problem: str) -> str:
+    """The activation in a problem's spelling; empty: none."""
+    words = re.split(r"[_+]", problem.replace("relu6", "relu"))
+    return next((a for a in ACTIVATIONS if a in words), "")
+
+
+def without_activation(problem: str) -> str:
+    """The problem without the activation that is fused to it; itself if none is, or a chain."""
+    if problem.startswith("chain_"):
+        return problem
+    head, *post_ops = problem.split("+")
+    return "+".join([head, *(p for p in post_ops if not activation_of(p))])
+
+
+def activation_alone(problem: str) -> str | None:
+    """The problem of the activation that is fused to a 4-D `problem`; None: none is, or a chain."""
+    if problem.startswith("chain_"):
+        return None
+    act = next((p for p in problem.split("+")[1:] if activation_of(p)), None)
+    sizes = _C.tensor_sizes(problem)[1]
+    if act is None or len(sizes) != 4:
+        return None
+    n, c, h, w = sizes
+    return f"{act}_{dtype_of(problem)}_n{n}c{c}h{h}w{w}"
+
+
+def features_of(key: Key, peaks: Peaks) -> Features:
+    """Raises Error if `key.problem` is no problem."""
+    primitive = _C.Primitive(key.primitive, key.src, key.dst)
+    kind = key.problem.split("_")[0]
+    category = f"{'act' if activation_of(kind) else kind}:{key.primitive}"
+    floor = max(1, peaks.bound_ticks(key.problem, primitive))
+    numbers = {**_work(key, primitive, floor), **_shape(key), **_words(key)}
+    return Features(category, activation_of(key.problem), tuple(numbers.values()), floor)
+
+
+def _work(key: Key, primitive: _C.Primitive, floor: int) -> dict[str, float]:
+    inputs, result = _C.tensor_sizes(key.problem)
+    weights = weight_count(key.problem)
+    flops, size = _C.least_work(key.problem, primitive)
+    definition = _C.flop_count(key.problem)
+    is_own = weights and key.primitive.startswith("cpu.")
+    packed = _C.packed_bytes(key.problem, primitive) if is_own else 0
+    return {
+        "floor": _log(floor),
+        "own_flops": _log(1 + flops),
+        "flops": _log(1 + definition),
+        "bytes": _log(size),
+        "intensity": _log((1 + definition) / max(size, 1)),
+        "src_elements": _log(sum(map(math.prod, inputs))),
+        "dst_elements": _log(math.prod(result)),
+        "weights": _log(1 + weights),
+        "packed_bytes": _log(1 + packed),
+        "inputs": len(inputs),
+        "narrowest_input": _log(min((i[1] for i in inputs if len(i) > 1), default=1)),
+    }
+
+
+def _shape(key: Key) -> dict[str, float]:
+    head = key.problem.partition("+")[0]
+    inputs, result = _C.tensor_sizes(key.problem)
+    n, c, h, w = _four(inputs[0])
+    _, k, p, q = _four(result)
+    filters = re.search(r"r(\d+)s(\d+)", head)
+    r, s = map(int, filters.groups()) if filters else (1, 1)
+    has_groups = re.search(r"_g(\d+)", head)
+    groups = int(has_groups[1]) if has_groups else 1
+    shape = {
+        "n": _log(n), "c": _log(c), "hw": _log(h * w), "h": _log(h), "w": w,
+        "k": _log(k), "pq": _log(p * q), "q": q, "r": _log(r), "s": _log(s), "rs": _log(r * s),
+        "groups": _log(groups), "c_of_group": _log(c / groups), "k_of_group": _log(k / groups),
+        "is_depthwise": float(groups == c > 1), "gemm_depth": _log(c / groups * r * s),
+        # Which part of what whole tiles would compute is wanted.
+        "c_fill": _fill(c, 16), "k_fill": _fill(k, 16), "q_fill": _fill(q, 14),
+        "tile_fill": _fill(p, 4) * _fill(q, 4), "pixel_tail": p * q % 16, "k_tail": k % 64,
+    }  # fmt: skip
+    for tag, default in _PAIRS.items():
+        pair = re.search(rf"_{tag}(\d+)x(\d+)", head)
+        shape[tag] = float(pair[1]) if pair else default
+    return shape
+
+
+def _words(key: Key) -> dict[str, float]:
+    post_ops = key.problem.split("+")[1:]
+    activation = activation_of(key.problem)
+    words = re.split(r"[_+]", key.problem)
+    return {
+        "bias": float("bias" in post_ops),
+        "add": float("add" in post_ops),
+        "channelwise": float("channelwise" in words),
+        **{act: float(act == activation) for act in ACTIVATIONS},
+        **{f"src_{layout}": float(key.src == layout) for layout in LAYOUTS},
+        **{f"dst_{layout}": float(key.dst == layout) for layout in LAYOUTS},
+        **{direction: float(key.problem.startswith(direction)) for direction in DIRECTIONS},
+        "dtype": TYPES.index(dtype_of(key.problem)),
+    }
+
+
+def _log(number: float) -> float:
+    return math.log2(max(number, 1e-3))
+
+
+def _fill(size: int, tile: int) -> float:
+    return size / (math.ceil(size / tile) * tile)
+
+
+def _four(sizes: list[int]) -> list[int]:
+    """n, c, h, w; of more dimensions the last two are h and w."""
+    padded = [*sizes, 1, 1, 1, 1]
+    return padded[:4] if len(sizes) <= 4 else [*sizes[:2], *sizes[-2:]]

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Gradient-boosted trees from measured costs to the costs of other problems.
+
+One model for all primitives predicts how many times its bound (bounds.py) a candidate takes, as a
+logarithm: the bound knows the arithmetic, the bytes and the machine's rates, so that a problem of
+another size is no new territory; the trees know how far each algorithm stays behind. Half of the
+trees have leaves that are linear in the features, which carries a trend beyond the largest problem
+that was seen.
+
+What was never seen fused to a primitive (SiLU, say, where no network had it) the trees would take
+for free. It is taken to gain nothing instead: the cost without it, and that of the activation alone
+times UNSEEN_FUSION.
+
+benchmarks/bench_predict.py holds this against networks that were left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torchalgo import _C
+from torchalgo._ir.bounds import Peaks
+from torchalgo._ir.costs import Key
+from torchalgo._predict.features import (
+    Features,
+    activation_alone,
+    features_of,
+    without_activation,
+)
+
+LEAST_COSTS = 300  # fewer teach nothing that a bound does not know
+LEAST_PROBLEMS = 40
+UNSEEN_FUSION = 1.25
+MOST_RATIO = 1e5  # to the bound: no measured cost was a tenth of it
+
+SETTINGS: Mapping[str, Any] = {
+    "num_iterations": 300,
+    "objective": "l2",
+    "learning_rate": 0.06,
+    "num_leaves": 31,
+    "feature_fraction": 0.6,
+    # The same costs give the same model, whatever the machine's threads.
+    "deterministic": True,
+    "force_row_wise": True,
+    "num_threads": 1,
+    "verbose": -1,
+}
+QUICK: Mapping[str, Any] = {"num_iterations": 150, "learning_rate": 0.1}
+# The mean of the two is surer than each: linear leaves know trends, constant ones never go astray.
+LEAVES: Sequence[Mapping[str, Any]] = (
+    {"seed": 0, "min_data_in_leaf": 10, "linear_tree": True, "linear_lambda": 1.0},
+    {"seed": 1, "min_data_in_leaf": 5},
+)
+
+
+class CostModel:
+    """Predicts costs in ticks of 1/1024 ns; `costs` and `problems` are how many it learned from."""
+
+    def __init__(
+        self,
+        trees: Sequence[Any],
+        known: Mapping[Key, int],
+        seen: Iterable[Features],
+        codes: Mapping[str, int],
+        peaks: Peaks,
+    ) -> None:
+        self.costs, self.problems = len(known), len({key.problem for key in known})
+        self._trees, self._known, self._codes, self._peaks = trees, dict(known), codes, peaks
+        self._seen = {(f.category, f.activation) for f in seen}
+
+    def predict(self, keys: Iterable[Key]) -> dict[Key, int]:
+        """The cost of each key: what it learned of that key itself, else what the trees say, never
+        below the admissible bound.
+
+        Raises: torchalgo.Error if a key's problem is none.
+        """
+        wanted = sorted(set(keys))
+        unseen = {
+            key: self._parts(key)
+            for key in wanted
+            if key not in self._known and self._is_unseen_fusion(key)
+        }
+        parts = [part for core, alone in unseen.values() for part in (core, *alone)]
+        ticks = self._by_trees(list(dict.fromkeys([*wanted, *parts])))
+        for key, (core, alone) in unseen.items():
+            least = min((ticks[k] for k in alone), default=0)
+            ticks[key] = max(ticks[key], round(ticks[core] + UNSEEN_FUSION * least))
+        return {key: self._known.get(key, ticks[key]) for key in wanted}
+
+    def _by_trees(self, keys: list[Key]) -> dict[Key, int]:
+        if not keys:
+            return {}
+        features = [features_of(key, self._peaks) for key in keys]
+        rows = _rows(features, self._codes)
+        logs = sum(t.predict(rows, num_threads=1) for t in self._trees) / len(self._trees)
+        return {
+            key: math.ceil(f.floor_ticks * math.exp(min(max(log, 0.0), math.log(MOST_RATIO))))
+            for key, f, log in zip(keys, features, map(float, logs), strict=True)
+        }
+
+    def _is_unseen_fusion(self, key: Key) -> bool:
+        if without_activation(key.problem) == key.problem:
+            return False
+        features = features_of(key, self._peaks)
+        return (features.category, features.activation) not in self._seen
+
+    def _parts(self, key: Key) -> tuple[Key, list[Key]]:
+        """The same primitive without the activation, and what runs that alone in its layout."""
+        core = key._replace(problem=without_activation(key.problem))
+        problem = activation_alone(key.problem)
+        if problem is None:
+            return core, []
+        offered = _C.offers_of(problem)[0]
+        return core, [
+            Key(problem, p.name, p.src, p.dst) for p in offered if p.src == p.dst == key.dst
+        ]
+
+
+def can_learn(costs: Mapping[Key, int]) -> bool:
+    """Whether there is enough to learn from."""
+    return len(costs) >= LEAST_COSTS and len({key.problem for key in costs}) >= LEAST_PROBLEMS
+
+
+def learn(costs: Mapping[Key, int], peaks: Peaks, is_quick: bool = False) -> CostModel:
+    """A model of measured costs, in ticks, of one machine with these peaks; if `is_quick`, one that
+    is learned in a quarter of the time.
+
+    The same costs give the same model, in whatever order they come.
+
+    Raises: torchalgo.Error if there are fewer than LEAST_COSTS of LEAST_PROBLEMS problems, or if
+        LightGBM is not installed.
+    Source: Friedman 2001, Ann. Statist. 29(5), pp. 1189-1232, doi:10.1214/aos/1013203451; LightGBM:
+        Ke et al. 2017, NeurIPS 30, pp. 3146-3154.
+    """
+    lightgbm = import_lightgbm()
+    problems = len({key.problem for key in costs})
+    if not can_learn(costs):
+        raise _C.Error(
+            f"predict: {len(costs)} measured costs of {problems} problems are too few to learn"
+            f" from, expected {LEAST_COSTS} of {LEAST_PROBLEMS} at least"
+        )
+    known = {key: features_of(key, peaks) for key in sorted(costs)}
+    names = sorted({f.category for f in known.values()})
+    codes = {name: code for code, name in enumerate(names)}
+    rows = _rows(list(known.values()), codes)
+    ratios = [math.log(max(1, costs[key]) / f.floor_ticks) for key, f in known.items()]
+    trees = []
+    for leaves in LEAVES[: 1 if is_quick else None]:
+        settings = {**SETTINGS, **leaves, **(QUICK if is_quick else {})}
+        data = lightgbm.Dataset(
+            rows, label=ratios, categorical_feature=[rows.shape[1] - 1], params=settings
+        )
+        trees.append(lightgbm.train(settings, data))
+    return CostModel(trees, costs, known.values(), codes, peaks)
+
+
+def is_installed() -> bool:
+    """Whether LightGBM can be imported."""
+    try:
+        import_lightgbm()
+    except _C.Error:
+        return False
+    return True
+
+
+def import_lightgbm() -> Any:
+    """Raises Error, saying what to install, where it is missing or cannot be loaded."""
+    try:
+        import lightgbm
+    except (ImportError, OSError) as problem:
+        raise _C.Error(
+            f"predict: needs LightGBM ({str(problem).splitlines()[0]}): pip install"
+            ' "torchalgo[predict]"'
+        ) from None
+    return lightgbm
+
+
+def _rows(features: list[Features], codes: Mapping[str, int]) -> Any:
+    """Of what the trees see: the numbers, and the category's code last, -1 if it is a new one."""
+    import numpy
+
+    return numpy.array([[*f.numbers, codes.get(f.category, -1)] for f in features], float)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Costs of candidates from those of the same primitive on similar problems of the same model.
+
+It needs a dozen costs where the trees of model.py need hundreds: a primitive that takes three times
+its bound on one 3x3 convolution takes about as many times its bound on the next one.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterable, Mapping
+
+from torchalgo import _C
+from torchalgo._ir.bounds import Peaks
+from torchalgo._ir.costs import Key
+
+NEIGHBOURS = 3
+OTHER_EPILOGUE = 0.5  # how far a problem is that has something else fused to it; sizes twice: 0.7
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def kind_of(problem: str) -> str:
+    """Returns what problems have in common that the same primitives are good at: the operation, and
+    of a convolution its filter, stride, dilation, kind of groups, and whether the channels fill a
+    block of 16."""
+    core = problem.partition("+")[0]
+    kind = re.sub(r"(?<=[nchwktg])\d+", "", re.sub(r"pad\d+x\d+", "", core))
+    sizes = re.search(r"c(\d+)h.*_g(\d+)$", core)
+    if sizes is None:
+        return kind
+    channels, groups = map(int, sizes.groups())
+    if groups == 1:
+        return kind + ("few" if channels < 16 else "")
+    return kind + ("depthwise" if channels == groups else "grouped")
+
+
+class SimilarCosts:
+    """Predicts costs in ticks of 1/1024 ns; `costs` and `problems` are how many it rests on."""
+
+    def __init__(self, costs: Mapping[Key, int], peaks: Peaks) -> None:
+        self._floor = functools.partial(_floor_ticks, peaks)
+        self._known = dict(costs)
+        self.costs, self.problems = len(costs), len({key.problem for key in costs})
+        self.kinds = {kind_of(key.problem) for key in costs}
+        self._ratios: dict[tuple[str, str, str, str], list[tuple[str, float]]] = {}
+        for key, ticks in sorted(costs.items()):
+            ratio = math.log(max(ticks, 1) / self._floor(key))
+            self._ratios.setdefault(_group(key), []).append((key.problem, ratio))
+
+    def predict(self, keys: Iterable[Key]) -> dict[Key, int]:
+        """Returns the cost of each key that the same primitive ran a problem of the same kind of;
+        the mean of the nearest ones' ratios to their bounds."""
+        found = {}
+        for key in keys:
+            near = sorted(
+                (_distance(key.problem, problem), ratio)
+                for problem, ratio in self._ratios.get(_group(key), ())
+            )[:NEIGHBOURS]
+            if key in self._known:
+                found[key] = self._known[key]
+            elif near:
+                weights = [1 / (0.1 + distance) for distance, _ in near]
+                mean = sum(w * ratio for w, (_, ratio) in zip(weights, near, strict=True))
+                found[key] = math.ceil(self._floor(key) * math.exp(mean / sum(weights)))
+        return found
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _floor_ticks(peaks: Peaks, key: Key) -> int:
+    primitive = _C.Primitive(key.primitive, key.src, key.dst)
+    return max(1, peaks.bound_ticks(key.problem, primitive))
+
+
+def _group(key: Key) -> tuple[str, str, str, str]:
+    return kind_of(key.problem), key.primitive, key.src, key.dst
+
+
+def _distance(problem: str, other: str) -> float:
+    """How much two problems of a kind differ: the factors between their sizes, as logarithms."""
+    a, b = (re.findall(r"\d+", p.partition("+")[0]) for p in (problem, other))
+    sizes = sum(abs(math.log((int(x) or 1) / (int(y) or 1))) for x, y in zip(a, b, strict=False))
+    return sizes + (problem.partition("+")[2] != other.partition("+")[2]) * OTHER_EPILOGUE

@@ -1,0 +1,426 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A plan inside its net: its ops are timed there, and what differs corrects the costs.
+
+An op alone and the same op in a net differ for reasons that all ops share (memory that is allocated
+in the call, what else passes the caches) and for reasons of its own (what ran before it and what
+that left in the caches). Only the latter says something of a choice. If what is common entered the
+costs of the ops that were timed, every plan that was not timed would look better, and the search
+would flee from plan to plan. So each kind of op has a line, measured = factor * alone + call, which
+changes no choice; what an op takes beyond its line is the cost of a pair: this choice behind that
+of the node whose result it reads. The planner solves with the pairs, its new plan is timed in the
+same rounds as the old one, and the faster one stays, until nothing new comes out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torchalgo import _C
+from torchalgo._base.deadline import Deadline
+from torchalgo._base.stats import cost_of_samples, is_faster
+from torchalgo._capture.freeze import ScriptModule
+from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of
+from torchalgo._ir.plan import InContext, OpInContext
+from torchalgo._measure.measuring import NativePair, PairsAt, Tuning
+from torchalgo._refine.net_times import (
+    FEWEST_OPS,
+    LEAST_PASSES,
+    WARMUP,
+    Line,
+    NetTimes,
+    Op,
+    fit_line,
+    kind_of,
+    time_in_net,
+)
+
+LEAST_SHARE = 0.05  # of an op's cost: what it takes beyond its line is no correction below that
+MOST_ROUNDS = 4  # plans after the first
+MOST_TICKS = 1 << 50  # of a pair that is read from outside: 18 minutes
+
+
+# ---- the plan's ops, and what corrects their costs -----------------------------------------------
+
+
+class Choice(NamedTuple):
+    """What a node runs, as pairs of costs name it; an empty node: whatever runs before."""
+
+    node: str
+    run: Key | None
+
+
+NOTHING = Choice("", None)
+Pairs = dict[tuple[Choice, Choice], int]  # producer, reader -> ticks
+
+
+@dataclass(frozen=True)
+class TimedOp:
+    """An op of a plan alone and in its net, in ns, with the noise of both."""
+
+    op: Op
+    pair: tuple[Choice, Choice] | None  # whose cost it corrects
+    alone_ns: float
+    alone_noise_ns: float
+    net_ns: float
+    net_noise_ns: float
+
+
+def timed_ops(graph: _C.Graph, plan: _C.Plan, times: NetTimes, tuning: Tuning) -> list[TimedOp]:
+    """The ops of `plan` that cost something alone and were seen in the net. Ops that are left to
+    torch, and views, are not among them."""
+    ops = []
+    for op, key, pair in _planned_ops(graph, plan):
+        cost = tuning.known.get(key)
+        if cost is None or cost.ticks == 0 or op not in times.ops:
+            continue
+        net_ns, net_noise_ns = cost_of_samples(times.ops[op])
+        alone, noise = cost.ticks / TICKS_PER_NS, cost.noise_ticks / TICKS_PER_NS
+        ops.append(TimedOp(op, pair, alone, noise, net_ns, net_noise_ns))
+    return ops
+
+
+def _planned_ops(
+    graph: _C.Graph, plan: _C.Plan
+) -> Iterator[tuple[Op, Key, tuple[Choice, Choice] | None]]:
+    """Each op, the key of its cost, and the pair that it belongs to: with the node that makes what
+    it reads first. A transform belongs to its value's producer and first reader."""
+    anchors = {node.name: node.absorbed_by or node.name for node in plan.nodes}
+    choices = {
+        node.name: Choice(node.name, key_of(node.problem, node.primitive))
+        for node in plan.nodes
+        if node.primitive.name
+    }
+    producer_of: dict[str, str] = {}  # value -> node
+    readers: dict[str, list[str]] = {}
+    first_input: dict[str, str] = {}
+    for node in graph.nodes:
+        producer_of |= {graph.values[v].name: node.name for v in node.outputs}
+        for v in node.inputs:
+            readers.setdefault(graph.values[v].name, []).append(node.name)
+        if node.inputs:
+            first_input[node.name] = graph.values[node.inputs[0]].name
+
+    def maker(value: str) -> Choice:
+        return choices.get(anchors.get(producer_of.get(value, ""), ""), NOTHING)
+
+    for name, choice in choices.items():
+        if choice.run is not None:
+            before = maker(first_input.get(name, ""))
+            yield (name, choice.run.problem), choice.run, (before, choice)
+    for change in plan.transforms:
+        before = maker(change.value)
+        after = (choices.get(anchors.get(name, "")) for name in readers.get(change.value, ()))
+        pair = next(((before, c) for c in after if c is not None and c != before), None)
+        if pair is None and before != NOTHING:  # read by the caller or ops that are not planned
+            pair = NOTHING, before
+        yield (change.value, change.problem), key_of(change.problem, change.primitive), pair
+
+
+def fit_lines(ops: Sequence[TimedOp]) -> dict[str, Line]:
+    """Of each kind; one that has too few ops takes the line of all."""
+    kinds: dict[str, list[TimedOp]] = {}
+    for op in ops:
+        kinds.setdefault(kind_of(op.op[1]), []).append(op)
+    lines = {}
+    for kind, own in sorted(kinds.items()):
+        points = own if len(own) >= FEWEST_OPS else ops
+        lines[kind] = fit_line([p.alone_ns for p in points], [p.net_ns for p in points])
+    return lines
+
+
+def beyond_line(op: TimedOp, line: Line) -> float:
+    """What an op takes more, or less, than ops of its kind, in ns alone; 0 if that is within 5 % of
+    its cost or within noise."""
+    beyond = line.alone(op.net_ns) - op.alone_ns
+    noise = op.alone_noise_ns + op.net_noise_ns / line.factor
+    return beyond if abs(beyond) > max(LEAST_SHARE * op.alone_ns, noise) else 0.0
+
+
+def corrections(ops: Sequence[TimedOp], lines: Mapping[str, Line]) -> Pairs:
+    """What the ops of each pair take beyond their lines, in ticks; 0: they take nothing."""
+    pairs: Pairs = {}
+    for op in ops:
+        if op.pair is None:
+            continue
+        beyond = beyond_line(op, lines[kind_of(op.op[1])])
+        pairs[op.pair] = pairs.get(op.pair, 0) + round(beyond * TICKS_PER_NS)
+    return pairs
+
+
+def admissible(pairs: Pairs, costs: Mapping[Key, int]) -> Pairs:
+    """The pairs that say something, none of which makes a choice cheaper than nothing."""
+    least: dict[Choice, dict[str, int]] = {}  # reader -> producer's node -> the most it takes off
+    for (before, reader), ticks in pairs.items():
+        by_node = least.setdefault(reader, {})
+        by_node[before.node] = min(by_node.get(before.node, 0), ticks)
+    result = {}
+    for (before, reader), ticks in pairs.items():
+        cost = costs.get(reader.run, 0) if reader.run is not None else 0
+        taken = -sum(least[reader].values())
+        if ticks < 0 and taken > cost:
+            ticks = -(-ticks * cost // taken)  # towards 0
+        if ticks:
+            result[before, reader] = ticks
+    return result
+
+
+# ---- the search ----------------------------------------------------------------------------------
+
+
+class Tuned(NamedTuple):
+    """A plan, its module, and the relative L2 of the module's outputs."""
+
+    native: _C.Plan
+    scripted: ScriptModule
+    error: float
+    limits: Any  # under which it was found: limits.Limits
+
+
+@dataclass(frozen=True)
+class Refined:
+    """What the search ends with: the plan that runs and the pairs of which it is the optimum."""
+
+    tuned: Tuned
+    pairs: Pairs
+    context: InContext | None  # None: interrupted before anything was timed
+
+
+class Search:
+    """Plans, timed in the net, until nothing new comes out."""
+
+    def __init__(
+        self,
+        tuning: Tuning,
+        solve: Callable[[], Tuned],
+        inputs: tuple[Any, ...],
+        *,
+        limit_s: float,
+        most_error: float,
+        timer: Callable[..., dict[str, NetTimes]] = time_in_net,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`solve` gives the optimum of the costs and pairs in `tuning`, measured as far as that
+        needs; `limit_s` is for timing; the first plan is timed whatever it is."""
+        self._tuning, self._solve, self._inputs = tuning, solve, inputs
+        self._limit_s, self._most_error = limit_s, most_error
+        self._timer, self._now_s = timer, now_s
+
+    def run(self, first: Tuned) -> Refined:
+        """Leaves in `tuning` the pairs of which the result is the optimum. Ctrl-C ends with the
+        best plan so far, and the tuning too."""
+        self._best = Refined(first, Pairs(), None)
+        self._best_times: NetTimes | None = None
+        self._kept, self._seen = 1, [choices_of(first.native)]
+        try:
+            outcome = self._follow(first)
+        except KeyboardInterrupt:
+            self._tuning.interrupt()
+            outcome = "interrupted"
+        best = self._best
+        self._tuning.set_pairs(pairs_at(best.pairs))
+        if self._best_times is None:
+            return best
+        return dataclasses.replace(best, context=self._context(self._best_times, outcome))
+
+    def _follow(self, first: Tuned) -> str:
+        """Why the search ended."""
+        started = self._now_s()
+        self._best_times = self._times(a=first)["a"]
+        pairs, solved = self._learn(first, self._best_times, Pairs()), Pairs()
+        while not (outcome := self._end(pairs == solved, self._now_s() - started)):
+            self._tuning.set_pairs(pairs_at(pairs))
+            solved, new = pairs, self._solve()
+            if self._tuning.is_stopped:
+                return "the tuning was ended"
+            if new.error > self._most_error:
+                return "the corrected costs lead to a plan whose outputs are not exact enough"
+            if choices_of(new.native) in self._seen:
+                return "the corrected costs lead to no new plan"
+            self._seen.append(choices_of(new.native))
+            best = self._best.tuned
+            both = self._times(a=best, b=new)
+            pairs = self._learn(new, both["b"], self._learn(best, both["a"], pairs))
+            self._best_times = both["a"]
+            if is_faster(both["b"].call, both["a"].call).verdict == "faster":
+                self._best, self._best_times = Refined(new, solved, None), both["b"]
+                self._kept = len(self._seen)
+        return outcome
+
+    def _end(self, is_known: bool, seconds: float) -> str:
+        """Why no further plan is looked for; empty: one is."""
+        if is_known:
+            return "no op differs from its expected time by more than 5 % and noise"
+        if len(self._seen) > MOST_ROUNDS:
+            return f"{len(self._seen)} plans are enough"
+        assert self._best_times is not None
+        round_s = 2 * (WARMUP + LEAST_PASSES) * min(self._best_times.call) / 1e9
+        return "out of time for another one" if seconds + round_s > self._limit_s else ""
+
+    def _times(self, **plans: Tuned) -> dict[str, NetTimes]:
+        calls = {
+            name: lambda module=tuned.scripted: module(*self._inputs)
+            for name, tuned in plans.items()
+        }
+        return self._timer(calls, budget_s=max(0.2, self._limit_s / 3))
+
+    def _learn(self, tuned: Tuned, times: NetTimes, pairs: Pairs) -> Pairs:
+        ops = timed_ops(self._tuning.graph, tuned.native, times, self._tuning)
+        return admissible({**pairs, **corrections(ops, fit_lines(ops))}, _known_ticks(self._tuning))
+
+    def _context(self, times: NetTimes, outcome: str) -> InContext:
+        tuned = self._best.tuned
+        ops = timed_ops(self._tuning.graph, tuned.native, times, self._tuning)
+        lines = fit_lines(ops)
+        # Another program's turn lengthens calls more often than single ops: the rest has samples of
+        # its own, so that it is no difference of two such medians.
+        (call_ns, _), (rest_ns, _) = cost_of_samples(times.call), cost_of_samples(times.rest)
+        ops_ns = sum(cost_of_samples(samples)[0] for samples in times.ops.values())
+        corrected_ns = rest_ns + ops_ns - sum(op.net_ns for op in ops)
+        for op in ops:
+            line = lines[kind_of(op.op[1])]
+            corrected_ns += line.at(op.alone_ns + beyond_line(op, line))
+        alone = sum(n.cost for n in tuned.native.nodes)
+        alone += sum(t.cost for t in tuned.native.transforms)
+        return InContext(
+            alone_us=_us(alone / TICKS_PER_NS),
+            corrected_us=_us(corrected_ns),
+            measured_us=_us(call_ns),
+            ops_us=_us(ops_ns),
+            rest_us=_us(rest_ns),
+            factors={kind: round(line.factor, 4) for kind, line in lines.items()},
+            call_us={kind: _us(line.call_ns) for kind, line in lines.items()},
+            rounds=len(self._seen),
+            kept=self._kept,
+            outcome=outcome,
+            ops=[_described(op, lines[kind_of(op.op[1])]) for op in ops],
+        )
+
+
+def _described(op: TimedOp, line: Line) -> OpInContext:
+    return OpInContext(*op.op, _us(op.alone_ns), _us(line.at(op.alone_ns)), _us(op.net_ns))
+
+
+def _us(ns: float) -> float:
+    return round(ns / 1000, 3)
+
+
+def _known_ticks(tuning: Tuning) -> dict[Key, int]:
+    return {key: cost.ticks for key, cost in tuning.known.items()}
+
+
+def pairs_at(pairs: Pairs) -> PairsAt:
+    """As Tuning.set_pairs takes them."""
+    return lambda costs: native_pairs(admissible(pairs, costs))
+
+
+def native_pairs(pairs: Pairs) -> list[NativePair]:
+    """As CostTable.set_pair takes them."""
+    return [
+        (
+            before.node,
+            None if before.run is None else _C.CostKey(*before.run),
+            reader.node,
+            _C.CostKey(*reader.run),
+            ticks,
+        )
+        for (before, reader), ticks in pairs.items()
+        if reader.run is not None
+    ]
+
+
+def choices_of(plan: _C.Plan) -> list[Any]:
+    """What a plan runs, whatever it costs."""
+    nodes = [[n.name, n.absorbed_by, *key_of(n.problem, n.primitive)] for n in plan.nodes]
+    return nodes + [[t.value, *key_of(t.problem, t.primitive)] for t in plan.transforms]
+
+
+# ---- kept for the next process -------------------------------------------------------------------
+
+
+def context_key(
+    tuning: Tuning, weight_limit_bytes: int | None = None, max_rel_error: float = 0.0
+) -> str:
+    """Names what a search was about: the net, and all that restricts its plans."""
+    graph, forced = tuning.graph, sorted(tuning.rules.forced.items())
+    facts = [graph.structure_hash, forced, weight_limit_bytes, max_rel_error]
+    return "context:" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def limit_s(tuning_s: float, deadline: Deadline) -> float:
+    """Returns how long plans may be timed: a tenth of the tuning, but 3 s at least and 6 s at most;
+    at most a tenth of the budget, and half of the time that is left before the guard."""
+    most_s = min(6.0, max(3.0, 0.1 * tuning_s), 0.1 * deadline.budget_s)
+    return min(most_s, max(0.0, deadline.left_s("check") / 2))
+
+
+def has_time(plan: _C.Plan, limit_s: float, deadline: Deadline) -> bool:
+    """True if `plan` may be timed at all: without an end always, once; before one if it fits."""
+    alone_s = plan.cost / TICKS_PER_NS / 1e9
+    return not deadline.has_end or 1.5 * (WARMUP + LEAST_PASSES) * alone_s <= limit_s
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The result of a search, to be used again where the same plan comes out."""
+
+    pairs: Pairs
+    plan: str  # hash of its choices
+    context: InContext
+
+    @staticmethod
+    def of(refined: Refined) -> Kept | None:
+        if refined.context is None:
+            return None
+        return Kept(refined.pairs, _hash(refined.tuned.native), refined.context)
+
+    def fits(self, plan: _C.Plan) -> bool:
+        return self.plan == _hash(plan)
+
+    def to_json(self) -> str:
+        pairs = [
+            [before.node, before.run, reader.node, reader.run, ticks]
+            for (before, reader), ticks in self.pairs.items()
+        ]
+        context = dataclasses.asdict(self.context)
+        return json.dumps({"pairs": pairs, "plan": self.plan, "context": context})
+
+    @staticmethod
+    def from_json(text: str | None) -> Kept | None:
+        """None: it says nothing that could be used."""
+        if text is None:
+            return None
+        try:
+            data = json.loads(text, parse_constant=_refuse_constant)
+            pairs = {_pair(item): _ticks(item[4]) for item in data["pairs"]}
+            native_pairs(pairs)  # raises for what is no layout
+            return Kept(pairs, str(data["plan"]), InContext.from_data(data["context"]))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError, _C.Error):
+            return None
+
+
+def _pair(item: list[Any]) -> tuple[Choice, Choice]:
+    name, before, reader, run, _ = item
+    first = NOTHING if before is None else Choice(str(name), Key(*map(str, before)))
+    if first.node == reader or not reader or (before is not None and not name):
+        raise ValueError(f"{name!r} and {reader!r} are no pair")
+    return first, Choice(str(reader), Key(*map(str, run)))
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no time")
+
+
+def _ticks(value: Any) -> int:
+    if type(value) is not int or abs(value) > MOST_TICKS:
+        raise ValueError(f"{value!r} is no cost of a pair")
+    return value
+
+
+def _hash(plan: _C.Plan) -> str:
+    return hashlib.sha256(json.dumps(choices_of(plan)).encode()).hexdigest()

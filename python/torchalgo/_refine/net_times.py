@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Times of a plan's ops inside their net, and what ops of a kind have in common there."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torchalgo import _C
+from torchalgo._ir.problems import has_convolution
+
+PASSES = 15
+LEAST_PASSES = 7
+WARMUP = 2  # TorchScript optimizes in its first two runs
+FEWEST_OPS = 4  # through which a line is laid
+
+Op = tuple[str, str]  # layer, or value of a transform; problem
+Call = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class NetTimes:
+    """Samples in ns, one per pass: of the whole call, of each op of the plan, and of the call
+    without these."""
+
+    call: list[float]
+    ops: dict[Op, list[float]]
+    rest: list[float]
+
+
+def time_in_net(
+    calls: Mapping[str, Call],
+    *,
+    passes: int = PASSES,
+    budget_s: float = 2.0,
+    warmup: int = WARMUP,
+    seed: int = 0,
+    now_ns: Callable[[], int] = time.perf_counter_ns,
+) -> dict[str, NetTimes]:
+    """Times of calls of rewritten modules, one per pass in a random order within the pass.
+
+    Passes stand for all calls, so that samples of the same index are paired. Fewer passes, but at
+    least 7, if they last longer than `budget_s`. Ops that another thread runs meanwhile, in another
+    optimized module, are counted where they have the same names: time a net alone.
+    """
+    rng = random.Random(seed)
+    times = {name: NetTimes([], {}, []) for name in calls}
+    was_timing = _C.set_op_timing(False)
+    try:
+        with torch.no_grad():
+            for call in itertools.chain.from_iterable([calls.values()] * warmup):
+                call()
+            started = now_ns()
+            for i in range(passes):
+                if i >= LEAST_PASSES and now_ns() - started > budget_s * 1e9:
+                    break
+                for name in rng.sample(list(calls), len(calls)):
+                    _add_pass(times[name], calls[name], now_ns)
+    finally:
+        _C.set_op_timing(was_timing)
+    return times
+
+
+def _add_pass(times: NetTimes, call: Call, now_ns: Callable[[], int]) -> None:
+    _C.take_op_times()
+    _C.set_op_timing(True)
+    before = now_ns()
+    call()
+    times.call.append(float(now_ns() - before))
+    _C.set_op_timing(False)
+    once: dict[Op, float] = {}
+    for layer, problem, start_ns, end_ns in _C.take_op_times():
+        once[layer, problem] = once.get((layer, problem), 0.0) + end_ns - start_ns
+    times.rest.append(times.call[-1] - sum(once.values()))
+    for op, ns in once.items():
+        times.ops.setdefault(op, []).append(ns)
+
+
+@dataclass(frozen=True)
+class Line:
+    """measured = factor * alone + call_ns."""
+
+    factor: float = 1.0
+    call_ns: float = 0.0
+
+    def at(self, alone_ns: float) -> float:
+        return self.factor * alone_ns + self.call_ns
+
+    def alone(self, measured_ns: float) -> float:
+        """What an op that follows the line takes alone."""
+        return (measured_ns - self.call_ns) / self.factor
+
+
+def fit_line(alone: Sequence[float], measured: Sequence[float]) -> Line:
+    """The line through most points: a quarter of them may lie anywhere.
+
+    The slope is the median of the slopes between any two points, weighted by their distance; the
+    call, >= 0, is the median of what is left. Without two points that differ, the median ratio.
+    Source: Sen 1968, JASA 63, pp. 1379-1389; the weights: Sievers 1978, JASA 73, pp. 628-631.
+    """
+    slopes = [
+        ((y2 - y1) / (x2 - x1), abs(x2 - x1))
+        for (x1, y1), (x2, y2) in itertools.combinations(zip(alone, measured, strict=True), 2)
+        if x1 != x2
+    ]
+    factor = _weighted_median(slopes)
+    if factor <= 0.0:
+        ratios = [y / x for x, y in zip(alone, measured, strict=True) if x > 0 and y > 0]
+        factor = statistics.median(ratios) if ratios else 1.0
+    left = [y - factor * x for x, y in zip(alone, measured, strict=True)]
+    call_ns = max(0.0, statistics.median(left)) if len(left) >= FEWEST_OPS else 0.0
+    return Line(factor, call_ns)
+
+
+def _weighted_median(values: Iterable[tuple[float, float]]) -> float:
+    """0 of nothing."""
+    ordered = sorted(values)
+    half, so_far = sum(weight for _, weight in ordered) / 2, 0.0
+    for value, weight in ordered:
+        so_far += weight
+        if so_far >= half:
+            return value
+    return 0.0
+
+
+def kind_of(problem: str) -> str:
+    """What has a line of its own."""
+    if has_convolution(problem):
+        return "convolution"
+    return "transform" if problem.startswith("transform_") else "other"

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The form of calls as data in a saved file."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+from torchalgo._base.trees import Constant, from_json, to_json
+from torchalgo._C import Error
+from torchalgo._capture.calls import CallForm
+
+CALLS_FILE = "calls.json"  # in a saved file's extra files
+
+
+class _UnknownDefault:
+    """A default value that a file cannot hold."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+def form_to_json(form: CallForm) -> str:
+    """The form as data for a file; empty if TorchScript's schema tells as much.
+
+    Raises: torchalgo.Error if a constant among the arguments or results has no spelling there.
+    """
+    if form.inputs is None:
+        return ""
+    if (
+        form.is_positional
+        and form.output is None
+        and list(form.signature.parameters) == list(form.names)
+    ):
+        return ""
+    parameters = []
+    for parameter in form.signature.parameters.values():
+        entry: dict[str, Any] = {"name": parameter.name, "kind": parameter.kind.name}
+        if parameter.default is not inspect.Parameter.empty:
+            entry["default"] = _default_to_json(parameter.default)
+        parameters.append(entry)
+    output = None if form.output is None else to_json(form.output)
+    data = {
+        "schema": 1,
+        "parameters": parameters,
+        "names": form.names,
+        "inputs": to_json(form.inputs),
+        "output": output,
+    }
+    return json.dumps(data, indent=1)
+
+
+def _default_to_json(value: Any) -> Any:
+    try:
+        return to_json(Constant(value))
+    except Error:
+        return None
+
+
+def form_from_json(text: str | bytes, where: str) -> CallForm:
+    """Reads what `form_to_json` wrote.
+
+    Raises: torchalgo.Error if it is damaged, or names a type whose module is not imported.
+    """
+    try:
+        data = json.loads(text)
+        parameters = [_parameter(entry) for entry in data["parameters"]]
+        inputs, output = from_json(data["inputs"]), data["output"]
+        form = CallForm(
+            inspect.Signature(parameters),
+            inputs,
+            tuple(map(str, data["names"])),
+            None if output is None else from_json(output),
+        )
+        is_positional = form.is_positional  # raises if the parts do not fit
+        assert isinstance(is_positional, bool)
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        RecursionError,
+        StopIteration,
+    ) as problem:
+        raise Error(f"{where} is damaged: {type(problem).__name__}: {problem}") from None
+    return form
+
+
+def _parameter(entry: Any) -> inspect.Parameter:
+    default: Any = inspect.Parameter.empty
+    if "default" in entry:
+        constant = None if entry["default"] is None else from_json(entry["default"])
+        default = constant.value if isinstance(constant, Constant) else _UnknownDefault()
+    return inspect.Parameter(
+        entry["name"], getattr(inspect._ParameterKind, entry["kind"]), default=default
+    )

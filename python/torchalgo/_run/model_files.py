@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The models and tensors that a command names."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import zipfile
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from torchalgo._C import Error
+from torchalgo._capture.freeze import quiet_jit
+from torchalgo._ir.choices import near
+from torchalgo._run.load import check_sums
+from torchalgo_cli.files import check_model_reference
+
+
+def load_model(reference: str) -> nn.Module:
+    """Loads a TorchScript file, or calls `package.module:factory`; returns a model in eval mode.
+
+    Raises: torchalgo.Error if there is no such file or function, or if it gives no model.
+    """
+    check_model_reference(reference)
+    model = _load_file(reference) if Path(reference).exists() else _call_factory(reference)
+    return model.eval() if hasattr(model, "training") else model
+
+
+def _load_file(path: str) -> nn.Module:
+    check_sums("torchalgo", path)
+    try:
+        with quiet_jit():
+            scripted: nn.Module = torch.jit.load(path, map_location="cpu")
+            return scripted
+    except Exception as problem:
+        hint = "give package.module:factory for a model in Python"
+        if _is_archive(path, "/data.pkl") and not _is_archive(path, "/constants.pkl"):
+            hint = (
+                "torch.save wrote it, so it holds weights without code; save"
+                " torch.jit.script(model), or give package.module:factory"
+            )
+        raise Error(f"{path} is no TorchScript file ({_first_line(problem)}); {hint}") from None
+
+
+def _is_archive(path: str | Path, part: str) -> bool:
+    """True if the file is an archive with a part of this name.
+
+    torch.jit.save writes constants.pkl, torch.save does not; both write data.pkl.
+    """
+    if not zipfile.is_zipfile(path):
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith(part) for name in archive.namelist())
+    except (zipfile.BadZipFile, OSError):
+        return False
+
+
+def _call_factory(reference: str) -> nn.Module:
+    module_name, _, name = reference.partition(":")
+    if not module_name or not name:
+        raise Error(f"{reference!r} names no model: expected package.module:factory")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(module_name)
+        factory = getattr(module, name, None)
+    except (Exception, SystemExit) as problem:  # an import runs the user's code
+        raise Error(f"cannot import {reference}: {_told(problem)}") from None
+    if not callable(factory):
+        known = [key for key, value in vars(module).items() if callable(value)]
+        raise Error(
+            f"cannot import {reference}: {module_name} has no function {name!r}{near(name, known)}"
+        )
+    try:
+        model = factory()
+    except (Exception, SystemExit) as problem:
+        raise Error(
+            f"{reference}() failed: {_told(problem)}; expected a function without arguments that"
+            " returns the model"
+        ) from problem
+    if not isinstance(model, nn.Module):
+        raise Error(f"{reference}() returned {type(model).__name__}, expected torch.nn.Module")
+    return model
+
+
+def _told(problem: BaseException) -> str:
+    return f"{type(problem).__name__}: {_first_line(problem)}"
+
+
+def _first_line(problem: BaseException) -> str:
+    text = (str(problem).strip().splitlines() or ["no message"])[0]
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+def random_inputs(model: nn.Module, shapes: list[tuple[int, ...]]) -> tuple[torch.Tensor, ...]:
+    """Returns a random tensor for each shape, in the type of the model's parameters."""
+    generator = torch.Generator().manual_seed(0)
+    kinds = (p.dtype for p in model.parameters() if p.is_floating_point() or p.is_complex())
+    dtype = next(kinds, torch.float32)
+    try:
+        return tuple(torch.rand(shape, generator=generator).to(dtype) for shape in shapes)
+    except (RuntimeError, MemoryError) as problem:
+        sizes = ", ".join("x".join(map(str, shape)) for shape in shapes)
+        raise Error(f"cannot make inputs of {sizes}: {_first_line(problem)}") from None
+
+
+def read_data(path: Path) -> torch.Tensor:
+    """Reads one tensor from a .npy file or a file that torch.save wrote."""
+    try:
+        if path.suffix == ".npy":
+            import numpy
+
+            array = numpy.load(path, allow_pickle=False)
+            data = torch.from_numpy(array)
+        else:
+            if _is_archive(path, "/constants.pkl"):
+                raise Error(f"{path} holds a TorchScript module, expected one tensor, batch first")
+            data = torch.load(path, map_location="cpu", weights_only=True)
+    except Error:
+        raise
+    except (OSError, ValueError, RuntimeError, ImportError, EOFError) as problem:
+        raise Error(f"cannot read {path}: {_first_line(problem)}") from None
+    except Exception as problem:  # torch.load wraps unpickling errors in a private type
+        raise Error(f"{path} is no tensor file: {type(problem).__name__}") from None
+    if not isinstance(data, torch.Tensor) or data.dim() < 1:
+        raise Error(f"{path} holds {type(data).__name__}, expected one tensor, batch first")
+    if data.numel() == 0:
+        raise Error(f"{path} holds no samples: its sizes are {list(data.shape)}")
+    return data

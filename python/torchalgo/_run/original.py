@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The original model: the one that an optimized module was made from."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchalgo._C import Error
+from torchalgo._capture.calls import CallForm, copy_of
+from torchalgo._capture.formats import Formats, Key
+from torchalgo._ir.plan import Plan
+from torchalgo._plan.result import Result
+
+GLANCE = 4  # weights that a call looks at
+FULL_SHARE = 200  # all weights are looked at in at most 1 / FULL_SHARE of the time
+
+_BITS = {1: ctypes.c_uint8, 2: ctypes.c_uint16, 4: ctypes.c_uint32, 8: ctypes.c_uint64}
+
+
+# A weight: how to find it in its module, its key there, the tensor, how to get its address, the
+# address, its version, the bits of one element in place (None on a GPU), these bits, its name.
+_Watched = tuple[
+    Callable[[str], Any], str, torch.Tensor, Callable[[], int], int, int, Any, int, str
+]
+
+
+ModelCall = tuple[tuple[Any, ...], Mapping[str, Any]]  # args, kwargs
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The result of planning for one or several calls of a model."""
+
+    results: tuple[Result, ...]
+    form: CallForm
+    tensor_model: nn.Module  # takes tensors; see calls.py
+    formats: Mapping[Key, Formats]  # of results; see formats.py
+
+
+# Plans calls of a model. With plans, by shapes, it applies these and measures nothing.
+Planner = Callable[[nn.Module, Sequence[ModelCall], Mapping[str, Plan] | None], Planned]
+
+
+class Original:
+    """The model that was optimized. It owns the weights and runs the calls that have no plan.
+
+    The model is not modified. This class detects changes of its weights, because a plan holds
+    packed copies of them.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        planner: Planner,
+        calls: Sequence[ModelCall] = (),
+        tensor_model: nn.Module | None = None,
+        formats: Mapping[Key, Formats] | None = None,
+    ) -> None:
+        """`calls` holds the example inputs that the model was planned for, if any."""
+        self.model, self.calls, self.tensor_model = model, list(calls), tensor_model
+        self.formats = formats or {}
+        self._planner = planner
+        self._watched: list[_Watched] = []
+        self._rotation: Iterator[_Watched] = iter(())
+        self._full_ns = 0
+        self._next_full_ns = 0
+        self.watch()
+
+    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Calls the model.
+
+        Raises: torchalgo.Error if the model is in train mode now.
+        """
+        self._check_mode()
+        return self.model(*args, **kwargs)
+
+    def run_tensors(self, tensors: Sequence[Any]) -> Any:
+        """Calls the tensor model, whose result has the same form as a plan's. No gradients."""
+        self._check_mode()
+        assert self.tensor_model is not None
+        with torch.no_grad():
+            return self.tensor_model(*map(copy_of, tensors))
+
+    def _check_mode(self) -> None:
+        for name, module in self.model.named_modules():
+            if getattr(module, "training", False):  # a frozen ScriptModule has no mode
+                raise Error(
+                    "forward: the original model has to run this call, but"
+                    f" {repr(name) + ' in it' if name else 'it'} is in train mode now: call"
+                    " .eval() on it"
+                )
+
+    def plan(self, calls: Sequence[ModelCall], plans: Mapping[str, Plan] | None = None) -> Planned:
+        """Plans `calls` with the present weights, or applies `plans` if they are given."""
+        self.watch()
+        planned = self._planner(self.model, calls, plans)
+        self.calls, self.tensor_model = list(calls), planned.tensor_model
+        self.formats = planned.formats
+        return planned
+
+    def alone(self, i: int) -> Original:
+        """Returns an Original of the same model with only the example inputs at `i`."""
+        return Original(
+            self.model, self._planner, self.calls[i : i + 1], self.tensor_model, self.formats
+        )
+
+    def copy(self, memo: dict[int, Any]) -> Original:
+        """Returns a deep copy with its own weights. The example inputs are shared."""
+        model, tensor_model = copy.deepcopy((self.model, self.tensor_model), memo)
+        return Original(model, self._planner, self.calls, tensor_model, self.formats)
+
+    def watch(self) -> None:
+        """Records the present weights; later changes are detected relative to them."""
+        self._watched = list(_watched(self.model))
+        self._rotation = itertools.cycle(self._watched)
+        _changed(self._watched)  # into the caches
+        started = time.perf_counter_ns()
+        _changed(self._watched)
+        self._full_ns = time.perf_counter_ns() - started
+        self._next_full_ns = 0
+
+    def is_changed(self) -> bool:
+        """True if a change of a weight since `watch` is detected.
+
+        Checks the next GLANCE weights. From time to time it checks all weights.
+        """
+        now = time.perf_counter_ns()
+        if now < self._next_full_ns:
+            return _changed(itertools.islice(self._rotation, GLANCE)) is not None
+        self._next_full_ns = now + FULL_SHARE * self._full_ns
+        return _changed(self._watched) is not None
+
+    def check_weights(self) -> None:
+        """Raises Error, naming the weight, if a weight has changed since `watch`."""
+        # Dynamo has no addresses of tensors.
+        changed = None if torch.compiler.is_compiling() else _changed(self._watched)
+        if changed is None:
+            return
+        raise Error(
+            f"forward: weight {changed[-1]!r} of the original model was changed after optimize:"
+            " call .refresh() on the optimized module. It packs the present weights for the same"
+            " plan and measures nothing"
+        )
+
+
+def _watched(model: nn.Module) -> Iterator[_Watched]:
+    for prefix, module in model.named_modules():
+        owners: list[Any] = [module._parameters, module._buffers]
+        if isinstance(module, torch.jit.ScriptModule):  # makes new dicts at each access
+            owners = [
+                dict(module.named_parameters(recurse=False)),
+                dict(module.named_buffers(recurse=False)),
+            ]
+        for owner in owners:
+            for key, tensor in owner.items():
+                if isinstance(tensor, torch.Tensor) and _has_version(tensor):
+                    name = f"{prefix}.{key}".removeprefix(".")
+                    sample = _sample_of(tensor)
+                    bits = 0 if sample is None else sample.value
+                    data, version = tensor.data_ptr(), tensor._version
+                    yield owner.get, key, tensor, tensor.data_ptr, data, version, sample, bits, name
+
+
+def _sample_of(tensor: torch.Tensor) -> Any:
+    """Returns a view of one element's bits, which reveals writes through `.data`.
+
+    Such writes do not change the tensor's version. Returns None if there is no such element.
+    """
+    bits = _BITS.get(tensor.element_size())
+    if tensor.device.type != "cpu" or tensor.numel() == 0 or bits is None:
+        return None
+    middle = [size // 2 for size in tensor.shape]
+    offset = sum(i * stride for i, stride in zip(middle, tensor.stride(), strict=True))
+    return bits.from_address(tensor.data_ptr() + offset * tensor.element_size())
+
+
+def _has_version(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and not tensor.is_inference()
+
+
+def _changed(watched: Iterable[_Watched]) -> _Watched | None:
+    """Returns the first weight that was replaced, moved or written to; None if there is none."""
+    for weight in watched:
+        get, key, tensor, data_ptr, data, version, sample, bits, _ = weight
+        # The address first: where it is another, the sample may lie in freed memory.
+        if get(key) is not tensor or data_ptr() != data or tensor._version != version:
+            return weight
+        if sample is not None and sample.value != bits:
+            return weight
+    return None

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Plans for readers: five lines, one HTML file without scripts or links, plain text, or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from torchalgo._base.write_file import write_file
+from torchalgo._C import Error
+from torchalgo._capture.shapes import planned_shapes, spell
+from torchalgo._ir.plan import (
+    GuardVerdict,
+    Plan,
+    PlanNode,
+    PlanTransform,
+    cost_of,
+    format_bytes,
+    guard_line,
+    plans_to_json,
+    regret_of,
+    unit_of,
+    when_timed,
+)
+
+SUFFIXES = (".html", ".txt", ".json")
+MOST_SPEEDS = 3  # how many plans' speeds short_report lists
+
+_STYLE = (
+    "body{font:14px sans-serif;margin:2em;max-width:75em}"
+    "table{border-collapse:collapse}"
+    "td,th{padding:2px 8px;text-align:left;border-bottom:1px solid #ddd}"
+    "td.n{text-align:right}tr.t{color:#666}tr.a{color:#999}.bar{background:#8ab;height:8px}"
+)
+
+
+def write_report(plans: Sequence[Plan], path: Path) -> None:
+    """Writes `plans` to `path` as its suffix says. Raises Error for any other suffix."""
+    writers = (lambda all: html_report(*all), text_report, plans_to_json)
+    writer = dict(zip(SUFFIXES, writers, strict=True)).get(path.suffix.lower())
+    if writer is None:
+        raise Error(f"report: {path} ends in {path.suffix!r}, expected {', '.join(SUFFIXES)}")
+    write_file(path, writer(plans), "report")
+
+
+def short_report(plans: Sequence[Plan], file: Path) -> str:
+    """Returns five lines: speed beside the fastest baseline, error, memory, file, next command.
+
+    For several plans the first line is repeated with the shapes of each, up to MOST_SPEEDS times.
+    """
+    lines = []
+    for plan in plans[:MOST_SPEEDS]:
+        shapes = "" if len(plans) == 1 else f"{spell(planned_shapes(plan))}: "
+        lines.append(f"speed   {shapes}{speed_line(plan.guard)}")
+    if len(plans) > MOST_SPEEDS:
+        lines.append(f"        and {len(plans) - MOST_SPEEDS} more plans")
+    lines += [
+        f"error   {_error_line(plans)}",
+        f"memory  {_memory(plans)}",
+        f"file    {file}",
+        f"next    torchalgo explain {file}",
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def speed_line(guard: GuardVerdict | None) -> str:
+    """Says how fast the module that runs is, and beside what."""
+    if guard is None:
+        return "not compared with PyTorch"
+    if not guard.rounds or guard.plan_uj is not None:
+        return guard_line(guard).removeprefix("guard: ")
+    times = f"{guard.plan_us / 1000:.2f} ms against {guard.baseline_us / 1000:.2f} ms"
+    when = when_timed(guard)
+    if guard.runs == "baseline":
+        return f"PyTorch's {guard.baseline} runs, since the plan is not faster: plan {times}{when}"
+    when += "; the best plan in one layout runs" if guard.runs == "single_layout" else ""
+    if guard.verdict != "faster":
+        return f"about as fast as {guard.baseline}, the fastest baseline: {times}{when}"
+    return (
+        f"{1 / guard.ratio:.2f}x as fast as {guard.baseline}, the fastest baseline: {times}"
+        f" [95 %: {1 / guard.high:.2f}x to {1 / guard.low:.2f}x]{when}"
+    )
+
+
+def _error_line(plans: Sequence[Plan]) -> str:
+    errors = [plan.rel_error for plan in plans if plan.rel_error is not None]
+    if not errors:
+        return "not compared"
+    return f"relative L2 {max(errors):.1e} of the outputs to the given model"
+
+
+def _memory(plans: Sequence[Plan]) -> str:
+    packed = max(plan.weight_bytes or 0 for plan in plans)
+    text = f"{format_bytes(packed)} of packed weights"
+    own = max(plan.plain_weight_bytes or 0 for plan in plans)
+    if own:
+        text += f" beside {format_bytes(own)} of the model's own"
+    workspace = max(plan.workspace_bytes or 0 for plan in plans)
+    return f"{text}; workspace at most {format_bytes(workspace)}"
+
+
+def text_report(plans: Sequence[Plan]) -> str:
+    """What `print` shows of one plan; of several each under the shapes it was made for."""
+    if len(plans) == 1:
+        return f"{plans[0]}\n"
+    return "\n".join(f"plan for {spell(planned_shapes(plan))}\n\n{plan}\n" for plan in plans)
+
+
+def html_report(*plans: Plan) -> str:
+    """A single page; names come from the model and are escaped."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>torchalgo plan</title>'
+        f"<style>{_STYLE}</style></head><body>\n{''.join(map(_section, plans))}</body></html>\n"
+    )
+
+
+def _section(plan: Plan) -> str:
+    summary = escape(str(plan).split("\n\n", 1)[-1])
+    rows = "\n".join(_rows(plan))
+    unit = unit_of(plan)
+    return (
+        f"<h1>Plan for {escape(spell(planned_shapes(plan)))}</h1>\n<pre>{summary}</pre>\n"
+        "<table><tr><th>layer</th><th>problem</th><th>primitive</th><th>src</th><th>dst</th>"
+        f"<th>{unit}</th><th></th><th>runner-up</th><th>regret {unit}</th><th>packed bytes</th>"
+        "<th>us in the net</th></tr>\n"
+        f"{rows}\n</table>\n"
+    )
+
+
+def _rows(plan: Plan) -> list[str]:
+    parts: list[PlanNode | PlanTransform] = [*plan.nodes, *plan.transforms]
+    most = max([cost_of(part, plan) for part in parts] + [1])
+    in_net = (
+        {}
+        if plan.in_context is None
+        else {(op.name, op.problem): f"{op.measured_us:.1f}" for op in plan.in_context.ops}
+    )
+    rows = []
+    for n in plan.nodes:
+        if n.absorbed_by:
+            rows.append(_row("a", n.name, n.problem, f"in {n.absorbed_by}", "", "", None, most))
+        else:
+            more = regret_of(n, plan)
+            regret = "" if more is None else f"{more:.1f}"
+            rows.append(
+                _row(
+                    "", n.name, n.problem, n.primitive, n.src, n.dst, cost_of(n, plan), most,
+                    n.runner_up, regret, "" if not n.packed_bytes else f"{n.packed_bytes:,}",
+                    in_net.get((n.name, n.problem), ""),
+                )
+            )  # fmt: skip
+        rows += _transform_rows(plan, n.name, most, in_net)
+    return _transform_rows(plan, "", most, in_net) + rows
+
+
+def _transform_rows(
+    plan: Plan, producer: str, most: float, in_net: dict[tuple[str, str], str]
+) -> list[str]:
+    return [
+        _row(
+            css="t",
+            name=f"> {t.value}",
+            problem=t.problem,
+            primitive=t.primitive,
+            src=t.src,
+            dst=t.dst,
+            cost=cost_of(t, plan),
+            most=most,
+            in_net=in_net.get((t.value, t.problem), ""),
+        )
+        for t in plan.transforms
+        if t.producer == producer
+    ]
+
+
+def _row(
+    css: str,
+    name: str,
+    problem: str,
+    primitive: str,
+    src: str,
+    dst: str,
+    cost: float | None,
+    most: float,
+    runner_up: str = "",
+    regret: str = "",
+    packed: str = "",
+    in_net: str = "",
+) -> str:
+    texts = "".join(f"<td>{escape(text)}</td>" for text in (name, problem, primitive, src, dst))
+    number = "" if cost is None else f"{cost:.1f}"
+    width = 0 if cost is None else round(120 * cost / most)
+    bar = f'<td><div class="bar" style="width:{width}px"></div></td>'
+    tail = f'<td>{escape(runner_up)}</td><td class="n">{regret}</td><td class="n">{packed}</td>'
+    tail += f'<td class="n">{in_net}</td>'
+    return f'<tr class="{css}">{texts}<td class="n">{number}</td>{bar}{tail}</tr>'

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Several planned modules as one TorchScript module that chooses by the sizes of its inputs.
+
+The choice is TorchScript too, so that torch.jit.load and C++ choose as Python does.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchalgo._C import Error
+from torchalgo._capture import shapes as shapes_module
+from torchalgo._capture.freeze import JOINED, ScriptModule, quiet_jit
+from torchalgo._capture.shapes import Dims, Shapes, as_numbers
+
+_PART = "plan_{}"  # the submodule of a plan; on disk
+
+
+def join(
+    modules: Sequence[ScriptModule],
+    shapes: Sequence[Shapes],
+    dims: Sequence[Dims | None] | None = None,
+) -> ScriptModule:
+    """One module that runs, of `modules`, that whose shapes are nearest to its inputs'.
+
+    Its method `nearest` takes forward's arguments and tells which that is. Weights are shared.
+    It raises for inputs of sizes that none of the modules is right for.
+
+    Args:
+        dims: the sizes that each module is right for; None: any.
+
+    Raises: torchalgo.Error if TorchScript has no word for it, as for results of different types.
+    """
+    with quiet_jit():
+        try:
+            joined: ScriptModule = torch.jit.script(_holder(modules, shapes, dims))
+            # Names that the source calls; the leading _ keeps them apart from forward's arguments.
+            _choose = torch.jit.script(shapes_module.choose)
+            _explain = torch.jit.script(shapes_module.explain)
+            joined.define(_source(modules))
+        except RuntimeError as problem:
+            reason = " ".join(str(problem).split())
+            raise Error(
+                "save: the plans for several shapes cannot become one TorchScript module, save each"
+                f" of .by_shape alone: {reason if len(reason) < 300 else reason[:297] + '...'}"
+            ) from None
+    return joined
+
+
+def _holder(
+    modules: Sequence[ScriptModule],
+    shapes: Sequence[Shapes],
+    dims: Sequence[Dims | None] | None,
+) -> nn.Module:
+    """What the joined module holds; it has no forward yet."""
+
+    # A new class each time: TorchScript gives modules of one class one type, and its forward is
+    # defined once.
+    holder: nn.Module = type(JOINED, (nn.Module,), {})()
+    planned = [[list(sizes) for sizes in tensors] for tensors in shapes]
+    holder.planned = torch.jit.Attribute(planned, list[list[list[int]]])  # type: ignore[assignment]
+    numbers = [as_numbers(each) for each in dims or [None] * len(modules)]
+    holder.dims = torch.jit.Attribute(numbers, list[list[list[list[int]]]])  # type: ignore[assignment]
+    for i, module in enumerate(modules):
+        # What torch.jit.freeze returns lacks what a part needs; the module inside is the same.
+        part = torch.jit._recursive.wrap_cpp_module(module._c)
+        holder.add_module(_PART.format(i), part)
+    return holder
+
+
+def parts_of(joined: ScriptModule) -> list[ScriptModule]:
+    """The modules that were joined; empty: it is none of join's."""
+    names = map(_PART.format, itertools.count())
+    return [getattr(joined, n) for n in itertools.takewhile(lambda n: hasattr(joined, n), names)]
+
+
+def _source(modules: Sequence[ScriptModule]) -> str:
+    forward: Any = modules[0].forward
+    arguments = forward.schema.arguments[1:]
+    names = ", ".join(argument.name for argument in arguments)
+    parameters = ", ".join(["self", *map(_parameter, arguments)])
+    lines = [f"def sizes({parameters}) -> List[List[int]]:", "  _shapes: List[List[int]] = []"]
+    for argument in arguments:
+        lines += _appends(argument.name, argument.type, "  ")
+    lines += ["  return _shapes", "", f"def nearest({parameters}) -> int:"]
+    lines += [f"  return _choose(self.sizes({names}), self.planned, self.dims)", ""]
+    lines += [f"def forward({parameters}):", f"  _plan = self.nearest({names})", "  if _plan < 0:"]
+    lines.append(f"    _why = _explain(self.sizes({names}), self.planned, self.dims)")
+    lines.append('    raise RuntimeError("torchalgo: " + _why)')
+    for i in range(1, len(modules)):
+        lines += [f"  if _plan == {i}:", f"    return self.{_PART.format(i)}({names})"]
+    lines.append(f"  return self.{_PART.format(0)}({names})")
+    return "\n".join(lines) + "\n"
+
+
+def _parameter(argument: Any) -> str:
+    text = f"{argument.name}: {argument.type.annotation_str}"
+    return f"{text} = {argument.default_value!r}" if argument.has_default_value() else text
+
+
+def _appends(value: str, kind: Any, indent: str) -> list[str]:
+    """Lines that append the shapes of the tensors in `value`, as freeze.tensors_in finds them."""
+    inner = f"_{len(indent)}"  # a name per depth
+    if kind.kind() == "TensorType":
+        return [f"{indent}_shapes.append({value}.size())"]
+    if kind.kind() == "TupleType":
+        parts = [_appends(f"{value}[{i}]", k, indent) for i, k in enumerate(kind.elements())]
+        return [line for part in parts for line in part]
+    if kind.kind() == "OptionalType":
+        head = [f"{indent}if {value} is not None:", f"{indent}  {inner} = {value}"]
+        body = _appends(inner, kind.getElementType(), indent + "  ")
+    elif kind.kind() == "ListType":
+        head = [f"{indent}for {inner} in {value}:"]
+        body = _appends(inner, kind.getElementType(), indent + "  ")
+    elif kind.kind() == "DictType":
+        head = [f"{indent}for {inner} in {value}.values():"]
+        body = _appends(inner, kind.getValueType(), indent + "  ")
+    else:
+        return []  # a number, a text: no tensor is in it
+    return [*head, *body] if body else []

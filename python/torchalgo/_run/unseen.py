@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which plan runs a call whose shapes have none of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torchalgo._base.fork_lock import fork_lock
+from torchalgo._C import Error
+from torchalgo._capture.freeze import first_lines, freeze_model
+from torchalgo._capture.reference import Reference, most_error
+from torchalgo._capture.same_program import difference
+from torchalgo._capture.shapes import Shapes, as_numbers, choose, explain, nearest, spell
+from torchalgo._plan.result import Result
+from torchalgo._run.original import Original
+
+MOST_REMEMBERED = 1024  # shapes
+
+
+class UnseenShapes:
+    """Finds a plan that is right for other shapes than its own, or says why there is none."""
+
+    def __init__(self, results: Sequence[Result], original: Original | None) -> None:
+        self._results, self._original = list(results), original
+        self._planned = [[list(sizes) for sizes in result.shapes] for result in results]
+        self._dims = [as_numbers(result.dims) for result in results]
+        self._found: dict[Shapes, Result | str] = {}
+        self._lock: Any = fork_lock()
+
+    def is_remembered(self, shapes: Shapes) -> bool:
+        """True if the shapes are counted one by one."""
+        return shapes in self._found or len(self._found) < MOST_REMEMBERED
+
+    def find(self, shapes: Shapes, tensors: Sequence[Any]) -> Result | str:
+        """The result whose plan runs `tensors`, or why the original model has to.
+
+        The nearest plan runs if its capture is proven to be right for the shapes. Else Python
+        captures the model for them, once, and compares.
+
+        Raises: torchalgo.Error if the model itself raises.
+        """
+        found = self._found.get(shapes)
+        if found is not None:
+            return found
+        sizes = [list(size) for size in shapes]
+        i = choose(sizes, self._planned, self._dims)
+        if i >= 0:
+            return self._keep(shapes, self._results[i])
+        why = explain(sizes, self._planned, self._dims)
+        if self._original is None or self._original.tensor_model is None:
+            return self._keep(shapes, why)
+        with self._lock:
+            found = self._found.get(shapes)
+            if found is not None:
+                return found
+            if len(self._found) >= MOST_REMEMBERED:
+                return why
+            return self._keep(shapes, self._compared(shapes, tensors))
+
+    def _keep(self, shapes: Shapes, found: Result | str) -> Result | str:
+        if len(self._found) < MOST_REMEMBERED:
+            self._found[shapes] = found
+        return found
+
+    def _compared(self, shapes: Shapes, tensors: Sequence[Any]) -> Result | str:
+        """The nearest result that a new capture is equal to, in its program and in its values."""
+        original = self._original
+        assert original is not None
+        assert original.tensor_model is not None
+        head = f"inputs are {spell(shapes)}"
+        try:
+            reference = Reference.of(lambda *values: original.run_tensors(values), tensors)
+        except Exception as problem:
+            raise Error(
+                f"forward: the model raises for inputs {spell(shapes)}: {first_lines(problem)}"
+            ) from problem
+        try:
+            frozen = freeze_model(original.tensor_model, reference.inputs)
+        except Error as problem:
+            return f"{head}, for which there is no capture: {problem}"
+        sizes = [list(size) for size in shapes]
+        first = nearest(sizes, self._planned)
+        others = [i for i in range(len(self._results)) if i != first]
+        found = "this was loaded"
+        for i in (first, *others):
+            result = self._results[i]
+            if result.frozen is None:
+                continue
+            found = difference(frozen, result.frozen)
+            if not found and _is_right(result, reference):
+                return result
+        what = f"captured with another program ({found})" if found else "computed otherwise"
+        return f"{head}, for which the model is {what}"
+
+
+def _is_right(result: Result, reference: Reference) -> bool:
+    try:
+        return reference.error_of(result.scripted) <= most_error(reference.inputs)
+    except RuntimeError:
+        return False
