@@ -56,6 +56,8 @@ from torchalgo_cli.arguments import Parser
 from torchalgo_cli.files import FileError, check_files
 from torchalgo_cli.parser import add_model, add_tuning
 
+__all__ = ["Ranks", "tune"]
+
 
 def tune(
     model: nn.Module,

@@ -21,7 +21,7 @@ from torchalgo._ir.costs import TICKS_PER_NS
 from torchalgo._ir.failures import LATE
 from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.sampling import Bench
-from torchalgo._refine.call_budget import Course, GuardEffort
+from torchalgo._refine.call_budget import CallBudget, GuardEffort
 
 
 class Clock:
@@ -169,7 +169,7 @@ def test_an_end_while_candidates_run_breaks_them_off_and_blames_none(
 
 
 class Model:
-    """What Course needs of a prepared model: a run that takes its time."""
+    """What CallBudget needs of a prepared model: a run that takes its time."""
 
     device, where, inputs = None, torch.device("cpu"), ()
 
@@ -185,21 +185,21 @@ def test_the_guard_does_what_there_is_time_for_and_time_is_kept_for_it(
     model_s: float, warmup: int | None
 ) -> None:
     clock = Clock()
-    course = Course(Timings(clock, clock), Deadline(20.0, clock))
-    course.expect_end(Model(clock, model_s))  # type: ignore[arg-type]
-    clock.s += max(0.0, course.deadline.left_s("check"))  # measured and checked to the last second
-    course.expect_guard()
-    effort = course.guard_effort()
+    call_budget = CallBudget(Timings(clock, clock), Deadline(20.0, clock))
+    call_budget.expect_end(Model(clock, model_s))  # type: ignore[arg-type]
+    clock.s += max(0.0, call_budget.deadline.left_s("check"))  # to the last second
+    call_budget.expect_guard()
+    effort = call_budget.guard_effort()
     assert (None if effort is None else effort.warmup) == warmup
     if effort is not None:
-        assert course._seconds(effort) <= course.deadline.left_s("finish")
+        assert call_budget._seconds(effort) <= call_budget.deadline.left_s("finish")
 
 
 def test_without_a_budget_the_guard_times_everything() -> None:
     clock = Clock()
-    course = Course(Timings(clock, clock), Deadline(None, clock))
-    course.expect_end(Model(clock, 1.0))  # type: ignore[arg-type]
-    assert course.guard_effort() == GuardEffort(2, 6.0, has_single_layout=True)
+    call_budget = CallBudget(Timings(clock, clock), Deadline(None, clock))
+    call_budget.expect_end(Model(clock, 1.0))  # type: ignore[arg-type]
+    assert call_budget.guard_effort() == GuardEffort(2, 6.0, has_single_layout=True)
     assert GuardEffort(2, 6.0).includes("eager")
 
 
@@ -235,9 +235,9 @@ def test_one_slow_run_of_the_model_does_not_take_the_time_for_measuring() -> Non
     def run() -> None:
         clock[0] += runs.pop(0)
 
-    course = Course(Timings(), Deadline(90.0, lambda: clock[0]))
+    call_budget = CallBudget(Timings(), Deadline(90.0, lambda: clock[0]))
     prepared: Any = SimpleNamespace(
         inputs=(), frozen=run, device=None, where=torch.device("cpu"), graph=None
     )
-    course.expect_end(prepared)
-    assert not runs and course.can_time and course.deadline.left_s("measure") > 60
+    call_budget.expect_end(prepared)
+    assert not runs and call_budget.can_time and call_budget.deadline.left_s("measure") > 60

@@ -35,7 +35,7 @@ from torchalgo._ir.plan import PlanInput
 from torchalgo._measure.measuring import Tuning
 from torchalgo._measure.sampling import Sampler
 from torchalgo._plan.result import Result
-from torchalgo._refine.call_budget import Course
+from torchalgo._refine.call_budget import CallBudget
 from torchalgo._run import unseen
 from torchalgo._run.shape_dispatch import join
 from torchalgo_cli import main
@@ -578,8 +578,8 @@ def test_plans_are_applied_to_the_inputs_of_their_shapes(
 
 def test_overrides_hold_in_every_plan_and_the_budget_is_shared(net: Net) -> None:
     sets = [(tensor(*sizes),) for sizes in SHAPES[:2]]
-    course = Course(Timings(), Deadline(8.0, lambda: 3.0))
-    assert [course.part(left).deadline.left_s("finish") for left in (2, 1)] == [4.0, 8.0]
+    call_budget = CallBudget(Timings(), Deadline(8.0, lambda: 3.0))
+    assert [call_budget.part(left).deadline.left_s("finish") for left in (2, 1)] == [4.0, 8.0]
     overrides = {"layer1.*": "cpu.im2col_gemm"}
     fast = torchalgo.optimize(net, sets, overrides=overrides, budget_s=4, progress=False)
     for plan in fast.plans.values():

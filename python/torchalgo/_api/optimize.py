@@ -39,7 +39,7 @@ from torchalgo._plan.result import Result
 from torchalgo._predict import guide_from_store, learn_from_store
 from torchalgo._predict.model import CostModel
 from torchalgo._refine import in_context
-from torchalgo._refine.call_budget import Course
+from torchalgo._refine.call_budget import CallBudget
 from torchalgo._refine.finalists import (
     INTERRUPTED,
     Contest,
@@ -147,22 +147,24 @@ def plan_calls(
     """The planner of Original."""
     if plans is not None:
         options = dataclasses.replace(options, plan=plans, overrides=None, mode="tune")
-    course = Course(Timings(), Deadline(budget_of_call(options.budget_s, len(calls))))
-    with course.timings.step("values"):
+    call_budget = CallBudget(Timings(), Deadline(budget_of_call(options.budget_s, len(calls))))
+    with call_budget.timings.step("values"):
         models = as_tensor_models(model, calls)
-    results = _optimize(models, options, course)
+    results = _optimize(models, options, call_budget)
     formats = {key: known for each in models for key, known in each.formats.items()}
     return Planned(tuple(results), models[0].form, models[0].model, formats)
 
 
-def _optimize(models: Sequence[TensorModel], options: Options, course: Course) -> list[Result]:
+def _optimize(
+    models: Sequence[TensorModel], options: Options, call_budget: CallBudget
+) -> list[Result]:
     """One result for each set of inputs; they share weights, and what is measured."""
     progress = Progress(options.progress)
     input_sets = [model.inputs for model in models]
     each = options_of_each(dataclasses.replace(options, progress=progress), input_sets)
-    with progress.watched(lambda: course.timings.now):
-        results = _optimize_sets(models, options, each, course)
-    timings = course.timings.all()
+    with progress.watched(lambda: call_budget.timings.now):
+        results = _optimize_sets(models, options, each, call_budget)
+    timings = call_budget.timings.all()
     return [dataclasses.replace(result, timings=timings) for result in results]
 
 
@@ -170,22 +172,22 @@ def _optimize_sets(
     models: Sequence[TensorModel],
     options: Options,
     each: Sequence[Options],
-    course: Course,
+    call_budget: CallBudget,
 ) -> list[Result]:
     with contextlib.ExitStack() as opened:
         store = None
         if options.plan is None:
-            with course.timings.step("look up"):
+            with call_budget.timings.step("look up"):
                 store = opened.enter_context(_open_store(options))
                 # Where costs are known there may be nothing to measure.
                 if options.fresh or not store.has_any(texts_here()):
                     process_bench.start_early()
         # All of them first: what is wrong with the last is told before minutes of measuring.
-        with course.timings.step("read"):
+        with call_budget.timings.step("read"):
             say = Progress(each[0].progress).say
-            quick_s = quick_run_s(course.deadline.budget_s / len(models))
-            prepared = prepare_each(models, say, course.timings, quick_s)
-        return _optimize_each(prepared, each, course, store)
+            quick_s = quick_run_s(call_budget.deadline.budget_s / len(models))
+            prepared = prepare_each(models, say, call_budget.timings, quick_s)
+        return _optimize_each(prepared, each, call_budget, store)
 
 
 def _open_store(options: Options) -> CostStore:
@@ -198,7 +200,7 @@ def _open_store(options: Options) -> CostStore:
 def _optimize_each(
     prepared: Sequence[Prepared],
     options: Sequence[Options],
-    course: Course,
+    call_budget: CallBudget,
     store: CostStore | None,
 ) -> list[Result]:
     """After Ctrl-C the plans there are, if there is one."""
@@ -209,8 +211,8 @@ def _optimize_each(
         if len(names) > 1:
             say(f"plan {len(results) + 1} of {len(names)}, for inputs {name}")
         try:
-            part = course.part(len(names) - len(results))
-            results.append(optimize_prepared(one, own, store, course=part))
+            part = call_budget.part(len(names) - len(results))
+            results.append(optimize_prepared(one, own, store, call_budget=part))
         except KeyboardInterrupt:
             if not results:
                 raise
@@ -227,36 +229,36 @@ def optimize_prepared(
     options: Options,
     store: CostStore | None,
     bench: Bench | None = None,
-    course: Course | None = None,
+    call_budget: CallBudget | None = None,
 ) -> Result:
     """The steps after the model was read, for one set of inputs.
 
     Args:
         bench: by what to measure, if not here.
-        course: of the whole call; None: it begins now.
+        call_budget: of the whole call; None: it begins now.
     """
-    if course is None:
-        course = Course(Timings(), Deadline(budget_of_call(options.budget_s)))
+    if call_budget is None:
+        call_budget = CallBudget(Timings(), Deadline(budget_of_call(options.budget_s)))
     progress = Progress(options.progress)
     if not planning.has_convolutions(prepared.graph):
         return _left_as_it_is(prepared, options, progress)
-    with course.timings.step("find"):
+    with call_budget.timings.step("find"):
         found = prepared.find_candidates(options)
     if isinstance(options.plan, Plan):
         return _apply(options.plan, prepared, found, options, progress)
-    if course.deadline.has_end:
-        progress.set_most(course.deadline.left_s("finish"))
+    if call_budget.deadline.has_end:
+        progress.set_most(call_budget.deadline.left_s("finish"))
     graph = prepared.graph
     progress.say(f"{sum(map(len, found.by_anchor))} candidates for {len(graph.nodes)} nodes")
     costs = None
     if store is not None:
         costs = DeviceCosts.of(store, prepared.device, cold_bytes(graph))
-    with course.timings.step("try"):
-        course.expect_end(prepared)
+    with call_budget.timings.step("try"):
+        call_budget.expect_end(prepared)
     device = prepared.device
-    is_hopeless = not (course.can_time or options.run_untimed)
+    is_hopeless = not (call_budget.can_time or options.run_untimed)
     if bench is None:
-        bench = Bench.on(device, course.deadline)
+        bench = Bench.on(device, call_budget.deadline)
     if is_hopeless:
         bench = dataclasses.replace(bench, peaks=lambda: None)
     objective = find_objective(options.objective, device, costs, bench)
@@ -270,14 +272,14 @@ def optimize_prepared(
         cost_file=objective.costs,
         bench=objective.bench,
         device=device,
-        timings=course.timings,
-        deadline=course.deadline,
+        timings=call_budget.timings,
+        deadline=call_budget.deadline,
         predictor=predictor,
         guide=guide,
     )
     if is_hopeless:
         tuning.end_now()
-    result = _bound(prepared, tuning, options, objective, course, progress)
+    result = _bound(prepared, tuning, options, objective, call_budget, progress)
     if options.fresh and objective.verdicts is not None and tuning.is_kept:
         objective.verdicts.forget_older(tuning.rules.primitives)
     return result
@@ -313,16 +315,16 @@ def _bound(
     tuning: Tuning,
     options: Options,
     objective: Latency,
-    course: Course,
+    call_budget: CallBudget,
     progress: Progress,
 ) -> Result:
     """The module that the cheapest plan gives, measured as far as that needs."""
     for _ in range(MOST_SEARCHES):
         tuned, context, keep = _tuned_in_context(
-            prepared, tuning, objective, options, course, progress
+            prepared, tuning, objective, options, call_budget, progress
         )
-        course.expect_guard()
-        with course.timings.step("compare"):
+        call_budget.expect_guard()
+        with call_budget.timings.step("compare"):
             with_limits = bool(tuned.limits.resources())
             weaker = planning.compare_planners(tuning, objective, with_limits)
             single = single_layout_plan(tuned.limits, weaker, objective, tuned.native)
@@ -331,7 +333,7 @@ def _bound(
             break
         tuning.set_pairs(None)
     else:
-        tuned, context, single = _tuned(prepared, tuned.limits, options, course), None, None
+        tuned, context, single = _tuned(prepared, tuned.limits, options, call_budget), None, None
     limits = tuned.limits
 
     def describe(native: _C.Plan) -> Plan:
@@ -342,7 +344,7 @@ def _bound(
 
     progress.finish("planned", is_whole=not tuning.is_stopped)
     native = limits.settle(with_regrets=True)
-    with course.timings.step("describe"):
+    with call_budget.timings.step("describe"):
         plan = describe(native)
     if context is not None:
         times = f"plan {context.kept} of {context.rounds} timed in the net"
@@ -357,19 +359,19 @@ def _bound(
         resolve=planning.resolver(prepared.imported, limits, describe),
         prove=proofs.prover(limits, objective),
     )
-    contest = Contest(prepared, options, objective, course)
+    contest = Contest(prepared, options, objective, call_budget)
     finalists = Finalists(plan, tuned.scripted, tuned.error, single, describe)
     if tuning.is_interrupted:
-        course.hurry()
+        call_budget.hurry()
     try:
-        with course.timings.step("guard"):
+        with call_budget.timings.step("guard"):
             plan, scripted = contest.decide(finalists)
     except KeyboardInterrupt:
         if tuned.error > prepared.output_bound(options):
             raise
         plan, scripted = contest.untimed(plan, tuned.scripted, INTERRUPTED)
     _tell(progress, plan)
-    with course.timings.step("describe"):
+    with call_budget.timings.step("describe"):
         alternatives = {name: describe(native) for name, native in weaker.items()}
         if "optimum" in plan.comparisons:
             alternatives["optimum"] = finalists.plan
@@ -381,23 +383,23 @@ def _bound(
     )  # fmt: skip
 
 
-def _tuned(prepared: Prepared, limits: Limits, options: Options, course: Course) -> Tuned:
+def _tuned(prepared: Prepared, limits: Limits, options: Options, call_budget: CallBudget) -> Tuned:
     """The rewritten module of the cheapest plan whose outputs keep max_rel_error, or, where none
     does in time, of the last one; and its outputs' error. The frozen module if there is no time to
     bind a plan, and nothing that it could rest on is known."""
     bound = prepared.output_bound(options)
-    is_hopeless = not (course.can_time or options.run_untimed or limits.tuning.knows_any)
+    is_hopeless = not (call_budget.can_time or options.run_untimed or limits.tuning.knows_any)
     while True:
         native = limits.settle()
         if is_hopeless:
             return Tuned(native, prepared.frozen, float("nan"), limits)
-        started = course.deadline.now_s()
+        started = call_budget.deadline.now_s()
         with limits.tuning.timings.step("bind"):
             scripted = rewrite(prepared.imported, native, options.strict)
         with limits.tuning.timings.step("try"):
             error = error_of(scripted, prepared)
-        course.learn_binding(course.deadline.now_s() - started)
-        is_last = error <= bound or not course.can_bind()
+        call_budget.learn_binding(call_budget.deadline.now_s() - started)
+        is_last = error <= bound or not call_budget.can_bind()
         own = prepared.capture_error  # the frozen module's rounding is none of the plan's
         if is_last or not limits.tighten(native, error - own, bound - own):
             return Tuned(native, scripted, error, limits)
@@ -408,7 +410,7 @@ def _tuned_in_context(
     tuning: Tuning,
     objective: Latency,
     options: Options,
-    course: Course,
+    call_budget: CallBudget,
     progress: Progress,
 ) -> tuple[Tuned, InContext | None, Callable[[], None]]:
     """The cheapest plan after its costs were corrected inside the net, or as they were when this
@@ -425,35 +427,35 @@ def _tuned_in_context(
         limits.settle()
     is_timed = options.mode == "tune" and options.objective == "latency"
     if not is_timed or tuning.device is not None:  # a GPU's ops end after their calls
-        return _tuned(prepared, limits, options, course), None, keep_nothing
+        return _tuned(prepared, limits, options, call_budget), None, keep_nothing
     key = in_context.context_key(tuning, options.weight_limit_bytes, options.max_rel_error)
     kept = None if costs is None else in_context.Kept.from_json(costs.read_record(key))
     if kept is not None:
         tuning.set_pairs(in_context.pairs_at(kept.pairs))
-        tuned = _tuned(prepared, copy.copy(limits), options, course)
+        tuned = _tuned(prepared, copy.copy(limits), options, call_budget)
         if kept.fits(tuned.native):
             return tuned, kept.context, keep_nothing
         tuning.set_pairs(None)
-    tuned = _tuned(prepared, copy.copy(limits), options, course)
+    tuned = _tuned(prepared, copy.copy(limits), options, call_budget)
     # Measured now, since that may change the optimum: a bound of experience may be no bound.
-    with course.timings.step("compare"):
+    with call_budget.timings.step("compare"):
         planning.compare_planners(tuning, objective, bool(tuned.limits.resources()))
     if _is_outdated(tuned):
-        tuned = _tuned(prepared, copy.copy(limits), options, course)
-    limit_s = in_context.limit_s(tuning.seconds, course.deadline)
+        tuned = _tuned(prepared, copy.copy(limits), options, call_budget)
+    limit_s = in_context.limit_s(tuning.seconds, call_budget.deadline)
     is_final = tuning.is_stopped or not tuned.error <= bound
-    if is_final or not in_context.has_time(tuned.native, limit_s, course.deadline):
+    if is_final or not in_context.has_time(tuned.native, limit_s, call_budget.deadline):
         return tuned, None, keep_nothing
     progress.say("times the plan inside the net")
     search = in_context.Search(
         tuning,
-        lambda: _tuned(prepared, copy.copy(limits), options, course),
+        lambda: _tuned(prepared, copy.copy(limits), options, call_budget),
         prepared.inputs,
         limit_s=limit_s,
         most_error=bound,
     )
     watch = WaitWatch()
-    with course.timings.step("in the net"):
+    with call_budget.timings.step("in the net"):
         refined = search.run(tuned)
     is_disturbed = watch.was_disturbed()
 

@@ -149,7 +149,7 @@ def has_branches(module: ScriptModule) -> bool:
 
 
 def is_joined(module: ScriptModule) -> bool:
-    """Whether it chooses between planned modules: see joined.py, which gives it its name."""
+    """Returns whether it chooses between planned modules, as shape_dispatch.py makes them."""
     return getattr(module, "original_name", "") == JOINED
 
 

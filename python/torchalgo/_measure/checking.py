@@ -14,7 +14,7 @@ from torchalgo._base.progress import Progress
 from torchalgo._ir.costs import Key
 from torchalgo._ir.failures import LATE
 from torchalgo._measure.allowed import grouped
-from torchalgo._measure.cost_state import Ledger
+from torchalgo._measure.cost_state import CostState
 from torchalgo._measure.sampling import Bench, Sampler
 
 # A check that the time does not suffice for runs on a smaller image. It keeps the channels and the
@@ -82,14 +82,14 @@ class Checker:
 
     def __init__(
         self,
-        ledger: Ledger,
+        cost_state: CostState,
         bench: Bench,
         sampler: Sampler,
         deadline: Deadline,
         progress: Progress,
         device: _C.Device | None,
     ) -> None:
-        self._ledger, self._bench, self._sampler = ledger, bench, sampler
+        self._cost_state, self._bench, self._sampler = cost_state, bench, sampler
         self._deadline, self._progress, self._device = deadline, progress, device
         self._pace = Pace(2.0)
         self.time_s = max(0.0, deadline.left_s("check"))  # at first, or when measuring was resumed
@@ -99,7 +99,7 @@ class Checker:
 
     def lacks(self, keys: Iterable[Key]) -> list[Key]:
         """Returns those that are neither checked nor excluded."""
-        errors = self._ledger.errors
+        errors = self._cost_state.errors
         return [key for key in keys if key not in errors and key not in self.excluded]
 
     def may_choose(self, key: Key) -> bool:
@@ -132,7 +132,7 @@ class Checker:
     # ---- one group of candidates of one problem --------------------------------------------------
 
     def _group(self, problem: str, keys: Sequence[Key]) -> Group:
-        own = self._ledger.rules.primitives
+        own = self._cost_state.rules.primitives
         return Group(problem, keys, [own[key] for key in keys])
 
     def _fitting(self, group: Group) -> Group | None:
@@ -166,7 +166,7 @@ class Checker:
         """Returns how many candidates were checked; those that were broken off are excluded."""
         if not lot:
             return 0
-        bound_of = self._ledger.bound_of
+        bound_of = self._cost_state.bound_of
         asked = [(group.problem, group.primitives, bound_of(group.problem)) for group in lot]
         guess_s = sum(self._guess_s(group.keys, group.problem) for group in lot)
         started, checked = self._bench.now_s(), 0
@@ -184,13 +184,13 @@ class Checker:
         failures = {key: why for key, _, why in done if why}
         errors = {key: error for key, error, _ in done}
         if not group.is_cropped:
-            self._ledger.enter_checks(errors, failures)
+            self._cost_state.enter_checks(errors, failures)
             return
         # The result is not stored: a later run with more time checks the whole image.
         self.on_crop.update(errors)
-        self._ledger.errors.update(errors)
+        self._cost_state.errors.update(errors)
         reasons = {key: f"{why} (on {group.problem})" for key, why in failures.items()}
-        self._ledger.rules.quarantined.update(reasons)
+        self._cost_state.rules.quarantined.update(reasons)
 
     # ---- time ----------------------------------------------------------------------------------
 
@@ -208,12 +208,12 @@ class Checker:
         return max(gains) / max(self._guess_s(group.keys), 1e-9)
 
     def _gain_s(self, key: Key) -> float:
-        ledger = self._ledger
-        own_s = ledger.least_s(key)
+        cost_state = self._cost_state
+        own_s = cost_state.least_s(key)
         others = [
-            ledger.least_s(rival)
-            for rival in ledger.rules.family(key)
-            if rival != key and (is_trusted(rival) or rival in ledger.errors)
+            cost_state.least_s(rival)
+            for rival in cost_state.rules.family(key)
+            if rival != key and (is_trusted(rival) or rival in cost_state.errors)
         ]
         return max(0.0, min(others, default=2 * own_s) - own_s)
 

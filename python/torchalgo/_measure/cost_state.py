@@ -16,7 +16,7 @@ from torchalgo._measure.machine_load import WaitWatch
 from torchalgo._measure.sampling import Bench
 
 
-class Ledger:
+class CostState:
     """Begins with what the database has; all that is entered is on disk when the call returns."""
 
     def __init__(

@@ -27,7 +27,7 @@ from torchalgo._ir.plan import Quarantined
 from torchalgo._ir.problems import has_convolution, weight_count
 from torchalgo._measure.allowed import Rules, grouped, offered_by
 from torchalgo._measure.checking import Checker, check_work, is_trusted
-from torchalgo._measure.cost_state import Ledger
+from torchalgo._measure.cost_state import CostState
 from torchalgo._measure.machine_load import warn_if_busy
 from torchalgo._measure.sampling import RETIMED_SAMPLES, SETUPS, Bench, cold_bytes
 from torchalgo._measure.visits import Visits
@@ -107,7 +107,7 @@ class Tuning:
             Deadline(settings.budget_s, self._bench.now_s) if deadline is None else deadline
         )
         self._visit_pace = Pace(4.0)
-        self._ledger = Ledger(
+        self._cost_state = CostState(
             self.rules,
             self._bench,
             cost_file,
@@ -116,9 +116,9 @@ class Tuning:
             settings.call_ticks,
         )
         self._checker = Checker(
-            self._ledger, self._bench, self._sampler, self._deadline, self._progress, device
+            self._cost_state, self._bench, self._sampler, self._deadline, self._progress, device
         )
-        self._visits = Visits(self._ledger)
+        self._visits = Visits(self._cost_state)
         self._pairs_at: PairsAt | None = None
         self._guide = guide
         self._predictor: CostModel | SimilarCosts | None = predictor
@@ -126,12 +126,12 @@ class Tuning:
 
     @property
     def _costs(self) -> KnownCosts:
-        return self._ledger.costs
+        return self._cost_state.costs
 
     @property
     def errors(self) -> Mapping[Key, float]:
         """Relative L2 to f64 of each checked candidate."""
-        return self._ledger.errors
+        return self._cost_state.errors
 
     @property
     def costs(self) -> _C.CostTable:
@@ -227,7 +227,7 @@ class Tuning:
                     **options,
                 )
         except _C.Error as problem:
-            if not self._stopped and self._ledger.release_failures():
+            if not self._stopped and self._cost_state.release_failures():
                 self._is_seeded = False
                 return self.plan_with(planner, only, checked, rough, **options)
             raise self._explained(problem) from None
@@ -302,7 +302,7 @@ class Tuning:
             unchecked = self._checker.lacks(wanted)
             if unknown and not self._stopped:
                 self._look_at_load()
-                if self._ledger.probe():  # bounds that came from lower rates were too high
+                if self._cost_state.probe():  # bounds that came from lower rates were too high
                     self._is_seeded = False
                     return
                 with self.timings.step("measure"):
@@ -371,7 +371,7 @@ class Tuning:
         if self._is_seeded or self._stopped or self._predictor is not None:
             return []
         self._is_seeded = True
-        if self._ledger.peaks is not None:
+        if self._cost_state.peaks is not None:
             return []
         return list(dict.fromkeys(k for k in self.rules.alone() if not self._costs.is_known(k)))
 
@@ -409,7 +409,7 @@ class Tuning:
         """What there is no time to measure is predicted, where there is a guide."""
         if self._guide is not None:
             with self.timings.step("predict"):
-                self._predictor = self._guide(self._ledger.peaks)
+                self._predictor = self._guide(self._cost_state.peaks)
             self._guide = None
         self._guess(keys)
 
@@ -568,7 +568,7 @@ class Tuning:
         late = [key for key, why in failures.items() if why == LATE]
         for key in late:  # it did not fail, it was broken off
             del failures[key]
-        self._ledger.enter_costs(costs, failures)
+        self._cost_state.enter_costs(costs, failures)
         if late:
             self._too_long |= set(late) - self._assumable
             self._go_without(late)
@@ -628,7 +628,7 @@ class Tuning:
         return [key for key in keys if key not in too_long]
 
     def _guess_s(self, keys: Iterable[Key], again: bool = False) -> float:
-        least_s = self._ledger.least_s
+        least_s = self._cost_state.least_s
         once_s = sum(guess_visit_s(weight_count(k.problem), least_s(k)) for k in keys)
         return SETUPS * once_s if again else once_s
 

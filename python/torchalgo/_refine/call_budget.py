@@ -31,7 +31,7 @@ class GuardEffort:
         return not self.baselines or baseline in self.baselines
 
 
-class Course:
+class CallBudget:
     """Timings and a deadline that reserves time for the end of a call: bind, try, guard."""
 
     def __init__(self, timings: Timings, deadline: Deadline) -> None:
@@ -40,10 +40,10 @@ class Course:
         self._bind_s = 0.0  # to bind a plan and to run it once
         self._calls = 4  # that the guard times, the plan included
 
-    def part(self, parts_left: int) -> Course:
-        """Returns the course of the next plan: it has an equal part of the time that is left."""
+    def part(self, parts_left: int) -> CallBudget:
+        """Returns the budget of the next plan: an equal part of the time that is left."""
         left_s = max(0.0, self.deadline.left_s("finish"))
-        return Course(self.timings, Deadline(left_s / parts_left, self.deadline.now_s))
+        return CallBudget(self.timings, Deadline(left_s / parts_left, self.deadline.now_s))
 
     def expect_end(self, prepared: Prepared) -> None:
         """Runs the model and reserves time for the end. If the time to read the model, which

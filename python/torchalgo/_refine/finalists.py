@@ -20,7 +20,7 @@ from torchalgo._measure import guard
 from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency
 from torchalgo._plan.preparation import Prepared
-from torchalgo._refine.call_budget import Course
+from torchalgo._refine.call_budget import CallBudget
 from torchalgo._refine.in_context import choices_of
 
 INTERRUPTED = "interrupted before it was timed"
@@ -102,10 +102,10 @@ class Contest:
     """Times the finalists beside the baselines and decides what runs."""
 
     def __init__(
-        self, prepared: Prepared, options: Options, objective: Latency, course: Course
+        self, prepared: Prepared, options: Options, objective: Latency, call_budget: CallBudget
     ) -> None:
         self._prepared, self._options = prepared, options
-        self._objective, self._course = objective, course
+        self._objective, self._course = objective, call_budget
 
     def decide(self, finalists: Finalists) -> tuple[Plan, ScriptModule]:
         """Returns a plan with its verdict, and the module that runs.
@@ -169,7 +169,7 @@ class Contest:
         return (scripted if error <= prepared.output_bound(options) else None), error
 
     def _timed(self, scripted: ScriptModule, single: ScriptModule | None) -> GuardVerdict:
-        prepared, course = self._prepared, self._course
+        prepared, call_budget = self._prepared, self._course
         effort = self._course.guard_effort()
         if effort is None:
             return self._out_of_time()
@@ -186,7 +186,7 @@ class Contest:
             calls,
             limit_s=effort.limit_s,
             warmup=effort.warmup,
-            most_s=course.deadline.left_s("finish"),
+            most_s=call_budget.deadline.left_s("finish"),
             synchronize=guard.synchronizer(prepared.where),
         )
         if verdict is None:
