@@ -72,7 +72,7 @@ def _add_pareto(commands: Any) -> None:
     command.add_argument("--memory", choices=("workspace", "weights"), default="workspace")
     command.add_argument("--max-points", type=arguments.positive, default=32, help="of weights")
     command.add_argument("--plans", type=Path, help="folder to write each point's plan to")
-    command.add_argument("--budget", type=arguments.seconds, help="seconds of tuning, soft")
+    command.add_argument("--budget", type=arguments.seconds, help="seconds for the whole command")
     command.add_argument("--cost-db", type=Path, help="costs to read and append to")
     command.add_argument("--quiet", action="store_true", help="no progress")
 
@@ -166,7 +166,7 @@ def add_tuning(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--budget", type=arguments.seconds,
-        help="seconds of tuning, soft; default 90 for each plan; inf: no end",
+        help="seconds for the whole call; default 90 for each plan; inf: no limit",
     )  # fmt: skip
     command.add_argument(
         "--run-untimed", action="store_true",

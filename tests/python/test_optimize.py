@@ -114,6 +114,14 @@ def test_a_plan_for_another_model_or_shape_is_an_error(
         torchalgo.optimize(net, x, plan="net.plan.json")  # type: ignore[arg-type]
     with pytest.raises(torchalgo.Error, match="exclude each other"):
         torchalgo.optimize(net, x, plan=fast.plan, overrides={"*": "aten.conv"})
+    for ignored in (
+        {"budget_s": 5.0},
+        {"objective": "energy"},
+        {"mode": "predict"},
+        {"fresh": True},
+    ):
+        with pytest.raises(torchalgo.Error, match=f"{next(iter(ignored))}=.* has no effect"):
+            torchalgo.optimize(net, x, plan=fast.plan, **ignored)
 
 
 def test_a_strict_plan_refuses_what_the_machine_lacks(

@@ -30,6 +30,8 @@ def plans_of(plan: Plan | Plans | None) -> list[Plan]:
 
 
 MODES = ("tune", "predict")
+# The arguments that say how a plan is made. They do nothing if a plan is given.
+OF_TUNING = ("objective", "mode", "budget_s", "fresh", "weight_limit_bytes")
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,13 @@ def check_options(options: Options) -> None:
             "optimize: plan and overrides exclude each other; use"
             " optimize(model, x, plan=plan.with_overrides(...))"
         )
+    for field in dataclasses.fields(options) if options.plan is not None else ():
+        value = getattr(options, field.name)
+        if field.name in OF_TUNING and value != field.default:
+            raise Error(
+                f"optimize: plan= is applied as it is, so {field.name}={value!r} has no effect:"
+                " leave it out, or leave plan= out to make a new plan"
+            )
     is_path = isinstance(options.cost_db, (str, Path))
     if not is_path and options.cost_db is not None and options.cost_db is not False:
         raise Error(
