@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import logging
 import sys
 import threading
 import time
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
 from torchalgo_cli.waiting import SILENCE_S, beside
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -259,6 +262,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A message on a line of its own."""
+        _log.info(text)
         self._emit(Event(text))
 
     def start(self, total: int) -> None:
@@ -268,6 +272,7 @@ class Progress:
 
     def doing(self, text: str) -> None:
         """Names the work that follows: a problem, and how many candidates of it."""
+        _log.debug(text)
         self._count(text)
 
     def advance(self, text: str, steps: int = 1) -> None:

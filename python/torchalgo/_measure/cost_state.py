@@ -4,6 +4,7 @@ bounds, numeric errors, who failed and why."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from torchalgo import _C
@@ -14,6 +15,12 @@ from torchalgo._ir.failures import failure_of, is_short_of_memory
 from torchalgo._measure.allowed import Rules
 from torchalgo._measure.machine_load import WaitWatch
 from torchalgo._measure.sampling import Bench
+
+_log = logging.getLogger(__name__)
+
+
+def _text_of(key: Key) -> str:
+    return f"{key.problem}: {key.primitive} {key.src}->{key.dst}"
 
 
 class CostState:
@@ -92,6 +99,8 @@ class CostState:
     def enter_costs(self, costs: Mapping[Key, Cost], failures: Mapping[Key, str]) -> None:
         """What measuring found."""
         self._refuse({k: why for k, why in failures.items() if k not in self.rules.quarantined})
+        for key, cost in costs.items():
+            _log.debug("%s takes %.2f us", _text_of(key), cost.ticks / TICKS_PER_NS / 1000)
         self.costs.learn(costs)
         if self._cost_file is not None and costs:
             self._cost_file.append(costs)
@@ -119,6 +128,8 @@ class CostState:
 
     def _refuse(self, reasons: Mapping[Key, str], *, checked: bool = False) -> None:
         """Quarantines candidates for good, as far as they are to blame."""
+        for key, why in reasons.items():
+            _log.info("%s is no candidate any more: %s", _text_of(key), why)
         self.rules.quarantined.update(reasons)
         if self._cost_file is None or not reasons:
             return
