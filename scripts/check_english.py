@@ -17,9 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 MOST_WORDS = 30  # of a sentence
 # What is left to rewrite. Lower these when a page was rewritten; never raise them.
-MOST_LONG_SENTENCES = 168
-MOST_MEAN = 18.6
-MOST_HARD_COMMENTS = 76
+MOST_LONG_SENTENCES = 18
+MOST_MEAN = 14.0
+MOST_HARD_COMMENTS = 0
 
 WORD = re.compile(r"[A-Za-z0-9']+(?:[-./][A-Za-z0-9']+)*")
 HARD_START = re.compile(r"^\s*///? (What|Whether|Of|That|Where|Which) ", re.M)
