@@ -201,3 +201,13 @@ def wait_for(is_so: Callable[[], bool], most_s: float = 30.0) -> None:
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.001)
+
+
+def test_loggers_tell_what_is_measured(caplog: pytest.LogCaptureFixture) -> None:
+    """TORCH_LOGS="+torchalgo" sets the level of these loggers."""
+    x = torch.rand(1, 3, 32, 32)
+    with caplog.at_level("DEBUG", logger="torchalgo"):
+        torchalgo.optimize(Net().eval(), x, cost_db=False, budget_s=5, progress=False)
+    told = [record.getMessage() for record in caplog.records if record.name.startswith("torchalgo.")]
+    assert any(re.fullmatch(r"fwd_\S+: \S+ \w+->\w+ takes [\d.]+ us", text) for text in told)
+    assert any(text.endswith(" nodes") and "candidates for" in text for text in told)
