@@ -34,7 +34,7 @@ from torchalgo._measure.process_bench import ProcessBench, Worker
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(torchalgo.__file__).resolve().parent
-FAULTY_WORKER = ROOT / "tests" / "python" / "faulty_worker.py"
+FAULTY_WORKER = ROOT / "tests" / "python" / "support" / "faulty_worker.py"
 CONV = "fwd_f32_n1c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1+bias"
 OPTIONS = {"warmup": 1, "rounds": 3, "budget_s": 0.1, "cold_bytes": 0, "seed": 0}
 LEAST_LIMIT_S = 1.5

@@ -31,7 +31,7 @@ from torchalgo._ir.plan import save_plans
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 sys.path.insert(0, str(ROOT / "tests" / "python"))
-from golden_nets import (  # type: ignore[import-not-found]  # noqa: E402
+from support.golden_nets import (  # type: ignore[import-not-found]  # noqa: E402
     MODULES_SIZES,
     NETS,
     GoldenNet,

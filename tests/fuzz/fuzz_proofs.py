@@ -30,8 +30,8 @@ from campaign import FindingError, main
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
-from test_check_plan import GraphText, Sample, changes_cost, true_cost, us
-from test_pbqp_certificates import mutated_proof, with_line
+from support.pbqp_samples import mutated_proof, with_line
+from support.plan_samples import GraphText, Sample, changes_cost, true_cost, us
 from torchalgo import Error
 from torchalgo.pbqp import Problem, solve
 from torchalgo.verify import check_certificate, check_plan

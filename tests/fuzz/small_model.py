@@ -22,7 +22,7 @@ SIZES = (24, 24), (16, 20), (9, 33)
 
 @functools.cache
 def model() -> nn.Module:
-    from nets import make_net
+    from support.nets import make_net
 
     return make_net()
 

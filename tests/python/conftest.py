@@ -15,7 +15,8 @@ from torch import nn
 from torch.utils import cpp_extension
 
 import torchalgo
-from nets import Net, make_net, run_plan
+from support.nets import Net, make_net, run_plan
+from support.workers import make_bench  # noqa: F401
 from torchalgo import _C
 from torchalgo._capture.freeze import freeze_model
 

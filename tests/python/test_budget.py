@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 import torchalgo
-from nets import make_net
-from test_deadline import Clock, SlowMachine
+from support.nets import make_net
+from support.slow_machine import Clock, SlowMachine
 from torchalgo import _C
 from torchalgo._base.deadline import DEFAULT_BUDGET_S, Deadline, Pace, budget_of_call
 from torchalgo._base.progress import Event, Progress

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import torchalgo
-from nets import Net
+from support.nets import Net
 from torchalgo._capture.calls import as_tensor_model, script_names
 from torchalgo._run.call_files import CALLS_FILE, form_from_json, form_to_json
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import torchalgo
-from nets import Net
+from support.nets import Net
 from torchalgo import _C
 from torchalgo._plan.candidates import MOST_LINES, LayerCandidates, Offered, Refused
 from torchalgo_cli import main

@@ -14,27 +14,12 @@ import pytest
 import torch
 
 import torchalgo
-from nets import Net
+from support.command import run
+from support.nets import Net
 from torchalgo._measure.sampling import Sampler
 from torchalgo_cli import main
 
 CONV = "fwd_f32_n1c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1"
-
-
-def run(capsys: pytest.CaptureFixture[str], *argv: object, code: int = 0) -> str:
-    """stdout of a command that ends with `code`."""
-    capsys.readouterr()
-    try:
-        got = main([str(arg) for arg in argv])
-    except SystemExit as problem:
-        got = int(str(problem.code))
-    out, err = capsys.readouterr()
-    assert got == code, err
-    if code == 1 and not out:
-        assert err.startswith("torchalgo: ")
-        assert err.count("\n") == 1
-        return err
-    return out
 
 
 @pytest.fixture
@@ -48,7 +33,7 @@ def test_optimize_writes_a_module_a_plan_and_a_report(
 ) -> None:
     files = {name: tmp_path / name for name in ("o.pt", "o.plan.json", "o.html", "costs.jsonl")}
     out = run(
-        capsys, "optimize", "nets:net_factory", "--input", "1x3x40x40", "-o", files["o.pt"],
+        capsys, "optimize", "support.nets:net_factory", "--input", "1x3x40x40", "-o", files["o.pt"],
         "--plan-out", files["o.plan.json"], "--report", files["o.html"], "--quiet",
         "--override", "layer1.*=aten.conv", "--cost-db", files["costs.jsonl"],
     )  # fmt: skip
@@ -65,7 +50,7 @@ def test_optimize_writes_a_module_a_plan_and_a_report(
 def test_optimize_tells_what_each_step_took_if_asked(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    argv = ("optimize", "nets:net_factory", "--input", "1x3x40x40", "-o", tmp_path / "o.pt")
+    argv = ("optimize", "support.nets:net_factory", "--input", "1x3x40x40", "-o", tmp_path / "o.pt")
     assert main([*map(str, argv), "--quiet", "--timings"]) == 0
     said = capsys.readouterr().err
     assert re.search(r"optimize took [0-9.]+ s: \w+ [0-9.]+", said)
@@ -90,7 +75,7 @@ def test_optimize_takes_a_torchscript_file_and_a_plan(
 def test_candidates_of_a_problem_and_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert "aten.conv" in run(capsys, "candidates", CONV)
     layers = json.loads(
-        run(capsys, "candidates", "nets:net_factory", "--input", "1x3x40x40", "--json")
+        run(capsys, "candidates", "support.nets:net_factory", "--input", "1x3x40x40", "--json")
     )
     assert "layer1.0.conv1" in {layer["name"] for layer in layers}
 
@@ -129,14 +114,14 @@ def test_check_compares_with_the_original_on_the_users_data(
     numpy = pytest.importorskip("numpy")
     numpy.save(tmp_path / "data.npy", data.numpy())
     torch.jit.save(torch.jit.script(net), tmp_path / "original.pt")
-    for original in ("nets:net_factory", tmp_path / "original.pt"):
+    for original in ("support.nets:net_factory", tmp_path / "original.pt"):
         for name in ("data.pt", "data.npy"):
             out = run(capsys, "check", saved, tmp_path / name, "--original", original, "--json")
             record = json.loads(out)
             assert record["samples"] == 5
             assert record["max_rel_error"] <= 1e-5
             assert record["top1_agreement"] == 1
-    out = run(capsys, "check", "nets:net_factory", tmp_path / "data.pt")
+    out = run(capsys, "check", "support.nets:net_factory", tmp_path / "data.pt")
     assert "top-1 agrees on 5 of 5: ok" in out
 
 
@@ -162,28 +147,43 @@ def test_every_error_is_one_line_with_exit_code_1(
     cases: list[tuple[str, tuple[Any, ...]]] = [
         ("there is no file", ("optimize", tmp_path / "missing.pt", *shape)),
         ("no TorchScript file", ("optimize", tmp_path / "text.pt", *shape)),
-        ("cannot import", ("optimize", "nets:missing", *shape)),
+        ("cannot import", ("optimize", "support.nets:missing", *shape)),
         ("cannot import", ("optimize", "no_such_module:f", *shape)),
-        ("cannot import", ("optimize", "nets:net_factory.__class__", *shape)),
-        ("without arguments", ("optimize", "nets:Block", *shape)),
+        ("cannot import", ("optimize", "support.nets:net_factory.__class__", *shape)),
+        ("without arguments", ("optimize", "support.nets:Block", *shape)),
         ("already optimized", ("optimize", saved, *shape)),
-        ("3 channels", ("optimize", "nets:net_factory", *("--input", "1x4x40x40"), *shape[2:])),
-        ("no folder", ("optimize", "nets:net_factory", *shape, "--plan-out", "/none/p.json")),
-        ("no folder", ("optimize", "nets:net_factory", *shape, "--report", "/none/p.html")),
-        ("expected one of .html", ("optimize", "nets:net_factory", *shape, "--report", "p.pdf")),
-        ("matches no layer", ("optimize", "nets:net_factory", *shape, "--override", "q=a.b")),
+        (
+            "3 channels",
+            ("optimize", "support.nets:net_factory", *("--input", "1x4x40x40"), *shape[2:]),
+        ),
+        (
+            "no folder",
+            ("optimize", "support.nets:net_factory", *shape, "--plan-out", "/none/p.json"),
+        ),
+        ("no folder", ("optimize", "support.nets:net_factory", *shape, "--report", "/none/p.html")),
+        (
+            "expected one of .html",
+            ("optimize", "support.nets:net_factory", *shape, "--report", "p.pdf"),
+        ),
+        (
+            "matches no layer",
+            ("optimize", "support.nets:net_factory", *shape, "--override", "q=a.b"),
+        ),
         ("cannot read", ("explain", tmp_path / "none.json")),
         ("not a torchalgo plan", ("explain", tmp_path / "text.pt")),
         ("fwd_f32_x", ("bench", "fwd_f32_x")),
         ("there is no such primitive", ("bench", "--check", "cpu.magic", CONV)),
         ("name what it was made from", ("check", saved, tmp_path / "data.pt")),
-        ("expected one tensor", ("check", "nets:net_factory", tmp_path / "dict.pt")),
-        ("cannot read", ("check", "nets:net_factory", tmp_path / "none.npy")),
-        ("needs its input", ("candidates", "nets:net_factory")),
-        ("holds no samples", ("check", saved, tmp_path / "none.pt", "--original", "nets:Net")),
+        ("expected one tensor", ("check", "support.nets:net_factory", tmp_path / "dict.pt")),
+        ("cannot read", ("check", "support.nets:net_factory", tmp_path / "none.npy")),
+        ("needs its input", ("candidates", "support.nets:net_factory")),
+        (
+            "holds no samples",
+            ("check", saved, tmp_path / "none.pt", "--original", "support.nets:Net"),
+        ),
         (
             "original fails on [1, 4",
-            ("check", saved, tmp_path / "four.pt", "--original", "nets:Net"),
+            ("check", saved, tmp_path / "four.pt", "--original", "support.nets:Net"),
         ),
     ]
     torch.save(torch.rand(1, 3, 40, 40), tmp_path / "data.pt")
@@ -239,7 +239,7 @@ def test_ctrl_c_while_tuning_writes_the_plan_and_ends_with_130(
         return take_all(*args, **options)
 
     monkeypatch.setattr(Sampler, "take_all", interrupt)
-    argv = ("optimize", "nets:net_factory", "--input", "1x3x40x40", "-o", tmp_path / "o.pt")
+    argv = ("optimize", "support.nets:net_factory", "--input", "1x3x40x40", "-o", tmp_path / "o.pt")
     assert main([*map(str, argv), "--quiet"]) == 130
     out, err = capsys.readouterr()
     assert out.startswith("speed   ")

@@ -220,7 +220,7 @@ def test_closed_streams_do_not_end_a_command(tmp_path: Path, closed: str) -> Non
     words = ("db", "import", "-")  # it reads no row
     if closed == "012":
         shape = ("--input", "1x3x8x8", "--budget", "1")
-        words = ("optimize", "nets:net_factory", *shape, "-o", str(tmp_path / "o.pt"))
+        words = ("optimize", "support.nets:net_factory", *shape, "-o", str(tmp_path / "o.pt"))
     here = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})"
     redirects = " ".join(f"{number}>&-" for number in closed)
     done = subprocess.run(

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import torchalgo
-from nets import fp64_error
+from support.nets import fp64_error
 from torchalgo import _C
 from torchalgo._cli.demo import randomize_batch_norms
 from torchalgo.verify.check_plan import appended

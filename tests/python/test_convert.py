@@ -13,7 +13,8 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
 import torchalgo
-from nets import Net, make_net
+from support.losses import losses
+from support.nets import Net, make_net
 
 
 class Own(nn.Conv2d):
@@ -21,22 +22,6 @@ class Own(nn.Conv2d):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return super().forward(input * 2)
-
-
-def losses(model: nn.Module, steps: int, image: int = 32) -> list[float]:
-    """The losses of a few steps of training on fixed data."""
-    generator = torch.Generator().manual_seed(3)
-    x = torch.rand(4, 3, image, image, generator=generator)
-    labels = torch.tensor([1, 2, 3, 4])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    found = []
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), labels)
-        loss.backward()
-        optimizer.step()
-        found.append(loss.item())
-    return found
 
 
 def test_a_converted_resnet_trains_like_the_original() -> None:

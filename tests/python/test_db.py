@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import torchalgo
-from test_db_rows import ROW
+from support.db_samples import ROW, many
 from torchalgo._db import CostStore, Environment, Row, files
 from torchalgo._db.device_costs import DeviceCosts
 from torchalgo._ir.costs import Cost, Key, Samples
@@ -38,13 +38,6 @@ def path(tmp_path: Path) -> Path:
 def rows_of(path: Path) -> list[Row]:
     with CostStore.open(path) as store:
         return store.rows()
-
-
-def many(count: int, **change: object) -> list[Row]:
-    return [
-        dataclasses.replace(ROW, problem=f"fwd_f32_n{i}", **change)  # type: ignore[arg-type]
-        for i in range(count)
-    ]
 
 
 # ---- costs come back -----------------------------------------------------------------------------

@@ -10,18 +10,14 @@ from typing import Any
 
 import pytest
 
-from test_db_rows import ROW
-from test_measuring import FakeBench, spread
+from support.db_samples import CHECK, ROW
+from support.fake_bench import FakeBench, spread
 from torchalgo import _C
 from torchalgo._db import CostStore, DeviceCosts, Environment, device_costs
 from torchalgo._db.row import Check, columns_of, entry_of, from_line, join, to_line
 from torchalgo._ir.costs import Key, Passed
 from torchalgo._measure.measuring import TuneSettings, Tuning
 
-CHECK = Check(
-    environment=ROW.environment, problem=ROW.problem, primitive="cpu.direct", src="nchw",
-    dst="nchw", version=1, gate=1, rel_error=1e-7, bound=1e-5, provenance="a test", checked_at=3,
-)  # fmt: skip
 KEY = Key(ROW.problem, "cpu.direct", "nchw", "nchw")
 Run = Callable[..., FakeBench]
 

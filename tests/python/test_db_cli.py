@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import torchalgo
-from test_cli import run
-from test_db import many
+from support.command import run
+from support.db_samples import many
 from torchalgo._db import CostStore
 
 Capsys = pytest.CaptureFixture[str]

@@ -17,10 +17,10 @@ import pytest
 import torch
 
 import torchalgo
-from test_cli import run as run_cli
-from test_db_rows import ROW
-from test_measuring import FakeBench, spread
-from test_worker import faulty_command
+from support.command import run as run_cli
+from support.db_samples import REFUSAL, ROW
+from support.fake_bench import FakeBench, spread
+from support.workers import faulty_command
 from torchalgo import _C
 from torchalgo._db import CostStore, DeviceCosts, Environment, Refusal
 from torchalgo._db.row import TRANSIENT_S, columns_of, entry_of, from_line, join, to_line
@@ -30,11 +30,6 @@ from torchalgo._ir.overrides import forced_primitives
 from torchalgo._measure import process_bench
 from torchalgo._measure.measuring import TuneSettings, Tuning
 
-REFUSAL = Refusal(
-    environment=ROW.environment, problem=ROW.problem, primitive="cpu.direct", src="nchw",
-    dst="nchw", version=1, kind="ended", reason="SIGSEGV", bound=None, provenance="a test",
-    refused_at=3,
-)  # fmt: skip
 KEY = Key(ROW.problem, "cpu.direct", "nchw", "nchw")
 
 

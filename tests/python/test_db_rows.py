@@ -11,16 +11,10 @@ import random
 import pytest
 import torch
 
+from support.db_samples import ROW
 from torchalgo import _C
 from torchalgo._db import Environment, Row
 from torchalgo._db.row import MAX_TICKS, columns_of, entry_of, from_line, join, to_line
-
-ROW = Row(
-    environment='{"cpu":"a"}', problem="fwd_f32_n1c3h8w8_k4r3s3_st1x1_pad1x1_dil1x1_g1",
-    primitive="cpu.direct", src="nchw", dst="nchw", version=1, ticks=7, noise_ticks=1, samples=9,
-    median_ticks=7, p10_ticks=6, p90_ticks=8, workspace_bytes=0, rel_error=1e-7,
-    provenance="a test", measured_at=3,
-)  # fmt: skip
 
 
 def test_a_row_comes_back_from_its_values_and_from_its_line() -> None:

@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 import torchalgo
-from nets import Net
-from test_convert import losses
+from support.losses import losses
+from support.nets import Net
 from torchalgo import _C
 
 FLAGS = ("conv_fwd_algo", "conv_bwd_data_algo", "conv_bwd_filter_algo")

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from nets import run_plan
+from support.nets import run_plan
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import torchalgo
-from nets import Net
+from support.nets import Net
 from torchalgo._capture.freeze import as_inputs, freeze_model
 
 

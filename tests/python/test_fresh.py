@@ -13,10 +13,8 @@ import pytest
 import torch
 
 import torchalgo
-from test_cli import run
-from test_db_checks import CHECK
-from test_db_refusals import REFUSAL
-from test_db_rows import ROW
+from support.command import run
+from support.db_samples import CHECK, REFUSAL, ROW
 from torchalgo._cli.run import tuning_options
 from torchalgo._db import CostStore, DeviceCosts, Environment
 from torchalgo._ir.costs import Key

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 import torchalgo
-from golden_nets import NETS, Sizes, golden_input
-from test_cli import run
+from support.command import run
+from support.golden_nets import NETS, Sizes, golden_input
 from torchalgo._C import STRUCTURE_VERSION, matches_name
 from torchalgo._capture.freeze import quiet_jit
 from torchalgo._db import CostStore, DeviceCosts, Environment

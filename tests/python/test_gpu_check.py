@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-import fake_gpu_stages
 import gpu_check
 from gpu_check import ARCHIVE, NEEDS_GPU, NOT_REACHED, Context, main, select_stages
+from support import fake_gpu_stages
 
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = HERE.parents[1] / "benchmarks"
@@ -28,7 +28,7 @@ def _children_find_the_fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(out: Path, *arguments: str, has_gpu: bool = True) -> int:
-    return main(["--module", "fake_gpu_stages", "--out", str(out), *arguments], has_gpu)
+    return main(["--module", "support.fake_gpu_stages", "--out", str(out), *arguments], has_gpu)
 
 
 def record(out: Path, stage: str) -> dict[str, Any]:

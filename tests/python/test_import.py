@@ -12,7 +12,7 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from graph_models import CAPTURED, Concat, Residual, freeze, make_model
+from support.graph_models import CAPTURED, Concat, Residual, freeze, make_model
 from torchalgo import _C
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)

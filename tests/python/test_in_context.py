@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import torchalgo
-from nets import make_net
+from support.nets import make_net
 from torchalgo import _C
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._base.deadline import Deadline

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 import torchalgo
-from nets import run_plan
-from test_measuring import FakeBench
+from support.fake_bench import FakeBench
+from support.nets import run_plan
 from torchalgo import _C
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._capture.freeze import freeze_model

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import torchalgo
-from nets import Net, fp64_error
+from support.nets import Net, fp64_error
 
 
 def test_a_saved_module_runs_the_same_plan(

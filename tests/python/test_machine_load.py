@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import torchalgo
-from test_measuring import FakeBench, make_tuning, spread
+from support.fake_bench import FakeBench, make_tuning, spread
 from torchalgo import _C
 from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._ir.costs import Cost, Key

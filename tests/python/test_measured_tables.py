@@ -10,9 +10,9 @@ import torch
 
 import bench_globality
 import bench_lazy
-from nets import make_net
+from support.fake_bench import spread
+from support.nets import make_net
 from tables import Row, Table, read_table, usable, write_table
-from test_measuring import spread
 from torchalgo import _C
 from torchalgo._capture.freeze import freeze_model
 from torchalgo._ir.costs import Key, key_of

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ import pytest
 import torch
 
 import torchalgo
-from test_views import Inception
+from support.fake_bench import FakeBench, make_tuning, spread
+from support.view_nets import Inception
 from torchalgo import _C
 from torchalgo._capture.freeze import freeze_model
 from torchalgo._db import CostStore, DeviceCosts
@@ -21,75 +21,7 @@ from torchalgo._ir.bounds import dtype_of
 from torchalgo._ir.costs import key_of, native_key
 from torchalgo._ir.overrides import forced_primitives
 from torchalgo._measure.measuring import TuneSettings, Tuning
-from torchalgo._measure.sampling import ROUNDS, ROUNDS_OF_SETUP, Bench
-
-
-@dataclasses.dataclass
-class Taken:
-    ns: list[float]
-    failure: str = ""
-    disturbed: int = 0
-
-
-Cost = Callable[[str, _C.Primitive], float]
-
-
-class FakeBench:
-    """Times from a function, and a log of what was asked."""
-
-    def __init__(self, cost_ns: Cost) -> None:
-        self.cost_ns = cost_ns
-        self.measured: list[tuple[str, str, int]] = []
-        self.tasks: list[tuple[str, str, str, str]] = []
-        self.checked: list[tuple[str, str]] = []
-        self.failures: dict[str, str] = {}
-        self.check_errors: dict[str, float] = {}
-        self.calls = 0
-        self.visits: list[list[tuple[str, str]]] = []
-        self.interrupt_after: int | None = None  # calls
-        self.clock_s = 0.0
-
-    def measure(
-        self, tasks: Sequence[tuple[str, _C.Primitive]], *, rounds: int, **options: Any
-    ) -> list[Any]:
-        self.calls += 1
-        if self.interrupt_after is not None and self.calls > self.interrupt_after:
-            raise KeyboardInterrupt
-        self.clock_s += 1.0
-        self.visits.append([(problem, p.name) for problem, p in tasks])
-        results = []
-        for problem, p in tasks:
-            self.measured.append((problem, p.name, rounds))
-            self.tasks.append((problem, p.name, p.src, p.dst))
-            failure = self.failures.get(p.name, "")
-            results.append(Taken([] if failure else [self.cost_ns(problem, p)] * rounds, failure))
-        return results
-
-    def check(
-        self, problem: str, primitives: Sequence[_C.Primitive], bound: float
-    ) -> list[tuple[float, str]]:
-        results = []
-        for p in primitives:
-            self.checked.append((problem, p.name))
-            error = self.check_errors.get(p.name, 1e-7)
-            results.append((error, f"relative L2 {error}" if error > bound else ""))
-        return results
-
-    def bench(self) -> Bench:
-        return Bench(self.measure, self.check, lambda: self.clock_s)
-
-
-def spread(problem: str, p: _C.Primitive) -> float:
-    """Between 1 and 1.8 us, the same on every machine; fused costs no less than alone."""
-    base = zlib.crc32(f"{problem.split('+')[0]} {p.name} {p.src} {p.dst}".encode()) % 800
-    return 1000.0 + base + problem.count("+")
-
-
-def make_tuning(imported: _C.Imported, fake: FakeBench, **settings: Any) -> Tuning:
-    found = _C.find_candidates(imported.graph)
-    overrides = settings.pop("overrides", None)
-    forced = forced_primitives(imported.graph, found, overrides)
-    return Tuning(imported.graph, found, forced, TuneSettings(**settings), bench=fake.bench())
+from torchalgo._measure.sampling import ROUNDS, ROUNDS_OF_SETUP
 
 
 def test_every_choice_was_measured_and_checked(imported: _C.Imported) -> None:

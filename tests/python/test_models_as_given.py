@@ -20,10 +20,9 @@ import pytest
 import torch
 from torch import Tensor
 
-import models_as_given_io  # noqa: F401
-import models_as_given_layers  # noqa: F401
 import torchalgo
-from models_as_given import GIVEN, Arguments, Given
+from support import models_as_given_io, models_as_given_layers  # noqa: F401
+from support.models_as_given import GIVEN, Arguments, Given
 
 FOLDER = tempfile.TemporaryDirectory(prefix="torchalgo-given-")
 pytestmark = pytest.mark.filterwarnings("ignore")  # traced models warn about what they bake in

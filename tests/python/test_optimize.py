@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import torchalgo
-from nets import Net, fp64_error, run_plan
+from support.nets import Net, fp64_error, run_plan
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._base.progress import Event
 from torchalgo._measure import guard

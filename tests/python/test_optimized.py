@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import torchalgo
-from nets import Net, fp64_error, run_plan
+from support.nets import Net, fp64_error, run_plan
 
 
 @pytest.fixture

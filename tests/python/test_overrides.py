@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import torchalgo
-from nets import Net, fp64_error, make_net, run_plan
+from support.nets import Net, fp64_error, make_net, run_plan
 from torchalgo._C import matches_name
 from torchalgo._ir.problems import direction_of
 

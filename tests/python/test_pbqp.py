@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 import subprocess
@@ -15,40 +14,10 @@ import numpy as np
 import pytest
 
 import torchalgo
+from support.pbqp_samples import Costs, marginals_by_trying, random_problem
 from torchalgo.pbqp import Problem, Solution, check, solve
 
 CHECKER = Path(__file__).resolve().parents[2] / "scripts" / "check_certificate.py"
-Costs = list[list[int | None]]
-
-
-def random_problem(pick: random.Random, nodes: int, values: int, density: float = 0.6) -> Problem:
-    largest, forbidden = pick.choice([3, 100, 10**12]), pick.choice([0, 0, 0.1, 0.3])
-
-    def cost() -> int | None:
-        return None if pick.random() < forbidden else pick.randrange(largest + 1)
-
-    costs: Costs = [
-        [pick.randrange(largest + 1) for _ in range(pick.randrange(1, values + 1))]
-        for _ in range(nodes)
-    ]
-    edges = [
-        (u, v, [[cost() for _ in costs[v]] for _ in costs[u]])
-        for u in range(nodes)
-        for v in range(nodes)
-        if u != v and pick.random() < density
-    ]
-    return Problem(costs, edges)
-
-
-def marginals_by_trying(problem: Problem) -> list[list[int | None]]:
-    best: list[list[int | None]] = [[None] * len(costs) for costs in problem.node_costs]
-    for choice in itertools.product(*(range(len(costs)) for costs in problem.node_costs)):
-        cost = problem.cost(choice)
-        for row, a in zip(best, choice, strict=True):
-            known = row[a]
-            if cost is not None and (known is None or cost < known):
-                row[a] = cost
-    return best
 
 
 def test_the_readme_example_is_solved_and_checked() -> None:

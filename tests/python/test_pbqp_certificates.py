@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from test_pbqp import marginals_by_trying, random_problem
+from support.pbqp_samples import marginals_by_trying, mutated_proof, random_problem, with_line
 from torchalgo.pbqp import Problem, check, solve
 from torchalgo.verify import check_certificate
 
@@ -35,38 +35,6 @@ def is_refused(problem: str, certificate: str) -> bool:
 def optimum_of(problem: Problem) -> int | None:
     costs = [c for row in marginals_by_trying(problem) for c in row if c is not None]
     return min(costs, default=None)
-
-
-def with_line(text: str, head: str, rest: str) -> str:
-    lines = text.splitlines()
-    return "\n".join(f"{head} {rest}" if line.split()[0] == head else line for line in lines)
-
-
-def mutated_proof(pick: random.Random, text: str) -> str | None:
-    """One number, word or line of the proof changed; None if there is none."""
-    lines = text.splitlines()
-    first = next(i for i, line in enumerate(lines) if line.startswith("bound")) + 1
-    if first >= len(lines):
-        return None
-    at = pick.randrange(first, len(lines))
-    words = lines[at].split()
-    kind = pick.randrange(4)
-    if kind == 0:
-        del lines[at]
-    elif kind == 1:
-        lines.insert(at, lines[pick.randrange(first, len(lines))])
-    elif len(words) > 1:
-        word = pick.randrange(1, len(words))
-        if words[word].lstrip("-").isdigit():
-            words[word] = str(int(words[word]) + pick.choice([-1000, -1, 1, 1000]))
-        else:
-            words[word] = words[word] + ",0"
-        lines[at] = " ".join(words)
-    else:
-        lines[at] = pick.choice(
-            ["close", "exclude", "drop 0 0 1", "exclude 0:0", "branch 0 0", "part 0 0"]
-        )
-    return "\n".join(lines)
 
 
 def mutants(pick: random.Random, problem: Problem) -> Iterator[tuple[str, str, str]]:

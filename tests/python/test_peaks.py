@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from test_measuring import FakeBench, spread
+from support.fake_bench import FakeBench, spread
 from torchalgo import _C
 from torchalgo._db import CostStore, DeviceCosts, Environment
 from torchalgo._ir.bounds import Peaks

@@ -20,9 +20,9 @@ import torch
 
 import bench_predict
 import torchalgo
-from nets import make_net
+from support.drawn_machine import DrawnMachine
+from support.nets import make_net
 from tables import FOLDER, Table, read_table, usable
-from test_lazy import DrawnMachine
 from torchalgo import _C
 from torchalgo._base.deadline import Deadline
 from torchalgo._db import CostStore, DeviceCosts

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import torchalgo
-from nets import Net
+from support.nets import Net
 from torchalgo._api.profile import RUNTIME_COMPILED
 from torchalgo_cli import main
 
@@ -197,6 +197,6 @@ def test_wrong_arguments_say_what_is_expected() -> None:
 def test_the_command_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", PROBLEM, "--direction", "bwd_filter", "--budget", "0.05"]) == 0
     assert PROBLEM.replace("fwd", "bwd_filter") in capsys.readouterr().out
-    command = ["profile", "nets:net_factory", "--input", "1x3x16x16", "--direction", "fwd"]
+    command = ["profile", "support.nets:net_factory", "--input", "1x3x16x16", "--direction", "fwd"]
     assert main([*command, "--budget", "0.02", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["layers"]) == 8

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import torchalgo
-from nets import Net
+from support.nets import Net
 from torchalgo._base.progress import STEP_TEXTS, Bar, Event, Lines, Progress, RichBar, display_for
 from torchalgo._base.timings import STEPS
 
@@ -208,6 +208,8 @@ def test_loggers_tell_what_is_measured(caplog: pytest.LogCaptureFixture) -> None
     x = torch.rand(1, 3, 32, 32)
     with caplog.at_level("DEBUG", logger="torchalgo"):
         torchalgo.optimize(Net().eval(), x, cost_db=False, budget_s=5, progress=False)
-    told = [record.getMessage() for record in caplog.records if record.name.startswith("torchalgo.")]
+    told = [
+        record.getMessage() for record in caplog.records if record.name.startswith("torchalgo.")
+    ]
     assert any(re.fullmatch(r"fwd_\S+: \S+ \w+->\w+ takes [\d.]+ us", text) for text in told)
     assert any(text.endswith(" nodes") and "candidates for" in text for text in told)

@@ -70,7 +70,7 @@ def test_shell_commands_run(
     lines = commands("torchalgo")
     assert {line.split()[1] for line in lines} >= {"optimize", "candidates", "explain"}
     for line in lines:
-        small = line.replace("package.module:factory", "nets:net_factory")
+        small = line.replace("package.module:factory", "support.nets:net_factory")
         small = small.replace("x3x224x224", "x3x40x40")
         status = main(shlex.split(small)[1:])
         out, err = capsys.readouterr()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from test_plan import make_node, make_plan
+from support.plans import make_node, make_plan
 from torchalgo._ir.plan import GuardVerdict, LeftAlone
 from torchalgo._run.report import html_report, short_report, speed_line
 

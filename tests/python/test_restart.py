@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from test_measuring import Taken, spread
+from support.fake_bench import Taken, spread
 from torchalgo import _C
 from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._measure.measuring import TuneSettings, Tuning

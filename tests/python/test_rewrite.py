@@ -3,76 +3,19 @@
 
 from __future__ import annotations
 
-import copy
-import hashlib
 import io
-from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
-from graph_models import CAPTURED, freeze, make_model
+from support.graph_models import CAPTURED, freeze, make_model
+from support.random_plans import any_plan, assert_close, op_counts, rewrite
 from torchalgo import _C
-
-
-def priced_plan(graph: _C.Graph, price: Callable[[_C.CostKey], int]) -> _C.Plan:
-    """The best plan where each candidate costs what `price` says."""
-    candidates = _C.find_candidates(graph)
-    transforms = _C.transform_candidates(graph, candidates)
-    costs = _C.CostTable()
-    while True:
-        plan, wanted = _C.make_plan(graph, candidates, transforms, costs)
-        if not wanted:
-            return plan
-        for key in wanted:
-            costs.set(key, price(key), "measured")
-
-
-def any_plan(graph: _C.Graph, seed: int, prefix: str = "") -> _C.Plan:
-    """The best plan for costs drawn by `seed`: it mixes providers and layouts as no real one would.
-
-    Transforms are cheap, so that layouts change often; primitives whose name starts with `prefix`
-    are nearly free.
-    """
-
-    def price(key: _C.CostKey) -> int:
-        text = f"{seed} {key.problem} {key.primitive} {key.src} {key.dst}"
-        drawn = int(hashlib.sha256(text.encode()).hexdigest()[:6], 16) + 1
-        if key.problem.startswith("transform_"):
-            return drawn // 100
-        return drawn // 1000 if prefix and key.primitive.startswith(prefix) else drawn
-
-    return priced_plan(graph, price)
-
-
-def rewrite(imported: _C.Imported, plan: _C.Plan) -> torch.jit.ScriptModule:
-    module: Any = _C.rewrite_graph(imported, plan)
-    return torch.jit._recursive.wrap_cpp_module(module)
-
-
-def assert_close(got: Any, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    with torch.no_grad():
-        exact = copy.deepcopy(model).double()(*[x.double() for x in inputs])
-    got_leaves, exact_leaves = tree_leaves(got), tree_leaves(exact)
-    assert len(got_leaves) == len(exact_leaves)
-    for a, b in zip(got_leaves, exact_leaves, strict=True):
-        assert a.shape == b.shape
-        error = (a.double() - b).norm() / b.norm().clamp_min(1e-30)
-        assert error < 1e-4, f"relative L2 {error:.1e}"
-
 
 # Control flow, a dictionary.
 NEEDS_INTERPRETER = ("branch", "loop", "many_outputs")
-
-
-def op_counts(module: torch.jit.ScriptModule) -> Counter[str]:
-    graph: Any = module.graph
-    kinds = [node.kind() for node in graph.nodes()]
-    return Counter(kind for kind in kinds if kind.startswith("torchalgo::"))
 
 
 @pytest.mark.parametrize("seed", range(3))

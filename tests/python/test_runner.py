@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchalgo
-from nets import Net, run_plan
+from support.nets import Net, run_plan
 from torchalgo import _C
 
 

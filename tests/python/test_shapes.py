@@ -24,8 +24,8 @@ import torch
 from torch import nn
 
 import torchalgo
-from nets import Net, fp64_error, make_net
-from test_plan import make_plan
+from support.nets import Net, fp64_error, make_net
+from support.plans import make_plan
 from torchalgo import _C
 from torchalgo._api.enable import planned_choices
 from torchalgo._base.deadline import Deadline
@@ -635,20 +635,22 @@ def test_the_command_makes_a_plan_for_each_of_its_shapes(
 ) -> None:
     shapes = ("--shapes", "1x3x24x24", "--shapes", "2x3x16x32")
     files = ["-o", str(tmp_path / "o.pt"), "--plan-out", str(tmp_path / "o.json")]
-    assert main(["optimize", "nets:net_factory", *shapes, *files, "--quiet"]) == 0
+    assert main(["optimize", "support.nets:net_factory", *shapes, *files, "--quiet"]) == 0
     assert "speed   2x3x16x32: " in capsys.readouterr().out
     plans = torchalgo.load_plans(tmp_path / "o.pt")
     assert list(plans) == ["1x3x24x24", "2x3x16x32"]
     assert torchalgo.load_plans(tmp_path / "o.json") == plans
     torch.save(tensor(3, 3, 16, 32), tmp_path / "data.pt")
     common = [str(tmp_path / "o.pt"), str(tmp_path / "data.pt")]
-    assert main(["check", *common, "--original", "nets:net_factory"]) == 0
+    assert main(["check", *common, "--original", "support.nets:net_factory"]) == 0
     assert main(["explain", str(tmp_path / "o.pt")]) == 0
     assert "plan for 1x3x24x24" in capsys.readouterr().out
     applied = ["--plan", str(tmp_path / "o.json"), "-o", str(tmp_path / "again.pt")]
-    assert main(["optimize", "nets:net_factory", *shapes, *applied, "--quiet", "--json"]) == 0
+    assert (
+        main(["optimize", "support.nets:net_factory", *shapes, *applied, "--quiet", "--json"]) == 0
+    )
     assert '"plans": [' in capsys.readouterr().out
     assert torchalgo.load_plans(tmp_path / "again.pt") == plans
     for wrong in (["--shapes", "1x3x24x"], ["--input", "1x3x8x8", *shapes], []):
         with pytest.raises(SystemExit):
-            main(["optimize", "nets:net_factory", *wrong, *files])
+            main(["optimize", "support.nets:net_factory", *wrong, *files])

@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 from torch.nn import functional
 
 import torchalgo
-from nets import Net, fp64_error, run_plan
+from support.nets import Net, fp64_error, run_plan
 from torchalgo._ir.plan import Plan
 
 

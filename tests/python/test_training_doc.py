@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import torchalgo
-from nets import make_net
+from support.nets import make_net
 
 DOC = Path(__file__).resolve().parents[2] / "docs" / "training.md"
 

@@ -152,7 +152,9 @@ def test_the_command_writes_a_plan_and_says_its_hash(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, module = tmp_path / "net.plan.json", tmp_path / "net.pt"
-    assert main([*command, "nets:net_factory", "--plan-out", str(out), "-o", str(module)]) == 0
+    assert (
+        main([*command, "support.nets:net_factory", "--plan-out", str(out), "-o", str(module)]) == 0
+    )
     plan = torchalgo.load_plan(out)
     assert plan == torchalgo.load_plan(module)
     assert f"plan {plan_hash(plan)} on all 1 ranks" in capsys.readouterr().out
@@ -161,12 +163,12 @@ def test_the_command_writes_a_plan_and_says_its_hash(
 def test_the_command_ends_with_one_line_for_what_cannot_be(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*command, "nets:no_such_net"]) == 1
+    assert main([*command, "support.nets:no_such_net"]) == 1
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert main([*command, "nets:net_factory"]) == 1
+    assert main([*command, "support.nets:net_factory"]) == 1
     monkeypatch.setenv("WORLD_SIZE", "many")
-    assert main([*command, "nets:net_factory"]) == 1
+    assert main([*command, "support.nets:net_factory"]) == 1
     first, second, third = capsys.readouterr().err.splitlines()
-    assert first.startswith("torchalgo: tune: rank 0: cannot import nets:no_such_net")
+    assert first.startswith("torchalgo: tune: rank 0: cannot import support.nets:no_such_net")
     assert "WORLD_SIZE is 2, and MASTER_ADDR and MASTER_PORT do not tell" in second
     assert "WORLD_SIZE='many'" in third

@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from models_as_given import conv_bn_relu, given, image
+from support.models_as_given import conv_bn_relu, given, image
 
 
 @given(lambda n, s: torch.randn(n, 1, 16 * s))

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from models_as_given import conv_bn_relu, given, image
+from support.models_as_given import conv_bn_relu, given, image
 
 
 class ModelOutput(OrderedDict[str, Any]):
