@@ -95,7 +95,7 @@ def test_tuning_keeps_its_budget_and_gives_a_checked_plan(
 
 
 def test_an_end_while_candidates_run_breaks_them_off_and_blames_none(
-    make_bench: MakeBench,  # noqa: F811
+    make_bench: MakeBench,
 ) -> None:
     clock = Clock()
     bench = make_bench(aten__conv="sleep")
