@@ -110,6 +110,14 @@ bool is_kind(const torch::jit::Node* node, std::string_view kind) {
   return node->kind().toQualString() == kind;
 }
 
+bool is_permute(const torch::jit::Node* node, const std::vector<std::int64_t>& dims) {
+  if (!is_kind(node, "aten::permute")) return false;
+  auto found = constant_ints(node->input(1));
+  if (!found) return false;
+  for (std::int64_t& dim : *found) dim = dim < 0 ? dim + std::ssize(*found) : dim;
+  return found == dims;
+}
+
 bool is_tensor(const Value* value) { return value->type()->kind() == c10::TypeKind::TensorType; }
 
 }  // namespace torchalgo

@@ -29,6 +29,9 @@ namespace torchalgo {
 /// Returns true if the node is the op `kind`, for example "aten::relu".
 [[nodiscard]] bool is_kind(const torch::jit::Node* node, std::string_view kind);
 
+/// Returns true if the node permutes a tensor by the constant `dims`, which are not negative.
+[[nodiscard]] bool is_permute(const torch::jit::Node* node, const std::vector<std::int64_t>& dims);
+
 /// Returns true if the value's type is Tensor (not an optional tensor).
 [[nodiscard]] bool is_tensor(const torch::jit::Value* value);
 

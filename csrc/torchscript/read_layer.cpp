@@ -64,13 +64,6 @@ void set_window(ConvProblem& conv, const Operands& op, const at::Tensor& weights
   conv.is_3d = filter.size() == 3;
 }
 
-bool is_permute(const Node* node, const Sizes& wanted) {
-  std::optional<Sizes> dims = constant_ints(node->input(1));
-  if (!dims) return false;
-  for (std::int64_t& dim : *dims) dim = dim < 0 ? dim + std::ssize(*dims) : dim;
-  return dims == wanted;
-}
-
 // Returns the node that makes the first input of `node`, if it has this kind and no other reader.
 // Otherwise returns null.
 Node* own_source(const Node* node, std::string_view kind) {

@@ -19,7 +19,9 @@
 #include <string_view>
 
 #include "torchscript/channel_ops.h"
+#include "torchscript/channels_first.h"
 #include "torchscript/constants.h"
+#include "torchscript/fold_scales.h"
 #include "torchscript/read_op.h"
 
 namespace torchalgo {
@@ -233,6 +235,16 @@ bool fold_batch_norms(GraphPtr& graph) {
   return true;
 }
 
+bool bring_channels_first(GraphPtr& graph) {
+  const Trace trace("permutes around linear layers", *graph);
+  return move_channels_first(graph);
+}
+
+bool fold_products(GraphPtr& graph) {
+  const Trace trace("products with constants into convolutions", *graph);
+  return fold_scales(graph);
+}
+
 bool name_channel_ops(GraphPtr& graph, const SeenTensors& seen) {
   const Trace trace("splits and shuffles of channels", *graph);
   return simplify_channel_ops(graph, seen);
@@ -251,6 +263,9 @@ SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValu
   }
   // A check of the rank may have stood between a convolution and its batch norm.
   if (fold_batch_norms(graph)) seen = see_tensors(graph, arguments);
+  bool is_changed = bring_channels_first(graph);
+  is_changed |= fold_products(graph);
+  if (is_changed) seen = see_tensors(graph, arguments);
   if (name_channel_ops(graph, seen)) seen = see_tensors(graph, arguments);
   return seen;
 }

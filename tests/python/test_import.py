@@ -284,6 +284,19 @@ def test_layer_norms_over_channels_are_read_with_their_permutes(capture: str) ->
 
 
 @pytest.mark.parametrize("capture", ["trace", "script"])
+def test_linear_layers_between_permutes_are_convolutions(capture: str) -> None:
+    graph = graph_of("convnext", capture)
+    found = problems(graph)
+    assert [p and p.partition("_n2")[0] for p in found.values()] == [
+        "fwd_f32", "layernorm_f32", "fwd_f32", "gelu_f32", "fwd_f32", "add_f32", "relu_f32",
+        None, None,
+    ]  # fmt: skip
+    assert found["wide"] == "fwd_f32_n2c12h9w8_k48r1s1_st1x1_pad0x0_dil1x1_g1+bias"
+    assert found["narrow"] == "fwd_f32_n2c48h9w8_k12r1s1_st1x1_pad0x0_dil1x1_g1"
+    assert [node.kind for node in graph.nodes[-2:]] == ["aten::permute", "aten::linear"]
+
+
+@pytest.mark.parametrize("capture", ["trace", "script"])
 def test_a_transposed_convolution_is_the_gradient_it_is(capture: str) -> None:
     graph = graph_of("transposed", capture)
     assert problems(graph)["up"] == "bwd_data_f32_n1c4h14w14_k6r3s3_st2x2_pad1x1_dil1x1_g2+bias"

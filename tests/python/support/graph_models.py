@@ -216,6 +216,26 @@ class LayerNorms(nn.Module):
         return self.end(y.permute(0, 3, 1, 2)), y.sigmoid()
 
 
+class ConvNeXtBlock(nn.Module):
+    """Channels at the end for a norm and two linear layers, and a learned scale per channel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv2d(12, 12, 7, padding=3, groups=12)
+        self.norm = nn.LayerNorm(12, eps=1e-6)
+        self.wide = nn.Linear(12, 48)
+        self.narrow = nn.Linear(48, 12, bias=False)
+        self.scale = nn.Parameter(torch.rand(12, 1, 1))
+        self.end = nn.Linear(12, 5)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
+        y = self.narrow(F.gelu(self.wide(y)))
+        x = x + self.scale * y.permute(0, 3, 1, 2)
+        last = x.permute(0, 2, 3, 1)  # with another reader, and never moved back
+        return F.relu(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2), self.end(last)
+
+
 class Norms(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -323,6 +343,7 @@ MODELS: dict[str, Model] = {
     "pieces": (Pieces, [(1, 4, 8, 8)]),
     "norms": (Norms, [(1, 8, 8, 8)]),
     "layer_norms": (LayerNorms, [(2, 4, 7, 9)]),
+    "convnext": (ConvNeXtBlock, [(2, 12, 9, 8)]),
     "transposed": (Transposed, [(1, 6, 7, 7)]),
     "dimensions": (Dimensions, [(2, 3, 5, 9, 12)]),
     "in_place": (InPlace, [(1, 4, 8, 8)]),
