@@ -14,13 +14,13 @@ const ConvProblem* as_backward_data(const Problem& problem) {
   return conv != nullptr && conv->direction == Direction::kBackwardData ? conv : nullptr;
 }
 
-// src and dst change places: the forward twin reads what `problem` calls dst.
+// Swaps src and dst: the equivalent forward convolution reads the tensor that `problem` calls dst.
 Primitive exchanged(Primitive primitive) {
   std::swap(primitive.src, primitive.dst);
   return primitive;
 }
 
-// kcrs per group -> ckrs per group, turned by 180 degrees.
+// Returns the weights with k and c exchanged in each group and the filters rotated by 180 degrees.
 at::Tensor turned(const at::Tensor& weights, std::int64_t groups) {
   const std::int64_t k = weights.size(0), c = weights.size(1);
   const std::int64_t r = weights.size(2), s = weights.size(3);

@@ -25,7 +25,7 @@ Offer offer_concat(const Problem& problem, const Device&) {
   return offer_f32("cpu.concat", concat->dtype, {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
 }
 
-/// Whether each source starts at a block of dst, so that whole blocks can be copied.
+/// Returns true if each source starts at a block of dst, so that whole blocks can be copied.
 bool starts_on_blocks(const ConcatProblem& problem, std::int64_t block) {
   return std::all_of(problem.c.begin(), problem.c.end() - 1,
                      [block](std::int64_t c) { return c % block == 0; });

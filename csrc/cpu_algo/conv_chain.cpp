@@ -27,14 +27,14 @@ using kernels::Rows;
 constexpr std::int64_t kFloatBytes = sizeof(float);
 constexpr Layout kInside = Layout::kNChw16c;
 
-// The convolutions of a chain by what they do here.
+// The convolutions of a chain by their role. `wide` or `narrow` may be missing.
 struct Parts {
-  const ConvProblem* wide = nullptr;  // makes what the depthwise one reads; null: the caller does
+  const ConvProblem* wide = nullptr;  // computes the depthwise one's input; null: none
   const ConvProblem* depthwise = nullptr;
-  const ConvProblem* narrow = nullptr;  // 1x1, reads what the depthwise one makes; null: the caller
+  const ConvProblem* narrow = nullptr;  // 1x1, reads the depthwise result; null: none
 };
 
-// Of a chain that is not refused.
+// Returns the convolutions of a chain by role. The chain must not be refused.
 Parts parts_of(const Problem& problem) {
   Parts parts;
   for (const Problem& layer : std::get<ConvChainProblem>(problem).layers) {
@@ -75,7 +75,7 @@ struct Plan {
   std::optional<ConvGemm> narrow;
   std::int64_t images = 1;
   std::int64_t blocks = 1;     // per image
-  std::int64_t wide_rows = 0;  // that the buffer holds
+  std::int64_t wide_rows = 0;  // rows of the buffer
   std::int64_t src_image = 0, dst_image = 0;
   std::int64_t wide_floats = 0;    // of the buffer between wide and depthwise
   std::int64_t middle_floats = 0;  // and between depthwise and narrow
@@ -91,7 +91,7 @@ Rows block_of(const Plan& plan, std::int64_t block) {
   return {rows * block / plan.blocks, rows * (block + 1) / plan.blocks};
 }
 
-// `gemm` for rows [begin, end) of its result, which are written from row 0 on.
+// Returns `gemm` restricted to `rows` of its result. They are written from row 0 of dst on.
 ConvGemm part_of(const ConvGemm& gemm, Rows rows) {
   ConvGemm part = gemm;
   const std::int64_t top = rows.begin * gemm.stride_h - gemm.pad_h;
@@ -104,7 +104,8 @@ ConvGemm part_of(const ConvGemm& gemm, Rows rows) {
   return part;
 }
 
-// Blocks of K as the tallest part wants them; one block of pixels, which is cut out already.
+// Sets the blocks of K to those of the tallest part. The pixels stay one block, because a part is
+// already a block of them.
 void set_k_blocks(ConvGemm& gemm, std::int64_t most_rows) {
   ConvGemm part = part_of(gemm, {0, std::min(most_rows, gemm.p)});
   set_conv_gemm_blocks(part);
@@ -118,7 +119,7 @@ std::int64_t scratch_of(const ConvGemm& gemm, std::int64_t most_rows, const Conv
   return build.scratch_bytes(part);
 }
 
-// Floats of the buffers for blocks of `rows` rows of the depthwise result.
+// Sets the sizes of the buffers for blocks of `rows` rows of the depthwise result.
 void set_buffers(Plan& plan, std::int64_t rows) {
   const Depthwise& conv = plan.depthwise;
   plan.wide_rows = most_rows_read(conv, rows);
@@ -137,7 +138,8 @@ Plan plan_chain(const Parts& parts, const Primitive& primitive, const ConvGemmBu
   Depthwise& conv = plan.depthwise;
   plan.src_image = plan.wide ? plan.wide->src_image : conv.blocks * conv.src_plane;
   plan.dst_image = plan.narrow ? plan.narrow->dst_image : conv.blocks * conv.dst_plane;
-  // As few blocks as leave the tensors between the convolutions in L2; one per thread at least.
+  // Finds the least number of blocks for which the tensors between the convolutions fit into L2.
+  // Each thread gets at least one block.
   const std::int64_t least = plan.images < threads ? std::min(threads, conv.p) : 1;
   for (plan.blocks = least; plan.blocks < conv.p; ++plan.blocks) {
     set_buffers(plan, ceil_div(conv.p, plan.blocks));
@@ -163,7 +165,7 @@ struct Kernels {
   decltype(&kernels::default_isa::run_depthwise) depthwise;
 };
 
-// One thread's blocks.
+// Runs the blocks of one thread.
 class Worker {
  public:
   Worker(const Kernels& kernels, const Plan& plan, const float* src, const float* residual,
@@ -200,12 +202,13 @@ class Worker {
   }
 
  private:
-  // Of the depthwise result, one block of channels.
+  // Returns the floats of one row of the depthwise result, in one block of channels.
   [[nodiscard]] std::int64_t row_floats() const {
     return plan_.depthwise.q * plan_.depthwise.pixel;
   }
 
-  // Rows `read` into the buffer; those that the block before has made are moved to its front.
+  // Computes rows `read` of the wide tensor into the buffer. Rows that the previous block has
+  // computed are moved to the front of the buffer.
   void widen(std::int64_t image, const float* src, Rows read) {
     const Depthwise& conv = plan_.depthwise;
     const std::int64_t row = conv.w * conv.pixel;

@@ -28,7 +28,7 @@ Offer offer_eltwise(std::string_view name, EltwiseKind kind, const Problem& prob
   return offer_f32(name, eltwise->dtype, {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
 }
 
-// An operation with its sizes; without pointers.
+// The sizes and kernels of an operation. The tensors are arguments of the run.
 struct EltwisePlan {
   EltwiseKernels kernels;
   kernels::Activation activation;
@@ -62,7 +62,7 @@ void run_flat(const EltwisePlan& plan, const KernelArgs& args) {
   });
 }
 
-/// The second tensor is a scale or a shift that differs from image to image.
+/// Runs an operation whose second tensor holds one scale or shift per channel of each image.
 void run_channelwise(const EltwisePlan& plan, const KernelArgs& args) {
   const float* const second = floats(args.src[1]);
   kernels::ScaleShift affine = {};

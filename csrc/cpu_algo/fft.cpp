@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Convolutions with large filters as products in the frequency domain, by torch's own FFT. The
-// padded image is cut into overlapping tiles of T x T pixels; a tile gives the T - r + 1 rows of
-// results whose windows lie in it, as many columns, and shares its transform among all output
-// channels (overlap-save; Vasilache et al. 2015, arXiv:1412.7580).
+// Computes convolutions with large filters as products in the frequency domain, with torch's own
+// FFT. The padded image is cut into overlapping tiles of T x T pixels. A tile gives the T - r + 1
+// rows and T - s + 1 columns of results whose windows lie in it. All output channels share the
+// transform of a tile (overlap-save; Vasilache et al. 2015, arXiv:1412.7580).
 
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/constant_pad_nd.h>
@@ -54,8 +54,8 @@ std::string refusal_of(const ConvProblem& conv) {
   return refuse_dilation_and_groups(conv);
 }
 
-// A tile gives results of at least half the filter's size, or too little of it is used; one that
-// holds the whole image needs no larger one beside it.
+// Offers tile sizes whose results are at least half as large as the filter; smaller tiles would
+// waste too much work. No larger size is offered beside one that holds the whole image.
 Offer offer(const Problem& problem, const Device&) {
   const auto* conv = std::get_if<ConvProblem>(&problem);
   if (conv == nullptr) return {{}, "needs a convolution"};
@@ -75,7 +75,8 @@ Offer offer(const Problem& problem, const Device&) {
   return offer;
 }
 
-// Per frequency a matrix [c, k], conjugated: a product with it is a correlation's.
+// Packs one conjugated matrix [c, k] per frequency. Conjugated weights compute a correlation, as a
+// convolution layer does.
 Packed pack(const ConvProblem& conv, const Tiling& tiling, const Weights& weights) {
   const at::Tensor packed =
       at::fft_rfft2(weights[0].weights, at::IntArrayRef{tiling.size, tiling.size})
@@ -85,14 +86,15 @@ Packed pack(const ConvProblem& conv, const Tiling& tiling, const Weights& weight
   return {{packed.resolve_conj().contiguous(), weights[0].bias}};
 }
 
-// The products of the transforms, 3 multiplications and 3 additions at least for each complex one.
+// Counts the products of the transforms. A complex product takes at least 3 multiplications and 3
+// additions.
 Work least_work(const ConvProblem& conv, const Tiling& tiling) {
   const double products = static_cast<double>(tiling.frequencies * conv.n * tiling.count_h) *
                           static_cast<double>(tiling.count_w * conv.c * conv.k);
   return {6 * products, least_bytes(conv)};
 }
 
-// [n, c, count_h, count_w, T, T / 2 + 1] of the tiles of `src`.
+// Returns the transforms of the tiles of `src`: [n, c, count_h, count_w, T, T / 2 + 1].
 at::Tensor transform_tiles(const ConvProblem& conv, const Tiling& tiling, const at::Tensor& src) {
   const std::int64_t rows = (tiling.count_h - 1) * tiling.m_h + tiling.size;
   const std::int64_t columns = (tiling.count_w - 1) * tiling.m_w + tiling.size;
@@ -102,7 +104,7 @@ at::Tensor transform_tiles(const ConvProblem& conv, const Tiling& tiling, const 
       padded.unfold(2, tiling.size, tiling.m_h).unfold(3, tiling.size, tiling.m_w));
 }
 
-// A matrix product over the channels for each frequency.
+// Computes one matrix product over the channels for each frequency.
 at::Tensor multiply(const ConvProblem& conv, const Tiling& tiling, const at::Tensor& spectrum,
                     const at::Tensor& weights) {
   const std::int64_t tiles = conv.n * tiling.count_h * tiling.count_w;
@@ -145,7 +147,8 @@ Kernel prepare(const Problem& problem, const Primitive& primitive, const Device&
 
 }  // namespace
 
-// Large filters in the frequency domain, on nchw; torch has the transforms.
+// Makes the algorithm for large filters in nchw. The same build serves every instruction set,
+// because torch computes the transforms.
 Algorithm fft(const std::string& /*isa*/) {
   return with_backward_data({.name = "cpu.fft",
                              .rounding = 4,

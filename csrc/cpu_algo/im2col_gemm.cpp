@@ -47,7 +47,8 @@ ConvIm2col plan(const ConvProblem& conv) {
   return args;
 }
 
-// Threads divide the pixels if that leaves each of them many, else the output channels.
+// Divides the pixels among the threads if each of them gets many. Otherwise divides the output
+// channels.
 void set_parts(ConvIm2col& args, std::int64_t threads) {
   constexpr std::int64_t kManyPixels = 256;
   const std::int64_t pixels = args.images * args.p * args.q;
@@ -107,7 +108,7 @@ Kernel prepare(const Build& build, const Problem& problem, const Primitive& prim
       .primitive = with_workspace(primitive, slice_bytes * threads),
       .run = [=](const KernelArgs& args) { return run(build, sizes, slice_bytes, threads, args); },
       .pack = [=](const Weights& weights) { return pack(conv, row, weights); },
-      // The bias is the model's own.
+      // The bias is not packed: the model's own tensor is used.
       .packed_bytes = [k = conv.k, row] { return k * row * std::int64_t{sizeof(float)}; }};
 }
 

@@ -16,7 +16,8 @@ std::string refuse(const ConvProblem& conv) {
 
 }  // namespace
 
-// The pixels of nhwc are the rows of the im2row matrix, so nothing but padding is ever copied.
+// Makes the algorithm for nhwc. The pixels are the rows of the im2row matrix, so a copy is needed
+// only for padding.
 Algorithm im2row_gemm(const std::string& isa) {
   return make_conv_gemm(
       {.name = "cpu.im2row_gemm", .layouts = {{Layout::kNhwc, Layout::kNhwc}}, .refuse = refuse},

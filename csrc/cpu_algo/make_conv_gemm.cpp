@@ -14,7 +14,7 @@
 namespace torchalgo::cpu {
 namespace {
 
-// The algorithm's name and its variants for this problem.
+// Returns the names of the algorithm and of its variants for this problem.
 std::vector<std::string> names_of(const ConvGemmAlgorithm& own, const ConvProblem& conv,
                                   const ConvGemmBuild& build) {
   std::vector<std::string> names = {std::string(own.name)};
@@ -28,7 +28,7 @@ std::vector<std::string> names_of(const ConvGemmAlgorithm& own, const ConvProble
   return names;
 }
 
-// Blocks per panel, from the variant: "....b3".
+// Returns the blocks per panel that the variant names, for example 3 for ".b3".
 int width_of(const Primitive& primitive, std::int64_t blocks, const ConvGemmBuild& build) {
   const std::string_view name = primitive.name;
   const std::string_view variant = name.substr(name.rfind('.'));

@@ -19,7 +19,8 @@ Offer offer(const DepthwiseAlgorithm& depthwise, const Problem& problem) {
   const std::string name(depthwise.name);
   Offer offer;
   offer.primitives.push_back({name, Layout::kNChw16c, Layout::kNChw16c});
-  // In nhwc the last 16 channels overlap those before them instead of being masked.
+  // In nhwc the last block of 16 channels overlaps the block before it. There is no masking, so 16
+  // channels are needed.
   if (conv->c >= 16) offer.primitives.push_back({name, Layout::kNhwc, Layout::kNhwc});
   return offer;
 }

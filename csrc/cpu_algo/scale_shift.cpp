@@ -20,7 +20,7 @@ Offer offer_scale_shift(const Problem& problem, const Device&) {
                    {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
 }
 
-/// Scale and shift, zero in the pad lanes: a pad lane of src then gives zero.
+/// Packs scale and shift with zeros in the pad lanes, so that pad lanes of dst become zero.
 Packed pack_scale_shift(const Problem& problem, Layout layout, const Weights& weights) {
   const std::int64_t c = std::get<ScaleShiftProblem>(problem).c;
   TORCHALGO_CHECK(weights[0].weights.numel() == c && weights[0].bias.numel() == c,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A 1x1 convolution of act(x * scale + shift): a batch norm before it, as in DenseNet, or the
-// product with a squeeze-excite's factors. Block of pixels by block of pixels, so that the tensor
-// between the two never leaves the cache.
+// Computes a 1x1 convolution of act(x * scale + shift). The scale is a batch norm, as in DenseNet,
+// or the factors of a squeeze-excite. The work goes block of pixels by block of pixels, so that the
+// tensor between the two operations stays in the cache.
 
 #include <algorithm>
 #include <optional>
@@ -24,7 +24,7 @@ constexpr std::int64_t kFloatBytes = sizeof(float);
 constexpr std::string_view kName = "cpu.scaled_conv1x1";
 constexpr std::string_view kStrassenName = "cpu.scaled_conv1x1.strassen";
 
-// A chain here is a scale-shift or a product, and this.
+// Returns the convolution of a chain. The layer before it is a scale-shift or a product.
 const ConvProblem& conv_of(const ConvChainProblem& chain) {
   return std::get<ConvProblem>(chain.layers[1]);
 }
@@ -44,9 +44,9 @@ std::string refuse(const Problem& problem) {
   return {};
 }
 
-// One image, cut into blocks of pixels.
+// The sizes of the call. Each image is cut into blocks of pixels.
 struct Plan {
-  ConvGemm gemm = {};  // of a block; without pointers
+  ConvGemm gemm = {};  // of a block; its tensors are set in the run
   ScaleShift scale = {};
   std::int64_t images = 1, pixels = 1, blocks = 1;  // blocks per image
   std::int64_t planes = 1, lanes = 16;              // of the source: 16 channels each, or all
@@ -62,7 +62,7 @@ std::int64_t begin_of(const Plan& plan, std::int64_t block) {
   return plan.pixels * block / plan.blocks;
 }
 
-// The matrix product of pixels [begin, begin + count) of an image.
+// Returns the matrix product for pixels [begin, begin + count) of an image.
 ConvGemm part_of(const Plan& plan, std::int64_t begin, std::int64_t count) {
   ConvGemm part = plan.gemm;
   part.p = part.h = 1;
@@ -176,7 +176,8 @@ Offer offer(const Kernels& kernels, const Problem& problem, const Device& device
   return offer;
 }
 
-// Scale and shift, if they are weights, with zeros in the pad lanes; then the convolution's.
+// Packs scale and shift with zeros in the pad lanes, then the convolution's weights. In a product
+// the scale is an input, and nothing is packed for it.
 Packed pack(const Plan& plan, const ConvProblem& conv, bool is_product, const Weights& weights) {
   Packed packed(2);
   if (!is_product)

@@ -19,7 +19,7 @@ struct InterleaveKernels {
   decltype(&kernels::default_isa::run_interleave_blocks) blocks;
 };
 
-/// A shuffle, of one tensor or of as many as there are groups, each a group.
+/// The sizes of a shuffle. Its input is one tensor, or one tensor per group.
 struct Shuffle {
   DType dtype;
   std::int64_t n, channels, pixels;  // channels of a group

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The average of each channel, then the 1x1 convolutions of it: a squeeze-excite's factors in one
-// call. Behind the pooling an image is one pixel, and a convolution the product of its weights with
-// a vector.
+// Computes the average of each channel and then 1x1 convolutions of the averages: the factors of a
+// squeeze-excite in one call. After the pooling an image is one pixel. A convolution is then the
+// product of its weights with a vector.
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ std::int64_t row_floats(Layout layout, std::int64_t c) {
   return is_blocked(layout) ? channel_blocks(c) * 16 : c;
 }
 
-// A chain here is this pooling, and then 1x1 convolutions.
+// Returns the pooling of a chain. The layers after it are 1x1 convolutions.
 const PoolProblem& pool_of(const ConvChainProblem& chain) {
   return std::get<PoolProblem>(chain.layers[0]);
 }
@@ -39,7 +39,8 @@ std::vector<ConvProblem> convs_of(const ConvChainProblem& chain) {
   return convs;
 }
 
-// Of each of the two vectors per image that the layers pass on: padded, as the pooling writes one.
+// Returns the floats of one vector between two layers, per image. The size is padded to whole
+// blocks, because the pooling writes whole blocks. There are two such vectors.
 std::int64_t vector_floats(const ConvChainProblem& chain) {
   std::int64_t most = 0;
   for (const ConvProblem& conv : convs_of(chain))
@@ -80,7 +81,7 @@ at::Tensor pack_panels(const ConvProblem& conv, const at::Tensor& weights) {
   return panels;
 }
 
-// One entry per convolution: the pooling has no weights.
+// Packs one entry per convolution. The pooling has no weights.
 Packed pack(const ConvChainProblem& chain, const Weights& weights) {
   const std::vector<ConvProblem> convs = convs_of(chain);
   Packed packed;
@@ -98,7 +99,7 @@ std::int64_t packed_bytes(const ConvChainProblem& chain) {
   return floats * std::int64_t{sizeof(float)};
 }
 
-// The pooling, and the layers behind it; without pointers.
+// The sizes of the pooling and of the layers after it. `run` sets the pointers.
 struct Plan {
   PoolPlan pool;
   LinearRun linear = nullptr;
@@ -139,7 +140,8 @@ at::Tensor run(const Plan& plan, const KernelArgs& args) {
     linear.dst = is_last ? args.dst.mutable_data_ptr<float>() : other;
     const std::int64_t dst_row = is_last ? plan.dst_row : linear.k;
     const std::int64_t panels = linear_panel_count(linear.k);
-    // Images that lie side by side share the reading of the weights.
+    // If the images' vectors are adjacent in memory, one call reads the weights once for all
+    // images.
     if (src_row == linear.c && dst_row == linear.k) {
       run_linear(plan.linear, linear, panels, kernels::kLinearPanel, torch_threads());
     } else {

@@ -17,7 +17,8 @@ std::string refuse(const ConvProblem& conv) {
 
 }  // namespace
 
-// A network's first convolution reads the caller's image as it is and starts the blocked part.
+// Makes the algorithm for a network's first convolution. It reads the image in the caller's layout
+// and writes nChw16c.
 Algorithm stem(const std::string& isa) {
   return make_conv_gemm(
       {.name = "cpu.stem",

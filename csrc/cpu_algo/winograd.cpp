@@ -24,8 +24,9 @@ using kernels::WinogradTile;
 
 constexpr std::int64_t kScratchLimit = std::int64_t{2} << 20;  // per thread
 
-// The transforms multiply rounding errors. The factor doubles with each further interpolation point
-// where both axes are transformed, and with each two where one is: found by comparison with f64.
+// Returns the factor by which the transforms increase rounding errors. It doubles with each
+// interpolation point if both axes are transformed, and with every second point if one axis is. The
+// rule was found by comparison with f64.
 double rounding_of(const WinogradTile& tile) {
   const auto points = [](const WinogradAxis& axis) { return axis.m + axis.r - axis.stride; };
   const bool is_nested = tile.h.r > 1 && tile.w.r > 1;
@@ -33,7 +34,8 @@ double rounding_of(const WinogradTile& tile) {
   return std::ldexp(1.0, is_nested ? most - 3 : most / 2 - 1);
 }
 
-// The N of the variants. A tile along one axis has few elements, so that more tiles lie in L2.
+// Returns the values of N of the variants `.tN`. A tile along one axis has few elements, so more
+// tiles fit into L2.
 std::span<const int> block_sizes(const WinogradTile& tile) {
   static constexpr int kNested[] = {14, 28, 56};
   static constexpr int kAlongOneAxis[] = {28, 56, 112};
@@ -74,7 +76,7 @@ Offer offer(const WinogradAlgorithm& winograd, const Problem& problem, const Dev
   std::int64_t smaller = 0;
   std::int64_t least_bytes = 0;
   for (const int size : block_sizes(tile)) {
-    if (tiles <= smaller) break;  // one block already: the same as the variant before
+    if (tiles <= smaller) break;  // one block holds all tiles: equal to the previous variant
     smaller = size;
     const std::int64_t bytes = winograd_scratch_bytes({tile, winograd.layout, size}, *conv);
     if (least_bytes == 0) least_bytes = bytes;
@@ -89,7 +91,8 @@ Offer offer(const WinogradAlgorithm& winograd, const Problem& problem, const Dev
   return offer;
 }
 
-// The products of the transformed tiles; the transforms and whole blocks of channels come on top.
+// Counts the products of the transformed tiles. This is a lower bound: it leaves out the transforms
+// and the rounding up to whole blocks of channels.
 Work least_work(const WinogradTile& tile, const ConvProblem& conv) {
   const std::int64_t products = winograd_tiles(tile, conv) * tile.elements();
   return {2.0 * static_cast<double>(products) * static_cast<double>(conv.c * conv.k),
@@ -117,7 +120,8 @@ Algorithm make_winograd(const WinogradAlgorithm& winograd, std::string_view isa)
   return with_backward_data(std::move(algorithm));
 }
 
-// All tiles of kernels::kWinogradTiles in nChw16c, for example cpu.winograd_f4x4_3x3.
+// Makes an algorithm for each tile of kernels::kWinogradTiles in nChw16c, for example
+// cpu.winograd_f4x4_3x3.
 Algorithms winograd(const std::string& isa) {
   static const std::vector<std::string> kNames = [] {
     std::vector<std::string> names;

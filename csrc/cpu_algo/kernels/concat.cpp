@@ -26,13 +26,14 @@ inline void copy_block(const float* src, float* dst) {
   for (std::int64_t i = 0; i < kBlock; i += kLanes) Vec::loadu(src + i).store(dst + i);
 }
 
-/// Lanes of one dst block that come from one block of one source, or stay zero.
+/// The lanes of one dst block that come from one block of one source, or that are zero.
 struct Segment {
   const float* src;  // its first lane in the first pixel; nullptr: zeros
   std::int64_t lane, count;
 };
 
-/// The segments of dst's block `block` of image `image`, in order of lanes; at most one per lane.
+/// Finds the segments of block `block` of image `image` in dst, in order of lanes. There is at most
+/// one per lane.
 inline int find_segments(const Concat& concat, std::int64_t image, std::int64_t block,
                          Segment (&segments)[kBlock]) {
   int count = 0;
@@ -84,8 +85,8 @@ void run_concat_blocks(const Concat& concat, std::int64_t begin, std::int64_t en
     Segment segments[kBlock];
     const int count = find_segments(concat, block / blocks, block % blocks, segments);
     float* dst = concat.dst + block * concat.pixels * kBlock;
-    // Each copy moves 16 lanes; those too many are overwritten by the segments and pixels that
-    // follow, so only the last pixel, after which another block starts, needs exact copies.
+    // Each copy moves 16 lanes. Surplus lanes are overwritten by the following segments and pixels.
+    // Only the last pixel needs exact copies, because another block starts after it.
     for (std::int64_t pixel = 0; pixel + 1 < concat.pixels; ++pixel, dst += kBlock) {
       for (int s = 0; s < count; ++s) {
         const Segment& segment = segments[s];

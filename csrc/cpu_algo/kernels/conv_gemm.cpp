@@ -10,20 +10,22 @@
 namespace torchalgo::kernels {
 namespace {
 
-// Sizes that follow from the geometry; table and row sizes are upper bounds for any block.
+// The following sizes depend on the geometry only. Sizes of tables and rows are upper bounds for
+// any block.
 
 bool is_padded(const ConvGemm& conv) { return conv.pad_w > 0; }
 
 std::int64_t padded_width(const ConvGemm& conv) { return conv.w + 2 * conv.pad_w; }
 
-// Source rows under the tallest block.
+// Returns the source rows that the tallest block reads.
 std::int64_t copied_rows(const ConvGemm& conv) {
   return most_rows_read(conv, (conv.p + conv.blocks_per_image - 1) / conv.blocks_per_image);
 }
 
-constexpr std::int64_t kPlaneGap = 16;  // keeps planes apart that a power of two would alias
+constexpr std::int64_t kPlaneGap = 16;  // floats; a distance of a power of two would alias
 
-// Neighbouring taps of a filter row are one chunk if their pixels adjoin.
+// Returns true if the pixels of a filter row's taps are adjacent in memory. These taps are then one
+// chunk.
 bool is_row_contiguous(const ConvGemm& conv) {
   return conv.dilation_w == 1 && (is_padded(conv) || conv.src_pixel == conv.plane_width);
 }
@@ -35,7 +37,7 @@ std::int64_t max_chunks(const ConvGemm& conv) {
   return conv.block_planes * conv.r * chunks_per_row(conv);
 }
 
-// Filter rows that lie above source row `row` for output row y.
+// Returns the number of filter rows that lie above source row `row` for output row y.
 std::int64_t taps_above(const ConvGemm& conv, std::int64_t y, std::int64_t row) {
   const std::int64_t distance = row - (y * conv.stride_h - conv.pad_h);
   if (distance <= 0) return 0;
@@ -49,7 +51,8 @@ struct Taps {
   int per_plane = 0;
 };
 
-// Both ends of the range only fall while y grows, and each takes r + 1 values at most.
+// Returns the most ranges of filter rows. Both ends of the range only decrease while y increases,
+// and each takes at most r + 1 values.
 std::int64_t max_tap_ranges(const ConvGemm& conv) { return 2 * conv.r + 1; }
 
 std::int64_t table_bytes(const ConvGemm& conv) {
@@ -59,7 +62,7 @@ std::int64_t table_bytes(const ConvGemm& conv) {
   return (bytes + 63) / 64 * 64;
 }
 
-// Where A is read: the caller's tensor or the padded copy of its rows.
+// The memory of matrix A: the caller's tensor, or the padded copy of its rows.
 struct Source {
   const float* data =
       nullptr;  // image `begin_image`, row `begin_row`, column -pad_w of the padding
@@ -89,14 +92,15 @@ PixelBlock pixel_block(const ConvGemm& conv, const Strips& strips, std::int64_t 
   return result;
 }
 
-// Source rows under a block of a padded convolution.
+// Returns the source rows that a block of a padded convolution reads.
 Rows source_rows(const ConvGemm& conv, const Strips& strips, const PixelBlock& block) {
   return rows_read(conv,
                    {block.begin_unit / strips.count, (block.end_unit - 1) / strips.count + 1});
 }
 
-// The rows that are copied next, for this block's tiles to ask for: a network's image is cold, and
-// a copy is done before a prefetcher has seen a stream.
+// The source rows that the next block copies. The tiles of this block prefetch them, because a
+// network's image is cold. The hardware prefetcher is no help: a copy ends before it detects a
+// stream.
 class RowsAhead {
  public:
   RowsAhead() = default;
@@ -109,7 +113,8 @@ class RowsAhead {
   [[nodiscard]] bool is_empty() const { return planes_left_ == 0; }
   [[nodiscard]] std::int64_t lines() const { return planes_left_ * lines_per_plane_; }
   [[nodiscard]] const float* at() const { return at_ + line_ * 16; }
-  // Those beyond a plane's end are asked for in vain; the next begins with its first.
+  // Moves on by `lines` cache lines. Prefetching past the end of a plane is harmless; the next
+  // plane then starts at its first line.
   void skip(std::int64_t lines) {
     line_ += lines;
     if (line_ < lines_per_plane_) return;
@@ -119,11 +124,12 @@ class RowsAhead {
   }
 
  private:
-  const float* at_ = nullptr;  // the plane
+  const float* at_ = nullptr;  // the first line of the current plane
   std::int64_t plane_stride_ = 0, planes_left_ = 0, lines_per_plane_ = 0, line_ = 0;
 };
 
-// The chunk tables, one per range of filter rows that meets the image; made when first wanted.
+// The chunk tables, one per range of filter rows that overlaps the image. A table is made at its
+// first use.
 class TapTables {
  public:
   TapTables(const ConvGemm& conv, const Source& source, int width, char* memory)
@@ -174,7 +180,7 @@ class TapTables {
   int count_ = 0;
 };
 
-// One task at work.
+// Runs one task.
 class Task {
  public:
   Task(const ConvGemm& conv, std::int64_t task, char* scratch)
@@ -288,7 +294,8 @@ class Task {
         const float* const a = source_.data + (image - block_.begin_image) * source_.image +
                                (y * conv_.stride_h - conv_.pad_h - source_.begin_row) * source_.row;
         const std::int64_t row_dst = panel_dst + image * conv_.dst_image + y * conv_.dst_row;
-        // A tile of few products is done in the time of some divisions: one per strip.
+        // A tile of few products takes as long as a few divisions, so there is one division per
+        // strip.
         std::int64_t x = strips_.begin(unit - y * strips_.count);
         for (; unit < row_end; ++unit) {
           const std::int64_t end = strips_.begin(unit - y * strips_.count + 1);
@@ -337,7 +344,7 @@ class Task {
     }
   }
 
-  // The source rows that this block reads, with zeros on the left and right.
+  // Copies the source rows that this block reads, with zeros on the left and right.
   void copy_rows(const float* src, int planes) {
     const auto [begin, end] = source_rows(conv_, strips_, block_);
     source_.data = rows_;

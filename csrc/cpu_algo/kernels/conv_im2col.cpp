@@ -18,7 +18,7 @@ constexpr std::int64_t kPanel = kPanelBlocks * kTileBlock;  // pixels of a panel
 
 std::int64_t panel_count(std::int64_t pixels) { return (pixels + kPanel - 1) / kPanel; }
 
-// Panels of the largest block of pixels.
+// Returns the panels of the largest block of pixels.
 std::int64_t block_panels(const ConvIm2col& conv) {
   return (panel_count(conv.p * conv.q) + conv.blocks_per_image - 1) / conv.blocks_per_image;
 }
@@ -44,7 +44,7 @@ class PanelRow {
     });
   }
 
-  // Completes the last panel, so that no lane is left undefined.
+  // Fills the rest of the last panel, so that no lane is undefined.
   void finish() {
     if (lane_ > 0) put_zeros(kPanel - lane_);
   }
@@ -98,7 +98,7 @@ class Task {
   }
 
  private:
-  // Blocks end where panels end.
+  // Returns the first pixel of `block`. Blocks begin and end at panels.
   [[nodiscard]] std::int64_t cut(std::int64_t pixels, std::int64_t block) const {
     return std::min(pixels, panel_count(pixels) * block / conv_.blocks_per_image * kPanel);
   }
@@ -118,7 +118,7 @@ class Task {
 
   void gather_tap(const float* src, std::int64_t r, std::int64_t s, PanelRow& row) const {
     const std::int64_t offset = s * conv_.dilation_w - conv_.pad_w;
-    // Output columns [inside, outside) of this tap lie inside of the image.
+    // For output columns [inside, outside) this tap lies inside the image.
     const std::int64_t stride = conv_.stride_w;
     const std::int64_t inside = offset < 0 ? (-offset + stride - 1) / stride : 0;
     const std::int64_t outside = conv_.w > offset ? (conv_.w - offset + stride - 1) / stride : 0;

@@ -18,8 +18,8 @@ struct Strip {
 };
 using RunStrip = void (*)(const Depthwise&, const Strip&);
 
-// `taps` a row without dilation: each pixel is loaded once and feeds all columns that it reaches.
-// fixed_pixel: 16, or 0 for conv.pixel.
+// Computes a strip for `taps` taps per row without dilation. Each pixel is loaded once and used by
+// all columns that it reaches. `fixed_pixel` is 16, or 0 for conv.pixel.
 template <int taps, int stride, int fixed_pixel, Edge edge, int columns>
 void run_strip(const Depthwise& conv, const Strip& strip) {
   using Reach = TileReach<taps, stride, columns, edge>;
@@ -50,7 +50,7 @@ void run_strip(const Depthwise& conv, const Strip& strip) {
   store_columns(conv, strip.residual, strip.dst, pixel, sums);
 }
 
-// Any filter: columns whose taps [s_begin, s_end) lie inside the image.
+// Computes columns whose taps [s_begin, s_end) lie inside the image, for any filter.
 template <int columns>
 void run_any_strip(const Depthwise& conv, const Strip& strip, std::int64_t s_begin,
                    std::int64_t s_end) {
@@ -102,7 +102,7 @@ RunStrip strip_of(int columns, Edge edge) {
   return strip_of<taps, stride, 0, Edge::kAny>(columns);
 }
 
-// The strip of `columns` whose first tap lies at image column x.
+// Returns the function for a strip of `columns` whose first tap lies at image column x.
 template <int taps, int stride>
 RunStrip strip_at(const Depthwise& conv, std::int64_t x, int columns) {
   const Edge edge = find_edge(taps, stride, x, columns, conv.w);
@@ -110,7 +110,7 @@ RunStrip strip_at(const Depthwise& conv, std::int64_t x, int columns) {
                               : strip_of<taps, stride, 0>(columns, edge);
 }
 
-// The unrolled strip, or null where only run_any_strip serves.
+// Returns the unrolled function for a strip, or null if only run_any_strip can compute it.
 RunStrip find_strip(const Depthwise& conv, std::int64_t x, int columns) {
   if (conv.dilation_w != 1) return nullptr;
   if (conv.s == 3 && conv.stride_w == 1) return strip_at<3, 1>(conv, x, columns);
@@ -121,7 +121,7 @@ RunStrip find_strip(const Depthwise& conv, std::int64_t x, int columns) {
   return nullptr;
 }
 
-// One output row of one plane, reached by the tap rows [r_begin, r_end).
+// One output row of one plane. Its tap rows [r_begin, r_end) lie inside the image.
 struct Row {
   const Depthwise& conv;
   const float* src;  // pixel of tap row 0, column 0; may lie outside
@@ -131,7 +131,7 @@ struct Row {
   float* dst;
   std::int64_t r_begin, r_end;
 
-  // The strip that starts at output column `column`, for the vector at `lane` of the pixel.
+  // Returns the strip that starts at output column `column`, for the vector at `lane` of the pixel.
   Strip strip(std::int64_t column, std::int64_t lane) const {
     const std::int64_t x = column * conv.stride_w - conv.pad_w;
     const std::int64_t out = column * conv.pixel + lane;
@@ -196,9 +196,9 @@ struct Row {
   }
 };
 
-// Output rows at once that no padding above or below meets: neighbouring rows read the same pixels,
-// and with twice the sums no addition waits for the one before it. Strips of kColumns, of which the
-// last overlaps the one before it.
+// The number of output rows that are computed together if none of them reads padding above or
+// below. Neighbouring rows read the same pixels, and with twice the sums no addition waits for the
+// previous one. A row is cut into strips of kColumns; the last strip overlaps the one before it.
 constexpr int kTall = 2;
 
 struct Rows {
@@ -284,8 +284,9 @@ RunRows rows_of(const Depthwise& conv, int rows) {
   return rows == 1 ? &run_rows<taps, stride, 1, 0> : &run_rows<taps, stride, kTall, 0>;
 }
 
-// Null: the filter is another one (5x5 at stride 1 keeps the multipliers busy as it is), the
-// registers are too few, or too many columns would be computed twice.
+// Returns the function that computes `rows` rows together, 1 or kTall. Returns null in three cases:
+// the filter has no such function (5x5 with stride 1 keeps the multipliers busy anyway), there are
+// too few registers, or too many columns would be computed twice.
 RunRows find_rows(const Depthwise& conv, int rows) {
   if constexpr (kLanes == kBlock) {
     const std::int64_t computed = ceil_div(conv.q, kColumns) * kColumns;

@@ -16,8 +16,8 @@ struct Mul {
   static float apply(float a, float b) { return a * b; }
 };
 
-/// A clamp is free in a loop that waits for memory, so it is always done; other activations follow
-/// chunk by chunk.
+/// Applies `op` and then the activation. A clamp costs nothing in a loop that waits for memory, so
+/// the loop always clamps. Other activations run chunk by chunk afterwards.
 template <class Op>
 inline void run_binary(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
   const Clamp clamp = clamp_of(eltwise.activation);

@@ -31,7 +31,7 @@ void run_whole(const Tile& tile) {
   if (!fits_registers(tile.activation)) activate_tile(tile, rows, blocks);
 }
 
-// A tile of which some columns do not exist is computed in a copy that is whole.
+// Computes a tile with missing columns in a copy that has all columns.
 [[gnu::noinline]] void run_masked(const Tile& tile, int rows, int blocks, GemmTile whole) {
   alignas(64) float c[kMaxRows * kMaxTileBlocks * kBlock];
   alignas(64) float residual[kMaxRows * kMaxTileBlocks * kBlock];
@@ -65,7 +65,8 @@ struct TileRunner {
         missing >= kHalf ? &run_whole<rows, blocks, true> : &run_whole<rows, blocks, false>;
     if (missing == 0 || tile.pad_lanes) {
       whole(tile);
-      // A NaN times their weights of zero is one; of an infinity too. Half a block is not computed.
+      // A NaN or an infinity times a missing column's zero weight is NaN, so these lanes are
+      // cleared. A whole missing half of a block is not computed at all.
       if (missing % kHalf != 0 || (missing != 0 && !keeps_zero(tile.activation)))
         clear_lanes(tile.c + (blocks - 1) * tile.c_block_stride, tile.c_row_stride, rows,
                     kBlock - missing);

@@ -8,11 +8,12 @@ namespace {
 
 constexpr int kTaps = 3;  // in both directions
 
-// Output rows at once, as far as registers hold their sums: neighbours read the same pixels.
+// The number of output rows that are computed together. Neighbouring rows read the same pixels.
+// Their sums must fit into the registers.
 constexpr int kTall = kLanes == kBlock ? 2 : 1;
 
-// The vector of lanes that holds for each lane channel `member` of the group that it belongs to.
-// A multiply-add with it serves a whole group without a multiplication by zero.
+// Loads a vector in which each lane holds channel `member` of that lane's group. A multiply-add
+// with this vector serves whole groups without a multiplication by zero.
 template <int group>
 class Spread {
  public:
@@ -26,7 +27,7 @@ class Spread {
       lanes_[lane] = lane / group * group + static_cast<std::int32_t>(member);
   }
 
-  // `block`: the 16 channels of a pixel.
+  // Returns the vector for one pixel. `block` holds the 16 channels of the pixel.
   Vec operator()(const float* block) const {
     const float* const first = block + offset_;
     if constexpr (group == kBlock) return Vec(*first);
@@ -47,7 +48,7 @@ class Spread {
   std::int32_t lanes_[kLanes] = {};
 };
 
-// Output rows that follow one another, in one plane.
+// Consecutive output rows of one plane.
 struct Rows {
   const float* src;  // pixel of tap row 0, column 0; may lie outside
   const float* weights;
@@ -57,8 +58,8 @@ struct Rows {
   std::int64_t y;  // row of `src` in the image
 };
 
-// Flattened: GCC would call the small functions, not inline them, in loops that it unrolls this
-// much.
+// `flatten` is needed: in loops that are unrolled this much, GCC would call the small functions
+// instead of inlining them.
 template <int group, int stride, int rows, int columns, Edge edge>
 [[gnu::flatten]] void run_tile(const Depthwise& conv, const Rows& at, std::int64_t column,
                                std::int64_t block, int vector) {
@@ -114,7 +115,8 @@ template <int group, int stride, int rows, int columns, Edge edge>
   }
 }
 
-// Tiles of kColumns, of which the last overlaps the one before it; of one column in narrow images.
+// Computes rows in tiles of kColumns; the last tile overlaps the one before it. Narrow images use
+// tiles of one column.
 template <int group, int stride, int rows>
 void run_rows(const Depthwise& conv, const Rows& at) {
   const bool is_narrow = conv.q < kColumns;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::int64_t kBlock = 16;
 
-// Of 2 * kLanes results.
+// Interleaves kLanes values of `a` with kLanes values of `b` into 2 * kLanes results.
 inline void interleave_vectors(const float* a, const float* b, float* dst) {
   const auto [low, high] = interleave2(Vec::loadu(a), Vec::loadu(b));
   low.store(dst);
@@ -26,7 +26,7 @@ inline void interleave_two(const float* a, const float* b, float* dst, std::int6
   std::int64_t i = 0;
   for (; i + kLanes <= channels; i += kLanes) interleave_vectors(a + i, b + i, dst + 2 * i);
   if (i == channels) return;
-  i = channels - kLanes;  // some once more
+  i = channels - kLanes;  // the last vector overlaps the one before it
   interleave_vectors(a + i, b + i, dst + 2 * i);
 }
 
@@ -61,7 +61,8 @@ void run_interleave_blocks(const Interleave& interleave, std::int64_t begin, std
     float* dst = interleave.dst + block * interleave.pixels * kBlock;
     for (std::int64_t pixel = 0; pixel < interleave.pixels; ++pixel) {
       if constexpr (kLanes > kHalf) {
-        // Of 16 lanes, which may reach into the next pixel, only the first 8 are read.
+        // Only the first 8 of the 16 lanes are read, because the others may belong to the next
+        // pixel.
         const Vec first = Vec::loadu(a + pixel * kBlock, kHalf);
         const Vec second = Vec::loadu(b + pixel * kBlock, kHalf);
         interleave2(first, second).first.store(dst + pixel * kBlock);

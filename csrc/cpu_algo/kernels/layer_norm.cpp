@@ -9,7 +9,7 @@
 namespace torchalgo::kernels::TORCHALGO_ISA {
 namespace {
 
-// The channels of a pixel that lie in one vector: `count` of them, then lanes to be zero up to
+// The channels of a pixel in one vector: `count` channels, and zeros in the lanes from `count` to
 // `width`.
 struct Part {
   std::int64_t offset, channel, count, width;  // offset: from the pixel's first channel
@@ -35,10 +35,11 @@ template <class Visit>
   return Vec::loadu(lanes, count);
 }
 
-// The rounding of a sum of large numbers is large beside their differences. So the mean of the
-// differences, which would be zero without it, is subtracted from each of them.
+// Normalizes one pixel whose channels are adjacent, all of them or block by block.
 //
-// One pixel whose channels lie side by side, all or in blocks.
+// The rounding error of a sum of large numbers is large compared with their differences. Without
+// rounding, the mean of the differences would be zero. So this mean is subtracted from each
+// difference.
 inline void normalize_pixel(const LayerNorm& call, const float* src, float* dst) {
   const float share = 1.0F / static_cast<float>(call.channels);
   Vec sum(0.0F);
@@ -54,7 +55,7 @@ inline void normalize_pixel(const LayerNorm& call, const float* src, float* dst)
   });
   const float rest = share * sum_of(differences);
   float variance = share * sum_of(squares) - rest * rest;
-  variance = variance < 0 ? 0 : variance;  // by rounding; a NaN stays one
+  variance = variance < 0 ? 0 : variance;  // rounding may make it negative; a NaN stays a NaN
   const Vec factor(1.0F / std::sqrt(variance + call.epsilon));
   const Vec correction(rest);
   for_each_part(call, [&](const Part& part) {
@@ -66,7 +67,7 @@ inline void normalize_pixel(const LayerNorm& call, const float* src, float* dst)
   });
 }
 
-// `count` <= kLanes pixels that lie side by side, as in nchw.
+// Normalizes `count` <= kLanes adjacent pixels, as they lie in nchw.
 inline void normalize_pixels(const LayerNorm& call, const float* src, float* dst,
                              std::int64_t count) {
   const Vec share(1.0F / static_cast<float>(call.channels));

@@ -11,8 +11,9 @@
 namespace torchalgo::kernels {
 namespace {
 
-// Inputs and rows of weights that are multiplied at once: an accumulator for each pair, beside a
-// vector of each input. Eight rows hide the latency of a multiply-add where there is one input.
+// The most rows of weights that are multiplied at once. Each pair of a row and an input has an
+// accumulator, and each input has a vector. With one input, eight rows hide the latency of a
+// multiply-add.
 constexpr int kMaxRows = 8;
 #if defined(__AVX512F__)
 constexpr std::array kRowsOf = {8, 8, 8, 6};  // of 1, 2, ... inputs: 32 registers
@@ -21,12 +22,12 @@ constexpr std::array kRowsOf = {8, 6, 4};  // 16 registers
 #endif
 constexpr int kMaxInputs = static_cast<int>(kRowsOf.size());
 
-// Floats of a row that are asked for before they are used. They go to L2: rows of a power of two
-// share their sets of the L1 cache, which holds 8 rows and the input of one column, hardly more.
+// The distance of the prefetch in a row, in floats. It goes to L2. Rows whose length is a power of
+// two share sets of the L1 cache, which holds little more than 8 rows and the input of one column.
 constexpr std::int64_t kAhead = 512;
 
-// The same of a panel, which is one stream: 3 KB. From memory and from L3 the prefetcher alone is 5
-// to 20 % slower; 8 KB ahead is as slow.
+// The distance of the prefetch in a panel, which is one stream: 3 KB. From memory and from L3, the
+// hardware prefetcher alone is 5 to 20 % slower. A distance of 8 KB is as slow.
 constexpr std::int64_t kPanelAhead = 768;
 
 // One tile: rows x inputs dot products.
@@ -35,8 +36,9 @@ struct Dots {
   const float* weights;  // the first row; likewise
   const float* next;     // the first of the rows that come next
   std::int64_t c;
-  // The inputs may need several tiles; the first reads the weights from memory, the others from a
-  // cache. Each asks for a part of the next rows, so that memory is never idle.
+  // The inputs may need several tiles. The first tile reads the weights from memory, the others
+  // read them from a cache. Each tile prefetches a part of the next rows, so that memory is never
+  // idle.
   std::int64_t tile, tiles;
   float* sums;  // [inputs, kBlock]
 };
@@ -45,7 +47,8 @@ template <int rows, int inputs>
 struct Accumulators {
   Vec acc[rows][inputs];
 
-  // The rows of weights lie `pitch` floats apart, the inputs c.
+  // Adds the products of one vector of each row and each input. Rows of weights are `pitch` floats
+  // apart, inputs `c`.
   template <class LoadInput, class LoadWeights>
   void step(const LoadInput& load_input, const LoadWeights& load_weights, const float* src,
             const float* weights, std::int64_t c, std::int64_t pitch) {
@@ -61,8 +64,9 @@ struct Accumulators {
     }
   }
 
-  // Columns [begin, end), whole blocks of 16: one cache line of each row. Beside each the line at
-  // `prefetch` is asked for, which moves on by `prefetch_step`.
+  // Adds columns [begin, end), which are whole blocks of 16: one cache line of each row. With each
+  // block it prefetches the line at `prefetch` of each row, and moves `prefetch` by
+  // `prefetch_step`.
   void add(const Dots& dots, std::int64_t begin, std::int64_t end, const float* prefetch,
            std::int64_t prefetch_step) {
     for (std::int64_t i = begin; i < end; i += kBlock, prefetch += prefetch_step) {
@@ -92,7 +96,8 @@ struct Accumulators {
     }
   }
 
-  // Of one panel, which is read from its beginning to its end; the next one lies behind it.
+  // Adds all columns of one panel. A panel is read from its beginning to its end, and the next
+  // panel follows it in memory.
   void add_panel(const Dots& dots) {
     const std::int64_t whole = dots.c / kBlock * kBlock;
     const float* weights = dots.weights;
@@ -163,7 +168,7 @@ constexpr std::array<std::array<RunDots, kMaxRows>, kMaxInputs> all_dots(
 // kDots[inputs - 1][rows - 1]
 constexpr auto kDots = all_dots(std::make_integer_sequence<int, kMaxInputs>());
 
-// As many inputs as leave registers for a panel of rows.
+// The most inputs that leave enough registers for the rows of a panel.
 constexpr int kPanelInputs = static_cast<int>(std::count(kRowsOf.begin(), kRowsOf.end(), kMaxRows));
 static_assert(kMaxRows == kLinearPanel);
 
@@ -175,7 +180,8 @@ constexpr std::array<RunDots, kPanelInputs> panel_dots(std::integer_sequence<int
 // kPanelDots[inputs - 1]
 constexpr auto kPanelDots = panel_dots(std::make_integer_sequence<int, kPanelInputs>());
 
-// Bias and activation of `rows` sums, whose place in a vector does not change their bits.
+// Applies bias and activation to `rows` sums and stores them. The position of a sum in its vector
+// does not change its bits.
 void store(const Linear& linear, std::int64_t input, std::int64_t row, int rows, float* sums) {
   if (linear.bias != nullptr) {
     for (int i = 0; i < rows; ++i) sums[i] += linear.bias[row + i];

@@ -6,14 +6,16 @@
 namespace torchalgo::kernels::TORCHALGO_ISA {
 namespace {
 
-// Two units with a latency of four or five cycles; more would not fit AVX2's 16 registers, nor
-// those of SSE2, of which a vector takes two.
+// The number of independent chains. Two units with a latency of four or five cycles need about as
+// many. More chains would not fit into AVX2's 16 registers, nor into those of SSE2, where a vector
+// takes two.
 constexpr int kChains = 12 / kParts;
 
 }  // namespace
 
 float run_multiply_adds(std::int64_t rounds, float seed) {
-  // |factor| < 1 and a small addend: no overflow, and no subnormals, which are slow.
+  // With |factor| < 1 and a small addend there is no overflow. There are no subnormals either,
+  // which would be slow.
   const Vec factor(seed), addend(0.5F);
   Vec chains[kChains];
   for (int i = 0; i < kChains; ++i) chains[i] = Vec(static_cast<float>(i));

@@ -54,7 +54,7 @@ inline Interior interior_of(const PoolAxis& axis) {
   return {first, last > first ? last : first};
 }
 
-/// The factor of a window's sum; 1 for the maximum.
+/// Returns the factor for a window's sum, and 1 for the maximum.
 inline float scale_of(const Pool& pool, const Taps& rows, const Taps& columns) {
   if (pool.is_max) return 1;
   const std::int64_t divisor =
@@ -79,9 +79,9 @@ inline float combine(float a, float b) {
   return a + b;
 }
 
-/// One window for `vectors` vectors of lanes. Rows are summed apart: that is both a shorter chain
-/// of dependent additions and a smaller rounding error in large windows. fixed_columns is the
-/// number of taps per row if it is known when this is compiled, else 0.
+/// Reduces one window for `vectors` vectors of lanes. Each row has a sum of its own. This shortens
+/// the chain of dependent additions, and reduces the rounding error of large windows.
+/// `fixed_columns` is the number of taps per row if it is a constant, and 0 if not.
 template <bool is_max, int vectors, int fixed_columns>
 inline void reduce_lanes(const Pool& pool, const float* image, const Taps& rows,
                          const Taps& columns, float scale, float* dst) {
@@ -108,7 +108,7 @@ inline void reduce_lanes(const Pool& pool, const float* image, const Taps& rows,
   }
 }
 
-/// The same for fewer lanes than a vector has.
+/// Reduces one window for fewer lanes than a vector has.
 template <bool is_max>
 inline void reduce_few_lanes(const Pool& pool, const float* image, const Taps& rows,
                              const Taps& columns, float scale, std::int64_t lanes, float* dst) {
@@ -127,7 +127,7 @@ inline void reduce_few_lanes(const Pool& pool, const float* image, const Taps& r
   }
 }
 
-/// One output pixel, `lanes` lanes of it.
+/// Computes `lanes` lanes of one output pixel.
 template <bool is_max, int fixed_columns>
 inline void reduce_pixel(const Pool& pool, const float* image, const Taps& rows,
                          const Taps& columns, float scale, std::int64_t lanes, float* dst) {
@@ -148,8 +148,9 @@ inline void reduce_pixel(const Pool& pool, const float* image, const Taps& rows,
   }
 }
 
-/// The first four outputs at dst for one block of 16 channels, all their windows inside the tensor:
-/// side by side they hide each other's latency. `tap` is the first tap of the first window.
+/// Computes four outputs at `dst` for one block of 16 channels. All their windows lie inside the
+/// tensor. Computed together, they hide each other's latency. `tap` is the first tap of the first
+/// window.
 template <bool is_max, int fixed_columns>
 inline void reduce_four_pixels(const Pool& pool, const float* tap, const Taps& rows, float scale,
                                float* dst) {
@@ -182,7 +183,8 @@ inline void reduce_four_pixels(const Pool& pool, const float* tap, const Taps& r
   }
 }
 
-/// As many outputs of a row as fit into fours, from `first` on; returns the first one left.
+/// Computes the outputs of a row from `interior.first` on, four at a time. Returns the first output
+/// that is left over.
 template <bool is_max, int fixed_columns>
 inline std::int64_t reduce_fours(const Pool& pool, const float* image, const Taps& rows,
                                  const Interior& interior, float* dst) {
@@ -251,7 +253,7 @@ inline float reduce_run(const float* src, std::int64_t count) {
   return total;
 }
 
-/// A row of a plane, each window by itself: for windows that are wide or rows that are very long.
+/// Computes a row of a plane window by window. This is for wide windows and for very long rows.
 template <bool is_max>
 inline void pool_wide_row(const Pool& pool, const float* plane, const Taps& rows, float* dst) {
   for (std::int64_t q = 0; q < pool.w.out; ++q) {
@@ -275,8 +277,8 @@ inline void pool_wide_row(const Pool& pool, const float* plane, const Taps& rows
   }
 }
 
-/// dst[q] for the outputs whose windows lie inside the row, tap by tap, so that the loop over q
-/// becomes vectors; fixed_stride: 1 or 2, or 0 if it is neither.
+/// Computes dst[q] for the outputs whose windows lie inside the row. It goes tap by tap, so that
+/// the loop over q is vectorized. `fixed_stride` is 1 or 2, and 0 for any other stride.
 template <bool is_max, int fixed_stride>
 inline void reduce_columns(const Pool& pool, const float* column, const Interior& interior,
                            float scale, float* dst) {
@@ -292,7 +294,8 @@ inline void reduce_columns(const Pool& pool, const float* column, const Interior
   for (std::int64_t q = 0; q < count && !is_max; ++q) out[q] *= scale;
 }
 
-/// A row of a plane: the window's rows first, in vectors along the row, then its columns.
+/// Computes a row of a plane. It reduces the rows of the windows first, in vectors along the row,
+/// and then their columns.
 template <bool is_max>
 inline void pool_narrow_row(const Pool& pool, const float* plane, const Taps& rows, float* dst) {
   float column[kMaxWidth];

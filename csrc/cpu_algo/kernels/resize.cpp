@@ -15,13 +15,14 @@ inline std::int64_t nearest_index(std::int64_t index, std::int64_t in, std::int6
   return min(static_cast<std::int64_t>(static_cast<float>(index) * scale), in - 1);
 }
 
-/// dst = (1 - weight) * src[low] + weight * src[high] along one axis.
+/// A source position along one axis: dst = (1 - weight) * src[low] + weight * src[high].
 struct Position {
   std::int64_t low, high;
   float weight;
 };
 
-/// In double, where torch rounds the index to float: a large index then costs the weight no bits.
+/// Returns the source position of a dst index. It computes in double, so the weight is exact for a
+/// large index too; torch rounds the index to float.
 inline Position bilinear_position(std::int64_t index, std::int64_t in, std::int64_t out,
                                   bool align_corners) {
   double place = 0;
@@ -42,7 +43,8 @@ struct Corners {
   float weight[4];
 };
 
-/// fixed_lanes: 16 where that is known when this is compiled, else 0.
+/// Copies the lanes of one pixel. `fixed_lanes` is 16 if the number of lanes is a constant, and 0
+/// if not.
 template <int fixed_lanes>
 inline void copy_lanes(const float* src, float* dst, std::int64_t lanes) {
   std::int64_t lane = 0;
@@ -69,7 +71,7 @@ inline void blend_lanes(const Corners& corners, float* dst, std::int64_t lanes) 
   }
 }
 
-/// Columns [first, last) of the rows [begin, end).
+/// Computes columns [first, last) of rows [begin, end).
 template <int fixed_lanes>
 void resize_nearest(const Resize& resize, std::int64_t begin, std::int64_t end, std::int64_t first,
                     std::int64_t last) {

@@ -14,13 +14,13 @@ inline float affine(float x, float scale, float shift, const Clamp& clamp) {
   return value > clamp.high ? clamp.high : value;
 }
 
-/// `count` elements of one channel.
+/// Computes `count` elements of one channel.
 inline void run_plane(const float* src, float* dst, std::int64_t count, float scale, float shift,
                       const Clamp& clamp) {
   for (std::int64_t i = 0; i < count; ++i) dst[i] = affine(src[i], scale, shift, clamp);
 }
 
-/// `pixels` pixels of one block of 16 channels, whose scales stay in registers.
+/// Computes `pixels` pixels of one block of 16 channels. The scales stay in registers.
 inline void run_block(const float* src, float* dst, std::int64_t pixels, const float* scale,
                       const float* shift, const Clamp& clamp) {
   float scales[kBlock], shifts[kBlock];  // copies, which dst cannot overlap
@@ -35,7 +35,7 @@ inline void run_block(const float* src, float* dst, std::int64_t pixels, const f
   }
 }
 
-/// `pixels` pixels of `lanes` channels each.
+/// Computes `pixels` pixels of `lanes` channels each.
 inline void run_pixels(const float* src, float* dst, std::int64_t pixels, std::int64_t lanes,
                        const float* scale, const float* shift, const Clamp& clamp) {
   for (std::int64_t i = 0; i < pixels; ++i, src += lanes, dst += lanes) {

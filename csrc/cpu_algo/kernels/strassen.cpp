@@ -21,27 +21,29 @@ struct Factor {
   std::int64_t ahead = 0;  // Tile::a_ahead
 };
 
-// A quarter of C: `tile` says where it lies and what is done to it. Of a quarter of which a part
-// does not exist, or is another tile's, only the rest is stored.
+// A quarter of C. `tile` holds its memory and the steps that follow the product. Only rows from
+// `first_row` on and `blocks` blocks are stored: the rest does not exist or belongs to another
+// tile.
 struct Quarter {
   Tile tile;
   int first_row = 0;
   int blocks = 0;
 };
 
-// Two tiles of pixels by two panels.
+// A unit of work: two tiles of pixels times two panels of weights.
 struct Unit {
   std::array<Factor, kProducts> factors;
   std::array<const float*, kProducts> b;
   std::array<Quarter, 4> quarters;
-  // Fetched meanwhile: of two stretches of memory, so many cache lines per chunk of
-  // kProductsThatFetch products each.
+  // Memory that the products prefetch. Each of the two ranges is prefetched by kProductsThatFetch
+  // products, `prefetch_lines` cache lines per chunk.
   std::array<const float*, 2> prefetch = {};
   int prefetch_lines = 0;
 };
 constexpr int kProductsThatFetch = 3;
 
-// What Products::finish does, of a part.
+// Finishes a quarter of which only a part is stored. Products::finish does the same for a whole
+// quarter.
 [[gnu::noinline]] void finish_partly(const Quarter& quarter, const float* sums, int rows,
                                      int blocks) {
   const Tile& tile = quarter.tile;
@@ -64,11 +66,14 @@ constexpr int kProductsThatFetch = 3;
   });
 }
 
-// What becomes of the sums of a product.
+// Says what happens to the sums of a product. kKeep: they are kept for a later product. kFinish:
+// they complete a quarter of C. kShare: they are added to `u_` and, together with `v_`, complete a
+// quarter.
 enum class End { kKeep, kFinish, kShare };
 
-// The seven products of a unit. Sums are in registers during a product only: carried from one to
-// the next, GCC would move them through memory more often than this does.
+// Computes the seven products of a unit. Sums stay in registers only during one product. If they
+// stayed there across products, GCC would spill them to memory more often than this code stores
+// them.
 template <int rows, int blocks>
 class Products {
  public:
@@ -89,7 +94,7 @@ class Products {
     product<End::kFinish>(6, u_, nullptr, 1);      // P3: C12
   }
 
-  static Tile kept() {  // how u and v lie
+  static Tile kept() {  // the memory layout of `u_` and `v_`
     Tile tile;
     tile.c_row_stride = blocks * kBlock;
     tile.c_block_stride = kBlock;
@@ -160,7 +165,7 @@ class Products {
   }
 
   const Unit& unit_;
-  // u holds P1, then P1 + P6, then C12 without P3; v P1 + P6 + P7.
+  // `u_` holds P1, then P1 + P6, then C12 without P3. `v_` holds P1 + P6 + P7.
   alignas(64) float u_[rows * blocks * kBlock];
   alignas(64) float v_[rows * blocks * kBlock];
 };
@@ -173,8 +178,8 @@ RunUnit unit_runner(int rows, int blocks) {
   return units[blocks - 1][rows - 1];
 }
 
-// What a block of K and pixels needs: S1 to S4 of each unit, plane by plane of the first half, and
-// T1 to T4 of a panel.
+// The scratch memory of a block of K and pixels. It holds S1 to S4 of each unit, plane by plane of
+// the first half, and T1 to T4 of a panel.
 struct Sizes {
   int max_rows;
   std::int64_t plane;   // floats of a plane of one S
@@ -195,7 +200,7 @@ struct Sizes {
         tables((4 * half * static_cast<std::int64_t>(sizeof(Chunk)) + 63) / 64 * 64) {}
 };
 
-// One task at work.
+// Runs one task.
 class Task {
  public:
   Task(const ConvGemm& conv, std::int64_t task, char* scratch)
@@ -229,7 +234,7 @@ class Task {
   }
 
  private:
-  // [width narrow, wide][source, S]
+  // Makes the chunk tables, in the order [narrow panels, wide panels][source, S].
   void make_chunks() {
     Chunk* chunk = chunks_;
     for (const int blocks : {narrow_, narrow_ + 1}) {
@@ -244,7 +249,8 @@ class Task {
 
   [[nodiscard]] int rows_of(std::int64_t unit) const { return (units_.size(unit) + 1) / 2; }
 
-  // Both tiles of a unit have the same rows; of an odd number of pixels they share one.
+  // Returns the first pixel of a tile. Both tiles of a unit have the same number of rows. If the
+  // number of pixels is odd, they share one pixel.
   [[nodiscard]] std::int64_t first_pixel(std::int64_t unit, bool is_second) const {
     return is_second ? units_.begin(unit + 1) - rows_of(unit) : units_.begin(unit);
   }
@@ -260,8 +266,8 @@ class Task {
                        sizes_.half * sizes_.plane;
   }
 
-  // Makes the S of a unit. Meanwhile the next unit's A21 is fetched; its other quarters are while
-  // this unit's are multiplied.
+  // Computes S1 to S4 of a unit and prefetches A21 of the next unit. The other quarters of the next
+  // unit are prefetched while this unit is multiplied.
   void add_up(std::int64_t k_block, std::int64_t image, std::int64_t unit) {
     const int planes = k_blocks_.size(k_block);
     const std::int64_t half = strassen_half(planes);
@@ -272,7 +278,7 @@ class Task {
     const std::int64_t step = sizes_.half * sizes_.plane;
     const int rows = rows_of(unit);
     for (std::int64_t plane = 0; plane < half; ++plane) {
-      const bool is_missing = plane + half == planes;  // of the second half
+      const bool is_missing = plane + half == planes;  // true if the second half has no such plane
       float* to = sums_of(image, unit) + plane * sizes_.plane;
       for (int row = 0; row < rows; ++row) {
         const std::int64_t from = plane * conv_.src_plane + row * conv_.src_pixel;
@@ -301,7 +307,8 @@ class Task {
            k_blocks_.begin(k_block) * kBlock * panels_.size(panel) * kBlock;
   }
 
-  // The right factors of a panel's products, in their order.
+  // Returns the right factors of a panel's products, in the order of the products. It computes T1
+  // to T4.
   std::array<const float*, kProducts> make_factors(std::int64_t k_block, std::int64_t panel) {
     const std::int64_t width = panels_.size(panel) * kBlock;
     const std::int64_t depth = k_blocks_.size(k_block) * kBlock;
@@ -314,7 +321,7 @@ class Task {
     float* const t2 = t1 + sizes_.panel;
     float* const t3 = t2 + sizes_.panel;
     float* const minus_t4 = t3 + sizes_.panel;
-    const std::int64_t both = (depth - half) * width;  // where there is a second half of K
+    const std::int64_t both = (depth - half) * width;  // floats for which K has a second half
     const auto add = [&](std::int64_t i, Vec x21, Vec x22) {
       const Vec x11 = Vec::loadu(b11 + i), x12 = Vec::loadu(b12 + i);
       const Vec y1 = x12 - x11;
@@ -330,7 +337,7 @@ class Task {
     return {b11, b21, t2, t3, minus_t4, t1, b22};
   }
 
-  // While a unit is computed, a part of the next panel is fetched into L2.
+  // Sets the part of the next panel that this unit's products prefetch into L2.
   void set_prefetch(Unit& unit, std::int64_t k_block, std::int64_t panel, std::int64_t done) const {
     unit.prefetch_lines = 0;
     std::int64_t next = panel + 1, next_k = k_block;
@@ -368,7 +375,7 @@ class Task {
 
   [[nodiscard]] bool is_last(std::int64_t k_block) const { return k_block + 1 == k_blocks_.count; }
 
-  // The first block of output channels of a panel's quarter.
+  // Returns the first block of output channels of a panel's quarter.
   [[nodiscard]] std::int64_t block_of(std::int64_t panel, int quarter) const {
     return panels_.begin(panel) + (quarter % 2) * panels_.rows;
   }
@@ -410,7 +417,7 @@ class Task {
     const std::int64_t half = strassen_half(k_blocks_.size(k_block));
     const Chunk* const of_source = chunks_ + (panels_.size(panel) - narrow_) * 2 * sizes_.half;
     const Chunk* const of_sums = of_source + sizes_.half;
-    // The caller's tensor is cold in the first pass over it.
+    // The caller's tensor is cold only in the first pass over it.
     const std::int64_t ahead = panel == begin_panel_ ? units_.size(index) * conv_.src_pixel : 0;
     const auto plain = [&](bool is_second, std::int64_t plane, std::int64_t count) {
       return Factor{source(k_block, image, index, is_second) + plane * conv_.src_plane,
@@ -420,14 +427,16 @@ class Task {
       return Factor{sums_of(image, index) + (i - 1) * sizes_.half * sizes_.plane, kBlock, of_sums,
                     static_cast<int>(count)};
     };
-    // A12, A22, B21 and B22 may have one plane less, which counts as zeros.
+    // A12, A22, B21 and B22 may have one plane less than the other quarters. The missing plane
+    // counts as zeros.
     const std::int64_t rest = k_blocks_.size(k_block) - half;
     unit.factors = {plain(false, 0, half), plain(false, half, rest), sum(2, half),
                     sum(3, half),          plain(true, half, rest),  sum(1, half),
                     sum(4, rest)};
   }
 
-  // Activations that do not fit the registers, and lanes beyond the last channel.
+  // Applies activations that do not fit into the registers, and clears the lanes beyond the last
+  // channel.
   void finish_blocks(const Unit& unit, int rows) const {
     for (const Quarter& quarter : unit.quarters) {
       if (quarter.blocks <= 0) continue;
@@ -435,7 +444,8 @@ class Task {
       tile.c += quarter.first_row * tile.c_row_stride;
       const int count = rows - quarter.first_row;
       if (!is_clamp(tile.activation)) activate_tile(tile, count, quarter.blocks);
-      // Sums of columns of both halves: zero but for rounding where there is no column.
+      // Sums combine columns of both halves, so lanes without a column are zero only up to
+      // rounding.
       if (tile.columns % kBlock != 0)
         clear_lanes(tile.c + (quarter.blocks - 1) * tile.c_block_stride, tile.c_row_stride, count,
                     tile.columns % kBlock);

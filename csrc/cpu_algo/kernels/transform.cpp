@@ -39,8 +39,8 @@ inline void transpose_rows(typename Lanes<size>::Floats (&rows)[size]) {
   }
 }
 
-/// dst[j * dst_step + i] = src[i * src_step + j] for i < rows, j < size; the lanes of dst from
-/// `rows` to size become zero.
+/// Writes dst[j * dst_step + i] = src[i * src_step + j] for i < rows and j < size. The lanes of dst
+/// from `rows` to `size` become zero.
 template <int size>
 inline void transpose_tile(const float* src, std::int64_t src_step, std::int64_t rows, float* dst,
                            std::int64_t dst_step) {
@@ -54,7 +54,7 @@ inline void transpose_tile(const float* src, std::int64_t src_step, std::int64_t
   for (int i = 0; i < size; ++i) std::memcpy(dst + i * dst_step, &tile[i], sizeof(tile[i]));
 }
 
-/// One task: `channels` valid channels of the group at src and dst, `pixels` pixels.
+/// The work of one task: `pixels` pixels of `channels` valid channels of the group at src and dst.
 struct Tile {
   const float* src;
   float* dst;
@@ -62,7 +62,7 @@ struct Tile {
   std::int64_t padded;  // channels of the group in dst
 };
 
-/// Planar to channels-together.
+/// Copies a tile from planar memory to memory with adjacent channels.
 template <int size>
 inline void gather_channels(const Transform& transform, const Tile& tile) {
   const std::int64_t plane = transform.src_view.block_stride, step = transform.dst_view.pixel;
@@ -90,7 +90,7 @@ inline void gather_channels(const Transform& transform, const Tile& tile) {
   }
 }
 
-/// Channels-together to planar.
+/// Copies a tile from memory with adjacent channels to planar memory.
 template <int size>
 inline void scatter_channels(const Transform& transform, const Tile& tile) {
   const std::int64_t plane = transform.dst_view.block_stride, step = transform.src_view.pixel;
@@ -115,7 +115,7 @@ inline void scatter_channels(const Transform& transform, const Tile& tile) {
   }
 }
 
-/// Channels-together to channels-together.
+/// Copies a tile between two layouts with adjacent channels.
 template <int group>
 inline void copy_channels(const Transform& transform, const Tile& tile) {
   const float* src = tile.src;

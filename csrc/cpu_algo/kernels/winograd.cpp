@@ -13,11 +13,11 @@ namespace {
 
 Vec constant(double value) { return Vec(static_cast<float>(value)); }
 
-// Coefficients of a polynomial in x^2, lowest first; the highest is 1.
+// The coefficients of a polynomial in x^2, lowest degree first. The highest coefficient is 1.
 struct Coefficients {
   double c[WinogradPoints::kMaxPairs + 1] = {1};
 };
-// Of the product of (x^2 - p^2) over all pairs of points but `skipped`.
+// Returns the coefficients of the product of (x^2 - p^2) over all pairs of points except `skipped`.
 constexpr Coefficients product(const WinogradPoints& points, int skipped) {
   Coefficients result;
   int degree = 0;
@@ -32,7 +32,7 @@ constexpr Coefficients product(const WinogradPoints& points, int skipped) {
   return result;
 }
 
-// The values of a tile stay in registers only where these are inlined.
+// The functions below must be inlined: otherwise the values of a tile do not stay in registers.
 template <int degree, int step>
 [[gnu::always_inline]] inline Vec evaluate(const Coefficients& coefficients, const Vec* x) {
   Vec value = x[std::ptrdiff_t{2} * step * degree];
@@ -42,8 +42,9 @@ template <int degree, int step>
   return value;
 }
 
-// Row k of the source transform holds the coefficients of the product of (x - p) over all points p
-// but the k-th: those of +p and -p share their even and their odd powers. Of x, every step-th.
+// Applies the source transform to every `step`-th vector of x. Row k of the transform holds the
+// coefficients of the product of (x - p) over all points p except the k-th. The rows of +p and -p
+// share their even and odd powers.
 template <int size, int step = 1>
 [[gnu::always_inline]] inline void transform(const Vec* x, Vec* y) {
   constexpr WinogradPoints kPoints = winograd_points(size);
@@ -77,7 +78,7 @@ template <WinogradAxis axis>
   }
 }
 
-// Row i of the transform back holds the i-th powers of the points.
+// Applies the inverse transform. Its row i holds the i-th powers of the points.
 template <int size, int m>
 [[gnu::always_inline]] inline void transform_back(const Vec* x, Vec (&y)[m]) {
   constexpr WinogradPoints kPoints = winograd_points(size);
@@ -141,7 +142,7 @@ TilePosition position_of(const Winograd& conv, std::int64_t tile) {
   return {row / conv.tiles_h, row % conv.tiles_h * kTile.h.m, tile % conv.tiles_w * kTile.w.m};
 }
 
-// Rows and columns [begin, end) of a source tile that lie inside the image.
+// The rows and columns [begin, end) of a source tile that lie inside the image.
 struct Inside {
   std::int64_t y_begin, y_end, x_begin, x_end;
 };
@@ -149,14 +150,14 @@ bool is_in(const Inside& inside, int y, int x) {
   return y >= inside.y_begin && y < inside.y_end && x >= inside.x_begin && x < inside.x_end;
 }
 
-// A tile of one block of channels in memory.
+// A source tile of one block of channels.
 struct SrcTile {
   const float* src;  // element (0, 0), which may lie outside the image
   std::int64_t row_step, pixel_step;
   Inside inside;
 };
 
-// Everything outside of the image is zero.
+// Transforms one vector of channels of a source tile. Pixels outside the image count as zero.
 template <int index, bool is_whole>
 void transform_src(const float* src, std::int64_t row_step, std::int64_t pixel_step,
                    const Inside& inside, float* v, std::int64_t v_step) {
@@ -186,7 +187,7 @@ void transform_src(const float* src, std::int64_t row_step, std::int64_t pixel_s
   }
 }
 
-// Tile `i` of the first block of channels.
+// Returns source tile `i` of the first block of channels.
 template <int index>
 SrcTile src_tile_of(const Winograd& conv, std::int64_t i) {
   constexpr WinogradTile kTile = kWinogradTiles[index];
@@ -253,7 +254,7 @@ void transform_block(const Winograd& conv, const TileBlock& block, float* v, std
   };
   const bool is_nhwc = conv.src_side.pixel != kBlock;
   if (is_nhwc) {
-    // All channels of a pixel are adjacent, so that they are read together.
+    // All channels of a pixel are adjacent, so they are read together.
     for (std::int64_t i = 0; i < block.count; ++i) {
       const SrcTile tile = src_tile_of<index>(conv, block.begin + i);
       for (std::int64_t c = begin; c < whole_end; ++c) transform_tile(tile, c, i);
@@ -272,7 +273,7 @@ void transform_block(const Winograd& conv, const TileBlock& block, float* v, std
   }
 }
 
-// Where one block of channels of an output tile goes.
+// The memory of one block of channels of an output tile.
 struct DstTile {
   const float* bias;
   const float* residual;  // null: none
@@ -316,15 +317,16 @@ void transform_dst(const float* src, std::int64_t step, const DstTile& tile, con
   }
 }
 
-// A row of a tile: adjacent blocks at once.
+// Applies an activation to one row of a tile. Adjacent blocks are processed together.
 void activate_blocks(float* row, const DstTile& tile, Activation activation) {
   if (tile.pixel_step == kBlock) return activate(row, row, tile.columns * kBlock, activation);
   for (std::int64_t x = 0; x < tile.columns; ++x, row += tile.pixel_step)
     activate(row, row, kBlock, activation);
 }
 
-// What is done to the stored tile, which lies in L1: activations that are no clamps; and zeros in
-// the pad lanes, where such an activation, or a NaN times a weight of zero, left something else.
+// Finishes a stored tile, which is still in L1. It applies activations that are not clamps, and
+// writes zeros to the pad lanes. Such an activation, or a NaN times a zero weight, may have left
+// other values there.
 void finish_tile(const DstTile& tile, Activation activation, std::int64_t pad_lanes) {
   for (std::int64_t y = 0; y < tile.rows; ++y) {
     float* row = tile.dst + y * tile.row_step;
@@ -388,7 +390,7 @@ void store_tile_lanes(const float* src, std::int64_t step, const DstTile& tile, 
   });
 }
 
-// Where block `k` of output tile `i` goes.
+// Returns the memory of block `k` of output tile `i`.
 template <int index>
 DstTile dst_tile_of(const Winograd& conv, std::int64_t i, std::int64_t k) {
   const WinogradSide& side = conv.dst_side;
@@ -404,7 +406,7 @@ DstTile dst_tile_of(const Winograd& conv, std::int64_t i, std::int64_t k) {
           at_most(conv.q - position.x, kWinogradTiles[index].w.m)};
 }
 
-// Output block `k` of all tiles; `src` is its part of M.
+// Stores output block `k` of all tiles. `src` is its part of M.
 template <int index>
 void store_block(const Winograd& conv, const TileBlock& block, const float* src, std::int64_t step,
                  std::int64_t k) {
@@ -415,7 +417,8 @@ void store_block(const Winograd& conv, const TileBlock& block, const float* src,
   for (std::int64_t i = 0; i < block.count; ++i) {
     const DstTile tile = dst_tile_of<index>(conv, block.begin + i, k);
     if (is_nhwc && i + 1 < block.count) {
-      // Each pixel is a cache line far from the next one's: the processor does not see what comes.
+      // In nhwc the pixels of a block are cache lines far apart, which the hardware prefetcher does
+      // not predict.
       const DstTile next = dst_tile_of<index>(conv, block.begin + i + 1, k);
       for_each_pixel(next, [&](std::int64_t, std::int64_t, std::int64_t offset) {
         __builtin_prefetch(next.dst + offset, 1);
@@ -430,8 +433,8 @@ void store_block(const Winograd& conv, const TileBlock& block, const float* src,
   }
 }
 
-// M of one panel: one small GEMM per element. While one is computed, its share of the next
-// element's weights is fetched into L2.
+// Computes M for one panel, by one small GEMM per element. Each GEMM prefetches a part of the next
+// element's weights into L2.
 void multiply_panel(const Tile& prototype, const WinogradTile& shape, std::int64_t v_step,
                     std::int64_t m_step, std::int64_t rows, int blocks) {
   const Strips strips(rows, TORCHALGO_ISA::max_tile_rows(blocks));
