@@ -11,7 +11,7 @@ namespace torchalgo::cudnn {
 namespace {
 
 constexpr const char* kLibrary = "libcudnn.so.9";
-// From 9.8 on engines can be asked for a described device.
+// cuDNN answers questions about a described device since version 9.8.
 constexpr std::size_t kOldestVersion = 90800;
 
 void fill_graph_api(Symbols& symbols, Api& api) {
@@ -77,7 +77,8 @@ LoadedApi fill_from(void* library) {
 
 std::string version_text(const Api& api) {
   const std::size_t version = api.get_version();
-  // Before 9 the major number stood at the thousands.
+  // Version numbers count the major version in thousands before cuDNN 9, and in ten thousands
+  // since.
   const std::size_t unit = version >= 90000 ? 10000 : 1000;
   return fmt::format("{}.{}.{}", version / unit, version % unit / 100, version % 100);
 }

@@ -11,7 +11,7 @@
 namespace torchalgo::cudnn {
 namespace {
 
-// Takes the number at the start of `text`; nothing if there is none.
+// Removes the number at the start of `text` and returns it. Returns nullopt if there is none.
 std::optional<std::int64_t> take_number(std::string_view& text) {
   std::int64_t number = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -20,7 +20,7 @@ std::optional<std::int64_t> take_number(std::string_view& text) {
   return number;
 }
 
-// "KNOB=v,...": nothing unless every part is a knob.
+// Parses "KNOB=v,...". Returns nullopt unless every part is a knob.
 std::optional<Knobs> parse_knobs(std::string_view text) {
   Knobs knobs;
   while (true) {
@@ -37,7 +37,8 @@ std::optional<Knobs> parse_knobs(std::string_view text) {
   }
 }
 
-// The pattern whose algorithm starts the name, which keeps what follows ".e".
+// Returns the pattern of the algorithm at the start of `name`, or nullopt. `name` keeps the text
+// after ".e".
 std::optional<Pattern> take_pattern(std::string_view& name) {
   for (const PatternInfo& pattern : kPatterns) {
     if (!name.starts_with(pattern.algorithm)) continue;
@@ -94,7 +95,8 @@ std::optional<EngineSpec> parse_engine_spec(std::string_view name) {
     if (!knobs) return std::nullopt;
     spec.knobs = *knobs;
   }
-  // One spelling: "e007", knobs out of order or twice are no names.
+  // Each configuration has one spelling. "e007", and knobs that are repeated or out of order, are
+  // refused.
   if (sort_by_name(spec.knobs) != spec.knobs || to_string(spec) != name) return std::nullopt;
   for (std::size_t i = 1; i < spec.knobs.size(); ++i) {
     if (spec.knobs[i].type == spec.knobs[i - 1].type) return std::nullopt;

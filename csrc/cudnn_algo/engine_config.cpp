@@ -9,7 +9,7 @@
 namespace torchalgo::cudnn {
 namespace {
 
-// More than any cuDNN 9 has; cuDNN writes at most as many as there are.
+// More notes than any cuDNN 9 has. cuDNN writes only as many as there are.
 constexpr std::int64_t kNoteCapacity = 32;
 constexpr std::int64_t kKnobCapacity = 64;
 
@@ -20,7 +20,7 @@ std::vector<Descriptor> raw_pointers(const std::vector<OwnedDescriptor>& parts) 
   return raw;
 }
 
-// Reads a list of descriptors: cuDNN fills descriptors that the caller has made.
+// Reads a list of descriptors. cuDNN fills descriptors that the caller has made.
 std::vector<OwnedDescriptor> read_descriptors(const OwnedDescriptor& from, AttributeName name,
                                               DescriptorType type, std::int64_t capacity) {
   std::vector<OwnedDescriptor> parts;

@@ -22,7 +22,7 @@ namespace {
 // An enumeration takes about 0.2 MB.
 constexpr std::size_t kKeptEnumerations = 64;
 constexpr std::size_t kKeptAnswers = 1024;
-// Enough to find one that is deterministic.
+// The number of proposals to request: enough to find a deterministic one.
 constexpr std::size_t kBestProposals = 8;
 
 std::string words_of(const PatternInfo& pattern) {
@@ -45,7 +45,7 @@ void add(const EngineConfig& config, Offer& offer) {
   offer.traits.push_back(traits_of(config));
 }
 
-// The offers of one pattern, with the last answers.
+// Makes the offers of one pattern and keeps the latest answers.
 class EngineOffers {
  public:
   EngineOffers(const PatternInfo& pattern, Library library)
@@ -60,7 +60,8 @@ class EngineOffers {
     });
   }
 
-  // The algorithm's own name asks for the proposals of cuDNN's heuristics, best first.
+  // Offers one primitive. The name of the algorithm itself stands for the proposals of cuDNN's
+  // heuristics, best first.
   Offer offer_one(const Problem& problem, const Device& device, const Primitive& primitive) {
     const bool is_algorithm =
         primitive.name == pattern_.algorithm || primitive.name == krsc_algorithm();
@@ -92,7 +93,7 @@ class EngineOffers {
     const Device& device;
   };
 
-  // Checks what every question needs; `then` asks cuDNN.
+  // Checks the conditions of every question, then calls `then`, which asks cuDNN.
   template <typename Then>
   Offer ask(const Problem& problem, const Device& device, const Then& then) const {
     const auto refusal = [&](const ConvProblem& conv) {
@@ -129,7 +130,8 @@ class EngineOffers {
     return offer;
   }
 
-  // Whoever looks for the textbook's algorithms should read that they are not there.
+  // Adds a refusal that says that no Winograd or FFT engine exists here, for readers who look for
+  // these algorithms.
   void add_family_statement(const Question& question, const Enumeration& found,
                             Offer& offer) const {
     if (offer.primitives.empty() || (found.has_winograd && found.has_fft)) return;

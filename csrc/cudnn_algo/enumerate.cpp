@@ -21,7 +21,8 @@ bool is_any(const EngineNotes& notes, std::initializer_list<NumericalNote> wante
   return std::ranges::any_of(wanted, [&](NumericalNote note) { return has(notes, note); });
 }
 
-// Mode A's proposals, best first, then those of mode FALLBACK; INSTANT and B say what A says.
+// Returns the proposals of mode A, best first, and then those of mode FALLBACK. The modes INSTANT
+// and B give the same proposals as A.
 std::vector<HeuristicConfig> ask_heuristics(const OperationGraph& graph, const Target& target,
                                             std::size_t limit) {
   const auto count = static_cast<std::int64_t>(limit);
@@ -32,14 +33,14 @@ std::vector<HeuristicConfig> ask_heuristics(const OperationGraph& graph, const T
   return proposals;
 }
 
-// hidden_bytes as the workspace alone tells.
+// Returns the hidden bytes that the workspace of one choice of layouts proves, or nullopt.
 std::optional<std::int64_t> hidden_bytes_of(const ConvProblem& conv, const Layouts& layouts,
                                             std::int64_t workspace) {
   const WorkspaceSample sample{layouts, workspace};
   return hidden_bytes(conv, std::span(&sample, 1))[0];
 }
 
-// An engine that takes the graph of one choice of layouts.
+// An engine that accepts the graph of one choice of layouts.
 struct UsableEngine {
   UsableEngine(OwnedDescriptor engine, EngineNotes its_notes)
       : descriptor(std::move(engine)), notes(std::move(its_notes)) {}
@@ -81,7 +82,7 @@ class Enumerator {
 
   void try_engine(const OperationGraph& graph, const Layouts& layouts, std::int64_t id,
                   std::map<std::int64_t, UsableEngine>& engines) {
-    // Each ask takes 8 ms where there is no driver, and says the same.
+    // Without a driver each question takes 8 ms and gives the same answer.
     if (const auto known = needs_driver_.find(id); known != needs_driver_.end()) {
       refusals_[id][known->second].push_back(layouts);
       return;
@@ -114,7 +115,8 @@ class Enumerator {
     }
   }
 
-  // Whether cuDNN accepts it: a name must be enough to build the configuration again.
+  // Adds the configuration if cuDNN accepts it. The engine and the knobs must be enough to build it
+  // again from its name.
   void try_knobs(const Layouts& layouts, std::int64_t id, const UsableEngine& engine,
                  const Knobs& knobs) {
     if (seen_.contains({id, knobs})) return;
@@ -168,8 +170,8 @@ class Enumerator {
     }
   }
 
-  // An engine's kernels share their layouts, so its default knobs tell for all: other knobs only
-  // change the scratch beside the copies.
+  // Sets the hidden bytes of all configurations. The kernels of an engine share their layouts, so
+  // its default knobs are enough. Other knobs only change the scratch memory beside the copies.
   void prove_hidden_bytes() {
     std::map<std::int64_t, std::vector<WorkspaceSample>> samples;
     for (const EngineConfig& config : result_.configs) {

@@ -20,21 +20,22 @@ namespace {
 
 constexpr const char* kFileVariable = "CUDNN_ERRATA_JSON_FILE";
 
-// PyTorch refuses the same engines: aten/src/ATen/native/cudnn/Conv_v8.cpp. The heuristics do not
-// propose the first two, but an enumeration meets them.
+// Returns the rules for the engines that PyTorch refuses: aten/src/ATen/native/cudnn/Conv_v8.cpp.
+// cuDNN's heuristics do not propose the first two engines, but an enumeration finds them.
 const std::vector<Erratum>& known_errata() {
   static const std::vector<Erratum> errata = {
       {"pytorch#163539", "ConvFwd", 23, 90800, 91500},
       {"pytorch#171747", "ConvBwdData", 23},
       {"pytorch#188318", "ConvFwd", 5, 92301, 92400, "sm_86"},
-      // Their kernel of cuBLASLt reads outside of its memory; the reports name no operation.
+      // The cuBLASLt kernel of these engines reads outside its memory. The reports name no
+      // operation.
       {.id = "pytorch#191701", .engine = 58, .isa = "sm_120"},
       {.id = "pytorch#191701", .engine = 63, .isa = "sm_120"},
   };
   return errata;
 }
 
-// The tags of the frontend's operations, joined in the order of the graph.
+// Returns the tags that cuDNN's frontend gives the operations, joined in the order of the graph.
 std::string_view operation_of(Pattern pattern) {
   switch (pattern) {
     case Pattern::kConv:
@@ -53,7 +54,7 @@ std::string_view operation_of(Pattern pattern) {
   return {};
 }
 
-// A value of JSON; true, false and null are empty. Strings are kept without their escapes' meaning.
+// A value of JSON. true, false and null have no value here. Escapes in strings are not decoded.
 struct Json {
   std::variant<std::monostate, double, std::string, std::vector<Json>, std::map<std::string, Json>>
       value;
@@ -80,7 +81,7 @@ class JsonReader {
                     kFileVariable));
   }
 
-  // The next character that is no space, not taken; 0 at the end.
+  // Returns the next character that is not a space, without removing it, and 0 at the end.
   char next() {
     while (!rest_.empty() && std::isspace(static_cast<unsigned char>(rest_.front()))) {
       rest_.remove_prefix(1);
@@ -186,12 +187,12 @@ Erratum to_erratum(const Json& json) {
   const auto* first = find<double>(*rule, "cudnn_version_start");
   const auto* end = find<double>(*rule, "cudnn_version_end");
   if (first != nullptr) erratum.first_version = static_cast<std::int64_t>(*first);
-  // -1 stands for no end.
+  // -1 means that there is no end.
   if (end != nullptr && *end >= 0) erratum.end_version = static_cast<std::int64_t>(*end);
   return erratum;
 }
 
-// The rules of the environment's file, read once for each name that the variable has.
+// Returns the rules of the file that the environment variable names. Each file name is read once.
 std::shared_ptr<const std::vector<Erratum>> file_errata() {
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<const std::vector<Erratum>>> read;

@@ -18,7 +18,8 @@ bool is_aligned(const at::Tensor& tensor) {
   return reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % kAlignment == 0;
 }
 
-// Dense as the original is, but at the beginning of a block of its own.
+// Returns an uninitialized tensor with the same sizes and strides in a new, aligned block of
+// memory.
 at::Tensor aligned_like(const at::Tensor& tensor) {
   tensors_repacked.fetch_add(1, std::memory_order_relaxed);
   return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
@@ -66,7 +67,7 @@ std::shared_ptr<Executable> find_or_build(
 }
 
 void* AlignedTensors::input(const at::Tensor& tensor) {
-  // cuDNN's interface takes inputs as pointers to writable memory too; it only reads them.
+  // cuDNN takes inputs as pointers to non-const memory, but only reads them.
   if (is_aligned(tensor)) return const_cast<void*>(tensor.const_data_ptr());
   inputs_.push_back(aligned_like(tensor).copy_(tensor));
   return inputs_.back().data_ptr();

@@ -27,7 +27,7 @@ class GraphBuilder {
         tensor(kWeightsUid, data_type(conv_.dtype), shape_.weights, layouts_.weights);
     std::size_t dst = is_fused ? intermediate() : result();
     add_convolution(src, weights, dst);
-    // The residual comes first: the order of cuDNN's precompiled convolution-bias-activation.
+    // The residual comes first, as in cuDNN's precompiled convolution-bias-activation.
     if (wanted.add) {
       const std::size_t residual =
           tensor(kResidualUid, data_type(conv_.dtype), shape_.dst, layouts_.dst);
@@ -63,7 +63,8 @@ class GraphBuilder {
     return keep(std::move(tensor));
   }
 
-  // A value between two operations, in the type of computation; its uid is never bound.
+  // Adds a virtual tensor between two operations, in the compute type. Its uid is never bound to
+  // memory.
   std::size_t intermediate() {
     return tensor(next_virtual_uid_++, compute_type(conv_.dtype), shape_.dst, layouts_.dst, true);
   }
@@ -83,7 +84,7 @@ class GraphBuilder {
     return descriptor;
   }
 
-  // What an operation of each direction calls its parts.
+  // The names that cuDNN gives the parts of the operation of one direction.
   struct OperationNames {
     DescriptorType type;
     AttributeName convolution, alpha, beta, src, weights, dst;

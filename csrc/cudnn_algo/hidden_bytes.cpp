@@ -10,7 +10,7 @@
 namespace torchalgo::cudnn {
 namespace {
 
-// Alignment, semaphores and small tables beside the copies.
+// The most bytes that alignment, semaphores and small tables take beside the copies.
 constexpr std::int64_t kSlack = 512;
 
 using TensorBytes = std::array<std::int64_t, 3>;  // src, weights, dst
@@ -30,7 +30,8 @@ TensorBytes copy_bytes(const ConvProblem& conv, std::int64_t width, std::int64_t
           width * k * c_of_group * conv.t * conv.r * conv.s, width * conv.n * k * dst_positions};
 }
 
-// The tensors' own width first; kernels of 16-bit types may read 32-bit copies.
+// Returns the possible bytes of an element of a copy, the tensors' own width first. Kernels for
+// 16-bit types may read 32-bit copies.
 std::vector<std::int64_t> copy_widths(DType dtype) {
   switch (dtype) {
     case DType::kF64:
@@ -45,7 +46,8 @@ std::vector<std::int64_t> copy_widths(DType dtype) {
   return {2, 4};
 }
 
-// The sum of a subset of `bytes` (bit i: tensor i) that explains `amount`; nothing if none does.
+// A subset of the tensors (bit i: tensor i) and the sum of its bytes. `explain` returns the largest
+// sum that explains `amount`, or nullopt.
 struct SubsetSum {
   unsigned subset = 0;
   std::int64_t bytes = 0;
@@ -64,8 +66,9 @@ std::optional<SubsetSum> explain(std::int64_t amount, const TensorBytes& bytes,
   return best;
 }
 
-// Bytes copied even for the layouts with the least workspace, `base`; nothing if unknown. Only
-// tensors that no change of layout made cheaper (`constant`) can be among them.
+// Returns the bytes that are copied even for the layouts with the least workspace, `base`. Returns
+// nullopt if they are unknown. Only tensors in `constant` can be among them: those for which no
+// change of layout lowers the workspace.
 std::optional<std::int64_t> always_copied(std::int64_t base, const TensorBytes& bytes,
                                           const TensorBytes& least_bytes, unsigned constant) {
   if (base <= kSlack) return 0;

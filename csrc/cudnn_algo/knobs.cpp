@@ -10,7 +10,8 @@
 namespace torchalgo::cudnn {
 namespace {
 
-// Position = cudnnBackendKnobType_t. Names are on disk.
+// The position is the value of cudnnBackendKnobType_t. These names are stored in files and must not
+// change.
 constexpr std::array<std::string_view, kKnobTypeCount> kNames = {"SPLIT_K",
                                                                  "SWIZZLE",
                                                                  "TILE_SIZE",

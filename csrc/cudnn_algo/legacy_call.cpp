@@ -18,7 +18,7 @@ namespace {
 
 using Ints = std::vector<int>;
 
-// legacy_absence() has refused what does not fit.
+// Converts to int. `legacy_absence` has refused all values that do not fit.
 Ints to_ints(at::IntArrayRef values) {
   Ints ints;
   for (const std::int64_t value : values) ints.push_back(static_cast<int>(value));
@@ -110,7 +110,7 @@ std::shared_ptr<Executable> build(const std::shared_ptr<const Api>& api, Handle 
   return executable;
 }
 
-// Data in the order of the direction's function.
+// The tensors' data, in the order of the arguments of the direction's function.
 struct Operands {
   const void *a, *b;
   void* c;

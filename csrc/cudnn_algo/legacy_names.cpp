@@ -38,7 +38,7 @@ constexpr std::array<std::pair<MathType, std::string_view>, 3> kMathWords = {
      {MathType::kTensorOpAllowConversion, "@tensor_op_conversion"},
      {MathType::kFma, "@fma"}}};
 
-// Takes `part` from the end of `text`.
+// Removes `part` from the end of `text`. Returns false if `text` does not end with it.
 bool take_suffix(std::string_view& text, std::string_view part) {
   if (!text.ends_with(part)) return false;
   text.remove_suffix(part.size());

@@ -28,7 +28,7 @@ constexpr std::size_t kKeptAnswers = 1024;
 constexpr std::array<MathType, 4> kMaths = {MathType::kDefault, MathType::kTensorOp,
                                             MathType::kTensorOpAllowConversion, MathType::kFma};
 
-// @fma on f32 and f64 is what the default math is there.
+// Returns false for @fma with f32 and f64, where it equals the default math.
 bool is_listed(MathType math, DType dtype) {
   return math != MathType::kFma || (dtype != DType::kF32 && dtype != DType::kF64);
 }
@@ -37,13 +37,13 @@ const LegacyAlgorithm& algorithm_of(const LegacySpec& spec) {
   return legacy_algorithms(spec.direction)[static_cast<std::size_t>(spec.number)];
 }
 
-// One variant's answer: exactly one is set.
+// The answer for one variant. Exactly one field is set.
 struct Answer {
   std::optional<std::int64_t> workspace_bytes;
   std::string refusal;
 };
 
-// What of the math type and the algorithm's family a person should know.
+// Returns the traits that follow from the math type and the algorithm's family.
 Traits traits_of(const LegacySpec& spec, DType dtype, bool is_asked) {
   Traits traits;
   traits.is_deterministic = algorithm_of(spec).is_deterministic;
@@ -61,8 +61,8 @@ Traits traits_of(const LegacySpec& spec, DType dtype, bool is_asked) {
   return traits;
 }
 
-// Asks one GPU, or the documentation where the device is only described: a handle belongs to a GPU,
-// and without one the library's questions crash.
+// Asks cuDNN for one GPU. If the device is only described, it uses the documented rules instead:
+// the library's questions need a handle, and a handle needs a GPU.
 class LegacyQuery {
  public:
   LegacyQuery(const Library& library, const Api& api, const ConvProblem& conv, const Device& device)
@@ -111,14 +111,16 @@ class LegacyQuery {
   std::pair<Layouts, MathType> described_;
 };
 
-// Refusals of one number, told once per reason: layouts and math only where they matter.
+// Collects the refusals of one algorithm number and reports each reason once. Layouts and math
+// types are named only if the refusal depends on them.
 class Refusals {
  public:
   void add(const LegacySpec& spec, const Layouts& layouts, const std::string& reason) {
     by_reason_[reason][spec.math].push_back(layouts);
   }
 
-  // `maths`: how many were asked for each of the layouts.
+  // Adds the refusals to `offer`. `maths` is the number of math types that were tried for each
+  // choice of layouts.
   void report(const LegacySpec& number, std::size_t maths, Offer& offer) const {
     for (const auto& [reason, by_math] : by_reason_) {
       const std::vector<Layouts>& first = by_math.begin()->second;
@@ -141,7 +143,7 @@ class Refusals {
   std::map<std::string, std::map<MathType, std::vector<Layouts>>> by_reason_;
 };
 
-// The offers of one direction, with the last answers.
+// Makes the offers of one direction and keeps the latest answers.
 class LegacyOffers {
  public:
   LegacyOffers(Direction direction, Library library)
@@ -173,7 +175,7 @@ class LegacyOffers {
   }
 
  private:
-  // Checks what every question needs; `then` asks for algorithms.
+  // Checks the conditions of every question, then calls `then`, which asks for algorithms.
   template <typename Then>
   Offer check_first(const Problem& problem, const Device& device, const Then& then) {
     const auto refusal = [](const ConvProblem& conv) {
@@ -197,7 +199,8 @@ class LegacyOffers {
     offer.traits.push_back(traits_of(spec, conv.dtype, is_asked));
   }
 
-  // Those that differ in this type; the others are refused for all numbers at once.
+  // Returns the math types that are allowed and differ for this data type. Math types that are not
+  // allowed are refused once, for all algorithm numbers.
   std::vector<MathType> usable_maths(DType dtype, Offer& offer) const {
     std::vector<MathType> usable;
     for (const MathType math : kMaths) {

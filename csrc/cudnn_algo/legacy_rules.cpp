@@ -11,7 +11,7 @@ namespace {
 
 using Refusal = std::optional<std::string>;
 
-// The families of algorithms: each direction numbers them anew.
+// The families of algorithms. Each direction has its own numbers for them.
 enum class Family : std::uint8_t {
   kImplicitGemm,        // forward 0; the atomic ones backward
   kPrecomputed,         // 1 in every direction
@@ -57,7 +57,7 @@ bool is_all(const Layouts& layouts, Layout layout) {
   return layouts.src == layout && layouts.weights == layout && layouts.dst == layout;
 }
 
-// 90 of "sm_90"; 0 of anything else.
+// Returns 90 for "sm_90", and 0 for a text of any other form.
 int compute_capability(std::string_view isa) {
   int number = 0;
   if (isa.starts_with("sm_")) std::from_chars(isa.data() + 3, isa.data() + isa.size(), number);

@@ -6,7 +6,8 @@
 namespace torchalgo::cudnn {
 namespace {
 
-// "ARCH_MISMATCH" of "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH".
+// Returns the short name of a status: "ARCH_MISMATCH" for
+// "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH".
 std::string short_name(const Api& api, Status status) {
   const char* name = api.get_error_string ? api.get_error_string(status) : nullptr;
   std::string_view text = name == nullptr ? "unknown status" : name;

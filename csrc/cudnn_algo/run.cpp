@@ -14,7 +14,7 @@
 namespace torchalgo::cudnn {
 namespace {
 
-// Ids and data of the tensors of a call, in a fixed order, and its workspace.
+// The ids and data of the tensors of a call, in a fixed order, and its workspace.
 struct Bindings {
   std::array<std::int64_t, 5> ids{};
   std::array<void*, 5> data{};
@@ -62,8 +62,8 @@ struct EngineExecutable final : Executable {
 
   const Pattern pattern;
   ExecutionPlan plan;
-  // The latest variant pack: torch's allocator returns the same memory in the next iteration, and
-  // then it serves again.
+  // The latest variant pack. It is used again if the next call has the same memory, as is usual
+  // with torch's allocator.
   Bindings bound;
   std::optional<OwnedDescriptor> pack;
 };
@@ -80,7 +80,7 @@ OwnedDescriptor make_pack(const Api& api, const Bindings& bindings) {
   return pack;
 }
 
-// The library's own words on its last failure in this thread, which a refusal leaves out.
+// Returns cuDNN's own message for its last failure in this thread. Refusals do not contain it.
 std::string last_error(const Api& api) {
   std::array<char, 1024> text{};
   if (api.get_last_error_string) api.get_last_error_string(text.data(), text.size());

@@ -15,7 +15,7 @@
 namespace torchalgo::cudnn {
 namespace {
 
-// A function of a library that torch has mapped, kept once found.
+// A function of a library that torch has loaded. It is looked up once.
 template <typename Function>
 class MappedFunction {
  public:
@@ -46,7 +46,7 @@ class MappedFunction {
   std::atomic<Function*> found_ = nullptr;
 };
 
-// torch's own errors are not torchalgo's, and their texts end with a backtrace.
+// Calls `function` and turns torch's errors into torchalgo's, without the backtrace in their text.
 template <typename Function>
 auto with_error(const Function& function) {
   try {
@@ -56,8 +56,8 @@ auto with_error(const Function& function) {
   }
 }
 
-// torch's pool has one handle per thread and device. Exported, but declared only in a header that
-// includes cuDNN's.
+// Returns the handle of torch's pool, which has one per thread and device. torch exports the
+// function, but declares it only in a header that includes cuDNN's headers.
 Handle torch_handle() {
   static MappedFunction<Handle()> get_handle(
       {"libtorch_cuda.so"}, "_ZN2at6native14getCudnnHandleEv");  // at::native::getCudnnHandle()
@@ -79,7 +79,8 @@ bool is_torch_capturing() {
   constexpr int kNone = 0;  // cudaStreamCaptureStatusNone
   int capture = kNone;
   const int status = is_capturing.get()(torch_stream(), &capture);
-  // cudaErrorStreamCapture...: the default stream is asked while another one captures.
+  // These are the errors cudaErrorStreamCapture...: the default stream was queried while another
+  // stream captures.
   if (status >= 900 && status <= 908) return true;
   TORCHALGO_CHECK(status == 0,
                   "cuDNN cannot run: cudaStreamIsCapturing failed with CUDA error {}, which may be "

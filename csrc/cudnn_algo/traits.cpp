@@ -11,7 +11,7 @@ struct NumericWord {
   NumericalNote note;
   std::string_view word;
 };
-// Nondeterminism is a trait of its own.
+// The words for numerical notes. Nondeterminism is missing, because it is a trait of its own.
 constexpr NumericWord kWords[] = {
     {NumericalNote::kTensorCore, "tensor_core"},
     {NumericalNote::kDownConvertInputs, "down_convert_inputs"},
