@@ -11,7 +11,7 @@ namespace {
 
 using Terms = std::optional<double>;
 
-// An operation that rounds a few times but has no long sum counts as a sum of this many terms.
+// The number of terms that counts for an operation that rounds a few times but has no long sum.
 constexpr double kFewTerms = 4;
 
 double product(const std::vector<std::int64_t>& sizes) {
@@ -33,13 +33,13 @@ struct Window {
       }
     }
   }
-  // Pairs of a position and a tap that meet an element.
+  // Returns the number of pairs of a position and a tap that read an element, not padding.
   [[nodiscard]] double taps() const {
     double count = 0;
     for_each_tap([&](std::int64_t) { ++count; });
     return count;
   }
-  // Elements that some tap meets.
+  // Returns the number of elements that at least one tap reads.
   [[nodiscard]] double touched() const {
     std::vector<bool> is_met(static_cast<std::size_t>(size), false);
     for_each_tap([&](std::int64_t at) { is_met[static_cast<std::size_t>(at)] = true; });

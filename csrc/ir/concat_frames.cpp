@@ -27,14 +27,15 @@ bool could_be_relabelled(const ConcatProblem& concat, std::int64_t channels, Lay
   });
 }
 
-// A slice may lie where the whole lies.
+// Returns true if the value is a slice. A slice may share the memory of the tensor that it is a
+// part of.
 bool is_part(const Graph& graph, int value) {
   const int producer = graph.values[value].producer;
   if (producer < 0 || !graph.nodes[producer].problem) return false;
   return std::holds_alternative<SliceProblem>(*graph.nodes[producer].problem);
 }
 
-// Whether each input's part of the result is memory of its own.
+// Returns true if each input can be written straight into a part of the result of its own.
 bool has_whole_parts(const Graph& graph, const Node& node, Layout layout) {
   const ConcatProblem* concat = concat_of(node);
   if (concat == nullptr || concat->n != 1) return false;
@@ -50,7 +51,8 @@ bool has_whole_parts(const Graph& graph, const Node& node, Layout layout) {
   return is_image(graph.values[node.outputs[0]]);
 }
 
-// Of equal ones the later in the graph: a result gets its place before its own inputs do.
+// Returns the concatenations, most channels first. Of equal ones, the later in the graph comes
+// first, so that a result gets its memory before its inputs do.
 std::vector<int> largest_first(const Graph& graph, Layout layout) {
   std::vector<int> concats;
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
@@ -61,7 +63,7 @@ std::vector<int> largest_first(const Graph& graph, Layout layout) {
   return concats;
 }
 
-// The part of another frame in which all inputs lie side by side, if they do.
+// Returns the part of another frame in which all inputs are adjacent, or nullopt if they are not.
 std::optional<FramePlace> common_range(const ConcatFrames& frames, const Node& node) {
   const std::optional<FramePlace> first = frames.of_value[node.inputs[0]];
   if (!first) return std::nullopt;
@@ -85,7 +87,7 @@ ConcatFrames concat_frames(const Graph& graph, Layout layout) {
       return frames.of_value[value].has_value();
     });
     if (!is_free) {
-      // A result with a place of its own cannot be a part of other memory as well.
+      // A result that is already a part of one frame cannot be a part of another one.
       if (!frames.of_value[node.outputs[0]]) frames.of_concat[concat] = common_range(frames, node);
       continue;
     }

@@ -7,7 +7,7 @@
 namespace torchalgo {
 namespace {
 
-// What follows a tf32 convolution is f32, which is the same in memory.
+// Returns the type in memory. A tf32 convolution stores f32, so the operations after it are f32.
 DType stored(const Problem& problem) {
   const DType dtype = dtype_of(problem);
   return dtype == DType::kTf32 ? DType::kF32 : dtype;
@@ -21,10 +21,11 @@ bool is_depthwise(const ConvProblem& conv) {
   return conv.groups > 1 && conv.groups == conv.c && conv.k == conv.c;
 }
 
-// A 1x1 convolution can apply to its input, where it reads it, what is done to each element; behind
-// a global pooling there is little to compute, and much to be called. Two other convolutions in one
-// call pay where one is depthwise: it computes little, and the tensor between them is larger than
-// those at the other ends.
+// Returns true if `next` may run in the same call as `before`. There are three cases. A 1x1
+// convolution can apply an operation on single elements when it reads its input. After a global
+// pooling there is little to compute, so the call overhead matters most. Two other convolutions
+// gain if one is depthwise: it computes little, and the tensor between the two is larger than the
+// input and the result.
 bool may_chain(const Problem& before, const ConvProblem& next) {
   constexpr std::size_t kMostLayers = 3;
   if (is_chain_head(before))

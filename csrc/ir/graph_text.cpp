@@ -36,7 +36,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
-// One line, with its place for messages.
+// One line of the text, with its number for error messages.
 class Line {
  public:
   Line(std::string_view text, int number) : fields_(split(text, '\t')), number_(number) {}

@@ -27,7 +27,7 @@ Layout result_layout(const Problem& problem, const Primitive& primitive) {
 
 namespace {
 
-// Where the variants of a name end: knobs or a math word follow.
+// Returns the end of the variants in a name. Knobs or a math type follow.
 std::size_t end_of_variants(std::string_view name) {
   return std::min(name.find_first_of("{@"), name.size());
 }

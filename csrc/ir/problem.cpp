@@ -21,8 +21,8 @@ std::int64_t conv_extent(std::int64_t size, std::int64_t filter, std::int64_t st
   return span < 0 ? 0 : span / stride + 1;
 }
 
-// torch's rule: with ceil_mode the last window must still start inside the image or its left
-// padding.
+// Returns the size of a pooling's result by torch's rule: with ceil_mode the last window must start
+// inside the image or its left padding.
 std::int64_t pool_extent(std::int64_t size, std::int64_t window, std::int64_t stride,
                          std::int64_t pad, std::int64_t dilation, bool ceil_mode) {
   const std::int64_t span = size + 2 * pad - dilation * (window - 1) - 1;
@@ -116,8 +116,8 @@ void set_sizes(ConvProblem& p, const std::vector<Sizes>& in) {
     p.w = in[0][rank - 1];
     return;
   }
-  // A transposed convolution's result grows with its input and keeps the output padding it was
-  // planned with.
+  // The result of a transposed convolution grows with its input. It keeps the output padding for
+  // which it was planned.
   const Sizes old = inputs_of(p)[0];
   p.n = in[0][0];
   if (p.is_3d) p.d += (in[0][2] - old[2]) * p.stride_d;
@@ -205,7 +205,7 @@ concept HasEpilogue = requires(P p) {
   p.epilogue;
 };
 
-// Null if the kind has none.
+// Returns the problem's epilogue, or null if this kind of problem has none.
 const Epilogue* find_epilogue(const Problem& problem) {
   return std::visit(
       []<typename P>(const P& p) -> const Epilogue* {

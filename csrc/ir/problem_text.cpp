@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The spelling of problems: printing and parsing lie side by side so that they stay inverse.
+// Prints and parses the spelling of problems. Both are in one file, so that they stay inverse to
+// each other.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -37,13 +38,13 @@ std::string print_epilogue(const Epilogue& epilogue) {
   return text;
 }
 
-// Every problem with sizes [n, c, h, w] spells them alike.
+// Prints the sizes [n, c, h, w]. All problems with these sizes share this spelling.
 template <typename P>
 std::string print_nchw(const P& p) {
   return fmt::format("n{}c{}h{}w{}", p.n, p.c, p.h, p.w);
 }
 
-// A 2-D convolution's filters and what follows them.
+// Prints the filters of a 2-D convolution and everything after them.
 std::string print_filters(const ConvProblem& p) {
   return fmt::format("_k{}r{}s{}_st{}x{}_pad{}x{}_dil{}x{}_g{}{}", p.k, p.r, p.s, p.stride_h,
                      p.stride_w, p.pad_h, p.pad_w, p.dilation_h, p.dilation_w, p.groups,
@@ -62,7 +63,7 @@ std::string print(const ConvProblem& p) {
   return head + print_nchw(p) + print_filters(p);
 }
 
-// One layer of a chain behind the sizes of the chain's input.
+// Prints one layer of a chain. The sizes of the chain's input come before the first layer.
 std::string print_layer(const Problem& layer) {
   if (const auto* conv = std::get_if<ConvProblem>(&layer)) return print_filters(*conv);
   if (std::holds_alternative<PoolProblem>(layer)) return "_avgpool";
@@ -143,7 +144,7 @@ std::string print(const TransformProblem& p) {
                      to_string(p.to));
 }
 
-// Reads from left to right; every failure names the place.
+// Reads a text from left to right. Every error names the position.
 class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text), rest_(text) {}
@@ -173,7 +174,7 @@ class Reader {
     rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
     return value;
   }
-  // From 0 to 1, in the one spelling that printing gives.
+  // Reads a number from 0 to 1. Only the spelling that printing gives is accepted.
   double fraction() {
     double value = 0;
     const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
@@ -187,7 +188,8 @@ class Reader {
     expect(letter);
     return number(1);
   }
-  // The longest name that fits: one may begin as another, and have a "_" inside.
+  // Reads the longest name that fits. A name may be the beginning of another one, and may contain
+  // "_".
   template <typename Key, std::size_t N>
   Key word(const std::array<std::pair<Key, std::string_view>, N>& names, std::string_view what) {
     const std::pair<Key, std::string_view>* found = nullptr;
@@ -216,7 +218,7 @@ class Reader {
     p.w = size("w");
   }
   template <typename P>
-  void ncdhw(P& p) {  // d, if it is there, makes the problem a 3-D one
+  void ncdhw(P& p) {  // a problem with d is 3-D
     p.n = size("n");
     p.c = size("c");
     p.is_3d = take("d");
@@ -243,7 +245,7 @@ class Reader {
   std::string_view text_, rest_;
 };
 
-// "_st1x1": a pair, or a triple for 3-D with d first.
+// Reads a pair such as "_st1x1", or a triple for 3-D, with d first.
 void read_extent(Reader& in, std::string_view label, std::int64_t least, bool is_3d,
                  std::int64_t& d, std::int64_t& h, std::int64_t& w) {
   in.expect(label);
@@ -256,7 +258,7 @@ void read_extent(Reader& in, std::string_view label, std::int64_t least, bool is
   w = in.number(least);
 }
 
-// All of a convolution behind its input's sizes.
+// Reads everything of a convolution that follows the sizes of its input.
 void read_filters(Reader& in, ConvProblem& p) {
   p.k = in.size("_k");
   if (p.is_3d) p.t = in.size("t");
@@ -282,8 +284,8 @@ ConvProblem read_conv(Reader& in, Direction direction) {
   return p;
 }
 
-// The first layer of a chain if it is no convolution. `next` has the sizes of its input, and gets
-// those of its result.
+// Reads the first layer of a chain if it is not a convolution; otherwise returns nullopt. `next`
+// holds the sizes of the layer's input and gets those of its result.
 std::optional<Problem> read_chain_head(Reader& in, ConvProblem& next) {
   const auto sized = [&](auto head) {
     head.dtype = next.dtype;

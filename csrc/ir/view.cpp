@@ -10,8 +10,9 @@ namespace {
 enum class Axis : std::uint8_t { kBatch, kChannel, kPosition };
 using Walk = std::vector<std::pair<Axis, std::int64_t>>;
 
-// The order in which memory runs through a tensor, outermost first; loops of one step left out and
-// neighbours along one axis joined, so that equal orders have equal walks.
+// Returns the order in which the elements of a tensor lie in memory, outermost axis first. Axes of
+// size 1 are left out and neighbouring steps along one axis are merged, so that equal orders give
+// equal walks.
 Walk walk_of(std::int64_t n, std::int64_t c, std::int64_t spatial, Layout layout) {
   Walk walk;
   const auto add = [&walk](Axis axis, std::int64_t extent) {
