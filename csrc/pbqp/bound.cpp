@@ -9,10 +9,11 @@
 namespace torchalgo::pbqp {
 namespace {
 
-constexpr int kPassesPerLook = 5;     // evaluating costs about as much as a pass
-constexpr double kStallShare = 1e-3;  // of the gap: less gain than this per look is a stall
+constexpr int kPassesPerLook = 5;     // an evaluation takes about as long as a pass
+constexpr double kStallShare = 1e-3;  // of the gap: the search ends if an evaluation gains less
 
-/// The messages with the best bound prove the bounds of all values too.
+/// Keeps the messages of `dual` if their bound is the best so far. The same messages prove the
+/// bounds of all values.
 void take_value(const Dual& dual, Bound& bound) {
   DualValue value = dual.evaluate();
   if (!bound.messages.empty() && value.lower_bound < bound.lower_bound) return;
@@ -28,7 +29,8 @@ void take_choice(const Instance& instance, std::vector<int> choice, Bound& bound
   bound.choice = std::move(choice);
 }
 
-/// The least cost of each value of `node` beside what the lower nodes took; forbidden: kForbidden.
+/// Returns the cost of each value of `node`, given the choice of the nodes before it. It is
+/// kForbidden for a forbidden value.
 std::vector<Cost> costs_beside(const Instance& instance,
                                const std::vector<const PairTable*>& tables, int node,
                                const std::vector<int>& choice) {
@@ -81,12 +83,14 @@ Bound find_bound(const Instance& instance, int passes, Cost limit, const Deadlin
     const double gain = static_cast<double>(bound.lower_bound - before);
     if (gain < kStallShare * static_cast<double>(goal - bound.lower_bound)) break;
   }
-  // Without messages the bound is at least the constant; rounding can take a little off that.
+  // Without messages the bound is at least the constant. Rounding in the messages can lower it a
+  // little.
   if (bound.lower_bound < instance.constant) {
     bound.messages.clear();
     take_value(Dual(instance), bound);
   }
-  // Some value of every node is taken, so the least of a node's bounds is one for the instance.
+  // Every choice takes some value of each node, so the least bound of a node's values is a bound
+  // for the instance.
   for (const auto& bounds : bound.value_bounds)
     bound.lower_bound =
         std::max(bound.lower_bound, *std::min_element(bounds.begin(), bounds.end()));

@@ -9,7 +9,8 @@
 namespace torchalgo::pbqp {
 namespace {
 
-// Nodes go by rank, their place in the elimination order; scopes ascend.
+// A table of costs. Nodes are named by rank, which is their position in the elimination order.
+// Scopes are ascending.
 struct Table {
   std::vector<int> scope;
   std::vector<Cost> cells;
@@ -65,11 +66,11 @@ class BucketTree {
 
  private:
   struct Bucket {
-    std::vector<int> clique;    // the node itself first, then those it meets when its turn comes
+    std::vector<int> clique;    // the node, then its neighbours when it is eliminated
     std::vector<Table> tables;  // of the instance
-    std::vector<int> children;  // whose messages come here
-    Table message;              // of all below, per values of the rest of the clique
-    Table back;                 // of all others, on the same scope
+    std::vector<int> children;  // buckets whose messages are added here
+    Table message;              // of all buckets below, per values of the rest of the clique
+    Table back;                 // of all other buckets, on the same scope
   };
 
   void find_cliques() {
@@ -113,7 +114,8 @@ class BucketTree {
     }
   }
 
-  /// Strides of a table on `part` along the nodes of `scope`, 0 where it does not hold one.
+  /// Returns the strides of a table on `part` along the nodes of `scope`. The stride is 0 for a
+  /// node that `part` does not contain.
   std::vector<std::size_t> strides_along(const std::vector<int>& scope,
                                          const std::vector<int>& part) const {
     std::vector<std::size_t> strides(scope.size(), 0);
@@ -126,8 +128,9 @@ class BucketTree {
     return strides;
   }
 
-  /// row(begin, offset) for each row of the last node of `scope`: where it begins in a table on
-  /// `scope`, and where its first cell is in a table with these strides.
+  /// Calls row(begin, offset) for each row of the last node of `scope`. `begin` is the position of
+  /// the row in a table on `scope`. `offset` is the position of its first cell in a table with
+  /// `strides`.
   template <typename Row>
   void walk_rows(const std::vector<int>& scope, const std::vector<std::size_t>& strides,
                  const Row& row) const {
@@ -158,7 +161,7 @@ class BucketTree {
     });
   }
 
-  /// The minimum over all nodes of the table that are not in `scope`.
+  /// Returns the minimum of the table over all nodes that are not in `scope`.
   Table project(const Table& table, std::vector<int> scope) const {
     Table least{std::move(scope), {}};
     least.cells.assign(cell_count(least.scope), kForbidden);

@@ -8,10 +8,10 @@
 namespace torchalgo::pbqp {
 namespace {
 
-/// Lines of a table, its rows or its columns.
+/// The lines of a table: its rows or its columns.
 struct Lines {
   const std::vector<Cost>& cells;
-  std::size_t count, length, stride, step;  // between lines, and along one
+  std::size_t count, length, stride, step;  // stride: between lines; step: along a line
 
   [[nodiscard]] bool are_equal(int a, int b) const {
     const Cost *left = &cells[a * stride], *right = &cells[b * stride];
@@ -23,7 +23,7 @@ struct Lines {
 
 constexpr std::uint64_t kMix = 0x9e3779b97f4a7c15;
 
-/// Equal lines have equal sums; the other way round is looked up.
+/// Returns a hash of each row. Equal rows have equal hashes; rows with equal hashes are compared.
 std::vector<std::uint64_t> row_sums(const std::vector<Cost>& cells, std::size_t rows,
                                     std::size_t cols) {
   std::vector<std::uint64_t> sums(rows, 0);
@@ -56,7 +56,7 @@ std::vector<int> classes_of(const Lines& lines, const std::vector<std::uint64_t>
   return of;
 }
 
-/// The first value of each class.
+/// Returns the first value of each class.
 std::vector<int> first_values(const std::vector<int>& of) {
   std::vector<int> firsts;
   for (std::size_t a = 0; a < of.size(); ++a)

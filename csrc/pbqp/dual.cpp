@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kImproveSweeps = 20;
 
-// All that is ever added to or taken from a cell is at most kLargest: a wall stays far above every
+// The most that is ever added to or subtracted from a cell. A wall therefore stays far above every
 // cost, and no sum with a wall overflows.
 constexpr Cost kLargest = Cost{1} << 60;
 constexpr Cost kWall = Cost{1} << 62;
@@ -18,7 +18,7 @@ __extension__ using Wide = __int128;  // sums over all nodes
 
 Cost narrow(Wide sum) { return static_cast<Cost>(std::clamp<Wide>(sum, -kForbidden, kForbidden)); }
 
-/// Least cost per row and per column of a table after its messages are taken off.
+/// The least cost of each row and of each column of a table, after its messages are subtracted.
 struct Reduced {
   std::vector<Cost> rows, cols;
   Cost least;
@@ -49,7 +49,8 @@ Dual::Dual(const Instance& instance)
   std::size_t most = 0;
   for (std::size_t d : degree) most = std::max(most, d);
   cap_ = kLargest / static_cast<Cost>(2 * most + 2);
-  // A cost above the cap is lowered to it: the bound stays one. Real costs are far below.
+  // Costs above the cap are lowered to the cap, so the bound stays valid. Real costs are far below
+  // the cap.
   for (auto& costs : nodes_)
     for (Cost& cost : costs) cost = std::min(cost, cap_);
   for (const PairTable& pair : instance.pairs) {
@@ -79,7 +80,8 @@ std::vector<Cost> Dual::marginal(int node) const {
   return costs;
 }
 
-/// Each node takes all that the tables behind it can give and hands a share to each one ahead.
+/// Passes messages along all nodes. Each node takes all that the tables behind it can give and
+/// passes a share to each table ahead.
 void Dual::sweep(bool forward) {
   for (int step = 0; step < node_count(); ++step) {
     const int node = forward ? step : node_count() - 1 - step;
@@ -147,7 +149,8 @@ void Dual::Score::count(Cost cell) {
     cost += cell;
 }
 
-/// Given what the neighbours below `placed` chose; the others speak through their messages.
+/// Returns the best value of `node`. Neighbours below `placed` count with their choice, the others
+/// with their messages.
 int Dual::best_value(int node, const std::vector<int>& choice, int placed) const {
   std::vector<Score> scores(nodes_[node].size());
   for (std::size_t a = 0; a < scores.size(); ++a) scores[a].count(nodes_[node][a]);
@@ -157,7 +160,7 @@ int Dual::best_value(int node, const std::vector<int>& choice, int placed) const
     for (std::size_t a = 0; a < scores.size(); ++a) scores[a].count(costs[a]);
   }
   const auto best = std::min_element(scores.begin(), scores.end());
-  // A node keeps its value unless another is better, so that improve() ends.
+  // A node keeps its value unless another one is better. Otherwise improve() might not end.
   if (placed > node && scores[choice[node]] == *best) return choice[node];
   return static_cast<int>(best - scores.begin());
 }

@@ -12,21 +12,22 @@
 namespace torchalgo::pbqp {
 namespace {
 
-// Nodes go by rank, their place in the elimination order. Scopes ascend, so the node whose turn it
-// is stands first in each of its tables and the last node of a scope has stride 1. A table has a
-// cell per combination of classes of values that it tells apart.
+// A table of costs. Nodes are named by rank, which is their position in the elimination order.
+// Scopes are ascending: the node that is eliminated next is the first one in each of its tables,
+// and the last node of a scope has stride 1. A table has one cell per combination of classes of
+// values that it distinguishes.
 struct Table {
   std::vector<int> scope;
   std::vector<int> classes;  // ids in the pool, per node of the scope
   std::vector<Cost> cells;
 };
 
-/// How one table is read while its bucket is joined.
+/// The state of reading one table while the tables of its bucket are summed.
 struct TableReader {
-  const Cost* cells = nullptr;                   // where the outer nodes' classes are
-  std::vector<std::size_t> values;               // per value of the eliminated node: how far to go
-  std::vector<std::vector<std::size_t>> places;  // per outer node, per joint class: likewise
-  bool is_row = false;                           // holds the last node of the joint scope
+  const Cost* cells = nullptr;                   // the cell of the outer nodes' current classes
+  std::vector<std::size_t> values;               // per value of the eliminated node: its offset
+  std::vector<std::vector<std::size_t>> places;  // per outer node and joint class: its offset
+  bool is_row = false;                           // if it holds the last node of the joint scope
 };
 
 struct Message {
@@ -34,7 +35,7 @@ struct Message {
   std::vector<std::uint16_t> best;  // per cell: the eliminated node's value
 };
 
-constexpr std::size_t kCellsPerLook = 1 << 16;  // at the clock: well below a millisecond
+constexpr std::size_t kCellsPerLook = 1 << 16;  // between two looks at the clock: below 1 ms
 
 class Joiner {
  public:
@@ -54,7 +55,7 @@ class Joiner {
   }
 
   std::optional<Message> run() {
-    const int outer = static_cast<int>(sizes_.size()) - 1;  // the last node is the row
+    const int outer = static_cast<int>(sizes_.size()) - 1;  // the last node runs along the row
     std::vector<std::size_t> digits(sizes_.size(), 0);
     std::size_t walked = 0;
     for (std::size_t cell = 0; cell < message_.best.size(); cell += row_size_) {
@@ -91,7 +92,8 @@ class Joiner {
     }
   }
 
-  /// `expanded`: room for the table with rows as the message has them.
+  /// Adds a reader for `table`. If the message has more classes of the last node than the table,
+  /// `expanded` gets a copy of the table with rows of that length.
   void add_reader(const Table& table, std::vector<Cost>& expanded) {
     const std::vector<int>& scope = message_.table.scope;
     TableReader reader;
@@ -138,7 +140,8 @@ class Joiner {
     }
   }
 
-  /// sum_[b] = the joint cost of value y and the row's classes b; false if all are forbidden.
+  /// Sets sum_[b] to the joint cost of value y and class b of the row. Returns false if all are
+  /// forbidden.
   bool sum_row(std::size_t y) {
     Cost common = 0;
     for (const TableReader& reader : readers_)

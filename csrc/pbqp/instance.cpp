@@ -116,7 +116,7 @@ std::vector<std::vector<int>> connected_parts(const Instance& instance) {
     while (parent[i] != i) i = parent[i] = parent[parent[i]];
     return i;
   };
-  // The lower root stays: then a part's root is its lowest node.
+  // The lower root stays the root, so the root of a part is its lowest node.
   for (const PairTable& pair : instance.pairs) {
     const auto [low, high] = std::minmax({root(pair.u), root(pair.v)});
     parent[high] = low;

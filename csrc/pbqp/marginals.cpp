@@ -13,10 +13,11 @@ namespace {
 constexpr int kPasses = 200;
 constexpr int kSumPerTable = 8;  // all tables together may hold this many times the largest one
 
-// A runner-up takes a solution of the whole part: for parts so large that even one is work, only as
-// many as this allows, in cells; the other nodes keep their bounds.
+// The limit on the work for runner-ups, in cells. Each runner-up takes a solution of the whole
+// part. In a large part only as many are computed as the limit allows; the other nodes keep their
+// bounds.
 constexpr std::int64_t kRunnerUpCells = 1'000'000'000;
-constexpr std::int64_t kStepsPerCell = 10;  // reading and reducing, roughly
+constexpr std::int64_t kStepsPerCell = 10;  // a rough estimate for reading and reducing
 
 struct PartMarginals {
   std::vector<std::vector<Marginal>> values;
@@ -26,7 +27,7 @@ struct PartMarginals {
 
 class PartFinder {
  public:
-  /// `choice`: the part's share of an optimal choice, or empty.
+  /// `choice` is an optimal choice restricted to the part, or empty.
   PartFinder(const Instance& part, std::vector<int> choice, std::int64_t table_cap,
              const Deadline& deadline)
       : part_(part), choice_(std::move(choice)), table_cap_(table_cap), deadline_(deadline) {}
@@ -82,7 +83,8 @@ class PartFinder {
     }
   }
 
-  /// Solves without the chosen value: no other value of the node costs less than that optimum.
+  /// Solves the part without the chosen value. No other value of the node costs less than that
+  /// optimum.
   void find_runner_up(int node) {
     auto& values = result_.values[node];
     if (values.size() < 2) return;
@@ -107,7 +109,8 @@ class PartFinder {
   PartMarginals result_;
 };
 
-/// Positions in the part of the values that an optimal solution takes; empty if there is none.
+/// Returns the positions, within the part, of the values in an optimal solution. Returns an empty
+/// list if the solution is not optimal.
 std::vector<int> choice_within(const Restricted& source, const Solution& solution,
                                const std::vector<int>& nodes) {
   std::vector<int> choice;

@@ -17,24 +17,25 @@ constexpr std::int64_t kTooLarge = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kMostCells = std::int64_t{1} << 40;  // so that sums of products fit
 constexpr std::size_t kMostValues = 65535;  // elimination keeps a value's position in 16 bits
 
-// Greedy rules depend on how ties fall: with tables so dear that finding another order costs less
-// than it may save, they are tried again with their ranks disturbed.
+// The results of greedy rules depend on how ties are broken. If the tables are so large that
+// another order may save more time than it takes to find, the rules are tried again with randomly
+// changed ranks.
 constexpr std::int64_t kWorthAnother = 20'000;  // cells per node
 constexpr std::uint64_t kSeeds = 8;
-constexpr std::int64_t kFirstTry = 4;  // times the cap: one of the others may keep within it
+constexpr std::int64_t kFirstTry = 4;  // times the cap: a later attempt may stay within it
 
 enum class Rule { kMinFill, kWeightedMinFill, kLeastTable, kSweep, kGiven };
 
 struct Neighbour {
   int node = 0;
-  int classes = 0;  // of that node's values, as the tables that hold both tell them apart
+  int classes = 0;  // of that node's values, as the common tables distinguish them
 };
 
 using Neighbours = std::vector<std::vector<Neighbour>>;  // each list ascends
 
 bool is_below(const Neighbour& neighbour, int node) { return neighbour.node < node; }
 
-/// Breadth first from `start`, neighbours of low degree first.
+/// Returns the nodes in breadth-first order from `start`, neighbours of low degree first.
 std::vector<int> breadth_first(const Neighbours& neighbours, int start, std::vector<bool>& seen) {
   std::vector<int> nodes{start};
   seen[start] = true;
@@ -51,8 +52,9 @@ std::vector<int> breadth_first(const Neighbours& neighbours, int start, std::vec
   return nodes;
 }
 
-/// Each part from one far end to the other (Cuthill & McKee 1969, ACM): narrow where the graph is
-/// long, as greedy rules that start everywhere at once are not.
+/// Returns each node's position in a sweep through its connected part, from one far end to the
+/// other (Cuthill & McKee 1969, ACM). On long graphs the sweep gives a small width. Greedy rules
+/// start everywhere at once and do not.
 std::vector<int> sweep_places(const Neighbours& neighbours) {
   std::vector<int> places(neighbours.size());
   std::vector<bool> seen(neighbours.size(), false), swept(neighbours.size(), false);
@@ -88,7 +90,7 @@ class OrderFinder {
       queue_.pop();
       if (gone_[node] || version != version_[node]) continue;
       const std::int64_t cells = table_cells(node);
-      if (cells > cap_ - order_.cells) return std::nullopt;  // kTooLarge or too much in sum
+      if (cells > cap_ - order_.cells) return std::nullopt;  // the table or the sum is too large
       if (deadline_.expired()) return std::nullopt;
       order_.cells += cells;
       order_.width = std::max(order_.width, static_cast<int>(neighbours_[node].size()));
@@ -103,7 +105,7 @@ class OrderFinder {
 
   bool fills() const { return rule_ == Rule::kMinFill || rule_ == Rule::kWeightedMinFill; }
 
-  /// Of `b` among the neighbours of `a`, or where it belongs.
+  /// Returns the position of `b` in the neighbours of `a`, or the position at which to insert it.
   std::vector<Neighbour>::iterator place(int a, int b) {
     return std::lower_bound(neighbours_[a].begin(), neighbours_[a].end(), b, is_below);
   }
@@ -114,7 +116,8 @@ class OrderFinder {
     return at != neighbours_[a].end() && at->node == b;
   }
 
-  /// kTooLarge above the cap, found without walking all of a hub's neighbours.
+  /// Returns the cells of the node's table, or kTooLarge if they exceed the cap. The loop ends
+  /// early for a node with many neighbours.
   std::int64_t table_cells(int node) const {
     if (sizes_[node] > kMostValues) return kTooLarge;
     std::int64_t cells = static_cast<std::int64_t>(sizes_[node]);
@@ -137,7 +140,8 @@ class OrderFinder {
     return sum;
   }
 
-  /// Up to a third more, by node and seed.
+  /// Returns `rank` scaled by a factor that depends on node and seed. The factors differ by up to a
+  /// third.
   std::int64_t disturbed(std::int64_t rank, int node) const {
     std::uint64_t hash = (static_cast<std::uint64_t>(node) + 1) * 0x9e3779b97f4a7c15 * seed_;
     hash = (hash ^ hash >> 29) * 0xbf58476d1ce4e5b9;
@@ -158,7 +162,7 @@ class OrderFinder {
     queue_.push({rank, tie, node, version_[node]});
   }
 
-  /// A table now holds both and tells these classes of `to` apart.
+  /// Records that a table holds both nodes and distinguishes these classes of `to`.
   void join(int from, const Neighbour& to) {
     const auto at = place(from, to.node);
     if (at == neighbours_[from].end() || at->node != to.node)
@@ -167,7 +171,8 @@ class OrderFinder {
       at->classes = pool_.refine(at->classes, to.classes);
   }
 
-  /// Nodes that see both ends of a new edge have one missing edge less.
+  /// Adds the nodes that are neighbours of both `a` and `b` to `touched`. The new edge is one
+  /// missing edge less for them.
   void collect_common(int a, int b, std::vector<int>& touched) {
     if (neighbours_[a].size() > neighbours_[b].size()) std::swap(a, b);
     for (const auto [node, classes] : neighbours_[a])
@@ -199,12 +204,12 @@ class OrderFinder {
 
   const Deadline& deadline_;
   Rule rule_;
-  std::uint64_t seed_;  // 0: the rule as it is
+  std::uint64_t seed_;  // 0: ranks are not changed
   std::int64_t cap_;
   const std::vector<std::size_t>& sizes_;
   ClassPool& pool_;
   Neighbours neighbours_;
-  std::vector<int> sweep_;    // of Rule::kSweep: a node's place
+  std::vector<int> sweep_;    // for Rule::kSweep: a node's position
   std::vector<int> version_;  // of a node's newest key in the queue
   std::vector<bool> gone_;
   std::priority_queue<Key, std::vector<Key>, std::greater<Key>> queue_;
@@ -238,7 +243,7 @@ std::optional<EliminationOrder> best_order(const Instance& instance, bool with_c
   for (const auto& costs : instance.nodes) sizes.push_back(costs.size());
   std::optional<EliminationOrder> best;
   const auto attempt = [&](Rule rule, std::uint64_t seed) {
-    // Once there is an order, one that becomes as dear is given up.
+    // Once there is an order, a search ends when its order becomes as large.
     const std::int64_t cap = best ? best->cells - 1 : kFirstTry * std::min(cell_cap, kMostCells);
     auto order = OrderFinder(sizes, neighbours, pool, rule, seed, cap, deadline).run();
     if (order) best = std::move(order);

@@ -17,8 +17,8 @@ std::string edge_name(const Edge& edge, std::size_t position) {
          std::to_string(edge.v) + ")";
 }
 
-/// Adds the largest finite cost to `total`, so that no sum of a choice can overflow later.
-/// `name()` is asked for only when there is something to report.
+/// Checks the costs and adds the largest finite one to `total`, so that no sum of a choice can
+/// overflow later. It calls `name()` only to report an error.
 template <typename Name>
 void count_costs(const std::vector<Cost>& costs, const Name& name, Cost& total) {
   Cost largest = 0;
@@ -26,7 +26,7 @@ void count_costs(const std::vector<Cost>& costs, const Name& name, Cost& total) 
     if (cost < 0) fail(name() + " has the negative cost " + std::to_string(cost));
     if (cost != kForbidden) largest = std::max(largest, cost);
   }
-  // kForbidden itself must stay above every sum.
+  // kForbidden must stay above every sum.
   if (largest >= kForbidden - total)
     fail(name() + " has the cost " + std::to_string(largest) +
          ", with which the largest possible sum of costs exceeds 64 bits; use a coarser unit");

@@ -61,7 +61,8 @@ class ProofWriter {
   }
 
  private:
-  /// One child alone goes on in the case of its parent: no branch is needed.
+  /// Writes the children of a block. A branch is written only if both need a proof; a single child
+  /// continues in the case of its parent.
   void write_children(const ProofBlock& block, std::vector<int>& open) {
     const bool needs_with = needs_proof(block.with), needs_without = needs_proof(block.without);
     if (needs_without) open.push_back(block.without);
@@ -79,7 +80,7 @@ class ProofWriter {
     if (!needs_with && !needs_without) close();
   }
 
-  /// True if the steps reach the bound themselves, so that no branch is needed.
+  /// Writes the steps. Returns true if they reach the bound, so that no branch is needed.
   bool write_until_closed(const ProofSteps& steps) {
     for (std::size_t s = 0; s < steps.size(); ++s) {
       const ProofStep& step = steps[s];
@@ -103,7 +104,8 @@ class ProofWriter {
     return false;
   }
 
-  /// Whether the last state of a block's parent does not prove the block.
+  /// Returns true if the block needs a proof of its own, because the last state of its parent does
+  /// not prove it.
   bool needs_proof(int block) const {
     if (block < 0) return false;
     const ProofSteps& steps = proof_.blocks[block].steps;
@@ -121,7 +123,8 @@ class ProofWriter {
     }
   }
 
-  /// " node:value,value", to be written with all others that follow from the same state.
+  /// Adds " node:value,value" to the excluded values. They are written together with all others
+  /// that follow from the same state.
   void exclude(const std::vector<Cost>& numbers) {
     append(excluded_, names_.nodes[numbers[0]]);
     for (std::size_t i = 1; i < numbers.size(); ++i) {
@@ -153,8 +156,8 @@ class ProofWriter {
   const Cost bound_;
   const ProofNames& names_;
   std::string& text_;
-  std::string excluded_;  // values that the next restart takes out
-  bool is_fresh_ = true;  // no step since the last restart
+  std::string excluded_;  // values that the next restart removes
+  bool is_fresh_ = true;  // true if there was no step since the last restart
 };
 
 }  // namespace

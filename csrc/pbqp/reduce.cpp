@@ -11,13 +11,13 @@ namespace {
 
 using Kind = ProofStep::Kind;
 
-constexpr int kMaxRounds = 8;                         // of simplify_core: late rounds find little
-constexpr std::int64_t kDominancePerCell = 10;        // roughly, of what R1 takes
+constexpr int kMaxRounds = 8;                         // of simplify_core: later rounds find little
+constexpr std::int64_t kDominancePerCell = 10;        // a rough factor on the work of R1
 constexpr std::int64_t kDominanceSteps = 20'000'000;  // comparisons, all rounds together
 
 using Word = std::uint64_t;  // sums of two costs, kForbidden among them, do not wrap
 
-/// cells[a][b] = min over y of costs[y] + left[y][a] + right[y][b].
+/// Returns cells[a][b] = min over y of costs[y] + left[y][a] + right[y][b].
 std::vector<Cost> join_neighbours(const Eliminated& out, std::size_t rows, std::size_t cols) {
   std::vector<Cost> cells(rows * cols, kForbidden);
   for (std::size_t y = 0; y < out.costs.size(); ++y) {
@@ -54,7 +54,8 @@ class Reducer {
       result_.infeasible |= allowed(i) == 0;
       enqueue(i);
     }
-    // Before R2, whose work grows with the third power of the number of values.
+    // Dominated values are removed before R2, because R2's work grows with the third power of the
+    // number of values.
     const bool is_worth_it = deadline_.has_time_for(kDominancePerCell * cell_count());
     for (int i = 0; i < node_count() && is_worth_it && may_go_on(); ++i) drop_dominated(i);
     eliminate_queued();
@@ -135,7 +136,7 @@ class Reducer {
     for (const auto& neighbour : out.neighbours) enqueue(neighbour.node);
   }
 
-  /// Takes the node out of the graph; its tables move into the sequence.
+  /// Removes the node from the graph and moves its tables into the sequence of eliminated nodes.
   const Eliminated& detach(int node) {
     Eliminated out;
     out.node = node;
@@ -190,7 +191,8 @@ class Reducer {
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = add(sum[i], cells[i]);
   }
 
-  /// True if a value or a table went, so that more nodes may be eliminated.
+  /// Simplifies all tables and nodes. Returns true if a value or a table was removed, so that more
+  /// nodes may be eliminated.
   bool simplify_core() {
     bool changed = false;
     for (std::size_t e = 0; e < work_.pairs.size(); ++e)
@@ -202,7 +204,8 @@ class Reducer {
     return changed;
   }
 
-  /// Moves what every cell of a row or column costs to the node; drops a table of zeros.
+  /// Moves the minimum of each row and column to its node, and removes a table that only holds
+  /// zeros. Returns true if anything was removed.
   bool tighten(int index) {
     PairTable& pair = work_.pairs[index];
     auto &left = work_.nodes[pair.u], &right = work_.nodes[pair.v];
@@ -234,15 +237,15 @@ class Reducer {
     return changed || empty;
   }
 
-  /// The moves, then what has no partner any more (any other value is as good), then an empty move
-  /// if that leaves a table of zeros.
+  /// Records the proof steps of `tighten`. First come the moves, then the values that have no
+  /// partner left (any other value is as good), then an empty move if a table of zeros is left.
   void record_tightening(const PairTable& pair, const Values& values, ProofStep moves,
                          bool is_empty) {
     ProofSteps drops;
     auto moved = moves.numbers.begin() + 2;
     for (const auto& [node, alive] : {std::pair(pair.u, values[0]), std::pair(pair.v, values[1])}) {
       const std::vector<int> left = allowed_values(node);
-      if (left.empty()) return;  // infeasible: the table alone shows it
+      if (left.empty()) return;  // infeasible: the table alone proves it
       const std::vector<int>& names = result_.values[node];
       for (int a : alive) {
         if (*moved == kForbidden)
@@ -261,14 +264,16 @@ class Reducer {
     result_.proof.push_back(std::move(zeros));
   }
 
-  /// True if only the nodes forbid cells: then the table itself forbids nothing.
+  /// Returns true if the table itself forbids nothing: all its forbidden cells belong to forbidden
+  /// values of the nodes.
   bool is_rectangle(const PairTable& pair) const {
     const auto forbidden = std::count(pair.cells.begin(), pair.cells.end(), kForbidden);
     const std::size_t free = static_cast<std::size_t>(allowed(pair.u)) * allowed(pair.v);
     return pair.cells.size() - forbidden == free;
   }
 
-  /// True if the value loses its last partner.
+  /// Moves the minimum of a row or column to its node. Returns true if the value has no partner
+  /// left.
   static bool move_minimum(Cost* cells, std::size_t count, std::size_t stride, Cost& node_cost,
                            ProofStep& step) {
     if (node_cost == kForbidden) return false;
@@ -283,14 +288,15 @@ class Reducer {
     return false;
   }
 
-  /// Goldstein's test: value a goes if another is never dearer, whatever the neighbours choose.
+  /// Removes values by Goldstein's test: value a is removed if another value never costs more,
+  /// whatever the neighbours choose. Returns true if any was removed.
   bool drop_dominated(int node) {
     auto& costs = work_.nodes[node];
     std::vector<std::vector<Cost>> tables;
     for (const auto& [other, pair] : adjacent_[node])
       tables.push_back(rows_of(work_, work_.pairs[pair], node));
     ProofStep drops{Kind::kDrop, {node}};
-    for (std::size_t a = costs.size(); a-- > 0;) {  // of equals the lowest stays
+    for (std::size_t a = costs.size(); a-- > 0;) {  // of equal values the lowest stays
       if (costs[a] == kForbidden) continue;
       for (std::size_t b = 0; b < costs.size() && steps_ < kDominanceSteps; ++b) {
         if (b == a || costs[b] == kForbidden || !dominates(tables, costs, b, a)) continue;
@@ -310,7 +316,7 @@ class Reducer {
 
   bool dominates(const std::vector<std::vector<Cost>>& tables, const std::vector<Cost>& costs,
                  std::size_t better, std::size_t worse) {
-    Cost spare = costs[worse] - costs[better];  // how much `better` may lose on the tables
+    Cost spare = costs[worse] - costs[better];  // the most that `better` may lose in the tables
     if (spare < 0) return false;
     for (const auto& cells : tables) {
       const std::size_t cols = cells.size() / costs.size();
@@ -321,7 +327,7 @@ class Reducer {
         if (high == kForbidden) continue;
         if (low == kForbidden) return false;
         loss = std::max(loss, low - high);
-        // Rows hold a zero after tighten, so no later table gives anything back.
+        // After `tighten` each row holds a zero, so no later table can lower the loss.
         if (loss > spare) return false;
       }
       if (loss > 0) spare -= loss;

@@ -17,11 +17,11 @@ namespace {
 using Kind = ProofStep::Kind;
 
 constexpr int kRootPasses = 200, kPasses = 50;
-constexpr int kTrials = 6;  // at the root, of solving with the most promising values only
+constexpr int kTrials = 6;  // trials to solve the root with the most promising values only
 constexpr int kMaxRounds = 8;
-constexpr double kEnoughPruned = 0.02;  // of the values, for another round
+constexpr double kEnoughPruned = 0.02;  // share of the values that justifies another round
 
-/// A part of the search space: the values still allowed, all nodes' in one list.
+/// A part of the search space. `allowed` lists the values of all nodes that are still allowed.
 struct Subproblem {
   Cost bound = 0;
   int depth = 0;
@@ -30,7 +30,7 @@ struct Subproblem {
   std::vector<bool> allowed;
 };
 
-struct Later {  // for a queue with the lowest bound first, then the deepest, then the oldest
+struct Later {  // orders a queue: lowest bound, then deepest, then oldest
   bool operator()(const Subproblem& a, const Subproblem& b) const {
     if (a.bound != b.bound) return a.bound > b.bound;
     if (a.depth != b.depth) return a.depth < b.depth;
@@ -78,13 +78,13 @@ class Search::Steps {
   }
 
  private:
-  struct Root {  // looked at, not yet branched
+  struct Root {  // reduced and bounded, but not yet branched
     Reduction reduction;
     Bound bound;
     Subproblem sub;
   };
 
-  /// kForbidden: nothing is open.
+  /// Returns the lowest bound of the open subproblems, or kForbidden if none is open.
   Cost open_bound() const {
     if (root_) return root_->sub.bound;
     return open_.empty() ? kForbidden : open_.top().bound;
@@ -119,8 +119,9 @@ class Search::Steps {
     limit_ = std::min(limit_, cost);
   }
 
-  /// The optimum of the subproblem (kForbidden: none) if reductions or elimination reach it; adds
-  /// the steps that prove it, or those of the reductions alone.
+  /// Returns the optimum of the subproblem if reductions or elimination find it, kForbidden if it
+  /// has no choice, and otherwise nullopt. Adds the steps that prove the result, or those of the
+  /// reductions alone.
   std::optional<Cost> solve_exactly(const Reduction& reduction, std::int64_t table_cap,
                                     ProofSteps& steps) {
     steps.insert(steps.end(), reduction.proof.begin(), reduction.proof.end());
@@ -137,10 +138,11 @@ class Search::Steps {
     return exact->cost;
   }
 
-  /// A round's reduction, and its exact solution where there is one.
+  /// Starts a round and records its reduction. Returns the cost of the exact solution, or nullopt
+  /// if the round needs bounds.
   std::optional<Cost> start_round(const Reduction& reduction, const Subproblem& sub, int round) {
     ProofSteps steps;
-    // The root's first round starts from the instance as it is.
+    // The first round of the root starts from the unchanged instance, without a restart.
     if (round > 0 || sub.depth > 0) steps.push_back({Kind::kRestart, {}});
     const auto cost = solve_exactly(reduction, limits_.table_cap, steps);
     if (cost) steps.push_back({Kind::kClose, {*cost}});
@@ -182,8 +184,8 @@ class Search::Steps {
     }
   }
 
-  /// Solves the root with few values, in new rounds if that helps, or with wide tables, or
-  /// branches.
+  /// Finishes the root. It tries to solve the root with the most promising values, then in further
+  /// rounds if values were removed, then with larger tables. If this is not enough, it branches.
   void finish_root() {
     Root root = std::move(*root_);
     root_.reset();
@@ -199,8 +201,8 @@ class Search::Steps {
     proof_.add(root.sub.block, steps);
   }
 
-  /// Takes the values whose bound reaches `threshold` out of `allowed`; returns how many, and adds
-  /// a step per node.
+  /// Removes the values whose bound reaches `threshold` from `allowed`, and adds one step per node.
+  /// Returns the number of removed values.
   int exclude(const Reduction& reduction, const Bound& bound, Cost threshold,
               std::vector<bool>& allowed, ProofSteps& steps) const {
     int excluded = 0;
@@ -220,7 +222,7 @@ class Search::Steps {
     return excluded;
   }
 
-  /// Takes out the values that cannot beat the best choice; returns their share.
+  /// Removes the values that cannot beat the best choice. Returns their share of all values.
   double prune(const Reduction& reduction, const Bound& bound, Subproblem& sub) {
     std::size_t values = 0;
     for (const auto& bounds : bound.value_bounds) values += bounds.size();
@@ -230,7 +232,7 @@ class Search::Steps {
     return static_cast<double>(pruned) / static_cast<double>(values);
   }
 
-  /// Solves with the values whose bound is below a threshold only. A choice with any other value
+  /// Solves with only the values whose bound is below a threshold. A choice with any other value
   /// costs at least the threshold, so the result also raises the subproblem's bound.
   void solve_promising(const Reduction& reduction, const Bound& bound, Subproblem& sub) {
     std::vector<Cost> thresholds;
@@ -252,7 +254,8 @@ class Search::Steps {
     }
   }
 
-  /// False if even what is left below the threshold could not be solved.
+  /// Solves with only the values whose bound is below `threshold`. Returns false if even this
+  /// problem could not be solved.
   bool solve_below(const Reduction& reduction, const Bound& bound, Subproblem& sub,
                    Cost threshold) {
     std::vector<bool> allowed = sub.allowed;
@@ -271,7 +274,8 @@ class Search::Steps {
     return true;
   }
 
-  /// Splits off the most promising value of the node that joins most.
+  /// Branches on the most promising value of one node. The node has the most neighbours, weighted
+  /// by the logarithm of its number of values.
   void branch(const Reduction& reduction, const Bound& bound, const Subproblem& sub) {
     const int node = branching_node(reduction.core);
     const auto& bounds = bound.value_bounds[node];
@@ -279,7 +283,8 @@ class Search::Steps {
         static_cast<int>(std::min_element(bounds.begin(), bounds.end()) - bounds.begin());
     const int part_node = reduction.core_nodes[node], at = position(reduction, node, best);
     Subproblem with = sub, without = sub;
-    // Of all its values, not only those in the core: dominated ones must not come back.
+    // All values of the node are cleared, also those that are not in the core. Otherwise dominated
+    // values would come back.
     std::fill(with.allowed.begin() + offsets_[part_node],
               with.allowed.begin() + offsets_[part_node + 1], false);
     with.allowed[at] = true;
@@ -321,8 +326,8 @@ class Search::Steps {
   SearchLimits limits_;
   const Deadline& deadline_ = limits_.deadline;
   ProofRecorder proof_;
-  std::vector<int> offsets_;  // of each node's values in Subproblem::allowed
-  Cost limit_;                // only choices cheaper than this are still looked for
+  std::vector<int> offsets_;  // position of each node's values in Subproblem::allowed
+  Cost limit_;                // the search is for choices cheaper than this
   int serial_ = 0;
   std::priority_queue<Subproblem, std::vector<Subproblem>, Later> open_;
   std::optional<Root> root_;

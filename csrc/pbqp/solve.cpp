@@ -48,7 +48,7 @@ ProofNames names_of(const Problem& problem) {
   return names;
 }
 
-/// What a part of the core is called in the problem.
+/// Returns the problem's names of the nodes and values of a part of the core.
 ProofNames names_of(const Reduction& reduction, const std::vector<int>& part) {
   ProofNames names;
   for (int core_node : part) {
@@ -72,7 +72,7 @@ class Solver {
     if (options_.with_marginals)
       to_reduce = source;
     else
-      std::swap(to_reduce, source);  // it is large
+      std::swap(to_reduce, source);  // without a copy, because it is large
     const Reduction reduction = reduce(std::move(to_reduce), deadline_);
     write_steps(reduction.proof, names_of(problem_), solution_.certificate.proof);
     if (reduction.infeasible) {
@@ -135,7 +135,8 @@ class Solver {
                            : "elimination (width " + std::to_string(order.width) + ")");
   }
 
-  /// Each connected part on its own: bounds add up, and branching multiplies only within one.
+  /// Searches each connected part by itself. The bounds of the parts add up, and branches multiply
+  /// only within one part.
   void search_parts(const Reduction& reduction) {
     const auto parts = connected_parts(reduction.core);
     std::vector<Instance> instances;
@@ -165,7 +166,8 @@ class Solver {
     note("searching", sum.bound, sum.cost);
   }
 
-  /// The room for its proof goes by what it has of the core's cells, which a proof tells about.
+  /// Returns the share of the proof's size limit for a part. It is the part's share of the core's
+  /// tables.
   std::int64_t proof_share(const Instance& part, const Instance& core) const {
     const double share =
         static_cast<double>(part.pairs.size() + 1) / static_cast<double>(core.pairs.size() + 1);
@@ -173,8 +175,8 @@ class Solver {
                                      std::min(share, 1.0));
   }
 
-  /// The first step of each; then the one with the largest gap goes on. A hard part does not take
-  /// the time of the others.
+  /// Runs the first step of each search, and then always the search with the largest gap. So a hard
+  /// part does not take all the time of the others.
   void run_in_turn(std::vector<Search>& searches) const {
     for (Search& search : searches) search.step();
     while (!deadline_.expired()) {

@@ -16,12 +16,12 @@ namespace {
 constexpr std::string_view kHeader = "pbqp 1";
 constexpr std::string_view kBlanks = " \t\r";
 
-constexpr std::size_t kLongestWord = 21;  // a blank and 64 bits
+constexpr std::size_t kLongestWord = 21;  // a blank and a 64-bit number
 
 constexpr std::size_t kPiece = 1 << 16;
 
-/// Texts have tens of millions of numbers: these are written in place, and the text is handed on in
-/// pieces, so that whoever needs only its hash never holds the whole.
+/// Writes a text and passes it to `sink` in pieces. Texts may have tens of millions of numbers, so
+/// numbers are written in place. A caller that needs only the hash never holds the whole text.
 template <typename Sink>
 class Writer {
  public:
