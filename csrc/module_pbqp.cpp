@@ -24,7 +24,7 @@ using pbqp::kForbidden;
 using MaybeCost = std::optional<Cost>;  // None: forbidden
 using Fields = py::dict;
 
-/// The solver knows nothing of our errors.
+/// Runs a step of the solver and turns its exceptions into torchalgo's errors.
 template <typename Step>
 auto rethrow(Step step) {
   try {

@@ -12,13 +12,13 @@
 namespace torchalgo::aten {
 namespace {
 
-// Arguments of at::convolution: pairs, or triples if 3-D.
+// The arguments of at::convolution: pairs, or triples if 3-D.
 struct Geometry {
   at::DimVector stride, pad, dilation, output_pad;
 };
 
-// Rows or columns of a transposed convolution's result that no input position reaches by the
-// shortest formula: at::convolution calls them output padding.
+// Returns the rows or columns by which the result of a transposed convolution exceeds the least
+// possible size. at::convolution calls them output padding.
 std::int64_t output_pad(std::int64_t size, std::int64_t filter, std::int64_t stride,
                         std::int64_t pad, std::int64_t dilation) {
   return (size + 2 * pad - dilation * (filter - 1) - 1) % stride;
@@ -59,7 +59,7 @@ Offer offer_conv(const Problem& problem, const Device&) {
   }
   Offer offer = offer_strided("aten.conv");
   if (conv->direction == Direction::kBackwardFilter) {
-    // With channels_last inputs ATen's gradient of the weights is channels_last too.
+    // With channels_last inputs, ATen's gradient of the weights is channels_last too.
     offer.primitives.push_back({"aten.conv.krsc", Layout::kNhwc, Layout::kNhwc, 0});
   }
   return offer;
@@ -69,7 +69,7 @@ at::Tensor diff_weights(const ConvProblem& conv, const Primitive& primitive,
                         const Geometry& geometry, const KernelArgs& args) {
   const at::Tensor src = to_strided(args.src[0], primitive.src);
   const at::Tensor diff_dst = to_strided(args.src[1], primitive.dst);
-  // Only its sizes and its memory format are read.
+  // at::convolution_backward reads only the sizes and the memory format of this tensor.
   const at::Tensor weights =
       empty_tensor(weight_sizes(conv), conv.dtype, primitive.src, src.device());
   const at::Tensor result = std::get<1>(
@@ -79,7 +79,7 @@ at::Tensor diff_weights(const ConvProblem& conv, const Primitive& primitive,
   return to_strided(result, weights_layout(primitive));
 }
 
-// How a forward or backward-data convolution calls at::convolution.
+// The call of at::convolution for a forward or backward-data convolution.
 struct ConvolutionCall {
   Geometry geometry;
   std::int64_t groups = 1;
@@ -116,7 +116,7 @@ Kernel prepare_conv(const Problem& problem, const Primitive& primitive, const De
                                 input_layout(problem, primitive),
                                 result_layout(problem, primitive)};
   kernel.run = [call](const KernelArgs& args) { return run_conv(call, args); };
-  // With channels_last inputs ATen wants channels_last weights and converts others in every call.
+  // With channels_last inputs, ATen needs channels_last weights and converts others in every call.
   kernel.pack = [layout = primitive.src](const Weights& weights) -> Packed {
     return {{to_strided(weights[0].weights, layout), weights[0].bias}};
   };

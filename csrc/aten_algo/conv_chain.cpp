@@ -32,7 +32,7 @@ at::Tensor run_core(const Problem& layer, const at::Tensor& x, const KernelArgs&
   return at::addcmul(bias.view({-1, 1, 1}), x, weights.view({-1, 1, 1}));
 }
 
-// One call of ATen after the other.
+// Runs a chain by one call of ATen after the other.
 at::Tensor run_chain(const ConvChainProblem& chain, const KernelArgs& args) {
   at::Tensor x = args.src[0];
   for (std::size_t i = 0; i < chain.layers.size(); ++i) {

@@ -11,7 +11,8 @@ Offer offer_layer_norm(const Problem& problem, const Device&) {
   return offer_strided("aten.layer_norm");
 }
 
-// ATen normalizes over the last dimensions, so the channels go there and back.
+// Runs ATen's layer norm. It normalizes over the last dimensions, so the channels are moved there
+// and back.
 at::Tensor run_layer_norm(const LayerNormProblem& problem, const Primitive& primitive,
                           const KernelArgs& args) {
   const at::Tensor last = args.src[0].permute({0, 2, 3, 1});

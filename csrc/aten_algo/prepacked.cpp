@@ -11,8 +11,9 @@
 #include "aten_algo/strided.h"
 #include "provider/epilogue.h"
 
-// oneDNN's fused convolution as PyTorch's Inductor calls it. The ops mkldnn::* are no public API,
-// so they are looked up by name and called boxed: another signature is a refusal, not a crash.
+// Runs oneDNN's fused convolution as PyTorch's Inductor does. The ops mkldnn::* are not public API.
+// So they are looked up by name and called boxed: if a signature changes, the algorithm refuses and
+// does not crash.
 namespace torchalgo::aten {
 namespace {
 
@@ -72,12 +73,12 @@ Offer offer_prepacked(const Problem& problem, const Device&) {
   }
   const auto dst = conv_dst_sizes(*conv);
   if (form->add && (dst[1] == 1 || dst[2] * dst[3] == 1)) {
-    // torch 2.11 and oneDNN then disagree about the format: "could not create a memory".
+    // In this case torch 2.11 and oneDNN disagree about the format: "could not create a memory".
     return {{}, "adds no residual of one channel or one pixel"};
   }
   if (conv->c == 1 && dst[3] == 1 && conv->stride_w > 1) {
-    // oneDNN of torch 2.11 then reads behind the image, as torch's own conv2d of a channels_last
-    // tensor does.
+    // In this case oneDNN of torch 2.11 reads beyond the end of the image. torch's own conv2d of a
+    // channels_last tensor does the same.
     return {{}, "reads no image of one channel with a stride to one column"};
   }
   return {{{"aten.prepacked", Layout::kNhwc, Layout::kNhwc, 0}}, {}};
@@ -96,7 +97,7 @@ at::Tensor call_op(const c10::OperatorHandle& op, torch::jit::Stack stack) {
   return std::move(stack.back()).toTensor();
 }
 
-// How oneDNN's op is called: all that does not change between runs.
+// The arguments of oneDNN's op that do not change between runs.
 struct FusedCall {
   BiasAddActivation form;
   std::string_view activation;  // oneDNN's name; "none": ATen applies it, if there is one
@@ -114,8 +115,8 @@ FusedCall fused_call(const ConvProblem& conv) {
           conv.groups};
 }
 
-// oneDNN chooses the order of the weights for one input size; with others it stays right, and at
-// worst reorders them in the call.
+// Packs the weights with oneDNN, which chooses their order for one input size. Results for other
+// sizes are right too; at worst the call reorders the weights.
 Packed pack_prepacked(const FusedCall& call, const ConvProblem& conv, const Weights& weights) {
   at::Tensor packed = call_op(
       *fused_ops().reorder, {weights[0].weights, call.pad, call.stride, call.dilation, call.groups,

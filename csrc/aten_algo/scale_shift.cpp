@@ -9,8 +9,8 @@
 namespace torchalgo::aten {
 namespace {
 
-// batch_norm divides by sqrt(variance + epsilon) and wants epsilon > 0. These two are exact in
-// every dtype down to bfloat16 and add up to one.
+// batch_norm divides by sqrt(variance + epsilon) and needs epsilon > 0. These two constants are
+// exact in every dtype down to bfloat16, and their sum is one.
 constexpr double kEpsilon = 1.0 / 256.0;
 constexpr double kVariance = 1.0 - kEpsilon;
 
@@ -21,7 +21,7 @@ Offer offer_scale_shift(const Problem& problem, const Device&) {
   return offer_strided("aten.scale_shift");
 }
 
-// Scale and shift, then the mean and the variance that batch_norm wants as well.
+// Packs scale and shift, then the mean and the variance that batch_norm also needs.
 Packed pack_scale_shift(const ScaleShiftProblem& scale_shift, const Weights& weights) {
   const auto options = at::TensorOptions().dtype(scalar_type(scale_shift.dtype));
   const at::Tensor zeros = at::zeros(scale_shift.c, options);
@@ -46,7 +46,7 @@ Kernel prepare_scale_shift(const Problem& problem, const Primitive& primitive, c
           .run = [primitive](const KernelArgs& args) { return run_scale_shift(primitive, args); },
           .pack = [scale_shift](
                       const Weights& weights) { return pack_scale_shift(scale_shift, weights); },
-          // Mean and variance; scale and shift are the model's own.
+          // Only mean and variance take memory; scale and shift are the model's own tensors.
           .packed_bytes = [problem] { return 2 * plain_weight_bytes(problem); },
           .makes_dst = true};
 }

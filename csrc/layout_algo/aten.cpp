@@ -4,7 +4,7 @@
 
 namespace torchalgo::layout {
 
-// ATen's copy: nchw <-> nhwc of any type, 4-D or 5-D.
+// Makes the algorithm of ATen's copy: nchw <-> nhwc of any type, 4-D or 5-D.
 Algorithm aten(const std::string& /*isa*/) {
   Algorithm algorithm;
   algorithm.name = "layout.aten";

@@ -41,7 +41,8 @@ kernels::Transform make_transform(const TransformProblem& problem, Layout from, 
   transform.dst_view = view_of(to, problem.c, transform.pixels);
   transform.padded_channels = padded_channels(to, problem.c);
   transform.group = from == Layout::kNChw8c || to == Layout::kNChw8c ? 8 : 16;
-  // nhwc is walked pixel by pixel, so that its cache lines are used up before they leave.
+  // nhwc is read or written pixel by pixel, so that all of a cache line is used before it is
+  // evicted.
   transform.channels_inner = from == Layout::kNhwc || to == Layout::kNhwc;
   return transform;
 }
@@ -71,7 +72,8 @@ Kernel prepare_tiled(const Problem& problem, const Primitive& primitive, RunTran
 
 }  // namespace
 
-// Own cache-blocked transposes: f32, any two layouts; 3-D between nchw and nhwc.
+// Makes the algorithm of our cache-blocked transposes: f32, any two layouts; 3-D between nchw and
+// nhwc.
 Algorithm tiled(const std::string& isa) {
   return {.name = "layout.tiled",
           .rounding = 1,

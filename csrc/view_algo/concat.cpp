@@ -11,9 +11,9 @@
 namespace torchalgo::view {
 namespace {
 
-// A layout in which a part of the channels is one piece of memory, and in which only own algorithms
-// make tensors, which write where they are told. In nchw the first holds as well, the second does
-// not.
+// The layout of views of concatenations. In this layout a part of the channels is contiguous, and
+// only our algorithms compute tensors, which can write into given memory. In nchw only the first is
+// true.
 constexpr Layout kLayout = Layout::kNChw16c;
 
 Offer offer_concat(const Problem& problem, const Device&) {
@@ -68,9 +68,9 @@ Kernel prepare_concat(const Problem& problem, const Primitive& primitive, const 
 
 }  // namespace
 
-// The memory that the inputs share: f32, n = 1, nChw16c, each input on whole blocks. A plan never
-// leads to inputs that do not lie side by side. They are copied all the same, since an input may
-// have been computed elsewhere: on another machine or in another size.
+// Makes the algorithm that returns the memory that the inputs share: f32, n = 1, nChw16c, each
+// input on whole blocks. Under a plan the inputs are always adjacent. If they are not, they are
+// copied: an input may have been computed by a fallback, on another machine or in another size.
 Algorithm concat() {
   return {.name = kViewConcat, .offer = offer_concat, .prepare = prepare_concat};
 }

@@ -34,7 +34,8 @@ Kernel prepare_relabel(const Problem& problem, const Primitive& primitive, const
 
 }  // namespace
 
-// Another name for the same memory, where both layouts order it alike: any type, 4-D or 5-D.
+// Makes the algorithm that returns the same memory with another layout. Both layouts must have the
+// same order of elements: any type, 4-D or 5-D.
 Algorithm relabel() {
   return {.name = kViewRelabel,
           .runs_on_cuda = true,

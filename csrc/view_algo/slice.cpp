@@ -8,7 +8,8 @@
 namespace torchalgo::view {
 namespace {
 
-// A blocked part ends with the tensor or with a block: its pad lanes must be zero.
+// Returns true if the part starts at a block, and ends with the tensor or with a block, so that its
+// pad lanes are zero.
 bool is_whole_blocks(const SliceProblem& slice, std::int64_t block) {
   const std::int64_t end = slice.begin + slice.k;
   return slice.begin % block == 0 && (end % block == 0 || end == slice.c);
@@ -41,8 +42,8 @@ Kernel prepare_slice(const Problem& problem, const Primitive& primitive, const D
 
 }  // namespace
 
-// The memory in which channels of a tensor of n = 1 lie: nchw, and f32 in blocks that the part
-// fills.
+// Makes the algorithm that returns the memory of some channels of a tensor with n = 1: in nchw, and
+// in f32 if the part fills whole blocks.
 Algorithm slice() {
   return {.name = kViewSlice, .runs_on_cuda = true, .offer = offer_slice, .prepare = prepare_slice};
 }
