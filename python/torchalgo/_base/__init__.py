@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tools that know nothing of convolutions: files, locks, timings, progress."""
+"""Tools that do not depend on convolutions: files, locks, timings, progress."""

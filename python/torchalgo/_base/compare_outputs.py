@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compares what two modules make of the same inputs."""
+"""Compares the results of two modules for the same inputs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import torch
 
 
 def output_error(result: Any, reference: Any) -> float:
-    """Greatest relative L2 of any tensor or number; inf if the structures or types differ.
+    """Returns the greatest relative L2 error of any tensor or number in `result`.
 
-    Where the reference is not finite, the result must be the same. Of integers (labels, an argmax)
-    one in a thousand may differ: rounding decides ties.
+    Returns inf if the structures, types or shapes differ, and 0 if there is nothing to compare.
+    Where the reference is not finite, the result must be the same. One in a thousand integers
+    (labels, an argmax) may differ, since rounding decides ties. A reference in f64 is compared with
+    results of any dtype.
     """
     got, want = leaves_of(result), leaves_of(reference)
     if len(got) != len(want):
@@ -22,7 +24,7 @@ def output_error(result: Any, reference: Any) -> float:
 
 
 def leaves_of(value: Any) -> list[Any]:
-    """Lists what is inside nested lists, tuples and dicts, in order, with the dicts' keys."""
+    """Lists the values inside nested lists, tuples and dicts, in order, with the dicts' keys."""
     if isinstance(value, Mapping):
         return [leaf for key, item in value.items() for leaf in (key, *leaves_of(item))]
     if isinstance(value, (list, tuple)):
@@ -63,7 +65,7 @@ def _tensor_error(got: torch.Tensor, want: torch.Tensor) -> float:
 
 
 def _same_bits(got: torch.Tensor, want: torch.Tensor) -> bool:
-    """True for the same infinities, and NaN where there is NaN."""
+    """Returns whether both hold the same infinities, and NaN at the same indices."""
     if want.is_complex():
         got, want = torch.view_as_real(got), torch.view_as_real(want)
     is_nan = want.isnan()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Locks that are free in the child of a fork(), whatever other threads held at that moment."""
+"""Locks that are free in the child of a fork(), even if another thread held them at that moment."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def fork_lock() -> threading.Lock:
-    """Returns a lock that a child of this process finds free.
+    """Returns a lock that is always free in a forked child of this process.
 
-    Its holder must leave what it guards in a state that a child can use, after every line.
+    The code that holds it must leave the guarded data in a usable state after every line.
     """
     lock = threading.Lock()
     _locks.add(lock)

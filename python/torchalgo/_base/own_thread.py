@@ -17,7 +17,7 @@ T = TypeVar("T")
 class BenchmarkedCall:
     """A call that always runs in one thread of its own, with torch.backends.cudnn.benchmark = True.
 
-    torch keeps cuDNN's plans per thread and looks for one before it looks at the flag, which is no
+    torch keeps a cache of cuDNN's plans for each thread. It looks there first, and the flag is not
     part of the key. In a thread that ran the same convolution without the flag, the flag has no
     effect: the heuristic's plan runs again. A thread of its own sees the flag from its first call.
     """
@@ -31,7 +31,10 @@ class BenchmarkedCall:
         return self.apply(lambda call: call())
 
     def apply(self, use: Callable[[Call], T]) -> T:
-        """Returns `use(call)`, run in the thread: what `use` measures has no handover in it."""
+        """Returns `use(call)`, run in the thread.
+
+        A time that `use` measures contains no thread switch.
+        """
         with_gradients = torch.is_grad_enabled()  # per thread
 
         def run() -> T:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Progress of tuning: a bar on a terminal, plain lines elsewhere, or the caller's function.
 
-With the package rich ("torchalgo[progress]") the bar on a terminal is its, else one of plain text.
+If the package rich is installed ("torchalgo[progress]"), it draws the bar on a terminal. Otherwise
+the bar is plain text.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Event:
-    """One step of tuning, in units of work; total == 0: a message.
+    """The progress of tuning after one step, in units of work. `total` is 0 for a message.
 
-    text: what is done now, or the message; best_us: what the cheapest plan of known costs takes by
-    prediction, None as long as there is none.
+    `text` names the current work or holds the message. `best_us` is the predicted time of the
+    cheapest plan so far, or None while there is no plan. `eta_s` is None while the time left is not
+    known.
     """
 
     text: str
@@ -43,26 +45,26 @@ class Event:
 
     @property
     def count(self) -> str:
-        """ "42 %, 12 s left, best 31.20 ms", as far as it is known."""
+        """Formats the known parts as "42 %, 12 s left, best 31.20 ms"."""
         left = "" if self.eta_s is None else f", {self.eta_s:.0f} s left"
         best = "" if self.best_us is None else f", best {self.best_us / 1000:.2f} ms"
         return f"{100 * self.done // max(self.total, 1)} %{left}{best}"
 
 
 class Display(Protocol):
-    """Where events are shown."""
+    """An output for events."""
 
     def say(self, text: str) -> None: ...
 
     def draw(self, event: Event) -> bool:
-        """Returns whether it drew: a display may leave out events that follow too soon."""
+        """Returns whether it drew the event. A display may skip events that follow too soon."""
         ...
 
     def close(self) -> None: ...
 
 
 class Lines:
-    """Plain lines, for files and pipes: one in five seconds, the first and the last at once."""
+    """Plain lines for files and pipes: one in five seconds, and the first and the last at once."""
 
     EVERY_S = 5.0
 
@@ -87,11 +89,11 @@ class Lines:
         return True
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: there is nothing to close."""
 
 
 class Bar:
-    """A bar of plain characters, drawn again and again on one line of a terminal."""
+    """A bar of plain characters, redrawn on one line of a terminal."""
 
     WIDTH, MOST_TEXT = 24, 44
 
@@ -120,13 +122,15 @@ class Bar:
 
 
 class RichBar:
-    """The same with rich: in colour, as wide as the terminal. No thread of its own draws it, so
-    that none runs beside a measurement."""
+    """A bar drawn by rich: in colour, and as wide as the terminal.
+
+    It starts no thread, because a thread would run beside the measurements.
+    """
 
     EVERY_S = 0.1
 
     def __init__(self, stream: TextIO, console: Any = None) -> None:
-        """Raises: ImportError where rich is not installed."""
+        """Raises: ImportError if rich is not installed."""
         from rich.console import Console
 
         self._console = console if console is not None else Console(file=stream)
@@ -178,7 +182,7 @@ class RichBar:
 
 
 def display_for(stream: TextIO | None) -> Display:
-    """Returns what suits a stream; None is the stream of a process without stderr."""
+    """Returns a display for a stream. None means that the process has no stderr."""
     if stream is None or not stream.isatty():
         return Lines(stream if stream is not None else io.StringIO())
     try:
@@ -187,7 +191,7 @@ def display_for(stream: TextIO | None) -> Display:
         return Bar(stream)
 
 
-# Texts for the steps of optimize. A step that is missing here is told by its name.
+# Texts for the steps of optimize. A step without a text is shown by its name.
 STEP_TEXTS = {
     "": "working",
     "read": "tracing and freezing the model",
@@ -209,13 +213,14 @@ STEP_TEXTS = {
 
 
 class Progress:
-    """Shows progress on stderr if `target` is True, nowhere if False, else calls `target`.
+    """Shows progress on stderr if `target` is True and nowhere if it is False.
 
-    `target` may be another Progress: both show their events in one place.
+    Otherwise it calls `target` with each event. `target` may be another Progress. Both then share
+    one display.
     """
 
-    MOST_SHARE = 0.97  # before the end
-    LEAST_SHARE = 0.04  # for a guess of the time left: a worker's start is no pace
+    MOST_SHARE = 0.97  # shown before the end
+    LEAST_SHARE = 0.04  # before the time left is shown: the start of a worker says nothing
 
     def __init__(
         self,
@@ -231,7 +236,7 @@ class Progress:
         self._started = now_s()
         self._reached: list[tuple[int, float]] = [(0, self._started)]  # steps done, and when
         self._best_us: float | None = None
-        self._most_s = float("inf")  # until the end, whatever the pace
+        self._most_s = float("inf")  # upper limit of the time left
 
     @property
     def is_silent(self) -> bool:
@@ -239,9 +244,9 @@ class Progress:
 
     @contextlib.contextmanager
     def watched(self, step_now: Callable[[], str]) -> Iterator[None]:
-        """Shows at least one line in SILENCE_S inside the block, naming the step that runs then.
+        """Shows at least one line per SILENCE_S seconds inside the block, naming the current step.
 
-        A thread does so, and only on stderr: a function of the caller is called from his thread.
+        A thread writes these lines, and only to stderr. It never calls a caller's function.
         """
         if self._shown.target is not True:
             yield
@@ -261,38 +266,41 @@ class Progress:
             yield
 
     def say(self, text: str) -> None:
-        """A message on a line of its own."""
+        """Shows a message on a line of its own."""
         _log.info(text)
         self._emit(Event(text))
 
     def start(self, total: int) -> None:
-        """Begins a count to `total`."""
+        """Starts a count to `total`."""
         self._done, self._total, self._started = 0, total, self._now_s()
         self._reached = [(0, self._started)]
 
     def doing(self, text: str) -> None:
-        """Names the work that follows: a problem, and how many candidates of it."""
+        """Shows a text about the work that follows: a problem, and its number of candidates."""
         _log.debug(text)
         self._count(text)
 
     def advance(self, text: str, steps: int = 1) -> None:
-        """`steps` more are done, the last of them `text`. The total is a guess: until `finish`
-        something is left."""
+        """Counts `steps` more as done; `text` describes the last one.
+
+        The total is an estimate. It is raised where needed, so that the count never ends before
+        `finish`.
+        """
         self._done += steps
         self._reached.append((self._done, self._now_s()))
         self._total = max(self._total, int(self._done / self.MOST_SHARE) + 1)
         self._count(text)
 
     def set_best(self, best_us: float) -> None:
-        """What the cheapest plan takes, of those that could be made now."""
+        """Sets the predicted time of the cheapest plan that is possible now."""
         self._best_us = best_us
 
     def set_most(self, seconds: float) -> None:
-        """It ends within so many seconds."""
+        """Limits the time left that is shown to `seconds` from now."""
         self._most_s = self._now_s() + seconds
 
     def finish(self, text: str, is_whole: bool = True) -> None:
-        """Ends the count: at its total, or, if not `is_whole`, at the share that was reached."""
+        """Ends the count at its total, or at the share that was reached if `is_whole` is False."""
         if self._done < self._total and is_whole:
             self._done = self._total
             self._count(text)
@@ -301,7 +309,7 @@ class Progress:
         self.close()
 
     def close(self) -> None:
-        """Ends the bar's line."""
+        """Ends the line of the bar."""
         self._shown.close()
 
     def _count(self, text: str) -> None:
@@ -312,9 +320,9 @@ class Progress:
         self._emit(Event(text, self._done, self._total, elapsed, left, self._best_us))
 
     def _expect_s(self, now: float) -> float:
-        """Seconds that the rest takes at the pace of the second half of what is done.
+        """Returns the seconds left at the pace of the second half of the work done so far.
 
-        The first half is no measure: a worker starts, and the largest problems come first.
+        The first half is not representative: a worker starts, and the largest problems come first.
         """
         done, at = next(r for r in reversed(self._reached) if 2 * r[0] <= self._done)
         return (now - at) / (self._done - done) * (self._total - self._done)
@@ -324,7 +332,7 @@ class Progress:
 
 
 class _Shown:
-    """Where the events of one call go, and when the last one did. Two threads may use it."""
+    """The display of one call's events, and the time of the last one. Two threads may use it."""
 
     def __init__(self, target: bool | Callable[[Event], None], stream: TextIO | None) -> None:
         stream = stream if stream is not None else sys.stderr
@@ -332,7 +340,7 @@ class _Shown:
         self.told_at = time.monotonic()
         self._display = display_for(stream)
         self._lock = threading.Lock()
-        self._count = Event("")  # the last one, while a count is open
+        self._count = Event("")  # the last event, while a count is open
 
     def show(self, event: Event) -> None:
         if callable(self.target):
@@ -342,7 +350,7 @@ class _Shown:
                 self._draw(event)
 
     def remind(self, text: str) -> None:
-        """Shows `text` beside the count that is open, if there is one."""
+        """Shows `text` with the open count, if there is one."""
         with self._lock, contextlib.suppress(OSError, ValueError):  # stderr may be closed
             self._draw(dataclasses.replace(self._count, text=text, eta_s=None))
 

@@ -15,7 +15,7 @@ Verdict = Literal["faster", "slower", "unclear"]
 
 @dataclass(frozen=True)
 class Faster:
-    """a beside b: the median of the rounds' ratios a / b with its bootstrap interval."""
+    """The comparison of a with b: the median of the rounds' ratios a / b, and its interval."""
 
     verdict: Verdict  # of a; unclear unless the interval excludes 1
     ratio: float
@@ -26,8 +26,11 @@ class Faster:
 def median_interval(
     values: Sequence[float], confidence: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of the median; deterministic for a seed.
+    """Returns the percentile bootstrap interval of the median.
 
+    The same seed gives the same interval.
+
+    Raises: ValueError if there is no value.
     Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, ch. 13.
     """
     if not values:
@@ -43,7 +46,10 @@ def median_interval(
 def is_faster(
     a: Sequence[float], b: Sequence[float], confidence: float = 0.95, seed: int = 0
 ) -> Faster:
-    """Compares times of a and b that were taken in the same rounds: a[i] belongs to b[i]."""
+    """Compares times of a and b that were taken in the same rounds: a[i] belongs to b[i].
+
+    Raises: ValueError if the numbers of rounds differ.
+    """
     if len(a) != len(b):
         raise ValueError(f"is_faster: {len(a)} and {len(b)} rounds; they must be paired")
     ratios = [x / y for x, y in zip(a, b, strict=True)]
@@ -56,28 +62,37 @@ def is_faster(
 
 
 def faster_half(values: Sequence[float]) -> list[float]:
-    """The faster half of some times, at least one: other programs only ever add time, so what a
-    machine can do shows in this half, and its median moves less than that of all."""
+    """Returns the faster half of `values`, rounded up.
+
+    Other programs only ever add time. The faster half therefore shows what the machine can do, and
+    its median varies less than the median of all values.
+    """
     return sorted(values)[: (len(values) + 1) // 2]
 
 
 def cost_of_samples(samples: Sequence[float]) -> tuple[float, float]:
-    """The cost that some times tell, and its noise: half the width of its 95 % interval."""
+    """Returns the cost of samples and its noise, both in the samples' unit.
+
+    The cost is the median of the faster half. The noise is half the width of its 95 % interval.
+    """
     undisturbed = faster_half(samples)
     return statistics.median(undisturbed), median_noise(undisturbed)
 
 
 def cost_of_setups(setups: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """The median of the costs that the samples of each set-up tell, and of their noises. A set-up's
-    luck, such as where its pages lie, stays with all of its samples, so that they are not pooled.
+    """Returns the median cost and the median noise of several set-ups.
+
+    Samples of different set-ups are not pooled: a property of a set-up, such as the addresses of
+    its pages, affects all of its samples.
     """
     costs, noises = zip(*map(cost_of_samples, setups), strict=True)
     return statistics.median(costs), statistics.median(noises)
 
 
 def median_noise(values: Sequence[float]) -> float:
-    """Half the width of a rough 95 % interval of the median: 1.57 IQR / sqrt(n); 0 below 4 values.
+    """Returns half the width of a rough 95 % interval of the median: 1.57 IQR / sqrt(n).
 
+    Returns 0 for fewer than four values.
     Source: McGill, Tukey & Larsen 1978, The American Statistician 32, pp. 12-16.
     """
     if len(values) < 4:

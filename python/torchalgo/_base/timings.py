@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where the time of one optimize call goes."""
+"""Wall time and CPU time of each step of one optimize call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-# In the order in which they begin.
+# The steps in the order in which they begin.
 STEPS = (
     "read", "values", "find", "look up", "probe", "measure", "check", "predict", "solve", "compare",
     "bind", "try", "in the net", "describe", "guard",
@@ -17,14 +17,17 @@ STEPS = (
 
 @dataclass(frozen=True)
 class StepTime:
-    """wall_s, and cpu_s of this process's threads; a worker's are not in it."""
+    """The wall time of a step, and the CPU time of this process's threads.
+
+    Workers are not included.
+    """
 
     wall_s: float = 0.0
     cpu_s: float = 0.0
 
 
 class Timings:
-    """Seconds of each step so far. A step within another one is not part of the outer one."""
+    """The time of each step so far. Time in an inner step is not counted for the outer one."""
 
     def __init__(
         self,
@@ -38,7 +41,7 @@ class Timings:
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """What runs inside is part of the step `name`."""
+        """Counts the time inside the block for the step `name`."""
         self._switch()
         self._open.append(name)
         try:
@@ -49,20 +52,23 @@ class Timings:
 
     @property
     def now(self) -> str:
-        """The innermost step that runs; empty between steps. Another thread may ask."""
+        """Returns the innermost running step; empty between steps. Other threads may call it."""
         return "".join(self._open[-1:])
 
     def of(self, name: str) -> StepTime:
         return self._spent.get(name, StepTime())
 
     def all(self) -> Mapping[str, StepTime]:
-        """By step, in the order of STEPS; "rest" is what belongs to none."""
+        """Returns the times by step, in the order of STEPS.
+
+        "rest" is the time outside of all steps.
+        """
         self._switch()
         names = [*STEPS, *sorted(set(self._spent) - set(STEPS))]
         return {name: self._spent[name] for name in names if name in self._spent}
 
     def _switch(self) -> None:
-        """Charges the time since the last switch to the innermost step."""
+        """Adds the time since the last switch to the innermost step."""
         now = self._now_s(), self._cpu_s()
         name = self._open[-1] if self._open else "rest"
         before = self.of(name)
@@ -73,7 +79,7 @@ class Timings:
 
 
 def spelled(times: Mapping[str, StepTime]) -> str:
-    """One line, the longest steps first; without what took no time."""
+    """Formats the times in one line, the longest steps first, without steps below 0.005 s."""
     longest = sorted(times.items(), key=lambda item: -item[1].wall_s)
     parts = [f"{name} {time.wall_s:.2f}" for name, time in longest if time.wall_s >= 0.005]
     return f"{sum(t.wall_s for t in times.values()):.2f} s: " + ", ".join(parts)

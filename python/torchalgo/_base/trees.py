@@ -126,10 +126,10 @@ def rebuild(tree: Tree, tensors: Iterator[torch.Tensor]) -> Any:
 
 
 def _rebuild_dict(kind: Any, items: dict[Any, Any]) -> Any:
-    """Makes a dict of type `kind`, without its constructor if that does not accept the items."""
+    """Makes a dict of type `kind`. Bypasses its constructor if that does not accept the items."""
     if kind is dict:
         return items
-    with contextlib.suppress(Exception):  # of the user's class
+    with contextlib.suppress(Exception):  # the constructor is the user's code
         made = kind(items)
         if len(made) == len(items) and all(made[key] is items[key] for key in items):
             return made
@@ -141,7 +141,7 @@ def _rebuild_dict(kind: Any, items: dict[Any, Any]) -> Any:
 
 
 def check_rebuilds(value: Any, tree: Tree, tensors: Sequence[torch.Tensor], path: str) -> None:
-    """Raises Error if `rebuild` does not give back `value`."""
+    """Raises torchalgo.Error if `rebuild` does not return a value equal to `value`."""
     try:
         is_same = is_same_value(value, rebuild(tree, iter(tensors)))
         problem = "" if is_same else "its constructor gives another value for the same parts"
@@ -152,7 +152,7 @@ def check_rebuilds(value: Any, tree: Tree, tensors: Sequence[torch.Tensor], path
 
 
 def is_same_value(a: Any, b: Any) -> bool:
-    """True if both values have the same types at every level and hold the same tensors."""
+    """Returns whether both values have the same types at every level and hold the same tensors."""
     if isinstance(a, torch.Tensor):
         return a is b
     if type(a) is not type(b):
@@ -204,7 +204,7 @@ def spell(tree: Tree | None) -> str:
 
 
 def has_values(tree: Tree) -> bool:
-    """True if any part is neither a tensor nor None, such as a number or a text."""
+    """Returns whether any part is neither a tensor nor None, such as a number or a text."""
     if isinstance(tree, Node):
         return any(map(has_values, tree.children))
     return isinstance(tree, Constant) and tree.value is not None
