@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The nouns: problems, costs, choices, plans. Plain values and their texts."""
+"""The plain values of the package and their texts: problems, costs, choices, plans."""

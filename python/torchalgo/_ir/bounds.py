@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Lower bounds of costs that were not measured.
 
-A candidate that was never run costs at least its arithmetic over the machine's highest rate, and
-its bytes over the highest rate at which that many are passed. Planning with such bounds in place of
-missing costs, and measuring what the best plan rests on until it rests on measured costs only,
-gives the plan that all costs would give.
+A candidate takes at least the time of its arithmetic at the machine's highest rate. It also takes
+at least the time of its bytes at the highest bandwidth for that many bytes. The planner uses these
+bounds in place of missing costs. The costs of the best plan are then measured, until the best plan
+contains only measured costs. This gives the same plan as measuring every cost.
 
-One bound is no physics but a rule of experience, which benchmarks/bench_lazy.py checks against
-every measured table: a primitive beside itself with more or less fused to it (FUSED_FLOOR,
-UNFUSED_FLOOR).
+One bound is a rule of experience, not physics: a primitive is compared with itself with more or
+fewer fused steps (FUSED_FLOOR, UNFUSED_FLOOR). benchmarks/bench_lazy.py checks this rule against
+every measured table.
 """
 
 from __future__ import annotations
@@ -24,42 +24,44 @@ import torch
 from torchalgo import _C
 from torchalgo._ir.costs import TICKS_PER_NS, Cost, Key
 
-# The clock, and with it every rate, may be higher later than while the machine was probed.
+# Factor on the probed rates: the clock may be higher later than during the probe.
 CLOCK_MARGIN = 1.1
 
-# A primitive with more fused to it takes at least this part of what it takes with less...
+# A primitive with more fused steps takes at least this part of its time with fewer...
 FUSED_FLOOR = 0.35
-# ...and with less at least this part of what it takes with more.
+# ...and with fewer fused steps at least this part of its time with more.
 UNFUSED_FLOOR = 0.2
 
-# What a call takes in a net beside its kernel, which is what is timed: the interpreter, the
-# dispatcher, the result's memory, and code that other ops have pushed out of the caches. Inside
-# MobileNets on an AMD EPYC it was 3 to 8 us: docs/decisions/0012. All calls take it alike, but
-# plans differ in how many calls they make: without it, noise decides whether two ops run as one.
+# The call overhead inside a net, which timing a kernel does not include: the interpreter, the
+# dispatcher, the result's memory, and code that other ops have pushed out of the caches. It was 3
+# to 8 us inside MobileNets on an AMD EPYC: docs/decisions/0012. It is equal for all calls, but
+# plans differ in their number of calls. Without it, noise would decide whether two ops run as one.
 CALL_TICKS = 5000 * TICKS_PER_NS
 
 # Types whose arithmetic runs on the units that were probed, or on slower ones.
 PROBED_TYPES = ("f32", "f64")
-# No algorithm can hold max_rel_error in a type that rounds more coarsely.
+# Error bounds of types that round so coarsely that no algorithm can meet max_rel_error.
 COARSE_BOUND = {"f16": 4e-3, "bf16": 3e-2, "tf32": 4e-3}
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """The highest rates of the CPU: flops per ns, and bytes per ns by the size of what is passed
-    again and again, ascending."""
+    """The highest rates of the CPU: flops per ns, and bytes per ns.
+
+    `bytes_per_ns` lists pairs of a working set's size in bytes and its bandwidth, smallest first.
+    """
 
     flops_per_ns: float
     bytes_per_ns: tuple[tuple[int, float], ...]
 
     @staticmethod
     def probed(probes: tuple[float, Sequence[tuple[int, float]]]) -> Peaks:
-        """From _C.probe_peaks or a recorded table."""
+        """Makes the rates from the result of _C.probe_peaks, or from a recorded table."""
         return Peaks(probes[0], tuple((int(size), rate) for size, rate in probes[1]))
 
     @staticmethod
     def from_json(text: str) -> Peaks | None:
-        """What to_json wrote; None if it is anything else."""
+        """Reads the text of `to_json`. Returns None for any other text."""
         try:
             flops, rates = json.loads(text)
             found = Peaks.probed((float(flops), [(int(size), float(r)) for size, r in rates]))
@@ -73,7 +75,10 @@ class Peaks:
         return json.dumps([self.flops_per_ns, self.bytes_per_ns])
 
     def raised_by(self, other: Peaks) -> Peaks:
-        """The higher of each rate; of other sizes, only the rate of arithmetic can be compared."""
+        """Returns the higher of each pair of rates.
+
+        Keeps its own bandwidths if the sizes differ.
+        """
         flops = max(self.flops_per_ns, other.flops_per_ns)
         sizes = [[size for size, _ in peaks.bytes_per_ns] for peaks in (self, other)]
         if sizes[0] != sizes[1]:
@@ -82,14 +87,20 @@ class Peaks:
         return Peaks(flops, tuple((size, max(a, b)) for (size, a), (_, b) in pairs))
 
     def bandwidth(self, size: float) -> float:
-        """The highest rate that was seen with `size` bytes or more, or with any if none were as
-        many: what fits a cache may come from it."""
+        """Returns the highest bandwidth, in bytes per ns, at which `size` bytes may be passed.
+
+        Let s be the largest probed size that is at most `size`, or 0 if there is none. The result
+        is the highest rate of all probed sizes from s up.
+        """
         at_least = self.bytes_per_ns[-1][1]
         below = max((s for s, _ in self.bytes_per_ns if s <= size), default=0)
         return max([at_least, *(rate for s, rate in self.bytes_per_ns if s >= below)])
 
     def bound_ticks(self, problem: str, primitive: _C.Primitive) -> int:
-        """What a run of `primitive` takes at least, whatever it does."""
+        """Returns the least time of a run of `primitive`, in ticks of 1/1024 ns.
+
+        The arithmetic counts only for PROBED_TYPES with torch's float32 matmul precision "highest".
+        """
         flops, size = _C.least_work(problem, primitive)
         ns = size / self.bandwidth(size) if size else 0.0
         if dtype_of(problem) in PROBED_TYPES and torch.get_float32_matmul_precision() == "highest":
@@ -98,7 +109,10 @@ class Peaks:
 
 
 def probe_cpu() -> Peaks:
-    """The rates of this CPU with torch's number of threads; probed once per process and number."""
+    """Returns the rates of this CPU with torch's number of threads.
+
+    Each number of threads is probed once per process.
+    """
     return _probed_with(torch.get_num_threads())
 
 
@@ -108,36 +122,42 @@ def _probed_with(_threads: int) -> Peaks:
 
 
 def dtype_of(problem: str) -> str:
-    """The compute type in a problem's spelling: "f32" of "fwd_f32_n1..."."""
+    """Returns the compute type in a problem's text: "f32" for "fwd_f32_n1..."."""
     types = {"f64", "f32", "tf32", "f16", "bf16"}
     return next((part for part in problem.split("_") if part in types), "f32")
 
 
 def family_of(key: Key) -> str:
-    """The operation without what is fused to it: its candidates compete for one place."""
+    """Returns the problem without its fused steps.
+
+    Candidates of one family can replace each other.
+    """
     before, k, last = key.problem.rpartition("_k")
     return before + k + last.partition("+")[0]
 
 
 def sibling_floor(known: Key, other: Key) -> float:
-    """Which part of the cost of `known` the cost of `other` is at least, where both are one
-    primitive with more or less fused to it."""
+    """Returns the factor f for which the cost of `other` is at least f times the cost of `known`.
+
+    Both keys must be of one primitive with more or fewer fused steps.
+    """
     fused, rival = (set(k.problem.rpartition("_k")[2].split("+")[1:]) for k in (known, other))
     return FUSED_FLOOR if fused <= rival else UNFUSED_FLOOR
 
 
 class KnownCosts:
-    """What is known of the cost of each key, and the table that the planner sees.
+    """The known cost of each key, and the cost table of the planner.
 
-    Measured: that cost. Else what is guessed of it. Else the largest of its bounds: of its work, of
-    what is known of the same primitive with more or less fused to it, and of the race that it lost.
-    In the table each costs `call_ticks` more: a plan is a number of calls.
+    A key's cost is its measured cost, or else its guessed cost, or else the largest of its lower
+    bounds. A bound comes from the work of the primitive, from the cost of the same primitive with
+    more or fewer fused steps, or from a lost race. Every cost in the table is `call_ticks` higher:
+    a plan is a number of calls.
     """
 
     def __init__(self, bounds: Mapping[Key, int], call_ticks: int = 0) -> None:
         self._call_ticks = call_ticks
-        self.costs: dict[Key, Cost] = {}  # of what was measured
-        self.rough: dict[Key, Cost] = {}  # of what lost a race
+        self.costs: dict[Key, Cost] = {}  # of candidates that were measured
+        self.rough: dict[Key, Cost] = {}  # of candidates that lost a race
         self._guessed: dict[Key, int] = {}
         self.table = _C.CostTable()
         self._pairs: list[tuple[str, _C.CostKey | None, str, _C.CostKey, int]] = []
@@ -146,7 +166,7 @@ class KnownCosts:
         self._siblings: dict[tuple[str, str, str, str], list[Key]] = {}
         for key, ticks in bounds.items():
             self._siblings.setdefault(_sibling_group(key), []).append(key)
-            if _C.is_view(key.primitive):  # the planner knows that it costs nothing
+            if _C.is_view(key.primitive):  # a view costs nothing; the planner knows that
                 self.costs[key] = Cost(0)
             else:
                 self._set(self.table, key, ticks, "bound")
@@ -155,7 +175,7 @@ class KnownCosts:
         table.set(self._native[key], ticks + self._call_ticks, source)
 
     def with_bounds(self, bounds: Mapping[Key, int]) -> KnownCosts:
-        """The same costs above other bounds."""
+        """Returns the same costs with other lower bounds."""
         changed = KnownCosts(bounds, self._call_ticks)
         known = {**self.rough, **self.costs}
         changed.learn({k: cost for k, cost in known.items() if k not in changed.costs})
@@ -164,35 +184,38 @@ class KnownCosts:
         return changed
 
     def is_known(self, key: Key) -> bool:
-        """Whether a plan may rest on it: it was measured, or is guessed."""
+        """Returns whether a plan may use the cost of `key`: it is measured or guessed."""
         return key in self.costs or key in self._guessed
 
     def lower(self, key: Key) -> int:
-        """The cost of `key`, measured or guessed, or its lower bound."""
+        """Returns the cost of `key` in ticks: the measured or guessed one, or else its bound."""
         if key in self.costs:
             return self.costs[key].ticks
         return self._guessed.get(key, self._bounds[key])
 
     def guess(self, predicted: Mapping[Key, int]) -> None:
-        """Costs, in ticks, to plan with where none was measured; a bound that is higher counts."""
+        """Sets guessed costs, in ticks, for keys that were not measured.
+
+        A higher bound replaces a guess.
+        """
         for key, ticks in predicted.items():
             if key not in self.costs:
                 self._guessed[key] = max(ticks, self._bounds[key])
                 self._set(self.table, key, self._guessed[key], "model")
 
     def forget_guesses(self) -> None:
-        """Takes the lower bounds again in place of what was guessed."""
+        """Removes all guesses. Their keys have their lower bounds again."""
         for key in self._guessed:
             if key not in self.costs:
                 self._set(self.table, key, self._bounds[key], "bound")
         self._guessed.clear()
 
     def is_touched(self, key: Key) -> bool:
-        """Whether it ran at all."""
+        """Returns whether the candidate of `key` ran at all."""
         return key in self.costs or key in self.rough
 
     def learn(self, measured: Mapping[Key, Cost]) -> None:
-        """Costs that a plan may rest on, and rough ones, which are bounds."""
+        """Adds measured costs. A rough cost only raises the lower bound of its key."""
         for key, cost in measured.items():
             if cost.is_rough:
                 self.rough[key] = cost
@@ -205,14 +228,18 @@ class KnownCosts:
     def set_pairs(
         self, pairs: Iterable[tuple[str, _C.CostKey | None, str, _C.CostKey, int]]
     ) -> None:
-        """Costs of pairs, as CostTable.set_pair takes them, in place of those there were."""
+        """Replaces the costs of pairs. Each item holds the arguments of CostTable.set_pair."""
         self._pairs = list(pairs)
         self.table.clear_pairs()
         for pair in self._pairs:
             self.table.set_pair(*pair)
 
     def estimates(self) -> _C.CostTable:
-        """With the most likely cost of what lost a race, and bounds of what never ran."""
+        """Returns a table with the most likely costs.
+
+        Keys that lost a race have their estimates. Keys that never ran have their guesses or
+        bounds.
+        """
         table = self._table_of_pairs()
         for key, bound in self._bounds.items():
             if self.is_touched(key):
@@ -226,8 +253,10 @@ class KnownCosts:
         return table
 
     def measured(self, assumed: Iterable[Key] = ()) -> _C.CostTable:
-        """Without the bounds: for plans that must be made of what is known, or `assumed` to cost
-        what its bound says."""
+        """Returns a table without lower bounds, for plans that may use only known costs.
+
+        Keys in `assumed` that never ran are an exception: they cost as much as their bound.
+        """
         table = self._table_of_pairs()
         for key, cost in [*self.rough.items(), *self.costs.items()]:
             if not _C.is_view(key.primitive):
@@ -239,7 +268,7 @@ class KnownCosts:
         return table
 
     def _table_of_pairs(self) -> _C.CostTable:
-        """With nothing else in it."""
+        """Returns a new table that holds only the costs of pairs."""
         table = _C.CostTable()
         for pair in self._pairs:
             table.set_pair(*pair)

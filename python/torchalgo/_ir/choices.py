@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What users may write where an algorithm is chosen, and the one text it becomes.
+"""Converts a user's choice of an algorithm to the text that ops, flags and plans hold.
 
-The text is what ops, flags and plans hold: `auto`, nothing is asked here, or entries separated by
-`;`, each `[dtype:]primitive`. The first entry that applies to a tensor's device and compute type is
-the request; if none does, the next place that may decide is asked (argument, context, flag, plan).
+The text is `auto`, which chooses nothing, or entries separated by `;`. An entry is
+`[dtype:]primitive`. The first entry that applies to a tensor's device and compute type is used. If
+no entry applies, the next source decides. The sources in their order are argument, context, flag,
+plan.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _ENUM_PREFIX = {
     "bwd_data": "CUDNN_CONVOLUTION_BWD_DATA_",
     "bwd_filter": "CUDNN_CONVOLUTION_BWD_FILTER_",
 }
-# cuDNN's rows are known by name on machines without cuDNN too: one file serves both.
+# The names of cuDNN's algorithms are also known on machines without cuDNN: one file serves both.
 _CUDNN_ROWS: dict[str, Direction] = {
     "cudnn9.conv": "fwd",
     "cudnn9.conv_bias": "fwd",
@@ -55,24 +56,25 @@ _CUDNN_ROWS: dict[str, Direction] = {
 
 
 class _Entry(NamedTuple):
-    dtype: str  # empty: every compute type
+    dtype: str  # empty: all compute types
     name: str
 
 
 def choice_text(choice: Choice, direction: Direction, what: str = "choice") -> str:
-    """The text of `choice` for problems of `direction`; `auto` if it asks for nothing.
+    """Returns the text of `choice` for problems of `direction`; `auto` if it chooses nothing.
 
     Args:
-        choice: None or "auto", nothing; "free", PyTorch's own choice whatever is set elsewhere; a
-            primitive's name, "cpu.direct"; one of cuDNN's numbers, 1, or words, "WINOGRAD" or
-            "CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD", case ignored, with "@fma" and the like behind it
-            if wished; a dict from compute types ("f16", or torch.float16) and devices ("cpu",
-            "cuda") to choices; a sequence of choices, the first that applies; or a text that this
-            function returned.
-        direction: of the problem: a transposed convolution's forward is a "bwd_data".
+        choice: None or "auto" choose nothing. "free" is PyTorch's own choice, whatever other
+            sources choose. A primitive's name, such as "cpu.direct", chooses this primitive. One of
+            cuDNN's numbers, such as 1, or words, such as "WINOGRAD" or
+            "CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD" in any case, chooses cuDNN's algorithm; a suffix
+            such as "@fma" is possible. A dict maps compute types ("f16" or torch.float16) and
+            devices ("cpu", "cuda") to choices. A sequence holds choices; the first one that applies
+            is used. A text that this function returned is accepted too.
+        direction: the direction of the problem. A transposed convolution's forward is a "bwd_data".
         what: the argument's name for errors.
 
-    Raises: torchalgo.Error saying what was given, what is known, and how to mend it.
+    Raises: torchalgo.Error with the given value, the known values, and a way to fix it.
     """
     if choice is None or isinstance(choice, str):
         return _text_of_string(choice or AUTO, direction, what)
@@ -81,8 +83,10 @@ def choice_text(choice: Choice, direction: Direction, what: str = "choice") -> s
 
 
 def read_choice(text: str, direction: Direction) -> int | str | None:
-    """The short form of a choice's text: None if it asks for nothing, cuDNN's number if it is
-    one."""
+    """Returns the short form of a choice's text: None for `auto`, and cuDNN's number if it is one.
+
+    Returns any other text unchanged.
+    """
     if text == AUTO:
         return None
     number = text.removeprefix(f"cudnn_legacy.{direction}.")
@@ -90,11 +94,12 @@ def read_choice(text: str, direction: Direction) -> int | str | None:
 
 
 def near(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:
-    """Returns the end of an error, "; did you mean ...?", or nothing if no known word is similar.
+    """Returns the end of an error, "; did you mean ...?", or "" if no known word is similar.
 
-    `cutoff` is the least similarity from 0 to 1. Primitives need 0.75: all begin with a provider.
+    `cutoff` is the least similarity, from 0 to 1. Primitives need 0.75, since all their names begin
+    with a provider.
     """
-    # The start counts most: a name's end is a variant.
+    # Names with the same start are similar too: the end of a name is a variant.
     found = get_close_matches(word, known, n=3, cutoff=cutoff)
     found += [k for k in known if word and k.startswith(word) and k not in found][: 3 - len(found)]
     return f"; did you mean {', '.join(map(repr, found))}?" if found else ""
@@ -160,7 +165,7 @@ def _entries_of_mapping(
     for key, value in choice.items():
         for entry in _entries(value, direction, f"{what}[{key!r}]"):
             found.append(_entry_of_key(key, entry, choice, what))
-    # What speaks of one compute type or one device comes before what speaks of all.
+    # Entries for one compute type or one device come before entries for all.
     return [entry for _, entry in sorted(found, key=lambda item: item[0])]
 
 
@@ -191,7 +196,7 @@ def _entry_of_key(
 
 
 def _home(name: str) -> str:
-    """The one device that runs a primitive; empty: all."""
+    """Returns the only device that can run a primitive; empty if all devices can."""
     provider = name.split(".")[0]
     return "cpu" if provider == "cpu" else "cuda" if provider.startswith("cudnn") else ""
 
@@ -204,7 +209,10 @@ def _is_everywhere(choice: Choice) -> bool:
 
 
 def _name(word: str, direction: Direction, what: str) -> str:
-    """A primitive's name from a name, a number in digits or one of cuDNN's words."""
+    """Returns a primitive's name for a name, a number in digits or one of cuDNN's words.
+
+    Raises: torchalgo.Error if there is no such primitive, or if it computes another direction.
+    """
     if word.lower() == FREE:
         return FREE
     if "." not in word.partition("{")[0]:
@@ -235,7 +243,10 @@ def _known_rows() -> list[str]:
 
 
 def _row_of(name: str) -> str | None:
-    """The row that makes `name`, by the rule of csrc/ir/primitive.h."""
+    """Returns the algorithm that offers the primitive `name`, by the rule of csrc/ir/primitive.h.
+
+    Returns None if there is none.
+    """
     rows = [
         row
         for row in _known_rows()

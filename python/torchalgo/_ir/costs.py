@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Costs: what one belongs to, what it says, and what a place that keeps costs must do."""
+"""Costs, the keys that they belong to, and the protocol of a file that stores them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 TICKS_PER_NS = 1024
 
-# With fewer samples than this it lost a race, see csrc/profiler/race.h.
+# A candidate with fewer samples than this has lost a race: csrc/profiler/race.h.
 LEAST_SAMPLES = 3
 
 
 class Key(NamedTuple):
-    """Problem, primitive and layouts: what a cost belongs to."""
+    """The problem, primitive and layouts that a cost belongs to."""
 
     problem: str
     primitive: str
@@ -41,7 +41,7 @@ def native_key(key: Key) -> _C.CostKey:
 
 @dataclass(frozen=True)
 class Samples:
-    """The samples behind a cost, for reports: their number, and percentiles in 1/1024 ns."""
+    """A summary of the samples of a cost, for reports: their number, and percentiles in ticks."""
 
     n: int = 0
     median_ticks: int = 0
@@ -50,7 +50,7 @@ class Samples:
 
 
 def summarize(samples_ns: Sequence[float]) -> Samples:
-    """The summary of times in ns."""
+    """Summarizes times in ns. Returns zeros if there is no time."""
     if not samples_ns:
         return Samples()
     ticks = sorted(round(ns * TICKS_PER_NS) for ns in samples_ns)
@@ -61,85 +61,98 @@ def summarize(samples_ns: Sequence[float]) -> Samples:
 
 @dataclass(frozen=True)
 class Cost:
-    """ticks: 1/1024 ns; noise_ticks: half the width of its 95 % interval, 0 if unknown.
+    """A cost in ticks of 1/1024 ns.
 
-    Of what lost a race, ticks is the lower end of the interval, and noise_ticks its whole width.
+    `noise_ticks` is half the width of the cost's 95 % interval, or 0 if that is unknown. A rough
+    cost is an exception: its `ticks` is a lower bound, and `ticks + noise_ticks` is its fastest
+    sample.
 
-    The rest is for reports: the workspace is asked again before a primitive runs.
+    The other fields are for reports. `workspace_bytes` is asked again before a primitive runs.
     """
 
     ticks: int
     noise_ticks: int = 0
     samples: Samples = Samples()
     workspace_bytes: int | None = None
-    is_disturbed: bool = False  # other programs used the processors meanwhile: it is not kept
+    is_disturbed: bool = False  # other programs used the processors meanwhile; not stored
 
     @property
     def is_rough(self) -> bool:
-        """True if it is but a lower bound: of what lost a race after too few samples for more."""
+        """Returns whether `ticks` is only a lower bound, since the candidate lost a race early."""
         return 0 < self.samples.n < LEAST_SAMPLES
 
     @property
     def estimate_ticks(self) -> int:
-        """The most likely cost, where a lower bound is not asked for."""
+        """Returns the most likely cost in ticks. For a rough cost this is its fastest sample."""
         return self.ticks + self.noise_ticks if self.is_rough else self.ticks
 
 
 class Passed(NamedTuple):
-    """A passed comparison with f64: the relative L2, and the bound that was kept."""
+    """A passed comparison with f64: the relative L2 error, and the bound that it had to meet."""
 
     rel_error: float
     bound: float
 
     def holds_for(self, bound: float) -> bool:
-        """True if it would pass for a caller who allows the error `bound`. Single elements have
-        limits in proportion to the bound, so that a tighter bound needs another comparison."""
+        """Returns whether the comparison also passes for a caller who allows the error `bound`.
+
+        Limits of single elements are proportional to the bound, so a tighter bound needs another
+        comparison.
+        """
         return bound >= self.bound
 
 
 class CostFile(Protocol):
-    """What tuning reads and appends to."""
+    """A file of costs that tuning reads and extends."""
 
     def read(self, keys: Iterable[Key] | None = None) -> dict[Key, Cost]:
-        """The costs of `keys`, or all, that hold here."""
+        """Returns the costs of `keys` that are valid here; all valid costs if `keys` is None."""
         ...
 
     def append(self, costs: Mapping[Key, Cost]) -> bool:
-        """Keeps `costs` but the disturbed ones, each in place of an older one; True: they are on
-        disk."""
+        """Stores `costs` in place of older ones, without the disturbed ones.
+
+        Returns True if they are on disk.
+        """
         ...
 
     def read_peaks(self) -> Peaks | None:
-        """The highest rates that this machine was ever probed at; None: it was not."""
+        """Returns the highest rates that were ever probed on this machine; None if it has none."""
         ...
 
     def keep_peaks(self, peaks: Peaks) -> None:
-        """In place of what read_peaks gave."""
+        """Stores rates in place of those that `read_peaks` returned."""
         ...
 
     def read_checks(self, keys: Iterable[Key]) -> dict[Key, Passed]:
-        """Which of `keys` passed the comparison with f64 here."""
+        """Returns the comparisons with f64 that candidates among `keys` passed here."""
         ...
 
     def append_checks(self, checks: Mapping[Key, Passed]) -> bool:
-        """Keeps passed comparisons; True: they are on disk."""
+        """Stores passed comparisons. Returns True if they are on disk."""
         ...
 
     def read_failures(self, keys: Iterable[Key]) -> dict[Key, Failure]:
-        """Why candidates among `keys` cannot be chosen here, as was found out before."""
+        """Returns the known failures of candidates among `keys`, which cannot be chosen here."""
         ...
 
     def append_failures(self, failures: Mapping[Key, Failure]) -> bool:
-        """Keeps why candidates cannot be chosen; True: it is on disk."""
+        """Stores why candidates cannot be chosen. Returns True if that is on disk."""
         ...
 
     def forget_failures(self, keys: Iterable[Key], *, checked: bool) -> None:
-        """Of candidates that ran again and did not fail, or were even `checked`."""
+        """Removes the failures of candidates that later ran without failing.
+
+        Removes wrong results only if `checked`: the candidates then passed a check as well.
+        """
         ...
 
 
 def environment(device: _C.Device | None = None) -> dict[str, str]:
-    """Where a plan was made, for people and for the plan's file."""
+    """Returns versions and the hardware of `device`, for people and for a plan's file.
+
+    None is the CPU.
+    """
     versions = {"torch": torch.__version__, "torchalgo": _C.version}
     if device is None or device.kind == "cpu":
         cpu = _C.cpu_device()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""GPUs that are described in a file, so that cuDNN can be asked about them on any machine."""
+"""Descriptions of GPUs in files, with which cuDNN can be asked about them on any machine."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ FOLDER = Path(__file__).resolve().parents[1] / "share" / "devices"
 
 
 def list_devices() -> list[str]:
-    """Names that `named_device` knows: "a10", "a100", "h100", ..."""
+    """Lists the names that `named_device` knows: "a10", "a100", "h100", ..."""
     return sorted(file.stem for file in FOLDER.glob("*.json"))
 
 
 def named_device(name: str) -> _C.Device:
-    """The GPU `name` as a description: it answers what can run there and runs nothing.
+    """Returns a description of the GPU `name`. It tells what can run there; it cannot run anything.
 
     Args:
-        name: one of `list_devices()`, in any case.
-    Returns: a device of index -1; `.provenance` says where its figures come from.
-    Raises: torchalgo.Error for another name, with those that are known.
+        name: one of `list_devices()`, in upper or lower case.
+    Returns: a device of index -1. Its `provenance` names the source of its figures.
+    Raises: torchalgo.Error for an unknown name, with the known names.
     """
     known = list_devices()
     if name.lower() not in known:
@@ -35,10 +35,12 @@ def named_device(name: str) -> _C.Device:
 
 
 def read_device(path: str | Path) -> _C.Device:
-    """The GPU that the JSON file `path` describes, for figures of your own.
+    """Reads a GPU's description from the JSON file `path`, for devices of your own.
 
-    The file has the fields name, isa ("sm_90"), provenance and cudnn_properties, the latter as
-    cuDNN writes them for a live device (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
+    The file has the fields name, isa ("sm_90"), provenance and cudnn_properties. The last one has
+    the form in which cuDNN writes them for a real device
+    (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
+
     Raises: torchalgo.Error if the file is not such a description.
     """
     try:

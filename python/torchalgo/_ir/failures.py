@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Why a candidate cannot be chosen: in words, and of which kind."""
+"""Reasons why a candidate cannot be chosen, in words, and their kinds."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from torchalgo._base.deadline import OUT_OF_BUDGET
 Kind = Literal["ended", "hung", "memory", "failed", "wrong"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-# How the reason of a candidate begins that was not run at all: nothing was found out about it.
+# Start of the reason of a candidate that was not run. Nothing is known about such a candidate.
 NOT_RUN = "not run: "
-LATE = f"{NOT_RUN}{OUT_OF_BUDGET}"  # the whole reason of what was broken off in time
+LATE = f"{NOT_RUN}{OUT_OF_BUDGET}"  # the whole reason if the time budget ended
 
 _NO_ANSWER = "no answer in"
 _KILLED = "SIGKILL, as the system sends it where memory runs out"
 _ENDINGS = ("abort", "exit with status", "signal ", "an answer ", "it closed its answers")
 _NO_MEMORY = ("out of memory", "bad_alloc", "allocate memory", "not enough memory", "memoryerror")
 
-# A primitive that ended its process on so many problems is not run on others.
+# A primitive that ended its process on this many problems is not run on other problems.
 MOST_OF_ONE = 3
 
-# With less of the machine's memory left, a candidate is not to blame for what happens to it.
+# Part of the machine's memory. If less is available, a crash is not the candidate's fault.
 LEAST_MEMORY = 0.05
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What was found out about a candidate.
+    """The failure of a candidate: its reason in words, and its kind.
 
-    ended: it ended its process (a signal, abort, exit); hung: an endless loop; memory: there was
-    too little, or so it may have been; failed: an error, in an orderly way; wrong: its numbers, by
-    the error `bound` that the caller allowed.
+    The kinds are "ended" (it ended its process by a signal, abort or exit), "hung" (an endless
+    loop), "memory" (there was, or may have been, too little memory), "failed" (it returned an
+    error) and "wrong" (its error exceeded `bound`, which the caller allowed).
     """
 
     reason: str
@@ -45,22 +45,23 @@ class Failure:
 
     @property
     def is_transient(self) -> bool:
-        """Whether the machine's state may have been the cause."""
+        """Returns whether the state of the machine may have been the cause."""
         return self.kind == "memory"
 
     def holds_for(self, bound: float) -> bool:
-        """Whether a caller who allows the error `bound` would see it as well."""
+        """Returns whether the candidate also fails for a caller who allows the error `bound`."""
         return self.bound is None or bound <= self.bound
 
 
 def failure_of(
     reason: str, bound: float | None = None, *, is_short: bool = False
 ) -> Failure | None:
-    """What a reason tells; None: nothing, for it was not run.
+    """Returns the failure that a reason describes; None if the candidate was not run.
 
     Args:
-        bound: of the error, if it was checked; None: it was measured.
-        is_short: of memory, the machine, when it happened.
+        bound: the error that the caller allows, if the candidate was checked; None if it was
+            measured.
+        is_short: whether the machine was short of memory when it happened.
     """
     if reason.startswith(NOT_RUN):
         return None
@@ -78,12 +79,12 @@ def failure_of(
 
 
 def kind_of(text: str) -> Kind | None:
-    """The kind of that name."""
+    """Returns the kind with the name `text`; None if there is none."""
     return next((kind for kind in KINDS if kind == text), None)
 
 
 def ended_by(code: int, last_words: str = "") -> str:
-    """The reason for a process that ended with `code` (negative: a signal), as Popen has it."""
+    """Returns the reason for a process that ended with `code`; a negative code is a signal."""
     if code >= 0:
         reason = f"exit with status {code}"
     else:
@@ -96,17 +97,20 @@ def ended_by(code: int, last_words: str = "") -> str:
 
 
 def silent_for(seconds: float) -> str:
-    """The reason for a process that was ended because it did nothing for so long."""
+    """Returns the reason for a process that was killed because it gave no answer for `seconds`."""
     return f"{_NO_ANSWER} {seconds:.0f} s"
 
 
 def ended_too_often(reasons: Sequence[str]) -> str:
-    """The reason for a primitive that is not run, since it ended its process MOST_OF_ONE times."""
+    """Returns the reason for a primitive that is not run, since it ended its process too often."""
     return f"{NOT_RUN}ended the worker on {len(reasons)} other problems, by {reasons[-1]}"
 
 
 def is_short_of_memory(source: Path = Path("/proc/meminfo")) -> bool:
-    """Whether this machine has next to no memory left now."""
+    """Returns whether less than LEAST_MEMORY of this machine's memory is available now.
+
+    Returns False if that cannot be read.
+    """
     try:
         facts = dict(line.split(":", 1) for line in source.read_text().splitlines() if ":" in line)
         total, left = (int(facts[name].split()[0]) for name in ("MemTotal", "MemAvailable"))

@@ -20,10 +20,10 @@ def is_convolution(node: _C.Node) -> bool:
 def forced_primitives(
     graph: _C.Graph, found: _C.Candidates, overrides: Mapping[str, str] | None
 ) -> dict[int, str]:
-    """The name that each overridden node must use, by node index.
+    """Returns the name of the primitive that each overridden node must use, by node index.
 
-    A glob selects convolutions (`*` crosses dots). A glob that matches no convolution may select
-    other planned nodes. Later entries win.
+    A glob selects convolutions; its `*` also matches dots. A glob that matches no convolution
+    selects other planned nodes that it matches. Later entries win.
 
     Raises: torchalgo.Error if a glob matches nothing, or a selected node cannot run the primitive.
     """
@@ -61,7 +61,7 @@ def _matches(nodes: list[_C.Node], pattern: str) -> list[int]:
 
 
 def near_layers(pattern: str, names: Sequence[str]) -> str:
-    """The end of an error: which layers `pattern` may have been meant to match."""
+    """Returns the end of an error: the layers that `pattern` may have been meant to match."""
     if not names:
         return ": the model has none"
     below = [name for name in names if fnmatchcase(name, f"{pattern}.*")]
@@ -71,7 +71,7 @@ def near_layers(pattern: str, names: Sequence[str]) -> str:
 
 
 def some(names: Sequence[str], most_characters: int = 120) -> str:
-    """The first of `names` that fit in so many characters, and how many more there are."""
+    """Joins the first of `names` up to so many characters, and says how many more there are."""
     shown = list(names[:1])
     for name in names[1:]:
         if len(", ".join([*shown, name])) > most_characters:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The plan: which primitive computes each node, and where layouts change.
+"""The plan: the primitive of each node, and the layout changes.
 
-Data only: JSON, no pickle, code or paths. The file runs alone: `python plan.py net.plan.json`
-prints a plan where torchalgo is not installed.
+A plan's file is JSON, without pickle, code or paths. This Python file also works alone: `python
+plan.py net.plan.json` prints a plan where torchalgo is not installed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ else:
 
 
 SCHEMA = 1
-MAX_PROOF_CHARACTERS = 1 << 24  # of a certificate in a plan's file
+MAX_PROOF_CHARACTERS = 1 << 24  # most characters of a certificate in a plan's file
 TICKS_PER_US = 1024 * 1000
-MOST_WAITING = 0.15  # times are kept if their process waited for a processor for at most this part
+MOST_WAITING = 0.15  # part of the time; times of a process that waited longer are not kept
 
 Layout = Literal["nchw", "nhwc", "nChw8c", "nChw16c"]
 Overrides = Mapping[str, str]
@@ -44,9 +44,9 @@ OBJECTIVES: tuple[Objective, ...] = typing.get_args(Objective)
 
 @dataclass(frozen=True)
 class PlanDim:
-    """The sizes of one dimension for which the module is right: `least` to `most`.
+    """The range of sizes of one dimension for which the module is right: `least` to `most`.
 
-    A pinned dimension has no name. Free dimensions of the same name have the same size.
+    A pinned dimension has no name. Free dimensions with the same name have the same size.
     """
 
     name: str
@@ -56,17 +56,20 @@ class PlanDim:
 
 @dataclass(frozen=True)
 class PlanInput:
-    """An input of the model, in call order; tensors inside lists and dicts count one by one."""
+    """One tensor of the model's inputs, in call order.
+
+    Each tensor inside a list or dict counts as one.
+    """
 
     shape: list[int]
     dtype: str
     layout: Layout
-    dims: list[PlanDim] | None = None  # None: not known, as in older files
+    dims: list[PlanDim] | None = None  # None if not known, as in older files
 
 
 @dataclass(frozen=True)
 class PlanNode:
-    """The choice for one node; an absorbed one has no primitive and costs nothing of its own."""
+    """The choice for one node. An absorbed node has no primitive and costs nothing of its own."""
 
     name: str
     problem: str
@@ -79,39 +82,42 @@ class PlanNode:
     cost_source: Literal["measured", "bound", "model", "construction"]  # the last: a view
     runner_up: str
     regret_us: float | None
-    packed_bytes: int | None = None  # that it adds to the model's own weights; None: not written
-    predicted_uj: float | None = None  # None: the plan is for latency
+    packed_bytes: int | None = None  # bytes beside the model's own weights; None if not written
+    predicted_uj: float | None = None  # None if the plan is for latency
     regret_uj: float | None = None
 
 
 @dataclass(frozen=True)
 class PlanTransform:
-    """A change of layout of one value, paid once whatever the number of readers."""
+    """A layout change of one value. It is paid once for any number of readers."""
 
     value: str
-    producer: str  # empty: an input of the model
+    producer: str  # empty for an input of the model
     problem: str
     primitive: str
     src: Layout
     dst: Layout
     predicted_us: float
     ticks: int
-    predicted_uj: float | None = None  # None: the plan is for latency
+    predicted_uj: float | None = None  # None if the plan is for latency
 
 
 @dataclass(frozen=True)
 class PlanEnergy:
-    """What is predicted of a plan for "energy" or "edp", as `meter` counts it."""
+    """The prediction for a plan for "energy" or "edp", as counted by `meter`."""
 
     meter: str
     cost_uj: float
-    lower_bound: float  # of the objective for any plan: uJ, of edp uJ x us
+    lower_bound: float  # of the objective of all plans: in uJ, or in uJ x us for edp
 
 
 @dataclass(frozen=True)
 class GuardVerdict:
-    """The plan beside the best baseline in paired rounds; ratio = plan / baseline (95 %), of time,
-    or of what the objective is."""
+    """The comparison of the plan with the best baseline in paired rounds.
+
+    `ratio` is plan / baseline, and `low` to `high` its 95 % interval. It is a ratio of times, or of
+    the objective's values if that is not latency.
+    """
 
     verdict: Literal["faster", "slower", "unclear", "not timed"]
     runs: Literal["plan", "single_layout", "baseline"]
@@ -126,16 +132,21 @@ class GuardVerdict:
     objective: Objective = "latency"
     plan_uj: float | None = None
     baseline_uj: float | None = None
-    # Of the plan and the best single-layout plan the slower one; None: only the plan was timed.
+    # The time of the slower one of the plan and the best single-layout plan; None if only the plan
+    # was timed.
     second_us: float | None = None
-    # The day, as 2026-11-20, of a verdict that the database had; empty: it was timed in this call.
+    # The day, such as 2026-11-20, of a verdict from the database; empty if it was timed in this
+    # call.
     timed_on: str = ""
-    # Which part of the time the process waited for a processor, since other programs ran.
+    # The part of the time in which the process waited for a processor, because other programs ran.
     waited: float = 0.0
 
     @property
     def is_disturbed(self) -> bool:
-        """True if the times are not kept for later runs."""
+        """Returns whether other programs disturbed the times.
+
+        Such times are not kept for later runs.
+        """
         return self.waited > MOST_WAITING
 
     def to_json(self) -> str:
@@ -143,7 +154,7 @@ class GuardVerdict:
 
     @classmethod
     def from_json(cls, text: str) -> GuardVerdict:
-        """Reads to_json's text. Raises Error naming what is wrong there."""
+        """Reads the text of `to_json`. Raises torchalgo.Error with the name of the wrong field."""
         try:
             data = json.loads(text, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as problem:
@@ -154,7 +165,7 @@ class GuardVerdict:
 
 @dataclass(frozen=True)
 class Quarantined:
-    """A candidate that may not be chosen on this machine."""
+    """A candidate that must not be chosen on this machine."""
 
     problem: str
     primitive: str
@@ -165,7 +176,10 @@ class Quarantined:
 
 @dataclass(frozen=True)
 class LeftAlone:
-    """A node that looks plannable and is not; an empty name speaks of the whole model."""
+    """A node that could be planned but is not, and why.
+
+    An empty name stands for the whole model.
+    """
 
     name: str
     note: str
@@ -173,12 +187,13 @@ class LeftAlone:
 
 @dataclass(frozen=True)
 class PairCost:
-    """How much more a node costs behind what a certain other node runs than alone; negative: less.
+    """The extra cost of a reader's primitive behind a certain primitive of the producer.
 
-    Two choices that meet in a network, timed there: see InContext.
+    It is the difference from the reader's cost alone. It is negative if the reader is faster there.
+    It was timed inside the network: see InContext.
     """
 
-    producer: str  # node; empty: whatever runs before
+    producer: str  # name of a node; empty for any
     producer_problem: str
     producer_primitive: str  # "primitive src->dst"
     reader: str
@@ -189,61 +204,68 @@ class PairCost:
 
 @dataclass(frozen=True)
 class OpInContext:
-    """One op of the plan: what it takes alone and inside the net."""
+    """The times of one op of the plan, alone and inside the net."""
 
-    name: str  # of the node, or of the value whose layout is changed
+    name: str  # of the node, or of the value whose layout changes
     problem: str
     alone_us: float
-    expected_us: float  # alone, corrected, as ops of its kind run in this net
+    expected_us: float  # alone_us, corrected by the factor and the overhead of its kind
     measured_us: float
 
 
 @dataclass(frozen=True)
 class InContext:
-    """What the plan's ops take inside the net, beside what they take alone. All of it in us.
+    """The times of the plan's ops inside the net, beside their times alone. All times are in us.
 
-    `factors` and `call_us` say what all ops of a kind have in common: measured = factor * alone +
-    call. Only what an op takes beyond that says something of its choice: `pairs` of the plan.
+    `factors` and `call_us` describe all ops of one kind: measured = factor * alone + call. Only an
+    op's time above that depends on its choice. It is stored in `pairs` of the plan.
     """
 
-    alone_us: float  # sum over the plan; without what is common to all ops
-    corrected_us: float  # what alone_us, the common part, the pairs and the rest make of a call
-    measured_us: float  # of a call
-    ops_us: float  # measured, of the plan's ops
-    rest_us: float  # measured, of a call without the plan's ops: the interpreter, ops left to torch
+    alone_us: float  # sum over the plan, without factors and call_us
+    corrected_us: float  # of a call: alone_us with factors, call_us, pairs and rest_us
+    measured_us: float  # of a whole call
+    ops_us: float  # measured: the plan's ops
+    rest_us: float  # measured: the rest of a call, such as the interpreter and PyTorch's ops
     factors: dict[str, float]  # "convolution" | "transform" | "other"
     call_us: dict[str, float]
     rounds: int  # plans that were timed in the net
-    kept: int  # which of them runs, from 1
+    kept: int  # number of the plan that runs, from 1
     outcome: str  # why the search ended
     ops: list[OpInContext]
 
     @classmethod
     def from_data(cls, data: Any) -> InContext:
-        """Of the JSON object in a plan's file. Raises Error naming what is wrong there."""
+        """Reads the JSON object of a plan's file.
+
+        Raises torchalgo.Error with the name of the wrong field.
+        """
         context: InContext = _decode(cls, data, "in_context")
         return context
 
 
 @dataclass(frozen=True)
 class PlanProof:
-    """What check_plan needs beside the plan; all of it is text and integers."""
+    """The data that check_plan needs beside the plan. All of it is text and integers."""
 
-    problem_hash: str  # SHA-256 of the PBQP that the graph and the costs make
-    certificate: str  # that no plan is cheaper than the bound; docs/pbqp.md
+    problem_hash: str  # SHA-256 of the PBQP of the graph and the costs
+    certificate: str  # proves that no plan is cheaper than the bound; docs/pbqp.md
     graph: str
     costs: dict[str, dict[str, int]]  # problem -> "primitive src->dst" -> ticks
-    refused: list[list[str]]  # node, problem, "primitive src->dst": not allowed at that node
-    pairs: list[PairCost] = field(default_factory=list)  # all that the PBQP has
+    refused: list[list[str]]  # node, problem, "primitive src->dst" that it must not use
+    pairs: list[PairCost] = field(default_factory=list)  # all pairs of the PBQP
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What `optimize` decided and why. `print(plan)` shows it; equal plans compare equal.
+    """The primitives and layout changes of a model, with their costs. `print(plan)` explains it.
 
-    Ticks are 1/1024 ns. Where the objective is energy they are 1/1024 nJ, and lower_bound_us is 0:
-    of the time nothing is proven. For edp they are of the time as well, and lower_bound_ticks over
-    cost_ticks is the bound of energy x time over its value.
+    Equal plans compare equal. Ticks are 1/1024 ns. If the objective is energy, ticks are 1/1024 nJ,
+    and lower_bound_us is 0, since nothing is proven about the time. If it is edp, ticks count time,
+    and lower_bound_ticks / cost_ticks is the bound of energy x time divided by its value.
+
+    Example:
+        plan = torchalgo.optimize(model, (x,)).plan
+        plan.save("net.plan.json")
     """
 
     structure_hash: str
@@ -257,33 +279,40 @@ class Plan:
     method: str
     nodes: list[PlanNode]
     transforms: list[PlanTransform]
-    # Of weaker planners, predicted: us, uJ or uJ x us by the objective.
+    # Predicted values of weaker planners, in us, uJ or uJ x us as the objective.
     comparisons: dict[str, float] = field(default_factory=dict)
     ties: int = 0  # layers whose runner-up is within noise
-    # Relative L2 of the outputs to those of the model as it was given; and of the frozen module's.
+    # Relative L2 error of the outputs of the planned module, and of the frozen module, against the
+    # original model.
     rel_error: float | None = None
     capture_error: float | None = None
-    # Of all nodes; None: not written. The model's own weights stay beside the packed ones.
+    # Bytes of all nodes; None if not written. The model's own weights stay beside the packed ones.
     weight_bytes: int | None = None  # packed
     plain_weight_bytes: int | None = None  # without biases
-    workspace_bytes: int | None = None  # the most of any primitive, which has it for its own call
-    limits: dict[str, float] = field(default_factory=dict)  # on sums over the nodes
+    workspace_bytes: int | None = None  # of the primitive with the largest workspace
+    limits: dict[str, float] = field(default_factory=dict)  # on sums over all nodes
     guard: GuardVerdict | None = None
     quarantined: list[Quarantined] = field(default_factory=list)
     left_alone: list[LeftAlone] = field(default_factory=list)
-    pairs: list[PairCost] = field(default_factory=list)  # part of the cost; what applies
-    in_context: InContext | None = None  # None: not timed in the net
-    proof: PlanProof | None = None  # in the file only if asked for by with_proof
+    pairs: list[PairCost] = field(default_factory=list)  # those that apply; part of the cost
+    in_context: InContext | None = None  # None if it was not timed in the net
+    proof: PlanProof | None = None  # only in plans of with_proof
     objective: Objective = "latency"
-    energy: PlanEnergy | None = None  # None: the plan is for latency
+    energy: PlanEnergy | None = None  # None if the plan is for latency
     structure_version: int = 1  # of structure_hash; files of version 1 do not have the field
     schema: int = SCHEMA
-    # Solves again from the costs that are in memory; a plan from a file has none.
+    # `resolve` plans again, and `prove` makes the proof. Both need the costs in memory, so that a
+    # plan from a file has neither.
     resolve: Callable[[Overrides], Plan] | None = field(default=None, repr=False, compare=False)
     prove: Callable[[Plan], PlanProof] | None = field(default=None, repr=False, compare=False)
 
     def with_overrides(self, overrides: Overrides) -> Plan:
-        """The cheapest plan that obeys `overrides`, from costs already known; measures nothing."""
+        """Returns the cheapest plan that obeys `overrides`. Uses known costs and measures nothing.
+
+        Args:
+            overrides: {glob of layer names: primitive name}.
+        Raises: torchalgo.Error if the plan is from a file, or if an override is not possible.
+        """
         if self.resolve is None:
             raise Error(
                 "with_overrides: this plan was read from a file, so its costs are not in memory;"
@@ -292,10 +321,10 @@ class Plan:
         return self.resolve(overrides)
 
     def with_proof(self) -> Plan:
-        """This plan with the proof that nothing is cheaper than its bound; see check_plan.
+        """Returns this plan with a proof that no plan is cheaper than its bound; see check_plan.
 
-        Raises: torchalgo.Error for a plan from a file or with overrides made afterwards, and if the
-            proof is too large.
+        Raises: torchalgo.Error if the plan is from a file, if it was made by with_overrides, or if
+            the proof is too large.
         """
         if self.prove is None:
             raise Error(
@@ -311,7 +340,10 @@ class Plan:
         return dataclasses.replace(self, proof=proof)
 
     def to_json(self) -> str:
-        """One JSON object, keys in the order of the fields: the same plan gives the same text."""
+        """Returns one JSON object, with keys in the order of the fields.
+
+        Equal plans give equal texts.
+        """
         fields = {f.name: _encode(getattr(self, f.name)) for f in _written(self)}
         for name in _LEFT_OUT:
             if not getattr(self, name):
@@ -320,16 +352,22 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str | bytes, source: str = "plan") -> Plan:
-        """Reads to_json's text. Raises Error naming `source`, the place and what is wrong there."""
+        """Reads the text of `to_json`.
+
+        Raises: torchalgo.Error with `source` and the wrong field.
+        """
         return the_only_plan(plans_from_json(text, source), source)
 
     def save(self, path: str | Path) -> None:
-        """Writes to_json's text to `path`."""
+        """Writes the plan to the file `path` as JSON. Raises torchalgo.Error if that fails."""
         save_plans([self], path)
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
-        """Reads a file written by save."""
+        """Reads a file that `save` wrote.
+
+        Raises: torchalgo.Error if the file cannot be read, is damaged, or holds several plans.
+        """
         return the_only_plan(read_plans(path), str(path))
 
     def __reduce__(self) -> tuple[Callable[[str], Plan], tuple[str]]:
@@ -341,13 +379,13 @@ class Plan:
 
 _IN_MEMORY = ("resolve", "prove")
 _OF_ENERGY = ("objective", "energy", "predicted_uj", "regret_uj", "plan_uj", "baseline_uj")
-# Written only if they are set.
+# Fields that are written only if they are set.
 _IF_SET = (
     *_OF_ENERGY, "second_us", "timed_on", "waited", "dims", "capture_error",
     "structure_version",
 )  # fmt: skip
-_LEFT_OUT = ("proof", "pairs", "in_context")  # of a file, where there is none
-_MAY_LACK = (  # in a file: not asked for, or written before there was one
+_LEFT_OUT = ("proof", "pairs", "in_context")  # not written if they are empty
+_MAY_LACK = (  # fields that a file may lack, such as a file of an older version
     *_LEFT_OUT, "packed_bytes", "weight_bytes", "plain_weight_bytes", "workspace_bytes", "limits",
     *_IF_SET,
 )  # fmt: skip
@@ -358,7 +396,7 @@ def _stored(cls: type) -> list[dataclasses.Field[Any]]:
 
 
 def _written(value: Any) -> list[dataclasses.Field[Any]]:
-    """What is not set is not written: plans for latency have no energies."""
+    """Returns the fields that are written. Those of _IF_SET are written only if they are set."""
     return [
         f
         for f in _stored(type(value))
@@ -370,7 +408,7 @@ def _written(value: Any) -> list[dataclasses.Field[Any]]:
 
 
 def plans_to_json(plans: Sequence[Plan]) -> str:
-    """One plan's own text, or, of several, {"schema": ..., "plans": [...]}."""
+    """Returns one plan's own text, or {"schema": ..., "plans": [...]} for several plans."""
     if len(plans) == 1:
         return plans[0].to_json()
     each = ",\n".join(plan.to_json().rstrip() for plan in plans)
@@ -378,7 +416,10 @@ def plans_to_json(plans: Sequence[Plan]) -> str:
 
 
 def plans_from_json(text: str | bytes, source: str = "plan") -> list[Plan]:
-    """Reads plans_to_json's text. Raises Error naming `source`, the place and what is wrong."""
+    """Reads the text of `plans_to_json`.
+
+    Raises torchalgo.Error with `source` and the wrong field.
+    """
     try:
         data = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as problem:
@@ -393,7 +434,7 @@ def plans_from_json(text: str | bytes, source: str = "plan") -> list[Plan]:
 
 
 def the_only_plan(plans: Sequence[Plan], source: str) -> Plan:
-    """The plan of a file that holds one."""
+    """Returns the only item of `plans`. Raises torchalgo.Error if there are more or none."""
     if len(plans) != 1:
         raise Error(
             f"{source}: holds {len(plans)} plans, expected one; torchalgo.load_plans reads them all"
@@ -402,14 +443,14 @@ def the_only_plan(plans: Sequence[Plan], source: str) -> Plan:
 
 
 def save_plans(plans: Sequence[Plan], path: str | Path) -> None:
-    """Writes plans_to_json's text to `path`."""
+    """Writes the text of `plans_to_json` to `path`."""
     from torchalgo._base.write_file import write_file  # not at the top: this file also runs alone
 
     write_file(path, plans_to_json(plans), "save")
 
 
 def read_plans(path: str | Path) -> list[Plan]:
-    """Reads a file written by save_plans."""
+    """Reads a file that `save_plans` wrote. Raises torchalgo.Error if that fails."""
     try:
         text = Path(path).read_bytes()
     except OSError as problem:
@@ -458,7 +499,10 @@ def _short(value: Any) -> str:
 
 
 def _decode(kind: Any, value: Any, where: str) -> Any:
-    """`value` as `kind`, a type of the fields above; Error with the place if it is none."""
+    """Converts JSON data to the type `kind` of a field.
+
+    Raises: torchalgo.Error with `where` if the data has another type.
+    """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         if value is None:
@@ -525,7 +569,9 @@ def _check(plan: Plan, source: str) -> None:
 MAX_COLUMNS = 120
 _HEAD = ("layer", "primitive", "layout", "fused", "{unit}", "runner-up", "regret {unit}")
 _NUMERIC = (4, 6)
-_SHRINK = ({0: 22, 1: 26, 5: 20, 3: 10}, {0: 12, 1: 18, 5: 10, 3: 6})  # to what columns are cut
+# Least widths of the columns that are cut, by column. The second dict applies if the first is not
+# enough.
+_SHRINK = ({0: 22, 1: 26, 5: 20, 3: 10}, {0: 12, 1: 18, 5: 10, 3: 6})
 
 
 def _ms(us: float) -> str:
@@ -537,19 +583,19 @@ def _mj(uj: float) -> str:
 
 
 def spelled_value(objective: Objective, value: float) -> str:
-    """What a plan shall have least of, with its unit."""
+    """Formats a value of the objective with its unit."""
     if objective == "latency":
         return _ms(value)
     return _mj(value) if objective == "energy" else f"{value / 1e6:.4g} mJ ms"
 
 
 def unit_of(plan: Plan) -> str:
-    """Of its layers' costs."""
+    """Returns the unit of the layers' costs."""
     return "us" if plan.energy is None else "uJ"
 
 
 def cost_of(part: PlanNode | PlanTransform, plan: Plan) -> float:
-    """What a part of `plan` is predicted to take, in that unit."""
+    """Returns the predicted cost of a part of `plan`, in the unit of `unit_of`."""
     return part.predicted_us if plan.energy is None else part.predicted_uj or 0.0
 
 
@@ -558,19 +604,19 @@ def regret_of(node: PlanNode, plan: Plan) -> float | None:
 
 
 def value_of(plan: Plan) -> float:
-    """What it shall have least of: us, uJ or uJ x us."""
+    """Returns the plan's value of the objective in us, uJ or uJ x us."""
     if plan.energy is None:
         return plan.cost_us
     return plan.energy.cost_uj * (plan.cost_us if plan.objective == "edp" else 1.0)
 
 
 def lower_bound_of(plan: Plan) -> float:
-    """What no plan is below, in the same unit."""
+    """Returns a value that no plan goes below, in the unit of `value_of`."""
     return plan.lower_bound_us if plan.energy is None else plan.energy.lower_bound
 
 
 def _predicted(plan: Plan) -> str:
-    """Its time, and where energy counts that as well."""
+    """Formats the plan's predicted time, and its energy if the objective counts energy."""
     if plan.energy is None:
         return _ms(plan.cost_us)
     watts = f" ({plan.energy.cost_uj / plan.cost_us:.3g} W)" if plan.cost_us else ""
@@ -583,7 +629,7 @@ def _layouts(src: str, dst: str) -> str:
 
 
 def _fused(problem: str) -> str:
-    """What a call does besides its first operation: "+bias+relu > 3x3+bias"."""
+    """Returns the steps of a call after its first operation, such as "+bias+relu > 3x3+bias"."""
     _, *more = problem.split("_k") if problem.startswith("chain_") else ["", problem]
     parts = []
     for i, filters in enumerate(more):
@@ -724,7 +770,7 @@ def _context_lines(context: InContext) -> list[str]:
 
 
 def format_bytes(count: int) -> str:
-    """Rounded to three digits or more."""
+    """Formats a number of bytes in B, kB (1000 bytes) or MB."""
     if count < 10_000:
         return f"{count} B"
     return f"{count / 1e3:.0f} kB" if count < 10_000_000 else f"{count / 1e6:.0f} MB"
@@ -740,12 +786,12 @@ def _memory_line(plan: Plan) -> str:
 
 
 def runs_text(guard: GuardVerdict) -> str:
-    """Returns "the plan runs" and the like."""
+    """Returns a text that names what runs, such as "the plan runs"."""
     return f"the {guard.runs.replace('single_layout', 'plan in one layout')} runs"
 
 
 def when_timed(guard: GuardVerdict) -> str:
-    """Returns what tells a stored or a disturbed verdict from a new one; empty for a new one."""
+    """Returns a note for a verdict that is stored or disturbed; empty for a new one."""
     if guard.timed_on:
         return f"; timed on {guard.timed_on}, --fresh times it again"
     if guard.is_disturbed:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Convolutions as problems: spelled, turned into another direction, found in a module."""
+"""Convolutions as problems: their texts, their gradients, and the convolutions of a module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ DIRECTIONS: tuple[Direction, ...] = ("fwd", "bwd_data", "bwd_filter")
 
 
 def bare_convolution(problem: str, what: str) -> str:
-    """The canonical spelling of a convolution without its epilogue; Error for anything else."""
+    """Returns the canonical text of a convolution without its epilogue.
+
+    Raises: torchalgo.Error if `problem` is anything else.
+    """
     if not isinstance(problem, str):
         raise Error(f"{what}: {problem!r} is no problem's spelling")
     spelled = str(_C.parse_problem(problem)).partition("+")[0]
@@ -31,29 +34,29 @@ def bare_convolution(problem: str, what: str) -> str:
 
 
 def is_convolution(problem: str) -> bool:
-    """Whether it is one convolution; a chain of them is not."""
+    """Returns whether `problem` is one convolution. A chain of convolutions is not."""
     return problem.startswith(("fwd_", "bwd_"))
 
 
 def has_convolution(problem: str) -> bool:
-    """Whether it is a convolution or a chain of them."""
+    """Returns whether `problem` is a convolution or a chain of them."""
     return problem.startswith(("fwd_", "bwd_", "chain_"))
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def weight_count(problem: str) -> int:
-    """Elements of the weights of all its layers, without biases."""
+    """Returns the number of elements of the weights of all layers of `problem`, without biases."""
     sizes = map(_C.weight_sizes, _C.layers_of(problem))
     return sum(math.prod(each) for each in sizes if each)
 
 
 def is_activation(problem: str | None) -> bool:
-    """Whether it is an activation by itself."""
+    """Returns whether `problem` is an activation alone."""
     return problem is not None and problem.startswith(tuple(f"{name}_" for name in _C.ACTIVATIONS))
 
 
 def is_other_operation(row: str) -> bool:
-    """Whether a row computes something else than convolutions: what it says of one is no news."""
+    """Returns whether an algorithm computes something other than convolutions."""
     provider, _, algorithm = row.partition(".")
     return provider == "layout" or algorithm in _OTHER_OPERATIONS
 
@@ -76,31 +79,36 @@ _OTHER_OPERATIONS = frozenset(
 
 
 def direction_of(problem: str) -> Direction:
-    """The direction of a convolution's spelling."""
+    """Returns the direction of a convolution."""
     return next(d for d in reversed(DIRECTIONS) if problem.startswith(f"{d}_"))
 
 
 def dtype_of(problem: str) -> str:
-    """The compute type of a convolution's spelling."""
+    """Returns the compute type of a convolution."""
     return problem.removeprefix(f"{direction_of(problem)}_").partition("_")[0]
 
 
 def with_direction(problem: str, direction: Direction) -> str:
-    """The problem of the same sizes in another direction, without epilogue."""
+    """Returns the problem with the same sizes in another direction, without its epilogue.
+
+    Returns `problem` unchanged if it already has this direction.
+    """
     own = direction_of(problem)
     return problem if own == direction else direction + problem.partition("+")[0][len(own) :]
 
 
 def with_dtype(problem: str, dtype: str) -> str:
-    """The same problem in another compute type."""
+    """Returns the same problem in another compute type."""
     start = f"{direction_of(problem)}_"
     _, _, sizes = problem.removeprefix(start).partition("_")
     return f"{start}{dtype}_{sizes}"
 
 
 def gradient_of(problem: str, direction: Direction) -> str:
-    """What a layer computes in a direction of its own, if forward is `problem`: the gradient of a
-    transposed convolution's input is an ordinary convolution."""
+    """Returns the problem that a layer computes in `direction` if its forward is `problem`.
+
+    The gradient of a transposed convolution's input is an ordinary convolution.
+    """
     if direction_of(problem) == "bwd_data":
         turned: dict[Direction, Direction] = {"fwd": "bwd_data", "bwd_data": "fwd"}
         direction = turned.get(direction, direction)
@@ -108,7 +116,10 @@ def gradient_of(problem: str, direction: Direction) -> str:
 
 
 def check_directions(directions: str | Sequence[str] | None, what: str) -> tuple[Direction, ...]:
-    """The directions named: one, several, "all"; None: none."""
+    """Returns the directions for a name, several names, or "all"; () for None.
+
+    Raises: torchalgo.Error if a name is unknown.
+    """
     if directions is None:
         return ()
     words = [directions] if isinstance(directions, str) else list(directions)
@@ -124,7 +135,10 @@ def check_directions(directions: str | Sequence[str] | None, what: str) -> tuple
 
 
 def check_dtype(dtype: str | torch.dtype | None, what: str) -> str | None:
-    """The word of a compute type."""
+    """Returns the name of a compute type; None for None.
+
+    Raises: torchalgo.Error if the type is unknown.
+    """
     word = TORCH_DTYPES.get(dtype) if isinstance(dtype, torch.dtype) else dtype
     if dtype is not None and word not in DTYPES:
         raise Error(f"{what}: dtype {dtype!r}, expected one of {', '.join(DTYPES)}")
@@ -139,8 +153,13 @@ def spell_convolution(
     geometry: Sequence[Sequence[int]],
     groups: int,
 ) -> str:
-    """The spelling; src [n, c, (d,) (h,) w] and weights [k, c / groups, (t,) (r,) s] of the forward
-    convolution, 1-D to 3-D; its geometry is stride, padding, dilation."""
+    """Returns the text of a 1-D to 3-D convolution.
+
+    Args:
+        src: the forward convolution's [n, c, (d,) (h,) w].
+        weights: its [k, c / groups, (t,) (r,) s].
+        geometry: its stride, padding and dilation, each per dimension.
+    """
     image, filters = list(src[2:]), list(weights[2:])
     stride, padding, dilation = map(list, geometry)
     if len(image) == 1:
@@ -159,20 +178,22 @@ def spell_convolution(
 
 
 class LayerProblem(NamedTuple):
-    """What a layer's forward computes; `name` is its module's path."""
+    """The problem of a layer's forward. `name` is the path of its module."""
 
     name: str
     problem: str
 
 
 def problems_of(module: nn.Module, inputs: tuple[Any, ...], device_kind: str) -> list[LayerProblem]:
-    """The convolutions that `module` runs, in order, functional ones and 1-D to 3-D included.
+    """Returns the convolutions that `module` runs, in order: 1-D to 3-D, functional calls included.
 
-    Runs it once, in eval mode and without gradients; flags are put back, nothing else changes.
+    Runs the module once, in eval mode and without gradients. Restores the training flags
+    afterwards.
 
     Args:
         inputs: forward's positional arguments.
-        device_kind: where it will run, "cpu" or "cuda"; there float32 is TF32 if torch allows it.
+        device_kind: "cpu" or "cuda", where it will run. On "cuda" float32 is TF32 if torch allows
+            it.
     Raises: torchalgo.Error if the module fails, or runs no convolution.
     """
     found: list[LayerProblem] = []
@@ -192,7 +213,7 @@ def problems_of(module: nn.Module, inputs: tuple[Any, ...], device_kind: str) ->
 
 
 class _Listener(TorchDispatchMode):
-    """Notes each call of a convolution."""
+    """A dispatch mode that records each call of a convolution."""
 
     def __init__(self, found: list[LayerProblem], running: list[str], device_kind: str) -> None:
         super().__init__()
@@ -249,7 +270,10 @@ def _problem_of_call(op: str, call: dict[str, Any], device_kind: str) -> str:
 
 
 def compute_type(dtype: torch.dtype, device_kind: str) -> str:
-    """The compute type of tensors of `dtype` on a kind of device, by torch's flags."""
+    """Returns the compute type of tensors of `dtype` on a kind of device, by torch's flags.
+
+    Raises: torchalgo.Error if convolutions have no such type.
+    """
     if dtype not in TORCH_DTYPES:
         raise Error(f"a convolution of {dtype} tensors has no spelling")
     word = TORCH_DTYPES[dtype]
@@ -261,7 +285,7 @@ def compute_type(dtype: torch.dtype, device_kind: str) -> str:
 
 @contextmanager
 def _names_of_running(module: nn.Module) -> Iterator[list[str]]:
-    """A stack of the names of the modules whose forward runs."""
+    """Yields a stack of the names of the modules whose forward runs now."""
     running = [""]
     handles = []
     for name, child in module.named_modules():
