@@ -116,7 +116,7 @@ class CallForm:
 
     @functools.cached_property
     def is_positional(self) -> bool:
-        """True if the planned call had only tensors as arguments, all of them positional."""
+        """Returns whether all arguments of the planned call were tensors, passed by position."""
         if self.inputs is None:
             return True
         bound = _bound(self, [torch.empty(0)] * len(self.names))
@@ -124,7 +124,10 @@ class CallForm:
 
     @functools.cached_property
     def has_numbers(self) -> bool:
-        """True if the result holds numbers or text; these may depend on the inputs' sizes."""
+        """Returns whether the result holds numbers or text.
+
+        These may depend on the inputs' sizes.
+        """
         return self.output is not None and has_values(self.output)
 
     def result(self, returned: Any) -> Any:
@@ -181,8 +184,8 @@ class TensorModel:
     model: nn.Module
     form: CallForm
     inputs: tuple[Any, ...]
-    formats: Mapping[Key, Formats] = field(default_factory=dict)  # of results, by those of inputs
-    reference: Reference | None = None  # of the run that recorded this, if `model` is what ran
+    formats: Mapping[Key, Formats] = field(default_factory=dict)  # of results, by inputs
+    reference: Reference | None = None  # of the recorded run; None if `model` itself did not run
 
 
 def as_tensor_model(
@@ -267,7 +270,7 @@ def as_tensor_models(
 
 
 def check_examples(tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
-    """Raises Error if outputs cannot be compared for these example inputs."""
+    """Raises torchalgo.Error if outputs cannot be compared for these example inputs."""
     if not tensors:
         raise Error(
             "optimize: the example inputs contain no tensor; expected forward's arguments, such as"
@@ -282,8 +285,11 @@ def check_examples(tensors: Sequence[torch.Tensor], names: Sequence[str]) -> Non
 
 
 def _record_output(value: Any) -> tuple[Tree, Tree | None, Formats]:
-    """Returns the form of what the model returned, the form that TorchScript can return instead
-    (None if there is none), and the memory formats of the result's tensors."""
+    """Returns the form of the model's result, its nearest TorchScript form, and its memory formats.
+
+    The second one is the form that TorchScript can return instead, or None if there is none. The
+    memory formats are those of the result's tensors.
+    """
     tensors: list[torch.Tensor] = []
     try:
         output = flatten(value, "the model's result", tensors, [])
@@ -314,7 +320,7 @@ def copy_of(tensor: Any) -> Any:
 
 
 def _check_numbers(model: nn.Module, form: CallForm, tensors: Sequence[torch.Tensor]) -> None:
-    """Raises Error if numbers in the result depend on the values of the inputs."""
+    """Raises torchalgo.Error if numbers in the result depend on the values of the inputs."""
     others = [t * 0.5 + 0.25 if t.is_floating_point() else t for t in tensors]
     bound = _bound(form, others)
     output = flatten(_run(model, bound.args, bound.kwargs), "the model's result", [], [])

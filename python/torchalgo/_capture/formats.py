@@ -30,8 +30,8 @@ class ResultFormats:
     def __init__(
         self, run: Callable[[Sequence[Any]], Any], known: Mapping[Key, Formats] | None = None
     ) -> None:
-        """`run` calls the original with tensors; formats in `known` are used without a run."""
-        self.is_exact = False  # contiguous inputs give results that need no change
+        """Takes `run`, which calls the original, and `known` formats that need no run."""
+        self.is_exact = False  # results for contiguous inputs need no change
         self._run = run
         self._known = dict(known or {})
         self._lock = threading.Lock()

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Proves for which input sizes a captured model is the model: docs/decisions/0015.
+"""Proves for which input sizes a capture computes the same as the model: docs/decisions/0015.
 
 A capture records one run. It is right for other sizes if the model's Python code takes the same
-path there. This module runs the model once with symbolic sizes and fake tensors, and records each
-comparison and each number that Python code makes from a size. A dimension is free in the range in
-which interval arithmetic proves that all of them stay the same; every other dimension is pinned.
+path there. This module runs the model once with symbolic sizes and fake tensors. It records each
+comparison of a size, and each number that Python code makes from a size. A dimension is free in the
+range in which interval arithmetic proves that all of them stay the same. Every other dimension is
+pinned.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 from torchalgo._capture.window_shapes import WINDOWED, same_shape
 from torchalgo._ir.plan import PlanDim
 
-MOST_OPERATIONS = 400  # in one expression; a model with larger ones takes too long to judge
-MOST_WORK = 60_000  # characters of all expressions; ConvNeXt has 32,000
+MOST_OPERATIONS = 400  # of one expression; larger ones take too long
+MOST_WORK = 60_000  # characters of all expressions; ConvNeXt has 32,000 of them
 MOST_SIZE = 1 << 31
-MOST_PROBE = 256  # of a size at which a capture is tested
+MOST_PROBE = 256  # largest size at which a capture is tested
 
 _patch_config: Any = getattr(_config, "patch")  # noqa: B009  torch adds it at run time
 
@@ -47,18 +48,18 @@ Sizes = tuple[tuple[int, ...], ...]
 
 
 class NotProvenError(Exception):
-    """The symbolic run gives no answer; the text says why."""
+    """The error of a symbolic run that proves nothing. Its text says why."""
 
 
 class _Environment(ShapeEnv):
-    """Records what is asked of symbolic sizes, and by whom."""
+    """A ShapeEnv that records the questions about symbolic sizes, and the code that asked."""
 
     def __init__(self) -> None:
         super().__init__(specialize_zero_one=False, duck_shape=False)
-        self.op: Any = None  # that runs now
+        self.op: Any = None  # the op that runs now
         self.work = 0
         self.asked: list[sympy.Basic] = []
-        self.formulas: dict[sympy.Symbol, sympy.Basic] = {}  # of the sizes of windowed results
+        self.formulas: dict[sympy.Symbol, sympy.Basic] = {}  # sizes of windowed results
 
     def evaluate_sym_node(
         self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None
@@ -84,19 +85,19 @@ class _Environment(ShapeEnv):
             self.asked.append(sympy.Eq(expression, answer, evaluate=False))
 
     def pin(self, number: Any) -> None:
-        """Records that Python code has read this symbolic number."""
+        """Records that Python code has read the value of this symbolic number."""
         if isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             for symbol in number.node.expr.free_symbols:
                 self.keep(symbol, self.backed_var_to_val[symbol])
 
     def _is_harmless(self, answer: Any) -> bool:
-        """True for a comparison that torch makes for itself, as to choose a memory format."""
+        """Returns whether torch asked for its own use, for example to choose a memory format."""
         if not isinstance(answer, (bool, sympy.logic.boolalg.BooleanAtom)):
             return False  # a size became a number
         return self.op is not None or _is_asked_by_torch()
 
     def atom(self, formula: sympy.Basic | int, hint: int) -> Any:
-        """A size with this formula that torch computes with as with an input's."""
+        """Returns a symbolic size with this formula, which torch treats like a size of an input."""
         if isinstance(formula, (int, sympy.Integer)):
             return int(formula)
         for symbol, known in self.formulas.items():
@@ -109,13 +110,16 @@ class _Environment(ShapeEnv):
 
 
 _TORCH = str(Path(torch.__file__).parent) + "/"
-# Python code that computes an op; and code that only carries a question to the environment.
+# Files of torch that compute an op, and files that only pass a question to the environment.
 _OPS = ("_decomp/", "_refs/", "_prims", "_meta_registrations", "_subclasses/")
 _CARRIERS = ("__init__.py", "fx/experimental/", "utils/", "_ops.py", "_compile.py", "_dynamo/")
 
 
 def _is_asked_by_torch() -> bool:
-    """True if an op asks, and not the Python code around ops. C++ says from which file it asks."""
+    """Returns whether an op asks, and not the Python code around ops.
+
+    C++ code names the file that asks.
+    """
     frame = sys._getframe(2)
     while frame is not None:
         name = frame.f_code.co_filename
@@ -135,7 +139,7 @@ def _is_asked_by_torch() -> bool:
 
 
 class _Ops(TorchDispatchMode):
-    """Knows which op runs; answers for ops whose symbolic shapes are long formulas."""
+    """A dispatch mode that knows the running op, and computes shapes with short formulas."""
 
     def __init__(self, environment: _Environment) -> None:
         super().__init__()
@@ -159,7 +163,7 @@ class _Ops(TorchDispatchMode):
             environment.op = before
 
     def _keep_rank(self, tensor: torch.Tensor, dims: Any = None) -> None:
-        """A size of 1 would be squeezed, and the sizes of this run are not."""
+        """Records that these sizes are not 1: squeeze removes a dimension of size 1."""
         wanted = range(tensor.dim()) if dims is None else [dims] if isinstance(dims, int) else dims
         for dim in wanted:
             size: Any = tensor.shape[dim]
@@ -169,7 +173,7 @@ class _Ops(TorchDispatchMode):
 
 @dataclass(frozen=True)
 class _Input:
-    """The symbol of each dimension of a tensor; None: it is static in this run."""
+    """The planned sizes of a tensor and the symbol of each dimension; None if it is static."""
 
     planned: tuple[int, ...]
     symbols: tuple[sympy.Symbol | None, ...]
@@ -178,8 +182,11 @@ class _Input:
 def _fake(
     mode: FakeTensorMode, tensor: torch.Tensor, index: int, is_static: Callable[[int, int], bool]
 ) -> tuple[torch.Tensor, _Input]:
-    """A tensor of symbolic sizes. A batch of 1 is 2 in the symbolic run, since torch itself treats
-    a size of 1 differently; other sizes of 1 stay, for they are seldom meant to vary."""
+    """Returns a fake tensor with symbolic sizes, and its symbols.
+
+    A batch of 1 becomes 2 in the symbolic run, since torch treats a size of 1 differently. Sizes of
+    0 and other sizes of 1 are static, since they seldom vary.
+    """
     planned = tuple(tensor.shape)
     statics = [
         is_static(index, dim) or n == 0 or (n == 1 and dim > 0) for dim, n in enumerate(planned)
@@ -203,7 +210,7 @@ def _symbol(size: Any) -> sympy.Symbol | None:
 
 @contextlib.contextmanager
 def _unchanged(model: nn.Module) -> Iterator[None]:
-    """Takes back what a run keeps in the modules: fake tensors must not stay there."""
+    """Restores the attributes of all modules after the block. Fake tensors must not stay there."""
     saved: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for module in model.modules():
         for table in (module.__dict__, *_containers(module.__dict__)):
@@ -222,7 +229,10 @@ def _containers(table: dict[str, Any]) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """A run that fails is an answer here: nothing is proven."""
+    """Hides torch's log of a failed symbolic run.
+
+    Such a failure only means that nothing is proven.
+    """
     logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -232,7 +242,7 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(before)
 
 
-# The tracer makes constants of what these return; a symbolic run keeps formulas.
+# Methods whose results are constants in a trace. A symbolic run keeps formulas instead.
 _READS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (torch.SymFloat, ("__floor__", "__ceil__", "__trunc__", "__round__", "__int__", "__float__")),
     (torch.SymInt, ("__repr__", "__str__", "__format__", "__round__", "__float__")),
@@ -243,7 +253,10 @@ _READS: tuple[tuple[type, tuple[str, ...]], ...] = (
 
 @contextlib.contextmanager
 def _reads_are_recorded(environment: _Environment) -> Iterator[None]:
-    """Python code that rounds a size, spells it, or asks for a stride, reads a number."""
+    """Records inside the block which sizes Python code reads as numbers.
+
+    Rounding or printing a size and asking for a stride are such reads.
+    """
     own: list[tuple[type, str, Any]] = []
     for kind, names in _READS:
         for name in names:
@@ -304,13 +317,13 @@ def _run(
 
 
 def find_dims(model: nn.Module, inputs: Sequence[Any]) -> list[list[PlanDim]] | None:
-    """The range of each dimension in which a capture of `model` at `inputs` is right.
+    """Returns the range of each dimension in which a capture of `model` at `inputs` is right.
 
     Args:
-        model: runs Python code, in eval mode; unchanged afterwards.
-        inputs: tensors; other values are part of the capture.
-    Returns: for each tensor, for each dimension; None if nothing is proven. Else no Python code
-        reads the value of a tensor either, for the tensors of the symbolic run have none.
+        model: runs Python code, in eval mode. It is unchanged afterwards.
+        inputs: the model's arguments. Nothing is proven if one is not a dense tensor.
+    Returns: the ranges by tensor and dimension, or None if nothing is proven. A result also proves
+        that no Python code reads the value of a tensor, since fake tensors have no values.
     """
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     is_simple = len(tensors) == len(inputs) and not any(t.is_sparse for t in tensors)
@@ -333,7 +346,7 @@ def _proven(
 ) -> list[list[PlanDim]]:
     environment, given = _run(model, tensors, is_static)
     ranges = _ranges(environment, given)
-    # A batch that ran as 2 and is pinned to 1 after all: what was seen is another path.
+    # These dimensions ran as 2 and are pinned to 1. The run took another path, so it is repeated.
     changed = {
         (i, dim)
         for i, tensor in enumerate(given)
@@ -378,9 +391,9 @@ def _dims_of(
 
 
 def _ranges(environment: _Environment, given: Sequence[_Input]) -> Ranges:
-    """For each free symbol of the inputs the sizes for which all conditions are proven."""
+    """Returns the sizes for which all conditions are proven, for each free symbol of the inputs."""
     planned: dict[sympy.Symbol, int] = {}
-    loose: set[sympy.Symbol] = set()  # two tensors planned with different sizes are one symbol
+    loose: set[sympy.Symbol] = set()  # symbols that stand for different planned sizes
     for tensor in given:
         for size, symbol in zip(tensor.planned, tensor.symbols, strict=True):
             root = None if symbol is None else environment.replace(symbol)
@@ -395,7 +408,7 @@ def _ranges(environment: _Environment, given: Sequence[_Input]) -> Ranges:
 
 
 def _conditions(environment: _Environment) -> list[sympy.Basic]:
-    """Returns what was asked, in terms of the inputs' sizes."""
+    """Returns the recorded questions as conditions on the sizes of the inputs."""
     conditions = dict.fromkeys(environment.asked)
     found = []
     for condition in conditions:
@@ -413,14 +426,17 @@ def _conditions(environment: _Environment) -> list[sympy.Basic]:
 
 
 def _restrict(condition: sympy.Basic, ranges: Ranges, planned: Mapping[sympy.Symbol, int]) -> None:
-    """Narrows `ranges` until interval arithmetic proves `condition` in all of them."""
+    """Narrows `ranges` until interval arithmetic proves `condition` in all of them.
+
+    Pins the symbols of a condition that cannot be proven.
+    """
     if condition in (sympy.true, True) or _is_proven(condition, ranges):
         return
     symbols = [s for s in condition.free_symbols if s in planned]
     free = [s for s in symbols if s in ranges]
 
     def within(low: int, high: int) -> Ranges:
-        """The ranges with each symbol's distance from its planned size limited."""
+        """Returns the ranges, limited to sizes from `low` to `high` and to the planned sizes."""
         narrowed = dict(ranges)
         for s in free:
             lower = max(ranges[s].lower, min(planned[s], low))
@@ -439,7 +455,10 @@ def _restrict(condition: sympy.Basic, ranges: Ranges, planned: Mapping[sympy.Sym
 
 
 def _largest(holds: Callable[[int], bool], least: int, most: int = MOST_SIZE) -> int | None:
-    """The largest number up to `most` for which `holds`, which is monotone; None: not `least`."""
+    """Returns the largest number from `least` to `most` for which `holds` is true.
+
+    `holds` must be monotone. Returns None if `holds(least)` is false.
+    """
     if holds(most):
         return most
     if not holds(least):
@@ -451,7 +470,7 @@ def _largest(holds: Callable[[int], bool], least: int, most: int = MOST_SIZE) ->
 
 
 def _is_proven(condition: sympy.Basic, ranges: Ranges) -> bool:
-    """True if `condition` is true for all sizes in `ranges`."""
+    """Returns whether `condition` is proven for all sizes in `ranges`."""
     try:
         bounds = bound_sympy(condition, ranges)
     except Exception:  # an expression that interval arithmetic does not know
@@ -460,7 +479,10 @@ def _is_proven(condition: sympy.Basic, ranges: Ranges) -> bool:
 
 
 def probe_sizes(dims: Sequence[Sequence[PlanDim]], planned: Sizes) -> Sizes | None:
-    """Other sizes, all of them free, at which to compare; None if all are pinned."""
+    """Returns sizes for a test, in which each free dimension has another size.
+
+    Returns None if all dimensions are pinned.
+    """
     chosen: dict[str, int] = {}
     result = []
     for tensor, sizes in zip(dims, planned, strict=True):
@@ -476,7 +498,7 @@ def probe_sizes(dims: Sequence[Sequence[PlanDim]], planned: Sizes) -> Sizes | No
 
 
 def only_batch(dims: Sequence[Sequence[PlanDim]], planned: Sizes) -> list[list[PlanDim]]:
-    """Pins all dimensions but the first of each tensor."""
+    """Pins all dimensions except the first one of each tensor."""
     return [
         [dim if i == 0 else pinned(size) for i, (dim, size) in enumerate(zip(*both, strict=True))]
         for both in zip(dims, planned, strict=True)
@@ -484,7 +506,10 @@ def only_batch(dims: Sequence[Sequence[PlanDim]], planned: Sizes) -> list[list[P
 
 
 def free_dims(sizes: Sequence[Sequence[int]]) -> list[list[PlanDim]]:
-    """Dims of a model without Python code: TorchScript reads each call's own sizes."""
+    """Returns dims that are all free, for a model without Python code.
+
+    TorchScript reads the sizes of each call itself.
+    """
     return [
         [PlanDim(f"{i}.{dim}", 0, None) for dim in range(len(tensor))]
         for i, tensor in enumerate(sizes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A model as a frozen TorchScript module: batch norm folded, the original untouched."""
+"""A model as a frozen TorchScript module, with batch norm folded. The original is not changed."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from torchalgo._C import Error
 
 ScriptModule = torch.jit.ScriptModule
 
-JOINED = "PlannedShapes"  # the class of modules that choose a plan by shape; on disk
+JOINED = "PlannedShapes"  # class name, in files too, of modules that choose a plan by shape
 
-# What the tracer says when it turns a value of this run into a constant of the graph.
+# Starts of the tracer's warnings about a value of this run that becomes a constant of the graph.
 _BAKED_IN = ("Converting a tensor to a Python", "Iterating over a tensor")
 
 
 @contextlib.contextmanager
 def quiet_jit() -> Iterator[None]:
-    """Hides the deprecation warnings of torch.jit, which the user did not call."""
+    """Hides the deprecation warnings of torch.jit, because the user did not call it."""
     with warnings.catch_warnings():
         for category in (DeprecationWarning, FutureWarning):
             warnings.filterwarnings("ignore", message=r"`torch\.jit\.", category=category)
@@ -34,7 +34,10 @@ def quiet_jit() -> Iterator[None]:
 
 
 def as_inputs(example_inputs: Any) -> tuple[Any, ...]:
-    """forward's positional arguments: a tensor becomes one of them, a sequence is all of them."""
+    """Returns forward's positional arguments. A tensor is the only one; a sequence holds all.
+
+    Raises: torchalgo.Error for anything else, or for an empty sequence.
+    """
     if isinstance(example_inputs, torch.Tensor):
         return (example_inputs,)
     if isinstance(example_inputs, (tuple, list)) and example_inputs:
@@ -48,7 +51,7 @@ def as_inputs(example_inputs: Any) -> tuple[Any, ...]:
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
-    """Every tensor inside nested lists, tuples, dicts and the like, in order."""
+    """Returns all tensors inside nested lists, tuples and dicts, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, dict):
@@ -59,7 +62,7 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 
 
 def check_model(model: Any) -> None:
-    """Raises Error if `model` cannot be planned as it is, with the fix."""
+    """Raises torchalgo.Error, with a way to fix it, if `model` cannot be planned."""
     if isinstance(model, nn.Module) and getattr(model, "is_torchalgo_optimized", False):
         raise Error("optimize: the model is already optimized; pass the original one")
     if not isinstance(model, nn.Module):
@@ -86,7 +89,7 @@ def check_model(model: Any) -> None:
 
 
 def _not_a_module(model: Any) -> str:
-    """Tells what `model` is, and what to pass in its place."""
+    """Returns a text that says what `model` is, and what to pass instead."""
     expected = "expected torch.nn.Module or ScriptModule"
     if isinstance(model, type):
         return f"the class {model.__name__}, {expected}: make an instance, {model.__name__}(...)"
@@ -116,7 +119,7 @@ def _check_device(
 
 
 def device_of(model: nn.Module, inputs: tuple[Any, ...]) -> torch.device:
-    """Where the model runs: its weights' device, or the inputs' if it has none."""
+    """Returns the device of the weights, or of the inputs if the model has none; else the CPU."""
     for tensor in [*model.parameters(), *model.buffers(), *tensors_in(inputs)]:
         return tensor.device
     return torch.device("cpu")
@@ -125,7 +128,8 @@ def device_of(model: nn.Module, inputs: tuple[Any, ...]) -> torch.device:
 def _check_weight(name: str, weight: torch.Tensor, is_buffer: bool) -> None:
     if not weight.is_floating_point():
         return
-    # An infinite buffer can be meant (a mask); an infinite parameter is a diverged model.
+    # An infinite buffer can be intended (a mask). An infinite parameter comes from diverged
+    # training.
     bad = weight.isnan() if is_buffer else ~weight.isfinite()
     if bad.any():
         raise Error(
@@ -135,7 +139,7 @@ def _check_weight(name: str, weight: torch.Tensor, is_buffer: bool) -> None:
 
 
 def has_own_ops(module: ScriptModule) -> bool:
-    """Whether its forward calls ops of a plan."""
+    """Returns whether the module's forward calls ops of a plan."""
     graph: Any = getattr(module, "graph", None)
     if graph is None:
         return False
@@ -143,18 +147,18 @@ def has_own_ops(module: ScriptModule) -> bool:
 
 
 def has_branches(module: ScriptModule) -> bool:
-    """True if its forward has a branch or a loop."""
+    """Returns whether the module's forward has a branch or a loop."""
     graph: Any = module.graph
     return any(node.kind() in ("prim::If", "prim::Loop") for node in graph.nodes())
 
 
 def is_joined(module: ScriptModule) -> bool:
-    """Returns whether it chooses between planned modules, as shape_dispatch.py makes them."""
+    """Returns whether the module chooses between planned modules; shape_dispatch.py makes these."""
     return getattr(module, "original_name", "") == JOINED
 
 
 def check_inputs(model: nn.Module, inputs: tuple[Any, ...]) -> None:
-    """Raises Error if an input's device or dtype is not the weights'."""
+    """Raises torchalgo.Error if the device or the dtype of an input differs from the weights'."""
     dtypes = {p.dtype for p in model.parameters() if p.is_floating_point()}
     device = device_of(model, inputs)
     for i, tensor in enumerate(tensors_in(inputs)):
@@ -174,11 +178,11 @@ def check_inputs(model: nn.Module, inputs: tuple[Any, ...]) -> None:
 def freeze_model(
     model: nn.Module, inputs: tuple[Any, ...], note: Callable[[str], None] = lambda text: None
 ) -> ScriptModule:
-    """A frozen copy of `model`, never run by the executor (a run would pin its graph).
+    """Returns a frozen copy of `model`, which TorchScript has not run: a run would fix its graph.
 
     Args:
-        model: in eval mode on the CPU; not modified. A ScriptModule is taken as it is.
-        note: told what a user has to know about the result, such as a branch fixed by the trace.
+        model: in eval mode on the CPU or a GPU; not modified. A ScriptModule is frozen as it is.
+        note: called with facts that a user has to know, such as a branch that the trace fixed.
     Raises: torchalgo.Error if the model cannot be planned, traced or scripted, with the reasons.
     """
     return capture_model(model, inputs, note).frozen
@@ -190,14 +194,14 @@ class Capture:
 
     module: ScriptModule
     frozen: ScriptModule
-    is_traced: bool  # so that it holds what Python code did in one run
-    reads_values: bool = False  # in that run a branch or a number depended on a tensor's value
+    is_traced: bool  # True if it holds what Python code did in one run
+    reads_values: bool = False  # True if Python code read a tensor's value then
 
 
 def capture_model(
     model: nn.Module, inputs: tuple[Any, ...], note: Callable[[str], None] = lambda text: None
 ) -> Capture:
-    """Does the work of freeze_model."""
+    """Captures `model` for freeze_model, whose docstring describes the arguments."""
     check_model(model)
     check_inputs(model, inputs)
     with quiet_jit(), torch.no_grad():
@@ -207,7 +211,7 @@ def capture_model(
 
 
 def script_model(model: nn.Module, inputs: tuple[Any, ...]) -> Capture:
-    """The model scripted: its Python code is compiled, not run.
+    """Compiles the model with torch.jit.script, without running its Python code.
 
     Raises: RuntimeError or another error of torch.jit.script if it refuses the model.
     """
@@ -247,7 +251,10 @@ def _capture(model: nn.Module, inputs: tuple[Any, ...], note: Callable[[str], No
 def _trace(
     model: nn.Module, inputs: tuple[Any, ...]
 ) -> tuple[ScriptModule | None, str, Exception | None]:
-    """The traced module, what the tracer warned of, and why there is none."""
+    """Returns the traced module, the tracer's warning about fixed values, and its error.
+
+    The module is None if tracing failed, and the error is None if it did not.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -273,7 +280,7 @@ def _freeze(model: ScriptModule) -> ScriptModule:
         if hasattr(model, "training"):
             frozen: ScriptModule = torch.jit.freeze(model)
         else:
-            # Frozen already: torch.jit.freeze refuses it, this makes the copy that may be changed.
+            # torch.jit.freeze refuses a frozen module. This makes a copy of it that may be changed.
             copy = torch._C._freeze_module(model._c, [], True, True)
             frozen = torch.jit._recursive.wrap_cpp_module(copy)
         return frozen
@@ -290,15 +297,17 @@ def _check_constants(frozen: ScriptModule) -> None:
 
 
 def first_lines(problem: Exception | None) -> str:
-    """The start of an error's text, in one line."""
+    """Returns the first lines of an error's text as one line of at most 300 characters."""
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     text = " ".join(lines[:3]) or type(problem).__name__
     return text if len(text) <= 300 else text[:297] + "..."
 
 
 def share_weights(frozen: ScriptModule, others: Sequence[ScriptModule]) -> None:
-    """Lets `frozen` hold the tensors of `others` in place of its own equal ones, so that several
-    frozen modules of one model take the memory of one. `frozen` may not have run yet."""
+    """Replaces tensors of `frozen` by equal tensors of `others`.
+
+    Several frozen modules of one model then need the memory of one. `frozen` must not have run yet.
+    """
     known: dict[tuple[Any, ...], list[torch.Tensor]] = {}
     for other in others:
         for node in _tensor_constants(other):
@@ -323,7 +332,7 @@ def _tensor_constants(module: ScriptModule) -> list[Any]:
 
 
 def to_channels_last(inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """Copies of `inputs` with every 4-D tensor in channels_last."""
+    """Returns `inputs` with every 4-D tensor in channels_last."""
     return tuple(
         x.contiguous(memory_format=torch.channels_last)
         if isinstance(x, torch.Tensor) and x.dim() == 4

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""optimize's arguments beside the model and its inputs, and which values they may have."""
+"""The arguments of optimize beside the model and its inputs, and the check of their values."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torchalgo._capture.shapes import plan_for
 from torchalgo._ir.choices import near
 from torchalgo._ir.plan import OBJECTIVES, Plan
 
-Plans = Sequence[Plan] | Mapping[str, Plan]  # of several shapes; load_plans' answer is one
+Plans = Sequence[Plan] | Mapping[str, Plan]  # for several shapes, such as the result of load_plans
 
 
 def plans_of(plan: Plan | Plans | None) -> list[Plan]:
-    """One plan or several as a list."""
+    """Returns one plan or several plans as a list; an empty list for None."""
     if plan is None:
         return []
     if isinstance(plan, Mapping):
@@ -30,13 +30,13 @@ def plans_of(plan: Plan | Plans | None) -> list[Plan]:
 
 
 MODES = ("tune", "predict")
-# The arguments that say how a plan is made. They do nothing if a plan is given.
+# The arguments that say how a plan is made. A call with a plan must not set them.
 OF_TUNING = ("objective", "mode", "budget_s", "fresh", "weight_limit_bytes")
 
 
 @dataclass(frozen=True)
 class Options:
-    """The arguments as one value; optimize tells their meaning."""
+    """The arguments of optimize as one value. Its docstring describes them."""
 
     overrides: Mapping[str, str] | None = None
     plan: Plan | Plans | None = None
@@ -55,7 +55,7 @@ class Options:
 
 
 def check_options(options: Options) -> None:
-    """Raises Error for what this version does not do, naming what it does."""
+    """Raises torchalgo.Error if an argument, or a combination, is not possible in this version."""
     only: dict[str, object] = {
         "training": False,
     }
@@ -134,9 +134,9 @@ def check_options(options: Options) -> None:
 
 
 def options_of_each(options: Options, input_sets: Sequence[tuple[Any, ...]]) -> list[Options]:
-    """For each set of inputs its own of several plans.
+    """Returns the options for each set of inputs, with the plan that was made for its shapes.
 
-    Raises: torchalgo.Error if a set has no plan.
+    Raises: torchalgo.Error if there is no plan for a set.
     """
     if options.plan is None or (isinstance(options.plan, Plan) and len(input_sets) == 1):
         return [options] * len(input_sets)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Keeps the results of the model as it was given, and compares others with them."""
+"""Stores the results of the original model, and compares other results with them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from torchalgo._C import Error
 from torchalgo._capture.freeze import first_lines, tensors_in
 from torchalgo._ir.bounds import COARSE_BOUND
 
-# A capture that is further from the model than this is wrong; what is nearer is rounding.
+# A larger error means that the capture is wrong. A smaller one is rounding.
 MOST_CAPTURE_ERROR = 1e-4
 _COARSE = {torch.float16: 4 * COARSE_BOUND["f16"], torch.bfloat16: 4 * COARSE_BOUND["bf16"]}
-# Relative L2 of two runs of one model with the same inputs: sums in another order, as of atomics.
+# Relative L2 error of two runs of one model with the same inputs. Atomic sums differ in their
+# order.
 MOST_NOISE = 1e-6
 
 
 def copied(value: Any) -> Any:
-    """`value` with a copy of each tensor in it, in the same memory format."""
+    """Returns `value` with copies of its tensors in the same memory format."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
@@ -36,16 +37,16 @@ def copied(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Reference:
-    """A model's inputs and results; some models change their inputs, which is a result too."""
+    """A model's inputs and results. Inputs that a model changes are results too."""
 
     inputs: tuple[Any, ...]
     outputs: Any
     inputs_after: tuple[Any, ...]
-    seconds: float = 0.0  # that the run took
+    seconds: float = 0.0  # the time of the run
 
     @classmethod
     def of(cls, model: Callable[..., Any], inputs: Sequence[Any]) -> Reference:
-        """Runs `model` on a copy of `inputs`."""
+        """Runs `model` on a copy of `inputs`, without gradients."""
         before, after = copied(tuple(inputs)), copied(tuple(inputs))
         started = time.monotonic()
         with torch.no_grad():
@@ -53,7 +54,7 @@ class Reference:
         return cls(before, copied(outputs), after, time.monotonic() - started)
 
     def error_of(self, module: Callable[..., Any]) -> float:
-        """The greatest relative L2 of what `module` makes of the same inputs."""
+        """Returns the greatest relative L2 error of the results of `module` for the same inputs."""
         after = copied(self.inputs)
         with torch.no_grad():
             outputs = module(*after)
@@ -61,13 +62,13 @@ class Reference:
 
 
 def most_error(inputs: Sequence[Any]) -> float:
-    """The greatest relative L2 that rounding explains, for inputs of these types."""
+    """Returns the greatest relative L2 error that rounding explains for inputs of these types."""
     coarse = [_COARSE.get(tensor.dtype, 0.0) for tensor in tensors_in(tuple(inputs))]
     return max([MOST_CAPTURE_ERROR, *coarse])
 
 
 def run_once(model: nn.Module, inputs: Sequence[Any]) -> Reference:
-    """Runs the model.
+    """Runs the model and returns its inputs and results.
 
     Raises: torchalgo.Error if the model raises.
     """
@@ -83,7 +84,7 @@ def run_once(model: nn.Module, inputs: Sequence[Any]) -> Reference:
 
 
 def check_finite(reference: Reference) -> None:
-    """Raises torchalgo.Error if a result holds no finite number."""
+    """Raises torchalgo.Error if a non-empty result holds only NaN and infinite values."""
     for tensor in tensors_in(reference.outputs):
         is_checked = tensor.is_floating_point() or tensor.is_complex()
         if is_checked and tensor.numel() > 0 and not bool(tensor.isfinite().any()):
@@ -95,7 +96,7 @@ def check_finite(reference: Reference) -> None:
 
 
 def check_repeats(model: nn.Module, reference: Reference) -> None:
-    """Raises torchalgo.Error if the model does not return the same a second time."""
+    """Raises torchalgo.Error if a second run of the model returns other results."""
     error = reference.error_of(model)
     if error > MOST_NOISE:
         raise Error(
@@ -107,7 +108,7 @@ def check_repeats(model: nn.Module, reference: Reference) -> None:
 
 
 def resized(tensor: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """A tensor of other sizes, made of the same values."""
+    """Returns a tensor with other sizes, filled with the values of `tensor` again and again."""
     for dim, size in enumerate(sizes):
         if tensor.shape[dim] != size:
             index = torch.arange(size, device=tensor.device) % tensor.shape[dim]
@@ -116,7 +117,11 @@ def resized(tensor: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
 
 
 def other_values(inputs: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """The inputs with other values: numbers are multiplied, the rest is in reverse order."""
+    """Returns four variants of the inputs with other values.
+
+    Floating-point and complex tensors are multiplied by -1, 0, -10 and 10. Other tensors are
+    reversed. Other values stay.
+    """
 
     def changed(value: Any, factor: float) -> Any:
         if not isinstance(value, torch.Tensor):

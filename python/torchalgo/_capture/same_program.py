@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compares two frozen modules: do they run the same ops with the same constants?"""
+"""Compares the ops and constants of two frozen modules."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torchalgo._capture.freeze import ScriptModule
 
 
 def difference(one: ScriptModule, other: ScriptModule) -> str:
-    """The first difference of the two modules' programs; empty if there is none.
+    """Returns the first difference between the programs of two modules; empty if there is none.
 
     Two captures of one model at different sizes have equal programs if they compute the same
-    function. Sizes that a trace notes beside its values are no part of the program.
+    function. Sizes that a trace stores with its values are not part of the program.
     """
     return _Comparison().blocks(one.graph, other.graph)
 
 
 class _Comparison:
     def __init__(self) -> None:
-        self.numbers: tuple[dict[str, int], dict[str, int]] = ({}, {})  # of values, by their names
+        self.numbers: tuple[dict[str, int], dict[str, int]] = ({}, {})  # of values, by name
 
     def blocks(self, one: Any, other: Any) -> str:
         inputs = list(one.inputs()), list(other.inputs())

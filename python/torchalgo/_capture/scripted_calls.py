@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tensor models by torch.jit.script, for models whose control flow depends on values.
+"""Makes tensor models with torch.jit.script, for models whose control flow depends on values.
 
-TorchScript's types may differ from those of the Python code: torchvision's detectors return a tuple
-of losses and detections in TorchScript. The result's tensors, in order, have to be the same.
+Types in TorchScript may differ from those in Python. For example, torchvision's detectors return a
+tuple of losses and detections there. The tensors of the result, in order, must be the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import nn
 from torchalgo._base.trees import Constant, Leaf, Node, Tree, flatten, rebuild, spell
 from torchalgo._C import Error
 
-PART = "model"  # the submodule that holds the model: names of layers begin with it
+PART = "model"  # submodule that holds the model; names of layers begin with it
 
 _LITERALS = (type(None), bool, int, float, str)
 
@@ -29,15 +29,17 @@ def script_tensor_model(
     tensors: Sequence[torch.Tensor],
     expected: Sequence[torch.Tensor],
 ) -> torch.jit.ScriptModule:
-    """A module that takes and returns tensors, and calls the scripted `model`, its part PART.
+    """Returns a module that takes and returns tensors and calls the scripted `model`.
 
     Args:
         inputs: the form of the model's arguments, a dict.
-        names: of forward's arguments.
-        returned: the form of forward's result; None: a tuple of all tensors.
-        tensors, expected: example inputs, and the tensors that the model makes of them.
-    Raises: torchalgo.Error if TorchScript's result has other tensors, or an argument no spelling;
-        RuntimeError or another error of torch.jit.script if it refuses the model.
+        names: the names of forward's arguments.
+        returned: the form of forward's result. None means a tuple of all tensors.
+        tensors: example inputs.
+        expected: the tensors in the model's result for them.
+    Raises: torchalgo.Error if TorchScript's result has other tensors, or if an argument cannot be
+        written in TorchScript. RuntimeError or another error of torch.jit.script if it refuses the
+        model.
     """
     scripted = torch.jit.script(model)
     arguments = rebuild(inputs, iter(tensors))
@@ -71,7 +73,10 @@ def _source(inputs: Tree, names: Sequence[str], returned: Tree | None, paths: li
 
 
 def _expression(tree: Tree, places: Iterator[str]) -> str:
-    """TorchScript for a value of the form `tree` whose tensors are at `places`."""
+    """Returns the TorchScript code of a value of the form `tree`.
+
+    `places` yields the code of its tensors.
+    """
     if isinstance(tree, Leaf):
         return next(places)
     if isinstance(tree, Constant):
@@ -90,7 +95,7 @@ def _expression(tree: Tree, places: Iterator[str]) -> str:
 
 
 def check_parameters(signature: inspect.Signature) -> None:
-    """Raises Error if TorchScript cannot take the arguments by name."""
+    """Raises torchalgo.Error if TorchScript cannot take the arguments by name."""
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise Error(f"forward takes {parameter}, which TorchScript cannot take")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The shapes of a call's tensors: how they are spelled, and which plan is nearest to them."""
+"""The shapes of a call's tensors: their texts, and the choice of a plan by shape."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchalgo._C import Error
 from torchalgo._capture.freeze import as_inputs, tensors_in
 from torchalgo._ir.plan import Plan, PlanDim
 
-Shapes = tuple[tuple[int, ...], ...]  # of every tensor of a call, in the order of its arguments
+Shapes = tuple[tuple[int, ...], ...]  # of all tensors of a call, in the order of its arguments
 Dims = Sequence[Sequence[PlanDim]]  # of the same tensors
 
 _HOW = (
@@ -24,11 +24,12 @@ _HOW = (
 
 
 def nearest(shapes: list[list[int]], planned: list[list[list[int]]]) -> int:
-    """Which of the `planned` shapes is nearest to `shapes`: the rule, here and in TorchScript.
+    """Returns the index of the `planned` shapes that are nearest to `shapes`.
 
-    The distance of two sizes is |log(size / other)|, an empty one counting as 1; that of two calls
-    the sum over all dimensions of all their tensors, or infinite where the numbers of tensors or of
-    dimensions differ. Of equally near ones the first; the first of all where none is near.
+    The distance of two sizes is |log(size / other)|; an empty size counts as 1. The distance of two
+    calls is the sum over all dimensions of all tensors. It is infinite if the numbers of tensors or
+    dimensions differ. The first of several nearest ones is returned; 0 if all are infinitely far.
+    TorchScript compiles this function, so that saved modules follow the same rule.
     """
     best = 0
     least = math.inf
@@ -46,19 +47,20 @@ def nearest(shapes: list[list[int]], planned: list[list[list[int]]]) -> int:
                         distance += abs(math.log(max(size, 1) / max(other[k], 1)))
         if distance == 0.0:
             return i
-        if distance < least - 1e-9:  # rounding breaks no tie
+        if distance < least - 1e-9:  # a tie must not depend on rounding
             best, least = i, distance
     return best
 
 
 def misfit(shapes: list[list[int]], dims: list[list[list[int]]]) -> list[int]:
-    """The tensor and the dimension whose size is none of `dims`; empty if all sizes are right.
+    """Returns the first tensor and dimension with a wrong size; empty if all sizes are right.
 
-    `dims` has for each dimension a variable, the least and the greatest size, as `as_numbers` makes
-    them. A dimension of -1 means that the number of tensors or of dimensions differs.
+    `dims` holds a variable, the least size and the greatest size per dimension, as `as_numbers`
+    makes them. The returned dimension is -1 if the number of tensors or dimensions differs. All
+    sizes are right if `dims` is empty.
     """
     if len(dims) == 0:
-        return []  # not known: any sizes
+        return []  # nothing is known: all sizes are right
     if len(shapes) != len(dims):
         return [min(len(shapes), len(dims)), -1]
     values: dict[int, int] = {}
@@ -77,7 +79,7 @@ def misfit(shapes: list[list[int]], dims: list[list[list[int]]]) -> list[int]:
 
 
 def are_equal(one: list[list[int]], other: list[list[int]]) -> bool:
-    """True for equal lists; TorchScript compares lists of lists in no other way."""
+    """Returns whether two lists are equal. TorchScript cannot compare lists of lists with ==."""
     if len(one) != len(other):
         return False
     for i, sizes in enumerate(one):  # noqa: SIM110  TorchScript has no all()
@@ -91,9 +93,10 @@ def choose(
     planned: list[list[list[int]]],
     dims: list[list[list[list[int]]]],
 ) -> int:
-    """Which of the `planned` shapes is nearest, among those whose module is right for `shapes`.
+    """Returns the index of the nearest `planned` shapes whose module is right for `shapes`.
 
-    Returns -1 if none is. This is the rule, here and in TorchScript.
+    Returns -1 if no module is right. TorchScript compiles this function, so that saved modules
+    follow the same rule.
     """
     fitting: list[int] = []
     near: list[list[list[int]]] = []
@@ -113,7 +116,7 @@ def explain(
     planned: list[list[list[int]]],
     dims: list[list[list[list[int]]]],
 ) -> str:
-    """Says why `choose` returns -1, by the nearest plan."""
+    """Returns a text that says why `choose` returns -1, based on the nearest plan."""
     i = nearest(shapes, planned)
     where = misfit(shapes, dims[i])
     text = "inputs are " + str(shapes) + ", planned are " + str(planned[i])
@@ -135,10 +138,10 @@ def explain(
 
 
 def as_numbers(dims: Dims | None) -> list[list[list[int]]]:
-    """`dims` as TorchScript takes them: a variable, the least size, the greatest.
+    """Returns `dims` for TorchScript: a variable, the least size and the greatest size of each.
 
-    -1 stands for the variable of a pinned dimension, and for no limit. The list is empty if nothing
-    is known.
+    -1 is the variable of a pinned dimension, and a missing limit. The list is empty if `dims` is
+    None.
     """
     dims = dims or []
     names = list(dict.fromkeys(dim.name for tensor in dims for dim in tensor if dim.name))
@@ -152,32 +155,34 @@ def as_numbers(dims: Dims | None) -> list[list[list[int]]]:
 
 
 def fits(shapes: Shapes, dims: Dims) -> bool:
-    """True if a module with these dims is right for tensors of these shapes."""
+    """Returns whether a module with these dims is right for tensors of these shapes."""
     return not misfit([list(sizes) for sizes in shapes], as_numbers(dims))
 
 
 def shapes_of(arguments: Sequence[Any]) -> Shapes:
-    """Of all tensors among a call's arguments, also inside lists and dicts."""
+    """Returns the shapes of all tensors among a call's arguments, also inside lists and dicts."""
     try:
-        return tuple([value.shape for value in arguments])  # as a rule all are tensors
+        return tuple([value.shape for value in arguments])  # the usual case: all are tensors
     except AttributeError:
         return tuple([tensor.shape for tensor in tensors_in(tuple(arguments))])
 
 
 def planned_dims(plan: Plan) -> Dims | None:
-    """The sizes that a plan's module is right for; None if they are not known."""
+    """Returns the sizes for which a plan's module is right; None if they are not known."""
     dims = [given.dims for given in plan.inputs]
     return None if None in dims or not dims else [d for d in dims if d is not None]
 
 
 def planned_shapes(plan: Plan) -> Shapes:
-    """The shapes that a plan was made for."""
+    """Returns the shapes for which a plan was made."""
     return tuple(tuple(i.shape) for i in plan.inputs)
 
 
 def spell(shapes: Shapes) -> str:
-    """As "1x3x224x224", or "1x3x224x224,1x10" of two tensors; a tensor without dimensions is
-    "scalar"."""
+    """Returns a text such as "1x3x224x224", or "1x3x224x224,1x10" for two tensors.
+
+    A tensor without dimensions is "scalar".
+    """
     return ",".join("x".join(map(str, sizes)) or "scalar" for sizes in shapes)
 
 
@@ -188,7 +193,7 @@ ExampleKwargs = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 def as_calls(
     model: nn.Module, example_inputs: Any, example_kwargs: ExampleKwargs = None
 ) -> list[tuple[tuple[Any, ...], Mapping[str, Any]]]:
-    """forward's arguments and keyword arguments, once for each plan.
+    """Returns forward's arguments and keyword arguments, once for each plan.
 
     Raises: torchalgo.Error as `as_input_sets`, or if the keyword arguments do not fit.
     """
@@ -220,13 +225,13 @@ def as_calls(
 
 
 def as_input_sets(model: nn.Module, example_inputs: Any) -> list[tuple[Any, ...]]:
-    """forward's positional arguments, once for each plan.
+    """Returns forward's positional arguments, once for each plan.
 
-    A tensor is forward's one argument, a sequence is all of them, and a list of nothing but tuples
-    is one set of arguments after the other.
+    A tensor is the only argument. A sequence holds all arguments. A list that holds only tuples has
+    one tuple of arguments for each plan.
 
-    Raises: torchalgo.Error if it is none of these, or forward does not take so many arguments, or
-        if two sets have the same shapes, or tensors that only differ in more than their shape.
+    Raises: torchalgo.Error for anything else, if forward does not take that many arguments, if two
+        tuples have the same shapes, or if two tuples differ in more than shapes.
     """
     arguments = as_inputs(example_inputs)
     if not isinstance(example_inputs, list):
@@ -243,7 +248,7 @@ def as_input_sets(model: nn.Module, example_inputs: Any) -> list[tuple[Any, ...]
 
 
 def _takes(model: nn.Module, arguments: tuple[Any, ...]) -> bool:
-    """Whether forward may be called with so many arguments, as far as its signature tells."""
+    """Returns whether forward accepts these positional arguments, as far as its signature tells."""
     try:
         inspect.signature(model.forward).bind(*arguments)
     except TypeError:
@@ -279,7 +284,10 @@ def _check_sets(model: nn.Module, sets: Sequence[tuple[Any, ...]]) -> None:
 
 
 def plan_for(plans: Sequence[Plan], inputs: tuple[Any, ...]) -> Plan:
-    """The one of several plans that was made for the shapes of `inputs`."""
+    """Returns the plan that was made for the shapes of `inputs`.
+
+    Raises: torchalgo.Error if there is none.
+    """
     shapes = shapes_of(inputs)
     for plan in plans:
         if planned_shapes(plan) == shapes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which tensors a plan can take."""
+"""Checks whether a plan can run for the tensors of a call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchalgo._C import Error
 
 
 def why_original(tensors: Sequence[Any], names: Sequence[str], device: torch.device) -> str:
-    """Why the original model has to run for these tensors; empty if a plan can."""
+    """Returns why the original model has to run for these tensors; empty if a plan can run."""
     if torch.is_autocast_enabled(device.type):
         return "inside torch.autocast"
     if torch._C._functorch.peek_interpreter_stack() is not None:
@@ -33,7 +33,7 @@ def why_original(tensors: Sequence[Any], names: Sequence[str], device: torch.dev
 def check_tensors(
     tensors: Sequence[Any], names: Sequence[str], device: torch.device, dtypes: set[torch.dtype]
 ) -> None:
-    """Raises Error if a tensor is on another device, or is of none of these floating dtypes."""
+    """Raises torchalgo.Error if a tensor has another device or another floating-point dtype."""
     for name, tensor in _named(tensors, names):
         if tensor.device != device:
             raise Error(

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Shapes of convolutions, pools and pointwise ops of symbolic sizes, without torch's formulas.
+"""Shapes of convolutions, pools and pointwise ops with symbolic sizes, without torch's formulas.
 
-torch's own shape functions write each size as a formula of the input's, which grow with every
-layer. Here a window's result has a size of its own, whose formula is kept beside it.
+torch's own shape functions write each size as a formula of the input's sizes. These formulas grow
+with every layer. Here each size of a windowed result is a symbol of its own, and its formula is
+stored beside it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch.utils._sympy.functions import FloorDiv
 
 _aten: Any = torch.ops.aten
 
-# Ops of one tensor whose result has its sizes and type.
+# Ops of one tensor whose result has the same sizes and dtype.
 _POINTWISE = (
     "relu", "hardtanh", "silu", "hardswish", "sigmoid", "gelu", "tanh", "leaky_relu", "elu",
     "hardsigmoid", "mish", "softplus", "relu6",
@@ -29,7 +30,7 @@ _SAME = {
 
 
 def same_shape(func: Any, args: tuple[Any, ...]) -> Any:
-    """The result of a pointwise op; None for other ops."""
+    """Returns the result of a pointwise op; None for other ops."""
     if func not in _SAME or not args[0].is_floating_point():
         return None
     return args[0] if func._schema.is_mutable else _aten.detach.default(args[0])
@@ -41,12 +42,12 @@ def _batch_norm(environment: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _extent(size: Any) -> tuple[Any, int]:
-    """A size as a formula, and its value in this run."""
+    """Returns a size as a formula, and its value in this run."""
     return (size, size) if isinstance(size, int) else (size.node.expr, int(size.node.hint))
 
 
 def _window(environment: Any, size: Any, kernel: int, stride: int, pad: int, dilation: int) -> Any:
-    """The number of windows along one dimension."""
+    """Returns the number of windows along one dimension; None if the window does not fit."""
     formula, hint = _extent(size)
     rest = 2 * pad - dilation * (kernel - 1) - 1
     if hint + rest < 0:
@@ -121,7 +122,7 @@ def _average_pool(
     return _pooled(environment, x, kernel, stride, padding, (1,), ceil_mode)
 
 
-# Each returns None where torch's own shape function has to answer.
+# Each function returns None if torch's own shape function has to answer.
 WINDOWED: dict[Any, Callable[..., Any]] = {
     _aten.convolution.default: _convolution,
     _aten.max_pool2d_with_indices.default: _max_pool,
