@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The cost database: what was measured on this machine, for every later run."""
+"""The cost database: a file of the costs measured on this machine, for all later runs."""
 
 from torchalgo._db.counts import Info, Merged, Verified
 from torchalgo._db.device_costs import DeviceCosts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""`torchalgo db`: look at the cost database, check it, and exchange rows with others.
+"""`torchalgo db`: shows the cost database, checks it, and exchanges rows with others.
 
 torchalgo_cli/parser.py reads the arguments.
 """
@@ -169,11 +169,11 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
 }
 
 
-# ---- around them ---------------------------------------------------------------------------------
+# ---- helpers -------------------------------------------------------------------------------------
 
 
 def describe(info: Info) -> str:
-    """Info as a few lines."""
+    """Formats `info` as a few lines."""
     if info.journal == "none":
         return f"{info.path}: {info.trouble}; torchalgo.optimize makes it"
     lines = [
@@ -215,7 +215,10 @@ def _path(args: argparse.Namespace) -> Path:
 
 @contextlib.contextmanager
 def _opened(path: Path, *, makes: bool = False, read_only: bool = False) -> Iterator[CostStore]:
-    """The store in a file; here, unlike in a run, trouble with it is an error."""
+    """Opens the store in a file.
+
+    Raises torchalgo.Error if that fails, unlike a run, which only warns.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if makes:

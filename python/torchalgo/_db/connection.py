@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""SQLite: one open file. Everything it can fail with leaves here as StorageError."""
+"""One open SQLite file. All its errors are raised as StorageError."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from torchalgo._db.schema import (
 
 T = TypeVar("T")
 
-SHORT_S = 0.1  # how long to wait for other processes once a long wait was in vain
+SHORT_S = 0.1  # wait for other processes after a long wait has failed
 MAGIC = b"SQLite format 3\x00"
 
 _SYNC = {
-    # No commit is lost when processes are killed; a power cut may take the last ones back.
+    # If a process is killed, no commit is lost. A power cut may undo the last commits.
     "wal": "NORMAL",
     "rollback": "FULL",
 }
 
-MOST_NAMES = 200  # in one statement
+MOST_NAMES = 200  # most names in one statement
 _IS_KEY = " AND ".join(f"{name} = ?" for name in KEY)
 
 
 class Database:
-    """An open database file; raises StorageError only. Not for several threads at a time."""
+    """An open database file, for one thread at a time. Its methods raise only StorageError."""
 
     def __init__(
         self, connection: sqlite3.Connection, path: Path, journal: str, busy_s: float
@@ -61,9 +61,9 @@ class Database:
 
     @classmethod
     def open(cls, path: Path, busy_s: float, *, has_log: bool = True) -> Database:
-        """Opens or makes the file, with a write-ahead log beside it where that can be.
+        """Opens or creates the file, with a write-ahead log if the file system supports that.
 
-        Raises: StorageError if it cannot be written.
+        Raises: StorageError if the file cannot be written.
         """
         before = files.identity(path)
         try:
@@ -92,7 +92,7 @@ class Database:
 
     @classmethod
     def open_read_only(cls, path: Path, busy_s: float, *, has_locks: bool = True) -> Database:
-        """Opens a file that exists, and changes nothing."""
+        """Opens an existing file and changes nothing. Raises StorageError if that fails."""
         trouble = StorageError(Cause.UNUSABLE, "unable to open database file")
         for mode in ("ro", "ro&immutable=1")[not has_locks :]:
             connection = connect(path, mode, busy_s)
@@ -112,8 +112,10 @@ class Database:
     def entries(
         self, kind: type[E], environments: Iterable[str], problems: Iterable[str] | None = None
     ) -> list[tuple[E, int]]:
-        """The sound entries of some environments and, if they are given, problems, with the day
-        each was last used."""
+        """Returns the sound entries of some environments, with the day of each one's last use.
+
+        `problems` restricts them to some problems; None stands for all.
+        """
         found: list[tuple[E, int]] = []
         named = None if problems is None else sorted(set(problems))
         for environment in environments:
@@ -127,28 +129,34 @@ class Database:
         return found
 
     def has_any(self, environments: Sequence[str]) -> bool:
-        """True if there is a row of one of the environments."""
+        """Returns whether there is a cost of one of the environments."""
         marks = ", ".join("?" * len(environments))
         sql = f"SELECT 1 FROM costs WHERE environment IN ({marks}) LIMIT 1"
         return bool(self._fetch(sql, *environments))
 
     def all_entries(self, kind: type[E]) -> list[tuple[E, int]]:
-        """Every sound entry, in the order of its key."""
+        """Returns every sound entry of a kind and the day of its last use, in the order of keys."""
         return self._select(kind, "")
 
     def unsound_keys(self, kind: type[Entry]) -> list[tuple[Any, ...]]:
-        """The keys of entries that are damaged, edited or absurd."""
+        """Returns the keys of entries that are damaged, edited or have impossible values."""
         key = slice(0, len(KEY))
         raw = self._raw(kind, "")
         return [values[key] for values in raw if entry_of(kind, values[:-2], values[-2]) is None]
 
     def put(self, entries: Iterable[Entry], day: int, *, over: bool = True) -> None:
-        """Writes entries in one transaction, `over` older ones of their keys."""
+        """Writes entries in one transaction.
+
+        Older entries with the same keys stay if `over` is False.
+        """
         with self.transaction():
             self._put(entries, day, over)
 
     def join(self, entries: Iterable[Entry], day: int) -> int:
-        """Joins entries with those of their keys in one transaction; how many changed the file."""
+        """Merges entries with those of the same keys in one transaction.
+
+        Returns the number of entries that changed the file.
+        """
         taken: list[Entry] = []
         with self.transaction():
             for entry in entries:
@@ -168,7 +176,10 @@ class Database:
             self._many(f"DELETE FROM {TABLE_OF[kind]} WHERE {_IS_KEY}", list(keys))
 
     def drop_oldest(self, share: float, today: int) -> int:
-        """Drops that share of each table, what was not used for longest; how many entries."""
+        """Drops a share of each table: the entries and texts with the oldest last use.
+
+        Returns the number of dropped entries, without texts.
+        """
         dropped = 0
         with self.transaction():
             for kind in KINDS_OF_ENTRY:
@@ -180,7 +191,7 @@ class Database:
     def _drop_oldest(self, table: str, key: Sequence[str], share: float, today: int) -> int:
         count = math.ceil(share * self.count(table))
         names = ", ".join(key)
-        order = "ORDER BY min(last_used, ?), checksum LIMIT ?"  # a day to come counts as today
+        order = "ORDER BY min(last_used, ?), checksum LIMIT ?"  # the future counts as today
         self._run(
             f"DELETE FROM {table} WHERE ({names}) IN (SELECT {names} FROM {table} {order})",
             today,
@@ -200,7 +211,10 @@ class Database:
     # ---- texts ---------------------------------------------------------------------------------
 
     def text(self, table: str, name: str, environment: str) -> tuple[Any, ...] | None:
-        """A text of TEXTS, its checksum and the day of its last use, unchecked."""
+        """Returns a text of a table of TEXTS, its checksum and the day of its last use.
+
+        None of them is checked. Returns None if there is no such text.
+        """
         if table not in self._tables:
             return None
         named, text = TEXTS[table]
@@ -218,7 +232,10 @@ class Database:
             self._run(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?, ?, ?)", *values)
 
     def texts(self, table: str) -> list[tuple[str, str, str, int]]:
-        """The name, environment, text and day of last use of each text of a table, unchecked."""
+        """Returns name, environment, text and day of last use of each text of a table.
+
+        None of them is checked.
+        """
         if table not in self._tables:
             return []
         name, text = TEXTS[table]
@@ -239,7 +256,7 @@ class Database:
     # ---- the file ------------------------------------------------------------------------------
 
     def size_bytes(self) -> int:
-        """What is used of the file; freed pages do not count."""
+        """Returns the bytes of the file that are in use, without its free pages."""
         pages, free, size = (
             self._fetch(f"PRAGMA {name}")[0][0]
             for name in ("page_count", "freelist_count", "page_size")
@@ -247,19 +264,22 @@ class Database:
         return int((pages - free) * size)
 
     def shrink(self) -> None:
-        """Gives freed pages back to the file system."""
+        """Returns free pages to the file system."""
         self._fetch("PRAGMA incremental_vacuum")
         if self.journal == "wal":
             self._fetch("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def damages(self) -> list[str]:
-        """What SQLite's own check of the file finds."""
+        """Returns what SQLite's own check finds wrong with the file; an empty list if nothing."""
         found = [str(line) for (line,) in self._fetch("PRAGMA integrity_check(20)")]
         return [] if found == ["ok"] else found
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of it or nothing. It is committed when the block has ended without StorageError."""
+        """Runs the block in one transaction.
+
+        Rolls back if the block raises, and commits otherwise.
+        """
         try:
             self._run("BEGIN IMMEDIATE")
             yield
@@ -284,7 +304,7 @@ class Database:
         return [(e, day if type(day) is int else 0) for e, day in found if e is not None]
 
     def _raw(self, kind: type[Entry], where: str, *values: object) -> list[tuple[Any, ...]]:
-        if TABLE_OF[kind] not in self._tables:  # a file of an older schema, which stays as it is
+        if TABLE_OF[kind] not in self._tables:  # a file of an older schema, opened for reading
             return []
         return self._fetch(f"SELECT {columns_in_file(kind)} FROM {TABLE_OF[kind]} {where}", *values)
 
@@ -302,7 +322,7 @@ class Database:
 
 
 def is_sound(path: Path, entries: int = 0) -> bool:
-    """Whether SQLite finds nothing wrong with a file of at least so many entries."""
+    """Returns whether a file has no damage and at least `entries` entries."""
     try:
         with contextlib.closing(Database.open_read_only(path, busy_s=1.0)) as database:
             count = sum(len(database.all_entries(kind)) for kind in KINDS_OF_ENTRY)
@@ -312,7 +332,7 @@ def is_sound(path: Path, entries: int = 0) -> bool:
 
 
 def salvage(path: Path) -> list[Entry]:
-    """The sound entries of a damaged file, as far as SQLite can still reach them.
+    """Returns the sound entries of a damaged file, as far as SQLite can read them.
 
     Raises: StorageError if the file may be sound and only cannot be read now.
     """
@@ -351,7 +371,7 @@ def _salvage_into(
 
 
 def looks_like_ours(path: Path) -> bool:
-    """Whether a file that SQLite cannot read is a damaged database and not something else."""
+    """Returns whether an unreadable file is a database of torchalgo, by its name or its header."""
     try:
         with path.open("rb") as file:
             head = file.read(100)
@@ -363,7 +383,13 @@ def looks_like_ours(path: Path) -> bool:
 
 
 def _patiently(work: Callable[[], T], busy_s: float) -> T:
-    """SQLite does not wait by itself where waiting could mean a deadlock, as for the log's mode."""
+    """Repeats `work` while other processes use the file, for at most `busy_s` seconds.
+
+    SQLite does not wait itself if waiting could be a deadlock, such as when the journal mode
+    changes.
+
+    Raises: StorageError if `work` still fails then.
+    """
     deadline = time.monotonic() + busy_s
     while True:
         try:
@@ -375,7 +401,10 @@ def _patiently(work: Callable[[], T], busy_s: float) -> T:
 
 
 def _set_journal(connection: sqlite3.Connection, has_log: bool, busy_s: float) -> str:
-    """A write-ahead log where the file system can, else a rollback journal."""
+    """Sets a write-ahead log, or a rollback journal if the file system does not support that.
+
+    Returns "wal" or "rollback".
+    """
 
     def set_mode(mode: str) -> str:
         if not execute(connection, "PRAGMA page_count")[0][0]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Holds what a store tells of itself, and what checking and merging it found."""
+"""The facts that a store returns about itself, about checking and about merging."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Info:
-    """Holds what `torchalgo db info` shows."""
+    """The facts that `torchalgo db info` shows."""
 
     path: str
     journal: str  # wal | rollback | read-only | memory
-    trouble: str  # why it is not on disk, or cannot be written
+    trouble: str  # why the costs are not on disk; empty if they are
     rows: int
     verdicts: int
     bytes: int
@@ -26,7 +26,11 @@ class Info:
 
 @dataclass(frozen=True)
 class Verified:
-    """rows, refusals, checks: sound ones; unsound: misses; damages: what SQLite finds wrong."""
+    """The result of checking a store.
+
+    `rows`, `refusals` and `checks` count sound entries, and `unsound` the others. `damages` lists
+    what SQLite finds wrong.
+    """
 
     rows: int
     refusals: int
@@ -41,8 +45,11 @@ class Verified:
 
 @dataclass(frozen=True)
 class Merged:
-    """seen: rows and refusals that were offered; taken: that are new or replaced one; unsound: left
-    out."""
+    """The result of a merge.
+
+    `seen` counts the offered rows and refusals, and `taken` those that are new or replaced one.
+    `unsound` counts those that were left out.
+    """
 
     seen: int
     taken: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The part of a store that holds for one device, as tuning reads and appends it."""
+"""The view of a store for one device, as tuning reads and extends it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from torchalgo._ir.costs import Cost, Key, Passed
 from torchalgo._ir.failures import MOST_OF_ONE, Failure, ended_too_often
 from torchalgo._ir.plan import GuardVerdict
 
-MOST_REASON = 500  # characters
+MOST_REASON = 500  # most characters of a reason
 
-# The version of the comparison with f64 (check_primitives in csrc/profiler/check.cpp). Raise it
-# where that finds more mistakes: what an older version let pass is checked again.
+# The version of the comparison with f64 (check_primitives in csrc/profiler/check.cpp). Raise it if
+# the comparison finds more mistakes: candidates that passed an older version are then checked
+# again.
 GATE = 2  # with NaN in the samples
 
 
 class DeviceCosts:
-    """The costs of a store that hold for one device, as tuning reads and appends them."""
+    """The costs of a store that are valid for one device."""
 
     def __init__(self, store: CostStore, environment: Environment) -> None:
         self._store = store
@@ -42,45 +43,54 @@ class DeviceCosts:
 
     @staticmethod
     def of(store: CostStore, device: _C.Device | None = None, cold_bytes: int = 0) -> DeviceCosts:
-        """Of this machine's `device` (None: the CPU), for samples with so many bytes read in
-        between."""
+        """Returns the costs of this machine's `device` (None is the CPU).
+
+        `cold_bytes` is the number of bytes that are read between two samples.
+        """
         return DeviceCosts(store, Environment.of(device, cold_bytes))
 
     def for_energy(self, meter: str) -> DeviceCosts:
-        """Energies beside these times, as `meter` counts them."""
+        """Returns the energies that `meter` counted, in the same store."""
         return DeviceCosts(self._store, self._environment.for_energy(meter))
 
     def read(self, keys: Iterable[Key] | None = None) -> dict[Key, Cost]:
-        """The costs of `keys`, or all, that hold here; anything else is a miss."""
+        """Returns the costs of `keys` that are valid here; all valid costs if `keys` is None."""
         return {row.key: row.cost for row in self._entries_of(Row, keys)}
 
     def append(self, costs: Mapping[Key, Cost]) -> bool:
-        """Keeps costs in one transaction, but no disturbed ones; True: they are on disk."""
+        """Stores costs in one transaction, without disturbed ones.
+
+        Returns True if they are on disk.
+        """
         rows = [self._row(key, cost) for key, cost in costs.items() if not cost.is_disturbed]
         return self._store.append([row for row in rows if row is not None])
 
     def forget_older(self, keys: Iterable[Key]) -> int:
-        """Drops what there was of the problems of `keys` before this store was opened; how many
-        entries."""
+        """Drops the entries of the problems of `keys` that this store did not write.
+
+        Returns the number of dropped entries.
+        """
         return self._store.forget_older(self._environment.texts(), {key.problem for key in keys})
 
     # ---- checks --------------------------------------------------------------------------------
 
     def read_checks(self, keys: Iterable[Key]) -> dict[Key, Passed]:
-        """Which of `keys` passed the comparison with f64 here, by this version of it."""
+        """Returns the comparisons with f64 that `keys` passed here, in version GATE."""
         found = self._entries_of(Check, keys)
         return {check.key: check.passed for check in found if check.gate == GATE}
 
     def append_checks(self, checks: Mapping[Key, Passed]) -> bool:
-        """Keeps passed comparisons in one transaction; True: they are on disk."""
+        """Stores passed comparisons in one transaction. Returns True if they are on disk."""
         entries = [self._check(key, passed) for key, passed in checks.items()]
         return self._store.append([entry for entry in entries if entry is not None])
 
     # ---- failures ------------------------------------------------------------------------------
 
     def read_failures(self, keys: Iterable[Key]) -> dict[Key, Failure]:
-        """Why candidates among `keys` cannot be chosen here and now. One whose primitive ended its
-        process on MOST_OF_ONE problems is among them, whatever its own."""
+        """Returns the failures of candidates among `keys`, which cannot be chosen here and now.
+
+        Includes candidates of a primitive that ended its process, or hung, on MOST_OF_ONE problems.
+        """
         refusals = [
             refusal
             for refusal in self._store.entries(Refusal, self._environment.texts()).values()
@@ -101,12 +111,15 @@ class DeviceCosts:
         return failures
 
     def append_failures(self, failures: Mapping[Key, Failure]) -> bool:
-        """Keeps failures in one transaction; True: they are on disk."""
+        """Stores failures in one transaction. Returns True if they are on disk."""
         refusals = [self._refusal(key, failure) for key, failure in failures.items()]
         return self._store.append([refusal for refusal in refusals if refusal is not None])
 
     def forget_failures(self, keys: Iterable[Key], *, checked: bool) -> None:
-        """Of candidates that ran again and did not fail, or were even `checked`."""
+        """Removes the failures of candidates that later ran without failing.
+
+        Removes wrong results only if `checked`: the candidates then passed a check as well.
+        """
         wanted = set(keys)
         if not wanted:
             return
@@ -123,8 +136,10 @@ class DeviceCosts:
     # ---- verdicts ------------------------------------------------------------------------------
 
     def read_verdict(self, plan: str) -> GuardVerdict | None:
-        """Returns what the guard found for a plan (verdict_key's text) here before, with its day;
-        None if it found nothing."""
+        """Returns the guard's stored verdict on a plan here, with its day; None if there is none.
+
+        `plan` is a text of verdict_key.
+        """
         text = self._store.verdict(plan, self._environment.everything)
         try:
             found = None if text is None else GuardVerdict.from_json(text)
@@ -133,7 +148,7 @@ class DeviceCosts:
         return found if found is not None and found.timed_on else None
 
     def keep_verdict(self, plan: str, verdict: GuardVerdict) -> None:
-        """Keeps a verdict with today's date, unless other programs disturbed it."""
+        """Stores a verdict with today's date, unless other programs disturbed it."""
         if verdict.is_disturbed:
             return
         today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
@@ -141,17 +156,20 @@ class DeviceCosts:
         self._store.keep_verdict(plan, self._environment.everything, text)
 
     def read_record(self, key: str) -> str | None:
-        """What keep_record left here for `key`; it is text that anybody may have written."""
+        """Returns the text that keep_record stored here for `key`; None if there is none.
+
+        Do not trust the text: others may have written it.
+        """
         return self._store.verdict(key, self._environment.everything)
 
     def keep_record(self, key: str, text: str) -> None:
-        """Keeps a text beside the verdicts; `key` must say whose it is."""
+        """Stores a text with the verdicts. `key` must name its owner."""
         self._store.keep_verdict(key, self._environment.everything, text)
 
     # ---- peaks ---------------------------------------------------------------------------------
 
     def read_peaks(self) -> Peaks | None:
-        """The highest rates that were ever probed here; None: none were."""
+        """Returns the highest rates that were ever probed here; None if there are none."""
         text = self._store.peaks("cpu", self._environment.hardware)
         return None if text is None else Peaks.from_json(text)
 
@@ -159,7 +177,7 @@ class DeviceCosts:
         self._store.keep_peaks("cpu", self._environment.hardware, peaks.to_json())
 
     def _entries_of(self, kind: type[E], keys: Iterable[Key] | None) -> list[E]:
-        """The entries of `keys`, or all, that hold here."""
+        """Returns the entries of `keys` that are valid here, or all of them if `keys` is None."""
         here = self._environment
         if keys is None:
             found = self._store.entries(kind, here.texts())
@@ -176,7 +194,7 @@ class DeviceCosts:
         )
 
     def _refusal(self, key: Key, failure: Failure) -> Refusal | None:
-        """None: no algorithm here has this name."""
+        """Returns an entry for a failure; None if no algorithm here has the key's name."""
         version = self._environment.version_of(key.primitive)
         if version is None:
             return None
@@ -192,7 +210,7 @@ class DeviceCosts:
         )
 
     def _check(self, key: Key, passed: Passed) -> Check | None:
-        """None: no algorithm here has this name."""
+        """Returns an entry for a passed check; None if no algorithm here has the key's name."""
         version = self._environment.version_of(key.primitive)
         if version is None:
             return None
@@ -208,7 +226,7 @@ class DeviceCosts:
         )
 
     def _row(self, key: Key, cost: Cost) -> Row | None:
-        """None: no algorithm here has this name."""
+        """Returns an entry for a cost; None if no algorithm here has the key's name."""
         version = self._environment.version_of(key.primitive)
         if version is None:
             return None
@@ -231,7 +249,7 @@ class DeviceCosts:
 
 
 def _in_print(reason: str) -> str:
-    """A reason as the database keeps it: one line that names no user."""
+    """Returns a reason as the database stores it: one line without the user's home directory."""
     home, line = os.path.expanduser("~"), " ".join(reason.split())
     line = line.replace(home, "~") if len(home) > 1 else line
     return "".join(c if c.isprintable() else "?" for c in line)[:MOST_REASON]

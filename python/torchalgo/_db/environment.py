@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the costs of each provider depend on: a cost from another environment is a miss.
+"""The facts that the costs of each provider depend on. A cost from another environment is not used.
 
-A provider names only what its rows can see, so that a new torch leaves the costs of own kernels
-standing, and a new kernel leaves everybody else's.
+A provider lists only facts that can change its costs. So a new version of torch does not invalidate
+the costs of our own kernels, and a new kernel does not invalidate other costs.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from torchalgo import _C
 from torchalgo._C import matches_name
 from torchalgo._ir.costs import environment as plan_environment
 
-# Facts by provider, or by algorithm where it differs; the longest match counts. A provider that is
-# not listed depends on all facts.
+# Facts by provider, or by algorithm if that has others; the longest match counts. A provider that
+# is not listed depends on all facts.
 CPU_FACTS = ("cpu", "cpu_id", "isa", "threads", "weights")
 GPU_FACTS = ("gpu", "isa", "driver", "weights")
 _ATEN_CPU = (*CPU_FACTS, "torch", "onednn", "capability", "flags")
@@ -44,8 +44,11 @@ ON_GPU: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Environment:
-    """facts: all that any cost here depends on; versions: of each algorithm's row; measured: what a
-    cost is, where it is no time."""
+    """The facts that any cost here depends on.
+
+    `versions` holds the version of each algorithm. `measured` says what a cost is if it is not a
+    time.
+    """
 
     facts: Mapping[str, str]
     versions: Mapping[str, int]
@@ -53,47 +56,48 @@ class Environment:
 
     @staticmethod
     def of(device: _C.Device | None = None, cold_bytes: int = 0) -> Environment:
-        """This machine's, for a device (None: the CPU), with torch's flags as they are now.
+        """Returns the environment of a device of this machine, with torch's current flags.
 
         Args:
-            cold_bytes: how much is read between two samples, so that weights are as cold as they
-                are inside the model.
+            device: None is the CPU.
+            cold_bytes: bytes that are read between two samples, so that weights are as cold as
+                inside the model.
         """
         facts = {**_facts(device), "weights": _C.weights_in(cold_bytes, device)}
         return Environment(facts, dict(_C.algorithms()))
 
     def for_energy(self, meter: str) -> Environment:
-        """The same for energies, in 1/1024 nJ where a time has 1/1024 ns."""
+        """Returns the same environment for energies in 1/1024 nJ, counted by `meter`."""
         return replace(self, measured={"quantity": "energy", "unit": "nJ", "meter": meter})
 
     @property
     def everything(self) -> str:
-        """All facts and versions: what the time of a whole model depends on."""
+        """Returns all facts and versions as JSON. The time of a whole model depends on them."""
         rows = sorted(f"{name} {version}" for name, version in self.versions.items())
         versions = {"rows": ", ".join(rows), "torchalgo": _C.version}
         return _text({**self.facts, **versions, **self.measured})
 
     @property
     def hardware(self) -> str:
-        """What the highest rates of the device depend on."""
+        """Returns the facts that the highest rates of the device depend on, as JSON."""
         names = ("cpu", "cpu_id", "isa", "threads", "gpu")
         facts = {name: self.facts[name] for name in names if name in self.facts}
         return _text({**facts, **self.measured, "torchalgo": _C.version})
 
     def texts(self) -> list[str]:
-        """Every environment that a row of this device may have."""
+        """Returns every environment that a cost of this device may have, as JSON."""
         providers = ON_GPU if "gpu" in self.facts else ON_CPU
         texts = {_text(self._chosen(facts)) for facts in providers.values()}
         return sorted(texts | {_text({**self.facts, **self.measured})})
 
     def text_of(self, primitive: str) -> str:
-        """What a cost of `primitive` depends on, as canonical JSON."""
+        """Returns the facts that a cost of `primitive` depends on, as canonical JSON."""
         providers = ON_GPU if "gpu" in self.facts else ON_CPU
         match = _longest_match(primitive, providers)
         return _text(self._chosen(tuple(self.facts) if match is None else providers[match]))
 
     def version_of(self, primitive: str) -> int | None:
-        """The version of the row that offers `primitive`; None: there is none here."""
+        """Returns the version of the algorithm that offers `primitive`; None if it is not here."""
         match = _longest_match(primitive, self.versions)
         return None if match is None else self.versions[match]
 
@@ -102,7 +106,7 @@ class Environment:
 
 
 def texts_here(device: _C.Device | None = None) -> set[str]:
-    """Every environment that this machine can have now, whatever the model's size."""
+    """Returns every environment that this machine can have now, for models of all sizes."""
     sizes = (0, _C.LARGE_CACHE_BYTES, _C.LARGE_CACHE_BYTES + 1)
     return {text for size in sizes for text in Environment.of(device, size).texts()}
 
@@ -117,7 +121,7 @@ def _longest_match(primitive: str, names: Mapping[str, object]) -> str | None:
 
 def _facts(device: _C.Device | None) -> dict[str, str]:
     described = plan_environment(device)
-    del described["torchalgo"]  # rows have versions of their own
+    del described["torchalgo"]  # algorithms have their own versions
     if device is not None and device.kind != "cpu":
         return {**described, "flags": _gpu_flags()}
     return {
@@ -130,7 +134,7 @@ def _facts(device: _C.Device | None) -> dict[str, str]:
 
 
 def _cpu_flags() -> str:
-    """What a user can set that changes what ATen's convolutions run."""
+    """Returns the settings of a user that change what ATen's convolutions run."""
     mkldnn = torch.backends.mkldnn
     precision = getattr(getattr(mkldnn, "conv", None), "fp32_precision", "none")
     return f"onednn={int(bool(getattr(mkldnn, 'enabled', True)))} fp32={precision}"
@@ -146,14 +150,17 @@ def _gpu_flags() -> str:
 
 @functools.cache
 def onednn_version() -> str:
-    """That of the oneDNN inside torch, "v3.10.2"; empty: torch was built without."""
+    """Returns the version of the oneDNN inside torch, such as "v3.10.2"; empty if it has none."""
     match = re.search(r"MKL-DNN (\S+)", torch.__config__.show())
     return match[1] if match else ""
 
 
 @functools.cache
 def _cpu_id() -> str:
-    """Vendor, family, model and stepping: a virtual machine's CPU name says little."""
+    """Returns vendor, family, model and stepping.
+
+    The CPU's name says little in a virtual machine.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
     except OSError:

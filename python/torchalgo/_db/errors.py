@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What can be wrong with a database file: the store answers each, and none reaches the user."""
+"""Errors of a database file. The store handles all of them, so that none reaches the user."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import enum
 
 
 class Cause(enum.Enum):
-    """What is to be done about it decides which it is."""
+    """The kind of a storage error. Each kind needs another reaction."""
 
-    DAMAGED = "damaged"  # or never ours
-    NEWER = "newer"  # of a newer torchalgo: stays as it is
-    BUSY = "busy"  # other processes, for longer than we wait
-    LOCKLESS = "lockless"  # SQLite finds that out again, for ten seconds, each time it is asked
+    DAMAGED = "damaged"  # or not a database of torchalgo
+    NEWER = "newer"  # written by a newer torchalgo; it is not changed
+    BUSY = "busy"  # used by other processes for longer than the store waits
+    LOCKLESS = "lockless"  # no file locks; each call of SQLite would take ten seconds to find out
     UNUSABLE = "unusable"  # full, read-only, input/output error, gone
 
 
 class StorageError(Exception):
-    """A database file that cannot do what was asked."""
+    """The error of an operation on a database file that is not possible."""
 
     def __init__(self, cause: Cause, text: str) -> None:
         super().__init__(text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where the database lies, and whether that place can be trusted."""
+"""The path of the database, and checks whether files there can be trusted."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FILE_NAME = "costs.sqlite3"
-SIDECARS = ("-wal", "-shm", "-journal")  # SQLite's, beside the file
+SIDECARS = ("-wal", "-shm", "-journal")  # SQLite's files beside the database
 
-# File systems of several machines: they cannot share the memory that a write-ahead log needs.
+# File systems that several machines share. They cannot share the memory that a write-ahead log
+# needs.
 NETWORK_FILE_SYSTEMS = re.compile(
     "9p|afs|beegfs|ceph|cifs|fuse[.](ceph|gluster|ssh)fs|glusterfs|gpfs|lustre|ncpfs|nfs4?|ocfs2"
     "|orangefs|panfs|smb3|smbfs|vboxsf|virtiofs"
@@ -24,7 +25,10 @@ NETWORK_FILE_SYSTEMS = re.compile(
 
 
 def cache_dir() -> Path:
-    """`$TORCHALGO_CACHE_DIR`, else torchalgo in the XDG cache. Raises RuntimeError: no home."""
+    """Returns `$TORCHALGO_CACHE_DIR`, or the folder torchalgo in the XDG cache if that is not set.
+
+    Raises: RuntimeError if there is no home directory.
+    """
     named = os.environ.get("TORCHALGO_CACHE_DIR")
     if named:
         return Path(named).absolute()
@@ -38,7 +42,7 @@ def default_path() -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes `folder` and what is missing above it, mode 0700 whatever the umask is."""
+    """Creates `folder` and its missing parents with mode 0700, for any umask."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -48,7 +52,7 @@ def make_folder(folder: Path) -> None:
 
 
 def refusal(path: Path) -> str:
-    """Why the file must not be used, or "": only the user may be able to change what it says."""
+    """Returns why the file must not be used; "" if only this user (or root) can change it."""
     reason = _folder_refusal(path.parent)
     for file in (path, *(Path(f"{path}{suffix}") for suffix in SIDECARS)):
         reason = reason or _file_refusal(file)
@@ -87,7 +91,7 @@ def _file_refusal(path: Path) -> str:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """Which file the path names now; None: none, or it cannot be asked."""
+    """Returns the device and inode of the file at `path`; None if that cannot be read."""
     try:
         found = path.stat()
     except OSError:
@@ -96,7 +100,7 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that holds `path`, "ext4"; empty if unknown."""
+    """Returns the type of the file system that holds `path`, such as "ext4"; empty if unknown."""
     try:
         place = str(path.resolve())
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
@@ -116,13 +120,16 @@ def file_system(path: Path) -> str:
 
 
 def is_network(path: Path) -> bool:
-    """Whether other machines may have the file open."""
+    """Returns whether other machines may use the file at the same time."""
     return NETWORK_FILE_SYSTEMS.fullmatch(file_system(path)) is not None
 
 
 @contextlib.contextmanager
 def folder_lock(folder: Path, wait_s: float = 2.0) -> Iterator[None]:
-    """One process at a time, as far as the file system has locks; waits at most `wait_s`."""
+    """Holds a lock of the folder in the block, if the file system has locks.
+
+    Waits for at most `wait_s` seconds, and then runs the block without the lock.
+    """
     file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         deadline = time.monotonic() + wait_s
@@ -140,7 +147,10 @@ def folder_lock(folder: Path, wait_s: float = 2.0) -> Iterator[None]:
 
 
 def has_locks(folder: Path) -> bool:
-    """Whether files there can be locked; SQLite would try again for ten seconds to find out."""
+    """Returns whether files in the folder can be locked.
+
+    SQLite would need ten seconds to find out.
+    """
     with tempfile.TemporaryFile(dir=folder) as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -150,11 +160,12 @@ def has_locks(folder: Path) -> bool:
 
 
 def exchange(path: Path, damaged: tuple[int, int], fresh: Path) -> Path | None:
-    """Renames the file `damaged` to <path>.corrupt-<n>, with SQLite's files;
-    `fresh` takes its place.
+    """Renames the file `damaged`, and SQLite's files with it, to <path>.corrupt-<n>.
 
-    Returns: the new name of the damaged file, which is kept; None if another process was faster.
-    Raises: OSError if it cannot be renamed.
+    `fresh` then gets the name `path`.
+
+    Returns: the new path of the damaged file, or None if another process was faster.
+    Raises: OSError if the file cannot be renamed.
     """
     with folder_lock(path.parent):
         if identity(path) != damaged:
@@ -166,7 +177,7 @@ def exchange(path: Path, damaged: tuple[int, int], fresh: Path) -> Path | None:
         for suffix in SIDECARS:
             with contextlib.suppress(FileNotFoundError):
                 os.rename(f"{path}{suffix}", f"{aside}{suffix}")
-        # A link, since another process may have made a file meanwhile, which must not be lost.
+        # A link fails if another process has made a file meanwhile, which must not be lost.
         try:
             os.link(fresh, path)
         except FileExistsError:
@@ -177,13 +188,13 @@ def exchange(path: Path, damaged: tuple[int, int], fresh: Path) -> Path | None:
 
 
 def remove(path: Path) -> None:
-    """Deletes a database and SQLite's files beside it, as far as that can be done."""
+    """Deletes a database and SQLite's files beside it, as far as possible."""
     for suffix in ("", *SIDECARS):
         with contextlib.suppress(OSError):
             os.unlink(f"{path}{suffix}")
 
 
 def set_aside_files(path: Path) -> list[Path]:
-    """The damaged files that are kept beside `path`."""
+    """Returns the damaged files that are kept beside `path`."""
     files = path.parent.glob(f"{path.name}.corrupt-*")
     return sorted(f for f in files if not f.name.endswith(SIDECARS))

@@ -21,10 +21,11 @@ DAY_S = 86400
 
 @dataclass(frozen=True)
 class Selection:
-    """Which entries are meant; an empty text does not restrict them.
+    """A selection of entries. An empty text does not restrict it.
 
-    environment is a part of what `torchalgo db info` prints of one, in any case, or "here" for this
-    machine as it is now. since and before are days in UTC, as 2026-11-20; before is not included.
+    `environment` is a part of a text that `torchalgo db info` prints, in upper or lower case, or
+    "here" for this machine as it is now. `since` and `before` are days in UTC, such as 2026-11-20.
+    The day `before` is not included.
     """
 
     environment: str = ""
@@ -37,19 +38,19 @@ class Selection:
 
 @dataclass(frozen=True)
 class Found:
-    """The keys of selected entries: by kind, and of verdicts the plan and the environment."""
+    """The keys of the selected entries by kind, and plan and environment of selected verdicts."""
 
     entries: Mapping[type[Entry], Sequence[RowKey]]
     verdicts: Sequence[tuple[str, str]]
 
     def counts(self) -> dict[str, int]:
-        """Returns how many there are of each kind."""
+        """Returns the number of selected entries of each kind."""
         counts = {NAMES[kind]: len(self.entries.get(kind, [])) for kind in KINDS_OF_ENTRY}
         return {**counts, VERDICTS: len(self.verdicts)}
 
 
 def spelled(environment: str) -> str:
-    """Returns the JSON of an environment as words; any other text as it is."""
+    """Returns the JSON of an environment as words; any other text unchanged."""
     try:
         return ", ".join(f"{name} {value}" for name, value in json.loads(environment).items())
     except (ValueError, AttributeError, RecursionError):  # not written by torchalgo
@@ -57,8 +58,10 @@ def spelled(environment: str) -> str:
 
 
 def find(store: CostStore, selection: Selection) -> Found:
-    """Returns what the selection means in a store. Verdicts belong to whole models, so that globs
-    of problems and primitives select none."""
+    """Returns the entries of a store that `selection` selects.
+
+    Verdicts belong to whole models, so globs of problems or primitives select no verdicts.
+    """
     here = _texts_here() if selection.environment == "here" else None
     kinds = () if selection.only_verdicts else KINDS_OF_ENTRY
     entries: dict[type[Entry], list[RowKey]] = {
@@ -84,7 +87,7 @@ def find(store: CostStore, selection: Selection) -> Found:
 
 
 def forget(store: CostStore, found: Found) -> None:
-    """Drops what was found."""
+    """Drops the entries and verdicts of `found`."""
     for kind, keys in found.entries.items():
         store.forget(kind, keys)
     store.forget_verdicts(found.verdicts)
@@ -120,7 +123,7 @@ def _day(time_s: float) -> str:
 
 
 def _timed_on(verdict: str) -> str:
-    """Returns the day that a verdict carries; empty if it carries none."""
+    """Returns the day in a verdict's text; empty if there is none."""
     try:
         day = json.loads(verdict)["timed_on"]
         return day if isinstance(day, str) else ""

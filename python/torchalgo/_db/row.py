@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the database holds: costs, refusals and checks, each with where it holds and a checksum.
+"""The entries of the database: costs, refusals and checks, with environments and checksums.
 
-A Row is a measured cost, a Refusal why a candidate cannot be chosen, a Check that it computes what
-it should. A checksum makes anything else a miss. Of two entries of one kind and key, joining keeps
-the one with the least `rank`: the minimum of a total order, hence commutative, associative and
-idempotent.
+A Row is a measured cost. A Refusal says why a candidate cannot be chosen. A Check says that a
+candidate computes the right result. An entry with a wrong checksum is ignored. A merge keeps, of
+two entries of one kind and key, the one with the lower `rank`. That is the minimum of a total
+order, so merging is commutative, associative and idempotent.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Any, NamedTuple, TypeVar
 from torchalgo._ir.costs import Cost, Key, Passed, Samples
 from torchalgo._ir.failures import KINDS, Failure, kind_of
 
-SCHEMA = 1  # of the lines of JSON
-MAX_TICKS = 1024 * 10**9 * 3600  # an hour: no cost is more
+SCHEMA = 1  # schema of the lines of JSON
+MAX_TICKS = 1024 * 10**9 * 3600  # one hour: no cost is higher
 MAX_TEXT = 4096
-MAX_LINE = 1 << 15  # characters of an entry as JSON
-TRANSIENT_S = 86400  # so long holds what the machine's state may have caused
+MAX_LINE = 1 << 15  # most characters of an entry as JSON
+TRANSIENT_S = 86400  # lifetime of a failure that the machine's state may have caused
 
 
 class RowKey(NamedTuple):
-    """What an entry answers: two of one kind and key are two answers to the same question."""
+    """The key of an entry. A table has at most one entry for each key."""
 
     environment: str
     problem: str
@@ -40,7 +40,11 @@ class RowKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """environment: canonical JSON of what it depends on; version: of the algorithm's row."""
+    """The fields that all entries have.
+
+    `environment` is the canonical JSON of the facts that the entry depends on. `version` is the
+    version of the algorithm.
+    """
 
     environment: str
     problem: str
@@ -61,7 +65,7 @@ class Entry:
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """In the order of columns_of."""
+        """Returns the values in the order of columns_of."""
         return tuple(getattr(self, name) for name in columns_of(type(self)))
 
     @property
@@ -70,12 +74,12 @@ class Entry:
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """The least one of a key is kept when entries are joined; no clock decides."""
+        """Returns the rank. A merge keeps the entry with the least rank; no clock decides."""
         raise NotImplementedError
 
     @property
     def is_sane(self) -> bool:
-        """Whether each field has its type and a value that an entry can have."""
+        """Returns whether each field has its type and a possible value."""
         return _are_texts(self.environment, self.problem, self.primitive, self.src, self.dst) and (
             _are_counts(self.version)
         )
@@ -86,9 +90,10 @@ E = TypeVar("E", bound=Entry)
 
 @dataclass(frozen=True)
 class Row(Entry):
-    """A measured cost. Times are in ticks of 1/1024 ns. measured_at, in seconds since 1970, is for
-    people only: clocks jump, so no decision rests on it. rel_error is None in rows that are written
-    now: a Check has it.
+    """A measured cost. Times are in ticks of 1/1024 ns.
+
+    `measured_at` is in seconds since 1970. It is for people only: clocks jump, so no decision
+    depends on it. `rel_error` is None in new rows, because a Check holds it.
     """
 
     ticks: int
@@ -109,7 +114,7 @@ class Row(Entry):
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """More samples first, then the smaller checksum."""
+        """Returns a rank that prefers more samples, then the smaller checksum."""
         return -self.samples, self.checksum
 
     @property
@@ -128,8 +133,11 @@ class Row(Entry):
 
 @dataclass(frozen=True)
 class Refusal(Entry):
-    """Why a candidate cannot be chosen: failures.Failure, and when that was found out, in seconds
-    since 1970: what the machine's state may have caused holds for a day."""
+    """A reason why a candidate cannot be chosen (failures.Failure), and the time when it was found.
+
+    `refused_at` is in seconds since 1970. A failure that the machine's state may have caused is
+    valid for a day.
+    """
 
     kind: str
     reason: str
@@ -144,12 +152,18 @@ class Refusal(Entry):
         return Failure(self.reason, kind, self.bound)
 
     def holds_at(self, time_s: float) -> bool:
-        """Whether it still counts; a clock that fell back ends it as well."""
+        """Returns whether the refusal is still valid at `time_s`.
+
+        It is not if a clock was set back.
+        """
         return not self.failure.is_transient or 0 <= time_s - self.refused_at < TRANSIENT_S
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """What holds for longer and for more callers first, then the smaller checksum."""
+        """Returns a rank that prefers longer validity, then more callers, then later refusals.
+
+        The smaller checksum decides between equal ones.
+        """
         bound = math.inf if self.bound is None else self.bound
         return self.failure.is_transient, -bound, -self.refused_at, self.checksum
 
@@ -166,8 +180,11 @@ class Refusal(Entry):
 
 @dataclass(frozen=True)
 class Check(Entry):
-    """A candidate that passed the comparison with f64: its relative L2, the bound that it kept, and
-    the version of the comparison. checked_at, in seconds since 1970, is for people only."""
+    """A passed comparison of a candidate with f64.
+
+    It holds the relative L2 error, the bound that it met, and the version `gate` of the comparison.
+    `checked_at` is in seconds since 1970 and is for people only.
+    """
 
     gate: int
     rel_error: float
@@ -181,7 +198,10 @@ class Check(Entry):
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """The newest comparison and the tightest bound first, then the smaller checksum."""
+        """Returns a rank that prefers the newest comparison, then the tightest bound.
+
+        The smaller checksum decides between equal ones.
+        """
         return -self.gate, self.bound, self.checksum
 
     @property
@@ -197,13 +217,13 @@ class Check(Entry):
 
 
 KINDS_OF_ENTRY: tuple[type[Row], type[Refusal], type[Check]] = (Row, Refusal, Check)
-# Kinds that are exported, imported and merged. Whether a candidate computes what it should, each
-# machine finds out for itself.
+# Kinds that are exported, imported and merged. Checks are not: each machine checks its candidates
+# itself.
 SHARED_KINDS: tuple[type[Row], type[Refusal]] = (Row, Refusal)
 
 
 def columns_of(kind: type[Entry]) -> tuple[str, ...]:
-    """The names of its values, in order."""
+    """Returns the names of an entry's values, in order."""
     return tuple(kind.__dataclass_fields__)
 
 
@@ -220,13 +240,16 @@ def _is_size(value: object) -> bool:
 
 
 def checksum_of(values: Sequence[object]) -> str:
-    """128 bits of SHA-256 over the values as JSON. Against accidents, not against forgery."""
+    """Returns 128 bits of SHA-256 over the values as JSON. They detect accidents, not forgery."""
     text = json.dumps(list(values), separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def entry_of(kind: type[E], values: Sequence[object], checksum: object) -> E | None:
-    """The entry that the values of its columns make; None if it is damaged, edited or absurd."""
+    """Makes an entry from the values of its columns.
+
+    Returns None if it is damaged, edited or has impossible values.
+    """
     if len(values) != len(columns_of(kind)):
         return None
     entry = kind(*values)  # type: ignore[arg-type]
@@ -236,18 +259,18 @@ def entry_of(kind: type[E], values: Sequence[object], checksum: object) -> E | N
 
 
 def join(a: E, b: E) -> E:
-    """The one of two entries of a kind and key that a merge keeps."""
+    """Returns the one of two entries of a kind and key that a merge keeps."""
     return min(a, b, key=lambda entry: entry.rank)
 
 
 def to_line(entry: Entry) -> str:
-    """An entry as one line of JSON."""
+    """Returns an entry as one line of JSON."""
     fields = {"schema": SCHEMA, **dataclasses.asdict(entry), "checksum": entry.checksum}
     return json.dumps(fields, allow_nan=False)
 
 
 def from_line(line: str) -> Row | Refusal | None:
-    """The entry of to_line's text; None if it is anything else."""
+    """Reads the text of `to_line`. Returns None for any other text."""
     if len(line) > MAX_LINE:
         return None
     try:

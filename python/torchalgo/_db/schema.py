@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The tables of a database file, and SQLite's errors as StorageError."""
+"""The tables of a database file, and the conversion of SQLite's errors to StorageError."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from torchalgo._db.row import Check, Entry, Refusal, Row, RowKey, columns_of
 APPLICATION_ID = 0x746F616C
 SCHEMA = 3  # user_version
 
-# Of each kind of entry.
+# The table of each kind of entry.
 TABLE_OF: dict[type[Entry], str] = {Row: "costs", Refusal: "refusals", Check: "checks"}
 KEY = RowKey._fields
-# Tables of one text per name and environment: the columns of both.
+# Tables with one text per name and environment: the columns of the name and of the text.
 TEXTS = {"verdicts": ("plan", "verdict"), "peaks": ("device", "rates")}
 _KEY_COLUMNS = (
     "environment TEXT NOT NULL, problem TEXT NOT NULL,"
@@ -57,18 +57,18 @@ TABLES = {
         f" provenance TEXT NOT NULL, checked_at INTEGER NOT NULL,{_LAST_COLUMNS}"
     ),
 }
-# What a newer schema has beside the tables of the one before.
+# The tables that each newer schema adds to the one before.
 ADDED_IN = {2: ("refusals", "peaks"), 3: ("checks",)}
 
 
 def tables_of(schema: int) -> dict[str, str]:
-    """The tables of an older schema, or of this one."""
+    """Returns the tables of a schema, by name."""
     later = {name for version, names in ADDED_IN.items() if version > schema for name in names}
     return {name: sql for name, sql in TABLES.items() if name not in later}
 
 
 def columns_in_file(kind: type[Entry]) -> str:
-    """As a list in SQL: an entry's values, its checksum, the day of its last use."""
+    """Returns an SQL list of the columns of an entry: its values, its checksum, its last use."""
     return ", ".join((*columns_of(kind), "checksum", "last_used"))
 
 
@@ -81,9 +81,11 @@ def connect(path: Path, mode: str, busy_s: float) -> sqlite3.Connection:
             isolation_level=None,
             check_same_thread=False,
         )
-        # A damaged text is a row without a matching checksum, hence a miss, and no error.
+        # A damaged text must not raise an error here. Its row is ignored, because the checksum
+        # differs.
         connection.text_factory = lambda data: data.decode("utf-8", "replace")
-        # What a hostile file could bring along: functions in its schema, cells that overlap.
+        # These protect from hostile files, which may have functions in the schema or cells that
+        # overlap.
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA cell_size_check = ON")
         connection.execute("PRAGMA mmap_size = 0")
@@ -105,7 +107,7 @@ _DAMAGED = ("malformed", "not a database", "no such table", "no such column", "f
 
 
 def trouble_of(error: sqlite3.Error) -> StorageError:
-    # By its text: SQLite's number is in the exception since Python 3.11 only.
+    # It reads the text, because the exception has SQLite's error number only since Python 3.11.
     text = str(error)
     if any(words in text for words in _DAMAGED):
         return StorageError(Cause.DAMAGED, text)
@@ -115,12 +117,12 @@ def trouble_of(error: sqlite3.Error) -> StorageError:
 
 
 def make_tables(connection: sqlite3.Connection) -> None:
-    """Makes the tables in an empty file, or those that a file of an older schema lacks."""
+    """Creates the tables in an empty file, or the missing ones in a file of an older schema."""
     if not is_empty(connection) and _schema_of(connection) == SCHEMA:
         return
     execute(connection, "BEGIN IMMEDIATE")
     try:
-        if is_empty(connection):  # no other process was faster
+        if is_empty(connection):  # another process may have made them meanwhile
             there: dict[str, str] = {}
             execute(connection, f"PRAGMA application_id = {APPLICATION_ID}")
         else:
@@ -143,9 +145,9 @@ def is_empty(connection: sqlite3.Connection) -> bool:
 
 
 def check_tables(connection: sqlite3.Connection) -> int:
-    """The schema of the file, this one or an older one.
+    """Returns the schema of the file, this one or an older one.
 
-    Raises: StorageError unless it has its tables and nothing else: no view, no trigger.
+    Raises: StorageError unless the file has exactly its tables: no view and no trigger.
     """
     application = execute(connection, "PRAGMA application_id")[0][0]
     version = _schema_of(connection)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The store of costs: a file where that is possible, memory where not; it never fails a run."""
+"""The store of costs: a file if possible, otherwise memory. It never fails a run."""
 
 from __future__ import annotations
 
@@ -30,17 +30,16 @@ from torchalgo._db.store_file import StoreFile, today
 if TYPE_CHECKING:  # a Python may lack SQLite: imported where that is seen
     from torchalgo._db.connection import Database
 
-MAX_BYTES = 128 << 20  # of the file: some 300,000 rows
-SHRINK_TO = 0.75  # of it, when it grew past that
-BUSY_S = 10.0  # how long to wait for other processes
+MAX_BYTES = 128 << 20  # of the file: about 300,000 rows
+SHRINK_TO = 0.75  # part of the limit that is left after the file exceeded it
+BUSY_S = 10.0  # wait for other processes
 
 
 class CostStore(StoreFile):
-    """Costs, refusals and checks of candidates, guard verdicts. Methods may be called from several
-    threads.
+    """Costs, refusals and checks of candidates, and the guard's verdicts, for several threads.
 
-    No trouble with files leaves it: what cannot be read is a miss, what cannot be written stays in
-    memory until it can, and one warning tells.
+    It never raises an error of the file. Unreadable entries are ignored. Entries that cannot be
+    written stay in memory until they can. One warning is given.
     """
 
     def __init__(
@@ -54,9 +53,9 @@ class CostStore(StoreFile):
     ) -> None:
         super().__init__(path, busy_s, read_only)
         self._max_bytes = max_bytes
-        self._kept: dict[tuple[type[Entry], RowKey], Entry] = {}  # what is not on disk
+        self._kept: dict[tuple[type[Entry], RowKey], Entry] = {}  # entries that are not on disk
         self._kept_texts: dict[tuple[str, str, str], str] = {}
-        # With is_fresh only what this store wrote itself is found by entries() and _text().
+        # With is_fresh, entries() and _text() find only what this store wrote itself.
         self._is_fresh = is_fresh
         self._written: set[tuple[type[Entry], RowKey] | tuple[str, str, str]] = set()
 
@@ -70,16 +69,18 @@ class CostStore(StoreFile):
         read_only: bool = False,
         is_fresh: bool = False,
     ) -> CostStore:
-        """The store in the file `path`; None: the user's own, which is made if missing.
+        """Opens the store in the file `path`, at once.
 
-        The file is opened, or given up with a warning, at once. Never raises for what a machine can
-        lack: rights, room, locks, a home, SQLite itself.
+        If that fails, the store is in memory and gives a warning. Missing rights, disk space,
+        locks, a missing home directory or SQLite raise no error.
 
         Args:
-            max_bytes: of the file; past that, rows that were not used for longest are dropped.
-            busy_s: how long a call waits for other processes.
-            read_only: nothing is written, not even what SQLite would repair.
-            is_fresh: what is asked of it by environment is found only if this store wrote it.
+            path: None is the user's own file, which is created if missing.
+            max_bytes: limit of the file. Above it, the rows that were not used for the longest time
+                are dropped.
+            busy_s: seconds that a call waits for other processes.
+            read_only: if True, writes nothing, not even repairs by SQLite.
+            is_fresh: if True, reads by environment find only what this store wrote.
         """
         try:
             place = files.default_path() if path is None else Path(path).absolute()
@@ -92,7 +93,7 @@ class CostStore(StoreFile):
         )
         with store._locked():
             if path is None and not read_only:
-                with contextlib.suppress(OSError):  # refused below
+                with contextlib.suppress(OSError):  # _connected refuses the file
                     files.make_folder(place.parent)
             store._connected()
         return store
@@ -109,7 +110,7 @@ class CostStore(StoreFile):
 
     @property
     def unwritten(self) -> int:
-        """Rows, refusals and checks that are in memory only."""
+        """Returns the number of rows, refusals and checks that are only in memory."""
         return len(self._kept)
 
     # ---- rows, refusals and checks -------------------------------------------------------------
@@ -117,7 +118,7 @@ class CostStore(StoreFile):
     def read(
         self, environments: Iterable[str], problems: Iterable[str] | None = None
     ) -> dict[RowKey, Row]:
-        """The sound rows of some environments, and of some problems if they are given.
+        """Returns the sound rows of some environments; `problems` restricts them to some problems.
 
         Rows of given problems count as used today.
         """
@@ -131,12 +132,13 @@ class CostStore(StoreFile):
         *,
         has_older: bool = False,
     ) -> dict[RowKey, E]:
-        """The sound entries of a kind, of some environments and, if they are given, problems.
+        """Returns the sound entries of a kind and of some environments.
 
-        Entries of given problems, and all refusals, count as used today.
+        `problems` restricts them to some problems. Entries of given problems, and all refusals,
+        count as used today.
 
         Args:
-            has_older: returns all of them, also where this store is fresh.
+            has_older: if True, a fresh store returns the entries of other stores too.
         """
         wanted = set(environments)
         named = None if problems is None else set(problems)
@@ -157,16 +159,15 @@ class CostStore(StoreFile):
         return {entry.row_key: entry for entry in self._kept.values() if isinstance(entry, kind)}
 
     def has_any(self, environments: Iterable[str]) -> bool:
-        """True if there is a row of one of the environments, sound or not."""
+        """Returns whether the file has a row of one of the environments, sound or not."""
         wanted = sorted(set(environments))
         with self._locked():
             return self._run(lambda database: database.has_any(wanted), False)
 
     def append(self, entries: Iterable[Entry]) -> bool:
-        """Keeps entries, over older ones of their kinds and keys, in one transaction; True: they
-        are on disk.
+        """Stores entries in one transaction, in place of those with the same kinds and keys.
 
-        One that no measurement can have made is left out.
+        Leaves out entries with impossible values. Returns True if all entries are on disk.
         """
         with self._locked():
             self._kept.update({(type(e), e.row_key): e for e in entries if e.is_sane})
@@ -174,7 +175,7 @@ class CostStore(StoreFile):
             return self._flush()
 
     def forget(self, kind: type[Entry], keys: Iterable[RowKey]) -> int:
-        """Drops the entries of a kind with these keys; how many keys there are."""
+        """Drops the entries of a kind with these keys. Returns the number of keys."""
         dropped = set(keys)
         with self._locked():
             for key in dropped:
@@ -185,7 +186,10 @@ class CostStore(StoreFile):
         return len(dropped)
 
     def forget_older(self, environments: Iterable[str], problems: Iterable[str]) -> int:
-        """Drops the entries of some environments and problems that this store did not write."""
+        """Drops the entries of some environments and problems that this store did not write.
+
+        Returns the number of dropped entries.
+        """
         dropped, environments, problems = 0, list(environments), list(problems)
         with self._locked():
             for kind in KINDS_OF_ENTRY:
@@ -195,19 +199,19 @@ class CostStore(StoreFile):
         return dropped
 
     def rows(self) -> list[Row]:
-        """Every sound row, in the order of its key."""
+        """Returns every sound row, in the order of keys."""
         return self.all_of(Row)
 
     def refusals(self) -> list[Refusal]:
-        """Every sound refusal, in the order of its key."""
+        """Returns every sound refusal, in the order of keys."""
         return self.all_of(Refusal)
 
     def checks(self) -> list[Check]:
-        """Every sound check, in the order of its key."""
+        """Returns every sound check, in the order of keys."""
         return self.all_of(Check)
 
     def all_of(self, kind: type[E]) -> list[E]:
-        """Every sound entry of a kind, in the order of its key."""
+        """Returns every sound entry of a kind, in the order of keys."""
         with self._locked():
             nothing: list[tuple[E, int]] = []
             found = self._run(lambda database: database.all_entries(kind), nothing)
@@ -215,10 +219,11 @@ class CostStore(StoreFile):
         return [entries[key] for key in sorted(entries)]
 
     def merge(self, other: CostStore | Iterable[Entry]) -> Merged:
-        """Joins the rows and refusals of another store into this one, in one transaction.
+        """Merges the rows and refusals of another store into this one, in one transaction.
 
-        Of two of a kind and key the one of least rank stays, so that the order of merging does not
-        matter. Verdicts and checks are left out: each machine judges for itself.
+        Of two entries of a kind and key, the one with the lower rank stays, so the order of merges
+        does not matter. Verdicts and checks of a store are not merged: each machine checks for
+        itself.
         """
         entries = [*other.rows(), *other.refusals()] if isinstance(other, CostStore) else [*other]
         sound = [entry for entry in entries if entry.is_sane]
@@ -231,7 +236,7 @@ class CostStore(StoreFile):
         return Merged(len(entries), taken, len(entries) - len(sound))
 
     def _join(self, entries: Mapping[tuple[type[Entry], RowKey], Entry]) -> int:
-        """How many of them changed the store."""
+        """Merges entries into the store. Returns the number of entries that changed it."""
         if self._flush() and self._can_write:
             taken = self._run(lambda database: database.join(entries.values(), today()), None)
             if taken is not None:
@@ -242,11 +247,11 @@ class CostStore(StoreFile):
         return len(new)
 
     def export_lines(self) -> Iterator[str]:
-        """Every sound row and refusal as a line of JSON; equal stores give equal lines."""
+        """Returns every sound row and refusal as a line of JSON. Equal stores give equal lines."""
         return map(to_line, [*self.rows(), *self.refusals()])
 
     def import_lines(self, lines: Iterable[str]) -> Merged:
-        """Merges what export_lines wrote; a line that is damaged or foreign is left out."""
+        """Merges lines of export_lines. Leaves out lines that are damaged or of another origin."""
         read = [from_line(line) for line in lines if line.strip()]
         merged = self.merge(entry for entry in read if entry is not None)
         return Merged(len(read), merged.taken, read.count(None))
@@ -254,14 +259,14 @@ class CostStore(StoreFile):
     # ---- texts ---------------------------------------------------------------------------------
 
     def verdict(self, plan: str, environment: str) -> str | None:
-        """The guard's verdict on a plan as JSON; None: none, or a damaged one."""
+        """Returns the guard's verdict on a plan as JSON; None if there is none or it is damaged."""
         return self._text("verdicts", plan, environment)
 
     def keep_verdict(self, plan: str, environment: str, verdict: str) -> None:
         self._keep_text("verdicts", plan, environment, verdict)
 
     def verdicts(self) -> list[tuple[str, str, str, int]]:
-        """The plan, environment, text and day of last use of every verdict on disk."""
+        """Returns plan, environment, text and day of last use of every verdict on disk."""
         nothing: list[tuple[str, str, str, int]] = []
         with self._locked():
             return self._run(lambda database: database.texts("verdicts"), nothing)
@@ -276,7 +281,10 @@ class CostStore(StoreFile):
                 self._run(lambda database: database.drop_texts("verdicts", dropped), None)
 
     def peaks(self, device: str, environment: str) -> str | None:
-        """The highest rates that a device was ever probed at, as JSON; None as above."""
+        """Returns the highest rates that a device was ever probed at, as JSON.
+
+        Returns None if there are none or they are damaged.
+        """
         return self._text("peaks", device, environment)
 
     def keep_peaks(self, device: str, environment: str, rates: str) -> None:
@@ -316,7 +324,7 @@ class CostStore(StoreFile):
     # ---- upkeep --------------------------------------------------------------------------------
 
     def info(self) -> Info:
-        """Where it lies and what is in it."""
+        """Returns the path of the store and counts of its entries."""
         with self._locked():
             rows = self.rows()
             database = self._connected()
@@ -337,7 +345,7 @@ class CostStore(StoreFile):
             )
 
     def verify(self) -> Verified:
-        """Checks every checksum and the file's structure."""
+        """Checks every checksum and the structure of the file."""
         with self._locked():
             unsound = self._run(lambda d: sum(len(d.unsound_keys(k)) for k in KINDS_OF_ENTRY), 0)
             damages: list[str] = self._run(lambda database: database.damages(), [])
@@ -345,9 +353,11 @@ class CostStore(StoreFile):
             return Verified(*counts, unsound, damages)
 
     def gc(self, max_bytes: int | None = None) -> int:
-        """Drops what is unsound, then what was not used for longest, down to `max_bytes`.
+        """Drops unsound entries, then those that were not used for the longest time.
 
-        Returns: how many rows, refusals and checks were dropped.
+        Stops when the file has at most `max_bytes`; None is the store's own limit.
+
+        Returns: the number of dropped rows, refusals and checks.
         """
         limit = self._max_bytes if max_bytes is None else max_bytes
 
@@ -363,7 +373,7 @@ class CostStore(StoreFile):
             return self._run(collect, 0) if self._can_write else 0
 
     def close(self) -> None:
-        """Writes what is left and closes the file; the next call opens it again."""
+        """Writes the entries in memory and closes the file. The next call opens it again."""
         with self._locked():
             if self._kept and not self._gave_up:
                 self._flush()
@@ -374,7 +384,7 @@ class CostStore(StoreFile):
     # ---- writing ------------------------------------------------------------------------------
 
     def _flush(self) -> bool:
-        """Writes what is in memory only; True if nothing is left."""
+        """Writes the entries that are only in memory. Returns True if none is left."""
         entries = list(self._kept.values())
         if not entries:
             return True
@@ -395,7 +405,7 @@ class CostStore(StoreFile):
         return _evict(database, int(SHRINK_TO * self._max_bytes))
 
     def _mark_used(self, kind: type[Entry], keys: list[RowKey]) -> None:
-        """Once a day per entry, and never a reason to complain."""
+        """Marks entries as used today, at most once a day. Ignores errors."""
         database = self._database
         if not keys or database is None or database.journal == "read-only":
             return
@@ -404,7 +414,10 @@ class CostStore(StoreFile):
 
 
 def _evict(database: Database, limit: int) -> int:
-    """Drops what was not used for longest until the file fits."""
+    """Drops entries that were not used for the longest time until the file fits `limit` bytes.
+
+    Returns the number of dropped entries.
+    """
     dropped = 0
     tables = ("costs", "refusals", "checks", "verdicts", "peaks")
     while (size := database.size_bytes()) > limit and any(map(database.count, tables)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One database file: opened when needed, replaced if damaged, given up if it cannot be used."""
+"""One database file: opened when needed, replaced if damaged, and not used if that fails."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ T = TypeVar("T")
 
 DAY_S = 86400
 
-# Databases of a parent process: closing one here would meddle with the parent's file.
+# Databases of a parent process. They stay open here: closing one would disturb the parent's file.
 _inherited: list[object] = []
 
 
 def today() -> int:
-    """Days since 1970."""
+    """Returns the days since 1970."""
     return max(0, int(time.time() // DAY_S))
 
 
 class StoreFile:
-    """Runs work on a database file, for several threads. No trouble with the file leaves it: one
-    warning tells, and the work's result is what the caller gave for that case."""
+    """A database file for several threads. It never raises an error of the file.
+
+    If the file cannot be used, it gives one warning, and a call returns the value for that case.
+    """
 
     def __init__(self, path: Path | None, busy_s: float, read_only: bool) -> None:
         self._path, self._busy_s, self._read_only = path, busy_s, read_only
@@ -50,18 +52,18 @@ class StoreFile:
 
     @property
     def trouble(self) -> str:
-        """Why the costs are not on disk; empty: they are."""
+        """Returns why the costs are not on disk; empty if they are."""
         return self._gave_up or self._trouble
 
     @property
     def is_in_memory(self) -> bool:
-        """True if there is no file: nothing outlives this store."""
+        """Returns whether there is no file, so that nothing outlives this store."""
         with self._locked():
             return self._connected() is None
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        if os.getpid() != self._pid:  # forked: another thread may have held everything
+        if os.getpid() != self._pid:  # a forked process: another thread may have held the mutex
             _inherited.append(self._database)
             self._database, self._mutex, self._pid = None, threading.RLock(), os.getpid()
         with self._mutex:
@@ -73,7 +75,7 @@ class StoreFile:
         return database is not None and database.journal != "read-only"
 
     def _run(self, work: Callable[[Database], T], otherwise: T) -> T:
-        """Returns `work` of the database, or `otherwise` if there is none or it fails."""
+        """Returns the result of `work`; `otherwise` if it fails or there is no database."""
         for _ in range(3):
             database = self._connected()
             if database is None:
@@ -101,7 +103,7 @@ class StoreFile:
         return self._path is not None and files.identity(self._path) == database.file
 
     def _connected(self) -> Database | None:
-        """The open database; opens it if needed. None: this store is in memory."""
+        """Returns the open database, opened if needed; None if this store is in memory."""
         if self._gave_up or self._path is None:
             return None
         database = self._database
@@ -160,7 +162,7 @@ class StoreFile:
         return database
 
     def _heal(self, trouble: StorageError, damaged: tuple[int, int] | None) -> None:
-        """Begins a new file with the rows that can be saved; the damaged one is kept beside it."""
+        """Starts a new file with the rows that can be saved. The damaged file is kept beside it."""
         from torchalgo._db.connection import looks_like_ours
 
         path, database = self._path, self._database
@@ -190,8 +192,8 @@ class StoreFile:
         from torchalgo._db.connection import Database, is_sound, salvage
 
         if is_sound(path):
-            return  # a disk that fails now and then looked like damage
-        # Without a log: what is committed is in the file, before anything is moved.
+            return  # it was a temporary error of the disk
+        # Without a log, all commits are in the file itself before it is moved.
         saved = salvage(path)
         with contextlib.closing(Database.open(fresh, self._busy_s, has_log=False)) as database:
             database.put(saved, today())
@@ -200,9 +202,9 @@ class StoreFile:
         aside = files.exchange(path, damaged, fresh)
         if aside is None:
             return
-        files.remove(fresh)  # a file of two names has two logs
+        files.remove(fresh)  # one file must not have two names: each name would have its own log
         self._database = Database.open(path, self._busy_s)
-        late = salvage(aside)  # what others committed until then
+        late = salvage(aside)  # what other processes committed meanwhile
         self._database.put([*saved, *late], today(), over=False)
         self._warn(f"was damaged ({trouble}): kept as {aside.name}, {len(late)} rows were saved")
 
