@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Costs of candidates that were never run here, learned from those that were."""
+"""Predicted costs of candidates that never ran here, learned from measured costs."""
 
 from torchalgo._predict.model import CostModel, can_learn, learn
 from torchalgo._predict.sources import costs_to_learn, guide_from_store, learn_from_store

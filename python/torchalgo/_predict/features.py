@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a cost depends on, as numbers: sizes, work, tails of tiles, layouts, what is fused.
+"""Numbers that describe a candidate for a cost model: sizes, work, tile tails, layouts, fusions.
 
-Each number follows from the problem, the primitive and the peaks. The size of packed weights counts
-only for own algorithms: on AVX2, oneDNN pads its weights by more or less with another number of
+Each number follows from the problem, the primitive and the peaks. The size of packed weights is
+used only for our own algorithms. On AVX2 oneDNN pads its weights differently for other numbers of
 threads, so that the same costs would give other predictions.
 """
 
@@ -17,33 +17,37 @@ from torchalgo._ir.bounds import Peaks, dtype_of
 from torchalgo._ir.costs import Key
 from torchalgo._ir.problems import weight_count
 
-ACTIVATIONS = ("relu", "hardswish", "hardsigmoid", "silu", "sigmoid")  # ReLU6 counts as ReLU
+ACTIVATIONS = ("relu", "hardswish", "hardsigmoid", "silu", "sigmoid")  # ReLU6 is treated as ReLU
 LAYOUTS = ("nchw", "nhwc", "nChw16c", "nChw8c")
 TYPES = ("f64", "f32", "tf32", "f16", "bf16")
-DIRECTIONS = ("bwd_data", "bwd_filter")  # fwd: neither
+DIRECTIONS = ("bwd_data", "bwd_filter")  # fwd has none of them
 
-_PAIRS = {"st": 1, "pad": 0, "dil": 1}  # and what they are where a problem has none
+_PAIRS = {"st": 1, "pad": 0, "dil": 1}  # and their values if a problem has none
 
 
 @dataclass(frozen=True)
 class Features:
-    """category: the operation's kind and the primitive's name; numbers: in the order of NAMES;
-    floor_ticks: the admissible bound, at least 1, which costs are told as multiples of."""
+    """The description of a candidate for a cost model.
+
+    `category` is the kind of the operation and the name of the primitive. `numbers` are in the
+    order in which features_of makes them. `floor_ticks` is the lower bound, at least 1. The model
+    predicts costs as multiples of it.
+    """
 
     category: str
-    activation: str  # that is fused, or that the problem is; empty: none
+    activation: str  # fused, or computed alone; empty if there is none
     numbers: tuple[float, ...]
     floor_ticks: int
 
 
 def activation_of(problem: str) -> str:
-    """The activation in a problem's spelling; empty: none."""
+    """Returns the activation in a problem's text; empty if there is none."""
     words = re.split(r"[_+]", problem.replace("relu6", "relu"))
     return next((a for a in ACTIVATIONS if a in words), "")
 
 
 def without_activation(problem: str) -> str:
-    """The problem without the activation that is fused to it; itself if none is, or a chain."""
+    """Returns the problem without its fused activation. A chain is returned unchanged."""
     if problem.startswith("chain_"):
         return problem
     head, *post_ops = problem.split("+")
@@ -51,7 +55,10 @@ def without_activation(problem: str) -> str:
 
 
 def activation_alone(problem: str) -> str | None:
-    """The problem of the activation that is fused to a 4-D `problem`; None: none is, or a chain."""
+    """Returns the problem of the activation that is fused to a 4-D `problem`.
+
+    Returns None if there is none, or if `problem` is a chain.
+    """
     if problem.startswith("chain_"):
         return None
     act = next((p for p in problem.split("+")[1:] if activation_of(p)), None)
@@ -63,7 +70,10 @@ def activation_alone(problem: str) -> str | None:
 
 
 def features_of(key: Key, peaks: Peaks) -> Features:
-    """Raises Error if `key.problem` is no problem."""
+    """Returns the features of a candidate.
+
+    Raises torchalgo.Error if `key.problem` is no problem.
+    """
     primitive = _C.Primitive(key.primitive, key.src, key.dst)
     kind = key.problem.split("_")[0]
     category = f"{'act' if activation_of(kind) else kind}:{key.primitive}"
@@ -108,7 +118,7 @@ def _shape(key: Key) -> dict[str, float]:
         "k": _log(k), "pq": _log(p * q), "q": q, "r": _log(r), "s": _log(s), "rs": _log(r * s),
         "groups": _log(groups), "c_of_group": _log(c / groups), "k_of_group": _log(k / groups),
         "is_depthwise": float(groups == c > 1), "gemm_depth": _log(c / groups * r * s),
-        # Which part of what whole tiles would compute is wanted.
+        # Used share of the results that whole tiles would compute.
         "c_fill": _fill(c, 16), "k_fill": _fill(k, 16), "q_fill": _fill(q, 14),
         "tile_fill": _fill(p, 4) * _fill(q, 4), "pixel_tail": p * q % 16, "k_tail": k % 64,
     }  # fmt: skip
@@ -143,6 +153,6 @@ def _fill(size: int, tile: int) -> float:
 
 
 def _four(sizes: list[int]) -> list[int]:
-    """n, c, h, w; of more dimensions the last two are h and w."""
+    """Returns n, c, h, w, with 1 for missing sizes. Of more sizes, h and w are the last two."""
     padded = [*sizes, 1, 1, 1, 1]
     return padded[:4] if len(sizes) <= 4 else [*sizes[:2], *sizes[-2:]]

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Gradient-boosted trees from measured costs to the costs of other problems.
+"""Gradient-boosted trees that learn costs of problems from the measured costs of other problems.
 
-One model for all primitives predicts how many times its bound (bounds.py) a candidate takes, as a
-logarithm: the bound knows the arithmetic, the bytes and the machine's rates, so that a problem of
-another size is no new territory; the trees know how far each algorithm stays behind. Half of the
-trees have leaves that are linear in the features, which carries a trend beyond the largest problem
-that was seen.
+One model for all primitives predicts the logarithm of a candidate's cost divided by its lower bound
+(bounds.py). The bound covers the arithmetic, the bytes and the machine's rates, which helps with
+problems of new sizes. The trees learn how far each algorithm is from its bound. Half of the trees
+have leaves that are linear in the features. They continue a trend beyond the largest problem in the
+data.
 
-What was never seen fused to a primitive (SiLU, say, where no network had it) the trees would take
-for free. It is taken to gain nothing instead: the cost without it, and that of the activation alone
-times UNSEEN_FUSION.
+The trees would predict that a fused step is free if the data never has it fused to the primitive
+(SiLU, for example). In this case the prediction assumes that the fusion saves nothing. It is the
+cost without the step, plus the cost of the activation alone times UNSEEN_FUSION.
 
-benchmarks/bench_predict.py holds this against networks that were left out.
+benchmarks/bench_predict.py compares the predictions with networks that were left out.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from torchalgo._predict.features import (
     without_activation,
 )
 
-LEAST_COSTS = 300  # fewer teach nothing that a bound does not know
+LEAST_COSTS = 300  # fewer costs are no better than the bounds
 LEAST_PROBLEMS = 40
 UNSEEN_FUSION = 1.25
-MOST_RATIO = 1e5  # to the bound: no measured cost was a tenth of it
+MOST_RATIO = 1e5  # of a cost to its bound; all measured ratios were below a tenth of it
 
 SETTINGS: Mapping[str, Any] = {
     "num_iterations": 300,
@@ -41,14 +41,15 @@ SETTINGS: Mapping[str, Any] = {
     "learning_rate": 0.06,
     "num_leaves": 31,
     "feature_fraction": 0.6,
-    # The same costs give the same model, whatever the machine's threads.
+    # The same costs give the same model, for any number of threads.
     "deterministic": True,
     "force_row_wise": True,
     "num_threads": 1,
     "verbose": -1,
 }
 QUICK: Mapping[str, Any] = {"num_iterations": 150, "learning_rate": 0.1}
-# The mean of the two is surer than each: linear leaves know trends, constant ones never go astray.
+# The mean of the two is more accurate than each: linear leaves follow trends, constant ones stay in
+# the range of the data.
 LEAVES: Sequence[Mapping[str, Any]] = (
     {"seed": 0, "min_data_in_leaf": 10, "linear_tree": True, "linear_lambda": 1.0},
     {"seed": 1, "min_data_in_leaf": 5},
@@ -56,7 +57,10 @@ LEAVES: Sequence[Mapping[str, Any]] = (
 
 
 class CostModel:
-    """Predicts costs in ticks of 1/1024 ns; `costs` and `problems` are how many it learned from."""
+    """A model that predicts costs in ticks of 1/1024 ns.
+
+    `costs` and `problems` are the numbers of costs and problems that it learned from.
+    """
 
     def __init__(
         self,
@@ -71,10 +75,12 @@ class CostModel:
         self._seen = {(f.category, f.activation) for f in seen}
 
     def predict(self, keys: Iterable[Key]) -> dict[Key, int]:
-        """The cost of each key: what it learned of that key itself, else what the trees say, never
-        below the admissible bound.
+        """Returns the cost of each key in ticks.
 
-        Raises: torchalgo.Error if a key's problem is none.
+        A key that the model learned from has its measured cost. Other keys have the trees'
+        prediction, which is at least their lower bound.
+
+        Raises: torchalgo.Error if a key's problem is no problem.
         """
         wanted = sorted(set(keys))
         unseen = {
@@ -107,7 +113,10 @@ class CostModel:
         return (features.category, features.activation) not in self._seen
 
     def _parts(self, key: Key) -> tuple[Key, list[Key]]:
-        """The same primitive without the activation, and what runs that alone in its layout."""
+        """Returns the same primitive without the activation, and primitives for the activation.
+
+        The latter compute the activation alone, in the layout of the result.
+        """
         core = key._replace(problem=without_activation(key.problem))
         problem = activation_alone(key.problem)
         if problem is None:
@@ -119,18 +128,18 @@ class CostModel:
 
 
 def can_learn(costs: Mapping[Key, int]) -> bool:
-    """Whether there is enough to learn from."""
+    """Returns whether there are enough costs to learn from."""
     return len(costs) >= LEAST_COSTS and len({key.problem for key in costs}) >= LEAST_PROBLEMS
 
 
 def learn(costs: Mapping[Key, int], peaks: Peaks, is_quick: bool = False) -> CostModel:
-    """A model of measured costs, in ticks, of one machine with these peaks; if `is_quick`, one that
-    is learned in a quarter of the time.
+    """Learns a model from the measured costs, in ticks, of one machine with these peaks.
 
-    The same costs give the same model, in whatever order they come.
+    The same costs give the same model, in any order. If `is_quick`, learning takes a quarter of the
+    time.
 
-    Raises: torchalgo.Error if there are fewer than LEAST_COSTS of LEAST_PROBLEMS problems, or if
-        LightGBM is not installed.
+    Raises: torchalgo.Error if there are fewer than LEAST_COSTS costs of LEAST_PROBLEMS problems, or
+        if LightGBM is not installed.
     Source: Friedman 2001, Ann. Statist. 29(5), pp. 1189-1232, doi:10.1214/aos/1013203451; LightGBM:
         Ke et al. 2017, NeurIPS 30, pp. 3146-3154.
     """
@@ -157,7 +166,7 @@ def learn(costs: Mapping[Key, int], peaks: Peaks, is_quick: bool = False) -> Cos
 
 
 def is_installed() -> bool:
-    """Whether LightGBM can be imported."""
+    """Returns whether LightGBM can be imported."""
     try:
         import_lightgbm()
     except _C.Error:
@@ -166,7 +175,10 @@ def is_installed() -> bool:
 
 
 def import_lightgbm() -> Any:
-    """Raises Error, saying what to install, where it is missing or cannot be loaded."""
+    """Returns the module lightgbm.
+
+    Raises torchalgo.Error, with the fix, if it cannot be imported.
+    """
     try:
         import lightgbm
     except (ImportError, OSError) as problem:
@@ -178,7 +190,10 @@ def import_lightgbm() -> Any:
 
 
 def _rows(features: list[Features], codes: Mapping[str, int]) -> Any:
-    """Of what the trees see: the numbers, and the category's code last, -1 if it is a new one."""
+    """Returns the trees' input: one row per candidate with its numbers and its category's code.
+
+    The code is -1 for an unknown category.
+    """
     import numpy
 
     return numpy.array([[*f.numbers, codes.get(f.category, -1)] for f in features], float)

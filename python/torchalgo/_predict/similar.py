@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Costs of candidates from those of the same primitive on similar problems of the same model.
+"""Predicted costs from those of the same primitive on similar problems of the same model.
 
-It needs a dozen costs where the trees of model.py need hundreds: a primitive that takes three times
-its bound on one 3x3 convolution takes about as many times its bound on the next one.
+A dozen costs are enough, where the trees of model.py need hundreds. A primitive that takes three
+times its bound on one 3x3 convolution takes about three times its bound on the next one.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Key
 
 NEIGHBOURS = 3
-OTHER_EPILOGUE = 0.5  # how far a problem is that has something else fused to it; sizes twice: 0.7
+OTHER_EPILOGUE = 0.5  # distance of problems with other fused steps; a size twice as large: 0.7
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def kind_of(problem: str) -> str:
-    """Returns what problems have in common that the same primitives are good at: the operation, and
-    of a convolution its filter, stride, dilation, kind of groups, and whether the channels fill a
-    block of 16."""
+    """Returns the kind of a problem. The same primitives are fast for problems of one kind.
+
+    The kind is the operation, and for a convolution also its filter, stride, dilation, kind of
+    groups, and whether the channels fill a block of 16.
+    """
     core = problem.partition("+")[0]
     kind = re.sub(r"(?<=[nchwktg])\d+", "", re.sub(r"pad\d+x\d+", "", core))
     sizes = re.search(r"c(\d+)h.*_g(\d+)$", core)
@@ -37,7 +39,10 @@ def kind_of(problem: str) -> str:
 
 
 class SimilarCosts:
-    """Predicts costs in ticks of 1/1024 ns; `costs` and `problems` are how many it rests on."""
+    """Predicts costs in ticks of 1/1024 ns from similar problems.
+
+    `costs` and `problems` are the numbers of costs and problems that it uses.
+    """
 
     def __init__(self, costs: Mapping[Key, int], peaks: Peaks) -> None:
         self._floor = functools.partial(_floor_ticks, peaks)
@@ -50,8 +55,11 @@ class SimilarCosts:
             self._ratios.setdefault(_group(key), []).append((key.problem, ratio))
 
     def predict(self, keys: Iterable[Key]) -> dict[Key, int]:
-        """Returns the cost of each key that the same primitive ran a problem of the same kind of;
-        the mean of the nearest ones' ratios to their bounds."""
+        """Returns the costs of `keys` in ticks; leaves out keys without a similar cost.
+
+        A known key has its known cost. Another key has a weighted mean of the ratios of the nearest
+        problems to their bounds, times its own bound.
+        """
         found = {}
         for key in keys:
             near = sorted(
@@ -78,7 +86,10 @@ def _group(key: Key) -> tuple[str, str, str, str]:
 
 
 def _distance(problem: str, other: str) -> float:
-    """How much two problems of a kind differ: the factors between their sizes, as logarithms."""
+    """Returns the distance of two problems of a kind: the sum of |log(size / other size)|.
+
+    Adds OTHER_EPILOGUE if their fused steps differ.
+    """
     a, b = (re.findall(r"\d+", p.partition("+")[0]) for p in (problem, other))
     sizes = sum(abs(math.log((int(x) or 1) / (int(y) or 1))) for x, y in zip(a, b, strict=False))
     return sizes + (problem.partition("+")[2] != other.partition("+")[2]) * OTHER_EPILOGUE

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What there is to learn from: the rows of a database that hold for a device."""
+"""The costs to learn from: the rows of a database that are valid for a device."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Key
 from torchalgo._predict.model import CostModel, can_learn, import_lightgbm, is_installed, learn
 
-MOST_GUIDE_BYTES = 12 << 20  # of the database: some 30,000 rows
+MOST_GUIDE_BYTES = 12 << 20  # of the database: about 30,000 rows
 MOST_GUIDE_COSTS = 5000
 
 
 def costs_to_learn(store: CostStore, device: _C.Device | None, cold_bytes: int) -> dict[Key, int]:
-    """The costs of the store, in ticks, that hold for a device (None: the CPU) with its threads.
+    """Returns the costs of the store, in ticks, that are valid for a device with its threads.
 
-    Those of models of all sizes: where weights lie changes a cost far less than another problem
-    does. Of one candidate's costs that of the model's own size counts.
+    A device of None is the CPU. Costs from models of all sizes are used: cold weights change a cost
+    far less than another problem does. If a candidate has several costs, the one for the model's
+    own size is used.
     """
     sizes = (_C.LARGE_CACHE_BYTES + 1, _C.LARGE_CACHE_BYTES, 0, cold_bytes)  # the last one wins
     costs: dict[Key, int] = {}
@@ -32,10 +33,10 @@ def costs_to_learn(store: CostStore, device: _C.Device | None, cold_bytes: int) 
 def learn_from_store(
     store: CostStore, device: _C.Device | None, cold_bytes: int, peaks: Peaks | None
 ) -> CostModel:
-    """The model of costs that mode="predict" plans with.
+    """Learns the model with which mode="predict" plans.
 
-    Raises: torchalgo.Error if the store has too few costs that hold here, if nothing bounds costs
-        on this device (peaks is None), or if LightGBM is not installed; with what to do.
+    Raises: torchalgo.Error, with a way to fix it, if the store has too few valid costs, if costs
+        have no bounds on this device (peaks is None), or if LightGBM is not installed.
     """
     if peaks is None:
         raise _C.Error(
@@ -59,9 +60,11 @@ def learn_from_store(
 def guide_from_store(
     store: CostStore, device: _C.Device | None, cold_bytes: int, peaks: Peaks | None
 ) -> CostModel | None:
-    """A smaller model, learned within a second, of what a budget left unmeasured; None where the
-    store has too few costs or so many that reading them takes longer, or where there is no
-    LightGBM."""
+    """Learns a smaller model, within a second, for candidates that a time budget left unmeasured.
+
+    Returns None if the store has too few costs, if it is too large to be read in time, if `peaks`
+    is None, or if LightGBM is not installed.
+    """
     if peaks is None or not is_installed() or store.path is None or not store.path.exists():
         return None
     if store.path.stat().st_size > MOST_GUIDE_BYTES:
