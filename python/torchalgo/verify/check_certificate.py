@@ -4,8 +4,8 @@
 
     python scripts/check_certificate.py problem.pbqp answer.cert
 
-docs/pbqp.md describes both formats and why each step is sound. No code is shared with the solver.
-Whatever the texts hold, `check` returns proven claims or raises ProofError.
+docs/pbqp.md describes both formats and why each step is sound. This file shares no code with the
+solver. For any texts, `check` returns proven claims or raises ProofError.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from typing import Any
 
 INF = math.inf  # forbidden; compares exactly with integers of any size
 HEADS = ("pbqp-certificate", "problem", "choice", "cost", "bound")
-MAX_CELLS = 50_000_000  # of one table
-MAX_WORK = 100_000_000, 500  # cells that a check may read: in all, and more per character
+MAX_CELLS = 50_000_000  # most cells of one table
+MAX_WORK = 100_000_000, 500  # most cells that a check may read: a number, and more per character
 COMMENT = re.compile(r"^[ \t\r]*#.*$", re.MULTILINE)
-ODD = re.compile(r"[^a-z0-9:, \t\r\n-]|[a-z0-9-]{65}")  # what neither format has
+ODD = re.compile(r"[^a-z0-9:, \t\r\n-]|[a-z0-9-]{65}")  # text that neither format allows
 Scope = tuple[int, ...]  # different nodes, ascending; () is the constant
-Names = dict[int, list[int]]  # of the values left, per node
-Table = tuple[dict[int, dict[int, int]], list[Any]]  # per node and value an offset; cells
+Names = dict[int, list[int]]  # the values left, by node
+Table = tuple[dict[int, dict[int, int]], list[Any]]  # offsets by node and value; cells
 
 
 class ProofError(ValueError):
-    """Is raised if a claim is false, a proof does not hold, or checking takes too much work."""
+    """The error for a false claim, a wrong proof, or a check that takes too much work."""
 
 
 def require(claim: object, text: str) -> None:
@@ -44,7 +44,7 @@ def require(claim: object, text: str) -> None:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Raises ProofError instead of every other exception: what cannot be followed is not proven."""
+    """Converts all exceptions of the block to ProofError: a malformed text proves nothing."""
     try:
         yield
     except ProofError:
@@ -54,7 +54,7 @@ def refusals() -> Iterator[None]:
 
 
 class Work:
-    """Counts the cells that a check may still read, so that short texts cannot ask for many."""
+    """The number of cells that a check may still read. Short texts must not cause much work."""
 
     def __init__(self, characters: int):
         self.left = MAX_WORK[0] + MAX_WORK[1] * characters
@@ -66,23 +66,26 @@ class Work:
 
 
 class State:
-    """Holds what is left of a problem: the values of each node, and the tables to sum up."""
+    """A reduced problem: the values left of each node, and the tables to sum up."""
 
     def __init__(self, names: Names, tables: dict[Scope, Table], work: Work):
         self.names, self.tables, self.work = dict(names), dict(tables), work
-        self.index: dict[int, set[Scope]] = defaultdict(set)  # per node; some may be gone
+        self.index: dict[int, set[Scope]] = defaultdict(set)  # scopes by node; some may be gone
         work.spend(len(names) + len(tables))
         for key in tables:
             for n in key:
                 self.index[n].add(key)
 
     def scopes(self, node: int) -> list[Scope]:
-        """Returns the scopes of the tables that hold a node."""
+        """Returns the scopes of the tables that contain a node."""
         self.work.spend(len(self.index[node]))
         return [scope for scope in self.index[node] if scope in self.tables]
 
     def read(self, scope: Scope, wide: Scope, kept: Names = {}) -> list[Any]:  # noqa: B006
-        """Lists a table's cells along the nodes of `wide`, last fastest; of some only `kept`."""
+        """Returns a table's cells along the nodes of `wide`, the last one fastest.
+
+        `kept` restricts some nodes to these values.
+        """
         (offsets, cells), at, steps = self.tables[scope], [0], [0]
         values = [kept.get(n, self.names[n]) for n in wide]
         self.work.spend(10 + math.prod(map(len, values)))
@@ -100,7 +103,10 @@ class State:
         return min(self.read(scope, scope, kept), default=INF)
 
     def add(self, order: Scope, cells: list[Any]) -> None:
-        """Adds a table to the one on the same nodes; one of one node removes forbidden values."""
+        """Adds a table to the one on the same nodes.
+
+        A table of one node also removes the values that it forbids.
+        """
         scope, offsets, stride = tuple(sorted(set(order))), {}, 1
         require(len(scope) == len(order), f"a table of nodes {order}, two of which are the same")
         for n in reversed(order):
@@ -144,9 +150,12 @@ class State:
         self.add((v,), cols)
 
     def drop(self, node: int, *values: int) -> None:
-        """Removes, per pair a, b, the value a: b, which stays, is never dearer."""
+        """Removes the value a for each pair a, b.
+
+        Raises ProofError unless b stays and never costs more.
+        """
         for a, b in zip(values[::2], values[1::2], strict=True):
-            loss = []  # per table: the most that b can cost more than a
+            loss = []  # by table: how much more b can cost than a, at most
             for scope in self.scopes(node):
                 rows = (self.read(scope, scope, {node: [x]}) for x in (b, a))
                 pairs = zip(*rows, strict=True)
@@ -157,12 +166,15 @@ class State:
             self.work.spend(len(self.names[node]))
 
     def exclude(self, goal: Any, items: list[str], left: Names) -> None:
-        """Removes from `left` values whose bound, the sum of tables' minima, reaches the goal."""
+        """Removes values from `left` whose lower bound reaches the goal.
+
+        The bound of a value is the sum of the least cells of all tables with this value.
+        """
         lows = {scope: self.least(scope) for scope in self.tables}
-        total = sum(lows.values())  # INF: the state has no choice, so that all values may go
+        total = sum(lows.values())  # INF: there is no choice, so all values may be removed
         for node, *values in (map(int, item.replace(":", ",").split(",")) for item in items):
             scopes, out = self.scopes(node), set(values)
-            for x in out & set(self.names[node]):  # what has been dropped may go anyhow
+            for x in out & set(self.names[node]):  # dropped values need no check
                 low = total - sum(lows[scope] for scope in scopes) if total < INF else INF
                 low += sum(self.least(scope, {node: [x]}) for scope in scopes)
                 require(low >= goal, f"exclude: value {x} of node {node} may be needed")
@@ -171,8 +183,11 @@ class State:
 
 
 def prove(base: State, goal: Any, lines: Iterator[list[str]]) -> None:
-    """Follows the lines until they have shown that no choice of `base` costs less than `goal`."""
-    if goal == INF:  # it is enough to pass what any choice can cost
+    """Follows the steps until they prove that no choice of `base` costs less than `goal`.
+
+    Raises: ProofError if they do not.
+    """
+    if goal == INF:  # a goal above the cost of every choice is enough
         finite = ([c for c in base.read(s, s) if c < INF] for s in base.tables)
         goal = sum(max(cells, default=0) for cells in finite) + 1
     state, left = State(base.names, base.tables, base.work), dict(base.names)
@@ -201,7 +216,7 @@ def prove(base: State, goal: Any, lines: Iterator[list[str]]) -> None:
 
 
 def words_of(text: str) -> list[list[str]]:
-    """Splits each line that is neither blank nor a comment into words."""
+    """Splits each line into words, without blank lines and comments."""
     text = COMMENT.sub("", text)
     odd = ODD.search(text)
     require(not odd, f"{odd} is too long a word, or not in the format's alphabet")
@@ -219,14 +234,17 @@ def read_problem(lines: list[list[str]], work: Work) -> State:
         else:
             require(word == "edge", f"{word} is neither node nor edge")
             state.add((int(rest[0]), int(rest[1])), costs)
-    for n, costs in enumerate(nodes):  # last: edges have entries for forbidden values too
+    for n, costs in enumerate(nodes):  # last, since edges have entries for forbidden values too
         state.add((n,), costs)
     return state
 
 
 @refusals()
 def check(problem_text: str, certificate: str) -> dict[str, list[str]]:
-    """Returns a certificate's claims, or raises ProofError unless all hold of the problem."""
+    """Returns the claims of a certificate.
+
+    Raises ProofError unless all of them hold for the problem.
+    """
     problem_lines, lines = words_of(problem_text), words_of(certificate)
     claims = {head: lines.pop(0)[1:] for head in HEADS if lines and lines[0][0] == head}
     require(problem_lines[0] == ["pbqp", "1"], "the problem is no pbqp 1")
@@ -248,7 +266,7 @@ def check(problem_text: str, certificate: str) -> dict[str, list[str]]:
 
 
 def main(check: Callable[..., dict[str, Any]]) -> None:
-    """Checks the files that the command line names, and prints what is returned."""
+    """Checks the files named on the command line, and prints the result."""
     try:
         found = check(*(Path(path).read_text(encoding="utf-8") for path in sys.argv[1:]))
     except (OSError, UnicodeError, ProofError) as error:

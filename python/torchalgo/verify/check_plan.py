@@ -5,9 +5,9 @@
     python check_plan.py net.plan.json                       # a plan with its proof
     torchalgo.check_plan(plan, graph_text, cost_rows, refused, pairs)   # with your own inputs
 
-From the graph and the costs alone this derives what each node may run, and writes down the PBQP
-whose optimum is the cheapest plan. The certificate must hold of it, and the plan be its choice.
-docs/pbqp.md says what that proves. No code is shared with the planner.
+From the graph and the costs alone, this file derives what each node may run. It then writes the
+PBQP whose optimum is the cheapest plan. The certificate must be valid for this PBQP, and the plan
+must be its choice. docs/pbqp.md says what that proves. This file shares no code with the planner.
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ try:
 except ImportError:  # these two files alone
     from check_certificate import INF, Work, check, main, refusals, require  # type: ignore
 
-LAYOUTS = {"nchw": 1, "nhwc": 2, "nChw8c": 4, "nChw16c": 8}  # a set of layouts is a sum of these
+LAYOUTS = {"nchw": 1, "nhwc": 2, "nChw8c": 4, "nChw16c": 8}  # a set of layouts is their sum
 TICKS_PER_US = 1024 * 1000
 ACTIVATIONS = ("relu", "relu6", "hardswish", "silu", "sigmoid", "hardsigmoid", "gelu", "gelu_tanh")
 APPENDED = ("add", *ACTIVATIONS)
-HEADS = {"scaleshift": "", "mul": "_channelwise", "avgpool": "_p1q1"}  # what they end in
-MAX_CHAIN = 32  # nodes of one call; more have no costs
+# Operations that may come before a convolution in one call, with the ends of their problems.
+HEADS = {"scaleshift": "", "mul": "_channelwise", "avgpool": "_p1q1"}
+MAX_CHAIN = 32  # most nodes of one call; longer chains have no costs
 
 PROVEN = {"nodes", "name", "problem", "primitive", "src", "dst", "absorbed_by", "ticks", "pairs"}
 PROVEN |= {"transforms", "value", "producer", "cost_ticks", "lower_bound_ticks", "status", "proof"}
 CostRows = Mapping[str, Mapping[str, int]]  # problem -> "primitive src->dst" -> ticks
-Reader = tuple[int, tuple[int, ...]]  # a node of the PBQP, and what each of its alternatives reads
+Reader = tuple[int, tuple[int, ...]]  # a PBQP node, and the layouts that each alternative reads
 
 
 @dataclass
 class Value:
     name: str
-    shape: str  # as transforms spell it; empty: it cannot change its layout
+    shape: str  # as in transforms; empty if its layout cannot change
     producer: int = -1  # node
-    problem: str = ""  # of its producer; empty: none is planned
-    written: int = 1  # its layout, if no planned node writes it
-    border: int = 0  # layouts that opaque readers and the caller ask for
+    problem: str = ""  # of its producer; empty if that is not planned
+    written: int = 1  # its layout if no planned node writes it
+    border: int = 0  # layouts that opaque readers and the caller need
     readers: list[int] = field(default_factory=list)  # nodes, once per use
 
 
@@ -53,14 +54,14 @@ class Node(NamedTuple):
     name: str
     inputs: list[int]
     outputs: list[int]
-    problem: str  # empty: opaque, not planned
+    problem: str  # empty if the node is opaque
 
 
 class Option(NamedTuple):
-    """Is one way to compute a node, as the rest of the graph sees it."""
+    """One way to compute a node, as seen by the other nodes."""
 
-    said: dict[str, Any]  # by a plan that takes it
-    reads: dict[int, int]  # per value a set of layouts
+    said: dict[str, Any]  # the fields of a plan that chooses it
+    reads: dict[int, int]  # set of layouts by value
     leaves: int  # the layout of the result
 
 
@@ -68,7 +69,7 @@ Options = list[list[Option]]  # per node, in the order in which the PBQP numbers
 
 
 class Graph:
-    """Is the data flow that a text describes; nodes stand behind those whose results they read."""
+    """The data flow of a graph's text. A node comes after the nodes whose results it reads."""
 
     def __init__(self, text: str):
         first, *lines = text.split("\n")
@@ -102,7 +103,7 @@ class Graph:
             is_new = value.producer < 0 and not value.readers
             require(is_new, f"{node.name} writes {value.name}, which was written or read before")
             value.producer, value.problem = len(self.nodes), node.problem
-            if node.problem.startswith("bwd_filter_"):  # its layout is in the primitive's name
+            if node.problem.startswith("bwd_filter_"):  # the primitive's name holds its layout
                 value.shape = ""
         self.nodes.append(node)
 
@@ -125,7 +126,7 @@ def shape_of(sizes: list[int], dtype: str) -> str:
 
 
 def chains_from(graph: Graph, anchor: int) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Yields what one call may compute, if it has costs: its nodes and its problem."""
+    """Yields the nodes and the problem of each call that may start at `anchor`."""
     covers: tuple[int, ...] = (anchor,)
     problem = graph.nodes[anchor].problem
     while problem and len(covers) < MAX_CHAIN:
@@ -159,7 +160,10 @@ def appended(problem: str, other: str) -> str:
 
 
 def layouts_of(problem: str, row: str) -> tuple[int, int, int]:
-    """Returns the layouts in which a row reads its first input, reads the others, and writes."""
+    """Returns the layouts of a primitive's first input, its other inputs, and its result.
+
+    `row` is a primitive of the costs of `problem`, as "primitive src->dst".
+    """
     name, _, layouts = row.rpartition(" ")
     src, dst = (LAYOUTS[layout] for layout in layouts.split("->"))
     if problem.startswith("bwd_data_"):  # src and dst mean the tensors or their gradients
@@ -171,7 +175,7 @@ def layouts_of(problem: str, row: str) -> tuple[int, int, int]:
 
 
 def ends_of(pair: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yields node, problem and row of both choices of a pair, the producer's first."""
+    """Yields node, problem and primitive of both choices of a pair, the producer's first."""
     for end in ("producer", "reader"):
         yield pair[end], pair[f"{end}_problem"], pair[f"{end}_primitive"]
 
@@ -180,7 +184,7 @@ def options_of(graph: Graph, rows: CostRows, refused: Any, pairs: Any = ()) -> O
     options: list[dict[Any, Option]] = [{} for _ in graph.nodes]
     banned = {tuple(item) for item in refused}
     paired = {end for pair in pairs for end in ends_of(pair)}
-    # What a call hands on in registers has a layout of its own, which no transform starts from.
+    # A tensor inside a call has a layout of its own, from which no transform starts.
     links: dict[Any, int] = defaultdict(lambda: 16 << len(links))
     for anchor in graph.planned:
         name = graph.nodes[anchor].name
@@ -189,7 +193,7 @@ def options_of(graph: Graph, rows: CostRows, refused: Any, pairs: Any = ()) -> O
         for covers, problem in chains_from(graph, anchor):
             for row, ticks in rows.get(problem, {}).items():
                 if (name, problem, row) not in banned:
-                    # What some pair names is one by itself.
+                    # A primitive that a pair names is kept, even if another one is cheaper.
                     kept = row if (name, problem, row) in paired else ""
                     key = covers, layouts_of(problem, row), kept
                     best[key] = min(best.get(key, (INF,)), (ticks, row, problem))
@@ -220,7 +224,7 @@ def options_of(graph: Graph, rows: CostRows, refused: Any, pairs: Any = ()) -> O
 
 
 def changes_of(rows: CostRows) -> dict[str, dict[tuple[int, int], int]]:
-    """Returns, per shape, the cheapest change from one layout to another."""
+    """Returns the cost of the cheapest change between two layouts, by shape."""
     changes: dict[str, dict[tuple[int, int], int]] = defaultdict(dict)
     for problem, primitives in rows.items():
         if problem.startswith("transform_"):
@@ -230,13 +234,16 @@ def changes_of(rows: CostRows) -> dict[str, dict[tuple[int, int], int]]:
 
 
 def choice_of(name: str, said: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Names an alternative as pairs do; one that an earlier node computes is in no pair."""
+    """Returns the name of an alternative as pairs use it. No pair names an absorbed node."""
     row = f"{said['primitive']} {said['src']}->{said['dst']}" if said["primitive"] else ""
     return name if row else "", said["problem"], row
 
 
 def add_pairs(graph: Graph, options: Options, pairs: Any, costs: Any, edges: Any) -> None:
-    """Adds an edge per two nodes with pairs; what these take off is taken off the reader's node."""
+    """Adds an edge for each two nodes with pairs.
+
+    Negative costs of a pair move to the reader's node, so that the edge has no negative cost.
+    """
     place: dict[Any, tuple[int, int]] = {}
     for variable, n in enumerate(graph.planned):
         for i, option in enumerate(options[n]):
@@ -272,14 +279,14 @@ def problem_of(graph: Graph, options: Options, rows: CostRows, pairs: Any) -> st
 
     @cache
     def cheapest(shape: str, have: int, wanted: int) -> Any:
-        """Returns the least sum of changes after which a value exists in all wanted layouts."""
+        """Returns the least cost of changes after which a value exists in all wanted layouts."""
         if not wanted & ~have:
             return 0
         hops = [(dst, t) for (src, dst), t in changes[shape].items() if src & have and dst & ~have]
         return min((t + cheapest(shape, have | dst, wanted) for dst, t in hops), default=INF)
 
     def joined(readers: tuple[Reader, ...]) -> Reader:
-        """Returns the node whose alternatives are what all these readers may read together."""
+        """Returns the node whose alternatives are the layouts that these readers may read."""
         if len(readers) == 1:
             return readers[0]
         if readers not in sets:
@@ -330,7 +337,10 @@ def problem_text(graph_text: str, rows: CostRows, refused: Any = (), pairs: Any 
 
 
 def cost_of_changes(graph: Graph, changes: Any, rows: CostRows, chosen: dict[int, Option]) -> int:
-    """Returns the cost of a plan's changes; each value must exist in the layouts that are read."""
+    """Returns the cost of the plan's layout changes.
+
+    Raises: ProofError if a value does not exist in a layout in which it is read.
+    """
     have = [chosen[v.producer].leaves if v.problem else v.written for v in graph.values]
     numbered, cost = {value.name: v for v, value in enumerate(graph.values)}, 0
     for change in changes:
@@ -351,7 +361,7 @@ def cost_of_changes(graph: Graph, changes: Any, rows: CostRows, chosen: dict[int
 
 
 def agree(true: dict[str, Any], said: Mapping[str, Any]) -> None:
-    """Requires that a part of the plan says what is true; an integer must be an integer."""
+    """Raises ProofError unless a part of the plan has these true values, with the same types."""
     for key, value in true.items():
         is_said = said[key] == value and type(said[key]) is type(value)
         require(is_said, f"{true.get('name', 'the plan')}: {key} is {value!r}, not {said[key]!r}")
@@ -363,7 +373,7 @@ def without_repeats(items: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_choice(data: Any, text: str, rows: CostRows, refused: Any, pairs: Any) -> dict[str, Any]:
-    """Checks nodes, transforms and pairs; returns the true cost, bound and status of the plan."""
+    """Checks nodes, transforms and pairs. Returns the true cost, bound and status of the plan."""
     ticks = [t for some in rows.values() for t in some.values()]
     require(all(type(t) is int and t >= 0 for t in ticks), "a cost is no integer of at least 0")
     require(all(type(pair["ticks"]) is int for pair in pairs), "a pair's cost is no integer")
@@ -388,14 +398,17 @@ def check_choice(data: Any, text: str, rows: CostRows, refused: Any, pairs: Any)
 def check_plan(plan: Any, **own: Any) -> dict[str, Any]:
     """Raises ProofError unless a plan with its proof is what it claims to be.
 
-    That is: it fits the graph, it costs `cost_ticks`, no plan that graph, costs, refusals and pairs
-    allow is cheaper than `lower_bound_ticks`, and it is "optimal" only if the two are equal.
+    The plan must fit the graph and cost `cost_ticks`. No plan that the graph, costs, refusals and
+    pairs allow may be cheaper than `lower_bound_ticks`. The status is "optimal" only if the two are
+    equal.
 
     Args:
-        plan: the text of a plan's file, or that as a dict; `plan.with_proof()` makes one.
-        own: the caller's graph, costs, refused, pairs, as a plan's proof has them; what is missing
-            comes from the plan's file, but refused and pairs are empty if there are costs.
-    Returns: what is proven, what was taken on trust and from whom, and the fields left unchecked.
+        plan: the text of a plan's file, or its content as a dict; `plan.with_proof()` makes one.
+        own: the caller's graph, costs, refused and pairs, in the form of a plan's proof. Missing
+            ones come from the plan's file. But if there are costs, missing refused and pairs are
+            empty.
+    Returns: the proven values, the source of each trusted input, and the fields that were not
+        checked.
     """
     data = plan if isinstance(plan, dict) else json.loads(plan, object_pairs_hook=without_repeats)
     proof: dict[str, Any] = data.get("proof") or {}
