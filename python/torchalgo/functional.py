@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch.nn.functional's convolutions with the algorithm in the caller's hand.
+"""torch.nn.functional's convolutions with a choice of algorithms.
 
-All take, beside torch's own arguments, `forward`, `backward_data` and `backward_filter`: which
-primitive computes the result, the gradient of `input` and the gradient of `weight`.
-torchalgo.choices.choice_text tells what may be written there.
+Each function has torch's own arguments and `forward`, `backward_data` and `backward_filter`. They
+choose the primitives that compute the result, the gradient of `input` and the gradient of `weight`.
+docs/training.md lists what can be written as a choice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ Sizes = int | Sequence[int]
 def texts_of(
     forward: Choice, backward_data: Choice, backward_filter: Choice, transposed: bool = False
 ) -> tuple[str, str, str]:
-    """The texts of a convolution's three choices, in this order."""
+    """Returns the texts of a convolution's three choices, in this order.
+
+    Raises: torchalgo.Error if one is no choice for its direction.
+    """
     directions = directions_of(transposed)
     return (
         choice_text(forward, directions[0], "forward"),
@@ -34,8 +37,11 @@ def texts_of(
 
 
 def directions_of(transposed: bool) -> tuple[Direction, Direction, Direction]:
-    """What a convolution's forward, backward_data and backward_filter are as problems: a transposed
-    one computes the gradient of another's input, and its gradient is that one's result."""
+    """Returns the directions of a convolution's forward, backward_data and backward_filter.
+
+    A transposed convolution computes the gradient of another convolution's input, and its own
+    gradient is the result of that convolution.
+    """
     if transposed:
         return "bwd_data", "fwd", "bwd_filter"
     return "fwd", "bwd_data", "bwd_filter"
@@ -54,7 +60,22 @@ def conv1d(
     backward_data: Choice = None,
     backward_filter: Choice = None,
 ) -> Tensor:
-    """torch.nn.functional.conv1d with algorithms chosen as this module's docstring says."""
+    """Computes torch.nn.functional.conv1d with the chosen algorithms.
+
+    The arguments before `forward` are those of torch.nn.functional.conv1d.
+
+    Args:
+        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+            lists the possible values.
+        backward_data: the same for the gradient of `input`.
+        backward_filter: the same for the gradient of `weight`.
+    Returns: the result of the convolution. A primitive that cannot run is replaced by a fallback;
+        after torchalgo.set_strict(True) this is an error.
+    Raises: torchalgo.Error if a choice is unknown or for another direction, or if padding is "same"
+        with a stride other than 1.
+
+    Example: torchalgo.conv1d(x, weight, padding=1, forward="aten.conv")
+    """
     texts = texts_of(forward, backward_data, backward_filter)
     op = torch.ops.torchalgo.conv1d
     return _conv(op, 1, input, weight, bias, stride, padding, dilation, groups, texts)
@@ -73,7 +94,23 @@ def conv2d(
     backward_data: Choice = None,
     backward_filter: Choice = None,
 ) -> Tensor:
-    """torch.nn.functional.conv2d with algorithms chosen as this module's docstring says."""
+    """Computes torch.nn.functional.conv2d with the chosen algorithms.
+
+    The arguments before `forward` are those of torch.nn.functional.conv2d.
+
+    Args:
+        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+            lists the possible values.
+        backward_data: the same for the gradient of `input`.
+        backward_filter: the same for the gradient of `weight`.
+    Returns: the result of the convolution. A primitive that cannot run is replaced by a fallback;
+        after torchalgo.set_strict(True) this is an error.
+    Raises: torchalgo.Error if a choice is unknown or for another direction, or if padding is "same"
+        with a stride other than 1.
+
+    Example: torchalgo.conv2d(x, weight, padding=1, forward="cpu.direct",
+        backward_filter="aten.conv")
+    """
     texts = texts_of(forward, backward_data, backward_filter)
     op = torch.ops.torchalgo.conv2d
     return _conv(op, 2, input, weight, bias, stride, padding, dilation, groups, texts)
@@ -92,7 +129,22 @@ def conv3d(
     backward_data: Choice = None,
     backward_filter: Choice = None,
 ) -> Tensor:
-    """torch.nn.functional.conv3d with algorithms chosen as this module's docstring says."""
+    """Computes torch.nn.functional.conv3d with the chosen algorithms.
+
+    The arguments before `forward` are those of torch.nn.functional.conv3d.
+
+    Args:
+        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+            lists the possible values.
+        backward_data: the same for the gradient of `input`.
+        backward_filter: the same for the gradient of `weight`.
+    Returns: the result of the convolution. A primitive that cannot run is replaced by a fallback;
+        after torchalgo.set_strict(True) this is an error.
+    Raises: torchalgo.Error if a choice is unknown or for another direction, or if padding is "same"
+        with a stride other than 1.
+
+    Example: torchalgo.conv3d(x, weight, padding=1, forward="aten.conv")
+    """
     texts = texts_of(forward, backward_data, backward_filter)
     op = torch.ops.torchalgo.conv3d
     return _conv(op, 3, input, weight, bias, stride, padding, dilation, groups, texts)
@@ -112,10 +164,23 @@ def conv_transpose1d(
     backward_data: Choice = None,
     backward_filter: Choice = None,
 ) -> Tensor:
-    """torch.nn.functional.conv_transpose1d with algorithms chosen as this module's docstring says.
+    """Computes torch.nn.functional.conv_transpose1d with the chosen algorithms.
 
-    Its forward is a bwd_data problem and its backward_data a fwd problem: numbers and names are
-    those of the problem.
+    The arguments before `forward` are those of torch.nn.functional.conv_transpose1d.
+
+    The forward of a transposed convolution is a bwd_data problem, and its backward_data a fwd
+    problem. Use the names and numbers of the problem.
+
+    Args:
+        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+            lists the possible values.
+        backward_data: the same for the gradient of `input`.
+        backward_filter: the same for the gradient of `weight`.
+    Returns: the result of the convolution. A primitive that cannot run is replaced by a fallback;
+        after torchalgo.set_strict(True) this is an error.
+    Raises: torchalgo.Error if a choice is unknown or for another direction.
+
+    Example: torchalgo.conv_transpose1d(x, weight, padding=1, forward="aten.conv")
     """
     texts = texts_of(forward, backward_data, backward_filter, transposed=True)
     op = torch.ops.torchalgo.conv_transpose1d
@@ -138,7 +203,24 @@ def conv_transpose2d(
     backward_data: Choice = None,
     backward_filter: Choice = None,
 ) -> Tensor:
-    """torch.nn.functional.conv_transpose2d likewise; see conv_transpose1d."""
+    """Computes torch.nn.functional.conv_transpose2d with the chosen algorithms.
+
+    The arguments before `forward` are those of torch.nn.functional.conv_transpose2d.
+
+    The forward of a transposed convolution is a bwd_data problem, and its backward_data a fwd
+    problem. Use the names and numbers of the problem.
+
+    Args:
+        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+            lists the possible values.
+        backward_data: the same for the gradient of `input`.
+        backward_filter: the same for the gradient of `weight`.
+    Returns: the result of the convolution. A primitive that cannot run is replaced by a fallback;
+        after torchalgo.set_strict(True) this is an error.
+    Raises: torchalgo.Error if a choice is unknown or for another direction.
+
+    Example: torchalgo.conv_transpose2d(x, weight, padding=1, forward="aten.conv")
+    """
     texts = texts_of(forward, backward_data, backward_filter, transposed=True)
     op = torch.ops.torchalgo.conv_transpose2d
     return _conv_transpose(
@@ -160,7 +242,24 @@ def conv_transpose3d(
     backward_data: Choice = None,
     backward_filter: Choice = None,
 ) -> Tensor:
-    """torch.nn.functional.conv_transpose3d likewise; see conv_transpose1d."""
+    """Computes torch.nn.functional.conv_transpose3d with the chosen algorithms.
+
+    The arguments before `forward` are those of torch.nn.functional.conv_transpose3d.
+
+    The forward of a transposed convolution is a bwd_data problem, and its backward_data a fwd
+    problem. Use the names and numbers of the problem.
+
+    Args:
+        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+            lists the possible values.
+        backward_data: the same for the gradient of `input`.
+        backward_filter: the same for the gradient of `weight`.
+    Returns: the result of the convolution. A primitive that cannot run is replaced by a fallback;
+        after torchalgo.set_strict(True) this is an error.
+    Raises: torchalgo.Error if a choice is unknown or for another direction.
+
+    Example: torchalgo.conv_transpose3d(x, weight, padding=1, forward="aten.conv")
+    """
     texts = texts_of(forward, backward_data, backward_filter, transposed=True)
     op = torch.ops.torchalgo.conv_transpose3d
     return _conv_transpose(
@@ -246,8 +345,12 @@ def _pad(
 
 
 def same_padding(kernel_size: list[int], dilation: list[int]) -> tuple[list[int], list[int]]:
-    """Of padding="same": what is padded on both sides of each dimension, and the odd elements that
-    torch puts behind, in functional.pad's order. TorchScript compiles it."""
+    """Returns the padding that padding="same" needs.
+
+    The first list holds the padding on both sides of each dimension. The second list holds the
+    extra element that torch adds at the end of some dimensions, in the order of functional.pad.
+    TorchScript compiles this function.
+    """
     padding = [d * (k - 1) // 2 for d, k in zip(dilation, kernel_size)]  # noqa: B905
     odd = [d * (k - 1) % 2 for d, k in zip(dilation, kernel_size)]  # noqa: B905
     behind = [0] * (2 * len(odd))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch.nn's convolutions with the algorithm in the user's hand.
+"""torch.nn's convolutions with a choice of algorithms.
 
-Each class is torch's, its parameters, buffers and state_dict included, with three more arguments:
-`forward`, `backward_data` and `backward_filter`; torchalgo.choices.choice_text tells what may be
-written there. They can be set later: `conv.forward_algorithm = "cpu.direct"`.
+Each class is a subclass of torch's class with the same parameters, buffers and state_dict. It has
+three more arguments, `forward`, `backward_data` and `backward_filter`. docs/training.md lists what
+can be written as a choice. They can be set later too: `conv.forward_algorithm = "cpu.direct"`.
 """
-# TorchScript reads the annotations, so they are no strings here, and turns tuples into lists.
+# TorchScript reads the annotations, so they must not be strings. It turns tuples into lists.
 # mypy: disable-error-code="arg-type,no-any-return"
 
 from copy import copy
@@ -21,12 +21,12 @@ from torchalgo.functional import directions_of, same_padding
 
 Ours = TypeVar("Ours", bound="_Chosen")
 
-# The attributes that hold the three choices' texts, in the order of directions_of.
+# The attributes with the texts of the three choices, in the order of directions_of.
 ATTRIBUTES = ("forward_algorithm", "backward_data_algorithm", "backward_filter_algorithm")
 
 
 class _Chosen(nn.Module):
-    """The three choices of a convolution; a TorchScript module has them as attributes."""
+    """The three choices of a convolution. A TorchScript module has them as attributes."""
 
     forward_algorithm: str
     backward_data_algorithm: str
@@ -41,7 +41,7 @@ class _Chosen(nn.Module):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.forward_algorithm = forward  # type: ignore[assignment]  # __setattr__ spells it
+        self.forward_algorithm = forward  # type: ignore[assignment]  # __setattr__ converts it
         self.backward_data_algorithm = backward_data  # type: ignore[assignment]
         self.backward_filter_algorithm = backward_filter  # type: ignore[assignment]
 
@@ -54,9 +54,9 @@ class _Chosen(nn.Module):
         backward_data: Choice = None,
         backward_filter: Choice = None,
     ) -> Ours:
-        """The same convolution as ours, with `module`'s parameters, buffers, hooks and flags.
+        """Returns a convolution of this class with `module`'s parameters, buffers, hooks and flags.
 
-        Raises: torchalgo.Error if `module` is not the torch.nn class that this one stands for.
+        Raises: torchalgo.Error if `module` is not exactly of the torch.nn class with this name.
         """
         if OURS.get(type(module)) is not cls:
             raise Error(
@@ -78,7 +78,7 @@ class _Chosen(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        for name in ATTRIBUTES:  # what was pickled as torch's class has none
+        for name in ATTRIBUTES:  # objects that were pickled as torch's class have none
             self.__dict__.setdefault(name, AUTO)
 
     def _is_transposed(self) -> bool:
@@ -93,7 +93,19 @@ class _Chosen(nn.Module):
 
 
 class Conv1d(_Chosen, nn.Conv1d):
-    """torch.nn.Conv1d with algorithms chosen as this module's docstring says."""
+    """A torch.nn.Conv1d that runs the chosen algorithms.
+
+    Args:
+        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+            lists the possible values.
+        backward_data: the same for the gradient of the input.
+        backward_filter: the same for the gradient of the weights.
+    All other arguments are those of torch.nn.Conv1d.
+
+    Raises: torchalgo.Error if a choice is unknown or for another direction.
+
+    Example: conv = torchalgo.nn.Conv1d(64, 64, 3, padding=1, forward="aten.conv")
+    """
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         padding = [0]
@@ -121,7 +133,19 @@ class Conv1d(_Chosen, nn.Conv1d):
 
 
 class Conv2d(_Chosen, nn.Conv2d):
-    """torch.nn.Conv2d with algorithms chosen as this module's docstring says."""
+    """A torch.nn.Conv2d that runs the chosen algorithms.
+
+    Args:
+        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+            lists the possible values.
+        backward_data: the same for the gradient of the input.
+        backward_filter: the same for the gradient of the weights.
+    All other arguments are those of torch.nn.Conv2d.
+
+    Raises: torchalgo.Error if a choice is unknown or for another direction.
+
+    Example: conv = torchalgo.nn.Conv2d(64, 64, 3, padding=1, forward="cpu.direct")
+    """
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         padding = [0, 0]
@@ -149,7 +173,19 @@ class Conv2d(_Chosen, nn.Conv2d):
 
 
 class Conv3d(_Chosen, nn.Conv3d):
-    """torch.nn.Conv3d with algorithms chosen as this module's docstring says."""
+    """A torch.nn.Conv3d that runs the chosen algorithms.
+
+    Args:
+        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+            lists the possible values.
+        backward_data: the same for the gradient of the input.
+        backward_filter: the same for the gradient of the weights.
+    All other arguments are those of torch.nn.Conv3d.
+
+    Raises: torchalgo.Error if a choice is unknown or for another direction.
+
+    Example: conv = torchalgo.nn.Conv3d(64, 64, 3, padding=1, forward="aten.conv")
+    """
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         padding = [0, 0, 0]
@@ -177,7 +213,23 @@ class Conv3d(_Chosen, nn.Conv3d):
 
 
 class ConvTranspose1d(_Chosen, nn.ConvTranspose1d):
-    """torch.nn.ConvTranspose1d with algorithms chosen as this module's docstring says."""
+    """A torch.nn.ConvTranspose1d that runs the chosen algorithms.
+
+    Args:
+        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+            lists the possible values.
+        backward_data: the same for the gradient of the input.
+        backward_filter: the same for the gradient of the weights.
+
+    The forward of a transposed convolution is a bwd_data problem, and its backward_data a fwd
+    problem.
+
+    All other arguments are those of torch.nn.ConvTranspose1d.
+
+    Raises: torchalgo.Error if a choice is unknown or for another direction.
+
+    Example: conv = torchalgo.nn.ConvTranspose1d(64, 64, 3, padding=1, forward="aten.conv")
+    """
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         assert self.padding_mode == "zeros" and not isinstance(self.padding, str)
@@ -200,7 +252,23 @@ class ConvTranspose1d(_Chosen, nn.ConvTranspose1d):
 
 
 class ConvTranspose2d(_Chosen, nn.ConvTranspose2d):
-    """torch.nn.ConvTranspose2d with algorithms chosen as this module's docstring says."""
+    """A torch.nn.ConvTranspose2d that runs the chosen algorithms.
+
+    Args:
+        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+            lists the possible values.
+        backward_data: the same for the gradient of the input.
+        backward_filter: the same for the gradient of the weights.
+
+    The forward of a transposed convolution is a bwd_data problem, and its backward_data a fwd
+    problem.
+
+    All other arguments are those of torch.nn.ConvTranspose2d.
+
+    Raises: torchalgo.Error if a choice is unknown or for another direction.
+
+    Example: conv = torchalgo.nn.ConvTranspose2d(64, 64, 3, padding=1, forward="aten.conv")
+    """
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         assert self.padding_mode == "zeros" and not isinstance(self.padding, str)
@@ -223,7 +291,23 @@ class ConvTranspose2d(_Chosen, nn.ConvTranspose2d):
 
 
 class ConvTranspose3d(_Chosen, nn.ConvTranspose3d):
-    """torch.nn.ConvTranspose3d with algorithms chosen as this module's docstring says."""
+    """A torch.nn.ConvTranspose3d that runs the chosen algorithms.
+
+    Args:
+        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+            lists the possible values.
+        backward_data: the same for the gradient of the input.
+        backward_filter: the same for the gradient of the weights.
+
+    The forward of a transposed convolution is a bwd_data problem, and its backward_data a fwd
+    problem.
+
+    All other arguments are those of torch.nn.ConvTranspose3d.
+
+    Raises: torchalgo.Error if a choice is unknown or for another direction.
+
+    Example: conv = torchalgo.nn.ConvTranspose3d(64, 64, 3, padding=1, forward="aten.conv")
+    """
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         assert self.padding_mode == "zeros" and not isinstance(self.padding, str)
@@ -245,7 +329,7 @@ class ConvTranspose3d(_Chosen, nn.ConvTranspose3d):
         )
 
 
-# torch's class -> ours.
+# Maps torch's classes to ours.
 OURS: dict[type[nn.Module], type[_Chosen]] = {
     nn.Conv1d: Conv1d,
     nn.Conv2d: Conv2d,

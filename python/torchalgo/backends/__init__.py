@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Process-wide settings by library, as torch.backends has them."""
+"""Settings of the process by library, like torch.backends."""
 
 from torchalgo.backends import cudnn
 

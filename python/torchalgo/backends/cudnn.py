@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""cuDNN's settings: which algorithm convolutions run that nothing closer to them decides.
+"""Settings of the process for convolutions without a closer choice, like torch.backends.cudnn.
 
-`torchalgo.backends.cudnn.conv_fwd_algo = 1`, and `conv_bwd_data_algo`, `conv_bwd_filter_algo`: for
-torchalgo's own convolutions always, for torch's inside torchalgo.enable(). What may be assigned
-torchalgo.choices.choice_text tells; None, as at the start, asks for nothing. They are process-wide.
-An argument of the convolution and torchalgo.algorithms() go before them.
+    torchalgo.backends.cudnn.conv_fwd_algo = 1
+    torchalgo.backends.cudnn.conv_bwd_data_algo = "cudnn9.conv_bwd_data"
+
+The flags are conv_fwd_algo, conv_bwd_data_algo and conv_bwd_filter_algo. They apply to torchalgo's
+own convolutions, and inside torchalgo.enable() also to torch's. docs/training.md lists the values
+that can be assigned. None, the initial value, makes no choice. Arguments of a convolution and
+torchalgo.algorithms() come before the flags.
 """
 
 from __future__ import annotations
@@ -26,7 +29,10 @@ FLAGS: dict[str, Direction] = {
 
 
 def version() -> int | None:
-    """cuDNN's version as one number, 91900 is 9.19.0; None without cuDNN."""
+    """Returns cuDNN's version as one number, such as 91900 for 9.19.0; None without cuDNN.
+
+    Example: if (torchalgo.backends.cudnn.version() or 0) >= 90000: ...
+    """
     text = _C.cudnn_version()
     if text is None:
         return None
@@ -35,18 +41,21 @@ def version() -> int | None:
 
 
 def is_available() -> bool:
-    """Whether torch has mapped a cuDNN that torchalgo can ask; no GPU is needed for that."""
+    """Returns whether torch has loaded a cuDNN that torchalgo can use. This needs no GPU.
+
+    Example: if torchalgo.backends.cudnn.is_available(): ...
+    """
     return not _C.cudnn_absence()
 
 
 def get_flag(name: str) -> int | str | None:
-    """What a flag is set to: cuDNN's number, a name, None."""
+    """Returns the value of a flag: one of cuDNN's numbers, a choice's text, or None."""
     index = list(FLAGS).index(name)
     return read_choice(_C.flag_choices()[index], FLAGS[name])
 
 
 def set_flag(name: str, choice: Choice) -> None:
-    """Sets one flag. Raises: torchalgo.Error if `choice` is none."""
+    """Sets one flag. Raises torchalgo.Error if `choice` is no choice for its direction."""
     texts = list(_C.flag_choices())
     texts[list(FLAGS).index(name)] = choice_text(choice, FLAGS[name], name)
     _C.set_flag_choices(*texts)
@@ -58,7 +67,19 @@ def flags(
     conv_bwd_data_algo: Choice = None,
     conv_bwd_filter_algo: Choice = None,
 ) -> Iterator[None]:
-    """All three flags as given, inside the block; afterwards what they were."""
+    """Sets all three flags inside a `with` block, and restores the old values afterwards.
+
+    Args:
+        conv_fwd_algo: the choice for forward problems; None makes no choice. docs/training.md lists
+            the possible values.
+        conv_bwd_data_algo: the same for gradients of inputs.
+        conv_bwd_filter_algo: the same for gradients of weights.
+    Raises: torchalgo.Error if a value is no choice for its direction.
+
+    Example:
+        with torchalgo.backends.cudnn.flags(conv_fwd_algo=1):
+            y = torchalgo.conv2d(x, weight)
+    """
     choices = (conv_fwd_algo, conv_bwd_data_algo, conv_bwd_filter_algo)
     texts = [
         choice_text(choice, direction, name)
@@ -72,7 +93,7 @@ def flags(
 
 
 def flag_property(name: str) -> property:
-    """A property of a module that reads and sets a flag."""
+    """Returns a property of a module that reads and sets a flag."""
 
     def get(module: object) -> int | str | None:
         return get_flag(name)
@@ -84,7 +105,7 @@ def flag_property(name: str) -> property:
 
 
 class _CudnnModule(types.ModuleType):
-    """This module with its flags as attributes."""
+    """This module, with its flags as attributes."""
 
     conv_fwd_algo = flag_property("conv_fwd_algo")
     conv_bwd_data_algo = flag_property("conv_bwd_data_algo")
