@@ -8,7 +8,10 @@ import torch as _torch
 
 
 def _check_torch(built: str) -> None:
-    """A C++ extension fits one minor version of torch; say so before the dynamic linker does."""
+    """Raises ImportError if torchalgo was built for another minor version of torch.
+
+    The error is clearer than that of the dynamic linker.
+    """
     here = _torch.__version__
     if built.split("+")[0].split(".")[:2] != here.split("+")[0].split(".")[:2]:
         raise ImportError(
@@ -20,7 +23,7 @@ def _check_torch(built: str) -> None:
 def _load_library() -> None:
     try:
         built = _importlib.import_module("torchalgo._build_info")
-    except ImportError:  # not built: the next lines say it
+    except ImportError:  # not built; the next lines raise an error
         pass
     else:
         _check_torch(built.torch_version)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Energy counters of this machine, and which of them objective="energy" and "edp" read.
+"""Energy counters of this machine, for objective="energy" and "edp".
 
-    with torchalgo.energy.use(MyMeter()):  # one of your own: a plug with a serial line, a BMC
+    with torchalgo.energy.use(MyMeter()):  # your own: a plug with a serial line, a BMC
         fast = torchalgo.optimize(model, (x,), objective="energy")
 
-docs/energy.md tells what is measured and what that includes.
+docs/energy.md says what is measured and what that includes.
 """
 
 from __future__ import annotations
@@ -25,20 +25,29 @@ from torchalgo._C import Error
 POWERCAP = Path("/sys/class/powercap")
 NVML = "libnvidia-ml.so.1"
 
-# RAPL's counters step about once in a millisecond, and by some 61 uJ.
+# RAPL's counters step about once per millisecond, by about 61 uJ.
 RAPL_INTERVAL_S = 1e-3
 RAPL_STEP_UJ = 61
 
-# What is measured lasts so many steps of the counter: one that is missed is 2 %.
+# A measurement lasts this many steps of the counter, so that a missed step is 2 %.
 LOOP_STEPS = 50
 
 
 class Meter(Protocol):
-    """A counter of energy.
+    """A counter of energy. Write a class with these members for a meter of your own.
 
-    `name` goes to the database: costs of another meter are a miss. `covers` is for people. The
-    counter steps at least every `interval_s`, by `step_uj` at least: what is measured lasts long
-    enough that this does not matter.
+    Attributes:
+        name: stored in the database. Costs of another meter are not used.
+        covers: what the counter includes, for people.
+        interval_s: the counter steps at least every `interval_s` seconds.
+        step_uj: the counter steps by at least `step_uj` microjoules. Measurements last long enough
+            that single steps do not matter.
+
+    Example:
+        class Plug:
+            name, covers, interval_s, step_uj = "plug 7", "the whole machine", 0.1, 1000.0
+
+            def read_uj(self) -> int: ...
     """
 
     name: str
@@ -47,16 +56,16 @@ class Meter(Protocol):
     step_uj: float
 
     def read_uj(self) -> int:
-        """Microjoules so far; never less than before.
+        """Returns the microjoules so far. The value never decreases.
 
-        Raises: torchalgo.Error or OSError if it cannot be read any more.
+        Raises: torchalgo.Error or OSError if the counter cannot be read any more.
         """
         ...
 
 
 @dataclass
 class _Domain:
-    """One counter of RAPL, which starts again at 0 after its range."""
+    """One counter of RAPL. It starts again at 0 after its range."""
 
     path: Path
     range_uj: int
@@ -72,11 +81,16 @@ class _Domain:
 
 
 class RaplMeter:
-    """All CPU packages and, where it counts apart, their DRAM: what Linux calls intel-rapl, on AMD
-    as well.
+    """The RAPL counters of all CPU packages, and of their DRAM if it has its own counter.
 
-    It must be read once while a counter passes its range, which takes minutes at the least.
-    Raises: torchalgo.Error if there is no counter, or it may not be read.
+    Linux calls them intel-rapl, also on AMD CPUs. The meter must be read at least once per range of
+    a counter, which takes minutes or more.
+
+    Args:
+        root: the folder of the counters.
+    Raises: torchalgo.Error if there is no counter, or it cannot be read.
+
+    Example: torchalgo.energy.set_meter(torchalgo.energy.RaplMeter())
     """
 
     def __init__(self, root: Path = POWERCAP) -> None:
@@ -106,8 +120,13 @@ class RaplMeter:
 
 
 def _rapl_paths(root: Path) -> list[tuple[str, Path]]:
-    """Names and folders of the packages and of DRAM beside them; what lies inside a package (core,
-    uncore) is in its sum, and "psys", the whole board, holds the packages."""
+    """Returns names and folders of the counters of packages and of their DRAM.
+
+    Parts of a package (core, uncore) are in its sum. "psys", the whole board, contains the
+    packages.
+
+    Raises: torchalgo.Error if there is none.
+    """
     if not root.is_dir():
         raise Error(
             f"RAPL: there is no {root}: a virtual machine or container hides it, or the kernel was"
@@ -133,12 +152,17 @@ def _number_in(path: Path) -> int:
 
 
 class NvmlMeter:
-    """One NVIDIA GPU with its memory: nvmlDeviceGetTotalEnergyConsumption, of Volta and later.
+    """The energy counter of one NVIDIA GPU with its memory, for Volta and later.
+
+    It reads nvmlDeviceGetTotalEnergyConsumption.
 
     Args:
         uuid: "GPU-..."; the driver's order of GPUs is not torch's.
-        library: NVML itself; tests pass another one.
-    Raises: torchalgo.Error if there is no NVML, no such GPU, or it does not count.
+        library: the loaded NVML; None loads it. Tests pass a substitute.
+        now_s: a clock, in seconds.
+    Raises: torchalgo.Error if there is no NVML, no such GPU, or no counter.
+
+    Example: torchalgo.energy.set_meter(torchalgo.energy.NvmlMeter("GPU-..."))
     """
 
     def __init__(
@@ -182,7 +206,10 @@ def _open_nvml() -> ctypes.CDLL:
 def _observed_interval_s(
     read_uj: Callable[[], int], now_s: Callable[[], float], steps: int = 8, most_s: float = 2.0
 ) -> float:
-    """The longest time between two steps of a counter: drivers differ, from 1 to 100 ms."""
+    """Returns the longest time between two steps of a counter, in seconds.
+
+    Drivers differ: 1 to 100 ms. Raises torchalgo.Error if the counter does not move for `most_s`.
+    """
     started = stepped = now_s()
     last = read_uj()
     gaps: list[float] = []
@@ -192,7 +219,7 @@ def _observed_interval_s(
             last, stepped = value, now
     if len(gaps) < 2:
         raise Error(f"NVML: the counter did not move in {most_s:.0f} s")
-    return max(gaps[1:])  # the first began somewhere within a step
+    return max(gaps[1:])  # the first gap began inside a step
 
 
 def _nvml_of(device: _C.Device) -> NvmlMeter:
@@ -202,15 +229,20 @@ def _nvml_of(device: _C.Device) -> NvmlMeter:
     return NvmlMeter(f"GPU-{uuid}")
 
 
-# ---- which one is read ---------------------------------------------------------------------------
+# ---- the choice of a meter
+# -------------------------------------------------------------------------
 
 _chosen: Meter | None = None
 
 
 def set_meter(meter: Meter | None) -> Meter | None:
-    """Has `meter` read wherever energy counts, in this process; None: the machine's own, again.
+    """Sets the meter of this process for objective="energy" and "edp".
 
-    Returns: the one set before.
+    Args:
+        meter: None restores the machine's own meter.
+    Returns: the meter that was set before; None if there was none.
+
+    Example: before = torchalgo.energy.set_meter(MyMeter())
     """
     global _chosen
     before, _chosen = _chosen, meter
@@ -219,7 +251,14 @@ def set_meter(meter: Meter | None) -> Meter | None:
 
 @contextlib.contextmanager
 def use(meter: Meter) -> Iterator[Meter]:
-    """The same within a `with`."""
+    """Sets the meter inside a `with` block, and restores the one before afterwards.
+
+    Yields: `meter`.
+
+    Example:
+        with torchalgo.energy.use(MyMeter()):
+            fast = torchalgo.optimize(model, (x,), objective="energy")
+    """
     before = set_meter(meter)
     try:
         yield meter
@@ -228,9 +267,14 @@ def use(meter: Meter) -> Iterator[Meter]:
 
 
 def find_meter(device: _C.Device | None = None) -> Meter:
-    """The meter for a device (None: the CPU): the one that was set, else the machine's own.
+    """Returns the meter for a device: the one that was set, or else the machine's own.
 
-    Raises: torchalgo.Error saying what was looked for, why that failed, and what to do.
+    Args:
+        device: None is the CPU.
+    Raises: torchalgo.Error if there is none. It says which one was looked for, why that failed, and
+        what to do.
+
+    Example: torchalgo.energy.find_meter().read_uj()
     """
     if _chosen is not None:
         return _chosen
@@ -246,7 +290,14 @@ def find_meter(device: _C.Device | None = None) -> Meter:
 
 
 def describe_meters(devices: Sequence[_C.Device | None] = (None,)) -> dict[str, str]:
-    """Per device what find_meter gives, or why there is none; for `torchalgo doctor`."""
+    """Returns a text about the meter of each device, or why it has none, for `torchalgo doctor`.
+
+    Args:
+        devices: None is the CPU.
+    Returns: a dict from "cpu" or "cuda:<index>" to the text.
+
+    Example: print(torchalgo.energy.describe_meters()["cpu"])
+    """
     found = {}
     for device in devices:
         where = "cpu" if device is None else f"cuda:{device.index}"

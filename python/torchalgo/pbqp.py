@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Partitioned Boolean quadratic problems: one alternative per node, at least cost, proven.
+"""Partitioned Boolean quadratic problems: choose one alternative per node at the least cost.
 
     problem = Problem([[3, 0], [1, 2]], [(0, 1, [[0, 5], [None, 0]])])
     solution = solve(problem)       # .choice [1, 1], .cost 2, .status "optimal"
     check(problem, solution)        # by code that shares nothing with the solver
 
-Costs are integers >= 0; None is forbidden. docs/pbqp.md tells what is claimed and how it is proven.
+Costs are integers >= 0. None is a forbidden choice. docs/pbqp.md says what is claimed and how it is
+proven.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ _FORBIDDEN = 2**63 - 1
 
 
 def _whole(cost: Any, where: str) -> int:
-    """One cost as the solver has it."""
+    """Returns a cost as the solver's integer.
+
+    Raises: torchalgo.Error if it is no integer, or exceeds 63 bits.
+    """
     if cost is None:
         return _FORBIDDEN
     try:
@@ -42,7 +46,7 @@ def _whole(cost: Any, where: str) -> int:
 
 
 def _costs(row: Any, where: str) -> array[int]:
-    row = row.tolist() if hasattr(row, "tolist") else row  # of a masked array: None where masked
+    row = row.tolist() if hasattr(row, "tolist") else row  # None where an array is masked
     try:
         costs = array("q", row)
     except (TypeError, OverflowError):
@@ -69,15 +73,18 @@ def _matrix(rows: Any, height: int, width: int, where: str) -> array[int]:
 
 
 class Problem:
-    """Nodes with alternatives, and edges that charge for pairs of them.
+    """A PBQP: nodes with alternatives, and edges with costs for pairs of alternatives.
 
     Args:
-        node_costs: `node_costs[u][i]` is the cost of alternative i of node u; None: forbidden.
-        edges: `(u, v, matrix)`, `matrix[i][j]` is paid if u takes i and v takes j; several edges
-            between two nodes add up. Rows may be lists or numpy arrays, masked where forbidden.
-    Raises: torchalgo.Error on a negative, fractional or NaN cost, a matrix that does not fit its
+        node_costs: `node_costs[u][i]` is the cost of alternative i of node u. None forbids it.
+        edges: `(u, v, matrix)`. `matrix[i][j]` is the cost if u takes i and v takes j. Several
+            edges between two nodes add up. Rows may be lists or numpy arrays, masked where
+            forbidden.
+    Raises: torchalgo.Error for a negative, fractional or NaN cost, a matrix that does not fit its
         nodes, an edge from a node to itself, or costs whose largest sum exceeds 63 bits. A node
         without alternatives is no error: it makes the problem infeasible.
+
+    Example: Problem([[3, 0], [1, 2]], [(0, 1, [[0, 5], [None, 0]])])
     """
 
     def __init__(self, node_costs: Any, edges: Iterable[tuple[int, int, Any]] = ()) -> None:
@@ -97,13 +104,13 @@ class Problem:
 
     @classmethod
     def from_text(cls, text: str) -> Problem:
-        """Read what `to_text` writes. Raises torchalgo.Error, naming the line."""
+        """Reads the text of `to_text`. Raises torchalgo.Error with the line of a mistake."""
         problem = cls([])
         problem._problem = _C.PbqpProblem.parse(text)
         return problem
 
     def to_text(self) -> str:
-        """The problem as lines of words, the form in which certificates name it by its hash."""
+        """Returns the problem as lines of words. Certificates contain the hash of this text."""
         return self._problem.to_text()
 
     @property
@@ -119,7 +126,7 @@ class Problem:
         ]
 
     def cost(self, choice: Sequence[int]) -> int | None:
-        """What a choice costs; None if it holds anything forbidden."""
+        """Returns the cost of a choice; None if it contains something forbidden."""
         return self._problem.evaluate(list(choice))
 
     def __eq__(self, other: object) -> bool:
@@ -135,37 +142,40 @@ class Problem:
 
 @dataclass(frozen=True)
 class Certificate:
-    """A proof of the bound that anyone can check: `text` is a file's content."""
+    """A proof of the bound that anyone can check. `text` is the content of a file."""
 
-    kind: str  # "elimination", "messages", "branches"; "none": it would not have fitted
+    kind: str  # "elimination", "messages", "branches"; "none" if it is too large
     text: str
 
 
 @dataclass(frozen=True)
 class Marginal:
-    """What the problem costs at best with one alternative; None: no choice has it."""
+    """The least cost of the problem with one alternative.
+
+    `cost` is None if no choice contains it.
+    """
 
     cost: int | None
-    is_exact: bool  # else the cost is a lower bound
+    is_exact: bool  # if False, the cost is a lower bound
 
 
 @dataclass(frozen=True)
 class RunnerUp:
-    """The best other alternative of a node, and what taking it costs more."""
+    """The best other alternative of a node, and how much more the problem costs with it."""
 
     alternative: int
     regret: int
-    is_exact: bool  # else the regret is a lower bound
+    is_exact: bool  # if False, the regret is a lower bound
 
 
 @dataclass(frozen=True)
 class Event:
-    """What was known when."""
+    """The bound and the cost that the solver knew after `seconds`."""
 
     seconds: float
     text: str
-    lower_bound: int | None  # None: proven infeasible
-    cost: int | None  # of the best choice so far
+    lower_bound: int | None  # None if proven infeasible
+    cost: int | None  # of the best choice so far; None if there is none
 
     def __str__(self) -> str:
         bound = "infeasible" if self.lower_bound is None else f"bound {self.lower_bound}"
@@ -175,21 +185,24 @@ class Event:
 
 @dataclass(frozen=True)
 class Solution:
-    """An answer and what is proven of it."""
+    """An answer of `solve`, with its proof."""
 
-    status: str  # "optimal", "feasible" (a gap is left), "infeasible" (proven), "unknown"
+    status: str  # "optimal", "feasible" (with a gap), "infeasible" (proven), "unknown"
     choice: list[int] | None
     cost: int | None
-    lower_bound: int | None  # no choice costs less; None: there is no choice
+    lower_bound: int | None  # no choice costs less; None if there is no choice
     method: str
-    marginals: list[list[Marginal]]  # per node and alternative; empty if not asked for
-    fixed: list[bool]  # per node: every other alternative is proven to cost more
+    marginals: list[list[Marginal]]  # by node and alternative; empty with marginals=False
+    fixed: list[bool]  # by node: True if all other alternatives are proven to cost more
     certificate: Certificate
-    transcript: list[Event]  # empty if not asked for
+    transcript: list[Event]  # empty with transcript=False
 
     @property
     def runner_ups(self) -> list[RunnerUp | None]:
-        """Per node the best other alternative; None: no choice has another one."""
+        """Returns the best other alternative of each node; None if no choice has another one.
+
+        Returns None for all nodes if there are no marginals, and an empty list without a choice.
+        """
         return [self._runner_up(node) for node in range(len(self.choice or []))]
 
     def _runner_up(self, node: int) -> RunnerUp | None:
@@ -216,17 +229,22 @@ def solve(
     table_cap: int = 30_000_000,
     proof_cap: int = 8_000_000,
 ) -> Solution:
-    """Pick one alternative per node so that the sum of all costs is least, and prove it.
+    """Picks one alternative per node so that the sum of all costs is least, and proves it.
 
     Args:
         problem: not changed.
-        time_limit_s: after it the best choice and bound so far are returned; None: no limit. One
-            look at every cost is taken in any case, so that there always is a bound.
-        marginals: what each alternative costs at best; about three times the work.
-        transcript: what was done and known when.
-        table_cap: cells that one elimination may walk through; beyond it, bounds and branching.
-        proof_cap: numbers in a certificate; beyond it there is none.
+        time_limit_s: seconds after which the best choice and bound so far are returned; None is no
+            limit. The solver reads every cost once in any case, so that there always is a bound.
+        marginals: whether to compute the least cost with each alternative; about three times the
+            work.
+        transcript: whether to record what was done and known when.
+        table_cap: most cells that one elimination may read; above it, the solver uses bounds and
+            branching.
+        proof_cap: most numbers in a certificate; a larger one is left out.
+    Returns: the solution. Its status is "feasible" or "unknown" if the search ended early.
     Raises: torchalgo.Error if `time_limit_s` is NaN or negative.
+
+    Example: solution = torchalgo.pbqp.solve(problem, time_limit_s=10)
     """
     limit = math.inf if time_limit_s is None else float(time_limit_s)
     if not limit >= 0:
@@ -245,9 +263,13 @@ def solve(
 
 
 def check(problem: Problem, solution: Solution) -> None:
-    """Check choice, cost, bound and status against the certificate, without the solver's code.
+    """Checks choice, cost, bound and status against the certificate, without the solver's code.
+
+    Returns None if all of them hold.
 
     Raises: torchalgo.Error if a claim is false, or not proven because there is no certificate.
+
+    Example: torchalgo.pbqp.check(problem, torchalgo.pbqp.solve(problem))
     """
     if solution.certificate.kind == "none":
         raise Error("pbqp: there is no certificate: it would not have fitted; raise proof_cap")
