@@ -108,8 +108,7 @@ def conv2d(
     Raises: torchalgo.Error if a choice is unknown or for another direction, or if padding is "same"
         with a stride other than 1.
 
-    Example: torchalgo.conv2d(x, weight, padding=1, forward="cpu.direct",
-        backward_filter="aten.conv")
+    Example: torchalgo.conv2d(x, weight, padding=1, forward="cpu.direct")
     """
     texts = texts_of(forward, backward_data, backward_filter)
     op = torch.ops.torchalgo.conv2d

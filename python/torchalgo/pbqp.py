@@ -80,9 +80,9 @@ class Problem:
         edges: `(u, v, matrix)`. `matrix[i][j]` is the cost if u takes i and v takes j. Several
             edges between two nodes add up. Rows may be lists or numpy arrays, masked where
             forbidden.
-    Raises: torchalgo.Error for a negative, fractional or NaN cost, a matrix that does not fit its
-        nodes, an edge from a node to itself, or costs whose largest sum exceeds 63 bits. A node
-        without alternatives is no error: it makes the problem infeasible.
+    Raises: torchalgo.Error for a negative, fractional or NaN cost, or if the largest sum of costs
+        exceeds 63 bits. Also for a matrix that does not fit its nodes, or an edge from a node to
+        itself. A node without alternatives is no error: it makes the problem infeasible.
 
     Example: Problem([[3, 0], [1, 2]], [(0, 1, [[0, 5], [None, 0]])])
     """
@@ -142,7 +142,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Certificate:
-    """A proof of the bound that anyone can check. `text` is the content of a file."""
+    """A proof of the bound that anyone can check. `text` is the content of a file.
+
+    Example: Path("answer.cert").write_text(solution.certificate.text)
+    """
 
     kind: str  # "elimination", "messages", "branches"; "none" if it is too large
     text: str
@@ -150,9 +153,9 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Marginal:
-    """The least cost of the problem with one alternative.
+    """The least cost of the problem with one alternative. `cost` is None if no choice contains it.
 
-    `cost` is None if no choice contains it.
+    Example: solution.marginals[0][1].cost  # with alternative 1 of node 0
     """
 
     cost: int | None
@@ -161,7 +164,10 @@ class Marginal:
 
 @dataclass(frozen=True)
 class RunnerUp:
-    """The best other alternative of a node, and how much more the problem costs with it."""
+    """The best other alternative of a node, and how much more the problem costs with it.
+
+    Example: solution.runner_ups[0].regret
+    """
 
     alternative: int
     regret: int
@@ -170,12 +176,15 @@ class RunnerUp:
 
 @dataclass(frozen=True)
 class Event:
-    """The bound and the cost that the solver knew after `seconds`."""
+    """The bound and the cost that the solver knew after `seconds`.
+
+    Example: print(*solve(problem, transcript=True).transcript)
+    """
 
     seconds: float
     text: str
     lower_bound: int | None  # None if proven infeasible
-    cost: int | None  # of the best choice so far; None if there is none
+    cost: int | None  # cost of the best choice so far; None if there is none
 
     def __str__(self) -> str:
         bound = "infeasible" if self.lower_bound is None else f"bound {self.lower_bound}"
@@ -185,7 +194,10 @@ class Event:
 
 @dataclass(frozen=True)
 class Solution:
-    """An answer of `solve`, with its proof."""
+    """An answer of `solve`, with its proof.
+
+    Example: solve(problem).choice
+    """
 
     status: str  # "optimal", "feasible" (with a gap), "infeasible" (proven), "unknown"
     choice: list[int] | None

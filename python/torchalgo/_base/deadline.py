@@ -15,7 +15,7 @@ DEFAULT_BUDGET_S = 90.0
 # The time of a candidate's check on one core of an EPYC: a reference in f64, at least six runs, and
 # comparisons. `Pace` corrects it on other machines.
 CHECK_S = 3e-3
-CHECK_S_PER_BYTE = 1.5e-8  # of inputs, weights and result
+CHECK_S_PER_BYTE = 1.5e-8  # per byte of inputs, weights and result
 CHECK_S_PER_FLOP = 6e-11
 
 # A visit sets up each candidate, warms it up once and takes at least three samples. Set-ups in the
@@ -82,10 +82,10 @@ def budget_of_call(budget_s: float | None, plans: int = 1) -> float:
 class Pace:
     """An estimate of how long a kind of work takes: a guess, corrected by the times seen so far."""
 
-    CAUTION = 1.5  # factor on the average so far
+    CAUTION = 1.5  # expected times are this factor above the average so far
 
     def __init__(self, first_factor: float) -> None:
-        self._guessed, self._took = 1e-3, first_factor * 1e-3  # almost without weight
+        self._guessed, self._took = 1e-3, first_factor * 1e-3  # of small weight
 
     def expect_s(self, guess_s: float) -> float:
         """Returns the seconds that work with a guess of `guess_s` is expected to take."""

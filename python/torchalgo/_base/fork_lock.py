@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Locks that are free in the child of a fork(), even if another thread held them at that moment."""
+"""Locks that are free in the child of a fork(), even if another thread held them."""
 
 from __future__ import annotations
 

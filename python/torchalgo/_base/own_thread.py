@@ -35,7 +35,7 @@ class BenchmarkedCall:
 
         A time that `use` measures contains no thread switch.
         """
-        with_gradients = torch.is_grad_enabled()  # per thread
+        with_gradients = torch.is_grad_enabled()  # torch has this flag per thread
 
         def run() -> T:
             before = torch.backends.cudnn.benchmark

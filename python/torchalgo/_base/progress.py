@@ -64,7 +64,10 @@ class Display(Protocol):
 
 
 class Lines:
-    """Plain lines for files and pipes: one in five seconds, and the first and the last at once."""
+    """A display of plain lines, for files and pipes.
+
+    It writes one line in five seconds, and the first and the last line at once.
+    """
 
     EVERY_S = 5.0
 
@@ -213,14 +216,14 @@ STEP_TEXTS = {
 
 
 class Progress:
-    """Shows progress on stderr if `target` is True and nowhere if it is False.
+    """The progress of one call: shown on stderr, or passed to a function, or hidden.
 
-    Otherwise it calls `target` with each event. `target` may be another Progress. Both then share
-    one display.
+    `target` is True for stderr, False for no output, or a function that is called with each event.
+    It may also be another Progress. Both then share one display.
     """
 
-    MOST_SHARE = 0.97  # shown before the end
-    LEAST_SHARE = 0.04  # before the time left is shown: the start of a worker says nothing
+    MOST_SHARE = 0.97  # highest share that is shown before the end
+    LEAST_SHARE = 0.04  # no time left is shown below this share: a worker's start is slow
 
     def __init__(
         self,
@@ -234,7 +237,7 @@ class Progress:
         )
         self._done = self._total = 0
         self._started = now_s()
-        self._reached: list[tuple[int, float]] = [(0, self._started)]  # steps done, and when
+        self._reached: list[tuple[int, float]] = [(0, self._started)]  # steps done, and the time
         self._best_us: float | None = None
         self._most_s = float("inf")  # upper limit of the time left
 

@@ -17,7 +17,7 @@ Verdict = Literal["faster", "slower", "unclear"]
 class Faster:
     """The comparison of a with b: the median of the rounds' ratios a / b, and its interval."""
 
-    verdict: Verdict  # of a; unclear unless the interval excludes 1
+    verdict: Verdict  # on a; unclear unless the interval excludes 1
     ratio: float
     low: float
     high: float

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads a model: makes TorchScript of it, and finds out for which inputs that is the model."""
+"""Captures a model as TorchScript, and proves for which inputs the capture is right."""

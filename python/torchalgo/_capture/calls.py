@@ -184,7 +184,7 @@ class TensorModel:
     model: nn.Module
     form: CallForm
     inputs: tuple[Any, ...]
-    formats: Mapping[Key, Formats] = field(default_factory=dict)  # of results, by inputs
+    formats: Mapping[Key, Formats] = field(default_factory=dict)  # results' formats by inputs'
     reference: Reference | None = None  # of the recorded run; None if `model` itself did not run
 
 
@@ -197,8 +197,8 @@ def as_tensor_model(
     it is a ScriptModule (which is not run). Otherwise returns a shallow copy with another forward:
     its submodules have the same names as in `model`.
 
-    Raises: torchalgo.Error if the arguments do not fit forward's signature, if the model raises, or
-        if a type among the arguments or results cannot be rebuilt from its parts.
+    Raises: torchalgo.Error if the arguments do not fit forward's signature, or if the model raises.
+        Also if a type among the arguments or results cannot be rebuilt from its parts.
     """
     kwargs = {} if kwargs is None else kwargs
     is_script = isinstance(model, torch.jit.ScriptModule)

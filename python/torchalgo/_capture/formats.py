@@ -21,7 +21,7 @@ MOST_KNOWN = 256  # keys of inputs whose results' formats are stored
 
 
 class ResultFormats:
-    """Gives results the memory formats that the original's results have.
+    """The memory formats of the original's results, which it gives to other results.
 
     The original runs once for each new combination of the inputs' shapes and strides. All calls
     with only contiguous inputs count as one combination.

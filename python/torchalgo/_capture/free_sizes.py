@@ -37,7 +37,7 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 from torchalgo._capture.window_shapes import WINDOWED, same_shape
 from torchalgo._ir.plan import PlanDim
 
-MOST_OPERATIONS = 400  # of one expression; larger ones take too long
+MOST_OPERATIONS = 400  # in one expression; larger ones take too long
 MOST_WORK = 60_000  # characters of all expressions; ConvNeXt has 32,000 of them
 MOST_SIZE = 1 << 31
 MOST_PROBE = 256  # largest size at which a capture is tested
@@ -93,7 +93,7 @@ class _Environment(ShapeEnv):
     def _is_harmless(self, answer: Any) -> bool:
         """Returns whether torch asked for its own use, for example to choose a memory format."""
         if not isinstance(answer, (bool, sympy.logic.boolalg.BooleanAtom)):
-            return False  # a size became a number
+            return False  # Python code made a number from a size
         return self.op is not None or _is_asked_by_torch()
 
     def atom(self, formula: sympy.Basic | int, hint: int) -> Any:

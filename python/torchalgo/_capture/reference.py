@@ -19,7 +19,7 @@ from torchalgo._ir.bounds import COARSE_BOUND
 # A larger error means that the capture is wrong. A smaller one is rounding.
 MOST_CAPTURE_ERROR = 1e-4
 _COARSE = {torch.float16: 4 * COARSE_BOUND["f16"], torch.bfloat16: 4 * COARSE_BOUND["bf16"]}
-# Relative L2 error of two runs of one model with the same inputs. Atomic sums differ in their
+# Largest relative L2 error of two runs of one model with the same inputs. Atomic sums have no fixed
 # order.
 MOST_NOISE = 1e-6
 

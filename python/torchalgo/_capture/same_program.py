@@ -22,7 +22,7 @@ def difference(one: ScriptModule, other: ScriptModule) -> str:
 
 class _Comparison:
     def __init__(self) -> None:
-        self.numbers: tuple[dict[str, int], dict[str, int]] = ({}, {})  # of values, by name
+        self.numbers: tuple[dict[str, int], dict[str, int]] = ({}, {})  # numbers of values, by name
 
     def blocks(self, one: Any, other: Any) -> str:
         inputs = list(one.inputs()), list(other.inputs())

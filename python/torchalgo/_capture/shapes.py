@@ -14,8 +14,8 @@ from torchalgo._C import Error
 from torchalgo._capture.freeze import as_inputs, tensors_in
 from torchalgo._ir.plan import Plan, PlanDim
 
-Shapes = tuple[tuple[int, ...], ...]  # of all tensors of a call, in the order of its arguments
-Dims = Sequence[Sequence[PlanDim]]  # of the same tensors
+Shapes = tuple[tuple[int, ...], ...]  # all tensors of a call, in the order of its arguments
+Dims = Sequence[Sequence[PlanDim]]  # dimensions of the same tensors
 
 _HOW = (
     "for a plan per shape write a list of tuples, each of them forward's arguments:"
@@ -230,8 +230,8 @@ def as_input_sets(model: nn.Module, example_inputs: Any) -> list[tuple[Any, ...]
     A tensor is the only argument. A sequence holds all arguments. A list that holds only tuples has
     one tuple of arguments for each plan.
 
-    Raises: torchalgo.Error for anything else, if forward does not take that many arguments, if two
-        tuples have the same shapes, or if two tuples differ in more than shapes.
+    Raises: torchalgo.Error for anything else, or if forward does not take that many arguments. Also
+        if two tuples have the same shapes, or differ in more than shapes.
     """
     arguments = as_inputs(example_inputs)
     if not isinstance(example_inputs, list):
@@ -253,7 +253,7 @@ def _takes(model: nn.Module, arguments: tuple[Any, ...]) -> bool:
         inspect.signature(model.forward).bind(*arguments)
     except TypeError:
         return False
-    except ValueError:  # has no signature
+    except ValueError:  # a function without a signature
         return True
     return True
 

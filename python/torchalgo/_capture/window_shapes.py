@@ -93,7 +93,7 @@ def _pooled(
     padding: Sequence[int], dilation: Sequence[int], ceil_mode: bool,
 ) -> Any:  # fmt: skip
     if ceil_mode:
-        return None  # torch's own formula has cases
+        return None  # torch's own formula distinguishes cases
     sizes = [
         _window(environment, *each)
         for each in zip(

@@ -31,7 +31,7 @@ from torchalgo._db.schema import (
 
 T = TypeVar("T")
 
-SHORT_S = 0.1  # wait for other processes after a long wait has failed
+SHORT_S = 0.1  # seconds to wait for other processes after a long wait has failed
 MAGIC = b"SQLite format 3\x00"
 
 _SYNC = {
@@ -76,7 +76,7 @@ class Database:
             if before is None:
                 path.chmod(0o600)
             if not is_empty(connection):
-                check_tables(connection)  # before anything is changed
+                check_tables(connection)  # before any change
             journal = _set_journal(connection, has_log and not files.is_network(path), busy_s)
             execute(connection, "PRAGMA synchronous = " + _SYNC[journal])
             make_tables(connection)

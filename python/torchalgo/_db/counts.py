@@ -17,11 +17,11 @@ class Info:
     verdicts: int
     bytes: int
     max_bytes: int
-    environments: dict[str, int]  # rows of each
+    environments: dict[str, int]  # number of rows of each
     algorithms: dict[str, int]
     refusals: dict[str, int]  # candidates that failed, by primitive and reason
     checks: int  # candidates that passed the comparison with f64
-    set_aside: list[str]  # damaged files, kept
+    set_aside: list[str]  # damaged files that are kept
 
 
 @dataclass(frozen=True)

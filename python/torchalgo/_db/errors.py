@@ -13,7 +13,7 @@ class Cause(enum.Enum):
     NEWER = "newer"  # written by a newer torchalgo; it is not changed
     BUSY = "busy"  # used by other processes for longer than the store waits
     LOCKLESS = "lockless"  # no file locks; each call of SQLite would take ten seconds to find out
-    UNUSABLE = "unusable"  # full, read-only, input/output error, gone
+    UNUSABLE = "unusable"  # disk full, read-only, input/output error, or file removed
 
 
 class StorageError(Exception):

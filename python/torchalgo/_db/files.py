@@ -114,7 +114,7 @@ def file_system(path: Path) -> str:
             continue
         mount = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[4])
         holds = place == mount or place.startswith(mount.rstrip("/") + "/")
-        if holds and len(mount) >= len(best):  # later mounts lie over earlier ones
+        if holds and len(mount) >= len(best):  # later mounts hide earlier ones
             best, kind = mount, after.split()[0]
     return kind
 
@@ -182,7 +182,7 @@ def exchange(path: Path, damaged: tuple[int, int], fresh: Path) -> Path | None:
             os.link(fresh, path)
         except FileExistsError:
             pass
-        except OSError:  # no links here
+        except OSError:  # the file system has no links
             fresh.rename(path)
         return aside
 

@@ -23,8 +23,8 @@ DAY_S = 86400
 class Selection:
     """A selection of entries. An empty text does not restrict it.
 
-    `environment` is a part of a text that `torchalgo db info` prints, in upper or lower case, or
-    "here" for this machine as it is now. `since` and `before` are days in UTC, such as 2026-11-20.
+    `environment` is a part of a text that `torchalgo db info` prints, in upper or lower case.
+    "here" is this machine as it is now. `since` and `before` are days in UTC, such as 2026-11-20.
     The day `before` is not included.
     """
 
@@ -118,7 +118,7 @@ def _written_at(entry: Entry) -> int:
 def _day(time_s: float) -> str:
     try:
         return datetime.datetime.fromtimestamp(time_s, datetime.timezone.utc).date().isoformat()
-    except (OverflowError, ValueError, OSError):  # a clock that was centuries off
+    except (OverflowError, ValueError, OSError):  # the clock was wrong by centuries
         return "9999-12-31"
 
 

@@ -13,7 +13,7 @@ from torchalgo._db.errors import Cause, StorageError
 from torchalgo._db.row import Check, Entry, Refusal, Row, RowKey, columns_of
 
 APPLICATION_ID = 0x746F616C
-SCHEMA = 3  # user_version
+SCHEMA = 3  # stored as user_version
 
 # The table of each kind of entry.
 TABLE_OF: dict[type[Entry], str] = {Row: "costs", Refusal: "refusals", Check: "checks"}
@@ -107,7 +107,7 @@ _DAMAGED = ("malformed", "not a database", "no such table", "no such column", "f
 
 
 def trouble_of(error: sqlite3.Error) -> StorageError:
-    # It reads the text, because the exception has SQLite's error number only since Python 3.11.
+    # Reads the text of the error: the exception has SQLite's error number only since Python 3.11.
     text = str(error)
     if any(words in text for words in _DAMAGED):
         return StorageError(Cause.DAMAGED, text)

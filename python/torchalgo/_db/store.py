@@ -27,16 +27,16 @@ from torchalgo._db.row import (
 )
 from torchalgo._db.store_file import StoreFile, today
 
-if TYPE_CHECKING:  # a Python may lack SQLite: imported where that is seen
+if TYPE_CHECKING:  # Python may lack SQLite, so this is imported when it is used
     from torchalgo._db.connection import Database
 
-MAX_BYTES = 128 << 20  # of the file: about 300,000 rows
+MAX_BYTES = 128 << 20  # largest size of the file: about 300,000 rows
 SHRINK_TO = 0.75  # part of the limit that is left after the file exceeded it
-BUSY_S = 10.0  # wait for other processes
+BUSY_S = 10.0  # seconds to wait for other processes
 
 
 class CostStore(StoreFile):
-    """Costs, refusals and checks of candidates, and the guard's verdicts, for several threads.
+    """A store of costs, refusals, checks and the guard's verdicts, for several threads.
 
     It never raises an error of the file. Unreadable entries are ignored. Entries that cannot be
     written stay in memory until they can. One warning is given.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from torchalgo._db import files
 from torchalgo._db.errors import Cause, StorageError
 
-if TYPE_CHECKING:  # a Python may lack SQLite: imported where that is seen
+if TYPE_CHECKING:  # Python may lack SQLite, so this is imported when it is used
     from torchalgo._db.connection import Database
 
 T = TypeVar("T")

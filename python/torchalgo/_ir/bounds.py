@@ -149,15 +149,15 @@ class KnownCosts:
     """The known cost of each key, and the cost table of the planner.
 
     A key's cost is its measured cost, or else its guessed cost, or else the largest of its lower
-    bounds. A bound comes from the work of the primitive, from the cost of the same primitive with
-    more or fewer fused steps, or from a lost race. Every cost in the table is `call_ticks` higher:
-    a plan is a number of calls.
+    bounds. A bound comes from the work of the primitive or from a lost race. It also comes from the
+    cost of the same primitive with more or fewer fused steps. Every cost in the table is
+    `call_ticks` higher: a plan is a number of calls.
     """
 
     def __init__(self, bounds: Mapping[Key, int], call_ticks: int = 0) -> None:
         self._call_ticks = call_ticks
-        self.costs: dict[Key, Cost] = {}  # of candidates that were measured
-        self.rough: dict[Key, Cost] = {}  # of candidates that lost a race
+        self.costs: dict[Key, Cost] = {}  # measured costs
+        self.rough: dict[Key, Cost] = {}  # lower bounds of candidates that lost a race
         self._guessed: dict[Key, int] = {}
         self.table = _C.CostTable()
         self._pairs: list[tuple[str, _C.CostKey | None, str, _C.CostKey, int]] = []

@@ -56,7 +56,7 @@ _CUDNN_ROWS: dict[str, Direction] = {
 
 
 class _Entry(NamedTuple):
-    dtype: str  # empty: all compute types
+    dtype: str  # empty for all compute types
     name: str
 
 

@@ -34,9 +34,12 @@ LEAST_MEMORY = 0.05
 class Failure:
     """The failure of a candidate: its reason in words, and its kind.
 
-    The kinds are "ended" (it ended its process by a signal, abort or exit), "hung" (an endless
-    loop), "memory" (there was, or may have been, too little memory), "failed" (it returned an
-    error) and "wrong" (its error exceeded `bound`, which the caller allowed).
+    The kinds are:
+        ended: it ended its process by a signal, abort or exit.
+        hung: it did not end.
+        memory: there was, or may have been, too little memory.
+        failed: it returned an error.
+        wrong: its error exceeded `bound`, which the caller allowed.
     """
 
     reason: str

@@ -24,7 +24,7 @@ if typing.TYPE_CHECKING:
 else:
     try:
         from torchalgo._C import STRUCTURE_VERSION, Error
-    except ImportError:  # this file alone
+    except ImportError:  # this file runs without torchalgo
         STRUCTURE_VERSION = sys.maxsize  # a plan of any version can be printed
 
         class Error(RuntimeError):
@@ -51,7 +51,7 @@ class PlanDim:
 
     name: str
     least: int
-    most: int | None  # None: no limit
+    most: int | None  # None if there is no limit
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class PlanEnergy:
 
     meter: str
     cost_uj: float
-    lower_bound: float  # of the objective of all plans: in uJ, or in uJ x us for edp
+    lower_bound: float  # bound of the objective for all plans: in uJ, or in uJ x us for edp
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class GuardVerdict:
     objective: Objective = "latency"
     plan_uj: float | None = None
     baseline_uj: float | None = None
-    # The time of the slower one of the plan and the best single-layout plan; None if only the plan
+    # The time of the slower one of the plan and the best single-layout plan. None if only the plan
     # was timed.
     second_us: float | None = None
     # The day, such as 2026-11-20, of a verdict from the database; empty if it was timed in this
@@ -206,7 +206,7 @@ class PairCost:
 class OpInContext:
     """The times of one op of the plan, alone and inside the net."""
 
-    name: str  # of the node, or of the value whose layout changes
+    name: str  # name of the node, or of the value whose layout changes
     problem: str
     alone_us: float
     expected_us: float  # alone_us, corrected by the factor and the overhead of its kind
@@ -229,7 +229,7 @@ class InContext:
     factors: dict[str, float]  # "convolution" | "transform" | "other"
     call_us: dict[str, float]
     rounds: int  # plans that were timed in the net
-    kept: int  # number of the plan that runs, from 1
+    kept: int  # number of the plan that runs, counted from 1
     outcome: str  # why the search ended
     ops: list[OpInContext]
 
@@ -287,8 +287,8 @@ class Plan:
     rel_error: float | None = None
     capture_error: float | None = None
     # Bytes of all nodes; None if not written. The model's own weights stay beside the packed ones.
-    weight_bytes: int | None = None  # packed
-    plain_weight_bytes: int | None = None  # without biases
+    weight_bytes: int | None = None  # packed weights
+    plain_weight_bytes: int | None = None  # the model's own weights, without biases
     workspace_bytes: int | None = None  # of the primitive with the largest workspace
     limits: dict[str, float] = field(default_factory=dict)  # on sums over all nodes
     guard: GuardVerdict | None = None
@@ -299,7 +299,7 @@ class Plan:
     proof: PlanProof | None = None  # only in plans of with_proof
     objective: Objective = "latency"
     energy: PlanEnergy | None = None  # None if the plan is for latency
-    structure_version: int = 1  # of structure_hash; files of version 1 do not have the field
+    structure_version: int = 1  # version of structure_hash; files of version 1 lack this field
     schema: int = SCHEMA
     # `resolve` plans again, and `prove` makes the proof. Both need the costs in memory, so that a
     # plan from a file has neither.
@@ -734,7 +734,7 @@ def _proof(plan: Plan) -> str:
     if plan.guard is not None and plan.guard.rounds:
         measured = f", measured {_ms(plan.guard.plan_us)}"
     ties = f"; {plan.ties} layer{'s' * (plan.ties != 1)} tied within noise"
-    if plan.objective == "edp":  # a product of sums gives no layer a regret of its own
+    if plan.objective == "edp":  # the regrets of layers do not exist for a product of sums
         ties = ""
     if plan.status == "optimal":
         is_guessed = any(node.cost_source == "model" for node in plan.nodes)

@@ -22,7 +22,7 @@ LAYOUTS = ("nchw", "nhwc", "nChw16c", "nChw8c")
 TYPES = ("f64", "f32", "tf32", "f16", "bf16")
 DIRECTIONS = ("bwd_data", "bwd_filter")  # fwd has none of them
 
-_PAIRS = {"st": 1, "pad": 0, "dil": 1}  # and their values if a problem has none
+_PAIRS = {"st": 1, "pad": 0, "dil": 1}  # the sizes of a pair, and their default
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from torchalgo._predict.features import (
 LEAST_COSTS = 300  # fewer costs are no better than the bounds
 LEAST_PROBLEMS = 40
 UNSEEN_FUSION = 1.25
-MOST_RATIO = 1e5  # of a cost to its bound; all measured ratios were below a tenth of it
+MOST_RATIO = 1e5  # highest ratio of a cost to its bound; measured ratios were below a tenth of it
 
 SETTINGS: Mapping[str, Any] = {
     "num_iterations": 300,

@@ -24,7 +24,7 @@ OTHER_EPILOGUE = 0.5  # distance of problems with other fused steps; a size twic
 def kind_of(problem: str) -> str:
     """Returns the kind of a problem. The same primitives are fast for problems of one kind.
 
-    The kind is the operation, and for a convolution also its filter, stride, dilation, kind of
+    The kind is the operation. For a convolution it is also the filter, stride, dilation, kind of
     groups, and whether the channels fill a block of 16.
     """
     core = problem.partition("+")[0]
@@ -39,7 +39,7 @@ def kind_of(problem: str) -> str:
 
 
 class SimilarCosts:
-    """Predicts costs in ticks of 1/1024 ns from similar problems.
+    """A model that predicts costs in ticks of 1/1024 ns from similar problems.
 
     `costs` and `problems` are the numbers of costs and problems that it uses.
     """

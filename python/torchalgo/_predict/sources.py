@@ -11,7 +11,7 @@ from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Key
 from torchalgo._predict.model import CostModel, can_learn, import_lightgbm, is_installed, learn
 
-MOST_GUIDE_BYTES = 12 << 20  # of the database: about 30,000 rows
+MOST_GUIDE_BYTES = 12 << 20  # size of a database with about 30,000 rows
 MOST_GUIDE_COSTS = 5000
 
 
@@ -35,8 +35,8 @@ def learn_from_store(
 ) -> CostModel:
     """Learns the model with which mode="predict" plans.
 
-    Raises: torchalgo.Error, with a way to fix it, if the store has too few valid costs, if costs
-        have no bounds on this device (peaks is None), or if LightGBM is not installed.
+    Raises: torchalgo.Error, with a way to fix it, if the store has too few valid costs. Also if
+        costs have no bounds on this device (peaks is None), or if LightGBM is not installed.
     """
     if peaks is None:
         raise _C.Error(
@@ -62,7 +62,7 @@ def guide_from_store(
 ) -> CostModel | None:
     """Learns a smaller model, within a second, for candidates that a time budget left unmeasured.
 
-    Returns None if the store has too few costs, if it is too large to be read in time, if `peaks`
+    Returns None if the store has too few costs, or is too large to be read in time. Also if `peaks`
     is None, or if LightGBM is not installed.
     """
     if peaks is None or not is_installed() or store.path is None or not store.path.exists():

@@ -25,7 +25,7 @@ from typing import Any
 INF = math.inf  # forbidden; compares exactly with integers of any size
 HEADS = ("pbqp-certificate", "problem", "choice", "cost", "bound")
 MAX_CELLS = 50_000_000  # most cells of one table
-MAX_WORK = 100_000_000, 500  # most cells that a check may read: a number, and more per character
+MAX_WORK = 100_000_000, 500  # most cells that a check may read: this, plus so many per character
 COMMENT = re.compile(r"^[ \t\r]*#.*$", re.MULTILINE)
 ODD = re.compile(r"[^a-z0-9:, \t\r\n-]|[a-z0-9-]{65}")  # text that neither format allows
 Scope = tuple[int, ...]  # different nodes, ascending; () is the constant
@@ -126,7 +126,7 @@ class State:
         """Replaces the sum of a node's tables by its minimum over the node's values."""
         for node in nodes:
             size, scopes = len(self.names[node]), self.scopes(node)
-            while size > 1 and len(scopes) > 1:  # into one table, the narrowest first
+            while size > 1 and len(scopes) > 1:  # joins the two narrowest tables
                 a, b = sorted(scopes, key=len)[:2]
                 wide = (*sorted({*a, *b} - {node}), node)
                 sums = list(map(add, self.read(a, wide), self.read(b, wide)))

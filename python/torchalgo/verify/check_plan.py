@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 try:
     from torchalgo.verify.check_certificate import INF, Work, check, main, refusals, require
-except ImportError:  # these two files alone
+except ImportError:  # these two files run without torchalgo
     from check_certificate import INF, Work, check, main, refusals, require  # type: ignore
 
 LAYOUTS = {"nchw": 1, "nhwc": 2, "nChw8c": 4, "nChw16c": 8}  # a set of layouts is their sum
@@ -44,10 +44,10 @@ class Value:
     name: str
     shape: str  # as in transforms; empty if its layout cannot change
     producer: int = -1  # node
-    problem: str = ""  # of its producer; empty if that is not planned
+    problem: str = ""  # its producer's; empty if that is not planned
     written: int = 1  # its layout if no planned node writes it
     border: int = 0  # layouts that opaque readers and the caller need
-    readers: list[int] = field(default_factory=list)  # nodes, once per use
+    readers: list[int] = field(default_factory=list)  # nodes, one per use
 
 
 class Node(NamedTuple):
