@@ -81,8 +81,9 @@ class Problem:
             edges between two nodes add up. Rows may be lists or numpy arrays, masked where
             forbidden.
     Raises: torchalgo.Error for a negative, fractional or NaN cost, or if the largest sum of costs
-        exceeds 63 bits. Also for a matrix that does not fit its nodes, or an edge from a node to
-        itself. A node without alternatives is no error: it makes the problem infeasible.
+        exceeds 63 bits. The same error is raised for a matrix that does not fit its nodes, and for
+        an edge from a node to itself. A node without alternatives is no error: it makes the problem
+        infeasible.
 
     Example: Problem([[3, 0], [1, 2]], [(0, 1, [[0, 5], [None, 0]])])
     """

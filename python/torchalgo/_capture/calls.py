@@ -198,7 +198,8 @@ def as_tensor_model(
     its submodules have the same names as in `model`.
 
     Raises: torchalgo.Error if the arguments do not fit forward's signature, or if the model raises.
-        Also if a type among the arguments or results cannot be rebuilt from its parts.
+        The same error is raised if a type among the arguments or results cannot be rebuilt from its
+        parts.
     """
     kwargs = {} if kwargs is None else kwargs
     is_script = isinstance(model, torch.jit.ScriptModule)

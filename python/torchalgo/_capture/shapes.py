@@ -230,8 +230,8 @@ def as_input_sets(model: nn.Module, example_inputs: Any) -> list[tuple[Any, ...]
     A tensor is the only argument. A sequence holds all arguments. A list that holds only tuples has
     one tuple of arguments for each plan.
 
-    Raises: torchalgo.Error for anything else, or if forward does not take that many arguments. Also
-        if two tuples have the same shapes, or differ in more than shapes.
+    Raises: torchalgo.Error for anything else, or if forward does not take that many arguments. The
+        same error is raised if two tuples have the same shapes, or differ in more than shapes.
     """
     arguments = as_inputs(example_inputs)
     if not isinstance(example_inputs, list):

@@ -7,11 +7,11 @@ problems of new sizes. The trees learn how far each algorithm is from its bound.
 have leaves that are linear in the features. They continue a trend beyond the largest problem in the
 data.
 
-The trees would predict that a fused step is free if the data never has it fused to the primitive
-(SiLU, for example). In this case the prediction assumes that the fusion saves nothing. It is the
-cost without the step, plus the cost of the activation alone times UNSEEN_FUSION.
+If the data never has a step (SiLU, for example) fused to the primitive, the trees would predict
+that it is free. In this case the prediction assumes that the fusion saves nothing. It is at least
+the cost without the step, plus the cost of the activation alone times UNSEEN_FUSION.
 
-benchmarks/bench_predict.py compares the predictions with networks that were left out.
+benchmarks/bench_predict.py tests the predictions on networks that were left out of the data.
 """
 
 from __future__ import annotations

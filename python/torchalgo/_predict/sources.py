@@ -35,8 +35,9 @@ def learn_from_store(
 ) -> CostModel:
     """Learns the model with which mode="predict" plans.
 
-    Raises: torchalgo.Error, with a way to fix it, if the store has too few valid costs. Also if
-        costs have no bounds on this device (peaks is None), or if LightGBM is not installed.
+    Raises: torchalgo.Error, with a way to fix it, if the store has too few valid costs. The same
+        error is raised if costs have no bounds on this device (peaks is None), or if LightGBM is
+        not installed.
     """
     if peaks is None:
         raise _C.Error(
@@ -62,8 +63,8 @@ def guide_from_store(
 ) -> CostModel | None:
     """Learns a smaller model, within a second, for candidates that a time budget left unmeasured.
 
-    Returns None if the store has too few costs, or is too large to be read in time. Also if `peaks`
-    is None, or if LightGBM is not installed.
+    Returns None if the store has too few costs, or is too large to be read in time. It also returns
+    None if `peaks` is None, or if LightGBM is not installed.
     """
     if peaks is None or not is_installed() or store.path is None or not store.path.exists():
         return None

@@ -142,7 +142,10 @@ class State:
             del self.names[node]
 
     def move(self, u: int, v: int, *costs: int) -> None:
-        """Moves costs per value of u, then per value of v, from their table to the two nodes."""
+        """Moves costs from the table of u and v to the two nodes.
+
+        `costs` holds a cost per value of u, and then a cost per value of v.
+        """
         rows, cols = list(costs[: len(self.names[u])]), list(costs[len(self.names[u]) :])
         self.work.spend(len(rows) * len(cols))
         self.add((u, v), [-a - b for a in rows for b in cols])

@@ -140,9 +140,9 @@ def chains_from(graph: Graph, anchor: int) -> Iterator[tuple[tuple[int, ...], st
 
 
 def appended(problem: str, other: str) -> str:
-    """Spells the problem of one call that computes `problem` and then `other`.
+    """Returns the problem of one call that computes `problem` and then `other`.
 
-    Returns nothing if no call does both. A spelling that no algorithm offers has no costs.
+    Returns "" if no call computes both. A problem that no algorithm offers has no costs.
     """
     kind, _, own = problem.partition("_")
     if other.startswith("fwd_") and own.split("_")[0] == other.split("_")[1]:
