@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs candidates: times and checks them, in a process of its own."""
+"""Times and checks candidates, in a separate process."""

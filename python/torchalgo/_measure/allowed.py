@@ -20,7 +20,7 @@ Group = TypeVar("Group", bound=Hashable)
 
 @dataclass(frozen=True)
 class Offered:
-    """A candidate without its binding: what the rules below look at."""
+    """The parts of a candidate that the rules need: its key and the nodes that it computes."""
 
     key: Key
     anchor: int
@@ -33,8 +33,11 @@ def offered_by(candidate: _C.Candidate) -> Offered:
 
 
 class Rules:
-    """What the graph's nodes may run: all candidates less the quarantined ones, and, at a node with
-    an override, its primitive only."""
+    """The candidates that the nodes of a graph may run.
+
+    These are all candidates except quarantined ones. A node with an override may run only what the
+    override names.
+    """
 
     def __init__(
         self,
@@ -44,7 +47,7 @@ class Rules:
         forced: Mapping[int, str],
     ) -> None:
         self.forced = dict(forced)
-        self.quarantined: dict[Key, str] = {}  # and why
+        self.quarantined: dict[Key, str] = {}  # by key, the reason
         self.transforms = transforms
         self.primitives: dict[Key, _C.Primitive] = {}
         self.all: list[Offered] = []
@@ -57,14 +60,14 @@ class Rules:
             self.primitives[key_of(candidate.problem, candidate.primitive)] = candidate.primitive
         self._activations = {n for n, node in enumerate(graph.nodes) if is_activation(node.problem)}
         self._convolutions = {n for n, node in enumerate(graph.nodes) if is_convolution(node)}
-        # A view costs nothing by construction: it is no rival, and never measured.
+        # A view costs nothing by construction. It is never measured, and is no rival of others.
         measured = [key for key in self.primitives if not _C.is_view(key.primitive)]
         self._places = grouped(measured, _place)
         self._families = grouped(measured, family_of)
 
     @property
     def are_free(self) -> bool:
-        """Whether everything may be chosen."""
+        """True if every candidate may be chosen."""
         return not self.forced and not self.quarantined
 
     def allows(self, offer: Offered) -> bool:
@@ -83,16 +86,25 @@ class Rules:
         ]
 
     def same_place(self, key: Key) -> list[Key]:
-        """`key` and its rivals: the rest of a plan cannot tell them apart."""
+        """Returns `key` and its rivals: candidates of the same problem with the same layouts.
+
+        Quarantined candidates are left out. The rest of a plan is the same with each of them.
+        """
         return [k for k in self._places.get(_place(key), ()) if k not in self.quarantined]
 
     def family(self, key: Key) -> list[Key]:
-        """All candidates of the operation of `key`, with whatever is fused to it."""
+        """Returns all candidates of the operation of `key`, whatever is fused to it.
+
+        Quarantined candidates are left out.
+        """
         return [k for k in self._families.get(family_of(key), ()) if k not in self.quarantined]
 
     def assumable(self) -> list[Key]:
-        """What a plan may rest on unmeasured where measuring was ended: of a convolution PyTorch's
-        own in nchw, or all that an override names; of what costs little, anything."""
+        """Returns the candidates that a plan may use unmeasured after measuring was ended early.
+
+        These are PyTorch's own algorithms in nchw, all candidates of nodes with an override, all
+        candidates of cheap operations, and all layout changes.
+        """
         nodes = [
             c.key
             for c in self.all
@@ -102,7 +114,7 @@ class Rules:
         return [*nodes, *changes]
 
     def asked_for(self) -> set[Key]:
-        """What an override names."""
+        """Returns the candidates that an override names."""
         return {
             c.key
             for c in self.all
@@ -110,11 +122,15 @@ class Rules:
         }
 
     def alone(self) -> list[Key]:
-        """All that run single nodes, with the activations behind them or without."""
+        """Returns the candidates that compute one node, with or without activations behind it."""
         return [c.key for c in self.all if self._is_alone(c) and self.allows(c)]
 
     def of_convolutions(self) -> list[list[Key]]:
-        """Those that run each convolution alone, with the activation behind it or without."""
+        """Returns, for each convolution, the candidates that compute it alone.
+
+        They may include the activations behind it. Convolutions without such a candidate are left
+        out.
+        """
         alone = [
             c
             for c in self.all
@@ -127,7 +143,7 @@ class Rules:
 
 
 def grouped(items: Iterable[Item], group_of: Callable[[Item], Group]) -> dict[Group, list[Item]]:
-    """Items by group, both in their order."""
+    """Returns the items by group. Groups and items keep the order of `items`."""
     groups: dict[Group, list[Item]] = {}
     for item in items:
         groups.setdefault(group_of(item), []).append(item)
@@ -135,12 +151,12 @@ def grouped(items: Iterable[Item], group_of: Callable[[Item], Group]) -> dict[Gr
 
 
 def _is_cheap(key: Key) -> bool:
-    """Of an operation that passes its data once."""
+    """Returns True if the operation reads its data about once: no convolution, no linear layer."""
     return not (has_convolution(key.problem) or key.problem.startswith("linear_"))
 
 
 def _is_plain(key: Key) -> bool:
-    """Of PyTorch's own, in the layout that every node can run in."""
+    """Returns True for PyTorch's own algorithms in nchw, the layout that every node can use."""
     return key.src == key.dst == "nchw" and key.primitive.startswith("aten.")
 
 

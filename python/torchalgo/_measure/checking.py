@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which candidates are checked against f64, in which order, and within which time."""
+"""Chooses the candidates to check against f64, their order, and the time for the checks."""
 
 from __future__ import annotations
 
@@ -17,24 +17,27 @@ from torchalgo._measure.allowed import grouped
 from torchalgo._measure.cost_state import CostState
 from torchalgo._measure.sampling import Bench, Sampler
 
-# A check that the time does not suffice for runs on a smaller image. It keeps the channels and the
-# filter, and each side modulo 16, so that tiles end at the image's edges as they did.
-CROPPED_S = 0.02  # what it should take
+# If there is too little time for a check, it runs on a smaller image. The smaller problem keeps the
+# channels, the filter, and each side modulo 16, so that tiles end at the image's edges as before.
+CROPPED_S = 0.02  # the time that a check on a smaller image should take
 LEAST_SIDE, SIDE_STEP = 12, 16
 
-CHECKS_SHARE = 0.25  # of the time to measure and to check, at most, for checks of whole images
+# Checks of whole images may take at most this part of the time for measuring and checking.
+CHECKS_SHARE = 0.25
 
 
 def is_trusted(key: Key) -> bool:
-    """True for PyTorch's own: a plan may rest on it unchecked."""
+    """Returns True for PyTorch's own algorithms and views. A plan may use them unchecked."""
     return key.primitive.startswith(("aten.", "layout.aten")) or _C.is_view(key.primitive)
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def cropped(key: Key, most_s: float = CROPPED_S) -> str | None:
-    """Returns the problem of the same operation, channels and filter on one smaller image, whose
-    check takes about `most_s`; None if there is none that is smaller, or if its sizes depend on
-    each other."""
+    """Returns the same problem on one smaller image, whose check takes about `most_s` seconds.
+
+    The operation, the channels and the filter stay the same. Returns None if there is no smaller
+    image, or if the sizes of the problem depend on each other.
+    """
     head = r"(fwd_\w+?_|transform_\w+?_|maxpool_\w+?_|avgpool_\w+?_)"
     found = re.fullmatch(head + r"n\d+c(\d+)h(\d+)w(\d+)(_.*)", key.problem)
     if found is None or re.search(r"_p\d+q\d+", key.problem):
@@ -54,8 +57,10 @@ def cropped(key: Key, most_s: float = CROPPED_S) -> str | None:
 
 @functools.lru_cache(maxsize=1 << 14)
 def work_of(key: Key) -> tuple[float, float]:
-    """Returns the flops of a key's problem and the bytes of its inputs, weights and result; 0 bytes
-    if this build lacks the algorithm."""
+    """Returns the flops of a key's problem, and the bytes of its inputs, weights and result.
+
+    Returns 0 bytes if this build lacks the algorithm.
+    """
     primitive = _C.Primitive(key.primitive, key.src, key.dst)
     try:
         return _C.flop_count(key.problem), _C.least_work(key.problem, primitive)[1]
@@ -74,10 +79,10 @@ class Group:
 
 
 class Checker:
-    """Checks candidates as long as there is time, those first that gain most per second.
+    """Checks candidates while there is time, in the order of their gain per second of checking.
 
-    `excluded` holds those that there was no time for: no plan may rest on them, unless they are
-    PyTorch's own.
+    `excluded` holds the candidates for which there was no time. No plan may use them, unless they
+    are PyTorch's own. `on_crop` holds the candidates that were checked on a smaller image.
     """
 
     def __init__(
@@ -92,13 +97,14 @@ class Checker:
         self._cost_state, self._bench, self._sampler = cost_state, bench, sampler
         self._deadline, self._progress, self._device = deadline, progress, device
         self._pace = Pace(2.0)
-        self.time_s = max(0.0, deadline.left_s("check"))  # at first, or when measuring was resumed
-        self._is_short = False  # checks run on smaller images
+        # The time for measuring and checking, at the start or when measuring was resumed last.
+        self.time_s = max(0.0, deadline.left_s("check"))
+        self._is_short = False  # True: checks run on smaller images
         self.excluded: set[Key] = set()
         self.on_crop: set[Key] = set()
 
     def lacks(self, keys: Iterable[Key]) -> list[Key]:
-        """Returns those that are neither checked nor excluded."""
+        """Returns the keys that are neither checked nor excluded."""
         errors = self._cost_state.errors
         return [key for key in keys if key not in errors and key not in self.excluded]
 
@@ -106,8 +112,10 @@ class Checker:
         return key not in self.excluded or is_trusted(key)
 
     def reserve(self, keys: Iterable[Key]) -> None:
-        """Reserves the time to check `keys`. As long as that is more than CHECKS_SHARE of the time
-        there was at first, checks run on smaller images."""
+        """Reserves the time to check `keys`.
+
+        If this is more than CHECKS_SHARE of `time_s`, checks run on smaller images from now on.
+        """
         wanted = [key for key in self.lacks(keys) if not is_trusted(key)]
         expected_s = self._expect_s(wanted)
         self._is_short = expected_s > CHECKS_SHARE * self.time_s
@@ -116,10 +124,10 @@ class Checker:
         self._deadline.keep("check", min(expected_s, self.time_s / 2))
 
     def check(self, keys: Iterable[Key]) -> bool:
-        """Checks `keys`, those of one problem together. Returns False if there was time for none.
+        """Checks `keys`, grouped by problem. Returns False if there was time for none.
 
-        If `deadline.can_break`, those that there is no time for are checked on a smaller image, or
-        excluded. Without that all are checked, since there is no plan without them.
+        If `deadline.can_break`, keys for which there is no time are checked on a smaller image, or
+        excluded. Otherwise all are checked, since there would be no plan without them.
         """
         groups = [self._group(*item) for item in grouped(keys, lambda key: key.problem).items()]
         groups.sort(key=self._gain_per_s, reverse=True)
@@ -136,7 +144,10 @@ class Checker:
         return Group(problem, keys, [own[key] for key in keys])
 
     def _fitting(self, group: Group) -> Group | None:
-        """Returns the group as it can be checked in time, None after excluding it."""
+        """Returns the group, possibly on a smaller image, so that its check ends in time.
+
+        Excludes the group and returns None if there is no time for it.
+        """
         left_s = self._deadline.left_s("check")
         is_fitting = self._expect_s(group.keys) <= left_s
         if not self._deadline.can_break or (is_fitting and not self._is_short):
@@ -150,8 +161,10 @@ class Checker:
         return None
 
     def _smaller(self, group: Group) -> Group | None:
-        """Returns the group on a smaller image; None if one of its primitives does not run there
-        or there is no smaller image."""
+        """Returns the group on a smaller image.
+
+        Returns None if there is no smaller image, or if a primitive does not run on it.
+        """
         problem = cropped(group.keys[0])
         if problem is None:
             return None
@@ -163,7 +176,10 @@ class Checker:
         return Group(problem, group.keys, found, is_cropped=True)
 
     def _check(self, lot: Sequence[Group]) -> int:
-        """Returns how many candidates were checked; those that were broken off are excluded."""
+        """Checks `lot` and returns the number of candidates that were checked.
+
+        Candidates whose check was stopped because the time was over are excluded.
+        """
         if not lot:
             return 0
         bound_of = self._cost_state.bound_of
@@ -202,8 +218,10 @@ class Checker:
         return sum(guess_check_s(*work_of(key)) for key in asked)
 
     def _gain_per_s(self, group: Group) -> float:
-        """Returns what a plan gains, in seconds per run, if it may rest on the group, over the
-        seconds of its check."""
+        """Returns a plan's gain if it may use the group, divided by the seconds of the check.
+
+        The gain is in seconds per run.
+        """
         gains = [self._gain_s(key) for key in group.keys]
         return max(gains) / max(self._guess_s(group.keys), 1e-9)
 
@@ -219,5 +237,5 @@ class Checker:
 
 
 def check_work(problem: str) -> int:
-    """Returns a rough share of the work that checking a candidate is, for the progress."""
+    """Returns a rough measure of the work of checking `problem`, for the progress display."""
     return 3 if problem.startswith(("fwd_", "bwd_", "chain_")) else 1

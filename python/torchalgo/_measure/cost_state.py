@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is known about the candidates of one model, in memory and in the database: costs and their
-bounds, numeric errors, who failed and why."""
+"""Holds what is known about the candidates of one model, in memory and in the database.
+
+This is costs and their bounds, numeric errors, and failures with their reasons.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ def _text_of(key: Key) -> str:
 
 
 class CostState:
-    """Begins with what the database has; all that is entered is on disk when the call returns."""
+    """The costs, errors and failures of one model's candidates.
+
+    It begins with the contents of the database. Methods that enter results have written them to the
+    database, if there is one, when they return.
+    """
 
     def __init__(
         self,
@@ -36,11 +42,11 @@ class CostState:
         call_ticks: int,
     ) -> None:
         self.rules = rules
-        # Relative L2 of each checked candidate; a view computes nothing.
+        # The relative L2 error of each checked candidate. A view computes nothing, so its is 0.
         self.errors = {key: 0.0 for key in rules.primitives if _C.is_view(key.primitive)}
         self._bench, self._cost_file, self._timings = bench, cost_file, timings
         self._max_rel_error = max_rel_error
-        self._failed_before: dict[Key, str] = {}  # in an earlier run, and why
+        self._failed_before: dict[Key, str] = {}  # failures of earlier runs: reasons
         self._is_probed = False
         self.peaks: Peaks | None
         with timings.step("look up"):
@@ -55,18 +61,20 @@ class CostState:
                 self._trust_checks(cost_file)
 
     def bound_of(self, problem: str) -> float:
-        """What relative L2 a candidate may have."""
+        """Returns the largest relative L2 error that a candidate of `problem` may have."""
         return max(self._max_rel_error, COARSE_BOUND.get(dtype_of(problem), 0.0))
 
     def least_s(self, key: Key) -> float:
-        """Returns the seconds that a run takes: its cost, or the cost's lower bound."""
+        """Returns the seconds of a run, by its cost, or by the cost's lower bound if unknown."""
         return self.costs.lower(key) / (TICKS_PER_NS * 1e9)
 
     # ---- bounds --------------------------------------------------------------------------------
 
     def probe(self) -> bool:
-        """Probes the machine, once; whether it is faster than it was ever known to be, so that the
-        bounds are lower now."""
+        """Probes the machine's peak rates, once.
+
+        Returns True if it is faster than was known before. Then all bounds have become lower.
+        """
         if not self._raise_peaks():
             return False
         self.costs = self.costs.with_bounds(self._work_bounds())
@@ -94,10 +102,13 @@ class CostState:
             return dict.fromkeys(primitives, 0)
         return {k: peaks.bound_ticks(k.problem, p) for k, p in primitives.items()}
 
-    # ---- what was found ------------------------------------------------------------------------
+    # ---- results of measuring and checking -----------------------------------------------------
 
     def enter_costs(self, costs: Mapping[Key, Cost], failures: Mapping[Key, str]) -> None:
-        """What measuring found."""
+        """Keeps the results of measuring, in memory and in the database.
+
+        Candidates with a failure are quarantined.
+        """
         self._refuse({k: why for k, why in failures.items() if k not in self.rules.quarantined})
         for key, cost in costs.items():
             _log.debug("%s takes %.2f us", _text_of(key), cost.ticks / TICKS_PER_NS / 1000)
@@ -107,7 +118,10 @@ class CostState:
             self._cost_file.forget_failures(costs, checked=False)
 
     def enter_checks(self, errors: Mapping[Key, float], failures: Mapping[Key, str]) -> None:
-        """Keeps what checking found."""
+        """Keeps the results of checking, in memory and in the database.
+
+        Candidates with a failure are quarantined.
+        """
         self.errors.update(errors)
         self._refuse(failures, checked=True)
         passed = {
@@ -120,14 +134,17 @@ class CostState:
             self._cost_file.forget_failures(passed, checked=True)
 
     def release_failures(self) -> bool:
-        """Lets an earlier run's failures be tried again; whether there are any."""
+        """Takes candidates that failed in earlier runs out of quarantine.
+
+        Returns whether there were any.
+        """
         released, self._failed_before = self._failed_before, {}
         for key in released:
             del self.rules.quarantined[key]
         return bool(released)
 
     def _refuse(self, reasons: Mapping[Key, str], *, checked: bool = False) -> None:
-        """Quarantines candidates for good, as far as they are to blame."""
+        """Quarantines candidates. Stores the failures that the candidates themselves caused."""
         for key, why in reasons.items():
             _log.info("%s is no candidate any more: %s", _text_of(key), why)
         self.rules.quarantined.update(reasons)
@@ -141,13 +158,13 @@ class CostState:
         self._cost_file.append_failures({key: f for key, f in found.items() if f is not None})
 
     def _trust_checks(self, cost_file: CostFile) -> None:
-        """Candidates that passed in an earlier run are not checked again."""
+        """Takes over the checks that were passed in earlier runs, so that none is repeated."""
         for key, passed in cost_file.read_checks(self.rules.primitives).items():
             if passed.holds_for(self.bound_of(key.problem)):
                 self.errors[key] = passed.rel_error
 
     def _obey_failures(self, cost_file: CostFile) -> None:
-        """What failed in an earlier run is not tried again, unless an override names it."""
+        """Quarantines candidates that failed in earlier runs, unless an override names them."""
         asked_for = self.rules.asked_for()
         self._failed_before = {
             key: failure.reason

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Energies of candidates: the time of one run times the power while it runs again and again.
+"""Measures the energy of candidates: the time of one run times the power of a loop of runs.
 
-A counter steps once in a millisecond or slower, a run may take microseconds. So the power is that
-of a loop of runs which lasts LOOP_STEPS steps: what a request for the loop takes, less what a
-request with a single run takes, which is its set-up. Both are read where the counter just stepped,
-so that less than a step of all is lost.
+A meter's counter steps once per millisecond or slower, while a run may take microseconds. So the
+power is measured in a loop that lasts LOOP_STEPS steps. From the loop's energy and time, those of a
+request with a single run are subtracted, which are the cost of the set-up. The counter is read just
+after a step, so that the error is less than one step.
 """
 
 from __future__ import annotations
@@ -28,33 +28,36 @@ from torchalgo.energy import LOOP_STEPS, Meter
 
 Task = tuple[str, _C.Primitive]
 
-PASSES = 3  # loops of each candidate, in turn with its rivals
-MOST_ROUNDS = 100_000  # of a request, which answers with a time for each; more make several
-MOST_LOOP_S = 3600.0  # rounds end a loop, not this
-MOST_LOOPS = 5  # each longer than the one before that took too little to tell
+PASSES = 3  # number of loops of each candidate, in turn with its rivals
+# The most rounds of a request, whose answer holds a time for each. A longer loop is several
+# requests.
+MOST_ROUNDS = 100_000
+MOST_LOOP_S = 3600.0  # budget of a request; high, since the number of rounds ends a loop
+# If a loop is too short for the meter, a longer one follows, up to this many in all.
+MOST_LOOPS = 5
 
-# Whatever runs, the machine takes at least this part of what it took before anything ran. Far below
-# 1: something else may have run at that time.
+# While anything runs, the machine is assumed to use at least this part of its idle power. It is far
+# below 1, because something else may have run while the idle power was measured.
 IDLE_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class Metered:
-    """Samples in nJ, as sampling.Sampler takes those in ns."""
+    """The samples of one candidate in nJ, in the form of a result of `measure` in ns."""
 
     ns: list[float]
     failure: str = ""
-    disturbed: int = 0  # samples that were taken again
+    disturbed: int = 0  # number of samples that were repeated
 
 
 class EnergyBench:
-    """`measure` and `peaks` of sampling.Bench in nJ and per nJ instead of ns."""
+    """The functions `measure` and `peaks` of sampling.Bench, in nJ and per nJ instead of ns."""
 
     def __init__(
         self, bench: Bench, meter: Meter, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self.meter = meter
-        self.times: dict[Key, Cost] = {}  # what the runs took
+        self.times: dict[Key, Cost] = {}  # the times of the measured runs
         self._bench, self._sleep = bench, sleep
         self._samples: dict[Key, list[float]] = {}
         self._least_watts: float | None = None
@@ -63,8 +66,11 @@ class EnergyBench:
         return replace(self._bench, measure=self.measure, peaks=self.peaks)
 
     def measure(self, tasks: Sequence[Task], **options: Any) -> list[Any]:
-        """As _C.measure, with samples in nJ. `budget_s` holds for the times; the loops of a
-        candidate take what the meter needs. There is no race: what is slow may be lean."""
+        """Measures as _C.measure does, with samples in nJ.
+
+        `budget_s` limits the time for measuring times only; the loops take as long as the meter
+        needs. There is no race, since a slow candidate may need little energy.
+        """
         if "race" in options:
             options["race"] = False
         taken = self._bench.measure(tasks, **options)
@@ -87,7 +93,10 @@ class EnergyBench:
         return results
 
     def peaks(self) -> Peaks | None:
-        """Rates per nJ: what any run takes while the machine takes no more than idle."""
+        """Returns peak rates per nJ, for a machine that uses no more than idle power.
+
+        Returns None if there are no peak rates per ns.
+        """
         peaks = self._bench.peaks()
         if peaks is None:
             return None
@@ -98,7 +107,10 @@ class EnergyBench:
         return Peaks(peaks.flops_per_ns / watts, rates)
 
     def time_bound(self, key: Key) -> int:
-        """Ticks of time that a run of `key` takes at least, by its work."""
+        """Returns a lower bound of the time of a run of `key`, in ticks of 1/1024 ns.
+
+        Returns 0 if there are no peak rates.
+        """
         peaks = self._bench.peaks()
         if peaks is None:
             return 0
@@ -107,7 +119,7 @@ class EnergyBench:
     # ---- power ---------------------------------------------------------------------------------
 
     def _power(self, task: Task, run_s: float, options: Mapping[str, Any]) -> tuple[float, str]:
-        """Watts while `task` runs; or why they are not known."""
+        """Returns the power in watts while `task` runs, and "" or the reason why it is unknown."""
         least_s, least_uj = LOOP_STEPS * self.meter.interval_s, LOOP_STEPS * self.meter.step_uj
         rounds = math.ceil(least_s / max(run_s, 1e-9))
         uj, seconds = 0, 0.0
@@ -131,7 +143,10 @@ class EnergyBench:
     def _spent(
         self, task: Task, requests: int, rounds: int, options: Mapping[str, Any]
     ) -> tuple[int, float, str]:
-        """Microjoules and seconds of requests for so many runs each, with their set-up."""
+        """Makes `requests` requests of `rounds` runs each.
+
+        Returns their microjoules and seconds, set-up included, and "" or the reason of a failure.
+        """
         asked = {**options, "rounds": rounds, "budget_s": MOST_LOOP_S}
         uj, started = self._read_at_step()
         for _ in range(requests):
@@ -147,7 +162,10 @@ class EnergyBench:
         return 1e-6 * (end_uj - uj) / max(ended - started, 1e-9)
 
     def _read_at_step(self) -> tuple[int, float]:
-        """The counter as it has just stepped, and when. It is not waited for for ever."""
+        """Returns the counter in uJ just after a step, and the time in s.
+
+        Waits for the step for at most two intervals of the meter.
+        """
         now = self._bench.now_s
         first, deadline = self._read_uj(), now() + 2 * self.meter.interval_s
         while (uj := self._read_uj()) == first and now() < deadline:
@@ -169,14 +187,15 @@ class EnergyBench:
 
 
 class EnergyCosts:
-    """Energies as tuning reads and appends them, each with the time of the same runs.
+    """A cost file of energies, each with the time of the same runs.
 
-    `times` and `energies`: where they are kept; None: nowhere. What has one of both is a miss.
+    A candidate counts as measured only if both its energy and its time are stored.
     """
 
     def __init__(
         self, bench: EnergyBench, times: CostFile | None, energies: CostFile | None
     ) -> None:
+        """Stores costs in the files `times` and `energies`; stores none if one of them is None."""
         self.meter = bench.meter
         self._bench, self._times_file, self._energies_file = bench, times, energies
         self._times: dict[Key, Cost] = {}
@@ -225,7 +244,10 @@ class EnergyCosts:
             self._times_file.forget_failures(keys, checked=checked)
 
     def time_ticks(self, key: Key) -> int:
-        """What a run takes, in 1/1024 ns; where that was not measured, at least."""
+        """Returns the time of a run in ticks of 1/1024 ns, or a lower bound if not measured.
+
+        Returns 0 for views.
+        """
         if not key.primitive or _C.is_view(key.primitive):
             return 0
         if key in self._times:
@@ -235,7 +257,7 @@ class EnergyCosts:
         return max([self._bench.time_bound(key), *floors])
 
     def energy_ticks(self, key: Key) -> int:
-        """What a run takes, in 1/1024 nJ; 0 where that was not measured."""
+        """Returns the energy of a run in 1/1024 nJ, 0 if it was not measured."""
         cost = self._energies.get(key)
         return 0 if cost is None else cost.ticks
 
@@ -248,5 +270,5 @@ class EnergyCosts:
 
 
 def _group(key: Key) -> tuple[str, str, str, str]:
-    """Of one primitive with more or less fused to it."""
+    """Returns the group of a key: the same primitive with more or fewer operations fused to it."""
     return family_of(key), key.primitive, key.src, key.dst

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Never slower, never different: the result beside the fastest baseline and the frozen module."""
+"""The guard: times a plan against the baselines, and says which of them runs."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ from torchalgo.energy import LOOP_STEPS, Meter
 
 Call = Callable[[], Any]
 
-LEAST_ROUNDS = 7  # for a verdict
+LEAST_ROUNDS = 7  # a verdict needs at least this many
 
-# The calls beside the baselines.
+# The names of the calls that are no baselines.
 PLAN, SINGLE_LAYOUT = "plan", "single_layout"
 
-# In the name of a baseline: timed with torch.backends.cudnn.benchmark = True, see BenchmarkedCall.
+# The names of baselines that run with torch.backends.cudnn.benchmark = True end with this, see
+# BenchmarkedCall.
 BENCHMARK = "+benchmark"
 
 
@@ -50,12 +51,16 @@ def time_interleaved(
     synchronize: Call = lambda: None,
     most_s: float = float("inf"),
 ) -> dict[str, list[float]]:
-    """Times in ns of each call, one per round, in a random order within the round.
+    """Times each call once per round, in random order within the round. Returns times in ns.
 
-    `synchronize` waits until the device has done what was called; it is part of the time.
-    A round stands for all calls, so that result[a][i] and result[b][i] are paired. Fewer rounds,
-    but at least LEAST_ROUNDS, if they last longer than `budget_s`; fewer than these if it all lasts
-    longer than `most_s`.
+    Each round times all calls, so result[a][i] and result[b][i] are a pair.
+
+    Args:
+        rounds: the number of rounds, unless the time ends before.
+        budget_s: after this many seconds no further round begins, once LEAST_ROUNDS were run.
+        warmup: rounds that run before and are not timed.
+        synchronize: waits until the device has finished the call; it is part of the time.
+        most_s: after this many seconds, warmup included, no further round begins in any case.
     """
     rng = random.Random(seed)
     times: dict[str, list[float]] = {name: [] for name in calls}
@@ -97,9 +102,10 @@ def meter_interleaved(
     now_s: Callable[[], float] = time.perf_counter,
     synchronize: Call = lambda: None,
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Times in ns and energies in nJ of each call, in rounds as time_interleaved takes them.
+    """Measures times in ns and energies in nJ of each call, in rounds as time_interleaved does.
 
-    A call is made so often in a row that this lasts LOOP_STEPS steps of the meter.
+    Within a round, each call is repeated until LOOP_STEPS steps of the meter have passed. The
+    values are per call.
     """
     rng = random.Random(seed)
     times: dict[str, list[float]] = {name: [] for name in calls}
@@ -136,7 +142,16 @@ def meter_interleaved(
 def energy_verdict(
     times: Mapping[str, list[float]], energies: Mapping[str, list[float]], objective: str
 ) -> GuardVerdict:
-    """As guard_verdict, of energy, or, if `objective` is "edp", of its product with time."""
+    """Compares the plan with the fastest baseline by energy, or by energy times time.
+
+    Works as guard_verdict does. Returns the verdict of a plan that was not timed if the meter did
+    not count.
+
+    Args:
+        times: in ns, by call and round.
+        energies: in nJ, by call and round.
+        objective: "edp" compares the products, anything else the energies.
+    """
     if min(map(min, energies.values())) <= 0:
         return untimed_verdict("the meter stood still while the plan ran")
     values = {
@@ -158,7 +173,10 @@ def energy_verdict(
 def baseline_calls(
     model: nn.Module, frozen: ScriptModule, inputs: tuple[Any, ...]
 ) -> dict[str, Call]:
-    """What a user has without torchalgo: eager, channels_last and frozen."""
+    """Returns the ways to run `model` without torchalgo: eager, channels_last and frozen.
+
+    On a GPU, each of them is returned a second time, with cuDNN's benchmark mode.
+    """
     calls: dict[str, Call] = {"eager": lambda: model(*inputs), "frozen": lambda: frozen(*inputs)}
     last = _channels_last_copy(model)
     if last is not None:
@@ -170,10 +188,10 @@ def baseline_calls(
 
 
 def drop_failing(calls: Mapping[str, Call]) -> tuple[dict[str, Call], str]:
-    """Runs each call once and returns those that did not raise, and a note on those that did.
+    """Runs each call once. Returns the calls that did not raise, and a note on those that did.
 
-    A baseline is only a comparison: where it cannot run (a view that needs nchw strides, too little
-    memory), the plan is compared with the others. The note is empty if every call ran.
+    A baseline may be unable to run: a view may need nchw strides, or memory may run out. Then the
+    plan is compared with the others. The note is empty if every call ran.
     """
     sound: dict[str, Call] = {}
     notes = []
@@ -190,14 +208,17 @@ def drop_failing(calls: Mapping[str, Call]) -> tuple[dict[str, Call], str]:
 
 
 def synchronizer(device: torch.device) -> Call:
-    """Waits until `device` has done all it was given."""
+    """Returns a function that waits until `device` has finished all its work."""
     if device.type != "cuda":
         return lambda: None
     return lambda: torch.cuda.synchronize(device)
 
 
 def _channels_last_copy(model: nn.Module) -> nn.Module | None:
-    """None: the weights of a ScriptModule may be constants, or the model cannot be copied."""
+    """Returns a copy of the model in channels_last.
+
+    Returns None if the model cannot be copied, or is a ScriptModule: its weights may be constants.
+    """
     if isinstance(model, torch.jit.ScriptModule):
         return None
     try:
@@ -209,7 +230,10 @@ def _channels_last_copy(model: nn.Module) -> nn.Module | None:
 def baseline_module(
     model: nn.Module, frozen: ScriptModule, inputs: tuple[Any, ...], name: str
 ) -> ScriptModule:
-    """The TorchScript module that runs in the plan's place if baseline `name` was the fastest."""
+    """Returns the TorchScript module that runs instead of the plan if baseline `name` was faster.
+
+    This is `frozen`, unless `name` is a channels_last baseline and the model can be converted.
+    """
     is_last = name.removesuffix(BENCHMARK) == "channels_last"
     last = _channels_last_copy(model) if is_last else None
     return frozen if last is None else freeze_model(last, inputs)
@@ -218,8 +242,11 @@ def baseline_module(
 def guard_verdict(times: Mapping[str, list[float]], seed: int = 0) -> GuardVerdict:
     """Compares the plan with the fastest baseline. The plan loses only at 95 % confidence.
 
-    If the best single-layout plan was timed too, it takes the plan's part if it is faster than the
-    plan at 95 % confidence.
+    The best single-layout plan may have been timed too. If it is faster than the plan at 95 %
+    confidence, it is compared with the baseline instead of the plan.
+
+    Args:
+        times: in ns, by call and round.
     """
     runs, second_us = PLAN, None
     if SINGLE_LAYOUT in times:
@@ -250,10 +277,10 @@ def guard_verdict(times: Mapping[str, list[float]], seed: int = 0) -> GuardVerdi
 
 
 def verdict_key(model: nn.Module, plan: Plan, *others: Plan) -> str:
-    """Names what a verdict is about: the choices of the plan and of others that were timed with it,
-    and the model whose eager form is beside.
+    """Returns a hash of everything that a verdict is about.
 
-    Costs are not part of it: they lead to a choice, and do not change how fast it is.
+    It covers the choices of all plans that were timed, and the type of the model. It does not cover
+    costs: they lead to a choice, but do not change how fast the choice runs.
     """
     facts = [
         f"{type(model).__module__}.{type(model).__qualname__}",
@@ -271,7 +298,10 @@ def verdict_key(model: nn.Module, plan: Plan, *others: Plan) -> str:
 
 
 def untimed_verdict(reason: str, run_untimed: bool = False) -> GuardVerdict:
-    """The verdict on a plan that was not timed: the baseline runs unless the caller says so."""
+    """Returns the verdict on a plan that was not timed, with the reason.
+
+    The frozen baseline runs, or the plan if `run_untimed` is set.
+    """
     return GuardVerdict(
         verdict="not timed",
         runs="plan" if run_untimed else "baseline",

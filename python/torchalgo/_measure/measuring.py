@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The measuring loop: which candidates of one model are measured, and what may be chosen.
+"""The measuring loop: chooses the candidates of one model to measure, until a plan is optimal.
 
-Every candidate has a lower bound from the start (bounds.py). The planner plans with these, and what
-its plan rests on is measured, the first time in a race with all that compute the same. When a plan
-rests on measured costs only, it is the optimum of the whole table, part of which was never
-measured. In the end what it rests on is timed again.
+Every candidate has a lower bound of its cost from the start (bounds.py). The planner plans with
+these bounds. The candidates of its plan are measured, the first time together with all candidates
+of the same operation. Then the planner plans again.
+
+When all costs in the plan are measured, the plan is the optimum of the whole table, although part
+of the table was never measured. In the end, the candidates of the plan are timed again.
 """
 
 from __future__ import annotations
@@ -36,17 +38,20 @@ from torchalgo._predict.similar import SimilarCosts
 
 T = TypeVar("T")
 Guide = Callable[[Peaks | None], CostModel | None]
-NativePair = tuple[str, _C.CostKey | None, str, _C.CostKey, int]  # as CostTable.set_pair takes it
+NativePair = tuple[str, _C.CostKey | None, str, _C.CostKey, int]  # arguments of CostTable.set_pair
 PairsAt = Callable[[Mapping[Key, int]], Iterable[NativePair]]
 
 INTERRUPTED = "interrupted"
-TELL_EVERY_S, TELL_SHARE = 0.5, 0.01  # of the time, for the best plan so far
-MOST_SHARE_S = 10.0  # of an operation's rounds; with a budget less
+# The best plan so far is shown at most this often, and solving for it takes at most this part of
+# the time.
+TELL_EVERY_S, TELL_SHARE = 0.5, 0.01
+MOST_SHARE_S = 10.0  # the most seconds for one operation's visit; less with a budget
 
-RESUME_SHARE, MOST_RESUMES = 0.1, 4  # of the time there was at first
-LEADERS_SHARE = 0.05  # of the time, for finding out which candidates lead
+# Measuring is resumed if more than this part of the time is left, and at most this often.
+RESUME_SHARE, MOST_RESUMES = 0.1, 4
+LEADERS_SHARE = 0.05  # the part of the time for finding the leading candidates
 
-# Timed again with what a plan rests on: what costs no more than so many times as much.
+# A rival is timed again with the chosen candidate if it costs at most this many times as much.
 CLOSE = 1.06
 
 
@@ -55,13 +60,13 @@ class TuneSettings:
     max_rel_error: float = 1e-5
     budget_s: float | None = None
     seed: int = 0
-    call_ticks: int = 0  # what a call costs beside what is measured of it
+    call_ticks: int = 0  # the call overhead, which is not part of a measured cost
 
 
 class Tuning:
-    """What is known about the candidates of one model: costs, errors, quarantine.
+    """The state of the measuring loop: costs, errors and quarantine of one model's candidates.
 
-    The accumulator of the loop `while wanted: measure(wanted); plan, wanted = plan()`.
+    The loop is `while wanted: measure(wanted); plan, wanted = plan()`.
     """
 
     def __init__(
@@ -75,11 +80,11 @@ class Tuning:
         cost_file: CostFile | None = None,
         bench: Bench | None = None,
         device: _C.Device | None = None,
-        transforms: list[_C.Candidate] | None = None,  # None: all that this machine offers
+        transforms: list[_C.Candidate] | None = None,  # None: all on this machine
         timings: Timings | None = None,
         deadline: Deadline | None = None,  # None: settings.budget_s from now on
-        predictor: CostModel | None = None,  # of costs, in place of measuring
-        guide: Guide | None = None,  # to a predictor of what a budget left unmeasured
+        predictor: CostModel | None = None,  # predicts costs instead of measuring
+        guide: Guide | None = None,  # makes a predictor for what a budget left unmeasured
     ) -> None:
         self.graph, self.found, self.settings = graph, found, settings
         self.device = device
@@ -94,15 +99,15 @@ class Tuning:
         self._is_seeded = self._has_looked = False
         self._retimed: set[Key] = set()
         self._assumable = frozenset(self.rules.assumable())
-        self._stopped = ""  # why nothing more is measured: plan from what is known
-        self._has_checked = False  # all that could be; what was not may not be chosen
-        self._too_long: set[Key] = set()  # to be measured in the time that is left
+        self._stopped = ""  # the reason why nothing more is measured; "" while measuring goes on
+        self._has_checked = False  # True: checks have ended, unchecked candidates are not chosen
+        self._too_long: set[Key] = set()  # keys that there is no time to measure
         self._sampler = self._bench.sampler(self.rules.primitives, cold_bytes(graph), settings.seed)
         self._progress.start(self._expected_work())
         self._began = self._told_at = self._bench.now_s()
         self._telling_s = self._leading_s = 0.0
         self._resumes_left = MOST_RESUMES
-        self._quarantined_before = -1  # how many there were when a break was last allowed
+        self._quarantined_before = -1  # number of quarantined keys at the last _allow_break
         self._deadline = (
             Deadline(settings.budget_s, self._bench.now_s) if deadline is None else deadline
         )
@@ -130,7 +135,7 @@ class Tuning:
 
     @property
     def errors(self) -> Mapping[Key, float]:
-        """Relative L2 to f64 of each checked candidate."""
+        """The relative L2 error of each checked candidate, compared with a result in f64."""
         return self._cost_state.errors
 
     @property
@@ -145,27 +150,31 @@ class Tuning:
 
     @property
     def quarantined(self) -> Mapping[Key, str]:
-        """What may not be chosen, and why."""
+        """The candidates that may not be chosen, and the reasons."""
         return self.rules.quarantined
 
     @property
     def is_stopped(self) -> bool:
-        """By the budget or Ctrl-C: not all that was wanted is measured."""
+        """True if the budget or Ctrl-C has left some wanted candidates unmeasured."""
         return bool(self._stopped or self._too_long)
 
     @property
     def is_kept(self) -> bool:
-        """True if nothing was left out and nothing was disturbed: a later run needs no more."""
+        """True if nothing was left out or disturbed, so that a later run measures nothing more."""
         return not self.is_stopped and not any(cost.is_disturbed for cost in self.known.values())
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """Seconds since the constructor."""
         return self._bench.now_s() - self._began
 
     def set_pairs(self, pairs_at: PairsAt | None) -> None:
-        """From now on plans are made with costs of pairs, see in_context.py: those that are
-        possible at the measured costs, asked for anew when these change. None: without."""
+        """Makes later plans with costs of pairs, see in_context.py.
+
+        Args:
+            pairs_at: returns the costs of pairs for these measured costs. It is called again
+                whenever the measured costs change. None means no costs of pairs.
+        """
         self._pairs_at = pairs_at
         self._renew_pairs()
 
@@ -175,13 +184,16 @@ class Tuning:
 
     @property
     def is_interrupted(self) -> bool:
-        """By Ctrl-C: nothing runs any more."""
+        """True after Ctrl-C: nothing is measured or checked any more."""
         return self._stopped == INTERRUPTED
 
     # ---- the loop ------------------------------------------------------------------------------
 
     def plan(self) -> tuple[_C.Plan, list[Key]]:
-        """The cheapest plan, and what must be measured or checked before it counts."""
+        """Returns the cheapest plan, and the keys that must be measured or checked next.
+
+        The plan counts only if there are no such keys.
+        """
         return self.plan_with(_C.make_plan)
 
     def plan_with(
@@ -192,9 +204,17 @@ class Tuning:
         rough: bool = False,
         **options: object,
     ) -> tuple[_C.Plan, list[Key]]:
-        """The same for another planner, with primitives restricted by name to `only`, or, if not
-        `checked`, of measured candidates whatever their numbers, or, if `rough`, of what lost its
-        race as well."""
+        """Returns the same as `plan`, with another planner or other restrictions.
+
+        Args:
+            planner: called like _C.make_plan.
+            only: tells by name which primitives may be chosen. Overrides stay in force.
+            checked: if False, candidates need not have passed their check.
+            rough: if True, candidates that lost their race have their likely cost, not a bound.
+            options: further arguments of `planner`.
+
+        Raises: torchalgo.Error if there is no plan.
+        """
         seeds = self._seeds()
         if seeds:
             return _C.Plan(), seeds
@@ -242,7 +262,7 @@ class Tuning:
     def settle(
         self, planner: Callable[..., tuple[_C.Plan, list[_C.CostKey]]], **options: Any
     ) -> _C.Plan:
-        """plan_with until nothing is wanted."""
+        """Alternates `plan_with` and `measure` until nothing is wanted. Returns the last plan."""
         plan, wanted = self.plan_with(planner, **options)
         while wanted:
             self.measure(wanted)
@@ -250,12 +270,12 @@ class Tuning:
         return plan
 
     def settle_fastest(self) -> None:
-        """Measures until it is known which primitive of each convolution alone is its fastest."""
+        """Measures until the fastest primitive of each convolution alone is known."""
         while wanted := self._unsure_fastest():
             self.measure(wanted)
 
     def ask_known(self, planner: Callable[..., T], **options: object) -> T:
-        """What `planner` makes of the costs there are; nothing is measured or checked."""
+        """Returns the result of `planner` for the known costs. Measures and checks nothing."""
         known = self._costs.is_known
         return planner(
             self.graph,
@@ -272,9 +292,9 @@ class Tuning:
         planner: Callable[..., tuple[_C.Plan, list[_C.CostKey]]] = _C.make_plan,
         **options: Any,
     ) -> _C.Plan:
-        """The cheapest plan that obeys `forced`, from the costs there are; nothing is measured.
+        """Returns the cheapest plan that keeps `forced`, with the known costs. Measures nothing.
 
-        Raises: torchalgo.Error if a primitive it needs was never run.
+        Raises: torchalgo.Error if the plan needs a primitive that was never run.
         """
         before = self.rules.forced, self._stopped
         self.rules.forced, self._stopped = dict(forced), "from known costs"
@@ -290,11 +310,15 @@ class Tuning:
         return plan
 
     def measure(self, wanted: Iterable[Key]) -> None:
-        """One step for the wanted keys: measurements of those that never ran, else checks, else
-        times taken again.
+        """Does the next step for the wanted keys.
 
-        Ctrl-C ends measuring and checking: from then on plans are made of what is known, of what
-        was checked or is PyTorch's own, where that is enough.
+        Measures the keys without a known cost. If there are none, checks the unchecked keys. If
+        there are none either, times all keys again.
+
+        Ctrl-C ends measuring and checking. Later plans use known costs, of candidates that passed
+        their check or are PyTorch's own.
+
+        Raises: KeyboardInterrupt on Ctrl-C if there is no such plan.
         """
         wanted = list(wanted)
         unknown = [key for key in wanted if not self._costs.is_known(key)]
@@ -302,7 +326,7 @@ class Tuning:
             unchecked = self._checker.lacks(wanted)
             if unknown and not self._stopped:
                 self._look_at_load()
-                if self._cost_state.probe():  # bounds that came from lower rates were too high
+                if self._cost_state.probe():  # the rates were higher, so all bounds are lower now
                     self._is_seeded = False
                     return
                 with self.timings.step("measure"):
@@ -324,11 +348,14 @@ class Tuning:
             warn_if_busy(torch.get_num_threads(), self._bench.pid())
 
     def interrupt(self) -> None:
-        """As Ctrl-C while something is measured."""
+        """Ends measuring as Ctrl-C does.
+
+        Raises: KeyboardInterrupt if no plan can be made of what is known.
+        """
         self._stop(INTERRUPTED)
 
     def method_note(self) -> str:
-        """How much was measured, for the plan's method."""
+        """Returns a text on how much was measured, for the plan's `method`."""
         every = [key for key in self.rules.primitives if not _C.is_view(key.primitive)]
         measured = sum(key in self._costs.costs for key in every)
         notes = [f"measured {measured} of {len(every)} candidates"]
@@ -363,11 +390,14 @@ class Tuning:
             for key, reason in sorted(self.quarantined.items())
         ]
 
-    # ---- what is known and what comes next ------------------------------------------------------
+    # ---- the known costs and the next keys ------------------------------------------------------
 
     def _seeds(self) -> list[Key]:
-        """Measured first: where nothing bounds a cost, all candidates of single nodes, each of
-        which would be wanted in its turn."""
+        """Returns the keys to measure before the first plan.
+
+        Without peak rates, costs have no lower bounds, and every candidate of a single node would
+        be wanted at some time. So all of them are returned. With peak rates, returns no keys.
+        """
         if self._is_seeded or self._stopped or self._predictor is not None:
             return []
         self._is_seeded = True
@@ -381,32 +411,38 @@ class Tuning:
         return self._costs.estimates() if rough else self._costs.table
 
     def _left_to_do(self, chosen: Sequence[Key], rough: bool) -> list[Key]:
-        """What must be checked, or, if all is, timed again, before a plan counts; with `rough`
-        costs nothing is timed again."""
+        """Returns the chosen keys that must be checked before a plan counts.
+
+        If all are checked, returns the keys that must be timed again. With `rough` costs, none is
+        timed again.
+        """
         if self._rests_on_checked:
             return []
         unchecked = self._checker.lacks(chosen)
-        if self._is_restricted:  # the time is for what cannot be trusted unchecked
+        if self._is_restricted:  # time is short: PyTorch's own algorithms stay unchecked
             unchecked = [key for key in unchecked if not is_trusted(key)]
         if unchecked or self._stopped or rough:
             return unchecked
         return [key for key in chosen if self._is_luck_possible(key)]
 
     def _is_luck_possible(self, key: Key) -> bool:
-        """True if it was chosen for times that were not taken again."""
+        """Returns True if `key` was measured, but was not timed again since."""
         is_retimed = key in self._retimed or _C.is_view(key.primitive)
-        cost = self._costs.costs.get(key)  # None: it is guessed
+        cost = self._costs.costs.get(key)  # None: the cost is predicted
         return not is_retimed and cost is not None and 0 < cost.samples.n < RETIMED_SAMPLES
 
     def _guess(self, keys: Iterable[Key]) -> None:
-        """Has the predictor, if there is one, say what is unknown of `keys`."""
+        """Predicts the unknown costs of `keys`, if there is a predictor."""
         if self._predictor is not None:
             with self.timings.step("predict"):
                 unknown = [key for key in keys if not self._costs.is_known(key)]
                 self._costs.guess(self._predictor.predict(unknown))
 
     def _go_without(self, keys: Iterable[Key]) -> None:
-        """What there is no time to measure is predicted, where there is a guide."""
+        """Predicts the costs of `keys`, which there is no time to measure.
+
+        Does nothing if there is neither a predictor nor a guide that makes one.
+        """
         if self._guide is not None:
             with self.timings.step("predict"):
                 self._predictor = self._guide(self._cost_state.peaks)
@@ -414,8 +450,11 @@ class Tuning:
         self._guess(keys)
 
     def _leave_out(self, keys: Iterable[Key]) -> None:
-        """There is no time to measure `keys`: no plan rests on those that are not known, unless
-        they may be assumed."""
+        """Gives up measuring `keys`, for want of time.
+
+        No plan uses the keys among them without a known cost, unless their costs can be predicted
+        or may be assumed.
+        """
         refused = self.quarantined
         unknown = {k for k in keys if not self._costs.is_known(k) and k not in refused}
         if self._stopped or not self._deadline.can_break:
@@ -426,14 +465,17 @@ class Tuning:
         self._assume([key for key in assumed if not self._costs.is_known(key)])
 
     def _assume(self, keys: Sequence[Key]) -> None:
-        """Predicts what a plan may rest on unmeasured from similar costs, or takes its bound."""
+        """Predicts the costs of `keys` from similar ones, or takes their lower bounds as costs."""
         similar = self._visits.similar() if keys else None
         predicted = {} if similar is None else similar.predict(keys)
         self._costs.guess({key: predicted.get(key, self._costs.lower(key)) for key in keys})
 
     def _guess_unvisited(self) -> None:
-        """Predicts, if no model did, the costs of operations that were not reached, of what was
-        checked, and of what a plan may rest on unmeasured, from those of similar ones."""
+        """Predicts unknown costs from those of similar operations, if there is no other predictor.
+
+        This covers operations that were not reached, candidates that were checked, and candidates
+        that a plan may use unmeasured.
+        """
         similar = self._visits.similar() if self._predictor is None else None
         if similar is not None:
             self._predictor = similar
@@ -442,11 +484,14 @@ class Tuning:
             self._guess(key for key in every if key in sure or not self._is_visited(key))
 
     def _is_visited(self, key: Key) -> bool:
-        """True if any candidate of the same operation ran."""
+        """Returns True if any candidate of the same operation ran."""
         return any(map(self._costs.is_touched, self.rules.family(key)))
 
     def _unsure_fastest(self) -> list[Key]:
-        """Per convolution the candidate alone that may be its fastest, if it was not measured."""
+        """Returns, for each convolution, the unmeasured candidate that may be its fastest alone.
+
+        Convolutions whose fastest candidate is known are left out.
+        """
         if self._stopped:
             return []
         every = ([k for k in own if self._may_rest_on(k)] for own in self.rules.of_convolutions())
@@ -462,9 +507,12 @@ class Tuning:
     # ---- measuring -----------------------------------------------------------------------------
 
     def _races(self, unknown: Sequence[Key]) -> list[list[Key]]:
-        """The unknown by operation: all of its candidates the first time, since those that can be
-        wanted next shall run in the same rounds; later what is wanted of them. Those that take
-        longest come first: if tuning is ended early, these were measured."""
+        """Returns the visits that measure `unknown`, one per operation.
+
+        The first visit of an operation measures all of its candidates, so that rivals run in the
+        same rounds. A later visit measures only the unknown keys. Operations that take longest come
+        first, so that they are measured if tuning ends early.
+        """
         races = []
         for wanted in grouped(unknown, family_of).values():
             family = self.rules.family(wanted[0])
@@ -473,8 +521,11 @@ class Tuning:
         return sorted(races, key=lambda keys: -max(map(self._costs.lower, keys)))
 
     def _rematches(self, chosen: Sequence[Key]) -> list[list[Key]]:
-        """The chosen by operation, with the close rivals of each that were not timed again before:
-        a cost that changed at each look would never let a plan stand."""
+        """Returns the visits that time `chosen` again, one per operation, with close rivals.
+
+        Rivals that were timed again before are left out. If costs changed each time, the plan would
+        never be final.
+        """
         rematches = []
         for keys in grouped(chosen, family_of).values():
             close = [k for key in keys for k in self._close_rivals(key)]
@@ -487,7 +538,7 @@ class Tuning:
         return [k for k in known if self._costs.lower(k) <= most and k not in self._retimed]
 
     def _visit_all(self, visits: Sequence[Sequence[Key]], again: bool = False) -> None:
-        """Measures visit after visit; what one found is on disk before the next one begins."""
+        """Makes the visits one after another. Each visit's results are stored before the next."""
         self._allow_break()
         left = list(visits)
         while left:
@@ -507,7 +558,7 @@ class Tuning:
                 self._visit(lot, self._share_s(1 + len(left)), again)
                 self._tell_best()
             for keys in planned:
-                if again:  # or there was no time for it
+                if again:  # also if there was no time for some of them
                     self._retimed.update(keys)
             for keys in lot:
                 self._progress.advance(keys[-1].problem, _work(keys[-1].problem))
@@ -515,7 +566,7 @@ class Tuning:
                 self._check_leaders()
 
     def _may_run_out(self, visits: Sequence[Sequence[Key]]) -> bool:
-        """True if the time may end before the next visits, and as many after them, were made."""
+        """Returns True if the time may not suffice for twice the work of `visits`."""
         if not self._deadline.has_end or self._stopped:
             return False
         left_s = self._deadline.left_s("measure")
@@ -523,8 +574,10 @@ class Tuning:
         return 2 * self._visit_pace.expect_s(self._guess_s(keys)) > left_s
 
     def _promising(self, keys: Sequence[Key]) -> Sequence[Key]:
-        """The candidates of an operation that may be close to its best. If some of its candidates
-        were measured before, there is no time for the others."""
+        """Returns the candidates of an operation that may be close to its best.
+
+        If some of its candidates were measured before, the others are given up.
+        """
         if not self._deadline.can_break:
             return keys
         chosen = self._visits.shortened(keys)
@@ -533,14 +586,16 @@ class Tuning:
         return chosen
 
     def _is_short(self, keys: Sequence[Key]) -> bool:
-        """True if a visit takes an eighth of the time that is left at most."""
+        """Returns True if a visit takes at most an eighth of the time that is left."""
         return 8 * self._visit_pace.expect_s(self._guess_s(keys)) <= self._deadline.left_s(
             "measure"
         )
 
     def _check_leaders(self) -> None:
-        """Checks the measured candidates that the cheapest plan chooses now, so that a plan may
-        rest on them whenever the time ends."""
+        """Checks the measured candidates of the plan that is cheapest now.
+
+        So a plan may use them, whenever the time ends. Only convolutions are checked.
+        """
         started = self._bench.now_s()
         if self._leading_s > LEADERS_SHARE * (started - self._began):
             return
@@ -566,7 +621,7 @@ class Tuning:
         costs = self._sampler.take_all(lot, share_s, again)
         failures = self._sampler.failures
         late = [key for key, why in failures.items() if why == LATE]
-        for key in late:  # it did not fail, it was broken off
+        for key in late:  # it did not fail: the time was over while it ran
             del failures[key]
         self._cost_state.enter_costs(costs, failures)
         if late:
@@ -577,7 +632,10 @@ class Tuning:
         self._visit_pace.learn(guess_s, self._bench.now_s() - started)
 
     def _tell_best(self) -> None:
-        """Into the progress, as often as it costs next to nothing: that is a solve each time."""
+        """Shows the time of the best plan so far in the progress display.
+
+        Each time needs a solve, so it is skipped unless TELL_EVERY_S and TELL_SHARE allow it.
+        """
         now = self._bench.now_s()
         is_due = now - self._told_at >= TELL_EVERY_S and self._telling_s <= TELL_SHARE * (
             now - self._began
@@ -594,11 +652,14 @@ class Tuning:
 
     @property
     def _rests_on_checked(self) -> bool:
-        """True if plans are made of what was checked or is PyTorch's own: nothing runs any more."""
+        """True if plans use only candidates that were checked or are PyTorch's own.
+
+        This is so after measuring and checking have ended.
+        """
         return self.is_interrupted or self._has_checked
 
     def _allow_break(self) -> None:
-        """Lets the deadline break work off as long as there is a plan of what is trusted."""
+        """Lets the deadline stop work if there is a plan of checked or PyTorch's own candidates."""
         quarantined = len(self.quarantined)
         is_known = self._deadline.can_break and quarantined == self._quarantined_before
         if self._deadline.has_end and not is_known:
@@ -607,15 +668,18 @@ class Tuning:
 
     @property
     def _is_restricted(self) -> bool:
-        """True if a plan may not rest on some candidates for want of time."""
+        """True if there was no time for some candidates, so that no plan may use them."""
         return self.is_stopped or bool(self._checker.excluded)
 
     def _is_late(self) -> bool:
         return self._deadline.is_over("measure") and self._deadline.can_break
 
     def _in_time(self, keys: Sequence[Key], again: bool = False) -> list[Key]:
-        """Those of one visit that can be measured in the time that is left, by what they take at
-        least and what visits took so far; all of them where there is no plan without."""
+        """Returns the keys of one visit that can be measured in the time that is left.
+
+        The time is guessed from the costs or their bounds, and from what earlier visits took.
+        The other keys are given up. Returns all keys if no plan could be made otherwise.
+        """
         left_s, expected_s = self._deadline.left_s("measure"), 0.0
         too_long: set[Key] = set()
         for key in sorted(keys, key=self._costs.lower):
@@ -633,8 +697,12 @@ class Tuning:
         return SETUPS * once_s if again else once_s
 
     def _may_rest_on(self, key: Key) -> bool:
-        """True if a plan may: at any time what can still be measured; later what ran, or is
-        PyTorch's own; in the end without what would have to be checked first."""
+        """Returns True if a plan may use `key`.
+
+        While measuring goes on, this is every key that can still be measured or has a known cost.
+        After measuring was stopped, it is every key that ran, has a known cost, or may be assumed.
+        After checking has ended, the key must also be checked or be PyTorch's own.
+        """
         if not self._checker.may_choose(key):
             return False
         if not self._stopped:
@@ -645,11 +713,16 @@ class Tuning:
         return is_possible and (is_sure or not self._rests_on_checked)
 
     def _has_plan(self, reason: str = "tried", *, checked: bool = False) -> bool:
-        """True if what is known, or even `checked`, is enough for a plan."""
+        """Returns True if `_known_plan` finds a plan."""
         return self._known_plan(reason, checked=checked) is not None
 
     def _known_plan(self, reason: str = "tried", *, checked: bool = False) -> _C.Plan | None:
-        """The cheapest plan of what is known, or even `checked`."""
+        """Returns the cheapest plan with known costs, None if there is none.
+
+        Args:
+            reason: the reason why measuring is taken to be stopped meanwhile.
+            checked: if True, candidates must also be checked or be PyTorch's own.
+        """
         before = self._stopped, self._has_checked
         self._stopped, self._has_checked = reason, checked or self._has_checked
         try:
@@ -660,14 +733,15 @@ class Tuning:
             self._stopped, self._has_checked = before
 
     def _share_s(self, visits_left: int) -> float:
-        """Seconds for the next visit."""
+        """Returns the seconds for the next visit."""
         left = max(0.0, self._deadline.left_s("measure"))
         return min(MOST_SHARE_S, left / (2 * visits_left))  # half is left to later steps
 
     def _expected_work(self) -> int:
-        """Guesses the work for the time left: each problem is measured once, a third are checked.
+        """Guesses the whole work, from which the progress display computes the time left.
 
-        The shares fit what tunings of ResNet-18 and SqueezeNet did.
+        Each problem is measured once, and a third of them are checked, as in tunings of ResNet-18
+        and SqueezeNet.
         """
         problems = {key.problem for key in self.rules.primitives}
         checked = {offer.key.problem for offer in self.rules.all}
@@ -676,8 +750,7 @@ class Tuning:
     # ---- checking ------------------------------------------------------------------------------
 
     def _check_all(self, keys: Sequence[Key]) -> None:
-        """Checks `keys` as far as there is time. When that is over, plans rest on what was checked
-        before."""
+        """Checks `keys` while there is time. Afterwards, plans use only what was checked before."""
         if not keys:
             return
         self._allow_break()
@@ -686,8 +759,10 @@ class Tuning:
             self._stopped, self._has_checked = self._stopped or OUT_OF_BUDGET, True
 
     def resume(self) -> bool:
-        """Goes on measuring if checks have left much of the time that was reserved for them. To be
-        asked when a plan is settled; returns whether it must be settled again."""
+        """Resumes measuring if much of the time that was reserved for checks is left.
+
+        To be called after a plan was settled. Returns True if it must be settled again.
+        """
         is_early = self._deadline.left_s("measure") > RESUME_SHARE * self._checker.time_s
         if self.is_interrupted or not self.is_stopped or not is_early or not self._resumes_left:
             return False
@@ -702,7 +777,7 @@ class Tuning:
         return True
 
     def end_now(self) -> None:
-        """Ends measuring before it begins, if a plan can be made of what is known."""
+        """Ends measuring before it begins, if what is known is enough for a plan."""
         if self._has_plan(OUT_OF_BUDGET, checked=True):
             self._stopped, self._has_checked = OUT_OF_BUDGET, True
             self._resumes_left = 0
@@ -713,7 +788,11 @@ class Tuning:
         return any(not _C.is_view(key.primitive) for key in self._costs.costs)
 
     def _stop(self, reason: str) -> None:
-        """Plan from what is known; KeyboardInterrupt if that is nothing, or gives no plan."""
+        """Stops measuring. Later plans use what is known.
+
+        Raises: KeyboardInterrupt if nothing is known, if this gives no plan, or at the second
+            Ctrl-C.
+        """
         is_early = reason == INTERRUPTED and not self.knows_any
         if self._stopped == INTERRUPTED == reason or is_early:
             raise KeyboardInterrupt
@@ -726,7 +805,10 @@ class Tuning:
 
 
 def _work(problem: str) -> int:
-    """How long measuring lasts, roughly, beside a layout transform: for the time left."""
+    """Returns a rough measure of the work of measuring `problem`; 1 is that of a layout change.
+
+    The progress display uses it.
+    """
     return 15 if has_convolution(problem) else 1
 
 
@@ -737,7 +819,10 @@ def _chosen(plan: _C.Plan) -> list[Key]:
 
 
 def tied_layers(graph: _C.Graph, plan: _C.Plan, known: Mapping[Key, Cost]) -> int:
-    """Convolutions whose next best plan costs no more than the noise of their own measurement."""
+    """Returns the number of convolutions for which another choice may be as good.
+
+    There, the next best plan costs more by no more than the noise of the convolution's own cost.
+    """
     convolutions = {node.name for node in graph.nodes if is_convolution(node)}
     count = 0
     for node in plan.nodes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Measuring and checking in a process of its own, so that no candidate can end the user's."""
+"""Measures and checks in a separate process, so that no candidate can end the user's process."""
 
 from __future__ import annotations
 
@@ -26,24 +26,26 @@ from torchalgo._measure.worker_process import (
 Task = tuple[str, _C.Primitive]
 
 
-# "0": measure in this process. For debuggers, and where a second process is not wanted.
+# "0": measure in this process. Use it with a debugger, or if a second process is not wanted.
 ISOLATE = "TORCHALGO_ISOLATE"
 
-# A step that has not ended after this is an endless loop: nobody wants a candidate that computes
-# less than FLOPS_PER_S. A GPU's library may compile a kernel first.
+# A step that takes longer than LEAST_LIMIT_S plus its flops over FLOPS_PER_S counts as an endless
+# loop. A candidate that computes fewer flops per second would never be chosen. The limit for GPUs
+# is longer, because their libraries may compile a kernel first.
 LEAST_LIMIT_S = {"cpu": 12.0, "cuda": 90.0}
 FLOPS_PER_S = 2e8
 
-# So many candidates in a row that end the worker, and it is not the candidates.
+# If this many candidates in a row end the worker, the cause is not the candidates.
 MOST_IN_A_ROW = 20
 
-# A worker that ends while it starts is started again: somebody may have ended it from outside.
+# A worker that ends while it starts may have been ended from outside. So it is started again, up to
+# this many times in all.
 MOST_STARTS = 3
 
 
 @dataclasses.dataclass
 class TakenSamples:
-    """As _C.Measurement."""
+    """The samples of one candidate, with the fields of _C.Measurement. Times are in ns."""
 
     ns: list[float]
     failure: str = ""
@@ -53,14 +55,21 @@ class TakenSamples:
 
 
 class Worker:
-    """The worker of this process: started when wanted, again after a death, one for all threads."""
+    """The worker of this process, which all threads share.
+
+    It is started by the first request, and started again after it has died.
+    """
 
     def __init__(
         self,
         command: Callable[[], list[str]] = default_command,
         memory_limit_bytes: int | None = None,
     ) -> None:
-        """`memory_limit_bytes`: of address space; None: no limit."""
+        """Starts nothing yet.
+
+        Args:
+            memory_limit_bytes: the most address space of the worker; None means no limit.
+        """
         self._command, self._memory_limit_bytes = command, memory_limit_bytes
         self._lock = threading.RLock()
         self._process: WorkerProcess | None = None
@@ -70,7 +79,9 @@ class Worker:
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Starts it if it does not run, and does not wait: importing torch takes seconds.
+        """Starts the worker if it does not run, and returns before it is ready.
+
+        The worker needs seconds to import torch.
 
         Raises: NoWorkerError if the system does not start it.
         """
@@ -80,10 +91,10 @@ class Worker:
     def ask(
         self, request: Mapping[str, Any], limit_s: Callable[[int | None], float]
     ) -> dict[str, Any]:
-        """The answer to one request, see WorkerProcess.ask.
+        """Returns the answer to one request, see WorkerProcess.ask. Starts the worker if needed.
 
-        Raises: WorkerDeathError; NoWorkerError if none can be started; torchalgo.Error for a
-            request that makes no sense.
+        Raises: WorkerDeathError if the worker ends before it answers; NoWorkerError if no worker
+            can be started; torchalgo.Error if the request is invalid.
         """
         with self._lock:
             for starts_left in reversed(range(MOST_STARTS)):
@@ -98,18 +109,18 @@ class Worker:
         return answer
 
     def close(self) -> None:
-        """Ends it; the next request starts another one."""
+        """Ends the worker. The next request starts another one."""
         with self._lock:
             self.end()
 
     def end(self) -> None:
-        """Ends it even while another thread waits for it: for the end of this process."""
+        """Ends the worker even if another thread waits for it. For the end of this process."""
         if self._process is not None:
             self._process.end()
         self._process = None
 
     def forget(self) -> None:
-        """In a forked child, which starts one of its own when it wants one."""
+        """Lets go of the parent's worker in a forked child. The child starts its own if needed."""
         self._lock = threading.RLock()  # another thread of the parent may have held it
         if self._process is not None:
             self._process.forget()
@@ -129,25 +140,28 @@ os.register_at_fork(after_in_child=worker.forget)
 
 
 def is_isolated() -> bool:
-    """Whether candidates run in a process of their own."""
+    """Returns whether candidates run in a separate process."""
     return os.environ.get(ISOLATE, "1") != "0"
 
 
 def start_early() -> None:
-    """Starts the worker, so that it is ready when there is something to measure: importing torch
-    takes it seconds. Where it cannot be started, the first measurement says so."""
+    """Starts the worker early, since it needs seconds to import torch.
+
+    Raises nothing if it cannot be started: the first measurement warns.
+    """
     if is_isolated():
         with contextlib.suppress(NoWorkerError):
             worker.start()
 
 
 class ProcessBench:
-    """`measure` and `check` of sampling.Bench, by a worker.
+    """The functions `measure` and `check` of sampling.Bench, run by a worker.
 
-    A candidate that ends the worker (a crash, an abort, an endless loop, no memory) gets the reason
-    as its failure, and the others of the call their samples. It is tried alone before that: another
-    one may have written into its memory, or somebody ended the worker from outside. Where no worker
-    can be started, candidates run in this process, after one warning.
+    A candidate may end the worker by a crash, an abort, an endless loop or by using up the memory.
+    Then its failure is the reason, and the other candidates of the call still get their samples.
+    Before a candidate is blamed for a crash, it is tried alone: another candidate may have written
+    into its memory, or the worker may have been ended from outside.
+    If no worker can be started, candidates run in this process, after one warning.
     """
 
     def __init__(
@@ -163,16 +177,16 @@ class ProcessBench:
         self._least_limit_s = LEAST_LIMIT_S[kind] if least_limit_s is None else least_limit_s
         self._has_worker = True
         self._dead_in_a_row = 0
-        self._given_up = ""  # why no candidate is run any more
-        self._deaths_by: dict[str, list[str]] = {}  # a primitive's reasons
+        self._given_up = ""  # the reason why no candidate is run any more
+        self._deaths_by: dict[str, list[str]] = {}  # by primitive, the reasons of its failures
 
     @property
     def pid(self) -> int | None:
-        """The process that runs candidates; None if it is not started."""
+        """The id of the process that runs candidates; None if it is not started."""
         return self._worker.pid if self._has_worker else os.getpid()
 
     def measure(self, tasks: Sequence[Task], **options: Any) -> list[Any]:
-        """As _C.measure."""
+        """Times `tasks` as _C.measure does, and returns one result per task."""
         if not self._has_worker:
             return _C.measure(tasks, **options, device=self._device)
 
@@ -195,7 +209,7 @@ class ProcessBench:
     def check(
         self, problem: str, primitives: Sequence[_C.Primitive], max_rel_error: float
     ) -> list[tuple[float, str]]:
-        """As _C.check_primitives."""
+        """Checks `primitives` as _C.check_primitives does. Returns (error, failure) of each."""
         if not self._has_worker:
             return _C.check_primitives(problem, primitives, max_rel_error, device=self._device)
 
@@ -215,7 +229,7 @@ class ProcessBench:
             self._go_without(missing)
             return self.check(problem, primitives, max_rel_error)
 
-    # ---- who ended the worker ------------------------------------------------------------------
+    # ---- finding the candidate that ended the worker -------------------------------------------
 
     def _run(
         self,
@@ -223,7 +237,13 @@ class ProcessBench:
         ask: Callable[[Sequence[int]], list[Any]],
         failed: Callable[[str], Any],
     ) -> list[Any]:
-        """The result of each candidate, whichever of them end the worker; `names` are theirs."""
+        """Returns the result of each candidate, even if some of them end the worker.
+
+        Args:
+            names: the names of the candidates' primitives.
+            ask: sends a request for the candidates with these indices.
+            failed: makes a result from the reason of a failure.
+        """
         results = {i: failed(why) for i, name in enumerate(names) if (why := self._why_not(name))}
         left = [i for i in range(len(names)) if i not in results]
         unsolved = 0  # deaths that no candidate could be blamed for
@@ -261,8 +281,9 @@ class ProcessBench:
                 unsolved += 1
         if is_late:
             with contextlib.suppress(NoWorkerError):
-                self._worker.start()  # another one, for what comes next
-        # Two together may end it, or it does not tell who: each by itself.
+                self._worker.start()  # a new one for the next requests
+        # Two candidates together may end the worker, or the board may not tell which one did. So
+        # each of the remaining candidates runs alone.
         for candidate in list(left):
             if why := LATE if is_late else self._why_not(names[candidate]):
                 results[candidate] = failed(why)
@@ -273,7 +294,7 @@ class ProcessBench:
         return [results[i] for i in range(len(names))]
 
     def _why_not(self, name: str) -> str:
-        """Why a primitive is not run at all; empty: it is."""
+        """Returns the reason why a primitive is not run at all; "" if it is run."""
         reasons = self._deaths_by.get(name, [])
         if len(reasons) < MOST_OF_ONE:
             return self._given_up
@@ -283,7 +304,7 @@ class ProcessBench:
         flops = [_C.flop_count(problem) for problem in problems]
 
         def limit_s(task: int | None) -> float:
-            # Before the first candidate comes the reference in f64, of one of them.
+            # Before the first candidate runs, the worker computes a reference in f64.
             if self._deadline.is_lost(str(request["do"])):
                 return 0.0
             if task is None:
@@ -299,7 +320,7 @@ class ProcessBench:
             raise
         if answer["lost"]:
             self._worker.close()
-            raise WorkerDeathError(answer["lost"], None)  # no telling whose error it was
+            raise WorkerDeathError(answer["lost"], None)  # any candidate may have caused it
         return list(answer["results"])
 
     def _give_up(self, death: WorkerDeathError) -> None:
@@ -321,7 +342,7 @@ class ProcessBench:
 
 
 def spelled(primitive: _C.Primitive) -> list[Any]:
-    """As _C.Primitive's arguments, for JSON."""
+    """Returns the arguments of _C.Primitive's constructor as a list, for JSON."""
     return [primitive.name, primitive.src, primitive.dst, primitive.workspace_bytes]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How times of candidates are taken."""
+"""Times candidates and turns the samples into costs."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ from torchalgo._measure.machine_load import WaitWatch
 
 ROUNDS = 9
 
-# What a plan rests on is timed again: of many candidates the fastest was also the luckiest, and
-# what a plan predicts shall not rest on luck. So often it is set up anew, since where its pages lie
-# makes it a tenth faster or slower for as long as they stay; and so many rounds are run each time.
+# The candidates that a plan chooses are timed again. The fastest of many candidates was also a
+# lucky one, and a plan's predicted time must not depend on luck. SETUPS is how often a candidate is
+# set up anew: the addresses of its memory pages change its time by up to 10 %, for as long as the
+# pages stay. ROUNDS_OF_SETUP is the number of rounds after each set-up.
 SETUPS, ROUNDS_OF_SETUP = 5, 3
 RETIMED_SAMPLES = SETUPS * ROUNDS_OF_SETUP
 
-# What the least of the few samples of a race's loser may still be above the truth.
+# The fastest of the few samples of a candidate that lost a race may be above its true cost. The
+# true cost is assumed to be at least this part of it.
 ROUGH_FLOOR = 0.9
 
-# Weights are timed as cold as inside the model, whose other weights pass the caches in between;
-# above this much nothing is left of them in any cache.
+# Before each sample, as many bytes are read as the model's other weights would move through the
+# caches. So the timed weights are as cold as they are inside the model. After this many bytes, no
+# cache holds any of the timed weights.
 MOST_COLD_BYTES = 256 << 20
 
 
@@ -49,37 +52,40 @@ class Measure(Protocol):
     ) -> list[_C.Measurement]: ...
 
 
-# A problem, its primitives, and the bound of their relative L2.
+# A problem, its primitives, and the largest relative L2 error that they may have.
 Asked = tuple[str, Sequence[_C.Primitive], float]
 
 Check = Callable[[str, Sequence[_C.Primitive], float], list[tuple[float, str]]]
 
 
 def _no_peaks() -> Peaks | None:
-    """Nothing bounds a cost before a run."""
+    """Returns None: there are no peak rates that give lower bounds of costs."""
     return None
 
 
 @dataclass(frozen=True)
 class Bench:
-    """How to measure and check: injected, so that tests and other processes can replace it."""
+    """The functions that measure and check candidates. Tests and other processes replace them."""
 
     measure: Measure = _C.measure
     check: Check = _C.check_primitives
     now_s: Callable[[], float] = time.monotonic
     peaks: Callable[[], Peaks | None] = _no_peaks
-    pid: Callable[[], int | None] = os.getpid  # of the process that measures
+    pid: Callable[[], int | None] = os.getpid  # the id of the process that measures
 
     def sampler(
         self, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
     ) -> Sampler:
-        """What takes the times of `primitives`."""
+        """Returns a sampler for `primitives`, see Sampler."""
         return Sampler(self, primitives, cold_bytes, seed)
 
     @staticmethod
     def on(device: _C.Device | None, deadline: Deadline | None = None) -> Bench:
-        """On a GPU, or on the CPU if None; by a worker, unless TORCHALGO_ISOLATE=0, which is ended
-        when a deadline is lost."""
+        """Returns a bench for a GPU, or for the CPU if `device` is None.
+
+        Candidates run in a worker process, unless TORCHALGO_ISOLATE=0. The worker is ended
+        when a step of `deadline` is lost, see Deadline.is_lost.
+        """
         peaks = probe_cpu if device is None else _no_peaks
         if process_bench.is_isolated():
             isolated = process_bench.ProcessBench(device, deadline=deadline)
@@ -93,16 +99,18 @@ class Bench:
 
 
 def cold_bytes(graph: _C.Graph) -> int:
-    """What the model's weights take in f32, about what passes the caches between two runs: so much
-    is read before each sample."""
+    """Returns the bytes to read before each sample: the size of the model's weights in f32.
+
+    About as much passes the caches between two runs of the model. At most MOST_COLD_BYTES.
+    """
     problems = [node.problem for node in graph.nodes if node.problem is not None]
     return min(MOST_COLD_BYTES, 4 * sum(map(weight_count, problems)))
 
 
 class Sampler:
-    """Takes times and checks; what fails to run ends up in `failures` with the reason."""
+    """Times and checks candidates. Those that fail are put into `failures`, with the reason."""
 
-    lot = 1  # visits that are made at once
+    lot = 1  # number of visits that one call makes
 
     def __init__(
         self, bench: Bench, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
@@ -110,25 +118,30 @@ class Sampler:
         self._bench, self._primitives = bench, primitives
         self._cold_bytes, self._seed = cold_bytes, seed
         self.failures: dict[Key, str] = {}
-        self.samples = 0  # that were taken
-        self.disturbed = 0  # of them by something else, and taken again
+        self.samples = 0  # number of samples taken, disturbed ones included
+        self.disturbed = 0  # number of samples that something else disturbed, and were repeated
 
     def take_all(
         self, visits: Sequence[Sequence[Key]], budget_s: float, again: bool = False
     ) -> dict[Key, Cost]:
-        """The costs of at most `lot` visits, each within `budget_s`."""
+        """Returns the costs of at most `lot` visits. Each visit takes at most `budget_s`."""
         return {k: c for keys in visits for k, c in self.take(keys, budget_s, again).items()}
 
     def check_all(self, asked: Iterable[Asked]) -> Iterator[list[tuple[float, str]]]:
-        """The errors and failures of each group."""
+        """Yields the list of (error, failure) of each group; an empty failure if it passed."""
         return (self._bench.check(*group) for group in asked)
 
     def take(self, keys: Sequence[Key], budget_s: float, again: bool = False) -> dict[Key, Cost]:
-        """The costs of `keys`, in interleaved rounds, so that a slow phase of the machine decides
-        nothing between them.
+        """Times `keys` in interleaved rounds and returns their costs.
 
-        They race: those that are clearly slower than a rival have rough costs. `again`: all are
-        timed to the end, in several set-ups, for costs that luck has no part in.
+        Interleaving spreads a slow phase of the machine over all candidates alike. By default the
+        candidates race: one that is clearly slower than a rival is timed briefly, and gets a rough
+        cost. Candidates that fail are left out and put into `failures`.
+
+        Args:
+            budget_s: seconds for all keys together.
+            again: times all candidates to the end, in SETUPS set-ups, so that luck has no
+                influence on the costs.
         """
         setups = SETUPS if again else 1
         of_key: dict[Key, list[list[float]]] = {key: [] for key in keys}
@@ -163,7 +176,14 @@ class Sampler:
 def cost_of(
     setups: Sequence[Sequence[float]], workspace_bytes: int, is_disturbed: bool = False
 ) -> Cost:
-    """What a candidate's samples say, by set-up: the median of what these tell."""
+    """Returns a candidate's cost: the median over its set-ups.
+
+    With fewer than LEAST_SAMPLES samples in all, the cost is rough: ROUGH_FLOOR times the fastest
+    sample.
+
+    Args:
+        setups: the samples of each set-up, in ns.
+    """
     ns = [time for samples in setups for time in samples]
     if len(ns) < LEAST_SAMPLES:
         least = min(ns)

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The process that runs candidates for another one, which outlives whatever they do.
+"""The worker: a process that runs candidates for its parent. A crash ends only the worker.
 
     python -I worker.py ANSWERS BOARD PARENT
 
-Run as a file, so that nothing but what the first request names is imported: no script of the user,
-no site of another interpreter. Requests are lines of JSON on stdin, answers lines of JSON on the
-file descriptor ANSWERS; what libraries print goes to stdout and stderr and mixes with neither.
-BOARD is memory shared with the parent (two int64): how many steps were begun, and the index of the
-candidate that the last one runs. It tells a watcher what a crash or an endless loop belongs to.
+It is started as a file, so that it imports only the packages that the first request names. It
+imports no script of the user and no site packages of another interpreter.
+
+Requests are lines of JSON on stdin. Answers are lines of JSON on the file descriptor ANSWERS.
+Output that libraries print goes to stdout and stderr, so it cannot mix with the answers.
+
+BOARD is memory shared with the parent, two int64: the number of steps begun, and the index of the
+candidate that the last step runs. With it the parent knows which candidate crashed or hangs.
 """
 
 from __future__ import annotations
@@ -27,10 +30,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# The kernel's choice of whom to end when memory runs out: this process before any other.
+# If memory runs out, the operating system ends the worker before any other process.
 FIRST_TO_END = "1000"
 
-# Of torch.backends: what decides which kernel a library runs.
+# The settings in torch.backends that decide which kernel a library runs.
 FLAGS = (
     "cudnn.enabled",
     "cudnn.benchmark",
@@ -50,18 +53,18 @@ Request = Mapping[str, Any]
 
 
 def flushes_denormals() -> bool:
-    """Whether this thread's arithmetic takes denormal numbers for zero."""
+    """Returns whether this thread's arithmetic treats denormal numbers as zero."""
     return sys.float_info.min * 0.5 == 0.0
 
 
 def read_state() -> dict[str, Any]:
-    """What torch is set to in this process, as far as it concerns how long kernels run."""
+    """Returns torch's settings in this process that influence how long kernels run."""
     import torch
 
     flags: dict[str, Any] = {}
     for name in FLAGS:
         owner, _, attribute = name.rpartition(".")
-        # Some torch releases lack a flag, and allow_tf32 raises where its parts differ.
+        # Some torch releases lack a flag. Reading allow_tf32 raises if its parts differ.
         with contextlib.suppress(AttributeError, RuntimeError):
             flags[name] = getattr(_backend(owner), attribute)
     return {
@@ -73,7 +76,7 @@ def read_state() -> dict[str, Any]:
 
 
 def set_state(state: Mapping[str, Any]) -> None:
-    """Makes read_state() of this process the same."""
+    """Sets torch in this process to `state`, which read_state() returned in another one."""
     import torch
 
     if torch.get_num_threads() != state["threads"]:
@@ -98,9 +101,9 @@ def _backend(name: str) -> Any:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serves until the parent closes stdin or ends."""
+    """Answers requests until the parent closes stdin or ends."""
     answers, board_file, parent = map(int, arguments)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(FIRST_TO_END)
@@ -129,9 +132,9 @@ def _limit_memory(limit_bytes: int | None) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Ends this process with its parent, whatever it runs.
+    """Ends this process when its parent ends, whatever it runs.
 
-    Not by PR_SET_PDEATHSIG, which fires when the parent's thread ends that started this process.
+    PR_SET_PDEATHSIG cannot do this: it fires when the thread that started this process ends.
     """
     poll = select.poll()
     poll.register(0, 0)  # POLLHUP is reported in any case
@@ -154,7 +157,7 @@ def _start(first: Request) -> dict[str, Any]:
 
 
 def _load(name: str, folder: Path) -> None:
-    """Imports a package from where the parent has it, whatever sys.path says."""
+    """Imports a package from `folder`, the parent's copy, regardless of sys.path."""
     spec = importlib.util.spec_from_file_location(
         name, folder / "__init__.py", submodule_search_locations=[str(folder)]
     )
@@ -207,7 +210,10 @@ def _device(request: Request) -> Any:
 
 
 def _lost_device(request: Request) -> str:
-    """Why nothing runs on the GPU any more, after an error that CUDA never forgets; or nothing."""
+    """Returns the error after which the GPU runs nothing any more in this process.
+
+    Some CUDA errors stay until the process ends. Returns "" if the GPU still works, or on the CPU.
+    """
     if request["device"] is None:
         return ""
     import torch

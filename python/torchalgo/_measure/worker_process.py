@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One worker.py as its parent sees it: started, asked, watched, ended."""
+"""Starts, asks, watches and ends one process of worker.py, from its parent."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ import torch
 from torchalgo import _C
 from torchalgo._ir.failures import ended_by, silent_for
 
-START_LIMIT_S = 180.0  # importing torch from a slow disk takes its time
+START_LIMIT_S = 180.0  # importing torch from a slow disk may take this long
 MOST_ANSWER_BYTES = 64 << 20
 
 
 @dataclasses.dataclass
 class WorkerDeathError(Exception):
-    """The worker ended, or was ended, before it answered.
+    """The error that the worker ended, or was ended, before it answered.
 
-    `task` is the index of the candidate that it ran; None: none yet. `hung`: it was ended because
-    it made no step for too long.
+    `task` is the index of the candidate that it ran, None if it had begun none. `hung` is True if
+    the worker was ended because a step took too long.
     """
 
     reason: str
@@ -44,13 +44,15 @@ class WorkerDeathError(Exception):
 
 
 class NoWorkerError(Exception):
-    """No worker can be started here; the text says why."""
+    """The error that no worker can be started here. The text says why."""
 
 
 def default_command() -> list[str]:
-    """How to start a worker: this interpreter, isolated from environment and folder.
+    """Returns the command that starts a worker.
 
-    Raises: NoWorkerError where sys.executable is no interpreter, as inside another program.
+    It runs this interpreter, isolated from environment variables and the current folder.
+
+    Raises: NoWorkerError if sys.executable is no interpreter, as in a program that embeds Python.
     """
     interpreter = sys.executable or ""
     if getattr(sys, "frozen", False) or "python" not in Path(interpreter).name.lower():
@@ -59,10 +61,14 @@ def default_command() -> list[str]:
 
 
 class WorkerProcess:
-    """A running worker. Not for several threads at once, nor for a forked child."""
+    """A running worker. Neither several threads at once nor a forked child may use it."""
 
     def __init__(self, command: Sequence[str], memory_limit_bytes: int | None = None) -> None:
-        """Starts it and does not wait until it is ready: `ask` does.
+        """Starts the worker and returns before it is ready. `ask` waits for that.
+
+        Args:
+            command: the program and its first arguments, see default_command.
+            memory_limit_bytes: the most address space of the worker; None means no limit.
 
         Raises: NoWorkerError if the system does not start it.
         """
@@ -97,16 +103,22 @@ class WorkerProcess:
         return self._process.pid
 
     def is_usable(self) -> bool:
-        """It lives, and has the processors that this thread may use."""
+        """Returns True if the worker runs, and has the same processors as this thread."""
         return self._process.poll() is None and self._affinity == _affinity()
 
     def ask(
         self, request: Mapping[str, Any], limit_s: Callable[[int | None], float]
     ) -> dict[str, Any]:
-        """The answer. `limit_s` says how long a step of task i may last (None: before the first).
+        """Sends a request and returns the answer.
 
-        Ends the worker if anything comes between, KeyboardInterrupt included.
-        Raises: NoWorkerError if it never became ready, WorkerDeathError if it does not answer.
+        Ends the worker if any exception is raised meanwhile, KeyboardInterrupt included.
+
+        Args:
+            limit_s: returns the most seconds of a step of the task with this index; None stands for
+                the time before the first task.
+
+        Raises: NoWorkerError if the worker never became ready; WorkerDeathError if it does not
+            answer.
         """
         try:
             if not self._is_ready:
@@ -120,7 +132,7 @@ class WorkerProcess:
             raise
 
     def end(self) -> None:
-        """Ends it at once, whatever it does, and leaves nothing behind. May be called again."""
+        """Ends the worker at once and closes its files. May be called again."""
         if self._process.returncode is None:
             self._process.kill()
             self._process.wait()
@@ -131,7 +143,10 @@ class WorkerProcess:
             os.close(self._log)
 
     def forget(self) -> None:
-        """In a forked child: closes this process's ends; the worker stays its parent's."""
+        """Closes this process's ends of the connection, in a forked child.
+
+        The worker keeps running for the parent.
+        """
         self._process.returncode = 0  # Popen would wait for a process that is not its child
         self.end()
 
@@ -152,8 +167,8 @@ class WorkerProcess:
                 stdout=log,
                 stderr=log,
                 pass_fds=(answers_end, board),
-                cwd="/",  # the present one may be gone
-                start_new_session=True,  # Ctrl-C in the terminal is for this process alone
+                cwd="/",  # the current folder may have been deleted
+                start_new_session=True,  # Ctrl-C in the terminal does not reach the worker
             )
             self._log, self._answers = log, answers
             if_failed.pop_all()
@@ -183,7 +198,8 @@ class WorkerProcess:
     def _wait(self, limit_s: Callable[[int | None], float]) -> dict[str, Any]:
         steps, started = self._board[0], time.monotonic()
         while True:
-            # The clock may have stood for hours, as this process did: look once more before ending.
+            # This process may have been stopped for hours, while the clock went on. So an answer is
+            # looked for once more before the worker is ended.
             is_late = time.monotonic() - started > limit_s(self._task())
             if self._exchange():
                 return self._take_answer()
@@ -194,7 +210,12 @@ class WorkerProcess:
                 raise WorkerDeathError(reason, self._task(), hung=True)
 
     def _exchange(self) -> bool:
-        """Sends and receives what can be; whether an answer is complete."""
+        """Sends and receives as much as is possible now.
+
+        Returns True if an answer is complete.
+
+        Raises: WorkerDeathError if the worker has closed its answers, or an answer is too long.
+        """
         try:
             self._send()
         except BrokenPipeError:
@@ -229,7 +250,7 @@ class WorkerProcess:
         return task if task >= 0 else None
 
     def _death(self) -> WorkerDeathError:
-        """Why the answers ended."""
+        """Returns the error for a worker that has closed its answers. Waits 5 s for its end."""
         try:
             code = self._process.wait(5)
         except subprocess.TimeoutExpired:
@@ -237,7 +258,7 @@ class WorkerProcess:
         return WorkerDeathError(ended_by(code, self._last_words()), self._task())
 
     def _last_words(self) -> str:
-        """The last line that it printed."""
+        """Returns the last line that the worker printed, at most 200 characters; "" if none."""
         most = 4096
         tail = os.pread(self._log, most, max(0, os.fstat(self._log).st_size - most))
         lines = tail.decode(errors="replace").split("\n")
@@ -246,7 +267,7 @@ class WorkerProcess:
 
 
 def _affinity() -> frozenset[int]:
-    """The processors that this thread may use; a worker inherits them when it starts."""
+    """Returns the processors that this thread may use. A worker inherits them when it starts."""
     return frozenset(os.sched_getaffinity(0))
 
 
@@ -258,8 +279,11 @@ def _memory_file() -> int:
 
 
 def _above_standard(file: int) -> int:
-    """The same file at a number above stderr's: where a standard stream is closed, a new file takes
-    its number, and a child would get another one in its place."""
+    """Returns a descriptor of the same file with a number above stderr's. May close `file`.
+
+    If a standard stream is closed, a new file gets its number. A child would then get its own
+    standard stream under that number instead of the file.
+    """
     if file > 2:
         return file
     higher = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)
