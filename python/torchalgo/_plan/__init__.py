@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Chooses: candidates, costs and limits become a plan with a proof."""
+"""Makes a plan, with a proof, from candidates, costs and limits."""

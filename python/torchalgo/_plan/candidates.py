@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What could compute a layer, before anything runs."""
+"""Lists the primitives that could compute a layer, and the refusals. Runs none of them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from torchalgo._ir.problems import (
 )
 from torchalgo._plan.limits import packed_bytes
 
-MOST_LINES = 40  # of a layer that are printed one by one; above it, one per engine
+MOST_LINES = 40  # a layer with more candidates prints one line per engine
 MAX_COLUMNS = 120
 DeviceLike = Union[None, str, torch.device, "_C.Device"]
 
 
 @dataclass(frozen=True)
 class Offered:
-    """A primitive that runs the problem."""
+    """A primitive that can run the problem."""
 
     primitive: str
     src: str
@@ -48,13 +48,13 @@ class Offered:
     workspace_bytes: int
     is_deterministic: bool = True
     is_runtime_compiled: bool = False  # the first use compiles, which takes seconds
-    numerics: list[str] = field(default_factory=list)  # "tensor_core", ...: how it rounds
-    hidden_bytes: int | None = 0  # copied between layouts inside; None: unknown
-    packed_bytes: int = 0  # for its weights, beside the model's own
+    numerics: list[str] = field(default_factory=list)  # how it rounds: "tensor_core", ...
+    hidden_bytes: int | None = 0  # bytes that it copies between layouts inside; None: unknown
+    packed_bytes: int = 0  # bytes of its packed weights, in addition to the model's own weights
 
     @property
     def engine(self) -> str:
-        """The name without knobs, math type and layout of the weights."""
+        """The primitive's name without knobs, math type and layout of the weights."""
         return engine_of(self.primitive)
 
 
@@ -64,7 +64,7 @@ def engine_of(primitive: str) -> str:
 
 @dataclass(frozen=True)
 class Refused:
-    """A primitive that does not, and why."""
+    """A primitive that cannot run the problem, and the reason."""
 
     primitive: str
     reason: str
@@ -72,13 +72,16 @@ class Refused:
 
 @dataclass(frozen=True)
 class LayerCandidates:
-    """What every row says of one layer; `name` is empty for a bare problem."""
+    """The offers and refusals of all algorithms for one layer. `print` shows them as a table.
+
+    `name` is empty if the target was a problem.
+    """
 
     name: str
     problem: str
     offered: list[Offered]
     refused: list[Refused]
-    device: str = ""  # its name and where its figures come from; empty: this CPU
+    device: str = ""  # its name and the source of its data; "" for this CPU
 
     def __str__(self) -> str:
         if len(self.offered) <= MOST_LINES:
@@ -95,7 +98,7 @@ class LayerCandidates:
 
     @property
     def details(self) -> str:
-        """The table with every candidate and every refusal on a line of its own."""
+        """The table as text, with one line for every candidate and every refusal."""
         rows = [_row(o, 1) for o in self.offered]
         return "\n".join([*self._head(), *_aligned(rows), *self._refusals(None)])
 
@@ -104,15 +107,19 @@ class LayerCandidates:
         return [*lines, f"  on {self.device}"] if self.device else lines
 
     def _refusals(self, most: int | None) -> list[str]:
-        """One by one, or, if there are more than `most`, by reason: engines that are offered in no
-        form. Rows of other operations are left out of both."""
+        """Returns the lines of the refusals.
+
+        Lists them one by one if there are at most `most`, or if `most` is None. Otherwise lists
+        the engines of which nothing is offered, by reason. If `most` is given, primitives of other
+        operations are left out.
+        """
         refused = self.refused
         if most is not None and is_convolution(self.problem):
             refused = [r for r in refused if not is_other_operation(r.primitive)]
         if most is None or len(refused) <= most:
             width = max([len(r.primitive) for r in refused], default=0)
             return [f"  {r.primitive:{width}}  refuses: {r.reason}" for r in refused]
-        said: dict[str, Refused] = {}  # of an engine what is refused first in its plainest form
+        said: dict[str, Refused] = {}  # for each engine, the refusal with the shortest name
         for r in refused:
             first = said.setdefault(engine_of(r.primitive), r)
             if len(r.primitive) < len(first.primitive):
@@ -126,7 +133,7 @@ class LayerCandidates:
 
 
 class CandidateList(list[LayerCandidates]):
-    """One entry per layer; prints as a table, `.details` with nothing left out."""
+    """The candidates of each layer. `print` shows a table, `.details` is the complete one."""
 
     def __str__(self) -> str:
         return "\n".join(map(str, self))
@@ -145,19 +152,30 @@ def candidates(
     dtype: str | torch.dtype | None = None,
     workspace_limit_bytes: int = 1 << 30,
 ) -> CandidateList:
-    """Primitives that could compute `target`, and refusals with reasons; runs none of them.
+    """Returns the primitives that can compute `target`, and the refusals of the others.
+
+    Runs none of them.
+
+        print(torchalgo.candidates(model, x))
+        problem = "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1"
+        print(torchalgo.candidates(problem, device="h100"))
 
     Args:
-        target: a module, or a problem as torchalgo spells it.
-        src: forward's inputs, if `target` is a module.
-        device: None or "cpu", this CPU; "cuda", this machine's GPU; a GPU's name such as "h100",
-            which need not be here; or a _C.Device. The table says where its figures come from.
-        direction: "fwd", "bwd_data", "bwd_filter", several, or "all"; of a module's convolutions,
-            with nothing fused to them, or of a problem, whose own word it replaces. None: every
-            layer of a module's forward, with what can be fused; a problem as it is spelled.
-        dtype: of the convolutions, instead of the module's: "f32", "tf32", "f16", ...
+        target: a module, or the text of a problem.
+        src: the inputs of forward, if `target` is a module.
+        device: None or "cpu" for this CPU; "cuda" for this machine's GPU; or the name of a GPU such
+            as "h100", which need not be in this machine; or a _C.Device. The table says where its
+            data come from.
+        direction: "fwd", "bwd_data", "bwd_filter", a list of these, or "all". For a module, lists
+            its convolutions in these directions, with nothing fused to them. For a problem,
+            replaces the problem's own direction. None: every layer of a module's forward, with all
+            that can be fused to it; or the problem as it is.
+        dtype: "f32", "tf32", "f16", ...: replaces the data type of the convolutions. None: keeps
+            it.
+        workspace_limit_bytes: the most bytes of workspace; primitives that need more refuse.
 
-    Raises: torchalgo.Error if the target, the device or an argument is none.
+    Returns: a CandidateList with one LayerCandidates per layer and direction.
+    Raises: torchalgo.Error if the target, the device or an argument is invalid.
     """
     where = find_device(device)
     directions = check_directions(direction, "candidates")
@@ -180,7 +198,10 @@ def candidates(
 
 
 def find_device(device: DeviceLike) -> _C.Device:
-    """The device meant by an argument; Error naming what is known if it is none."""
+    """Returns the device for an argument of `candidates`.
+
+    Raises: torchalgo.Error if there is no such device. The text names the known ones.
+    """
     if isinstance(device, _C.Device):
         return device
     name = "cpu" if device is None else str(device)
@@ -197,7 +218,7 @@ def find_device(device: DeviceLike) -> _C.Device:
 
 
 def describe_device(device: _C.Device) -> str:
-    """For a table's head; empty for this CPU."""
+    """Returns the device's text in the head of a table; "" for this CPU."""
     if device.kind == "cpu":
         return ""
     return f"{device.name} ({device.isa}; {device.provenance or 'unknown'})"
@@ -219,7 +240,7 @@ def _layers(module: nn.Module, src: Any, *, is_forward: bool, kind: str) -> list
 
 
 def _as_run_on(kind: str, problem: str) -> str:
-    """The problem with TF32 in the place of f32 where torch's flags allow it."""
+    """Returns the problem with TF32 instead of f32 if torch's flags allow it."""
     if is_convolution(problem) and dtype_of(problem) == "f32":
         return with_dtype(problem, compute_type(torch.float32, kind))
     return problem
@@ -249,7 +270,7 @@ def _ask(layer: LayerProblem, device: _C.Device, workspace_limit_bytes: int) -> 
 
 
 def _row(o: Offered, count: int) -> tuple[str, ...]:
-    """primitive, layouts, workspace, packed weights, what a person should know."""
+    """Returns the cells of a line: primitive, layouts, workspace, packed weights and notes."""
     notes = [] if o.is_deterministic else ["not deterministic"]
     if o.hidden_bytes is None:
         notes.append("copies unknown")
@@ -267,7 +288,7 @@ def _row(o: Offered, count: int) -> tuple[str, ...]:
 
 
 def _best(group: list[Offered]) -> Offered:
-    """The one with the least memory traffic and memory beside the operation itself."""
+    """Returns the primitive that copies the fewest bytes inside, then with the least workspace."""
     unknown = 1 << 62
     return min(
         group,
@@ -292,7 +313,7 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def without_layouts(reason: str) -> str:
-    """A reason without the layouts that it was given for, which tables leave out."""
+    """Returns the reason without the layouts that it holds for. Tables leave these out."""
     return reason.partition("; as src/weights/dst")[0]
 
 

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The least product of two sums, energy and time of a plan, from solves for weighted sums only.
+"""Finds the plan with the least product of energy and time, by solves for weighted sums.
 
-The product t * e is quasi-concave where both are positive: log t + log e is concave. So over the
-convex hull of all plans' points (t, e) it is least at a vertex, and since it grows with both, at a
-vertex that is the optimum of a * t + b * e for some a, b >= 0. Those are found as Aneja & Nair 1979
-do (Bicriteria transportation problem, Management Science 25, pp. 73-78): the weights of the chord
-between two neighbours give a point below it, or prove that there is none. Each solve also proves a
-half-plane; corners of their intersection bound the product, and where that bound is not below the
-best point nobody looks.
+The product t * e is quasi-concave for positive t and e, because log t + log e is concave. So over
+the convex hull of all plans' points (t, e), it is least at a vertex. Since it grows with both, this
+vertex is the optimum of a * t + b * e for some a, b >= 0.
+
+These vertices are found by the method of Aneja & Nair 1979 (Bicriteria transportation problem,
+Management Science 25, pp. 73-78). A solve with the weights of the chord between two neighbours
+finds a point below the chord, or proves that there is none.
+
+Each solve also proves a half-plane that contains all points. The corners of the intersection of
+these half-planes bound the product. A corner whose product is not below that of the best point is
+not searched any further.
 """
 
 from __future__ import annotations
@@ -21,13 +25,15 @@ from typing import Generic, TypeVar
 
 P = TypeVar("P")
 
-MOST_SOLVES = 256  # networks take a dozen
+MOST_SOLVES = 256  # for networks, about 12 are enough
 
 
 @dataclass(frozen=True)
 class Answer(Generic[P]):
-    """A plan that is least in a weighted sum: its point, and what the sum is at least for any plan;
-    less than the point's where the solver has not proven it."""
+    """The plan with the least weighted sum, its time and energy, and a bound of the sum.
+
+    No plan has a sum below `least`. It is below the plan's own sum if optimality is not proven.
+    """
 
     plan: P
     time: int
@@ -37,7 +43,7 @@ class Answer(Generic[P]):
 
 @dataclass(frozen=True)
 class Found(Generic[P]):
-    """The plan of the least product that was found; no plan has less than `least_product`."""
+    """The plan with the least product that was found. No plan's is below `least_product`."""
 
     plan: P
     time: int
@@ -56,7 +62,10 @@ class Found(Generic[P]):
 
 @dataclass(frozen=True)
 class _Line(Generic[P]):
-    """All points have time_weight * time + energy_weight * energy >= answer.least."""
+    """A half-plane that contains the points of all plans.
+
+    They have time_weight * time + energy_weight * energy >= answer.least.
+    """
 
     time_weight: int
     energy_weight: int
@@ -69,12 +78,12 @@ class _Line(Generic[P]):
 def least_product(
     solve: Callable[[int, int], Answer[P]], most_solves: int = MOST_SOLVES
 ) -> Found[P]:
-    """The plan whose time * energy is least.
+    """Returns the plan with the least time * energy.
 
     Args:
-        solve: the best plan for (time weight, energy weight), integers >= 0 and not both 0. The
-            weights are at most as large as the sums of energies and times that it returned.
-        most_solves: after these the best plan so far is returned, with a bound for all others.
+        solve: returns the best plan for the weights of time and energy. These are integers >= 0,
+            not both 0, and at most as large as the energies and times that it has returned.
+        most_solves: after so many solves, the best plan so far is returned, with a bound.
     """
     lines = [_Line(1, 0, solve(1, 0)), _Line(0, 1, solve(0, 1))]
     tried = {(1, 0), (0, 1)}
@@ -101,8 +110,10 @@ _Corner = tuple[_Line[P], _Line[P], Fraction, Fraction]
 def _next_weights(
     corners: Sequence[_Corner[P]], best: int, tried: set[tuple[int, int]]
 ) -> tuple[int, int] | None:
-    """Those of the chord below which the lowest corner lies; None: no corner is below `best`, or
-    the solver proves no more there."""
+    """Returns the weights to solve for next: those of the chord above the lowest corner.
+
+    Returns None if no corner has a product below `best`, or if all such weights were tried.
+    """
     for left, right, time, energy in sorted(corners, key=lambda corner: corner[2] * corner[3]):
         if time * energy >= best:
             return None
@@ -117,9 +128,12 @@ def _next_weights(
 
 
 def _corners(lines: Sequence[_Line[P]]) -> list[_Corner[P]]:
-    """Of the region where all lines hold, by rising time: two neighbours and where they meet."""
+    """Returns the corners of the region in which all lines hold, in the order of rising time.
+
+    A corner is two neighbouring lines, and the time and energy at which they meet.
+    """
     hull: list[_Line[P]] = []
-    # From the upright line to the level one. None has the direction of another one.
+    # From the vertical line to the horizontal one. No two lines have the same direction.
     for line in sorted(lines, key=lambda own: Fraction(own.energy_weight, _sum_of_weights(own))):
         while len(hull) > 1 and hull[-1].holds(*_meeting(hull[-2], line)):
             hull.pop()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The plan of the least energy x time: edp.least_product with the planner as its solver."""
+"""Makes the plan with the least energy x time: edp.least_product with the planner as solver."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from torchalgo import _C
 from torchalgo._ir.costs import Key
 from torchalgo._plan.edp import Answer, least_product
 
-# What the largest sum of weighted costs may take: the solver has 63 bits, multipliers of limits
-# need room as well.
+# The most bits of the largest sum of weighted costs. The solver has 63 bits. With limits, their
+# multipliers need some of these.
 SUM_BITS = 61
 LIMITED_SUM_BITS = 56
 
-_PLAIN = ((1, 0), (0, 1))  # weights: such sums fit as those of any plan's times do
+_PLAIN = ((1, 0), (0, 1))  # weights for time alone and for energy alone: their sums always fit
 
 
-# Of make_plan, before the costs.
+# The arguments of make_plan before the costs.
 _Arguments = tuple[_C.Graph, _C.Candidates, Sequence[_C.Candidate]]
 
 
 class Times(Protocol):
-    """Times beside energies."""
+    """The times of candidates, in addition to their energies."""
 
     def time_ticks(self, key: Key) -> int:
-        """What a run takes; where that was not measured, at least."""
+        """Returns the time of a run in ticks of 1/1024 ns, or a lower bound if not measured."""
         ...
 
 
 class _TooFineError(Exception):
-    """Weighted costs do not fit."""
+    """The error that sums of weighted costs do not fit into the solver's numbers."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class _Row:
 
 @dataclass(frozen=True)
 class _Prices:
-    """Time and energy of each candidate, in units of 2**shift ticks."""
+    """The time and energy of each candidate, in units of 2**shift[0] and 2**shift[1] ticks."""
 
     rows: Mapping[Key, _Row]
     shift: tuple[int, int] = (0, 0)
@@ -70,7 +70,10 @@ class _Prices:
         return _Prices(rows, shift)
 
     def weighted(self, weights: tuple[int, int], most: int | None) -> _C.CostTable:
-        """`most`: what larger costs are cut to."""
+        """Returns a table of the weighted sums of time and energy.
+
+        Larger costs are replaced by `most`, unless it is None.
+        """
         table = _C.CostTable()
         for row in self.rows.values():
             cost = weights[0] * row.time + weights[1] * row.energy
@@ -82,7 +85,7 @@ class _Prices:
         return sum(row.time for row in rows), sum(row.energy for row in rows)
 
     def bounds_in(self, plan: _C.Plan) -> list[_C.CostKey]:
-        """What a plan rests on and was not measured."""
+        """Returns the keys in a plan that were not measured, so that their costs are bounds."""
         rows = [self.rows[key] for key in sorted(set(keys_of_plan(plan)))]
         return [row.native for row in rows if row.source == "bound"]
 
@@ -95,7 +98,7 @@ class _Prices:
 
 @dataclass
 class _Search:
-    """One search in one unit; it remembers what it found."""
+    """One search with costs in one unit. It keeps all plans that it found, and their points."""
 
     prices: _Prices
     arguments: _Arguments
@@ -110,19 +113,24 @@ class _Search:
         table = self.prices.weighted(weights, self._most(weights))
         plan, wanted = _C.make_plan(*self.arguments, costs=table, **self.options)
         if wanted and not plan.nodes:
-            self.missing.update(map(key_of_native, wanted))  # no plan at all without these costs
+            self.missing.update(map(key_of_native, wanted))  # there is no plan without these costs
         time, energy = self.prices.sums(plan)
         self.plans.append(plan)
         self.points.append((time, energy))
         return Answer(plan, time, energy, plan.lower_bound)
 
     def _most(self, weights: tuple[int, int]) -> int | None:
-        """One more than a plan that is known costs: no better plan has a cost above that, and what
-        is cut to it stays out of all better plans."""
+        """Returns a limit for single costs: the least cost of the known plans, plus one.
+
+        A candidate that costs as much cannot be part of a better plan. Returns None for plain
+        weights, which need no limit.
+
+        Raises: _TooFineError if sums of such costs do not fit.
+        """
         if weights in _PLAIN:
             return None
         least = min(weights[0] * t + weights[1] * e for t, e in self.points)
-        # Each value changes its layout at most four times, for readers and on its own.
+        # Each value has at most eight layout changes, four for its readers and four of its own.
         graph = self.arguments[0]
         terms = len(graph.nodes) + 8 * len(graph.values)
         if (least + 1) * terms > self.most_sum:
@@ -131,11 +139,14 @@ class _Search:
 
 
 class ProductPlanner:
-    """As _C.make_plan for a table of energies. What a plan rests on and is a mere bound is wanted:
-    measuring that, again and again, ends with the optimum, since no other plan can have a smaller
-    product than its bounds have.
+    """A planner for the least product of energy and time, called like _C.make_plan.
 
-    The plan's cost is its time; lower_bound / cost is the bound of the product over its value.
+    Its table holds energies. The keys in the plan whose costs are only bounds are wanted. Measuring
+    these again and again ends with the optimum, because no plan's product is below the product of
+    its bounds.
+
+    The plan's cost is its time. Its lower_bound / cost is the lower bound of the product divided by
+    the product.
     """
 
     def __init__(self, times: Times) -> None:
@@ -149,7 +160,7 @@ class ProductPlanner:
         table: _C.CostTable,
         **options: Any,
     ) -> tuple[_C.Plan, list[_C.CostKey]]:
-        options.pop("with_regrets", None)  # of one sum: a product has none
+        options.pop("with_regrets", None)  # regrets exist for a sum only, not for a product
         bits = LIMITED_SUM_BITS if options.get("resources") else SUM_BITS
         exact = _Prices.of(table, self.times)
         arguments = graph, found, transforms
@@ -176,7 +187,7 @@ class ProductPlanner:
 
 
 def _first_shift(ends: _Search, bits: int) -> tuple[int, int]:
-    """With which weighted sums of the plans between the fastest and the leanest one fit."""
+    """Returns the shifts of time and energy with which weighted sums are expected to fit."""
     graph = ends.arguments[0]
     terms = len(graph.nodes) + 8 * len(graph.values)
     each = (bits - 2 - terms.bit_length()) // 2
@@ -193,7 +204,10 @@ def _product(sums: tuple[int, int]) -> int:
 
 
 def keys_of_plan(plan: _C.Plan) -> list[Key]:
-    """What the plan runs, once per run; views cost nothing."""
+    """Returns the keys of all primitives and layout changes in the plan, once per run.
+
+    Views are left out, since they cost nothing.
+    """
     runs = [(n.problem, n.primitive) for n in plan.nodes if n.primitive.name]
     runs += [(t.problem, t.primitive) for t in plan.transforms]
     keys = [Key(problem, p.name, p.src, p.dst) for problem, p in runs]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a plan may take in all: bytes of packed weights, and errors that add up in the outputs."""
+"""Limits the sums over a plan: bytes of packed weights, and errors that add up in the outputs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,26 @@ from torchalgo import _C
 from torchalgo._ir.costs import key_of
 from torchalgo._measure.measuring import Tuning
 
-UNITS = 1 << 30  # of a limit that is no integer: what each candidate takes is rounded up to them
-MOST = UNITS * 1024  # of one candidate: above any limit, and sums stay in range
-MOST_SOLVES = 8  # for plans whose outputs miss the bound; then nothing inexact is left
+# A limit that is no integer is divided into this many units. The amount of each candidate is
+# rounded up to whole units.
+UNITS = 1 << 30
+MOST = UNITS * 1024  # the largest amount of a candidate: above any limit, and sums do not overflow
+# After this many plans whose outputs missed the bound, only candidates without any error are left.
+MOST_SOLVES = 8
 
 
 class Limits:
-    """The limits of one tuning, and how they change when outputs miss their bound.
+    """The limits of one tuning. The limit of errors shrinks when outputs miss their bound.
 
-    Errors are one additive resource: sum over the plan of gain * error <= bound, where `error` is a
-    candidate's own, measured against fp64, and the gain says how errors arrive at the outputs. ATen
-    counts 0, for the outputs are compared with its module; a candidate that was not checked yet
-    counts 0 until it is chosen and then checked. The gain comes from plans whose outputs missed the
-    bound: the most that any of them made of its sum. It excludes each of them, and which layers
-    give way the solver decides by cost.
+    Errors are one additive resource: the sum over the plan of gain * error is at most the bound.
+    `error` is a candidate's own, measured against f64. The gain is the error of the outputs divided
+    by the sum of the candidates' errors.
+
+    ATen's algorithms count 0, because the outputs are compared with those of ATen's module. A
+    candidate that was not checked yet counts 0, until it is chosen and checked.
+
+    The gain is the largest of all plans whose outputs missed the bound. So each of these plans is
+    excluded. By cost, the solver decides which layers change.
     """
 
     def __init__(
@@ -37,12 +43,15 @@ class Limits:
         self.tuning, self.planner = tuning, planner
         self.weight_limit_bytes = weight_limit_bytes
         self._bytes = None if weight_limit_bytes is None else _C.packed_bytes_of(tuning.found)
-        self._error_budget: float | None = None  # of the sum of errors; None: none missed so far
+        self._error_budget: float | None = None  # limit of the sum of errors; None: no miss yet
         self._gain = 0.0
         self._solves = 0
 
     def settle(self, **options: Any) -> _C.Plan:
-        """The cheapest plan within the limits, measured and checked."""
+        """Returns the cheapest plan within the limits, after measuring and checking it.
+
+        Raises: torchalgo.Error if no plan keeps the limits.
+        """
         while True:
             native, wanted = self.tuning.plan_with(
                 self.planner, resources=self.resources(), **options
@@ -52,7 +61,10 @@ class Limits:
             self.tuning.measure(wanted)
 
     def tighten(self, native: _C.Plan, error: float, bound: float) -> bool:
-        """Excludes `native`, whose outputs have `error` > `bound`; False if its errors are 0."""
+        """Excludes `native`, whose outputs have a relative L2 of `error`, above `bound`.
+
+        Returns False, and changes nothing, if the errors of its candidates are all 0.
+        """
         total = self.error_sum(native)
         if total == 0:
             return False
@@ -63,11 +75,11 @@ class Limits:
         return True
 
     def error_sum(self, native: _C.Plan) -> float:
-        """Of the plan's candidates, without ATen's."""
+        """Returns the sum of the errors of the plan's candidates. ATen's algorithms count 0."""
         return sum(self._error_of(node.problem, node.primitive) for node in native.nodes)
 
     def resources(self) -> list[_C.Resource]:
-        """As make_plan takes them."""
+        """Returns the limits as resources for make_plan; empty if there are none."""
         resources = []
         if self._bytes is not None and self.weight_limit_bytes is not None:
             resources.append(_C.Resource("weight bytes", self._bytes, self.weight_limit_bytes))
@@ -80,7 +92,7 @@ class Limits:
         return resources
 
     def described(self) -> dict[str, float]:
-        """For the plan: name of each limit and its value."""
+        """Returns the limits by name, for the plan's `limits`."""
         return {r.name: r.limit * r.unit for r in self.resources()}
 
     def _error_of(self, problem: str, primitive: _C.Primitive) -> float:
@@ -90,8 +102,11 @@ class Limits:
 
 
 def scaled_resource(name: str, amounts: list[list[float]], limit: float) -> _C.Resource:
-    """Amounts that are no integers, rounded up by one part in 2**30 of the limit, so that it holds;
-    with a limit of 0 nothing that takes any is left."""
+    """Returns a resource whose amounts and limit are no integers.
+
+    Each amount is rounded up by at most one part in 2**30 of the limit, so that the limit holds.
+    With a limit of 0, only candidates with an amount of 0 may be chosen.
+    """
     if limit <= 0:
         use = [[0 if amount == 0 else 1 for amount in list_] for list_ in amounts]
         return _C.Resource(name, use, 0)
@@ -108,7 +123,10 @@ def _packed_bytes(problem: str, name: str, src: str, dst: str) -> int:
 
 
 def packed_bytes(problem: str, primitive: _C.Primitive) -> int:
-    """What `primitive` allocates for the weights of `problem`; oneDNN is asked by packing once."""
+    """Returns the bytes that `primitive` allocates for the packed weights of `problem`.
+
+    For oneDNN's primitives, this packs weights once. Returns 0 for an empty primitive.
+    """
     if not primitive.name:
         return 0
     return _packed_bytes(problem, primitive.name, primitive.src, primitive.dst)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a plan shall have least of: time, energy, or their product (EDP).
+"""The objectives of plans: least time, least energy, or least product of both (EDP).
 
-Tuning has one cost per candidate: ticks of 1/1024 ns, or, where energy counts, of 1/1024 nJ. The
-planners here make plans of these, and what they mean is written into the plan that users read.
+Tuning has one cost per candidate: the time in ticks of 1/1024 ns, or for the other objectives the
+energy in ticks of 1/1024 nJ. The planners here make plans from these ticks. The plan that users
+read has their meaning: us and uJ.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Calls = Mapping[str, guard.Call]
 
 
 class Latency:
-    """The least time."""
+    """The objective of the least time, and the base of the other objectives."""
 
     name = "latency"
     planner: Planner = staticmethod(_C.make_plan)
@@ -40,25 +41,27 @@ class Latency:
         self.verdicts = costs
 
     def other_planners(self) -> dict[str, Planner]:
-        """Of plans to compare with, beside those for the same objective."""
+        """Returns, by name, planners for other objectives, whose plans are compared."""
         return {}
 
     def value(self, native: _C.Plan) -> float:
-        """Of what a plan shall have least: us."""
+        """Returns the plan's value of the objective: its time in us."""
         return round(native.cost / TICKS_PER_US, 3)
 
     def described(self, plan: Plan) -> Plan:
-        """`plan`, whose costs are this objective's ticks, with what they mean."""
+        """Returns `plan` with its costs in us and uJ. Its ticks are those of this objective."""
         return plan
 
     def refuse(self, what: str) -> None:
-        """Raises Error where `what` is not there for this objective."""
+        """Raises torchalgo.Error if this objective does not support `what`, a function's name."""
 
     def compare(
         self, calls: Calls, *, limit_s: float, warmup: int, most_s: float, synchronize: guard.Call
     ) -> GuardVerdict | None:
-        """The plan beside the baselines, see guard.time_interleaved; None: `most_s` is too short
-        to tell."""
+        """Times the plan and the baselines, and returns the verdict. See guard.time_interleaved.
+
+        Returns None if `most_s` is too short for a verdict.
+        """
         watch = WaitWatch()
         times = guard.time_interleaved(
             calls, budget_s=limit_s, warmup=warmup, most_s=most_s, synchronize=synchronize
@@ -69,7 +72,7 @@ class Latency:
 
 
 class Energy(Latency):
-    """The least energy."""
+    """The objective of the least energy."""
 
     name = "energy"
 
@@ -85,7 +88,7 @@ class Energy(Latency):
         return {"fastest": self._plan_fastest}
 
     def value(self, native: _C.Plan) -> float:
-        """uJ."""
+        """Returns the plan's energy in uJ."""
         return _micro(self._sums(native)[1])
 
     def described(self, plan: Plan) -> Plan:
@@ -132,7 +135,7 @@ class Energy(Latency):
     def _plan_fastest(
         self, graph: Any, found: Any, transforms: Any, table: _C.CostTable, **options: Any
     ) -> tuple[_C.Plan, list[_C.CostKey]]:
-        """The plan of the least time."""
+        """Makes the plan of the least time. Called like _C.make_plan."""
         times = _C.CostTable()
         for native, _, source in table.items():
             times.set(native, self.both.time_ticks(key_of_native(native)), source)
@@ -144,19 +147,19 @@ class Energy(Latency):
         keys = keys_of_plan(native)
         return sum(map(self.both.time_ticks, keys)), sum(map(self.both.energy_ticks, keys))
 
-    # ---- the plan for readers ------------------------------------------------------------------
+    # ---- the plan that users read --------------------------------------------------------------
 
     def _ticks(self, key: Key) -> int:
-        """In a plan's file: what its sum and bound are of."""
+        """Returns the ticks that a plan's file has for `key`: the plan's cost is their sum."""
         return self.both.energy_ticks(key)
 
     def _least(self, plan: Plan) -> float:
-        """What no plan is below: uJ."""
+        """Returns the lower bound of the objective for all plans, in uJ."""
         return _micro(plan.lower_bound_ticks)
 
     def _node(self, node: PlanNode) -> PlanNode:
         key = _key(node)
-        regret = node.regret_us  # ticks of energy, taken for time
+        regret = node.regret_us  # the planner took ticks of energy for ticks of time
         return dataclasses.replace(
             node,
             predicted_us=_micro(self.both.time_ticks(key)),
@@ -177,11 +180,14 @@ class Energy(Latency):
 
 
 class Edp(Energy):
-    """The least product of energy and time of the whole plan. Ticks in its plans are of time, and
-    the bound is what the time would be with this energy if the product were at its own bound."""
+    """The objective of the least product of the whole plan's energy and time.
+
+    Ticks in its plans are of time. The plan's lower bound is a time: with the plan's energy, this
+    time would give the lower bound of the product.
+    """
 
     name = "edp"
-    local_planner = None  # the product is of sums: no layer has one of its own
+    local_planner = None  # a product of two sums has no share of a single layer
 
     def __init__(self, bench: Bench, costs: DeviceCosts | None, meter: Meter) -> None:
         super().__init__(bench, costs, meter)
@@ -191,7 +197,7 @@ class Edp(Energy):
         return {**super().other_planners(), "least_energy": self._plan_energy}
 
     def value(self, native: _C.Plan) -> float:
-        """uJ x us."""
+        """Returns the plan's energy times its time, in uJ x us."""
         time, energy = self._sums(native)
         return _micro(time) * _micro(energy)
 
@@ -224,14 +230,17 @@ def _key(part: PlanNode | PlanTransform) -> Key:
 
 
 def _micro(ticks: int) -> float:
-    """us of 1/1024 ns, and uJ of 1/1024 nJ."""
+    """Converts ticks of 1/1024 ns to us, or ticks of 1/1024 nJ to uJ."""
     return round(ticks / TICKS_PER_US, 3)
 
 
 def find_objective(
     name: str, device: _C.Device | None, costs: DeviceCosts | None, bench: Bench
 ) -> Latency:
-    """Raises: torchalgo.Error if `name` needs a meter and there is none."""
+    """Returns the objective "latency", "energy" or "edp".
+
+    Raises: torchalgo.Error if the objective needs a meter and there is none.
+    """
     if name == "latency":
         return Latency(bench, costs)
     kind = Energy if name == "energy" else Edp

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Plans under limits, and the exact fronts of time and memory, from known costs: nothing is run."""
+"""Makes plans under limits, and exact fronts of time and memory. Uses known costs, runs nothing."""
 
 from __future__ import annotations
 
@@ -19,20 +19,23 @@ Memory = Literal["workspace", "weights"]
 
 @dataclass(frozen=True)
 class ParetoPoint:
-    """A plan that no other one beats in time without taking more memory."""
+    """A plan on a front: no faster plan takes as little memory."""
 
     plan: Plan  # optimize(model, x, plan=...) applies it
-    us: float  # predicted
-    bytes: int
+    us: float  # predicted time in us
+    bytes: int  # of workspace or of packed weights, see Front.memory
 
     @property
     def is_proven(self) -> bool:
-        """Whether the solver closed the gap; else the point may not be the cheapest of its size."""
+        """True if the solver has proven the plan optimal.
+
+        If False, there may be a faster plan with as little memory.
+        """
         return self.plan.status == "optimal"
 
 
 class Front(list[ParetoPoint]):
-    """The fastest point first; prints as a table."""
+    """The points that `pareto` returns, the fastest first. `print` shows them as a table."""
 
     def __init__(self, points: Sequence[ParetoPoint], memory: Memory) -> None:
         super().__init__(points)
@@ -51,7 +54,7 @@ class Front(list[ParetoPoint]):
 
 
 class HasFront(Protocol):
-    """An Optimized as `optimize` returned it."""
+    """An Optimized with the costs that `optimize` has measured."""
 
     def pareto(
         self, memory: Memory = ..., *, max_points: int = ..., time_limit_s: float = ...
@@ -65,21 +68,28 @@ def pareto(
     max_points: int = 32,
     time_limit_s: float = 10.0,
 ) -> Front:
-    """The front of predicted time and memory over all plans, from the costs that `optimize` has
-    measured; measures nothing.
+    """Returns the fastest plans for each amount of memory. Measures nothing.
+
+    The plans are computed from the costs that `optimize` has measured.
+
+        front = torchalgo.pareto(optimized, "weights")
+        print(front)
+        smaller = torchalgo.optimize(model, x, plan=front[-1].plan)
 
     Args:
-        optimized: what `optimize` returned; a loaded file has no costs.
-        memory: "workspace": the peak over the plan's primitives, which allocate it for one call at
-            a time; every point of the front. "weights": bytes of all packed weights, which lie
-            beside the model's own.
-        max_points: of "weights", whose whole front may have thousands; with more, points spread
-            evenly over the bytes, both ends among them.
-        time_limit_s: for each point; `is_proven` says whether it was enough.
+        optimized: an Optimized that `optimize` returned. A loaded file has no costs.
+        memory: "workspace" is the largest workspace of the plan's primitives, since they allocate
+            it for one call at a time. "weights" is the bytes of all packed weights, which are kept
+            in addition to the model's own.
+        max_points: the most points for "weights", 2 or more. If the front has more points, the
+            result is spread evenly over the bytes and contains both ends. For "workspace", all
+            points are returned.
+        time_limit_s: the most seconds for each point. `is_proven` tells whether it was enough.
 
-    Returns: points, the fastest first; `optimize(model, x, plan=point.plan)` applies one. Their
-        outputs are checked there: only the plan of `optimize` itself has been run.
-    Raises: torchalgo.Error if the costs are not in memory.
+    Returns: a Front of points, the fastest first. `optimize(model, x, plan=point.plan)` applies a
+        point's plan and checks its outputs. Only the plan of `optimized` itself has been run.
+    Raises: torchalgo.Error if the costs are not in memory, if an argument is invalid, or if the
+        plans are for energy.
     """
     if not hasattr(optimized, "pareto"):
         raise Error(
@@ -91,7 +101,7 @@ def pareto(
 
 @dataclass(frozen=True)
 class NativePoint:
-    """A point of a front in the planner's own terms."""
+    """A point of a front with the planner's own plan."""
 
     plan: _C.Plan
     bytes: int
@@ -114,10 +124,13 @@ def native_front(
     max_points: int = 32,
     time_limit_s: float = 10.0,
 ) -> list[NativePoint]:
-    """The front over the candidates that `allow` leaves, which need costs.
+    """Returns the front over the candidates that `allow` accepts, all of which need costs.
 
-    `bytes_of`: of each candidate, as found.by_anchor; None: of its packed weights.
-    Raises: torchalgo.Error if no plan fits.
+    Args:
+        bytes_of: the bytes of each candidate, in the order of found.by_anchor. None: the bytes of
+            its packed weights.
+
+    Raises: torchalgo.Error if no plan keeps the limits, or an argument is invalid.
     """
     if memory not in ("workspace", "weights"):
         raise Error(f"pareto: memory={memory!r}, expected 'workspace' or 'weights'")
@@ -150,16 +163,16 @@ def plan_within(
     time_limit_s: float = 10.0,
     device: _C.Device | None = None,
 ) -> tuple[_C.Plan, list[float]]:
-    """The cheapest plan whose sums keep to `limits`, and these sums.
+    """Returns the cheapest plan whose sums keep `limits`, and these sums.
 
     Args:
-        graph, found, costs: as make_plan takes them; candidates without a cost are left out.
-        limits: two at most: name, what a candidate takes, and the limit of the sum. Bytes of packed
-            weights, an error's share: any amount that adds up over a plan's candidates. Where the
-            limit is no integer the sum is rounded up by at most one part in 2**30 per candidate, so
-            that the limit holds.
+        graph, found, costs: the arguments of make_plan; candidates without a cost are left out.
+        limits: at most two tuples of a name, the amount that a candidate takes, and the limit of
+            the sum. Any amount that adds up over a plan's candidates is possible, for example bytes
+            of packed weights. If the limit is no integer, each amount is rounded up by at most one
+            part in 2**30 of the limit, so that the limit holds.
 
-    Raises: torchalgo.Error if no plan fits, with the nodes that need most.
+    Raises: torchalgo.Error if no plan keeps the limits, with the nodes that need most.
     """
     resources = [_resource(found, name, amount_of, limit) for name, amount_of, limit in limits]
     plan, _ = _C.make_plan(
@@ -184,7 +197,7 @@ def _resource(found: _C.Candidates, name: str, amount_of: Amount, limit: float) 
 
 
 def known_candidates(costs: _C.CostTable) -> Callable[[_C.Candidate], bool]:
-    """Which candidates have a cost."""
+    """Returns a function that tells whether a candidate has a cost in `costs`."""
     return lambda candidate: costs.get(_key(candidate)) is not None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Between the planner's plan (C++) and the plan that users read, keep and edit."""
+"""Converts between the planner's plan (C++) and the plan that users read, store and edit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def describe_plan(
     notes: list[str],
     dims: Dims | None = None,
 ) -> Plan:
-    """The planner's plan with all that a reader wants to know beside it."""
+    """Converts the planner's plan to the plan that users read, with all facts about it."""
     method = "; ".join(part for part in (native.method, tuning.method_note()) if part)
     nodes = [_node(node) for node in native.nodes]
     primitives = [n.primitive for n in native.nodes] + [t.primitive for t in native.transforms]
@@ -77,7 +77,7 @@ def unplanned(
     device: _C.Device | None = None,
     dims: Dims | None = None,
 ) -> Plan:
-    """The plan of a model in which there is nothing to choose."""
+    """Returns the plan of a model that has no convolutions, so that nothing can be chosen."""
     return Plan(
         structure_hash=graph.structure_hash,
         structure_version=_C.STRUCTURE_VERSION,
@@ -118,7 +118,10 @@ def _spelled(given: PlanInput) -> str:
 
 
 def with_dims(inputs: Sequence[PlanInput], dims: Dims | None) -> list[PlanInput]:
-    """The inputs with the sizes for which the module is right."""
+    """Returns the inputs with the sizes for which the module is right.
+
+    Returns the inputs unchanged if `dims` is None.
+    """
     if dims is None:
         return list(inputs)
     return [
@@ -157,7 +160,7 @@ def _transform(transform: _C.PlanTransform) -> PlanTransform:
 
 
 def pair_costs(pairs: Iterable[_C.PlanPair]) -> list[PairCost]:
-    """The planner's pairs, as a plan's file has them."""
+    """Converts the planner's costs of pairs to those of a plan's file."""
 
     def row(run: _C.CostKey) -> str:
         return f"{run.primitive} {run.src}->{run.dst}"
@@ -177,7 +180,10 @@ def pair_costs(pairs: Iterable[_C.PlanPair]) -> list[PairCost]:
 
 
 def native_plan(plan: Plan) -> _C.Plan:
-    """What rewrite_graph needs of a plan; workspaces are asked of the rows when a module loads."""
+    """Converts a plan to the planner's form, with the fields that rewrite_graph needs.
+
+    Sizes of workspaces are left out: they are queried from the algorithms when a module loads.
+    """
     native = _C.Plan()
     native.structure_hash, native.status = plan.structure_hash, plan.status
     native.structure_version = plan.structure_version
@@ -206,14 +212,15 @@ def _native_transform(transform: PlanTransform) -> _C.PlanTransform:
 
 
 def fitted(plan: Plan, graph: _C.Graph, inputs: tuple[Any, ...]) -> Plan:
-    """Returns the plan, which was made for `graph`.
+    """Returns the plan if it was made for `graph`.
 
-    If it has an older version, and the importer makes another graph of the model than it did then,
-    the names and problems of its nodes decide whether it fits. Then the result has the structure
-    hash of the present version and no proof, which is about the graph of then, and a warning tells
-    the user.
+    A plan of an older version may have another structure hash, because the importer made another
+    graph of the model. Then the names and problems of its nodes decide whether it fits. The result
+    has the present structure hash, and no proof, since the proof is about the old graph. A warning
+    tells the user.
 
-    Raises: torchalgo.Error, naming the first difference, if it was made for another model.
+    Raises: torchalgo.Error if the plan was made for another model or other inputs. The text names
+        the first difference.
     """
     if plan.structure_hash == graph.structure_hash_of(plan.structure_version):
         return plan
@@ -243,14 +250,20 @@ def fitted(plan: Plan, graph: _C.Graph, inputs: tuple[Any, ...]) -> Plan:
 
 
 def nodes_it_lacks(plan: Plan, graph: _C.Graph) -> list[str]:
-    """The nodes of `graph` that are planned today but were not known when `plan` was made."""
+    """Returns the names of nodes of `graph` that are planned today, but are not in `plan`.
+
+    Returns none if the plan has no nodes at all.
+    """
     planned = {node.name for node in plan.nodes}
     known = [node.name for node in graph.nodes if node.problem is not None]
     return [name for name in known if name not in planned] if planned else []
 
 
 def missing_primitives(plan: Plan, found: _C.Candidates) -> list[str]:
-    """The layers whose primitive this machine does not offer; they fall back at run time."""
+    """Returns the layers whose primitive this machine does not offer.
+
+    At run time, their fallback runs.
+    """
     offered = {
         (c.problem, c.primitive.name, c.primitive.src, c.primitive.dst)
         for candidates in found.by_anchor
@@ -266,12 +279,15 @@ def missing_primitives(plan: Plan, found: _C.Candidates) -> list[str]:
 def compare_planners(
     tuning: Tuning, objective: Latency, is_limited: bool = False
 ) -> dict[str, _C.Plan]:
-    """What weaker ways to choose make of the same costs: ATen's rows alone, each single layout, and
-    each convolution's own fastest primitive; if `is_limited`, also what is best without limits,
-    which none of them keeps; and, for an objective other than latency, the optimum of another one.
+    """Returns, by name, the plans that simpler choices make with the same costs.
 
-    A layout that most convolutions do not have has no entry; where single nodes lack it they keep
-    their own. Where measuring was ended, what its costs are not enough for has none either.
+    These are "aten_only", "single_layout_..." for each layout, and "local_optimum", the fastest
+    primitive of each convolution. For an objective other than latency, there are also the optima of
+    other objectives. If `is_limited`, "without_limits" is the best plan without limits. None of
+    these plans has to keep the limits.
+
+    There is no plan for a layout that most convolutions lack. Single nodes that lack a layout keep
+    their own. If measuring was ended early, plans for which there are too few costs are missing.
     """
     plans: dict[str, _C.Plan] = {}
 
@@ -299,7 +315,7 @@ def compare_planners(
 
 
 def usual_layouts(graph: _C.Graph, found: _C.Candidates) -> list[str]:
-    """Layouts in which more than half of the convolutions can read and write."""
+    """Returns the layouts that more than half of the convolutions can both read and write."""
     counts: dict[str, int] = {}
     convolutions = 0
     for node, offered in zip(graph.nodes, found.by_anchor, strict=True):
@@ -312,7 +328,10 @@ def usual_layouts(graph: _C.Graph, found: _C.Candidates) -> list[str]:
 
 
 def compared_costs(plans: Mapping[str, _C.Plan], objective: Latency) -> dict[str, float]:
-    """What each has of the objective, as predicted, and what the best single layout has."""
+    """Returns each plan's predicted value of the objective, and that of the best single layout.
+
+    "best_single_layout" is missing if there is no plan with a single layout.
+    """
     costs = {name: objective.value(plan) for name, plan in plans.items()}
     single = [cost for name, cost in costs.items() if name.startswith("single_layout_")]
     return {**costs, "best_single_layout": min(single)} if single else costs
@@ -321,7 +340,7 @@ def compared_costs(plans: Mapping[str, _C.Plan], objective: Latency) -> dict[str
 def resolver(
     imported: _C.Imported, limits: Limits, describe: Callable[[_C.Plan], Plan]
 ) -> Callable[[Mapping[str, str]], Plan]:
-    """The function behind plan.with_overrides."""
+    """Returns the function behind plan.with_overrides."""
 
     def resolve(overrides: Mapping[str, str]) -> Plan:
         forced = forced_primitives(imported.graph, limits.tuning.found, overrides)
@@ -334,7 +353,7 @@ def resolver(
 def front_finder(
     tuning: Tuning, describe: Callable[[_C.Plan], Plan], objective: Latency
 ) -> Callable[[Memory, int, float], Front]:
-    """The function behind Optimized.pareto."""
+    """Returns the function behind Optimized.pareto."""
 
     def find_front(memory: Memory, max_points: int, time_limit_s: float) -> Front:
         objective.refuse("pareto")
@@ -347,7 +366,7 @@ def front_finder(
 
 
 def native_device(device: torch.device) -> _C.Device | None:
-    """The GPU that torch means; None for the CPU."""
+    """Returns the GPU that `device` names; None for the CPU."""
     if device.type != "cuda":
         return None
     index = torch.cuda.current_device() if device.index is None else device.index
@@ -361,7 +380,7 @@ def torch_name(device: _C.Device | None) -> str:
 def import_for(
     device: _C.Device | None, frozen: ScriptModule, inputs: tuple[Any, ...]
 ) -> _C.Imported:
-    """The graph to plan; on a GPU float convolutions may use TF32 if torch says so."""
+    """Imports the graph to plan. On a GPU, f32 convolutions may use TF32 if torch allows it."""
     imported = _C.import_graph(frozen._c, inputs)
     if device is not None and torch.backends.cudnn.allow_tf32:
         return _C.with_tf32_convolutions(imported)
@@ -374,11 +393,12 @@ def find_candidates(
     device: _C.Device | None,
     drop_dominated: bool = True,
 ) -> _C.Candidates:
-    """What may run each node.
+    """Returns the candidates of each node.
 
-    If `drop_dominated`, those that are worth measuring: of cuDNN's hundreds of engines and knobs a
-    few; on a CPU no call without the activation behind it where the same primitive applies that. On
-    a GPU deterministic primitives only, if torch asks for them.
+    If `drop_dominated`, candidates that are not worth measuring are left out. For cuDNN, this
+    leaves a few of hundreds of engines and knobs. On a CPU, a call without the activation behind it
+    is left out if the same primitive can apply the activation. On a GPU, only deterministic
+    primitives are returned if torch's flags ask for them.
     """
     deterministic = device is not None and (
         torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
@@ -387,8 +407,11 @@ def find_candidates(
 
 
 def output_bound(graph: _C.Graph, max_rel_error: float) -> float:
-    """What relative L2 the outputs may have to the model's: `max_rel_error`, or, for types
-    that round more coarsely, a few times the bound of one convolution, since roundings add up."""
+    """Returns the largest relative L2 that the outputs may have to the model's.
+
+    This is `max_rel_error`. For types that round more coarsely, it is at least four times the bound
+    of one convolution, since rounding errors add up.
+    """
     problems = [node.problem for node in graph.nodes if node.problem is not None]
     coarse = [COARSE_BOUND.get(dtype_of(problem), 0.0) for problem in problems]
     return max([max_rel_error, *(4 * bound for bound in coarse)])
@@ -399,7 +422,7 @@ def has_convolutions(graph: _C.Graph) -> bool:
 
 
 def outcome(plan: Plan) -> list[str]:
-    """What a user must hear at once: which module runs, and what was not planned."""
+    """Returns the lines that a user should see at once: what runs, and what was left alone."""
     lines = []
     if plan.guard is not None and plan.guard.objective != "latency":
         lines.append(guard_line(plan.guard))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A model as the planner needs it: frozen, imported, with the device it runs on."""
+"""Prepares a model for the planner: freezes and imports it, and compares it with the original."""
 
 from __future__ import annotations
 
@@ -43,56 +43,63 @@ from torchalgo._capture.shapes import Shapes, fits, shapes_of, spell
 from torchalgo._ir.plan import PlanDim
 from torchalgo._plan import planning
 
-# A model whose run takes longer is compared at smaller sizes, if these are proven to be free.
+# A model whose run takes more seconds than this is compared at smaller sizes, if the sizes are
+# proven to be free.
 QUICK_S = 0.5
-QUICK_SHARE = 0.05  # of the time budget: the comparisons run the model four times or more
+# A run is also too slow if it takes more than this part of the time budget: the comparisons run the
+# model four times or more.
+QUICK_SHARE = 0.05
 
 
 def quick_run_s(budget_s: float) -> float:
-    """Returns the most seconds of a run that may be repeated at the sizes of the inputs."""
+    """Returns the longest time of a run, in seconds, that is compared at the inputs' own sizes."""
     return min(QUICK_S, QUICK_SHARE * budget_s)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A model and its inputs, read; nothing is measured yet."""
+    """A model and its inputs, ready for planning. Nothing is measured yet."""
 
     model: nn.Module
     inputs: tuple[Any, ...]
     frozen: ScriptModule
     imported: _C.Imported
     device: _C.Device | None  # None: the CPU
-    where: torch.device  # the same as torch calls it
-    notes: list[str]  # what was left alone, and why
-    reference: Reference  # what the model as it was given makes of the inputs
-    capture_error: float  # relative L2 of the frozen module to that
-    dims: list[list[PlanDim]]  # for which sizes the frozen module is the model
+    where: torch.device  # the same device as a torch.device
+    notes: list[str]  # the parts that were left alone, and the reasons
+    reference: Reference  # the inputs, and the outputs of the model as it was given
+    capture_error: float  # relative L2 of the frozen module's outputs to the reference
+    dims: list[list[PlanDim]]  # the sizes for which the frozen module is equal to the model
 
     @property
     def graph(self) -> _C.Graph:
         return self.imported.graph
 
     def dims_of(self, scripted: ScriptModule) -> list[list[PlanDim]]:
-        """The sizes that a module made of `frozen` is right for.
+        """Returns the sizes for which `scripted`, a module made from `frozen`, is right.
 
-        The importer makes constants of ranks. A branch that is left may change a rank by a size.
+        The importer makes constants of ranks. A remaining branch may change a rank depending on a
+        size. So all sizes are pinned if there are branches.
         """
         if not has_own_ops(scripted) or not has_branches(scripted):
             return self.dims
         return [[PlanDim("", size, size) for size in x.shape] for x in tensors_in(self.inputs)]
 
     def find_candidates(self, options: Options) -> _C.Candidates:
-        """What may run each node."""
-        # What the user names must be there, dominated or not.
+        """Returns the candidates of each node.
+
+        Dominated candidates are dropped, unless the user has passed a plan or overrides.
+        """
+        # The user may name a dominated candidate.
         is_free = options.plan is None and not options.overrides
         return planning.find_candidates(
             self.graph, options.workspace_limit_bytes, self.device, is_free
         )
 
     def output_bound(self, options: Options) -> float:
-        """The relative L2 that the outputs may have to those of the model as it was given.
+        """Returns the largest relative L2 that the outputs may have to the original model's.
 
-        Raises: torchalgo.Error if no plan can keep it, since the frozen module does not.
+        Raises: torchalgo.Error if the frozen module itself exceeds it, so that no plan can keep it.
         """
         bound = planning.output_bound(self.graph, options.max_rel_error)
         if self.capture_error > bound:
@@ -111,11 +118,12 @@ def prepare(
     timings: Timings | None = None,
     quick_s: float = QUICK_S,
 ) -> Prepared:
-    """Freezes and imports the model, and compares the frozen module with it.
+    """Freezes and imports the model, and compares the frozen module with the model.
 
     Args:
-        before: the same model for other inputs; weights are shared with these.
-        quick_s: the most seconds of a run that may be repeated at the sizes of the inputs.
+        before: the same model prepared for other inputs; weights are shared with these.
+        quick_s: a model whose run takes more seconds is compared at smaller sizes, if possible.
+
     Raises: torchalgo.Error if the model cannot be captured, or no capture is equal to it.
     """
     timings = timings or Timings()
@@ -140,7 +148,7 @@ def prepare(
     where = device_of(model, inputs)
     device = planning.native_device(where)
     imported = planning.import_for(device, capture.frozen, inputs)
-    # A model that changes its inputs changes these copies when it is timed.
+    # The inputs are copied, because a model may change its inputs when it is timed.
     return Prepared(
         model, copied(inputs), capture.frozen, imported, device, where, notes, reference, error,
         dims,
@@ -153,7 +161,10 @@ def prepare_each(
     timings: Timings | None = None,
     quick_s: float = QUICK_S,
 ) -> list[Prepared]:
-    """One model prepared for each of its sets of inputs; all of them hold the same weights."""
+    """Prepares one model for each of its sets of inputs. All results share the same weights.
+
+    Raises: torchalgo.Error as `prepare` does, with the shapes of the inputs.
+    """
     if len(models) == 1:
         return [prepare(models[0], say, timings=timings, quick_s=quick_s)]
     prepared: list[Prepared] = []
@@ -169,10 +180,11 @@ def prepare_each(
 def _compare_small(
     model: nn.Module, capture: Capture, reference: Reference, notes: list[str]
 ) -> tuple[float, list[list[PlanDim]]] | None:
-    """Compares the capture with the model at smaller sizes than those of the inputs.
+    """Compares the capture with the model at sizes smaller than the inputs'.
 
-    Returns: the capture's error there, and the sizes for which it is the model. None if no smaller
-        sizes are proven to be free, if the model refuses them, or if the capture is wrong there.
+    Returns: the capture's error at these sizes, and the sizes for which it is equal to the model.
+        None if no smaller sizes are proven to be free, if the model refuses them, or if the capture
+        is wrong at these sizes.
     """
     from torchalgo._capture import free_sizes  # imports sympy
 
@@ -199,7 +211,11 @@ def _compare_small(
 def _dims_to_try(
     model: nn.Module, capture: Capture, reference: Reference
 ) -> list[tuple[list[list[PlanDim]], list[list[PlanDim]]]]:
-    """The sizes for which the capture may be the model, and those that a comparison may change."""
+    """Returns pairs of sizes to try, the more general pair first; empty if nothing is proven.
+
+    The first of a pair are the sizes for which the capture may be equal to the model. The second
+    are the sizes that a comparison may change.
+    """
     from torchalgo._capture import free_sizes  # imports sympy
 
     shapes = shapes_of(reference.inputs)
@@ -224,7 +240,12 @@ def _elements(shapes: Shapes) -> int:
 def _right_capture(
     model: nn.Module, capture: Capture, reference: Reference, notes: list[str]
 ) -> tuple[Capture, float]:
-    """The capture, or the scripted model where the trace is not the model; and its error."""
+    """Returns a capture that is equal to the model, and its relative L2 error.
+
+    This is `capture`, or the scripted model if `capture` is a trace that differs from the model.
+
+    Raises: torchalgo.Error if the scripted model differs as well, or cannot be made.
+    """
     most = most_error(reference.inputs)
     error = _error(capture, reference)
     if error > most and capture.is_traced and reference.error_of(capture.module) > most:
@@ -247,7 +268,7 @@ def _right_capture(
 
 def _error(capture: Capture, reference: Reference) -> float:
     try:
-        # TorchScript's first two runs optimize the module, which takes longer than they do.
+        # TorchScript would optimize the module in its first two runs, which takes longer.
         with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
             return reference.error_of(capture.frozen)
     except RuntimeError:
@@ -255,7 +276,12 @@ def _error(capture: Capture, reference: Reference) -> float:
 
 
 def _check_other_values(model: nn.Module, capture: Capture, reference: Reference) -> None:
-    """A trace fixes what depends on values. Raises Error if it is wrong for other values."""
+    """Compares a trace with the model for other values of the inputs.
+
+    A trace fixes everything that depends on values.
+
+    Raises: torchalgo.Error if the trace is wrong for other values.
+    """
     others = [Reference.of(model, inputs) for inputs in other_values(reference.inputs)]
     error = max(_error(capture, other) for other in others)
     if error > most_error(reference.inputs):
@@ -273,10 +299,14 @@ def _dims(
     before: Sequence[Prepared],
     is_repeated: bool,
 ) -> list[list[PlanDim]]:
-    """The sizes for which the capture is the model.
+    """Returns the sizes for which the capture is equal to the model.
+
+    All sizes are pinned if nothing else is proven.
 
     Args:
-        is_repeated: the model's runs are known to repeat; else they are compared here.
+        before: the same model prepared for other inputs, whose sizes are tried first.
+        is_repeated: True if the model is known to give the same outputs in each run. Otherwise this
+            is checked here.
     """
     from torchalgo._capture import free_sizes  # imports sympy
 
@@ -302,7 +332,7 @@ def _dims(
         if not is_repeated:
             check_repeats(model, other_reference)
             is_repeated = True
-        # A test of what is proven.
+        # The sizes are proven; this is an additional test.
         if _error(capture, other_reference) <= most_error(other_reference.inputs):
             found = dims
             break
@@ -312,7 +342,7 @@ def _dims(
 
 
 def _reference_at(sizes: Shapes, model: nn.Module, reference: Reference) -> Reference | None:
-    """The model's results at other sizes, for the same values; None if it refuses them."""
+    """Returns the model's outputs for the inputs resized to `sizes`; None if it refuses them."""
     inputs = [resized(x, size) for x, size in zip(reference.inputs, sizes, strict=True)]
     try:
         return Reference.of(model, inputs)

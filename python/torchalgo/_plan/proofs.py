@@ -21,7 +21,7 @@ from torchalgo.verify.check_plan import check_plan as check_claims
 
 
 def prover(limits: Limits, objective: Latency) -> Callable[[Plan], PlanProof]:
-    """Makes the function behind plan.with_proof, which solves again and checks the result."""
+    """Returns the function behind plan.with_proof, which solves again and checks the proof."""
     tuning = limits.tuning
 
     def prove(plan: Plan) -> PlanProof:
@@ -71,8 +71,8 @@ def _proof(
             allowed.add((node.name, candidate.problem, repr(candidate.primitive)))
     for transform in transforms:
         _add_cost(rows, transform, costs)
-    # What other nodes of the problem may run and this one may not, or cannot: a view needs its
-    # inputs in one place.
+    # Candidates that other nodes with the same problem may run, but this node may not or cannot.
+    # For example, a view needs its inputs next to each other in memory.
     refused = [
         [node.name, problem, row]
         for node, own in zip(graph.nodes, problems, strict=True)
@@ -97,13 +97,13 @@ def _add_cost(
 
 @dataclass(frozen=True)
 class CheckedPlan:
-    """Holds what `check_plan` has proven of a plan, and what it has not. `print` shows both."""
+    """The result of `check_plan`: what is proven, and what is not. `print` shows both."""
 
-    objective: str  # on the plan's word: "latency" or "energy"
-    cost_ticks: int  # 1/1024 ns or 1/1024 nJ
+    objective: str  # "latency" or "energy", as the plan says; not checked
+    cost_ticks: int  # in 1/1024 ns or 1/1024 nJ
     lower_bound_ticks: int  # no plan that the trusted inputs allow costs less
     trusted: dict[str, str]  # graph, costs, refused, pairs -> "the caller" or "the plan's file"
-    counts: dict[str, int]  # of planned nodes, costs, refused candidates and pair costs
+    counts: dict[str, int]  # number of planned nodes, costs, refused candidates and pair costs
     not_checked: list[str]  # fields of the plan that no part of the proof covers
 
     @property
@@ -148,19 +148,26 @@ def check_plan(
 ) -> CheckedPlan:
     """Checks a plan with its proof, by code that shares nothing with the planner.
 
-    Proven is: the plan fits the graph and costs `cost_ticks`; no plan that the graph, the costs,
-    the refusals and the pairs allow costs less than `lower_bound_ticks`; the plan is "optimal" only
-    if the two are equal. docs/pbqp.md describes how.
+    The check proves that the plan fits the graph and costs `cost_ticks`. It proves that no plan
+    costs less than `lower_bound_ticks`, given the graph, the costs, the refused candidates and the
+    costs of pairs. The plan is "optimal" only if both numbers are equal. docs/pbqp.md describes
+    the method.
+
+        print(torchalgo.check_plan(optimized.plan.with_proof()))
 
     Args:
-        plan: what `plan.with_proof()` returns, or the text of its file.
-        graph_text: the model's graph; None: the graph that came with the plan.
-        cost_rows: `{problem: {"primitive src->dst": ticks}}`; None: those that came with the plan.
-        refused: `[node, problem, "primitive src->dst"]` per candidate that a node may not run.
-            None: those that came with the plan, or none at all if `cost_rows` is given.
-        pairs: costs of pairs of choices; None: as for `refused`.
-    Returns: what is proven, what was taken on trust and from whom, and what was not checked.
-    Raises: torchalgo.Error, saying what is false.
+        plan: the result of `plan.with_proof()`, or the text of its file.
+        graph_text: the model's graph. None: the graph that came with the plan.
+        cost_rows: costs as `{problem: {"primitive src->dst": ticks}}`, in ticks of 1/1024 ns, or of
+            1/1024 nJ for an energy plan. None: the costs that came with the plan.
+        refused: the candidates that a node may not run, each as
+            `[node, problem, "primitive src->dst"]`. None: those that came with the plan, or none at
+            all if `cost_rows` is given.
+        pairs: costs of pairs of choices. None: the same as for `refused`.
+
+    Returns: a CheckedPlan with what is proven, what was taken on trust from whom, and what was not
+        checked.
+    Raises: torchalgo.Error if the check fails. The text says what is false.
     """
     try:
         with refusals():
@@ -210,7 +217,7 @@ def _check_graph(data: Mapping[str, Any], graph_text: str) -> None:
 
 
 def _check_units(data: Mapping[str, Any]) -> set[str]:
-    """Checks the costs in us or uJ against the ticks. Returns the names of these fields."""
+    """Checks the costs in us or uJ against the ticks. Returns the names of the checked fields."""
     objective = data.get("objective", "latency")
     require(objective in ("latency", "energy"), f"no certificate is of {objective}")
     parts, unit = [*data["nodes"], *data["transforms"]], "us"
@@ -226,7 +233,10 @@ def _check_units(data: Mapping[str, Any]) -> set[str]:
 
 
 def _hint(plan: Any, cost_rows: Any, refused: Any, pairs: Any) -> str:
-    """Tells a caller who passed costs what else the plan's file holds."""
+    """Returns a hint for a caller who passed costs only: what else the plan's file holds.
+
+    Returns "" if the file holds nothing else, or the caller passed everything.
+    """
     proof = plan.proof if isinstance(plan, Plan) else None
     if cost_rows is None or proof is None or not (proof.refused or proof.pairs):
         return ""

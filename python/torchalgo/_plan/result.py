@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Holds what optimize found for one set of inputs."""
+"""Holds the result of `optimize` for one set of inputs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,20 @@ from torchalgo._plan.pareto import Front, Memory
 
 @dataclass(frozen=True)
 class Result:
-    """What optimize found; all of it but `scripted` and `plan` is gone after save and pickle."""
+    """The result of `optimize` for one set of inputs.
+
+    Only `scripted` and `plan` are kept by save and pickle.
+    """
 
     scripted: ScriptModule
     plan: Plan
     frozen: ScriptModule | None = None
     costs: _C.CostTable = field(default_factory=_C.CostTable)
     alternatives: dict[str, Plan] = field(default_factory=dict)
-    device: str = "cpu"  # where it runs: "cuda:0"
-    find_front: Callable[[Memory, int, float], Front] | None = None  # memory, points, seconds each
-    is_interrupted: bool = False  # by Ctrl-C
+    device: str = "cpu"  # the device on which it runs, for example "cuda:0"
+    # Takes the kind of memory, the most points, and the seconds per point.
+    find_front: Callable[[Memory, int, float], Front] | None = None
+    is_interrupted: bool = False  # True if Ctrl-C ended tuning early
     timings: Mapping[str, StepTime] = field(default_factory=dict)
 
     @property
@@ -65,7 +69,10 @@ def runner_of(result: Result) -> _C.GraphRunner | None:
 
 
 def own_error(problem: RuntimeError) -> Error | None:
-    """Returns what an op of ours said, without the interpreter's traceback around it."""
+    """Returns the error that one of our ops raised, without the interpreter's traceback.
+
+    Returns None if another op raised it.
+    """
     if isinstance(problem, Error):  # from a runner
         return Error(f"forward: {str(problem).removeprefix('torchalgo: ')}")
     _, mark, text = str(problem).rpartition("RuntimeError: torchalgo: ")
@@ -73,6 +80,6 @@ def own_error(problem: RuntimeError) -> Error | None:
 
 
 def plain_error(problem: RuntimeError) -> Error:
-    """Returns what torch said, without the interpreter's traceback around it."""
+    """Returns torch's error, without the interpreter's traceback."""
     text = str(problem).rpartition("RuntimeError: ")[2].strip()
     return Error(f"forward: {text}")

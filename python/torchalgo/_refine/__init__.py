@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Times whole plans and corrects costs by what operations take inside the net."""
+"""Times whole plans, and corrects costs by the times of operations inside the net."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The time of one optimize call: what its steps took, when it must end, what its end will take."""
+"""Divides the time of one optimize call: its steps so far, its deadline, and its last steps."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from torchalgo._base.timings import Timings
 from torchalgo._measure import guard
 from torchalgo._plan.preparation import Prepared
 
-BIND_SHARE = 0.3  # of the time to read the model: a first guess for binding a plan
-LEAST_S = 0.3  # for work that does not depend on the model's size: solves, descriptions
-AFTER_INTERRUPT_S = 3.0  # for the guard
-MOST_RUNS, RUNS_SHARE = 3, 0.05  # of the model, to learn how long it takes; share of the budget
+# The first guess of the time to bind a plan, as a part of the time to read the model.
+BIND_SHARE = 0.3
+LEAST_S = 0.3  # seconds for work that does not depend on the model's size: solves, descriptions
+AFTER_INTERRUPT_S = 3.0  # seconds for the guard after Ctrl-C
+# The model is run at most this often to learn its time, in at most this part of the budget.
+MOST_RUNS, RUNS_SHARE = 3, 0.05
 
 
 @dataclass(frozen=True)
 class GuardEffort:
-    """How thoroughly the plan is timed beside the baselines."""
+    """The effort of timing the plan against the baselines."""
 
     warmup: int
-    limit_s: float  # for all rounds together
+    limit_s: float  # seconds for all rounds together
     baselines: tuple[str, ...] = ()  # only these are timed; all if empty
     has_single_layout: bool = False  # the best single-layout plan is timed too
 
@@ -32,13 +34,13 @@ class GuardEffort:
 
 
 class CallBudget:
-    """Timings and a deadline that reserves time for the end of a call: bind, try, guard."""
+    """The timings of a call, and a deadline that reserves time for its end: bind, try, guard."""
 
     def __init__(self, timings: Timings, deadline: Deadline) -> None:
         self.timings, self.deadline = timings, deadline
-        self._model_s = 0.0  # for one run of the frozen module
-        self._bind_s = 0.0  # to bind a plan and to run it once
-        self._calls = 4  # that the guard times, the plan included
+        self._model_s = 0.0  # seconds of one run of the frozen module
+        self._bind_s = 0.0  # seconds to bind a plan and to run it once
+        self._calls = 4  # number of calls that the guard times, the plan included
 
     def part(self, parts_left: int) -> CallBudget:
         """Returns the budget of the next plan: an equal part of the time that is left."""
@@ -46,8 +48,11 @@ class CallBudget:
         return CallBudget(self.timings, Deadline(left_s / parts_left, self.deadline.now_s))
 
     def expect_end(self, prepared: Prepared) -> None:
-        """Runs the model and reserves time for the end. If the time to read the model, which
-        runs it too, is not left any more, that time is the estimate and the model does not run."""
+        """Times the model and reserves time for the end of the call.
+
+        If less time is left than reading the model took, the model is not run. Then the time to
+        read it, which includes a run, is the estimate.
+        """
         read_s = self.timings.of("read").wall_s
         self._calls = 4 if prepared.device is None else 7
         if self.deadline.left_s("finish") < min(read_s, self.deadline.budget_s / 2):
@@ -58,8 +63,10 @@ class CallBudget:
         self._reserve(self._bind_s)
 
     def _run_s(self, prepared: Prepared) -> float:
-        """Runs the frozen module a few times and returns the least seconds of a run. Its first run
-        is slower than the others, and so is a run that other programs disturb."""
+        """Runs the frozen module up to MOST_RUNS times and returns the seconds of the fastest run.
+
+        The first run is slower than the others, and so is a run that other programs disturb.
+        """
         times: list[float] = []
         while len(times) < MOST_RUNS and sum(times) <= RUNS_SHARE * self.deadline.budget_s:
             started = self.deadline.now_s()
@@ -81,12 +88,12 @@ class CallBudget:
 
     @property
     def whole_s(self) -> float:
-        """The seconds of a call that has time for the least effort, measuring not counted."""
+        """The seconds of a whole call with the least effort, without measuring."""
         read_s = self.timings.of("read").wall_s + self.timings.of("values").wall_s
         return read_s + self._model_s + self.least_s
 
     def expect_guard(self) -> None:
-        """Reserves time for the guard alone: the plan is bound and was tried."""
+        """Reserves time for the guard only, after the plan was bound and tried."""
         self._reserve(0.0)
 
     def learn_binding(self, seconds: float) -> None:
@@ -98,7 +105,7 @@ class CallBudget:
         return plans * self._bind_s <= self.deadline.left_s("check")
 
     def hurry(self) -> None:
-        """Ends the call soon: the user has interrupted it."""
+        """Moves the deadline to AFTER_INTERRUPT_S from now at most, after Ctrl-C."""
         self.deadline.end_within(AFTER_INTERRUPT_S)
 
     def guard_effort(self) -> GuardEffort | None:
@@ -124,12 +131,15 @@ class CallBudget:
         if effort.has_single_layout:
             calls, bind_s = calls + 1, self._bind_s
         least_s = guard.LEAST_ROUNDS * calls * self._model_s
-        first_s = (1 + effort.warmup) * calls * self._model_s  # once to see which of them run
+        first_s = (1 + effort.warmup) * calls * self._model_s  # one run shows which of them fail
         return bind_s + first_s + max(least_s, effort.limit_s)
 
     def _reserve(self, bind_s: float) -> None:
-        """Reserves the end: a usual guard if that takes a third of the budget at most, else the
-        least one. Under a budget the single-layout plan is the first thing to be dropped."""
+        """Reserves time for the end of the call: `bind_s`, and the guard.
+
+        The guard has its usual effort if this takes at most a third of the budget, and the least
+        effort otherwise. No time is reserved for the single-layout plan, so it is dropped first.
+        """
         usual_s, least_s = (self._seconds(effort) for effort in self._efforts()[1:])
         guard_s = usual_s if usual_s <= self.deadline.budget_s / 3 else least_s
         self.deadline.keep("finish", LEAST_S + bind_s + guard_s)

@@ -40,7 +40,7 @@ def rewrite(imported: _C.Imported, native: _C.Plan, strict: bool) -> ScriptModul
 
 
 def error_of(scripted: ScriptModule, prepared: Prepared) -> float:
-    """Runs the module once; returns the relative L2 error of its outputs against the model's."""
+    """Runs the module once. Returns the relative L2 error of its outputs against the model's."""
     return prepared.reference.error_of(scripted)
 
 
@@ -68,12 +68,15 @@ class Finalists:
 
     plan: Plan
     scripted: ScriptModule
-    error: float  # relative L2 of the module's outputs
+    error: float  # relative L2 error of the module's outputs
     single: _C.Plan | None
     describe: Callable[[_C.Plan], Plan]
 
     def single_plan(self) -> Plan | None:
-        """Describes the single-layout plan; the description does not claim that it is optimal."""
+        """Returns the single-layout plan as users read it, which does not claim to be optimal.
+
+        Returns None if there is no single-layout plan.
+        """
         if self.single is None:
             return None
         single, plan = self.describe(self.single), self.plan
@@ -99,7 +102,7 @@ def _refuse_proof(_: Plan) -> PlanProof:
 
 
 class Contest:
-    """Times the finalists beside the baselines and decides what runs."""
+    """The comparison of the finalists with the baselines, which decides what runs."""
 
     def __init__(
         self, prepared: Prepared, options: Options, objective: Latency, call_budget: CallBudget
@@ -145,7 +148,7 @@ class Contest:
         return dataclasses.replace(plan, guard=verdict)
 
     def _stored(self, plan: Plan, single: Plan | None) -> GuardVerdict | None:
-        """Returns the database's verdict on both plans, or on the plan alone."""
+        """Returns the database's verdict on both plans, or on the plan alone, or None."""
         verdicts = self._objective.verdicts
         if verdicts is None:
             return None
@@ -155,10 +158,10 @@ class Contest:
         return found or verdicts.read_verdict(guard.verdict_key(model, plan))
 
     def _bound(self, finalists: Finalists) -> tuple[ScriptModule | None, float]:
-        """Builds the module of the single-layout plan, and returns the error of its outputs too.
+        """Builds the module of the single-layout plan. Returns it, and the error of its outputs.
 
-        Returns no module if there is no such plan, if the error is too large, or if there is no
-        time to time it.
+        Returns None instead of the module if there is no such plan, if the error is too large, or
+        if there is no time to time it.
         """
         effort = self._course.guard_effort()
         if finalists.single is None or effort is None or not effort.has_single_layout:

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A plan inside its net: its ops are timed there, and what differs corrects the costs.
+"""Times the ops of a plan inside the net, and corrects the costs by the differences.
 
-An op alone and the same op in a net differ for reasons that all ops share (memory that is allocated
-in the call, what else passes the caches) and for reasons of its own (what ran before it and what
-that left in the caches). Only the latter says something of a choice. If what is common entered the
-costs of the ops that were timed, every plan that was not timed would look better, and the search
-would flee from plan to plan. So each kind of op has a line, measured = factor * alone + call, which
-changes no choice; what an op takes beyond its line is the cost of a pair: this choice behind that
-of the node whose result it reads. The planner solves with the pairs, its new plan is timed in the
-same rounds as the old one, and the faster one stays, until nothing new comes out.
+The time of an op in a net differs from its time alone. Some reasons are common to all ops: memory
+is allocated in the call, and other data pass through the caches. Other reasons are the op's own:
+the op that ran before it, and the data that this left in the caches. Only the latter matter for a
+choice. If the common part entered the costs of the timed ops, every plan that was not timed would
+look better, and the search would change from plan to plan without end.
+
+So each kind of op has a line, measured = factor * alone + call, which changes no choice. The
+difference of an op to its line becomes the cost of a pair: this op's choice after the choice of the
+node whose result it reads. The planner solves with these costs of pairs. The new plan is timed in
+the same rounds as the old one, and the faster one is kept. This ends when there is no new plan.
 """
 
 from __future__ import annotations
@@ -40,31 +42,32 @@ from torchalgo._refine.net_times import (
     time_in_net,
 )
 
-LEAST_SHARE = 0.05  # of an op's cost: what it takes beyond its line is no correction below that
-MOST_ROUNDS = 4  # plans after the first
-MOST_TICKS = 1 << 50  # of a pair that is read from outside: 18 minutes
+# A difference to the line below this part of the op's cost is no correction.
+LEAST_SHARE = 0.05
+MOST_ROUNDS = 4  # the most plans after the first
+MOST_TICKS = 1 << 50  # the largest cost of a pair that is accepted from a file: 18 minutes
 
 
-# ---- the plan's ops, and what corrects their costs -----------------------------------------------
+# ---- the plan's ops, and corrections of their costs ----------------------------------------------
 
 
 class Choice(NamedTuple):
-    """What a node runs, as pairs of costs name it; an empty node: whatever runs before."""
+    """A node and the key of its primitive, as one end of a pair. NOTHING stands for any choice."""
 
     node: str
     run: Key | None
 
 
 NOTHING = Choice("", None)
-Pairs = dict[tuple[Choice, Choice], int]  # producer, reader -> ticks
+Pairs = dict[tuple[Choice, Choice], int]  # (producer, reader) -> ticks of 1/1024 ns
 
 
 @dataclass(frozen=True)
 class TimedOp:
-    """An op of a plan alone and in its net, in ns, with the noise of both."""
+    """The times in ns of a plan's op, alone and in the net, with the noise of both."""
 
     op: Op
-    pair: tuple[Choice, Choice] | None  # whose cost it corrects
+    pair: tuple[Choice, Choice] | None  # the pair whose cost it corrects
     alone_ns: float
     alone_noise_ns: float
     net_ns: float
@@ -72,8 +75,10 @@ class TimedOp:
 
 
 def timed_ops(graph: _C.Graph, plan: _C.Plan, times: NetTimes, tuning: Tuning) -> list[TimedOp]:
-    """The ops of `plan` that cost something alone and were seen in the net. Ops that are left to
-    torch, and views, are not among them."""
+    """Returns the ops of `plan` that have a measured cost above 0 and were timed in the net.
+
+    So ops that are left to torch, and views, are left out.
+    """
     ops = []
     for op, key, pair in _planned_ops(graph, plan):
         cost = tuning.known.get(key)
@@ -88,8 +93,12 @@ def timed_ops(graph: _C.Graph, plan: _C.Plan, times: NetTimes, tuning: Tuning) -
 def _planned_ops(
     graph: _C.Graph, plan: _C.Plan
 ) -> Iterator[tuple[Op, Key, tuple[Choice, Choice] | None]]:
-    """Each op, the key of its cost, and the pair that it belongs to: with the node that makes what
-    it reads first. A transform belongs to its value's producer and first reader."""
+    """Yields each op, the key of its cost, and the pair that it belongs to.
+
+    A node's pair is the producer of its first input, and the node itself. A transform's pair is
+    the producer and the first planned reader of its value. The pair is None for a transform between
+    nodes that are not planned.
+    """
     anchors = {node.name: node.absorbed_by or node.name for node in plan.nodes}
     choices = {
         node.name: Choice(node.name, key_of(node.problem, node.primitive))
@@ -117,13 +126,16 @@ def _planned_ops(
         before = maker(change.value)
         after = (choices.get(anchors.get(name, "")) for name in readers.get(change.value, ()))
         pair = next(((before, c) for c in after if c is not None and c != before), None)
-        if pair is None and before != NOTHING:  # read by the caller or ops that are not planned
+        if pair is None and before != NOTHING:  # only the caller or unplanned ops read it
             pair = NOTHING, before
         yield (change.value, change.problem), key_of(change.problem, change.primitive), pair
 
 
 def fit_lines(ops: Sequence[TimedOp]) -> dict[str, Line]:
-    """Of each kind; one that has too few ops takes the line of all."""
+    """Fits a line for each kind of op. Kinds with fewer than FEWEST_OPS ops get a line of all ops.
+
+    The result contains the kinds that occur in `ops`.
+    """
     kinds: dict[str, list[TimedOp]] = {}
     for op in ops:
         kinds.setdefault(kind_of(op.op[1]), []).append(op)
@@ -135,15 +147,18 @@ def fit_lines(ops: Sequence[TimedOp]) -> dict[str, Line]:
 
 
 def beyond_line(op: TimedOp, line: Line) -> float:
-    """What an op takes more, or less, than ops of its kind, in ns alone; 0 if that is within 5 % of
-    its cost or within noise."""
+    """Returns the time that an op takes more than ops of its kind, in ns; negative if it takes less.
+
+    The difference is converted to a time alone. Returns 0 if it is within 5 % of the op's cost, or
+    within the noise.
+    """
     beyond = line.alone(op.net_ns) - op.alone_ns
     noise = op.alone_noise_ns + op.net_noise_ns / line.factor
     return beyond if abs(beyond) > max(LEAST_SHARE * op.alone_ns, noise) else 0.0
 
 
 def corrections(ops: Sequence[TimedOp], lines: Mapping[str, Line]) -> Pairs:
-    """What the ops of each pair take beyond their lines, in ticks; 0: they take nothing."""
+    """Returns, for each pair, the sum of its ops' differences to their lines, in ticks."""
     pairs: Pairs = {}
     for op in ops:
         if op.pair is None:
@@ -154,8 +169,11 @@ def corrections(ops: Sequence[TimedOp], lines: Mapping[str, Line]) -> Pairs:
 
 
 def admissible(pairs: Pairs, costs: Mapping[Key, int]) -> Pairs:
-    """The pairs that say something, none of which makes a choice cheaper than nothing."""
-    least: dict[Choice, dict[str, int]] = {}  # reader -> producer's node -> the most it takes off
+    """Returns the pairs whose cost is not 0, changed so that no choice costs less than 0.
+
+    If the pairs of a reader would subtract more than its cost, they are scaled down.
+    """
+    least: dict[Choice, dict[str, int]] = {}  # reader -> producer's node -> least ticks
     for (before, reader), ticks in pairs.items():
         by_node = least.setdefault(reader, {})
         by_node[before.node] = min(by_node.get(before.node, 0), ticks)
@@ -174,17 +192,17 @@ def admissible(pairs: Pairs, costs: Mapping[Key, int]) -> Pairs:
 
 
 class Tuned(NamedTuple):
-    """A plan, its module, and the relative L2 of the module's outputs."""
+    """A plan, its module, and the relative L2 error of the module's outputs."""
 
     native: _C.Plan
     scripted: ScriptModule
     error: float
-    limits: Any  # under which it was found: limits.Limits
+    limits: Any  # the limits.Limits under which it was found
 
 
 @dataclass(frozen=True)
 class Refined:
-    """What the search ends with: the plan that runs and the pairs of which it is the optimum."""
+    """The result of a search: the best plan, and the costs of pairs for which it is optimal."""
 
     tuned: Tuned
     pairs: Pairs
@@ -192,7 +210,7 @@ class Refined:
 
 
 class Search:
-    """Plans, timed in the net, until nothing new comes out."""
+    """A search that times plans in the net until the planner finds no new plan."""
 
     def __init__(
         self,
@@ -205,15 +223,25 @@ class Search:
         timer: Callable[..., dict[str, NetTimes]] = time_in_net,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`solve` gives the optimum of the costs and pairs in `tuning`, measured as far as that
-        needs; `limit_s` is for timing; the first plan is timed whatever it is."""
+        """Starts nothing yet.
+
+        Args:
+            solve: returns the optimum for the costs and pairs in `tuning`, and measures what this
+                needs.
+            inputs: the inputs with which plans are timed.
+            limit_s: the seconds for timing. The first plan is timed in any case.
+            most_error: the largest relative L2 of a plan's outputs.
+        """
         self._tuning, self._solve, self._inputs = tuning, solve, inputs
         self._limit_s, self._most_error = limit_s, most_error
         self._timer, self._now_s = timer, now_s
 
     def run(self, first: Tuned) -> Refined:
-        """Leaves in `tuning` the pairs of which the result is the optimum. Ctrl-C ends with the
-        best plan so far, and the tuning too."""
+        """Searches from `first` and returns the best plan.
+
+        Leaves in `tuning` the costs of pairs for which this plan is optimal. Ctrl-C ends the search
+        and the tuning. Then the result is the best plan so far.
+        """
         self._best = Refined(first, Pairs(), None)
         self._best_times: NetTimes | None = None
         self._kept, self._seen = 1, [choices_of(first.native)]
@@ -229,7 +257,7 @@ class Search:
         return dataclasses.replace(best, context=self._context(self._best_times, outcome))
 
     def _follow(self, first: Tuned) -> str:
-        """Why the search ended."""
+        """Runs the search and returns the reason why it ended."""
         started = self._now_s()
         self._best_times = self._times(a=first)["a"]
         pairs, solved = self._learn(first, self._best_times, Pairs()), Pairs()
@@ -253,7 +281,7 @@ class Search:
         return outcome
 
     def _end(self, is_known: bool, seconds: float) -> str:
-        """Why no further plan is looked for; empty: one is."""
+        """Returns the reason to end the search; "" if another plan is to be found."""
         if is_known:
             return "no op differs from its expected time by more than 5 % and noise"
         if len(self._seen) > MOST_ROUNDS:
@@ -277,8 +305,8 @@ class Search:
         tuned = self._best.tuned
         ops = timed_ops(self._tuning.graph, tuned.native, times, self._tuning)
         lines = fit_lines(ops)
-        # Another program's turn lengthens calls more often than single ops: the rest has samples of
-        # its own, so that it is no difference of two such medians.
+        # Other programs disturb whole calls more often than single ops. So the rest of the call has
+        # samples of its own: a difference of two medians would contain these disturbances.
         (call_ns, _), (rest_ns, _) = cost_of_samples(times.call), cost_of_samples(times.rest)
         ops_ns = sum(cost_of_samples(samples)[0] for samples in times.ops.values())
         corrected_ns = rest_ns + ops_ns - sum(op.net_ns for op in ops)
@@ -315,12 +343,12 @@ def _known_ticks(tuning: Tuning) -> dict[Key, int]:
 
 
 def pairs_at(pairs: Pairs) -> PairsAt:
-    """As Tuning.set_pairs takes them."""
+    """Returns the argument of Tuning.set_pairs for these costs of pairs."""
     return lambda costs: native_pairs(admissible(pairs, costs))
 
 
 def native_pairs(pairs: Pairs) -> list[NativePair]:
-    """As CostTable.set_pair takes them."""
+    """Returns the pairs as arguments of CostTable.set_pair."""
     return [
         (
             before.node,
@@ -335,39 +363,42 @@ def native_pairs(pairs: Pairs) -> list[NativePair]:
 
 
 def choices_of(plan: _C.Plan) -> list[Any]:
-    """What a plan runs, whatever it costs."""
+    """Returns the choices of a plan, without costs."""
     nodes = [[n.name, n.absorbed_by, *key_of(n.problem, n.primitive)] for n in plan.nodes]
     return nodes + [[t.value, *key_of(t.problem, t.primitive)] for t in plan.transforms]
 
 
-# ---- kept for the next process -------------------------------------------------------------------
+# ---- stored for the next process -----------------------------------------------------------------
 
 
 def context_key(
     tuning: Tuning, weight_limit_bytes: int | None = None, max_rel_error: float = 0.0
 ) -> str:
-    """Names what a search was about: the net, and all that restricts its plans."""
+    """Returns a hash of the net and of everything that restricts the plans of a search."""
     graph, forced = tuning.graph, sorted(tuning.rules.forced.items())
     facts = [graph.structure_hash, forced, weight_limit_bytes, max_rel_error]
     return "context:" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def limit_s(tuning_s: float, deadline: Deadline) -> float:
-    """Returns how long plans may be timed: a tenth of the tuning, but 3 s at least and 6 s at most;
-    at most a tenth of the budget, and half of the time that is left before the guard."""
+    """Returns the seconds for timing plans in the net.
+
+    This is a tenth of the tuning's time, but from 3 s to 6 s. It is also at most a tenth of the
+    budget, and at most half of the time that is left before the guard.
+    """
     most_s = min(6.0, max(3.0, 0.1 * tuning_s), 0.1 * deadline.budget_s)
     return min(most_s, max(0.0, deadline.left_s("check") / 2))
 
 
 def has_time(plan: _C.Plan, limit_s: float, deadline: Deadline) -> bool:
-    """True if `plan` may be timed at all: without an end always, once; before one if it fits."""
+    """Returns True if `plan` may be timed: always without a deadline, otherwise if there is time."""
     alone_s = plan.cost / TICKS_PER_NS / 1e9
     return not deadline.has_end or 1.5 * (WARMUP + LEAST_PASSES) * alone_s <= limit_s
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The result of a search, to be used again where the same plan comes out."""
+    """The stored result of a search. It is used again if tuning finds the same plan."""
 
     pairs: Pairs
     plan: str  # hash of its choices
@@ -392,13 +423,13 @@ class Kept:
 
     @staticmethod
     def from_json(text: str | None) -> Kept | None:
-        """None: it says nothing that could be used."""
+        """Reads the text that to_json wrote. Returns None if it is None or damaged."""
         if text is None:
             return None
         try:
             data = json.loads(text, parse_constant=_refuse_constant)
             pairs = {_pair(item): _ticks(item[4]) for item in data["pairs"]}
-            native_pairs(pairs)  # raises for what is no layout
+            native_pairs(pairs)  # raises if a name is no layout
             return Kept(pairs, str(data["plan"]), InContext.from_data(data["context"]))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError, _C.Error):
             return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Times of a plan's ops inside their net, and what ops of a kind have in common there."""
+"""Times a plan's ops inside their net, and fits a line through the times of each kind of op."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ from torchalgo._ir.problems import has_convolution
 PASSES = 15
 LEAST_PASSES = 7
 WARMUP = 2  # TorchScript optimizes in its first two runs
-FEWEST_OPS = 4  # through which a line is laid
+FEWEST_OPS = 4  # a line is fitted through at least this many ops
 
-Op = tuple[str, str]  # layer, or value of a transform; problem
+Op = tuple[str, str]  # the layer, or the value that is transformed; and the problem
 Call = Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class NetTimes:
-    """Samples in ns, one per pass: of the whole call, of each op of the plan, and of the call
-    without these."""
+    """Samples in ns, one per pass.
+
+    They are of the whole call, of each op of the plan, and of the rest of the call without the ops.
+    """
 
     call: list[float]
     ops: dict[Op, list[float]]
@@ -44,11 +46,15 @@ def time_in_net(
     seed: int = 0,
     now_ns: Callable[[], int] = time.perf_counter_ns,
 ) -> dict[str, NetTimes]:
-    """Times of calls of rewritten modules, one per pass in a random order within the pass.
+    """Times calls of rewritten modules once per pass, in random order within the pass.
 
-    Passes stand for all calls, so that samples of the same index are paired. Fewer passes, but at
-    least 7, if they last longer than `budget_s`. Ops that another thread runs meanwhile, in another
-    optimized module, are counted where they have the same names: time a net alone.
+    Each pass times all calls, so samples with the same index are a pair. Let no other thread run an
+    optimized module meanwhile: its ops would be counted if their names are the same.
+
+    Args:
+        passes: the number of passes, unless the time ends before.
+        budget_s: after this many seconds no further pass begins, once LEAST_PASSES were run.
+        warmup: passes that run before and are not timed.
     """
     rng = random.Random(seed)
     times = {name: NetTimes([], {}, []) for name in calls}
@@ -85,7 +91,7 @@ def _add_pass(times: NetTimes, call: Call, now_ns: Callable[[], int]) -> None:
 
 @dataclass(frozen=True)
 class Line:
-    """measured = factor * alone + call_ns."""
+    """The line measured = factor * alone + call_ns, with times in ns."""
 
     factor: float = 1.0
     call_ns: float = 0.0
@@ -94,15 +100,17 @@ class Line:
         return self.factor * alone_ns + self.call_ns
 
     def alone(self, measured_ns: float) -> float:
-        """What an op that follows the line takes alone."""
+        """Returns the time alone, in ns, of an op on the line that takes `measured_ns` in the net."""
         return (measured_ns - self.call_ns) / self.factor
 
 
 def fit_line(alone: Sequence[float], measured: Sequence[float]) -> Line:
-    """The line through most points: a quarter of them may lie anywhere.
+    """Fits a line through points, of which up to a quarter may be outliers.
 
-    The slope is the median of the slopes between any two points, weighted by their distance; the
-    call, >= 0, is the median of what is left. Without two points that differ, the median ratio.
+    The slope is the median of the slopes between any two points, weighted by their distance. If no
+    two points differ, it is the median ratio, or 1 without points. `call_ns` is the median of the
+    differences that remain, at least 0, and 0 with fewer than FEWEST_OPS points.
+
     Source: Sen 1968, JASA 63, pp. 1379-1389; the weights: Sievers 1978, JASA 73, pp. 628-631.
     """
     slopes = [
@@ -120,7 +128,7 @@ def fit_line(alone: Sequence[float], measured: Sequence[float]) -> Line:
 
 
 def _weighted_median(values: Iterable[tuple[float, float]]) -> float:
-    """0 of nothing."""
+    """Returns the median of pairs of value and weight. Returns 0 if there are none."""
     ordered = sorted(values)
     half, so_far = sum(weight for _, weight in ordered) / 2, 0.0
     for value, weight in ordered:
@@ -131,7 +139,7 @@ def _weighted_median(values: Iterable[tuple[float, float]]) -> float:
 
 
 def kind_of(problem: str) -> str:
-    """What has a line of its own."""
+    """Returns the kind of an op's problem. Each kind has a line of its own."""
     if has_convolution(problem):
         return "convolution"
     return "transform" if problem.startswith("transform_") else "other"
