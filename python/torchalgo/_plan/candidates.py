@@ -163,8 +163,8 @@ def candidates(
     Args:
         target: a module, or the text of a problem.
         src: the inputs of forward, if `target` is a module.
-        device: None or "cpu" for this CPU; "cuda" for this machine's GPU; or the name of a GPU such
-            as "h100", which need not be in this machine; or a _C.Device. The table says where its
+        device: None or "cpu" for this CPU, "cuda" for this machine's GPU, or a _C.Device. The name
+            of a GPU such as "h100" also works if this machine has none. The table says where its
             data come from.
         direction: "fwd", "bwd_data", "bwd_filter", a list of these, or "all". For a module, lists
             its convolutions in these directions, with nothing fused to them. For a problem,

@@ -169,8 +169,8 @@ def plan_within(
         graph, found, costs: the arguments of make_plan; candidates without a cost are left out.
         limits: at most two tuples of a name, the amount that a candidate takes, and the limit of
             the sum. Any amount that adds up over a plan's candidates is possible, for example bytes
-            of packed weights. If the limit is no integer, each amount is rounded up by at most one
-            part in 2**30 of the limit, so that the limit holds.
+            of packed weights. If the limit is no integer, each amount is rounded up, so that the
+            limit holds. The rounding is at most one part in 2**30 of the limit.
 
     Raises: torchalgo.Error if no plan keeps the limits, with the nodes that need most.
     """

@@ -160,8 +160,8 @@ class Contest:
     def _bound(self, finalists: Finalists) -> tuple[ScriptModule | None, float]:
         """Builds the module of the single-layout plan. Returns it, and the error of its outputs.
 
-        Returns None instead of the module if there is no such plan, if the error is too large, or
-        if there is no time to time it.
+        The module is None if there is no such plan, if the error is too large, or if there is no
+        time to time it.
         """
         effort = self._course.guard_effort()
         if finalists.single is None or effort is None or not effort.has_single_layout:

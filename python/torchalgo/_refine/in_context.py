@@ -4,8 +4,8 @@
 The time of an op in a net differs from its time alone. Some reasons are common to all ops: memory
 is allocated in the call, and other data pass through the caches. Other reasons are the op's own:
 the op that ran before it, and the data that this left in the caches. Only the latter matter for a
-choice. If the common part entered the costs of the timed ops, every plan that was not timed would
-look better, and the search would change from plan to plan without end.
+choice. If the common part entered the costs of the timed ops, all other plans would look better,
+and the search would change from plan to plan without end.
 
 So each kind of op has a line, measured = factor * alone + call, which changes no choice. The
 difference of an op to its line becomes the cost of a pair: this op's choice after the choice of the
@@ -147,7 +147,7 @@ def fit_lines(ops: Sequence[TimedOp]) -> dict[str, Line]:
 
 
 def beyond_line(op: TimedOp, line: Line) -> float:
-    """Returns the time that an op takes more than ops of its kind, in ns; negative if it takes less.
+    """Returns the difference of an op to the line of its kind, in ns; positive if it is slower.
 
     The difference is converted to a time alone. Returns 0 if it is within 5 % of the op's cost, or
     within the noise.
@@ -391,7 +391,7 @@ def limit_s(tuning_s: float, deadline: Deadline) -> float:
 
 
 def has_time(plan: _C.Plan, limit_s: float, deadline: Deadline) -> bool:
-    """Returns True if `plan` may be timed: always without a deadline, otherwise if there is time."""
+    """Returns True if `plan` may be timed in the net: if there is no deadline, or enough time."""
     alone_s = plan.cost / TICKS_PER_NS / 1e9
     return not deadline.has_end or 1.5 * (WARMUP + LEAST_PASSES) * alone_s <= limit_s
 

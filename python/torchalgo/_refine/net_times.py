@@ -100,7 +100,7 @@ class Line:
         return self.factor * alone_ns + self.call_ns
 
     def alone(self, measured_ns: float) -> float:
-        """Returns the time alone, in ns, of an op on the line that takes `measured_ns` in the net."""
+        """Returns the time alone, in ns, of an op on the line with this time in the net."""
         return (measured_ns - self.call_ns) / self.factor
 
 

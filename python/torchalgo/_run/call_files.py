@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The form of calls as data in a saved file."""
+"""Stores the form of calls in a saved file, and reads it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchalgo._base.trees import Constant, from_json, to_json
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm
 
-CALLS_FILE = "calls.json"  # in a saved file's extra files
+CALLS_FILE = "calls.json"  # its name among a saved file's extra files
 
 
 class _UnknownDefault:
@@ -22,9 +22,9 @@ class _UnknownDefault:
 
 
 def form_to_json(form: CallForm) -> str:
-    """The form as data for a file; empty if TorchScript's schema tells as much.
+    """Returns the form as JSON; "" if TorchScript's schema contains all of it.
 
-    Raises: torchalgo.Error if a constant among the arguments or results has no spelling there.
+    Raises: torchalgo.Error if a constant among the arguments or results cannot be stored.
     """
     if form.inputs is None:
         return ""
@@ -59,9 +59,9 @@ def _default_to_json(value: Any) -> Any:
 
 
 def form_from_json(text: str | bytes, where: str) -> CallForm:
-    """Reads what `form_to_json` wrote.
+    """Reads the text that `form_to_json` wrote. `where` names the file in errors.
 
-    Raises: torchalgo.Error if it is damaged, or names a type whose module is not imported.
+    Raises: torchalgo.Error if the text is damaged, or names a type whose module is not imported.
     """
     try:
         data = json.loads(text)

@@ -21,9 +21,9 @@ class Embedded(nn.Module):
     It has no parameters, buffers or submodules of its own.
     """
 
-    _original: Original | None  # None: the model is not there, as after load
+    _original: Original | None  # None: the model is not available, for example after load
     _device: torch.device
-    _dtypes: set[torch.dtype]  # of floating-point inputs
+    _dtypes: set[torch.dtype]  # the types of floating-point inputs
 
     @property
     def scripted(self) -> ScriptModule:
@@ -67,8 +67,10 @@ class Embedded(nn.Module):
         object.__setattr__(self, name, value)
 
     def train(self, mode: bool = True) -> Self:
-        """Changes nothing: the module stays in inference mode, also inside a model that is
-        trained."""
+        """Changes nothing and returns the module.
+
+        It stays in inference mode, also inside a model that is trained.
+        """
         return self
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
@@ -114,7 +116,10 @@ class Embedded(nn.Module):
         return self._original
 
     def __prepare_scriptable__(self) -> nn.Module:
-        """Returns a module that calls `.scripted`; torch.jit.script compiles it instead."""
+        """Returns a module that calls `.scripted`. torch.jit.script compiles it instead of this.
+
+        Raises: torchalgo.Error if an argument of `.scripted` is no tensor.
+        """
         scripted: Any = self.scripted
         graph = fx.Graph()
         arguments = scripted.forward.schema.arguments[1:]
@@ -123,7 +128,7 @@ class Embedded(nn.Module):
         inputs = tuple(graph.placeholder(argument.name) for argument in arguments)
         graph.output(graph.call_module("planned", inputs))
         module = fx.GraphModule({"planned": scripted}, graph)
-        # TorchScript warns of GraphModule's own attributes.
+        # A GraphModule has attributes of which TorchScript warns, so a plain module is returned.
         holder: nn.Module = type("Planned", (nn.Module,), {"forward": type(module).forward})()
         holder.add_module("planned", scripted)
         return holder

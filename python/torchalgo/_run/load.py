@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Saved modules and plans."""
+"""Loads saved modules and plans."""
 
 from __future__ import annotations
 
@@ -22,18 +22,25 @@ from torchalgo._run.call_files import CALLS_FILE, form_from_json
 from torchalgo._run.optimized import PLAN_FILE, Optimized
 from torchalgo._run.shape_dispatch import parts_of
 
-# What zipfile raises for a file that is not as it was written.
+# The errors that zipfile raises for a damaged file.
 _DAMAGE = (
     zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError,
 )  # fmt: skip
 
 
 def load(path: str | Path) -> Optimized:
-    """Opens a file written by Optimized.save.
+    """Opens a file that Optimized.save wrote.
 
-    Like torch.jit.load it runs code from the file: open only files you trust.
+    Like torch.jit.load, this runs code from the file: open only files that you trust. The module
+    runs on the GPU if its plan was made for one and there is one, otherwise on the CPU.
 
-    Raises: torchalgo.Error if the file is missing, truncated, or not saved by torchalgo.
+        fast = torchalgo.load("model.pt")
+
+    Args:
+        path: the file.
+
+    Returns: an Optimized without the original model.
+    Raises: torchalgo.Error if the file is missing, damaged, or not saved by torchalgo.
     """
     if not Path(path).is_file():
         raise Error(f"load: there is no file {path}")
@@ -42,12 +49,12 @@ def load(path: str | Path) -> Optimized:
 
 
 def check_sums(what: str, path: str | Path) -> None:
-    """Raises Error if a checksum in the file is wrong.
+    """Raises torchalgo.Error if a checksum in the file is wrong. `what` begins the error's text.
 
-    torch.jit.load compares none, so a damaged weight would be a wrong result.
+    torch.jit.load does not compare checksums, so a damaged weight would give wrong results.
     """
     if not zipfile.is_zipfile(path):
-        return  # torch.jit.load says what is wrong
+        return  # torch.jit.load raises an error
     with _open_archive(what, path) as archive:
         try:
             damaged = archive.testzip()
@@ -65,17 +72,30 @@ def _open_archive(what: str, path: str | Path) -> zipfile.ZipFile:
 
 
 def load_plan(path: str | Path) -> Plan:
-    """Reads the plan from its JSON file or out of a saved module; runs nothing of either.
+    """Reads the plan from a plan file (JSON) or a saved module. Runs no code from the file.
 
-    Raises: torchalgo.Error if the file is missing, truncated, or no plan of this schema, or if it
-        holds several; see load_plans.
+        plan = torchalgo.load_plan("model.pt")
+
+    Args:
+        path: the file.
+
+    Raises: torchalgo.Error if the file is missing, damaged, or no plan of this schema, or if it
+        holds several plans; see load_plans.
     """
     return the_only_plan(_read_plans(path), f"load_plan: {path}")
 
 
 def load_plans(path: str | Path) -> dict[str, Plan]:
-    """The same for a file of one plan or several: each by the shapes it was made for, which are
-    spelled as in `Optimized.plans`."""
+    """Reads all plans from a plan file (JSON) or a saved module. Runs no code from the file.
+
+        plans = torchalgo.load_plans("model.pt")
+
+    Args:
+        path: the file.
+
+    Returns: the plans by the shapes for which they were made, spelled as in `Optimized.plans`.
+    Raises: torchalgo.Error if the file is missing, damaged, or holds no plans of this schema.
+    """
     return {spell(planned_shapes(plan)): plan for plan in _read_plans(path)}
 
 
@@ -94,7 +114,10 @@ def _read_plans(path: str | Path) -> list[Plan]:
 
 
 def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
-    """An Optimized from torch.jit.save's bytes."""
+    """Returns an Optimized from a saved file or its bytes. `name` names it in errors.
+
+    Raises: torchalgo.Error if it is damaged or was not saved by torchalgo.
+    """
     extra: dict[str, Any] = {PLAN_FILE: "", CALLS_FILE: ""}
     device = _device_for(source)
     try:
@@ -128,8 +151,11 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
 
 
 def _device_for(source: str | io.BytesIO) -> str:
-    """Where the module in a file shall run: on a GPU if its plan was made for one and there is one;
-    elsewhere its layers fall back."""
+    """Returns the device for the module in a file, as torch names it.
+
+    This is a GPU if the plan was made for one and this machine has one. Otherwise it is the CPU,
+    where the layers of a GPU's plan run their fallback.
+    """
     try:
         with zipfile.ZipFile(source) as archive:
             names = [n for n in archive.namelist() if n.endswith(f"/extra/{PLAN_FILE}")]
@@ -138,7 +164,7 @@ def _device_for(source: str | io.BytesIO) -> str:
     except (
         OSError, ValueError, LookupError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error,
     ):  # fmt: skip
-        environment = {}  # torch.jit.load says what is wrong
+        environment = {}  # torch.jit.load raises an error
     finally:
         if isinstance(source, io.BytesIO):
             source.seek(0)
@@ -148,5 +174,5 @@ def _device_for(source: str | io.BytesIO) -> str:
 
 
 def from_bytes(data: bytes) -> Optimized:
-    """Is called by pickle."""
+    """Returns an Optimized from pickled bytes. Pickle calls this."""
     return load_scripted(io.BytesIO(data), "pickled module")

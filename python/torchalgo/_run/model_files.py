@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The models and tensors that a command names."""
+"""Loads the models and tensors that arguments of a command name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchalgo_cli.files import check_model_reference
 
 
 def load_model(reference: str) -> nn.Module:
-    """Loads a TorchScript file, or calls `package.module:factory`; returns a model in eval mode.
+    """Loads a TorchScript file, or calls `package.module:factory`. Returns a model in eval mode.
 
     Raises: torchalgo.Error if there is no such file or function, or if it gives no model.
     """
@@ -45,9 +45,9 @@ def _load_file(path: str) -> nn.Module:
 
 
 def _is_archive(path: str | Path, part: str) -> bool:
-    """True if the file is an archive with a part of this name.
+    """Returns True if the file is an archive with a part whose name ends with `part`.
 
-    torch.jit.save writes constants.pkl, torch.save does not; both write data.pkl.
+    torch.jit.save writes constants.pkl and data.pkl, torch.save only data.pkl.
     """
     if not zipfile.is_zipfile(path):
         return False
@@ -96,7 +96,12 @@ def _first_line(problem: BaseException) -> str:
 
 
 def random_inputs(model: nn.Module, shapes: list[tuple[int, ...]]) -> tuple[torch.Tensor, ...]:
-    """Returns a random tensor for each shape, in the type of the model's parameters."""
+    """Returns a random tensor for each shape, in the type of the model's first float parameter.
+
+    The type is f32 if the model has no such parameter. The values are the same in each process.
+
+    Raises: torchalgo.Error if the tensors cannot be made, for example for want of memory.
+    """
     generator = torch.Generator().manual_seed(0)
     kinds = (p.dtype for p in model.parameters() if p.is_floating_point() or p.is_complex())
     dtype = next(kinds, torch.float32)
@@ -108,7 +113,10 @@ def random_inputs(model: nn.Module, shapes: list[tuple[int, ...]]) -> tuple[torc
 
 
 def read_data(path: Path) -> torch.Tensor:
-    """Reads one tensor from a .npy file or a file that torch.save wrote."""
+    """Reads one tensor from a .npy file or a file that torch.save wrote.
+
+    Raises: torchalgo.Error if the file cannot be read, or does not hold one tensor with samples.
+    """
     try:
         if path.suffix == ".npy":
             import numpy

@@ -40,21 +40,25 @@ from torchalgo._run.report import write_report
 from torchalgo._run.shape_dispatch import join
 from torchalgo._run.unseen import UnseenShapes
 
-PLAN_FILE = "plan.json"  # in a saved file's extra files
+PLAN_FILE = "plan.json"  # its name among a saved file's extra files
 _NO_EXPORT = (
     "{}: an optimized module has ops that only torchalgo has; export the original model, or use"
     " .save(path, portable=True), which writes TorchScript of PyTorch's own ops"
 )
-MOST_UNSEEN = 1024  # shapes that are counted one by one
-OTHERS = "others"  # the key under which the rest is counted
+MOST_UNSEEN = 1024  # the most shapes, or reasons, that are counted one by one
+OTHERS = "others"  # all others are counted under this key
 
 
 class Optimized(Embedded):
-    """A module that computes what the original model computes, by the primitives of a plan.
+    """A module that computes the same as the original model, with the primitives of a plan.
 
-    It is for inference, on the device and in the dtype it was planned for, and it has a plan for
-    each shape it was planned for. It holds the original model, which has the weights and the other
-    attributes, and which runs the calls that the plans are not for: see `original_runs`.
+    It is for inference, on the device and in the dtype for which it was planned. It has a plan for
+    each shape for which it was planned. It holds the original model, which owns the weights and the
+    other attributes. The original model runs calls for which there is no plan: see `original_runs`.
+
+        fast = torchalgo.optimize(model, x)
+        print(fast.plan)
+        y = fast(x)
     """
 
     is_torchalgo_optimized = True
@@ -65,50 +69,60 @@ class Optimized(Embedded):
         form: CallForm | None = None,
         original: Original | None = None,
     ) -> None:
-        """With `original` and no results, the first call is planned.
+        """Is called by `optimize` and `load`.
 
         Args:
-            form: of all calls; None: the arguments are those of the first result's module.
-            original: None if the model is not there, as after load.
+            results: one result per shape. If there is none, the first call is planned.
+            form: the arguments and results of calls. None: those of the first result's module.
+            original: the original model; None if it is not available, for example after load.
         """
         super().__init__()
         self.training = False
         self._results: tuple[Result, ...] = ()
         self._scripted_of: dict[Shapes, ScriptModule] = {}
-        self._unseen: Counter[Shapes] = Counter()  # calls
+        self._unseen: Counter[Shapes] = Counter()  # number of calls by shapes
         self._original_runs: Counter[str] = Counter()
         self._others: UnseenShapes | None = None
         self._joined: ScriptModule | None = None
-        # By id of the scripted module; and the first plan's. They serve the usual calls.
+        # The runners by id of the scripted module, and the first plan's. They run usual calls.
         self._runners: dict[int, _C.GraphRunner] = {}
         self._first_runner: _C.GraphRunner | None = None
         self._dtypes: set[torch.dtype] = set()
         self._device = torch.device("cpu")
         self._form = form
-        self._rebuilds = False  # results are not what the plan returns
+        self._rebuilds = False  # True: the model's result is built from what the plan returns
         self._formats: ResultFormats | None = None
         self._original = original
         self._lock = fork_lock()
         if results:
             self._adopt(results)
 
-    # ---- what it tells -------------------------------------------------------------------------
+    # ---- properties ----------------------------------------------------------------------------
 
     @property
     def plan(self) -> Plan:
-        """The plan, of several that for the first shapes; `print` explains it."""
+        """The plan; if there are several, the plan for the first shapes. `print` explains it.
+
+        Raises: torchalgo.Error before the first call, if `optimize` got no example inputs. All
+            properties except `unseen` and `original_runs` raise the same.
+        """
         return self._known("plan")[0].plan
 
     @property
     def plans(self) -> dict[str, Plan]:
-        """Each plan by the shapes it was made for, spelled as "1x3x224x224", with several tensors
-        as "1x3x224x224,1x10"."""
+        """All plans, by the shapes for which they were made.
+
+        The shapes are spelled as "1x3x224x224", or "1x3x224x224,1x10" for several tensors.
+        """
         return {spell(result.shapes): result.plan for result in self._known("plans")}
 
     @property
     def by_shape(self) -> dict[str, Optimized]:
-        """The same with a module for each plan, which shares its weights with this one: to save,
-        report or question one plan alone."""
+        """A module for each plan, by the same shapes as `plans`.
+
+        It has this plan only, and shares its weights with this module. Use it to save or report one
+        plan alone.
+        """
         results = self._known("by_shape")
         if len(results) == 1:
             return {spell(results[0].shapes): self}
@@ -123,24 +137,32 @@ class Optimized(Embedded):
 
     @property
     def unseen(self) -> Counter[str]:
-        """How often this module was called with shapes that have no plan of their own, by shapes;
-        beyond the first 1024 of these shapes together as "others"."""
+        """The number of calls with shapes that have no plan of their own, by shapes.
+
+        After the first 1024 shapes, all further ones are counted together as "others".
+        """
         with self._lock:
             counts = dict(self._unseen)
         return Counter({spell(shapes) if shapes else OTHERS: n for shapes, n in counts.items()})
 
     @property
     def original_runs(self) -> Counter[str]:
-        """How often the original model ran in place of a plan, by reason: other values of arguments
-        that are not tensors, inputs that require a gradient, torch.autocast, and the like; beyond
-        the first 1024 reasons together as "others"."""
+        """The number of calls that the original model ran instead of a plan, by reason.
+
+        Reasons are, for example, other values of arguments that are not tensors, inputs that
+        require a gradient, or torch.autocast. After the first 1024 reasons, all further ones are
+        counted together as "others".
+        """
         with self._lock:
             return Counter(self._original_runs)
 
     @property
     def scripted(self) -> ScriptModule:
-        """The TorchScript module that runs. It chooses a plan as this does, and raises for sizes
-        that no plan is right for: TorchScript has no original model to run."""
+        """The TorchScript module that runs.
+
+        It chooses a plan as this module does. It raises an error for sizes for which no plan is
+        right, since it does not contain the original model.
+        """
         results = self._known("scripted")
         if len(results) == 1 and results[0].dims is None:
             return results[0].scripted
@@ -152,7 +174,7 @@ class Optimized(Embedded):
 
     @property
     def costs(self) -> _C.CostTable:
-        """The costs that all plans were made from; empty after load."""
+        """The costs from which all plans were made; empty after load."""
         results = self._known("costs")
         if len(results) == 1:
             return results[0].costs
@@ -164,21 +186,34 @@ class Optimized(Embedded):
 
     @property
     def alternatives(self) -> dict[str, Plan]:
-        """The plans behind plan.comparisons, to run them: optimize(model, x, plan=...)."""
+        """The plans whose costs are in `plan.comparisons`, by name; empty after load.
+
+        `optimize(model, x, plan=fast.alternatives[name])` applies one.
+        """
         return self._known("alternatives")[0].alternatives
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of packed weights that the module holds now for all plans, beside the model's own
-        weights. After calls with other input sizes or numbers of threads that may be more than
-        plan.weight_bytes; 0 if the baseline runs."""
+        """The bytes of packed weights that the module holds now, for all plans.
+
+        The model's own weights are not included. After calls with other input sizes or numbers of
+        threads, this may be more than `plan.weight_bytes`. It is 0 if the baseline runs.
+        """
         return sum(packed_bytes(result.scripted) for result in self._known("weight_bytes"))
 
     def pareto(
         self, memory: Memory = "workspace", *, max_points: int = 32, time_limit_s: float = 10.0
     ) -> Front:
-        """The front of predicted time and memory from known costs: see torchalgo.pareto. Of several
-        plans that for the first shapes; `by_shape` has the others."""
+        """Returns the fastest plans for each amount of memory: see torchalgo.pareto.
+
+        If there are several plans, the front is that of the first shapes; `by_shape` has the
+        others.
+
+            print(fast.pareto("weights", max_points=8))
+
+        Raises: torchalgo.Error if no costs are in memory, for example after load, or if an argument
+            is invalid.
+        """
         find_front = self._known("pareto")[0].find_front
         if find_front is None:
             raise Error(
@@ -189,13 +224,16 @@ class Optimized(Embedded):
 
     @property
     def timings(self) -> Mapping[str, StepTime]:
-        """What optimize spent on each of its steps: wall_s, and cpu_s of this process."""
+        """The time of each step of `optimize` in seconds: wall_s, and cpu_s of this process."""
         return self._known("timings")[0].timings
 
     @property
     def runs(self) -> Literal["plan", "single_layout", "baseline"]:
-        """Names what runs: "plan", "baseline", or "single_layout", the best plan in one layout,
-        if that was faster. Of several plans, the first one counts whose plan runs."""
+        """The kind of module that runs: "plan", "single_layout" or "baseline".
+
+        "single_layout" is the best plan in one layout, if it was faster than the plan. With several
+        plans, this is the kind of the first one that is not a baseline.
+        """
         for result in self._known("runs"):
             if has_own_ops(result.scripted):
                 verdict = result.plan.guard
@@ -205,7 +243,7 @@ class Optimized(Embedded):
 
     @property
     def is_interrupted(self) -> bool:
-        """True if Ctrl-C ended the tuning, so that the plan rests on the costs known by then."""
+        """True if Ctrl-C ended the tuning. Then the plan uses only the costs known at that time."""
         return any(result.is_interrupted for result in self._known("is_interrupted"))
 
     def extra_repr(self) -> str:
@@ -231,7 +269,7 @@ class Optimized(Embedded):
         return self._forward(args, kwargs)
 
     def _is_usual(self, tensors: tuple[torch.Tensor, ...]) -> bool:
-        """True if what the first plan returns for these tensors is the result as it is."""
+        """Returns True if the first plan's result for these tensors is returned unchanged."""
         if self._formats is None:
             return not self._rebuilds
         if self._rebuilds or not self._formats.is_exact:
@@ -242,7 +280,7 @@ class Optimized(Embedded):
         return True
 
     def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What every call may need."""
+        """Runs a call of any form: plans it if needed, checks the inputs, chooses what runs."""
         self._refuse_tracing()
         if not self._results:
             self._plan_on_first_call(args, kwargs)
@@ -274,7 +312,10 @@ class Optimized(Embedded):
         return self._finished(result, tensors)
 
     def _run_original(self, why: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The original's result. The first such call warns."""
+        """Runs the original model and returns its result. The first such call warns.
+
+        Raises: torchalgo.Error if the original model is not available.
+        """
         if self._original is None:
             raise Error(
                 f"forward: {why}: only the original model can run this call, and it is not there"
@@ -295,19 +336,22 @@ class Optimized(Embedded):
         return result
 
     def _finished(self, returned: Any, tensors: tuple[Any, ...]) -> Any:
-        """The model's result from what a plan returned."""
+        """Returns the model's result, built from what a plan returned."""
         if self._formats is not None:
             returned = self._formats.apply(returned, tensors)
         return self._form.result(returned) if self._form is not None else returned
 
     def _module_for(self, tensors: tuple[Any, ...]) -> ScriptModule | str:
-        """The module that runs these tensors, or why none does."""
+        """Returns the module that runs these tensors, or the reason why there is none."""
         shapes = shapes_of(tensors)
         scripted = self._scripted_of.get(shapes)
         return self._unseen_module(shapes, tensors) if scripted is None else scripted
 
     def _unseen_module(self, shapes: Shapes, tensors: tuple[Any, ...]) -> ScriptModule | str:
-        """The module of the nearest plan that is right for these shapes, or why none is."""
+        """Returns the module of the nearest plan that is right for these shapes, which have none.
+
+        Returns the reason if there is no such plan. Counts the call in `unseen`.
+        """
         others = self._others
         assert others is not None
         with self._lock:
@@ -347,7 +391,7 @@ class Optimized(Embedded):
         dtypes = {dtype_named(i.dtype) for result in results for i in result.plan.inputs}
         self._dtypes = {dtype for dtype in dtypes if dtype.is_floating_point}
         self._device = torch.device(results[0].device)
-        # No submodules: .to() and the like must not look for weights in them.
+        # These are no submodules, so that .to() and the like do not look for weights in them.
         self._scripted_of = {result.shapes: result.scripted for result in results}
         self._runners = {
             id(result.scripted): runner
@@ -364,7 +408,7 @@ class Optimized(Embedded):
             self._formats = ResultFormats(self._original.run_tensors, self._original.formats)
         is_usual = self._form.is_positional
         self._first_runner = self._runners.get(id(results[0].scripted)) if is_usual else None
-        self._results = tuple(results)  # last: a second thread may run from here on
+        self._results = tuple(results)  # last: other threads may run plans from here on
 
     def _known(self, what: str) -> tuple[Result, ...]:
         if not self._results:
@@ -376,10 +420,13 @@ class Optimized(Embedded):
             self.refresh()
 
     def refresh(self) -> Optimized:
-        """Packs the present weights of the original model, under the same plans. It measures
-        nothing. Returns this module.
+        """Packs the present weights of the original model, for the same plans. Measures nothing.
 
-        Raises: torchalgo.Error if the original is not there, or has become another model.
+            model.load_state_dict(state)
+            fast.refresh()
+
+        Returns: this module.
+        Raises: torchalgo.Error if the original model is not available, or has become another model.
         """
         results, original = self._known("refresh"), self._need_original("refresh")
         with self._lock:
@@ -394,26 +441,48 @@ class Optimized(Embedded):
             )
         return self
 
-    # ---- keeping -------------------------------------------------------------------------------
+    # ---- saving --------------------------------------------------------------------------------
 
     def save(self, path: str | Path, portable: bool = False) -> None:
-        """Writes a TorchScript file with the plan in it; torch.jit.load opens it where torchalgo is
-        imported. Of several plans it holds all, and chooses as this module does. `portable`: the
-        frozen module of ATen ops, which needs no torchalgo."""
+        """Writes a TorchScript file with all plans in it.
+
+        `torchalgo.load` opens it, and so does torch.jit.load after `import torchalgo`. It chooses
+        among several plans as this module does.
+
+            fast.save("model.pt")
+
+        Args:
+            path: the file.
+            portable: True saves the frozen module of ATen's ops instead, which needs no torchalgo.
+
+        Raises: torchalgo.Error if the file cannot be written. Also with `portable` after load,
+            which has no frozen module, and if several plans cannot become one TorchScript module.
+        """
         module = self._portable() if portable else self.scripted
         if not Path(path).name or Path(path).is_dir():
             raise Error(f"save: {str(path)!r} is a folder, expected a file such as model.pt")
         write_file(path, self._bytes_of(module), "save")
 
     def report(self, path: str | Path) -> None:
-        """Writes the plan, or all plans, for readers: .html, .txt or .json by the suffix."""
+        """Writes a report of all plans to a file.
+
+            fast.report("plan.html")
+
+        Args:
+            path: the file. Its suffix selects the format: .html, .txt or .json.
+
+        Raises: torchalgo.Error for any other suffix, or if the file cannot be written.
+        """
         write_report([result.plan for result in self._known("report")], Path(path))
 
     def _plans_text(self) -> str:
         return plans_to_json([result.plan for result in self._results])
 
     def _extra_files(self) -> dict[str, str]:
-        """The plans, and the form of calls where TorchScript's schema does not tell it."""
+        """Returns the extra files of a saved file, by name: text.
+
+        These are the plans, and the form of calls if TorchScript's schema does not contain it.
+        """
         form = "" if self._form is None else form_to_json(self._form)
         return {PLAN_FILE: self._plans_text(), **({CALLS_FILE: form} if form else {})}
 
@@ -428,7 +497,7 @@ class Optimized(Embedded):
         return _join(frozen, results)
 
     def __copy__(self) -> Optimized:
-        """A module of its own that shares the plans, the weights and the original."""
+        """Returns another module that shares the plans, the weights and the original model."""
         return Optimized(*self._results, form=self._form, original=self._original)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Optimized:
@@ -448,8 +517,10 @@ class Optimized(Embedded):
         return from_bytes, (self._bytes_of(self.scripted),)
 
     def _bytes_of(self, module: ScriptModule) -> bytes:
-        """What torch.jit.save writes, with the plans. In memory, since torch ends the process where
-        its own writer finds the disk full."""
+        """Returns the bytes that torch.jit.save would write, with the plans as extra files.
+
+        They are made in memory, because torch's own writer ends the process if the disk is full.
+        """
         with quiet_jit():
             data: bytes = module.save_to_buffer(_extra_files=self._extra_files())
         return data

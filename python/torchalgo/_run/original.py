@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The original model: the one that an optimized module was made from."""
+"""Holds the original model, from which an optimized module was made."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from torchalgo._capture.formats import Formats, Key
 from torchalgo._ir.plan import Plan
 from torchalgo._plan.result import Result
 
-GLANCE = 4  # weights that a call looks at
-FULL_SHARE = 200  # all weights are looked at in at most 1 / FULL_SHARE of the time
+GLANCE = 4  # number of weights that a call checks for changes
+FULL_SHARE = 200  # checks of all weights take at most 1 / FULL_SHARE of the time
 
 _BITS = {1: ctypes.c_uint8, 2: ctypes.c_uint16, 4: ctypes.c_uint32, 8: ctypes.c_uint64}
 
 
-# A weight: how to find it in its module, its key there, the tensor, how to get its address, the
-# address, its version, the bits of one element in place (None on a GPU), these bits, its name.
+# A weight: a function that finds it in its module by key, the key, the tensor, a function that
+# returns its address, the address, its version, a view of the bits of one element (None on a GPU),
+# these bits, and its name.
 _Watched = tuple[
     Callable[[str], Any], str, torch.Tensor, Callable[[], int], int, int, Any, int, str
 ]
@@ -43,10 +44,11 @@ class Planned:
     results: tuple[Result, ...]
     form: CallForm
     tensor_model: nn.Module  # takes tensors; see calls.py
-    formats: Mapping[Key, Formats]  # of results; see formats.py
+    formats: Mapping[Key, Formats]  # the formats of results; see formats.py
 
 
-# Plans calls of a model. With plans, by shapes, it applies these and measures nothing.
+# A function that plans calls of a model. If plans by shapes are given, it applies these and
+# measures nothing.
 Planner = Callable[[nn.Module, Sequence[ModelCall], Mapping[str, Plan] | None], Planned]
 
 
@@ -122,14 +124,14 @@ class Original:
         """Records the present weights; later changes are detected relative to them."""
         self._watched = list(_watched(self.model))
         self._rotation = itertools.cycle(self._watched)
-        _changed(self._watched)  # into the caches
+        _changed(self._watched)  # brings the weights into the caches
         started = time.perf_counter_ns()
         _changed(self._watched)
         self._full_ns = time.perf_counter_ns() - started
         self._next_full_ns = 0
 
     def is_changed(self) -> bool:
-        """True if a change of a weight since `watch` is detected.
+        """Returns True if a change of a weight since `watch` is detected.
 
         Checks the next GLANCE weights. From time to time it checks all weights.
         """
@@ -140,8 +142,8 @@ class Original:
         return _changed(self._watched) is not None
 
     def check_weights(self) -> None:
-        """Raises Error, naming the weight, if a weight has changed since `watch`."""
-        # Dynamo has no addresses of tensors.
+        """Raises torchalgo.Error, with the weight's name, if a weight has changed since `watch`."""
+        # Under Dynamo, tensors have no addresses.
         changed = None if torch.compiler.is_compiling() else _changed(self._watched)
         if changed is None:
             return
@@ -191,7 +193,7 @@ def _changed(watched: Iterable[_Watched]) -> _Watched | None:
     """Returns the first weight that was replaced, moved or written to; None if there is none."""
     for weight in watched:
         get, key, tensor, data_ptr, data, version, sample, bits, _ = weight
-        # The address first: where it is another, the sample may lie in freed memory.
+        # The address is compared first. If it has changed, the sample may be in freed memory.
         if get(key) is not tensor or data_ptr() != data or tensor._version != version:
             return weight
         if sample is not None and sample.value != bits:

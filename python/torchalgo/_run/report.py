@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Plans for readers: five lines, one HTML file without scripts or links, plain text, or JSON."""
+"""Reports of plans: five lines, one HTML file without scripts or links, plain text, or JSON."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ _STYLE = (
 
 
 def write_report(plans: Sequence[Plan], path: Path) -> None:
-    """Writes `plans` to `path` as its suffix says. Raises Error for any other suffix."""
+    """Writes `plans` to `path`, in the format of its suffix: .html, .txt or .json.
+
+    Raises: torchalgo.Error for any other suffix, or if the file cannot be written.
+    """
     writers = (lambda all: html_report(*all), text_report, plans_to_json)
     writer = dict(zip(SUFFIXES, writers, strict=True)).get(path.suffix.lower())
     if writer is None:
@@ -45,7 +48,7 @@ def write_report(plans: Sequence[Plan], path: Path) -> None:
 
 
 def short_report(plans: Sequence[Plan], file: Path) -> str:
-    """Returns five lines: speed beside the fastest baseline, error, memory, file, next command.
+    """Returns five lines: speed against the fastest baseline, error, memory, file, next command.
 
     For several plans the first line is repeated with the shapes of each, up to MOST_SPEEDS times.
     """
@@ -65,7 +68,7 @@ def short_report(plans: Sequence[Plan], file: Path) -> str:
 
 
 def speed_line(guard: GuardVerdict | None) -> str:
-    """Says how fast the module that runs is, and beside what."""
+    """Returns a text on the speed of the module that runs, compared with the fastest baseline."""
     if guard is None:
         return "not compared with PyTorch"
     if not guard.rounds or guard.plan_uj is not None:
@@ -101,14 +104,17 @@ def _memory(plans: Sequence[Plan]) -> str:
 
 
 def text_report(plans: Sequence[Plan]) -> str:
-    """What `print` shows of one plan; of several each under the shapes it was made for."""
+    """Returns the text that `print` shows for a plan.
+
+    For several plans, each follows the shapes for which it was made.
+    """
     if len(plans) == 1:
         return f"{plans[0]}\n"
     return "\n".join(f"plan for {spell(planned_shapes(plan))}\n\n{plan}\n" for plan in plans)
 
 
 def html_report(*plans: Plan) -> str:
-    """A single page; names come from the model and are escaped."""
+    """Returns one HTML page. Names come from the model, so they are escaped."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>torchalgo plan</title>'
         f"<style>{_STYLE}</style></head><body>\n{''.join(map(_section, plans))}</body></html>\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Several planned modules as one TorchScript module that chooses by the sizes of its inputs.
+"""Joins several planned modules to one TorchScript module that chooses by its inputs' sizes.
 
 The choice is TorchScript too, so that torch.jit.load and C++ choose as Python does.
 """
@@ -18,7 +18,7 @@ from torchalgo._capture import shapes as shapes_module
 from torchalgo._capture.freeze import JOINED, ScriptModule, quiet_jit
 from torchalgo._capture.shapes import Dims, Shapes, as_numbers
 
-_PART = "plan_{}"  # the submodule of a plan; on disk
+_PART = "plan_{}"  # the name of a plan's submodule, also in saved files
 
 
 def join(
@@ -26,20 +26,23 @@ def join(
     shapes: Sequence[Shapes],
     dims: Sequence[Dims | None] | None = None,
 ) -> ScriptModule:
-    """One module that runs, of `modules`, that whose shapes are nearest to its inputs'.
+    """Joins `modules` to one module, which runs the one whose shapes are nearest to its inputs'.
 
-    Its method `nearest` takes forward's arguments and tells which that is. Weights are shared.
-    It raises for inputs of sizes that none of the modules is right for.
+    Its method `nearest` takes forward's arguments and returns the index of that module. Weights are
+    shared. The joined module raises for inputs of sizes for which none of the modules is right.
 
     Args:
-        dims: the sizes that each module is right for; None: any.
+        shapes: the shapes for which each module was planned.
+        dims: the sizes for which each module is right. None: any sizes.
 
-    Raises: torchalgo.Error if TorchScript has no word for it, as for results of different types.
+    Raises: torchalgo.Error if TorchScript cannot express it, for example if the modules return
+        results of different types.
     """
     with quiet_jit():
         try:
             joined: ScriptModule = torch.jit.script(_holder(modules, shapes, dims))
-            # Names that the source calls; the leading _ keeps them apart from forward's arguments.
+            # The source calls functions of these names. The leading _ avoids conflicts with the
+            # names of forward's arguments.
             _choose = torch.jit.script(shapes_module.choose)
             _explain = torch.jit.script(shapes_module.explain)
             joined.define(_source(modules))
@@ -57,24 +60,25 @@ def _holder(
     shapes: Sequence[Shapes],
     dims: Sequence[Dims | None] | None,
 ) -> nn.Module:
-    """What the joined module holds; it has no forward yet."""
+    """Returns a module with the parts of the joined module, but without forward."""
 
-    # A new class each time: TorchScript gives modules of one class one type, and its forward is
-    # defined once.
+    # The class is a new one each time. TorchScript gives all modules of one class one type, whose
+    # forward can be defined only once.
     holder: nn.Module = type(JOINED, (nn.Module,), {})()
     planned = [[list(sizes) for sizes in tensors] for tensors in shapes]
     holder.planned = torch.jit.Attribute(planned, list[list[list[int]]])  # type: ignore[assignment]
     numbers = [as_numbers(each) for each in dims or [None] * len(modules)]
     holder.dims = torch.jit.Attribute(numbers, list[list[list[list[int]]]])  # type: ignore[assignment]
     for i, module in enumerate(modules):
-        # What torch.jit.freeze returns lacks what a part needs; the module inside is the same.
+        # The wrapper that torch.jit.freeze returns cannot become a submodule, so the C++ module is
+        # wrapped again.
         part = torch.jit._recursive.wrap_cpp_module(module._c)
         holder.add_module(_PART.format(i), part)
     return holder
 
 
 def parts_of(joined: ScriptModule) -> list[ScriptModule]:
-    """The modules that were joined; empty: it is none of join's."""
+    """Returns the modules that were joined; none if `joined` was not made by `join`."""
     names = map(_PART.format, itertools.count())
     return [getattr(joined, n) for n in itertools.takewhile(lambda n: hasattr(joined, n), names)]
 
@@ -104,8 +108,8 @@ def _parameter(argument: Any) -> str:
 
 
 def _appends(value: str, kind: Any, indent: str) -> list[str]:
-    """Lines that append the shapes of the tensors in `value`, as freeze.tensors_in finds them."""
-    inner = f"_{len(indent)}"  # a name per depth
+    """Returns lines that append the shapes of the tensors in `value`, as freeze.tensors_in does."""
+    inner = f"_{len(indent)}"  # one name per depth
     if kind.kind() == "TensorType":
         return [f"{indent}_shapes.append({value}.size())"]
     if kind.kind() == "TupleType":
@@ -121,5 +125,5 @@ def _appends(value: str, kind: Any, indent: str) -> list[str]:
         head = [f"{indent}for {inner} in {value}.values():"]
         body = _appends(inner, kind.getValueType(), indent + "  ")
     else:
-        return []  # a number, a text: no tensor is in it
+        return []  # a number or a text holds no tensors
     return [*head, *body] if body else []

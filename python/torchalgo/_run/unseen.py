@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which plan runs a call whose shapes have none of their own."""
+"""Finds the plan that runs a call whose shapes have no plan of their own."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from torchalgo._capture.shapes import Shapes, as_numbers, choose, explain, neare
 from torchalgo._plan.result import Result
 from torchalgo._run.original import Original
 
-MOST_REMEMBERED = 1024  # shapes
+MOST_REMEMBERED = 1024  # the most shapes whose result is remembered
 
 
 class UnseenShapes:
-    """Finds a plan that is right for other shapes than its own, or says why there is none."""
+    """The plans for shapes that have no plan of their own, or the reasons why there is none."""
 
     def __init__(self, results: Sequence[Result], original: Original | None) -> None:
         self._results, self._original = list(results), original
@@ -33,10 +33,10 @@ class UnseenShapes:
         return shapes in self._found or len(self._found) < MOST_REMEMBERED
 
     def find(self, shapes: Shapes, tensors: Sequence[Any]) -> Result | str:
-        """The result whose plan runs `tensors`, or why the original model has to.
+        """Returns the result whose plan runs `tensors`, or the reason why the original has to.
 
-        The nearest plan runs if its capture is proven to be right for the shapes. Else Python
-        captures the model for them, once, and compares.
+        The nearest plan runs if its capture is proven to be right for the shapes. Otherwise, the
+        model is captured for these shapes, once, and compared with the captures of the plans.
 
         Raises: torchalgo.Error if the model itself raises.
         """
@@ -64,7 +64,13 @@ class UnseenShapes:
         return found
 
     def _compared(self, shapes: Shapes, tensors: Sequence[Any]) -> Result | str:
-        """The nearest result that a new capture is equal to, in its program and in its values."""
+        """Captures the model for `shapes` and returns the nearest result with an equal capture.
+
+        Captures are equal if their programs are. Also, the result's module must give the model's
+        outputs. Returns a reason if there is no such result.
+
+        Raises: torchalgo.Error if the model raises.
+        """
         original = self._original
         assert original is not None
         assert original.tensor_model is not None
