@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The functions of the package `torchalgo` that are more than one call of another package."""
+"""The public functions of `torchalgo` that combine several other packages."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The convolutions of a model made ours, and algorithms set on them by name."""
+"""Converts a model's convolutions to torchalgo.nn's, and sets algorithms on them by name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OUR_CONVOLUTIONS = tuple(OURS.values())
 
 
 class LayerAlgorithms(NamedTuple):
-    """What is set on one convolution: names, cuDNN's numbers, or None."""
+    """The algorithms that are set on one convolution: names, cuDNN's numbers, or None."""
 
     name: str
     forward: int | str | None
@@ -36,16 +36,23 @@ class LayerAlgorithms(NamedTuple):
 
 
 def convert(model: nn.Module, *, inplace: bool = False) -> nn.Module:
-    """A model like `model` whose nn.Conv* and nn.ConvTranspose* are torchalgo.nn's.
+    """Returns a model like `model` whose convolutions are modules of torchalgo.nn.
 
-    Nothing computes otherwise until algorithms are set. state_dict, hooks, parametrizations,
-    flags and shared modules stay as they are. Subclasses of torch's convolutions are left alone,
-    with a warning that names them: their forward may be another one.
+    This covers nn.Conv* and nn.ConvTranspose*. The model computes the same as before until
+    algorithms are set. state_dict, hooks, parametrizations, flags and shared modules are kept.
+    Subclasses of torch's convolutions are left alone, because their forward may be different. A
+    warning names them.
+
+        ours = torchalgo.convert(model)
+        ours.conv1.forward_algorithm = "cpu.direct"
 
     Args:
-        model: in train or eval mode, on any device.
-        inplace: change `model` itself; else it is copied, and the copy shares its parameters and
-            buffers, so that nothing is in memory twice and training one trains the other.
+        model: the model, in train or eval mode, on any device.
+        inplace: True changes `model` itself. False copies it. The copy shares its parameters and
+            buffers, so that they are in memory once, and training one model trains the other.
+
+    Returns: the converted model; `model` itself if `inplace`.
+    Raises: torchalgo.Error if `model` is no nn.Module, or cannot be copied.
     """
     if not isinstance(model, nn.Module):
         raise Error(f"convert: model is {type(model).__name__}, expected torch.nn.Module")
@@ -63,17 +70,23 @@ def convert(model: nn.Module, *, inplace: bool = False) -> nn.Module:
 def set_algorithms(
     model: nn.Module, algorithms: Mapping[str, LayerChoices]
 ) -> list[LayerAlgorithms]:
-    """Sets algorithms on the convolutions of `model` by name; plain ones are made ours in place.
+    """Sets algorithms on the convolutions of `model` by name.
+
+    Convolutions of torch.nn are converted to torchalgo.nn's in place.
+
+        torchalgo.set_algorithms(model, {"layer1.*.conv2": {"forward": "cpu.direct"}})
 
     Args:
-        model: changed in place.
-        algorithms: {glob of module names (`*` crosses dots): choice}, later entries win. A choice
-            is {"forward": ..., "backward_data": ..., "backward_filter": ...}, where a missing one
-            stays as it was; or forward's alone; or None, which unsets all three.
+        model: the model; it is changed in place.
+        algorithms: a dict from globs of module names to choices. `*` also matches dots. Later
+            entries override earlier ones. A choice is a dict with the keys "forward",
+            "backward_data" and "backward_filter"; a missing key leaves its algorithm unchanged. A
+            choice may also be that of forward alone, or None, which unsets all three.
 
-    Returns: the convolutions that a glob matched and what is set on them now, in model order.
-    Raises: torchalgo.Error, before anything is changed, if a glob matches no convolution or a
-        choice is none.
+    Returns: the convolutions that a glob matched and the algorithms that are set on them now, in
+        the order of the model.
+    Raises: torchalgo.Error if a glob matches no convolution or a choice is invalid. Then nothing
+        is changed.
     """
     if not isinstance(model, nn.Module):
         raise Error(f"set_algorithms: model is {type(model).__name__}, expected torch.nn.Module")
@@ -100,7 +113,7 @@ def set_algorithms(
 
 
 def is_transposed(module: nn.Module) -> bool:
-    """Whether a convolution is a transposed one."""
+    """Returns whether a convolution is a transposed one."""
     return isinstance(module, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d))
 
 
@@ -111,7 +124,7 @@ def _algorithms_of(name: str, module: nn.Module) -> LayerAlgorithms:
 
 
 def _texts(glob: str, choices: LayerChoices, transposed: bool) -> dict[str, str]:
-    """{attribute: text} of what one entry sets."""
+    """Returns the texts that one entry of `algorithms` sets, by attribute."""
     by_direction: Mapping[Any, Choice]
     if choices is None:
         by_direction = dict.fromkeys(DIRECTIONS)
@@ -133,12 +146,19 @@ def _texts(glob: str, choices: LayerChoices, transposed: bool) -> dict[str, str]
 
 
 def _is_word_of_directions(key: object) -> bool:
-    """Whether a key tells directions from a choice by compute type or device; a typo counts."""
+    """Returns True unless `key` is a compute type or a device.
+
+    With such a key, a dict holds directions, of which one may be misspelled. Otherwise it is a
+    single choice by compute type or device.
+    """
     return isinstance(key, str) and key not in (*DTYPES, *DEVICES)
 
 
 def _matches(glob: str, convolutions: Mapping[str, nn.Module]) -> list[str]:
-    """The names that `glob` matches and whose algorithms can be set."""
+    """Returns the names that `glob` matches and whose algorithms can be set.
+
+    Raises: torchalgo.Error if there is none.
+    """
     if not isinstance(glob, str):
         raise Error(
             f"set_algorithms: the key {glob!r} is no string: expected globs of module names"
@@ -156,18 +176,18 @@ def _matches(glob: str, convolutions: Mapping[str, nn.Module]) -> list[str]:
     )
 
 
-# ---- making one ours -----------------------------------------------------------------------------
+# ---- converting one module -----------------------------------------------------------------------
 
 
 def _plain_type(module: nn.Module) -> type[nn.Module]:
-    """The class of `module` without what parametrizations put on top of it."""
+    """Returns the class of `module` without the subclass that parametrizations create."""
     if parametrize.is_parametrized(module):
         return type(module).__bases__[0]
     return type(module)
 
 
 def _reason_against(module: nn.Module) -> str:
-    """Why a module cannot be made ours; empty: it can, or is."""
+    """Returns the reason why a module cannot be converted; "" if it can be or already is."""
     plain = _plain_type(module)
     if plain in OURS or issubclass(plain, _OUR_CONVOLUTIONS):
         return ""
@@ -181,16 +201,18 @@ def _reason_against(module: nn.Module) -> str:
 
 
 def _make_ours(module: nn.Module) -> str:
-    """Makes `module` ours where it lies, so that whatever refers to it keeps doing so; or says why
-    not."""
+    """Converts `module` in place, so that all references to it stay valid.
+
+    Returns the reason if it cannot be converted, otherwise "".
+    """
     if reason := _reason_against(module):
         return reason
     plain = _plain_type(module)
-    if plain not in OURS:  # ours already
+    if plain not in OURS:  # it is converted already
         return ""
     ours = OURS[plain]
     if plain is not type(module):
-        # parametrize puts a class with properties between the module and its class: remake it.
+        # parametrize has created a subclass with properties. It is made again from our class.
         inserted = {
             key: value
             for key, value in vars(type(module)).items()
@@ -204,8 +226,13 @@ def _make_ours(module: nn.Module) -> str:
 
 
 def _copy_sharing_tensors(model: nn.Module) -> nn.Module:
-    """A deep copy whose parameters and buffers are the originals; so is what a hook computes from
-    them and leaves in an attribute, as weight_norm does."""
+    """Returns a deep copy of `model` that shares its parameters and buffers.
+
+    It also shares tensors that a hook computes from them and stores in an attribute, as
+    weight_norm does.
+
+    Raises: torchalgo.Error if the model cannot be copied.
+    """
     tensors = [*model.parameters(), *model.buffers()]
     for module in model.modules():
         tensors += [value for value in vars(module).values() if isinstance(value, torch.Tensor)]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Algorithms for code that nobody wants to change: contexts around it.
+"""Chooses algorithms for unmodified code, by contexts around it.
 
-`enable()` puts torchalgo between torch's own convolutions and what computes them; `algorithms()`
-sets choices for a block; `record_runs()` tells what ran. All three are process-wide, as
-torch.backends.cudnn.flags() is.
+`enable()` makes torch's own convolutions run torchalgo's algorithms. `algorithms()` sets choices
+for a block. `record_runs()` lists the algorithms that ran. All three apply to the whole process, as
+torch.backends.cudnn.flags() does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PlanLike = Union[Plan, str, "os.PathLike[str]", Mapping[str, Choice]]
 
 
 class _Unset:
-    """What an argument is that was not given: None is a choice."""
+    """The default of an argument that was not given, because None is a choice."""
 
     def __repr__(self) -> str:
         return "as it is"
@@ -47,14 +47,21 @@ def algorithms(
     backward_data: Choice | _Unset = UNSET,
     backward_filter: Choice | _Unset = UNSET,
 ) -> Iterator[None]:
-    """Choices for the convolutions that run inside the block; a convolution's own go before them.
+    """Sets choices for the convolutions that run inside a `with` block.
 
-    They hold for torchalgo's convolutions, and for torch's inside enable(). What is not given
-    stays as an outer block has it; None unsets it, "free" leaves it to PyTorch. The gradients of
-    torchalgo's convolutions obey the block in which their forward ran, those of torch's the block
-    in which backward() runs.
+    They apply to torchalgo's convolutions, and with `enable()` to torch's. A convolution's own
+    algorithms take precedence. The gradients of torchalgo's convolutions use the choices of the
+    block in which their forward ran. Those of torch's use the block in which backward() runs.
 
-    Raises: torchalgo.Error if a choice is none; nothing is set then.
+        with torchalgo.algorithms(forward="cpu.direct"):
+            y = model(x)
+
+    Args:
+        forward, backward_data, backward_filter: the choice for each direction. An argument that is
+            not given keeps the choice of an outer block. None unsets it. "free" leaves the choice
+            to PyTorch.
+
+    Raises: torchalgo.Error if a choice is invalid. Then nothing is set.
     """
     names: tuple[tuple[str, Choice | _Unset, Direction], ...] = (
         ("forward", forward, "fwd"),
@@ -79,7 +86,7 @@ def algorithms(
 
 
 class _Saved(NamedTuple):
-    """What enable() changed and disable() puts back."""
+    """The settings before enable(), which disable() restores."""
 
     is_enabled: bool
     flags: tuple[str, str, str]
@@ -90,7 +97,7 @@ _stack: list[_Saved] = []
 
 
 class _Enabled:
-    """The end of enable() as a block: leaving it disables."""
+    """The context that enable() returns. Leaving it calls disable()."""
 
     def __init__(self) -> None:
         self._depth = len(_stack)
@@ -104,7 +111,7 @@ class _Enabled:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        while len(_stack) >= self._depth:  # an inner enable() that nobody ended ends here
+        while len(_stack) >= self._depth:  # also ends inner calls of enable()
             disable()
 
     def __repr__(self) -> str:
@@ -112,20 +119,28 @@ class _Enabled:
 
 
 def enable(plan: PlanLike | None = None) -> _Enabled:
-    """From now on torch's own convolutions, forward and backward, run what is chosen.
+    """Makes torch's own convolutions, forward and backward, run the chosen algorithms.
 
-    As a call it holds until disable(); as a block, `with torchalgo.enable():`, until its end, which
-    puts back the flags and the plan as they were. Blocks nest. Inside, unmodified code runs what
-    torchalgo.algorithms(), torchalgo.backends.cudnn or `plan` say, and the lines
-    `torch.backends.cudnn.conv_fwd_algo = 1`, `conv_bwd_data_algo` and `conv_bwd_filter_algo`
-    work; stock torch accepts them silently and ignores them, so a value set before is obeyed from
-    here on. Without any choice everything runs as torch would run it.
+    A plain call lasts until `disable()`. As a `with` block, it lasts until the end of the block,
+    which restores the flags and the plan. Blocks may be nested.
+
+    Unmodified code then runs the choices of torchalgo.algorithms(), torchalgo.backends.cudnn or
+    `plan`. Assignments such as `torch.backends.cudnn.conv_fwd_algo = 1` take effect, also to
+    `conv_bwd_data_algo` and `conv_bwd_filter_algo`. Without torchalgo, torch ignores them silently.
+    Values that were assigned before are used from now on. Convolutions without any choice run as in
+    torch.
+
+        with torchalgo.enable(plan="model.plan.json"):
+            loss = model(x).sum()
+            loss.backward()
 
     Args:
-        plan: choices by problem, for what nothing else decides: {problem: choice}; or a
-            torchalgo.Plan, or its file, whose convolutions say them.
+        plan: choices for convolutions that nothing else decides. A dict from problems to choices,
+            or a torchalgo.Plan or its file, whose convolutions are the choices. None keeps those of
+            an outer enable().
 
-    Raises: torchalgo.Error if the plan is none, or a flag set before holds no algorithm.
+    Returns: a context that calls disable() at its end.
+    Raises: torchalgo.Error if the plan is invalid, or a flag that was set before is no algorithm.
     """
     planned = None if plan is None else planned_choices(plan)
     adopted = _flags_with_adopted()
@@ -140,9 +155,13 @@ def enable(plan: PlanLike | None = None) -> _Enabled:
 
 
 def disable() -> None:
-    """Ends the latest enable() that has not ended, and puts back what it changed.
+    """Ends the latest enable() that has not ended, and restores the settings before it.
 
-    Raises: torchalgo.Error if none is left.
+        torchalgo.enable()
+        y = model(x)
+        torchalgo.disable()
+
+    Raises: torchalgo.Error if there is no such enable().
     """
     if not _stack:
         raise Error("disable: torchalgo is not enabled; enable() comes first")
@@ -155,9 +174,12 @@ def disable() -> None:
 
 
 def _flags_with_adopted() -> tuple[str, str, str]:
-    """The flags, with those that stock torch was given where torchalgo's are free."""
+    """Returns the flags; a flag that is not set takes the value that torch was given before.
+
+    Raises: torchalgo.Error if that value is no algorithm.
+    """
     texts = _C.flag_choices()
-    if _stack:  # torch's flags are ours already
+    if _stack:  # torch's attributes set our flags already
         return texts
     ignored = vars(torch.backends.cudnn)
 
@@ -171,14 +193,14 @@ def _flags_with_adopted() -> tuple[str, str, str]:
     return forward, backward_data, backward_filter
 
 
-_hidden: dict[str, object] = {}  # attributes of torch's class that ours stand in front of
+_hidden: dict[str, object] = {}  # attributes of torch's class that ours replace for a time
 
 
 def _add_flags_to_torch() -> None:
-    # Data descriptors of the class go before what lies in the module's own dict, which stays.
+    # A property of the class takes precedence over the module's own dict, which is not changed.
     cudnn = type(torch.backends.cudnn)
     for name in FLAGS:
-        if name in vars(cudnn):  # not so in torch 2.11
+        if name in vars(cudnn):  # torch 2.11 has no such attributes
             _hidden[name] = vars(cudnn)[name]
         setattr(cudnn, name, flag_property(name))
 
@@ -195,9 +217,12 @@ def _remove_flags_from_torch() -> None:
 
 
 def planned_choices(plan: PlanLike) -> dict[str, str]:
-    """{problem without epilogue: choice's text} of a plan, its file, or {problem: choice}.
+    """Returns the texts of choices by problem without epilogue.
 
-    Raises: torchalgo.Error naming the entry that is none.
+    Args:
+        plan: a plan, its file, or a dict from problems to choices.
+
+    Raises: torchalgo.Error, with the entry, if an entry is invalid.
     """
     if isinstance(plan, (str, os.PathLike)):
         return _choices_of_plans(list(load_plans(Path(plan)).values()))
@@ -216,12 +241,15 @@ def planned_choices(plan: PlanLike) -> dict[str, str]:
 
 
 def _choices_of_plans(plans: Sequence[Plan]) -> dict[str, str]:
-    """A problem that the plans compute in several ways gets that of most of their layers."""
+    """Returns the primitive of each problem in the plans, as a choice's text.
+
+    If layers with the same problem run several primitives, the most frequent one is taken.
+    """
     ways: dict[str, Counter[str]] = {}
     for node in (node for plan in plans for node in plan.nodes):
         if node.primitive and is_convolution(node.problem):
             problem = node.problem.partition("+")[0]
-            # What is named after its epilogue cannot run without it.
+            # A primitive that is named after its epilogue cannot run without it.
             if not node.primitive.startswith("cudnn9.conv_bias"):
                 ways.setdefault(problem, Counter())[node.primitive] += 1
     return {
@@ -232,12 +260,12 @@ def _choices_of_plans(plans: Sequence[Plan]) -> dict[str, str]:
     }
 
 
-# ---- what ran ------------------------------------------------------------------------------------
+# ---- recording runs ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, order=True)
 class Run:
-    """How often a problem was computed by a primitive; `step` says how it was found."""
+    """The number of times that a primitive computed a problem. `step` tells how it was chosen."""
 
     problem: str
     primitive: str
@@ -247,14 +275,14 @@ class Run:
 
 @dataclass
 class Runs:
-    """The convolutions that ran while record_runs() was active; prints as a table."""
+    """The convolutions that ran while record_runs() was active. `print` shows a table."""
 
     _before: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     _final: list[Run] | None = None
 
     @property
     def runs(self) -> list[Run]:
-        """Sorted by problem and primitive."""
+        """The runs so far or until the end of the block, sorted by problem and primitive."""
         return self._now() if self._final is None else self._final
 
     def _now(self) -> list[Run]:
@@ -287,8 +315,16 @@ def _recorded() -> Counter[tuple[str, str, str]]:
 
 @contextmanager
 def record_runs() -> Iterator[Runs]:
-    """Notes what every convolution that passes torchalgo runs inside the block, forward and
-    backward: `with torchalgo.record_runs() as ran: ...; print(ran)`. Blocks nest."""
+    """Lists what each convolution that torchalgo handles runs inside a `with` block.
+
+    This includes forward and backward. Blocks may be nested.
+
+        with torchalgo.record_runs() as ran:
+            model(x)
+        print(ran)
+
+    Returns: a context that gives a Runs, a sequence of Run that `print` shows as a table.
+    """
     was_recording = _C.set_recording(True)
     if not was_recording:
         _C.reset_recorded_runs()

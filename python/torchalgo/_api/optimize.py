@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The steps, composed: model -> graph -> candidates -> costs -> plan -> rewritten module."""
+"""Combines the steps: model -> graph -> candidates -> costs -> plan -> rewritten module."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ from torchalgo._refine.in_context import Tuned
 from torchalgo._run.optimized import Optimized
 from torchalgo._run.original import ModelCall, Original, Planned
 
-# What the comparisons measure may change the plan that was timed inside the net; then it is tuned
-# again, so often at most.
+# The comparisons measure more costs, which may change the plan that was timed inside the net. Then
+# the model is tuned again, in all at most this often.
 MOST_SEARCHES = 3
 
 
@@ -77,55 +77,72 @@ def optimize(
     max_rel_error: float = 1e-5,
     progress: bool | Callable[[Event], None] = True,
 ) -> Optimized:
-    """Bind every convolution of `model` to the primitive that the cheapest plan gives it.
+    """Returns a module in which each convolution runs the primitive of the cheapest plan.
+
+    The candidates are measured on this machine, unless their costs are in the database. Then the
+    cheapest plan is computed, checked, and timed against PyTorch.
+
+        fast = torchalgo.optimize(model, x)  # x = torch.rand(1, 3, 224, 224)
+        print(fast.plan)
+        y = fast(x)
 
     Args:
-        model: in eval mode, on the CPU or on a GPU; not modified. An nn.Module is traced (scripted
-            where it branches on tensor values); a ScriptModule is taken as it is. On a GPU,
-            torch.backends.cudnn.deterministic and .allow_tf32 decide what is a candidate.
-        example_inputs: a tensor, or a sequence of forward's arguments: they fix dtype and shapes;
-            None: the first call does. A list of tuples, each of them forward's arguments: one plan
-            for each; other shapes run the nearest plan. See docs/shapes.md. Arguments may be lists,
-            dicts and the like. Those that are no tensors are fixed. See docs/calls.md.
+        model: the model in eval mode, on the CPU or on a GPU; it is not modified. An nn.Module is
+            traced, or scripted if it branches on tensor values. A ScriptModule is taken as it is.
+            On a GPU, torch.backends.cudnn.deterministic and .allow_tf32 restrict the candidates.
+        example_inputs: a tensor, or a sequence of forward's arguments. They fix data type and
+            shapes. None: the first call fixes them. A list of tuples of forward's arguments gives
+            one plan for each tuple; other shapes run the nearest plan, see docs/shapes.md.
+            Arguments may be lists, dicts and the like. Values that are no tensors are fixed, see
+            docs/calls.md.
         example_kwargs: forward's keyword arguments; for a list of tuples, a list of dicts.
-        overrides: {glob of layer names: primitive}; `*` crosses dots, later entries win, a name
-            without variant allows all its variants, layouts stay free.
-        plan: applied as it is; nothing is measured. Of several, as torchalgo.load_plans returns
-            them, each to the example inputs of its shapes.
-        strict: raise where the plan's primitive cannot run here, instead of falling back.
-        training: one value in this version.
-        mode: "tune": what the plan rests on is measured. "predict": no candidate is; costs that the
-            database does not have are predicted from those that it has (docs/predicting.md). What
-            still runs: the check of each chosen primitive against fp64, the outputs, and the guard,
-            which times the model.
-        objective: what the plan has least of: "latency"; "energy"; "edp", energy x latency of the
-            whole model. The last two need a meter: the CPU's RAPL counters, the GPU's, or your own
-            (torchalgo.energy.use). See docs/energy.md.
-        budget_s: of the whole call, in seconds: fewer samples, then fewer candidates. None: 90 s
-            for each plan; float("inf"): without end. Each of several plans has an equal part of
-            what is left; all other limits hold for each plan. See "Time" in docs/measuring.md.
-        run_untimed: run the plan even if it was not timed beside PyTorch, since the budget or
-            Ctrl-C came first. Without this the frozen model runs then, and `plan.guard` says why.
-        cost_db: the database of costs to read and to append to; None: the user's own, in
-            `$TORCHALGO_CACHE_DIR` or the XDG cache; False: none. See docs/database.md.
-        fresh: measure, check and time again what the database has of this model, device and
-            environment, and replace it there.
-        workspace_limit_bytes: of each primitive, which allocates it for its own call only, so that
-            the peak is the largest of them; primitives above it are no candidates.
-        weight_limit_bytes: of all packed weights, which lie beside the model's own (those stay).
-            The plan is the cheapest that keeps it; None: no limit.
-        max_rel_error: relative L2 of each convolution to fp64, of the outputs to the given model's;
-            f16, bf16 and tf32, which round more coarsely, have bounds of their own. Where the
-            outputs miss it, the layers give way for which that costs least.
-        progress: True: on stderr; False: silent; a function: called with each progress Event.
+        overrides: a dict from globs of layer names to primitives. `*` also matches dots. Later
+            entries override earlier ones. A name without variant allows all its variants. Layouts
+            stay free.
+        plan: a plan to apply without measuring. If it is a dict of several plans, as
+            torchalgo.load_plans returns, each is applied to the example inputs of its shapes.
+        strict: True makes it an error if a primitive of the plan cannot run here. Otherwise its
+            fallback runs.
+        training: must be False in this version.
+        objective: the quantity that the plan minimizes: "latency", "energy", or "edp", which is
+            energy x latency of the whole model. The last two need a meter: the CPU's RAPL counters,
+            the GPU's, or your own (torchalgo.energy.use). See docs/energy.md.
+        mode: "tune" measures the candidates that the plan uses. "predict" measures none: costs that
+            the database lacks are predicted from those that it has (docs/predicting.md). In both
+            modes, the chosen primitives are checked against f64, the outputs are checked, and the
+            guard times the model.
+        budget_s: the most seconds of the whole call. With less time, fewer samples are taken, then
+            fewer candidates are measured. None: 90 s for each plan. float("inf"): no limit. Each of
+            several plans gets an equal part of the time that is left. See "Time" in
+            docs/measuring.md.
+        run_untimed: True runs the plan even if it was not timed against PyTorch, because the budget
+            was over or Ctrl-C was pressed. Otherwise the frozen model runs, and `plan.guard` says
+            why.
+        cost_db: the cost database to read and to append to. None: the user's own, in
+            `$TORCHALGO_CACHE_DIR` or the XDG cache. False: none. See docs/database.md.
+        fresh: True ignores costs, checks and times that the database has for this model, device and
+            environment. They are measured again and replaced there.
+        workspace_limit_bytes: the most bytes of workspace of a primitive; primitives that need more
+            are no candidates. Workspace is allocated for one call at a time, so the model's peak is
+            the largest of them. It holds for each of several plans.
+        weight_limit_bytes: the most bytes of all packed weights, in addition to the model's own
+            weights. The plan is the cheapest one that keeps this limit. None: no limit. It holds
+            for each of several plans.
+        max_rel_error: the largest relative L2 error of each convolution against f64, and of the
+            outputs against the given model's. f16, bf16 and tf32 round more coarsely, so they have
+            bounds of their own. If the outputs exceed it, the layers change whose change costs
+            least.
+        progress: True shows progress on stderr. False shows nothing. A function is called with each
+            progress Event.
 
-    Returns: a module with the same result up to rounding; `.plan` (`print` explains it), `.costs`,
-        `.scripted`, `.runs`: "plan"; "single_layout" if the best plan in one layout was faster when
-        timed, which `.plan` describes then; "baseline" if PyTorch was faster (both at 95 %
-        confidence), or if nothing was timed.
-    Raises: torchalgo.Error if `model` is in train mode, if `plan` was made for another model, if no
-        plan keeps the limits, with the least possible and the layers that need most, or if the
-        objective needs a meter and there is none.
+    Returns: an Optimized module with the same result up to rounding. `print(fast.plan)` explains
+        the plan. `fast.runs` is usually "plan". It is "single_layout" if the best plan in one
+        layout was faster when timed; `fast.plan` then describes that plan. It is "baseline" if
+        PyTorch was faster or nothing was timed. "Faster" means at 95 % confidence.
+    Raises: torchalgo.Error if `model` is in train mode, if `plan` was made for another model, or if
+        an argument is invalid. Also if the objective needs a meter and there is none, or if no plan
+        keeps the limits. In this case, the text has the least possible value and the layers that
+        need most.
     Source: Anderson & Gregg 2018, CGO, pp. 340-351, doi:10.1145/3168805.
     """
     options = Options(
@@ -144,7 +161,7 @@ def optimize(
 def plan_calls(
     options: Options, model: nn.Module, calls: Sequence[ModelCall], plans: Plans | None
 ) -> Planned:
-    """The planner of Original."""
+    """Plans calls of `model`, or applies `plans` if they are given. It is Original's planner."""
     if plans is not None:
         options = dataclasses.replace(options, plan=plans, overrides=None, mode="tune")
     call_budget = CallBudget(Timings(), Deadline(budget_of_call(options.budget_s, len(calls))))
@@ -158,7 +175,7 @@ def plan_calls(
 def _optimize(
     models: Sequence[TensorModel], options: Options, call_budget: CallBudget
 ) -> list[Result]:
-    """One result for each set of inputs; they share weights, and what is measured."""
+    """Returns one result for each set of inputs. They share weights and measured costs."""
     progress = Progress(options.progress)
     input_sets = [model.inputs for model in models]
     each = options_of_each(dataclasses.replace(options, progress=progress), input_sets)
@@ -179,10 +196,11 @@ def _optimize_sets(
         if options.plan is None:
             with call_budget.timings.step("look up"):
                 store = opened.enter_context(_open_store(options))
-                # Where costs are known there may be nothing to measure.
+                # If the database has costs, there may be nothing to measure.
                 if options.fresh or not store.has_any(texts_here()):
                     process_bench.start_early()
-        # All of them first: what is wrong with the last is told before minutes of measuring.
+        # All models are prepared first, so that an error in the last one is raised before minutes
+        # of measuring.
         with call_budget.timings.step("read"):
             say = Progress(each[0].progress).say
             quick_s = quick_run_s(call_budget.deadline.budget_s / len(models))
@@ -191,7 +209,10 @@ def _optimize_sets(
 
 
 def _open_store(options: Options) -> CostStore:
-    """Opens the database. Without one, what one plan measured serves the next, in memory."""
+    """Opens the database, or one in memory if `cost_db` is False.
+
+    In memory, the costs that one plan has measured can be used for the next one.
+    """
     if options.cost_db is False:
         return CostStore(None)
     return CostStore.open(options.cost_db, is_fresh=options.fresh)
@@ -203,7 +224,10 @@ def _optimize_each(
     call_budget: CallBudget,
     store: CostStore | None,
 ) -> list[Result]:
-    """After Ctrl-C the plans there are, if there is one."""
+    """Returns the result for each model. After Ctrl-C, returns the results so far.
+
+    Raises: KeyboardInterrupt if there is no result yet.
+    """
     results: list[Result] = []
     names = [spell(shapes_of(p.inputs)) for p in prepared]
     say = Progress(options[0].progress).say
@@ -231,11 +255,12 @@ def optimize_prepared(
     bench: Bench | None = None,
     call_budget: CallBudget | None = None,
 ) -> Result:
-    """The steps after the model was read, for one set of inputs.
+    """Does the steps after the model was prepared, for one set of inputs.
 
     Args:
-        bench: by what to measure, if not here.
-        call_budget: of the whole call; None: it begins now.
+        store: the cost database; None: costs are not stored.
+        bench: the functions that measure. None: this machine's.
+        call_budget: the time of the whole call. None: a new one that begins now.
     """
     if call_budget is None:
         call_budget = CallBudget(Timings(), Deadline(budget_of_call(options.budget_s)))
@@ -286,7 +311,7 @@ def optimize_prepared(
 
 
 def _call_ticks(options: Options, device: _C.Device | None) -> int:
-    """On a CPU, of time."""
+    """Returns the call overhead in ticks; 0 on a GPU, and for other objectives than latency."""
     return CALL_TICKS if device is None and options.objective == "latency" else 0
 
 
@@ -297,7 +322,12 @@ def _learned(
     objective: Latency,
     progress: Progress,
 ) -> tuple[CostModel | None, Guide | None]:
-    """What predicts costs in place of measuring, and what may do so where a budget ends."""
+    """Returns a model that predicts costs instead of measuring, and a guide.
+
+    The guide makes a model if the budget leaves candidates unmeasured. The model is None with mode
+    "tune", and the guide is None with mode "predict". Both are None without a database, and for
+    other objectives than latency.
+    """
     if store is None or options.objective != "latency":
         return None, None
     device, cold = prepared.device, cold_bytes(prepared.graph)
@@ -318,7 +348,7 @@ def _bound(
     call_budget: CallBudget,
     progress: Progress,
 ) -> Result:
-    """The module that the cheapest plan gives, measured as far as that needs."""
+    """Measures what the cheapest plan needs, binds it, and returns the result."""
     for _ in range(MOST_SEARCHES):
         tuned, context, keep = _tuned_in_context(
             prepared, tuning, objective, options, call_budget, progress
@@ -384,9 +414,11 @@ def _bound(
 
 
 def _tuned(prepared: Prepared, limits: Limits, options: Options, call_budget: CallBudget) -> Tuned:
-    """The rewritten module of the cheapest plan whose outputs keep max_rel_error, or, where none
-    does in time, of the last one; and its outputs' error. The frozen module if there is no time to
-    bind a plan, and nothing that it could rest on is known."""
+    """Returns the cheapest plan whose outputs keep max_rel_error, with its module and error.
+
+    If there is no such plan, or no time to find it, returns the last plan that was tried. If there
+    is no time to bind a plan, and no cost is known, the module is the frozen one, with a NaN error.
+    """
     bound = prepared.output_bound(options)
     is_hopeless = not (call_budget.can_time or options.run_untimed or limits.tuning.knows_any)
     while True:
@@ -400,7 +432,7 @@ def _tuned(prepared: Prepared, limits: Limits, options: Options, call_budget: Ca
             error = error_of(scripted, prepared)
         call_budget.learn_binding(call_budget.deadline.now_s() - started)
         is_last = error <= bound or not call_budget.can_bind()
-        own = prepared.capture_error  # the frozen module's rounding is none of the plan's
+        own = prepared.capture_error  # the plan does not cause this error
         if is_last or not limits.tighten(native, error - own, bound - own):
             return Tuned(native, scripted, error, limits)
 
@@ -413,9 +445,14 @@ def _tuned_in_context(
     call_budget: CallBudget,
     progress: Progress,
 ) -> tuple[Tuned, InContext | None, Callable[[], None]]:
-    """The cheapest plan after its costs were corrected inside the net, or as they were when this
-    net was tuned here before; without the times in the net where they cannot be taken. Last, what
-    keeps the corrections for a later run, should that stay the plan."""
+    """Returns the cheapest plan after its costs were corrected by times inside the net.
+
+    If the database has the corrections for the same plan, they are used again. On a GPU, with mode
+    "predict" and for other objectives than latency, there are no times in the net.
+
+    Returns: the plan; its times in the net, None if there are none; and a function that stores the
+        corrections for later runs. To be called if the plan is final.
+    """
 
     def keep_nothing() -> None:
         pass
@@ -426,7 +463,7 @@ def _tuned_in_context(
     while tuning.resume():
         limits.settle()
     is_timed = options.mode == "tune" and options.objective == "latency"
-    if not is_timed or tuning.device is not None:  # a GPU's ops end after their calls
+    if not is_timed or tuning.device is not None:  # calls of a GPU's ops return early
         return _tuned(prepared, limits, options, call_budget), None, keep_nothing
     key = in_context.context_key(tuning, options.weight_limit_bytes, options.max_rel_error)
     kept = None if costs is None else in_context.Kept.from_json(costs.read_record(key))
@@ -437,7 +474,8 @@ def _tuned_in_context(
             return tuned, kept.context, keep_nothing
         tuning.set_pairs(None)
     tuned = _tuned(prepared, copy.copy(limits), options, call_budget)
-    # Measured now, since that may change the optimum: a bound of experience may be no bound.
+    # The comparisons measure more costs. These may change the optimum, because some lower bounds
+    # rest on experience only, and may be wrong.
     with call_budget.timings.step("compare"):
         planning.compare_planners(tuning, objective, bool(tuned.limits.resources()))
     if _is_outdated(tuned):
@@ -469,7 +507,7 @@ def _tuned_in_context(
 
 
 def _is_outdated(tuned: Tuned) -> bool:
-    """Whether what was measured since has changed the optimum."""
+    """Returns True if costs that were measured since have changed the optimum."""
     choices_of = in_context.choices_of
     return choices_of(tuned.limits.settle()) != choices_of(tuned.native)
 
@@ -494,7 +532,11 @@ def _apply(
     options: Options,
     progress: Progress,
 ) -> Result:
-    """Runs `plan` as it is; a verdict in it for the baseline is obeyed."""
+    """Applies `plan` without measuring. If its verdict is for the baseline, the frozen model runs.
+
+    Raises: torchalgo.Error if the plan was made for another model, or if its outputs are not exact
+        enough. With `strict`, also if this machine does not offer a primitive.
+    """
     plan = planning.fitted(plan, prepared.graph, prepared.inputs)
     left = planning.nodes_it_lacks(plan, prepared.graph)
     if left:
@@ -522,7 +564,7 @@ def _apply(
 
 
 def _with_dims_of(scripted: ScriptModule, plan: Plan, prepared: Prepared) -> Plan:
-    """The plan with the sizes that its module is right for."""
+    """Returns the plan with the sizes for which its module is right."""
     return dataclasses.replace(
         plan, inputs=planning.with_dims(plan.inputs, prepared.dims_of(scripted))
     )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every algorithm of a convolution, measured: time, memory, support, determinism.
+"""Measures every algorithm of a convolution: time, memory, support, determinism.
 
-The table that the fork AliJahan/pytorch prints after a first run, for all three directions.
+The fork AliJahan/pytorch prints such a table after a first run. This one has all three directions.
 """
 
 from __future__ import annotations
@@ -44,34 +44,37 @@ from torchalgo._plan.candidates import (
 )
 
 MAX_COLUMNS = 100
-FINALIST_RATIO = 2.0  # those that take no more than this much of the fastest are timed again
-MOST_AT_ONCE = 32  # primitives that compete in the same rounds
+FINALIST_RATIO = 2.0  # primitives that take at most this many times the fastest's time go on
+MOST_AT_ONCE = 32  # the most primitives in the same rounds
 MOST_SAMPLES = 51
-TIMING_SHARE = 0.6  # of the budget; checks have the rest
+TIMING_SHARE = 0.6  # the part of the budget for timing; checks have the rest
 RUNTIME_COMPILED = "is compiled when it first runs, which takes seconds: see runtime_compiled"
-COLD_BYTES = 48 << 20  # weights come from memory, as inside a network of usual size
+COLD_BYTES = 48 << 20  # bytes read before each sample, so that weights are not in the caches
 _HEAD = ("algorithm", "layout", "us", "+-", "memory", "determ.", "supported")
 _LEFT = (0, 1, 5, 6)
 
 
 @dataclass(frozen=True)
 class ProfileRow:
-    """One algorithm on one problem; without times it is not supported, `reason` says why."""
+    """A row of a Profile: one algorithm on one problem.
+
+    If the algorithm is not supported, it has no times, and `reason` says why.
+    """
 
     problem: str
     primitive: str
     src: str
     dst: str
     median_us: float | None
-    noise_us: float | None  # half a 95 % interval of the median; of the range below 4 samples
+    noise_us: float | None  # half the 95 % interval of the median; with < 4 samples half the range
     samples: int
     workspace_bytes: int
     is_deterministic: bool
     is_runtime_compiled: bool
     numerics: list[str]
-    hidden_bytes: int | None  # copied between layouts inside; None: unknown
-    rel_error: float | None  # relative L2 to fp64
-    reason: str
+    hidden_bytes: int | None  # bytes that it copies between layouts inside; None: unknown
+    rel_error: float | None  # relative L2 to a result in f64; None: not checked
+    reason: str  # "": it is supported
 
     @property
     def is_supported(self) -> bool:
@@ -80,24 +83,27 @@ class ProfileRow:
 
 @dataclass(frozen=True)
 class Profile:
-    """The rows of every problem, by problem, the fastest first; `print` shows them as tables."""
+    """The times that `profile` measured. `print` shows a table for each problem."""
 
     device: str
     layers: dict[str, list[str]]  # problem -> names of the layers that have it
-    rows: list[ProfileRow]
+    rows: list[ProfileRow]  # by problem, the fastest first
 
     def of(self, problem: str) -> list[ProfileRow]:
-        """The rows of one problem."""
+        """Returns the rows of one problem, the fastest first."""
         return [row for row in self.rows if row.problem == problem]
 
     def best(self, problem: str) -> ProfileRow | None:
-        """The fastest supported row of a problem; of those that were checked, if any was."""
+        """Returns the fastest supported row of a problem, None if there is none.
+
+        If any of its rows was checked, returns the fastest of these.
+        """
         supported = [row for row in self.of(problem) if row.is_supported]
         checked = [row for row in supported if row.rel_error is not None]
         return next(iter(checked or supported), None)
 
     def to_json(self) -> str:
-        """One JSON object."""
+        """Returns the profile as one JSON object."""
         fields = {
             "device": self.device,
             "layers": self.layers,
@@ -131,22 +137,29 @@ def profile(
 ) -> Profile:
     """Times every algorithm that computes the convolutions of `target`, on random data.
 
-    Args:
-        target: a module, of which each distinct convolution is taken once, or a problem as
-            torchalgo spells it. A module runs once, for the sizes of its layers.
-        src: forward's inputs, if `target` is a module.
-        directions: of "fwd", "bwd_data", "bwd_filter"; a problem's own word is replaced.
-        device: where to run; None: where the module's inputs are, else this CPU.
-        dtype: of the convolutions, instead of the module's: "f32", "tf32", "f16", ...
-        budget_s: seconds of timing and checking for each problem in each direction; soft: what runs
-            is ended.
-        check: compare results with fp64, the fastest first, until the budget ends and one was
-            right. A result that is wrong by more than `max_rel_error` (relative L2; more for lower
-            precisions) counts as not supported. `rel_error` is None where there was no time.
-        runtime_compiled: time cuDNN's engines that are compiled when they first run, too. Each
-            takes seconds, whatever the budget.
+        print(torchalgo.profile(model, x, directions="fwd"))
 
-    Raises: torchalgo.Error if the target is none, or the device is not in this machine.
+    Args:
+        target: a module, or the text of a problem. Of a module, each distinct convolution is
+            timed once. The module runs once, to find the sizes of its layers.
+        src: the inputs of forward, if `target` is a module.
+        directions: "fwd", "bwd_data", "bwd_filter", a list of these, or "all". They replace a
+            problem's own direction.
+        device: the device to run on. None: the device of the module's inputs, or this CPU.
+        dtype: "f32", "tf32", "f16", ...: replaces the data type of the convolutions. None: keeps
+            it.
+        budget_s: the seconds of timing and checking for each problem in each direction. Work that
+            has begun is finished.
+        check: True compares results with f64, the fastest first, until the budget is over and one
+            result was right. If there was no time, `rel_error` is None.
+        max_rel_error: the largest relative L2 of a result; it is larger for lower precisions. A
+            primitive whose result exceeds it counts as not supported.
+        workspace_limit_bytes: the most bytes of workspace; primitives that need more refuse.
+        runtime_compiled: True also times cuDNN's engines that are compiled when they first run.
+            Each takes seconds, regardless of the budget.
+
+    Returns: a Profile with a row for each algorithm and problem.
+    Raises: torchalgo.Error if an argument is invalid, or if the device is not in this machine.
     """
     found = check_directions(directions, "profile")
     word = check_dtype(dtype, "profile")
@@ -197,7 +210,7 @@ def _device_of(inputs: tuple[Any, ...]) -> str:
 
 @dataclass(frozen=True)
 class _Effort:
-    """Holds what profile's arguments say of one problem."""
+    """The arguments of `profile` that hold for each problem."""
 
     budget_s: float
     bound: float | None  # None: nothing is checked
@@ -208,7 +221,7 @@ class _Effort:
 def _measured(problem: str, device: _C.Device, effort: _Effort) -> list[ProfileRow]:
     started = time.monotonic()
     offered, offered_traits, refusals = _C.offers_of(problem, effort.limit_bytes, device)
-    # A view is no work to measure; out of its graph it would have to copy.
+    # A view is not measured. It does no work, but outside its graph it would have to copy.
     moved = [i for i, p in enumerate(offered) if not _C.is_view(p.name)]
     primitives, traits = [offered[i] for i in moved], [offered_traits[i] for i in moved]
     is_left_out = [t.is_runtime_compiled and not effort.runtime_compiled for t in traits]
@@ -272,10 +285,13 @@ def _times(
     device: _C.Device,
     budget_s: float,
 ) -> list[list[float]]:
-    """Times in ns of the primitives without a failure; notes what fails.
+    """Times the primitives whose `failures` are empty. Returns their times in ns.
 
-    First few of all, then more of the fast ones: interleaved, in calls that are short, so that
-    Ctrl-C is heard, and of few primitives, since each has its own buffers.
+    Puts the reason of each new failure into `failures`. Such primitives have no times.
+
+    First, a few samples of all primitives are taken, then more samples of the fast ones. Samples
+    are interleaved. Calls are short, so that Ctrl-C takes effect soon. They time few primitives at
+    once, since each has its own buffers.
     """
     bench = _bench_on(device)
     times: list[list[float]] = [[] for _ in primitives]
@@ -326,7 +342,7 @@ def _cells(row: ProfileRow) -> tuple[str, ...]:
 def _aligned(cells: list[tuple[str, ...]]) -> list[str]:
     widths = [max(len(row[i]) for row in cells) for i in range(len(_HEAD))]
     over = 2 + sum(widths) + 2 * (len(widths) - 1) - MAX_COLUMNS
-    for i, least in ((6, 9), (0, 24)):  # cut first what says least
+    for i, least in ((6, 9), (0, 24)):  # the column with the least information is cut first
         cut = max(0, min(over, widths[i] - least))
         widths[i], over = widths[i] - cut, over - cut
     lines = []
@@ -344,7 +360,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _refusals(rows: list[ProfileRow]) -> list[str]:
-    """What is not supported, by reason."""
+    """Returns lines with the primitives that are not supported, by reason."""
     reasons: dict[str, list[str]] = {}
     for row in rows:
         if row.reason and not is_other_operation(row.primitive):
