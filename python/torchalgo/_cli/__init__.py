@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the command `torchalgo` does. Its arguments are read in `torchalgo_cli`."""
+"""Runs the command `torchalgo`. The package `torchalgo_cli` reads its arguments."""

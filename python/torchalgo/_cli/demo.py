@@ -24,7 +24,7 @@ from torchalgo_cli import main
 
 
 def randomize_batch_norms(model: nn.Module, seed: int = 0) -> None:
-    """Gives batch norms statistics as after training: with the initial ones they do nothing."""
+    """Gives batch norms statistics as after training. With the initial ones, they do nothing."""
     generator = torch.Generator().manual_seed(seed)
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -37,7 +37,7 @@ def randomize_batch_norms(model: nn.Module, seed: int = 0) -> None:
 
 
 def build_model() -> nn.Module:
-    """ResNet-50 with random weights: nothing is downloaded."""
+    """Returns ResNet-50 with random weights. Downloads nothing."""
     import torchvision
 
     torch.manual_seed(0)
@@ -47,7 +47,7 @@ def build_model() -> nn.Module:
 
 
 def compare(model: nn.Module, fast: nn.Module, x: torch.Tensor) -> None:
-    """Prints times of eager, channels_last, optimize_for_inference and torchalgo, taken in turn."""
+    """Times eager, channels_last, optimize_for_inference and torchalgo in turn, and prints them."""
     last = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     (x_last,) = to_channels_last((x,))
     with quiet_jit(), torch.no_grad():

@@ -23,7 +23,10 @@ VARIABLES = ("TORCHALGO_CACHE_DIR", "XDG_CACHE_HOME", "OMP_NUM_THREADS", "MKL_NU
 
 
 def examine() -> dict[str, dict[str, Any]]:
-    """What is here, by topic. Measures nothing; the database is opened only if there is one."""
+    """Returns facts on this machine and installation, by topic.
+
+    Measures nothing. Opens the database only if there is one.
+    """
     return {
         "versions": {
             "torchalgo": _C.version,
@@ -46,7 +49,7 @@ def examine() -> dict[str, dict[str, Any]]:
 
 
 def report(found: dict[str, dict[str, Any]]) -> str:
-    """The same as text."""
+    """Returns the result of `examine` as text."""
     lines = []
     for topic, facts in found.items():
         if facts:
@@ -91,7 +94,7 @@ def _gpu() -> dict[str, Any]:
 
 
 def _devices() -> list[_C.Device | None]:
-    """The CPU and every GPU."""
+    """Returns None for the CPU, and every GPU."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return [None, *map(_C.cuda_device, range(count))]
 
@@ -129,7 +132,7 @@ def _database() -> dict[str, Any]:
 
 
 def _is_writable(path: Path) -> bool:
-    """Whether the nearest folder that exists takes files."""
+    """Returns whether files can be created in the nearest folder that exists."""
     folder = next(p for p in path.parents if p.exists())
     return os.access(folder, os.W_OK | os.X_OK)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The commands of `torchalgo`; torchalgo_cli reads their arguments and calls `run`."""
+"""Implements the commands of `torchalgo`. torchalgo_cli reads the arguments and calls `run`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def tuning_options(args: argparse.Namespace) -> dict[str, Any]:
-    """As optimize takes them."""
+    """Returns the arguments of `optimize` for the flags of a command that tunes."""
     return {
         "overrides": dict(args.override) or None,
         "objective": args.objective,
@@ -108,7 +108,7 @@ def _plans_in(path: Path) -> Plan | dict[str, Plan]:
 
 
 def _loaded(args: argparse.Namespace) -> nn.Module:
-    """The model that `args` names; a download or a large file may take minutes."""
+    """Loads the model that `args` names. A download or a large file may take minutes."""
     with told(f"loading {args.model}", args.quiet or args.json, at_once=False):
         return load_model(args.model)
 
@@ -155,7 +155,10 @@ def _profile(args: argparse.Namespace) -> int:
 
 
 def _target(args: argparse.Namespace) -> tuple[nn.Module | str, tuple[torch.Tensor, ...] | None]:
-    """A problem's spelling, or a model and its inputs."""
+    """Returns the text of a problem and None, or a model and its random inputs.
+
+    Raises: torchalgo.Error if the target is a model, and no input is given.
+    """
     if not Path(args.target).exists() and ":" not in args.target:
         return args.target, None
     if not args.input:
@@ -176,7 +179,7 @@ def _explain(args: argparse.Namespace) -> int:
 def _bench(args: argparse.Namespace) -> int:
     problem = _C.parse_problem(args.problem)
     offered, _, refusals = _C.offers_of(problem)
-    primitives = [p for p in offered if not _C.is_view(p.name)]  # a view is no work to measure
+    primitives = [p for p in offered if not _C.is_view(p.name)]  # views do no work
     if args.check is not None:
         return _bench_check(args, problem, offered, refusals)
     samples, failures = _take(problem, primitives, args.rounds)
@@ -206,7 +209,10 @@ def _bench(args: argparse.Namespace) -> int:
 def _take(
     problem: str, primitives: list[_C.Primitive], rounds: int, limit_s: float = 30.0
 ) -> tuple[list[list[float]], list[str]]:
-    """Times in ns and failures of each primitive; in short calls, so that Ctrl-C is heard."""
+    """Returns the times in ns and the failure of each primitive; "" if it did not fail.
+
+    Measures in short calls, so that Ctrl-C takes effect soon, for about `limit_s` seconds at most.
+    """
     bench = Bench.on(None)
     tasks = [(problem, primitive) for primitive in primitives]
     samples: list[list[float]] = [[] for _ in primitives]
@@ -289,7 +295,10 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _planned_batch(optimized: Optimized, data: torch.Tensor) -> int:
-    """How many samples one call shall have: as a plan for their sizes has, else as the first."""
+    """Returns the number of samples per call: that of a plan for their sizes, or of the first plan.
+
+    Raises: torchalgo.Error if the model has more than one input.
+    """
     plans = list(optimized.plans.values())
     if len(plans[0].inputs) != 1:
         raise Error(
@@ -302,7 +311,7 @@ def _planned_batch(optimized: Optimized, data: torch.Tensor) -> int:
 
 
 def _check_proof(args: argparse.Namespace) -> int:
-    """Checks a plan that was written with its proof, and prints what that proves."""
+    """Checks a plan that was saved with its proof, and prints the result. Returns the exit code."""
     if not args.model.endswith(".json"):
         raise Error(f"check: {args.model} needs data; only a plan (.json) is checked without")
     plan = load_plan(args.model)
@@ -340,7 +349,10 @@ def _original_output(original: nn.Module, chunk: torch.Tensor) -> Any:
 
 
 def _pair(args: argparse.Namespace, data: torch.Tensor) -> tuple[Optimized, nn.Module]:
-    """The optimized model and the original."""
+    """Returns the optimized model and the original, which it may have to optimize first.
+
+    Raises: torchalgo.Error if the file is an optimized one, and no original is given.
+    """
     if args.original is not None:
         return load(args.model), load_model(args.original)
     if Path(args.model).exists():

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One tuning by several processes."""
+"""Tunes one model by several processes."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Measurements and checks of one tuning, dealt to ranks that have devices of their own.
+"""Distributes the measurements and checks of one tuning to ranks with devices of their own.
 
-Rank 0 decides, with the loop of measuring.py as it is: what the plan wants next, it deals out, and
-takes part. The others do what they are told until the end. What passes between them is JSON.
+Rank 0 runs the loop of measuring.py unchanged. It distributes the candidates that the plan needs
+next, and measures a part itself. The other ranks do their parts until rank 0 ends the tuning.
+Messages between ranks are JSON.
 """
 
 from __future__ import annotations
@@ -22,20 +23,24 @@ from torchalgo._ir.costs import Cost, Key, Samples
 from torchalgo._measure.process_bench import spelled
 from torchalgo._measure.sampling import Asked, Bench, Sampler
 
-LOT_PER_RANK = 8  # families dealt at once, to each that measures: between lots the budget is read
+# The number of families of candidates that each measuring rank gets at once. The time budget is
+# checked in between.
+LOT_PER_RANK = 8
 
 
 @dataclass(frozen=True)
 class Place:
-    """What a rank measures on: of a host, cores or a GPU. Two ranks disturb each other where they
-    share some of it."""
+    """The hardware on which a rank measures: the cores or the GPU of a host.
+
+    Two ranks disturb each other if they share some of it.
+    """
 
     host: str
     units: tuple[str, ...]
 
     @staticmethod
     def here(where: torch.device) -> Place:
-        """Of this process, whose model is on `where`."""
+        """Returns the hardware of this process, whose model is on `where`."""
         return Place(_host(), _units(where))
 
     def overlaps(self, other: Place) -> bool:
@@ -43,7 +48,10 @@ class Place:
 
 
 def _host() -> str:
-    """Containers of one host have names of their own, and share its cores."""
+    """Returns an id of this machine, which all containers on it share.
+
+    Containers have host names of their own, but they share the cores of one machine.
+    """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -60,7 +68,7 @@ def _units(where: torch.device) -> tuple[str, ...]:
 
 
 def measuring_ranks(places: Sequence[Place]) -> list[int]:
-    """Of the ranks that share a place the first one, so that none is disturbed."""
+    """Returns the ranks that measure. Of ranks that share hardware, only the first measures."""
     chosen: list[int] = []
     for rank, place in enumerate(places):
         if not any(place.overlaps(places[other]) for other in chosen):
@@ -69,10 +77,12 @@ def measuring_ranks(places: Sequence[Place]) -> list[int]:
 
 
 def deal(work: Sequence[float], hands: int) -> list[list[int]]:
-    """The indices of pieces of work for each hand: the longest first, to whom has the least.
+    """Divides pieces of work into `hands` shares. Returns the indices of each share, ascending.
 
-    At most 4/3 of the shortest possible time. Source: Graham 1969, SIAM J. Appl. Math. 17(2),
-    pp. 416-429, doi:10.1137/0117039.
+    The longest piece goes first, each to the share with the least work. The largest share is at
+    most 4/3 of the best possible one.
+
+    Source: Graham 1969, SIAM J. Appl. Math. 17(2), pp. 416-429, doi:10.1137/0117039.
     """
     shares: list[list[int]] = [[] for _ in range(hands)]
     sums = [0.0] * hands
@@ -87,10 +97,15 @@ def deal(work: Sequence[float], hands: int) -> list[list[int]]:
 
 
 class Crew:
-    """The ranks that measure, as rank 0 sees them."""
+    """The measuring ranks, to which rank 0 distributes work. Only rank 0 has this object."""
 
     def __init__(self, ranks: Ranks, members: Sequence[int], bench: Bench) -> None:
-        """`bench`: by what rank 0 itself measures."""
+        """Sends nothing yet.
+
+        Args:
+            members: the measuring ranks; the first one is rank 0.
+            bench: the functions with which rank 0 itself measures.
+        """
         self._ranks, self._members, self._own = ranks, list(members), bench
         self._step = 0
 
@@ -99,14 +114,21 @@ class Crew:
         return LOT_PER_RANK * len(self._members)
 
     def bench(self) -> Bench:
-        """For a Tuning: measures and checks on all of them."""
+        """Returns a bench for a Tuning, which measures and checks on all measuring ranks."""
         own = self._own
         return CrewBench(own.measure, own.check, own.now_s, own.peaks, own.pid, self)
 
     def run(
         self, common: Mapping[str, Any], items: Sequence[Any], work: Sequence[float]
     ) -> list[Any]:
-        """The answer to each item."""
+        """Distributes `items` to the measuring ranks and returns the answer to each item.
+
+        Args:
+            common: the fields that all items share.
+            work: the expected work of each item.
+
+        Raises: torchalgo.Error if a rank fails.
+        """
         self._step += 1
         shares = deal(work, len(self._members))
         dealt = {
@@ -123,14 +145,14 @@ class Crew:
         return answers
 
     def end(self, last: Any) -> None:
-        """Tells the others that no more comes, and `last`."""
+        """Tells the other ranks that there is no more work, and sends them `last`."""
         self._step += 1
         self._ranks.post(_task(self._step), {"last": last})
 
 
 @dataclass(frozen=True)
 class CrewBench(Bench):
-    """A bench whose samplers share the work."""
+    """A bench whose samplers distribute the work to all measuring ranks."""
 
     crew: Crew | None = None
 
@@ -142,7 +164,10 @@ class CrewBench(Bench):
 
 
 class CrewSampler(Sampler):
-    """A family is measured by one rank, in interleaved rounds; families are shared out."""
+    """A sampler that distributes families of candidates to the measuring ranks.
+
+    One rank measures all candidates of a family, in interleaved rounds.
+    """
 
     def __init__(
         self,
@@ -182,15 +207,18 @@ class CrewSampler(Sampler):
 
 
 def _work(problem: str) -> float:
-    """How long a visit lasts, in units of a small one: time for it is limited."""
+    """Returns the expected work of a visit. It is capped, since a visit's time is limited."""
     return min(1e9, 1e7 + _C.flop_count(problem))
 
 
-# ---- the others ----------------------------------------------------------------------------------
+# ---- the other ranks -----------------------------------------------------------------------------
 
 
 def serve(ranks: Ranks, bench: Bench) -> Any:
-    """Does what rank 0 deals to this rank, and returns what it says at the end."""
+    """Does the work that rank 0 sends to this rank. Returns rank 0's last message.
+
+    Raises: torchalgo.Error if a rank fails.
+    """
     step = 0
     while True:
         step += 1
@@ -203,7 +231,10 @@ def serve(ranks: Ranks, bench: Bench) -> Any:
 
 
 def do_share(bench: Bench, share: Mapping[str, Any], check: Callable[[], None]) -> list[Any]:
-    """The answers to one rank's part of a task; `check` raises if another rank failed meanwhile."""
+    """Does one rank's part of a task and returns the answers.
+
+    `check` is called before each item. It raises if another rank has failed.
+    """
     do = _take if share["do"] == "take" else _check
     answers = []
     for item in share["items"]:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Processes that work together through a torch.distributed store, and end together.
+"""Connects processes by a torch.distributed store, so that they work together and fail together.
 
-Two threads of each rank look after the others. The courier alone talks to the store: it sends and
-fetches messages, counts its rank's heart beats up, and sees whether those of the others still rise.
-The watch sees whether the store still answers the courier. So no call of the main thread can hang.
-Nothing here reads a clock, on any host: patience is a number of looks, with a sleep in between.
+Two threads of each rank supervise the others. Only the courier thread uses the store. It sends and
+fetches messages, increases its rank's counter of heart beats, and checks that the counters of the
+others still increase. The watch thread checks that the store still answers the courier. So no call
+of the main thread can hang.
+
+No clock is read here: a time limit is a number of looks, with a sleep between two looks.
 """
 
 from __future__ import annotations
@@ -21,21 +23,27 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from torchalgo._C import Error
 
-BEAT_S = 0.2  # between two beats, and two looks at those of the others
-TICK_S = 0.02  # between two looks for a message, while one is awaited
-STUCK_S = 0.6  # how long a rank may go on after another one failed
-LEAVE_S = 1.0  # how long a rank waits, after a failure, for the others to hear of it
-GONE = -(1 << 40)  # added to the beats of a rank that left
+BEAT_S = 0.2  # seconds between two heart beats, and between two looks at those of the others
+TICK_S = 0.02  # seconds between two looks for a message that is awaited
+STUCK_S = 0.6  # seconds that a rank may go on after another one failed
+LEAVE_S = 1.0  # seconds that a rank waits after a failure, so that the others learn of it
+GONE = -(1 << 40)  # added to the counter of a rank that has left
 
 FAILURE, NO_FAILURE = "failure", "none"
 
 
 class Ranks:
-    """`size` processes that share a store; use it as `with ranks:`, on each of them. It may be
-    nested, and is over with the outermost.
+    """The processes that take part in `torchalgo.tune.tune`. They share a store.
 
-    Whatever fails on one of them (an exception, a death, a stop, an absence) is one Error with one
-    text on all: the first failure that reaches the store. Messages are JSON.
+    Each process uses its Ranks as a context, `with ranks:`. Contexts may be nested; the outermost
+    one ends the connection.
+
+    If one process fails, all of them raise the same torchalgo.Error. A failure is an exception, the
+    end of a process, a process that hangs, or one that never arrives. The first failure that
+    reaches the store counts. Messages are JSON.
+
+        ranks = torchalgo.tune.Ranks(store, rank, size)
+        fast = torchalgo.tune.tune(model, x, ranks)
     """
 
     def __init__(
@@ -50,18 +58,23 @@ class Ranks:
         step_s: float = 600.0,
         on_stuck: Callable[[], None] | None = None,
     ) -> None:
-        """
+        """Starts nothing yet: entering the context does.
+
         Args:
-            store: the same for all, and used by nothing else under the prefix "torchalgo".
-            holder: the rank inside which the store lives; None: none of them (torchrun's agent).
-            join_s: how long nobody may arrive while ranks are missing.
-            patience_s: how long a rank's heart may not beat, and the store not answer.
-            step_s: how long a message may be awaited of a rank whose heart does beat.
-            on_stuck: called by a thread if another rank failed and this one does not notice for
-                STUCK_S, since it computes; it may end the process. None: it notices later.
+            store: a store of torch.distributed that all ranks share. Nothing else may use its keys
+                with the prefix "torchalgo".
+            rank: the number of this process, from 0.
+            size: the number of processes.
+            holder: the rank whose process holds the store. None: another process, such as
+                torchrun's agent.
+            join_s: the most seconds without a new arrival, while ranks are missing.
+            patience_s: the most seconds without a heart beat of a rank, or an answer of the store.
+            step_s: the most seconds to wait for a message of a rank that still beats.
+            on_stuck: called by a thread if another rank failed and this one, since it computes,
+                does not notice for STUCK_S. It may end the process. None: this rank notices later.
         """
         self.rank, self.size = rank, size
-        self.lost: list[int] = []  # the ranks that a failure lies in, if they cannot speak
+        self.lost: list[int] = []  # the ranks that caused a failure and cannot report it
         self._store = PrefixStore("torchalgo", store)
         self._holder, self._on_stuck = holder, on_stuck
         self._join_looks, self._looks = (math.ceil(s / BEAT_S) for s in (join_s, patience_s))
@@ -73,8 +86,8 @@ class Ranks:
         self._outbox: list[tuple[str, str]] = []
         self._missing: list[str] = []  # names of messages that are awaited
         self._received: dict[str, bytes] = {}
-        self._reason = ""  # of a failure of this rank, for the store
-        self._failure = ""  # the one that counts
+        self._reason = ""  # this rank's own failure, for the store
+        self._failure = ""  # the failure that counts, from the store
         self._has_noticed = self._is_leaving = self._is_closed = False
         self._is_settled = self._is_cut_off = False
         self._ticks = 0
@@ -104,7 +117,7 @@ class Ranks:
 
     @property
     def speaker(self) -> int:
-        """The rank that tells of a failure: the first that is there."""
+        """The rank that prints a failure: the first one that still runs."""
         here = (r for r, beat in enumerate(self._beats) if beat and r not in self.lost)
         return next(here, self.rank)
 
@@ -114,15 +127,24 @@ class Ranks:
             raise self._noticed()
 
     def post(self, name: str, value: Any) -> None:
-        """Sends a message that any rank may receive; a name is used once."""
+        """Sends a message that any rank may receive. Each name may be used once.
+
+        Raises: torchalgo.Error if a rank failed.
+        """
         self.check()
         with self._changed:
             self._outbox.append((name, json.dumps(value)))
         self._wake.set()
 
     def receive(self, names: Sequence[str], patience: int = 1) -> list[Any]:
-        """The messages of these names, when all of them are there; `patience`: in units of step_s,
-        for what waits in turn for others, so that who lets all wait is named first."""
+        """Waits for the messages with these names and returns them.
+
+        Args:
+            patience: the most time to wait, in units of step_s. It is larger for a message whose
+                sender itself waits, so that the rank that lets all wait is named first.
+
+        Raises: torchalgo.Error if a rank failed, or the messages do not arrive in time.
+        """
         with self._changed:
             self._received, self._missing = {}, list(names)
             self._wake.set()
@@ -140,18 +162,24 @@ class Ranks:
         return [json.loads(self._received[name]) for name in names]
 
     def gather(self, value: Any) -> list[Any]:
-        """The value of each rank, on each rank."""
+        """Exchanges values: returns the value of each rank, on each rank.
+
+        Raises: torchalgo.Error if a rank failed, or a value does not arrive in time.
+        """
         self._gathered += 1
         names = [f"gather {self._gathered} of rank {rank}" for rank in range(self.size)]
         self.post(names[self.rank], value)
         return self.receive(names)
 
     def fail(self, text: str) -> Error:
-        """What to raise for `text`, which all others raise as well; or for what failed before."""
+        """Publishes a failure and returns the error to raise, which is the same on all ranks.
+
+        If another failure was published before, the error is about that one.
+        """
         with self._changed:
             self._reason = self._reason or json.dumps([text, []])
             self._wake.set()
-            while not self._failure:  # the courier brings it, or the watch gives up
+            while not self._failure:  # the courier sets it, or the watch does
                 self._changed.wait(BEAT_S)
         return self._noticed()
 
@@ -161,7 +189,7 @@ class Ranks:
         return Error(f"tune: {text}")
 
     def _leave(self) -> None:
-        """Tells the others, and stays while they need to hear it."""
+        """Tells the other ranks that this one leaves, and waits until they no longer need it."""
         looks = 0
         with self._changed:
             self._is_leaving = True
@@ -211,7 +239,7 @@ class Ranks:
             self._publish(self._reason)
 
     def _publish(self, failure: str) -> None:
-        """The first one that does this decides what all raise."""
+        """Publishes a failure. The first one in the store is the one that all ranks raise."""
         self._adopt(self._store.compare_set(FAILURE, NO_FAILURE, failure).decode())
 
     def _adopt(self, failure: str) -> None:
@@ -220,7 +248,7 @@ class Ranks:
             self._changed.notify_all()
 
     def _look(self, has_left: bool) -> None:
-        """Beats, and looks after the others."""
+        """Sends a heart beat, and checks the other ranks. Publishes a failure if one is missing."""
         if not has_left:
             self._store.add(_beat(self.rank), 1)
         names = [FAILURE, *map(_beat, range(self.size))]
@@ -252,7 +280,10 @@ class Ranks:
         ]
 
     def _fetch(self, *, every: bool) -> None:
-        """Brings what is there of `every` awaited message, or while the next one is there."""
+        """Fetches awaited messages from the store.
+
+        Stops at the first message that has not arrived, unless `every` is set.
+        """
         for name in list(self._missing):
             if self._store.check([name]):
                 data = self._store.get(name)
@@ -264,7 +295,11 @@ class Ranks:
                 return
 
     def _settle(self) -> None:
-        """This rank may go: after a success unless it holds the store, else when none is left."""
+        """Decides whether this rank may end.
+
+        After a success it may end at once, unless it holds the store. Otherwise, it may end when no
+        other rank is left.
+        """
         lost = json.loads(self._failure)[1] if self._failure else []
         others = {r for r, beat in enumerate(self._beats) if beat >= 0} - {self.rank, *lost}
         is_needed = self._failure or self._holder == self.rank
@@ -291,7 +326,7 @@ class Ranks:
                 return
 
     def _cut_off(self, reason: str) -> None:
-        """The store is lost: this rank ends by itself, as the others do."""
+        """Sets the failure that the store is lost. The other ranks find the same by themselves."""
         self._is_cut_off = True
         text, lost = f"the store of torch.distributed is lost: {reason}", []
         if self._holder is not None:
@@ -300,7 +335,7 @@ class Ranks:
         self._adopt(json.dumps([text, lost]))
 
     def failure_text(self) -> str:
-        """Of the failure that counts, for whoever ends the process; empty: there is none."""
+        """Returns the text of the failure that counts; "" if there is none."""
         with contextlib.suppress(ValueError):
             return f"tune: {json.loads(self._failure)[0]}"
         return ""
