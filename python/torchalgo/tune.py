@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tuning one model by many processes: `torchrun -m torchalgo.tune ...`. See docs/tune.md.
+"""Tunes one model by many processes: `torchrun -m torchalgo.tune ...`. See docs/tune.md.
 
-Exit codes, the same on every rank: 0 done; 1 torchalgo.Error, told by one rank on stderr; 2 wrong
-usage.
+Exit codes, the same on every rank:
+    0: done.
+    1: a torchalgo.Error, which one rank prints on stderr.
+    2: wrong usage.
 """
 
 from __future__ import annotations
@@ -69,21 +71,27 @@ def tune(
     place: Place | None = None,
     **options: Any,
 ) -> Optimized:
-    """torchalgo.optimize by several processes, each of which calls this with the same arguments.
+    """Does the same as torchalgo.optimize, with several processes.
 
-    Rank 0 plans and writes the database of costs; measurements and checks are dealt to all ranks
-    that have cores or a GPU of their own. Every rank gets the module, and runs it once, before any
-    returns.
+    Each process calls this with the same arguments. Rank 0 plans and writes the cost database.
+    Measurements and checks are distributed to all ranks that have cores or a GPU of their own.
+    Every rank gets the module. No rank returns before all ranks have run the module once.
+
+        ranks = torchalgo.tune.Ranks(store, rank, size)  # any store of torch.distributed
+        fast = torchalgo.tune.tune(model, x, ranks, cost_db=False)
 
     Args:
-        model, example_inputs, options: as for optimize; `plan` and example_inputs=None are not
-            possible.
-        ranks: the processes; entered as a context here.
-        keep: called on rank 0 with the result before the others return: for files to write.
-        bench: by what this rank measures; None: as optimize does.
-        place: what this rank measures on; None: the cores that it may use, or its GPU.
-    Raises: torchalgo.Error, the same on all ranks, if anything fails on one of them, or if they
-        differ in model, options, versions or kind of device.
+        model, example_inputs, options: the arguments of `optimize`. `plan`, several sets of
+            inputs, other objectives than "latency", and example_inputs=None are not possible.
+        ranks: the processes. This function enters it as a context.
+        keep: called on rank 0 with the result, before the other ranks return. It may write files.
+        bench: the functions with which this rank measures. None: the same as for `optimize`.
+        place: the hardware on which this rank measures. None: the cores that it may use, or its
+            GPU.
+
+    Returns: the Optimized module, with the same plan on all ranks.
+    Raises: torchalgo.Error, the same on all ranks, if one of them fails. Also if the ranks differ
+        in model, options, versions or kind of device.
     """
     with ranks:
         settings = Options(**options)
@@ -124,12 +132,12 @@ def tune(
 
 
 def plan_hash(plan: Plan) -> str:
-    """Of all that the plan's file says."""
+    """Returns a hash, 16 digits, of the whole text of the plan's file."""
     return hashlib.sha256(plan.to_json().encode()).hexdigest()[:16]
 
 
 def _lead(prepared: Prepared, options: Options, crew: Crew) -> Result:
-    """Rank 0: the loop of optimize, with a crew."""
+    """Runs the loop of `optimize` on rank 0, with all measuring ranks. Returns the result."""
     if options.cost_db is False:
         result = optimize_prepared(prepared, options, None, crew.bench())
     else:
@@ -140,7 +148,7 @@ def _lead(prepared: Prepared, options: Options, crew: Crew) -> Result:
 
 
 def _follow(prepared: Prepared, options: Options, ranks: Ranks, bench: Bench) -> Result:
-    """The other ranks: measurements, and then the plan."""
+    """Measures for rank 0 on another rank, then applies its plan. Returns the result."""
     plan = Plan.from_json(serve(ranks, bench), "the plan of rank 0")
     applied = dataclasses.replace(options, plan=plan, overrides=None, strict=True, progress=False)
     return optimize_prepared(prepared, applied, None)
@@ -150,7 +158,10 @@ def _follow(prepared: Prepared, options: Options, ranks: Ranks, bench: Bench) ->
 
 
 def _facts(prepared: Prepared, options: Options) -> dict[str, str]:
-    """What must be the same on all ranks: costs of one are used for all."""
+    """Returns the facts that must be the same on all ranks, by name, and the host's name.
+
+    The costs of one rank are used for all.
+    """
     environment = Environment.of(prepared.device, cold_bytes(prepared.graph))
     own = ("plan", "progress", "cost_db")
     chosen = {f"option {k}": v for k, v in dataclasses.asdict(options).items() if k not in own}
@@ -171,7 +182,10 @@ def _facts(prepared: Prepared, options: Options) -> dict[str, str]:
 
 
 def _check_alike(ranks: Ranks, facts: Sequence[Mapping[str, str]]) -> None:
-    """Raises Error naming the first rank and the first thing in which it differs from rank 0."""
+    """Raises torchalgo.Error if a rank's facts differ from those of rank 0.
+
+    The text names the first such rank and its first difference. The host's name may differ.
+    """
     first = facts[0]
     for rank, other in enumerate(facts):
         for name in [*first, *other]:
@@ -193,7 +207,7 @@ def _listed(place: Place) -> list[Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """What torchrun, or whoever starts the ranks, tells each of them by environment variables."""
+    """The numbers that torchrun gives to each rank by environment variables."""
 
     rank: int
     size: int
@@ -202,7 +216,10 @@ class Launch:
 
     @staticmethod
     def read(environment: Mapping[str, str]) -> Launch:
-        """Without these variables there is one rank."""
+        """Reads the environment variables. Without them, there is one rank.
+
+        Raises: torchalgo.Error if one of them is no integer.
+        """
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
         try:
             numbers = [int(environment.get(n, d)) for n, d in zip(names, "0101", strict=True)]
@@ -215,7 +232,12 @@ class Launch:
 def connect(
     launch: Launch, environment: Mapping[str, str], timeout_s: float
 ) -> tuple[Store, int | None]:
-    """The store that the ranks share, and the rank that holds it; None: torchrun's agent does."""
+    """Returns the store that the ranks share, and the rank that holds it.
+
+    The rank is None if torchrun's agent holds the store, or if there is only one rank.
+
+    Raises: torchalgo.Error if the store cannot be reached within `timeout_s`.
+    """
     if launch.size == 1:
         return HashStore(), None
     try:
@@ -240,9 +262,9 @@ def connect(
 
 
 def pin(launch: Launch) -> None:
-    """Gives this rank its part of the host's cores, and torch as many threads.
+    """Gives this rank its part of the host's cores, and sets torch's threads to their number.
 
-    Raises: torchalgo.Error if there are more ranks than cores.
+    Raises: torchalgo.Error if there are more ranks than cores, or the system cannot do it.
     """
     if not hasattr(os, "sched_setaffinity"):
         raise Error("--pin: this system cannot bind a process to cores")
@@ -260,13 +282,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     ranks: Ranks | None = None
 
     def end() -> None:
-        """For a rank that computes on while another one failed."""
+        """Ends this process if it still computes after another rank failed."""
         assert ranks is not None
         _tell(ranks, ranks.failure_text())
         _exit_now(EXIT_ERROR)
 
     def terminate(number: int, _: Any) -> None:
-        """torchrun ends all ranks when the first one has failed: they do so themselves."""
+        """Ends this process on SIGTERM, unless a failure will end it anyway.
+
+        torchrun sends SIGTERM to all ranks when the first one has failed.
+        """
         if ranks is None or not ranks.failure_text():
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -276,7 +301,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if launch.size > 1 and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, terminate)
             if launch.rank:
-                signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 ends with a plan
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 handles it, and makes a plan
         store, holder = connect(launch, os.environ, args.join_timeout)
         ranks = Ranks(
             store, launch.rank, launch.size, holder=holder, join_s=args.join_timeout,
@@ -299,7 +324,7 @@ def _run(args: argparse.Namespace, launch: Launch, ranks: Ranks) -> None:
             pin(launch)
         if args.threads is not None:
             torch.set_num_threads(args.threads)
-        torch.manual_seed(0)  # models with random weights are the same on all ranks
+        torch.manual_seed(0)  # random weights are the same on all ranks
         model = load_model(args.model)
         inputs = random_inputs(model, args.input)
         if args.device == "cuda":
@@ -322,7 +347,7 @@ def _run(args: argparse.Namespace, launch: Launch, ranks: Ranks) -> None:
 
 
 def _tell(ranks: Ranks | None, text: str) -> None:
-    """One line, by one rank."""
+    """Prints `text` on stderr as one line, on one rank only."""
     if ranks is None or ranks.rank == ranks.speaker:
         print(f"torchalgo: {' '.join(text.split())}", file=sys.stderr, flush=True)
 
@@ -360,7 +385,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _exit_now(code: int) -> NoReturn:
-    """Without what Python tears down: a thread may wait for a store that never answers."""
+    """Ends the process without Python's usual cleanup.
+
+    A thread may wait for a store that never answers, for which the cleanup would wait.
+    """
     process_bench.worker.end()
     sys.stdout.flush()
     os._exit(code)

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The command `torchalgo`: reads its arguments, then imports what the command needs.
 
-This package imports neither torch nor torchalgo until a command runs, so that `--help`, a wrong
-argument and a missing file are answered at once.
+This package does not import torch or torchalgo until a command runs. So `--help`, a wrong argument
+and a missing file are answered at once.
 
-Exit codes: 0 done; 1 an error, told in one line on stderr, or a check that failed; 2 wrong usage;
-130 interrupted by Ctrl-C, also where a plan of the costs measured so far was written.
+Exit codes:
+    0: done.
+    1: an error, printed as one line on stderr, or a check that failed.
+    2: wrong usage.
+    130: interrupted by Ctrl-C, also if a plan was written with the costs measured so far.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from torchalgo_cli.parser import build_parser
 from torchalgo_cli.waiting import tell, told
 
 EXIT_ERROR, EXIT_INTERRUPTED = 1, 130
-MOST_CHARACTERS = 500  # of an error
+MOST_CHARACTERS = 500  # longer errors are cut
 
 # These commands work for seconds to minutes, so they say at once that they have begun.
 _LONG = ("optimize", "pareto", "profile", "check", "demo")
@@ -43,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (FileError, ImportError) as problem:
         return _fail(str(problem))
     except OSError as problem:
-        _drop_stdout()  # a full disk: what is still in the buffer cannot be written either
+        _drop_stdout()  # if the disk is full, the rest of the buffer cannot be written either
         return _fail(f"{problem.filename or 'stdout'}: {problem.strerror or problem}")
 
 
@@ -67,7 +70,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
 
 
 def _function_of(args: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
-    """The function that runs the command; importing it imports torch."""
+    """Returns the function that runs the command. Importing it imports torch."""
     if args.command == "db":
         from torchalgo._db.commands import VERBS
 
@@ -78,7 +81,7 @@ def _function_of(args: argparse.Namespace) -> Callable[[argparse.Namespace], int
 
 
 def _fail(text: str, code: int = EXIT_ERROR) -> int:
-    """Tells an error in one line on stderr."""
+    """Prints an error as one line on stderr. Returns `code`."""
     line = " ".join(text.split()).removeprefix("torchalgo: ")
     if len(line) > MOST_CHARACTERS:
         line = f"{line[: MOST_CHARACTERS - 3]}..."
@@ -87,6 +90,9 @@ def _fail(text: str, code: int = EXIT_ERROR) -> int:
 
 
 def _drop_stdout() -> None:
-    """Lets Python end without a second error: it writes what is in the buffer to nowhere."""
+    """Redirects stdout to /dev/null.
+
+    At its end, Python writes the rest of the buffer, which would raise a second error.
+    """
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

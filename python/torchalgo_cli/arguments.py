@@ -16,7 +16,7 @@ EXIT_USAGE = 2
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """Returns the end of an error, "; did you mean ...?", or nothing if no word is similar."""
+    """Returns the end of an error, "; did you mean ...?"; "" if no known word is similar."""
     found = get_close_matches(word, list(known), n=2, cutoff=0.7)
     return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
 
@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Prints one line and exits with 2."""
+        """Prints one line on stderr and exits with 2."""
         choice = re.match(r"argument (\S+): invalid choice: '(.*)' \(choose from (.*)\)", message)
         if "required" in message or message.startswith("unrecognized"):
             message = self._unknown_flag() or message
@@ -45,9 +45,9 @@ class Parser(argparse.ArgumentParser):
         sys.exit(EXIT_USAGE)
 
     def _unknown_flag(self) -> str:
-        """Describes the first flag that this parser does not have; empty if there is none.
+        """Returns a text on the first flag that this parser does not have; "" if there is none.
 
-        argparse reports a missing argument first, though its flag may only be misspelled.
+        argparse reports a missing argument first, although its flag may only be misspelled.
         """
         parser = self._chosen()
         known = list(parser._option_string_actions)
@@ -79,7 +79,7 @@ def positive(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A time budget; "inf" is no end."""
+    """Reads a time budget in seconds. "inf" means no limit."""
     return _number(text, "number of seconds above 0, such as 90 or inf")
 
 
@@ -126,7 +126,7 @@ def day(text: str) -> str:
 
 
 def thread_count(text: str) -> int:
-    most = 4 * (os.cpu_count() or 1)  # more threads than this only wait for each other
+    most = 4 * (os.cpu_count() or 1)  # more threads only wait for each other
     if positive(text) > most:
         raise argparse.ArgumentTypeError(f"{text} threads: this machine has room for {most}")
     return int(text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of the files that a command names, before torch is imported and minutes are spent."""
+"""Checks the files that a command names, before torch is imported."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _MODEL_SUFFIXES = (".pt", ".pth", ".py", ".json")
 
 
 class FileError(Exception):
-    """A file or folder that the command cannot use."""
+    """The error that the command cannot use a file or folder."""
 
 
 def check_files(args: argparse.Namespace) -> None:
-    """Raises FileError for a file that cannot be read or written."""
+    """Raises FileError if a file that `args` names cannot be read or written."""
     _check_outputs(args)
     costs = getattr(args, "cost_db", None)
     if costs is not None and costs.is_dir():

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The arguments of every command. The words listed equal torchalgo's own; a test compares them."""
+"""Defines the arguments of every command.
+
+The lists of words here equal those of the package torchalgo; a test compares them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ EXIT_CODES = (
 
 
 def build_parser() -> Parser:
-    """Returns the parser of `torchalgo`. It sets `command`, and `verb` for `db`."""
+    """Returns the parser of `torchalgo`. It sets `command`, and for `db` also `verb`."""
     parser = Parser(
         prog="torchalgo",
         description="The cheapest convolution algorithm and layout for every layer of a model.",
@@ -37,7 +40,7 @@ def build_parser() -> Parser:
 
 
 def _version() -> str:
-    """Reads torchalgo/_version.py as text: importing it would import torch."""
+    """Returns the version. Reads torchalgo/_version.py as text: importing it would import torch."""
     text = (Path(__file__).parents[1] / "torchalgo" / "_version.py").read_text()
     match = re.search(r'"(.+)"', text)
     return match[1] if match else "unknown"
@@ -157,7 +160,7 @@ def add_model(command: argparse.ArgumentParser, may_have_shapes: bool = False) -
 
 
 def add_tuning(command: argparse.ArgumentParser) -> None:
-    """Adds the arguments of a tuning; torchalgo.cli.tuning_options reads them."""
+    """Adds the arguments of a tuning, which torchalgo._cli.run.tuning_options reads."""
     command.add_argument(
         "--override", action="append", default=[], type=arguments.override, metavar="GLOB=PRIMITIVE"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lines on stderr while a command waits for something that reports no progress."""
+"""Prints lines on stderr while a command waits for something that reports no progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SILENCE_S = 10.0  # the longest time without a line
 
 
 def tell(line: str) -> None:
-    """Writes a line to stderr, which may be closed."""
+    """Writes a line to stderr. Does nothing if stderr is closed."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
             print(f"torchalgo: {line}", file=sys.stderr, flush=True)
@@ -21,8 +21,10 @@ def tell(line: str) -> None:
 
 @contextlib.contextmanager
 def beside(work: Callable[[threading.Event], None], name: str) -> Iterator[None]:
-    """Runs `work` in a thread while the block runs. The event that it is given is set when the
-    block ends, and `work` has to return soon after."""
+    """Runs `work` in a thread while the block runs, and waits for its end.
+
+    `work` gets an event, which is set when the block ends. Then it has to return soon.
+    """
     ended = threading.Event()
     thread = threading.Thread(target=work, args=(ended,), name=name, daemon=True)
     thread.start()
@@ -35,7 +37,12 @@ def beside(work: Callable[[threading.Event], None], name: str) -> Iterator[None]
 
 @contextlib.contextmanager
 def told(text: str, is_silent: bool = False, at_once: bool = True) -> Iterator[None]:
-    """Tells `text`, if wanted at once, and again in SILENCE_S as long as the block runs."""
+    """Prints `text` every SILENCE_S on stderr while the block runs, with the seconds so far.
+
+    Args:
+        is_silent: True prints nothing.
+        at_once: True also prints `text` when the block begins.
+    """
     if is_silent:
         yield
         return
