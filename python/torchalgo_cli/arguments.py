@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Types of the command's arguments, and a parser whose errors are one line with a suggestion."""
+"""Reads the types of arguments. The parser's errors are one line, with a suggestion."""
 
 from __future__ import annotations
 

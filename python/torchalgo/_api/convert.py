@@ -72,7 +72,7 @@ def set_algorithms(
 ) -> list[LayerAlgorithms]:
     """Sets algorithms on the convolutions of `model` by name.
 
-    Convolutions of torch.nn are converted to torchalgo.nn's in place.
+    Matching convolutions of torch.nn are converted to torchalgo.nn's in place.
 
         torchalgo.set_algorithms(model, {"layer1.*.conv2": {"forward": "cpu.direct"}})
 

@@ -323,7 +323,7 @@ def record_runs() -> Iterator[Runs]:
             model(x)
         print(ran)
 
-    Returns: a context that gives a Runs, a sequence of Run that `print` shows as a table.
+    Returns: a context that gives a Runs. Iterating it gives each Run; `print` shows a table.
     """
     was_recording = _C.set_recording(True)
     if not was_recording:

@@ -49,7 +49,8 @@ MOST_AT_ONCE = 32  # the most primitives in the same rounds
 MOST_SAMPLES = 51
 TIMING_SHARE = 0.6  # the part of the budget for timing; checks have the rest
 RUNTIME_COMPILED = "is compiled when it first runs, which takes seconds: see runtime_compiled"
-COLD_BYTES = 48 << 20  # bytes read before each sample, so that weights are not in the caches
+# Bytes that are read before each sample. So weights come from memory, as in a usual network.
+COLD_BYTES = 48 << 20
 _HEAD = ("algorithm", "layout", "us", "+-", "memory", "determ.", "supported")
 _LEFT = (0, 1, 5, 6)
 
@@ -78,6 +79,7 @@ class ProfileRow:
 
     @property
     def is_supported(self) -> bool:
+        """True if the algorithm ran, and its result was right if it was checked."""
         return not self.reason
 
 
@@ -154,7 +156,7 @@ def profile(
             result was right. If there was no time, `rel_error` is None.
         max_rel_error: the largest relative L2 of a result; it is larger for lower precisions. A
             primitive whose result exceeds it counts as not supported.
-        workspace_limit_bytes: the most bytes of workspace; primitives that need more refuse.
+        workspace_limit_bytes: the most bytes of workspace; primitives that need more are refused.
         runtime_compiled: True also times cuDNN's engines that are compiled when they first run.
             Each takes seconds, regardless of the budget.
 

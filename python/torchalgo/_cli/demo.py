@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""`torchalgo demo`: optimizes torchvision's ResNet-50 here and shows the gain."""
+"""Implements `torchalgo demo`: optimizes torchvision's ResNet-50 here and shows the gain."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""`torchalgo doctor`: versions, devices, the cost database, and what is not available and why."""
+"""Implements `torchalgo doctor`: versions, devices, the cost database, and what is missing."""
 
 from __future__ import annotations
 

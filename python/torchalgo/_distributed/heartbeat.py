@@ -122,7 +122,7 @@ class Ranks:
         return next(here, self.rank)
 
     def check(self) -> None:
-        """Raises: torchalgo.Error if a rank failed."""
+        """Raises torchalgo.Error if a rank failed."""
         if self._failure:
             raise self._noticed()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The candidates of one model, and which of them may be chosen."""
+"""Lists the candidates of one model, and tells which of them may be chosen."""
 
 from __future__ import annotations
 

@@ -104,8 +104,8 @@ def meter_interleaved(
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """Measures times in ns and energies in nJ of each call, in rounds as time_interleaved does.
 
-    Within a round, each call is repeated until LOOP_STEPS steps of the meter have passed. The
-    values are per call.
+    Within a round, each call is repeated for about LOOP_STEPS steps of the meter. The values are
+    per call.
     """
     rng = random.Random(seed)
     times: dict[str, list[float]] = {name: [] for name in calls}
@@ -188,7 +188,7 @@ def baseline_calls(
 
 
 def drop_failing(calls: Mapping[str, Call]) -> tuple[dict[str, Call], str]:
-    """Runs each call once. Returns the calls that did not raise, and a note on those that did.
+    """Runs each call once. Returns the calls that did not raise, and a note on the others.
 
     A baseline may be unable to run: a view may need nchw strides, or memory may run out. Then the
     plan is compared with the others. The note is empty if every call ran.

@@ -26,7 +26,7 @@ LOOK_S = 0.1
 
 
 def is_ignored() -> bool:
-    """True if TORCHALGO_IGNORE_LOAD is 1."""
+    """Returns True if TORCHALGO_IGNORE_LOAD is 1."""
     return os.environ.get(IGNORE, "0") == "1"
 
 
@@ -68,10 +68,14 @@ def processors_s() -> tuple[float, float]:
 
 
 class WaitWatch:
-    """Measures how long a process waits for processors. Counting starts with the constructor."""
+    """The time that a process waits for processors. Counting starts with the constructor."""
 
     def __init__(self, pid: Callable[[], int | None] = os.getpid) -> None:
-        """`pid` returns the id of the process that takes the times; it may be restarted later."""
+        """Starts counting.
+
+        Args:
+            pid: returns the id of the process that takes the times; it may be restarted later.
+        """
         self._pid = pid
         self._before = None if is_ignored() else self._now()
 
@@ -93,7 +97,7 @@ class WaitWatch:
         return 0.0 if waited < LEAST_WAIT_S else waited / (waited + ran)
 
     def was_disturbed(self) -> bool:
-        """True if the times that were taken since the constructor must not be stored."""
+        """Returns True if the times taken since the constructor must not be stored."""
         return self.share() > MOST_WAITING
 
 
@@ -101,7 +105,9 @@ def warn_if_busy(threads: int, worker: int | None) -> None:
     """Warns if other programs need the processors on which `threads` threads will be timed.
 
     Args:
-        worker: the process that will run candidates; it may still be starting.
+        threads: the number of threads that will be timed.
+        worker: the id of the process that will run candidates, which may still be starting. None if
+            there is none.
     """
     if is_ignored():
         return

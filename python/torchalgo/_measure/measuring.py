@@ -140,7 +140,7 @@ class Tuning:
 
     @property
     def costs(self) -> _C.CostTable:
-        """Measured costs, and the predictions or bounds of all others."""
+        """The measured costs, and for all other candidates the predicted costs or bounds."""
         return self._costs.table
 
     @property

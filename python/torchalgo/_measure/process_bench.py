@@ -178,7 +178,7 @@ class ProcessBench:
         self._has_worker = True
         self._dead_in_a_row = 0
         self._given_up = ""  # the reason why no candidate is run any more
-        self._deaths_by: dict[str, list[str]] = {}  # by primitive, the reasons of its failures
+        self._deaths_by: dict[str, list[str]] = {}  # by primitive: reasons why it ended the worker
 
     @property
     def pid(self) -> int | None:
@@ -246,7 +246,7 @@ class ProcessBench:
         """
         results = {i: failed(why) for i, name in enumerate(names) if (why := self._why_not(name))}
         left = [i for i in range(len(names)) if i not in results]
-        unsolved = 0  # deaths that no candidate could be blamed for
+        unsolved = 0  # number of times that the worker ended and no candidate could be blamed
 
         is_late = False
 

@@ -16,7 +16,7 @@ CLOSE_ENOUGH = 1.25
 
 
 class Visits:
-    """Selects operations and candidates to measure.
+    """The selection of operations and candidates to measure.
 
     One operation of each kind is measured with all its candidates. The measured costs then predict
     which candidates of the other operations have to be measured.

@@ -115,7 +115,7 @@ def main(arguments: Sequence[str]) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
-        os._exit(status)  # an orderly end of torch takes long
+        os._exit(status)  # torch's usual cleanup takes long
 
 
 def _serve(answers: int, board: memoryview) -> None:

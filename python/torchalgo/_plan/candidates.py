@@ -140,6 +140,7 @@ class CandidateList(list[LayerCandidates]):
 
     @property
     def details(self) -> str:
+        """The table as text, with one line for every candidate and every refusal."""
         return "\n".join(layer.details for layer in self)
 
 
@@ -172,7 +173,7 @@ def candidates(
             that can be fused to it; or the problem as it is.
         dtype: "f32", "tf32", "f16", ...: replaces the data type of the convolutions. None: keeps
             it.
-        workspace_limit_bytes: the most bytes of workspace; primitives that need more refuse.
+        workspace_limit_bytes: the most bytes of workspace; primitives that need more are refused.
 
     Returns: a CandidateList with one LayerCandidates per layer and direction.
     Raises: torchalgo.Error if the target, the device or an argument is invalid.

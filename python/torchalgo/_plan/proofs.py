@@ -72,7 +72,7 @@ def _proof(
     for transform in transforms:
         _add_cost(rows, transform, costs)
     # Candidates that other nodes with the same problem may run, but this node may not or cannot.
-    # For example, a view needs its inputs next to each other in memory.
+    # For example, a view needs its inputs side by side in one buffer.
     refused = [
         [node.name, problem, row]
         for node, own in zip(graph.nodes, problems, strict=True)
@@ -108,6 +108,7 @@ class CheckedPlan:
 
     @property
     def is_optimal(self) -> bool:
+        """True if the plan's cost equals the proven lower bound."""
         return self.cost_ticks == self.lower_bound_ticks
 
     def __str__(self) -> str:
@@ -165,8 +166,8 @@ def check_plan(
             all if `cost_rows` is given.
         pairs: costs of pairs of choices. None: the same as for `refused`.
 
-    Returns: a CheckedPlan with what is proven, what was taken on trust from whom, and what was not
-        checked.
+    Returns: a CheckedPlan with the proven cost and bound, the inputs that were trusted, and the
+        fields that were not checked.
     Raises: torchalgo.Error if the check fails. The text says what is false.
     """
     try:

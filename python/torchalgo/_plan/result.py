@@ -39,12 +39,12 @@ class Result:
 
     @property
     def shapes(self) -> Shapes:
-        """The shapes that the plan was made for."""
+        """The shapes for which the plan was made."""
         return planned_shapes(self.plan)
 
     @property
     def dims(self) -> Dims | None:
-        """The sizes that the module is right for; None if they are not known."""
+        """The sizes for which the module is right; None if they are not known."""
         return planned_dims(self.plan)
 
 

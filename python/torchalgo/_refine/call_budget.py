@@ -101,7 +101,7 @@ class CallBudget:
         self._bind_s = seconds
 
     def can_bind(self, plans: int = 1) -> bool:
-        """True if further plans can be bound and tried before the time of the guard begins."""
+        """Returns True if `plans` more plans can be bound and tried before the guard must begin."""
         return plans * self._bind_s <= self.deadline.left_s("check")
 
     def hurry(self) -> None:
@@ -117,7 +117,7 @@ class CallBudget:
         return None
 
     def _efforts(self) -> list[GuardEffort]:
-        """The efforts, the best first."""
+        """Returns the efforts, the best first."""
         limit_s = min(6.0, max(0.5, 0.1 * self.deadline.budget_s))
         return [
             GuardEffort(2, limit_s, has_single_layout=True),

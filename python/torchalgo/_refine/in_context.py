@@ -4,8 +4,8 @@
 The time of an op in a net differs from its time alone. Some reasons are common to all ops: memory
 is allocated in the call, and other data pass through the caches. Other reasons are the op's own:
 the op that ran before it, and the data that this left in the caches. Only the latter matter for a
-choice. If the common part entered the costs of the timed ops, all other plans would look better,
-and the search would change from plan to plan without end.
+choice. If the common part entered the costs of the timed ops, all other plans would look better.
+The search would then change from plan to plan without end.
 
 So each kind of op has a line, measured = factor * alone + call, which changes no choice. The
 difference of an op to its line becomes the cost of a pair: this op's choice after the choice of the

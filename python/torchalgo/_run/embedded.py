@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The nn.Module interface of an optimized module, alone and inside a bigger model."""
+"""Implements the nn.Module interface of an optimized module, alone and inside a bigger model."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Optimized(Embedded):
         form: CallForm | None = None,
         original: Original | None = None,
     ) -> None:
-        """Is called by `optimize` and `load`.
+        """Holds the results of planning. `optimize` and `load` call this.
 
         Args:
             results: one result per shape. If there is none, the first call is planned.
@@ -169,7 +169,7 @@ class Optimized(Embedded):
         with self._lock:
             if self._joined is None:
                 joined = _join([r.scripted for r in results], results)
-                object.__setattr__(self, "_joined", joined)  # no submodule
+                object.__setattr__(self, "_joined", joined)  # it must not become a submodule
             return self._joined  # type: ignore[return-value]
 
     @property
@@ -257,6 +257,14 @@ class Optimized(Embedded):
     # ---- running -------------------------------------------------------------------------------
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Takes the original model's arguments and returns its result, up to rounding.
+
+        Runs the plan for the inputs' shapes, the nearest plan, or the original model.
+
+        Raises: torchalgo.Error if a weight was changed without `refresh`, or if the module is
+            traced or exported. Also if only the original model can run the call, and it is not
+            available.
+        """
         if self._first_runner is not None and not kwargs:
             if self._original is not None and self._original.is_changed():
                 self._original.check_weights()

@@ -67,7 +67,14 @@ class Original:
         tensor_model: nn.Module | None = None,
         formats: Mapping[Key, Formats] | None = None,
     ) -> None:
-        """`calls` holds the example inputs that the model was planned for, if any."""
+        """Records the model's present weights.
+
+        Args:
+            planner: plans calls of the model.
+            calls: the example inputs for which the model was planned, if any.
+            tensor_model: the model as a function of tensors only; None before it was planned.
+            formats: the formats of results, see formats.py.
+        """
         self.model, self.calls, self.tensor_model = model, list(calls), tensor_model
         self.formats = formats or {}
         self._planner = planner
@@ -86,7 +93,10 @@ class Original:
         return self.model(*args, **kwargs)
 
     def run_tensors(self, tensors: Sequence[Any]) -> Any:
-        """Calls the tensor model, whose result has the same form as a plan's. No gradients."""
+        """Calls the tensor model, whose result has the same form as a plan's, without gradients.
+
+        Raises: torchalgo.Error if the model is in train mode now.
+        """
         self._check_mode()
         assert self.tensor_model is not None
         with torch.no_grad():

@@ -70,8 +70,8 @@ def _holder(
     numbers = [as_numbers(each) for each in dims or [None] * len(modules)]
     holder.dims = torch.jit.Attribute(numbers, list[list[list[list[int]]]])  # type: ignore[assignment]
     for i, module in enumerate(modules):
-        # The wrapper that torch.jit.freeze returns cannot become a submodule, so the C++ module is
-        # wrapped again.
+        # The wrapper that torch.jit.freeze returns lacks attributes that a submodule needs. So the
+        # same C++ module is wrapped again.
         part = torch.jit._recursive.wrap_cpp_module(module._c)
         holder.add_module(_PART.format(i), part)
     return holder

@@ -29,7 +29,7 @@ class UnseenShapes:
         self._lock: Any = fork_lock()
 
     def is_remembered(self, shapes: Shapes) -> bool:
-        """True if the shapes are counted one by one."""
+        """Returns True if the shapes are counted one by one."""
         return shapes in self._found or len(self._found) < MOST_REMEMBERED
 
     def find(self, shapes: Shapes, tensors: Sequence[Any]) -> Result | str:
