@@ -30,7 +30,10 @@ def members(module: ModuleType) -> set[str]:
     """The functions and classes that a module defines for its users."""
     found = vars(module).items()
     own = [name for name, value in found if getattr(value, "__module__", "") == module.__name__]
-    return {name for name in own if not name.startswith("_")}
+    is_code = {
+        n for n in own if inspect.isclass(vars(module)[n]) or inspect.isfunction(vars(module)[n])
+    }
+    return {name for name in is_code if not name.startswith("_")}
 
 
 def test_every_name_of_the_page_is_there_and_is_explained() -> None:
