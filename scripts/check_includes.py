@@ -122,12 +122,14 @@ def imported_by(path: Path, modules: dict[str, Path]) -> list[tuple[int, str, bo
             later |= {id(inner) for inner in ast.walk(node)}
     found = []
     for node in ast.walk(tree):
+        if not isinstance(node, (ast.Import, ast.ImportFrom)) or id(node) in types:
+            continue
         names = []
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torchalgo":
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
             names = [a.name for a in node.names if a.name.startswith("torchalgo.")]
-        for name in names if id(node) not in types else []:
+        for name in names:
             below = name.partition(".")[2]
             while below and below not in modules:
                 below = below.rpartition(".")[0]
