@@ -10,13 +10,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from torchalgo._base.compare_outputs import output_error
 from torchalgo._base.own_thread import BenchmarkedCall
 from torchalgo._measure import guard
 from torchalgo._measure.guard import (
     BENCHMARK,
     drop_failing,
     guard_verdict,
-    output_error,
     time_interleaved,
 )
 
