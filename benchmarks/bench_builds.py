@@ -33,10 +33,12 @@ class Build:
     """A process that runs saved models with one build."""
 
     def __init__(self, checkout: Path, threads: int) -> None:
+        # Its own script: the modules that this one imports may not be in an older build.
+        script = (checkout / "benchmarks" / "bench_builds.py").resolve()
         paths = [checkout / "python", checkout / "benchmarks"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
         self._process = subprocess.Popen(
-            [sys.executable, __file__, "--serve", "--threads", str(threads)],
+            [sys.executable, str(script), "--serve", "--threads", str(threads)],
             env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 

@@ -32,9 +32,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 from support.pbqp_samples import mutated_proof, with_line
 from support.plan_samples import GraphText, Sample, changes_cost, true_cost, us
-from torchalgo import Error
+from torchalgo import Error, check_plan
 from torchalgo.pbqp import Problem, solve
-from torchalgo.verify import check_certificate, check_plan
+from torchalgo.verify import check_certificate
 from torchalgo.verify.check_certificate import ProofError
 from torchalgo.verify.check_plan import Graph, options_of
 

@@ -18,6 +18,7 @@ from support.db_samples import CHECK, REFUSAL, ROW
 from torchalgo._cli.run import tuning_options
 from torchalgo._db import CostStore, DeviceCosts, Environment
 from torchalgo._ir.costs import Key
+from torchalgo._ir.failures import Failure
 from torchalgo._ir.plan import GuardVerdict, guard_line
 from torchalgo._measure import process_bench
 from torchalgo._run.report import speed_line
@@ -132,7 +133,7 @@ def test_fresh_tries_what_failed_before(path: Path) -> None:
     with CostStore.open(path) as store:
         costs = DeviceCosts.of(store)
         key = Key(node.problem, node.primitive, node.src, node.dst)
-        costs.append_failures({key: torchalgo.failures.Failure("SIGSEGV", "ended")})
+        costs.append_failures({key: Failure("SIGSEGV", "ended")})
     fast = torchalgo.optimize(model, x, cost_db=path, fresh=True, progress=False)
     assert key.primitive not in {q.primitive for q in fast.plan.quarantined}
     with CostStore.open(path) as store:

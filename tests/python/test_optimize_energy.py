@@ -168,7 +168,7 @@ def test_energies_of_another_meter_are_a_miss(
         name = "another"
 
     ran = []
-    measure = torchalgo.energy_bench.EnergyBench.measure
+    measure = EnergyBench.measure
 
     def watch(self: Any, tasks: Any, **options: Any) -> Any:
         ran.extend(tasks)
