@@ -16,7 +16,7 @@ from torchalgo_cli.arguments import Parser
 
 MODES = ("tune", "predict")
 OBJECTIVES = ("latency", "energy", "edp")
-DIRECTIONS = ("fwd", "bwd_data", "bwd_filter")
+DIRECTIONS = ("forward", "backward_data", "backward_filter", "fwd", "bwd_data", "bwd_filter")
 DTYPES = ("f64", "f32", "tf32", "f16", "bf16")
 EXIT_CODES = (
     "exit codes: 0 done; 1 an error, or a check that failed; 2 wrong usage; 130 interrupted by"

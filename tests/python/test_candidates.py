@@ -49,19 +49,19 @@ def test_a_module_lists_each_of_its_layers(net: Net, x: torch.Tensor) -> None:
 def test_directions_of_a_module_drop_what_is_fused_and_other_layers(
     net: Net, x: torch.Tensor
 ) -> None:
-    found = torchalgo.candidates(net.train(), x, direction="bwd_data")
+    found = torchalgo.candidates(net.train(), x, directions="bwd_data")
     assert [layer.name for layer in found][:2] == ["stem.0", "layer1.0.conv1"]
     assert all(layer.problem.startswith("bwd_data_f32") for layer in found)
     assert not any("+" in layer.problem for layer in found)
     assert all(any(o.primitive == "aten.conv" for o in layer.offered) for layer in found)
     conv = nn.Conv2d(64, 64, 3, padding=1)
-    layers = torchalgo.candidates(conv, torch.rand(1, 64, 14, 14), direction="all")
+    layers = torchalgo.candidates(conv, torch.rand(1, 64, 14, 14), directions="all")
     words = ("fwd", "bwd_data", "bwd_filter")
     assert [layer.problem for layer in layers] == [CONV.replace("fwd", w) for w in words]
 
 
 def test_a_problems_own_words_are_replaced_where_asked() -> None:
-    (layer,) = torchalgo.candidates(CONV + "+bias", direction="bwd_filter", dtype="bf16")
+    (layer,) = torchalgo.candidates(CONV + "+bias", directions="backward_filter", dtype="bf16")
     assert layer.problem == CONV.replace("fwd_f32", "bwd_filter_bf16")
     (layer,) = torchalgo.candidates(CONV.replace("fwd", "bwd_data"))
     assert layer.problem.startswith("bwd_data")
@@ -71,9 +71,9 @@ def test_a_problems_own_words_are_replaced_where_asked() -> None:
 
 def test_the_gradient_of_a_transposed_convolutions_input_is_an_ordinary_one() -> None:
     conv = nn.ConvTranspose2d(4, 6, 3)
-    (layer,) = torchalgo.candidates(conv, torch.rand(1, 4, 8, 8), direction="bwd_data")
+    (layer,) = torchalgo.candidates(conv, torch.rand(1, 4, 8, 8), directions="bwd_data")
     assert layer.problem == "fwd_f32_n1c6h10w10_k4r3s3_st1x1_pad0x0_dil1x1_g1"
-    (layer,) = torchalgo.candidates(conv, torch.rand(1, 4, 8, 8), direction="fwd")
+    (layer,) = torchalgo.candidates(conv, torch.rand(1, 4, 8, 8), directions="fwd")
     assert layer.problem == "bwd_data_f32_n1c6h10w10_k4r3s3_st1x1_pad0x0_dil1x1_g1"
 
 
@@ -107,13 +107,13 @@ def test_many_candidates_print_one_line_per_engine_and_details_all() -> None:
 @needs_cudnn
 @pytest.mark.parametrize("direction", ["fwd", "bwd_data", "bwd_filter"])
 def test_a_gpu_that_is_not_here_is_asked_by_name(direction: str) -> None:
-    (layer,) = torchalgo.candidates(CONV, device="h100", direction=direction, dtype="f16")
+    (layer,) = torchalgo.candidates(CONV, device="h100", directions=direction, dtype="f16")
     names = [o.primitive for o in layer.offered]
     row = "cudnn9.conv" if direction == "fwd" else f"cudnn9.conv_{direction}"
     assert any(name.startswith(f"{row}.e") for name in names)
     assert not any(name.startswith("cpu.") for name in names)
     assert any("tensor_core" in o.numerics for o in layer.offered)
-    text = str(torchalgo.candidates(CONV, device="h100", direction=direction, dtype="f16"))
+    text = str(torchalgo.candidates(CONV, device="h100", directions=direction, dtype="f16"))
     assert "H100" in text and "public" in text
     assert len(text.splitlines()) < 150
 
@@ -123,10 +123,10 @@ def test_a_modules_float_layers_are_tf32_where_torch_allows_it() -> None:
     conv = nn.Conv2d(64, 64, 3, padding=1, bias=False).eval()
     x = torch.rand(1, 64, 14, 14)
     for direction in (None, "fwd"):
-        (layer,) = torchalgo.candidates(conv, x, device="h100", direction=direction)
+        (layer,) = torchalgo.candidates(conv, x, device="h100", directions=direction)
         assert layer.problem == CONV.replace("f32", "tf32")
         with torch.backends.cudnn.flags(allow_tf32=False):
-            (layer,) = torchalgo.candidates(conv, x, device="h100", direction=direction)
+            (layer,) = torchalgo.candidates(conv, x, device="h100", directions=direction)
         assert layer.problem == CONV
 
 
@@ -138,10 +138,14 @@ def test_wrong_targets_say_what_is_expected(net: Net, x: torch.Tensor) -> None:
         (7, {"src": x}, "target is int"),
         (CONV, {"device": "h1000"}, "h1000"),
         (CONV, {"device": "cuda:x"}, "expected 'cuda' or 'cuda:0'"),
-        (CONV, {"direction": "backward"}, "expected fwd, bwd_data, bwd_filter or all"),
+        (
+            CONV,
+            {"directions": "backward"},
+            "expected forward, backward_data, backward_filter or all",
+        ),
         (CONV, {"dtype": "f8"}, "expected one of f64"),
-        ("add_f32_n1c8h9w9", {"direction": "fwd"}, "are for convolutions"),
-        (nn.ReLU(), {"src": x, "direction": "fwd"}, "ran no convolution"),
+        ("add_f32_n1c8h9w9", {"directions": "fwd"}, "are for convolutions"),
+        (nn.ReLU(), {"src": x, "directions": "fwd"}, "ran no convolution"),
     ]:
         with pytest.raises(torchalgo.Error, match=text):
             torchalgo.candidates(target, **arguments)

@@ -196,7 +196,10 @@ def test_what_matches_nothing_names_what_is_near(net: Net) -> None:
 
 def test_a_wrong_entry_changes_nothing(net: Net) -> None:
     for choices, text in [
-        ({"forwards": 1, "forward": 2}, "'forwards' is no direction; .* did you mean 'forward'"),
+        (
+            {"forwards": 1, "forward": 2},
+            "direction 'forwards', expected forward, .* did you mean 'forward'",
+        ),
         ({"backward_data": "cudnn9.conv.e2"}, "this choice is for bwd_data"),
         ("cpu.drect", "did you mean 'cpu.direct'"),
     ]:

@@ -161,7 +161,7 @@ def test_each_candidate_runs_where_its_name_is_given(kind: str) -> None:
     for argument in DIRECTIONS.values():
         conv = make()
         word = next(w for w, a in DIRECTIONS.items() if a == argument)
-        for layer in torchalgo.candidates(conv, x, direction=word):
+        for layer in torchalgo.candidates(conv, x, directions=word):
             own = direction_of(layer.problem)
             for name in {o.primitive for o in layer.offered}:
                 model = nn.Sequential(make())

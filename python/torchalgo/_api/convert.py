@@ -14,12 +14,12 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from torchalgo._C import Error
-from torchalgo._ir.choices import DEVICES, DTYPES, Choice, choice_text, near, read_choice
+from torchalgo._ir.choices import DEVICES, DTYPES, Choice, choice_text, read_choice
 from torchalgo._ir.overrides import near_layers, some
+from torchalgo._ir.problems import DIRECTION_WORDS, DIRECTIONS, check_directions
 from torchalgo.functional import directions_of
 from torchalgo.nn import ATTRIBUTES, OURS
 
-DIRECTIONS = ("forward", "backward_data", "backward_filter")
 LayerChoices = Choice | Mapping[str, Choice]
 
 _TORCH_CONVOLUTIONS = tuple(OURS)
@@ -127,19 +127,15 @@ def _texts(glob: str, choices: LayerChoices, transposed: bool) -> dict[str, str]
     """Returns the texts that one entry of `algorithms` sets, by attribute."""
     by_direction: Mapping[Any, Choice]
     if choices is None:
-        by_direction = dict.fromkeys(DIRECTIONS)
+        by_direction = dict.fromkeys(DIRECTION_WORDS)
     elif isinstance(choices, Mapping) and any(_is_word_of_directions(key) for key in choices):
         by_direction = choices
     else:
         by_direction = {"forward": choices}
     texts = {}
     for word, choice in by_direction.items():
-        if word not in DIRECTIONS:
-            raise Error(
-                f"set_algorithms: {glob!r}: {word!r} is no direction; expected"
-                f" {', '.join(DIRECTIONS)}{near(str(word), DIRECTIONS)}"
-            )
-        index = DIRECTIONS.index(word)
+        direction = check_directions(str(word), f"set_algorithms: {glob!r}")[0]
+        index = DIRECTIONS.index(direction)
         what = f"set_algorithms: {glob!r}: {word}"
         texts[ATTRIBUTES[index]] = choice_text(choice, directions_of(transposed)[index], what)
     return texts

@@ -24,7 +24,6 @@ from torchalgo._capture.freeze import as_inputs, tensors_in
 from torchalgo._ir.bounds import COARSE_BOUND
 from torchalgo._ir.plan import format_bytes
 from torchalgo._ir.problems import (
-    DIRECTIONS,
     bare_convolution,
     check_directions,
     check_dtype,
@@ -128,7 +127,7 @@ def profile(
     target: nn.Module | str,
     src: Any = None,
     *,
-    directions: str | Sequence[str] = DIRECTIONS,
+    directions: str | Sequence[str] = "all",
     device: DeviceLike = None,
     dtype: Any = None,
     budget_s: float = 2.0,
@@ -139,13 +138,13 @@ def profile(
 ) -> Profile:
     """Times every algorithm that computes the convolutions of `target`, on random data.
 
-        print(torchalgo.profile(model, x, directions="fwd"))
+        print(torchalgo.profile(model, x, directions="forward"))
 
     Args:
         target: a module, or the text of a problem. Of a module, each distinct convolution is
             timed once. The module runs once, to find the sizes of its layers.
         src: the inputs of forward, if `target` is a module.
-        directions: "fwd", "bwd_data", "bwd_filter", a list of these, or "all". They replace a
+        directions: "forward", "backward_data", "backward_filter", several, or "all". They replace a
             problem's own direction.
         device: the device to run on. None: the device of the module's inputs, or this CPU.
         dtype: "f32", "tf32", "f16", ...: replaces the data type of the convolutions. None: keeps

@@ -30,7 +30,6 @@ from torchalgo._ir.plan import (
     plans_to_json,
     save_plans,
 )
-from torchalgo._ir.problems import DIRECTIONS
 from torchalgo._measure.sampling import Bench
 from torchalgo._plan.candidates import candidates
 from torchalgo._plan.proofs import check_plan
@@ -132,7 +131,7 @@ def _pareto(args: argparse.Namespace) -> int:
 
 def _candidates(args: argparse.Namespace) -> int:
     target, src = _target(args)
-    found = candidates(target, src, device=args.device, direction=args.direction, dtype=args.dtype)
+    found = candidates(target, src, device=args.device, directions=args.direction, dtype=args.dtype)
     if args.json:
         _print_json([dataclasses.asdict(layer) for layer in found])
     else:
@@ -145,7 +144,7 @@ def _profile(args: argparse.Namespace) -> int:
     found = profile(
         target,
         src,
-        directions="all" if "all" in args.direction else args.direction or DIRECTIONS,
+        directions="all" if "all" in args.direction else args.direction or "all",
         device=args.device,
         dtype=args.dtype,
         budget_s=args.budget,

@@ -18,6 +18,10 @@ from torchalgo._C import Error
 from torchalgo._ir.choices import DTYPES, TORCH_DTYPES, Direction, near
 
 DIRECTIONS: tuple[Direction, ...] = ("fwd", "bwd_data", "bwd_filter")
+# The words for them in arguments.
+DIRECTION_WORDS = dict(
+    zip(("forward", "backward_data", "backward_filter"), DIRECTIONS, strict=True)
+)
 
 
 def bare_convolution(problem: str, what: str) -> str:
@@ -116,9 +120,12 @@ def gradient_of(problem: str, direction: Direction) -> str:
 
 
 def check_directions(directions: str | Sequence[str] | None, what: str) -> tuple[Direction, ...]:
-    """Returns the directions for a name, several names, or "all"; () for None.
+    """Returns the directions for a word, several words, or "all"; () for None.
 
-    Raises: torchalgo.Error if a name is unknown.
+    A word is "forward", "backward_data" or "backward_filter", or the direction's spelling in a
+    problem: "fwd", "bwd_data" or "bwd_filter".
+
+    Raises: torchalgo.Error if a word is unknown.
     """
     if directions is None:
         return ()
@@ -126,12 +133,13 @@ def check_directions(directions: str | Sequence[str] | None, what: str) -> tuple
     if words == ["all"]:
         return DIRECTIONS
     for word in words:
-        if word not in DIRECTIONS:
+        if word not in (*DIRECTION_WORDS, *DIRECTIONS):
             raise Error(
-                f"{what}: direction {word!r}, expected {', '.join(DIRECTIONS)} or all"
-                f"{near(str(word), DIRECTIONS)}"
+                f"{what}: direction {word!r}, expected {', '.join(DIRECTION_WORDS)} or all"
+                f"{near(str(word), DIRECTION_WORDS)}"
             )
-    return tuple(d for d in DIRECTIONS if d in words)
+    spelled = {DIRECTION_WORDS.get(word, word) for word in words}
+    return tuple(d for d in DIRECTIONS if d in spelled)
 
 
 def check_dtype(dtype: str | torch.dtype | None, what: str) -> str | None:

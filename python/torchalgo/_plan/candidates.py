@@ -149,7 +149,7 @@ def candidates(
     src: Any = None,
     *,
     device: DeviceLike = None,
-    direction: str | Sequence[str] | None = None,
+    directions: str | Sequence[str] | None = None,
     dtype: str | torch.dtype | None = None,
     workspace_limit_bytes: int = 1 << 30,
 ) -> CandidateList:
@@ -167,8 +167,8 @@ def candidates(
         device: None or "cpu" for this CPU, "cuda" for this machine's GPU, or a _C.Device. The name
             of a GPU such as "h100" also works if this machine has none. The table says where its
             data come from.
-        direction: "fwd", "bwd_data", "bwd_filter", a list of these, or "all". For a module, lists
-            its convolutions in these directions, with nothing fused to them. For a problem,
+        directions: "forward", "backward_data", "backward_filter", several, or "all". For a module,
+            lists its convolutions in these directions, with nothing fused to them. For a problem,
             replaces the problem's own direction. None: every layer of a module's forward, with all
             that can be fused to it; or the problem as it is.
         dtype: "f32", "tf32", "f16", ...: replaces the data type of the convolutions. None: keeps
@@ -179,20 +179,20 @@ def candidates(
     Raises: torchalgo.Error if the target, the device or an argument is invalid.
     """
     where = find_device(device)
-    directions = check_directions(direction, "candidates")
+    found = check_directions(directions, "candidates")
     dtype = check_dtype(dtype, "candidates")
     if isinstance(target, str):
         layers = [LayerProblem("", str(_C.parse_problem(target)))]
         turned: Callable[[str, Direction], str] = with_direction
     else:
-        layers = _layers(target, src, is_forward=not directions, kind=where.kind)
+        layers = _layers(target, src, is_forward=not found, kind=where.kind)
         turned = gradient_of
-    if directions or dtype:
+    if found or dtype:
         layers = [layer for layer in layers if is_convolution(layer.problem)]
     if not layers:
-        raise Error(f"candidates: direction and dtype are for convolutions, not for {target}")
-    if directions:
-        layers = [LayerProblem(n, turned(p, d)) for n, p in layers for d in directions]
+        raise Error(f"candidates: directions and dtype are for convolutions, not for {target}")
+    if found:
+        layers = [LayerProblem(n, turned(p, d)) for n, p in layers for d in found]
     if dtype:
         layers = [LayerProblem(n, with_dtype(p, dtype)) for n, p in layers]
     return CandidateList([_ask(layer, where, workspace_limit_bytes) for layer in layers])
