@@ -136,7 +136,7 @@ def check_directions(directions: str | Sequence[str] | None, what: str) -> tuple
         if word not in (*DIRECTION_WORDS, *DIRECTIONS):
             raise Error(
                 f"{what}: direction {word!r}, expected {', '.join(DIRECTION_WORDS)} or all"
-                f"{near(str(word), DIRECTION_WORDS)}"
+                f"{near(str(word), list(DIRECTION_WORDS))}"
             )
     spelled = {DIRECTION_WORDS.get(word, word) for word in words}
     return tuple(d for d in DIRECTIONS if d in spelled)
