@@ -60,7 +60,7 @@ def test_no_help_and_no_wrong_usage_imports_torch() -> None:
 def test_the_parser_knows_the_words_that_torchalgo_knows() -> None:
     assert parser.MODES == options.MODES
     assert parser.OBJECTIVES == plan.OBJECTIVES
-    assert parser.DIRECTIONS == problems.DIRECTIONS
+    assert parser.DIRECTIONS == (*problems.DIRECTION_WORDS, *problems.DIRECTIONS)
     assert parser.DTYPES == choices.DTYPES
     assert files.REPORT_SUFFIXES == report.SUFFIXES
     names = parser.build_parser()._actions[-1].choices
@@ -90,7 +90,10 @@ def usage(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (("optimize", "m.pt", *SHAPE, "--budget", "0"), "'0' is no number of seconds"),
         (("db", "infos"), "there is no verb 'infos'; did you mean 'info'?"),
         (("db", "info", "--jsn"), "did you mean '--json'? (see torchalgo db info --help)"),
-        (("candidates", "m.pt", "--direction", "forward"), "expected one of fwd, bwd_data"),
+        (
+            ("candidates", "m.pt", "--direction", "backward"),
+            "expected one of forward, backward_data",
+        ),
         (("check", "m.pt", "--max-rel-error", "nan"), "'nan' is no number above 0"),
     ],
 )

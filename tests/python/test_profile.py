@@ -180,7 +180,10 @@ def test_json_has_every_row() -> None:
 def test_wrong_arguments_say_what_is_expected() -> None:
     conv = nn.Conv2d(16, 16, 3)
     for call, text in [
-        (lambda: torchalgo.profile(PROBLEM, directions="backward"), "expected fwd, bwd_data"),
+        (
+            lambda: torchalgo.profile(PROBLEM, directions="backward"),
+            "expected forward, backward_data",
+        ),
         (lambda: torchalgo.profile(PROBLEM, dtype="f8"), "expected one of f64"),
         (lambda: torchalgo.profile(PROBLEM, budget_s=0), "expected seconds > 0"),
         (lambda: torchalgo.profile(PROBLEM, device="h100"), "only described"),
