@@ -60,7 +60,8 @@ def test_no_help_and_no_wrong_usage_imports_torch() -> None:
 def test_the_parser_knows_the_words_that_torchalgo_knows() -> None:
     assert parser.MODES == options.MODES
     assert parser.OBJECTIVES == plan.OBJECTIVES
-    assert parser.DIRECTIONS == (*problems.DIRECTION_WORDS, *problems.DIRECTIONS)
+    directions = (*problems.DIRECTION_WORDS, *problems.DIRECTIONS)
+    assert parser.DIRECTIONS == directions
     assert parser.DTYPES == choices.DTYPES
     assert files.REPORT_SUFFIXES == report.SUFFIXES
     names = parser.build_parser()._actions[-1].choices
