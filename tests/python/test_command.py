@@ -61,7 +61,7 @@ def test_the_parser_knows_the_words_that_torchalgo_knows() -> None:
     assert parser.MODES == options.MODES
     assert parser.OBJECTIVES == plan.OBJECTIVES
     directions = (*problems.DIRECTION_WORDS, *problems.DIRECTIONS)
-    assert parser.DIRECTIONS == directions
+    assert directions == parser.DIRECTIONS
     assert parser.DTYPES == choices.DTYPES
     assert files.REPORT_SUFFIXES == report.SUFFIXES
     names = parser.build_parser()._actions[-1].choices
@@ -92,7 +92,7 @@ def usage(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (("db", "infos"), "there is no verb 'infos'; did you mean 'info'?"),
         (("db", "info", "--jsn"), "did you mean '--json'? (see torchalgo db info --help)"),
         (
-            ("candidates", "m.pt", "--direction", "backward"),
+            ("candidates", "m.pt", "--direction", "up"),
             "expected one of forward, backward_data",
         ),
         (("check", "m.pt", "--max-rel-error", "nan"), "'nan' is no number above 0"),
