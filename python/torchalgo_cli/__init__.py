@@ -34,10 +34,11 @@ _LONG = ("optimize", "pareto", "profile", "check", "demo")
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     try:
-        code = _run_command(argv)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return code
+        try:
+            return _run_command(argv)
+        finally:  # argparse exits after --help: an error of the flush must not come later
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except KeyboardInterrupt:
         return _fail("interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:  # `torchalgo ... | head`

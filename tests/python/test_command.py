@@ -199,10 +199,12 @@ def test_what_cannot_be_read_is_one_line_and_ends_with_1(
 def test_a_closed_stdout_ends_the_command_without_a_traceback() -> None:
     reading, writing = os.pipe()
     os.close(reading)
+    buffered = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
     for words in (["--help"], ["candidates", "fwd_f32_n1c8h8w8_k8r3s3_st1x1_pad1x1_dil1x1_g1"]):
         done = subprocess.run(
-            command(*words), stdout=writing, stderr=subprocess.PIPE, text=True, check=False
-        )
+            command(*words), stdout=writing, stderr=subprocess.PIPE, text=True, check=False,
+            env=buffered,
+        )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, "")
     os.close(writing)
 
