@@ -109,9 +109,10 @@ def python_modules() -> dict[str, Path]:
 
 
 def imported_by(path: Path, modules: dict[str, Path]) -> list[tuple[int, str, bool]]:
-    """What a file imports of torchalgo's own modules: line, name, whether when it is imported.
+    """Returns the line and the name of each import of torchalgo's own modules in a file.
 
-    Imports in functions run later. What only a type checker imports is left out.
+    The third part is true if the import runs when the file itself is imported. It is false for an
+    import in a function, which runs later. What only a type checker imports is left out.
     """
     tree = ast.parse(path.read_text())
     types, later = set(), set()

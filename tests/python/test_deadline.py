@@ -113,7 +113,7 @@ def test_an_end_while_candidates_run_breaks_them_off_and_blames_none(
 
 
 class Model:
-    """What CallBudget needs of a prepared model: a run that takes its time."""
+    """A prepared model with only what CallBudget uses. Its run takes the given seconds."""
 
     device, where, inputs = None, torch.device("cpu"), ()
 

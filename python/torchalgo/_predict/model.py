@@ -41,7 +41,7 @@ SETTINGS: Mapping[str, Any] = {
     "learning_rate": 0.06,
     "num_leaves": 31,
     "feature_fraction": 0.6,
-    # The same costs give the same model, for any number of threads.
+    # Learning from the same costs again gives the same model, whatever the number of threads.
     "deterministic": True,
     "force_row_wise": True,
     "num_threads": 1,

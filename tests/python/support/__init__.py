@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What several test files share."""
+"""Helpers that more than one test file uses."""

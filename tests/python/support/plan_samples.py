@@ -228,7 +228,7 @@ def described(part: Any) -> dict[str, Any]:
 
 
 def changes_cost(rows: dict[str, dict[str, int]], shape: str, have: int, wanted: int) -> float:
-    """The cheapest way from some layouts to others; inf: there is none."""
+    """Returns the cost of the cheapest way from some layouts to others, or inf if there is none."""
     cheapest: dict[int, float] = {have: 0}
     for _ in LAYOUTS:
         for made, cost in list(cheapest.items()):
@@ -242,7 +242,10 @@ def changes_cost(rows: dict[str, dict[str, int]], shape: str, have: int, wanted:
 def true_cost(
     graph: Graph, changes: Callable[[str, int, int], float], chosen: dict[int, Option]
 ) -> float:
-    """What a choice costs if each transform is paid once per value; inf: it does not fit."""
+    """Returns the cost of a choice whose transforms are paid once per value.
+
+    Returns inf if the choice lacks a transform that it needs.
+    """
     total: float = sum(option.said["ticks"] for option in chosen.values())
     for v, value in enumerate(graph.values):
         writer = value.producer if value.problem else -1
