@@ -70,22 +70,24 @@ class Mover {
       Node* const start = find_start(node->input(0));
       const bool is_norm_only = start == node->input(0)->node() && !is_permute(start, {0, 2, 3, 1});
       if (start == nullptr || is_norm_only) continue;
-      node->output()->replaceAllUsesWith(channels_first(node->input(0), start, node));
+      node->output()->replaceAllUsesWith(channels_first(node->input(0), start));
       is_changed = true;
     }
     return is_changed;
   }
 
  private:
-  // Returns `value` with the channels in front. New nodes stand before `end`.
-  Value* channels_first(Value* value, const Node* start, Node* end) {
-    const WithInsertPoint at(end);
+  // Returns `value` with the channels in front. Each new node stands where the node stood that it
+  // replaces, so that it reads the same values even where a tensor is changed in place later on.
+  Value* channels_first(Value* value, const Node* start) {
     Node* const node = value->node();
     if (node == start) {
       if (is_permute(node, {0, 2, 3, 1})) return node->input(0);
-      return insert("aten::permute", {value, graph_.insertConstant(Sizes{0, 3, 1, 2})}, end);
+      const WithInsertPoint at(node->next());
+      return insert("aten::permute", {value, graph_.insertConstant(Sizes{0, 3, 1, 2})}, node);
     }
-    Value* const src = channels_first(node->input(0), start, end);
+    Value* const src = channels_first(node->input(0), start);
+    const WithInsertPoint at(node);
     if (is_kind(node, "aten::linear")) return insert_convolution(node, src);
     std::vector<Value*> inputs(node->inputs().begin(), node->inputs().end());
     inputs[0] = src;

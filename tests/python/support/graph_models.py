@@ -236,6 +236,21 @@ class ConvNeXtBlock(nn.Module):
         return F.relu(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2), self.end(last)
 
 
+class ChangedBehindLinear(nn.Module):
+    """What a linear layer over the channels reads is changed in place after the layer ran."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 6, 3, padding=1)
+        self.mix = nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.conv(x)
+        y = self.mix(x.permute(0, 2, 3, 1))
+        x.add_(1.0)
+        return y.permute(0, 3, 1, 2), x
+
+
 class Norms(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -344,6 +359,7 @@ MODELS: dict[str, Model] = {
     "norms": (Norms, [(1, 8, 8, 8)]),
     "layer_norms": (LayerNorms, [(2, 4, 7, 9)]),
     "convnext": (ConvNeXtBlock, [(2, 12, 9, 8)]),
+    "changed_behind_linear": (ChangedBehindLinear, [(2, 4, 7, 9)]),
     "transposed": (Transposed, [(1, 6, 7, 7)]),
     "dimensions": (Dimensions, [(2, 3, 5, 9, 12)]),
     "in_place": (InPlace, [(1, 4, 8, 8)]),
