@@ -108,6 +108,14 @@ def python_modules() -> dict[str, Path]:
     return modules
 
 
+def absolute(path: Path, node: ast.ImportFrom) -> str:
+    """Returns the name of the module from which a file imports, also if it is relative."""
+    if not node.level:
+        return node.module or ""
+    folder = path.relative_to(PYTHON.parent).parts[: -node.level]
+    return ".".join([*folder, *([node.module] if node.module else [])])
+
+
 def imported_by(path: Path, modules: dict[str, Path]) -> list[tuple[int, str, bool]]:
     """Returns the line and the name of each import of torchalgo's own modules in a file.
 
@@ -126,8 +134,10 @@ def imported_by(path: Path, modules: dict[str, Path]) -> list[tuple[int, str, bo
         if not isinstance(node, (ast.Import, ast.ImportFrom)) or id(node) in types:
             continue
         names = []
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torchalgo":
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        if isinstance(node, ast.ImportFrom):
+            module = absolute(path, node)
+            if module.split(".")[0] == "torchalgo":
+                names = [f"{module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
             names = [a.name for a in node.names if a.name.startswith("torchalgo.")]
         for name in names:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -159,12 +160,14 @@ def test_overrides_of_a_plan_from_a_file_say_what_to_do_instead() -> None:
         plan.with_overrides({"conv1": "aten.conv"})
 
 
-def test_the_file_runs_without_torch_and_torchalgo(tmp_path: Path) -> None:
+def test_the_folder_runs_without_torch_and_torchalgo(tmp_path: Path) -> None:
     make_plan().save(tmp_path / "p.json")
-    source = Path(sys.modules["torchalgo._ir.plan"].__file__ or "")
-    alone = tmp_path / "plan.py"
-    alone.write_bytes(source.read_bytes())
-    command = [sys.executable, "-I", "-S", str(alone), str(tmp_path / "p.json")]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    source = Path(sys.modules["torchalgo._ir.plan"].__file__ or "").parent
+    shutil.copytree(source, tmp_path / "plan", ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "-S", "-m", "plan", "p.json"]
+    environment = {"PATH": "", "PYTHONSAFEPATH": ""}
+    result = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment
+    )
     assert result.stderr == ""
     assert result.stdout == f"{make_plan()}\n"

@@ -11,7 +11,7 @@ from typing import Any
 
 from torchalgo import _C
 from torchalgo._C import Error
-from torchalgo._ir.plan import TICKS_PER_US, PairCost, Plan, PlanProof, spelled_value
+from torchalgo._ir.plan import TICKS_PER_US, PairCost, Plan, PlanProof, format_value
 from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency
 from torchalgo._plan.planning import pair_costs
@@ -113,7 +113,7 @@ class CheckedPlan:
 
     def __str__(self) -> str:
         cost, bound = (
-            f"{ticks} ticks ({spelled_value(self.objective, ticks / TICKS_PER_US)})"  # type: ignore[arg-type]
+            f"{ticks} ticks ({format_value(self.objective, ticks / TICKS_PER_US)})"  # type: ignore[arg-type]
             for ticks in (self.cost_ticks, self.lower_bound_ticks)
         )
         best = "it is optimal" if self.is_optimal else "it may not be optimal"

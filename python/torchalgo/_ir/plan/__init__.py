@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The plan: the primitive of each node, and the layout changes.
+
+A plan's file is JSON, without pickle, code or paths. This folder also works alone, since its
+modules import each other only: `python -m plan net.plan.json` beside a copy of it prints a plan
+where torchalgo is not installed.
+"""
+
+from .parts import (
+    MOST_WAITING,
+    OBJECTIVES,
+    TICKS_PER_US,
+    GuardVerdict,
+    InContext,
+    LeftAlone,
+    OpInContext,
+    PairCost,
+    PlanDim,
+    PlanEnergy,
+    PlanInput,
+    PlanNode,
+    PlanProof,
+    PlanTransform,
+    Quarantined,
+)
+from .plan import Plan, plans_from_json, plans_to_json, read_plans, save_plans, the_only_plan
+from .text import guard_line, runs_text, when_timed
+from .units import cost_of, format_bytes, format_value, regret_of, unit_of, value_of
+
+__all__ = [
+    "MOST_WAITING",
+    "OBJECTIVES",
+    "TICKS_PER_US",
+    "GuardVerdict",
+    "InContext",
+    "LeftAlone",
+    "OpInContext",
+    "PairCost",
+    "Plan",
+    "PlanDim",
+    "PlanEnergy",
+    "PlanInput",
+    "PlanNode",
+    "PlanProof",
+    "PlanTransform",
+    "Quarantined",
+    "cost_of",
+    "format_bytes",
+    "format_value",
+    "guard_line",
+    "plans_from_json",
+    "plans_to_json",
+    "read_plans",
+    "regret_of",
+    "runs_text",
+    "save_plans",
+    "the_only_plan",
+    "unit_of",
+    "value_of",
+    "when_timed",
+]

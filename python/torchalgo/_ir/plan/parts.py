@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The parts of a plan: its inputs, nodes and layout changes, and the facts about them."""
+
+from __future__ import annotations
+
+import json
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .json_codec import IF_SET, MAY_LACK, decode, encode, parse_json
+from .native import Error
+
+TICKS_PER_US = 1024 * 1000
+MOST_WAITING = 0.15  # part of the time; times of a process that waited longer are not kept
+
+Layout = Literal["nchw", "nhwc", "nChw8c", "nChw16c"]
+Objective = Literal["latency", "energy", "edp"]  # edp: energy x time of the whole plan
+OBJECTIVES: tuple[Objective, ...] = typing.get_args(Objective)
+
+
+@dataclass(frozen=True)
+class PlanDim:
+    """The range of sizes of one dimension for which the module is right: `least` to `most`.
+
+    A pinned dimension has no name. Free dimensions with the same name have the same size.
+    """
+
+    name: str
+    least: int
+    most: int | None  # None if there is no limit
+
+
+@dataclass(frozen=True)
+class PlanInput:
+    """One tensor of the model's inputs, in call order.
+
+    Each tensor inside a list or dict counts as one.
+    """
+
+    shape: list[int]
+    dtype: str
+    layout: Layout
+    dims: list[PlanDim] | None = field(
+        default=None, metadata=IF_SET
+    )  # None if not known, as in older files
+
+
+@dataclass(frozen=True)
+class PlanNode:
+    """The choice for one node. An absorbed node has no primitive and costs nothing of its own."""
+
+    name: str
+    problem: str
+    primitive: str
+    src: Layout
+    dst: Layout
+    absorbed_by: str
+    predicted_us: float
+    ticks: int
+    cost_source: Literal["measured", "bound", "model", "construction"]  # the last: a view
+    runner_up: str
+    regret_us: float | None
+    packed_bytes: int | None = field(
+        default=None, metadata=MAY_LACK
+    )  # bytes beside the model's own weights; None if not written
+    predicted_uj: float | None = field(
+        default=None, metadata=IF_SET
+    )  # None if the plan is for latency
+    regret_uj: float | None = field(default=None, metadata=IF_SET)
+
+
+@dataclass(frozen=True)
+class PlanTransform:
+    """A layout change of one value. It is paid once for any number of readers."""
+
+    value: str
+    producer: str  # empty for an input of the model
+    problem: str
+    primitive: str
+    src: Layout
+    dst: Layout
+    predicted_us: float
+    ticks: int
+    predicted_uj: float | None = field(
+        default=None, metadata=IF_SET
+    )  # None if the plan is for latency
+
+
+@dataclass(frozen=True)
+class PlanEnergy:
+    """The prediction for a plan for "energy" or "edp", as counted by `meter`."""
+
+    meter: str
+    cost_uj: float
+    lower_bound: float  # bound of the objective for all plans: in uJ, or in uJ x us for edp
+
+
+@dataclass(frozen=True)
+class GuardVerdict:
+    """The comparison of the plan with the best baseline in paired rounds.
+
+    `ratio` is plan / baseline, and `low` to `high` its 95 % interval. It is a ratio of times, or of
+    the objective's values if that is not latency.
+    """
+
+    verdict: Literal["faster", "slower", "unclear", "not timed"]
+    runs: Literal["plan", "single_layout", "baseline"]
+    baseline: str
+    plan_us: float
+    baseline_us: float
+    ratio: float
+    low: float
+    high: float
+    rounds: int
+    reason: str
+    objective: Objective = field(default="latency", metadata=IF_SET)
+    plan_uj: float | None = field(default=None, metadata=IF_SET)
+    baseline_uj: float | None = field(default=None, metadata=IF_SET)
+    # The time of the slower one of the plan and the best single-layout plan. None if only the plan
+    # was timed.
+    second_us: float | None = field(default=None, metadata=IF_SET)
+    # The day, such as 2026-11-20, of a verdict from the database; empty if it was timed in this
+    # call.
+    timed_on: str = field(default="", metadata=IF_SET)
+    # The part of the time in which the process waited for a processor, because other programs ran.
+    waited: float = field(default=0.0, metadata=IF_SET)
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Returns whether other programs disturbed the times.
+
+        Such times are not kept for later runs.
+        """
+        return self.waited > MOST_WAITING
+
+    def to_json(self) -> str:
+        return json.dumps(encode(self), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> GuardVerdict:
+        """Reads the text of `to_json`. Raises torchalgo.Error with the name of the wrong field."""
+        try:
+            data = parse_json(text)
+        except (ValueError, RecursionError) as problem:
+            raise Error(f"guard: no verdict, or truncated: {problem}") from None
+        verdict: GuardVerdict = decode(cls, data, "guard")
+        return verdict
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A candidate that must not be chosen on this machine."""
+
+    problem: str
+    primitive: str
+    src: Layout
+    dst: Layout
+    reason: str
+
+
+@dataclass(frozen=True)
+class LeftAlone:
+    """A node that could be planned but is not, and why.
+
+    An empty name stands for the whole model.
+    """
+
+    name: str
+    note: str
+
+
+@dataclass(frozen=True)
+class PairCost:
+    """The extra cost of a reader's primitive behind a certain primitive of the producer.
+
+    It is the difference from the reader's cost alone. It is negative if the reader is faster there.
+    It was timed inside the network: see InContext.
+    """
+
+    producer: str  # name of a node; empty for any
+    producer_problem: str
+    producer_primitive: str  # "primitive src->dst"
+    reader: str
+    reader_problem: str
+    reader_primitive: str
+    ticks: int
+
+
+@dataclass(frozen=True)
+class OpInContext:
+    """The times of one op of the plan, alone and inside the net."""
+
+    name: str  # name of the node, or of the value whose layout changes
+    problem: str
+    alone_us: float
+    expected_us: float  # alone_us, corrected by the factor and the overhead of its kind
+    measured_us: float
+
+
+@dataclass(frozen=True)
+class InContext:
+    """The times of the plan's ops inside the net, beside their times alone. All times are in us.
+
+    `factors` and `call_us` describe all ops of one kind: measured = factor * alone + call. Only an
+    op's time above that depends on its choice. It is stored in `pairs` of the plan.
+    """
+
+    alone_us: float  # sum over the plan, without factors and call_us
+    corrected_us: float  # of a call: alone_us with factors, call_us, pairs and rest_us
+    measured_us: float  # of a whole call
+    ops_us: float  # measured: the plan's ops
+    rest_us: float  # measured: the rest of a call, such as the interpreter and PyTorch's ops
+    factors: dict[str, float]  # "convolution" | "transform" | "other"
+    call_us: dict[str, float]
+    rounds: int  # plans that were timed in the net
+    kept: int  # number of the plan that runs, counted from 1
+    outcome: str  # why the search ended
+    ops: list[OpInContext]
+
+    @classmethod
+    def from_data(cls, data: Any) -> InContext:
+        """Reads the JSON object of a plan's file.
+
+        Raises torchalgo.Error with the name of the wrong field.
+        """
+        context: InContext = decode(cls, data, "in_context")
+        return context
+
+
+@dataclass(frozen=True)
+class PlanProof:
+    """The data that check_plan needs beside the plan. All of it is text and integers."""
+
+    problem_hash: str  # SHA-256 of the PBQP of the graph and the costs
+    certificate: str  # proves that no plan is cheaper than the bound; docs/pbqp.md
+    graph: str
+    costs: dict[str, dict[str, int]]  # problem -> "primitive src->dst" -> ticks
+    refused: list[list[str]]  # node, problem, "primitive src->dst" that it must not use
+    pairs: list[PairCost] = field(default_factory=list, metadata=MAY_LACK)  # all pairs of the PBQP

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The text of a plan: what print(plan) shows, and single lines of it."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import typing
+
+from .parts import GuardVerdict, InContext, PlanTransform, Quarantined
+from .units import (
+    cost_of,
+    format_bytes,
+    format_value,
+    in_mj,
+    in_ms,
+    lower_bound_of,
+    regret_of,
+    unit_of,
+    value_of,
+)
+
+if typing.TYPE_CHECKING:
+    from .plan import Plan
+
+MAX_COLUMNS = 120
+_HEAD = ("layer", "primitive", "layout", "fused", "{unit}", "runner-up", "regret {unit}")
+_NUMERIC = (4, 6)
+# Least widths of the columns that are cut, by column. The second dict applies if the first is not
+# enough.
+_SHRINK = ({0: 22, 1: 26, 5: 20, 3: 10}, {0: 12, 1: 18, 5: 10, 3: 6})
+
+
+def plan_text(plan: Plan) -> str:
+    """Returns the table of a plan's layers, and the lines of the facts about it."""
+    return "\n".join([*_table(plan), "", *map(_wrapped, _summary(plan))])
+
+
+def _predicted(plan: Plan) -> str:
+    """Formats the plan's predicted time, and its energy if the objective counts energy."""
+    if plan.energy is None:
+        return in_ms(plan.cost_us)
+    watts = f" ({plan.energy.cost_uj / plan.cost_us:.3g} W)" if plan.cost_us else ""
+    text = f"{in_mj(plan.energy.cost_uj)} in {in_ms(plan.cost_us)}{watts} by {plan.energy.meter}"
+    return f"{format_value('edp', value_of(plan))}: {text}" if plan.objective == "edp" else text
+
+
+def _layouts(src: str, dst: str) -> str:
+    return src if src == dst else f"{src}>{dst}"
+
+
+def _fused(problem: str) -> str:
+    """Returns the steps of a call after its first operation, such as "+bias+relu > 3x3+bias"."""
+    _, *more = problem.split("_k") if problem.startswith("chain_") else ["", problem]
+    parts = []
+    for i, filters in enumerate(more):
+        size, plus, ops = filters.partition("+")
+        window = re.search(r"r(\d+)s(\d+)", size) if i else None
+        parts.append((f" > {window[1]}x{window[2]}" if window else "") + plus + ops)
+    return "".join(parts)
+
+
+def _rows(plan: Plan) -> list[tuple[str, ...]]:
+    after: dict[str, list[PlanTransform]] = {}
+    for t in plan.transforms:
+        after.setdefault(t.producer, []).append(t)
+    rows: list[tuple[str, ...]] = []
+
+    def add_transforms(producer: str) -> None:
+        for t in after.pop(producer, []):
+            cost = f"{cost_of(t, plan):.1f}"
+            rows.append((f"  > {t.dst}", t.primitive, _layouts(t.src, t.dst), "", cost, "", ""))
+
+    add_transforms("")
+    for n in plan.nodes:
+        if n.primitive:
+            more = regret_of(n, plan)
+            regret = "" if more is None else f"{more:.1f}"
+            cost = f"{cost_of(n, plan):.1f}"
+            cost += "?" if n.cost_source in ("bound", "model") else ""
+            layouts = _layouts(n.src, n.dst)
+            rival, _, pair = n.runner_up.partition(" ")
+            rival_src, arrow, rival_dst = pair.partition("->")
+            runner_up = f"{rival} {_layouts(rival_src, rival_dst)}" if arrow else n.runner_up
+            rows.append((n.name, n.primitive, layouts, _fused(n.problem), cost, runner_up, regret))
+        add_transforms(n.name)
+    for producer in list(after):
+        add_transforms(producer)
+    return rows
+
+
+def _cut(text: str, width: int) -> str:
+    if len(text) <= width:
+        return text
+    left = (width - 2) // 2
+    return text[:left] + ".." + text[len(text) - (width - 2 - left) :]
+
+
+def _table(plan: Plan) -> list[str]:
+    rows = [tuple(title.format(unit=unit_of(plan)) for title in _HEAD), *_rows(plan)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
+    room = MAX_COLUMNS - 2 * (len(widths) - 1)
+    for least in _SHRINK:
+        while sum(widths) > room and (loose := [i for i in least if widths[i] > least[i]]):
+            widths[max(loose, key=lambda i: widths[i])] -= 1
+    lines = []
+    for row in rows:
+        cells = [_cut(cell, widths[i]) for i, cell in enumerate(row)]
+        sides = [str.rjust if i in _NUMERIC else str.ljust for i in range(len(cells))]
+        placed = [side(c, w) for side, c, w in zip(sides, cells, widths, strict=True)]
+        lines.append("  ".join(placed).rstrip())
+    return [lines[0], "-" * max(map(len, lines)), *lines[1:]]
+
+
+def _summary(plan: Plan) -> list[str]:
+    convs = sum(n.problem.startswith(("fwd_", "bwd_", "chain_")) for n in plan.nodes)
+    fused = sum(bool(n.absorbed_by) for n in plan.nodes)
+    lines = [
+        f"{convs} convolutions, {len(plan.nodes) - convs} other planned nodes ({fused} absorbed),"
+        f" {len(plan.transforms)} layout transforms",
+        _proof(plan),
+    ]
+    if plan.weight_bytes is not None:
+        lines.append(_memory_line(plan))
+    lines += [f"limit: {name} of at most {limit:g}" for name, limit in plan.limits.items()]
+    if plan.in_context is not None:
+        lines += _context_lines(plan.in_context)
+    if plan.comparisons:
+        lines.append("from the same costs:")
+        own = value_of(plan)
+        for name, value in plan.comparisons.items():
+            gain = f" ({value / own:.3f}x this plan)" if own else ""
+            text = format_value(plan.objective, value)
+            lines.append(f"  {name.replace('_', ' '):24} {text}{gain}")
+    if plan.guard is not None:
+        lines.append(guard_line(plan.guard))
+    if plan.rel_error is not None:
+        text = f"outputs: relative L2 {plan.rel_error:.1e} to the model as it was given"
+        if plan.capture_error is not None:
+            text += f" ({plan.capture_error:.1e} before planning)"
+        lines.append(text)
+    lines += _listed("quarantined", [(_candidate(q), q.reason) for q in plan.quarantined])
+    lines += _listed("left alone", [(a.name, a.note) for a in plan.left_alone])
+    where = ", ".join(f"{key} {value}" for key, value in plan.environment.items())
+    return [*lines, where] if where else lines
+
+
+def _wrapped(line: str) -> str:
+    indent = " " * (4 if line.startswith(" ") else 2)
+    return textwrap.fill(line, MAX_COLUMNS, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _proof(plan: Plan) -> str:
+    measured = ""
+    if plan.guard is not None and plan.guard.rounds:
+        measured = f", measured {in_ms(plan.guard.plan_us)}"
+    ties = f"; {plan.ties} layer{'s' * (plan.ties != 1)} tied within noise"
+    if plan.objective == "edp":  # the regrets of layers do not exist for a product of sums
+        ties = ""
+    if plan.status == "optimal":
+        is_guessed = any(node.cost_source == "model" for node in plan.nodes)
+        kind = "partly predicted" if is_guessed else "measured"
+        head = f"optimal for these {kind}, additive costs ({plan.method})"
+    else:
+        own = value_of(plan)
+        gap = 100 * (1 - lower_bound_of(plan) / own) if own else 0.0
+        head = f"feasible, at most {gap:.2f} % above the optimum of these costs ({plan.method})"
+    return f"{head}; predicted {_predicted(plan)}{measured}{ties}"
+
+
+def _context_lines(context: InContext) -> list[str]:
+    def common(kind: str) -> str:
+        call = context.call_us.get(kind, 0.0)
+        return f"{kind} {context.factors[kind]:.2f}x" + (f" + {call:.1f} us" if call >= 0.1 else "")
+
+    lines = [
+        f"in the net: {in_ms(context.measured_us)} a call, {in_ms(context.corrected_us)} expected"
+        f" with corrected costs; its ops take {in_ms(context.ops_us)} there,"
+        f" {in_ms(context.alone_us)} alone"
+        f" ({', '.join(map(common, context.factors)) or 'no op was seen'}), all else"
+        f" {in_ms(context.rest_us)}",
+        f"  plan {context.kept} of {context.rounds} timed there runs; {context.outcome}",
+    ]
+    far = [op for op in context.ops if abs(op.measured_us - op.expected_us) > op.expected_us / 20]
+    far.sort(key=lambda op: (-abs(op.measured_us - op.expected_us), op.name))
+    for op in far[:3]:
+        lines.append(
+            f"  {op.name}: {op.measured_us:.1f} us, {op.expected_us:.1f} as its kind,"
+            f" {op.alone_us:.1f} alone"
+        )
+    return lines
+
+
+def _memory_line(plan: Plan) -> str:
+    text = f"memory: {format_bytes(plan.weight_bytes or 0)} of packed weights"
+    if plan.plain_weight_bytes is not None:
+        text += f" beside {format_bytes(plan.plain_weight_bytes)} of the model's own"
+    if plan.workspace_bytes is not None:
+        text += f"; workspace of one primitive at most {format_bytes(plan.workspace_bytes)}"
+    return text
+
+
+def runs_text(guard: GuardVerdict) -> str:
+    """Returns a text that names what runs, such as "the plan runs"."""
+    return f"the {guard.runs.replace('single_layout', 'plan in one layout')} runs"
+
+
+def when_timed(guard: GuardVerdict) -> str:
+    """Returns a note for a verdict that is stored or disturbed; empty for a new one."""
+    if guard.timed_on:
+        return f"; timed on {guard.timed_on}, --fresh times it again"
+    if guard.is_disturbed:
+        return f"; other programs ran {guard.waited:.0%} of the time, so this is not kept"
+    return ""
+
+
+def guard_line(guard: GuardVerdict) -> str:
+    if not guard.rounds:
+        return f"guard: {guard.reason or guard.verdict}; {runs_text(guard)}"
+    if guard.plan_uj is not None and guard.baseline_uj is not None:
+        words = {"faster": "less than", "slower": "more than"}
+        beside = words.get(guard.verdict, f"{guard.verdict} beside")
+        return (
+            f"guard: {guard.objective} {beside} {guard.baseline}: {in_mj(guard.plan_uj)} in"
+            f" {in_ms(guard.plan_us)} against {in_mj(guard.baseline_uj)} in"
+            f" {in_ms(guard.baseline_us)}, ratio {guard.ratio:.3f} [{guard.low:.3f},"
+            f" {guard.high:.3f}] in {guard.rounds} rounds; {runs_text(guard)}{when_timed(guard)}"
+        )
+    text = (
+        f"guard: {guard.verdict} beside {guard.baseline}: {in_ms(guard.plan_us)} against"
+        f" {in_ms(guard.baseline_us)}, ratio {guard.ratio:.3f} [{guard.low:.3f}, {guard.high:.3f}]"
+        f" in {guard.rounds} rounds; {runs_text(guard)}{when_timed(guard)}"
+    )
+    if guard.second_us is not None:
+        other = "plan" if guard.runs == "single_layout" else "best plan in one layout"
+        text += f"; the {other} took {in_ms(guard.second_us)}"
+    return f"{text} ({guard.reason})" if guard.reason else text
+
+
+def _candidate(q: Quarantined) -> str:
+    return f"{q.primitive} {_layouts(q.src, q.dst)} {q.problem}"
+
+
+def _listed(title: str, items: list[tuple[str, str]]) -> list[str]:
+    if not items:
+        return []
+    lines = [f"{title}: {len(items)}"]
+    lines += [f"  {name or 'the model'}: {note}" for name, note in items[:8]]
+    return [*lines, f"  and {len(items) - 8} more"] if len(items) > 8 else lines

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The values of a plan in the units of its objective, and their texts."""
+
+from __future__ import annotations
+
+import typing
+
+from .parts import Objective, PlanNode, PlanTransform
+
+if typing.TYPE_CHECKING:
+    from .plan import Plan
+
+
+def in_ms(us: float) -> str:
+    return f"{us / 1000:.3f} ms" if us < 10_000 else f"{us / 1000:.1f} ms"
+
+
+def in_mj(uj: float) -> str:
+    return f"{uj / 1000:.3f} mJ" if uj < 10_000 else f"{uj / 1000:.1f} mJ"
+
+
+def format_value(objective: Objective, value: float) -> str:
+    """Formats a value of the objective with its unit."""
+    if objective == "latency":
+        return in_ms(value)
+    return in_mj(value) if objective == "energy" else f"{value / 1e6:.4g} mJ ms"
+
+
+def unit_of(plan: Plan) -> str:
+    """Returns the unit of the layers' costs."""
+    return "us" if plan.energy is None else "uJ"
+
+
+def cost_of(part: PlanNode | PlanTransform, plan: Plan) -> float:
+    """Returns the predicted cost of a part of `plan`, in the unit of `unit_of`."""
+    return part.predicted_us if plan.energy is None else part.predicted_uj or 0.0
+
+
+def regret_of(node: PlanNode, plan: Plan) -> float | None:
+    return node.regret_us if plan.energy is None else node.regret_uj
+
+
+def value_of(plan: Plan) -> float:
+    """Returns the plan's value of the objective in us, uJ or uJ x us."""
+    if plan.energy is None:
+        return plan.cost_us
+    return plan.energy.cost_uj * (plan.cost_us if plan.objective == "edp" else 1.0)
+
+
+def lower_bound_of(plan: Plan) -> float:
+    """Returns a value that no plan goes below, in the unit of `value_of`."""
+    return plan.lower_bound_us if plan.energy is None else plan.energy.lower_bound
+
+
+def format_bytes(count: int) -> str:
+    """Formats a number of bytes in B, kB (1000 bytes) or MB."""
+    if count < 10_000:
+        return f"{count} B"
+    return f"{count / 1e3:.0f} kB" if count < 10_000_000 else f"{count / 1e6:.0f} MB"
