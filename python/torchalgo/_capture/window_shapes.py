@@ -36,7 +36,7 @@ def same_shape(func: Any, args: tuple[Any, ...]) -> Any:
     return args[0] if func._schema.is_mutable else _aten.detach.default(args[0])
 
 
-def _batch_norm(environment: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+def _batch_norm(recorder: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     empty = torch.empty(0, dtype=x.dtype, device=x.device)
     return _aten.detach.default(x), empty, empty
 
@@ -46,7 +46,7 @@ def _extent(size: Any) -> tuple[Any, int]:
     return (size, size) if isinstance(size, int) else (size.node.expr, int(size.node.hint))
 
 
-def _window(environment: Any, size: Any, kernel: int, stride: int, pad: int, dilation: int) -> Any:
+def _window(recorder: Any, size: Any, kernel: int, stride: int, pad: int, dilation: int) -> Any:
     """Returns the number of windows along one dimension; None if the window does not fit."""
     formula, hint = _extent(size)
     rest = 2 * pad - dilation * (kernel - 1) - 1
@@ -58,7 +58,7 @@ def _window(environment: Any, size: Any, kernel: int, stride: int, pad: int, dil
     if stride == 1 and rest == 0:
         return size
     whole = formula + rest if stride == 1 else FloorDiv(formula + rest, stride)
-    return environment.atom(whole + 1, count)
+    return recorder.atom(whole + 1, count)
 
 
 def _spread(values: Sequence[int], rank: int) -> list[int]:
@@ -67,7 +67,7 @@ def _spread(values: Sequence[int], rank: int) -> list[int]:
 
 
 def _convolution(
-    environment: Any, x: Any, weight: Any, bias: Any, stride: Sequence[int],
+    recorder: Any, x: Any, weight: Any, bias: Any, stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Any,
     groups: int,
 ) -> Any:  # fmt: skip
@@ -76,7 +76,7 @@ def _convolution(
     if transposed or not is_known or x.shape[1] != weight.shape[1] * groups:
         return None
     sizes = [
-        _window(environment, *each)
+        _window(recorder, *each)
         for each in zip(
             x.shape[2:], weight.shape[2:], _spread(stride, rank), _spread(padding, rank),
             _spread(dilation, rank),
@@ -89,13 +89,13 @@ def _convolution(
 
 
 def _pooled(
-    environment: Any, x: Any, kernel: Sequence[int], stride: Sequence[int],
+    recorder: Any, x: Any, kernel: Sequence[int], stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], ceil_mode: bool,
 ) -> Any:  # fmt: skip
     if ceil_mode:
         return None  # torch's own formula distinguishes cases
     sizes = [
-        _window(environment, *each)
+        _window(recorder, *each)
         for each in zip(
             x.shape[-2:], _spread(kernel, 2), _spread(stride or kernel, 2), _spread(padding, 2),
             _spread(dilation, 2),
@@ -108,18 +108,18 @@ def _pooled(
 
 
 def _max_pool(
-    environment: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = (0,),
+    recorder: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = (0,),
     dilation: Any = (1,), ceil_mode: bool = False,
 ) -> Any:  # fmt: skip
-    values = _pooled(environment, x, kernel, stride, padding, dilation, ceil_mode)
+    values = _pooled(recorder, x, kernel, stride, padding, dilation, ceil_mode)
     return None if values is None else (values, values.to(torch.int64))
 
 
 def _average_pool(
-    environment: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = (0,),
+    recorder: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = (0,),
     ceil_mode: bool = False, *args: Any, **kwargs: Any,
 ) -> Any:  # fmt: skip
-    return _pooled(environment, x, kernel, stride, padding, (1,), ceil_mode)
+    return _pooled(recorder, x, kernel, stride, padding, (1,), ceil_mode)
 
 
 # Each function returns None if torch's own shape function has to answer.
