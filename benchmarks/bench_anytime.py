@@ -25,7 +25,7 @@ from typing import Any
 from bench_globality import price
 from bench_lazy import Replay
 from bench_predict import costs_of
-from records import git_state, record
+from harness import git_state, record
 from tables import Table, read_tables, replay_arguments, usable
 from torchalgo import _C
 from torchalgo._base.deadline import Deadline

@@ -33,8 +33,8 @@ from typing import Any
 import torch
 
 import torchalgo
+from harness import git_state, machine_state, record
 from networks import random_input, random_network
-from records import git_state, machine_state, record
 from torchalgo import _C
 from torchalgo._base.stats import is_faster
 from torchalgo._capture.freeze import freeze_model

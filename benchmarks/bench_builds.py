@@ -141,7 +141,7 @@ def main() -> int:
         return 0
     if args.before is None or not args.networks:
         parser.error("give --before, a checkout with the older build, and networks")
-    from records import machine_state, record
+    from harness import machine_state, record
 
     before, after = Build(args.before, args.threads), Build(args.after, args.threads)
     ratios = []

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
-from records import git_state, machine_state, record
+from harness import git_state, machine_state, record
 
 SCHEMA = 1
 RESULTS = Path(__file__).parent / "results" / "context.jsonl"

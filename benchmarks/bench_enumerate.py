@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from records import git_state
+from harness import git_state
 
 RESULTS = Path(__file__).parent / "results" / "cudnn_enumerate.jsonl"
 DIRECTIONS = ("fwd", "bwd_data", "bwd_filter")

@@ -240,12 +240,13 @@ def summary(outcomes: list[Outcome]) -> str:
 
 IN_NETWORKS = (
     "These numbers are sums of costs. Whole networks were timed as well (`python"
-    " benchmarks/compare_layouts.py`, records of AVX-512, one thread). There, choosing each layer"
-    " by itself is slower by 3 % at batch 1 (geometric mean of 14 networks), and by 10 % at batch 8"
-    " (6 networks). The best plan in a single layout is within 2 % of the optimal plan in the mean,"
-    " at every batch. So most of the gain comes from faster kernels, and one well-chosen layout"
-    " keeps most of it. On some networks the plan in a single layout was up to 10 % faster than the"
-    " optimal plan (AVX2), on others up to 6 % slower. The guard therefore times it as well."
+    " benchmarks/compare.py local_optimum best_single_layout`, records of AVX-512, one thread)."
+    " There, choosing each layer by itself is slower by 3 % at batch 1 (geometric mean of 14"
+    " networks), and by 10 % at batch 8 (6 networks). The best plan in a single layout is within"
+    " 2 % of the optimal plan in the mean, at every batch. So most of the gain comes from faster"
+    " kernels, and one well-chosen layout keeps most of it. On some networks the plan in a single"
+    " layout was up to 10 % faster than the optimal plan (AVX2), on others up to 6 % slower. The"
+    " guard therefore times it as well."
 )
 
 

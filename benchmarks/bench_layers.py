@@ -2,7 +2,7 @@
 """Layer by layer: where our kernels lose time to ATen, to OpenVINO and to the machine's limits.
 
     python benchmarks/bench_layers.py mobilenet_v2 resnet50 --threads 1
-    python benchmarks/layer_tables.py                # docs/layers.md from the records
+    python benchmarks/make_tables.py layers          # docs/layers.md from the records
 
 An operation is a node of the imported graph with all that a candidate of ours fuses to it (bias,
 residual, activation); equal ones are timed once. First all candidates race; then rounds: each times
@@ -28,28 +28,37 @@ The roofline is what no direct algorithm beats: multiply-adds that do not meet p
 probed peak, all bytes over the bandwidth probed at that many, weights over the bandwidth at the
 network's. Winograd and Strassen do with fewer multiply-adds, and may pass it.
 
-One JSON line per network, with the samples and, of a plan that is tuned first (--plan-budget-s),
-what it expects its nodes and transforms to take. Needs less than 3 minutes a network.
+Takes less than 3 minutes per network (--quick: one). Appends one JSON line per network to
+benchmarks/results/layers.jsonl, with the samples and, of a plan that is tuned first
+(--plan-budget-s), what it expects its nodes and transforms to take; prints the worst operations.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
-import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from records import git_state, machine_state, record
+import torch
+
+import harness
+import torchalgo
+from layer_lines import roofline
+from layer_page import network_section
+from networks import NAMES, network_name, random_input, random_network
+from torchalgo import _C
+from torchalgo._base.stats import cost_of_samples
+from torchalgo._capture.freeze import freeze_model
+from torchalgo._ir.bounds import Peaks
+from torchalgo._measure.sampling import cold_bytes as weights_of
 
 SCHEMA = 1
-RESULTS = Path(__file__).parent / "results" / "layers.jsonl"
+LIMIT_S = 1800.0  # of one network
 PAUSE_S = 0.002  # lets the other engine's spinning threads go to sleep
 RACE_ROUNDS, RACE_S = 5, 0.5  # of all candidates, per operation
 SAMPLES = 3  # of one set-up
@@ -108,44 +117,17 @@ def operations_of(graph: Any, candidates: Any) -> list[Operation]:
     return list(found.values())
 
 
-def roofline(
-    problem: str, primitives: Sequence[Any], peaks: Any, cold_bytes: int
-) -> dict[str, Any]:
-    """The least time of a direct algorithm, in us, and what limits it."""
-    from torchalgo import _C
-    from torchalgo._ir.problems import weight_count
-
-    works = [_C.least_work(problem, p) for p in primitives]
-    flops, size = (max(work[i] for work in works) for i in (0, 1))
-    weights = 4 * weight_count(problem)
-    limits = {
-        "flops": flops / peaks.flops_per_ns,
-        "bytes": size / peaks.bandwidth(size),
-        "weights": weights / peaks.bandwidth(max(weights, cold_bytes)) if weights else 0.0,
-    }
-    limit = max(limits, key=lambda name: limits[name])
-    return {
-        "flops": flops, "bytes": size, "weight_bytes": weights, "us": limits[limit] / 1000,
-        "limit": limit,
-    }  # fmt: skip
-
-
 # ---- measuring -----------------------------------------------------------------------------------
 
 
 def taken(tasks: Sequence[Any], cold_bytes: int, **options: Any) -> list[Any]:
     """_C.measure, as the planner's sampler calls it."""
-    from torchalgo import _C
-
     return _C.measure(list(tasks), warmup=1, cold_bytes=cold_bytes, **options)
 
 
 def race(operation: Operation, cold_bytes: int) -> tuple[list[Any], dict[str, str]]:
     """The fastest primitive of every algorithm; why others failed. Views cost nothing and do not
     run."""
-    from torchalgo import _C
-    from torchalgo._base.stats import cost_of_samples
-
     run = [p for p in operation.primitives if not _C.is_view(p.name)]
     tasks = [(operation.problem, p) for p in run]
     samples = taken(tasks, cold_bytes, rounds=RACE_ROUNDS, budget_s=RACE_S, race=True)
@@ -181,8 +163,6 @@ def make_row(operation: Operation, cold_bytes: int, *, with_openvino: bool) -> R
 
 def take_round(row: Row, cold_bytes: int) -> None:
     """One more sample of everything in the row."""
-    from torchalgo._base.stats import cost_of_samples
-
     tasks = [(row.operation.problem, primitive) for primitive in row.finalists]
     for times, cold in ((row.cold, cold_bytes), (row.warm, 0)):
         for primitive, result in zip(
@@ -225,8 +205,6 @@ def take_rounds(
 
 def row_record(row: Row, peaks: Any, cold_bytes: int) -> dict[str, Any]:
     """A row as JSON; views take 0."""
-    from torchalgo import _C
-
     operation = row.operation
     engines: dict[str, dict[str, Any]] = {}
     for primitive in row.finalists:
@@ -266,8 +244,6 @@ def samples_of(row: Row, name: str) -> dict[str, list[float]]:
 
 def plan_record(network: Any, x: Any, budget_s: float) -> dict[str, Any]:
     """What a plan that is tuned now expects of its nodes, and of the transforms between them."""
-    import torchalgo
-
     optimized = torchalgo.optimize(network, x, cost_db=False, budget_s=budget_s, progress=False)
     plan = optimized.plan
     return {
@@ -285,18 +261,11 @@ def plan_record(network: Any, x: Any, budget_s: float) -> dict[str, Any]:
 
 def probe() -> Any:
     """The rates of now: what else runs lowers all of a probe, so that several are taken."""
-    from torchalgo import _C
-    from torchalgo._ir.bounds import Peaks
-
     return Peaks.probed(_C.probe_peaks())
 
 
 def measure_network(network: Any, x: Any, args: argparse.Namespace) -> dict[str, Any]:
     """The record of one network, but for its name and the machine."""
-    from torchalgo import _C
-    from torchalgo._capture.freeze import freeze_model
-    from torchalgo._measure.sampling import cold_bytes as weights_of
-
     started = time.monotonic()
     graph = _C.import_graph(freeze_model(network, (x,))._c, (x,)).graph
     cold_bytes = weights_of(graph)
@@ -320,16 +289,14 @@ def measure_network(network: Any, x: Any, args: argparse.Namespace) -> dict[str,
     }
 
 
-def run_one(name: str, args: argparse.Namespace) -> dict[str, Any]:
+def run_one(name: str, options: harness.Record) -> harness.Record:
     """The record of one network of networks.py in this process."""
-    import torch
-
-    torch.set_num_threads(args.threads)
+    torch.set_num_threads(options["threads"])
     torch.set_grad_enabled(False)
-    from networks import random_input, random_network
-
     load_before = os.getloadavg()[0]
+    args = argparse.Namespace(**options)
     measured = measure_network(random_network(name), random_input(name), args)
+    peers = () if args.no_openvino else ("openvino",)
     return {
         "schema": SCHEMA,
         "benchmark": "layers",
@@ -337,19 +304,13 @@ def run_one(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "threads": args.threads,
         **measured,
         "load_before": round(load_before, 2),
-        "versions": versions(with_openvino=not args.no_openvino),
+        "versions": {
+            "torch": torch.__version__,
+            "torchalgo": torchalgo.__version__,
+            **harness.versions_of(*peers),
+        },
         "date": time.strftime("%Y-%m-%d"),
     }
-
-
-def versions(*, with_openvino: bool) -> dict[str, str]:
-    """Of what was timed."""
-    from importlib.metadata import version
-
-    import torchalgo
-
-    found = {"torch": version("torch"), "torchalgo": torchalgo.__version__}
-    return {**found, "openvino": version("openvino")} if with_openvino else found
 
 
 # ---- the command ---------------------------------------------------------------------------------
@@ -357,60 +318,40 @@ def versions(*, with_openvino: bool) -> dict[str, str]:
 
 def parse_args(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("networks", nargs="+", help="names of networks.py")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--budget-s", type=float, default=80.0, help="of the rounds of a network")
+    parser = harness.make_parser(__doc__, harness.RESULTS / "layers.jsonl", can_resume=True)
+    parser.add_argument("networks", nargs="+", type=network_name, metavar="NETWORK", help=NAMES)
+    parser.add_argument("--threads", type=harness.count, default=1, help="of each engine")
+    parser.add_argument("--rounds", type=harness.count, default=11, help="per network")
     parser.add_argument(
-        "--plan-budget-s", type=float, default=40.0, help="of tuning a plan; 0: no plan"
+        "--budget-s", type=harness.seconds, default=80.0, help="of the rounds of a network"
     )
-    parser.add_argument("--no-openvino", action="store_true")
-    parser.add_argument("--worst", type=int, default=20, help="rows of the table that is printed")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args(words)
-
-
-def in_process(name: str, args: argparse.Namespace) -> dict[str, Any] | None:
-    """run_one in a process of its own; None if that failed."""
-    options = [f"--{key}={getattr(args, key.replace('-', '_'))}" for key in PASSED_ON]
-    options += ["--no-openvino"] if args.no_openvino else []
-    threads = {"OMP_NUM_THREADS": str(args.threads), "MKL_NUM_THREADS": str(args.threads)}
-    done = subprocess.run(
-        [sys.executable, __file__, name, "--in-process", *options],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **threads},
+    parser.add_argument(
+        "--plan-budget-s", type=harness.seconds, default=40.0, help="of tuning a plan; 0: no plan"
     )
-    if done.returncode != 0:
-        print(f"{name}: failed with exit status {done.returncode}", file=sys.stderr)
-        return None
-    line: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return line
-
-
-PASSED_ON = ("threads", "rounds", "budget-s", "plan-budget-s")
+    parser.add_argument("--no-openvino", action="store_true", help="leave it out")
+    parser.add_argument("--worst", type=harness.count, default=20, help="rows that are printed")
+    parser.add_argument("--quick", action="store_true", help="three rounds, no plan, no OpenVINO")
+    args = parser.parse_args(words)
+    if args.quick:
+        parser.set_defaults(rounds=3, plan_budget_s=0.0, no_openvino=True)
+        args = parser.parse_args(words)
+    return args
 
 
 def main() -> int:
     """Each network in a fresh process; its record is appended to --out, its table printed."""
     args = parse_args()
-    if args.in_process:
-        print(json.dumps(run_one(args.networks[0], args)))
-        return 0
-    from layer_tables import network_section
-
-    state = {**git_state(), **machine_state()}
-    done = []
-    for name in args.networks:
-        line = in_process(name, args)
-        if line is not None:
-            done.append({**line, **state})
-            record(args.out, done[-1])
-    for line in done:
-        print("\n".join(["", *network_section(line, args.worst)]))
-    return 0 if len(done) == len(args.networks) else 1
+    options = harness.settings_of(
+        args, "threads", "rounds", "budget_s", "plan_budget_s", "no_openvino"
+    )
+    same = {"threads": args.threads}
+    outcome = harness.measure_each(
+        run_one, {name: (name, options) for name in args.networks}, out=args.out, limit_s=LIMIT_S,
+        env=harness.thread_env(args.threads),
+        done=harness.done_before(args.out, "network", same) if args.resume else {},
+        show=lambda line: print("\n".join(["", *network_section(line, args.worst)]), flush=True),
+    )  # fmt: skip
+    return outcome.status
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from records import git_state, machine_state, record
+from harness import git_state, machine_state, record
 
 RESULTS = Path(__file__).resolve().parent / "results" / "layouts.jsonl"
 FAMILIES = {  # the column's title: the algorithm and its layout

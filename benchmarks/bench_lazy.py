@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from records import git_state, record
+from harness import git_state, record
 from tables import Table, read_tables, replay_arguments, usable
 from torchalgo import _C
 from torchalgo._ir.bounds import Peaks, family_of, sibling_floor

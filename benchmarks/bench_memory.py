@@ -23,8 +23,8 @@ from typing import Any
 import torch
 
 import torchalgo
+from harness import git_state, machine_state, record
 from networks import random_input, random_network
-from records import git_state, machine_state, record
 
 RESULTS = Path(__file__).resolve().parent / "results" / "memory.jsonl"
 

@@ -5,48 +5,54 @@
     python benchmarks/bench_models.py resnet50 --threads 1 --batch 8
     python benchmarks/bench_models.py resnet50 --threads 2 --peers onnxruntime,onnxruntime_spinning
     python benchmarks/bench_models.py resnet50 --threads 1 --isa avx2 --peers eager,channels_last
+    python benchmarks/bench_models.py squeezenet1_1 --quick     # to see that it works: a minute
 
-Each (network, threads) runs in a process of its own. All engines are built first; then rounds: in
-each, every engine runs once untimed and then `--inner` times timed, in an order that rotates, so
-that a slow phase of the machine hits all alike. Beside torchalgo's plan run, from the same costs,
-the plans it is compared with: ATen rows only, best single layout, local optimum; and the plan a
-second time (A/A control). ONNX Runtime runs twice, with its idle threads spinning and asleep;
-make_tables.py, which makes tables from the records, counts the faster of the two. There is one
-JSON line per network and number of threads, with the samples.
+Each network runs in a process of its own. All engines are built first, then they are timed in
+rounds. In each round every engine runs once untimed and then `--inner` times timed. The order
+rotates, so that a slow phase of the machine hits all alike. Beside torchalgo's plan run the plans
+that it is compared with, made from the same costs: ATen's algorithms only, the best single layout,
+the local optimum. The plan runs a second time as well (A/A control). ONNX Runtime runs twice, with
+its idle threads spinning and asleep; make_tables.py counts the faster of the two.
+
+Takes 3 to 10 minutes per network, most of them for tuning and building. Appends one JSON line per
+network, with the samples, to benchmarks/results/models.jsonl, and prints a summary.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import copy
 import os
-import subprocess
+import statistics
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-from records import git_state
+import torch
+
+import engines
+import harness
+import torchalgo
+from compare import in_rounds, said
+from networks import NAMES, network_name, random_input, random_network
+from torchalgo._base.stats import is_faster
 
 SCHEMA = 1
+LIMIT_S = 3600.0  # of one network
 PAUSE_S = 0.005  # lets the other engines' spinning threads go to sleep
+SPIN_S = 0.2  # after an engine whose threads spin: it takes longer until they sleep
 # What holds a process to vectors of 256 bits: torch with our kernels, and oneDNN in it.
 ISA_LIMITS = {
     "": {},
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
 }
-SPIN_S = 0.2  # after an engine whose threads spin: it takes longer until they sleep
-ALL_PEERS = (
-    "eager,channels_last,optimize_for_inference,inductor,onnxruntime,onnxruntime_spinning,openvino"
-)
+QUICK = {"rounds": 7, "inner": 1, "peers": ["eager", "channels_last"], "tune_s": 10.0}
 
 
 def build_peers(names: list[str], make: Callable[[], Any], x: Any) -> dict[str, dict[str, Any]]:
     """Engines that could be built, and for the others why not."""
-    import engines
-
     built: dict[str, dict[str, Any]] = {}
     for name in names:
         start = time.perf_counter()
@@ -66,12 +72,10 @@ def build_peers(names: list[str], make: Callable[[], Any], x: Any) -> dict[str, 
     return built
 
 
-def build_own(make: Callable[[], Any], x: Any) -> dict[str, dict[str, Any]]:
+def build_own(make: Callable[[], Any], x: Any, tune_s: float) -> dict[str, dict[str, Any]]:
     """torchalgo's plan twice, and the plans it is compared with."""
-    import torchalgo
-
     start = time.perf_counter()
-    optimized = torchalgo.optimize(make(), x, budget_s=float("inf"), progress=False)
+    optimized = torchalgo.optimize(make(), x, budget_s=tune_s, progress=False)
     build_s = round(time.perf_counter() - start, 2)
     plan = optimized.plan
     plans = {"torchalgo": plan, "torchalgo_again": plan, **compared_plans(optimized)}
@@ -103,36 +107,32 @@ def compared_plans(optimized: Any) -> dict[str, Any]:
 
 
 def sample(
-    engines: dict[str, dict[str, Any]], rounds: int, inner: int, budget_s: float
+    built: dict[str, dict[str, Any]], rounds: int, inner: int, budget_s: float
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """Wall and process-CPU time of each engine, in us per run, paired by round."""
-    names = [name for name, engine in engines.items() if "run" in engine]
-    wall: dict[str, list[float]] = {name: [] for name in names}
-    cpu: dict[str, list[float]] = {name: [] for name in names}
-    start = time.monotonic()
-    for turn in range(rounds):
-        if turn >= 7 and time.monotonic() - start > budget_s:
-            break
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            run = engines[name]["run"]
-            time.sleep(PAUSE_S)
+
+    def take(engine: dict[str, Any]) -> tuple[float, float]:
+        run = engine["run"]
+        time.sleep(PAUSE_S)
+        run()
+        wall_start, cpu_start = time.perf_counter(), time.process_time()
+        for _ in range(inner):
             run()
-            wall_start, cpu_start = time.perf_counter(), time.process_time()
-            for _ in range(inner):
-                run()
-            wall[name].append((time.perf_counter() - wall_start) / inner * 1e6)
-            cpu[name].append((time.process_time() - cpu_start) / inner * 1e6)
-            if engines[name].get("spinning"):
-                time.sleep(SPIN_S)
+        wall_s, cpu_s = time.perf_counter() - wall_start, time.process_time() - cpu_start
+        if engine.get("spinning"):
+            time.sleep(SPIN_S)
+        return wall_s / inner * 1e6, cpu_s / inner * 1e6
+
+    takers = {name: partial(take, engine) for name, engine in built.items() if "run" in engine}
+    taken = in_rounds(takers, rounds, budget_s)
+    wall, cpu = (
+        {name: [pair[i] for pair in pairs] for name, pairs in taken.items()} for i in (0, 1)
+    )
     return wall, cpu
 
 
 def relative_error(network: Any, x: Any, run: Callable[[], Any]) -> float:
     """Relative L2 of `run`'s output to the network in f64."""
-    import copy
-
-    import torch
-
     with torch.no_grad():
         reference = copy.deepcopy(network).double()(x.double())
         result = run()
@@ -141,115 +141,89 @@ def relative_error(network: Any, x: Any, run: Callable[[], Any]) -> float:
     return float((result.double() - reference).norm() / reference.norm())
 
 
-def run_one(name: str, args: argparse.Namespace) -> dict[str, Any]:
+def run_one(name: str, options: harness.Record) -> harness.Record:
     """The record of one network in this process."""
-    import copy
-
-    import torch
-
-    torch.set_num_threads(args.threads)
+    torch.set_num_threads(options["threads"])
     torch.set_grad_enabled(False)
-    import engines
-    from networks import random_input, random_network
-
     network = random_network(name)
-    x = random_input(name, batch=args.batch)
+    x = random_input(name, batch=options["batch"])
     load_before = os.getloadavg()[0]
-    built = build_own(lambda: copy.deepcopy(network), x)
-    built |= build_peers(args.peers.split(","), lambda: copy.deepcopy(network), x)
+    tune_s = float("inf") if options["tune_s"] is None else options["tune_s"]
+    built = build_own(lambda: copy.deepcopy(network), x, tune_s)
+    built |= build_peers(options["peers"], lambda: copy.deepcopy(network), x)
     error = relative_error(network, x, built["torchalgo"]["run"])
-    wall, cpu = sample(built, args.rounds, args.inner, args.budget)
+    wall, cpu = sample(built, options["rounds"], options["inner"], options["budget"])
     return {
         "schema": SCHEMA,
         "benchmark": "models",
         "network": name,
         "input": "x".join(map(str, x.shape)),
         "dtype": "f32",
-        "threads": args.threads,
-        "isa_limit": args.isa,
+        "threads": options["threads"],
+        "isa_limit": options["isa"],
         "rel_error": error,
         "engines": {n: {k: v for k, v in e.items() if k != "run"} for n, e in built.items()},
         "wall_us": {n: [round(t, 1) for t in ts] for n, ts in wall.items()},
         "cpu_us": {n: [round(t, 1) for t in ts] for n, ts in cpu.items()},
-        "inner": args.inner,
+        "inner": options["inner"],
         "load_before": load_before,
         "load_after": os.getloadavg()[0],
         "machine": engines.machine(),
-        "git": git_state(),
+        "git": harness.git_state(),
         "date": time.strftime("%Y-%m-%d"),
     }
 
 
-def parse_args() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("networks", nargs="+")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument(
-        "--isa", default="", choices=[*ISA_LIMITS], help="the widest vectors of torch and torchalgo"
-    )
-    parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--inner", type=int, default=2, help="timed runs per engine and round")
-    parser.add_argument("--budget", type=float, default=60.0, help="seconds of rounds per network")
-    parser.add_argument("--peers", default=ALL_PEERS)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/models.jsonl"))
-    parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
-def main() -> int:
-    """Each network in a fresh process; its record is appended to --out."""
-    args = parse_args()
-    if args.in_process:
-        print(json.dumps(run_one(args.networks[0], args)))
-        return 0
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    failed = 0
-    for name in args.networks:
-        options = [
-            f"--{key}={getattr(args, key)}"
-            for key in ("threads", "batch", "isa", "rounds", "inner", "budget", "peers")
-        ]
-        command = [sys.executable, __file__, name, "--in-process", *options]
-        threads = {"OMP_NUM_THREADS": str(args.threads), "MKL_NUM_THREADS": str(args.threads)}
-        done = subprocess.run(
-            command,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **threads, **ISA_LIMITS[args.isa]},
-        )
-        if done.returncode != 0:
-            print(f"{name}: failed with exit status {done.returncode}", file=sys.stderr)
-            failed += 1
-            continue
-        line = done.stdout.strip().splitlines()[-1]
-        with args.out.open("a") as out:
-            out.write(line + "\n")
-        print_summary(json.loads(line))
-    return 1 if failed else 0
-
-
-def print_summary(record: dict[str, Any]) -> None:
-    """One line per engine: median, and how much slower than torchalgo with its interval."""
-    import statistics
-
-    from torchalgo._base.stats import is_faster
-
+def show(record: harness.Record) -> None:
+    """Prints a line per engine: median, and its time over torchalgo's with the interval."""
     own = record["wall_us"]["torchalgo"]
     print(
         f"{record['network']} {record['input']}, {record['threads']} thread(s),"
         f" relative L2 {record['rel_error']:.1e}"
     )
-    for name, times in sorted(
-        record["wall_us"].items(), key=lambda item: statistics.median(item[1])
-    ):
-        against = is_faster(times, own)
-        print(
-            f"  {name:24s} {statistics.median(times) / 1000:9.2f} ms   "
-            f"{against.ratio:5.2f}x of torchalgo [{against.low:.2f}, {against.high:.2f}]",
-            flush=True,
-        )
+    medians = {name: statistics.median(times) for name, times in record["wall_us"].items()}
+    for name, us in sorted(medians.items(), key=lambda item: item[1]):
+        against = said(is_faster(record["wall_us"][name], own))
+        print(f"  {name:24s} {us / 1000:9.2f} ms   {against} over torchalgo", flush=True)
+
+
+def main() -> int:
+    """Each network in a fresh process; its record is appended to --out."""
+    parser = harness.make_parser(__doc__, harness.RESULTS / "models.jsonl", can_resume=True)
+    parser.add_argument("networks", nargs="+", type=network_name, metavar="NETWORK", help=NAMES)
+    parser.add_argument("--threads", type=harness.count, default=1, help="of each engine")
+    parser.add_argument("--batch", type=harness.count, default=1, help="images per run")
+    parser.add_argument(
+        "--isa", default="", choices=[*ISA_LIMITS], help="the widest vectors of torch and torchalgo"
+    )
+    parser.add_argument("--rounds", type=harness.count, default=21, help="per network, at least 7")
+    parser.add_argument("--inner", type=harness.count, default=2, help="runs per engine and round")
+    parser.add_argument(
+        "--budget", type=harness.seconds, default=60.0, help="seconds of rounds per network"
+    )
+    parser.add_argument(
+        "--peers", type=engines.peer_names, default=list(engines.PEERS),
+        help=f"comma-separated: {', '.join(engines.PEERS)}",
+    )  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="few rounds, two peers, short tuning")
+    parser.set_defaults(tune_s=None)
+    args = parser.parse_args()
+    if args.quick:
+        parser.set_defaults(**QUICK)
+        args = parser.parse_args()
+    options = harness.settings_of(
+        args, "threads", "batch", "isa", "rounds", "inner", "budget", "peers", "tune_s"
+    )
+    same = {"threads": args.threads, "isa_limit": args.isa, "inner": args.inner}
+    done = harness.done_before(args.out, "network", same) if args.resume else {}
+    fitting = {
+        name: line for name, line in done.items() if line["input"].startswith(f"{args.batch}x")
+    }
+    outcome = harness.measure_each(
+        run_one, {name: (name, options) for name in args.networks}, out=args.out, limit_s=LIMIT_S,
+        env={**harness.thread_env(args.threads), **ISA_LIMITS[args.isa]}, done=fitting, show=show,
+    )  # fmt: skip
+    return outcome.status
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from records import git_state, machine_state, record
+from harness import git_state, machine_state, record
 from torchalgo import _C
 from torchalgo.verify.check_certificate import check
 from torchalgo.verify.check_plan import problem_text

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_lazy import Replay
-from records import git_state, record
+from harness import git_state, record
 from tables import Table, read_tables, replay_arguments, usable
 from torchalgo import _C
 from torchalgo._ir.bounds import Peaks

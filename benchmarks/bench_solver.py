@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from records import git_state, machine_state, record
+from harness import git_state, machine_state, record
 from solver_problems import KINDS, Parts, make_parts, random_parts
 
 SCHEMA = 2

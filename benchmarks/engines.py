@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import warnings
@@ -119,6 +120,16 @@ PEERS: dict[str, Callable[[nn.Module, Tensor], Run]] = {
     "onnxruntime_spinning": onnxruntime_spinning,
     "openvino": openvino,
 }
+
+
+def peer_names(text: str) -> list[str]:
+    """The type of an option: names of PEERS, comma-separated."""
+    names = text.split(",")
+    if unknown := [name for name in names if name not in PEERS]:
+        raise argparse.ArgumentTypeError(
+            f"expected some of {', '.join(PEERS)}, comma-separated; got {', '.join(unknown)!r}"
+        )
+    return names
 
 
 def peer_version(name: str) -> str:

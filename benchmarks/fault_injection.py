@@ -40,7 +40,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from records import git_state, record
+from harness import git_state, record
 from torchalgo._db import CostStore, Row
 from torchalgo._db.row import RowKey
 from worker_faults import SLOW_FAULTS, WORKER_FAULTS

@@ -1,589 +1,67 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes docs/benchmarks.md and README's table from the records of bench_models.py.
+"""Makes the pages of measured tables from the records in benchmarks/results.
 
-    python benchmarks/make_tables.py                 # benchmarks/results/models.jsonl
-    python benchmarks/make_tables.py a.jsonl b.jsonl --check    # exit 1 if a file would change
+    python benchmarks/make_tables.py                 # all pages
+    python benchmarks/make_tables.py models a.jsonl  # docs/benchmarks.md and README's table
+    python benchmarks/make_tables.py layers --check  # exit status 1 if docs/layers.md would change
 
-A later record of a network in the same setting (threads, batch, widest vectors) replaces an earlier
-one. Nothing is left out: a network that loses is marked, an engine that failed has a footnote. Exit
-codes: 0 done, 1 --check found a change, 2 an error.
+"models" are the records of bench_models.py, "layers" those of bench_layers.py. A later record of a
+network in the same setting (threads, batch, widest vectors) replaces an earlier one. Takes seconds;
+nothing is timed. Exit status: 0 done, 1 --check found a change, 2 an error.
 """
 
 from __future__ import annotations
 
 import argparse
-import html
-import json
-import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from torchalgo._base.stats import Faster, is_faster
-
-ROOT = Path(__file__).resolve().parents[1]
-SCHEMA = 1
-START = "<!-- table: benchmarks/make_tables.py readme -->"
-END = "<!-- end of table -->"
-OWN = "torchalgo"
-PYTORCH = ("eager", "channels_last", "optimize_for_inference")
-EXPORTED = ("onnxruntime", "openvino")
-SPINNING = "onnxruntime_spinning"  # the other one has its idle threads asleep
-FASTER = ", the faster of on and off"
-OTHERS = (*PYTORCH, "inductor", *EXPORTED)
-ENGINES = (OWN, *OTHERS)
-TITLES = {
-    "optimize_for_inference": "optimize_for_<wbr>inference",
-    "inductor": "Inductor",
-    "onnxruntime": "ONNX Runtime",
-    "openvino": "OpenVINO",
-}
-MAX_REL_ERROR = 1e-5
-
-Record = dict[str, Any]
+import layer_page
+import model_page
+from harness import RESULTS, ROOT, count, make_parser
+from pages import TableError, read_records, write_changed
 
 
-class Setting(NamedTuple):
-    """How a network ran: what a section of the page has in common."""
-
-    isa: str  # the widest vectors allowed; "": the machine's
-    batch: int
-    threads: int
-
-    @property
-    def title(self) -> str:
-        """With what differs from the usual: batch 1, all vectors."""
-        parts = [f"{self.threads} thread{'s' if self.threads > 1 else ''}"]
-        parts += [f"batch {self.batch}"] if self.batch > 1 else []
-        parts += [f"{self.isa.upper()} only"] if self.isa else []
-        return ", ".join(parts)
-
-
-def setting_of(record: Record) -> Setting:
-    """Older records have the usual one."""
-    batch = int(record["input"].partition("x")[0]) if "input" in record else 1
-    return Setting(record.get("isa_limit", ""), batch, record["threads"])
-
-
-class TableError(Exception):
-    """A file that cannot be read or written as asked; the message says what to do."""
-
-
-# ---- records -------------------------------------------------------------------------------------
-
-
-def read_records(
-    paths: Iterable[Path], benchmark: str, check: Callable[[Record, str], None] | None = None
-) -> list[Record]:
-    """The last record of each network and setting, sorted by them.
-
-    Args:
-        benchmark: whose records they are, "models" of bench_models.py.
-        check: raises TableError if a record, which stands at the place given, lacks something.
-    """
-    latest: dict[tuple[str, Setting], Record] = {}
-    for path in paths:
-        try:
-            lines = path.read_text().splitlines()
-        except OSError as problem:
-            raise TableError(
-                f"cannot read {path}: {problem.strerror}; bench_{benchmark}.py writes it"
-            ) from None
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                record = parse_record(line, f"{path}:{number}", benchmark)
-                if check is not None:
-                    check(record, f"{path}:{number}")
-                latest[record["network"], setting_of(record)] = record
-    if not latest:
-        raise TableError(f"no records in {', '.join(map(str, paths))}")
-    return [latest[key] for key in sorted(latest)]
-
-
-def parse_record(line: str, place: str, benchmark: str) -> Record:
-    """One line of JSON, checked for what it is."""
+def model_texts(args: argparse.Namespace) -> dict[Path, str]:
+    """The page of whole networks, and README with its table."""
+    records = read_records(
+        args.records or [RESULTS / "models.jsonl"], "models", model_page.check_times
+    )
+    records = [model_page.with_faster_runtime(record) for record in records]
     try:
-        record: Record = json.loads(line)
-    except json.JSONDecodeError as problem:
-        raise TableError(f"{place}: no JSON ({problem.msg})") from None
-    if record.get("schema") != SCHEMA or record.get("benchmark") != benchmark:
-        raise TableError(
-            f"{place}: schema {record.get('schema')!r} of benchmark {record.get('benchmark')!r},"
-            f" expected schema {SCHEMA} of {benchmark!r}, as bench_{benchmark}.py writes it"
-        )
-    return record
-
-
-def check_times(record: Record, place: str) -> None:
-    """For what the tables of networks cannot do without."""
-    if not record.get("wall_us", {}).get(OWN):
-        raise TableError(f"{place}: no times of {OWN}")
-
-
-def with_faster_runtime(record: Record) -> Record:
-    """The record with the faster of ONNX Runtime's two ways as "onnxruntime".
-
-    Its "ways" says which one that is, and which were timed.
-    """
-    name = best_of(record, ("onnxruntime", SPINNING))
-    if name is None:
-        return record
-    way = f"spinning {'on' if name == SPINNING else 'off'}"
-    has_both = all(record["wall_us"].get(each) for each in ("onnxruntime", SPINNING))
-    ways = f"{way}{FASTER}" if has_both else f"timed with {way} only"
-    changed = {
-        field: {**record[field], "onnxruntime": record[field][name]}
-        for field in ("wall_us", "cpu_us", "engines")
-    }
-    changed["engines"]["onnxruntime"] = {**changed["engines"]["onnxruntime"], "ways": ways}
-    return {**record, **changed}
-
-
-def best_of(record: Record, engines: Sequence[str], clock: str = "wall_us") -> str | None:
-    """The engine with the least median; None if none of them ran."""
-    ran = [name for name in engines if record[clock].get(name)]
-    return min(ran, key=lambda name: statistics.median(record[clock][name]), default=None)
-
-
-def compare(
-    record: Record, peer: str | None, own: str | None = OWN, clock: str = "wall_us"
-) -> Faster | None:
-    """Time of `peer` over time of `own`, paired by round; None if one of them did not run."""
-    peer_us, own_us = record[clock].get(peer), record[clock].get(own)
-    return is_faster(peer_us, own_us) if peer_us and own_us else None
-
-
-def geometric_mean(ratios: Iterable[Faster | None]) -> str:
-    """Of the ratios that there are, with their number if some are missing."""
-    given = list(ratios)
-    known = [each.ratio for each in given if each is not None]
-    if not known:
-        return "-"
-    among = "" if len(known) == len(given) else f" (of {len(known)})"
-    return f"**{statistics.geometric_mean(known):.2f}**{among}"
-
-
-# ---- cells ---------------------------------------------------------------------------------------
-
-
-@dataclass
-class Footnotes:
-    """Numbered remarks of the whole page; equal remarks share a number."""
-
-    texts: list[str] = field(default_factory=list)
-
-    def mark(self, text: str) -> str:
-        """The reference to `text`."""
-        if text not in self.texts:
-            self.texts.append(text)
-        return f"<sup>{self.texts.index(text) + 1}</sup>"
-
-
-def ms(us: float) -> str:
-    """Milliseconds with three digits that count."""
-    value = us / 1000
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
-
-
-def ratio_cell(result: Faster | None, loss: str = "slower") -> str:
-    """Ratio and interval; of what `result` calls faster than us we say that we are slower."""
-    if result is None:
-        return "-"
-    text = f"{result.ratio:.2f} [{result.low:.2f}, {result.high:.2f}]"
-    if result.low <= 1 <= result.high:
-        return f"{text} no difference"
-    if result.verdict == "unclear":
-        return f"{text} too few rounds"
-    return f"{text} **{loss}**" if result.verdict == "faster" else text
-
-
-def control_cell(result: Faster | None) -> str:
-    """The A/A control: anything but no difference is an alarm."""
-    if result is None:
-        return "-"
-    text = f"{result.ratio:.3f} [{result.low:.3f}, {result.high:.3f}]"
-    return text if result.verdict == "unclear" else f"{text} **differs**"
-
-
-def error_cell(rel_error: float) -> str:
-    """Relative L2, with a mark above the bound that the project promises."""
-    good = rel_error <= MAX_REL_ERROR  # false for NaN
-    return f"{rel_error:.1e}" if good else f"{rel_error:.1e} **above {MAX_REL_ERROR:.0e}**"
-
-
-def engine_cell(record: Record, name: str, notes: Footnotes) -> str:
-    """Median ms, bold for the best of all and of PyTorch; '-' with a footnote if it did not run."""
-    times = record["wall_us"].get(name)
-    engine = record["engines"].get(name, {})
-    if not times:
-        failure = engine.get("failure")
-        text = f"{TITLES.get(name, name)} was not run in this record"
-        if failure:
-            text = f"{TITLES.get(name, name)}: {html.escape(failure, quote=False)}"
-        return "-" + notes.mark(text)
-    bold = name in (best_of(record, ENGINES), best_of(record, PYTORCH))
-    text = ms(statistics.median(times))
-    text = f"**{text}**" if bold else text
-    if ways := engine.get("ways"):
-        text += notes.mark(f"{TITLES[name]}: {ways}")
-    if name == OWN and engine.get("runs") == "baseline":
-        text += notes.mark("plain PyTorch was faster during tuning, so the frozen model runs")
-    return text
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of a Markdown table; the first column is text, the others numbers."""
-    lines = [head, [":--"] + ["--:"] * (len(head) - 1), *rows]
-    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
-
-
-def ratio_table(
-    records: Sequence[Record],
-    ratios: dict[str, Callable[[Record], Faster | None]],
-    others: dict[str, Callable[[Record], str]],
-    loss: str = "slower",
-) -> list[str]:
-    """One row per network: ratios, then other cells; at the bottom the ratios' geometric means."""
-    found = {title: [ratio(record) for record in records] for title, ratio in ratios.items()}
-    rows = [
-        [
-            record["network"],
-            *(ratio_cell(column[i], loss) for column in found.values()),
-            *(cell(record) for cell in others.values()),
-        ]
-        for i, record in enumerate(records)
-    ]
-    means = [geometric_mean(column) for column in found.values()]
-    rows.append(["geometric mean", *means, *[""] * len(others)])
-    return table(["network", *ratios, *others], rows)
-
-
-# ---- the page ------------------------------------------------------------------------------------
-
-
-def time_table(records: Sequence[Record], notes: Footnotes) -> list[str]:
-    """Table A: network x engine, median ms."""
-    rows = [[r["network"], *(engine_cell(r, name, notes) for name in ENGINES)] for r in records]
-    return table(["network", *(TITLES.get(name, name) for name in ENGINES)], rows)
-
-
-def peer_table(records: Sequence[Record]) -> list[str]:
-    """Table B: how many times as long the others take."""
-    ratios = {
-        "over the best of all": lambda r: compare(r, best_of(r, OTHERS)),
-        "over PyTorch": lambda r: compare(r, best_of(r, PYTORCH)),
-        "over Inductor": lambda r: compare(r, "inductor"),
-        "over ONNX Runtime and OpenVINO": lambda r: compare(r, best_of(r, EXPORTED)),
-    }
-    others = {
-        "A/A control": lambda r: control_cell(compare(r, "torchalgo_again")),
-        "relative L2": lambda r: error_cell(r["rel_error"]),
-    }
-    return ratio_table(records, ratios, others)
-
-
-def gain_table(records: Sequence[Record]) -> list[str]:
-    """Table C: where the gain comes from, and how good the prediction was."""
-
-    def predicted(record: Record) -> str:
-        us = record["engines"].get(OWN, {}).get("predicted_us")
-        if us is None:
-            return "-"
-        measured = statistics.median(record["wall_us"][OWN])
-        return f"{ms(us)} / {ms(measured)} = {us / measured:.2f}"
-
-    ratios = {
-        "PyTorch / ATen-only": lambda r: compare(r, best_of(r, PYTORCH), "aten_only"),
-        "ATen-only / local": lambda r: compare(r, "aten_only", "local_optimum"),
-        "local / plan (globality)": lambda r: compare(r, "local_optimum"),
-        "ATen-only / plan": lambda r: compare(r, "aten_only"),
-        "single layout / plan": lambda r: compare(r, "best_single_layout"),
-    }
-    others = {
-        "predicted / measured ms": predicted,
-        "proof": lambda r: str(r["engines"].get(OWN, {}).get("status", "-")),
-    }
-    return ratio_table(records, ratios, others, loss="loss")
-
-
-def cpu_table(records: Sequence[Record]) -> list[str]:
-    """Time of the process on all its threads: a second thread shows here."""
-
-    def median_ms(record: Record, name: str | None) -> str:
-        times = record["cpu_us"].get(name)
-        return ms(statistics.median(times)) if times else "-"
-
-    def over(engines: Sequence[str]) -> Callable[[Record], Faster | None]:
-        return lambda r: compare(r, best_of(r, engines, "cpu_us"), clock="cpu_us")
-
-    ratios = {
-        "over PyTorch": over(PYTORCH),
-        "over Inductor": over(["inductor"]),
-        "over ONNX Runtime and OpenVINO": over(EXPORTED),
-    }
-    others = {
-        "PyTorch, ms": lambda r: median_ms(r, best_of(r, PYTORCH, "cpu_us")),
-        "torchalgo, ms": lambda r: median_ms(r, OWN),
-    }
-    return ratio_table(records, ratios, others)
-
-
-def losses(records: Sequence[Record]) -> list[str]:
-    """A list item per engine that is faster than torchalgo somewhere."""
-    lines = []
-    for name in ENGINES[1:]:
-        results = [(r["network"], compare(r, name)) for r in records]
-        lost = [(net, c) for net, c in results if c is not None and c.verdict == "faster"]
-        if lost:
-            names = ", ".join(f"{net} ({c.ratio:.2f})" for net, c in lost)
-            ran = sum(c is not None for _, c in results)
-            lines.append(f"- {TITLES.get(name, name)} on {len(lost)} of {ran}: {names}")
-    return lines or ["None on any of these networks, with 95 % confidence."]
-
-
-def versions(record: Record) -> str:
-    """What a record says of the machine and of the versions in it."""
-    machine, git = record["machine"], record["git"]
-    peers = {
-        TITLES[name]: record["engines"].get(name, {}).get("version") or "not run"
-        for name in EXPORTED
-    }
-    libraries = {"torch": machine["torch"], "torchalgo": machine["torchalgo"], **peers}
-    return (
-        f"{machine['cpu']} ({machine['isa']}), {machine['cores']} cores,"
-        f" {machine['memory_gib']} GiB; "
-        + ", ".join(f"{name} {version}" for name, version in libraries.items())
-        + f"; commit {git['commit'] or 'unknown'}{' with changes' if git['dirty'] else ''}"
-        + f"; {record['date']}"
-    )
-
-
-def versions_list(records: Sequence[Record]) -> list[str]:
-    """Each machine with its versions, and the records that were taken so if they differ."""
-    groups: dict[str, list[str]] = {}
-    for record in records:
-        title = f"{record['network']} ({setting_of(record).title})"
-        groups.setdefault(versions(record), []).append(title)
-    if len(groups) == 1:
-        return [f"- {next(iter(groups))}"]
-    return [f"- {text}: {', '.join(titles)}" for text, titles in sorted(groups.items())]
-
-
-def how_taken(records: Sequence[Record]) -> list[str]:
-    """The head of the page."""
-    rounds = sorted({len(r["wall_us"][OWN]) for r in records})
-    inner = sorted({r["inner"] for r in records})
-    load = max(max(r["load_before"], r["load_after"]) for r in records)
-    spelled = f"{rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"{rounds[0]}"
-    timed = " or ".join(map(str, inner))
-    return [
-        "<!-- made by benchmarks/make_tables.py from the records of benchmarks/bench_models.py -->",
-        "# Benchmarks: whole networks",
-        "",
-        "The networks are torchvision's, with random weights and batch-norm statistics, in f32."
-        " The batch size is 1 if nothing else is said.",
-        "",
-        f"- Rounds are interleaved, {spelled} per network. In each round every engine runs once"
-        f" untimed and then {timed} times timed. The order of the engines rotates. Before each"
-        " engine there is a pause, so that the idle threads of the other engines are asleep.",
-        "- ONNX Runtime is timed with spinning idle threads and with sleeping ones, and the"
-        " faster of the two counts. A footnote says which were timed.",
-        "- Times are medians. A ratio is the time of the other engine divided by the time of"
-        " torchalgo. Each ratio is the median of the rounds' ratios, with a bootstrap 95 %"
-        " interval in brackets. Below 1 torchalgo is **slower**. If the interval contains 1,"
-        " there is *no difference*.",
-        "- The A/A control is the same plan, timed a second time. Relative L2 is the error"
-        " compared with the model in f64. Tuning and compilation are not in the times.",
-        "",
-        "[layers.md](layers.md) shows layer by layer where a network's time is lost."
-        " [glossary.md](glossary.md) explains the terms.",
-        "",
-        f"Machine and versions (the 1-minute load was at most {load:.1f} before and after):",
-        "",
-        *versions_list(records),
-    ]
-
-
-def section(records: Sequence[Record], notes: Footnotes) -> list[str]:
-    """The tables of one setting."""
-    setting = setting_of(records[0])
-    lines = [
-        f"## {setting.title[0].upper()}{setting.title[1:]}",
-        "",
-        "The table shows the median time of a run in ms. Bold are the fastest engine and the"
-        " fastest of the PyTorch engines (eager, channels_last, optimize_for_inference).",
-        "",
-        *time_table(records, notes),
-        "",
-        "The next table shows how many times as long as torchalgo the other engines take. It"
-        " compares with the fastest of all other engines, the fastest PyTorch engine, Inductor"
-        " with frozen weights, and the faster of ONNX Runtime and OpenVINO.",
-        "",
-        *peer_table(records),
-        "",
-        "Engines that are faster than torchalgo (their time divided by torchalgo's time):",
-        "",
-        *losses(records),
-        "",
-        "The third table shows where the gain comes from. These were timed in the same rounds, and"
-        " the plans are made from the same costs:",
-        "",
-        "- *PyTorch*: the fastest of the PyTorch engines.",
-        "- *ATen-only*: the best plan that uses only ATen's algorithms. It chooses algorithms and"
-        " layouts, but no kernel of torchalgo.",
-        "- *Local*: each convolution's own fastest primitive. It uses torchalgo's kernels, but"
-        " chooses them one by one.",
-        "- *Single layout*: the best plan in which all operations have the same layout.",
-        "- *Plan*: the plan of torchalgo, in which all primitives are chosen together.",
-        "",
-        "The product of the first three ratios is the whole gain, except that medians of ratios"
-        " do not multiply exactly. The other two ratios compare the plan with the ATen-only plan"
-        " and with the single layout. A ratio below 1 is a **loss**.",
-        "",
-        *gain_table(records),
-    ]
-    if setting.threads == 1:
-        lines += ["", "CPU time of the process, in the same rounds:", "", *cpu_table(records)]
-    return lines
-
-
-def make_page(records: Sequence[Record]) -> str:
-    """docs/benchmarks.md."""
-    notes = Footnotes()
-    lines = how_taken(records)
-    for setting in sorted(set(map(setting_of, records))):
-        lines += ["", *section([r for r in records if setting_of(r) == setting], notes)]
-    if notes.texts:
-        lines += ["", "## Footnotes", ""]
-        for text in notes.texts:
-            lines += [f"- {notes.mark(text)} {text}"]
-    return "\n".join(lines) + "\n"
-
-
-# ---- README --------------------------------------------------------------------------------------
-
-
-def readme_records(records: Sequence[Record]) -> list[Record]:
-    """Those of batch 1 with all vectors and the number of threads with the most networks; of equal
-    ones, the most threads."""
-    usual = [r for r in records if setting_of(r)[:2] == ("", 1)]
-    counts = statistics.multimode(r["threads"] for r in usual)
-    return [r for r in usual if r["threads"] == max(counts)]
-
-
-def make_readme_table(records: Sequence[Record]) -> str:
-    """Networks x (best other engine, torchalgo, ratio, ratio over PyTorch), with a caption."""
-    chosen = readme_records(records)
-    threads = chosen[0]["threads"]
-    peers = [best_of(record, OTHERS) for record in chosen]
-    ratios = [compare(r, peer) for r, peer in zip(chosen, peers, strict=True)]
-    over_torch = [compare(r, best_of(r, PYTORCH)) for r in chosen]
-    rows = []
-    for record, peer, *pair in zip(chosen, peers, ratios, over_torch, strict=True):
-        peer_ms = "-"
-        if peer is not None:
-            title = TITLES.get(peer, peer).replace("<wbr>", "")
-            peer_ms = f"{ms(statistics.median(record['wall_us'][peer]))} ({title})"
-        own_ms = ms(statistics.median(record["wall_us"][OWN]))
-        rows.append([record["network"], peer_ms, own_ms, *map(ratio_cell, pair)])
-    means = [geometric_mean(column) for column in (ratios, over_torch)]
-    rows.append(["geometric mean", "", "", *means])
-    head = ["network", "best other engine, ms", "torchalgo, ms", "ratio [95 % interval]"]
-    machines = list(dict.fromkeys(map(versions, chosen)))
-    return "\n".join(
-        [
-            f"Batch 1, f32, {threads} thread{'s' if threads > 1 else ''}. The table compares"
-            " torchalgo with the fastest of these engines: eager, channels_last,"
-            f" optimize_for_inference, Inductor, ONNX Runtime ({_ways(chosen)}) and OpenVINO. A"
-            " ratio is the engine's time divided by torchalgo's. The last column compares torchalgo"
-            " with the fastest of the first three engines.",
-            "",
-            *table([*head, "ratio over PyTorch's best"], rows),
-            "",
-            shares(chosen),
-            "",
-            f"Machine and versions: {' / '.join(machines)}.",
-        ]
-    )
-
-
-def _ways(records: Sequence[Record]) -> str:
-    """How ONNX Runtime's idle threads waited in these records."""
-    found = {r["engines"].get("onnxruntime", {}).get("ways", "not run") for r in records}
-    if all(ways.endswith(FASTER) for ways in found):
-        return "spinning on or off, the faster"
-    return "spinning off" if found == {"timed with spinning off only"} else "see docs/benchmarks.md"
-
-
-def shares(records: Sequence[Record]) -> str:
-    """Splits the gain: own kernels, the choice among ATen's, the choice of all layers together."""
-
-    def factor(slow: str, fast: str) -> float:
-        found = [compare(r, slow or best_of(r, PYTORCH), fast) for r in records]
-        known = [each.ratio for each in found if each is not None]
-        return statistics.geometric_mean(known) if known else 1.0
-
-    factors = {
-        "torchalgo's kernels": factor("aten_only", "local_optimum"),
-        "choosing among PyTorch's own convolutions": factor("", "aten_only"),
-        "choosing all layers together instead of one by one": factor("local_optimum", OWN),
-    }
-    most, *others = sorted(factors, key=lambda text: -factors[text])
-    rest = " and ".join(f"{factors[text]:.2f} for {text}" for text in others)
-    return (
-        f"Most of the gain over PyTorch comes from {most}: a factor of {factors[most]:.2f} in the"
-        f" geometric mean. The other factors are {rest}."
-    )
-
-
-def replace_table(text: str, body: str, name: str = "README.md") -> str:
-    """`text` with `body` between the two markers."""
-    for marker in (START, END):
-        if text.count(marker) != 1:
-            raise TableError(
-                f"{name} holds {marker!r} {text.count(marker)} times, expected once: the table goes"
-                f" between {START!r} and {END!r}"
-            )
-    before, rest = text.split(START)
-    if END not in rest:
-        raise TableError(f"{name}: {END!r} comes before {START!r}, expected after it")
-    return f"{before}{START}\n{body}\n{END}{rest.split(END)[1]}"
-
-
-# ---- the command ---------------------------------------------------------------------------------
-
-
-def write_tables(records: Sequence[Record], page: Path, readme: Path, check: bool) -> list[Path]:
-    """Writes the files that change, or with `check` none; returns them."""
-    try:
-        old_readme = readme.read_text()
+        readme = args.readme.read_text()
     except OSError as problem:
-        raise TableError(f"cannot read {readme}: {problem.strerror}") from None
-    texts = {
-        page: make_page(records),
-        readme: replace_table(old_readme, make_readme_table(records), readme.name),
+        raise TableError(f"cannot read {args.readme}: {problem.strerror}") from None
+    body = model_page.make_readme_table(records)
+    return {
+        args.page or ROOT / "docs/benchmarks.md": model_page.make_page(records),
+        args.readme: model_page.replace_table(readme, body, args.readme.name),
     }
-    changed = [p for p, text in texts.items() if not p.exists() or p.read_text() != text]
-    for path in [] if check else changed:
-        path.write_text(texts[path])
-    return changed
+
+
+def layer_texts(args: argparse.Namespace) -> dict[Path, str]:
+    """The page of single operations."""
+    records = read_records(args.records or [RESULTS / "layers.jsonl"], "layers")
+    return {args.page or ROOT / "docs/layers.md": layer_page.make_page(records, args.worst)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Reads the command line and returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    default = ROOT / "benchmarks/results/models.jsonl"
-    parser.add_argument("records", nargs="*", type=Path, default=[default])
+    """Reads the command line and returns the exit status."""
+    parser = make_parser(__doc__)
+    parser.add_argument("what", nargs="?", default="all", choices=["all", "models", "layers"])
+    parser.add_argument("records", nargs="*", type=Path, help="instead of benchmarks/results")
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if a file differs")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs/benchmarks.md")
+    parser.add_argument("--page", type=Path, help="instead of the page in docs/")
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
+    parser.add_argument("--worst", type=count, default=12, help="rows per network of layers")
     args = parser.parse_args(argv)
+    if args.what == "all" and (args.records or args.page):
+        parser.error("records and --page need to know of what: expected models or layers first")
     try:
-        records = read_records(args.records, "models", check_times)
-        records = [with_faster_runtime(record) for record in records]
-        changed = write_tables(records, args.page, args.readme, args.check)
+        texts = {} if args.what == "layers" else model_texts(args)
+        texts |= {} if args.what == "models" else layer_texts(args)
+        changed = write_changed(texts, args.check)
     except TableError as problem:
         print(f"make_tables: {problem}", file=sys.stderr)
         return 2

@@ -4,6 +4,9 @@ the layers that none of its classifiers has."""
 
 from __future__ import annotations
 
+import argparse
+import difflib
+
 import torch
 import torchvision
 from torch import Tensor, nn
@@ -64,6 +67,7 @@ class RareLayers(nn.Module):
 
 
 RARE_LAYERS = "rare_layers"
+NAMES = f"of torchvision.models, or {RARE_LAYERS}"  # what `network_name` takes
 
 
 def random_network(name: str, seed: int = 0) -> nn.Module:
@@ -88,3 +92,14 @@ def random_input(name: str, size: int | None = None, batch: int = 1, seed: int =
     side = usual.get(name, 224) if size is None else size
     generator = torch.Generator().manual_seed(seed)
     return torch.rand(batch, 3, side, side, generator=generator) * 2 - 1
+
+
+def network_name(text: str) -> str:
+    """The type of a command line's argument: a name that `random_network` takes."""
+    names = [*torchvision.models.list_models(), RARE_LAYERS]
+    if text not in names:
+        similar = ", ".join(difflib.get_close_matches(text, names)) or "resnet50"
+        raise argparse.ArgumentTypeError(
+            f"expected a network {NAMES}, such as {similar}; got {text!r}"
+        )
+    return text

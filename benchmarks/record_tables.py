@@ -25,8 +25,8 @@ from pathlib import Path
 import torch
 
 from engines import machine
+from harness import git_state
 from networks import random_input, random_network
-from records import git_state
 from tables import FOLDER, Row, Table, write_table
 from torchalgo import _C
 from torchalgo._base.stats import cost_of_samples

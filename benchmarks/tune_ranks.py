@@ -37,7 +37,7 @@ import torch
 import torch.distributed as dist_untyped
 from torch import nn
 
-from records import git_state, machine_state, record
+from harness import git_state, machine_state, record
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._distributed.distribute import Place

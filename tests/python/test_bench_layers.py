@@ -16,9 +16,11 @@ import torch
 from torch import nn
 
 import bench_layers
-import layer_tables
-from bench_layers import algorithm_of, measure_network, operations_of, parse_args, roofline
-from layer_tables import family_of, line_of, lines_of, network_section, plan_line
+import layer_page
+from bench_layers import algorithm_of, measure_network, operations_of, parse_args
+from layer_lines import family_of, line_of, lines_of, roofline
+from layer_page import network_section, plan_line
+from make_tables import main as make_tables
 from torchalgo import _C
 from torchalgo._capture.freeze import freeze_model
 from torchalgo._ir.bounds import Peaks
@@ -123,7 +125,16 @@ def test_a_record_has_samples_of_each_algorithm_and_becomes_a_table(
     probes = iter([slow, fast, slow])
     monkeypatch.setattr(bench_layers, "probe", lambda: next(probes))
     network, x = twins()
-    words = ["twins", "--rounds", "3", "--budget-s", "1", "--plan-budget-s", "2", "--no-openvino"]
+    words = [
+        "resnet18",
+        "--rounds",
+        "3",
+        "--budget-s",
+        "1",
+        "--plan-budget-s",
+        "2",
+        "--no-openvino",
+    ]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -387,20 +398,20 @@ def test_the_page_is_written_checked_and_its_errors_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     records, page = tmp_path / "layers.jsonl", tmp_path / "layers.md"
-    words = [str(records), "--page", str(page)]
-    assert layer_tables.main(words) == 2
+    words = ["layers", str(records), "--page", str(page)]
+    assert make_tables(words) == 2
     assert "bench_layers.py writes it" in capsys.readouterr().err
     old = record(row(CONV, ["old"], 1.0, cpu_direct=2.0))
     new = record(row(CONV, ["new"], 1.0, cpu_direct=2.0))
     records.write_text(f"{json.dumps(old)}\n{json.dumps(new)}\n")
-    assert layer_tables.main([*words, "--check"]) == 1 and not page.exists()
-    assert layer_tables.main(words) == 0
-    assert layer_tables.main([*words, "--check"]) == 0
+    assert make_tables([*words, "--check"]) == 1 and not page.exists()
+    assert make_tables(words) == 0
+    assert make_tables([*words, "--check"]) == 0
     text = page.read_text()
-    assert text.startswith("<!-- made by `python benchmarks/layer_tables.py`")
+    assert text.startswith("<!-- made by `python benchmarks/make_tables.py layers`")
     assert "new" in text and "| old |" not in text
     records.write_text(json.dumps(record(benchmark="models")))
-    assert layer_tables.main(words) == 2
+    assert make_tables(words) == 2
     assert "expected schema 1 of 'layers'" in capsys.readouterr().err
 
 
@@ -409,7 +420,7 @@ def test_a_row_wins_where_no_other_of_ours_and_atens_is_faster() -> None:
     concat["engines"]["view.concat"] |= {"cold_us": [], "warm_us": []}
     conv = row(CONV, ["a"], 50.0, cpu_direct=105.0, cpu_winograd=100.0, openvino=80.0)
     linear = row(LINEAR, ["e"], 10.0, aten_linear=12.0, cpu_linear=24.0)
-    wins = layer_tables.wins_of([record(concat, conv), record(conv, linear)])
+    wins = layer_page.wins_of([record(concat, conv), record(conv, linear)])
     assert {name: (w.ran, w.near, len(w.won)) for name, w in wins.items()} == {
         "cpu.concat": (1, 1, 1),
         "cpu.direct": (1, 1, 0),
@@ -417,7 +428,7 @@ def test_a_row_wins_where_no_other_of_ours_and_atens_is_faster() -> None:
         "cpu.linear": (1, 0, 0),
     }
     assert wins["cpu.concat"].won == [(pytest.approx(2.0, rel=0.05), CONCAT)]
-    page = layer_tables.make_page([record(conv)], 5)
+    page = layer_page.make_page([record(conv)], 5)
     assert "| `cpu.direct` | 1 | 0 | 1 | nchw to nhwc | - |" in page
     assert f"| `cpu.winograd` | 1 | 1 | 1 | nchw to nhwc | 1.05: `{CONV}` |" in page
 
@@ -431,10 +442,10 @@ def test_a_plans_time_is_bound_by_what_its_algorithms_need() -> None:
         "transforms": [["x", "transform_f32_n1c16h8w8_nchw_nChw16c", least]],
     }  # fmt: skip
     fast_memory = [100.0, [[1024, 1e9]]]
-    us_of = layer_tables.limits_of(record(row(CONV, ["a"], 1.0), plan=plan, peaks=fast_memory))
+    us_of = layer_page.limits_of(record(row(CONV, ["a"], 1.0), plan=plan, peaks=fast_memory))
     assert us_of["flops"] + us_of["above"] == pytest.approx(3 * least)
     assert 0.5 * least < us_of["flops"] <= least * 1.001  # taps in the padding are none
     assert us_of["transforms"] == least
     slow_memory = [1e9, [[1024, 0.001]]]
-    us_of = layer_tables.limits_of(record(row(CONV, ["a"], 1.0), plan=plan, peaks=slow_memory))
+    us_of = layer_page.limits_of(record(row(CONV, ["a"], 1.0), plan=plan, peaks=slow_memory))
     assert us_of["bytes"] + us_of["weights"] == pytest.approx(3 * least)

@@ -9,41 +9,11 @@ from typing import Any
 
 import pytest
 
-from make_tables import END, START, main
+from make_tables import main
+from model_page import END, START
+from support.model_records import record
 
 README = f"# Title\n\n{START}\nold table\n{END}\n\nThe rest.\n"
-OWN_US = 1000.0
-
-
-def record(network: str = "alpha", threads: int = 1, **ratios: float | str) -> dict[str, Any]:
-    """A record in which each engine takes `ratio` times torchalgo's time, or failed with a text."""
-    engines: dict[str, Any] = {}
-    wall: dict[str, list[float]] = {}
-    factors: dict[str, float | str] = {
-        "torchalgo": 1.0, "torchalgo_again": 1.0, "aten_only": 1.3, "local_optimum": 1.0,
-        "best_single_layout": 1.1, "eager": 2.0, "channels_last": 1.5,
-        "optimize_for_inference": 1.8, "inductor": 1.6, "onnxruntime": 1.4, "openvino": 1.2,
-    }  # fmt: skip
-    for name, factor in {**factors, **ratios}.items():
-        if isinstance(factor, str):
-            engines[name] = {"failure": factor}
-            continue
-        # Rounds differ by what hits all engines alike, and by what does not.
-        noise = [1 + 0.002 * ((i + len(name)) % 5 - 2) for i in range(10)]
-        wall[name] = [OWN_US * (1 + 0.1 * i) * factor * e for i, e in enumerate(noise)]
-        engines[name] = {"version": "1.2"}
-    engines["torchalgo"] = {"predicted_us": 900.0, "status": "optimal", "runs": "plan"}
-    return {
-        "schema": 1, "benchmark": "models", "network": network, "threads": threads,
-        "rel_error": 2e-7, "engines": engines, "wall_us": wall,
-        "cpu_us": {name: [2 * t for t in times] for name, times in wall.items()},
-        "inner": 2, "load_before": 0.2, "load_after": 0.4, "date": "2026-01-02",
-        "machine": {
-            "cpu": "Some CPU", "isa": "avx512", "cores": 2, "memory_gib": 8.0, "torch": "2.11.0",
-            "torchalgo": "0.1.0",
-        },
-        "git": {"commit": "abc1234", "dirty": False},
-    }  # fmt: skip
 
 
 class Files:
@@ -57,7 +27,7 @@ class Files:
     def make(self, *records: dict[str, Any], check: bool = False) -> int:
         self.records.write_text("".join(json.dumps(r) + "\n" for r in records))
         options = ["--page", str(self.page), "--readme", str(self.readme)]
-        return main([str(self.records), *options, *(["--check"] if check else [])])
+        return main(["models", str(self.records), *options, *(["--check"] if check else [])])
 
     def rows(self, network: str) -> list[list[str]]:
         """The cells of the page's rows of `network`, table by table."""
@@ -206,12 +176,12 @@ def test_missing_or_misplaced_markers_are_an_error_that_names_them(
 def test_unusable_records_are_an_error_that_says_where(
     files: Files, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(files.records)]) == 2
+    assert main(["models", str(files.records)]) == 2
     assert "records.jsonl" in capsys.readouterr().err
     assert files.make() == 2
     assert "no records" in capsys.readouterr().err
     assert files.make(record(), record() | {"schema": 9}) == 2
     assert "records.jsonl:2: schema 9" in capsys.readouterr().err
     files.records.write_text('{"schema": 1')
-    assert main([str(files.records)]) == 2
+    assert main(["models", str(files.records)]) == 2
     assert "records.jsonl:1: no JSON" in capsys.readouterr().err

@@ -1,158 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes docs/layers.md from the records of bench_layers.py.
-
-    python benchmarks/layer_tables.py                # benchmarks/results/layers.jsonl
-    python benchmarks/layer_tables.py a.jsonl --worst 40 --check    # exit 1 if it would change
-
-A later record of a network and number of threads replaces an earlier one. Exit codes: 0 done, 1
---check found a change, 2 an error.
-"""
+"""Makes docs/layers.md from the records of bench_layers.py."""
 
 from __future__ import annotations
 
-import argparse
 import re
 import statistics
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal
 
-from bench_layers import roofline
-from make_tables import ROOT, Record, TableError, ms, ratio_cell, read_records, table
+from harness import Record
+from layer_lines import CONVOLUTIONS, PLACES, Line, family_of, line_of, lines_of, roofline, time_of
+from pages import ms, ratio_cell, table
 from torchalgo import _C
-from torchalgo._base.stats import Faster, cost_of_samples, is_faster
 from torchalgo._ir.bounds import Peaks
-
-Place = Literal["cold_us", "warm_us"]  # where weights lay
-
-OWN = ("cpu.", "view.")  # providers of ours
-PLACES: tuple[Place, Place] = ("cold_us", "warm_us")
-CONVOLUTIONS = ("stem", "depthwise", "grouped", "1x1", "kxk", "chain")
-
-
-@dataclass(frozen=True)
-class Line:
-    """An operation with its times in us; None where an engine has none.
-
-    Engines are compared with cold weights if these are most of the operation's bytes, else with
-    warm ones: bench_layers.py tells why.
-    """
-
-    problem: str
-    layers: list[str]
-    place: Place  # where engines are compared
-    own: str  # the fastest algorithm of ours; where there is none, ATen's
-    own_us: dict[Place, float]
-    algorithms: list[tuple[str, float]]  # all of ours, the fastest first
-    aten_us: float | None
-    openvino_us: dict[Place, float | None]
-    ratio: Faster | None  # OpenVINO's time over ours, paired by round
-    roofline_us: float
-    limit: str
-
-    @property
-    def us(self) -> float:
-        return self.own_us[self.place]
-
-    @property
-    def peer_us(self) -> float | None:
-        """OpenVINO's."""
-        return self.openvino_us[self.place]
-
-    @property
-    def count(self) -> int:
-        return len(self.layers)
-
-    @property
-    def behind_us(self) -> float:
-        """What all its layers lose to the better of ATen and OpenVINO."""
-        return self.count * max(0.0, self.us - min(self._others, default=self.us))
-
-    @property
-    def lost_us(self) -> float:
-        """What all its layers lose to the best of the others and of the machine's limits."""
-        return self.count * max(0.0, self.us - min([self.roofline_us, *self._others]))
-
-    @property
-    def family(self) -> str:
-        return family_of(self.problem)
-
-    @property
-    def _others(self) -> list[float]:
-        return [us for us in (self.aten_us, self.peer_us) if us is not None]
-
-
-# ---- rows ----------------------------------------------------------------------------------------
-
-
-def family_of(problem: str) -> str:
-    """What kind of work it is: one of CONVOLUTIONS, or the operation's word."""
-    word, _, rest = problem.partition("_")
-    if word != "fwd":
-        return word
-    numbers = rest.partition("+")[0].split("_")
-    c = int(numbers[1].partition("c")[2].partition("h")[0])
-    groups = int(numbers[-1].removeprefix("g"))
-    if c <= 4:
-        return "stem"
-    if groups > 1:
-        return "depthwise" if groups == c else "grouped"
-    return "1x1" if "r1s1" in numbers[2] else "kxk"
-
-
-def time_of(engine: Record | None, place: Place) -> float | None:
-    """What an engine's samples tell; a view costs nothing; None if it did not run."""
-    if engine is None or "failure" in engine:
-        return None
-    if engine["primitive"].startswith("view."):
-        return 0.0
-    return cost_of_samples(engine[place])[0] if engine[place] else None
-
-
-def line_of(row: Record) -> Line | None:
-    """One row of a record; None if nothing of ours or ATen's ran."""
-    engines: dict[str, Record] = row["engines"]
-    roofline = row["roofline"]
-    place: Place = "cold_us" if 2 * roofline["weight_bytes"] > roofline["bytes"] else "warm_us"
-    times = {n: us for n, e in engines.items() if (us := time_of(e, place)) is not None}
-    ours = sorted((us, name) for name, us in times.items() if name.startswith(OWN))
-    aten = sorted((us, name) for name, us in times.items() if name.startswith("aten."))
-    if not ours and not aten:
-        return None
-    us, own = (ours or aten)[0]
-    openvino = engines.get("openvino")
-    own_us = {each: time_of(engines[own], each) for each in PLACES}
-    return Line(
-        problem=row["problem"],
-        layers=row["layers"],
-        place=place,
-        own=own,
-        own_us={each: us if time is None else time for each, time in own_us.items()},
-        algorithms=[(name, time) for time, name in ours],
-        aten_us=aten[0][0] if aten else None,
-        openvino_us={each: time_of(openvino, each) for each in PLACES},
-        ratio=paired(openvino, engines[own], place),
-        roofline_us=roofline["us"],
-        limit=roofline["limit"],
-    )
-
-
-def paired(peer: Record | None, own: Record, place: Place) -> Faster | None:
-    """The peer's times over ours; None where one of them did not run, or takes nothing."""
-    if peer is None or "failure" in peer:
-        return None
-    times, others = peer[place], own[place]
-    is_pair = len(times) == len(others) > 0 and all(us > 0 for us in [*times, *others])
-    return is_faster(times, others) if is_pair else None
-
-
-def lines_of(record: Record) -> list[Line]:
-    """All rows, that which loses most first."""
-    lines = [line for row in record["rows"] if (line := line_of(row)) is not None]
-    return sorted(lines, key=lambda line: (-line.lost_us, -line.count * line.us))
-
 
 # ---- cells ---------------------------------------------------------------------------------------
 
@@ -467,7 +327,7 @@ def limits_section(records: Sequence[Record]) -> list[str]:
 def make_page(records: Sequence[Record], worst: int) -> str:
     """The page."""
     lines = [
-        "<!-- made by `python benchmarks/layer_tables.py` from records of bench_layers.py -->",
+        "<!-- made by `python benchmarks/make_tables.py layers` from bench_layers.py's records -->",
         "# Benchmarks: layer by layer",
         "",
         "This page compares the times of each distinct operation of a network. An operation"
@@ -497,29 +357,3 @@ def make_page(records: Sequence[Record], worst: int) -> str:
     for record in records:
         lines += ["", *network_section(record, worst)]
     return "\n".join(lines) + "\n"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Reads the command line and returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    default = ROOT / "benchmarks/results/layers.jsonl"
-    parser.add_argument("records", nargs="*", type=Path, default=[default])
-    parser.add_argument("--worst", type=int, default=12, help="rows per network")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs/layers.md")
-    parser.add_argument("--check", action="store_true", help="write nothing; 1 if it differs")
-    args = parser.parse_args(argv)
-    try:
-        text = make_page(read_records(args.records, "layers"), args.worst)
-    except TableError as problem:
-        print(f"layer_tables: {problem}", file=sys.stderr)
-        return 2
-    is_changed = not args.page.exists() or args.page.read_text() != text
-    if is_changed and not args.check:
-        args.page.write_text(text)
-    if is_changed:
-        print(f"{args.page} {'would change' if args.check else 'written'}")
-    return 1 if args.check and is_changed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compares engines or plans that were timed in the same rounds.
+
+    python benchmarks/compare.py local_optimum best_single_layout
+    python benchmarks/compare.py inductor --threads 1 --each
+
+Reads the last record of each network and setting that bench_models.py wrote and prints, for each
+setting, the time of each engine named over the time of torchalgo's plan. A ratio is the median of
+the rounds' ratios, with its bootstrap 95 % interval. An engine is FASTER or SLOWER only if the
+interval excludes 1, otherwise it is UNCLEAR. The line "A/A control" compares the plan with itself,
+timed a second time: what differs there is noise. Takes seconds. Nothing is timed or written.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import geometric_mean
+from typing import TypeVar
+
+from harness import RESULTS, Record, count, make_parser, read_lines
+from pages import OWN, TableError, read_records, setting_of
+from torchalgo._base.stats import Faster, is_faster
+
+LEAST_ROUNDS = 7
+CONTROL = "torchalgo_again"  # the plan, timed a second time
+
+Time = TypeVar("Time")
+
+
+def in_rounds(
+    takers: Mapping[str, Callable[[], Time]],
+    rounds: int,
+    budget_s: float = float("inf"),
+    now_s: Callable[[], float] = time.monotonic,
+) -> dict[str, list[Time]]:
+    """Calls each taker once per round and returns what each gave, one value per round.
+
+    The order rotates from round to round, so that a slow phase of the machine hits all alike.
+    result[a][i] and result[b][i] are a pair. After `budget_s` seconds no further round begins, once
+    LEAST_ROUNDS were taken. On Ctrl-C the whole rounds so far are returned if there are so many.
+    """
+    names = list(takers)
+    taken: dict[str, list[Time]] = {name: [] for name in names}
+    started = now_s()
+    for turn in range(rounds):
+        if turn >= LEAST_ROUNDS and now_s() - started > budget_s:
+            break
+        first = turn % len(names) if names else 0
+        try:
+            one = {name: takers[name]() for name in names[first:] + names[:first]}
+        except KeyboardInterrupt:
+            if turn < LEAST_ROUNDS:
+                raise
+            break
+        for name, value in one.items():
+            taken[name].append(value)
+    return taken
+
+
+def control_of(times: Sequence[float]) -> Faster:
+    """Compares the even rounds of one engine with its odd rounds: an A/A control."""
+    half = len(times) // 2
+    return is_faster(times[0::2][:half], times[1::2][:half])
+
+
+def rounded(result: Faster) -> list[float]:
+    """Returns ratio, low and high as records keep them."""
+    return [round(value, 4) for value in (result.ratio, result.low, result.high)]
+
+
+def said(result: Faster) -> str:
+    """Spells a comparison: "1.203x [1.187, 1.214] SLOWER"."""
+    return f"{result.ratio:.3f}x [{result.low:.3f}, {result.high:.3f}] {result.verdict.upper()}"
+
+
+def compared(
+    record: Record, peer: str | None, own: str | None = OWN, clock: str = "wall_us"
+) -> Faster | None:
+    """Time of `peer` over time of `own`, paired by round; None if one of them did not run."""
+    peer_us, own_us = record[clock].get(peer), record[clock].get(own)
+    return is_faster(peer_us, own_us) if peer_us and own_us else None
+
+
+def comparisons(records: Iterable[Record], engine: str) -> dict[str, Faster]:
+    """Compares an engine with torchalgo's plan in each network that has times of both."""
+    results = {record["network"]: compared(record, engine) for record in records}
+    return {network: result for network, result in results.items() if result is not None}
+
+
+def summary(results: Mapping[str, Faster]) -> str:
+    """Spells the geometric mean, the extremes and how often each verdict came."""
+    ratios = [result.ratio for result in results.values()]
+    verdicts = [result.verdict for result in results.values()]
+    counts = ", ".join(f"{verdicts.count(v)} {v.upper()}" for v in ("faster", "slower", "unclear"))
+    return (
+        f"networks: {len(ratios)}, mean {geometric_mean(ratios):.3f},"
+        f" {min(ratios):.3f} to {max(ratios):.3f} ({counts})"
+    )
+
+
+def main() -> int:
+    path = RESULTS / "models.jsonl"
+    known = {name for line in read_lines(path) for name in line["wall_us"]} - {OWN, CONTROL}
+    parser = make_parser(__doc__)
+    parser.add_argument("engines", nargs="+", choices=sorted(known), metavar="ENGINE",
+                        help=", ".join(sorted(known)))  # fmt: skip
+    parser.add_argument("--threads", type=count, help="only records with so many threads")
+    parser.add_argument("--each", action="store_true", help="a line per network too")
+    parser.add_argument("--records", type=Path, default=path, help="of bench_models.py")
+    args = parser.parse_args()
+    try:
+        records = read_records([args.records], "models")
+    except TableError as problem:
+        parser.error(str(problem))
+    chosen = [r for r in records if args.threads in (None, r["threads"])]
+    for setting in sorted(set(map(setting_of, chosen))):
+        own = [record for record in chosen if setting_of(record) == setting]
+        for engine in (*args.engines, CONTROL):
+            results = comparisons(own, engine)
+            title = "A/A control" if engine == CONTROL else engine
+            if results:
+                print(f"{setting.title}: {title}: {summary(results)}")
+            for network, result in results.items() if args.each else ():
+                print(f"  {network:24} {said(result)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
