@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import io
+import multiprocessing
+import os
+import pty
 import re
-import sys
+import struct
+import termios
 import threading
 import time
 from collections.abc import Callable
@@ -13,15 +19,8 @@ import torch
 
 import torchalgo
 from support.nets import Net
-from torchalgo._base.progress import STEP_TEXTS, Bar, Event, Lines, Progress, RichBar, display_for
+from torchalgo._base.progress import STEP_TEXTS, Event, Progress
 from torchalgo._base.timings import STEPS
-
-
-@pytest.fixture(autouse=True)
-def _plain(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """The bar of plain characters, whether rich is installed or not."""
-    if "rich_draws" not in request.node.name:
-        monkeypatch.setitem(sys.modules, "rich.console", None)
 
 
 class Terminal(io.StringIO):
@@ -37,7 +36,10 @@ def run(progress: Progress) -> None:
     progress.finish("planned")
 
 
-def test_a_terminal_gets_one_bar_with_the_count_and_the_time_left() -> None:
+def test_a_terminal_gets_one_bar_with_the_count_and_the_time_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torchalgo._base.progress.BAR_EVERY_S", 0.0)
     stream = Terminal()
     run(Progress(True, stream))
     text = stream.getvalue()
@@ -56,6 +58,13 @@ def test_a_file_gets_plain_lines_the_first_at_once_and_the_last() -> None:
     assert lines[1].startswith("torchalgo: tuning 33 %")
     assert lines[-1].startswith("torchalgo: tuning 100 %")
     assert "\r" not in stream.getvalue()
+
+
+def test_a_bar_is_drawn_at_most_ten_times_a_second_but_its_end_always() -> None:
+    stream = Terminal()
+    run(Progress(True, stream))
+    assert "75 %" not in stream.getvalue()
+    assert "100 %, 0 s left  planned" in stream.getvalue()
 
 
 def test_silence_is_silent() -> None:
@@ -105,7 +114,8 @@ def test_the_time_left_comes_from_the_pace_and_never_passes_the_deadline() -> No
     assert [e.elapsed_s for e in events] == [0.0, 5.0, 10.0, 10.0]
 
 
-def test_the_best_so_far_is_in_every_event_and_on_the_bar() -> None:
+def test_the_best_so_far_is_in_every_event_and_on_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchalgo._base.progress.BAR_EVERY_S", 0.0)
     stream, events = Terminal(), list[Event]()
     for progress in (Progress(events.append), Progress(True, stream)):
         progress.start(10)
@@ -117,23 +127,62 @@ def test_the_best_so_far_is_in_every_event_and_on_the_bar() -> None:
     assert "50 %, 0 s left, best 31.20 ms  b" in stream.getvalue()
 
 
-def test_rich_draws_the_bar_where_it_is_installed() -> None:
-    console = pytest.importorskip("rich.console")
-    stream = io.StringIO()
-    bar = RichBar(stream, console.Console(file=stream, force_terminal=True, width=100))
-    bar.say("12 [candidates]")
-    bar.draw(Event("fwd_f32 [x]", 5, 10, 1.0, 3.0, 31_200.0))
-    bar.draw(Event("end", 10, 10, 2.0, 0.0, 31_200.0))
-    bar.close()
-    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
-    assert "torchalgo: 12 [candidates]" in text
-    assert "50 % 3 s left best 31.20 ms fwd_f32 [x]" in text
-    assert "100 % 0 s left best 31.20 ms end" in text
+def test_a_bar_starts_neither_a_thread_nor_a_process() -> None:
+    before = {*threading.enumerate()}, [*multiprocessing.active_children()]
+    run(Progress(True, Terminal()))
+    assert ({*threading.enumerate()}, [*multiprocessing.active_children()]) == before
 
 
-def test_without_rich_a_terminal_gets_the_plain_bar() -> None:
-    assert isinstance(display_for(io.StringIO()), Lines)
-    assert isinstance(display_for(Terminal()), Bar)
+def test_a_message_goes_above_the_bar_and_the_bar_is_drawn_again() -> None:
+    stream = Terminal()
+    progress = Progress(True, stream)
+    progress.start(10)
+    progress.advance("a", 5)
+    progress.say("learned from 3 costs")
+    last = stream.getvalue().splitlines()[-1]
+    assert "\rtorchalgo: learned from 3 costs\n" in stream.getvalue()
+    assert last.endswith("50 %, 0 s left  a")
+
+
+@pytest.mark.parametrize(("columns", "most"), [(40, 39), (0, 79)])
+def test_a_bar_is_cut_to_the_width_of_the_terminal(columns: int, most: int) -> None:
+    """A terminal of 0 columns is one that does not know its width."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 10, columns, 0, 0))
+    with open(theirs, "w") as stream:
+        progress = Progress(True, stream)
+        progress.start(10)
+        progress.advance("x" * 100, 5)
+        progress.close()
+    drawn = ""
+    with contextlib.suppress(OSError):  # all was read, and nobody writes
+        while True:
+            drawn += os.read(ours, 4096).decode()
+    os.close(ours)
+    assert max(map(len, drawn.splitlines())) == most
+    assert "| 50 %" in drawn
+
+
+def test_the_line_of_a_bar_ends_when_the_call_raises() -> None:
+    stream = Terminal()
+    progress = Progress(True, stream)
+    with pytest.raises(KeyboardInterrupt), progress.watched(lambda: "measure"):
+        progress.start(10)
+        progress.advance("a", 5)
+        raise KeyboardInterrupt
+    assert stream.getvalue().endswith("\n")
+
+
+def test_output_that_fails_ends_nothing() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    for stream in (Gone(), Terminal()):
+        progress = Progress(True, stream)
+        run(progress)
+        stream.close()
+        run(progress)
 
 
 def watchers() -> list[threading.Thread]:
@@ -189,7 +238,7 @@ def test_optimize_names_its_steps_while_they_run(
     net: Net, x: torch.Tensor, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torchalgo._base.progress.SILENCE_S", 0.002)
-    monkeypatch.setattr(Lines, "EVERY_S", 0.0)
+    monkeypatch.setattr("torchalgo._base.progress.LINE_EVERY_S", 0.0)
     torchalgo.optimize(net, x, cost_db=False, budget_s=1)
     told = capsys.readouterr().err
     assert "torchalgo: reading the model" in told

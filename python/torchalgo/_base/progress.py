@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Progress of tuning: a bar on a terminal, plain lines elsewhere, or the caller's function.
-
-If the package rich is installed ("torchalgo[progress]"), it draws the bar on a terminal. Otherwise
-the bar is plain text.
-"""
+"""Progress of tuning: a bar on a terminal, plain lines elsewhere, or the caller's function."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
 import logging
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from torchalgo_cli.waiting import SILENCE_S, beside
 
 _log = logging.getLogger(__name__)
+
+# A count is drawn at most once in so many seconds. Its first and its last event are always drawn.
+LINE_EVERY_S, BAR_EVERY_S = 5.0, 0.1
 
 
 @dataclass(frozen=True)
@@ -49,149 +48,6 @@ class Event:
         left = "" if self.eta_s is None else f", {self.eta_s:.0f} s left"
         best = "" if self.best_us is None else f", best {self.best_us / 1000:.2f} ms"
         return f"{100 * self.done // max(self.total, 1)} %{left}{best}"
-
-
-class Display(Protocol):
-    """An output for events."""
-
-    def say(self, text: str) -> None: ...
-
-    def draw(self, event: Event) -> bool:
-        """Returns whether it drew the event. A display may skip events that follow too soon."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class Lines:
-    """A display of plain lines, for files and pipes.
-
-    It writes one line in five seconds, and the first and the last line at once.
-    """
-
-    EVERY_S = 5.0
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._last = float("-inf")
-        self._has_ended = False
-
-    def say(self, text: str) -> None:
-        self._stream.write(f"torchalgo: {text}\n")
-        self._stream.flush()
-
-    def draw(self, event: Event) -> bool:
-        now = time.monotonic()
-        is_end = event.done == event.total
-        if event.done == 0:
-            self._last, self._has_ended = float("-inf"), False
-        if (now - self._last < self.EVERY_S and not is_end) or (is_end and self._has_ended):
-            return False
-        self._last, self._has_ended = now, is_end
-        self.say(f"tuning {event.count}: {event.text}")
-        return True
-
-    def close(self) -> None:
-        """Does nothing: there is nothing to close."""
-
-
-class Bar:
-    """A bar of plain characters, redrawn on one line of a terminal."""
-
-    WIDTH, MOST_TEXT = 24, 44
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._is_open = False
-
-    def say(self, text: str) -> None:
-        self.close()
-        self._stream.write(f"torchalgo: {text}\n")
-        self._stream.flush()
-
-    def draw(self, event: Event) -> bool:
-        filled = int(self.WIDTH * event.share)
-        bar = "#" * filled + "." * (self.WIDTH - filled)
-        self._stream.write(f"\r\x1b[K[{bar}] {event.count}  {event.text[: self.MOST_TEXT]}")
-        self._stream.flush()
-        self._is_open = True
-        return True
-
-    def close(self) -> None:
-        if self._is_open:
-            self._stream.write("\n")
-            self._stream.flush()
-        self._is_open = False
-
-
-class RichBar:
-    """A bar drawn by rich: in colour, and as wide as the terminal.
-
-    It starts no thread, because a thread would run beside the measurements.
-    """
-
-    EVERY_S = 0.1
-
-    def __init__(self, stream: TextIO, console: Any = None) -> None:
-        """Raises: ImportError if rich is not installed."""
-        from rich.console import Console
-
-        self._console = console if console is not None else Console(file=stream)
-        self._bar: Any = None
-        self._task: Any = None
-        self._last = float("-inf")
-
-    def say(self, text: str) -> None:
-        self._console.print(f"torchalgo: {text}", markup=False, highlight=False)
-
-    def draw(self, event: Event) -> bool:
-        now = time.monotonic()
-        if now - self._last < self.EVERY_S and event.done < event.total:
-            return False
-        self._last = now
-        if self._bar is None:
-            self._open(event.total)
-        left = "" if event.eta_s is None else f"{event.eta_s:.0f} s left"
-        best = "" if event.best_us is None else f"best {event.best_us / 1000:.2f} ms"
-        self._bar.update(self._task, completed=event.done, total=event.total)
-        self._bar.update(self._task, left=left, best=best, now=event.text)
-        self._bar.refresh()
-        return True
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-        self._bar = None
-
-    def _open(self, total: int) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn
-        from rich.table import Column
-
-        def text(field: str, style: str, **column: Any) -> TextColumn:
-            return TextColumn(field, style=style, markup=False, table_column=Column(**column))
-
-        self._bar = Progress(
-            BarColumn(24),
-            text("{task.percentage:>3.0f} %", "bold"),
-            text("{task.fields[left]}", "cyan", no_wrap=True),
-            text("{task.fields[best]}", "green", no_wrap=True),
-            text("{task.fields[now]}", "dim", no_wrap=True, overflow="ellipsis", ratio=1),
-            console=self._console,
-            auto_refresh=False,
-            expand=True,
-        )
-        self._task = self._bar.add_task("", total=total, left="", best="", now="")
-        self._bar.start()
-
-
-def display_for(stream: TextIO | None) -> Display:
-    """Returns a display for a stream. None means that the process has no stderr."""
-    if stream is None or not stream.isatty():
-        return Lines(stream if stream is not None else io.StringIO())
-    try:
-        return RichBar(stream)
-    except ImportError:
-        return Bar(stream)
 
 
 # Texts for the steps of optimize. A step without a text is shown by its name.
@@ -232,8 +88,8 @@ class Progress:
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._now_s = now_s
-        self._shown: _Shown = (
-            target._shown if isinstance(target, Progress) else _Shown(target, stream)
+        self._display: _Display = (
+            target._display if isinstance(target, Progress) else _Display(target, stream)
         )
         self._done = self._total = 0
         self._started = now_s()
@@ -243,7 +99,7 @@ class Progress:
 
     @property
     def is_silent(self) -> bool:
-        return self._shown.target is False
+        return self._display.target is False
 
     @contextlib.contextmanager
     def watched(self, step_now: Callable[[], str]) -> Iterator[None]:
@@ -251,7 +107,7 @@ class Progress:
 
         A thread writes these lines, and only to stderr. It never calls a caller's function.
         """
-        if self._shown.target is not True:
+        if self._display.target is not True:
             yield
             return
         began = time.monotonic()
@@ -259,19 +115,19 @@ class Progress:
         def watch(ended: threading.Event) -> None:
             wait_s = SILENCE_S
             while not ended.wait(wait_s):
-                wait_s = self._shown.told_at + SILENCE_S - time.monotonic()
+                wait_s = self._display.told_at + SILENCE_S - time.monotonic()
                 if wait_s <= 0:
                     step, wait_s = step_now(), SILENCE_S
                     text = STEP_TEXTS.get(step, step)
-                    self._shown.remind(f"{text}, {time.monotonic() - began:.0f} s so far")
+                    self._display.remind(f"{text}, {time.monotonic() - began:.0f} s so far")
 
-        with beside(watch, "torchalgo progress"):
+        with contextlib.closing(self._display), beside(watch, "torchalgo progress"):
             yield
 
     def say(self, text: str) -> None:
         """Shows a message on a line of its own."""
         _log.info(text)
-        self._emit(Event(text))
+        self._display.show(Event(text))
 
     def start(self, total: int) -> None:
         """Starts a count to `total`."""
@@ -313,14 +169,14 @@ class Progress:
 
     def close(self) -> None:
         """Ends the line of the bar."""
-        self._shown.close()
+        self._display.close()
 
     def _count(self, text: str) -> None:
         now = self._now_s()
         elapsed, left = now - self._started, None
         if self._done >= self.LEAST_SHARE * self._total:
             left = max(0.0, min(self._expect_s(now), self._most_s - now))
-        self._emit(Event(text, self._done, self._total, elapsed, left, self._best_us))
+        self._display.show(Event(text, self._done, self._total, elapsed, left, self._best_us))
 
     def _expect_s(self, now: float) -> float:
         """Returns the seconds left at the pace of the second half of the work done so far.
@@ -330,43 +186,96 @@ class Progress:
         done, at = next(r for r in reversed(self._reached) if 2 * r[0] <= self._done)
         return (now - at) / (self._done - done) * (self._total - self._done)
 
-    def _emit(self, event: Event) -> None:
-        self._shown.show(event)
 
+class _Display:
+    """Shows one call's events: a bar on a terminal, plain lines elsewhere. Two threads may use it.
 
-class _Shown:
-    """The display of one call's events, and the time of the last one. Two threads may use it."""
+    `told_at` is the time of the last output, on the clock of time.monotonic.
+    """
 
     def __init__(self, target: bool | Callable[[Event], None], stream: TextIO | None) -> None:
-        stream = stream if stream is not None else sys.stderr
-        self.target = False if target is True and stream is None else target  # stderr is closed
+        self._stream = stream if stream is not None else sys.stderr
+        # stderr is None if it is closed.
+        self.target = False if target is True and self._stream is None else target
         self.told_at = time.monotonic()
-        self._display = display_for(stream)
         self._lock = threading.Lock()
         self._count = Event("")  # the last event, while a count is open
+        self._counted_at, self._has_ended = float("-inf"), False
+        self._bar: Any = None
 
     def show(self, event: Event) -> None:
         if callable(self.target):
             self.target(event)
         elif self.target:
-            with self._lock:
+            with self._locked():
                 self._draw(event)
 
     def remind(self, text: str) -> None:
         """Shows `text` with the open count, if there is one."""
-        with self._lock, contextlib.suppress(OSError, ValueError):  # stderr may be closed
+        with self._locked():
             self._draw(dataclasses.replace(self._count, text=text, eta_s=None))
 
     def close(self) -> None:
-        with self._lock:
-            self._count = Event("")
-            self._display.close()
+        """Ends the line of the bar."""
+        with self._locked():
+            self._count, bar, self._bar = Event(""), self._bar, None
+            if bar is not None:
+                bar.close()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        # A closed stream must not end hours of work.
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            yield
 
     def _draw(self, event: Event) -> None:
+        now, is_end = time.monotonic(), event.done == event.total
+        is_bar = self._stream.isatty()
         if event.total == 0:
-            self._display.say(event.text)
-            self.told_at = time.monotonic()
+            self._write(event.text)
         else:
-            if self._display.draw(event):
-                self.told_at = time.monotonic()
-            self._count = event if event.done < event.total else Event("")
+            self._count = Event("") if is_end else event
+            if event.done == 0:
+                self._counted_at, self._has_ended = float("-inf"), False
+            is_soon = now - self._counted_at < (BAR_EVERY_S if is_bar else LINE_EVERY_S)
+            if self._has_ended if is_end else is_soon:
+                return
+            self._counted_at, self._has_ended = now, is_end
+            if is_bar:
+                self._bar = self._bar if self._bar is not None else _make_bar(self._stream, event)
+                self._bar.n, self._bar.total = event.done, event.total
+                self._bar.ncols = _columns_of(self._stream)
+                self._bar.set_description_str(f"{event.count}  {event.text}")
+            else:
+                self._write(f"tuning {event.count}: {event.text}")
+        self.told_at = now
+
+    def _write(self, text: str) -> None:
+        line = f"torchalgo: {text}"
+        if self._bar is not None:
+            self._bar.write(line, file=self._stream)  # above the bar
+        else:
+            self._stream.write(f"{line}\n")
+        self._stream.flush()
+
+
+def _make_bar(stream: TextIO, event: Event) -> Any:
+    """Returns a bar of tqdm that starts no thread and no process beside the measurements."""
+    from tqdm import tqdm
+
+    class Bar(tqdm):  # type: ignore[type-arg]
+        monitor_interval = 0
+
+    Bar.set_lock(threading.RLock())
+    return Bar(
+        total=event.total, initial=event.done, file=stream, desc=event.count, mininterval=0,
+        ncols=_columns_of(stream), nrows=20, bar_format="|{bar:24}| {desc}",
+    )  # fmt: skip
+
+
+def _columns_of(stream: TextIO) -> int:
+    """Returns the columns of a terminal that a line may fill; 79 if it does not tell its width."""
+    try:
+        return (os.get_terminal_size(stream.fileno()).columns or 80) - 1
+    except OSError:
+        return 79
