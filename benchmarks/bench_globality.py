@@ -25,7 +25,7 @@ from typing import Any
 from tables import Table, candidates_of, read_tables, usable
 from torchalgo import _C
 from torchalgo._ir.costs import Key, key_of
-from torchalgo._plan import planning
+from torchalgo._plan.comparisons import usual_layouts
 from torchalgo.verify.check_certificate import INF
 from torchalgo.verify.check_plan import CostRows, Graph, Option, changes_of, options_of
 
@@ -168,7 +168,7 @@ def per_reader(table: Table, costs: _C.CostTable) -> tuple[int, int]:
 
 def best_single(table: Table, costs: _C.CostTable) -> tuple[int, str]:
     """The cheapest plan that keeps to one of the layouts that most convolutions have."""
-    layouts = planning.usual_layouts(table.graph, table.found)
+    layouts = usual_layouts(table.graph, table.found)
     return min((plan_of(table, costs, layouts=[layout]).cost, layout) for layout in layouts)
 
 

@@ -44,7 +44,8 @@ from torchalgo._ir.bounds import CALL_TICKS, family_of
 from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of, native_key
 from torchalgo._measure.allowed import grouped
 from torchalgo._measure.sampling import cold_bytes
-from torchalgo._plan import planning
+from torchalgo._plan.describe import native_plan
+from torchalgo._plan.find import find_candidates
 from torchalgo._refine.in_context import Refined, Search
 
 SCHEMA = 1
@@ -61,7 +62,7 @@ class FrozenTable:
         self.name, self.threads = name, threads
         network, x = random_network(name), random_input(name)
         self.graph = _C.import_graph(freeze_model(network, (x,))._c, (x,)).graph
-        self.found = planning.find_candidates(self.graph, 1 << 30, None)
+        self.found = find_candidates(self.graph, 1 << 30, None)
         self.transforms = _C.transform_candidates(self.graph, self.found)
         every = [*(c for own in self.found.by_anchor for c in own), *self.transforms]
         primitives = {key_of(c.problem, c.primitive): c.primitive for c in every}
@@ -160,7 +161,7 @@ def result_of(name: str, tunings: int, passes: int, threads: int) -> dict[str, A
     ticks = frozen.ticks(range(2 * passes))
     optimum = frozen.optimum(ticks)
     aten = price(frozen.optimum(ticks, is_aten_only=True), ticks)
-    costs = [price(planning.native_plan(plan), ticks) for _, plan in tuned]
+    costs = [price(native_plan(plan), ticks) for _, plan in tuned]
     halves = [frozen.ticks(range(first, 2 * passes, 2)) for first in (0, 1)]
     itself = [
         price(frozen.optimum(one), other) / frozen.optimum(other).cost - 1

@@ -57,7 +57,6 @@ from torchalgo._C import (  # noqa: E402
 from torchalgo._ir.plan import Plan  # noqa: E402
 from torchalgo._plan.candidates import candidates  # noqa: E402
 from torchalgo._plan.pareto import Front, ParetoPoint, pareto  # noqa: E402
-from torchalgo._plan.proofs import CheckedPlan, check_plan  # noqa: E402
 from torchalgo._run.load import load, load_plan, load_plans  # noqa: E402
 from torchalgo._run.optimized import Optimized  # noqa: E402
 from torchalgo.functional import (  # noqa: E402
@@ -68,6 +67,7 @@ from torchalgo.functional import (  # noqa: E402
     conv_transpose2d,
     conv_transpose3d,
 )
+from torchalgo.verify.checked_plan import CheckedPlan, check_plan  # noqa: E402
 
 __version__ = _C.version
 

@@ -31,7 +31,6 @@ from support.plan_samples import (
     us,
 )
 from torchalgo import _C
-from torchalgo._plan.proofs import check_plan
 from torchalgo.pbqp import Problem, solve
 from torchalgo.verify.check_certificate import ProofError
 from torchalgo.verify.check_plan import (
@@ -40,7 +39,8 @@ from torchalgo.verify.check_plan import (
     options_of,
     problem_text,
 )
-from torchalgo.verify.check_plan import check_plan as check_file
+from torchalgo.verify.check_plan import check_claims as check_file
+from torchalgo.verify.checked_plan import check_plan
 
 GRAPHS = Path(__file__).parents[2] / "benchmarks" / "graphs" / "inference.zip"
 CHECKER = Path(torchalgo.__file__).parent / "verify" / "check_plan.py"

@@ -16,7 +16,8 @@ from torchalgo._capture.freeze import freeze_model
 from torchalgo._ir.costs import environment
 from torchalgo._ir.devices import named_device
 from torchalgo._measure.measuring import TuneSettings, Tuning
-from torchalgo._plan import planning
+from torchalgo._plan.find import find_candidates
+from torchalgo._plan.preparation import output_bound
 
 BYTES = {"f32": 4, "tf32": 4, "f16": 2, "bf16": 2}
 
@@ -64,7 +65,7 @@ def tensor_sizes(problem: str) -> Sequence[Sequence[int]]:
 def plan_by_model(
     imported: _C.Imported, device: _C.Device
 ) -> tuple[_C.Plan, list[Any], _C.Candidates]:
-    found = planning.find_candidates(imported.graph, 1 << 30, device)
+    found = find_candidates(imported.graph, 1 << 30, device)
     tuning = Tuning(imported.graph, found, {}, TuneSettings(), device=device)
     costs = _C.CostTable()
     pairs = [(c.problem, c.primitive) for anchor in found.by_anchor for c in anchor]
@@ -114,8 +115,8 @@ def test_only_tensor_core_engines_win_where_they_are_an_order_faster(
 def test_dominated_candidates_are_left_out_with_a_reason(
     h100: _C.Device, resnet50: _C.Imported
 ) -> None:
-    few = planning.find_candidates(resnet50.graph, 1 << 30, h100)
-    all_of_them = planning.find_candidates(resnet50.graph, 1 << 30, h100, drop_dominated=False)
+    few = find_candidates(resnet50.graph, 1 << 30, h100)
+    all_of_them = find_candidates(resnet50.graph, 1 << 30, h100, drop_dominated=False)
     counts = [sum(map(len, found.by_anchor)) for found in (few, all_of_them)]
     assert counts[0] < 0.5 * counts[1]
     reasons = {r.reason for refusals in few.refusals for r in refusals}
@@ -143,7 +144,7 @@ def test_float_convolutions_become_tf32_ones_and_still_absorb_what_follows(
     x = torch.zeros(1, 8, 10, 10)
     imported = _C.with_tf32_convolutions(_C.import_graph(freeze_model(net, (x,))._c, (x,)))
     assert [n.problem.split("_")[1] for n in imported.graph.nodes] == ["tf32", "f32"]
-    found = planning.find_candidates(imported.graph, 1 << 30, h100)
+    found = find_candidates(imported.graph, 1 << 30, h100)
     fused = [c for c in found.by_anchor[0] if len(c.covers) == 2]
     assert fused
     assert all(c.problem.endswith("+bias+relu") for c in fused)
@@ -171,5 +172,5 @@ def test_the_environment_of_a_gpu_names_gpu_and_cudnn(h100: _C.Device) -> None:
 
 
 def test_outputs_of_coarse_types_have_a_bound_of_their_own(resnet50: _C.Imported) -> None:
-    assert planning.output_bound(resnet50.graph, 1e-5) == pytest.approx(1.6e-2)
-    assert planning.output_bound(resnet50.graph, 0.5) == 0.5
+    assert output_bound(resnet50.graph, 1e-5) == pytest.approx(1.6e-2)
+    assert output_bound(resnet50.graph, 0.5) == 0.5

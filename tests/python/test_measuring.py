@@ -17,9 +17,9 @@ from support.view_nets import Inception
 from torchalgo import _C
 from torchalgo._capture.freeze import freeze_model
 from torchalgo._db import CostStore, DeviceCosts
-from torchalgo._ir.bounds import dtype_of
 from torchalgo._ir.costs import key_of, native_key
 from torchalgo._ir.overrides import forced_primitives
+from torchalgo._ir.problems import dtype_of
 from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.sampling import ROUNDS, ROUNDS_OF_SETUP
 

@@ -10,14 +10,9 @@ from typing import Any
 import pytest
 from torch import nn
 
+from support.limited_plans import known_candidates, known_transforms, plan_within
 from torchalgo import _C, Error, pareto
-from torchalgo._plan.pareto import (
-    NativePoint,
-    known_candidates,
-    known_transforms,
-    native_front,
-    plan_within,
-)
+from torchalgo._plan.pareto import NativePoint, native_front
 
 CONV = "fwd_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1"
 CHAIN = f"""torchalgo graph 1

@@ -26,15 +26,20 @@ from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._db.environment import texts_here
 from torchalgo._ir.bounds import CALL_TICKS
 from torchalgo._ir.overrides import forced_primitives
-from torchalgo._ir.plan import InContext, Plan
+from torchalgo._ir.plan import InContext, Plan, outcome_lines
 from torchalgo._measure import guard, process_bench
 from torchalgo._measure.machine_load import WaitWatch
 from torchalgo._measure.measuring import Guide, TuneSettings, Tuning
 from torchalgo._measure.sampling import Bench, cold_bytes
-from torchalgo._plan import planning, proofs
+from torchalgo._plan.comparisons import compare_planners, compared_costs
+from torchalgo._plan.describe import describe_plan, native_plan, unplanned, with_dims
+from torchalgo._plan.find import has_convolutions, torch_name
+from torchalgo._plan.fit import fit_plan, missing_primitives, nodes_it_lacks
 from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency, find_objective
 from torchalgo._plan.preparation import Prepared, prepare_each, quick_run_s
+from torchalgo._plan.prove import prover
+from torchalgo._plan.resolve import front_finder, resolver
 from torchalgo._plan.result import Result
 from torchalgo._predict import guide_from_store, learn_from_store
 from torchalgo._predict.model import CostModel
@@ -265,7 +270,7 @@ def optimize_prepared(
     if call_budget is None:
         call_budget = CallBudget(Timings(), Deadline(budget_of_call(options.budget_s)))
     progress = Progress(options.progress)
-    if not planning.has_convolutions(prepared.graph):
+    if not has_convolutions(prepared.graph):
         return _left_as_it_is(prepared, options, progress)
     with call_budget.timings.step("find"):
         found = prepared.find_candidates(options)
@@ -356,7 +361,7 @@ def _bound(
         call_budget.expect_guard()
         with call_budget.timings.step("compare"):
             with_limits = bool(tuned.limits.resources())
-            weaker = planning.compare_planners(tuning, objective, with_limits)
+            weaker = compare_planners(tuning, objective, with_limits)
             single = single_layout_plan(tuned.limits, weaker, objective, tuned.native)
         if not _is_outdated(tuned):
             keep()
@@ -367,7 +372,7 @@ def _bound(
     limits = tuned.limits
 
     def describe(native: _C.Plan) -> Plan:
-        plan = planning.describe_plan(
+        plan = describe_plan(
             native, prepared.graph, prepared.inputs, tuning, prepared.notes, prepared.dims
         )
         return objective.described(plan)
@@ -381,13 +386,13 @@ def _bound(
         plan = dataclasses.replace(plan, method=f"{plan.method}; {times}")
     plan = dataclasses.replace(
         plan,
-        comparisons=planning.compared_costs(weaker, objective),
+        comparisons=compared_costs(weaker, objective),
         rel_error=tuned.error if tuned.error < float("inf") else None,
         capture_error=prepared.capture_error,
         limits=limits.described(),
         in_context=context,
-        resolve=planning.resolver(prepared.imported, limits, describe),
-        prove=proofs.prover(limits, objective),
+        resolve=resolver(prepared.imported, limits, describe),
+        prove=prover(limits, objective),
     )
     contest = Contest(prepared, options, objective, call_budget)
     finalists = Finalists(plan, tuned.scripted, tuned.error, single, describe)
@@ -405,7 +410,7 @@ def _bound(
         alternatives = {name: describe(native) for name, native in weaker.items()}
         if "optimum" in plan.comparisons:
             alternatives["optimum"] = finalists.plan
-    find_front = planning.front_finder(tuning, describe, objective)
+    find_front = front_finder(tuning, describe, objective)
     plan = _with_dims_of(scripted, plan, prepared)
     return Result(
         scripted, plan, prepared.frozen, tuning.costs, alternatives, str(prepared.where),
@@ -477,7 +482,7 @@ def _tuned_in_context(
     # The comparisons measure more costs. These may change the optimum, because some lower bounds
     # rest on experience only, and may be wrong.
     with call_budget.timings.step("compare"):
-        planning.compare_planners(tuning, objective, bool(tuned.limits.resources()))
+        compare_planners(tuning, objective, bool(tuned.limits.resources()))
     if _is_outdated(tuned):
         tuned = _tuned(prepared, copy.copy(limits), options, call_budget)
     limit_s = in_context.limit_s(tuning.seconds, call_budget.deadline)
@@ -514,15 +519,15 @@ def _is_outdated(tuned: Tuned) -> bool:
 
 def _left_as_it_is(prepared: Prepared, options: Options, progress: Progress) -> Result:
     if isinstance(options.plan, Plan):
-        planning.fitted(options.plan, prepared.graph, prepared.inputs)
+        fit_plan(options.plan, prepared.graph, prepared.inputs)
     verdict = guard.untimed_verdict("the model has no convolutions")
-    plan = planning.unplanned(
+    plan = unplanned(
         prepared.graph, prepared.inputs, prepared.notes, prepared.device, prepared.dims
     )
     plan = dataclasses.replace(plan, guard=verdict)
     _tell(progress, plan)
     frozen = prepared.frozen
-    return Result(frozen, plan, frozen, device=planning.torch_name(prepared.device))
+    return Result(frozen, plan, frozen, device=torch_name(prepared.device))
 
 
 def _apply(
@@ -537,11 +542,11 @@ def _apply(
     Raises: torchalgo.Error if the plan was made for another model, or if its outputs are not exact
         enough. With `strict`, also if this machine does not offer a primitive.
     """
-    plan = planning.fitted(plan, prepared.graph, prepared.inputs)
-    left = planning.nodes_it_lacks(plan, prepared.graph)
+    plan = fit_plan(plan, prepared.graph, prepared.inputs)
+    left = nodes_it_lacks(plan, prepared.graph)
     if left:
         progress.say(f"an older plan, PyTorch runs what it has no node for: {', '.join(left)}")
-    missing = planning.missing_primitives(plan, found)
+    missing = missing_primitives(plan, found)
     if missing and options.strict:
         raise Error(f"optimize: strict, and this machine does not offer {', '.join(missing)}")
     if missing:
@@ -552,7 +557,7 @@ def _apply(
     is_timed = verdict is not None and verdict.rounds > 0
     if is_refused and (is_timed or not options.run_untimed):
         return Result(frozen, _with_dims_of(frozen, plan, prepared), frozen, device=where)
-    scripted = rewrite(prepared.imported, planning.native_plan(plan), options.strict)
+    scripted = rewrite(prepared.imported, native_plan(plan), options.strict)
     error = error_of(scripted, prepared)
     bound = prepared.output_bound(options)
     if error > bound:
@@ -565,11 +570,9 @@ def _apply(
 
 def _with_dims_of(scripted: ScriptModule, plan: Plan, prepared: Prepared) -> Plan:
     """Returns the plan with the sizes for which its module is right."""
-    return dataclasses.replace(
-        plan, inputs=planning.with_dims(plan.inputs, prepared.dims_of(scripted))
-    )
+    return dataclasses.replace(plan, inputs=with_dims(plan.inputs, prepared.dims_of(scripted)))
 
 
 def _tell(progress: Progress, plan: Plan) -> None:
-    for line in planning.outcome(plan):
+    for line in outcome_lines(plan):
         progress.say(line)

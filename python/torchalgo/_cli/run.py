@@ -32,11 +32,11 @@ from torchalgo._ir.plan import (
 )
 from torchalgo._measure.sampling import Bench
 from torchalgo._plan.candidates import candidates
-from torchalgo._plan.proofs import check_plan
 from torchalgo._run.load import load, load_plan, load_plans
 from torchalgo._run.model_files import load_model, random_inputs, read_data
 from torchalgo._run.optimized import Optimized
 from torchalgo._run.report import short_report, text_report
+from torchalgo.verify.checked_plan import check_plan
 from torchalgo_cli import EXIT_ERROR, EXIT_INTERRUPTED
 from torchalgo_cli.waiting import tell, told
 

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 import torch
 
 from torchalgo import _C
-from torchalgo._ir.costs import TICKS_PER_NS, Cost, Key
+from torchalgo._ir.costs import TICKS_PER_NS, Cost, Key, native_key
+from torchalgo._ir.problems import dtype_of
 
 # Factor on the probed rates: the clock may be higher later than during the probe.
 CLOCK_MARGIN = 1.1
@@ -121,12 +122,6 @@ def _probed_with(_threads: int) -> Peaks:
     return Peaks.probed(_C.probe_peaks())
 
 
-def dtype_of(problem: str) -> str:
-    """Returns the compute type in a problem's text: "f32" for "fwd_f32_n1..."."""
-    types = {"f64", "f32", "tf32", "f16", "bf16"}
-    return next((part for part in problem.split("_") if part in types), "f32")
-
-
 def family_of(key: Key) -> str:
     """Returns the problem without its fused steps.
 
@@ -162,7 +157,7 @@ class KnownCosts:
         self.table = _C.CostTable()
         self._pairs: list[tuple[str, _C.CostKey | None, str, _C.CostKey, int]] = []
         self._bounds = dict(bounds)
-        self._native = {key: _C.CostKey(*key) for key in bounds}
+        self._native = {key: native_key(key) for key in bounds}
         self._siblings: dict[tuple[str, str, str, str], list[Key]] = {}
         for key, ticks in bounds.items():
             self._siblings.setdefault(_sibling_group(key), []).append(key)

@@ -35,7 +35,13 @@ def key_of(problem: str, primitive: _C.Primitive) -> Key:
     return Key(problem, primitive.name, primitive.src, primitive.dst)
 
 
+def key_of_native(native: _C.CostKey) -> Key:
+    """Converts a key of the planner (C++)."""
+    return Key(native.problem, native.primitive, native.src, native.dst)
+
+
 def native_key(key: Key) -> _C.CostKey:
+    """Converts a key to that of the planner (C++)."""
     return _C.CostKey(*key)
 
 

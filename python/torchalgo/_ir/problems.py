@@ -88,8 +88,8 @@ def direction_of(problem: str) -> Direction:
 
 
 def dtype_of(problem: str) -> str:
-    """Returns the compute type of a convolution."""
-    return problem.removeprefix(f"{direction_of(problem)}_").partition("_")[0]
+    """Returns the compute type in a problem's text: "f32" for "fwd_f32_n1..."."""
+    return next((part for part in problem.split("_") if part in DTYPES), "f32")
 
 
 def with_direction(problem: str, direction: Direction) -> str:

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 
 from torchalgo import _C
 from torchalgo._base.timings import Timings
-from torchalgo._ir.bounds import COARSE_BOUND, KnownCosts, Peaks, dtype_of
+from torchalgo._ir.bounds import COARSE_BOUND, KnownCosts, Peaks
 from torchalgo._ir.costs import TICKS_PER_NS, Cost, CostFile, Key, Passed
 from torchalgo._ir.failures import failure_of, is_short_of_memory
+from torchalgo._ir.problems import dtype_of
 from torchalgo._measure.allowed import Rules
 from torchalgo._measure.machine_load import WaitWatch
 from torchalgo._measure.sampling import Bench

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from torchalgo import _C
-from torchalgo._ir.costs import Key
+from torchalgo._ir.costs import Key, key_of, key_of_native, native_key
 from torchalgo._plan.edp import Answer, least_product
 
 # The most bits of the largest sum of weighted costs. The solver has 63 bits. With limits, their
@@ -168,7 +168,7 @@ class ProductPlanner:
         for weights in _PLAIN:
             ends.solve(*weights)
         if ends.missing:
-            return ends.plans[0], [_C.CostKey(*key) for key in sorted(ends.missing)]
+            return ends.plans[0], [native_key(key) for key in sorted(ends.missing)]
         shift = _first_shift(ends, bits)
         while True:
             search = _Search(exact.rounded(shift), arguments, options, 1 << bits)
@@ -210,9 +210,5 @@ def keys_of_plan(plan: _C.Plan) -> list[Key]:
     """
     runs = [(n.problem, n.primitive) for n in plan.nodes if n.primitive.name]
     runs += [(t.problem, t.primitive) for t in plan.transforms]
-    keys = [Key(problem, p.name, p.src, p.dst) for problem, p in runs]
+    keys = [key_of(problem, primitive) for problem, primitive in runs]
     return [key for key in keys if not _C.is_view(key.primitive)]
-
-
-def key_of_native(native: _C.CostKey) -> Key:
-    return Key(native.problem, native.primitive, native.src, native.dst)

@@ -15,13 +15,13 @@ from typing import Any
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._db import DeviceCosts
-from torchalgo._ir.costs import CostFile, Key
+from torchalgo._ir.costs import CostFile, Key, key_of_native
 from torchalgo._ir.plan import TICKS_PER_US, GuardVerdict, Plan, PlanEnergy, PlanNode, PlanTransform
 from torchalgo._measure import guard
 from torchalgo._measure.energy_bench import EnergyBench, EnergyCosts
 from torchalgo._measure.machine_load import WaitWatch
 from torchalgo._measure.sampling import Bench
-from torchalgo._plan.edp_planner import ProductPlanner, key_of_native, keys_of_plan
+from torchalgo._plan.edp_planner import ProductPlanner, keys_of_plan
 from torchalgo.energy import Meter, find_meter
 
 Planner = Callable[..., tuple[_C.Plan, list[_C.CostKey]]]

@@ -40,8 +40,10 @@ from torchalgo._capture.reference import (
     run_once,
 )
 from torchalgo._capture.shapes import Shapes, fits, shapes_of, spell
+from torchalgo._ir.bounds import COARSE_BOUND
 from torchalgo._ir.plan import PlanDim
-from torchalgo._plan import planning
+from torchalgo._ir.problems import dtype_of
+from torchalgo._plan.find import find_candidates, import_model, native_device
 
 # A model whose run takes more seconds than this is compared at smaller sizes, if the sizes are
 # proven to be free.
@@ -92,16 +94,14 @@ class Prepared:
         """
         # The user may name a dominated candidate.
         is_free = options.plan is None and not options.overrides
-        return planning.find_candidates(
-            self.graph, options.workspace_limit_bytes, self.device, is_free
-        )
+        return find_candidates(self.graph, options.workspace_limit_bytes, self.device, is_free)
 
     def output_bound(self, options: Options) -> float:
         """Returns the largest relative L2 that the outputs may have to the original model's.
 
         Raises: torchalgo.Error if the frozen module itself exceeds it, so that no plan can keep it.
         """
-        bound = planning.output_bound(self.graph, options.max_rel_error)
+        bound = output_bound(self.graph, options.max_rel_error)
         if self.capture_error > bound:
             raise Error(
                 "optimize: freezing alone, which folds batch norms into weights, changes the"
@@ -109,6 +109,17 @@ class Prepared:
                 f" pass max_rel_error={2 * self.capture_error:.0e} or more"
             )
         return bound
+
+
+def output_bound(graph: _C.Graph, max_rel_error: float) -> float:
+    """Returns the largest relative L2 that the outputs may have to the model's.
+
+    This is `max_rel_error`. For types that round more coarsely, it is at least four times the bound
+    of one convolution, since rounding errors add up.
+    """
+    problems = [node.problem for node in graph.nodes if node.problem is not None]
+    coarse = [COARSE_BOUND.get(dtype_of(problem), 0.0) for problem in problems]
+    return max([max_rel_error, *(4 * bound for bound in coarse)])
 
 
 def prepare(
@@ -146,8 +157,8 @@ def prepare(
             dims = _dims(model, capture, reference, before, is_quick)
     share_weights(capture.frozen, [p.frozen for p in before])
     where = device_of(model, inputs)
-    device = planning.native_device(where)
-    imported = planning.import_for(device, capture.frozen, inputs)
+    device = native_device(where)
+    imported = import_model(device, capture.frozen, inputs)
     # The inputs are copied, because a model may change its inputs when it is timed.
     return Prepared(
         model, copied(inputs), capture.frozen, imported, device, where, notes, reference, error,

@@ -13,11 +13,12 @@ import re
 from dataclasses import dataclass
 
 from torchalgo import _C
-from torchalgo._ir.bounds import Peaks, dtype_of
+from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Key
-from torchalgo._ir.problems import weight_count
+from torchalgo._ir.problems import dtype_of, weight_count
 
-ACTIVATIONS = ("relu", "hardswish", "hardsigmoid", "silu", "sigmoid")  # ReLU6 is treated as ReLU
+# ReLU6 is treated as ReLU.
+ACTIVATION_FEATURES = ("relu", "hardswish", "hardsigmoid", "silu", "sigmoid")
 LAYOUTS = ("nchw", "nhwc", "nChw16c", "nChw8c")
 TYPES = ("f64", "f32", "tf32", "f16", "bf16")
 DIRECTIONS = ("bwd_data", "bwd_filter")  # fwd has none of them
@@ -43,7 +44,7 @@ class Features:
 def activation_of(problem: str) -> str:
     """Returns the activation in a problem's text; empty if there is none."""
     words = re.split(r"[_+]", problem.replace("relu6", "relu"))
-    return next((a for a in ACTIVATIONS if a in words), "")
+    return next((a for a in ACTIVATION_FEATURES if a in words), "")
 
 
 def without_activation(problem: str) -> str:
@@ -136,7 +137,7 @@ def _words(key: Key) -> dict[str, float]:
         "bias": float("bias" in post_ops),
         "add": float("add" in post_ops),
         "channelwise": float("channelwise" in words),
-        **{act: float(act == activation) for act in ACTIVATIONS},
+        **{act: float(act == activation) for act in ACTIVATION_FEATURES},
         **{f"src_{layout}": float(key.src == layout) for layout in LAYOUTS},
         **{f"dst_{layout}": float(key.dst == layout) for layout in LAYOUTS},
         **{direction: float(key.problem.startswith(direction)) for direction in DIRECTIONS},

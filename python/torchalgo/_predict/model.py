@@ -22,7 +22,7 @@ from typing import Any
 
 from torchalgo import _C
 from torchalgo._ir.bounds import Peaks
-from torchalgo._ir.costs import Key
+from torchalgo._ir.costs import Key, key_of
 from torchalgo._predict.features import (
     Features,
     activation_alone,
@@ -122,9 +122,7 @@ class CostModel:
         if problem is None:
             return core, []
         offered = _C.offers_of(problem)[0]
-        return core, [
-            Key(problem, p.name, p.src, p.dst) for p in offered if p.src == p.dst == key.dst
-        ]
+        return core, [key_of(problem, p) for p in offered if p.src == p.dst == key.dst]
 
 
 def can_learn(costs: Mapping[Key, int]) -> bool:

@@ -395,7 +395,7 @@ def check_choice(data: Any, text: str, rows: CostRows, refused: Any, pairs: Any)
 
 
 @refusals()
-def check_plan(plan: Any, **own: Any) -> dict[str, Any]:
+def check_claims(plan: Any, **own: Any) -> dict[str, Any]:
     """Raises ProofError unless a plan with its proof is what it claims to be.
 
     The plan must fit the graph and cost `cost_ticks`. No plan that the graph, costs, refusals and
@@ -425,4 +425,4 @@ def check_plan(plan: Any, **own: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(check_plan)
+    main(check_claims)

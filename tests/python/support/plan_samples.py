@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torchalgo import _C
-from torchalgo._plan.planning import pair_costs
+from torchalgo._plan.describe import pair_costs
 from torchalgo.verify.check_plan import (
     LAYOUTS,
     TICKS_PER_US,

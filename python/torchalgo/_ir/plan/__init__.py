@@ -24,7 +24,7 @@ from .parts import (
     Quarantined,
 )
 from .plan import Plan, plans_from_json, plans_to_json, read_plans, save_plans, the_only_plan
-from .text import guard_line, runs_text, when_timed
+from .text import guard_line, outcome_lines, runs_text, when_timed
 from .units import cost_of, format_bytes, format_value, regret_of, unit_of, value_of
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "format_bytes",
     "format_value",
     "guard_line",
+    "outcome_lines",
     "plans_from_json",
     "plans_to_json",
     "read_plans",

@@ -237,6 +237,26 @@ def guard_line(guard: GuardVerdict) -> str:
     return f"{text} ({guard.reason})" if guard.reason else text
 
 
+def outcome_lines(plan: Plan) -> list[str]:
+    """Returns the lines that a user should see at once: what runs, and what was left alone."""
+    lines = []
+    if plan.guard is not None and plan.guard.objective != "latency":
+        lines.append(guard_line(plan.guard))
+    elif plan.guard is not None and plan.guard.rounds:
+        speedup = plan.guard.baseline_us / plan.guard.plan_us
+        lines.append(
+            f"{plan.guard.plan_us / 1000:.2f} ms, {speedup:.2f}x {plan.guard.baseline}"
+            f" ({plan.guard.verdict}); {runs_text(plan.guard)}{when_timed(plan.guard)}"
+        )
+    elif plan.guard is not None:
+        lines.append(f"{plan.guard.reason}; {runs_text(plan.guard)}")
+    if plan.left_alone:
+        names = ", ".join(item.name or item.note for item in plan.left_alone[:3])
+        more = f" and {len(plan.left_alone) - 3} more" if len(plan.left_alone) > 3 else ""
+        lines.append(f"left alone: {names}{more}; print(plan) says why")
+    return lines
+
+
 def _candidate(q: Quarantined) -> str:
     return f"{q.primitive} {_layouts(q.src, q.dst)} {q.problem}"
 

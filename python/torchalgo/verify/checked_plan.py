@@ -1,98 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes the proof that goes into a plan's file, and checks it with the independent checker."""
+"""The public torchalgo.check_plan: calls the independent checker, and tells what it trusted."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torchalgo import _C
 from torchalgo._C import Error
-from torchalgo._ir.plan import TICKS_PER_US, PairCost, Plan, PlanProof, format_value
-from torchalgo._plan.limits import Limits
-from torchalgo._plan.objective import Latency
-from torchalgo._plan.planning import pair_costs
+from torchalgo._ir.plan import TICKS_PER_US, PairCost, Plan, format_value
 from torchalgo.verify.check_certificate import ProofError, refusals, require
-from torchalgo.verify.check_plan import CostRows, without_repeats
-from torchalgo.verify.check_plan import check_plan as check_claims
-
-
-def prover(limits: Limits, objective: Latency) -> Callable[[Plan], PlanProof]:
-    """Returns the function behind plan.with_proof, which solves again and checks the proof."""
-    tuning = limits.tuning
-
-    def prove(plan: Plan) -> PlanProof:
-        objective.refuse("with_proof")
-        proofs: list[PlanProof] = []
-
-        def planner(*args: Any, **options: Any) -> tuple[_C.Plan, list[_C.CostKey]]:
-            native, wanted = _C.make_plan(*args, **options, with_certificate=True)
-            if not native.certificate:
-                raise Error(
-                    "with_proof: a limit binds, and for a plan under a limit there is no"
-                    " certificate: that nothing below its bound keeps the limits is the solver's"
-                    " word"
-                )
-            graph, found, transforms, costs = args
-            proofs.append(
-                _proof(native.certificate, graph, found, transforms, costs, options["allow"])
-            )
-            return native, wanted
-
-        tuning.plan_with(planner, checked=False, resources=limits.resources())
-        if not proofs[-1].certificate.endswith("\nclose\n"):
-            raise Error("with_proof: the solver had no room for the proof of its bound")
-        check_plan(dataclasses.replace(plan, proof=proofs[-1]))
-        return proofs[-1]
-
-    return prove
-
-
-def _proof(
-    certificate: str,
-    graph: _C.Graph,
-    found: _C.Candidates,
-    transforms: list[_C.Candidate],
-    costs: _C.CostTable,
-    allow: Callable[[_C.Candidate], bool] | None,  # None: all
-) -> PlanProof:
-    rows: dict[str, dict[str, int]] = {}
-    problems: list[set[str]] = []  # by node
-    allowed: set[tuple[str, str, str]] = set()
-    for node, candidates, refused_here in zip(
-        graph.nodes, found.by_anchor, found.refusals, strict=True
-    ):
-        problems.append({c.problem for c in candidates} | {r.problem for r in refused_here})
-        for candidate in filter(allow, candidates):
-            _add_cost(rows, candidate, costs)
-            allowed.add((node.name, candidate.problem, repr(candidate.primitive)))
-    for transform in transforms:
-        _add_cost(rows, transform, costs)
-    # Candidates that other nodes with the same problem may run, but this node may not or cannot.
-    # For example, a view needs its inputs side by side in one buffer.
-    refused = [
-        [node.name, problem, row]
-        for node, own in zip(graph.nodes, problems, strict=True)
-        for problem in sorted(own)
-        for row in rows.get(problem, {})
-        if (node.name, problem, row) not in allowed
-    ]
-    heads = dict(line.split(" ", 1) for line in certificate.splitlines() if " " in line)
-    pairs = pair_costs(costs.pairs())
-    return PlanProof(heads["problem"], certificate, graph.to_text(), rows, refused, pairs)
-
-
-def _add_cost(
-    rows: dict[str, dict[str, int]], candidate: _C.Candidate, costs: _C.CostTable
-) -> None:
-    primitive = candidate.primitive
-    key = _C.CostKey(candidate.problem, primitive.name, primitive.src, primitive.dst)
-    cost = costs.get(key)
-    if cost is not None:
-        rows.setdefault(candidate.problem, {})[repr(primitive)] = cost[0]
+from torchalgo.verify.check_plan import CostRows, check_claims, without_repeats
 
 
 @dataclass(frozen=True)

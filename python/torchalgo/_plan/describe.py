@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Converts between the planner's plan (C++) and the plan that users read, store and edit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from torchalgo import _C
+from torchalgo._capture.freeze import tensors_in
+from torchalgo._capture.shapes import Dims
+from torchalgo._ir.costs import environment
+from torchalgo._ir.plan import (
+    TICKS_PER_US,
+    LeftAlone,
+    PairCost,
+    Plan,
+    PlanInput,
+    PlanNode,
+    PlanTransform,
+)
+from torchalgo._measure.measuring import Tuning, tied_layers
+from torchalgo._plan.limits import packed_bytes
+
+
+def describe_plan(
+    native: _C.Plan,
+    graph: _C.Graph,
+    inputs: tuple[Any, ...],
+    tuning: Tuning,
+    notes: list[str],
+    dims: Dims | None = None,
+) -> Plan:
+    """Converts the planner's plan to the plan that users read, with all facts about it."""
+    method = "; ".join(part for part in (native.method, tuning.method_note()) if part)
+    nodes = [_node(node) for node in native.nodes]
+    primitives = [n.primitive for n in native.nodes] + [t.primitive for t in native.transforms]
+    return Plan(
+        structure_hash=native.structure_hash,
+        structure_version=native.structure_version,
+        inputs=with_dims([input_of(tensor) for tensor in tensors_in(inputs)], dims),
+        environment=environment(tuning.device),
+        status="optimal" if native.status == "optimal" else "feasible",
+        cost_us=_us(native.cost),
+        lower_bound_us=_us(native.lower_bound),
+        cost_ticks=native.cost,
+        lower_bound_ticks=native.lower_bound,
+        method=method,
+        nodes=nodes,
+        transforms=[_transform(transform) for transform in native.transforms],
+        pairs=pair_costs(native.pairs),
+        weight_bytes=sum(node.packed_bytes or 0 for node in nodes),
+        plain_weight_bytes=sum(_C.plain_weight_bytes(n.problem) for n in nodes if n.primitive),
+        workspace_bytes=max((p.workspace_bytes for p in primitives), default=0),
+        ties=tied_layers(graph, native, tuning.known),
+        quarantined=tuning.quarantine_list(),
+        left_alone=left_alone(graph, notes),
+    )
+
+
+def unplanned(
+    graph: _C.Graph,
+    inputs: tuple[Any, ...],
+    notes: list[str],
+    device: _C.Device | None = None,
+    dims: Dims | None = None,
+) -> Plan:
+    """Returns the plan of a model that has no convolutions, so that nothing can be chosen."""
+    return Plan(
+        structure_hash=graph.structure_hash,
+        structure_version=_C.STRUCTURE_VERSION,
+        inputs=with_dims([input_of(tensor) for tensor in tensors_in(inputs)], dims),
+        environment=environment(device),
+        status="optimal",
+        cost_us=0.0,
+        lower_bound_us=0.0,
+        cost_ticks=0,
+        lower_bound_ticks=0,
+        method="nothing to choose",
+        nodes=[],
+        transforms=[],
+        left_alone=left_alone(graph, ["no convolutions: left as it is", *notes]),
+    )
+
+
+def left_alone(graph: _C.Graph, notes: list[str]) -> list[LeftAlone]:
+    nodes = [LeftAlone(node.name, node.note) for node in graph.nodes if node.note]
+    return [LeftAlone("", note) for note in notes] + nodes
+
+
+def _us(ticks: int) -> float:
+    return round(ticks / TICKS_PER_US, 3)
+
+
+def input_of(tensor: torch.Tensor) -> PlanInput:
+    """Returns the shape, the dtype and the layout of an input."""
+    last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+    return PlanInput(
+        shape=list(tensor.shape),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        layout="nhwc" if last and not tensor.is_contiguous() else "nchw",
+    )
+
+
+def with_dims(inputs: Sequence[PlanInput], dims: Dims | None) -> list[PlanInput]:
+    """Returns the inputs with the sizes for which the module is right.
+
+    Returns the inputs unchanged if `dims` is None.
+    """
+    if dims is None:
+        return list(inputs)
+    return [
+        dataclasses.replace(given, dims=list(own)) for given, own in zip(inputs, dims, strict=True)
+    ]
+
+
+def _node(node: _C.PlanNode) -> PlanNode:
+    return PlanNode(
+        name=node.name,
+        problem=node.problem,
+        primitive=node.primitive.name,
+        src=node.primitive.src,  # type: ignore[arg-type]
+        dst=node.primitive.dst,  # type: ignore[arg-type]
+        absorbed_by=node.absorbed_by,
+        predicted_us=_us(node.cost),
+        ticks=node.cost,
+        cost_source=node.cost_source,  # type: ignore[arg-type]
+        runner_up=node.runner_up,
+        regret_us=None if node.regret is None else _us(node.regret),
+        packed_bytes=packed_bytes(node.problem, node.primitive),
+    )
+
+
+def _transform(transform: _C.PlanTransform) -> PlanTransform:
+    return PlanTransform(
+        value=transform.value,
+        producer=transform.producer,
+        problem=transform.problem,
+        primitive=transform.primitive.name,
+        src=transform.primitive.src,  # type: ignore[arg-type]
+        dst=transform.primitive.dst,  # type: ignore[arg-type]
+        predicted_us=_us(transform.cost),
+        ticks=transform.cost,
+    )
+
+
+def pair_costs(pairs: Iterable[_C.PlanPair]) -> list[PairCost]:
+    """Converts the planner's costs of pairs to those of a plan's file."""
+
+    def text_of(run: _C.CostKey) -> str:
+        return f"{run.primitive} {run.src}->{run.dst}"
+
+    return [
+        PairCost(
+            producer=pair.producer,
+            producer_problem=pair.before.problem if pair.producer else "",
+            producer_primitive=text_of(pair.before) if pair.producer else "",
+            reader=pair.reader,
+            reader_problem=pair.run.problem,
+            reader_primitive=text_of(pair.run),
+            ticks=pair.cost,
+        )
+        for pair in pairs
+    ]
+
+
+def native_plan(plan: Plan) -> _C.Plan:
+    """Converts a plan to the planner's form, with the fields that rewrite_graph needs.
+
+    Sizes of workspaces are left out: they are queried from the algorithms when a module loads.
+    """
+    native = _C.Plan()
+    native.structure_hash, native.status = plan.structure_hash, plan.status
+    native.structure_version = plan.structure_version
+    native.method = plan.method
+    native.cost, native.lower_bound = plan.cost_ticks, plan.lower_bound_ticks
+    native.nodes = [_native_node(node) for node in plan.nodes]
+    native.transforms = [_native_transform(transform) for transform in plan.transforms]
+    return native
+
+
+def _native_node(node: PlanNode) -> _C.PlanNode:
+    native = _C.PlanNode()
+    native.name, native.problem = node.name, node.problem
+    native.primitive = _C.Primitive(node.primitive, node.src, node.dst)
+    native.absorbed_by, native.runner_up = node.absorbed_by, node.runner_up
+    native.cost, native.cost_source = node.ticks, node.cost_source
+    return native
+
+
+def _native_transform(transform: PlanTransform) -> _C.PlanTransform:
+    native = _C.PlanTransform()
+    native.value, native.producer = transform.value, transform.producer
+    native.problem, native.cost = transform.problem, transform.ticks
+    native.primitive = _C.Primitive(transform.primitive, transform.src, transform.dst)
+    return native
