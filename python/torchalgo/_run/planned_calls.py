@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs each call of an optimized module: by a plan, or by the original model."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from torchalgo import _C
+from torchalgo._base.fork_lock import fork_lock
+from torchalgo._C import Error
+from torchalgo._capture.calls import CallForm, form_of_script
+from torchalgo._capture.formats import ResultFormats
+from torchalgo._capture.freeze import ScriptModule
+from torchalgo._capture.shapes import Shapes, shapes_of, spell
+from torchalgo._capture.tensor_checks import check_tensors, why_original
+from torchalgo._plan.result import Result, dtype_named, own_error, plain_error, runner_of
+from torchalgo._run.embedded import Embedded
+from torchalgo._run.original import Original
+from torchalgo._run.unseen import UnseenShapes
+
+_NO_EXPORT = (
+    "{}: an optimized module has ops that only torchalgo has; export the original model, or use"
+    " .save(path, portable=True), which writes TorchScript of PyTorch's own ops"
+)
+MOST_UNSEEN = 1024  # the most shapes, or reasons, that are counted one by one
+OTHERS = "others"  # all others are counted under this key
+
+
+class PlannedCalls(Embedded):
+    """A module that runs the plan for a call's shapes, the nearest plan, or the original model."""
+
+    def __init__(
+        self,
+        *results: Result,
+        form: CallForm | None = None,
+        original: Original | None = None,
+    ) -> None:
+        """Holds the results of planning. `optimize` and `load` call this.
+
+        Args:
+            results: one result per shape. If there is none, the first call is planned.
+            form: the arguments and results of calls. None: those of the first result's module.
+            original: the original model; None if it is not available, for example after load.
+        """
+        super().__init__()
+        self.training = False
+        self._results: tuple[Result, ...] = ()
+        self._scripted_of: dict[Shapes, ScriptModule] = {}
+        self._unseen: Counter[Shapes] = Counter()  # number of calls by shapes
+        self._original_runs: Counter[str] = Counter()
+        self._others: UnseenShapes | None = None
+        self._joined: ScriptModule | None = None
+        # The runners by id of the scripted module, and the first plan's. They run usual calls.
+        self._runners: dict[int, _C.GraphRunner] = {}
+        self._first_runner: _C.GraphRunner | None = None
+        self._dtypes: set[torch.dtype] = set()
+        self._device = torch.device("cpu")
+        self._form = form
+        self._rebuilds = False  # True: the model's result is built from what the plan returns
+        self._formats: ResultFormats | None = None
+        self._original = original
+        self._lock = fork_lock()
+        if results:
+            self._adopt(results)
+
+    @property
+    def unseen(self) -> Counter[str]:
+        """The number of calls with shapes that have no plan of their own, by shapes.
+
+        After the first 1024 shapes, all further ones are counted together as "others".
+        """
+        with self._lock:
+            counts = dict(self._unseen)
+        return Counter({spell(shapes) if shapes else OTHERS: n for shapes, n in counts.items()})
+
+    @property
+    def original_runs(self) -> Counter[str]:
+        """The number of calls that the original model ran instead of a plan, by reason.
+
+        Reasons are, for example, other values of arguments that are not tensors, inputs that
+        require a gradient, or torch.autocast. After the first 1024 reasons, all further ones are
+        counted together as "others".
+        """
+        with self._lock:
+            return Counter(self._original_runs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Takes the original model's arguments and returns its result, up to rounding.
+
+        Runs the plan for the inputs' shapes, the nearest plan, or the original model.
+
+        Raises: torchalgo.Error if a weight was changed without `refresh`, or if the module is
+            traced or exported. Also if only the original model can run the call, and it is not
+            available.
+        """
+        if self._first_runner is not None and not kwargs:
+            if self._original is not None and self._original.is_changed():
+                self._original.check_weights()
+            try:
+                result = self._first_runner.run_planned(*args)
+            except RuntimeError as problem:
+                raise own_error(problem) or problem from None
+            if result is not NotImplemented:
+                return result if self._is_usual(args) else self._finished(result, args)
+        return self._forward(args, kwargs)
+
+    def _is_usual(self, tensors: tuple[torch.Tensor, ...]) -> bool:
+        """Returns True if the first plan's result for these tensors is returned unchanged."""
+        if self._formats is None:
+            return not self._rebuilds
+        if self._rebuilds or not self._formats.is_exact:
+            return False
+        for tensor in tensors:  # noqa: SIM110  a generator takes twice the time
+            if not tensor.is_contiguous():
+                return False
+        return True
+
+    def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs a call of any form: plans it if needed, checks the inputs, chooses what runs."""
+        self._refuse_tracing()
+        if not self._results:
+            self._plan_on_first_call(args, kwargs)
+        if self._original is not None:
+            self._original.check_weights()
+        form = self._form
+        assert form is not None
+        tensors, tree = form.tensors(args, kwargs)
+        why = form.difference(tree) or why_original(tensors, form.names, self._device)
+        if not why and form.has_numbers and shapes_of(tensors) not in self._scripted_of:
+            why = f"results hold numbers, and inputs are {spell(shapes_of(tensors))}"
+        if why:
+            return self._run_original(why, args, kwargs)
+        check_tensors(tensors, form.names, self._device, self._dtypes)
+        module = self._module_for(tensors)
+        if isinstance(module, str):
+            return self._run_original(module, args, kwargs)
+        runner = self._runners.get(id(module))
+        try:
+            result = NotImplemented if runner is None else runner.run(*tensors)
+            if result is NotImplemented:
+                result = module(*tensors)
+        except RuntimeError as problem:
+            own = own_error(problem)
+            if own is not None or self._original is None:
+                raise own or plain_error(problem) from None
+            why = f"the plan cannot run inputs {spell(shapes_of(tensors))}"
+            return self._run_original(why, args, kwargs)
+        return self._finished(result, tensors)
+
+    def _run_original(self, why: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs the original model and returns its result. The first such call warns.
+
+        Raises: torchalgo.Error if the original model is not available.
+        """
+        if self._original is None:
+            raise Error(
+                f"forward: {why}: only the original model can run this call, and it is not there"
+                " after load or unpickling: call this module as it was planned, or optimize the"
+                " model again"
+            )
+        result = self._original.run(args, kwargs)
+        with self._lock:
+            is_first = not self._original_runs
+            is_listed = why in self._original_runs or len(self._original_runs) < MOST_UNSEEN
+            self._original_runs[why if is_listed else OTHERS] += 1
+        if is_first:
+            warnings.warn(
+                f"torchalgo: {why}: no plan is for this call, so that the original model ran it."
+                " This is said once; .original_runs counts all such calls",
+                stacklevel=6,
+            )
+        return result
+
+    def _finished(self, returned: Any, tensors: tuple[Any, ...]) -> Any:
+        """Returns the model's result, built from what a plan returned."""
+        if self._formats is not None:
+            returned = self._formats.apply(returned, tensors)
+        return self._form.result(returned) if self._form is not None else returned
+
+    def _module_for(self, tensors: tuple[Any, ...]) -> ScriptModule | str:
+        """Returns the module that runs these tensors, or the reason why there is none."""
+        shapes = shapes_of(tensors)
+        scripted = self._scripted_of.get(shapes)
+        return self._unseen_module(shapes, tensors) if scripted is None else scripted
+
+    def _unseen_module(self, shapes: Shapes, tensors: tuple[Any, ...]) -> ScriptModule | str:
+        """Returns the module of the nearest plan that is right for these shapes, which have none.
+
+        Returns the reason if there is no such plan. Counts the call in `unseen`.
+        """
+        others = self._others
+        assert others is not None
+        with self._lock:
+            is_first = not self._unseen
+            self._unseen[shapes if others.is_remembered(shapes) else ()] += 1
+        found = others.find(shapes, tensors)
+        if isinstance(found, str):
+            return found
+        if is_first and len(self._results) > 1:
+            warnings.warn(
+                f"torchalgo: there is no plan for inputs {spell(shapes)}; the nearest, for"
+                f" {spell(found.shapes)}, runs. This is said once; .unseen counts all such calls",
+                stacklevel=7,
+            )
+        return found.scripted
+
+    def _refuse_tracing(self) -> None:
+        if torch.compiler.is_exporting():
+            raise Error(_NO_EXPORT.format("torch.export"))
+        if torch._C._get_tracing_state() is None:
+            return
+        if torch.onnx.is_in_onnx_export():
+            raise Error(_NO_EXPORT.format("torch.onnx.export"))
+        raise Error(
+            "forward: an optimized module cannot be traced; put its .scripted, which is"
+            " TorchScript already, into the model that you trace"
+        )
+
+    def _plan_on_first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        with self._lock:
+            if not self._results and self._original is not None:
+                planned = self._original.plan([(args, kwargs)])
+                self._form = planned.form
+                self._adopt(planned.results)
+
+    def _adopt(self, results: Sequence[Result]) -> None:
+        dtypes = {dtype_named(i.dtype) for result in results for i in result.plan.inputs}
+        self._dtypes = {dtype for dtype in dtypes if dtype.is_floating_point}
+        self._device = torch.device(results[0].device)
+        # These are no submodules, so that .to() and the like do not look for weights in them.
+        self._scripted_of = {result.shapes: result.scripted for result in results}
+        self._runners = {
+            id(result.scripted): runner
+            for result in results
+            if (runner := runner_of(result)) is not None
+        }
+        if self._form is None:
+            self._form = form_of_script(results[0].scripted)
+        self._joined = None
+        self._others = UnseenShapes(results, self._original)
+        self._rebuilds = self._form.output is not None
+        self._formats = None
+        if self._original is not None and self._original.tensor_model is not None:
+            self._formats = ResultFormats(self._original.run_tensors, self._original.formats)
+        is_usual = self._form.is_positional
+        self._first_runner = self._runners.get(id(results[0].scripted)) if is_usual else None
+        self._results = tuple(results)  # last: other threads may run plans from here on
+
+    def _known(self, what: str) -> tuple[Result, ...]:
+        if not self._results:
+            raise Error(f"{what}: not planned yet; call the module once, or pass example_inputs")
+        return self._results
