@@ -34,9 +34,9 @@ from typing import Any
 import torch
 
 import torchalgo
-from bench_globality import keys_of
 from harness import git_state, machine_state, record
 from networks import random_input, random_network
+from replay import keys_of
 from torchalgo import _C
 from torchalgo._base.stats import cost_of_setups
 from torchalgo._capture.freeze import freeze_model

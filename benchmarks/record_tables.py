@@ -24,10 +24,10 @@ from pathlib import Path
 
 import torch
 
+from cost_tables import FOLDER, Row, Table, write_table
 from engines import machine
 from harness import git_state
 from networks import random_input, random_network
-from tables import FOLDER, Row, Table, write_table
 from torchalgo import _C
 from torchalgo._base.stats import cost_of_samples
 from torchalgo._capture.freeze import freeze_model

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from cost_tables import FOLDER, read_table
 from support.plan_samples import GraphText
-from tables import FOLDER, read_table
 from torchalgo import _C
 from torchalgo._ir.bounds import Peaks, family_of
 from torchalgo._ir.costs import TICKS_PER_NS, Cost, Key, key_of, native_key

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-import bench_globality
-import bench_lazy
+import bench_replay
+import globality
+from cost_tables import Row, Table, read_table, usable, write_table
+from replay import plan_of
 from support.fake_bench import spread
 from support.nets import make_net
-from tables import Row, Table, read_table, usable, write_table
 from torchalgo import _C
 from torchalgo._capture.freeze import freeze_model
 from torchalgo._ir.costs import Key, key_of
@@ -69,11 +70,11 @@ def test_what_could_not_be_measured_is_no_candidate(table: Table) -> None:
 
 
 def test_no_weaker_way_to_choose_is_cheaper_than_the_optimum(table: Table) -> None:
-    one = bench_globality.outcome_of(table, draws=10, seed=1)
+    one = globality.outcome_of(table, draws=10, seed=1)
     assert one.plan.cost <= min(one.local, one.single, one.aten, one.per_reader)
     assert one.per_reader_claim >= one.plan.cost
     assert one.interval[0] <= one.interval[1]
-    text = bench_globality.page([one], draws=10)
+    text = globality.page([one], draws=10)
     assert "| small |" in text and "proven" in text
     assert f"{one.value:.3f} [" in text
 
@@ -84,13 +85,13 @@ def test_paying_per_reader_equals_the_optimum_where_transforms_cost_nothing(tabl
         for key, row in table.rows.items()
     }
     flat = Table(table.head, PROBES, table.graph, table.found, table.transforms, free, {})
-    paid, claim = bench_globality.per_reader(flat, flat.costs())
-    plan = bench_globality.plan_of(flat, flat.costs())
+    paid, claim = globality.per_reader(flat, flat.costs())
+    plan = plan_of(flat, flat.costs())
     assert paid == claim == plan.cost
 
 
 def test_the_replay_finds_the_optimum_for_a_part_of_the_time(table: Table) -> None:
-    result = bench_lazy.result_of(table)
+    result = bench_replay.lazy_result(table)
     assert result["equal"] and result["ticks"] == result["optimum_ticks"]
     assert 0 < result["measured"] < result["costs"]
     assert 0 < result["of_full"] <= result["of_one_per_algorithm"]
@@ -101,13 +102,13 @@ def test_recorded_costs_below_their_bounds_are_counted(table: Table) -> None:
     slow_machine = (1e-9, [(1 << 14, 1e-9)])
     rows = {key: Row(row.ticks, 0, 9, 2 * row.ticks, 0.0, 1.0) for key, row in table.rows.items()}
     wrong = Table(table.head, slow_machine, table.graph, table.found, table.transforms, rows, {})
-    held = bench_lazy.bounds_held(wrong)
+    held = bench_replay.bounds_held(wrong)
     assert held["work"]["below"] == len(rows)
     assert held["work"]["least"] < 1
 
 
 def test_one_primitive_per_algorithm_leaves_variants_out(table: Table) -> None:
-    chosen = bench_lazy.one_per_algorithm(table)
+    chosen = bench_replay.one_per_algorithm(table)
     variants = [k for k in chosen if k.primitive.startswith("cpu.winograd_f4x4_3x3")]
     assert len({(k.problem, k.src, k.dst) for k in variants}) == len(variants)
     assert len(chosen) <= len(table.rows)

@@ -18,11 +18,12 @@ from typing import Any
 import pytest
 import torch
 
-import bench_predict
+import bench_replay
 import torchalgo
+from cost_tables import FOLDER, Table, read_table, usable
+from replay import paid_ticks
 from support.drawn_machine import DrawnMachine
 from support.nets import make_net
-from tables import FOLDER, Table, read_table, usable
 from torchalgo import _C
 from torchalgo._base.deadline import Deadline
 from torchalgo._db import CostStore, DeviceCosts
@@ -229,14 +230,14 @@ def table_of(network: str) -> Table:
 def test_a_network_left_out_gets_a_plan_near_its_optimum() -> None:
     table = table_of("squeezenet1_1")
     others = [table_of(name) for name in ("resnet18", "mobilenet_v2", "regnet_y_400mf", "vgg16")]
-    known = bench_predict.costs_of(others, {key.problem for key in table.rows})
+    known = bench_replay.costs_of(others, {key.problem for key in table.rows})
     assert not {key.problem for key in known} & {key.problem for key in table.rows}
     peaks = Peaks.probed(table.probes)
-    optimum = bench_predict.paid_ticks(table, {key: r.ticks for key, r in table.rows.items()})
-    believed = bench_predict.by_model(known, list(table.rows), peaks)
-    roofline = bench_predict.by_roofline(known, list(table.rows), peaks)
-    assert bench_predict.paid_ticks(table, believed) <= 1.1 * optimum
-    assert bench_predict.paid_ticks(table, roofline) > 1.5 * optimum
+    optimum = paid_ticks(table, {key: r.ticks for key, r in table.rows.items()})
+    believed = bench_replay.by_model(known, list(table.rows), peaks)
+    roofline = bench_replay.by_roofline(known, list(table.rows), peaks)
+    assert paid_ticks(table, believed) <= 1.1 * optimum
+    assert paid_ticks(table, roofline) > 1.5 * optimum
 
 
 @pytest.fixture

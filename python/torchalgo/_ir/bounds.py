@@ -7,7 +7,7 @@ bounds in place of missing costs. The costs of the best plan are then measured, 
 contains only measured costs. This gives the same plan as measuring every cost.
 
 One bound is a rule of experience, not physics: a primitive is compared with itself with more or
-fewer fused steps (FUSED_FLOOR, UNFUSED_FLOOR). benchmarks/bench_lazy.py checks this rule against
+fewer fused steps (FUSED_FLOOR, UNFUSED_FLOOR). benchmarks/bench_replay.py checks this rule against
 every measured table.
 """
 

@@ -11,7 +11,7 @@ If the data never has a step (SiLU, for example) fused to the primitive, the tre
 that it is free. In this case the prediction assumes that the fusion saves nothing. It is at least
 the cost without the step, plus the cost of the activation alone times UNSEEN_FUSION.
 
-benchmarks/bench_predict.py tests the predictions on networks that were left out of the data.
+benchmarks/bench_replay.py tests the predictions on networks that were left out of the data.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench_lazy import sample_counts
+from replay import sample_counts
 from support.plan_samples import GraphText
 from torchalgo import _C
 from torchalgo._ir.bounds import family_of

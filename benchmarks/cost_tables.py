@@ -8,7 +8,6 @@ Row; strings occur once, and everything else points to them.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import gzip
 import json
@@ -164,11 +163,3 @@ def usable(table: Table) -> Table:
         found=_C.Candidates([measured(own) for own in table.found.by_anchor]),
         transforms=measured(table.transforms),
     )
-
-
-def replay_arguments(description: str | None, results: Path) -> argparse.Namespace:
-    """tables and out: the command line of what replays tables."""
-    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
-    parser.add_argument("tables", nargs="*", type=Path, help="default: all of benchmarks/tables")
-    parser.add_argument("--out", type=Path, default=results)
-    return parser.parse_args()

@@ -1,37 +1,32 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""How often choosing all layers at once pays, and how much: from measured tables alone.
+"""How often choosing all layers at once pays, and how much: the page docs/globality.md.
 
-    python benchmarks/bench_globality.py     # benchmarks/tables -> docs/globality.md
-
-Nothing is run: each table is solved for the proven optimum and for what weaker ways to choose make
-of the same costs. The interval of the value of globality redraws all costs within their noise,
-twice: both plans are chosen from the one draw and paid in the other, so that a gain which only
-follows the noise shows as a loss.
+Each table is solved for the proven optimum and for what weaker ways to choose make of the same
+costs. The interval of the value of globality redraws all costs within their noise, twice: both
+plans are chosen from one draw and paid in the other. A gain that only follows the noise then shows
+as a loss.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from tables import Table, candidates_of, read_tables, usable
+from cost_tables import Table, candidates_of, usable
+from pages import table as markdown_table
+from replay import plan_of, price
 from torchalgo import _C
-from torchalgo._ir.costs import Key, key_of
+from torchalgo._ir.costs import Key
 from torchalgo._plan.comparisons import usual_layouts
 from torchalgo.verify.check_certificate import INF
 from torchalgo.verify.check_plan import CostRows, Graph, Option, changes_of, options_of
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "globality.md"
 SIGMAS_OF_HALF_WIDTH = 1.96  # noise is half of a 95 % interval
-Ticks = Mapping[Key, int]
+PROOF_HEAD = ("network", "nodes", "costs", "optimum", "solve ms", "method")
 
 
 @dataclass(frozen=True)
@@ -58,26 +53,9 @@ class Outcome:
         return layouts_used(self.plan)
 
 
-def plan_of(table: Table, costs: _C.CostTable, local: bool = False, **options: Any) -> _C.Plan:
-    planner: Callable[..., tuple[_C.Plan, list[_C.CostKey]]]
-    planner = _C.make_local_plan if local else _C.make_plan
-    plan, wanted = planner(table.graph, table.found, table.transforms, costs, **options)
-    assert not wanted, wanted[:3]
-    return plan
-
-
 def layouts_used(plan: _C.Plan) -> list[str]:
     """Layouts that the results of its nodes lie in."""
     return sorted({node.primitive.dst for node in plan.nodes if node.primitive.name})
-
-
-def keys_of(plan: _C.Plan) -> list[Key]:
-    keys = [key_of(node.problem, node.primitive) for node in plan.nodes if node.primitive.name]
-    return keys + [key_of(t.problem, t.primitive) for t in plan.transforms]
-
-
-def price(plan: _C.Plan, ticks: Ticks) -> int:
-    return sum(ticks[key] for key in keys_of(plan) if not _C.is_view(key.primitive))
 
 
 def redraw(table: Table, pick: random.Random) -> dict[Key, int]:
@@ -217,11 +195,6 @@ def value_cell(one: Outcome) -> str:
     return f"**{text}**" if low > 1 else text
 
 
-def table_lines(head: list[str], rows: Iterable[list[str]]) -> list[str]:
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return ["| " + " | ".join(line) + " |" for line in lines]
-
-
 def summary(outcomes: list[Outcome]) -> str:
     paying = [o for o in outcomes if o.interval[0] > 1]
     zeros = [o for o in outcomes if o.local == o.plan.cost]
@@ -295,11 +268,11 @@ def page(outcomes: list[Outcome], draws: int) -> str:
     return "\n".join([
         "# What choosing all layers at once is worth",
         "",
-        "`benchmarks/bench_globality.py` wrote this page from the tables in `benchmarks/tables`."
-        " `benchmarks/record_tables.py` measured these tables at batch 1 in f32: every candidate of"
-        " every node, and every layout change. Nothing is left out or estimated. The times are sums"
-        " of measured costs, not runs of the network. [glossary.md](glossary.md) explains the"
-        " terms.",
+        "`benchmarks/bench_replay.py globality` wrote this page from the tables in"
+        " `benchmarks/tables`. `benchmarks/record_tables.py` measured these tables at batch 1 in"
+        " f32: every candidate of every node, and every layout change. Nothing is left out or"
+        " estimated. The times are sums of measured costs, not runs of the network."
+        " [glossary.md](glossary.md) explains the terms.",
         "",
         summary(outcomes),
         "",
@@ -308,7 +281,7 @@ def page(outcomes: list[Outcome], draws: int) -> str:
         "The four columns after *optimum ms* are costs divided by the optimum of the same table:"
         " 1.000 means that there is no difference.",
         "",
-        *table_lines(head, values),
+        *markdown_table(head, values, "---", "---:"),
         "",
         "- *local*: each convolution takes its own fastest primitive; ties are broken by name. The"
         " rest of the plan is then solved around these. Bold: the interval excludes 1.",
@@ -328,7 +301,7 @@ def page(outcomes: list[Outcome], draws: int) -> str:
         "",
         "## The proof on these tables",
         "",
-        *table_lines(["network", "nodes", "costs", "optimum", "solve ms", "method"], proofs),
+        *markdown_table(PROOF_HEAD, proofs, "---", "---:"),
         "",
         "The times are those of `make_plan` when this page was written, on a machine that may have"
         " been loaded. They include reading the costs, writing the PBQP, the proof and the plan.",
@@ -338,23 +311,3 @@ def page(outcomes: list[Outcome], draws: int) -> str:
         *conditions(outcomes),
         "",
     ])  # fmt: skip
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("tables", nargs="*", type=Path, help="default: all of benchmarks/tables")
-    parser.add_argument("--draws", type=int, default=100, help="for the intervals")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--page", type=Path, default=PAGE)
-    args = parser.parse_args()
-    tables = read_tables(args.tables)
-    if not tables:
-        parser.error("no tables; record some with benchmarks/record_tables.py")
-    outcomes = [outcome_of(table, args.draws, args.seed) for table in tables]
-    args.page.write_text(page(outcomes, args.draws))
-    print(summary(outcomes))
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
