@@ -35,7 +35,7 @@ MIB = 1 << 20
 def _info(args: argparse.Namespace) -> int:
     path = _path(args)
     if not path.exists():
-        info = Info(str(path), "none", "there is none yet", 0, 0, 0, 0, {}, {}, {}, 0, [])
+        info = Info(str(path), "none", "there is none yet", 0, 0, {}, 0, 0, {}, {}, {}, 0, [])
     else:
         with _opened(path) as store:
             info = store.info()
@@ -179,6 +179,7 @@ def describe(info: Info) -> str:
     lines = [
         f"{info.path}: {info.rows} rows, {sum(info.refusals.values())} candidate(s) that failed,"
         f" {info.checks} that passed a check, {info.verdicts} verdict(s) on plans,"
+        f" {info.records.get('context', 0)} plan(s) timed inside the net,"
         f" {_size(info.bytes)} of at most {_size(info.max_bytes)} ({info.journal})"
     ]
     here = texts_here()

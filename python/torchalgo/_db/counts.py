@@ -14,7 +14,8 @@ class Info:
     journal: str  # wal | rollback | read-only | memory
     trouble: str  # why the costs are not on disk; empty if they are
     rows: int
-    verdicts: int
+    verdicts: int  # of the guard on plans
+    records: dict[str, int]  # number of other stored texts by owner, such as "context"
     bytes: int
     max_bytes: int
     environments: dict[str, int]  # number of rows of each

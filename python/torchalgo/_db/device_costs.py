@@ -163,7 +163,10 @@ class DeviceCosts:
         return self._store.verdict(key, self._environment.everything)
 
     def keep_record(self, key: str, text: str) -> None:
-        """Stores a text with the verdicts. `key` must name its owner."""
+        """Stores a text in the table of verdicts.
+
+        `key` is "owner:..." and names the owner: the keys of verdicts have no colon.
+        """
         self._store.keep_verdict(key, self._environment.everything, text)
 
     # ---- peaks ---------------------------------------------------------------------------------

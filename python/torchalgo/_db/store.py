@@ -328,13 +328,16 @@ class CostStore(StoreFile):
         with self._locked():
             rows = self.rows()
             database = self._connected()
+            texts = [name for name, *_ in self.verdicts()]
+            texts += [name for table, name, _ in self._kept_texts if table == "verdicts"]
+            owners = [name.partition(":")[0] for name in texts if ":" in name]
             return Info(
                 path=str(self._path or ""),
                 journal="memory" if database is None else database.journal,
                 trouble=self.trouble,
                 rows=len(rows),
-                verdicts=self._run(lambda d: d.count("verdicts"), 0)
-                + sum(table == "verdicts" for table, _, _ in self._kept_texts),
+                verdicts=len(texts) - len(owners),
+                records=_counted(owners),
                 bytes=self._run(lambda d: d.size_bytes(), 0),
                 max_bytes=self._max_bytes,
                 environments=_counted(row.environment for row in rows),
