@@ -40,7 +40,7 @@ from torch import nn
 from harness import git_state, machine_state, record
 from torchalgo import _C
 from torchalgo._C import Error
-from torchalgo._distributed.distribute import Place
+from torchalgo._distributed.distribute import Hardware
 from torchalgo._distributed.heartbeat import Ranks
 from torchalgo._measure.process_bench import TakenSamples
 from torchalgo._measure.sampling import Bench
@@ -202,7 +202,7 @@ class Child:
         optimized = tune(
             model, torch.rand(1, 3, 24, 24), ranks, progress=False, cost_db=False,
             bench=InventedBench(self.rank, strike).bench(),
-            place=Place(f"host {self.rank}", ("core 0",)),
+            hardware=Hardware(f"host {self.rank}", ("core 0",)),
         )  # fmt: skip
         text = plan_hash(optimized.plan)
         if case.has_gloo:

@@ -43,7 +43,12 @@ from torchalgo._capture.shapes import as_calls
 from torchalgo._cli.run import tuning_options as cli_options
 from torchalgo._db import CostStore
 from torchalgo._db.environment import Environment
-from torchalgo._distributed.distribute import Crew, Place, measuring_ranks, serve
+from torchalgo._distributed.distribute import (
+    Hardware,
+    MeasuringRanks,
+    choose_measuring_ranks,
+    work_for_rank_0,
+)
 from torchalgo._distributed.heartbeat import Ranks
 from torchalgo._ir.plan import Plan
 from torchalgo._measure import process_bench
@@ -68,7 +73,7 @@ def tune(
     *,
     keep: Callable[[Optimized], None] | None = None,
     bench: Bench | None = None,
-    place: Place | None = None,
+    hardware: Hardware | None = None,
     **options: Any,
 ) -> Optimized:
     """Does the same as torchalgo.optimize, with several processes.
@@ -86,8 +91,8 @@ def tune(
         ranks: the processes. This function enters it as a context.
         keep: called on rank 0 with the result, before the other ranks return. It may write files.
         bench: the functions with which this rank measures. None: the same as for `optimize`.
-        place: the hardware on which this rank measures. None: the cores that it may use, or its
-            GPU.
+        hardware: the cores or the GPU with which this rank measures. None: the cores that it may
+            use, or its GPU.
 
     Returns: the Optimized module, with the same plan on all ranks.
     Raises: torchalgo.Error, the same on all ranks, if one of them fails. Also if the ranks differ
@@ -109,17 +114,17 @@ def tune(
         one = as_tensor_models(model, calls)[0]
         prepared = prepare(one, progress.say)
         _check_alike(ranks, ranks.gather(_facts(prepared, settings)))
-        if place is None:
-            place = Place.here(prepared.where)
-        places = [Place(host, tuple(units)) for host, units in ranks.gather(_listed(place))]
-        members = measuring_ranks(places)
+        if hardware is None:
+            hardware = Hardware.here(prepared.where)
+        listed = ranks.gather([hardware.host, hardware.units])
+        numbers = choose_measuring_ranks([Hardware(host, tuple(units)) for host, units in listed])
         if bench is None:
             bench = Bench.on(prepared.device)
-            if ranks.rank in members:
+            if ranks.rank in numbers:
                 process_bench.start_early()
         if ranks.rank == 0:
-            progress.say(f"{len(members)} of {ranks.size} ranks have a device of their own")
-            result = _lead(prepared, settings, Crew(ranks, members, bench))
+            progress.say(f"{len(numbers)} of {ranks.size} ranks have a device of their own")
+            result = _lead(prepared, settings, MeasuringRanks(ranks, numbers, bench))
         else:
             result = _follow(prepared, settings, ranks, bench)
         planner = functools.partial(plan_calls, settings)
@@ -136,20 +141,20 @@ def plan_hash(plan: Plan) -> str:
     return hashlib.sha256(plan.to_json().encode()).hexdigest()[:16]
 
 
-def _lead(prepared: Prepared, options: Options, crew: Crew) -> Result:
+def _lead(prepared: Prepared, options: Options, measuring: MeasuringRanks) -> Result:
     """Runs the loop of `optimize` on rank 0, with all measuring ranks. Returns the result."""
     if options.cost_db is False:
-        result = optimize_prepared(prepared, options, None, crew.bench())
+        result = optimize_prepared(prepared, options, None, measuring.bench())
     else:
         with CostStore.open(options.cost_db, is_fresh=options.fresh) as store:
-            result = optimize_prepared(prepared, options, store, crew.bench())
-    crew.end(result.plan.to_json())
+            result = optimize_prepared(prepared, options, store, measuring.bench())
+    measuring.end(result.plan.to_json())
     return result
 
 
 def _follow(prepared: Prepared, options: Options, ranks: Ranks, bench: Bench) -> Result:
     """Measures for rank 0 on another rank, then applies its plan. Returns the result."""
-    plan = Plan.from_json(serve(ranks, bench), "the plan of rank 0")
+    plan = Plan.from_json(work_for_rank_0(ranks, bench), "the plan of rank 0")
     applied = dataclasses.replace(options, plan=plan, overrides=None, strict=True, progress=False)
     return optimize_prepared(prepared, applied, None)
 
@@ -196,10 +201,6 @@ def _check_alike(ranks: Ranks, facts: Sequence[Mapping[str, str]]) -> None:
                 f"rank {rank}{there} differs from rank 0{here} in {name}:"
                 f" {other.get(name)}, expected {first.get(name)}. All ranks need the same"
             )
-
-
-def _listed(place: Place) -> list[Any]:
-    return [place.host, place.units]
 
 
 # ---- the command ---------------------------------------------------------------------------------

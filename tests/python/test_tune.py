@@ -16,7 +16,7 @@ import torch
 from torch.distributed import HashStore
 
 import torchalgo
-from torchalgo._distributed.distribute import Place, deal, measuring_ranks
+from torchalgo._distributed.distribute import Hardware, choose_measuring_ranks, divide_work
 from torchalgo._distributed.heartbeat import Ranks
 from torchalgo._ir.plan import Plan
 from torchalgo._refine.in_context import Refined, Search
@@ -110,19 +110,19 @@ def test_a_rank_that_never_arrives_is_named() -> None:
 
 
 def test_of_ranks_that_share_cores_the_first_measures() -> None:
-    places = [
-        Place("a", ("core 0", "core 1")), Place("a", ("core 1", "core 2")),
-        Place("a", ("core 2",)), Place("b", ("core 0", "core 1")), Place("b", ("core 1",)),
+    hardware = [
+        Hardware("a", ("core 0", "core 1")), Hardware("a", ("core 1", "core 2")),
+        Hardware("a", ("core 2",)), Hardware("b", ("core 0", "core 1")), Hardware("b", ("core 1",)),
     ]  # fmt: skip
-    assert measuring_ranks(places) == [0, 2, 3]
+    assert choose_measuring_ranks(hardware) == [0, 2, 3]
 
 
-def test_work_is_dealt_within_4_thirds_of_the_best() -> None:
+def test_work_is_divided_within_4_thirds_of_the_best() -> None:
     pick = random.Random(1)
     for _ in range(200):
         work = [pick.choice((1.0, 2.0, 5.0, 9.0)) for _ in range(pick.randrange(1, 9))]
         hands = pick.randrange(1, 4)
-        shares = deal(work, hands)
+        shares = divide_work(work, hands)
         assert sorted(i for share in shares for i in share) == list(range(len(work)))
         longest = max(sum(work[i] for i in share) for share in shares)
         assert longest <= _shortest(work, [0.0] * hands) * 4 / 3 + 1e-9

@@ -29,7 +29,7 @@ LOT_PER_RANK = 8
 
 
 @dataclass(frozen=True)
-class Place:
+class Hardware:
     """The hardware on which a rank measures: the cores or the GPU of a host.
 
     Two ranks disturb each other if they share some of it.
@@ -39,11 +39,11 @@ class Place:
     units: tuple[str, ...]
 
     @staticmethod
-    def here(where: torch.device) -> Place:
+    def here(where: torch.device) -> Hardware:
         """Returns the hardware of this process, whose model is on `where`."""
-        return Place(_host(), _units(where))
+        return Hardware(_host(), _units(where))
 
-    def overlaps(self, other: Place) -> bool:
+    def overlaps(self, other: Hardware) -> bool:
         return self.host == other.host and not set(self.units).isdisjoint(other.units)
 
 
@@ -67,56 +67,56 @@ def _units(where: torch.device) -> tuple[str, ...]:
     return ("all cores",)
 
 
-def measuring_ranks(places: Sequence[Place]) -> list[int]:
+def choose_measuring_ranks(hardware: Sequence[Hardware]) -> list[int]:
     """Returns the ranks that measure. Of ranks that share hardware, only the first measures."""
     chosen: list[int] = []
-    for rank, place in enumerate(places):
-        if not any(place.overlaps(places[other]) for other in chosen):
+    for rank, own in enumerate(hardware):
+        if not any(own.overlaps(hardware[other]) for other in chosen):
             chosen.append(rank)
     return chosen
 
 
-def deal(work: Sequence[float], hands: int) -> list[list[int]]:
-    """Divides pieces of work into `hands` shares. Returns the indices of each share, ascending.
+def divide_work(work: Sequence[float], count: int) -> list[list[int]]:
+    """Divides pieces of work into `count` shares. Returns the indices of each share, ascending.
 
     The longest piece goes first, each to the share with the least work. The largest share is at
     most 4/3 of the best possible one.
 
     Source: Graham 1969, SIAM J. Appl. Math. 17(2), pp. 416-429, doi:10.1137/0117039.
     """
-    shares: list[list[int]] = [[] for _ in range(hands)]
-    sums = [0.0] * hands
+    shares: list[list[int]] = [[] for _ in range(count)]
+    sums = [0.0] * count
     for index in sorted(range(len(work)), key=lambda i: (-work[i], i)):
-        hand = sums.index(min(sums))
-        shares[hand].append(index)
-        sums[hand] += work[index]
+        least = sums.index(min(sums))
+        shares[least].append(index)
+        sums[least] += work[index]
     return [sorted(share) for share in shares]
 
 
 # ---- rank 0 --------------------------------------------------------------------------------------
 
 
-class Crew:
+class MeasuringRanks:
     """The measuring ranks, to which rank 0 distributes work. Only rank 0 has this object."""
 
-    def __init__(self, ranks: Ranks, members: Sequence[int], bench: Bench) -> None:
+    def __init__(self, ranks: Ranks, numbers: Sequence[int], bench: Bench) -> None:
         """Sends nothing yet.
 
         Args:
-            members: the measuring ranks; the first one is rank 0.
+            numbers: those of the measuring ranks; the first one is rank 0.
             bench: the functions with which rank 0 itself measures.
         """
-        self._ranks, self._members, self._own = ranks, list(members), bench
+        self._ranks, self._numbers, self._own = ranks, list(numbers), bench
         self._step = 0
 
     @property
     def lot(self) -> int:
-        return LOT_PER_RANK * len(self._members)
+        return LOT_PER_RANK * len(self._numbers)
 
     def bench(self) -> Bench:
         """Returns a bench for a Tuning, which measures and checks on all measuring ranks."""
         own = self._own
-        return CrewBench(own.measure, own.check, own.now_s, own.peaks, own.pid, self)
+        return DistributedBench(own.measure, own.check, own.now_s, own.peaks, own.pid, self)
 
     def run(
         self, common: Mapping[str, Any], items: Sequence[Any], work: Sequence[float]
@@ -130,15 +130,15 @@ class Crew:
         Raises: torchalgo.Error if a rank fails.
         """
         self._step += 1
-        shares = deal(work, len(self._members))
-        dealt = {
+        shares = divide_work(work, len(self._numbers))
+        tasks = {
             str(rank): {**common, "items": [items[i] for i in share]}
-            for rank, share in zip(self._members, shares, strict=True)
+            for rank, share in zip(self._numbers, shares, strict=True)
         }
-        self._ranks.post(_task(self._step), dealt)
+        self._ranks.post(_task(self._step), tasks)
         answers: list[Any] = [None] * len(items)
-        own = do_share(self._own, dealt["0"], self._ranks.check)
-        others = [_result(self._step, rank) for rank in self._members[1:]]
+        own = do_share(self._own, tasks["0"], self._ranks.check)
+        others = [_result(self._step, rank) for rank in self._numbers[1:]]
         for share, results in zip(shares, [own, *self._ranks.receive(others)], strict=True):
             for index, result in zip(share, results, strict=True):
                 answers[index] = result
@@ -151,19 +151,19 @@ class Crew:
 
 
 @dataclass(frozen=True)
-class CrewBench(Bench):
+class DistributedBench(Bench):
     """A bench whose samplers distribute the work to all measuring ranks."""
 
-    crew: Crew | None = None
+    measuring: MeasuringRanks | None = None
 
     def sampler(
         self, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
     ) -> Sampler:
-        assert self.crew is not None
-        return CrewSampler(self, self.crew, primitives, cold_bytes, seed)
+        assert self.measuring is not None
+        return DistributedSampler(self, self.measuring, primitives, cold_bytes, seed)
 
 
-class CrewSampler(Sampler):
+class DistributedSampler(Sampler):
     """A sampler that distributes families of candidates to the measuring ranks.
 
     One rank measures all candidates of a family, in interleaved rounds.
@@ -172,14 +172,14 @@ class CrewSampler(Sampler):
     def __init__(
         self,
         bench: Bench,
-        crew: Crew,
+        measuring: MeasuringRanks,
         primitives: Mapping[Key, _C.Primitive],
         cold_bytes: int,
         seed: int,
     ) -> None:
         super().__init__(bench, primitives, cold_bytes, seed)
-        self._crew = crew
-        self.lot = crew.lot
+        self._measuring = measuring
+        self.lot = measuring.lot
 
     def take_all(
         self, visits: Sequence[Sequence[Key]], budget_s: float, again: bool = False
@@ -191,7 +191,7 @@ class CrewSampler(Sampler):
         items = [[(*key, self._primitives[key].workspace_bytes) for key in keys] for keys in visits]
         work = [sum(_work(key.problem) for key in keys) for keys in visits]
         costs: dict[Key, Cost] = {}
-        for taken, failures, samples, disturbed in self._crew.run(common, items, work):
+        for taken, failures, samples, disturbed in self._measuring.run(common, items, work):
             costs.update((Key(*key), _cost(cost)) for key, cost in taken)
             self.failures.update((Key(*key), reason) for key, reason in failures)
             self.samples += samples
@@ -202,7 +202,7 @@ class CrewSampler(Sampler):
         groups = list(asked)
         items = [(problem, [spelled(p) for p in own], bound) for problem, own, bound in groups]
         work = [len(own) * _work(problem) for problem, own, _ in groups]
-        answers = self._crew.run({"do": "check"}, items, work)
+        answers = self._measuring.run({"do": "check"}, items, work)
         return ([(error, failure) for error, failure in results] for results in answers)
 
 
@@ -214,7 +214,7 @@ def _work(problem: str) -> float:
 # ---- the other ranks -----------------------------------------------------------------------------
 
 
-def serve(ranks: Ranks, bench: Bench) -> Any:
+def work_for_rank_0(ranks: Ranks, bench: Bench) -> Any:
     """Does the work that rank 0 sends to this rank. Returns rank 0's last message.
 
     Raises: torchalgo.Error if a rank fails.
