@@ -21,8 +21,9 @@ from torchalgo._base.deadline import DEFAULT_BUDGET_S, Deadline, Pace, budget_of
 from torchalgo._base.progress import Event, Progress
 from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Key
-from torchalgo._measure.checking import cropped, is_trusted
+from torchalgo._measure.checking import cropped
 from torchalgo._measure.guard import guard_verdict
+from torchalgo._measure.knowledge import is_trusted
 from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.worker_process import WorkerDeathError, WorkerProcess
 from torchalgo._predict.similar import SimilarCosts, kind_of

@@ -155,20 +155,15 @@ def test_what_was_broken_off_did_not_fail(imported: _C.Imported) -> None:
     def measure(tasks: Sequence[tuple[str, _C.Primitive]], **options: Any) -> list[Any]:
         visits.append(len(tasks))
         taken = machine.measure(tasks, **options)
+        clock.s += 2.0  # in the end the budget is spent
         return taken if len(visits) == 1 else [Taken([], LATE) for _ in tasks]
 
     found = _C.find_candidates(imported.graph)
     bench = Bench(measure, machine.check, clock, lambda: machine)  # type: ignore[arg-type, return-value]
     deadline = Deadline(20.0, clock)
     tuning = Tuning(imported.graph, found, {}, TuneSettings(), bench=bench, deadline=deadline)
-    settled = 0
-    plan, wanted = tuning.plan()
-    while wanted and settled < 50:
-        tuning.measure(wanted)
-        clock.s += 2.0  # in the end the budget is spent
-        settled += 1
-        plan, wanted = tuning.plan()
-    assert not wanted and tuning.is_stopped
+    plan = tuning.settle()
+    assert tuning.is_stopped
     assert all(node.primitive.name or node.absorbed_by for node in plan.nodes)
     assert not tuning.quarantined
 

@@ -22,24 +22,20 @@ from torchalgo._base.deadline import Deadline
 from torchalgo._db import DeviceCosts
 from torchalgo._ir.costs import Cost, Key, key_of
 from torchalgo._measure.measuring import TuneSettings, Tuning
+from torchalgo._measure.pairs import NOTHING, Choice, Pairs, admissible, native_pairs
 from torchalgo._measure.sampling import Bench
+from torchalgo._measure.steps import Done, next_step
 from torchalgo._refine.in_context import (
-    NOTHING,
-    Choice,
     Kept,
-    Pairs,
     Refined,
     Search,
     TimedOp,
     Tuned,
     _planned_ops,
-    admissible,
     corrections,
     fit_lines,
     has_time,
     limit_s,
-    native_pairs,
-    pairs_at,
     timed_ops,
 )
 from torchalgo._refine.net_times import Line, NetTimes, fit_line, time_in_net
@@ -201,14 +197,11 @@ class Machine:
             Key(CONV, name, "nchw", "nchw"): Cost(round(us * 1024_000))
             for name, us in self.truth.items()
         }
-        self.tuning._costs.learn(costs)
+        self.tuning.state.enter_costs(costs, {})
 
     def solve(self) -> Tuned:
         self.solved += 1
-        plan, wanted = self.tuning.plan()
-        while wanted:
-            self.tuning.measure(wanted)
-            plan, wanted = self.tuning.plan()
+        plan = self.tuning.settle()
         return Tuned(plan, plan, 0.0, None)  # type: ignore[arg-type]
 
     def in_net_us(self, names: list[str], i: int) -> float:
@@ -258,8 +251,10 @@ def test_the_search_ends_with_the_plan_that_is_fastest_in_the_net() -> None:
 def test_the_result_is_the_optimum_of_the_costs_that_are_left_behind() -> None:
     machine = Machine({"test.fast": 100.0, "test.even": 140.0})
     refined = machine.search()
-    plan, wanted = machine.tuning.plan()
-    assert not wanted and names_of(plan) == names_of(refined.tuned.native)
+    step = next_step(machine.tuning.knowledge, machine.tuning.phase)
+    assert isinstance(step, Done)
+    plan = step.plan
+    assert names_of(plan) == names_of(refined.tuned.native)
     assert plan.status == "optimal" and plan.cost == plan.lower_bound
     assert len(machine.tuning.costs.pairs()) == len(native_pairs(refined.pairs))
 
@@ -426,7 +421,7 @@ def test_a_plan_with_pairs_proves_itself_and_comes_back_from_its_file(
     def with_pairs(search: Search, first: Tuned) -> Refined:
         ends = _planned_ops(search._tuning.graph, first.native)
         pairs = {pair: 1000 + i for i, (_, _, pair) in enumerate(ends) if pair}
-        search._tuning.set_pairs(pairs_at(pairs))
+        search._tuning.set_pairs(pairs)
         return Refined(first, pairs, None)
 
     monkeypatch.setenv("TORCHALGO_ISOLATE", "0")
@@ -490,7 +485,9 @@ def test_the_printed_plan_says_what_the_net_takes(fast: torchalgo.Optimized) -> 
 def test_a_pair_takes_no_more_off_than_its_reader_costs_now() -> None:
     run = Key("fwd_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1", "aten.conv", "nchw", "nchw")
     pairs = {(Choice("a", run), Choice("b", run)): -900}
-    assert [[p[-1] for p in pairs_at(pairs)({run: ticks})] for ticks in (1000, 100)] == [
+    assert [
+        [p[-1] for p in native_pairs(admissible(pairs, {run: ticks}))] for ticks in (1000, 100)
+    ] == [
         [-900],
         [-100],
     ]

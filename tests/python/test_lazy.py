@@ -7,8 +7,9 @@ import pytest
 
 from support.drawn_machine import DrawnMachine, key
 from torchalgo import _C
-from torchalgo._ir.bounds import FUSED_FLOOR, UNFUSED_FLOOR, KnownCosts, Peaks
+from torchalgo._ir.bounds import FUSED_FLOOR, UNFUSED_FLOOR, Peaks
 from torchalgo._ir.costs import Cost, key_of, native_key
+from torchalgo._measure.known_costs import KnownCosts
 
 GRAPHS = 1000
 
@@ -39,30 +40,30 @@ CONV = "fwd_f32_n1c32h8w8_k32r3s3_st1x1_pad1x1_dil1x1_g1"
 
 def test_a_cost_bounds_the_same_primitive_with_more_or_less_fused() -> None:
     alone, fused, other = key(CONV), key(CONV + "+relu"), key(CONV, "p.b")
-    known = KnownCosts(dict.fromkeys([alone, fused, other], 10))
-    known.learn({alone: Cost(1000)})
+    known = KnownCosts.start(dict.fromkeys([alone, fused, other], 10))
+    known = known.learned({alone: Cost(1000)})
     assert [known.lower(k) for k in (alone, fused, other)] == [1000, int(1000 * FUSED_FLOOR), 10]
     assert known.table.get(native_key(alone)) == (1000, "measured")
     assert known.table.get(native_key(fused)) == (int(1000 * FUSED_FLOOR), "bound")
-    known = KnownCosts(dict.fromkeys([alone, fused, other], 10))
-    known.learn({fused: Cost(2000)})
+    known = KnownCosts.start(dict.fromkeys([alone, fused, other], 10))
+    known = known.learned({fused: Cost(2000)})
     assert known.lower(alone) == int(2000 * UNFUSED_FLOOR)
 
 
 def test_bounds_only_rise_and_measured_costs_stay() -> None:
     alone, fused = key(CONV), key(CONV + "+relu")
-    known = KnownCosts({alone: 900, fused: 10})
-    known.learn({fused: Cost(1000)})
+    known = KnownCosts.start({alone: 900, fused: 10})
+    known = known.learned({fused: Cost(1000)})
     assert known.lower(alone) == 900
-    known.learn({alone: Cost(700)})
-    known.learn({fused: Cost(9000)})
+    known = known.learned({alone: Cost(700)})
+    known = known.learned({fused: Cost(9000)})
     assert known.lower(alone) == 700
 
 
 def test_plans_of_what_is_known_see_no_bounds() -> None:
     alone, other = key(CONV), key(CONV, "p.b")
-    known = KnownCosts({alone: 5, other: 5})
-    known.learn({alone: Cost(1000)})
+    known = KnownCosts.start({alone: 5, other: 5})
+    known = known.learned({alone: Cost(1000)})
     assert [(k.primitive, ticks, source) for k, ticks, source in known.measured().items()] == [
         ("p.a", 1000, "measured")
     ]

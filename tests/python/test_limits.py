@@ -21,7 +21,7 @@ from torchalgo._base.compare_outputs import output_error
 from torchalgo._capture.freeze import freeze_model
 from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.sampling import Bench
-from torchalgo._plan.limits import Limits
+from torchalgo._plan.limits import Limits, error_of
 from torchalgo._refine.in_context import Refined, Search
 from torchalgo_cli import main
 
@@ -238,8 +238,8 @@ def test_the_layers_that_give_way_are_the_cheapest_that_keep_the_sum(imported: _
         before = firsts.get(node.name)
         if not node.primitive.name or before is None or before.cost >= node.cost:
             continue
-        swapped = kept - limits._error_of(node.problem, node.primitive)
-        swapped += limits._error_of(before.problem, before.primitive)
+        swapped = kept - error_of(limits.tuning.errors, node.problem, node.primitive)
+        swapped += error_of(limits.tuning.errors, before.problem, before.primitive)
         assert swapped > 0.6 * total * (1 - 1e-6)
 
 

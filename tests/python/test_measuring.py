@@ -22,6 +22,7 @@ from torchalgo._ir.overrides import forced_primitives
 from torchalgo._ir.problems import dtype_of
 from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.sampling import ROUNDS, ROUNDS_OF_SETUP
+from torchalgo._measure.tuning_notes import quarantine_list
 
 
 def test_every_choice_was_measured_and_checked(imported: _C.Imported) -> None:
@@ -71,7 +72,7 @@ def test_a_candidate_that_fails_its_check_is_never_chosen_and_says_why(
     plan = tuning.settle(_C.make_plan)
     for node in plan.nodes:
         assert node.primitive.name not in winners
-    reasons = {q.primitive: q.reason for q in tuning.quarantine_list()}
+    reasons = {q.primitive: q.reason for q in quarantine_list(tuning.rules)}
     assert winners <= set(reasons)
     assert set(reasons.values()) == {"relative L2 0.5"}
 
@@ -82,7 +83,7 @@ def test_a_candidate_that_cannot_be_measured_is_quarantined(imported: _C.Importe
     tuning = make_tuning(imported, fake)
     plan = tuning.settle(_C.make_plan)
     assert "aten.prepacked" not in {n.primitive.name for n in plan.nodes}
-    assert {q.reason for q in tuning.quarantine_list()} == {"out of memory"}
+    assert {q.reason for q in quarantine_list(tuning.rules)} == {"out of memory"}
 
 
 def test_no_candidate_left_is_an_error_with_the_reasons(imported: _C.Imported) -> None:
@@ -173,8 +174,8 @@ def test_what_lost_its_race_is_a_bound_and_the_optimum_is_the_same(imported: _C.
 
 def lost_keys(tuning: Tuning) -> list[Any]:
     """Those that ran, and are not known."""
-    return [key for key in tuning.rules.primitives if tuning._costs.is_touched(key)
-            and not tuning._costs.is_known(key)]  # fmt: skip
+    return [key for key in tuning.rules.primitives if tuning.knowledge.costs.is_touched(key)
+            and not tuning.knowledge.costs.is_known(key)]  # fmt: skip
 
 
 def test_a_loser_that_an_override_names_is_measured_to_the_end(imported: _C.Imported) -> None:
@@ -240,8 +241,7 @@ def test_luck_in_the_race_decides_nothing(imported: _C.Imported) -> None:
 def test_the_fastest_alone_is_known_for_the_local_optimum(imported: _C.Imported) -> None:
     tuning = make_tuning(imported, FakeBench(spread))
     tuning.settle(_C.make_plan)
-    tuning.settle_fastest()
-    local = tuning.settle(_C.make_local_plan, checked=False)
+    local = tuning.settle(_C.make_local_plan, checked=False, fastest_alone=True)
     planned = {node.name: node.primitive.name for node in local.nodes}
     convolutions = 0
     for node, offered in zip(imported.graph.nodes, tuning.found.by_anchor, strict=True):

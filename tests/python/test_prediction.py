@@ -27,8 +27,9 @@ from support.nets import make_net
 from torchalgo import _C
 from torchalgo._base.deadline import Deadline
 from torchalgo._db import CostStore, DeviceCosts
-from torchalgo._ir.bounds import KnownCosts, Peaks
+from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Cost, Key, key_of, native_key
+from torchalgo._measure.known_costs import KnownCosts
 from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.sampling import Bench
 from torchalgo._predict import can_learn, guide_from_store, learn, learn_from_store
@@ -311,15 +312,15 @@ def test_rows_of_another_number_of_threads_are_not_learned_from(store_path: Path
 def test_guessed_costs_give_way_to_measured_ones_and_never_fall_below_bounds() -> None:
     problem = conv(16, 32, 8)
     low, high, measured = (Key(problem, name, "nhwc", "nhwc") for name in NAMES)
-    known = KnownCosts({low: 100, high: 100, measured: 100})
-    known.learn({measured: Cost(500)})
-    known.guess({low: 50, high: 300, measured: 7})
+    known = KnownCosts.start({low: 100, high: 100, measured: 100})
+    known = known.learned({measured: Cost(500)})
+    known = known.guessing({low: 50, high: 300, measured: 7})
     assert [known.lower(key) for key in (low, high, measured)] == [100, 300, 500]
     assert known.table.get(native_key(low)) == (100, "model")
     assert known.table.get(native_key(measured)) == (500, "measured")
     assert all(map(known.is_known, (low, high, measured)))
     assert set(known.costs) == {measured}
-    known.learn({high: Cost(900)})
+    known = known.learned({high: Cost(900)})
     assert known.lower(high) == 900
     assert {k.primitive: (t, s) for k, t, s in known.measured().items()} == {
         NAMES[0]: (100, "model"), NAMES[1]: (900, "measured"), NAMES[2]: (500, "measured"),

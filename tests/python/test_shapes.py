@@ -32,7 +32,7 @@ from torchalgo._base.deadline import Deadline
 from torchalgo._base.timings import Timings
 from torchalgo._capture.shapes import Shapes, as_input_sets, nearest, shapes_of, spell
 from torchalgo._ir.plan import PlanInput
-from torchalgo._measure.measuring import Tuning
+from torchalgo._measure.checking import Checker
 from torchalgo._measure.sampling import Sampler
 from torchalgo._plan.result import Result
 from torchalgo._refine.call_budget import CallBudget
@@ -333,7 +333,7 @@ def test_no_call_measures(again: torchalgo.Optimized, monkeypatch: pytest.Monkey
 
     for name in ("measure", "check_primitives", "make_plan", "find_candidates"):
         monkeypatch.setattr(_C, name, fail)
-    monkeypatch.setattr("torchalgo._measure.measuring.Tuning.measure", fail)
+    monkeypatch.setattr("torchalgo._measure.measuring.Tuning.settle", fail)
     monkeypatch.setattr("torchalgo._measure.process_bench.ProcessBench.measure", fail)
     monkeypatch.setattr("torchalgo._measure.process_bench.start_early", fail)
     with pytest.raises(AssertionError, match="measured"):  # these are what optimize calls
@@ -610,10 +610,10 @@ def test_ctrl_c_keeps_the_plans_there_are(net: Net, monkeypatch: pytest.MonkeyPa
 def test_ctrl_c_while_the_first_plan_is_made_ends_it_all(
     net: Net, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(self: Tuning, keys: Any) -> None:  # by then enough is measured for a plan
+    def interrupt(self: Checker, keys: Any) -> bool:  # by then enough is measured for a plan
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Tuning, "_check_all", interrupt)
+    monkeypatch.setattr(Checker, "check", interrupt)
     sets = [(tensor(*sizes),) for sizes in SHAPES]
     fast = torchalgo.optimize(net, sets, progress=False)
     assert list(fast.plans) == ["1x3x40x40"]

@@ -28,8 +28,9 @@ from torchalgo._ir.bounds import CALL_TICKS
 from torchalgo._ir.overrides import forced_primitives
 from torchalgo._ir.plan import InContext, Plan, outcome_lines
 from torchalgo._measure import guard, process_bench
+from torchalgo._measure.cost_state import Guide
 from torchalgo._measure.machine_load import WaitWatch
-from torchalgo._measure.measuring import Guide, TuneSettings, Tuning
+from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.sampling import Bench, cold_bytes
 from torchalgo._plan.comparisons import compare_planners, compared_costs
 from torchalgo._plan.describe import describe_plan, native_plan, unplanned, with_dims
@@ -360,13 +361,13 @@ def _bound(
         )
         call_budget.expect_guard()
         with call_budget.timings.step("compare"):
-            with_limits = bool(tuned.limits.resources())
+            with_limits = not tuned.limits.are_none
             weaker = compare_planners(tuning, objective, with_limits)
             single = single_layout_plan(tuned.limits, weaker, objective, tuned.native)
         if not _is_outdated(tuned):
             keep()
             break
-        tuning.set_pairs(None)
+        tuning.set_pairs({})
     else:
         tuned, context, single = _tuned(prepared, tuned.limits, options, call_budget), None, None
     limits = tuned.limits
@@ -425,7 +426,9 @@ def _tuned(prepared: Prepared, limits: Limits, options: Options, call_budget: Ca
     is no time to bind a plan, and no cost is known, the module is the frozen one, with a NaN error.
     """
     bound = prepared.output_bound(options)
-    is_hopeless = not (call_budget.can_time or options.run_untimed or limits.tuning.knows_any)
+    is_hopeless = not (
+        call_budget.can_time or options.run_untimed or limits.tuning.knowledge.has_any_cost
+    )
     while True:
         native = limits.settle()
         if is_hopeless:
@@ -473,16 +476,16 @@ def _tuned_in_context(
     key = in_context.context_key(tuning, options.weight_limit_bytes, options.max_rel_error)
     kept = None if costs is None else in_context.Kept.from_json(costs.read_record(key))
     if kept is not None:
-        tuning.set_pairs(in_context.pairs_at(kept.pairs))
+        tuning.set_pairs(kept.pairs)
         tuned = _tuned(prepared, copy.copy(limits), options, call_budget)
         if kept.fits(tuned.native):
             return tuned, kept.context, keep_nothing
-        tuning.set_pairs(None)
+        tuning.set_pairs({})
     tuned = _tuned(prepared, copy.copy(limits), options, call_budget)
     # The comparisons measure more costs. These may change the optimum, because some lower bounds
     # rest on experience only, and may be wrong.
     with call_budget.timings.step("compare"):
-        compare_planners(tuning, objective, bool(tuned.limits.resources()))
+        compare_planners(tuning, objective, not tuned.limits.are_none)
     if _is_outdated(tuned):
         tuned = _tuned(prepared, copy.copy(limits), options, call_budget)
     limit_s = in_context.limit_s(tuning.seconds, call_budget.deadline)

@@ -16,13 +16,13 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from torchalgo import _C
-from torchalgo._ir.costs import TICKS_PER_NS, Cost, Key, native_key
+from torchalgo._ir.costs import TICKS_PER_NS, Key
 from torchalgo._ir.problems import dtype_of
 
 # Factor on the probed rates: the clock may be higher later than during the probe.
@@ -138,144 +138,3 @@ def sibling_floor(known: Key, other: Key) -> float:
     """
     fused, rival = (set(k.problem.rpartition("_k")[2].split("+")[1:]) for k in (known, other))
     return FUSED_FLOOR if fused <= rival else UNFUSED_FLOOR
-
-
-class KnownCosts:
-    """The known cost of each key, and the cost table of the planner.
-
-    A key's cost is its measured cost, or else its guessed cost, or else the largest of its lower
-    bounds. A bound comes from the work of the primitive or from a lost race. It also comes from the
-    cost of the same primitive with more or fewer fused steps. Every cost in the table is
-    `call_ticks` higher: a plan is a number of calls.
-    """
-
-    def __init__(self, bounds: Mapping[Key, int], call_ticks: int = 0) -> None:
-        self._call_ticks = call_ticks
-        self.costs: dict[Key, Cost] = {}  # measured costs
-        self.rough: dict[Key, Cost] = {}  # lower bounds of candidates that lost a race
-        self._guessed: dict[Key, int] = {}
-        self.table = _C.CostTable()
-        self._pairs: list[tuple[str, _C.CostKey | None, str, _C.CostKey, int]] = []
-        self._bounds = dict(bounds)
-        self._native = {key: native_key(key) for key in bounds}
-        self._siblings: dict[tuple[str, str, str, str], list[Key]] = {}
-        for key, ticks in bounds.items():
-            self._siblings.setdefault(_sibling_group(key), []).append(key)
-            if _C.is_view(key.primitive):  # a view costs nothing; the planner knows that
-                self.costs[key] = Cost(0)
-            else:
-                self._set(self.table, key, ticks, "bound")
-
-    def _set(self, table: _C.CostTable, key: Key, ticks: int, source: str) -> None:
-        table.set(self._native[key], ticks + self._call_ticks, source)
-
-    def with_bounds(self, bounds: Mapping[Key, int]) -> KnownCosts:
-        """Returns the same costs with other lower bounds."""
-        changed = KnownCosts(bounds, self._call_ticks)
-        known = {**self.rough, **self.costs}
-        changed.learn({k: cost for k, cost in known.items() if k not in changed.costs})
-        changed.set_pairs(self._pairs)
-        changed.guess(self._guessed)
-        return changed
-
-    def is_known(self, key: Key) -> bool:
-        """Returns whether a plan may use the cost of `key`: it is measured or guessed."""
-        return key in self.costs or key in self._guessed
-
-    def lower(self, key: Key) -> int:
-        """Returns the cost of `key` in ticks: the measured or guessed one, or else its bound."""
-        if key in self.costs:
-            return self.costs[key].ticks
-        return self._guessed.get(key, self._bounds[key])
-
-    def guess(self, predicted: Mapping[Key, int]) -> None:
-        """Sets guessed costs, in ticks, for keys that were not measured.
-
-        A higher bound replaces a guess.
-        """
-        for key, ticks in predicted.items():
-            if key not in self.costs:
-                self._guessed[key] = max(ticks, self._bounds[key])
-                self._set(self.table, key, self._guessed[key], "model")
-
-    def forget_guesses(self) -> None:
-        """Removes all guesses. Their keys have their lower bounds again."""
-        for key in self._guessed:
-            if key not in self.costs:
-                self._set(self.table, key, self._bounds[key], "bound")
-        self._guessed.clear()
-
-    def is_touched(self, key: Key) -> bool:
-        """Returns whether the candidate of `key` ran at all."""
-        return key in self.costs or key in self.rough
-
-    def learn(self, measured: Mapping[Key, Cost]) -> None:
-        """Adds measured costs. A rough cost only raises the lower bound of its key."""
-        for key, cost in measured.items():
-            if cost.is_rough:
-                self.rough[key] = cost
-            else:
-                self.costs[key] = cost
-                self.rough.pop(key, None)
-                self._set(self.table, key, cost.ticks, "measured")
-            self._raise_bounds(key, cost.ticks)
-
-    def set_pairs(
-        self, pairs: Iterable[tuple[str, _C.CostKey | None, str, _C.CostKey, int]]
-    ) -> None:
-        """Replaces the costs of pairs. Each item holds the arguments of CostTable.set_pair."""
-        self._pairs = list(pairs)
-        self.table.clear_pairs()
-        for pair in self._pairs:
-            self.table.set_pair(*pair)
-
-    def estimates(self) -> _C.CostTable:
-        """Returns a table with the most likely costs.
-
-        Keys that lost a race have their estimates. Keys that never ran have their guesses or
-        bounds.
-        """
-        table = self._table_of_pairs()
-        for key, bound in self._bounds.items():
-            if self.is_touched(key):
-                cost = self.costs.get(key) or self.rough[key]
-                if not _C.is_view(key.primitive):
-                    self._set(table, key, cost.estimate_ticks, "measured")
-            elif key in self._guessed:
-                self._set(table, key, self._guessed[key], "model")
-            else:
-                self._set(table, key, bound, "bound")
-        return table
-
-    def measured(self, assumed: Iterable[Key] = ()) -> _C.CostTable:
-        """Returns a table without lower bounds, for plans that may use only known costs.
-
-        Keys in `assumed` that never ran are an exception: they cost as much as their bound.
-        """
-        table = self._table_of_pairs()
-        for key, cost in [*self.rough.items(), *self.costs.items()]:
-            if not _C.is_view(key.primitive):
-                self._set(table, key, cost.estimate_ticks, "measured")
-        guesses = {**{key: self._bounds[key] for key in assumed}, **self._guessed}
-        for key, ticks in guesses.items():
-            if not self.is_touched(key):
-                self._set(table, key, ticks, "model")
-        return table
-
-    def _table_of_pairs(self) -> _C.CostTable:
-        """Returns a new table that holds only the costs of pairs."""
-        table = _C.CostTable()
-        for pair in self._pairs:
-            table.set_pair(*pair)
-        return table
-
-    def _raise_bounds(self, key: Key, ticks: int) -> None:
-        for other in self._siblings[_sibling_group(key)]:
-            floor = ticks if other == key else int(ticks * sibling_floor(key, other))
-            if not self.is_known(other) and floor > self._bounds[other]:
-                self._bounds[other] = floor
-                self._set(self.table, other, floor, "bound")
-
-
-def _sibling_group(key: Key) -> tuple[str, str, str, str]:
-    return family_of(key), key.primitive, key.src, key.dst

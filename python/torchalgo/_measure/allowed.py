@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -33,7 +34,7 @@ def offered_by(candidate: _C.Candidate) -> Offered:
 
 
 class Rules:
-    """The candidates that the nodes of a graph may run.
+    """The candidates that the nodes of a graph may run, as a value that no method changes.
 
     These are all candidates except quarantined ones. A node with an override may run only what the
     override names.
@@ -46,9 +47,9 @@ class Rules:
         transforms: list[_C.Candidate],
         forced: Mapping[int, str],
     ) -> None:
-        self.forced = dict(forced)
-        self.quarantined: dict[Key, str] = {}  # by key, the reason
-        self.transforms = transforms
+        self.graph, self.found, self.transforms = graph, found, transforms
+        self.forced = dict(forced)  # by node, the name that an override gives
+        self.quarantined: Mapping[Key, str] = {}  # by key, the reason
         self.primitives: dict[Key, _C.Primitive] = {}
         self.all: list[Offered] = []
         for candidates in found.by_anchor:
@@ -64,6 +65,26 @@ class Rules:
         measured = [key for key in self.primitives if not _C.is_view(key.primitive)]
         self._places = grouped(measured, _place)
         self._families = grouped(measured, family_of)
+
+    def with_quarantine(self, reasons: Mapping[Key, str]) -> Rules:
+        """Returns the rules with more candidates in quarantine."""
+        return self._changed(quarantined={**self.quarantined, **reasons})
+
+    def without_quarantine(self, keys: Iterable[Key]) -> Rules:
+        """Returns the rules with `keys` taken out of quarantine."""
+        free = set(keys)
+        left = {key: why for key, why in self.quarantined.items() if key not in free}
+        return self._changed(quarantined=left)
+
+    def with_forced(self, forced: Mapping[int, str]) -> Rules:
+        """Returns the rules with other overrides."""
+        return self._changed(forced=dict(forced))
+
+    def _changed(self, **fields: object) -> Rules:
+        """Returns a copy with other `fields`. Both share the lists of candidates."""
+        changed = copy.copy(self)
+        changed.__dict__.update(fields)
+        return changed
 
     @property
     def are_free(self) -> bool:

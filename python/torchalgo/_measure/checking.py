@@ -15,6 +15,7 @@ from torchalgo._ir.costs import Key
 from torchalgo._ir.failures import LATE
 from torchalgo._measure.allowed import grouped
 from torchalgo._measure.cost_state import CostState
+from torchalgo._measure.knowledge import is_trusted
 from torchalgo._measure.sampling import Bench, Sampler
 
 # If there is too little time for a check, it runs on a smaller image. The smaller problem keeps the
@@ -24,11 +25,6 @@ LEAST_SIDE, SIDE_STEP = 12, 16
 
 # Checks of whole images may take at most this part of the time for measuring and checking.
 CHECKS_SHARE = 0.25
-
-
-def is_trusted(key: Key) -> bool:
-    """Returns True for PyTorch's own algorithms and views. A plan may use them unchecked."""
-    return key.primitive.startswith(("aten.", "layout.aten")) or _C.is_view(key.primitive)
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -81,42 +77,33 @@ class Group:
 class Checker:
     """Checks candidates while there is time, in the order of their gain per second of checking.
 
-    `excluded` holds the candidates for which there was no time. No plan may use them, unless they
-    are PyTorch's own. `on_crop` holds the candidates that were checked on a smaller image.
+    Candidates for which there is no time are noted in the knowledge. `on_crop` holds the candidates
+    that were checked on a smaller image.
     """
 
     def __init__(
         self,
-        cost_state: CostState,
+        state: CostState,
         bench: Bench,
         sampler: Sampler,
         deadline: Deadline,
         progress: Progress,
         device: _C.Device | None,
     ) -> None:
-        self._cost_state, self._bench, self._sampler = cost_state, bench, sampler
+        self._state, self._bench, self._sampler = state, bench, sampler
         self._deadline, self._progress, self._device = deadline, progress, device
         self._pace = Pace(2.0)
         # The time for measuring and checking, at the start or when measuring was resumed last.
         self.time_s = max(0.0, deadline.left_s("check"))
         self._is_short = False  # True: checks run on smaller images
-        self.excluded: set[Key] = set()
         self.on_crop: set[Key] = set()
-
-    def lacks(self, keys: Iterable[Key]) -> list[Key]:
-        """Returns the keys that are neither checked nor excluded."""
-        errors = self._cost_state.errors
-        return [key for key in keys if key not in errors and key not in self.excluded]
-
-    def may_choose(self, key: Key) -> bool:
-        return key not in self.excluded or is_trusted(key)
 
     def reserve(self, keys: Iterable[Key]) -> None:
         """Reserves the time to check `keys`.
 
         If this is more than CHECKS_SHARE of `time_s`, checks run on smaller images from now on.
         """
-        wanted = [key for key in self.lacks(keys) if not is_trusted(key)]
+        wanted = [key for key in self._state.knowledge.unchecked(keys) if not is_trusted(key)]
         expected_s = self._expect_s(wanted)
         self._is_short = expected_s > CHECKS_SHARE * self.time_s
         if self._is_short:
@@ -127,7 +114,7 @@ class Checker:
         """Checks `keys`, grouped by problem. Returns False if there was time for none.
 
         If `deadline.can_break`, keys for which there is no time are checked on a smaller image, or
-        excluded. Otherwise all are checked, since there would be no plan without them.
+        given up. Otherwise all are checked, since there would be no plan without them.
         """
         groups = [self._group(*item) for item in grouped(keys, lambda key: key.problem).items()]
         groups.sort(key=self._gain_per_s, reverse=True)
@@ -140,13 +127,13 @@ class Checker:
     # ---- one group of candidates of one problem --------------------------------------------------
 
     def _group(self, problem: str, keys: Sequence[Key]) -> Group:
-        own = self._cost_state.rules.primitives
+        own = self._state.knowledge.rules.primitives
         return Group(problem, keys, [own[key] for key in keys])
 
     def _fitting(self, group: Group) -> Group | None:
         """Returns the group, possibly on a smaller image, so that its check ends in time.
 
-        Excludes the group and returns None if there is no time for it.
+        Gives the group up and returns None if there is no time for it.
         """
         left_s = self._deadline.left_s("check")
         is_fitting = self._expect_s(group.keys) <= left_s
@@ -157,7 +144,7 @@ class Checker:
             return group
         if smaller is not None and self._expect_s(smaller.keys, smaller.problem) <= left_s:
             return smaller
-        self.excluded.update(group.keys)
+        self._give_up(group.keys)
         return None
 
     def _smaller(self, group: Group) -> Group | None:
@@ -178,18 +165,18 @@ class Checker:
     def _check(self, lot: Sequence[Group]) -> int:
         """Checks `lot` and returns the number of candidates that were checked.
 
-        Candidates whose check was stopped because the time was over are excluded.
+        Candidates whose check was stopped because the time was over are given up.
         """
         if not lot:
             return 0
-        bound_of = self._cost_state.bound_of
+        bound_of = self._state.bound_of
         asked = [(group.problem, group.primitives, bound_of(group.problem)) for group in lot]
         guess_s = sum(self._guess_s(group.keys, group.problem) for group in lot)
         started, checked = self._bench.now_s(), 0
         for group, results in zip(lot, self._sampler.check_all(asked), strict=True):
             found = list(zip(group.keys, results, strict=True))
             done = [(key, error, why) for key, (error, why) in found if why != LATE]
-            self.excluded.update(key for key, (_, why) in found if why == LATE)
+            self._give_up(key for key, (_, why) in found if why == LATE)
             self._enter(group, done)
             checked += len(done)
             self._progress.advance(f"check {group.problem}", check_work(group.problem))
@@ -200,13 +187,14 @@ class Checker:
         failures = {key: why for key, _, why in done if why}
         errors = {key: error for key, error, _ in done}
         if not group.is_cropped:
-            self._cost_state.enter_checks(errors, failures)
+            self._state.enter_checks(errors, failures)
             return
-        # The result is not stored: a later run with more time checks the whole image.
         self.on_crop.update(errors)
-        self._cost_state.errors.update(errors)
         reasons = {key: f"{why} (on {group.problem})" for key, why in failures.items()}
-        self._cost_state.rules.quarantined.update(reasons)
+        self._state.enter_checks_on_crop(errors, reasons)
+
+    def _give_up(self, keys: Iterable[Key]) -> None:
+        self._state.knowledge = self._state.knowledge.without_time_to_check(keys)
 
     # ---- time ----------------------------------------------------------------------------------
 
@@ -226,12 +214,12 @@ class Checker:
         return max(gains) / max(self._guess_s(group.keys), 1e-9)
 
     def _gain_s(self, key: Key) -> float:
-        cost_state = self._cost_state
-        own_s = cost_state.least_s(key)
+        knowledge = self._state.knowledge
+        own_s = knowledge.least_s(key)
         others = [
-            cost_state.least_s(rival)
-            for rival in cost_state.rules.family(key)
-            if rival != key and (is_trusted(rival) or rival in cost_state.errors)
+            knowledge.least_s(rival)
+            for rival in knowledge.rules.family(key)
+            if rival != key and (is_trusted(rival) or rival in knowledge.errors)
         ]
         return max(0.0, min(others, default=2 * own_s) - own_s)
 

@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Holds what is known about the candidates of one model, in memory and in the database.
-
-This is costs and their bounds, numeric errors, and failures with their reasons.
-"""
+"""Holds the current knowledge about one model's candidates, and keeps the database in step."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from torchalgo import _C
 from torchalgo._base.timings import Timings
-from torchalgo._ir.bounds import COARSE_BOUND, KnownCosts, Peaks
+from torchalgo._ir.bounds import COARSE_BOUND, Peaks
 from torchalgo._ir.costs import TICKS_PER_NS, Cost, CostFile, Key, Passed
 from torchalgo._ir.failures import failure_of, is_short_of_memory
 from torchalgo._ir.problems import dtype_of
 from torchalgo._measure.allowed import Rules
+from torchalgo._measure.knowledge import Knowledge
 from torchalgo._measure.machine_load import WaitWatch
 from torchalgo._measure.sampling import Bench
+from torchalgo._measure.steps import Phase, known_plan
+from torchalgo._predict.model import CostModel
 
 _log = logging.getLogger(__name__)
+
+Guide = Callable[[Peaks | None], CostModel | None]
 
 
 def _text_of(key: Key) -> str:
@@ -27,11 +30,13 @@ def _text_of(key: Key) -> str:
 
 
 class CostState:
-    """The costs, errors and failures of one model's candidates.
+    """The one place that replaces the knowledge during tuning.
 
     It begins with the contents of the database. Methods that enter results have written them to the
     database, if there is one, when they return.
     """
+
+    knowledge: Knowledge
 
     def __init__(
         self,
@@ -41,67 +46,87 @@ class CostState:
         max_rel_error: float,
         timings: Timings,
         call_ticks: int,
+        predictor: CostModel | None = None,  # predicts costs instead of measuring
+        guide: Guide | None = None,  # makes a predictor for what a budget left unmeasured
     ) -> None:
-        self.rules = rules
-        # The relative L2 error of each checked candidate. A view computes nothing, so its is 0.
-        self.errors = {key: 0.0 for key in rules.primitives if _C.is_view(key.primitive)}
         self._bench, self._cost_file, self._timings = bench, cost_file, timings
-        self._max_rel_error = max_rel_error
-        self._failed_before: dict[Key, str] = {}  # failures of earlier runs: reasons
+        self._max_rel_error, self._guide = max_rel_error, guide
         self._is_probed = False
-        self.peaks: Peaks | None
         with timings.step("look up"):
-            self.peaks = None if cost_file is None else cost_file.read_peaks()
-        if self.peaks is None:
-            self._raise_peaks()
-        self.costs = KnownCosts(self._work_bounds(), call_ticks)
+            peaks = None if cost_file is None else cost_file.read_peaks()
+        if peaks is None:
+            peaks = self._probed(None)
+        self.knowledge = Knowledge.start(rules, peaks, call_ticks)
         if cost_file is not None:
             with timings.step("look up"):
-                self.costs.learn(cost_file.read(rules.primitives))
-                self._obey_failures(cost_file)
-                self._trust_checks(cost_file)
+                self._read(cost_file)
+        if predictor is not None:
+            with timings.step("predict"):
+                known = dataclasses.replace(self.knowledge, predictor=predictor)
+                self.knowledge = known.guessing(rules.primitives)
 
     def bound_of(self, problem: str) -> float:
         """Returns the largest relative L2 error that a candidate of `problem` may have."""
         return max(self._max_rel_error, COARSE_BOUND.get(dtype_of(problem), 0.0))
 
-    def least_s(self, key: Key) -> float:
-        """Returns the seconds of a run, by its cost, or by the cost's lower bound if unknown."""
-        return self.costs.lower(key) / (TICKS_PER_NS * 1e9)
+    def known_plan(self, phase: Phase) -> _C.Plan | None:
+        """Returns the cheapest plan of `phase`, as if it had begun; None if there is none."""
+        with self._timings.step("solve"):
+            return known_plan(self.knowledge, phase)
 
-    # ---- bounds --------------------------------------------------------------------------------
+    # ---- bounds and predictions ------------------------------------------------------------------
 
     def probe(self) -> bool:
         """Probes the machine's peak rates, once.
 
         Returns True if it is faster than was known before. Then all bounds have become lower.
         """
-        if not self._raise_peaks():
+        peaks = self._probed(self.knowledge.peaks)
+        if peaks == self.knowledge.peaks:
             return False
-        self.costs = self.costs.with_bounds(self._work_bounds())
+        self.knowledge = self.knowledge.with_peaks(peaks)
         return True
 
-    def _raise_peaks(self) -> bool:
+    def _probed(self, before: Peaks | None) -> Peaks | None:
+        """Returns the higher rates of `before` and of the first probe. Later calls do not probe."""
         if self._is_probed:
-            return False
+            return before
         self._is_probed = True
         watch = WaitWatch()
         with self._timings.step("probe"):
-            found, before = self._bench.peaks(), self.peaks
+            found = self._bench.peaks()
         if found is None:
-            return False
-        self.peaks = found if before is None else before.raised_by(found)
-        if self.peaks == before:
-            return False
-        if self._cost_file is not None and not watch.was_disturbed():
-            self._cost_file.keep_peaks(self.peaks)
-        return True
+            return before
+        peaks = found if before is None else before.raised_by(found)
+        if peaks != before and self._cost_file is not None and not watch.was_disturbed():
+            self._cost_file.keep_peaks(peaks)
+        return peaks
 
-    def _work_bounds(self) -> dict[Key, int]:
-        peaks, primitives = self.peaks, self.rules.primitives
-        if peaks is None:
-            return dict.fromkeys(primitives, 0)
-        return {k: peaks.bound_ticks(k.problem, p) for k, p in primitives.items()}
+    def predict(self, keys: Iterable[Key]) -> None:
+        """Predicts the unknown costs of `keys`, which there is no time to measure.
+
+        Does nothing if there is neither a predictor nor a guide that makes one.
+        """
+        if self._guide is not None:
+            with self._timings.step("predict"):
+                made = self._guide(self.knowledge.peaks)
+            self._guide = None
+            self.knowledge = dataclasses.replace(self.knowledge, predictor=made)
+        if self.knowledge.predictor is not None:
+            with self._timings.step("predict"):
+                self.knowledge = self.knowledge.guessing(keys)
+
+    def give_up(self, keys: Iterable[Key]) -> None:
+        """Gives up measuring those of `keys` whose costs are unknown, for want of time.
+
+        No plan uses them, unless their costs can be predicted or may be assumed.
+        """
+        knowledge = self.knowledge
+        refused, is_known = knowledge.rules.quarantined, knowledge.costs.is_known
+        unknown = sorted({key for key in keys if not is_known(key) and key not in refused})
+        self.knowledge = knowledge.without_time_to_measure(unknown)
+        self.predict(unknown)
+        self.knowledge = self.knowledge.assuming(k for k in unknown if k in knowledge.assumable)
 
     # ---- results of measuring and checking -----------------------------------------------------
 
@@ -110,10 +135,11 @@ class CostState:
 
         Candidates with a failure are quarantined.
         """
-        self._refuse({k: why for k, why in failures.items() if k not in self.rules.quarantined})
+        before = self.knowledge.rules.quarantined
+        self._refuse({k: why for k, why in failures.items() if k not in before})
         for key, cost in costs.items():
             _log.debug("%s takes %.2f us", _text_of(key), cost.ticks / TICKS_PER_NS / 1000)
-        self.costs.learn(costs)
+        self.knowledge = self.knowledge.with_costs(costs)
         if self._cost_file is not None and costs:
             self._cost_file.append(costs)
             self._cost_file.forget_failures(costs, checked=False)
@@ -123,7 +149,7 @@ class CostState:
 
         Candidates with a failure are quarantined.
         """
-        self.errors.update(errors)
+        self.knowledge = self.knowledge.with_errors(errors)
         self._refuse(failures, checked=True)
         passed = {
             key: Passed(error, self.bound_of(key.problem))
@@ -134,21 +160,20 @@ class CostState:
             self._cost_file.append_checks(passed)
             self._cost_file.forget_failures(passed, checked=True)
 
-    def release_failures(self) -> bool:
-        """Takes candidates that failed in earlier runs out of quarantine.
+    def enter_checks_on_crop(
+        self, errors: Mapping[Key, float], failures: Mapping[Key, str]
+    ) -> None:
+        """Keeps the results of checks on a smaller image, in memory only.
 
-        Returns whether there were any.
+        They are not stored: a later run with more time checks the whole image.
         """
-        released, self._failed_before = self._failed_before, {}
-        for key in released:
-            del self.rules.quarantined[key]
-        return bool(released)
+        self.knowledge = self.knowledge.with_errors(errors).with_quarantine(failures)
 
     def _refuse(self, reasons: Mapping[Key, str], *, checked: bool = False) -> None:
         """Quarantines candidates. Stores the failures that the candidates themselves caused."""
         for key, why in reasons.items():
             _log.info("%s is no candidate any more: %s", _text_of(key), why)
-        self.rules.quarantined.update(reasons)
+        self.knowledge = self.knowledge.with_quarantine(reasons)
         if self._cost_file is None or not reasons:
             return
         is_short = is_short_of_memory()
@@ -158,18 +183,21 @@ class CostState:
         }
         self._cost_file.append_failures({key: f for key, f in found.items() if f is not None})
 
-    def _trust_checks(self, cost_file: CostFile) -> None:
-        """Takes over the checks that were passed in earlier runs, so that none is repeated."""
-        for key, passed in cost_file.read_checks(self.rules.primitives).items():
-            if passed.holds_for(self.bound_of(key.problem)):
-                self.errors[key] = passed.rel_error
+    def _read(self, cost_file: CostFile) -> None:
+        """Takes over costs, failures and passed checks of earlier runs.
 
-    def _obey_failures(self, cost_file: CostFile) -> None:
-        """Quarantines candidates that failed in earlier runs, unless an override names them."""
-        asked_for = self.rules.asked_for()
-        self._failed_before = {
+        A candidate that failed is quarantined, unless an override names it.
+        """
+        rules = self.knowledge.rules
+        self.knowledge = self.knowledge.with_costs(cost_file.read(rules.primitives))
+        asked_for = rules.asked_for()
+        failed = {
             key: failure.reason
-            for key, failure in cost_file.read_failures(self.rules.primitives).items()
+            for key, failure in cost_file.read_failures(rules.primitives).items()
             if key not in asked_for and failure.holds_for(self.bound_of(key.problem))
         }
-        self.rules.quarantined.update(self._failed_before)
+        self.knowledge = self.knowledge.with_failed_before(failed)
+        checks = cost_file.read_checks(rules.primitives).items()
+        self.knowledge = self.knowledge.with_errors(
+            {k: p.rel_error for k, p in checks if p.holds_for(self.bound_of(k.problem))}
+        )

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._ir.overrides import is_convolution
 from torchalgo._measure.measuring import Tuning
+from torchalgo._measure.steps import Planner
 from torchalgo._plan.objective import Latency
 
 
@@ -28,22 +29,18 @@ def compare_planners(
     """
     plans: dict[str, _C.Plan] = {}
 
-    def add(name: str, planner: Callable[..., Any] = objective.planner, **options: Any) -> None:
+    def add(name: str, planner: Planner = objective.planner, **options: Any) -> None:
         try:
             plans[name] = tuning.settle(planner, checked=False, rough=True, **options)
         except Error:
             if not tuning.is_stopped:
                 raise
 
-    add(
-        "aten_only",
-        only=lambda name: name.startswith(("aten.", "layout.aten", "view.relabel")),
-    )
+    add("aten_only", prefixes=("aten.", "layout.aten", "view.relabel"))
     for layout in usual_layouts(tuning.graph, tuning.found):
         add(f"single_layout_{layout}", layouts=[layout])
     if objective.local_planner is not None:
-        tuning.settle_fastest()
-        add("local_optimum", objective.local_planner)
+        add("local_optimum", objective.local_planner, fastest_alone=True)
     for name, planner in objective.other_planners().items():
         add(name, planner)
     if is_limited:

@@ -22,7 +22,8 @@ from torchalgo._ir.plan import (
     PlanNode,
     PlanTransform,
 )
-from torchalgo._measure.measuring import Tuning, tied_layers
+from torchalgo._measure.measuring import Tuning
+from torchalgo._measure.tuning_notes import quarantine_list, tied_layers
 from torchalgo._plan.limits import packed_bytes
 
 
@@ -56,7 +57,7 @@ def describe_plan(
         plain_weight_bytes=sum(_C.plain_weight_bytes(n.problem) for n in nodes if n.primitive),
         workspace_bytes=max((p.workspace_bytes for p in primitives), default=0),
         ties=tied_layers(graph, native, tuning.known),
-        quarantined=tuning.quarantine_list(),
+        quarantined=quarantine_list(tuning.rules),
         left_alone=left_alone(graph, notes),
     )
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 from torchalgo import _C
-from torchalgo._ir.costs import key_of
+from torchalgo._ir.costs import Key, key_of
+from torchalgo._measure.knowledge import Knowledge
 from torchalgo._measure.measuring import Tuning
+from torchalgo._measure.steps import Planner
 
 # A limit that is no integer is divided into this many units. The amount of each candidate is
 # rounded up to whole units.
@@ -38,7 +40,7 @@ class Limits:
         self,
         tuning: Tuning,
         weight_limit_bytes: int | None,
-        planner: Callable[..., tuple[_C.Plan, list[_C.CostKey]]] = _C.make_plan,
+        planner: Planner = _C.make_plan,
     ) -> None:
         self.tuning, self.planner = tuning, planner
         self.weight_limit_bytes = weight_limit_bytes
@@ -52,13 +54,7 @@ class Limits:
 
         Raises: torchalgo.Error if no plan keeps the limits.
         """
-        while True:
-            native, wanted = self.tuning.plan_with(
-                self.planner, resources=self.resources(), **options
-            )
-            if not wanted:
-                return native
-            self.tuning.measure(wanted)
+        return self.tuning.settle(self.planner, limits=self, **options)
 
     def tighten(self, native: _C.Plan, error: float, bound: float) -> bool:
         """Excludes `native`, whose outputs have a relative L2 of `error`, above `bound`.
@@ -76,16 +72,22 @@ class Limits:
 
     def error_sum(self, native: _C.Plan) -> float:
         """Returns the sum of the errors of the plan's candidates. ATen's algorithms count 0."""
-        return sum(self._error_of(node.problem, node.primitive) for node in native.nodes)
+        errors = self.tuning.errors
+        return sum(error_of(errors, node.problem, node.primitive) for node in native.nodes)
 
-    def resources(self) -> list[_C.Resource]:
+    @property
+    def are_none(self) -> bool:
+        """True if nothing is limited."""
+        return self._bytes is None and self._error_budget is None
+
+    def resources(self, knowledge: Knowledge) -> list[_C.Resource]:
         """Returns the limits as resources for make_plan; empty if there are none."""
         resources = []
         if self._bytes is not None and self.weight_limit_bytes is not None:
             resources.append(_C.Resource("weight bytes", self._bytes, self.weight_limit_bytes))
         if self._error_budget is not None:
             errors = [
-                [self._error_of(c.problem, c.primitive) for c in list_]
+                [error_of(knowledge.errors, c.problem, c.primitive) for c in list_]
                 for list_ in self.tuning.found.by_anchor
             ]
             resources.append(scaled_resource("sum of errors", errors, self._error_budget))
@@ -93,12 +95,14 @@ class Limits:
 
     def described(self) -> dict[str, float]:
         """Returns the limits by name, for the plan's `limits`."""
-        return {r.name: r.limit * r.unit for r in self.resources()}
+        return {r.name: r.limit * r.unit for r in self.resources(self.tuning.knowledge)}
 
-    def _error_of(self, problem: str, primitive: _C.Primitive) -> float:
-        if not primitive.name or primitive.name.startswith("aten."):
-            return 0.0
-        return self.tuning.errors.get(key_of(problem, primitive), 0.0)
+
+def error_of(errors: Mapping[Key, float], problem: str, primitive: _C.Primitive) -> float:
+    """Returns a candidate's error, as far as it counts. It is 0 for ATen's, and if unchecked."""
+    if not primitive.name or primitive.name.startswith("aten."):
+        return 0.0
+    return errors.get(key_of(problem, primitive), 0.0)
 
 
 def scaled_resource(name: str, amounts: list[list[float]], limit: float) -> _C.Resource:

@@ -113,7 +113,7 @@ def native_front(
     found: _C.Candidates,
     transforms: Sequence[_C.Candidate],
     costs: _C.CostTable,
-    allow: Callable[[_C.Candidate], bool],
+    allow: Callable[[_C.Candidate], bool] | None,  # None: all
     *,
     memory: Memory = "workspace",
     bytes_of: Sequence[Sequence[int]] | None = None,

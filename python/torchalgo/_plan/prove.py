@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from torchalgo import _C
 from torchalgo._C import Error
@@ -23,27 +22,21 @@ def prover(limits: Limits, objective: Latency) -> Callable[[Plan], PlanProof]:
 
     def prove(plan: Plan) -> PlanProof:
         objective.refuse("with_proof")
-        proofs: list[PlanProof] = []
-
-        def planner(*args: Any, **options: Any) -> tuple[_C.Plan, list[_C.CostKey]]:
-            native, wanted = _C.make_plan(*args, **options, with_certificate=True)
-            if not native.certificate:
-                raise Error(
-                    "with_proof: a limit binds, and for a plan under a limit there is no"
-                    " certificate: that nothing below its bound keeps the limits is the solver's"
-                    " word"
-                )
-            graph, found, transforms, costs = args
-            proofs.append(
-                _proof(native.certificate, graph, found, transforms, costs, options["allow"])
+        graph, found, transforms, costs, allow = tuning.planner_input()
+        native, _ = _C.make_plan(
+            graph, found, transforms, costs,
+            allow=allow, resources=limits.resources(tuning.knowledge), with_certificate=True,
+        )  # fmt: skip
+        if not native.certificate:
+            raise Error(
+                "with_proof: a limit binds, and for a plan under a limit there is no certificate:"
+                " that nothing below its bound keeps the limits is the solver's word"
             )
-            return native, wanted
-
-        tuning.plan_with(planner, checked=False, resources=limits.resources())
-        if not proofs[-1].certificate.endswith("\nclose\n"):
+        proof = _proof(native.certificate, graph, found, transforms, costs, allow)
+        if not proof.certificate.endswith("\nclose\n"):
             raise Error("with_proof: the solver had no room for the proof of its bound")
-        check_plan(dataclasses.replace(plan, proof=proofs[-1]))
-        return proofs[-1]
+        check_plan(dataclasses.replace(plan, proof=proof))
+        return proof
 
     return prove
 
@@ -52,7 +45,7 @@ def _proof(
     certificate: str,
     graph: _C.Graph,
     found: _C.Candidates,
-    transforms: list[_C.Candidate],
+    transforms: Sequence[_C.Candidate],
     costs: _C.CostTable,
     allow: Callable[[_C.Candidate], bool] | None,  # None: all
 ) -> PlanProof:

@@ -22,7 +22,7 @@ def resolver(
 
     def resolve(overrides: Mapping[str, str]) -> Plan:
         forced = forced_primitives(imported.graph, limits.tuning.found, overrides)
-        native = limits.tuning.solve_known(forced, limits.planner, resources=limits.resources())
+        native = limits.tuning.solve_known(forced, limits.planner, limits)
         return dataclasses.replace(describe(native), resolve=resolve, limits=limits.described())
 
     return resolve
@@ -35,8 +35,8 @@ def front_finder(
 
     def find_front(memory: Memory, max_points: int, time_limit_s: float) -> Front:
         objective.refuse("pareto")
-        points = tuning.ask_known(
-            native_front, memory=memory, max_points=max_points, time_limit_s=time_limit_s
+        points = native_front(
+            *tuning.known_input(), memory=memory, max_points=max_points, time_limit_s=time_limit_s
         )
         return Front([ParetoPoint(describe(p.plan), p.us, p.bytes) for p in points], memory)
 

@@ -29,7 +29,8 @@ from torchalgo._base.stats import cost_of_samples, is_faster
 from torchalgo._capture.freeze import ScriptModule
 from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of
 from torchalgo._ir.plan import InContext, OpInContext
-from torchalgo._measure.measuring import NativePair, PairsAt, Tuning
+from torchalgo._measure.measuring import Tuning
+from torchalgo._measure.pairs import NOTHING, Choice, Pairs, admissible, native_pairs
 from torchalgo._refine.net_times import (
     FEWEST_OPS,
     LEAST_PASSES,
@@ -49,17 +50,6 @@ MOST_TICKS = 1 << 50  # the largest cost of a pair that is accepted from a file:
 
 
 # ---- the plan's ops, and corrections of their costs ----------------------------------------------
-
-
-class Choice(NamedTuple):
-    """A node and the key of its primitive, as one end of a pair. NOTHING stands for any choice."""
-
-    node: str
-    run: Key | None
-
-
-NOTHING = Choice("", None)
-Pairs = dict[tuple[Choice, Choice], int]  # (producer, reader) -> ticks of 1/1024 ns
 
 
 @dataclass(frozen=True)
@@ -168,26 +158,6 @@ def corrections(ops: Sequence[TimedOp], lines: Mapping[str, Line]) -> Pairs:
     return pairs
 
 
-def admissible(pairs: Pairs, costs: Mapping[Key, int]) -> Pairs:
-    """Returns the pairs whose cost is not 0, changed so that no choice costs less than 0.
-
-    If the pairs of a reader would subtract more than its cost, they are scaled down.
-    """
-    least: dict[Choice, dict[str, int]] = {}  # reader -> producer's node -> least ticks
-    for (before, reader), ticks in pairs.items():
-        by_node = least.setdefault(reader, {})
-        by_node[before.node] = min(by_node.get(before.node, 0), ticks)
-    result = {}
-    for (before, reader), ticks in pairs.items():
-        cost = costs.get(reader.run, 0) if reader.run is not None else 0
-        taken = -sum(least[reader].values())
-        if ticks < 0 and taken > cost:
-            ticks = -(-ticks * cost // taken)  # towards 0
-        if ticks:
-            result[before, reader] = ticks
-    return result
-
-
 # ---- the search ----------------------------------------------------------------------------------
 
 
@@ -242,7 +212,7 @@ class Search:
         Leaves in `tuning` the costs of pairs for which this plan is optimal. Ctrl-C ends the search
         and the tuning. Then the result is the best plan so far.
         """
-        self._best = Refined(first, Pairs(), None)
+        self._best = Refined(first, {}, None)
         self._best_times: NetTimes | None = None
         self._kept, self._seen = 1, [choices_of(first.native)]
         try:
@@ -251,7 +221,7 @@ class Search:
             self._tuning.interrupt()
             outcome = "interrupted"
         best = self._best
-        self._tuning.set_pairs(pairs_at(best.pairs))
+        self._tuning.set_pairs(best.pairs)
         if self._best_times is None:
             return best
         return dataclasses.replace(best, context=self._context(self._best_times, outcome))
@@ -260,9 +230,10 @@ class Search:
         """Runs the search and returns the reason why it ended."""
         started = self._now_s()
         self._best_times = self._times(a=first)["a"]
-        pairs, solved = self._learn(first, self._best_times, Pairs()), Pairs()
+        solved: Pairs = {}
+        pairs = self._learn(first, self._best_times, solved)
         while not (outcome := self._end(pairs == solved, self._now_s() - started)):
-            self._tuning.set_pairs(pairs_at(pairs))
+            self._tuning.set_pairs(pairs)
             solved, new = pairs, self._solve()
             if self._tuning.is_stopped:
                 return "the tuning was ended"
@@ -340,26 +311,6 @@ def _us(ns: float) -> float:
 
 def _known_ticks(tuning: Tuning) -> dict[Key, int]:
     return {key: cost.ticks for key, cost in tuning.known.items()}
-
-
-def pairs_at(pairs: Pairs) -> PairsAt:
-    """Returns the argument of Tuning.set_pairs for these costs of pairs."""
-    return lambda costs: native_pairs(admissible(pairs, costs))
-
-
-def native_pairs(pairs: Pairs) -> list[NativePair]:
-    """Returns the pairs as arguments of CostTable.set_pair."""
-    return [
-        (
-            before.node,
-            None if before.run is None else _C.CostKey(*before.run),
-            reader.node,
-            _C.CostKey(*reader.run),
-            ticks,
-        )
-        for (before, reader), ticks in pairs.items()
-        if reader.run is not None
-    ]
 
 
 def choices_of(plan: _C.Plan) -> list[Any]:
