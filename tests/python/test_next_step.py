@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import torchalgo
-from tables import FOLDER, Table, read_table, usable
+from cost_tables import FOLDER, Table, read_table, usable
 from torchalgo import _C
 from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Cost, Key, Samples
