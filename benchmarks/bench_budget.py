@@ -1,28 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Measures what a short budget gives, and if it is kept, beside a tuning without end.
+"""Measures what a short tuning budget gives, and if it is kept, beside a tuning without end.
 
     python benchmarks/bench_budget.py --threads 2            # 12 networks, 15 s each: 25 minutes
-    python benchmarks/bench_budget.py --short                # two small networks: 3 minutes
+    python benchmarks/bench_budget.py --quick                # two small networks: 3 minutes
     python benchmarks/bench_budget.py --table                # prints the records as a table
 
 Each network is tuned twice in a process of its own, both times with an empty database: within
---budget seconds, and without end. Both plans are priced with the costs of the second tuning; what
-these lack of the first plan is measured then. At last the module that the short tuning returned is
-timed beside eager, channels_last and frozen. One JSON line per network is appended to
-benchmarks/results/budget.jsonl; a network that has a line of this commit, budget and number of
-threads is not run again. For a machine on which nothing else runs.
+--budget seconds, and without end. Both plans are priced with the costs of the second tuning. Costs
+of the first plan that these lack are measured then. Last, the module that the short tuning returned
+is timed beside eager, channels_last and frozen. It needs a machine on which nothing else runs.
 
-Goals: median of the prices' ratios at most 1.15, the worst at most 1.5; none slower at 95 % than
-the fastest baseline; the budget kept within 5 % or 1 s. Ends with 1 if one is missed.
+Goals: median of the prices' ratios at most 1.15, the worst at most 1.5; no module slower, with 95 %
+confidence, than the fastest baseline; the budget kept within 5 % or 1 s. Exit status 1 if a goal is
+missed. Appends one JSON line per network to benchmarks/results/budget.jsonl.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,9 +27,11 @@ from typing import Any
 
 import torch
 
+import harness
 import torchalgo
-from harness import git_state, machine_state, record
-from networks import random_input, random_network
+from compare import rounded
+from networks import NAMES, network_name, random_input, random_network
+from pages import table
 from torchalgo import _C
 from torchalgo._base.stats import is_faster
 from torchalgo._capture.freeze import freeze_model
@@ -44,12 +41,13 @@ from torchalgo._measure import guard
 from torchalgo._measure.sampling import Bench, cold_bytes
 
 SCHEMA = 2
-RESULTS = Path(__file__).resolve().parent / "results" / "budget.jsonl"
+RESULTS = harness.RESULTS / "budget.jsonl"
+LIMIT_S = 1800.0  # of one network
 NETWORKS = (
     "resnet18", "resnet50", "vgg16", "alexnet", "googlenet", "inception_v3", "squeezenet1_1",
     "densenet121", "mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "shufflenet_v2_x1_0",
 )  # fmt: skip
-SHORT = ("squeezenet1_1", "resnet18")
+QUICK = ("squeezenet1_1", "resnet18")
 MEDIAN_GOAL, WORST_GOAL = 1.15, 1.5
 
 
@@ -115,18 +113,21 @@ def timed(model: torch.nn.Module, x: torch.Tensor, fast: torchalgo.Optimized) ->
     return {
         "us": {name: round(us, 1) for name, us in medians.items()}, "baseline": baseline,
         "timed": result.verdict,
-        "of_baseline": [round(v, 4) for v in (result.ratio, result.low, result.high)],
+        "of_baseline": rounded(result),
     }  # fmt: skip
 
 
-def run(name: str, budget_s: float) -> dict[str, Any]:
+def run_one(name: str, budget_s: float, threads: int) -> harness.Record:
+    """The record of one network in this process."""
+    torch.set_num_threads(threads)
     model, x = random_network(name), random_input(name)
-    before = machine_state()
+    before = harness.machine_state()
     short, short_s = tuned(model, x, budget_s)
     whole, whole_s = tuned(model, x, float("inf"))
     graph = _C.import_graph(freeze_model(model, (x,))._c, (x,)).graph
     verdict = short.plan.guard
     return {
+        "schema": SCHEMA, "benchmark": "budget", "threads": threads, **harness.git_state(),
         "network": name, "asked_s": budget_s, "taken_s": round(short_s, 2),
         "is_kept": short_s <= budget_s + max(0.05 * budget_s, 1.0), "whole_s": round(whole_s, 2),
         **priced(short, whole, cold_bytes(graph)), **timed(model, x, short),
@@ -137,15 +138,6 @@ def run(name: str, budget_s: float) -> dict[str, Any]:
         "steps_s": {step: round(time.wall_s, 2) for step, time in short.timings.items()},
         "machine": before,
     }  # fmt: skip
-
-
-def lines_of(path: Path, budget_s: float, threads: int, commit: str) -> dict[str, dict[str, Any]]:
-    """The last line of each network with these settings."""
-    wanted = (SCHEMA, budget_s, threads, commit)
-    fields = ("schema", "asked_s", "threads", "commit")
-    lines = map(json.loads, path.read_text().splitlines() if path.exists() else [])
-    fitting = (line for line in lines if tuple(line.get(field) for field in fields) == wanted)
-    return {line["network"]: line for line in fitting}
 
 
 def summary(lines: list[dict[str, Any]]) -> bool:
@@ -162,61 +154,47 @@ def summary(lines: list[dict[str, Any]]) -> bool:
     return is_good and not slower and not late
 
 
-def print_table(path: Path, budget_s: float, threads: int) -> None:
-    """Prints the last line of each network with these settings, of any commit, in Markdown."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    fitting = [line for line in lines if line.get("schema") == SCHEMA]
-    last = {
-        line["network"]: line
-        for line in fitting
-        if (line["asked_s"], line["threads"]) == (budget_s, threads)
-    }
-    print("| network | cost, short / whole | time / baseline | took | reading, comparing | whole |")
-    print("|---|--:|--:|--:|--:|--:|")
+def budget_table(lines: Iterable[harness.Record]) -> list[str]:
+    """Returns the table of the last record of each network."""
+    last = {line["network"]: line for line in lines}
+    rows = []
     for name, line in sorted(last.items(), key=lambda item: item[1]["ratio"]):
         steps, (ratio, low, high) = line["steps_s"], line["of_baseline"]
-        print(
-            f"| {name} | {line['ratio']:.2f} | {ratio:.2f} [{low:.2f}, {high:.2f}]"
-            f" | {line['taken_s']:.1f} s | {steps['read'] + steps['values']:.1f} s"
-            f" | {line['whole_s']:.1f} s |"
-        )
+        rows.append([
+            name, f"{line['ratio']:.2f}", f"{ratio:.2f} [{low:.2f}, {high:.2f}]",
+            f"{line['taken_s']:.1f} s", f"{steps['read'] + steps['values']:.1f} s",
+            f"{line['whole_s']:.1f} s",
+        ])  # fmt: skip
+    return table(HEAD, rows, "---", "--:")
+
+
+HEAD = (
+    "network", "cost, short / whole", "time / baseline", "took", "reading, comparing", "whole",
+)  # fmt: skip
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--networks", nargs="+", default=list(NETWORKS))
-    parser.add_argument("--short", action="store_true", help=f"only {', '.join(SHORT)}")
-    parser.add_argument("--budget", type=float, default=15.0)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser = harness.make_parser(__doc__, RESULTS, can_resume=True)
+    parser.add_argument(
+        "networks", nargs="*", type=network_name, metavar="NETWORK", help=f"{NAMES}; default: 12"
+    )
+    parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}")
+    parser.add_argument("--budget", type=harness.seconds, default=15.0, help="of the short tuning")
+    parser.add_argument("--threads", type=harness.count, default=2, help="of each network")
     parser.add_argument("--table", action="store_true", help="print the records and run nothing")
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)  # in this process
     args = parser.parse_args()
-    names = list(SHORT) if args.short else args.networks
+    names = args.networks or (QUICK if args.quick else NETWORKS)
+    same = {"schema": SCHEMA, "asked_s": args.budget, "threads": args.threads}
     if args.table:
-        print_table(args.output, args.budget, args.threads)
+        lines = harness.read_lines(args.out)
+        own = (line for line in lines if all(line.get(k) == v for k, v in same.items()))
+        print("\n".join(budget_table(own)))
         return 0
-    if args.one:
-        torch.set_num_threads(args.threads)
-        (name,) = names
-        state = {"threads": args.threads, "date": datetime.date.today().isoformat(), **git_state()}
-        line = {"schema": SCHEMA, "benchmark": "budget", **state, **run(name, args.budget)}
-        record(args.output, line)
-        return 0
-    settings = (args.output, args.budget, args.threads, git_state()["commit"])
-    done, failed = lines_of(*settings), []
-    for name in names:
-        if name in done:
-            continue
-        own = ["--one", "--networks", name, "--budget", str(args.budget)]
-        own += ["--threads", str(args.threads), "--output", str(args.output)]
-        if subprocess.run([sys.executable, __file__, *own], check=False).returncode:
-            failed.append(name)
-    found = lines_of(*settings)
-    if failed:
-        print(f"failed: {', '.join(failed)}")
-    chosen = [found[name] for name in names if name in found]
-    return 0 if chosen and summary(chosen) and not failed else 1
+    outcome = harness.measure_each(
+        run_one, {name: (name, args.budget, args.threads) for name in names}, out=args.out,
+        limit_s=LIMIT_S, done=harness.done_before(args.out, "network", same) if args.resume else {},
+    )  # fmt: skip
+    return outcome.status or (0 if summary(outcome.records) else 1)
 
 
 if __name__ == "__main__":

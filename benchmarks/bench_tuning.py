@@ -1,58 +1,79 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""How long tuning takes from nothing, and what its noise costs: regret on a frozen table.
+"""What tuning a network from nothing loses to noise, and how well its costs predict the network.
 
-    python benchmarks/bench_tuning.py                        # ResNet-50, MobileNetV2, GoogLeNet
-    python benchmarks/bench_tuning.py resnet18 --tunings 3 --passes 2
+    python benchmarks/bench_tuning.py regret                        # three networks
+    python benchmarks/bench_tuning.py regret resnet18 --tunings 3 --passes 2
+    python benchmarks/bench_tuning.py context --threads 1           # all networks
+    python benchmarks/bench_tuning.py context resnet50 googlenet --cost-db costs.sqlite3
+    python benchmarks/bench_tuning.py regret squeezenet1_1 --quick  # to see that it works
 
-Needs a quiet machine. Per network: every candidate is measured in many passes, half of them before
-and half after the tunings; all their samples together are the frozen table. Each pass is a process
-of its own, since where its pages lie alone makes one primitive 10 to 30 % faster or slower in one
-process than in the next. In between, fresh processes tune the network without a database. Each of
-their plans is priced by the frozen table: its regret is what it costs above that table's optimum
-(the last step of tuning, which prefers what is faster inside the net to what is cheaper alone, is
-left out for that), its share of the exhaustive gain is how much of the way from PyTorch's own
-primitives alone to the optimum it goes. The A/A interval beside it is the regret of the table
-against itself: the optimum of every other pass, priced by the rest, and the other way round. One
-JSON line per network.
+Both need a quiet machine.
+
+regret: every candidate is measured in many passes, half of them before and half after the tunings.
+  All samples together are the frozen table. Each pass is a process of its own, since the place of
+  its pages alone makes a primitive 10 to 30 % faster or slower than in another process. In between,
+  fresh processes tune the network without a database. The frozen table prices each of their plans:
+  the regret is what a plan costs above the table's optimum. (The last step of tuning, which prefers
+  what is faster inside the network, is left out for that.) The share of the gain is how much of the
+  way from PyTorch's own primitives to the optimum a plan goes. The A/A interval is the regret of
+  the table against itself: the optimum of every other pass, priced by the rest, and the other way
+  round. Takes 20 to 60 minutes per network, --quick one or two. Appends one JSON line per network
+  to benchmarks/results/tuning.jsonl.
+context: each network is optimized as a user does it, which times the plan inside the network and
+  corrects its costs. The result is then timed afresh, with the recorder of ops (parts of a call)
+  and without it (whole calls, in two interleaved series as a control). In a record, `alone_us` is
+  the sum of the costs alone, `corrected_us` what was expected of a call when tuning ended,
+  `net_ops_us` and `net_rest_us` are a call's parts, `wall_us` is the call, `error_*` are predicted
+  / measured - 1. Takes one to four minutes per network. Appends one JSON line per network to
+  benchmarks/results/context.jsonl and prints a table.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
+import harness
 import torchalgo
-from harness import git_state, machine_state, record
-from networks import random_input, random_network
+from networks import (
+    CLASSIFIERS,
+    NAMES,
+    SEGMENTATION,
+    network_name,
+    random_input,
+    random_network,
+)
+from pages import table
 from replay import keys_of
 from torchalgo import _C
-from torchalgo._base.stats import cost_of_setups
+from torchalgo._base.stats import cost_of_samples, cost_of_setups, is_faster
 from torchalgo._capture.freeze import freeze_model
 from torchalgo._ir.bounds import CALL_TICKS, family_of
 from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of, native_key
 from torchalgo._measure.allowed import grouped
+from torchalgo._measure.guard import time_interleaved
 from torchalgo._measure.sampling import cold_bytes
 from torchalgo._plan.describe import native_plan
 from torchalgo._plan.find import find_candidates
 from torchalgo._refine.in_context import Refined, Search
+from torchalgo._refine.net_times import time_in_net
 
-SCHEMA = 1
-RESULTS = Path(__file__).with_name("results") / "tuning.jsonl"
-NETWORKS = ("resnet50", "mobilenet_v2", "googlenet")
+REGRET_NETWORKS = ("resnet50", "mobilenet_v2", "googlenet")
+CONTEXT_LIMIT_S = 240.0  # a network that takes longer is left out, and named
+LIMIT_S = 3600.0  # of one pass or one tuning
 ROUNDS = 7  # of a pass
 SEED = 0
+
+# ---- regret --------------------------------------------------------------------------------------
 
 
 class FrozenTable:
@@ -71,7 +92,7 @@ class FrozenTable:
 
     def measure(self) -> None:
         """One more pass, in a process of its own."""
-        (samples,) = run_here(self.name, self.threads, "--pass")
+        samples = in_child(samples_of, self.name, self.threads)
         self.passes.append({k: ns for k, ns in zip(self.primitives, samples, strict=True) if ns})
 
     def measure_here(self) -> list[list[float]]:
@@ -119,43 +140,63 @@ def price(plan: _C.Plan, ticks: Mapping[Key, int]) -> int:
     return sum(ticks[key] + CALL_TICKS for key in calls)
 
 
-def run_here(name: str, threads: int, *options: str) -> list[Any]:
-    """What this script prints in a process of its own: JSON, one a line."""
-    command = [sys.executable, __file__, name, "--threads", str(threads), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}: {done.stderr[-2000:]}")
-    return [json.loads(line) for line in done.stdout.splitlines()]
+def in_child(function: Any, *arguments: Any) -> Any:
+    """What a function gives in a process of its own. Raises: SystemExit if that fails."""
+    answer = harness.run_child(function, *arguments, limit_s=LIMIT_S)
+    if answer.failure:
+        harness.tell_failure(
+            function.__name__, answer.failure, harness.repro_line(function, *arguments)
+        )
+        raise SystemExit(1)
+    return answer.values[-1]
 
 
-def tune_once(name: str, threads: int, in_net: bool) -> tuple[float, torchalgo.Plan]:
+def set_up(threads: int) -> None:
+    """Sets up the process that measures."""
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+
+
+def samples_of(name: str, threads: int) -> list[list[float]]:
+    """One pass: the samples of each candidate, in ns."""
+    set_up(threads)
+    return FrozenTable(name, threads).measure_here()
+
+
+def tune_once(name: str, threads: int, in_net: bool, budget_s: float | None) -> tuple[float, Any]:
     """Seconds of optimize in a fresh process, and its plan; `in_net`: with the last step."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "plan.json"
-        last = ["--in-net"] if in_net else []
-        *_, seconds = run_here(name, threads, "--one", str(file), *last)
+        file = str(Path(folder) / "plan.json")
+        seconds = in_child(tune_here, name, threads, file, in_net, budget_s)
         return float(seconds), torchalgo.load_plan(file)
 
 
-def tune_here(name: str, file: Path, in_net: bool) -> None:
-    """The fresh process: prints the seconds, writes the plan."""
+def tune_here(name: str, threads: int, file: str, in_net: bool, budget_s: float | None) -> float:
+    """The fresh process: returns the seconds, writes the plan."""
+    set_up(threads)
     network, x = random_network(name), random_input(name)
     if not in_net:
         Search.run = lambda _, first: Refined(first, {}, None)  # type: ignore[method-assign, assignment]
     start = time.perf_counter()
-    fast = torchalgo.optimize(network, (x,), budget_s=float("inf"), cost_db=False, progress=False)
+    fast = torchalgo.optimize(
+        network, (x,), budget_s=float("inf") if budget_s is None else budget_s, cost_db=False,
+        progress=False,
+    )  # fmt: skip
     seconds = time.perf_counter() - start
     fast.plan.save(file)
-    print(json.dumps(seconds))
+    return seconds
 
 
-def result_of(name: str, tunings: int, passes: int, threads: int) -> dict[str, Any]:
+def regret_of(name: str, options: harness.Record) -> harness.Record:
+    """The record of one network."""
+    threads, passes, budget_s = options["threads"], options["passes"], options["tune_s"]
+    set_up(threads)
     frozen = FrozenTable(name, threads)
     for _ in range(passes):
         frozen.measure()
     load_before = os.getloadavg()[0]
-    tuned = [tune_once(name, threads, in_net=False) for _ in range(tunings)]
-    whole_s = [tune_once(name, threads, in_net=True)[0] for _ in range(3)]
+    tuned = [tune_once(name, threads, False, budget_s) for _ in range(options["tunings"])]
+    whole_s = [tune_once(name, threads, True, budget_s)[0] for _ in range(options["whole_tunings"])]
     for _ in range(passes):
         frozen.measure()
     ticks = frozen.ticks(range(2 * passes))
@@ -170,7 +211,7 @@ def result_of(name: str, tunings: int, passes: int, threads: int) -> dict[str, A
     regrets = [cost / optimum.cost - 1 for cost in costs]
     seconds = [s for s, _ in tuned]
     return {
-        "schema": SCHEMA, "benchmark": "tuning", "network": name, "threads": threads,
+        "schema": 1, "benchmark": "tuning", "network": name, "threads": threads,
         "candidates": len(frozen.primitives), "samples_per_candidate": 2 * passes * ROUNDS,
         "seconds": {"median": statistics.median(whole_s), "most": max(whole_s)},
         "seconds_without_last_step": {"median": statistics.median(seconds), "most": max(seconds)},
@@ -187,33 +228,176 @@ def result_of(name: str, tunings: int, passes: int, threads: int) -> dict[str, A
             round(plan.guard.plan_us / 1e3, 3) for _, plan in tuned if plan.guard is not None
         ],
         "load_before_tuning": round(load_before, 2), "torch": torch.__version__,
-        "machine": machine_state(), "git": git_state(),
+        "machine": harness.machine_state(), "git": harness.git_state(),
     }  # fmt: skip
 
 
+# ---- context -------------------------------------------------------------------------------------
+
+
+def timed(optimized: Any, x: Any, options: harness.Record) -> dict[str, Any]:
+    """Calls with and without the recorder, interleaved; us."""
+
+    def call() -> Any:
+        return optimized.scripted(x)
+
+    net = time_in_net({"plan": call}, passes=options["passes"], budget_s=options["budget_s"])[
+        "plan"
+    ]
+    plain = time_interleaved(
+        {"plan": call, "again": call}, rounds=options["passes"], budget_s=options["budget_s"]
+    )
+    again = is_faster(plain["plan"], plain["again"])
+    return {
+        "wall_us": cost_of_samples(plain["plan"])[0] / 1000,
+        "wall_median_us": statistics.median(plain["plan"]) / 1000,
+        "wall_noise_us": cost_of_samples(plain["plan"])[1] / 1000,
+        "control_ratio": again.ratio,
+        "control_verdict": again.verdict,
+        "recorded_us": cost_of_samples(net.call)[0] / 1000,
+        "net_ops_us": sum(cost_of_samples(ns)[0] for ns in net.ops.values()) / 1000,
+        "net_rest_us": cost_of_samples(net.rest)[0] / 1000,
+        "passes": len(plain["plan"]),
+    }
+
+
+def context_of(name: str, options: harness.Record) -> harness.Record:
+    """The record of one network in this process."""
+    set_up(options["threads"])
+    start = time.perf_counter()
+    x = random_input(name)
+    cost_db: str | Literal[False] | None = options["cost_db"]
+    tune_s = float("inf") if options["tune_s"] is None else options["tune_s"]
+    optimized = torchalgo.optimize(
+        random_network(name), x, budget_s=tune_s, progress=False,
+        cost_db=False if cost_db == "none" else cost_db,
+    )  # fmt: skip
+    optimize_s = round(time.perf_counter() - start, 2)
+    plan = optimized.plan
+    line: harness.Record = {
+        "schema": 1,
+        "network": name,
+        "threads": options["threads"],
+        "optimize_s": optimize_s,
+        "runs": optimized.runs,
+    }
+    if optimized.runs != "plan":
+        return {**line, "failure": "the baseline runs"}
+    line |= {
+        "alone_us": plan.cost_us,
+        **of_context(plan),
+        "pairs": len(plan.pairs),
+        **timed(optimized, x, options),
+    }
+    line["error_alone"] = line["alone_us"] / line["wall_us"] - 1
+    if "corrected_us" in line:
+        line["error_corrected"] = line["corrected_us"] / line["wall_us"] - 1
+    return {key: round(v, 4) if isinstance(v, float) else v for key, v in line.items()}
+
+
+def of_context(plan: Any) -> dict[str, Any]:
+    """What tuning saw inside the net; nothing if what was measured after it changed the plan."""
+    context = plan.in_context
+    if context is None:
+        return {}
+    return {
+        "alone_us": context.alone_us,
+        "corrected_us": context.corrected_us,
+        "tuning_us": context.measured_us,
+        "ops_us": context.ops_us,
+        "rest_us": context.rest_us,
+        "factors": context.factors,
+        "call_us": context.call_us,
+        "rounds": context.rounds,
+        "kept": context.kept,
+        "outcome": context.outcome,
+        "ops": len(context.ops),
+        "ops_beyond_5_percent": sum(
+            abs(op.measured_us / op.expected_us - 1) > 0.05 for op in context.ops
+        ),
+    }
+
+
+def context_row(line: harness.Record) -> list[str]:
+    """What was predicted and measured, in ms."""
+    if "failure" in line:
+        return [line["network"], line["failure"], *[""] * 8]
+    us = [line.get(key) for key in ("alone_us", "corrected_us", "wall_us")]
+    errors = [line.get(key) for key in ("error_alone", "error_corrected")]
+    cells = ["-" if v is None else f"{v / 1000:.2f}" for v in us]
+    cells += ["-" if e is None else f"{e + 1:.2f}" for e in errors]
+    cells += [f"{line[key] / 1000:.2f}" for key in ("net_ops_us", "net_rest_us")]
+    return [line["network"], *cells, *(str(line.get(key, "-")) for key in ("rounds", "kept"))]
+
+
+CONTEXT_HEAD = (
+    "network", "costs alone", "corrected", "measured", "alone / measured", "corrected / measured",
+    "ops", "rest", "plans", "kept",
+)  # fmt: skip
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def run_regret(args: argparse.Namespace) -> int:
+    out = args.out or harness.RESULTS / "tuning.jsonl"
+    names = args.networks or REGRET_NETWORKS
+    same = {"threads": args.threads, "samples_per_candidate": 2 * args.passes * ROUNDS}
+    done = harness.done_before(out, "network", same) if args.resume else {}
+    options = harness.settings_of(args, "threads", "tunings", "passes", "whole_tunings", "tune_s")
+    limit_s = LIMIT_S * (args.tunings + args.whole_tunings + 2 * args.passes)
+    return harness.measure_each(
+        regret_of, {name: (name, options) for name in names}, out=out, limit_s=limit_s, done=done
+    ).status
+
+
+def run_context(args: argparse.Namespace) -> int:
+    out = args.out or harness.RESULTS / "context.jsonl"
+    names = args.networks or [*CLASSIFIERS, *SEGMENTATION]
+    same = {"threads": args.threads, "schema": 1}
+    done = harness.done_before(out, "network", same) if args.resume else {}
+    options = {**harness.settings_of(args, "threads", "budget_s", "cost_db", "tune_s"),
+               "passes": args.timings}  # fmt: skip
+    outcome = harness.measure_each(
+        context_of, {name: (name, options) for name in names}, out=out, limit_s=CONTEXT_LIMIT_S,
+        done=done, total_s=args.total_s,
+    )  # fmt: skip
+    failed = [
+        harness.record(out, {"schema": 1, "network": name, "threads": args.threads, "failure": why})
+        for name, why in outcome.failures.items()
+    ]
+    print("\n".join(table(CONTEXT_HEAD, map(context_row, [*outcome.records, *failed]))))
+    return outcome.status
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("networks", nargs="*", default=list(NETWORKS))
-    parser.add_argument("--tunings", type=int, default=10)
-    parser.add_argument("--passes", type=int, default=3, help="before, and as many after")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--in-net", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--pass", dest="is_pass", action="store_true", help=argparse.SUPPRESS)
+    parser = harness.make_parser(__doc__, can_resume=True)
+    parser.add_argument("what", choices=["regret", "context"])
+    parser.add_argument("networks", nargs="*", type=network_name, metavar="NETWORK", help=NAMES)
+    parser.add_argument("--threads", type=harness.count, default=1, help="of each process")
+    parser.add_argument("--out", type=Path, help="instead of tuning.jsonl or context.jsonl")
+    parser.add_argument("--tunings", type=harness.count, default=10, help="regret: how many")
+    parser.add_argument(
+        "--passes", type=harness.count, default=3, help="regret: before, and as many after"
+    )
+    parser.add_argument("--timings", type=harness.count, default=31, help="context: passes")
+    parser.add_argument(
+        "--budget-s", type=harness.seconds, default=4.0, help="context: of each of two timings"
+    )
+    parser.add_argument(
+        "--total-s", type=harness.seconds, default=840.0, help="context: no network begins later"
+    )
+    parser.add_argument(
+        "--cost-db", help="context: a file of costs; none: without; default: the user's own"
+    )
+    parser.add_argument("--quick", action="store_true", help="few passes, tunings of 10 s")
+    parser.set_defaults(tune_s=None, whole_tunings=3)
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    torch.set_grad_enabled(False)
-    if args.one is not None:
-        tune_here(args.networks[0], args.one, args.in_net)
-        return 0
-    if args.is_pass:
-        print(json.dumps(FrozenTable(args.networks[0], args.threads).measure_here()))
-        return 0
-    for name in args.networks:
-        record(args.out, result_of(name, args.tunings, args.passes, args.threads))
-    return 0
+    if args.quick:
+        parser.set_defaults(tune_s=10.0, whole_tunings=1, tunings=2, passes=1, timings=7)
+        args = parser.parse_args()
+    return {"regret": run_regret, "context": run_context}[args.what](args)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())
