@@ -4,303 +4,80 @@
     python benchmarks/bench_solver.py scale                      # 2 to 3 minutes when quiet
     python benchmarks/bench_solver.py peers --ops 20 50 --limit 60
     python benchmarks/bench_solver.py agree --problems 200       # with toulbar2
-    python benchmarks/plot_solver.py                             # draws the growth from the record
+    python benchmarks/bench_solver.py plot                       # docs/images/solver_growth.svg
+    python benchmarks/bench_solver.py scale --kinds chain --ops 100      # to see that it works
 
-Each measurement runs in a process of its own (its peak of memory is one of the answers) and adds a
-JSON line to benchmarks/results/solver.jsonl. `seconds` are on the clock, `cpu_seconds` the
-processor's; both hold all of pbqp.solve: tables are made from the problem, it is solved, and the
-certificate is written, with the hash of the problem's text in it. The problems are those of
-benchmarks/solver_problems.py.
+scale and peers solve the problems of solver_problems.py. Each measurement runs in a process of its
+own, because its peak of memory is one of the answers. `seconds` are wall time, `cpu_seconds` CPU
+time. Both hold all of pbqp.solve: making the tables, solving, and writing the certificate with the
+hash of the problem's text. peers takes up to --limit seconds per engine and problem. agree checks,
+on random problems, that torchalgo and toulbar2 prove the same cost; it takes a minute. These three
+append JSON lines to benchmarks/results/solver.jsonl.
+
+plot draws the newest records of scale on logarithmic axes, with one line per kind of problem. A
+hollow mark was not proven optimal within its limit. The grey line grows like the number of ops.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
-import gc
-import multiprocessing
-import time
-from collections.abc import Callable, Iterator
+import sys
 from pathlib import Path
 from typing import Any
 
-from harness import git_state, machine_state, record
-from solver_problems import KINDS, Parts, make_parts, random_parts
+import harness
+from harness import RESULTS, ROOT
+from pages import new_figure, save_figure
+from solver_engines import ENGINES, memory_mib, reset_peak, run_torchalgo, run_toulbar2
+from solver_problems import KINDS, make_parts, random_parts
 
 SCHEMA = 2
-RESULTS = Path(__file__).with_name("results") / "solver.jsonl"
 SCALE = {  # ops per kind of `scale`; all of 10,000 and a long training chain among them
     **{kind: [100, 1000, 2000, 5000, 10_000, 20_000] for kind in KINDS},
     "chain": [100, 1000, 2000, 5000, 10_000, 20_000, 50_000],
     "training": [100, 1000, 2000, 5000, 10_000, 20_000, 50_000],
 }
 MARGINAL_OPS = 1000  # above: neither marginals nor the checker are measured
+BUILD_S = 60.0  # a process may take so much longer than its limit: building has no other
 
-# The engines: parts and a limit in seconds -> what is recorded. Building is not timed.
-
-
-def run_torchalgo(parts: Parts, limit_s: float, **options: bool) -> dict[str, Any]:
-    from torchalgo import pbqp
-
-    problem = pbqp.Problem(*parts)
-    reset_peak()
-    memory = memory_mib("VmRSS")
-    start, cpu_start = time.perf_counter(), time.process_time()
-    solution = pbqp.solve(problem, limit_s, **{"marginals": False, **options})
-    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
-    return {
-        "seconds": round(seconds, 4),
-        "cpu_seconds": round(cpu_seconds, 4),
-        "problem_mib": round(memory, 1),  # of the whole process before it solves
-        "peak_mib": round(memory_mib("VmHWM") - memory, 1),  # on top of that
-        "cost": solution.cost,
-        "bound": solution.lower_bound,
-        "status": solution.status,
-        "method": solution.method,
-        "certificate": solution.certificate.kind,
-        "certificate_bytes": len(solution.certificate.text),
-        "exact_marginals": sum(m.is_exact for row in solution.marginals for m in row),
-        "marginals": sum(map(len, solution.marginals)),
-    }
+# ---- scale and peers -----------------------------------------------------------------------------
 
 
-def memory_mib(field: str) -> float:
-    """Of this process; "VmHWM": the most since reset_peak."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field + ":"):
-            return int(line.split()[1]) / 1024
-    raise SystemExit(f"bench_solver: /proc/self/status has no {field}")
-
-
-def reset_peak() -> None:
-    """Freed memory goes back first, so that what is used again counts."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def run_marginals(parts: Parts, limit_s: float) -> dict[str, Any]:
-    return run_torchalgo(parts, limit_s, marginals=True)
-
-
-def run_check(parts: Parts, limit_s: float) -> dict[str, Any]:
-    """The time of the independent checker, reading both texts included."""
-    from torchalgo import pbqp
-    from torchalgo.verify import check_certificate
-
-    problem = pbqp.Problem(*parts)
-    solution = pbqp.solve(problem, limit_s, marginals=False)
-    text = problem.to_text()
-    start = time.perf_counter()
-    check_certificate.check(text, solution.certificate.text)
-    return {"seconds": time.perf_counter() - start, "cost": solution.cost, "status": "checked"}
-
-
-def run_toulbar2(parts: Parts, limit_s: float) -> dict[str, Any]:
-    import pytoulbar2
-
-    costs, edges = parts
-    top = sum(max((c for c in row if c is not None), default=0) for row in costs) + 1
-    top += sum(max((c for row in m for c in row if c is not None), default=0) for _, _, m in edges)
-    model = pytoulbar2.CFN(float(top), verbose=-1)
-    for u, row in enumerate(costs):
-        model.AddVariable(f"x{u}", range(len(row)))
-        model.AddFunction([u], [top if c is None else c for c in row])
-    for u, v, matrix in edges:
-        model.AddFunction([u, v], [top if c is None else c for row in matrix for c in row])
-    start = time.perf_counter()
-    found = model.Solve(timeLimit=max(1, round(limit_s)))
-    seconds = time.perf_counter() - start
-    is_over = seconds >= max(1, round(limit_s))
-    cost = None if found is None else round(found[1])
-    status = "feasible" if is_over else "infeasible" if found is None else "optimal"
-    return {"seconds": seconds, "cost": cost, "status": status}
-
-
-def run_highs(parts: Parts, limit_s: float) -> dict[str, Any]:
-    """The usual linearization: a variable per value and per pair of values, rows that join them."""
-    import numpy as np
-    from scipy.optimize import (
-        Bounds,
-        LinearConstraint,
-        milp,
-    )
-    from scipy.sparse import coo_array
-
-    costs, edges = parts
-    first = np.cumsum([0] + [len(row) for row in costs])
-    objective = [c if c is not None else 0 for row in costs for c in row]
-    upper = [0 if c is None else 1 for row in costs for c in row]
-    rows: list[int] = []
-    cols: list[int] = []
-    values: list[int] = []
-    right: list[int] = []
-
-    def add_row(entries: Iterator[tuple[int, int]], sum_to: int) -> None:
-        for col, value in entries:
-            rows.append(len(right))
-            cols.append(col)
-            values.append(value)
-        right.append(sum_to)
-
-    for u, row in enumerate(costs):
-        add_row(((int(first[u]) + a, 1) for a in range(len(row))), 1)
-    for u, v, matrix in edges:
-        at, width = len(objective), len(costs[v])
-        objective += [c if c is not None else 0 for row in matrix for c in row]
-        upper += [0 if c is None else 1 for row in matrix for c in row]
-        for a in range(len(costs[u])):
-            pairs = [(at + a * width + b, 1) for b in range(width)]
-            add_row(iter([*pairs, (int(first[u]) + a, -1)]), 0)
-        for b in range(width):
-            pairs = [(at + a * width + b, 1) for a in range(len(costs[u]))]
-            add_row(iter([*pairs, (int(first[v]) + b, -1)]), 0)
-    matrix = coo_array((values, (rows, cols)), shape=(len(right), len(objective))).tocsr()
-    is_integer = np.zeros(len(objective))
-    is_integer[: first[-1]] = 1
-    start = time.perf_counter()
-    result = milp(
-        np.array(objective, dtype=float),
-        constraints=LinearConstraint(matrix, right, right),
-        integrality=is_integer,
-        bounds=Bounds(0, np.array(upper, dtype=float)),
-        options={"time_limit": limit_s, "mip_rel_gap": 0},
-    )
-    seconds = time.perf_counter() - start
-    status = {0: "optimal", 2: "infeasible"}.get(result.status, "feasible")
-    cost = None if result.x is None else round(float(result.fun))
-    return {"seconds": seconds, "cost": cost, "status": status}
-
-
-def run_heuristic(parts: Parts, limit_s: float) -> dict[str, Any]:
-    """R0-R2, and RN where none applies: the node of highest degree takes its locally best value.
-
-    What LLVM, TVM and the CGO 2018 paper's solver fall back on; Hames & Scholz 2006, JMLC.
-    """
-    import numpy as np
-
-    costs, edges = parts
-    inf = float("inf")
-    start = time.perf_counter()
-    node = {
-        u: np.array([inf if c is None else c for c in row], float) for u, row in enumerate(costs)
-    }
-    table: dict[int, dict[int, Any]] = {u: {} for u in node}
-    for u, v, matrix in edges:
-        cells = np.array([[inf if c is None else c for c in row] for row in matrix], float)
-        for a, b, own in ((u, v, cells), (v, u, cells.T)):
-            table[a][b] = table[a][b] + own if b in table[a] else own
-    order: list[tuple[int, Any, dict[int, Any]]] = []
-    todo = {u for u in node if len(table[u]) <= 2}
-    while node:
-        if todo:
-            u = todo.pop()
-            if u not in node or len(table[u]) > 2:
-                continue
-            picked = None
-        else:
-            u = max(node, key=lambda n: len(table[n]))
-            picked = int(np.argmin(node[u] + sum(t.min(axis=1) for t in _joint(node, table[u]))))
-        own, around = node.pop(u), table.pop(u)
-        order.append((u, own if picked is None else _only(own, picked), around))
-        for v in around:
-            del table[v][u]
-        if picked is not None:
-            for v, cells in around.items():
-                node[v] = node[v] + cells[picked]
-        elif len(around) == 1:
-            ((v, cells),) = around.items()
-            node[v] = node[v] + (own[:, None] + cells).min(axis=0)
-        elif len(around) == 2:
-            (v, left), (w, right) = around.items()
-            joined = (own[:, None, None] + left[:, :, None] + right[:, None, :]).min(axis=0)
-            table[v][w] = table[v][w] + joined if w in table[v] else joined
-            table[w][v] = table[v][w].T
-        todo |= {v for v in around if len(table[v]) <= 2}
-    choice: dict[int, int] = {}
-    for u, own, around in reversed(order):
-        total = own + sum(cells[:, choice[v]] for v, cells in around.items() if v in choice)
-        choice[u] = int(np.argmin(total))
-    seconds = time.perf_counter() - start
-    cost = cost_of(parts, [choice[u] for u in range(len(costs))])
-    return {"seconds": seconds, "cost": cost, "status": "unknown" if cost is None else "feasible"}
-
-
-def _joint(node: dict[int, Any], around: dict[int, Any]) -> Iterator[Any]:
-    for v, cells in around.items():
-        yield cells + node[v][None, :]
-
-
-def _only(own: Any, picked: int) -> Any:
-    import numpy as np
-
-    kept = np.full_like(own, float("inf"))
-    kept[picked] = own[picked]
-    return kept
-
-
-def cost_of(parts: Parts, choice: list[int]) -> int | None:
-    costs, edges = parts
-    paid = [row[a] for row, a in zip(costs, choice, strict=True)]
-    paid += [matrix[choice[u]][choice[v]] for u, v, matrix in edges]
-    return None if None in paid else sum(c for c in paid if c is not None)
-
-
-ENGINES: dict[str, Callable[[Parts, float], dict[str, Any]]] = {
-    "torchalgo": run_torchalgo,
-    "torchalgo_marginals": run_marginals,
-    "check": run_check,
-    "toulbar2": run_toulbar2,
-    "highs": run_highs,
-    "heuristic": run_heuristic,
-}
-
-
-def in_child(queue: Any, engine: str, make: Callable[..., Parts], args: Any, limit: float) -> None:
+def answer_of(
+    engine: str, kind: str, ops: int, choices: int, seed: int, limit_s: float
+) -> harness.Record:
+    """What one engine says of one problem, and its peak of memory, in this process."""
     try:
-        parts = make(*args)
+        parts = make_parts(kind, ops, choices, seed)
         reset_peak()
         memory = memory_mib("VmRSS")
-        answer = ENGINES[engine](parts, limit)
-        peak = round(memory_mib("VmHWM") - memory, 1)
-        queue.put({"peak_mib": peak, **answer})
+        answer = ENGINES[engine](parts, limit_s)
+        return {"peak_mib": round(memory_mib("VmHWM") - memory, 1), **answer}
     except Exception as error:  # an engine that cannot is a result, not an end
-        queue.put({"failure": f"{type(error).__name__}: {str(error)[:200]}"})
-
-
-def measure(engine: str, make: Callable[..., Parts], args: Any, limit_s: float) -> dict[str, Any]:
-    """In a process of its own, which is killed 60 s after its limit: building has no other."""
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    child = context.Process(target=in_child, args=(queue, engine, make, args, limit_s))
-    child.start()
-    try:
-        return dict(queue.get(timeout=limit_s + 60))
-    except Exception:
-        return {"failure": "killed: out of time or memory"}
-    finally:
-        child.kill()
-        child.join()
-
-
-def where() -> dict[str, Any]:
-    return {**git_state(), **machine_state()}
+        return {"failure": f"{type(error).__name__}: {str(error)[:200]}"}
 
 
 def run_grid(
     args: argparse.Namespace, benchmark: str, engines: list[str], kind: str, ops: int
 ) -> None:
-    drawn = (kind, ops, args.choices, args.seed)
+    """Records the answers of all engines on one problem."""
     head = {
         "schema": SCHEMA, "benchmark": benchmark, "kind": kind, "ops": ops,
-        "choices": args.choices, "seed": args.seed, "limit_s": args.limit, **where(),
+        "choices": args.choices, "seed": args.seed, "limit_s": args.limit,
     }  # fmt: skip
-    answers = {engine: measure(engine, make_parts, drawn, args.limit) for engine in engines}
+    answers: dict[str, harness.Record] = {}
+    for engine in engines:
+        words = (engine, kind, ops, args.choices, args.seed, args.limit)
+        given = harness.run_child(answer_of, *words, limit_s=args.limit + BUILD_S)
+        answers[engine] = given.values[-1] if given.values else {"failure": given.failure}
+        if failure := answers[engine].get("failure"):
+            repro = harness.repro_line(answer_of, *words)
+            harness.tell_failure(f"{engine} on {kind} of {ops} ops", failure, repro)
     best = answers.get("torchalgo", {}).get("cost")
     for answer in answers.values():
         if best and answer.get("cost") is not None:
             answer["excess"] = round(answer["cost"] / best - 1, 6)
-    record(args.out, {**head, "engines": answers})
+    harness.record(args.out, {**head, "engines": answers})
 
 
 def run_scale(args: argparse.Namespace) -> None:
@@ -327,25 +104,104 @@ def run_agree(args: argparse.Namespace) -> None:
         if other["status"] == "feasible":
             continue
         if (own["status"], own["cost"]) != (other["status"], other["cost"]):
-            raise SystemExit(f"seed {seed}: torchalgo {own}, toulbar2 {other}")
+            raise SystemExit(
+                f"seed {seed}: torchalgo {own}, toulbar2 {other}\nrepro: python"
+                f" benchmarks/bench_solver.py agree --problems 1 --seed {seed}"
+            )
         same += 1
     line = {"schema": SCHEMA, "benchmark": "solver_agree", "problems": args.problems, "same": same}
-    record(args.out, {**line, "seed": args.seed, **where()})
+    harness.record(args.out, {**line, "seed": args.seed})
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("what", choices=["scale", "peers", "agree"])
-    parser.add_argument("--ops", type=int, nargs="+", help="instead of a list per kind")
-    parser.add_argument("--kinds", nargs="+", choices=list(KINDS))
-    parser.add_argument("--choices", type=int, default=30)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--limit", type=float, default=10, help="seconds per engine and problem")
-    parser.add_argument("--problems", type=int, default=200)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+# ---- plot ----------------------------------------------------------------------------------------
+
+PANELS = (
+    ("cpu_seconds", "time on one core, s"),
+    ("peak_mib", "memory on top of the problem, MiB"),
+)
+MARKS = "osD^vP"
+
+
+def newest(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """Per kind the last record of each size, by size."""
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    for row in harness.read_lines(path):
+        if row["benchmark"] != "solver_scale" or row["schema"] != SCHEMA:
+            continue
+        answer = row["engines"]["torchalgo"]
+        if "failure" not in answer:
+            rows[row["kind"], row["ops"]] = {**row, **answer}
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for (kind, _), row in sorted(rows.items(), key=lambda item: item[0][1]):
+        kinds.setdefault(kind, []).append(row)
+    return kinds
+
+
+def draw_panel(axes: Any, kinds: dict[str, list[dict[str, Any]]], field: str) -> None:
+    for mark, (kind, rows) in zip(MARKS, kinds.items(), strict=False):
+        shown = [row for row in rows if row[field] > 0]
+        ops, values = [row["ops"] for row in shown], [row[field] for row in shown]
+        (line,) = axes.plot(ops, values, label=kind.replace("_", " "), linewidth=1.4)
+        for row in shown:
+            axes.plot(
+                row["ops"], row[field], mark, color=line.get_color(), markersize=5,
+                fillstyle="full" if row["status"] == "optimal" else "none",
+            )  # fmt: skip
+    every = [row for rows in kinds.values() for row in rows if row[field] > 0]
+    first, last = (pick(every, key=lambda row: row["ops"]) for pick in (min, max))
+    low = min(row[field] for row in every if row["ops"] == first["ops"]) / 2
+    axes.plot(
+        [first["ops"], last["ops"]], [low, low * last["ops"] / first["ops"]],
+        color="0.7", linestyle="--", label="linear",
+    )  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("ops, 30 choices each")
+    axes.grid(True, which="major", color="0.9")
+
+
+def run_plot(args: argparse.Namespace) -> None:
+    kinds = newest(args.out)
+    if not kinds:
+        raise SystemExit(f"{args.out} has no solver_scale records of schema {SCHEMA}")
+    figure, panels = new_figure(len(PANELS), (10, 4.2))
+    for axes, (field, name) in zip(panels, PANELS, strict=True):
+        draw_panel(axes, kinds, field)
+        axes.set_ylabel(name)
+    panels[0].legend(frameon=False, fontsize=9)
+    some = next(iter(kinds.values()))[-1]
+    figure.suptitle(f"{some['cpu']}, commit {some['commit']}, load {some['load']}", fontsize=9)
+    save_figure(figure, args.image)
+    print(args.image)
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def main() -> int:
+    runs = {"scale": run_scale, "peers": run_peers, "agree": run_agree, "plot": run_plot}
+    parser = harness.make_parser(__doc__, RESULTS / "solver.jsonl")
+    parser.add_argument("what", choices=list(runs))
+    parser.add_argument(
+        "--ops", type=harness.count, nargs="+", help="instead of a list per kind of problem"
+    )
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), help="default: all")
+    parser.add_argument("--choices", type=harness.count, default=30, help="per op")
+    parser.add_argument("--seed", type=int, default=1, help="of the first problem")
+    parser.add_argument("--limit", type=harness.seconds, default=10.0, help="per engine, problem")
+    parser.add_argument("--problems", type=harness.count, default=200, help="agree: how many")
+    parser.add_argument(
+        "--image", type=Path, default=ROOT / "docs" / "images" / "solver_growth.svg",
+        help="plot: its ending is the format",
+    )  # fmt: skip
     args = parser.parse_args()
-    {"scale": run_scale, "peers": run_peers, "agree": run_agree}[args.what](args)
+    try:
+        runs[args.what](args)
+    except KeyboardInterrupt:
+        print(f"interrupted: the records so far are in {args.out}", file=sys.stderr)
+        return 130
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

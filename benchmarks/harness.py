@@ -100,7 +100,7 @@ def stamp() -> Record:
 def stamped(line: Mapping[str, Any]) -> Record:
     """Returns the record with the parts of `stamp` that it lacks, also in its "git", "machine" and
     "versions"."""
-    inner = [line[part] for part in ("git", "machine", "versions", "environment") if part in line]
+    inner = [line.get(part, {}) for part in ("git", "machine", "versions")]
     known = {*line, *(key for part in inner for key in part)}
     return {**line, **{key: value for key, value in stamp().items() if key not in known}}
 

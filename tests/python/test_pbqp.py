@@ -233,15 +233,16 @@ def test_the_checker_runs_on_its_own(tmp_path: Path) -> None:
 
 def test_answers_equal_toulbar2() -> None:
     pytest.importorskip("pytoulbar2")
-    import bench_solver
+    from solver_engines import run_torchalgo, run_toulbar2
+    from solver_problems import random_parts
 
     proven = 0
     for seed in range(25):
-        parts = bench_solver.random_parts(seed)
-        other = bench_solver.run_toulbar2(parts, 5)
+        parts = random_parts(seed)
+        other = run_toulbar2(parts, 5)
         if other["status"] == "feasible":
             continue
-        own = bench_solver.run_torchalgo(parts, 60)
+        own = run_torchalgo(parts, 60)
         assert (own["status"], own["cost"]) == (other["status"], other["cost"]), seed
         proven += 1
     assert proven > 20
