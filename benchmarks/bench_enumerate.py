@@ -1,31 +1,31 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How long cuDNN takes to say what it can do for a convolution, and whether it survives that.
 
+    python benchmarks/bench_enumerate.py --device h100 --convolutions 1000
+    python benchmarks/bench_enumerate.py --quick            # to see that it works
+
 No GPU is needed: cuDNN answers for a described one. The convolutions are those of torchvision's and
 timm's networks (shapes only, traced on the meta device), each in three directions and four types.
-Every chunk runs in a process of its own, so that a crash is seen, counted and named.
-
-    python benchmarks/bench_enumerate.py --device h100 --convolutions 1000
+Every chunk runs in a process of its own, so that a crash is seen, counted and named. Takes half an
+hour to some hours, --quick some minutes. Appends one JSON line to
+benchmarks/results/cudnn_enumerate.jsonl.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import platform
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from harness import git_state
+import harness
+from torchalgo import _C
+from torchalgo._ir.devices import list_devices, named_device
 
-RESULTS = Path(__file__).parent / "results" / "cudnn_enumerate.jsonl"
+CHUNK_LIMIT_S = 3600.0
 DIRECTIONS = ("fwd", "bwd_data", "bwd_filter")
 DTYPES = ("f32", "tf32", "f16", "bf16")
 BATCH = 8
@@ -112,16 +112,12 @@ def collect(every: int, count: int) -> tuple[list[str], int, int]:
     return chosen, traced, skipped
 
 
-def answer(device_name: str) -> int:
-    """The child: reads problems, writes one JSON line for each."""
-    from torchalgo import _C
-    from torchalgo._ir.devices import named_device
-
+def answers_of(device_name: str, problems: list[str]) -> Iterator[dict[str, Any]]:
+    """Asks about each problem in this process."""
     device = named_device(device_name)
     # cuDNN maps its parts at the first question; that is not the time of a question.
     _C.offers_of("fwd_f16_n1c8h8w8_k8r3s3_st1x1_pad1x1_dil1x1_g1", NO_LIMIT, device)
-    for line in sys.stdin:
-        problem = line.strip()
+    for problem in problems:
         begin, cpu_begin = time.perf_counter(), time.process_time()
         record: dict[str, Any] = {"problem": problem}
         try:
@@ -132,31 +128,29 @@ def answer(device_name: str) -> int:
             record["error"] = str(error)
         record["ms"] = round(1e3 * (time.perf_counter() - begin), 3)
         record["cpu_ms"] = round(1e3 * (time.process_time() - cpu_begin), 3)
-        print(json.dumps(record), flush=True)
-    return 0
+        yield record
 
 
 def ask(problems: list[str], device: str, chunk: int) -> tuple[list[dict[str, Any]], list[str]]:
-    """All answers, and the problems whose process died."""
+    """All answers, and the problems whose process died. On Ctrl-C the answers so far."""
     answers: list[dict[str, Any]] = []
     crashed: list[str] = []
     at = 0
-    while at < len(problems):
-        todo = problems[at : at + chunk]
-        done = subprocess.run(
-            [sys.executable, __file__, "--child", "--device", device],
-            input="\n".join(todo) + "\n",
-            stdout=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-        lines = [json.loads(line) for line in done.stdout.splitlines()]
-        answers += lines
-        at += len(lines)
-        if len(lines) < len(todo):
-            crashed.append(f"{todo[len(lines)]} (exit {done.returncode})")
-            at += 1
-        print(f"{at} of {len(problems)}, {len(crashed)} crashes", file=sys.stderr, flush=True)
+    try:
+        while at < len(problems):
+            todo = problems[at : at + chunk]
+            done = harness.run_child(answers_of, device, todo, limit_s=CHUNK_LIMIT_S)
+            answers += done.values
+            at += len(done.values)
+            if len(done.values) < len(todo):
+                problem = todo[len(done.values)]
+                crashed.append(f"{problem} ({done.failure})")
+                repro = harness.repro_line(answers_of, device, [problem])
+                harness.tell_failure(problem, done.failure, repro)
+                at += 1
+            print(f"{at} of {len(problems)}, {len(crashed)} crashes", file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        print(f"interrupted: {len(answers)} answers are recorded", file=sys.stderr)
     return answers, crashed
 
 
@@ -184,47 +178,31 @@ def summarize(answers: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    import torch
-    import torchvision
-
-    from torchalgo import _C
-
-    found = {
-        "cudnn": _C.cudnn_version(),
-        "torch": torch.__version__,
-        "torchvision": torchvision.__version__,
-        "timm": None,
-    }
-    try:
-        import timm
-
-        found["timm"] = timm.__version__
-    except ImportError:
-        pass
-    return found
-
-
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--device", default="h100", help="a described GPU")
-    parser.add_argument("--convolutions", type=int, default=1000)
-    parser.add_argument("--every", type=int, default=6, help="each n-th network of timm is traced")
-    parser.add_argument("--chunk", type=int, default=400, help="problems per process")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    return {"cudnn": _C.cudnn_version(), **harness.versions_of("torch", "torchvision", "timm")}
 
 
 def main() -> int:
-    args = parse_args()
-    if args.child:
-        return answer(args.device)
+    parser = harness.make_parser(__doc__, harness.RESULTS / "cudnn_enumerate.jsonl")
+    parser.add_argument("--device", default="h100", choices=list_devices(), help="described GPU")
+    parser.add_argument("--convolutions", type=harness.count, default=1000, help="how many")
+    parser.add_argument(
+        "--every", type=harness.count, default=6, help="each n-th network of timm is traced"
+    )
+    parser.add_argument("--chunk", type=harness.count, default=400, help="problems per process")
+    parser.add_argument("--quick", action="store_true", help="2 convolutions, few networks")
+    args = parser.parse_args()
+    if args.quick:
+        parser.set_defaults(convolutions=2, every=10_000)
+        args = parser.parse_args()
     spellings, traced, skipped = collect(args.every, args.convolutions)
     print(f"{len(spellings)} convolutions of {traced} networks", file=sys.stderr, flush=True)
     problems = [f"{d}_{t}_{s}" for s in spellings for d in DIRECTIONS for t in DTYPES]
     answers, crashed = ask(problems, args.device, args.chunk)
+    if not answers:
+        raise SystemExit("bench_enumerate: cuDNN gave no answer")
     errors = [a for a in answers if "error" in a]
-    record = {
+    by_direction = {d: [a for a in answers if a["problem"].startswith(d + "_")] for d in DIRECTIONS}
+    line = {
         "schema": 1,
         "benchmark": "cudnn_enumerate",
         "device": args.device,
@@ -237,22 +215,16 @@ def main() -> int:
         "errors": len(errors),
         "first_errors": errors[:5],
         **summarize(answers),
-        "by_direction": {
-            d: summarize([a for a in answers if a["problem"].startswith(d + "_")])
-            for d in DIRECTIONS
-        },
+        "by_direction": {d: summarize(own) for d, own in by_direction.items() if own},
         "versions": versions(),
-        "cpu": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
         "load_average": os.getloadavg()[0],
-        "git": git_state(),
+        "git": harness.git_state(),
         "date": time.strftime("%Y-%m-%d"),
     }
-    with args.out.open("a") as out:
-        out.write(json.dumps(record) + "\n")
+    harness.record(args.out, line, lambda line: None)
     shown = ["convolutions", "problems", "crashes", "errors"]
     shown += [f"{what}_{key}" for key in ("ms", "cpu_ms") for what in ("median", "p95", "max")]
-    print("  ".join(f"{key} {record[key]}" for key in shown))
+    print("  ".join(f"{key} {line[key]}" for key in shown))
     return 1 if crashed or errors else 0
 
 

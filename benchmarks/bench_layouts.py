@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compares families of algorithms in their layouts on 3x3 convolutions of known networks.
 
-    python benchmarks/bench_layouts.py               # measures, appends one record per convolution
+    python benchmarks/bench_layouts.py               # measures all convolutions: 5 minutes
+    python benchmarks/bench_layouts.py --quick       # one convolution: seconds
     python benchmarks/bench_layouts.py --table       # prints tables of the last records
 
 A family is an algorithm in one layout. Its fastest variant is found first; then the families take
 turns in rounds. A ratio is the median over the rounds of a family's time over that of Winograd in
-nChw16c in the same round. Weights come from memory, as in a network.
+nChw16c in the same round. Weights come from memory, as in a network. Each convolution runs in a
+process of its own. Appends one JSON line per convolution to benchmarks/results/layouts.jsonl.
 
 The question comes from triNNity's authors (Anderson & Gregg 2018, CGO, pp. 340-351), who found
 Winograd fastest in nhwc and im2col in nchw: there the layout decides with the algorithm.
@@ -14,18 +16,18 @@ Winograd fastest in nhwc and im2col in nchw: there the layout decides with the a
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import json
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from harness import git_state, machine_state, record
+import torch
 
-RESULTS = Path(__file__).resolve().parent / "results" / "layouts.jsonl"
+import harness
+from pages import table
+from torchalgo import _C
+from torchalgo._base.stats import cost_of_samples, is_faster
+
 FAMILIES = {  # the column's title: the algorithm and its layout
     "Winograd, nChw16c": ("cpu.winograd_f4x4_3x3", "nChw16c"),
     "Winograd, nhwc": ("cpu.winograd_f4x4_3x3_nhwc", "nhwc"),
@@ -49,6 +51,7 @@ SHAPES = {  # the layer: channels in and out, height and width; 3x3, stride 1, p
 }
 COLD_BYTES = 48 << 20  # read between two samples, so that weights come from memory
 RACE_ROUNDS, SAMPLES = 5, 3
+LIMIT_S = 600.0  # of one convolution
 
 
 def problem_of(c: int, k: int, size: int) -> str:
@@ -57,9 +60,6 @@ def problem_of(c: int, k: int, size: int) -> str:
 
 def times_us(problem: str, primitives: Sequence[Any], rounds: int, *, race: bool) -> list[float]:
     """Returns one time per primitive, all of which were measured in turns."""
-    from torchalgo import _C
-    from torchalgo._base.stats import cost_of_samples
-
     results = _C.measure(
         [(problem, primitive) for primitive in primitives],
         warmup=1, rounds=rounds, budget_s=10.0, cold_bytes=COLD_BYTES, race=race,
@@ -72,8 +72,6 @@ def times_us(problem: str, primitives: Sequence[Any], rounds: int, *, race: bool
 
 def fastest_of(problem: str) -> dict[str, Any]:
     """Returns the fastest primitive of each family that can run the problem."""
-    from torchalgo import _C
-
     offered = _C.offers_of(problem)[0]
     fastest = {}
     for family, (algorithm, layout) in FAMILIES.items():
@@ -87,7 +85,10 @@ def fastest_of(problem: str) -> dict[str, Any]:
     return fastest
 
 
-def measure(layer: str, problem: str, rounds: int) -> dict[str, Any]:
+def measure(layer: str, rounds: int, threads: int) -> harness.Record:
+    """The record of one convolution in this process."""
+    torch.set_num_threads(threads)
+    problem = problem_of(*SHAPES[layer])
     fastest = fastest_of(problem)
     taken = [times_us(problem, list(fastest.values()), SAMPLES, race=False) for _ in range(rounds)]
     wall = dict(zip(fastest, zip(*taken, strict=True), strict=True))
@@ -95,21 +96,19 @@ def measure(layer: str, problem: str, rounds: int) -> dict[str, Any]:
         "schema": 1, "layer": layer, "problem": problem,
         "primitives": {family: primitive.name for family, primitive in fastest.items()},
         "wall_us": {family: [round(us, 1) for us in times] for family, times in wall.items()},
+        "threads": threads, "isa": _C.cpu_device().isa,
     }  # fmt: skip
 
 
 def ratios(wall_us: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Returns each family's time over the first one's: the median over the rounds."""
-    return {
-        family: statistics.median(a / b for a, b in zip(times, wall_us[FIRST], strict=True))
-        for family, times in wall_us.items()
-    }
+    return {family: is_faster(times, wall_us[FIRST]).ratio for family, times in wall_us.items()}
 
 
-def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+def layout_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns a Markdown table; the smallest ratio of a row is bold."""
     others = [family for family in FAMILIES if family != FIRST]
-    rows = [f"| layer | c, k, h = w | {FIRST} | {' | '.join(others)} |", "|---|---|" + "--:|" * 5]
+    rows = []
     for line in lines:
         found = ratios(line["wall_us"])
         least = min(found.values())
@@ -119,39 +118,32 @@ def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
             if found.get(family) == least:
                 cells[i] = f"**{cells[i]}**"
         c, k, size = SHAPES[line["layer"]]
-        rows.append(f"| {line['layer']} | {c}, {k}, {size} | {' | '.join(cells)} |")
-    return rows
+        rows.append([line["layer"], f"{c}, {k}, {size}", *cells])
+    return table(["layer", "c, k, h = w", FIRST, *others], rows)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser = harness.make_parser(__doc__, harness.RESULTS / "layouts.jsonl", can_resume=True)
+    parser.add_argument("--threads", type=harness.count, default=1, help="of each process")
+    parser.add_argument("--rounds", type=harness.count, default=15, help="per convolution")
+    parser.add_argument("--quick", action="store_true", help="one convolution only")
     parser.add_argument("--table", action="store_true", help="measure nothing; print the records")
     args = parser.parse_args()
     if args.table:
-        lines = [json.loads(line) for line in args.out.read_text().splitlines()]
+        lines = harness.read_lines(args.out)
         for isa, threads in sorted({(line["isa"], line["threads"]) for line in lines}):
             own = [line for line in lines if (line["isa"], line["threads"]) == (isa, threads)]
             last = {line["layer"]: line for line in own}
-            print(f"{isa}, threads: {threads}", "", *table(list(last.values())), "", sep="\n")
+            rows = layout_table(list(last.values()))
+            print(f"{isa}, threads: {threads}", "", *rows, "", sep="\n")
         return 0
-    import torch
-
-    from torchalgo import _C
-
-    torch.set_num_threads(args.threads)
-    state = {
-        "threads": args.threads, **git_state(), "isa": _C.cpu_device().isa,
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-    }  # fmt: skip
-    for layer, shape in SHAPES.items():
-        record(
-            args.out,
-            {**measure(layer, problem_of(*shape), args.rounds), **state, **machine_state()},
-        )
-    return 0
+    layers = ["ResNet-50 layer4"] if args.quick else list(SHAPES)
+    same = {"threads": args.threads}
+    return harness.measure_each(
+        measure, {layer: (layer, args.rounds, args.threads) for layer in layers}, out=args.out,
+        limit_s=LIMIT_S, env=harness.thread_env(args.threads),
+        done=harness.done_before(args.out, "layer", same) if args.resume else {},
+    ).status  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,17 +1,22 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """The planner on the kept structures of networks: inference and training, proven or not, and when.
 
     python benchmarks/bench_planner.py                      # all of benchmarks/graphs/inference.zip
     python benchmarks/bench_planner.py --check              # and the proofs by the checker
-    python benchmarks/bench_planner.py --quick              # the five smallest
+    python benchmarks/bench_planner.py --quick              # the five smallest: seconds
     python benchmarks/bench_planner.py --only 'resnet*' --modes training
+    python benchmarks/bench_planner.py --trace              # traces the networks that are missing
+    python benchmarks/bench_planner.py --trace resnet50 timm/dla102
 
-Costs are drawn: --choices ways to run each convolution, with layouts drawn too, every other op in
-each layout; conversions cost what their bytes do. "preferred" makes each step away from a preferred
-layout 10 % dearer, as tables of real machines do; "adversarial" prefers none, which no machine
-does. A network is a JSON line in benchmarks/results/planner.jsonl; seconds are those of make_plan:
-prices, encoding, proof and plan.
+Costs are drawn: --choices ways to run each convolution, with layouts drawn too, and every other op
+in each layout. Layout changes cost what their bytes do. With "preferred" each step away from a
+preferred layout is 10 % dearer, as in tables of real machines; "adversarial" prefers none, which no
+machine does. The seconds of a record are those of make_plan: prices, encoding, proof and plan.
+Takes about ten minutes for all networks. Appends one JSON line per network, mode and kind of costs
+to benchmarks/results/planner.jsonl.
+
+--trace plans nothing. It traces networks of torchvision and timm, each in a process of its own, and
+adds their graphs to benchmarks/graphs/inference.zip. Takes up to four minutes per network.
 """
 
 from __future__ import annotations
@@ -20,21 +25,21 @@ import argparse
 import fnmatch
 import random
 import statistics
+import sys
 import time
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from harness import git_state, machine_state, record
+import harness
+from network_graphs import GRAPHS, LIMIT_S, all_names, graph_name, trace, write_graphs
+from network_graphs import read_graphs as read_texts
 from torchalgo import _C
 from torchalgo.verify.check_certificate import check
 from torchalgo.verify.check_plan import problem_text
 
 SCHEMA = 1
-HERE = Path(__file__).parent
-GRAPHS = HERE / "graphs" / "inference.zip"
-RESULTS = HERE / "results" / "planner.jsonl"
 LAYOUTS = ("nhwc", "nchw", "nChw8c", "nChw16c")  # from the preferred one on
 PREFERENCE = {"preferred": 0.1, "adversarial": 0.0}  # dearer by, per step
 TICKS_PER_FLOP, TICKS_PER_BYTE = 20, 100  # 50 GFLOP/s, 10 GB/s
@@ -177,22 +182,30 @@ def summary(mode: str, costs: str, rows: list[dict[str, Any]]) -> dict[str, Any]
     }  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--graphs", type=Path, default=GRAPHS, help="as trace_graphs.py writes it")
-    parser.add_argument("--only", default="*", help="networks, by pattern")
-    parser.add_argument("--quick", action="store_true", help="the five smallest")
-    parser.add_argument("--modes", nargs="+", default=["inference", "training"])
-    parser.add_argument("--costs", nargs="+", default=list(PREFERENCE), choices=list(PREFERENCE))
-    parser.add_argument("--choices", type=int, default=30, help="per convolution")
-    parser.add_argument("--limit", type=float, default=2.0, help="seconds of each search")
-    parser.add_argument("--check", action="store_true", help="time the independent checker too")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    args = parser.parse_args()
+def trace_all(names: list[str]) -> int:
+    """Adds the graphs of networks to the file, each as soon as it is traced."""
+    graphs = read_texts() if GRAPHS.exists() else {}
+    failures = 0
+    try:
+        for name in names or [name for name in all_names() if name not in graphs]:
+            answer = harness.run_child(trace, name, limit_s=LIMIT_S)
+            if answer.failure:
+                failures += 1
+                harness.tell_failure(name, answer.failure, harness.repro_line(trace, name))
+                continue
+            graphs[name] = answer.values[-1]
+            print(f"{name}: {graphs[name].count(chr(10) + 'node')} ops", flush=True)
+            write_graphs(graphs)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    print(f"{len(graphs)} networks in {GRAPHS}, {failures} failed")
+    return 1 if failures else 0
+
+
+def run_all(args: argparse.Namespace) -> None:
     head = {
         "schema": SCHEMA, "choices": args.choices, "seed": args.seed, "limit_s": args.limit,
-        "version": _C.version, **git_state(), **machine_state(),
+        "version": _C.version,
     }  # fmt: skip
     graphs = list(read_graphs(args.graphs, args.only, args.quick))
     for mode in args.modes:
@@ -202,10 +215,36 @@ def main() -> None:
                 graph = _C.training_graph(inference) if mode == "training" else inference
                 rows.append(measure(name, graph, args, costs))
                 line = {"benchmark": "planner", "mode": mode, "costs": costs, "network": name}
-                record(args.out, {**head, **line, **rows[-1]})
+                harness.record(args.out, {**head, **line, **rows[-1]})
             if rows:
-                record(args.out, {**head, **summary(mode, costs, rows)})
+                harness.record(args.out, {**head, **summary(mode, costs, rows)})
+
+
+def main() -> int:
+    parser = harness.make_parser(__doc__, harness.RESULTS / "planner.jsonl")
+    parser.add_argument("--trace", nargs="*", type=graph_name, metavar="NETWORK", help="see above")
+    parser.add_argument("--graphs", type=Path, default=GRAPHS, help="as --trace writes it")
+    parser.add_argument("--only", default="*", help="networks, by pattern")
+    parser.add_argument("--quick", action="store_true", help="the five smallest")
+    modes = ["inference", "training"]
+    parser.add_argument("--modes", nargs="+", default=modes, choices=modes, help="of the graphs")
+    parser.add_argument(
+        "--costs", nargs="+", default=list(PREFERENCE), choices=list(PREFERENCE), help="see above"
+    )
+    parser.add_argument("--choices", type=harness.count, default=30, help="per convolution")
+    parser.add_argument("--limit", type=harness.seconds, default=2.0, help="of each search")
+    parser.add_argument("--check", action="store_true", help="time the independent checker too")
+    parser.add_argument("--seed", type=int, default=1, help="of the costs")
+    args = parser.parse_args()
+    if args.trace is not None:
+        return trace_all(args.trace)
+    try:
+        run_all(args)
+    except KeyboardInterrupt:
+        print(f"interrupted: the records so far are in {args.out}", flush=True)
+        return 130
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

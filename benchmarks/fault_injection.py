@@ -2,375 +2,60 @@
 """Faults at random into tuning, its worker and its database, and what was lost or wrong after.
 
     python benchmarks/fault_injection.py --faults 1000 --operations 1000 --processes 16 --seed 1
+    python benchmarks/fault_injection.py --quick            # to see that it works: a minute
+    python benchmarks/fault_injection.py --only 'database: *' --faults 200 --operations 0
 
-Each fault has a folder and a seed of its own. Of those of the database: a child process commits
-rows and says over a pipe which ones the database called committed; it is killed, or its files fail
-under it (tests/faults/shim.c, preloaded), or their bytes are changed afterwards. Then the database
-must open, every row it gives must be true, and every committed row must be there, except where
-bytes were changed: those rows may be gone. A row is true if its cost is the one that its name and
-generation give. Faults of candidates, workers and the tuning process are in worker_faults.py.
+Each fault has a folder and a seed of its own. Those of the database are in database_faults.py,
+those of candidates, workers and the tuning process in worker_faults.py. After them, many processes
+work on one database at once, in folders of several kinds. Takes an hour with the options of the
+first line. Appends a line per kind of fault to benchmarks/results/faults.jsonl. Exit status 1 if
+anything failed; a `repro:` line then repeats the case alone.
 
-Appends a line per kind of fault to benchmarks/results/faults.jsonl; exits with 1 if anything
-failed. To add a fault: a function from Case to nothing, in DATABASE_FAULTS or WORKER_FAULTS; it
-notes what it finds wrong. --only takes names with wildcards.
+To add a fault, write a function that takes a Case and notes what it finds wrong, and add it to
+DATABASE_FAULTS or WORKER_FAULTS.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import ctypes
 import fnmatch
 import json
 import os
 import random
-import resource
+import shlex
 import shutil
-import signal
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
-import warnings
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness import git_state, record
-from torchalgo._db import CostStore, Row
-from torchalgo._db.row import RowKey
+import harness
+from database_faults import (
+    ACK,
+    DATABASE_FAULTS,
+    ENVIRONMENT,
+    NO_LOCKS,
+    NO_SPACE,
+    Case,
+    check,
+    finish,
+    is_true,
+    make_row,
+    problem_of,
+    set_faults,
+    spawn,
+    write_rows,
+)
+from torchalgo._db import CostStore
 from worker_faults import SLOW_FAULTS, WORKER_FAULTS
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "faults.jsonl"
-SHIM = ROOT / "tests" / "faults" / "shim.c"
-NO_SPACE, INPUT_OUTPUT, NO_LOCKS, READ_ONLY = 1, 2, 4, 8  # as in shim.c
-ENVIRONMENT = '{"cpu":"invented"}'
-ACK = struct.Struct("<II")
-PATIENCE_S = 60.0  # for a child to end; more is a hang
-
-
-# ---- rows whose truth can be told ----------------------------------------------------------------
-
-
-def problem_of(writer: int, index: int) -> str:
-    return f"fwd_f32_n{writer + 1}c{index + 1}h8w8_k8r3s3_st1x1_pad1x1_dil1x1_g1"
-
-
-def true_ticks(problem: str, generation: int) -> int:
-    return 1 + zlib.crc32(f"{problem} {generation}".encode())
-
-
-def make_row(problem: str, generation: int) -> Row:
-    """The row that measuring `problem` for the n-th time gives."""
-    ticks = true_ticks(problem, generation)
-    return Row(
-        environment=ENVIRONMENT, problem=problem, primitive="cpu.direct", src="nchw", dst="nchw",
-        version=1, ticks=ticks, noise_ticks=0, samples=generation, median_ticks=ticks,
-        p10_ticks=ticks, p90_ticks=ticks, workspace_bytes=None, rel_error=None,
-        provenance="a fault injector " + "." * (generation % 200), measured_at=0,
-    )  # fmt: skip
-
-
-def is_true(row: Row) -> bool:
-    return row.ticks == true_ticks(row.problem, row.samples)
-
-
-# ---- a case and its children ---------------------------------------------------------------------
-
-
-@dataclass
-class Case:
-    """One fault: its folder, its dice, and what was found wrong."""
-
-    folder: Path
-    rng: random.Random
-    acked: dict[str, int] = field(default_factory=dict)  # problem -> generation
-    wrong: list[str] = field(default_factory=list)
-    lost_to_damage: int = 0
-    rows: int = 0
-
-    @property
-    def path(self) -> Path:
-        return self.folder / "costs.sqlite3"
-
-    def note(self, text: str) -> None:
-        self.wrong.append(text)
-
-
-@dataclass
-class Child:
-    """A forked process that acknowledges rows, and then maybe an error, through a pipe."""
-
-    pid: int
-    pipe: int
-    writer: int
-    data: bytes = b""
-
-    def await_acks(self, count: int) -> None:
-        """Until so many rows are committed, or the child is at its end."""
-        while len(self.data) < count * ACK.size:
-            chunk = os.read(self.pipe, 1 << 12)
-            if not chunk:
-                return
-            self.data += chunk
-
-
-def set_faults(folder: Path, kinds: int, rate: float, seed: int) -> None:
-    """From now on calls on files below `folder` fail in this process; rate 0: none."""
-    library = ctypes.CDLL(None)
-    library.faults_set.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_double, ctypes.c_uint64]
-    library.faults_set(str(folder.resolve()).encode(), kinds, rate, seed)
-
-
-def spawn(work: Callable[[int], None], writer: int = 0) -> Child:
-    """Forks a child that runs `work`, with the pipe to write acknowledgements to, and exits."""
-    reading, writing = os.pipe()
-    sys.stdout.flush()
-    pid = os.fork()
-    if not pid:
-        os.close(reading)
-        _run_child(work, writing)
-    os.close(writing)
-    return Child(pid, reading, writer)
-
-
-def _run_child(work: Callable[[int], None], writing: int) -> NoReturn:
-    code = 0
-    try:
-        warnings.simplefilter("ignore")
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        work(writing)
-    except BaseException:
-        os.write(2, f"in a child: {traceback.format_exc()}\n".encode())
-        code = 99
-    os._exit(code)
-
-
-def finish(case: Case, child: Child, *, killed_by: int | None = None) -> None:
-    """Waits for a child and takes its acknowledgements."""
-    while chunk := os.read(child.pipe, 1 << 16):
-        child.data += chunk
-    os.close(child.pipe)
-    status = wait(case, child.pid)
-    if os.WIFSIGNALED(status):
-        if os.WTERMSIG(status) != killed_by:
-            case.note(f"a child died of signal {os.WTERMSIG(status)}")
-    elif os.WEXITSTATUS(status):
-        case.note("a child raised")
-    for at in range(0, len(child.data) - ACK.size + 1, ACK.size):
-        index, generation = ACK.unpack_from(child.data, at)
-        problem = problem_of(child.writer, index)
-        case.acked[problem] = max(case.acked.get(problem, 0), generation)
-
-
-def wait(case: Case, pid: int) -> int:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return status
-        time.sleep(0.002)
-    case.note("a child hangs")
-    os.kill(pid, signal.SIGKILL)
-    return os.waitpid(pid, 0)[1]
-
-
-def write_rows(path: Path, writer: int, count: int, seed: int, busy_s: float = 10.0) -> Any:
-    """A child's work: appends of one to four rows, each acknowledged once it is committed."""
-
-    def work(pipe: int) -> None:
-        rng = random.Random(seed)
-        generations: dict[int, int] = {}
-        with CostStore.open(path, busy_s=busy_s) as store:
-            for _ in range(count):
-                indices = {rng.randrange(40) for _ in range(rng.randint(1, 4))}
-                for index in indices:
-                    generations[index] = generations.get(index, 0) + 1
-                rows = [make_row(problem_of(writer, i), generations[i]) for i in indices]
-                if store.append(rows):
-                    acks = [ACK.pack(i, generations[i]) for i in indices]
-                    os.write(pipe, b"".join(acks))
-                if rng.random() < 0.1:
-                    store.read([ENVIRONMENT], [row.problem for row in rows])
-
-    return work
-
-
-def check(case: Case, *, may_lose: bool = False) -> None:
-    """Opens the database after a fault and notes what is not as it must be."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with CostStore.open(case.path) as store:
-            if store.is_in_memory:
-                case.note(f"does not open: {store.trouble}")
-            found = {row.problem: row for row in store.rows()}
-            case.rows = len(found)
-            wrong = [row for row in found.values() if not is_true(row)]
-            if wrong:
-                case.note(f"{len(wrong)} rows are wrong")
-            lost = [p for p, g in case.acked.items() if p not in found or found[p].samples < g]
-            if may_lose:
-                case.lost_to_damage = len(lost)
-            elif lost:
-                case.note(f"{len(lost)} of {len(case.acked)} committed rows are lost")
-            if not may_lose and store.verify().damages:
-                case.note(f"damaged: {store.verify().damages[0]}")
-            new = make_row(problem_of(9999, 0), 1)
-            if not store.append([new]):
-                case.note(f"cannot be written: {store.trouble}")
-        with CostStore.open(case.path) as store:
-            key = RowKey(ENVIRONMENT, new.problem, "cpu.direct", "nchw", "nchw", 1)
-            if store.read([ENVIRONMENT], [new.problem]).get(key) != new:
-                case.note("a new row does not come back")
-
-
-# ---- faults --------------------------------------------------------------------------------------
-
-
-def die_of(number: int) -> Callable[[Case], None]:
-    """One or several writers; one gets a signal at a random moment."""
-
-    def fault(case: Case) -> None:
-        count = case.rng.choice((1, 1, 3))
-        seed = case.rng.randrange(1 << 30)
-        children = [spawn(write_rows(case.path, w, 400, seed + w), w) for w in range(count)]
-        children[0].await_acks(case.rng.choice((0, 1, case.rng.randrange(400))))
-        time.sleep(case.rng.random() * 0.01)
-        os.kill(children[0].pid, number)
-        for child in children:
-            finish(case, child, killed_by=number if child is children[0] else None)
-        check(case)
-
-    return fault
-
-
-def fail_with(kinds: int, *rates: float) -> Callable[[Case], None]:
-    """Calls on files fail, from the start or from some moment on; now and then a kill on top."""
-
-    def fault(case: Case) -> None:
-        rate, seed = case.rng.choice(rates), case.rng.randrange(1 << 30)
-        if case.rng.random() < 0.7:  # there was a database before
-            finish(case, spawn(write_rows(case.path, 0, 20, seed)))
-        inner = write_rows(case.path, 1, 60, seed, busy_s=1.0)
-
-        def work(pipe: int) -> None:
-            set_faults(case.folder, kinds, rate, seed)
-            inner(pipe)
-
-        child = spawn(work, 1)
-        is_killed = case.rng.random() < 0.2
-        if is_killed:
-            time.sleep(case.rng.random() * 0.05)
-            os.kill(child.pid, signal.SIGKILL)
-        finish(case, child, killed_by=signal.SIGKILL if is_killed else None)
-        check(case)
-
-    return fault
-
-
-def change_bytes(case: Case) -> None:
-    """Bytes of the database or of SQLite's files beside it are changed, cut off or doubled."""
-    child = spawn(write_rows(case.path, 0, 400, case.rng.randrange(1 << 30)))
-    child.await_acks(case.rng.randrange(1, 400))
-    os.kill(child.pid, signal.SIGKILL)  # leaves a log behind
-    finish(case, child, killed_by=signal.SIGKILL)
-    files = sorted(f for f in case.folder.iterdir() if f.stat().st_size)
-    if files:
-        _damage(case.rng.choice(files), case.rng)
-    check(case, may_lose=True)
-
-
-def _damage(file: Path, rng: random.Random) -> None:
-    data = bytearray(file.read_bytes())
-    at = rng.randrange(min(len(data), rng.choice((100, 4096, len(data)))))
-    match rng.randrange(5):
-        case 0:
-            data[at] ^= 1 << rng.randrange(8)
-        case 1:
-            data[at : at + 512] = rng.randbytes(512)
-        case 2:
-            del data[at:]
-        case 3:
-            data[at : at + 4096] = bytes(4096)
-        case 4:
-            data[at:at] = data[at : at + 4096]
-    file.write_bytes(data)
-
-
-def jump_clock(case: Case) -> None:
-    """The clock of a writer jumps by years, back and forth."""
-    seed = case.rng.randrange(1 << 30)
-    inner = write_rows(case.path, 0, 60, seed)
-
-    def work(pipe: int) -> None:
-        rng = random.Random(seed)
-        time.time = lambda: rng.choice((-1e9, 0.0, 1e9, 1.7e9, 4e9, 1e11)) * rng.random()
-        inner(pipe)
-
-    finish(case, spawn(work))
-    check(case)
-
-
-def loop_forever(case: Case) -> None:
-    """A process takes the lock and never gives it back; another one must get on meanwhile."""
-
-    def hold(pipe: int) -> None:
-        with CostStore.open(case.path) as store:
-            database = store._connected()
-            assert database is not None
-            with database.transaction():
-                os.write(pipe, b"!")
-                while True:
-                    pass
-
-    seed = case.rng.randrange(1 << 30)
-    finish(case, spawn(write_rows(case.path, 0, 10, seed)))
-    stuck = spawn(hold)
-    os.read(stuck.pipe, 1)
-    started = time.monotonic()
-    finish(case, spawn(write_rows(case.path, 1, 5, seed, busy_s=0.1), 1))
-    if time.monotonic() - started > PATIENCE_S / 2:
-        case.note("waits too long for a stuck process")
-    os.kill(stuck.pid, signal.SIGKILL)
-    finish(case, stuck, killed_by=signal.SIGKILL)
-    check(case)
-
-
-def take_away(case: Case) -> None:
-    """The file is deleted or moved under a writer: what it says is gone, the run is not."""
-    child = spawn(write_rows(case.path, 0, 200, case.rng.randrange(1 << 30)))
-    for _ in range(3):
-        child.await_acks(len(child.data) // ACK.size + case.rng.randrange(50))
-        moved = case.folder / "moved"
-        for file in case.folder.glob("costs.sqlite3*"):
-            with contextlib.suppress(FileNotFoundError):  # SQLite was faster
-                if case.rng.random() < 0.5:
-                    file.unlink()
-                else:
-                    file.replace(moved)
-    finish(case, child)
-    check(case, may_lose=True)
-
-
-DATABASE_FAULTS: dict[str, Callable[[Case], None]] = {
-    "database: SIGKILL": die_of(signal.SIGKILL),
-    "database: SIGSEGV": die_of(signal.SIGSEGV),
-    "database: abort": die_of(signal.SIGABRT),
-    "database: infinite loop": loop_forever,
-    "database: ENOSPC": fail_with(NO_SPACE, 0.01, 0.2, 1.0),
-    "database: EIO": fail_with(INPUT_OUTPUT, 0.002, 0.02, 0.3),
-    "database: no locks": fail_with(NO_LOCKS, 0.01, 1.0),
-    "database: read-only": fail_with(READ_ONLY, 0.2, 1.0),
-    "database: all at once": fail_with(15, 0.003, 0.05),
-    "database: corrupt bytes": change_bytes,
-    "database: clock jump": jump_clock,
-    "database: file taken away": take_away,
-}
+SHIM = harness.ROOT / "tests" / "faults" / "shim.c"
+MANY_PATIENCE_S = 600.0  # for one of many processes to end
 FAULTS: dict[str, Callable[[Case], None]] = {**DATABASE_FAULTS, **WORKER_FAULTS}
 
 
@@ -384,11 +69,11 @@ def counts_of(names: Sequence[str], total: int) -> dict[str, int]:
     return counts
 
 
-def inject(name: str, count: int, seed: int) -> dict[str, Any]:
-    """`count` cases of one kind; what was found."""
+def inject(name: str, cases: Sequence[int], seed: int) -> dict[str, Any]:
+    """Some cases of one kind; what was found."""
     started = time.monotonic()
     totals: dict[str, Any] = {"committed": 0, "rows": 0, "lost_to_damage": 0, "failures": []}
-    for i in range(count):
+    for i in cases:
         folder = Path(tempfile.mkdtemp(prefix="faults-"))
         case = Case(folder, random.Random(f"{name} {seed} {i}"))
         try:
@@ -400,9 +85,12 @@ def inject(name: str, count: int, seed: int) -> dict[str, Any]:
         totals["lost_to_damage"] += case.lost_to_damage
         if case.wrong:
             totals["failures"].append({"case": i, "found": case.wrong})
+            words = ["--only", name, "--case", str(i), "--seed", str(seed)]
+            repro = f"repro: python benchmarks/fault_injection.py {shlex.join(words)}"
+            harness.tell_failure(f"{name}, case {i}", "; ".join(case.wrong), repro)
         shutil.rmtree(folder, ignore_errors=True)
     seconds = round(time.monotonic() - started, 1)
-    return {"fault": name, "count": count, "seed": seed, **totals, "seconds": seconds}
+    return {"fault": name, "count": len(cases), "seed": seed, **totals, "seconds": seconds}
 
 
 # ---- many processes ------------------------------------------------------------------------------
@@ -476,7 +164,7 @@ FOLDERS = {"normal": (0, 0.0), "no locks": (NO_LOCKS, 1.0), "full": (NO_SPACE, 1
 def mix(kind: str, processes: int, operations: int, seed: int) -> dict[str, Any]:
     """Many processes at once on one database, in a folder of one kind."""
     folder = Path(tempfile.mkdtemp(prefix="faults-"))
-    case = Case(folder, random.Random(seed))
+    case = Case(folder, random.Random(seed), patience_s=MANY_PATIENCE_S)
     kinds, rate = FOLDERS[kind]
     started = time.monotonic()
     finish(case, spawn(write_rows(case.path, 0, 20, seed)))
@@ -491,8 +179,6 @@ def mix(kind: str, processes: int, operations: int, seed: int) -> dict[str, Any]
 
         return work
 
-    global PATIENCE_S
-    PATIENCE_S = 600.0
     children = [spawn(work_of(writer), writer) for writer in range(1, processes + 1)]
     for child in children:
         finish(case, child)
@@ -509,30 +195,43 @@ def mix(kind: str, processes: int, operations: int, seed: int) -> dict[str, Any]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = harness.make_parser(__doc__, harness.RESULTS / "faults.jsonl")
     parser.add_argument("--faults", type=int, default=1000, help="of all kinds together")
-    parser.add_argument("--operations", type=int, default=1000, help="of each process")
-    parser.add_argument("--processes", type=int, default=16)
+    parser.add_argument("--operations", type=int, default=1000, help="of each of many processes")
+    parser.add_argument("--processes", type=harness.count, default=16, help="at once")
     parser.add_argument("--only", action="append", metavar="GLOB", help="these faults")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument(
+        "--case", type=int, help="only this case of each fault, as in a repro: line"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of all that is random")
+    parser.add_argument("--quick", action="store_true", help="30 faults, 30 operations")
     args = parser.parse_args()
+    if args.quick:
+        parser.set_defaults(faults=30, operations=30, processes=4)
+        args = parser.parse_args()
     if not hasattr(ctypes.CDLL(None), "faults_set"):
         _start_with_shim()
-    failures = 0
-    environment = {"schema": 1, **git_state()}
     globs = args.only or ["*"]
     names = [name for name in FAULTS if any(fnmatch.fnmatchcase(name, glob) for glob in globs)]
     if not names:
         parser.error(f"no fault is called {args.only}; there are {', '.join(FAULTS)}")
-    for name, count in counts_of(names, args.faults).items():
-        found = inject(name, count, args.seed)
-        failures += len(found["failures"])
-        record(args.output, {**environment, **found})
-    for kind in FOLDERS if args.operations else ():
-        found = mix(kind, args.processes, args.operations, args.seed)
-        failures += len(found["failures"])
-        record(args.output, {**environment, **found})
+    cases = {name: range(count) for name, count in counts_of(names, args.faults).items()}
+    if args.case is not None:
+        cases, args.operations = dict.fromkeys(names, range(args.case, args.case + 1)), 0
+    failures = lines = 0
+    try:
+        for name, own in cases.items():
+            found = inject(name, own, args.seed)
+            failures += len(found["failures"])
+            harness.record(args.out, {"schema": 1, **found})
+            lines += 1
+        for kind in FOLDERS if args.operations else ():
+            found = mix(kind, args.processes, args.operations, args.seed)
+            failures += len(found["failures"])
+            harness.record(args.out, {"schema": 1, **found})
+            lines += 1
+    except KeyboardInterrupt:
+        raise harness.interrupted(lines, args.out) from None
     print(json.dumps({"failures": failures}))
     return 1 if failures else 0
 

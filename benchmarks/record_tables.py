@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Measures the full cost table of networks: every candidate, every layout change, no screening.
 
@@ -6,15 +5,17 @@
     python benchmarks/record_tables.py resnet18 --budget-s 60 --out /tmp/tables
 
 Needs a quiet machine. Each candidate is looked at alone first (LOOK_ROUNDS runs, warm weights),
-which also tells what setting it up takes; then all candidates of one operation, with whatever is
+which also tells what setting it up takes. Then all candidates of one operation, with whatever is
 fused to it, run in the same interleaved rounds. A network that has a table is skipped, so the
 command can be repeated until all are there. What is left of --budget-s is divided among the
 networks to come: one that would need more gets fewer rounds, never fewer candidates.
+
+Takes about --budget-s seconds. Writes one file per network, each in a process of its own, to
+benchmarks/tables.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import time
@@ -24,10 +25,10 @@ from pathlib import Path
 
 import torch
 
+import harness
 from cost_tables import FOLDER, Row, Table, write_table
 from engines import machine
-from harness import git_state
-from networks import random_input, random_network
+from networks import NAMES, network_name, random_input, random_network
 from torchalgo import _C
 from torchalgo._base.stats import cost_of_samples
 from torchalgo._capture.freeze import freeze_model
@@ -41,6 +42,7 @@ NETWORKS = (
     "mobilenet_v3_large", "efficientnet_b0", "regnet_y_400mf", "alexnet", "googlenet", "resnet50",
     "inception_v3", "convnext_tiny", "vgg16", "densenet121",
 )  # fmt: skip
+LIMIT_S = 1800.0  # of one network beyond its budget: fewest rounds, set-up
 LEAST_ROUNDS, MOST_ROUNDS = 5, 15
 LOOK_ROUNDS = 2  # of a quick look
 LOOK_SPREAD = 1.25  # where runs of a look differ by more, two more are taken
@@ -152,7 +154,7 @@ def record_network(name: str, size: int | None, budget_s: float) -> Table:
             every.setdefault(key_of(c.problem, c.primitive), Measured(c))
     head = {
         "network": name, "input": "x".join(map(str, x.shape)), "dtype": "f32",
-        "threads": torch.get_num_threads(), "machine": machine(), "git": git_state(),
+        "threads": torch.get_num_threads(), "machine": machine(), "git": harness.git_state(),
         "date": time.strftime("%Y-%m-%d"), "load_before": os.getloadavg()[0],
     }  # fmt: skip
     probes = _C.probe_peaks()
@@ -167,29 +169,49 @@ def record_network(name: str, size: int | None, budget_s: float) -> Table:
     )  # fmt: skip
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("networks", nargs="*", default=list(NETWORKS))
-    parser.add_argument("--budget-s", type=float, default=2400.0, help="for all together")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--size", type=int, help="of images; default: each network's own")
-    parser.add_argument("--out", type=Path, default=FOLDER)
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
+def record_one(name: str, size: int | None, budget_s: float, threads: int, path: str) -> str:
+    """Writes the table of one network, in this process. Returns what it holds."""
+    torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
-    start = time.perf_counter()
-    todo = [n for n in args.networks if not (args.out / f"{n}.json.gz").exists()]
-    for i, name in enumerate(todo):
-        left_s = args.budget_s - (time.perf_counter() - start)
-        table = record_network(name, args.size, left_s / (len(todo) - i))
-        path = args.out / f"{name}.json.gz"
-        write_table(table, path)
-        print(
-            f"{name}: {len(table.rows)} costs, {len(table.failures)} failed, {table.head['rounds']}"
-            f" rounds, {table.head['seconds']} s, {path.stat().st_size / 1000:.0f} KB",
-            flush=True,
-        )
-    return 0
+    table = record_network(name, size, budget_s)
+    write_table(table, Path(path))
+    return (
+        f"{len(table.rows)} costs, {len(table.failures)} failed, {table.head['rounds']} rounds,"
+        f" {table.head['seconds']} s, {Path(path).stat().st_size / 1000:.0f} KB"
+    )
+
+
+def main() -> int:
+    parser = harness.make_parser(__doc__)
+    parser.add_argument(
+        "networks", nargs="*", type=network_name, metavar="NETWORK", help=f"{NAMES}; default: 15"
+    )
+    parser.add_argument("--budget-s", type=harness.seconds, default=2400.0, help="for all together")
+    parser.add_argument(
+        "--threads", type=harness.count, default=torch.get_num_threads(), help="of each process"
+    )
+    parser.add_argument("--size", type=harness.count, help="of images; default: each network's own")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="the folder of the tables")
+    args = parser.parse_args()
+    start, failures = time.perf_counter(), 0
+    paths = {name: args.out / f"{name}.json.gz" for name in args.networks or NETWORKS}
+    todo = [name for name, path in paths.items() if not path.exists()]
+    try:
+        for i, name in enumerate(todo):
+            left_s = args.budget_s - (time.perf_counter() - start)
+            budget_s = max(left_s, 0.0) / (len(todo) - i)
+            words = (name, args.size, budget_s, args.threads, str(paths[name].resolve()))
+            answer = harness.run_child(record_one, *words, limit_s=LIMIT_S + 2 * budget_s)
+            if answer.failure:
+                failures += 1
+                repro = harness.repro_line(record_one, *words)
+                harness.tell_failure(name, answer.failure, repro)
+            else:
+                print(f"{name}: {answer.values[-1]}", flush=True)
+    except KeyboardInterrupt:
+        print(f"interrupted: the tables so far are in {args.out}", flush=True)
+        return 130
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

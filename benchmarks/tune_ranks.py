@@ -2,25 +2,28 @@
 """Ranks that tune together while one of them fails, with clocks that disagree.
 
     python benchmarks/tune_ranks.py --ranks 8 --rounds 3 --seed 1
+    python benchmarks/tune_ranks.py --ranks 3 --rounds 1 --no-record     # to see that it works
 
-Each case forks the ranks, which meet in a TCPStore, and gives each a calendar of its own that jumps
+Each case forks the ranks, which meet in a TCPStore. Each rank has a calendar of its own that jumps
 (tests/faults/clock.c, preloaded) and a monotonic clock with an origin and a rate of its own. Costs
 are invented, with each rank's own noise, so that only merging makes plans equal. All ranks must end
 with one plan, or with one error that names the rank it lies in, at most 5 s after the last arrival:
 of a rank at the agreement that fails or succeeds, or of the fault.
 
-Appends a line per case to benchmarks/results/tune_ranks.jsonl; exits with 1 if anything failed.
+Takes about three minutes per round with 8 ranks. Appends a line per case to
+benchmarks/results/tune_ranks.jsonl. Exit status 1 if anything failed; a `repro:` line then repeats
+the case.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import datetime
 import json
 import os
 import random
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -37,7 +40,7 @@ import torch
 import torch.distributed as dist_untyped
 from torch import nn
 
-from harness import git_state, machine_state, record
+import harness
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._distributed.distribute import Hardware
@@ -46,9 +49,7 @@ from torchalgo._measure.process_bench import TakenSamples
 from torchalgo._measure.sampling import Bench
 from torchalgo.tune import plan_hash, tune
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "tune_ranks.jsonl"
-SHIM = ROOT / "tests" / "faults" / "clock.c"
+SHIM = harness.ROOT / "tests" / "faults" / "clock.c"
 BOUND_S = 5.0
 PATIENCE_S = 40.0  # for a rank to end; more is a hang
 YEAR_S = 365 * 86400
@@ -405,32 +406,46 @@ def preload_shim() -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=3, help="of all cases")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--case", choices=CASES, action="append", default=[])
-    parser.add_argument("--no-record", action="store_true")
+    parser = harness.make_parser(__doc__, harness.RESULTS / "tune_ranks.jsonl")
+    parser.add_argument("--ranks", type=harness.count, default=8, help="at least 2")
+    parser.add_argument("--rounds", type=harness.count, default=3, help="of all cases")
+    parser.add_argument("--seed", type=int, default=1, help="of the first round")
+    parser.add_argument("--case", choices=CASES, action="append", default=[], help="default: all")
+    parser.add_argument("--no-record", action="store_true", help="print the lines only")
     args = parser.parse_args()
+    if args.ranks < 2:
+        parser.error(f"--ranks: expected at least 2, got {args.ranks}")
     preload_shim()
     torch.set_num_threads(1)
-    shared = {"ranks": args.ranks, "seed": args.seed, **git_state(), **machine_state()}
-    failed = 0
-    for name in args.case or CASES:
-        seeds = [args.seed * 1000 + i for i in range(args.rounds)]
-        outcomes = [run_case(make_case(name, args.ranks, seed)) for seed in seeds]
-        wrong = [f"seed {s}: {w}" for s, o in zip(seeds, outcomes, strict=True) for w in o.wrong]
-        failed += bool(wrong)
-        line = {
-            "schema": 1, "case": name, "seeds": seeds,
-            "after_s": [round(o.after_s, 2) for o in outcomes], "bound_s": BOUND_S,
-            "told": outcomes[0].told, "wrong": wrong, **shared,
-        }  # fmt: skip
-        if args.no_record:
-            print(json.dumps(line), flush=True)
-        else:
-            record(RESULTS, line)
+    failed = lines = 0
+    try:
+        for name in args.case or CASES:
+            line = run_rounds(name, args.ranks, args.rounds, args.seed)
+            failed += bool(line["wrong"])
+            if args.no_record:
+                print(json.dumps(line), flush=True)
+            else:
+                harness.record(args.out, line)
+            lines += 1
+    except KeyboardInterrupt:
+        raise harness.interrupted(0 if args.no_record else lines, args.out) from None
     return int(failed > 0)
+
+
+def run_rounds(name: str, ranks: int, rounds: int, seed: int) -> harness.Record:
+    """The record of one case with several seeds. Tells how to repeat what is wrong."""
+    seeds = [seed * 1000 + i for i in range(rounds)]
+    outcomes = [run_case(make_case(name, ranks, each)) for each in seeds]
+    wrong = [f"seed {s}: {w}" for s, o in zip(seeds, outcomes, strict=True) for w in o.wrong]
+    if wrong:
+        words = f"--ranks {ranks} --rounds {rounds} --seed {seed} --case {shlex.quote(name)}"
+        repro = f"repro: python benchmarks/tune_ranks.py {words} --no-record"
+        harness.tell_failure(name, "; ".join(wrong), repro)
+    return {
+        "schema": 1, "case": name, "seeds": seeds,
+        "after_s": [round(o.after_s, 2) for o in outcomes], "bound_s": BOUND_S,
+        "told": outcomes[0].told, "wrong": wrong, "ranks": ranks, "seed": seed,
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import isolated
 from campaign import FindingError, main
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-import fault_injection
+import database_faults
 from torchalgo._db import CostStore
 
 SLOW_S = 30.0
@@ -39,8 +39,8 @@ def sound() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "costs.sqlite3"
         with CostStore.open(path) as store:
-            problems = [fault_injection.problem_of(1, i) for i in range(300)]
-            store.append([fault_injection.make_row(problem, 3) for problem in problems])
+            problems = [database_faults.problem_of(1, i) for i in range(300)]
+            store.append([database_faults.make_row(problem, 3) for problem in problems])
         with sqlite3.connect(path) as connection:
             connection.execute("pragma wal_checkpoint(truncate)")
         connection.close()
@@ -263,10 +263,10 @@ def use(path: Path) -> str:
     """Does what tuning does with a database; returns how it was taken."""
     with CostStore.open(path) as store:
         rows = store.rows()
-        if false := [row for row in rows if not fault_injection.is_true(row)]:
+        if false := [row for row in rows if not database_faults.is_true(row)]:
             raise FindingError(f"{len(false)} false rows, such as {false[0]}")
         store.verify()
-        new = fault_injection.make_row(fault_injection.problem_of(2, 1), 1)
+        new = database_faults.make_row(database_faults.problem_of(2, 1), 1)
         store.append([new])
         if new not in store.rows():
             raise FindingError("an appended row is not there")

@@ -17,11 +17,11 @@ from campaign import FindingError, main
 from mutate import VALUES, mutated, mutated_bytes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-import fault_injection
+import database_faults
 from torchalgo._db.row import Refusal, Row, checksum_of, columns_of, from_line, to_line
 from torchalgo._ir.failures import KINDS
 
-ROWS = [fault_injection.make_row(fault_injection.problem_of(1, i), 3) for i in range(4)]
+ROWS = [database_faults.make_row(database_faults.problem_of(1, i), 3) for i in range(4)]
 REFUSALS = [Refusal(*ROWS[0].row_key, kind, "a reason", 1e-5, "here", 7) for kind in KINDS]
 ENTRIES = [*ROWS, *REFUSALS]
 LINES = [to_line(entry) for entry in ENTRIES]

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from bench_layouts import FAMILIES, FIRST, problem_of, table
+from bench_layouts import FAMILIES, FIRST, layout_table, problem_of
 from torchalgo import _C
 
 
 def test_a_ratio_is_the_median_over_rounds_and_the_least_one_is_bold() -> None:
     wall_us = {FIRST: [10.0, 20.0, 40.0], "Winograd, nhwc": [9.0, 10.0, 36.0]}
     line = {"layer": "ResNet-50 layer1", "wall_us": wall_us}
-    row = table([line])[-1]
+    row = layout_table([line])[-1]
     assert row == "| ResNet-50 layer1 | 64, 64, 56 | 20 us | **0.90** | - | - | - |"
 
 

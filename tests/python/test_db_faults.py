@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 def inject(tmp_path: Path, *arguments: object) -> list[dict[str, Any]]:
     """The records of a run that found no failure."""
     output = tmp_path / "faults.jsonl"
-    command = [sys.executable, str(SCRIPT), *map(str, arguments), "--output", str(output)]
+    command = [sys.executable, str(SCRIPT), *map(str, arguments), "--out", str(output)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     records = [json.loads(line) for line in output.read_text().splitlines()]
     found = [r for r in records if r["failures"]]

@@ -1,21 +1,14 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Keeps the structure of many networks, without weights, for tests of the planner and the solver.
+"""The structure of many networks, without weights, for tests of the planner and the solver.
 
-Each network of torchvision and timm below is built with random weights, frozen and imported; its
-graph goes as text (csrc/ir/graph_text.h) into one zip file, about 3 KB a network:
-
-    python benchmarks/trace_graphs.py                # all that are not in the file yet
-    python benchmarks/trace_graphs.py resnet50 timm/dla102
-
-A child process traces each network, so that one that fails or takes too much costs only itself.
+Each network of torchvision and timm below is built with random weights, frozen and imported. Its
+graph is kept as text (csrc/ir/graph_text.h) in one zip file, about 3 KB per network.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
+import difflib
 import zipfile
 from pathlib import Path
 
@@ -26,7 +19,7 @@ from torchalgo import _C
 from torchalgo._capture.freeze import freeze_model
 
 GRAPHS = Path(__file__).with_name("graphs") / "inference.zip"
-TIME_LIMIT_S = 240
+LIMIT_S = 240.0  # of one network
 
 TORCHVISION = """
 alexnet convnext_tiny convnext_base densenet121 densenet161 densenet169 densenet201
@@ -59,6 +52,16 @@ tresnet_l vgg16_bn visformer_small vovnet39a wide_resnet50_2 xception41 xception
 
 def all_names() -> list[str]:
     return TORCHVISION.split() + [f"timm/{name}" for name in TIMM.split()]
+
+
+def graph_name(text: str) -> str:
+    """The type of a command line's argument: one of `all_names`."""
+    if text not in all_names():
+        similar = ", ".join(difflib.get_close_matches(text, all_names())) or "resnet50"
+        raise argparse.ArgumentTypeError(
+            f"expected a network of network_graphs.py, such as {similar}; got {text!r}"
+        )
+    return text
 
 
 def build(name: str) -> tuple[nn.Module, int]:
@@ -106,35 +109,3 @@ def write_graphs(graphs: dict[str, str]) -> None:
                 zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0)), graphs[name], zipfile.ZIP_LZMA
             )
     whole.replace(GRAPHS)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="networks; default: all that are missing")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.child:
-        sys.stdout.write(trace(arguments.child))
-        return 0
-    graphs = read_graphs() if GRAPHS.exists() else {}
-    failures = 0
-    for name in arguments.names or [name for name in all_names() if name not in graphs]:
-        command = [sys.executable, __file__, "--child", name]
-        try:
-            child = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_S)
-            failure = child.stderr.strip().splitlines()[-1:] if child.returncode else []
-        except subprocess.TimeoutExpired:
-            failure = [f"took more than {TIME_LIMIT_S} s"]
-        if failure:
-            failures += 1
-            print(f"{name}: {failure[0]}", flush=True)
-            continue
-        graphs[name] = child.stdout
-        print(f"{name}: {child.stdout.count(chr(10) + 'node')} ops", flush=True)
-        write_graphs(graphs)
-    print(f"{len(graphs)} networks in {GRAPHS}, {failures} failed")
-    return 1 if failures else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
