@@ -18,66 +18,25 @@ not reached.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tarfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from gpu_stage import Context, Outcome, Stage
+from harness import ending_of, kill_group, make_parser
 
 SCHEMA = 1
 NEEDS_GPU = "needs a GPU"
 NOT_REACHED = "not reached"
 ARCHIVE = "gpu_check.tar.gz"
-
-
-@dataclass
-class Outcome:
-    """What a stage found: for the table, for the exit status, for the record."""
-
-    summary: str = ""
-    failures: list[str] = field(default_factory=list)
-    findings: list[str] = field(default_factory=list)
-    data: dict[str, Any] = field(default_factory=dict)
-
-    def expect(self, condition: bool, failure: str) -> None:
-        if not condition:
-            self.failures.append(failure)
-
-    def suppose(self, condition: bool, finding: str) -> None:
-        """Notes a hypothesis that was missed: a result like any other."""
-        if not condition:
-            self.findings.append(finding)
-
-
-@dataclass(frozen=True)
-class Context:
-    """A stage's arguments."""
-
-    out: Path
-    quick: bool
-    seed: int
-    left_s: Callable[[], float]  # of the stage's budget: a stage does less when it is spent
-    emit: Callable[[Any], None] = lambda row: None  # writes one result at once
-
-
-@dataclass(frozen=True)
-class Stage:
-    name: str
-    title: str
-    part: int
-    budget_s: float
-    run: Callable[[Context], Outcome]
-    needs_gpu: bool = True
-    is_default: bool = True
 
 
 def select_stages(stages: Sequence[Stage], names: str | None, part: int | None) -> list[Stage]:
@@ -185,11 +144,11 @@ def child_launcher(module: str) -> Launch:
             )
             try:
                 process.wait(limit_s)
-                ending = f"ended with {_spelled(process.returncode)}"
+                ending = f"ended with {ending_of(process.returncode)}"
             except subprocess.TimeoutExpired:
                 ending = f"did not end within {limit_s:.3g} s"
             finally:
-                _kill_group(process)
+                kill_group(process)
         record = read_record(path)
         if record is not None:
             return record
@@ -206,17 +165,6 @@ def child_launcher(module: str) -> Launch:
         }
 
     return launch
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Ends the stage's process with all that it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _spelled(code: int) -> str:
-    return signal.Signals(-code).name if code < 0 else f"exit status {code}"
 
 
 def run_stages(
@@ -253,6 +201,12 @@ def run_stages(
         for name, mark in (("failures", "FAILED"), ("findings", "finding")):
             for text in record.get(name, []):
                 say(f"  {mark}: {text}")
+        if record["status"] == "failed":
+            quick = " --quick" if context.quick else ""
+            say(
+                f"  repro: python benchmarks/gpu_check.py --stages {stage.name}"
+                f" --seed {context.seed}{quick}"
+            )
         records.append(record)
     return records
 
@@ -290,7 +244,7 @@ def exit_status(records: Sequence[Mapping[str, Any]]) -> int:
 
 
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--part", type=int, choices=(1, 2, 3), help="its default stages")
     parser.add_argument("--stages", help="comma-separated; all default ones if left out")
     parser.add_argument("--minutes", type=float, default=9.0, help="for all stages together")
@@ -337,5 +291,4 @@ def main(arguments: Sequence[str] | None = None, has_gpu: bool | None = None) ->
 
 
 if __name__ == "__main__":
-    sys.modules.setdefault("gpu_check", sys.modules["__main__"])  # the stages import its classes
     sys.exit(main())

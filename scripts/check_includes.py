@@ -3,7 +3,8 @@
 
 csrc/CMakeLists.txt says which folders each folder DEPENDS on; a file may include its own folder,
 those, and what those depend on in turn. FLOW lists the packages of Python; a module may import
-its own package and those before it, and no modules may import each other in a circle.
+its own package and those before it. No modules may import each other in a circle, and neither
+may those of benchmarks/.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ TORCH = re.compile(r"(ATen|torch|c10|pybind11)/")
 
 
 PYTHON = ROOT / "python" / "torchalgo"
+BENCHMARKS = ROOT / "benchmarks"
 # The packages of torchalgo in the order of the flow; modules of the package itself by their names.
 FLOW = (
     "_version", "_build_info", "_base", "energy", "_ir", "_capture", "_db", "_predict", "verify",
@@ -190,9 +192,23 @@ def find_circle(edges: dict[str, set[str]]) -> list[str]:
     return next((circle for name in sorted(edges) if (circle := walk(name, []))), [])
 
 
+def benchmark_violations() -> list[str]:
+    """One line if modules of benchmarks/ import each other in a circle, also in functions."""
+    edges: dict[str, set[str]] = {}
+    for path in sorted(BENCHMARKS.glob("*.py")):
+        names = edges.setdefault(path.stem, set())
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                names.add(node.module or "")
+            elif isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+    circle = find_circle({name: edges.keys() & found for name, found in edges.items()})
+    return [f"benchmarks: imports in a circle: {' -> '.join(circle)}"] if circle else []
+
+
 def main() -> int:
     """Print the violations; exit status 1 if there are any."""
-    found = [*violations(), *python_violations()]
+    found = [*violations(), *python_violations(), *benchmark_violations()]
     print("\n".join(found) if found else "directions of includes and imports: ok")
     return 1 if found else 0
 

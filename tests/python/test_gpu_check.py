@@ -15,7 +15,8 @@ import pytest
 import torch
 
 import gpu_check
-from gpu_check import ARCHIVE, NEEDS_GPU, NOT_REACHED, Context, main, select_stages
+from gpu_check import ARCHIVE, NEEDS_GPU, NOT_REACHED, main, select_stages
+from gpu_stage import Context
 from support import fake_gpu_stages
 
 HERE = Path(__file__).resolve().parent
@@ -156,7 +157,7 @@ def test_each_part_of_the_real_stages_fits_into_nine_minutes_and_can_be_listed(
 
 
 def test_a_gpu_is_described_by_the_fixture_of_its_name() -> None:
-    from gpu_stages import fixture_of
+    from gpu_here import fixture_of
     from torchalgo._ir.devices import list_devices, named_device
 
     for name in list_devices():
@@ -177,7 +178,7 @@ def test_the_command_runs_here_without_a_gpu(tmp_path: Path) -> None:
 
 
 def test_the_build_is_looked_at_without_a_gpu(tmp_path: Path) -> None:
-    from gpu_stages import import_
+    from gpu_here import import_
 
     outcome = import_(Context(tmp_path, True, 0, lambda: 10.0))
     assert not outcome.failures and "cuDNN primitives for a 3x3" in outcome.summary

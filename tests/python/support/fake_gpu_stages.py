@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from gpu_check import Context, Outcome, Stage
+from gpu_stage import Context, Outcome, Stage
 
 
 def count(context: Context, name: str) -> None:

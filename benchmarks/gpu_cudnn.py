@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Stages of gpu_check.py: what cuDNN offers, and whether it is true."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+
+import torch
+
+from gpu_here import fixture_of
+from gpu_problems import (
+    BOUND,
+    DIRECTIONS,
+    Rows,
+    live,
+    offers,
+    problems,
+    runtime_compiled,
+    spell,
+    spelled,
+)
+from gpu_stage import Context, Outcome
+from torchalgo import _C
+from torchalgo._ir.devices import named_device
+
+
+def legacy(context: Context) -> Outcome:
+    """Which legacy numbers run, and how fast: the table of support."""
+    device, outcome, rows = live(), Outcome(), Rows(context)
+    for direction in DIRECTIONS:
+        for dtype in ("f32", "tf32", "f16", "bf16"):
+            if context.left_s() < 0:
+                break
+            problem = spell("3x3_56", dtype, 8, direction)
+            pairs = offers(problem, device, "cudnn_legacy.")
+            primitives = [p for p, _ in pairs]
+            checks = _C.check_primitives(problem, primitives, BOUND, context.seed, device)
+            samples = _C.measure(
+                [(problem, p) for p in primitives], rounds=5, budget_s=1.0, device=device
+            )
+            for (p, t), (error, failure), taken in zip(pairs, checks, samples, strict=True):
+                rows.append({
+                    "problem": problem, "primitive": p.name, "src": p.src, "dst": p.dst,
+                    "workspace_bytes": p.workspace_bytes, "deterministic": t.is_deterministic,
+                    "rel_error": error, "failure": failure or taken.failure, "ns": taken.ns,
+                })  # fmt: skip
+    failing = [row for row in rows if row["failure"]]
+    outcome.data["rows"] = rows
+    outcome.summary = f"{len(rows) - len(failing)} of {len(rows)} offered legacy algorithms run"
+    outcome.expect(bool(rows), "no legacy algorithm is offered")
+    outcome.failures += [
+        f"{r['primitive']} {r['src']}->{r['dst']} on {r['problem']}: {r['failure']}"
+        for r in failing[:10]
+    ]
+    return outcome
+
+
+def smoke(context: Context) -> Outcome:
+    """One small convolution in each direction and type, by each kind of row, against f64."""
+    device, outcome, rows = live(), Outcome(), Rows(context)
+    for dtype in ("f32", "tf32", "f16", "bf16"):
+        for direction in DIRECTIONS:
+            fused = ["", "+bias", "+bias+relu"] if direction == "fwd" else [""]
+            for ops in fused:
+                problem = spell("3x3_14", dtype, 2, direction) + ops
+                for prefix in ("cudnn9.", "cudnn_legacy."):
+                    found = offers(problem, device, prefix)
+                    chosen = [p for p, t in found if not runtime_compiled(t) and "{" not in p.name][
+                        :3
+                    ]
+                    checks = _C.check_primitives(problem, chosen, BOUND, context.seed, device)
+                    for p, (error, failure) in zip(chosen, checks, strict=True):
+                        rows.append((problem, spelled(p), error, failure))
+    failing = [row for row in rows if row[3]]
+    outcome.data = {"rows": rows}
+    outcome.summary = f"{len(rows) - len(failing)} of {len(rows)} agree with f64"
+    outcome.failures += [f"{name} on {problem}: {why}" for problem, name, _, why in failing[:10]]
+    outcome.expect(bool(rows), "nothing ran")
+    return outcome
+
+
+def deviceless(context: Context) -> Outcome:
+    """The described device offers what the live one offers, of cuDNN's graph engines.
+
+    Both are asked by a description in JSON. That a handle is told the same is not shown here.
+    """
+    device, outcome = live(), Outcome()
+    fixture = fixture_of(device)
+    described = (
+        named_device(fixture)
+        if fixture
+        else _C.Device(
+            kind="cuda", name=device.name, isa=device.isa, l2_bytes=device.l2_bytes,
+            properties=device.properties, provenance="live, without its index",
+        )
+    )  # fmt: skip
+    asked, different = 0, Rows(context)
+    for problem in problems(context, ("f32", "f16")):
+        if context.left_s() < 0:
+            break
+        asked += 1
+        here = {
+            spelled(p) for p, t in offers(problem, device, "cudnn9.") if not runtime_compiled(t)
+        }
+        there = {
+            spelled(p) for p, t in offers(problem, described, "cudnn9.") if not runtime_compiled(t)
+        }
+        if here != there:
+            different.append({
+                "problem": problem, "live_only": sorted(here - there),
+                "described_only": sorted(there - here),
+            })  # fmt: skip
+    outcome.data = {"described": described.provenance, "different": different}
+    outcome.summary = f"{asked - len(different)} of {asked} problems: the same set as described"
+    outcome.failures += [f"{d['problem']}: the sets differ" for d in different[:10]]
+    outcome.expect(asked > 0, "nothing was asked")
+    return outcome
+
+
+SAMPLED = 8  # plans of each problem in one pass over all problems
+
+
+def plans(context: Context) -> Outcome:
+    """Sampled plans run and agree with f64: a few of each layer, type and direction in turn."""
+    device, outcome, rows = live(), Outcome(), Rows(context)
+    rng = random.Random(context.seed)
+    left: dict[str, list[_C.Primitive]] = {}
+    order = list(problems(context, ("f16", "f32", "tf32", "bf16"), n=2))
+    rng.shuffle(order)
+    while context.left_s() > 0 and order:
+        problem = order.pop(0)
+        if problem not in left:
+            found = offers(problem, device, "cudnn")
+            left[problem] = [p for p, t in found if not runtime_compiled(t)]
+            rng.shuffle(left[problem])
+        chunk, left[problem] = left[problem][:SAMPLED], left[problem][SAMPLED:]
+        checks = _C.check_primitives(problem, chunk, BOUND, context.seed, device)
+        for p, (error, failure) in zip(chunk, checks, strict=True):
+            rows.append((problem, spelled(p), error, failure))
+        if left[problem]:
+            order.append(problem)
+    ran, failing = len(rows), [row for row in rows if row[3]]
+    skipped = sum(map(len, left.values()))
+    outcome.data = {
+        "rows": rows,
+        "skipped": skipped,
+        "problems_not_asked": len(set(order) - left.keys()),
+    }
+    outcome.summary = f"{ran - len(failing)} of {ran} plans agree with f64; {skipped} not reached"
+    outcome.failures += [f"{name} on {problem}: {why}" for problem, name, _, why in failing[:10]]
+    outcome.expect(ran > 0, "no plan ran")
+    return outcome
+
+
+def notes(context: Context) -> Outcome:
+    """What is called deterministic gives the same bits each time."""
+    device, outcome = live(), Outcome()
+    times = 5 if context.quick else 20
+    asked, loose, seen_nondeterministic = 0, Rows(context), 0
+    for direction in DIRECTIONS:
+        problem = spell("3x3_14", "f16", 4, direction)
+        for p, traits in offers(problem, device, "cudnn"):
+            if context.left_s() < 0:
+                break
+            if runtime_compiled(traits) or "{" in p.name:
+                continue
+            first = _C.run_primitive(problem, p, context.seed, device)
+            same = all(
+                torch.equal(first, _C.run_primitive(problem, p, context.seed, device))
+                for _ in range(times - 1)
+            )
+            asked += 1
+            seen_nondeterministic += not same
+            if traits.is_deterministic and not same:
+                loose.append(f"{spelled(p)} on {problem}")
+    outcome.data = {"times": times, "loose": loose, "nondeterministic": seen_nondeterministic}
+    outcome.summary = f"{asked} primitives x {times} runs; {seen_nondeterministic} gave other bits"
+    outcome.failures += [f"{name} is called deterministic and is not" for name in loose]
+    outcome.expect(asked > 0, "nothing ran")
+    return outcome
+
+
+# Kernels by which cuDNN changes a layout or pads channels.
+CONVERSION = re.compile(
+    r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|AddPadding|convertTensor|transposeTensor"
+    r"|tensorTransform|nhwcToFolded|foldedNhwc|ToKrsc|kcrsTo",
+    re.IGNORECASE,
+)
+
+
+def kernel_names(run: Callable[[], object]) -> list[str]:
+    run()
+    torch.cuda.synchronize()
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        run()
+        torch.cuda.synchronize()
+    return [event.name for event in profile.events() or []]
+
+
+def hidden(context: Context) -> Outcome:
+    """Primitives with hidden copies, by workspace arithmetic, are those whose kernels convert."""
+    device, outcome = live(), Outcome()
+    asked, wrong, rows = 0, [], Rows(context)
+    for dtype in ("f16", "tf32"):
+        for layer in ("3x3_56", "1x1_14", "dw3x3_56"):
+            problem = spell(layer, dtype, 4)
+            for p, traits in offers(problem, device, "cudnn9."):
+                if context.left_s() < 0:
+                    break
+                if "{" in p.name or runtime_compiled(traits) or traits.hidden_bytes is None:
+                    continue
+                names = kernel_names(lambda: _C.run_primitive(problem, p, context.seed, device))  # noqa: B023
+                converts = any(CONVERSION.search(name) for name in names)
+                asked += 1
+                rows.append((problem, spelled(p), traits.hidden_bytes, names))
+                if converts != (traits.hidden_bytes > 0):
+                    wrong.append(f"{spelled(p)} on {problem}: {traits.hidden_bytes} bytes, {names}")
+    outcome.data = {"rows": rows}
+    outcome.summary = f"{asked - len(wrong)} of {asked}: the kernels do what was proved"
+    outcome.failures += wrong[:10]
+    outcome.expect(asked > 0, "nothing ran")
+    return outcome
