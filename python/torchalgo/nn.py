@@ -92,7 +92,25 @@ class _Chosen(nn.Module):
         return ", ".join(parts)
 
 
-class Conv1d(_Chosen, nn.Conv1d):
+class _Padded(_Chosen):
+    """The padding of a convolution that is not transposed."""
+
+    def _padded(self, input: Tensor) -> tuple[Tensor, list[int]]:
+        """Returns the input with the padding that the op cannot do, and the op's own padding."""
+        padding = [0 for _ in self.kernel_size]  # type: ignore[union-attr]
+        if self.padding_mode != "zeros":
+            input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
+        elif isinstance(self.padding, str):
+            if self.padding == "same":
+                padding, behind = same_padding(self.kernel_size, self.dilation)
+                if sum(behind) > 0:
+                    input = F.pad(input, behind)
+        else:
+            padding = list(self.padding)
+        return input, padding
+
+
+class Conv1d(_Padded, nn.Conv1d):
     """A torch.nn.Conv1d that runs the chosen algorithms.
 
     Args:
@@ -108,16 +126,7 @@ class Conv1d(_Chosen, nn.Conv1d):
     """
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        padding = [0]
-        if self.padding_mode != "zeros":
-            input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
-        elif isinstance(self.padding, str):
-            if self.padding == "same":
-                padding, behind = same_padding(self.kernel_size, self.dilation)
-                if sum(behind) > 0:
-                    input = F.pad(input, behind)
-        else:
-            padding = [self.padding[0]]
+        input, padding = self._padded(input)
         return torch.ops.torchalgo.conv1d(
             input,
             weight,
@@ -132,7 +141,7 @@ class Conv1d(_Chosen, nn.Conv1d):
         )
 
 
-class Conv2d(_Chosen, nn.Conv2d):
+class Conv2d(_Padded, nn.Conv2d):
     """A torch.nn.Conv2d that runs the chosen algorithms.
 
     Args:
@@ -148,16 +157,7 @@ class Conv2d(_Chosen, nn.Conv2d):
     """
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        padding = [0, 0]
-        if self.padding_mode != "zeros":
-            input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
-        elif isinstance(self.padding, str):
-            if self.padding == "same":
-                padding, behind = same_padding(self.kernel_size, self.dilation)
-                if sum(behind) > 0:
-                    input = F.pad(input, behind)
-        else:
-            padding = [self.padding[0], self.padding[1]]
+        input, padding = self._padded(input)
         return torch.ops.torchalgo.conv2d(
             input,
             weight,
@@ -172,7 +172,7 @@ class Conv2d(_Chosen, nn.Conv2d):
         )
 
 
-class Conv3d(_Chosen, nn.Conv3d):
+class Conv3d(_Padded, nn.Conv3d):
     """A torch.nn.Conv3d that runs the chosen algorithms.
 
     Args:
@@ -188,16 +188,7 @@ class Conv3d(_Chosen, nn.Conv3d):
     """
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        padding = [0, 0, 0]
-        if self.padding_mode != "zeros":
-            input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
-        elif isinstance(self.padding, str):
-            if self.padding == "same":
-                padding, behind = same_padding(self.kernel_size, self.dilation)
-                if sum(behind) > 0:
-                    input = F.pad(input, behind)
-        else:
-            padding = [self.padding[0], self.padding[1], self.padding[2]]
+        input, padding = self._padded(input)
         return torch.ops.torchalgo.conv3d(
             input,
             weight,
