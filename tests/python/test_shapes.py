@@ -30,7 +30,7 @@ from torchalgo import _C
 from torchalgo._api.enable import planned_choices
 from torchalgo._base.deadline import Deadline
 from torchalgo._base.timings import Timings
-from torchalgo._capture.shapes import Shapes, as_input_sets, nearest, shapes_of, spell
+from torchalgo._capture.shapes import Shapes, as_input_sets, nearest, shapes_of, shapes_text
 from torchalgo._ir.plan import PlanInput
 from torchalgo._measure.checking import Checker
 from torchalgo._measure.sampling import Sampler
@@ -116,8 +116,8 @@ def test_the_nearest_shapes_are_those_of_brute_force_with_ties_to_the_first() ->
 
 def test_shapes_are_spelled_with_an_x_and_commas() -> None:
     x, number = torch.empty(1, 3, 8, 9), torch.tensor(1.0)
-    assert spell(shapes_of((x,))) == "1x3x8x9"
-    assert spell(shapes_of((x, {"a": [number, x]}, 7))) == "1x3x8x9,scalar,1x3x8x9"
+    assert shapes_text(shapes_of((x,))) == "1x3x8x9"
+    assert shapes_text(shapes_of((x, {"a": [number, x]}, 7))) == "1x3x8x9,scalar,1x3x8x9"
 
 
 class Number(nn.Module):
@@ -362,7 +362,7 @@ def test_threads_may_call_with_any_shapes_at_once(again: torchalgo.Optimized, qu
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert again.unseen == {spell((sizes,)): 20 for sizes in UNSEEN}
+    assert again.unseen == {shapes_text((sizes,)): 20 for sizes in UNSEEN}
 
 
 # ---- memory and work are shared ------------------------------------------------------------------

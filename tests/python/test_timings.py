@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
-from torchalgo._base.timings import StepTime, Timings, spelled
+from torchalgo._base.timings import StepTime, Timings, timings_text
 
 
 def test_a_step_within_another_is_not_part_of_it_and_nothing_is_lost() -> None:
@@ -22,4 +22,4 @@ def test_a_step_within_another_is_not_part_of_it_and_nothing_is_lost() -> None:
 
 def test_the_line_has_the_longest_first_and_the_sum() -> None:
     times = {"read": StepTime(0.2), "solve": StepTime(1.5), "find": StepTime(0.001)}
-    assert spelled(times) == "1.70 s: solve 1.50, read 0.20"
+    assert timings_text(times) == "1.70 s: solve 1.50, read 0.20"

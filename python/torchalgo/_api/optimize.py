@@ -21,7 +21,7 @@ from torchalgo._C import Error
 from torchalgo._capture.calls import TensorModel, as_tensor_models
 from torchalgo._capture.freeze import ScriptModule, check_model
 from torchalgo._capture.options import Options, Plans, check_options, options_of_each
-from torchalgo._capture.shapes import ExampleKwargs, as_calls, shapes_of, spell
+from torchalgo._capture.shapes import ExampleKwargs, as_calls, shapes_of, shapes_text
 from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._db.environment import texts_here
 from torchalgo._ir.bounds import CALL_TICKS
@@ -235,7 +235,7 @@ def _optimize_each(
     Raises: KeyboardInterrupt if there is no result yet.
     """
     results: list[Result] = []
-    names = [spell(shapes_of(p.inputs)) for p in prepared]
+    names = [shapes_text(shapes_of(p.inputs)) for p in prepared]
     say = Progress(options[0].progress).say
     for name, one, own in zip(names, prepared, options, strict=True):
         if len(names) > 1:

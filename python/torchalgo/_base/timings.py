@@ -78,7 +78,7 @@ class Timings:
         self._since = now
 
 
-def spelled(times: Mapping[str, StepTime]) -> str:
+def timings_text(times: Mapping[str, StepTime]) -> str:
     """Formats the times in one line, the longest steps first, without steps below 0.005 s."""
     longest = sorted(times.items(), key=lambda item: -item[1].wall_s)
     parts = [f"{name} {time.wall_s:.2f}" for name, time in longest if time.wall_s >= 0.005]

@@ -76,7 +76,7 @@ def flatten(value: Any, path: str, tensors: list[torch.Tensor], names: list[str]
         return Constant(value)
     parts = _parts_of(value)
     if parts is None:
-        raise Error(f"{path} is a {spell_type(type(value))}; {ACCEPTED}")
+        raise Error(f"{path} is a {type_text(type(value))}; {ACCEPTED}")
     keys, items = parts
     paths = _paths(value, path, keys, len(items))
     children = [flatten(item, at, tensors, names) for item, at in zip(items, paths, strict=True)]
@@ -171,7 +171,7 @@ def is_same_value(a: Any, b: Any) -> bool:
     )
 
 
-def spell_type(kind: type) -> str:
+def type_text(kind: type) -> str:
     name = kind.__qualname__
     return name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"
 
@@ -188,14 +188,14 @@ def tensors_of(result: Any) -> Iterator[torch.Tensor]:
             yield from tensors_of(item)
 
 
-def spell(tree: Tree | None) -> str:
+def tree_text(tree: Tree | None) -> str:
     if tree is None:
         return "its default"
     if isinstance(tree, Leaf):
         return "a tensor"
     if isinstance(tree, Constant):
         return repr(tree.value)
-    parts = [spell(child) for child in tree.children]
+    parts = [tree_text(child) for child in tree.children]
     if issubclass(tree.kind, (tuple, list)) and not hasattr(tree.kind, "_fields"):
         text = ", ".join(parts)
         return f"({text})" if tree.kind is tuple else f"[{text}]"

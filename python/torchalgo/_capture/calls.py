@@ -32,9 +32,9 @@ from torchalgo._base.trees import (
     has_values,
     lowered,
     rebuild,
-    spell,
-    spell_type,
     tensors_of,
+    tree_text,
+    type_text,
 )
 from torchalgo._C import Error
 from torchalgo._capture.formats import Formats, Key, formats_of, key_of
@@ -110,7 +110,7 @@ class CallForm:
         planned = dict(zip(self.inputs.keys, self.inputs.children, strict=True))
         for name in self.signature.parameters:
             if given.get(name) != planned.get(name):
-                here, there = spell(given.get(name)), spell(planned.get(name))
+                here, there = tree_text(given.get(name)), tree_text(planned.get(name))
                 return f"{name}={here}, planned with {name}={there}"
         return "" if tree == self.inputs else "arguments in another order"
 
@@ -261,7 +261,7 @@ def as_tensor_models(
     for i, other in enumerate(models[1:], start=1):
         difference = first.difference(other.form.inputs)
         if not difference and first.output != other.form.output:
-            difference = f"results are {spell(other.form.output)} and {spell(first.output)}"
+            difference = f"results are {tree_text(other.form.output)} and {tree_text(first.output)}"
         if difference:
             raise Error(
                 f"optimize: the example inputs at {i} differ from those at 0 in more than shapes:"
@@ -296,7 +296,7 @@ def _record_output(value: Any) -> tuple[Tree, Tree | None, Formats]:
         output = flatten(value, "the model's result", tensors, [])
         for tensor in tensors:
             if type(tensor) not in (torch.Tensor, nn.Parameter):
-                raise Error(f"the model's result holds a {spell_type(type(tensor))}")
+                raise Error(f"the model's result holds a {type_text(type(tensor))}")
         check_rebuilds(value, output, tensors, "the model's result")
         if not tensors:
             raise Error("the model's result holds no tensor")
@@ -327,8 +327,8 @@ def _check_numbers(model: nn.Module, form: CallForm, tensors: Sequence[torch.Ten
     output = flatten(_run(model, bound.args, bound.kwargs), "the model's result", [], [])
     if output != form.output:
         raise Error(
-            f"optimize: the model's result is {spell(output)} for other values of the inputs and"
-            f" {spell(form.output)} for the example inputs. Return numbers that depend on the"
+            f"optimize: the model's result is {tree_text(output)} for other values of the inputs"
+            f" and {tree_text(form.output)} for the example inputs. Return numbers that depend on the"
             " inputs as tensors"
         )
 
@@ -376,8 +376,8 @@ class _TensorForward:
         form = flatten(value, "the model's result", found, [])
         if form != self.output:
             raise Error(
-                f"the model's result is {spell(form)} here and was {spell(self.output)} for the"
-                " example inputs; expected the same form for all calls. Return numbers that depend"
+                f"the model's result is {tree_text(form)} here and was {tree_text(self.output)} for"
+                " the example inputs; expected the same form for all calls. Return numbers that depend"
                 " on the inputs as tensors"
             )
         return tuple(found) if self.returned is None else rebuild(self.returned, iter(found))

@@ -55,7 +55,7 @@ class _Comparison:
         if not self._are_same(one.inputs(), other.inputs()):
             return f"the inputs of {one.kind()}"
         if not _equal_attributes(one, other):
-            return f"a constant: {_spelled(one)} and {_spelled(other)}"
+            return f"a constant: {_node_text(one)} and {_node_text(other)}"
         outputs = list(one.outputs()), list(other.outputs())
         kinds = [[value.type().kind() for value in values] for values in outputs]
         blocks = list(one.blocks()), list(other.blocks())
@@ -100,7 +100,7 @@ def _same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.equal(one, other)
 
 
-def _spelled(node: Any) -> str:
+def _node_text(node: Any) -> str:
     value = node.output().toIValue() if node.kind() == "prim::Constant" else node.kind()
     text = f"a tensor {list(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

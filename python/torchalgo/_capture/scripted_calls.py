@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import nn
 
-from torchalgo._base.trees import Constant, Leaf, Node, Tree, flatten, rebuild, spell
+from torchalgo._base.trees import Constant, Leaf, Node, Tree, flatten, rebuild, tree_text
 from torchalgo._C import Error
 
 PART = "model"  # submodule that holds the model; names of layers begin with it
@@ -91,7 +91,7 @@ def _expression(tree: Tree, places: Iterator[str]) -> str:
     if tree.kind is dict:
         pairs = zip(tree.keys, parts, strict=True)
         return f"{{{', '.join(f'{key!r}: {part}' for key, part in pairs)}}}"
-    raise Error(f"{spell(tree)} has no type in TorchScript")
+    raise Error(f"{tree_text(tree)} has no type in TorchScript")
 
 
 def check_parameters(signature: inspect.Signature) -> None:

@@ -178,7 +178,7 @@ def planned_shapes(plan: Plan) -> Shapes:
     return tuple(tuple(i.shape) for i in plan.inputs)
 
 
-def spell(shapes: Shapes) -> str:
+def shapes_text(shapes: Shapes) -> str:
     """Returns a text such as "1x3x224x224", or "1x3x224x224,1x10" for two tensors.
 
     A tensor without dimensions is "scalar".
@@ -271,7 +271,7 @@ def _check_sets(model: nn.Module, sets: Sequence[tuple[Any, ...]]) -> None:
         if shapes in before:
             raise Error(
                 f"optimize: the example inputs at {before[shapes]} and {i} have the same shapes,"
-                f" {spell(shapes)}; expected one set for each"
+                f" {shapes_text(shapes)}; expected one set for each"
             )
         before[shapes] = i
         dtypes = [[t.dtype for t in tensors_in(inputs)] for inputs in (sets[0], arguments)]
@@ -292,5 +292,7 @@ def plan_for(plans: Sequence[Plan], inputs: tuple[Any, ...]) -> Plan:
     for plan in plans:
         if planned_shapes(plan) == shapes:
             return plan
-    known = "; ".join(spell(planned_shapes(plan)) for plan in plans)
-    raise Error(f"optimize: there is no plan for the inputs {spell(shapes)}; plans are for {known}")
+    known = "; ".join(shapes_text(planned_shapes(plan)) for plan in plans)
+    raise Error(
+        f"optimize: there is no plan for the inputs {shapes_text(shapes)}; plans are for {known}"
+    )

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.autograd import forward_ad
 
-from torchalgo._base.trees import spell_type
+from torchalgo._base.trees import type_text
 from torchalgo._C import Error
 
 
@@ -22,7 +22,7 @@ def why_original(tensors: Sequence[Any], names: Sequence[str], device: torch.dev
         return "inside a transform of torch.func"
     for name, tensor in _named(tensors, names):
         if type(tensor) not in (torch.Tensor, nn.Parameter):
-            return f"input {name} is a {spell_type(type(tensor))}"
+            return f"input {name} is a {type_text(type(tensor))}"
         if tensor.requires_grad and torch.is_grad_enabled():
             return f"input {name} requires a gradient"
         if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:

@@ -19,7 +19,7 @@ from torchalgo import _C
 from torchalgo._api.optimize import optimize
 from torchalgo._api.profile import COLD_BYTES, profile
 from torchalgo._base.compare_outputs import output_error
-from torchalgo._base.timings import spelled as spelled_times
+from torchalgo._base.timings import timings_text
 from torchalgo._C import Error, matches_name
 from torchalgo._cli import demo
 from torchalgo._cli.doctor import examine, report
@@ -94,7 +94,7 @@ def _optimize(args: argparse.Namespace) -> int:
     else:
         print(short_report(plans, args.output), end="")
     if args.timings:
-        print(f"optimize took {spelled_times(optimized.timings)}", file=sys.stderr)
+        print(f"optimize took {timings_text(optimized.timings)}", file=sys.stderr)
     if optimized.is_interrupted:
         tell(f"interrupted; {args.output} runs the costs measured so far")
         return EXIT_INTERRUPTED

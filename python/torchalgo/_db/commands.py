@@ -21,7 +21,7 @@ from torchalgo._C import Error
 from torchalgo._db import files
 from torchalgo._db.counts import Info, Merged
 from torchalgo._db.environment import texts_here
-from torchalgo._db.forget import Selection, find, forget, spelled
+from torchalgo._db.forget import Selection, environment_text, find, forget
 from torchalgo._db.row import Refusal
 from torchalgo._db.store import CostStore
 from torchalgo_cli import EXIT_ERROR
@@ -184,7 +184,7 @@ def describe(info: Info) -> str:
     ]
     here = texts_here()
     lines += [
-        f"{count:>8}  {spelled(text)}{'' if text in here else '  (not here and now)'}"
+        f"{count:>8}  {environment_text(text)}{'' if text in here else '  (not here and now)'}"
         for text, count in sorted(info.environments.items(), key=lambda item: -item[1])
     ]
     lines += [f"{count:>8}  {name}" for name, count in info.algorithms.items()]

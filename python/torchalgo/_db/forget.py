@@ -49,7 +49,7 @@ class Found:
         return {**counts, VERDICTS: len(self.verdicts)}
 
 
-def spelled(environment: str) -> str:
+def environment_text(environment: str) -> str:
     """Returns the JSON of an environment as words; any other text unchanged."""
     try:
         return ", ".join(f"{name} {value}" for name, value in json.loads(environment).items())
@@ -101,7 +101,7 @@ def _texts_here() -> set[str]:
 def _is_environment(text: str, selection: Selection, here: Collection[str] | None) -> bool:
     if here is not None:
         return text in here
-    return selection.environment.lower() in spelled(text).lower()
+    return selection.environment.lower() in environment_text(text).lower()
 
 
 def _is_in_time(day: str, selection: Selection) -> bool:

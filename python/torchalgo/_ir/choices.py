@@ -79,7 +79,7 @@ def choice_text(choice: Choice, direction: Direction, what: str = "choice") -> s
     if choice is None or isinstance(choice, str):
         return _text_of_string(choice or AUTO, direction, what)
     entries = list(dict.fromkeys(_entries(choice, direction, what)))
-    return str(_C.parse_choice(";".join(map(_spell, entries)))) if entries else AUTO
+    return str(_C.parse_choice(";".join(map(_entry_text, entries)))) if entries else AUTO
 
 
 def read_choice(text: str, direction: Direction) -> int | str | None:
@@ -108,10 +108,10 @@ def near(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:
 @lru_cache(maxsize=4096)
 def _text_of_string(text: str, direction: Direction, what: str) -> str:
     entries = _entries(text, direction, what)
-    return str(_C.parse_choice(";".join(map(_spell, entries)))) if entries else AUTO
+    return str(_C.parse_choice(";".join(map(_entry_text, entries)))) if entries else AUTO
 
 
-def _spell(entry: _Entry) -> str:
+def _entry_text(entry: _Entry) -> str:
     return f"{entry.dtype}:{entry.name}" if entry.dtype else entry.name
 
 

@@ -39,7 +39,7 @@ from torchalgo._capture.reference import (
     resized,
     run_once,
 )
-from torchalgo._capture.shapes import Shapes, fits, shapes_of, spell
+from torchalgo._capture.shapes import Shapes, fits, shapes_of, shapes_text
 from torchalgo._ir.bounds import COARSE_BOUND
 from torchalgo._ir.plan import PlanDim
 from torchalgo._ir.problems import dtype_of
@@ -184,7 +184,7 @@ def prepare_each(
         try:
             prepared.append(prepare(one, say, prepared, timings, quick_s))
         except Error as problem:
-            raise Error(f"{problem} (inputs {spell(shapes_of(each.inputs))})") from problem
+            raise Error(f"{problem} (inputs {shapes_text(shapes_of(each.inputs))})") from problem
     return prepared
 
 
@@ -212,8 +212,8 @@ def _compare_small(
         error = _error(capture, small)
         if error <= most_error(small.inputs):
             notes.append(
-                f"compared with the model at inputs {spell(sizes)}, and not at {spell(shapes)},"
-                f" where one run takes {reference.seconds:.1f} s: their sizes are free"
+                f"compared with the model at inputs {shapes_text(sizes)}, and not at"
+                f" {shapes_text(shapes)}, where one run takes {reference.seconds:.1f} s: their sizes are free"
             )
             return error, dims
     return None

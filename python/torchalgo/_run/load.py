@@ -15,7 +15,7 @@ import torch
 
 from torchalgo._C import Error
 from torchalgo._capture.freeze import quiet_jit
-from torchalgo._capture.shapes import planned_dims, planned_shapes, spell
+from torchalgo._capture.shapes import planned_dims, planned_shapes, shapes_text
 from torchalgo._ir.plan import Plan, plans_from_json, read_plans, the_only_plan
 from torchalgo._plan.result import Result
 from torchalgo._run.call_files import CALLS_FILE, form_from_json
@@ -96,7 +96,7 @@ def load_plans(path: str | Path) -> dict[str, Plan]:
     Returns: the plans by the shapes for which they were made, spelled as in `Optimized.plans`.
     Raises: torchalgo.Error if the file is missing, damaged, or holds no plans of this schema.
     """
-    return {spell(planned_shapes(plan)): plan for plan in _read_plans(path)}
+    return {shapes_text(planned_shapes(plan)): plan for plan in _read_plans(path)}
 
 
 def _read_plans(path: str | Path) -> list[Plan]:

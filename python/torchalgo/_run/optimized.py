@@ -14,7 +14,7 @@ from torchalgo._base.timings import StepTime
 from torchalgo._base.write_file import write_file
 from torchalgo._C import Error
 from torchalgo._capture.freeze import ScriptModule, has_own_ops, quiet_jit
-from torchalgo._capture.shapes import spell
+from torchalgo._capture.shapes import shapes_text
 from torchalgo._ir.plan import Plan, plans_to_json
 from torchalgo._plan.pareto import Front, Memory
 from torchalgo._plan.result import Result, packed_bytes
@@ -57,7 +57,7 @@ class Optimized(PlannedCalls):
 
         The shapes are spelled as "1x3x224x224", or "1x3x224x224,1x10" for several tensors.
         """
-        return {spell(result.shapes): result.plan for result in self._known("plans")}
+        return {shapes_text(result.shapes): result.plan for result in self._known("plans")}
 
     @property
     def by_shape(self) -> dict[str, Optimized]:
@@ -68,9 +68,9 @@ class Optimized(PlannedCalls):
         """
         results = self._known("by_shape")
         if len(results) == 1:
-            return {spell(results[0].shapes): self}
+            return {shapes_text(results[0].shapes): self}
         return {
-            spell(result.shapes): Optimized(
+            shapes_text(result.shapes): Optimized(
                 result,
                 form=self._form,
                 original=None if self._original is None else self._original.alone(i),
@@ -191,7 +191,7 @@ class Optimized(PlannedCalls):
         """
         results, original = self._known("refresh"), self._need_original("refresh")
         with self._lock:
-            plans = {spell(result.shapes): result.plan for result in results}
+            plans = {shapes_text(result.shapes): result.plan for result in results}
             planned = original.plan(original.calls[: len(results)], plans)
             self._form = planned.form
             self._adopt(

@@ -16,7 +16,7 @@ from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm, form_of_script
 from torchalgo._capture.formats import ResultFormats
 from torchalgo._capture.freeze import ScriptModule
-from torchalgo._capture.shapes import Shapes, shapes_of, spell
+from torchalgo._capture.shapes import Shapes, shapes_of, shapes_text
 from torchalgo._capture.tensor_checks import check_tensors, why_original
 from torchalgo._plan.result import Result, dtype_named, own_error, plain_error, runner_of
 from torchalgo._run.embedded import Embedded
@@ -76,7 +76,9 @@ class PlannedCalls(Embedded):
         """
         with self._lock:
             counts = dict(self._unseen)
-        return Counter({spell(shapes) if shapes else OTHERS: n for shapes, n in counts.items()})
+        return Counter(
+            {shapes_text(shapes) if shapes else OTHERS: n for shapes, n in counts.items()}
+        )
 
     @property
     def original_runs(self) -> Counter[str]:
@@ -132,7 +134,7 @@ class PlannedCalls(Embedded):
         tensors, tree = form.tensors(args, kwargs)
         why = form.difference(tree) or why_original(tensors, form.names, self._device)
         if not why and form.has_numbers and shapes_of(tensors) not in self._scripted_of:
-            why = f"results hold numbers, and inputs are {spell(shapes_of(tensors))}"
+            why = f"results hold numbers, and inputs are {shapes_text(shapes_of(tensors))}"
         if why:
             return self._run_original(why, args, kwargs)
         check_tensors(tensors, form.names, self._device, self._dtypes)
@@ -148,7 +150,7 @@ class PlannedCalls(Embedded):
             own = own_error(problem)
             if own is not None or self._original is None:
                 raise own or plain_error(problem) from None
-            why = f"the plan cannot run inputs {spell(shapes_of(tensors))}"
+            why = f"the plan cannot run inputs {shapes_text(shapes_of(tensors))}"
             return self._run_original(why, args, kwargs)
         return self._finished(result, tensors)
 
@@ -203,8 +205,9 @@ class PlannedCalls(Embedded):
             return found
         if is_first and len(self._results) > 1:
             warnings.warn(
-                f"torchalgo: there is no plan for inputs {spell(shapes)}; the nearest, for"
-                f" {spell(found.shapes)}, runs. This is said once; .unseen counts all such calls",
+                f"torchalgo: there is no plan for inputs {shapes_text(shapes)}; the nearest, for"
+                f" {shapes_text(found.shapes)}, runs. This is said once; .unseen counts all such"
+                " calls",
                 stacklevel=7,
             )
         return found.scripted

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torchalgo._base.write_file import write_file
 from torchalgo._C import Error
-from torchalgo._capture.shapes import planned_shapes, spell
+from torchalgo._capture.shapes import planned_shapes, shapes_text
 from torchalgo._ir.plan import (
     GuardVerdict,
     Plan,
@@ -54,7 +54,7 @@ def short_report(plans: Sequence[Plan], file: Path) -> str:
     """
     lines = []
     for plan in plans[:MOST_SPEEDS]:
-        shapes = "" if len(plans) == 1 else f"{spell(planned_shapes(plan))}: "
+        shapes = "" if len(plans) == 1 else f"{shapes_text(planned_shapes(plan))}: "
         lines.append(f"speed   {shapes}{speed_line(plan.guard)}")
     if len(plans) > MOST_SPEEDS:
         lines.append(f"        and {len(plans) - MOST_SPEEDS} more plans")
@@ -110,7 +110,7 @@ def text_report(plans: Sequence[Plan]) -> str:
     """
     if len(plans) == 1:
         return f"{plans[0]}\n"
-    return "\n".join(f"plan for {spell(planned_shapes(plan))}\n\n{plan}\n" for plan in plans)
+    return "\n".join(f"plan for {shapes_text(planned_shapes(plan))}\n\n{plan}\n" for plan in plans)
 
 
 def html_report(*plans: Plan) -> str:
@@ -126,7 +126,7 @@ def _section(plan: Plan) -> str:
     rows = "\n".join(_rows(plan))
     unit = unit_of(plan)
     return (
-        f"<h1>Plan for {escape(spell(planned_shapes(plan)))}</h1>\n<pre>{summary}</pre>\n"
+        f"<h1>Plan for {escape(shapes_text(planned_shapes(plan)))}</h1>\n<pre>{summary}</pre>\n"
         "<table><tr><th>layer</th><th>problem</th><th>primitive</th><th>src</th><th>dst</th>"
         f"<th>{unit}</th><th></th><th>runner-up</th><th>regret {unit}</th><th>packed bytes</th>"
         "<th>us in the net</th></tr>\n"

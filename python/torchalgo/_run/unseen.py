@@ -11,7 +11,7 @@ from torchalgo._C import Error
 from torchalgo._capture.freeze import first_lines, freeze_model
 from torchalgo._capture.reference import Reference, most_error
 from torchalgo._capture.same_program import difference
-from torchalgo._capture.shapes import Shapes, as_numbers, choose, explain, nearest, spell
+from torchalgo._capture.shapes import Shapes, as_numbers, choose, explain, nearest, shapes_text
 from torchalgo._plan.result import Result
 from torchalgo._run.original import Original
 
@@ -74,12 +74,13 @@ class UnseenShapes:
         original = self._original
         assert original is not None
         assert original.tensor_model is not None
-        head = f"inputs are {spell(shapes)}"
+        head = f"inputs are {shapes_text(shapes)}"
         try:
             reference = Reference.of(lambda *values: original.run_tensors(values), tensors)
         except Exception as problem:
             raise Error(
-                f"forward: the model raises for inputs {spell(shapes)}: {first_lines(problem)}"
+                f"forward: the model raises for inputs {shapes_text(shapes)}:"
+                f" {first_lines(problem)}"
             ) from problem
         try:
             frozen = freeze_model(original.tensor_model, reference.inputs)
