@@ -10,7 +10,7 @@ from torch import nn
 import torchalgo
 from support.nets import Net
 from torchalgo import _C
-from torchalgo._plan.candidates import MOST_LINES, LayerCandidates, Offered, Refused
+from torchalgo._plan.candidates import MOST_LINES, LayerCandidates, OfferedPrimitive, Refused
 from torchalgo_cli import main
 
 CONV = "fwd_f32_n1c64h14w14_k64r3s3_st1x1_pad1x1_dil1x1_g1"
@@ -79,14 +79,16 @@ def test_the_gradient_of_a_transposed_convolutions_input_is_an_ordinary_one() ->
 
 def test_many_candidates_print_one_line_per_engine_and_details_all() -> None:
     offered = [
-        Offered(
+        OfferedPrimitive(
             f"cudnn9.conv.e{e}{{K={k}}}", src, src, 100 * k, hidden_bytes=0 if src == "nhwc" else 7
         )
         for e in (1, 22)
         for k in range(30)
         for src in ("nchw", "nhwc")
     ]
-    offered.append(Offered("cudnn9.conv.e0", "nchw", "nchw", 0, False, True, ["tensor_core"], None))
+    offered.append(
+        OfferedPrimitive("cudnn9.conv.e0", "nchw", "nchw", 0, False, True, ["tensor_core"], None)
+    )
     refused = [Refused(f"cudnn9.conv.e{e}", "arch mismatch") for e in range(100, 150)]
     layer = LayerCandidates("conv1", CONV, offered, refused, "an H100 (sm_90; from public figures)")
     lines = str(layer).splitlines()

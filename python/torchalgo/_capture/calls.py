@@ -328,8 +328,8 @@ def _check_numbers(model: nn.Module, form: CallForm, tensors: Sequence[torch.Ten
     if output != form.output:
         raise Error(
             f"optimize: the model's result is {tree_text(output)} for other values of the inputs"
-            f" and {tree_text(form.output)} for the example inputs. Return numbers that depend on the"
-            " inputs as tensors"
+            f" and {tree_text(form.output)} for the example inputs. Return numbers that depend on"
+            " the inputs as tensors"
         )
 
 
@@ -377,8 +377,8 @@ class _TensorForward:
         if form != self.output:
             raise Error(
                 f"the model's result is {tree_text(form)} here and was {tree_text(self.output)} for"
-                " the example inputs; expected the same form for all calls. Return numbers that depend"
-                " on the inputs as tensors"
+                " the example inputs; expected the same form for all calls. Return numbers that"
+                " depend on the inputs as tensors"
             )
         return tuple(found) if self.returned is None else rebuild(self.returned, iter(found))
 

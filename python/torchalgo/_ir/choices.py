@@ -42,7 +42,7 @@ _ENUM_PREFIX = {
     "bwd_filter": "CUDNN_CONVOLUTION_BWD_FILTER_",
 }
 # The names of cuDNN's algorithms are also known on machines without cuDNN: one file serves both.
-_CUDNN_ROWS: dict[str, Direction] = {
+_CUDNN_ALGORITHMS: dict[str, Direction] = {
     "cudnn9.conv": "fwd",
     "cudnn9.conv_bias": "fwd",
     "cudnn9.conv_bias_relu": "fwd",
@@ -222,37 +222,37 @@ def _name(word: str, direction: Direction, what: str) -> str:
         raise Error(
             f"{what}: {word!r} is no primitive's name; expected"
             " provider.algorithm[.variant][{KNOB=value,...}], such as 'cpu.direct' or"
-            f" 'cudnn9.conv.e22'{near(word, _known_rows())}"
+            f" 'cudnn9.conv.e22'{near(word, _known_algorithms())}"
         )
-    row = _row_of(word)
-    if row is None:
-        known = f"; known: {', '.join(_known_rows())}"
-        raise Error(f"{what}: there is no {word!r}{near(word, _known_rows()) or known}")
-    own = _CUDNN_ROWS.get(row)
+    algorithm = _algorithm_of(word)
+    if algorithm is None:
+        known = f"; known: {', '.join(_known_algorithms())}"
+        raise Error(f"{what}: there is no {word!r}{near(word, _known_algorithms()) or known}")
+    own = _CUDNN_ALGORITHMS.get(algorithm)
     if own is not None and own != direction:
-        rows = ", ".join(sorted(r for r, d in _CUDNN_ROWS.items() if d == direction))
+        names = sorted(name for name, d in _CUDNN_ALGORITHMS.items() if d == direction)
         raise Error(
-            f"{what}: {word!r} computes {own}, this choice is for {direction}; cuDNN's rows for it:"
-            f" {rows}"
+            f"{what}: {word!r} computes {own}, this choice is for {direction}; cuDNN's algorithms"
+            f" for it: {', '.join(names)}"
         )
     return word
 
 
-def _known_rows() -> list[str]:
-    return sorted({name for name, _ in _C.algorithms()} | set(_CUDNN_ROWS))
+def _known_algorithms() -> list[str]:
+    return sorted({name for name, _ in _C.algorithms()} | set(_CUDNN_ALGORITHMS))
 
 
-def _row_of(name: str) -> str | None:
+def _algorithm_of(name: str) -> str | None:
     """Returns the algorithm that offers the primitive `name`, by the rule of csrc/ir/primitive.h.
 
     Returns None if there is none.
     """
-    rows = [
-        row
-        for row in _known_rows()
-        if name == row or name.startswith(tuple(row + end for end in ".{@"))
+    offering = [
+        known
+        for known in _known_algorithms()
+        if name == known or name.startswith(tuple(known + end for end in ".{@"))
     ]
-    return max(rows, key=len, default=None)
+    return max(offering, key=len, default=None)
 
 
 def _legacy_name(given: int | str, direction: Direction, what: str) -> str:
@@ -269,7 +269,7 @@ def _legacy_name(given: int | str, direction: Direction, what: str) -> str:
     if others:
         hint = f"; {given!r} is an algorithm for {others[-1]}"
     else:
-        hint = "" if isinstance(given, int) else near(word, [*known.values(), *_known_rows()])
+        hint = "" if isinstance(given, int) else near(word, [*known.values(), *_known_algorithms()])
     raise Error(
         f"{what}: {given!r} is neither a primitive's name nor an algorithm of cuDNN for"
         f" {direction}; its algorithms: {table}{hint}"

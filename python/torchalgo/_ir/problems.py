@@ -59,9 +59,9 @@ def is_activation(problem: str | None) -> bool:
     return problem is not None and problem.startswith(tuple(f"{name}_" for name in _C.ACTIVATIONS))
 
 
-def is_other_operation(row: str) -> bool:
-    """Returns whether an algorithm computes something other than convolutions."""
-    provider, _, algorithm = row.partition(".")
+def is_other_operation(name: str) -> bool:
+    """Returns whether the algorithm `name` computes something other than convolutions."""
+    provider, _, algorithm = name.partition(".")
     return provider == "layout" or algorithm in _OTHER_OPERATIONS
 
 

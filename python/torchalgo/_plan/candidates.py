@@ -39,7 +39,7 @@ DeviceLike = Union[None, str, torch.device, "_C.Device"]
 
 
 @dataclass(frozen=True)
-class Offered:
+class OfferedPrimitive:
     """A primitive that can run the problem."""
 
     primitive: str
@@ -79,7 +79,7 @@ class LayerCandidates:
 
     name: str
     problem: str
-    offered: list[Offered]
+    offered: list[OfferedPrimitive]
     refused: list[Refused]
     device: str = ""  # its name and the source of its data; "" for this CPU
 
@@ -87,7 +87,7 @@ class LayerCandidates:
         if len(self.offered) <= MOST_LINES:
             rows = [_row(o, 1) for o in self.offered]
             return "\n".join([*self._head(), *_aligned(rows), *self._refusals(MOST_LINES)])
-        engines: dict[str, list[Offered]] = {}
+        engines: dict[str, list[OfferedPrimitive]] = {}
         for o in self.offered:
             engines.setdefault(o.engine, []).append(o)
         rows = [_row(_best(group), len(group)) for group in engines.values()]
@@ -250,7 +250,7 @@ def _as_run_on(kind: str, problem: str) -> str:
 def _ask(layer: LayerProblem, device: _C.Device, workspace_limit_bytes: int) -> LayerCandidates:
     primitives, traits, refusals = _C.offers_of(layer.problem, workspace_limit_bytes, device)
     offered = [
-        Offered(
+        OfferedPrimitive(
             p.name,
             p.src,
             p.dst,
@@ -270,7 +270,7 @@ def _ask(layer: LayerProblem, device: _C.Device, workspace_limit_bytes: int) -> 
 # ---- printing ------------------------------------------------------------------------------------
 
 
-def _row(o: Offered, count: int) -> tuple[str, ...]:
+def _row(o: OfferedPrimitive, count: int) -> tuple[str, ...]:
     """Returns the cells of a line: primitive, layouts, workspace, packed weights and notes."""
     notes = [] if o.is_deterministic else ["not deterministic"]
     if o.hidden_bytes is None:
@@ -288,7 +288,7 @@ def _row(o: Offered, count: int) -> tuple[str, ...]:
     return name, layouts, format_bytes(o.workspace_bytes), packed, ", ".join(notes)
 
 
-def _best(group: list[Offered]) -> Offered:
+def _best(group: list[OfferedPrimitive]) -> OfferedPrimitive:
     """Returns the primitive that copies the fewest bytes inside, then with the least workspace."""
     unknown = 1 << 62
     return min(

@@ -213,7 +213,8 @@ def _compare_small(
         if error <= most_error(small.inputs):
             notes.append(
                 f"compared with the model at inputs {shapes_text(sizes)}, and not at"
-                f" {shapes_text(shapes)}, where one run takes {reference.seconds:.1f} s: their sizes are free"
+                f" {shapes_text(shapes)}, where one run takes {reference.seconds:.1f} s: their"
+                " sizes are free"
             )
             return error, dims
     return None

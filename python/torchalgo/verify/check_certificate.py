@@ -43,7 +43,7 @@ def require(claim: object, text: str) -> None:
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
+def as_proof_errors() -> Iterator[None]:
     """Converts all exceptions of the block to ProofError: a malformed text proves nothing."""
     try:
         yield
@@ -242,7 +242,7 @@ def read_problem(lines: list[list[str]], work: Work) -> State:
     return state
 
 
-@refusals()
+@as_proof_errors()
 def check(problem_text: str, certificate: str) -> dict[str, list[str]]:
     """Returns the claims of a certificate.
 

@@ -21,9 +21,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 try:
-    from torchalgo.verify.check_certificate import INF, Work, check, main, refusals, require
+    from torchalgo.verify.check_certificate import INF, Work, as_proof_errors, check, main, require
 except ImportError:  # these two files run without torchalgo
-    from check_certificate import INF, Work, check, main, refusals, require  # type: ignore
+    from check_certificate import INF, Work, as_proof_errors, check, main, require  # type: ignore
 
 LAYOUTS = {"nchw": 1, "nhwc": 2, "nChw8c": 4, "nChw16c": 8}  # a set of layouts is their sum
 TICKS_PER_US = 1024 * 1000
@@ -394,7 +394,7 @@ def check_choice(data: Any, text: str, rows: CostRows, refused: Any, pairs: Any)
     return {"cost_ticks": cost, "lower_bound_ticks": bound, "status": status}
 
 
-@refusals()
+@as_proof_errors()
 def check_claims(plan: Any, **own: Any) -> dict[str, Any]:
     """Raises ProofError unless a plan with its proof is what it claims to be.
 

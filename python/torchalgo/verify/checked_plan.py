@@ -12,7 +12,7 @@ from typing import Any
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._ir.plan import TICKS_PER_US, PairCost, Plan, format_value
-from torchalgo.verify.check_certificate import ProofError, refusals, require
+from torchalgo.verify.check_certificate import ProofError, as_proof_errors, require
 from torchalgo.verify.check_plan import CostRows, check_claims, without_repeats
 
 
@@ -92,7 +92,7 @@ def check_plan(
     Raises: torchalgo.Error if the check fails. The text says what is false.
     """
     try:
-        with refusals():
+        with as_proof_errors():
             data = _data_of(plan)
             own: dict[str, Any] = {"graph": graph_text, "costs": cost_rows, "refused": refused}
             own["pairs"] = None if pairs is None else [_pair_data(pair) for pair in pairs]
