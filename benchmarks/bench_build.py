@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How long the build takes, and whether one build of torchalgo is faster than another.
+"""Times the build, and compares the speed of two builds of torchalgo.
 
     python benchmarks/bench_build.py time            # the library and _C, as `make build`
     python benchmarks/bench_build.py time --tests    # the C++ tests too
@@ -46,7 +46,7 @@ JOBS = 2
 SLOWEST = 12  # objects in a record
 # A folder in the middle of the flow, and the program of its tests.
 CHANGED, CHANGED_TEST = ROOT / "csrc" / "planner" / "encode.cpp", "planner_test"
-BLOCK_S = 0.25  # of inferences, per build and round
+BLOCK_S = 0.25  # seconds of inferences, per build and round
 
 # ---- time ----------------------------------------------------------------------------------------
 

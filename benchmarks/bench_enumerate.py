@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How long cuDNN takes to say what it can do for a convolution, and whether it survives that.
+"""Times cuDNN's lists of what it can do for a convolution, and counts its crashes meanwhile.
 
     python benchmarks/bench_enumerate.py --device h100 --convolutions 1000
     python benchmarks/bench_enumerate.py --quick            # to see that it works
@@ -34,7 +34,7 @@ NO_LIMIT = 1 << 62
 
 
 def spell(module: Any, sizes: tuple[int, ...]) -> str | None:
-    """The problem's spelling but for its direction and type; None: not ours (padding by name)."""
+    """Spells a problem without direction and type. Returns None if its padding is a name."""
     if isinstance(module.padding, str) or len(sizes) not in (4, 5):
         return None
 
@@ -68,7 +68,7 @@ def trace(model: Any, sizes: tuple[int, ...], found: set[str]) -> None:
 
 
 def networks(every: int) -> Iterator[tuple[Callable[[], Any], tuple[int, ...]]]:
-    """Makers and sizes of the input: all of torchvision's, each n-th of timm's."""
+    """Yields makers and input sizes of all networks of torchvision and each n-th of timm."""
     import torchvision
 
     make = torchvision.models.get_model
@@ -91,7 +91,7 @@ def networks(every: int) -> Iterator[tuple[Callable[[], Any], tuple[int, ...]]]:
 
 
 def collect(every: int, count: int) -> tuple[list[str], int, int]:
-    """(spellings, networks traced, networks skipped); spellings evenly from all, sorted."""
+    """Returns spellings, evenly from all, and how many networks were traced and skipped."""
     import warnings
 
     import torch
@@ -132,7 +132,7 @@ def answers_of(device_name: str, problems: list[str]) -> Iterator[dict[str, Any]
 
 
 def ask(problems: list[str], device: str, chunk: int) -> tuple[list[dict[str, Any]], list[str]]:
-    """All answers, and the problems whose process died. On Ctrl-C the answers so far."""
+    """Returns all answers, those so far on Ctrl-C, and the problems whose process died."""
     answers: list[dict[str, Any]] = []
     crashed: list[str] = []
     at = 0
@@ -159,7 +159,7 @@ def percentile(values: list[float], part: float) -> float:
 
 
 def summarize(answers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Wall time depends on the machine's load; time on the processor (cpu) hardly."""
+    """Sums up answers. Wall time depends on the machine's load, CPU time hardly."""
     offered = [a["primitives"] for a in answers if "primitives" in a]
     summary: dict[str, Any] = {}
     for key in ("ms", "cpu_ms"):

@@ -67,7 +67,7 @@ LEAST_ROUNDS = 3
 
 @dataclass(frozen=True)
 class Operation:
-    """What one kernel can do in a network, once or several times."""
+    """A piece of a network that one kernel can compute, used once or several times."""
 
     problem: str
     names: list[str]  # of the layers, one per use
@@ -189,7 +189,7 @@ def take_rounds(
     budget_s: float,
     now_s: Callable[[], float] = time.monotonic,
 ) -> int:
-    """How many rounds over all rows were taken: fewer if they last longer than `budget_s`."""
+    """Returns the number of rounds that were taken: fewer if they last longer than `budget_s`."""
     started = now_s()
     for turn in range(rounds):
         elapsed_s = now_s() - started
@@ -243,7 +243,7 @@ def samples_of(row: Row, name: str) -> dict[str, list[float]]:
 
 
 def plan_record(network: Any, x: Any, budget_s: float) -> dict[str, Any]:
-    """What a plan that is tuned now expects of its nodes, and of the transforms between them."""
+    """Tunes a plan. Returns the times that it expects of its nodes and layout changes."""
     optimized = torchalgo.optimize(network, x, cost_db=False, budget_s=budget_s, progress=False)
     plan = optimized.plan
     return {

@@ -43,7 +43,7 @@ SCHEMA = 1
 LIMIT_S = 3600.0  # of one network
 PAUSE_S = 0.005  # lets the other engines' spinning threads go to sleep
 SPIN_S = 0.2  # after an engine whose threads spin: it takes longer until they sleep
-# What holds a process to vectors of 256 bits: torch with our kernels, and oneDNN in it.
+# These hold a process to vectors of 256 bits: torch with our kernels, and oneDNN in it.
 ISA_LIMITS = {
     "": {},
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},

@@ -145,8 +145,10 @@ def check_seconds(
     table: _C.CostTable,
     limit_s: float,
 ) -> float | None:
-    """How long the independent checker takes to write down the PBQP from the graph and the costs
-    and to check the bound's proof; None: the proof had no room."""
+    """Times the independent checker, which writes the PBQP and checks the bound's proof.
+
+    Returns None if the proof was too long to be kept.
+    """
     plan, _ = _C.make_plan(
         graph, found, transforms, table, time_limit_s=limit_s, with_certificate=True
     )

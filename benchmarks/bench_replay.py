@@ -56,7 +56,7 @@ from torchalgo._predict.features import Features, features_of
 
 
 def seconds_to_the_end(table: Table, keys: Iterable[Key]) -> float:
-    """What measuring all of `keys` with all rounds takes."""
+    """Returns the time that it takes to measure all of `keys` with all rounds."""
     rows = [table.rows[key] for key in keys]
     return sum(r.setup_s + (1 + ROUNDS) * r.ticks / TICKS_PER_NS * 1e-9 for r in rows)
 
@@ -87,7 +87,7 @@ def siblings(table: Table) -> Iterator[tuple[Key, Key]]:
 
 
 def bounds_held(table: Table) -> dict[str, Any]:
-    """How recorded costs lie above their bounds: the least ratio of each kind, and how many are
+    """Compares recorded costs with their bounds: the least ratio of each kind, and how many are
     below 1."""
     peaks = Peaks.probed(table.probes)
     rows = table.rows
@@ -175,7 +175,7 @@ def by_nearest(known: Ticks, wanted: Sequence[Key], peaks: Peaks) -> Ticks:
 
 
 def by_model(known: Ticks, wanted: Sequence[Key], peaks: Peaks) -> Ticks:
-    """As mode="predict" does."""
+    """Predicts as mode="predict" does."""
     return learn(known, peaks).predict(wanted)
 
 
@@ -220,7 +220,7 @@ def predict_result(table: Table, others: Sequence[Table]) -> Record:
 
 
 def left_out_ratio(table: Table, others: Sequence[Table]) -> float:
-    """How many times its optimum a network's plan costs, learned from others without its
+    """Returns the cost of a network's plan over its optimum, learned from others without its
     problems."""
     known = costs_of(others, {key.problem for key in table.rows})
     believed = by_model(known, list(table.rows), Peaks.probed(table.probes))
@@ -228,7 +228,7 @@ def left_out_ratio(table: Table, others: Sequence[Table]) -> float:
 
 
 def few_result(names: Sequence[str], tables: Sequence[Table]) -> Record:
-    """The same, "left out", where only the tables of `names` were measured."""
+    """Records "left out" ratios if only the tables of `names` were measured."""
     few = [table for table in tables if table.network in names]
     others = [table for table in tables if table.network not in names]
     return {
@@ -239,14 +239,14 @@ def few_result(names: Sequence[str], tables: Sequence[Table]) -> Record:
 
 
 def measured_lazily(table: Table) -> Table:
-    """With the costs only that optimize would have measured."""
+    """Returns the table with only the costs that optimize would have measured."""
     _, bench = tune(table)
     rows = {key: row for key, row in table.rows.items() if key in bench.measured}
     return dataclasses.replace(table, rows=rows)
 
 
 def lazy_learned_result(tables: Sequence[Table]) -> Record:
-    """The same, "left out", where the other networks were tuned, not measured in full."""
+    """Records "left out" ratios if the others were tuned, not measured in full."""
     lazy = [measured_lazily(table) for table in tables]
     ratios = {
         table.network: left_out_ratio(table, [t for t in lazy if t.network != table.network])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an optimized network costs its process beside the time of its kernels.
+"""Measures the memory of an optimized network, and the CPU time of choosing its plan.
 
     python benchmarks/bench_runtime.py dispatch                # CPU time of a call
     python benchmarks/bench_runtime.py memory vgg16 resnet50   # resident memory
@@ -97,7 +97,7 @@ def run_dispatch(args: argparse.Namespace) -> int:
 
 
 def resident_bytes() -> int:
-    """Of this process, now."""
+    """Returns the resident memory of this process."""
     gc.collect()
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):

@@ -46,7 +46,7 @@ BUILD_S = 60.0  # a process may take so much longer than its limit: building has
 def answer_of(
     engine: str, kind: str, ops: int, choices: int, seed: int, limit_s: float
 ) -> harness.Record:
-    """What one engine says of one problem, and its peak of memory, in this process."""
+    """Solves one problem with one engine, in this process. Returns what is recorded."""
     try:
         parts = make_parts(kind, ops, choices, seed)
         reset_peak()
@@ -96,7 +96,7 @@ def run_peers(args: argparse.Namespace) -> None:
 
 
 def run_agree(args: argparse.Namespace) -> None:
-    """Both prove the same cost, or that there is none; a difference is an error."""
+    """Checks that both prove the same cost, or that there is none."""
     same = 0
     for seed in range(args.seed, args.seed + args.problems):
         parts = random_parts(seed)
@@ -123,7 +123,7 @@ MARKS = "osD^vP"
 
 
 def newest(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """Per kind the last record of each size, by size."""
+    """Returns the last record of each size, sorted by size, for each kind."""
     rows: dict[tuple[str, int], dict[str, Any]] = {}
     for row in harness.read_lines(path):
         if row["benchmark"] != "solver_scale" or row["schema"] != SCHEMA:

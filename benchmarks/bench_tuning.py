@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What tuning a network from nothing loses to noise, and how well its costs predict the network.
+"""Measures what a tuning loses to noise, and how well its costs predict the whole network.
 
     python benchmarks/bench_tuning.py regret                        # three networks
     python benchmarks/bench_tuning.py regret resnet18 --tunings 3 --passes 2
@@ -135,13 +135,13 @@ class FrozenTable:
 
 
 def price(plan: _C.Plan, ticks: Mapping[Key, int]) -> int:
-    """What a plan costs at these costs, with that of its calls, as the planner counts it."""
+    """Prices a plan with these costs and its call overhead, as the planner does."""
     calls = [key for key in keys_of(plan) if not _C.is_view(key.primitive)]
     return sum(ticks[key] + CALL_TICKS for key in calls)
 
 
 def in_child(function: Any, *arguments: Any) -> Any:
-    """What a function gives in a process of its own. Raises: SystemExit if that fails."""
+    """Calls a function in a process of its own. Raises: SystemExit if that fails."""
     answer = harness.run_child(function, *arguments, limit_s=LIMIT_S)
     if answer.failure:
         harness.tell_failure(
@@ -296,7 +296,7 @@ def context_of(name: str, options: harness.Record) -> harness.Record:
 
 
 def of_context(plan: Any) -> dict[str, Any]:
-    """What tuning saw inside the net; nothing if what was measured after it changed the plan."""
+    """Returns what tuning saw inside the network, or nothing if the plan changed after it."""
     context = plan.in_context
     if context is None:
         return {}
@@ -319,7 +319,7 @@ def of_context(plan: Any) -> dict[str, Any]:
 
 
 def context_row(line: harness.Record) -> list[str]:
-    """What was predicted and measured, in ms."""
+    """Returns the row of the table: predicted and measured times in ms."""
     if "failure" in line:
         return [line["network"], line["failure"], *[""] * 8]
     us = [line.get(key) for key in ("alone_us", "corrected_us", "wall_us")]

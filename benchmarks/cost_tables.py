@@ -50,7 +50,7 @@ class Table:
         return str(self.head["network"])
 
     def has(self, candidate: _C.Candidate) -> bool:
-        """Whether its cost is known; a view costs nothing by construction."""
+        """True if its cost is known; a view costs nothing by construction."""
         key = key_of(candidate.problem, candidate.primitive)
         return key in self.rows or _C.is_view(key.primitive)
 
@@ -69,7 +69,7 @@ class Table:
 
 
 def candidates_of(table: Table) -> Iterable[_C.Candidate]:
-    """Those of all nodes, and the layout changes."""
+    """Yields the candidates of all nodes, and the layout changes."""
     for own in table.found.by_anchor:
         yield from own
     yield from table.transforms
@@ -151,7 +151,7 @@ def read_tables(paths: Iterable[Path]) -> list[Table]:
 
 
 def usable(table: Table) -> Table:
-    """Without the candidates that could not be measured."""
+    """Returns the table without the candidates that could not be measured."""
     if not table.failures:
         return table
 

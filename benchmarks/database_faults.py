@@ -95,7 +95,7 @@ class Child:
     data: bytes = b""
 
     def await_acks(self, count: int) -> None:
-        """Until so many rows are committed, or the child is at its end."""
+        """Waits until so many rows are committed, or the child has ended."""
         while len(self.data) < count * ACK.size:
             chunk = os.read(self.pipe, 1 << 12)
             if not chunk:
@@ -104,7 +104,7 @@ class Child:
 
 
 def set_faults(folder: Path, kinds: int, rate: float, seed: int) -> None:
-    """From now on calls on files below `folder` fail in this process; rate 0: none."""
+    """Makes calls on files below `folder` fail in this process from now on; rate 0: none."""
     library = ctypes.CDLL(None)
     library.faults_set.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_double, ctypes.c_uint64]
     library.faults_set(str(folder.resolve()).encode(), kinds, rate, seed)

@@ -142,7 +142,7 @@ def peer_version(name: str) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What a record says of the machine."""
+    """Describes the machine for a record."""
     device = _C.cpu_device()
     memory = Path("/proc/meminfo").read_text().split()[1]
     return {

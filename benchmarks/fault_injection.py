@@ -60,7 +60,7 @@ FAULTS: dict[str, Callable[[Case], None]] = {**DATABASE_FAULTS, **WORKER_FAULTS}
 
 
 def counts_of(names: Sequence[str], total: int) -> dict[str, int]:
-    """How many faults of each kind: fewer of the slow ones, `total` in all."""
+    """Returns the number of faults of each kind: fewer of the slow ones, `total` in all."""
     weights = {name: SLOW_FAULTS.get(name, 1.0) for name in names}
     counts = {name: int(total * w / sum(weights.values())) for name, w in weights.items()}
     while (left := total - sum(counts.values())) > 0:  # to the rarest first: none is left out
@@ -70,7 +70,7 @@ def counts_of(names: Sequence[str], total: int) -> dict[str, int]:
 
 
 def inject(name: str, cases: Sequence[int], seed: int) -> dict[str, Any]:
-    """Some cases of one kind; what was found."""
+    """Runs cases of one kind. Returns what was found."""
     started = time.monotonic()
     totals: dict[str, Any] = {"committed": 0, "rows": 0, "lost_to_damage": 0, "failures": []}
     for i in cases:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How often choosing all layers at once pays, and how much: the page docs/globality.md.
+"""Makes docs/globality.md: how often choosing all layers at once pays, and how much.
 
 Each table is solved for the proven optimum and for what weaker ways to choose make of the same
 costs. The interval of the value of globality redraws all costs within their noise, twice: both
@@ -31,7 +31,7 @@ PROOF_HEAD = ("network", "nodes", "costs", "optimum", "solve ms", "method")
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one table; ticks, but for counts and seconds."""
+    """The results of one table, in ticks except for counts and seconds."""
 
     table: Table
     plan: _C.Plan

@@ -100,7 +100,7 @@ def record_path(out: Path, stage: Stage) -> Path:
 
 
 def results_path(out: Path, stage: Stage) -> Path:
-    """Where the stage's results are, a line each, also of a stage that did not end."""
+    """Returns the file of the stage's results, one per line, also if the stage did not end."""
     return out / f"{stage.name}.jsonl"
 
 
@@ -111,7 +111,7 @@ def write_record(record: Mapping[str, Any], path: Path) -> None:
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
-    """The record in a file; None if there is none, or half of one."""
+    """Returns the record in a file, or None if there is none or half of one."""
     try:
         record: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -248,10 +248,10 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--part", type=int, choices=(1, 2, 3), help="its default stages")
     parser.add_argument("--stages", help="comma-separated; all default ones if left out")
     parser.add_argument("--minutes", type=float, default=9.0, help="for all stages together")
-    parser.add_argument("--out", type=Path, default=Path("build/gpu_check"))
+    parser.add_argument("--out", type=Path, default=Path("build/gpu_check"), help="a folder")
     parser.add_argument("--resume", action="store_true", help="skip stages that passed before")
     parser.add_argument("--quick", action="store_true", help="fewer problems and sizes")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of inputs and samples")
     parser.add_argument("--list", action="store_true", help="name the stages and end")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--module", default="gpu_stages", help=argparse.SUPPRESS)

@@ -155,7 +155,7 @@ def plans(context: Context) -> Outcome:
 
 
 def notes(context: Context) -> Outcome:
-    """What is called deterministic gives the same bits each time."""
+    """Primitives that are called deterministic give the same bits each time."""
     device, outcome = live(), Outcome()
     times = 5 if context.quick else 20
     asked, loose, seen_nondeterministic = 0, Rows(context), 0

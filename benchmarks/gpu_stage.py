@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a stage of gpu_check.py is, gets and returns."""
+"""The types of a stage of gpu_check.py, its arguments and its result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass
 class Outcome:
-    """What a stage found: for the table, for the exit status, for the record."""
+    """The result of a stage: for the table, for the exit status, for the record."""
 
     summary: str = ""
     failures: list[str] = field(default_factory=list)

@@ -158,7 +158,7 @@ def done_before(path: Path, key: str, same: Mapping[str, Any]) -> dict[str, Reco
 
 @dataclass(frozen=True)
 class Answer:
-    """What a child gave: one value, or several if its function is a generator."""
+    """The values that a child gave: one, or several if its function is a generator."""
 
     values: list[Any]
     failure: str = ""  # why it ended early; empty if it did not

@@ -12,7 +12,7 @@ from torchalgo import _C
 from torchalgo._base.stats import Faster, cost_of_samples, is_faster
 from torchalgo._ir.problems import weight_count
 
-Place = Literal["cold_us", "warm_us"]  # where weights lay
+Place = Literal["cold_us", "warm_us"]  # the samples with cold or with warm weights
 
 OWN = ("cpu.", "view.")  # providers of ours
 PLACES: tuple[Place, Place] = ("cold_us", "warm_us")
@@ -29,7 +29,7 @@ class Line:
 
     problem: str
     layers: list[str]
-    place: Place  # where engines are compared
+    place: Place  # the samples by which engines are compared
     own: str  # the fastest algorithm of ours; where there is none, ATen's
     own_us: dict[Place, float]
     algorithms: list[tuple[str, float]]  # all of ours, the fastest first
@@ -54,12 +54,12 @@ class Line:
 
     @property
     def behind_us(self) -> float:
-        """What all its layers lose to the better of ATen and OpenVINO."""
+        """Returns the time that all its layers lose to the better of ATen and OpenVINO."""
         return self.count * max(0.0, self.us - min(self._others, default=self.us))
 
     @property
     def lost_us(self) -> float:
-        """What all its layers lose to the best of the others and of the machine's limits."""
+        """Returns the time that all its layers lose to the best of the others and the roofline."""
         return self.count * max(0.0, self.us - min([self.roofline_us, *self._others]))
 
     @property
@@ -94,7 +94,7 @@ def roofline(
 
 
 def family_of(problem: str) -> str:
-    """What kind of work it is: one of CONVOLUTIONS, or the operation's word."""
+    """Returns the kind of work: one of CONVOLUTIONS, or the operation's word."""
     word, _, rest = problem.partition("_")
     if word != "fwd":
         return word
@@ -109,7 +109,7 @@ def family_of(problem: str) -> str:
 
 
 def time_of(engine: Record | None, place: Place) -> float | None:
-    """What an engine's samples tell; a view costs nothing; None if it did not run."""
+    """Returns the cost of an engine's samples: 0 for a view, None if it did not run."""
     if engine is None or "failure" in engine:
         return None
     if engine["primitive"].startswith("view."):
@@ -155,6 +155,6 @@ def paired(peer: Record | None, own: Record, place: Place) -> Faster | None:
 
 
 def lines_of(record: Record) -> list[Line]:
-    """All rows, that which loses most first."""
+    """Returns all rows; the one that loses most comes first."""
     lines = [line for row in record["rows"] if (line := line_of(row)) is not None]
     return sorted(lines, key=lambda line: (-line.lost_us, -line.count * line.us))

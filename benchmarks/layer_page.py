@@ -93,7 +93,7 @@ def family_table(lines: Sequence[Line]) -> list[str]:
 
 
 def plan_shares(plan: Record) -> dict[str, float]:
-    """What a plan expects each kind of work to take, in us."""
+    """Returns the time that a plan expects of each kind of work, in us."""
     sums: dict[str, float] = {}
     for _, problem, _, us in plan["nodes"]:
         family = family_of(problem)
@@ -103,14 +103,14 @@ def plan_shares(plan: Record) -> dict[str, float]:
 
 
 def outside_share(shares: Mapping[str, float]) -> float:
-    """Of the whole, what is in no convolution."""
+    """Returns the share of the whole that is in no convolution."""
     whole = sum(shares.values())
     outside = sum(us for name, us in shares.items() if name not in CONVOLUTIONS)
     return outside / whole if whole else 0.0
 
 
 def plan_line(plan: Record | None) -> str:
-    """What a plan's time is made of, and how much of it is outside convolutions."""
+    """Describes the parts of a plan's time, and its share outside convolutions."""
     if plan is None:
         return "No plan was made."
     shares = plan_shares(plan)
@@ -127,7 +127,7 @@ def plan_line(plan: Record | None) -> str:
 
 
 def behind_line(lines: Sequence[Line]) -> str:
-    """How often, and by how much, another engine is faster than ours."""
+    """Describes how often, and by how much, another engine is faster than ours."""
     behind = [line for line in lines if line.behind_us > 0]
     if not behind:
         return "No other engine is faster on any operation."
@@ -216,7 +216,7 @@ def winograd_section(records: Sequence[Record]) -> list[str]:
 
 
 def outside_section(records: Sequence[Record]) -> list[str]:
-    """What each network's plan expects to spend outside convolutions."""
+    """Lists the time that each network's plan expects to spend outside convolutions."""
     rows = [
         [
             record["network"],
@@ -231,12 +231,12 @@ def outside_section(records: Sequence[Record]) -> list[str]:
     return ["", "## Time outside convolutions", "", *table(head, rows)] if rows else []
 
 
-WITHIN = 1.1  # of the fastest: as good, another machine may prefer it
+WITHIN = 1.1  # times the fastest: as good, another machine may prefer it
 
 
 @dataclass
 class Wins:
-    """What became of one row on the distinct operations that it ran."""
+    """The results of one algorithm on the distinct operations that it ran."""
 
     layouts: set[str] = field(default_factory=set)
     ran: int = 0
@@ -246,7 +246,7 @@ class Wins:
 
 
 def wins_of(records: Sequence[Record]) -> dict[str, Wins]:
-    """By row of ours; a view moves nothing, and is no rival."""
+    """Returns the results by algorithm of ours. A view moves nothing, and is no rival."""
     found: dict[str, Wins] = {}
     rows = {row["problem"]: row for record in records for row in record["rows"]}
     for problem, row in rows.items():
@@ -267,7 +267,7 @@ def wins_of(records: Sequence[Record]) -> dict[str, Wins]:
 
 
 def wins_section(records: Sequence[Record]) -> list[str]:
-    """Whether each row is worth having."""
+    """Lists where each algorithm is the fastest."""
     rows = []
     for name, wins in sorted(wins_of(records).items()):
         ahead, where = max(wins.won, default=(0.0, ""))
@@ -288,7 +288,7 @@ def wins_section(records: Sequence[Record]) -> list[str]:
 
 
 def limits_of(record: Record) -> dict[str, float]:
-    """Where a plan's time goes, in us: up to the least that each call's algorithm may take, by what
+    """Splits a plan's time in us: up to the least time of each call's algorithm, by the limit that
     binds it ("flops", "bytes" or "weights"), "above" it, and "transforms"."""
     us_of = dict.fromkeys(("flops", "bytes", "weights", "above"), 0.0)
     peaks = Peaks.probed(record["peaks"])
@@ -304,7 +304,7 @@ def limits_of(record: Record) -> dict[str, float]:
 
 
 def limits_section(records: Sequence[Record]) -> list[str]:
-    """What limits each network's plan."""
+    """Lists the limits of each network's plan."""
     rows = []
     for record in records:
         if record["plan"] is not None and (us_of := limits_of(record)):

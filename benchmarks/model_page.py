@@ -37,7 +37,7 @@ MAX_REL_ERROR = 1e-5
 
 
 def check_times(record: Record, place: str) -> None:
-    """For what the tables of networks cannot do without."""
+    """Checks for the times without which there is no table."""
     if not record.get("wall_us", {}).get(OWN):
         raise TableError(f"{place}: no times of {OWN}")
 
@@ -68,7 +68,7 @@ def best_of(record: Record, engines: Sequence[str], clock: str = "wall_us") -> s
 
 
 def geometric_mean(ratios: Iterable[Faster | None]) -> str:
-    """Of the ratios that there are, with their number if some are missing."""
+    """Returns the mean of the ratios that there are, with their number if some are missing."""
     given = list(ratios)
     known = [each.ratio for each in given if each is not None]
     if not known:
@@ -232,7 +232,7 @@ def losses(records: Sequence[Record]) -> list[str]:
 
 
 def versions(record: Record) -> str:
-    """What a record says of the machine and of the versions in it."""
+    """Describes the machine and the versions of a record."""
     machine, git = record["machine"], record["git"]
     peers = {
         TITLES[name]: record["engines"].get(name, {}).get("version") or "not run"
@@ -354,8 +354,8 @@ def make_page(records: Sequence[Record]) -> str:
 
 
 def readme_records(records: Sequence[Record]) -> list[Record]:
-    """Those of batch 1 with all vectors and the number of threads with the most networks; of equal
-    ones, the most threads."""
+    """Chooses the records of batch 1 with all vectors and the number of threads that has the most
+    networks; if several have as many, the most threads."""
     usual = [r for r in records if setting_of(r)[:2] == ("", 1)]
     counts = statistics.multimode(r["threads"] for r in usual)
     return [r for r in usual if r["threads"] == max(counts)]
@@ -398,7 +398,7 @@ def make_readme_table(records: Sequence[Record]) -> str:
 
 
 def _ways(records: Sequence[Record]) -> str:
-    """How ONNX Runtime's idle threads waited in these records."""
+    """Describes how ONNX Runtime's idle threads waited in these records."""
     found = {r["engines"].get("onnxruntime", {}).get("ways", "not run") for r in records}
     if all(ways.endswith(FASTER) for ways in found):
         return "spinning on or off, the faster"

@@ -16,7 +16,7 @@ OWN = "torchalgo"
 
 
 class Setting(NamedTuple):
-    """How a network ran: what a section of the page has in common."""
+    """The settings with which a network ran: those of one section of the page."""
 
     isa: str  # the widest vectors allowed; "": the machine's
     batch: int
@@ -24,7 +24,7 @@ class Setting(NamedTuple):
 
     @property
     def title(self) -> str:
-        """With what differs from the usual: batch 1, all vectors."""
+        """Names what differs from the usual: batch 1, all vectors."""
         parts = [f"{self.threads} thread{'s' if self.threads > 1 else ''}"]
         parts += [f"batch {self.batch}"] if self.batch > 1 else []
         parts += [f"{self.isa.upper()} only"] if self.isa else []
@@ -32,7 +32,7 @@ class Setting(NamedTuple):
 
 
 def setting_of(record: Record) -> Setting:
-    """Older records have the usual one."""
+    """Returns the setting of a record. Older records have the usual one."""
     batch = int(record["input"].partition("x")[0]) if "input" in record else 1
     return Setting(record.get("isa_limit", ""), batch, record["threads"])
 
@@ -73,7 +73,7 @@ def read_records(
 
 
 def parse_record(line: str, place: str, benchmark: str) -> Record:
-    """One line of JSON, checked for what it is."""
+    """Parses one line of JSON. Raises: TableError if it is no record of the benchmark."""
     try:
         record: Record = json.loads(line)
     except json.JSONDecodeError as problem:

@@ -52,7 +52,7 @@ NOISE_RATIO = 0.05  # a cost with a wider interval is taken again: something els
 
 @dataclass
 class Measured:
-    """What is known of one key so far."""
+    """The samples of one key so far."""
 
     candidate: _C.Candidate
     look_ns: float = 0.0
@@ -106,7 +106,7 @@ def take(bench: Bench, family: Sequence[Measured], rounds: int, cold_bytes: int)
 
 
 def is_noisy(samples: Sequence[float]) -> bool:
-    """Whether they should be taken again."""
+    """True if the samples should be taken again."""
     cost, noise = cost_of_samples(samples)
     return noise > NOISE_RATIO * cost
 

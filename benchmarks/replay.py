@@ -23,7 +23,7 @@ Ticks = Mapping[Key, int]
 
 @dataclass
 class Taken:
-    """As _C.Samples."""
+    """The samples of one candidate, with the fields of _C.Samples."""
 
     ns: list[float]
     failure: str = ""
@@ -31,7 +31,7 @@ class Taken:
 
 
 def sample_counts(keys: Sequence[Key], ns: Sequence[float], rounds: int, race: bool) -> list[int]:
-    """How many samples a visit takes of each candidate if no time differs from ns."""
+    """Returns the number of samples of each candidate if no time differs from ns."""
     if not race:
         return [rounds] * len(keys)
     places: dict[Key, int] = {}
@@ -78,7 +78,7 @@ class Replay:
 
 
 class ForMeasuring(Deadline):
-    """There is always time for what follows."""
+    """A budget for measuring alone: there is always time for what follows."""
 
     def keep(self, step: str, seconds: float) -> None:
         pass
@@ -129,5 +129,5 @@ def price(plan: _C.Plan, ticks: Ticks) -> int:
 
 
 def paid_ticks(table: Table, believed: Ticks) -> int:
-    """What the plan made from `believed` costs takes by the table."""
+    """Makes the plan of `believed` costs. Returns its time by the table."""
     return price(plan_of(table, table.costs(believed)), ticks_of(table))

@@ -28,7 +28,7 @@ def run_torchalgo(parts: Parts, limit_s: float, **options: bool) -> dict[str, An
     return {
         "seconds": round(seconds, 4),
         "cpu_seconds": round(cpu_seconds, 4),
-        "problem_mib": round(memory, 1),  # of the whole process before it solves
+        "problem_mib": round(memory, 1),  # the whole process before it solves
         "peak_mib": round(memory_mib("VmHWM") - memory, 1),  # on top of that
         "cost": solution.cost,
         "bound": solution.lower_bound,
@@ -42,7 +42,7 @@ def run_torchalgo(parts: Parts, limit_s: float, **options: bool) -> dict[str, An
 
 
 def memory_mib(field: str) -> float:
-    """Of this process; "VmHWM": the most since reset_peak."""
+    """Returns the memory of this process; "VmHWM" is the most since reset_peak."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) / 1024

@@ -52,7 +52,7 @@ class Network:
         self.edges: list[Edge] = []
 
     def add_op(self) -> int:
-        """Not yet joined to what it reads."""
+        """Adds an op without edges to the ops that it reads."""
         pick = self.random.randrange
         base = 1000 + pick(9000)
         layouts = [(pick(LAYOUTS), pick(LAYOUTS)) for _ in range(self.choices)]
@@ -90,7 +90,7 @@ class Network:
         self.edges.append((source, reader, [rows[out] for _, out in self.layouts[source]]))
 
     def write(self, source: int, held: int) -> None:
-        """What the source writes exists in all layouts of the set node `held`."""
+        """Makes the source's result exist in all layouts of the set node `held`."""
         size = 1 + self.random.randrange(8)
         rows: Matrix = [[cost * size for cost in costs] for costs in TREE]
         self.edges.append((source, held, [rows[out] for _, out in self.layouts[source]]))

@@ -137,22 +137,32 @@ def test_resuming_skips_what_this_commit_measured_with_these_settings(tmp_path: 
     assert harness.done_before(out, "network", {"threads": 1}) == {}
 
 
-def test_a_run_that_is_killed_can_be_resumed(tmp_path: Path) -> None:
-    code = (
-        "import sys, harness; from pathlib import Path\n"
-        "from support import fake_benchmark as fake\n"
-        "out, options = Path(sys.argv[1], 'fake.jsonl'), {'folder': sys.argv[1], 'threads': 1}\n"
-        "options |= {'slow': 'b'} if len(sys.argv) > 2 else {}\n"
-        "harness.measure_each(fake.waits, {n: (n, options) for n in 'abc'}, out=out, limit_s=600,\n"
-        "                     done=harness.done_before(out, 'network', {'threads': 1}))\n"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    process = subprocess.Popen([*command, "slow"])
-    while not (tmp_path / "waiting").exists():
+LONG_RUN = """
+import sys, harness
+from pathlib import Path
+from support import fake_benchmark as fake
+out, options = Path(sys.argv[1], "fake.jsonl"), {"folder": sys.argv[1], "threads": 1}
+options |= {"slow": "b"} if len(sys.argv) > 2 else {}
+harness.measure_each(fake.waits, {name: (name, options) for name in "abc"}, out=out, limit_s=600,
+                     done=harness.done_before(out, "network", {"threads": 1}))
+"""
+
+
+def start_long_run(folder: Path) -> tuple[list[str], subprocess.Popen[str]]:
+    """A command, and its run that has measured "a" and waits in "b"."""
+    command = [sys.executable, "-c", LONG_RUN, str(folder)]
+    process = subprocess.Popen([*command, "slow"], stderr=subprocess.PIPE, text=True)
+    while not (folder / "waiting").exists() or not (folder / "waiting").read_text():
         assert process.poll() is None
         time.sleep(0.01)
+    return command, process
+
+
+def test_a_run_that_is_killed_can_be_resumed(tmp_path: Path) -> None:
+    command, process = start_long_run(tmp_path)
     process.kill()
-    process.wait()
+    process.communicate()
+    assert is_gone(int((tmp_path / "waiting").read_text()))
     out = tmp_path / "fake.jsonl"
     with out.open("a") as file:
         file.write('{"network": "b", "thr')  # as if the kill had met a write
@@ -161,21 +171,13 @@ def test_a_run_that_is_killed_can_be_resumed(tmp_path: Path) -> None:
     assert (tmp_path / "runs").read_text().split() == ["a", "b", "c"]
 
 
-def test_ctrl_c_keeps_what_was_measured_and_says_where(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_child = harness.run_child
-
-    def interrupt(function: Any, name: str, *rest: Any, **options: Any) -> harness.Answer:
-        if name == "b":
-            raise KeyboardInterrupt
-        return run_child(function, name, *rest, **options)
-
-    monkeypatch.setattr(harness, "run_child", interrupt)
-    with pytest.raises(SystemExit) as end:
-        run_all(tmp_path, "a", "b", "c")
-    assert end.value.code == 130
-    assert f"1 new records are in {tmp_path}" in capsys.readouterr().err
+def test_ctrl_c_ends_the_child_keeps_what_was_measured_and_says_where(tmp_path: Path) -> None:
+    _, process = start_long_run(tmp_path)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"interrupted: 1 new records are in {tmp_path}" in error
+    assert is_gone(int((tmp_path / "waiting").read_text()))
     assert [line["network"] for line in harness.read_lines(tmp_path / "fake.jsonl")] == ["a"]
 
 
