@@ -37,7 +37,7 @@ from torchalgo._base.stats import is_faster
 from torchalgo._capture.freeze import freeze_model
 from torchalgo._ir.costs import Key, native_key
 from torchalgo._ir.plan import Plan
-from torchalgo._measure import guard
+from torchalgo._measure import baselines, guard
 from torchalgo._measure.sampling import Bench, cold_bytes
 
 SCHEMA = 2
@@ -104,7 +104,7 @@ def priced(short: torchalgo.Optimized, whole: torchalgo.Optimized, cold: int) ->
 
 def timed(model: torch.nn.Module, x: torch.Tensor, fast: torchalgo.Optimized) -> dict[str, Any]:
     """The module as the user calls it beside the baselines."""
-    calls = guard.baseline_calls(model, freeze_model(model, (x,)), (x,))
+    calls = baselines.baseline_calls(model, freeze_model(model, (x,)), (x,))
     calls[guard.PLAN] = lambda: fast(x)
     times = guard.time_interleaved(calls, rounds=25, budget_s=8.0)
     medians = {name: statistics.median(ns) / 1000 for name, ns in times.items()}

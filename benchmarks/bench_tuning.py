@@ -57,7 +57,8 @@ from replay import keys_of
 from torchalgo import _C
 from torchalgo._base.stats import cost_of_samples, cost_of_setups, is_faster
 from torchalgo._capture.freeze import freeze_model
-from torchalgo._ir.bounds import CALL_TICKS, family_of
+from torchalgo._ir.bounds import family_of
+from torchalgo._ir.call_overhead import CALL_TICKS
 from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of, native_key
 from torchalgo._measure.allowed import grouped
 from torchalgo._measure.guard import time_interleaved

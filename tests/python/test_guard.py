@@ -12,13 +12,8 @@ import torch
 
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._base.own_thread import BenchmarkedCall
-from torchalgo._measure import guard
-from torchalgo._measure.guard import (
-    BENCHMARK,
-    drop_failing,
-    guard_verdict,
-    time_interleaved,
-)
+from torchalgo._measure.baselines import BENCHMARK, drop_failing
+from torchalgo._measure.guard import guard_verdict, time_interleaved
 
 
 def times(plan: float, **others: float) -> dict[str, list[float]]:
@@ -207,6 +202,6 @@ def test_what_a_benchmark_baseline_raises_is_raised_and_the_flag_is_as_before() 
     def fail() -> None:
         raise ValueError("no view")
 
-    sound, note = guard.drop_failing({"eager" + BENCHMARK: BenchmarkedCall(fail)})
+    sound, note = drop_failing({"eager" + BENCHMARK: BenchmarkedCall(fail)})
     assert not sound and "raised ValueError: no view" in note
     assert not torch.backends.cudnn.benchmark

@@ -24,7 +24,7 @@ from torchalgo._capture.options import Options, Plans, check_options, options_of
 from torchalgo._capture.shapes import ExampleKwargs, as_calls, shapes_of, shapes_text
 from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._db.environment import texts_here
-from torchalgo._ir.bounds import CALL_TICKS
+from torchalgo._ir.call_overhead import CALL_TICKS
 from torchalgo._ir.overrides import forced_primitives
 from torchalgo._ir.plan import InContext, Plan, outcome_lines
 from torchalgo._measure import guard, process_bench

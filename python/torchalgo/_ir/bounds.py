@@ -33,12 +33,6 @@ FUSED_FLOOR = 0.35
 # ...and with fewer fused steps at least this part of its time with more.
 UNFUSED_FLOOR = 0.2
 
-# The call overhead inside a net, which timing a kernel does not include: the interpreter, the
-# dispatcher, the result's memory, and code that other ops have pushed out of the caches. It was 3
-# to 8 us inside MobileNets on an AMD EPYC: docs/decisions/0012. It is equal for all calls, but
-# plans differ in their number of calls. Without it, noise would decide whether two ops run as one.
-CALL_TICKS = 5000 * TICKS_PER_NS
-
 # Types whose arithmetic runs on the units that were probed, or on slower ones.
 PROBED_TYPES = ("f32", "f64")
 # Error bounds of types that round so coarsely that no algorithm can meet max_rel_error.

@@ -18,6 +18,7 @@ from torchalgo._db import DeviceCosts
 from torchalgo._ir.costs import CostFile, Key, key_of_native
 from torchalgo._ir.plan import TICKS_PER_US, GuardVerdict, Plan, PlanEnergy, PlanNode, PlanTransform
 from torchalgo._measure import guard
+from torchalgo._measure.baselines import Call
 from torchalgo._measure.energy_bench import EnergyBench, EnergyCosts
 from torchalgo._measure.machine_load import WaitWatch
 from torchalgo._measure.sampling import Bench
@@ -25,7 +26,7 @@ from torchalgo._plan.edp_planner import ProductPlanner, keys_of_plan
 from torchalgo.energy import Meter, find_meter
 
 Planner = Callable[..., tuple[_C.Plan, list[_C.CostKey]]]
-Calls = Mapping[str, guard.Call]
+Calls = Mapping[str, Call]
 
 
 class Latency:
@@ -56,7 +57,7 @@ class Latency:
         """Raises torchalgo.Error if this objective does not support `what`, a function's name."""
 
     def compare(
-        self, calls: Calls, *, limit_s: float, warmup: int, most_s: float, synchronize: guard.Call
+        self, calls: Calls, *, limit_s: float, warmup: int, most_s: float, synchronize: Call
     ) -> GuardVerdict | None:
         """Times the plan and the baselines, and returns the verdict. See guard.time_interleaved.
 
@@ -120,7 +121,7 @@ class Energy(Latency):
             )
 
     def compare(
-        self, calls: Calls, *, limit_s: float, warmup: int, most_s: float, synchronize: guard.Call
+        self, calls: Calls, *, limit_s: float, warmup: int, most_s: float, synchronize: Call
     ) -> GuardVerdict | None:
         try:
             times, energies = guard.meter_interleaved(

@@ -16,7 +16,7 @@ from torchalgo._C import Error
 from torchalgo._capture.freeze import ScriptModule, quiet_jit
 from torchalgo._capture.options import Options
 from torchalgo._ir.plan import GuardVerdict, Plan, PlanProof
-from torchalgo._measure import guard
+from torchalgo._measure import baselines, guard
 from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency
 from torchalgo._plan.preparation import Prepared
@@ -177,9 +177,9 @@ class Contest:
         if effort is None:
             return self._out_of_time()
         inputs = prepared.inputs
-        calls = guard.baseline_calls(prepared.model, prepared.frozen, inputs)
+        calls = baselines.baseline_calls(prepared.model, prepared.frozen, inputs)
         calls = {name: call for name, call in calls.items() if effort.includes(name)}
-        calls, note = guard.drop_failing(calls)
+        calls, note = baselines.drop_failing(calls)
         if not calls:
             return guard.untimed_verdict(f"no baseline runs: {note}", run_untimed=True)
         calls[guard.PLAN] = lambda: scripted(*inputs)
@@ -208,6 +208,6 @@ class Contest:
 
     def _baseline(self, verdict: GuardVerdict) -> ScriptModule:
         prepared = self._prepared
-        return guard.baseline_module(
+        return baselines.baseline_module(
             prepared.model, prepared.frozen, prepared.inputs, verdict.baseline
         )
