@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.plans import make_node, make_plan
-from torchalgo._ir.plan import GuardVerdict, LeftAlone
+from torchalgo._ir.plan import GuardVerdict, InContext, LeftAlone, OpInContext
 from torchalgo._run.report import html_report, short_report, speed_line
 
 
@@ -25,6 +26,22 @@ def test_every_node_and_transform_has_a_row() -> None:
     assert html.count("<tr") == 1 + 2 + 1
     assert "in conv1" in html
     assert "layout.tiled" in html
+
+
+def test_a_row_has_the_numbers_of_its_layer_and_a_bar() -> None:
+    node = make_node("conv1", packed_bytes=1234567)
+    op = OpInContext("conv1", node.problem, 12.5, 13.0, 14.26)
+    context = InContext(0.0, 0.0, 0.0, 0.0, 0.0, {}, {}, 1, 1, "", [op])
+    html = html_report(make_plan(nodes=[node], in_context=context)).replace("\n", "")
+    rows = re.findall(r"<tr class.*?</tr>", html)
+    cells = [re.findall(r"<td.*?>(.*?)</td>", row) for row in rows]
+    assert [row[0] for row in cells] == ["&gt; x", "conv1"]
+    bar = '<div class="bar" style="width:120px"></div>'
+    assert cells[1][2:] == [
+        "cpu.winograd_f4x4_3x3.t14", "nChw16c", "nChw16c", "12.5", bar,
+        "aten.prepacked nhwc-&gt;nhwc", "3.2", "1,234,567", "14.3",
+    ]  # fmt: skip
+    assert 'style="width:77px"' in rows[0]
 
 
 def verdict(**changes: Any) -> GuardVerdict:

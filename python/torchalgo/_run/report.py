@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
+from typing import Any
 
 from torchalgo._base.write_file import write_file
 from torchalgo._C import Error
@@ -26,13 +26,6 @@ from torchalgo._ir.plan import (
 
 SUFFIXES = (".html", ".txt", ".json")
 MOST_SPEEDS = 3  # how many plans' speeds short_report lists
-
-_STYLE = (
-    "body{font:14px sans-serif;margin:2em;max-width:75em}"
-    "table{border-collapse:collapse}"
-    "td,th{padding:2px 8px;text-align:left;border-bottom:1px solid #ddd}"
-    "td.n{text-align:right}tr.t{color:#666}tr.a{color:#999}.bar{background:#8ab;height:8px}"
-)
 
 
 def write_report(plans: Sequence[Plan], path: Path) -> None:
@@ -114,90 +107,24 @@ def text_report(plans: Sequence[Plan]) -> str:
 
 
 def html_report(*plans: Plan) -> str:
-    """Returns one HTML page. Names come from the model, so they are escaped."""
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>torchalgo plan</title>'
-        f"<style>{_STYLE}</style></head><body>\n{''.join(map(_section, plans))}</body></html>\n"
-    )
+    """Returns one HTML page, of the template report.html. Names come from the model: escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    pages = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined,
+        autoescape=True, trim_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    functions = {"cost_of": cost_of, "regret_of": regret_of, "unit_of": unit_of}
+    return pages.get_template("report.html").render(sections=map(_section, plans), **functions)
 
 
-def _section(plan: Plan) -> str:
-    summary = escape(str(plan).split("\n\n", 1)[-1])
-    rows = "\n".join(_rows(plan))
-    unit = unit_of(plan)
-    return (
-        f"<h1>Plan for {escape(shapes_text(planned_shapes(plan)))}</h1>\n<pre>{summary}</pre>\n"
-        "<table><tr><th>layer</th><th>problem</th><th>primitive</th><th>src</th><th>dst</th>"
-        f"<th>{unit}</th><th></th><th>runner-up</th><th>regret {unit}</th><th>packed bytes</th>"
-        "<th>us in the net</th></tr>\n"
-        f"{rows}\n</table>\n"
-    )
-
-
-def _rows(plan: Plan) -> list[str]:
+def _section(plan: Plan) -> dict[str, Any]:
     parts: list[PlanNode | PlanTransform] = [*plan.nodes, *plan.transforms]
-    most = max([cost_of(part, plan) for part in parts] + [1])
-    in_net = (
-        {}
-        if plan.in_context is None
-        else {(op.name, op.problem): f"{op.measured_us:.1f}" for op in plan.in_context.ops}
-    )
-    rows = []
-    for n in plan.nodes:
-        if n.absorbed_by:
-            rows.append(_row("a", n.name, n.problem, f"in {n.absorbed_by}", "", "", None, most))
-        else:
-            more = regret_of(n, plan)
-            regret = "" if more is None else f"{more:.1f}"
-            rows.append(
-                _row(
-                    "", n.name, n.problem, n.primitive, n.src, n.dst, cost_of(n, plan), most,
-                    n.runner_up, regret, "" if not n.packed_bytes else f"{n.packed_bytes:,}",
-                    in_net.get((n.name, n.problem), ""),
-                )
-            )  # fmt: skip
-        rows += _transform_rows(plan, n.name, most, in_net)
-    return _transform_rows(plan, "", most, in_net) + rows
-
-
-def _transform_rows(
-    plan: Plan, producer: str, most: float, in_net: dict[tuple[str, str], str]
-) -> list[str]:
-    return [
-        _row(
-            css="t",
-            name=f"> {t.value}",
-            problem=t.problem,
-            primitive=t.primitive,
-            src=t.src,
-            dst=t.dst,
-            cost=cost_of(t, plan),
-            most=most,
-            in_net=in_net.get((t.value, t.problem), ""),
-        )
-        for t in plan.transforms
-        if t.producer == producer
-    ]
-
-
-def _row(
-    css: str,
-    name: str,
-    problem: str,
-    primitive: str,
-    src: str,
-    dst: str,
-    cost: float | None,
-    most: float,
-    runner_up: str = "",
-    regret: str = "",
-    packed: str = "",
-    in_net: str = "",
-) -> str:
-    texts = "".join(f"<td>{escape(text)}</td>" for text in (name, problem, primitive, src, dst))
-    number = "" if cost is None else f"{cost:.1f}"
-    width = 0 if cost is None else round(120 * cost / most)
-    bar = f'<td><div class="bar" style="width:{width}px"></div></td>'
-    tail = f'<td>{escape(runner_up)}</td><td class="n">{regret}</td><td class="n">{packed}</td>'
-    tail += f'<td class="n">{in_net}</td>'
-    return f'<tr class="{css}">{texts}<td class="n">{number}</td>{bar}{tail}</tr>'
+    ops = [] if plan.in_context is None else plan.in_context.ops
+    return {
+        "plan": plan,
+        "shapes": shapes_text(planned_shapes(plan)),
+        "summary": str(plan).split("\n\n", 1)[-1],
+        "most": max([cost_of(part, plan) for part in parts] + [1]),
+        "in_net": {(op.name, op.problem): op.measured_us for op in ops},
+    }
