@@ -10,7 +10,6 @@ docs/energy.md says what is measured and what that includes.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from torchalgo import _C
 from torchalgo._C import Error
 
 POWERCAP = Path("/sys/class/powercap")
-NVML = "libnvidia-ml.so.1"
 
 # RAPL's counters step about once per millisecond, by about 61 uJ.
 RAPL_INTERVAL_S = 1e-3
@@ -158,9 +156,9 @@ class NvmlMeter:
 
     Args:
         uuid: "GPU-..."; the driver's order of GPUs is not torch's.
-        library: the loaded NVML; None loads it. Tests pass a substitute.
+        library: the module pynvml; None imports it. Tests pass a substitute.
         now_s: a clock, in seconds.
-    Raises: torchalgo.Error if there is no NVML, no such GPU, or no counter.
+    Raises: torchalgo.Error if there is no pynvml, no driver, no such GPU, or no counter.
 
     Example: torchalgo.energy.set_meter(torchalgo.energy.NvmlMeter("GPU-..."))
     """
@@ -168,39 +166,29 @@ class NvmlMeter:
     def __init__(
         self, uuid: str, library: Any = None, now_s: Callable[[], float] = time.monotonic
     ) -> None:
-        self._nvml = _open_nvml() if library is None else library
-        self._ask("nvmlInit_v2")
-        self._device = ctypes.c_void_p()
-        self._ask("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(self._device))
+        self._nvml = _import_nvml() if library is None else library
+        self._ask("nvmlInit")
+        self._device = self._ask("nvmlDeviceGetHandleByUUID", uuid)
         self.name, self.covers = "NVML", f"GPU {uuid}"
         self.step_uj = 1000.0  # it counts millijoules
         self.interval_s = _observed_interval_s(self.read_uj, now_s)
 
     def read_uj(self) -> int:
-        millijoules = ctypes.c_ulonglong()
-        self._ask("nvmlDeviceGetTotalEnergyConsumption", self._device, ctypes.byref(millijoules))
-        return millijoules.value * 1000
+        return 1000 * int(self._ask("nvmlDeviceGetTotalEnergyConsumption", self._device))
 
-    def _ask(self, function: str, *arguments: Any) -> None:
+    def _ask(self, function: str, *arguments: Any) -> Any:
         try:
-            status = getattr(self._nvml, function)(*arguments)
-        except AttributeError:
-            raise Error(f"NVML: the driver has no {function}, a newer one has") from None
-        if status != 0:
-            raise Error(f"NVML: {function}: {self._reason(status)}")
-
-    def _reason(self, status: int) -> str:
-        name = self._nvml.nvmlErrorString
-        name.restype = ctypes.c_char_p
-        text = name(status)
-        return text.decode() if text else f"error {status}"
+            return getattr(self._nvml, function)(*arguments)
+        except self._nvml.NVMLError as problem:
+            raise Error(f"NVML: {function}: {problem}") from None
 
 
-def _open_nvml() -> ctypes.CDLL:
+def _import_nvml() -> Any:
     try:
-        return ctypes.CDLL(NVML)
-    except OSError as problem:
-        raise Error(f"NVML: {problem}; it comes with NVIDIA's driver") from None
+        import pynvml
+    except ImportError as problem:
+        raise Error(f'NVML: {problem}: pip install "torchalgo[gpu]"') from None
+    return pynvml
 
 
 def _observed_interval_s(

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Meters: RAPL on an invented /sys, NVML on an invented library, and which one is read."""
+"""Meters: RAPL on an invented /sys, NVML on an invented pynvml, and which one is read."""
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -97,35 +98,34 @@ def test_a_torn_counter_is_an_error_of_ours(tmp_path: Path) -> None:
 # ---- NVML ----------------------------------------------------------------------------------------
 
 
-class ErrorString:
-    restype = None
-
-    def __call__(self, status: int) -> bytes:
-        assert self.restype is ctypes.c_char_p, "else 64-bit pointers are cut"
-        return b"Not Supported"
-
-
 class FakeNvml:
-    """Counts 5 mJ in every tenth call; as the driver's library, with pointers."""
+    """Stands for the module pynvml. Counts 5 mJ in every tenth call."""
 
-    def __init__(self, status: dict[str, int] | None = None) -> None:
-        self.status = status or {}
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, refused: str = "") -> None:
+        self.refused = refused
         self.calls = 0
-        self.uuid = b""
-        self.nvmlErrorString = ErrorString()
+        self.uuid = ""
 
-    def nvmlInit_v2(self) -> int:  # noqa: N802
-        return self.status.get("init", 0)
+    def _check(self, call: str) -> None:
+        if call == self.refused:
+            raise self.NVMLError("Not Supported")
 
-    def nvmlDeviceGetHandleByUUID(self, uuid: bytes, device: Any) -> int:  # noqa: N802
+    def nvmlInit(self) -> None:  # noqa: N802
+        self._check("init")
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> object:  # noqa: N802
+        self._check("handle")
         self.uuid = uuid
-        return self.status.get("handle", 0)
+        return self
 
-    def nvmlDeviceGetTotalEnergyConsumption(self, _: Any, millijoules: Any) -> int:  # noqa: N802
+    def nvmlDeviceGetTotalEnergyConsumption(self, device: object) -> int:  # noqa: N802
+        assert device is self
+        self._check("energy")
         self.calls += 1
-        pointer = ctypes.cast(millijoules, ctypes.POINTER(ctypes.c_ulonglong))
-        pointer[0] = 5 * (self.calls // 10)
-        return self.status.get("energy", 0)
+        return 5 * (self.calls // 10)
 
 
 def clock(step_s: float = 1e-3) -> Callable[[], float]:
@@ -136,7 +136,7 @@ def clock(step_s: float = 1e-3) -> Callable[[], float]:
 def test_nvml_counts_in_microjoules_and_its_interval_is_what_was_seen() -> None:
     library = FakeNvml()
     meter = NvmlMeter("GPU-1234", library, clock())
-    assert library.uuid == b"GPU-1234"
+    assert library.uuid == "GPU-1234"
     assert meter.interval_s == pytest.approx(10e-3)
     library.calls = 1000
     assert meter.read_uj() == 5 * 100 * 1000
@@ -145,7 +145,7 @@ def test_nvml_counts_in_microjoules_and_its_interval_is_what_was_seen() -> None:
 @pytest.mark.parametrize("call", ["init", "handle", "energy"])
 def test_what_nvml_refuses_is_told(call: str) -> None:
     with pytest.raises(torchalgo.Error, match=r"NVML: nvml\w+: Not Supported"):
-        NvmlMeter("GPU-1234", FakeNvml({call: 3}), clock())
+        NvmlMeter("GPU-1234", FakeNvml(call), clock())
 
 
 def test_a_counter_that_stands_still_is_no_meter() -> None:
@@ -153,18 +153,35 @@ def test_a_counter_that_stands_still_is_no_meter() -> None:
         NvmlMeter("GPU-1234", FakeNvml(), clock(step_s=1.0))
 
 
-def test_a_driver_without_the_counter_is_told() -> None:
-    class Old:
-        def nvmlInit_v2(self) -> int:  # noqa: N802
-            return 0
+@pytest.fixture
+def pynvml(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The real package, as after its import."""
+    module: Any = pytest.importorskip("pynvml")
+    monkeypatch.setattr(module, "nvmlLib", None)
+    monkeypatch.setattr(module, "_nvmlGetFunctionPointer_cache", {})
+    return module
 
-    with pytest.raises(torchalgo.Error, match="no nvmlDeviceGetHandleByUUID"):
-        NvmlMeter("GPU-1234", Old())
+
+def test_a_machine_without_nvidias_driver_is_told(
+    pynvml: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pynvml, "CDLL", Mock(side_effect=OSError("no such file")))
+    with pytest.raises(torchalgo.Error, match=r"NVML: nvmlInit: NVML Shared Library Not Found"):
+        NvmlMeter("GPU-1234")
 
 
-def test_no_nvml_at_all_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(energy, "NVML", "libnvidia-ml-of-nobody.so.1")
-    with pytest.raises(torchalgo.Error, match=r"NVML: libnvidia-ml-of-nobody.*NVIDIA's driver"):
+def test_a_driver_without_the_counter_is_told(pynvml: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = Mock(spec=["nvmlInitWithFlags", "nvmlInit_v2", "nvmlDeviceGetHandleByUUID"])
+    for function in ("nvmlInitWithFlags", "nvmlInit_v2", "nvmlDeviceGetHandleByUUID"):
+        getattr(old, function).return_value = 0
+    monkeypatch.setattr(pynvml, "CDLL", lambda _: old)
+    with pytest.raises(torchalgo.Error, match="TotalEnergyConsumption: Function Not Found"):
+        NvmlMeter("GPU-1234")
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(torchalgo.Error, match=r'NVML: .*pip install "torchalgo\[gpu\]"'):
         NvmlMeter("GPU-1234")
 
 

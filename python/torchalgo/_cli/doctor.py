@@ -18,7 +18,7 @@ from torchalgo import _C, energy
 from torchalgo._db import CostStore, files
 from torchalgo._db.environment import onednn_version
 
-OPTIONAL = ("numpy", "torchvision", "lightgbm")
+OPTIONAL = ("numpy", "torchvision", "lightgbm", "pynvml")
 VARIABLES = ("TORCHALGO_CACHE_DIR", "XDG_CACHE_HOME", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
