@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import random
+import re
 import sqlite3
 import stat
 import threading
 import time
 import warnings
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -20,7 +23,10 @@ import torch
 import torchalgo
 from support.db_samples import ROW, many
 from torchalgo._db import CostStore, Environment, Row, files
+from torchalgo._db.connection import Database
 from torchalgo._db.device_costs import DeviceCosts
+from torchalgo._db.errors import Cause, StorageError
+from torchalgo._db.row import Entry
 from torchalgo._ir.costs import Cost, Key, Samples
 from torchalgo._ir.plan import GuardVerdict
 from torchalgo._measure import guard
@@ -231,23 +237,81 @@ def test_an_edited_row_is_a_miss_and_verify_and_gc_find_it(path: Path) -> None:
         assert store.verify().is_sound
 
 
-def test_a_damaged_file_is_kept_and_what_can_be_read_is_saved(path: Path) -> None:
-    with CostStore.open(path) as store:
-        store.append(many(500))
+def damage(path: Path) -> bytes:
+    """Overwrites a page with zeros and returns the bytes of the file."""
     data = bytearray(path.read_bytes())
     middle = len(data) // 8192 * 4096
     data[middle : middle + 4096] = bytes(4096)
     path.write_bytes(data)
+    return bytes(data)
+
+
+def test_a_damaged_file_is_set_aside_and_one_warning_says_where_it_is(path: Path) -> None:
     with CostStore.open(path) as store:
-        with pytest.warns(UserWarning, match="was damaged .* rows were saved"):
-            saved = store.rows()
-        assert 400 < len(saved) < 500
-        assert {row.ticks for row in saved} == {ROW.ticks}
+        store.append(many(500))
+    data = damage(path)
+    with CostStore.open(path) as store:
+        with pytest.warns(UserWarning, match="was damaged .* a new one is begun") as told:
+            assert store.rows() == []
         assert store.append(many(500))
         assert len(store.rows()) == 500
         assert store.verify().is_sound
         (aside,) = store.info().set_aside
+    assert len(told) == 1 and str(told[0].message).endswith(f"the old one is {aside}")
+    assert re.search(r"costs\.sqlite3\.corrupt-\d{4}-\d\d-\d\d-", aside)
     assert Path(aside).read_bytes() == data
+
+
+def test_damage_while_a_store_is_open_costs_no_row_that_it_writes_later(path: Path) -> None:
+    with CostStore.open(path) as store:
+        store.append(many(500))
+    with CostStore.open(path) as store:
+        assert len(store.read([ROW.environment], ["fwd_f32_n1"])) == 1
+        damage(path)
+        with pytest.warns(UserWarning, match="a new one is begun"):
+            store.rows()
+        assert store.append(many(3))
+    with CostStore.open(path) as store:
+        assert store.rows() == many(3)
+
+
+def test_processes_that_meet_a_damaged_file_set_it_aside_once(path: Path) -> None:
+    with CostStore.open(path) as store:
+        store.append(many(3))
+    with sqlite3.connect(path) as raw:
+        raw.execute("DROP TABLE checks")
+    raw.close()
+    children = []
+    for writer in range(1, 7):
+        pid = os.fork()
+        if not pid:
+            warnings.simplefilter("ignore")
+            with CostStore.open(path) as store:
+                os._exit(0 if store.append(many(5, version=writer)) else 1)
+        children.append(pid)
+    assert [os.waitpid(pid, 0)[1] for pid in children] == [0] * 6
+    with CostStore.open(path) as store:
+        assert len(store.rows()) == 6 * 5
+        assert store.verify().is_sound
+        assert len(store.info().set_aside) == 1
+
+
+def test_a_disk_that_fails_for_a_moment_is_no_damage(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with CostStore.open(path) as store:
+        store.append(many(3))
+    read, times = Database.all_entries, itertools.count()
+
+    def fail_once(database: Database, kind: type[Entry]) -> list[tuple[Entry, int]]:
+        if next(times) == 0:
+            raise StorageError(Cause.DAMAGED, "database disk image is malformed")
+        return read(database, kind)
+
+    monkeypatch.setattr(Database, "all_entries", fail_once)
+    with CostStore.open(path) as store:
+        assert store.rows() == many(3)
+        assert store.info().set_aside == []
 
 
 def test_a_file_of_another_program_or_of_a_newer_torchalgo_stays_as_it_is(tmp_path: Path) -> None:
@@ -280,7 +344,7 @@ def test_a_hostile_schema_is_not_run(path: Path) -> None:
     raw.close()
     with pytest.warns(UserWarning, match="was damaged"):
         store = CostStore.open(path)
-    assert store.rows() == many(2)
+    assert store.rows() == []
     store.append(many(3))
     assert store.rows() == many(3)
     store.close()
@@ -342,8 +406,9 @@ def test_modes_do_not_depend_on_the_umask(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_home_that_is_missing_gives_a_store_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHALGO_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
-    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
-    with pytest.warns(UserWarning, match="no home"):
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", Mock(side_effect=KeyError("no such user")))
+    with pytest.warns(UserWarning, match="no place for it: .* home directory"):
         store = CostStore.open()
     assert not store.append(many(1))
     assert store.rows() == many(1)
@@ -363,7 +428,8 @@ def test_a_network_file_system_gets_a_rollback_journal(
 def test_a_deleted_file_is_made_again(path: Path) -> None:
     with CostStore.open(path) as store:
         store.append(many(2))
-        files.remove(path)
+        for file in path.parent.glob(f"{path.name}*"):
+            file.unlink()
         assert store.append(many(1))
         assert rows_of(path) == many(1)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -33,6 +35,8 @@ T = TypeVar("T")
 
 SHORT_S = 0.1  # seconds to wait for other processes after a long wait has failed
 MAGIC = b"SQLite format 3\x00"
+# No database grows so large. A larger file may be sparse, so that a copy would fill the disk.
+MOST_COPIED_BYTES = 1 << 30
 
 _SYNC = {
     # If a process is killed, no commit is lost. A power cut may undo the last commits.
@@ -321,53 +325,27 @@ class Database:
             raise trouble_of(error) from None
 
 
-def is_sound(path: Path, entries: int = 0) -> bool:
-    """Returns whether a file has no damage and at least `entries` entries."""
-    try:
-        with contextlib.closing(Database.open_read_only(path, busy_s=1.0)) as database:
-            count = sum(len(database.all_entries(kind)) for kind in KINDS_OF_ENTRY)
-            return not database.damages() and count >= entries
-    except StorageError:
-        return False
+def is_damaged(path: Path) -> bool:
+    """Returns whether SQLite's own check fails, or some entry cannot be read.
 
+    Checks a copy of the file, because SQLite calls it damage too when the disk fails to read.
 
-def salvage(path: Path) -> list[Entry]:
-    """Returns the sound entries of a damaged file, as far as SQLite can read them.
-
-    Raises: StorageError if the file may be sound and only cannot be read now.
+    Raises: OSError if the file cannot be copied, which says nothing about it.
     """
-    saved: dict[tuple[type[Entry], RowKey], Entry] = {}
-    for mode in ("rw", "ro&immutable=1"):
-        for kind in KINDS_OF_ENTRY:
-            for order in ("", "ORDER BY " + ", ".join(f"{name} DESC" for name in KEY)):
-                try:
-                    _salvage_into(saved, path, mode, kind, order)
-                except StorageError as problem:
-                    if problem.cause is not Cause.DAMAGED and mode == "rw":
-                        raise
-        if saved:
-            break
-    return list(saved.values())
-
-
-def _salvage_into(
-    saved: dict[tuple[type[Entry], RowKey], Entry],
-    path: Path,
-    mode: str,
-    kind: type[Entry],
-    order: str,
-) -> None:
-    connection = connect(path, mode, busy_s=1.0)
-    try:
-        columns = columns_in_file(kind)
-        for values in connection.execute(f"SELECT {columns} FROM {TABLE_OF[kind]} {order}"):
-            entry = entry_of(kind, values[:-2], values[-2])
-            if entry is not None:
-                saved.setdefault((kind, entry.row_key), entry)
-    except sqlite3.Error as error:
-        raise trouble_of(error) from None
-    finally:
-        connection.close()
+    if path.stat().st_size > MOST_COPIED_BYTES:
+        return True
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / path.name
+        for suffix in ("", "-wal", "-journal"):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
+        try:
+            with contextlib.closing(Database.open(copy, busy_s=1.0)) as database:
+                for kind in KINDS_OF_ENTRY:
+                    database.all_entries(kind)
+                return bool(database.damages())
+        except StorageError as trouble:
+            return trouble.cause is Cause.DAMAGED
 
 
 def looks_like_ours(path: Path) -> bool:

@@ -9,11 +9,11 @@ import os
 import re
 import stat
 import tempfile
-import time
-from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 FILE_NAME = "costs.sqlite3"
+LOCK_S = 2.0  # seconds to wait for a process that renames the same file
 SIDECARS = ("-wal", "-shm", "-journal")  # SQLite's files beside the database
 
 # File systems that several machines share. They cannot share the memory that a write-ahead log
@@ -32,9 +32,9 @@ def cache_dir() -> Path:
     named = os.environ.get("TORCHALGO_CACHE_DIR")
     if named:
         return Path(named).absolute()
-    xdg = os.environ.get("XDG_CACHE_HOME", "")
-    cache = Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache"
-    return cache / "torchalgo"
+    from platformdirs import user_cache_path
+
+    return user_cache_path("torchalgo")
 
 
 def default_path() -> Path:
@@ -124,28 +124,6 @@ def is_network(path: Path) -> bool:
     return NETWORK_FILE_SYSTEMS.fullmatch(file_system(path)) is not None
 
 
-@contextlib.contextmanager
-def folder_lock(folder: Path, wait_s: float = 2.0) -> Iterator[None]:
-    """Holds a lock of the folder in the block, if the file system has locks.
-
-    Waits for at most `wait_s` seconds, and then runs the block without the lock.
-    """
-    file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        deadline = time.monotonic() + wait_s
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() > deadline:
-                    break
-            time.sleep(0.01)
-        yield
-    finally:
-        os.close(file)
-
-
 def has_locks(folder: Path) -> bool:
     """Returns whether files in the folder can be locked.
 
@@ -159,39 +137,28 @@ def has_locks(folder: Path) -> bool:
     return True
 
 
-def exchange(path: Path, damaged: tuple[int, int], fresh: Path) -> Path | None:
-    """Renames the file `damaged`, and SQLite's files with it, to <path>.corrupt-<n>.
+def set_aside(path: Path, damaged: tuple[int, int] | None) -> Path | None:
+    """Renames the file `damaged`, and SQLite's files with it, to <path>.corrupt-<date and time>.
 
-    `fresh` then gets the name `path`.
-
-    Returns: the new path of the damaged file, or None if another process was faster.
+    Returns: its new path, or None if `path` is another file, because a process was faster.
     Raises: OSError if the file cannot be renamed.
     """
-    with folder_lock(path.parent):
-        if identity(path) != damaged:
+    from filelock import FileLock
+
+    lock = FileLock(f"{path}.lock", timeout=LOCK_S, mode=0o600)
+    with contextlib.suppress(OSError, NotImplementedError):  # goes on if there are no locks
+        lock.acquire()
+    try:
+        if damaged is None or identity(path) != damaged:
             return None
-        taken = {p.name for p in path.parent.glob(f"{path.name}.corrupt-*")}
-        n = next(n for n in range(1, len(taken) + 2) if f"{path.name}.corrupt-{n}" not in taken)
-        aside = path.with_name(f"{path.name}.corrupt-{n}")
-        path.rename(aside)
-        for suffix in SIDECARS:
+        aside = path.with_name(f"{path.name}.corrupt-{datetime.now():%Y-%m-%d-%H%M%S.%f}")
+        # The database is last: a new one must never find the log of the old one.
+        for suffix in (*SIDECARS, ""):
             with contextlib.suppress(FileNotFoundError):
                 os.rename(f"{path}{suffix}", f"{aside}{suffix}")
-        # A link fails if another process has made a file meanwhile, which must not be lost.
-        try:
-            os.link(fresh, path)
-        except FileExistsError:
-            pass
-        except OSError:  # the file system has no links
-            fresh.rename(path)
         return aside
-
-
-def remove(path: Path) -> None:
-    """Deletes a database and SQLite's files beside it, as far as possible."""
-    for suffix in ("", *SIDECARS):
-        with contextlib.suppress(OSError):
-            os.unlink(f"{path}{suffix}")
+    finally:
+        lock.release()
 
 
 def set_aside_files(path: Path) -> list[Path]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One database file: opened when needed, replaced if damaged, and not used if that fails."""
+"""One database file: opened when needed, set aside if damaged, not used if that fails."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class StoreFile:
                         self._database = None
                         database.close()
                     return otherwise
-                self._heal(trouble, database.file)
+                self._set_aside(trouble, database.file)
                 continue
             # Another process may have set the file aside while this one wrote to it.
             if database.journal == "read-only" or self._is_current(database):
@@ -135,9 +135,9 @@ class StoreFile:
                 return Database.open(path, self._busy_s)
             except StorageError as trouble:
                 if trouble.cause is Cause.DAMAGED and not self._read_only:
-                    self._heal(trouble, file)
-                    if self._database is not None or self._gave_up:
-                        return self._database
+                    self._set_aside(trouble, file)
+                    if self._gave_up:
+                        return None
                     continue
                 if file != files.identity(path) and file is not None:
                     continue  # the file was moved or deleted
@@ -146,7 +146,7 @@ class StoreFile:
                     self._give_up(f"cannot be used: {trouble}")
                     return None
                 return self._open_for_reading(path, trouble)
-        self._give_up("was damaged again and again")
+        self._give_up("cannot be read again and again")
         return None
 
     def _open_for_reading(self, path: Path, reason: StorageError) -> Database | None:
@@ -161,9 +161,9 @@ class StoreFile:
         self._warn(f"can only be read: {reason}")
         return database
 
-    def _heal(self, trouble: StorageError, damaged: tuple[int, int] | None) -> None:
-        """Starts a new file with the rows that can be saved. The damaged file is kept beside it."""
-        from torchalgo._db.connection import looks_like_ours
+    def _set_aside(self, trouble: StorageError, damaged: tuple[int, int] | None) -> None:
+        """Renames a damaged file, so that the next call makes a new one."""
+        from torchalgo._db.connection import is_damaged, looks_like_ours
 
         path, database = self._path, self._database
         assert path is not None
@@ -176,37 +176,15 @@ class StoreFile:
         if not looks_like_ours(path):
             self._give_up(f"stays as it is: {trouble}")
             return
-        if damaged is None or files.identity(path) != damaged:
-            return  # another process was faster
-        fresh = path.with_name(f"{path.name}.new-{os.getpid()}")
         try:
-            self._replace(path, damaged, fresh, trouble)
-        except (OSError, StorageError) as problem:
-            self._give_up(f"seems damaged ({trouble}) and cannot be replaced: {problem}")
-        finally:
-            files.remove(fresh)
-
-    def _replace(
-        self, path: Path, damaged: tuple[int, int], fresh: Path, trouble: StorageError
-    ) -> None:
-        from torchalgo._db.connection import Database, is_sound, salvage
-
-        if is_sound(path):
-            return  # it was a temporary error of the disk
-        # Without a log, all commits are in the file itself before it is moved.
-        saved = salvage(path)
-        with contextlib.closing(Database.open(fresh, self._busy_s, has_log=False)) as database:
-            database.put(saved, today())
-        if not is_sound(fresh, len(saved)):
-            raise OSError("what was written does not come back")
-        aside = files.exchange(path, damaged, fresh)
-        if aside is None:
+            aside = files.set_aside(path, damaged) if is_damaged(path) else None
+        except FileNotFoundError:  # another process was faster
             return
-        files.remove(fresh)  # one file must not have two names: each name would have its own log
-        self._database = Database.open(path, self._busy_s)
-        late = salvage(aside)  # what other processes committed meanwhile
-        self._database.put([*saved, *late], today(), over=False)
-        self._warn(f"was damaged ({trouble}): kept as {aside.name}, {len(late)} rows were saved")
+        except OSError as problem:
+            self._give_up(f"seems damaged ({trouble}) and cannot be set aside: {problem}")
+            return
+        if aside is not None:
+            self._warn(f"was damaged ({trouble}): a new one is begun, the old one is {aside}")
 
     def _give_up(self, reason: str) -> None:
         self._gave_up = reason
@@ -217,5 +195,5 @@ class StoreFile:
         if not self._has_warned:
             self._has_warned = True
             place = f"the cost database {self._path or ''}".strip()
-            kept = "" if "saved" in reason else "; new costs are kept in memory"
+            kept = "" if "a new one is begun" in reason else "; new costs are kept in memory"
             warnings.warn(f"torchalgo: {place} {reason}{kept}", stacklevel=2)
