@@ -23,6 +23,7 @@ from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._ir.choices import AUTO, Choice, Direction, choice_text
 from torchalgo._ir.plan import Plan
+from torchalgo._ir.plan.text_table import text_table
 from torchalgo._ir.problems import bare_convolution, direction_of, is_convolution
 from torchalgo._run.load import load_plans
 from torchalgo.backends.cudnn import FLAGS, flag_property
@@ -299,11 +300,7 @@ class Runs:
     def __str__(self) -> str:
         rows = [("count", "primitive", "step", "problem")]
         rows += [(str(r.count), r.primitive, r.step, r.problem) for r in self.runs]
-        widths = [max(len(row[i]) for row in rows) for i in range(3)]
-        return "\n".join(
-            f"{count:>{widths[0]}}  {primitive:{widths[1]}}  {step:{widths[2]}}  {problem}"
-            for count, primitive, step, problem in rows
-        )
+        return "\n".join(text_table(rows, right=(0,)))
 
 
 def _recorded() -> Counter[tuple[str, str, str]]:

@@ -23,6 +23,7 @@ from torchalgo._C import Error
 from torchalgo._capture.freeze import as_inputs, tensors_in
 from torchalgo._ir.bounds import COARSE_BOUND
 from torchalgo._ir.plan import format_bytes
+from torchalgo._ir.plan.text_table import text_table
 from torchalgo._ir.problems import (
     bare_convolution,
     check_directions,
@@ -51,7 +52,6 @@ RUNTIME_COMPILED = "is compiled when it first runs, which takes seconds: see run
 # Bytes that are read before each sample. So weights come from memory, as in a usual network.
 COLD_BYTES = 48 << 20
 _HEAD = ("algorithm", "layout", "us", "+-", "memory", "determ.", "supported")
-_LEFT = (0, 1, 5, 6)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,11 @@ class Profile:
         lines = textwrap.wrap(", ".join(names), MAX_COLUMNS) if names else []
         rows = self.of(problem)
         cells = [_HEAD, *(_cells(row) for row in rows if row.is_supported)]
-        return [*lines, f"{problem}  on {self.device}", *_aligned(cells), *_refusals(rows)]
+        # The column with the least information is cut first.
+        table = text_table(
+            cells, right=(2, 3, 4), indent="  ", columns=MAX_COLUMNS, shrink=({6: 9}, {0: 24})
+        )
+        return [*lines, f"{problem}  on {self.device}", *table, *_refusals(rows)]
 
 
 def profile(
@@ -338,26 +342,6 @@ def _cells(row: ProfileRow) -> tuple[str, ...]:
         "yes" if row.is_deterministic else "no",
         ", ".join(["yes", *row.numerics]),
     )
-
-
-def _aligned(cells: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[i]) for row in cells) for i in range(len(_HEAD))]
-    over = 2 + sum(widths) + 2 * (len(widths) - 1) - MAX_COLUMNS
-    for i, least in ((6, 9), (0, 24)):  # the column with the least information is cut first
-        cut = max(0, min(over, widths[i] - least))
-        widths[i], over = widths[i] - cut, over - cut
-    lines = []
-    for row in cells:
-        placed = [
-            f"{_cut(cell, w):<{w}}" if i in _LEFT else f"{cell:>{w}}"
-            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append(("  " + "  ".join(placed)).rstrip())
-    return lines
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 2] + ".."
 
 
 def _refusals(rows: list[ProfileRow]) -> list[str]:

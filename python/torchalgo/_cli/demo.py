@@ -18,6 +18,7 @@ from torchalgo._base.progress import Progress
 from torchalgo._base.stats import is_faster
 from torchalgo._C import Error
 from torchalgo._capture.freeze import quiet_jit, to_channels_last
+from torchalgo._ir.plan.text_table import text_table
 from torchalgo._measure.guard import time_interleaved
 from torchalgo._run.report import short_report
 from torchalgo_cli import main
@@ -65,13 +66,13 @@ def compare(model: nn.Module, fast: nn.Module, x: torch.Tensor) -> None:
     )
     rounds = len(times["torchalgo"])
     print(f"\ntime per image, {torch.get_num_threads()} threads, {rounds} interleaved rounds:")
+    rows = []
     for name, ns in times.items():
-        line = f"  {name:24} {statistics.median(ns) / 1e6:8.2f} ms"
-        if name != "torchalgo":
-            beside = is_faster(ns, times["torchalgo"])
-            line += f"   torchalgo is {beside.ratio:.2f}x as fast"
-            line += f" [{beside.low:.2f}, {beside.high:.2f}]"
-        print(line)
+        beside = is_faster(ns, times["torchalgo"])
+        faster = f"{beside.ratio:.2f}x as fast [{beside.low:.2f}, {beside.high:.2f}]"
+        note = "" if name == "torchalgo" else f"torchalgo is {faster}"
+        rows.append((name, f"{statistics.median(ns) / 1e6:.2f} ms", note))
+    print(*text_table(rows, right=(1,), indent="  "), sep="\n")
 
 
 def run() -> int:

@@ -17,6 +17,7 @@ import torchalgo
 from torchalgo import _C, energy
 from torchalgo._db import CostStore, files
 from torchalgo._db.environment import onednn_version
+from torchalgo._ir.plan.text_table import text_table
 
 OPTIONAL = ("numpy", "torchvision", "lightgbm", "pynvml")
 VARIABLES = ("TORCHALGO_CACHE_DIR", "XDG_CACHE_HOME", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -54,8 +55,8 @@ def report(found: dict[str, dict[str, Any]]) -> str:
     for topic, facts in found.items():
         if facts:
             lines.append(topic)
-            width = max(map(len, facts))
-            lines += [f"  {name:{width}}  {_spelled(value)}" for name, value in facts.items()]
+            rows = [(name, _spelled(value)) for name, value in facts.items()]
+            lines += text_table(rows, indent="  ")
     return "\n".join(lines)
 
 

@@ -30,6 +30,7 @@ from torchalgo._ir.plan import (
     plans_to_json,
     save_plans,
 )
+from torchalgo._ir.plan.text_table import text_table
 from torchalgo._measure.sampling import Bench
 from torchalgo._plan.candidates import candidates
 from torchalgo._run.load import load, load_plan, load_plans
@@ -198,10 +199,12 @@ def _bench(args: argparse.Namespace) -> int:
         _print_json(records)
         return 0
     print(f"{problem}  ({_C.cpu_device().name}, {torch.get_num_threads()} threads)")
+    rows = []
     for r in records:
-        layouts = f"{r['src']}->{r['dst']}"
-        speed = r["failure"] or f"{r['median_us']:>12.1f} us  {r['gflops']:>8.1f} GFLOP/s"
-        print(f"  {r['primitive']:36}  {layouts:18}  {speed}")
+        time_text = "" if r["failure"] else f"{r['median_us']:.1f} us"
+        speed = r["failure"] or f"{r['gflops']:8.1f} GFLOP/s"
+        rows.append((r["primitive"], f"{r['src']}->{r['dst']}", time_text, speed))
+    print(*text_table(rows, right=(2,), indent="  "), sep="\n")
     return 0
 
 

@@ -24,6 +24,7 @@ from torchalgo._db.environment import texts_here
 from torchalgo._db.forget import Selection, environment_text, find, forget
 from torchalgo._db.row import Refusal
 from torchalgo._db.store import CostStore
+from torchalgo._ir.plan.text_table import text_table
 from torchalgo_cli import EXIT_ERROR
 
 MIB = 1 << 20
@@ -183,12 +184,13 @@ def describe(info: Info) -> str:
         f" {_size(info.bytes)} of at most {_size(info.max_bytes)} ({info.journal})"
     ]
     here = texts_here()
-    lines += [
-        f"{count:>8}  {environment_text(text)}{'' if text in here else '  (not here and now)'}"
+    rows = [
+        (str(count), f"{environment_text(text)}{'' if text in here else '  (not here and now)'}")
         for text, count in sorted(info.environments.items(), key=lambda item: -item[1])
     ]
-    lines += [f"{count:>8}  {name}" for name, count in info.algorithms.items()]
-    lines += [f"{count:>8}  failed: {why}" for why, count in info.refusals.items()]
+    rows += [(str(count), name) for name, count in info.algorithms.items()]
+    rows += [(str(count), f"failed: {why}") for why, count in info.refusals.items()]
+    lines += text_table(rows, right=(0,), indent="  ")
     lines += [f"damaged, kept: {file}" for file in info.set_aside]
     return "\n".join(lines)
 

@@ -18,6 +18,7 @@ from torchalgo._capture.freeze import as_inputs, freeze_model
 from torchalgo._ir.choices import Direction
 from torchalgo._ir.devices import named_device
 from torchalgo._ir.plan import format_bytes
+from torchalgo._ir.plan.text_table import text_table
 from torchalgo._ir.problems import (
     LayerProblem,
     check_directions,
@@ -285,7 +286,7 @@ def _row(o: OfferedPrimitive, count: int) -> tuple[str, ...]:
     name = o.primitive if count == 1 else o.engine
     layouts = f"{o.src}->{o.dst}" + (" krsc" if count > 1 and ".krsc" in o.primitive else "")
     packed = f"+{format_bytes(o.packed_bytes)}" if o.packed_bytes else ""
-    return name, layouts, format_bytes(o.workspace_bytes), packed, ", ".join(notes)
+    return name, f"{layouts:18}", format_bytes(o.workspace_bytes), packed, ", ".join(notes)
 
 
 def _best(group: list[OfferedPrimitive]) -> OfferedPrimitive:
@@ -303,14 +304,7 @@ def _best(group: list[OfferedPrimitive]) -> OfferedPrimitive:
 
 
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max([len(row[i]) for row in rows], default=0) for i in range(4)]
-    widths[1] = max(widths[1], 18)
-    lines = []
-    for name, layouts, size, packed, notes in rows:
-        text = f"  {name:{widths[0]}}  {layouts:{widths[1]}}  {size:>{widths[2]}}"
-        text += f"  {packed:>{widths[3]}}" if widths[3] else ""
-        lines.append(f"{text}  {notes}".rstrip())
-    return lines
+    return text_table(rows, right=(2, 3), indent="  ")
 
 
 def without_layouts(reason: str) -> str:

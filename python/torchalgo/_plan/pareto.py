@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._ir.plan import TICKS_PER_US, Plan, format_bytes
+from torchalgo._ir.plan.text_table import text_table
 
 Memory = Literal["workspace", "weights"]
 
@@ -39,15 +40,13 @@ class Front(list[ParetoPoint]):
         self.memory: Memory = memory
 
     def __str__(self) -> str:
-        head = f"{'us':>12}  {self.memory:>12}  {'x time':>7}  proven"
-        lines = [head, "-" * len(head)]
+        rows: list[tuple[str, ...]] = [("us", self.memory, "x time", "proven")]
         for point in self:
             ratio = point.us / self[0].us if self[0].us else 1.0
-            lines.append(
-                f"{point.us:12.1f}  {format_bytes(point.bytes):>12}  {ratio:7.3f}"
-                f"  {'yes' if point.is_proven else 'no'}"
-            )
-        return "\n".join(lines)
+            proven = "yes" if point.is_proven else "no"
+            rows.append((f"{point.us:.1f}", format_bytes(point.bytes), f"{ratio:.3f}", proven))
+        head, *lines = text_table(rows, right=(0, 1, 2))
+        return "\n".join([head, "-" * len(head), *lines])
 
 
 class HasFront(Protocol):

@@ -8,6 +8,7 @@ import textwrap
 import typing
 
 from .parts import GuardVerdict, InContext, PlanTransform, Quarantined
+from .text_table import text_table
 from .units import (
     cost_of,
     format_bytes,
@@ -89,27 +90,10 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
     return rows
 
 
-def _cut(text: str, width: int) -> str:
-    if len(text) <= width:
-        return text
-    left = (width - 2) // 2
-    return text[:left] + ".." + text[len(text) - (width - 2 - left) :]
-
-
 def _table(plan: Plan) -> list[str]:
     rows = [tuple(title.format(unit=unit_of(plan)) for title in _HEAD), *_rows(plan)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
-    room = MAX_COLUMNS - 2 * (len(widths) - 1)
-    for least in _SHRINK:
-        while sum(widths) > room and (loose := [i for i in least if widths[i] > least[i]]):
-            widths[max(loose, key=lambda i: widths[i])] -= 1
-    lines = []
-    for row in rows:
-        cells = [_cut(cell, widths[i]) for i, cell in enumerate(row)]
-        sides = [str.rjust if i in _NUMERIC else str.ljust for i in range(len(cells))]
-        placed = [side(c, w) for side, c, w in zip(sides, cells, widths, strict=True)]
-        lines.append("  ".join(placed).rstrip())
-    return [lines[0], "-" * max(map(len, lines)), *lines[1:]]
+    head, *lines = text_table(rows, right=_NUMERIC, columns=MAX_COLUMNS, shrink=_SHRINK)
+    return [head, "-" * max(map(len, [head, *lines])), *lines]
 
 
 def _summary(plan: Plan) -> list[str]:
