@@ -84,7 +84,10 @@ def tuned(
     with tempfile.TemporaryDirectory(prefix="budget-") as folder:
         started = time.monotonic()
         fast = torchalgo.optimize(
-            model, (x,), budget_s=budget_s, cost_db=Path(folder) / "costs.sqlite3", progress=False
+            model,
+            (x,),
+            budget_s=budget_s,
+            settings=torchalgo.Settings(cost_db=Path(folder) / "costs.sqlite3", progress=False),
         )
         return fast, time.monotonic() - started
 

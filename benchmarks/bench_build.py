@@ -248,7 +248,7 @@ def run_serve(args: argparse.Namespace) -> int:
             database = Path(words[1]).with_suffix(".sqlite3")
             torchalgo.optimize(
                 random_network(words[0]), (random_input(words[0]),), budget_s=float(words[2]),
-                cost_db=database, progress=False,
+                settings=torchalgo.Settings(cost_db=database, progress=False),
             ).save(words[1])  # fmt: skip
             answer: Any = "tuned"
         elif verb == "load":

@@ -244,7 +244,9 @@ def samples_of(row: Row, name: str) -> dict[str, list[float]]:
 
 def plan_record(network: Any, x: Any, budget_s: float) -> dict[str, Any]:
     """Tunes a plan. Returns the times that it expects of its nodes and layout changes."""
-    optimized = torchalgo.optimize(network, x, cost_db=False, budget_s=budget_s, progress=False)
+    optimized = torchalgo.optimize(
+        network, x, settings=torchalgo.Settings(cost_db=False, progress=False), budget_s=budget_s
+    )
     plan = optimized.plan
     return {
         "status": plan.status,

@@ -75,13 +75,17 @@ def build_peers(names: list[str], make: Callable[[], Any], x: Any) -> dict[str, 
 def build_own(make: Callable[[], Any], x: Any, tune_s: float) -> dict[str, dict[str, Any]]:
     """torchalgo's plan twice, and the plans it is compared with."""
     start = time.perf_counter()
-    optimized = torchalgo.optimize(make(), x, budget_s=tune_s, progress=False)
+    optimized = torchalgo.optimize(
+        make(), x, budget_s=tune_s, settings=torchalgo.Settings(progress=False)
+    )
     build_s = round(time.perf_counter() - start, 2)
     plan = optimized.plan
     plans = {"torchalgo": plan, "torchalgo_again": plan, **compared_plans(optimized)}
     own: dict[str, dict[str, Any]] = {}
     for name, each in plans.items():
-        module = torchalgo.optimize(make(), x, plan=each, progress=False)
+        module = torchalgo.optimize(
+            make(), x, plan=each, settings=torchalgo.Settings(progress=False)
+        )
         own[name] = {
             "run": lambda module=module: module(x),
             "predicted_us": each.cost_us,

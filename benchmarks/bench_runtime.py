@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,20 +45,20 @@ LIMIT_S = 1800.0  # of one network
 # ---- dispatch ------------------------------------------------------------------------------------
 
 
-def planned_only(model: nn.Module, sets: list[tuple[torch.Tensor]]) -> torchalgo.Optimized:
+def planned_only(model: nn.Module, shapes: Sequence[tuple[int, ...]]) -> torchalgo.Optimized:
     """Runs its plans, whatever the guard says."""
-    tuned = torchalgo.optimize(model, sets, budget_s=float("inf"), progress=False)
+    quiet = torchalgo.Settings(progress=False)
+    tuned = torchalgo.optimize(model, shapes=shapes, budget_s=float("inf"), settings=quiet)
     plans = [dataclasses.replace(plan, guard=None) for plan in tuned.plans.values()]
-    return torchalgo.optimize(model, sets, plan=plans, progress=False)
+    return torchalgo.optimize(model, shapes=shapes, plan=plans, settings=quiet)
 
 
 def dispatch_calls() -> dict[str, Callable[[], Any]]:
     """The rows: each calls a module once."""
     model = nn.Conv2d(3, 4, 1).eval()
-    sets = [(torch.rand(sizes),) for sizes in PLANNED]
-    three, one = planned_only(model, sets), planned_only(model, sets[:1])
-    last, unseen = sets[-1][0], torch.rand(UNSEEN)
-    x, alone, chooses = sets[0][0], one.scripted, three.scripted
+    three, one = planned_only(model, PLANNED), planned_only(model, PLANNED[:1])
+    last, unseen = torch.rand(PLANNED[-1]), torch.rand(UNSEEN)
+    x, alone, chooses = torch.rand(PLANNED[0]), one.scripted, three.scripted
     return {
         "one plan, TorchScript": lambda: alone(x),
         "one plan, Optimized": lambda: one(x),
@@ -111,7 +111,9 @@ def save_optimized(network: str, path: str, threads: int, tune_s: float | None) 
     model, x = random_network(network), random_input(network)
     weights = sum(p.numel() * p.element_size() for p in (*model.parameters(), *model.buffers()))
     budget_s = float("inf") if tune_s is None else tune_s
-    fast = torchalgo.optimize(model, x, budget_s=budget_s, progress=False)
+    fast = torchalgo.optimize(
+        model, x, budget_s=budget_s, settings=torchalgo.Settings(progress=False)
+    )
     fast.save(path)
     return {
         "model_bytes": weights,
@@ -125,7 +127,9 @@ def run_loaded(network: str, path: str, threads: int) -> dict[str, Any]:
     torch.set_num_threads(threads)
     x = random_input(network)
     small = torchalgo.optimize(
-        torch.nn.Conv2d(3, 4, 3).eval(), torch.rand(1, 3, 8, 8), progress=False, cost_db=None
+        torch.nn.Conv2d(3, 4, 3).eval(),
+        torch.rand(1, 3, 8, 8),
+        settings=torchalgo.Settings(progress=False, cost_db=None),
     )
     with torch.inference_mode():
         small(torch.rand(1, 3, 8, 8))  # what torch and torchalgo load at the first run

@@ -180,9 +180,11 @@ def tune_here(name: str, threads: int, file: str, in_net: bool, budget_s: float 
         Search.run = lambda _, first: Refined(first, {}, None)  # type: ignore[method-assign, assignment]
     start = time.perf_counter()
     fast = torchalgo.optimize(
-        network, (x,), budget_s=float("inf") if budget_s is None else budget_s, cost_db=False,
-        progress=False,
-    )  # fmt: skip
+        network,
+        (x,),
+        budget_s=float("inf") if budget_s is None else budget_s,
+        settings=torchalgo.Settings(cost_db=False, progress=False),
+    )
     seconds = time.perf_counter() - start
     fast.plan.save(file)
     return seconds
@@ -269,10 +271,8 @@ def context_of(name: str, options: harness.Record) -> harness.Record:
     x = random_input(name)
     cost_db: str | Literal[False] | None = options["cost_db"]
     tune_s = float("inf") if options["tune_s"] is None else options["tune_s"]
-    optimized = torchalgo.optimize(
-        random_network(name), x, budget_s=tune_s, progress=False,
-        cost_db=False if cost_db == "none" else cost_db,
-    )  # fmt: skip
+    settings = torchalgo.Settings(progress=False, cost_db=False if cost_db == "none" else cost_db)
+    optimized = torchalgo.optimize(random_network(name), x, budget_s=tune_s, settings=settings)
     optimize_s = round(time.perf_counter() - start, 2)
     plan = optimized.plan
     line: harness.Record = {

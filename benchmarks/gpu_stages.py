@@ -32,7 +32,9 @@ def small_net(seed: int) -> tuple[nn.Module, torch.Tensor]:
 
 def planned_small_net(context: Context) -> tuple[nn.Module, torchalgo.Optimized, torch.Tensor]:
     net, x = small_net(context.seed)
-    tuned = torchalgo.optimize(net, (x,), budget_s=10.0, progress=False)
+    tuned = torchalgo.optimize(
+        net, (x,), budget_s=10.0, settings=torchalgo.Settings(progress=False)
+    )
     return net, without_guard(net, tuned, x), x
 
 

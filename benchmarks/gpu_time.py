@@ -174,7 +174,9 @@ def time_net(name: str, batch: int, dtype: str, context: Context, compiled: bool
     model = make_net(name, context.seed).to("cuda", DTYPES[dtype])
     last_x = x.contiguous(memory_format=torch.channels_last)
     budget_s = max(5.0, min(60.0, context.left_s() / 3))
-    tuned = torchalgo.optimize(model, (last_x,), budget_s=budget_s, progress=False)
+    tuned = torchalgo.optimize(
+        model, (last_x,), budget_s=budget_s, settings=torchalgo.Settings(progress=False)
+    )
     fast = without_guard(model, tuned, last_x)
     last = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     calls: dict[str, Callable[[], Any]] = {
@@ -237,4 +239,4 @@ def without_guard(
 ) -> torchalgo.Optimized:
     """A module that runs the plan, whatever the guard said."""
     plan = dataclasses.replace(tuned.plan, guard=None)
-    return torchalgo.optimize(model, (x,), plan=plan, progress=False)
+    return torchalgo.optimize(model, (x,), plan=plan, settings=torchalgo.Settings(progress=False))

@@ -41,6 +41,7 @@ import torch.distributed as dist_untyped
 from torch import nn
 
 import harness
+import torchalgo
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._distributed.distribute import Hardware
@@ -201,7 +202,8 @@ class Child:
 
         model = (case.model if is_victim and case.model else make_model)()
         optimized = tune(
-            model, torch.rand(1, 3, 24, 24), ranks, progress=False, cost_db=False,
+            model, torch.rand(1, 3, 24, 24), ranks,
+            settings=torchalgo.Settings(progress=False, cost_db=False),
             bench=InventedBench(self.rank, strike).bench(),
             hardware=Hardware(f"host {self.rank}", ("core 0",)),
         )  # fmt: skip

@@ -35,7 +35,9 @@ MAX_DIFFERENCE = 1e-4  # of the sum of 1,000 results, to 1 and to it
 def save_optimized(name: str, path: Path) -> list[str]:
     """Returns the rows of the plan."""
     x = random_input(name, SIZES[-1])
-    fast = torchalgo.optimize(random_network(name), x, budget_s=30, progress=False)
+    fast = torchalgo.optimize(
+        random_network(name), x, budget_s=30, settings=torchalgo.Settings(progress=False)
+    )
     fast.save(str(path))
     return sorted({node.primitive for node in fast.plan.nodes if node.primitive})
 

@@ -17,7 +17,6 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -79,16 +78,21 @@ def check_holds(name: str, net: GoldenNet, plan: torchalgo.Plan) -> None:
 
 def write_net(name: str, net: GoldenNet, stem: Path, costs: Path) -> None:
     """Plans the network and keeps the module, its plans and its outputs."""
-    inputs = [(golden_input(sizes),) for sizes in net.sizes]
-    options: dict[str, Any] = {"progress": False}
+    x = golden_input(net.sizes[0])
     tuned = torchalgo.optimize(
-        net.make(), inputs, overrides=net.overrides, budget_s=BUDGET_S, cost_db=costs, **options
+        net.make(),
+        x,
+        shapes=net.sizes,
+        overrides=net.overrides,
+        budget_s=BUDGET_S,
+        settings=torchalgo.Settings(cost_db=costs, progress=False),
     )
     # Without a verdict the plan runs wherever the files are read.
     plans = [dataclasses.replace(plan, guard=None) for plan in tuned.plans.values()]
     for plan in plans:
         check_holds(name, net, plan)
-    fast = torchalgo.optimize(net.make(), inputs, plan=plans, **options)
+    settings = torchalgo.Settings(progress=False)
+    fast = torchalgo.optimize(net.make(), x, shapes=net.sizes, plan=plans, settings=settings)
     fast.save(f"{stem}.pt", portable=net.is_portable)
     without_source_paths(Path(f"{stem}.pt"))
     save_plans(list(fast.plans.values()), f"{stem}.plan.json")

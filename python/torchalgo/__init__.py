@@ -54,6 +54,7 @@ from torchalgo._C import (  # noqa: E402
     set_conflict_policy,
     set_strict,
 )
+from torchalgo._capture.options import Settings  # noqa: E402
 from torchalgo._ir.plan import Plan  # noqa: E402
 from torchalgo._plan.candidates import candidates  # noqa: E402
 from torchalgo._plan.pareto import Front, ParetoPoint, pareto  # noqa: E402
@@ -79,6 +80,7 @@ __all__ = [
     "ParetoPoint",
     "Plan",
     "Profile",
+    "Settings",
     "__version__",
     "algorithms",
     "backends",

@@ -15,6 +15,7 @@ from torchalgo_cli import arguments
 from torchalgo_cli.arguments import Parser
 
 MODES = ("tune", "predict")
+MAX_REL_ERROR = 1e-5
 OBJECTIVES = ("latency", "energy", "edp")
 DIRECTIONS = ("forward", "backward_data", "backward_filter", "fwd", "bwd_data", "bwd_filter")
 DTYPES = ("f64", "f32", "tf32", "f16", "bf16")
@@ -33,7 +34,9 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"torchalgo {_version()}")
     commands = parser.add_subparsers(required=True, metavar="command", dest="command")
-    for add in (_add_optimize, _add_pareto, _add_candidates, _add_profile, _add_others):
+    for add in (
+        _add_optimize, _add_tune, _add_pareto, _add_candidates, _add_profile, _add_others
+    ):  # fmt: skip
         add(commands)
     _add_db(commands)
     return parser
@@ -61,11 +64,39 @@ def _add_optimize(commands: Any) -> None:
     command.add_argument("--plan", type=Path, help="apply the plans in this file, measure nothing")
     command.add_argument("--plan-out", type=Path, help="write all plans as JSON")
     command.add_argument("--report", type=Path, help="write a report (.html, .txt, .json)")
-    add_tuning(command)
-    command.add_argument(
-        "--mode", choices=MODES, default="tune", help="predict: measure nothing, see optimize"
-    )
+    _add_objective(command)
+    _add_tuning(command)
     command.add_argument("--timings", action="store_true", help="print what each step took")
+
+
+def _add_tune(commands: Any) -> None:
+    text = (
+        "tune a model by several processes, which torchrun starts: each one that has cores or a GPU"
+        " of its own measures a part, and all end with the same plan or the same error"
+    )
+    command = _add_command(commands, "tune", text)
+    command.epilog = (
+        "Example: torchrun --nproc-per-node 2 -m torchalgo tune torchvision.models:resnet18"
+        f" --input 1x3x224x224 --plan-out resnet18.plan.json --pin. {EXIT_CODES}"
+    )
+    add_model(command)
+    command.add_argument("-o", "--output", type=Path, help="the .pt file that rank 0 writes")
+    command.add_argument("--plan-out", type=Path, help="the plan that rank 0 writes, as JSON")
+    command.add_argument(
+        "--pin", action="store_true",
+        help="give each rank of a host its own part of the cores; else ranks that share cores do"
+        " not measure at the same time, and the first of them measures alone",
+    )  # fmt: skip
+    _add_tuning(command)
+    for name, default, text in (
+        ("join-timeout", 3.5, "since the last rank arrived, while others are missing"),
+        ("patience", 2.5, "without a sign of life, after which a rank is dead"),
+        ("step-timeout", 600.0, "that a living rank may let the others wait"),
+    ):
+        command.add_argument(
+            f"--{name}", type=arguments.seconds, default=default, metavar="S",
+            help=f"seconds {text} (default {default:g})",
+        )  # fmt: skip
 
 
 def _add_pareto(commands: Any) -> None:
@@ -75,9 +106,8 @@ def _add_pareto(commands: Any) -> None:
     command.add_argument("--memory", choices=("workspace", "weights"), default="workspace")
     command.add_argument("--max-points", type=arguments.positive, default=32, help="of weights")
     command.add_argument("--plans", type=Path, help="folder to write each point's plan to")
-    command.add_argument("--budget", type=arguments.seconds, help="seconds for the whole command")
-    command.add_argument("--cost-db", type=Path, help="costs to read and append to")
-    command.add_argument("--quiet", action="store_true", help="no progress")
+    _add_objective(command)
+    _add_tuning(command)
 
 
 def _add_candidates(commands: Any) -> None:
@@ -100,6 +130,15 @@ def _add_profile(commands: Any) -> None:
     command.add_argument(
         "--budget", type=arguments.seconds, default=2.0, help="seconds for each problem"
     )
+    command.add_argument("--no-check", action="store_true", help="compare no result with f64")
+    command.add_argument(
+        "--max-rel-error", type=arguments.bound, default=MAX_REL_ERROR,
+        help="the largest relative L2 of a result (default %(default)s)",
+    )  # fmt: skip
+    command.add_argument(
+        "--runtime-compiled", action="store_true",
+        help="on a GPU: time what cuDNN compiles at run time, too",
+    )  # fmt: skip
 
 
 def _add_others(commands: Any) -> None:
@@ -112,18 +151,21 @@ def _add_others(commands: Any) -> None:
     )
     command.add_argument("--check", metavar="PRIMITIVE", help="compare it with fp64 instead")
     command.add_argument("--rounds", type=arguments.positive, default=15)
-    command.add_argument("--max-rel-error", type=arguments.bound, default=1e-5)
+    command.add_argument("--max-rel-error", type=arguments.bound, default=MAX_REL_ERROR)
 
-    text = "compare an optimized file with the original on your data, or prove a plan"
-    command = _add_command(commands, "check", text)
-    command.add_argument(
-        "model", help="a file saved by torchalgo, a model to optimize first, or a plan's .json"
-    )
-    command.add_argument(
-        "data", type=Path, nargs="?", help="a tensor: .pt (torch.save) or .npy; batch first"
-    )
+    text = "compare the outputs of an optimized model with the original's, on your data"
+    command = _add_command(commands, "check-outputs", text)
+    command.add_argument("model", help="a file saved by torchalgo, or a model to optimize first")
+    command.add_argument("data", type=Path, help="a tensor: .pt (torch.save) or .npy; batch first")
     command.add_argument("--original", help="model.pt or package.module:factory, if model is saved")
-    command.add_argument("--max-rel-error", type=arguments.bound, default=1e-4)
+    command.add_argument(
+        "--max-rel-error", type=arguments.bound, default=MAX_REL_ERROR,
+        help="the largest relative L2 (default %(default)s)",
+    )  # fmt: skip
+
+    text = "check the proof in a plan file, by code that shares nothing with the planner"
+    command = _add_command(commands, "check-plan", text)
+    command.add_argument("file", type=Path, help="what plan.with_proof().save(path) wrote")
 
     _add_command(commands, "demo", "optimize torchvision's ResNet-50 here and show the gain")
     text = "show versions, devices, the cost database, and what is missing"
@@ -137,6 +179,14 @@ def _add_target(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--device", help="cpu, cuda, or a GPU's name such as h100")
     command.add_argument("--dtype", choices=DTYPES, help="of the convolutions")
+    _add_workspace_limit(command)
+
+
+def _add_workspace_limit(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--workspace-limit", type=arguments.byte_count, default=1 << 30, metavar="1GB",
+        help="the most workspace of a primitive (default 1 GiB)",
+    )  # fmt: skip
 
 
 def add_model(command: argparse.ArgumentParser, may_have_shapes: bool = False) -> None:
@@ -159,14 +209,26 @@ def add_model(command: argparse.ArgumentParser, may_have_shapes: bool = False) -
         )
 
 
-def add_tuning(command: argparse.ArgumentParser) -> None:
-    """Adds the arguments of a tuning, which torchalgo._cli.run.tuning_options reads."""
+def _add_objective(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--objective", choices=OBJECTIVES, default="latency", help="what the plan has least of"
+    )
+
+
+def _add_tuning(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of a tuning, which torchalgo._cli.tuning reads."""
+    command.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     command.add_argument(
         "--override", action="append", default=[], type=arguments.override, metavar="GLOB=PRIMITIVE"
     )
     command.add_argument(
-        "--objective", choices=OBJECTIVES, default="latency", help="what the plan has least of"
-    )
+        "--mode", choices=MODES, default="tune",
+        help="predict: measure no candidate, predict costs from those in the database",
+    )  # fmt: skip
+    command.add_argument(
+        "--strict", action="store_true",
+        help="an error if a primitive of the plan cannot run here, not its fallback",
+    )  # fmt: skip
     command.add_argument(
         "--budget", type=arguments.seconds,
         help="seconds for the whole call; default 90 for each plan; inf: no limit",
@@ -175,18 +237,17 @@ def add_tuning(command: argparse.ArgumentParser) -> None:
         "--run-untimed", action="store_true",
         help="run a plan that there was no time to time beside PyTorch",
     )  # fmt: skip
-    command.add_argument("--cost-db", type=Path, help="the cost database, if not the user's own")
+    group = command.add_mutually_exclusive_group()
+    group.add_argument("--cost-db", type=Path, help="the cost database, if not the user's own")
+    group.add_argument("--no-cost-db", action="store_true", help="read and write no database")
     command.add_argument(
         "--fresh", action="store_true", help="measure again what the database has, and replace it"
     )
-    command.add_argument("--max-rel-error", type=arguments.bound, default=1e-5)
+    command.add_argument("--max-rel-error", type=arguments.bound, default=MAX_REL_ERROR)
     command.add_argument(
         "--weight-limit", type=arguments.byte_count, metavar="20MB", help="of packed weights"
     )
-    command.add_argument(
-        "--workspace-limit", type=arguments.byte_count, default=1 << 30, metavar="1GB",
-        help="of each primitive",
-    )  # fmt: skip
+    _add_workspace_limit(command)
     command.add_argument("--quiet", action="store_true", help="no progress")
 
 

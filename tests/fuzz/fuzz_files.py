@@ -36,7 +36,10 @@ def file() -> bytes:
     """A file that holds the golden plan, as this version writes it."""
     plan = torchalgo.load_plan(PLAN)
     fast = torchalgo.optimize(
-        model(), torch.rand(1, 3, 24, 24), plan=plan, progress=False, cost_db=False
+        model(),
+        torch.rand(1, 3, 24, 24),
+        plan=plan,
+        settings=torchalgo.Settings(progress=False, cost_db=False),
     )
     with tempfile.TemporaryDirectory() as folder:
         fast.save(Path(folder) / "model.pt")

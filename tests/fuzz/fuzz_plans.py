@@ -70,7 +70,10 @@ def apply(plan: Plan) -> str:
         warnings.simplefilter("ignore")
         try:
             fast = torchalgo.optimize(
-                model(), torch.rand(1, 3, 24, 24), plan=plan, progress=False, cost_db=False
+                model(),
+                torch.rand(1, 3, 24, 24),
+                plan=plan,
+                settings=torchalgo.Settings(progress=False, cost_db=False),
             )
         except torchalgo.Error:
             return "not applied"

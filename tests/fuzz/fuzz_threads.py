@@ -37,7 +37,10 @@ def fast() -> Any:
         warnings.simplefilter("ignore")
         plan = torchalgo.load_plan(PLAN)
         return torchalgo.optimize(
-            model(), torch.rand(1, 3, 24, 24), plan=plan, progress=False, cost_db=False
+            model(),
+            torch.rand(1, 3, 24, 24),
+            plan=plan,
+            settings=torchalgo.Settings(progress=False, cost_db=False),
         )
 
 

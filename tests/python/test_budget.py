@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import torchalgo
-from support.nets import make_net
+from support.nets import arguments, make_net
 from support.slow_machine import Clock, SlowMachine
 from torchalgo import _C
 from torchalgo._base.deadline import DEFAULT_BUDGET_S, Deadline, Pace, budget_of_call
@@ -49,8 +49,8 @@ def test_without_a_budget_a_call_ends_after_90_s_per_plan_and_infinity_is_withou
 
 def test_a_plan_without_time_to_be_timed_runs_only_if_the_caller_says_so(tmp_path: Path) -> None:
     net, x = make_net(), torch.rand(1, 3, 16, 16)
-    options: dict[str, Any] = {"budget_s": 1e-3, "cost_db": False, "progress": False}
-    fast = torchalgo.optimize(net, x, **options)
+    options: dict[str, Any] = {"budget_s": 1e-3, "cost_db": False}
+    fast = torchalgo.optimize(net, x, **arguments(**options))
     assert fast.runs == "baseline"
     assert fast.plan.guard is not None and fast.plan.guard.rounds == 0
     assert "out of budget" in fast.plan.guard.reason
@@ -59,10 +59,10 @@ def test_a_plan_without_time_to_be_timed_runs_only_if_the_caller_says_so(tmp_pat
         "model",
         "construction",
     }
-    forced = torchalgo.optimize(net, x, run_untimed=True, **options)
+    forced = torchalgo.optimize(net, x, **arguments(run_untimed=True, **options))
     assert forced.runs == "plan"
     with pytest.raises(torchalgo.Error, match="run_untimed=1, expected True or False"):
-        torchalgo.optimize(net, x, run_untimed=1, progress=False)  # type: ignore[arg-type]
+        torchalgo.optimize(net, x, settings=torchalgo.Settings(run_untimed=1, progress=False))  # type: ignore[arg-type]
 
 
 def test_the_share_that_is_told_at_an_early_end_is_the_share_that_was_done() -> None:
@@ -197,7 +197,7 @@ def test_what_runs_is_what_the_plan_describes(
         "torchalgo._refine.finalists.choices_of", lambda plan: id(plan)
     )  # never equal
     net, x = make_net(), torch.rand(1, 3, 24, 24)
-    options: dict[str, Any] = {"cost_db": tmp_path / "costs.sqlite3", "progress": False}
+    options = arguments(cost_db=tmp_path / "costs.sqlite3")
     fast = torchalgo.optimize(net, x, **options)
     assert "single_layout" in asked[0]
     assert fast.runs == "single_layout"
@@ -232,5 +232,10 @@ def test_a_plan_in_one_layout_is_timed_only_if_it_differs(monkeypatch: pytest.Mo
     monkeypatch.setattr("torchalgo._measure.guard.time_interleaved", timed)
     monkeypatch.setattr("torchalgo._refine.finalists.choices_of", lambda _: [])
     model, x = nn.Conv2d(3, 8, 3).eval(), torch.rand(1, 3, 12, 12)
-    assert torchalgo.optimize(model, x, cost_db=False, progress=False).runs == "plan"
+    assert (
+        torchalgo.optimize(
+            model, x, settings=torchalgo.Settings(cost_db=False, progress=False)
+        ).runs
+        == "plan"
+    )
     assert asked and "single_layout" not in asked[0]

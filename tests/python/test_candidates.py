@@ -137,7 +137,7 @@ def test_wrong_targets_say_what_is_expected(net: Net, x: torch.Tensor) -> None:
     for target, arguments, text in [
         ("fwd_f32_nonsense", {}, "fwd_f32_nonsense"),
         (net, {}, "needs its input"),
-        (7, {"src": x}, "target is int"),
+        (7, {"example_inputs": x}, "target is int"),
         (CONV, {"device": "h1000"}, "h1000"),
         (CONV, {"device": "cuda:x"}, "expected 'cuda' or 'cuda:0'"),
         (
@@ -147,7 +147,7 @@ def test_wrong_targets_say_what_is_expected(net: Net, x: torch.Tensor) -> None:
         ),
         (CONV, {"dtype": "f8"}, "expected one of f64"),
         ("add_f32_n1c8h9w9", {"directions": "fwd"}, "are for convolutions"),
-        (nn.ReLU(), {"src": x, "directions": "fwd"}, "ran no convolution"),
+        (nn.ReLU(), {"example_inputs": x, "directions": "fwd"}, "ran no convolution"),
     ]:
         with pytest.raises(torchalgo.Error, match=text):
             torchalgo.candidates(target, **arguments)

@@ -116,12 +116,14 @@ def test_check_compares_with_the_original_on_the_users_data(
     torch.jit.save(torch.jit.script(net), tmp_path / "original.pt")
     for original in ("support.nets:net_factory", tmp_path / "original.pt"):
         for name in ("data.pt", "data.npy"):
-            out = run(capsys, "check", saved, tmp_path / name, "--original", original, "--json")
+            out = run(
+                capsys, "check-outputs", saved, tmp_path / name, "--original", original, "--json"
+            )
             record = json.loads(out)
             assert record["samples"] == 5
             assert record["max_rel_error"] <= 1e-5
             assert record["top1_agreement"] == 1
-    out = run(capsys, "check", "support.nets:net_factory", tmp_path / "data.pt")
+    out = run(capsys, "check-outputs", "support.nets:net_factory", tmp_path / "data.pt")
     assert "top-1 agrees on 5 of 5: ok" in out
 
 
@@ -133,7 +135,13 @@ def test_check_against_another_model_ends_with_1(
         net.fc.weight += 1
     torch.jit.save(torch.jit.script(net), tmp_path / "other.pt")
     out = run(
-        capsys, "check", saved, tmp_path / "data.pt", "--original", tmp_path / "other.pt", code=1
+        capsys,
+        "check-outputs",
+        saved,
+        tmp_path / "data.pt",
+        "--original",
+        tmp_path / "other.pt",
+        code=1,
     )
     assert "FAILS" in out
 
@@ -173,17 +181,20 @@ def test_every_error_is_one_line_with_exit_code_1(
         ("not a torchalgo plan", ("explain", tmp_path / "text.pt")),
         ("fwd_f32_x", ("bench", "fwd_f32_x")),
         ("there is no such primitive", ("bench", "--check", "cpu.magic", CONV)),
-        ("name what it was made from", ("check", saved, tmp_path / "data.pt")),
-        ("expected one tensor", ("check", "support.nets:net_factory", tmp_path / "dict.pt")),
-        ("cannot read", ("check", "support.nets:net_factory", tmp_path / "none.npy")),
+        ("name what it was made from", ("check-outputs", saved, tmp_path / "data.pt")),
+        (
+            "expected one tensor",
+            ("check-outputs", "support.nets:net_factory", tmp_path / "dict.pt"),
+        ),
+        ("cannot read", ("check-outputs", "support.nets:net_factory", tmp_path / "none.npy")),
         ("needs its input", ("candidates", "support.nets:net_factory")),
         (
             "holds no samples",
-            ("check", saved, tmp_path / "none.pt", "--original", "support.nets:Net"),
+            ("check-outputs", saved, tmp_path / "none.pt", "--original", "support.nets:Net"),
         ),
         (
             "original fails on [1, 4",
-            ("check", saved, tmp_path / "four.pt", "--original", "support.nets:Net"),
+            ("check-outputs", saved, tmp_path / "four.pt", "--original", "support.nets:Net"),
         ),
     ]
     torch.save(torch.rand(1, 3, 40, 40), tmp_path / "data.pt")

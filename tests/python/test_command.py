@@ -11,15 +11,17 @@ import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
 
 from torchalgo import __version__
 from torchalgo._capture import options
-from torchalgo._cli.run import COMMANDS, tuning_options
+from torchalgo._cli.run import COMMANDS
+from torchalgo._cli.tuning import tuning_arguments
 from torchalgo._db.commands import VERBS
-from torchalgo._ir import choices, plan, problems
+from torchalgo._ir import choices, costs, plan, problems
 from torchalgo._run import report
 from torchalgo_cli import files, main, parser, waiting
 
@@ -58,7 +60,8 @@ def test_no_help_and_no_wrong_usage_imports_torch() -> None:
 
 
 def test_the_parser_knows_the_words_that_torchalgo_knows() -> None:
-    assert parser.MODES == options.MODES
+    assert get_args(options.Mode) == parser.MODES
+    assert parser.MAX_REL_ERROR == costs.MAX_REL_ERROR
     assert parser.OBJECTIVES == plan.OBJECTIVES
     directions = (*problems.DIRECTION_WORDS, *problems.DIRECTIONS)
     assert directions == parser.DIRECTIONS
@@ -95,7 +98,7 @@ def usage(capsys: pytest.CaptureFixture[str], *words: str) -> str:
             ("candidates", "m.pt", "--direction", "up"),
             "expected one of forward, backward_data",
         ),
-        (("check", "m.pt", "--max-rel-error", "nan"), "'nan' is no number above 0"),
+        (("check-outputs", "m.pt", "d.pt", "--max-rel-error", "nan"), "'nan' is no number above 0"),
     ],
 )
 def test_wrong_usage_suggests_what_was_meant(
@@ -106,9 +109,36 @@ def test_wrong_usage_suggests_what_was_meant(
 
 def test_a_budget_may_be_without_end_and_a_plan_may_run_untimed() -> None:
     words = ["optimize", "m.pt", *SHAPE, "--budget", "inf", "--run-untimed"]
-    given = tuning_options(parser.build_parser().parse_args(words))
-    assert given["budget_s"] == float("inf") and given["run_untimed"] is True
-    assert set(given) <= {field.name for field in dataclasses.fields(options.Options)}
+    given = tuning_arguments(parser.build_parser().parse_args(words))
+    assert given["budget_s"] == float("inf") and given["settings"].run_untimed is True
+
+
+@pytest.mark.parametrize("command", ["optimize", "pareto", "tune"])
+def test_each_setting_has_a_flag_and_the_same_default(command: str) -> None:
+    flags = {
+        "mode": (["--mode", "predict"], "predict"),
+        "strict": (["--strict"], True),
+        "run_untimed": (["--run-untimed"], True),
+        "cost_db": (["--no-cost-db"], False),
+        "fresh": (["--fresh"], True),
+        "workspace_limit_bytes": (["--workspace-limit", "2MB"], 2_000_000),
+        "weight_limit_bytes": (["--weight-limit", "20MB"], 20_000_000),
+        "max_rel_error": (["--max-rel-error", "1e-3"], 1e-3),
+        "progress": (["--quiet"], False),
+    }
+    assert set(flags) == {field.name for field in dataclasses.fields(options.Settings)}
+    needed = [
+        command,
+        "m.pt",
+        "--input",
+        "1x3x8x8",
+        *(["-o", "o"] if command == "optimize" else []),
+    ]
+    read = parser.build_parser().parse_args
+    assert tuning_arguments(read(needed))["settings"] == options.Settings()
+    for name, (words, value) in flags.items():
+        given = tuning_arguments(read([*needed, *words]))["settings"]
+        assert given == dataclasses.replace(options.Settings(), **{name: value})
 
 
 def test_no_command_prints_the_help_and_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,7 +187,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         (("optimize", "weights.pt", *SHAPE), "it holds weights without code"),
         (("optimize", "cut.pt", *SHAPE), "no TorchScript file"),
         (("optimize", "damaged.pt", *SHAPE), "damaged.pt is damaged at "),
-        (("check", "bad_factory:make_model", "script.pt"), "holds a TorchScript module"),
+        (("check-outputs", "bad_factory:make_model", "script.pt"), "holds a TorchScript module"),
         (("candidates", "scirpt.pt"), "did you mean 'script.pt'"),
         (("candidates", "script.pt"), "needs its input, such as --input"),
         (("optimize", "bad_syntax:f", *SHAPE), "cannot import bad_syntax:f: SyntaxError"),
@@ -179,9 +209,9 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         (("explain", "empty.pt"), "the file is empty"),
         (("explain", "weights.pt"), "it was not saved by torchalgo"),
         (("explain", "cut.pt"), "cut.pt"),
-        (("check", "text.json"), "not a torchalgo plan"),
-        (("check", "bad_factory:make_model", "folder.pt"), "it is a folder"),
-        (("check", "bad_factory:make_model", "cut.pt"), "cannot read cut.pt"),
+        (("check-plan", "text.json"), "not a torchalgo plan"),
+        (("check-outputs", "bad_factory:make_model", "folder.pt"), "it is a folder"),
+        (("check-outputs", "bad_factory:make_model", "cut.pt"), "cannot read cut.pt"),
         (("profile", "text.json", *SHAPE[:2]), "no TorchScript file"),
         (("bench", "fwd_f32"), "fwd_f32"),
     ],

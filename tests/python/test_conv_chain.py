@@ -52,7 +52,9 @@ def longest_chain(plan: torchalgo.Plan) -> str:
 
 def test_an_override_runs_the_block_in_one_call(block: nn.Module, tmp_path: Path) -> None:
     x = torch.rand(X)
-    fast = torchalgo.optimize(block, x, overrides=OVERRIDES, progress=False)
+    fast = torchalgo.optimize(
+        block, x, overrides=OVERRIDES, settings=torchalgo.Settings(progress=False)
+    )
     assert fp64_error(block, fast, x) <= 1e-5
     plan = fast.plan
     assert longest_chain(plan).startswith("chain_f32_n1c24h20w22_k144r1s1_")
@@ -60,13 +62,18 @@ def test_an_override_runs_the_block_in_one_call(block: nn.Module, tmp_path: Path
     assert "3 convolutions" in str(plan)
     plan.save(tmp_path / "net.plan.json")
     again = torchalgo.optimize(
-        block, x, plan=torchalgo.load_plan(tmp_path / "net.plan.json"), progress=False
+        block,
+        x,
+        plan=torchalgo.load_plan(tmp_path / "net.plan.json"),
+        settings=torchalgo.Settings(progress=False),
     )
     assert torch.equal(again(x), fast(x))
 
 
 def test_a_saved_block_keeps_its_weights_and_takes_other_sizes(block: nn.Module) -> None:
-    fast = torchalgo.optimize(block, torch.rand(X), overrides=OVERRIDES, progress=False)
+    fast = torchalgo.optimize(
+        block, torch.rand(X), overrides=OVERRIDES, settings=torchalgo.Settings(progress=False)
+    )
     file = io.BytesIO()
     torch.jit.save(fast.scripted, file)
     file.seek(0)
@@ -79,7 +86,7 @@ def test_a_saved_block_keeps_its_weights_and_takes_other_sizes(block: nn.Module)
 
 
 def test_the_independent_checker_knows_chains(block: nn.Module) -> None:
-    fast = torchalgo.optimize(block, torch.rand(X), progress=False)
+    fast = torchalgo.optimize(block, torch.rand(X), settings=torchalgo.Settings(progress=False))
     proof = json.loads(fast.plan.with_proof().to_json())
     assert any(problem.startswith("chain_") for problem in proof["proof"]["costs"])
     torchalgo.check_plan(proof)
@@ -109,7 +116,12 @@ def test_factors_per_channel_are_made_in_one_call(sizes: tuple[int, ...]) -> Non
     torch.manual_seed(0)
     model = SqueezeExcite().eval()
     x = torch.rand(sizes)
-    fast = torchalgo.optimize(model, x, overrides={"mean*": "cpu.squeeze_excite"}, progress=False)
+    fast = torchalgo.optimize(
+        model,
+        x,
+        overrides={"mean*": "cpu.squeeze_excite"},
+        settings=torchalgo.Settings(progress=False),
+    )
     (chain,) = [n for n in fast.plan.nodes if n.primitive == "cpu.squeeze_excite"]
     assert chain.problem.count("_k") == 2 and chain.problem.endswith("+sigmoid")
     assert fp64_error(model, fast, x) <= 1e-5
@@ -124,10 +136,12 @@ def test_a_scale_runs_in_the_call_of_the_convolution_behind_it(sizes: tuple[int,
     model = SqueezeExcite().eval()
     randomize_batch_norms(model)
     x = torch.rand(sizes)
-    fast = torchalgo.optimize(model, x, progress=False)
+    fast = torchalgo.optimize(model, x, settings=torchalgo.Settings(progress=False))
     heads = {n.name for n in fast.plan.nodes if re.search("mul|scaleshift", n.problem)}
     overrides = dict.fromkeys(heads, "cpu.scaled_conv1x1")
-    fast = torchalgo.optimize(model, x, overrides=overrides, progress=False)
+    fast = torchalgo.optimize(
+        model, x, overrides=overrides, settings=torchalgo.Settings(progress=False)
+    )
     chains = [n.problem for n in fast.plan.nodes if n.primitive == "cpu.scaled_conv1x1"]
     assert sorted(c.split("_")[3].partition("+")[0] for c in chains) == ["mul", "scaleshift"]
     assert fp64_error(model, fast, x) <= 1e-5
@@ -149,7 +163,12 @@ def test_what_others_read_is_not_inside_a_chain() -> None:
 
     model = Read().eval()
     with pytest.raises(torchalgo.Error, match="expand"):
-        torchalgo.optimize(model, torch.rand(1, 8, 9, 9), overrides=OVERRIDES, progress=False)
+        torchalgo.optimize(
+            model,
+            torch.rand(1, 8, 9, 9),
+            overrides=OVERRIDES,
+            settings=torchalgo.Settings(progress=False),
+        )
 
 
 @pytest.mark.parametrize(
@@ -203,6 +222,8 @@ def test_a_chain_has_three_convolutions_at_most() -> None:
     ]
     model = nn.Sequential(OrderedDict(layers)).eval()
     x = torch.rand(1, 8, 12, 12)
-    fast = torchalgo.optimize(model, x, overrides=OVERRIDES, progress=False)
+    fast = torchalgo.optimize(
+        model, x, overrides=OVERRIDES, settings=torchalgo.Settings(progress=False)
+    )
     assert len(_C.layers_of(longest_chain(fast.plan))) <= 3
     assert fp64_error(model, fast, x) <= 1e-5

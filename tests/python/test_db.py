@@ -90,7 +90,7 @@ def test_a_second_run_measures_nothing_and_reuses_the_verdict(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, x = torch.nn.Conv2d(3, 8, 3).eval(), torch.rand(1, 3, 12, 12)
-    first = torchalgo.optimize(model, x, cost_db=path, progress=False)
+    first = torchalgo.optimize(model, x, settings=torchalgo.Settings(cost_db=path, progress=False))
     written = path.read_bytes()
 
     def refuse(*_: object, **__: object) -> None:
@@ -99,7 +99,7 @@ def test_a_second_run_measures_nothing_and_reuses_the_verdict(
     monkeypatch.setattr(torchalgo._C, "measure", refuse)
     monkeypatch.setattr("torchalgo._measure.sampling.Bench.measure", refuse)
     monkeypatch.setattr(guard, "time_interleaved", refuse)
-    second = torchalgo.optimize(model, x, cost_db=path, progress=False)
+    second = torchalgo.optimize(model, x, settings=torchalgo.Settings(cost_db=path, progress=False))
     assert path.read_bytes() == written
     assert second.plan.nodes == first.plan.nodes
     assert {"probe", "measure", "check"} <= set(first.timings)
@@ -113,16 +113,16 @@ def test_a_second_run_measures_nothing_and_reuses_the_verdict(
 
 def test_the_default_database_is_in_the_cache_folder_and_false_means_none(tmp_path: Path) -> None:
     model, x = torch.nn.Conv2d(1, 1, 1).eval(), torch.rand(1, 1, 2, 2)
-    torchalgo.optimize(model, x, cost_db=False, progress=False)
+    torchalgo.optimize(model, x, settings=torchalgo.Settings(cost_db=False, progress=False))
     assert not (tmp_path / "cache").exists()
-    torchalgo.optimize(model, x, progress=False)
+    torchalgo.optimize(model, x, settings=torchalgo.Settings(progress=False))
     file = tmp_path / "cache" / "costs.sqlite3"
     assert file == files.default_path()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
     for wrong in (True, 3, b"x"):
         with pytest.raises(torchalgo.Error, match="cost_db="):
-            torchalgo.optimize(model, x, cost_db=wrong)  # type: ignore[arg-type]
+            torchalgo.optimize(model, x, settings=torchalgo.Settings(cost_db=wrong))  # type: ignore[arg-type]
 
 
 def test_a_verdict_comes_back_whole_or_not_at_all(path: Path) -> None:

@@ -280,7 +280,9 @@ def test_a_second_process_has_no_crash(path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(process_bench.ProcessBench.__init__, "__defaults__",
                             (None, worker, None, None))  # fmt: skip
         try:
-            plan = torchalgo.optimize(model, x, cost_db=path, progress=False).plan
+            plan = torchalgo.optimize(
+                model, x, settings=torchalgo.Settings(cost_db=path, progress=False)
+            ).plan
         finally:
             worker.close()
         return len(starts), [(q.primitive, q.reason) for q in plan.quarantined]

@@ -15,7 +15,7 @@ import torch
 import torchalgo
 from support.command import run
 from support.db_samples import CHECK, REFUSAL, ROW
-from torchalgo._cli.run import tuning_options
+from torchalgo._cli.tuning import tuning_arguments
 from torchalgo._db import CostStore, DeviceCosts, Environment
 from torchalgo._ir.costs import Key
 from torchalgo._ir.failures import Failure
@@ -45,11 +45,13 @@ def small() -> tuple[torch.nn.Module, torch.Tensor]:
 
 def test_a_stored_verdict_is_told_with_its_day(path: Path) -> None:
     model, x = small()
-    first = torchalgo.optimize(model, x, cost_db=path, progress=False)
+    first = torchalgo.optimize(model, x, settings=torchalgo.Settings(cost_db=path, progress=False))
     assert first.plan.guard is not None and first.plan.guard.timed_on == ""
     assert "timed on" not in guard_line(first.plan.guard)
     told: list[str] = []
-    second = torchalgo.optimize(model, x, cost_db=path, progress=lambda e: told.append(e.text))
+    second = torchalgo.optimize(
+        model, x, settings=torchalgo.Settings(cost_db=path, progress=lambda e: told.append(e.text))
+    )
     verdict = second.plan.guard
     assert verdict is not None and re.fullmatch(r"20\d\d-\d\d-\d\d", verdict.timed_on)
     when = f"timed on {verdict.timed_on}, --fresh times it again"
@@ -60,7 +62,9 @@ def test_a_stored_verdict_is_told_with_its_day(path: Path) -> None:
 
 def test_the_day_is_in_the_plans_file_and_older_files_lack_it(path: Path) -> None:
     model, x = small()
-    plan = torchalgo.optimize(model, x, cost_db=path, progress=False).plan
+    plan = torchalgo.optimize(
+        model, x, settings=torchalgo.Settings(cost_db=path, progress=False)
+    ).plan
     dated = dataclasses.replace(VERDICT, timed_on="2026-11-20", waited=0.25)
     stored = dataclasses.replace(plan, guard=dated)
     assert torchalgo.Plan.from_json(stored.to_json()).guard == dated
@@ -105,14 +109,16 @@ def test_fresh_measures_checks_and_times_again_and_replaces(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, x = small()
-    torchalgo.optimize(model, x, cost_db=path, progress=False)
+    torchalgo.optimize(model, x, settings=torchalgo.Settings(cost_db=path, progress=False))
     with CostStore.open(path) as store:
         slow = [dataclasses.replace(row, ticks=1000 * row.ticks) for row in store.rows()]
         foreign = dataclasses.replace(ROW, environment='{"cpu":"another"}')
         store.append([*slow, foreign])
         before = len(store.verdicts())
     poisoned = {row.row_key: row.ticks for row in slow}
-    fast = torchalgo.optimize(model, x, cost_db=path, fresh=True, progress=False)
+    fast = torchalgo.optimize(
+        model, x, settings=torchalgo.Settings(cost_db=path, fresh=True, progress=False)
+    )
     assert {"probe", "measure", "check"} <= set(fast.timings)
     assert fast.plan.guard is not None and fast.plan.guard.timed_on == ""
     with CostStore.open(path) as store:
@@ -121,20 +127,22 @@ def test_fresh_measures_checks_and_times_again_and_replaces(
         assert len(store.verdicts()) >= before
     assert len(after) > 1
     assert all(ticks < poisoned[key] for key, ticks in after.items() if key in poisoned)
-    again = torchalgo.optimize(model, x, cost_db=path, progress=False)
+    again = torchalgo.optimize(model, x, settings=torchalgo.Settings(cost_db=path, progress=False))
     assert not {"probe", "measure", "check"} & set(again.timings)
     assert again.plan.cost_ticks == fast.plan.cost_ticks
 
 
 def test_fresh_tries_what_failed_before(path: Path) -> None:
     model, x = small()
-    first = torchalgo.optimize(model, x, cost_db=path, progress=False)
+    first = torchalgo.optimize(model, x, settings=torchalgo.Settings(cost_db=path, progress=False))
     (node,) = [n for n in first.plan.nodes if n.problem.startswith("fwd_")]
     with CostStore.open(path) as store:
         costs = DeviceCosts.of(store)
         key = Key(node.problem, node.primitive, node.src, node.dst)
         costs.append_failures({key: Failure("SIGSEGV", "ended")})
-    fast = torchalgo.optimize(model, x, cost_db=path, fresh=True, progress=False)
+    fast = torchalgo.optimize(
+        model, x, settings=torchalgo.Settings(cost_db=path, fresh=True, progress=False)
+    )
     assert key.primitive not in {q.primitive for q in fast.plan.quarantined}
     with CostStore.open(path) as store:
         assert store.refusals() == []
@@ -143,9 +151,9 @@ def test_fresh_tries_what_failed_before(path: Path) -> None:
 def test_an_impossible_fresh_is_an_error() -> None:
     model, x = small()
     with pytest.raises(torchalgo.Error, match='mode="predict" reads all'):
-        torchalgo.optimize(model, x, fresh=True, mode="predict")
+        torchalgo.optimize(model, x, settings=torchalgo.Settings(fresh=True, mode="predict"))
     with pytest.raises(torchalgo.Error, match="fresh='yes', expected True or False"):
-        torchalgo.optimize(model, x, fresh="yes")  # type: ignore[arg-type]
+        torchalgo.optimize(model, x, settings=torchalgo.Settings(fresh="yes"))  # type: ignore[arg-type]
 
 
 def test_where_nothing_is_measured_no_worker_starts(
@@ -161,12 +169,14 @@ def test_where_nothing_is_measured_no_worker_starts(
 
     monkeypatch.setattr(process_bench, "WorkerProcess", started)
     process_bench.worker.close()
-    torchalgo.optimize(model, x, cost_db=path, progress=False)
+    torchalgo.optimize(model, x, settings=torchalgo.Settings(cost_db=path, progress=False))
     assert len(starts) == 1
     process_bench.worker.close()
-    torchalgo.optimize(model, x, cost_db=path, progress=False)
+    torchalgo.optimize(model, x, settings=torchalgo.Settings(cost_db=path, progress=False))
     assert len(starts) == 1
-    torchalgo.optimize(model, x, cost_db=path, fresh=True, progress=False)
+    torchalgo.optimize(
+        model, x, settings=torchalgo.Settings(cost_db=path, fresh=True, progress=False)
+    )
     assert len(starts) == 2
 
 
@@ -229,7 +239,7 @@ def test_forget_counts_first_and_drops_what_it_counted(
 
 def test_forget_means_this_machine_by_here(capsys: Capsys, path: Path) -> None:
     model, x = small()
-    torchalgo.optimize(model, x, cost_db=path, progress=False)
+    torchalgo.optimize(model, x, settings=torchalgo.Settings(cost_db=path, progress=False))
     with CostStore.open(path) as store:
         rows = len(store.rows())
         store.append([ROW])
@@ -253,5 +263,6 @@ def test_a_time_that_no_calendar_has_is_in_the_far_future(capsys: Capsys, path: 
 
 def test_the_command_takes_fresh() -> None:
     arguments = ["optimize", "net.pt", "--input", "1x3x12x12", "-o", "out.pt"]
-    assert tuning_options(build_parser().parse_args([*arguments, "--fresh"]))["fresh"] is True
-    assert tuning_options(build_parser().parse_args(arguments))["fresh"] is False
+    for words, is_fresh in ((["--fresh"], True), ([], False)):
+        args = build_parser().parse_args([*arguments, *words])
+        assert tuning_arguments(args)["settings"].fresh is is_fresh

@@ -211,8 +211,10 @@ def test_golden_plan_has_the_primitives_it_was_made_for(stem: str) -> None:
 @pytest.mark.parametrize("stem", REBUILT)
 def test_golden_plan_is_applied_to_the_network_it_was_made_for(stem: str) -> None:
     net, plans = NETS[stem.rpartition("_")[0]], plans_of(stem)
-    inputs = [(golden_input(sizes),) for sizes in net.sizes]
-    fast = torchalgo.optimize(net.make(), inputs, plan=plans, progress=False)
+    x = golden_input(net.sizes[0])
+    fast = torchalgo.optimize(
+        net.make(), x, shapes=net.sizes, plan=plans, settings=torchalgo.Settings(progress=False)
+    )
     assert_runs_as_planned(fast, stem)
     assert fast.runs == "plan"
     assert list(fast.plans.values()) == plans
@@ -222,9 +224,11 @@ def test_golden_plan_is_applied_to_the_network_it_was_made_for(stem: str) -> Non
 def test_golden_plan_of_an_older_hash_is_fitted_by_name(stem: str) -> None:
     net, plans = NETS[stem.rpartition("_")[0]], plans_of(stem)
     older = [dataclasses.replace(p, structure_hash="0" * 16, structure_version=0) for p in plans]
-    inputs = [(golden_input(sizes),) for sizes in net.sizes]
+    x = golden_input(net.sizes[0])
     with pytest.warns(UserWarning, match="the plan was fitted by the names and problems"):
-        fast = torchalgo.optimize(net.make(), inputs, plan=older, progress=False)
+        fast = torchalgo.optimize(
+            net.make(), x, shapes=net.sizes, plan=older, settings=torchalgo.Settings(progress=False)
+        )
     fitted = list(fast.plans.values())
     assert {plan.structure_version for plan in fitted} == {STRUCTURE_VERSION}
     hashes = ("structure_hash", "structure_version")
@@ -301,7 +305,10 @@ def test_tuning_writes_beside_the_rows_of_a_golden_database(costs: Path) -> None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a machine that is busy
         torchalgo.optimize(
-            net.make(), golden_input(sizes), cost_db=costs, budget_s=5, progress=False
+            net.make(),
+            golden_input(sizes),
+            settings=torchalgo.Settings(cost_db=costs, progress=False),
+            budget_s=5,
         )
     with CostStore.open(costs) as store:
         after = store.rows()

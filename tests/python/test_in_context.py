@@ -397,14 +397,18 @@ def test_a_second_process_has_the_same_plan_and_times_nothing(
 ) -> None:
     monkeypatch.setenv("TORCHALGO_ISOLATE", "0")
     path = tmp_path / "costs.sqlite3"
-    first = torchalgo.optimize(make_net(), x, cost_db=path, progress=False).plan
+    first = torchalgo.optimize(
+        make_net(), x, settings=torchalgo.Settings(cost_db=path, progress=False)
+    ).plan
     assert first.in_context is not None and first.in_context.measured_us > 0
 
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("timed again")
 
     monkeypatch.setattr(Search, "run", never)
-    second = torchalgo.optimize(make_net(), x, cost_db=path, progress=False).plan
+    second = torchalgo.optimize(
+        make_net(), x, settings=torchalgo.Settings(cost_db=path, progress=False)
+    ).plan
     assert second.in_context == first.in_context and second.pairs == first.pairs
     assert second.nodes == first.nodes and second.cost_ticks == first.cost_ticks
     assert second.guard is not None and second.guard.timed_on
@@ -426,7 +430,7 @@ def test_a_plan_with_pairs_proves_itself_and_comes_back_from_its_file(
 
     monkeypatch.setenv("TORCHALGO_ISOLATE", "0")
     monkeypatch.setattr(Search, "run", with_pairs)
-    plan = torchalgo.optimize(make_net(), x, progress=False).plan
+    plan = torchalgo.optimize(make_net(), x, settings=torchalgo.Settings(progress=False)).plan
     assert len(plan.pairs) > 3 and any(not pair.producer for pair in plan.pairs)
     parts = [*plan.nodes, *plan.transforms, *plan.pairs]
     assert plan.cost_ticks == sum(part.ticks for part in parts)
@@ -451,14 +455,18 @@ def test_what_anybody_wrote_into_the_database_changes_no_result(
     monkeypatch.setattr(
         DeviceCosts, "keep_record", lambda _, key, text: written.update({key: text})
     )
-    first = torchalgo.optimize(make_net(), x, cost_db=path, progress=False)
+    first = torchalgo.optimize(
+        make_net(), x, settings=torchalgo.Settings(cost_db=path, progress=False)
+    )
     [text] = written.values()
     key = Key(first.plan.nodes[0].problem, first.plan.nodes[0].primitive, "nchw", "nchw")
     data = json.loads(text)
     data["pairs"] = [["", None, first.plan.nodes[0].name, key, -(1 << 50)]]
     for record in ("", "{", "[]", text.replace("{", "[", 1), json.dumps(data)):
         monkeypatch.setattr(DeviceCosts, "read_record", lambda _, key, record=record: record)
-        second = torchalgo.optimize(make_net(), x, cost_db=path, progress=False)
+        second = torchalgo.optimize(
+            make_net(), x, settings=torchalgo.Settings(cost_db=path, progress=False)
+        )
         assert output_error(second(x), make_net()(x)) < 1e-4
         assert second.plan.cost_ticks >= 0 and second.plan.status == "optimal"
 
@@ -470,7 +478,7 @@ def test_a_given_plan_is_not_timed_in_the_net(
         raise AssertionError("timed")
 
     monkeypatch.setattr(Search, "run", never)
-    torchalgo.optimize(net, x, plan=fast.plan, progress=False)
+    torchalgo.optimize(net, x, plan=fast.plan, settings=torchalgo.Settings(progress=False))
 
 
 def test_the_printed_plan_says_what_the_net_takes(fast: torchalgo.Optimized) -> None:

@@ -95,9 +95,11 @@ def test_tighter_weight_limits_cost_more_and_are_kept_by_the_memory_really_held(
 
 @pytest.mark.usefixtures("invented")
 def test_a_limit_that_does_not_bind_changes_nothing_and_leaves_the_proof() -> None:
-    free = torchalgo.optimize(small_net(), X, progress=False)
+    free = torchalgo.optimize(small_net(), X, settings=torchalgo.Settings(progress=False))
     limit = free.plan.weight_bytes
-    fast = torchalgo.optimize(small_net(), X, progress=False, weight_limit_bytes=limit)
+    fast = torchalgo.optimize(
+        small_net(), X, settings=torchalgo.Settings(progress=False, weight_limit_bytes=limit)
+    )
     assert fast.plan.nodes == free.plan.nodes
     assert [n.regret_us for n in fast.plan.nodes if n.runner_up]
     torchalgo.check_plan(fast.plan.with_proof())
@@ -105,10 +107,12 @@ def test_a_limit_that_does_not_bind_changes_nothing_and_leaves_the_proof() -> No
 
 @pytest.mark.usefixtures("invented")
 def test_a_limit_that_binds_says_that_it_has_no_certificate_and_holds_for_overrides() -> None:
-    free = torchalgo.optimize(small_net(), X, progress=False)
+    free = torchalgo.optimize(small_net(), X, settings=torchalgo.Settings(progress=False))
     assert free.plan.weight_bytes is not None
     limit = free.plan.weight_bytes // 2
-    fast = torchalgo.optimize(small_net(), X, progress=False, weight_limit_bytes=limit)
+    fast = torchalgo.optimize(
+        small_net(), X, settings=torchalgo.Settings(progress=False, weight_limit_bytes=limit)
+    )
     assert "Lagrangian" in fast.plan.method
     assert not any(node.runner_up for node in fast.plan.nodes)
     with pytest.raises(torchalgo.Error, match="with_proof: a limit binds"):
@@ -138,7 +142,7 @@ def test_an_impossible_weight_limit_says_the_least_possible_and_who_needs_it() -
         match=rf"weight bytes of at most 1000 cannot be kept: .* at least {total} \({worst} ",
     ):
         torchalgo.optimize(
-            small_net(), X, progress=False, weight_limit_bytes=1000,
+            small_net(), X, settings=torchalgo.Settings(progress=False, weight_limit_bytes=1000),
             overrides={"*": "cpu.winograd_f2x2_3x3"},
         )  # fmt: skip
 
@@ -146,7 +150,7 @@ def test_an_impossible_weight_limit_says_the_least_possible_and_who_needs_it() -
 @pytest.mark.parametrize("value", [-1, 1.5, "20MB", True])
 def test_a_weight_limit_is_a_number_of_bytes(value: Any) -> None:
     with pytest.raises(torchalgo.Error, match=r"weight_limit_bytes=.*expected"):
-        torchalgo.optimize(small_net(), X, weight_limit_bytes=value)
+        torchalgo.optimize(small_net(), X, settings=torchalgo.Settings(weight_limit_bytes=value))
 
 
 def errors_of(plan: torchalgo.Plan) -> dict[str, float]:
@@ -246,7 +250,9 @@ def test_the_layers_that_give_way_are_the_cheapest_that_keep_the_sum(imported: _
 @pytest.mark.usefixtures("invented")
 def test_a_bound_below_the_roundings_of_ours_still_gives_outputs_that_keep_it() -> None:
     """Of single layers 4e-7 is enough for ATen and not for Winograd."""
-    fast = torchalgo.optimize(small_net(), X, max_rel_error=4e-7, progress=False)
+    fast = torchalgo.optimize(
+        small_net(), X, settings=torchalgo.Settings(max_rel_error=4e-7, progress=False)
+    )
     frozen = freeze_model(small_net(), (X,))
     assert fast.runs == "baseline" or output_error(fast(X), frozen(X)) <= 4e-7
 
@@ -259,7 +265,7 @@ FRONTS: Sequence[str] = ("workspace", "weights")
 def test_the_front_of_a_result_starts_at_its_plan_and_its_points_can_be_applied(
     memory: Any,
 ) -> None:
-    fast = torchalgo.optimize(small_net(), X, progress=False)
+    fast = torchalgo.optimize(small_net(), X, settings=torchalgo.Settings(progress=False))
     front = torchalgo.pareto(fast, memory=memory, max_points=4)
     assert front[0].us == pytest.approx(fast.plan.cost_us, abs=0.01)
     assert [p.us for p in front] == sorted(p.us for p in front)
@@ -270,7 +276,9 @@ def test_the_front_of_a_result_starts_at_its_plan_and_its_points_can_be_applied(
     frozen = freeze_model(small_net(), (X,))
     for point in front:
         plan: torchalgo.Plan = point.plan
-        applied = torchalgo.optimize(small_net(), X, plan=plan, progress=False)
+        applied = torchalgo.optimize(
+            small_net(), X, plan=plan, settings=torchalgo.Settings(progress=False)
+        )
         assert applied.runs == "plan"
         assert output_error(applied(X), frozen(X)) <= 1e-5
         assert (plan.workspace_bytes if memory == "workspace" else plan.weight_bytes) == point.bytes
@@ -280,7 +288,7 @@ def test_the_front_of_a_result_starts_at_its_plan_and_its_points_can_be_applied(
 
 @pytest.mark.usefixtures("invented")
 def test_a_front_measures_nothing(invented: FakeBench) -> None:
-    fast = torchalgo.optimize(small_net(), X, progress=False)
+    fast = torchalgo.optimize(small_net(), X, settings=torchalgo.Settings(progress=False))
     calls = invented.calls
     fast.pareto("weights")
     fast.pareto()
@@ -289,7 +297,7 @@ def test_a_front_measures_nothing(invented: FakeBench) -> None:
 
 @pytest.mark.usefixtures("invented")
 def test_a_loaded_module_has_no_front_and_says_why(tmp_path: Path) -> None:
-    fast = torchalgo.optimize(small_net(), X, progress=False)
+    fast = torchalgo.optimize(small_net(), X, settings=torchalgo.Settings(progress=False))
     fast.save(tmp_path / "net.pt")
     with pytest.raises(torchalgo.Error, match="pareto: this module was loaded"):
         torchalgo.load(tmp_path / "net.pt").pareto()

@@ -232,7 +232,7 @@ def test_a_loaded_machine_leaves_no_cost_and_no_verdict(
     monkeypatch.setattr("torchalgo._measure.measuring.warn_if_busy", lambda *_: None)
     monkeypatch.setattr(WaitWatch, "share", lambda _: 0.5)
     path = tmp_path / "costs.sqlite3"
-    fast = torchalgo.optimize(model, x, cost_db=path, progress=False)
+    fast = torchalgo.optimize(model, x, settings=torchalgo.Settings(cost_db=path, progress=False))
     torch.testing.assert_close(fast(x), model(x))
     with CostStore.open(path) as store:
         assert (store.rows(), store.verdicts()) == ([], [])

@@ -23,6 +23,7 @@ from torch import Tensor
 import torchalgo
 from support import models_as_given_io, models_as_given_layers  # noqa: F401
 from support.models_as_given import GIVEN, Arguments, Given
+from support.nets import arguments
 
 FOLDER = tempfile.TemporaryDirectory(prefix="torchalgo-given-")
 pytestmark = pytest.mark.filterwarnings("ignore")  # traced models warn about what they bake in
@@ -71,8 +72,8 @@ def optimized(given: Given, **options: Any) -> torchalgo.Optimized:
     """Optimizes for the planned sizes. A model with keyword arguments is planned by a call."""
     args, kwargs = given.arguments(*given.planned)
     if not kwargs:
-        return torchalgo.optimize(given.model(), args, progress=False, **options)
-    fast = torchalgo.optimize(given.model(), progress=False, **options)
+        return torchalgo.optimize(given.model(), args, **arguments(**options))
+    fast = torchalgo.optimize(given.model(), **arguments(**options))
     if (error := call(fast, (args, kwargs)).error) is not None:
         raise error
     return fast

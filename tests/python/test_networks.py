@@ -22,7 +22,9 @@ SMALLEST = {"inception_v3": 96, "googlenet": 48, "squeezenet1_1": 48, "alexnet":
 def test_network_agrees_with_its_fp64_model(name: str) -> None:
     network = random_network(name)
     x = random_input(name, SMALLEST.get(name, 48))
-    fast = torchalgo.optimize(network, x, budget_s=4, run_untimed=True, progress=False)
+    fast = torchalgo.optimize(
+        network, x, budget_s=4, settings=torchalgo.Settings(run_untimed=True, progress=False)
+    )
     with torch.no_grad():
         exact = copy.deepcopy(network).double()(x.double())
         result = fast(x)
@@ -34,7 +36,7 @@ def test_network_agrees_with_its_fp64_model(name: str) -> None:
 def test_segmentation_network_with_a_dict_output_agrees() -> None:
     network = random_network("lraspp_mobilenet_v3_large")
     x = random_input("lraspp_mobilenet_v3_large", 64)
-    fast = torchalgo.optimize(network, x, budget_s=4, progress=False)
+    fast = torchalgo.optimize(network, x, budget_s=4, settings=torchalgo.Settings(progress=False))
     with torch.no_grad():
         exact = copy.deepcopy(network).double()(x.double())["out"]
         result = fast(x)["out"]

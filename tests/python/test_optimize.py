@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import torchalgo
-from support.nets import Net, fp64_error, run_plan
+from support.nets import Net, arguments, fp64_error, run_plan
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._base.progress import Event
 from torchalgo._measure import guard
@@ -60,7 +60,7 @@ def test_the_plan_tells_its_proof_and_comparisons(fast: torchalgo.Optimized) -> 
 
 
 def test_the_guard_verdict_is_kept_with_the_plan(net: Net, x: torch.Tensor) -> None:
-    tuned = torchalgo.optimize(net, x, progress=False)
+    tuned = torchalgo.optimize(net, x, settings=torchalgo.Settings(progress=False))
     assert tuned.plan.guard is not None
     assert tuned.plan.guard.rounds >= 7
     assert tuned.plan.guard.baseline in ("eager", "channels_last", "frozen")
@@ -75,27 +75,32 @@ def test_a_plan_applied_again_measures_nothing_and_computes_the_same(
     net: Net, x: torch.Tensor, fast: torchalgo.Optimized
 ) -> None:
     events: list[Event] = []
-    again = torchalgo.optimize(net, x, plan=fast.plan, progress=events.append)
+    again = torchalgo.optimize(
+        net, x, plan=fast.plan, settings=torchalgo.Settings(progress=events.append)
+    )
     assert not [e for e in events if e.total]
     assert again.plan == fast.plan
     assert torch.equal(again(x), fast(x))
 
 
 def test_the_planned_alternatives_run(net: Net, x: torch.Tensor) -> None:
-    tuned = torchalgo.optimize(net, x, progress=False)
+    tuned = torchalgo.optimize(net, x, settings=torchalgo.Settings(progress=False))
     for plan in tuned.alternatives.values():
-        fast = torchalgo.optimize(net, x, plan=plan, progress=False)
+        fast = torchalgo.optimize(net, x, plan=plan, settings=torchalgo.Settings(progress=False))
         assert fp64_error(net, fast, x) <= 1e-5
 
 
 def test_a_verdict_for_the_baseline_is_obeyed(
     net: Net, x: torch.Tensor, fast: torchalgo.Optimized
 ) -> None:
-    tuned = torchalgo.optimize(net, x, progress=False)
+    tuned = torchalgo.optimize(net, x, settings=torchalgo.Settings(progress=False))
     assert tuned.plan.guard is not None
     slower = dataclasses.replace(tuned.plan.guard, verdict="slower", runs="baseline")
     again = torchalgo.optimize(
-        net, x, plan=dataclasses.replace(tuned.plan, guard=slower), progress=False
+        net,
+        x,
+        plan=dataclasses.replace(tuned.plan, guard=slower),
+        settings=torchalgo.Settings(progress=False),
     )
     assert again.runs == "baseline"
     assert fp64_error(net, again, x) <= 1e-5
@@ -121,7 +126,7 @@ def test_a_plan_for_another_model_or_shape_is_an_error(
         {"fresh": True},
     ):
         with pytest.raises(torchalgo.Error, match=f"{next(iter(ignored))}=.* has no effect"):
-            torchalgo.optimize(net, x, plan=fast.plan, **ignored)
+            torchalgo.optimize(net, x, plan=fast.plan, **arguments(**ignored))
 
 
 def test_a_strict_plan_refuses_what_the_machine_lacks(
@@ -133,9 +138,11 @@ def test_a_strict_plan_refuses_what_the_machine_lacks(
     ]
     plan = dataclasses.replace(fast.plan, nodes=foreign)
     with pytest.raises(torchalgo.Error, match=r"does not offer stem.0 \(gpu9.conv\)"):
-        torchalgo.optimize(net, x, plan=plan, strict=True)
+        torchalgo.optimize(net, x, plan=plan, settings=torchalgo.Settings(strict=True))
     events: list[Event] = []
-    again = torchalgo.optimize(net, x, plan=plan, progress=events.append)
+    again = torchalgo.optimize(
+        net, x, plan=plan, settings=torchalgo.Settings(progress=events.append)
+    )
     assert "stem.0 (gpu9.conv)" in events[1].text
     assert fp64_error(net, again, x) <= 1e-5
 
@@ -163,7 +170,7 @@ def test_an_option_out_of_range_is_an_error(
 ) -> None:
     (name,) = option
     with pytest.raises(torchalgo.Error, match=rf"{name}=.*expected"):
-        torchalgo.optimize(net, x, **option)
+        torchalgo.optimize(net, x, **arguments(**option))
 
 
 def test_an_optimized_model_is_not_optimized_again(
@@ -179,25 +186,27 @@ def test_a_workspace_limit_of_zero_still_gives_a_plan(net: Net, x: torch.Tensor)
 
 
 def test_a_small_budget_still_gives_a_plan(net: Net, x: torch.Tensor) -> None:
-    fast = torchalgo.optimize(net, x, budget_s=0.5, progress=False)
+    fast = torchalgo.optimize(net, x, budget_s=0.5, settings=torchalgo.Settings(progress=False))
     assert fp64_error(net, fast, x) <= 1e-5
 
 
 def test_a_bound_no_algorithm_holds_is_an_error(net: Net, x: torch.Tensor) -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()).eval()  # freezing it changes nothing
     with pytest.raises(torchalgo.Error, match="quarantined"):
-        torchalgo.optimize(model, x, max_rel_error=1e-12, progress=False)
+        torchalgo.optimize(
+            model, x, settings=torchalgo.Settings(max_rel_error=1e-12, progress=False)
+        )
 
 
 def test_a_bound_that_freezing_alone_misses_is_an_error(net: Net, x: torch.Tensor) -> None:
     with pytest.raises(torchalgo.Error, match=r"freezing alone.* pass max_rel_error=\d"):
-        torchalgo.optimize(net, x, max_rel_error=1e-12, progress=False)
+        torchalgo.optimize(net, x, settings=torchalgo.Settings(max_rel_error=1e-12, progress=False))
 
 
 def test_a_model_without_convolutions_comes_back_and_says_so() -> None:
     model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), torch.rand(2, 4)
     events: list[Event] = []
-    fast = torchalgo.optimize(model, x, progress=events.append)
+    fast = torchalgo.optimize(model, x, settings=torchalgo.Settings(progress=events.append))
     assert fast.runs == "baseline"
     assert torch.allclose(fast(x), model(x))
     assert any("no convolutions" in e.text for e in events)
@@ -294,7 +303,7 @@ def test_channels_last_inputs_are_taken_as_they_are(net: Net, x: torch.Tensor) -
 
 
 def test_without_example_inputs_the_first_call_plans(net: Net, x: torch.Tensor) -> None:
-    fast = torchalgo.optimize(net, progress=False)
+    fast = torchalgo.optimize(net, settings=torchalgo.Settings(progress=False))
     with pytest.raises(torchalgo.Error, match="not planned yet"):
         fast.plan  # noqa: B018
     assert fp64_error(net, fast, x) <= 1e-5
@@ -307,7 +316,7 @@ def test_nothing_warns_and_the_model_is_not_changed(net: Net, x: torch.Tensor) -
     before = {name: t.clone() for name, t in net.state_dict().items()}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        torchalgo.optimize(net, x, progress=False)(x)
+        torchalgo.optimize(net, x, settings=torchalgo.Settings(progress=False))(x)
     assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
     assert not net.training
     assert all(p.requires_grad for p in net.parameters())
@@ -315,7 +324,7 @@ def test_nothing_warns_and_the_model_is_not_changed(net: Net, x: torch.Tensor) -
 
 def test_progress_begins_at_once_and_ends_at_its_total(net: Net, x: torch.Tensor) -> None:
     events: list[Event] = []
-    torchalgo.optimize(net, x, progress=events.append)
+    torchalgo.optimize(net, x, settings=torchalgo.Settings(progress=events.append))
     counts = [e for e in events if e.total]
     assert events[0].text == "reading the model"
     assert counts[0].done == 0 and counts[0].eta_s is None  # it names what runs first
@@ -332,13 +341,17 @@ def test_an_interrupted_guard_leaves_the_baseline_unless_the_caller_wants_the_pl
 
     monkeypatch.setattr(guard, "time_interleaved", interrupted)
     model, x = torch.nn.Conv2d(3, 8, 3).eval(), torch.rand(1, 3, 12, 12)
-    fast = torchalgo.optimize(model, x, progress=False, run_untimed=run_untimed)
+    fast = torchalgo.optimize(
+        model, x, settings=torchalgo.Settings(progress=False, run_untimed=run_untimed)
+    )
     assert fast.runs == ("plan" if run_untimed else "baseline")
     assert fast.plan.nodes and fast.plan.guard is not None
     assert "interrupted" in fast.plan.guard.reason
     torch.testing.assert_close(fast(x), model(x))
     monkeypatch.undo()
-    again = torchalgo.optimize(model, x, plan=fast.plan, run_untimed=True, progress=False)
+    again = torchalgo.optimize(
+        model, x, plan=fast.plan, settings=torchalgo.Settings(run_untimed=True, progress=False)
+    )
     assert again.runs == "plan"
 
 
@@ -358,7 +371,7 @@ class LeNet(nn.Module):
 
 def test_a_baseline_that_raises_does_not_end_the_tuning() -> None:
     model, x = LeNet().eval(), torch.rand(2, 1, 32, 32)
-    fast = torchalgo.optimize(model, x, progress=False)
+    fast = torchalgo.optimize(model, x, settings=torchalgo.Settings(progress=False))
     torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
     verdict = fast.plan.guard
     assert verdict is not None and verdict.rounds >= 7
@@ -380,7 +393,9 @@ def test_an_older_plan_is_fitted_by_name_and_the_user_is_told(
     net: Net, x: torch.Tensor, fast: torchalgo.Optimized
 ) -> None:
     with pytest.warns(UserWarning, match="has version 0, this torchalgo's version 2") as told:
-        again = torchalgo.optimize(net, x, plan=older(fast.plan), progress=False)
+        again = torchalgo.optimize(
+            net, x, plan=older(fast.plan), settings=torchalgo.Settings(progress=False)
+        )
     assert len(told) == 1
     with torch.no_grad():
         assert torch.equal(again(x), fast(x))
@@ -398,14 +413,26 @@ def test_an_older_plan_that_lacks_a_layer_is_refused(
         ("the plan has no fc; make a plan", [n for n in fast.plan.nodes if n.name != "fc"]),
     ):  # fmt: skip
         with pytest.raises(torchalgo.Error, match=wanted):
-            torchalgo.optimize(net, x, plan=older(fast.plan, nodes=nodes), progress=False)
+            torchalgo.optimize(
+                net,
+                x,
+                plan=older(fast.plan, nodes=nodes),
+                settings=torchalgo.Settings(progress=False),
+            )
 
 
 def test_an_older_plan_for_other_inputs_is_refused(
     net: Net, x: torch.Tensor, fast: torchalgo.Optimized
 ) -> None:
     with pytest.raises(torchalgo.Error, match=r"is fwd_.* in the plan, fwd_.* in the model; make"):
-        torchalgo.optimize(net, torch.rand(1, 3, 64, 64), plan=older(fast.plan), progress=False)
+        torchalgo.optimize(
+            net,
+            torch.rand(1, 3, 64, 64),
+            plan=older(fast.plan),
+            settings=torchalgo.Settings(progress=False),
+        )
     last = x.to(memory_format=torch.channels_last)
     with pytest.raises(torchalgo.Error, match=r"made for inputs .* nchw, got .* nhwc"):
-        torchalgo.optimize(net, last, plan=older(fast.plan), progress=False)
+        torchalgo.optimize(
+            net, last, plan=older(fast.plan), settings=torchalgo.Settings(progress=False)
+        )

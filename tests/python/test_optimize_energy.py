@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import torchalgo
+from support.nets import arguments
 from torchalgo import _C, energy
 from torchalgo._base.stats import cost_of_samples
 from torchalgo._db import CostStore, DeviceCosts
@@ -57,7 +58,10 @@ def make_net() -> torch.nn.Module:
 def run(objective: str, **options: Any) -> torchalgo.Optimized:
     with energy.use(ClockMeter()):
         return torchalgo.optimize(
-            make_net(), (torch.rand(SHAPE),), objective=objective, progress=False, **options
+            make_net(),
+            (torch.rand(SHAPE),),
+            objective=objective,
+            **arguments(**options),
         )
 
 
@@ -119,7 +123,9 @@ def test_plans_for_energy_come_back_from_their_files(leanest: Any, product: Any)
         again = Plan.from_json(fast.plan.to_json())
         assert again == fast.plan
         x = torch.rand(SHAPE)
-        applied = torchalgo.optimize(make_net(), (x,), plan=again, progress=False)
+        applied = torchalgo.optimize(
+            make_net(), (x,), plan=again, settings=torchalgo.Settings(progress=False)
+        )
         torch.testing.assert_close(applied(x), make_net()(x), rtol=1e-4, atol=1e-5)
 
 
@@ -177,7 +183,10 @@ def test_energies_of_another_meter_are_a_miss(
     monkeypatch.setattr("torchalgo._measure.energy_bench.EnergyBench.measure", watch)
     with energy.use(Other()):
         plan = torchalgo.optimize(
-            make_net(), (torch.rand(SHAPE),), objective="energy", cost_db=database, progress=False
+            make_net(),
+            (torch.rand(SHAPE),),
+            objective="energy",
+            settings=torchalgo.Settings(cost_db=database, progress=False),
         ).plan
     assert ran and plan.energy is not None and plan.energy.meter == "another"
 
@@ -239,7 +248,10 @@ def test_without_a_meter_it_says_what_was_looked_for(
     for objective in ("energy", "edp"):
         with pytest.raises(torchalgo.Error, match=r"no meter: looked for.*RAPL.*energy\.use"):
             torchalgo.optimize(
-                make_net(), (torch.rand(SHAPE),), objective=objective, cost_db=False, progress=False
+                make_net(),
+                (torch.rand(SHAPE),),
+                objective=objective,
+                settings=torchalgo.Settings(cost_db=False, progress=False),
             )
 
 
@@ -329,7 +341,10 @@ def test_a_meter_that_breaks_under_the_guard_leaves_the_baseline_and_is_asked_ag
     with energy.use(meter), pytest.MonkeyPatch.context() as patch:
         patch.setattr("torchalgo._measure.guard.meter_interleaved", guarded)
         first = torchalgo.optimize(
-            make_net(), (torch.rand(SHAPE),), objective="energy", cost_db=path, progress=False
+            make_net(),
+            (torch.rand(SHAPE),),
+            objective="energy",
+            settings=torchalgo.Settings(cost_db=path, progress=False),
         )
     assert first.runs == "baseline" and first.plan.guard is not None
     assert first.plan.guard.reason == "no energies to compare: unplugged"

@@ -22,7 +22,7 @@ from support.nets import Net, fp64_error, run_plan
 @pytest.fixture
 def own(net: Net, x: torch.Tensor, fast: torchalgo.Optimized) -> torchalgo.Optimized:
     """`net` optimized, for tests that change it."""
-    return torchalgo.optimize(net, x, plan=fast.plan, progress=False)
+    return torchalgo.optimize(net, x, plan=fast.plan, settings=torchalgo.Settings(progress=False))
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 33, 57), (3, 3, 40, 40), (2, 3, 8, 8), (1, 3, 64, 40)])
@@ -73,7 +73,7 @@ def test_two_threads_may_call_at_once(fast: torchalgo.Optimized) -> None:
 
 
 def test_two_threads_may_make_the_first_call(net: Net, x: torch.Tensor) -> None:
-    fast = torchalgo.optimize(net, progress=False)
+    fast = torchalgo.optimize(net, settings=torchalgo.Settings(progress=False))
     results: list[torch.Tensor] = []
     threads = [threading.Thread(target=lambda: results.append(fast(x))) for _ in range(2)]
     for thread in threads:

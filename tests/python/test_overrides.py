@@ -39,7 +39,9 @@ def test_an_overridden_layer_runs_the_named_primitive(
 
 def test_a_star_crosses_dots_and_later_entries_win(net: Net, x: torch.Tensor) -> None:
     overrides = {"layer1*": "cpu.im2col_gemm", "layer1.*.conv2": "aten.conv"}
-    chosen = primitives(torchalgo.optimize(net, x, overrides=overrides, progress=False))
+    chosen = primitives(
+        torchalgo.optimize(net, x, overrides=overrides, settings=torchalgo.Settings(progress=False))
+    )
     for name in ("layer1.0.conv1", "layer1.1.conv1"):
         assert chosen[name] == "cpu.im2col_gemm"
     for name in ("layer1.0.conv2", "layer1.1.conv2"):
@@ -48,20 +50,29 @@ def test_a_star_crosses_dots_and_later_entries_win(net: Net, x: torch.Tensor) ->
 
 def test_a_name_without_variant_allows_its_variants(net: Net, x: torch.Tensor) -> None:
     overrides = {"layer1.*.conv2": "cpu.winograd_f2x2_3x3"}
-    chosen = primitives(torchalgo.optimize(net, x, overrides=overrides, progress=False))
+    chosen = primitives(
+        torchalgo.optimize(net, x, overrides=overrides, settings=torchalgo.Settings(progress=False))
+    )
     assert matches_name(chosen["layer1.0.conv2"], "cpu.winograd_f2x2_3x3")
 
 
 def test_an_override_that_matches_nothing_lists_the_convolutions(net: Net, x: torch.Tensor) -> None:
     with pytest.raises(torchalgo.Error, match=r"'layer9.\*' matches no layer.*layer1.0.conv1"):
-        torchalgo.optimize(net, x, overrides={"layer9.*": "aten.conv"}, progress=False)
+        torchalgo.optimize(
+            net, x, overrides={"layer9.*": "aten.conv"}, settings=torchalgo.Settings(progress=False)
+        )
 
 
 def test_a_primitive_that_refuses_says_why_and_what_is_supported(net: Net, x: torch.Tensor) -> None:
     with pytest.raises(
         torchalgo.Error, match=r"stem.0 \(fwd_f32.*refuses: .+ Supported: .*aten.conv"
     ):
-        torchalgo.optimize(net, x, overrides={"stem.0": "cpu.winograd_f4x4_3x3"}, progress=False)
+        torchalgo.optimize(
+            net,
+            x,
+            overrides={"stem.0": "cpu.winograd_f4x4_3x3"},
+            settings=torchalgo.Settings(progress=False),
+        )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +93,12 @@ def test_a_misspelled_override_gets_a_suggestion_of_at_most_300_characters(
     if "zzz" in overrides:
         model = nn.Sequential(*(nn.Conv2d(3, 3, 1) for _ in range(90))).eval()
     with pytest.raises(torchalgo.Error, match=hint) as error:
-        torchalgo.optimize(model, torch.rand(1, 3, 40, 40), overrides=overrides, progress=False)
+        torchalgo.optimize(
+            model,
+            torch.rand(1, 3, 40, 40),
+            overrides=overrides,
+            settings=torchalgo.Settings(progress=False),
+        )
     assert len(str(error.value)) <= 300
 
 
@@ -96,14 +112,19 @@ def test_a_misspelled_override_gets_a_suggestion_of_at_most_300_characters(
 def test_an_override_of_an_algorithm_that_cannot_run_here_says_why(name: str, reason: str) -> None:
     model = nn.Sequential(nn.Conv1d(16, 16, 3, padding=1), nn.ReLU()).eval()
     with pytest.raises(torchalgo.Error, match=f"'{name}' {reason}.* Supported: .*aten.conv"):
-        torchalgo.optimize(model, torch.rand(1, 16, 20), overrides={"*": name}, progress=False)
+        torchalgo.optimize(
+            model,
+            torch.rand(1, 16, 20),
+            overrides={"*": name},
+            settings=torchalgo.Settings(progress=False),
+        )
 
 
 def test_a_misspelled_option_or_flag_gets_a_suggestion(net: Net, x: torch.Tensor) -> None:
     with pytest.raises(torchalgo.Error, match=r"objective='latncy', .*did you mean 'latency'"):
-        torchalgo.optimize(net, x, objective="latncy", progress=False)
+        torchalgo.optimize(net, x, objective="latncy", settings=torchalgo.Settings(progress=False))
     with pytest.raises(torchalgo.Error, match=r"mode='predct', .*did you mean 'predict'"):
-        torchalgo.optimize(net, x, mode="predct", progress=False)
+        torchalgo.optimize(net, x, settings=torchalgo.Settings(mode="predct", progress=False))
     with pytest.raises(torchalgo.Error, match="did you mean 'h100'"):
         torchalgo.candidates(net, x, device="h10")
     for name in ("conv_fwd_alg", "conv_forward_algo"):
@@ -113,16 +134,18 @@ def test_a_misspelled_option_or_flag_gets_a_suggestion(net: Net, x: torch.Tensor
 
 def test_an_override_that_is_no_pair_of_names_is_an_error(net: Net, x: torch.Tensor) -> None:
     with pytest.raises(torchalgo.Error, match=r"expected {glob of layer names"):
-        torchalgo.optimize(net, x, overrides={"stem.0": 3}, progress=False)  # type: ignore[dict-item]
+        torchalgo.optimize(
+            net, x, overrides={"stem.0": 3}, settings=torchalgo.Settings(progress=False)
+        )  # type: ignore[dict-item]
 
 
 def test_a_plan_in_memory_is_solved_again_with_overrides(net: Net, x: torch.Tensor) -> None:
-    tuned = torchalgo.optimize(net, x, progress=False)
+    tuned = torchalgo.optimize(net, x, settings=torchalgo.Settings(progress=False))
     plan = tuned.plan.with_overrides({"layer1.*": "aten.conv"})
     chosen = {n.name: n.primitive for n in plan.nodes}
     assert {chosen[f"layer1.{i}.conv{j}"] for i in (0, 1) for j in (1, 2)} == {"aten.conv"}
     assert plan.cost_ticks >= tuned.plan.cost_ticks
-    fast = torchalgo.optimize(net, x, plan=plan, progress=False)
+    fast = torchalgo.optimize(net, x, plan=plan, settings=torchalgo.Settings(progress=False))
     assert fp64_error(net, fast, x) <= 1e-5
     with pytest.raises(torchalgo.Error, match="matches no layer"):
         plan.with_overrides({"layer9": "aten.conv"})

@@ -23,7 +23,7 @@ import torchalgo
 from cost_tables import FOLDER, Table, read_table, usable
 from replay import paid_ticks
 from support.drawn_machine import DrawnMachine
-from support.nets import make_net
+from support.nets import arguments, make_net
 from torchalgo import _C
 from torchalgo._base.deadline import Deadline
 from torchalgo._db import CostStore, DeviceCosts
@@ -265,7 +265,9 @@ def test_nothing_is_measured_and_the_plan_says_so(
     net, x = make_net(), torch.rand(1, 3, 32, 32)
     with CostStore.open(store_path) as store:
         before = store.rows()
-    fast = torchalgo.optimize(net, x, mode="predict", cost_db=store_path, progress=False)
+    fast = torchalgo.optimize(
+        net, x, settings=torchalgo.Settings(mode="predict", cost_db=store_path, progress=False)
+    )
     assert torch.allclose(fast(x), net(x), rtol=1e-3, atol=1e-4)
     sources = {n.cost_source for n in fast.plan.nodes if n.primitive}
     assert "model" in sources
@@ -277,7 +279,9 @@ def test_nothing_is_measured_and_the_plan_says_so(
     assert fast.plan.comparisons["aten_only"] >= fast.plan.cost_us
     with CostStore.open(store_path) as store:
         assert store.rows() == before
-    again = torchalgo.optimize(net, x, mode="predict", cost_db=store_path, progress=False)
+    again = torchalgo.optimize(
+        net, x, settings=torchalgo.Settings(mode="predict", cost_db=store_path, progress=False)
+    )
     assert [n.primitive for n in again.plan.nodes] == [n.primitive for n in fast.plan.nodes]
     assert again.plan.cost_ticks == fast.plan.cost_ticks
     assert fast.pareto("workspace")  # of the same costs
@@ -287,11 +291,12 @@ def test_an_empty_database_is_an_error_that_says_what_to_do(tmp_path: Path) -> N
     pytest.importorskip("lightgbm")
     with pytest.raises(torchalgo.Error, match=r"has 0 costs of 0 problems.*Tune one or two models"):
         torchalgo.optimize(
-            make_net(), torch.rand(1, 3, 32, 32), mode="predict",
-            cost_db=tmp_path / "new.sqlite3", progress=False,
-        )  # fmt: skip
+            make_net(),
+            torch.rand(1, 3, 32, 32),
+            **arguments(mode="predict", cost_db=tmp_path / "new.sqlite3"),
+        )
     with pytest.raises(torchalgo.Error, match="got False"):
-        torchalgo.optimize(make_net(), mode="predict", cost_db=False)
+        torchalgo.optimize(make_net(), settings=torchalgo.Settings(mode="predict", cost_db=False))
 
 
 @needs_trees

@@ -239,7 +239,7 @@ def test_optimize_names_its_steps_while_they_run(
 ) -> None:
     monkeypatch.setattr("torchalgo._base.progress.SILENCE_S", 0.002)
     monkeypatch.setattr("torchalgo._base.progress.LINE_EVERY_S", 0.0)
-    torchalgo.optimize(net, x, cost_db=False, budget_s=1)
+    torchalgo.optimize(net, x, settings=torchalgo.Settings(cost_db=False), budget_s=1)
     told = capsys.readouterr().err
     assert "torchalgo: reading the model" in told
     assert "tracing and freezing the model, 0 s so far" in told
@@ -256,7 +256,9 @@ def test_loggers_tell_what_is_measured(caplog: pytest.LogCaptureFixture) -> None
     """TORCH_LOGS="+torchalgo" sets the level of these loggers."""
     x = torch.rand(1, 3, 32, 32)
     with caplog.at_level("DEBUG", logger="torchalgo"):
-        torchalgo.optimize(Net().eval(), x, cost_db=False, budget_s=5, progress=False)
+        torchalgo.optimize(
+            Net().eval(), x, settings=torchalgo.Settings(cost_db=False, progress=False), budget_s=5
+        )
     told = [
         record.getMessage() for record in caplog.records if record.name.startswith("torchalgo.")
     ]

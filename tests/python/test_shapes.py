@@ -24,13 +24,14 @@ import torch
 from torch import nn
 
 import torchalgo
-from support.nets import Net, fp64_error, make_net
+from support.nets import Net, arguments, fp64_error, make_net
 from support.plans import make_plan
 from torchalgo import _C
 from torchalgo._api.enable import planned_choices
 from torchalgo._base.deadline import Deadline
 from torchalgo._base.timings import Timings
-from torchalgo._capture.shapes import Shapes, as_input_sets, nearest, shapes_of, shapes_text
+from torchalgo._capture.example_calls import example_calls, resized
+from torchalgo._capture.shapes import Shapes, nearest, shapes_of, shapes_text
 from torchalgo._ir.plan import PlanInput
 from torchalgo._measure.checking import Checker
 from torchalgo._measure.sampling import Sampler
@@ -44,21 +45,24 @@ SHAPES = ((1, 3, 40, 40), (2, 3, 24, 64), (1, 3, 96, 32))
 UNSEEN = ((1, 3, 33, 57), (3, 3, 20, 60), (1, 3, 200, 40), (2, 3, 8, 8))
 
 
+X = torch.rand(1, 3, 8, 8)
+
+
 def tensor(*sizes: int) -> torch.Tensor:
     return torch.rand(sizes, generator=torch.Generator().manual_seed(sum(sizes)))
 
 
-def optimize_for(model: nn.Module, *sets: tuple[Any, ...], **options: Any) -> torchalgo.Optimized:
+def optimize_for(model: nn.Module, *shapes: Any, **options: Any) -> torchalgo.Optimized:
     """Tuned, then applied with no verdict of the guard, so that every plan runs."""
-    tuned = torchalgo.optimize(model, list(sets), progress=False, **options)
+    tuned = torchalgo.optimize(model, shapes=shapes, **arguments(**options))
     plans = [dataclasses.replace(plan, guard=None) for plan in tuned.plans.values()]
-    return torchalgo.optimize(model, list(sets), plan=plans, progress=False)
+    return torchalgo.optimize(model, shapes=shapes, plan=plans, **arguments())
 
 
 @pytest.fixture(scope="module")
 def shaped(tmp_path_factory: pytest.TempPathFactory) -> torchalgo.Optimized:
     costs = tmp_path_factory.mktemp("costs") / "costs.sqlite3"
-    return optimize_for(make_net(), *[(tensor(*sizes),) for sizes in SHAPES], cost_db=costs)
+    return optimize_for(make_net(), *SHAPES, cost_db=costs)
 
 
 @pytest.fixture
@@ -228,7 +232,7 @@ def test_each_plan_alone_is_a_module(
 
 
 def test_costs_are_those_of_all_shapes_and_the_rest_of_the_first(net: Net) -> None:
-    fast = torchalgo.optimize(net, [(tensor(*s),) for s in SHAPES[:2]], progress=False)
+    fast = torchalgo.optimize(net, shapes=SHAPES[:2], **arguments())
     measured = [{k for k, _, kind in one.costs.items() if kind == "measured"} for one in (
         *fast.by_shape.values(), fast,
     )]  # fmt: skip
@@ -295,7 +299,9 @@ def test_a_joined_module_is_optimized_already(shaped: torchalgo.Optimized, tmp_p
     shaped.save(tmp_path / "net.pt")
     for module in (shaped, shaped.scripted, torch.jit.load(str(tmp_path / "net.pt"))):
         with pytest.raises(torchalgo.Error, match="already optimized; pass the original one"):
-            torchalgo.optimize(module, tensor(1, 3, 40, 40), progress=False)
+            torchalgo.optimize(
+                module, tensor(1, 3, 40, 40), settings=torchalgo.Settings(progress=False)
+            )
 
 
 # ---- what a call costs and counts ----------------------------------------------------------------
@@ -337,7 +343,9 @@ def test_no_call_measures(again: torchalgo.Optimized, monkeypatch: pytest.Monkey
     monkeypatch.setattr("torchalgo._measure.process_bench.ProcessBench.measure", fail)
     monkeypatch.setattr("torchalgo._measure.process_bench.start_early", fail)
     with pytest.raises(AssertionError, match="measured"):  # these are what optimize calls
-        torchalgo.optimize(make_net(), tensor(1, 3, 16, 16), progress=False)
+        torchalgo.optimize(
+            make_net(), tensor(1, 3, 16, 16), settings=torchalgo.Settings(progress=False)
+        )
     with pytest.warns(UserWarning, match="no plan"):
         for sizes in (*UNSEEN, *SHAPES):
             again(tensor(*sizes))
@@ -422,8 +430,11 @@ def test_what_no_shape_changes_is_measured_once(
         return costs
 
     monkeypatch.setattr(Sampler, "take", count)
-    sets = [(tensor(1, 3, 20, 20),), (tensor(1, 3, 30, 24),)]
-    torchalgo.optimize(Pooled().eval(), sets, progress=False, cost_db=cost_db)
+    torchalgo.optimize(
+        Pooled().eval(),
+        shapes=[(1, 3, 20, 20), (1, 3, 30, 24)],
+        settings=torchalgo.Settings(progress=False, cost_db=cost_db),
+    )
     assert max(measured.values()) == 1
     assert any("h6w6_k8r3s3" in key.problem for key in measured)
 
@@ -440,40 +451,67 @@ class Two(nn.Module):
         return self.conv(x) + y
 
 
-def test_a_list_of_tuples_is_a_plan_each_and_all_else_is_forwards_arguments() -> None:
+def test_example_inputs_are_forwards_arguments_whatever_holds_them() -> None:
     net, two, x, y = make_net(), Two(), tensor(1, 3, 8, 8), tensor(1, 8, 6, 6)
-    z = tensor(2, 3, 8, 8)
-    assert as_input_sets(net, x) == [(x,)]
-    assert as_input_sets(net, (x,)) == [(x,)]
-    assert as_input_sets(net, [x]) == [(x,)]
-    assert as_input_sets(two, (x, y)) == [(x, y)]
-    assert as_input_sets(two, [x, y]) == [(x, y)]
-    assert as_input_sets(two, [x, (y, y)]) == [(x, (y, y))]
-    assert as_input_sets(net, ((x, y),)) == [((x, y),)]
-    assert as_input_sets(net, [(x,)]) == [(x,)]
-    assert as_input_sets(net, [(x,), (z,)]) == [(x,), (z,)]
-    assert as_input_sets(two, [(x, y), (z, y)]) == [(x, y), (z, y)]
-    with torch.no_grad():
-        scripted = torch.jit.script(net)
-    assert as_input_sets(scripted, [(x,), (z,)]) == [(x,), (z,)]
+    assert example_calls(net, x) == [((x,), {})]
+    assert example_calls(net, (x,)) == example_calls(net, [x]) == [((x,), {})]
+    assert example_calls(two, (x, y)) == example_calls(two, [x, y]) == [((x, y), {})]
+    assert example_calls(two, [x, (y, y)]) == [((x, (y, y)), {})]
+    assert example_calls(two, [(x,), (y,)]) == [(((x,), (y,)), {})]
+    assert example_calls(net, ((x, y),)) == [(((x, y),), {})]
+    assert example_calls(two, x, {"y": y}) == [((x,), {"y": y})]
+    assert example_calls(two, None, {"x": x, "y": y}) == [((), {"x": x, "y": y})]
+
+
+def test_shapes_make_a_call_each_of_the_examples_values() -> None:
+    x = torch.arange(12.0).reshape(1, 3, 4)
+    labels = torch.tensor([7, 3])
+    small, large = example_calls(
+        nn.Identity(),
+        (x, {"labels": labels, "n": 5}),
+        shapes=[[(1, 2, 2), (1,)], [(2, 3, 5), (3,)]],
+    )
+    assert torch.equal(small[0][0], x[:, :2, :2])
+    assert small[0][1]["labels"].tolist() == [7] and small[0][1]["n"] == 5
+    (again, values), _ = large
+    assert torch.equal(again, torch.cat((x, x[..., :1]), 2).expand(2, 3, 5))
+    assert values["labels"].tolist() == [7, 3, 7] and values["labels"].dtype == torch.int64
+    image = torch.rand(1, 3, 4, 4).contiguous(memory_format=torch.channels_last)
+    made = resized(image, (2, 3, 5, 3))
+    assert made.is_contiguous(memory_format=torch.channels_last) and not made.is_contiguous()
+
+
+def test_shapes_alone_make_random_inputs_of_the_models_type() -> None:
+    calls = example_calls(make_net().double(), None, shapes=[(1, 3, 8, 8), (2, 3, 8, 8)])
+    assert [(tuple(x.shape), x.dtype) for (x,), _ in calls] == [
+        ((1, 3, 8, 8), torch.float64),
+        ((2, 3, 8, 8), torch.float64),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("inputs", "text"),
+    ("inputs", "options", "text"),
     [
-        ([tensor(1, 3, 8, 8), tensor(2, 3, 8, 8)], r"2 arguments, which forward does not take"),
-        ([[tensor(1, 3, 8, 8)], [tensor(2, 3, 8, 8)]], r"which forward does not take; for a plan"),
-        ([(tensor(1, 3, 8, 8), 1)], r"not take the 2 of the tuple at 0; .* write a tuple of it"),
-        ([(tensor(1, 3, 8, 8),), ()], r"does not take the 0 of the tuple at 1"),
-        ([(tensor(1, 3, 8, 8),)] * 2, r"inputs at 0 and 1 have the same shapes, 1x3x8x8"),
-        ([(tensor(1, 3, 8, 8),), (tensor(2, 3, 8, 8).double(),)], r"float32, those at 1 are .*64"),
-        ([], r"non-empty sequence"),
-        (3, r"is int, expected a tensor"),
+        ([X, X], {}, r"2 arguments, which forward does not take; for several plans"),
+        ([(X,), (X,)], {}, r"2 arguments, which forward does not take; for several plans"),
+        ([], {}, r"non-empty sequence"),
+        (3, {}, r"is int, expected a tensor"),
+        (X, {"example_kwargs": [{}]}, r"example_kwargs is list, expected a dict"),
+        (X, {"shapes": []}, r"shapes is \[\], expected a shape for each plan"),
+        (X, {"shapes": (1, 3, 8, 8)}, r"shapes\[0\] is 1, expected a shape for each plan"),
+        (X, {"shapes": [(1, 3, 8.5, 8)]}, r"shapes\[0\] is \(1, 3, 8.5, 8\), expected"),
+        (X, {"shapes": [(1, 3, 8, -8)]}, r"shapes\[0\] is \(1, 3, 8, -8\), expected"),
+        (X, {"shapes": [(1, 3, 8, 8), [1, 3, 8, 8]]}, r"shapes\[0\] and shapes\[1\] are both 1x3"),
+        (X, {"shapes": [[(1, 3, 8, 8), (1, 3)]]}, r": 2 tensors; the example inputs have 1"),
+        (X, {"shapes": [(3, 8, 8)]}, r"3x8x8 for a tensor whose example is 1x3x8x8, expected 4"),
+        (X[:0], {"shapes": [(1, 3, 8, 8)]}, r"example is 0x3x8x8.*and an example with values"),
     ],
 )  # fmt: skip
-def test_other_forms_are_errors_that_say_how_to_write_it(net: Net, inputs: Any, text: str) -> None:
+def test_wrong_inputs_and_shapes_say_what_is_expected(
+    net: Net, inputs: Any, options: dict[str, Any], text: str
+) -> None:
     with pytest.raises(torchalgo.Error, match=text):
-        torchalgo.optimize(net, inputs, progress=False)
+        torchalgo.optimize(net, inputs, **options)
 
 
 def test_a_model_that_fixes_sizes_is_right_for_each_shape_it_was_planned_for() -> None:
@@ -488,9 +526,9 @@ def test_a_model_that_fixes_sizes_is_right_for_each_shape_it_was_planned_for() -
             return y[:, :, :half] + (1.0 if half > 8 else 0.0)
 
     model = Fixed().eval()
-    sets = [(tensor(1, 3, 10, 9),), (tensor(1, 3, 24, 9),)]
-    fast = torchalgo.optimize(model, sets, progress=False)
-    for (x,) in sets:
+    shapes = [(1, 3, 10, 9), (1, 3, 24, 9)]
+    fast = torchalgo.optimize(model, shapes=shapes, **arguments())
+    for x in (tensor(*sizes) for sizes in shapes):
         assert torch.allclose(fast(x), model(x), atol=1e-5)
         assert torch.allclose(fast.scripted(x), model(x), atol=1e-5)
 
@@ -507,10 +545,10 @@ def test_a_result_that_differs_by_shape_runs_and_cannot_be_one_torchscript_modul
             y = self.conv(x[0])
             return (y, y.sum()) if x[0].shape[0] > 1 else y
 
-    sets = [(tensor(1, 3, 10, 9),), (tensor(2, 3, 10, 9),)]
-    fast = torchalgo.optimize(Growing().eval(), sets, progress=False)
-    assert isinstance(fast(sets[0][0]), torch.Tensor)
-    assert isinstance(fast(sets[1][0]), tuple)
+    shapes = [(1, 3, 10, 9), (2, 3, 10, 9)]
+    fast = torchalgo.optimize(Growing().eval(), shapes=shapes, **arguments())
+    assert isinstance(fast(tensor(*shapes[0])), torch.Tensor)
+    assert isinstance(fast(tensor(*shapes[1])), tuple)
     with pytest.raises(torchalgo.Error, match=r"cannot become one .* save each of .by_shape alone"):
         fast.save(tmp_path / "net.pt")
     fast.by_shape["2x3x10x9"].save(tmp_path / "two.pt")
@@ -562,26 +600,31 @@ def test_reports_show_every_plan(shaped: torchalgo.Optimized, tmp_path: Path) ->
 def test_plans_are_applied_to_the_inputs_of_their_shapes(
     net: Net, shaped: torchalgo.Optimized
 ) -> None:
-    sets = [(tensor(*sizes),) for sizes in (SHAPES[2], SHAPES[0])]
-    applied = torchalgo.optimize(net, sets, plan=shaped.plans, progress=False)
+    shapes = (SHAPES[2], SHAPES[0])
+    applied = torchalgo.optimize(net, shapes=shapes, plan=shaped.plans, **arguments())
     assert list(applied.plans) == ["1x3x96x32", "1x3x40x40"]
     assert applied.plan == shaped.plans["1x3x96x32"]
-    first = torchalgo.optimize(net, plan=shaped.plans, progress=False)
+    first = torchalgo.optimize(net, plan=shaped.plans, settings=torchalgo.Settings(progress=False))
     assert fp64_error(net, first, tensor(*SHAPES[1])) <= 1e-5
     assert first.plans == {"2x3x24x64": shaped.plans["2x3x24x64"]}
     for plan in (shaped.plans, shaped.plan):
         with pytest.raises(torchalgo.Error, match="no plan for the inputs 1x3x8x8; plans are for"):
-            torchalgo.optimize(net, [(tensor(1, 3, 40, 40),), (tensor(1, 3, 8, 8),)], plan=plan)
+            torchalgo.optimize(net, shapes=[(1, 3, 40, 40), (1, 3, 8, 8)], plan=plan)
     with pytest.raises(torchalgo.Error, match=r"plan is str, expected torchalgo.Plan"):
-        torchalgo.optimize(net, sets, plan=["net.json"])  # type: ignore[list-item]
+        torchalgo.optimize(net, shapes=shapes, plan=["net.json"])  # type: ignore[list-item]
 
 
 def test_overrides_hold_in_every_plan_and_the_budget_is_shared(net: Net) -> None:
-    sets = [(tensor(*sizes),) for sizes in SHAPES[:2]]
     call_budget = CallBudget(Timings(), Deadline(8.0, lambda: 3.0))
     assert [call_budget.part(left).deadline.left_s("finish") for left in (2, 1)] == [4.0, 8.0]
     overrides = {"layer1.*": "cpu.im2col_gemm"}
-    fast = torchalgo.optimize(net, sets, overrides=overrides, budget_s=4, progress=False)
+    fast = torchalgo.optimize(
+        net,
+        shapes=SHAPES[:2],
+        overrides=overrides,
+        budget_s=4,
+        settings=torchalgo.Settings(progress=False),
+    )
     for plan in fast.plans.values():
         nodes = [n for n in plan.nodes if n.name.startswith("layer1.") and n.primitive]
         convs = [n.primitive for n in nodes if n.problem.startswith("fwd_")]
@@ -601,8 +644,11 @@ def test_ctrl_c_keeps_the_plans_there_are(net: Net, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Sampler, "take", interrupt)
     told: list[str] = []
-    sets = [(tensor(*sizes),) for sizes in SHAPES]
-    fast = torchalgo.optimize(net, sets, progress=lambda event: told.append(event.text))
+    fast = torchalgo.optimize(
+        net,
+        shapes=SHAPES,
+        settings=torchalgo.Settings(progress=lambda event: told.append(event.text)),
+    )
     assert list(fast.plans) == ["1x3x40x40", "2x3x24x64"]  # the second of what is known
     assert "interrupted: no plans for inputs 1x3x96x32" in told
 
@@ -614,8 +660,7 @@ def test_ctrl_c_while_the_first_plan_is_made_ends_it_all(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Checker, "check", interrupt)
-    sets = [(tensor(*sizes),) for sizes in SHAPES]
-    fast = torchalgo.optimize(net, sets, progress=False)
+    fast = torchalgo.optimize(net, shapes=SHAPES, **arguments())
     assert list(fast.plans) == ["1x3x40x40"]
     assert "interrupted" in fast.plan.method
     assert fast.plan.guard is not None and fast.plan.guard.rounds >= 7  # timed as short as can be
@@ -627,7 +672,7 @@ def test_an_input_that_the_model_refuses_is_told_before_anything_is_measured(
 ) -> None:
     monkeypatch.setattr(Sampler, "take", None)
     with pytest.raises(torchalgo.Error, match=r"inputs of sizes \[1, 4, 8, 8\]\)"):
-        torchalgo.optimize(net, [(tensor(1, 3, 8, 8),), (tensor(1, 4, 8, 8),)], progress=False)
+        torchalgo.optimize(net, shapes=[(1, 3, 8, 8), (1, 4, 8, 8)], **arguments())
 
 
 def test_the_command_makes_a_plan_for_each_of_its_shapes(
@@ -642,7 +687,7 @@ def test_the_command_makes_a_plan_for_each_of_its_shapes(
     assert torchalgo.load_plans(tmp_path / "o.json") == plans
     torch.save(tensor(3, 3, 16, 32), tmp_path / "data.pt")
     common = [str(tmp_path / "o.pt"), str(tmp_path / "data.pt")]
-    assert main(["check", *common, "--original", "support.nets:net_factory"]) == 0
+    assert main(["check-outputs", *common, "--original", "support.nets:net_factory"]) == 0
     assert main(["explain", str(tmp_path / "o.pt")]) == 0
     assert "plan for 1x3x24x24" in capsys.readouterr().out
     applied = ["--plan", str(tmp_path / "o.json"), "-o", str(tmp_path / "again.pt")]

@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 from torch.nn import functional
 
 import torchalgo
-from support.nets import Net, fp64_error, run_plan
+from support.nets import Net, arguments, fp64_error, run_plan
 from torchalgo._ir.plan import Plan
 
 
@@ -126,7 +126,9 @@ def test_the_plan_is_right_at_its_shape_and_at_others(name: str) -> None:
 
 
 def test_an_inplace_activation_of_a_skip_leaves_its_convolution_planned() -> None:
-    fast = torchalgo.optimize(UNet().eval(), rand(1, 3, 16, 16), budget_s=1.0, progress=False)
+    fast = torchalgo.optimize(
+        UNet().eval(), rand(1, 3, 16, 16), budget_s=1.0, settings=torchalgo.Settings(progress=False)
+    )
     assert {"top.0", "mid.0", "low.0", "up", "out"} <= {node.name for node in fast.plan.nodes}
     assert not any("in place" in item.note for item in fast.plan.left_alone)
 
@@ -176,7 +178,7 @@ def test_what_is_optimized_already_is_refused_in_every_form(
 ) -> None:
     for model in (fast, fast.scripted, nn.Sequential(fast).eval()):
         with pytest.raises(torchalgo.Error, match="already optimized"):
-            torchalgo.optimize(model, x, progress=False)
+            torchalgo.optimize(model, x, settings=torchalgo.Settings(progress=False))
 
 
 @pytest.mark.parametrize(
@@ -190,12 +192,12 @@ def test_an_option_of_another_type_is_an_error(
     net: Net, x: torch.Tensor, options: dict[str, object]
 ) -> None:
     with pytest.raises(torchalgo.Error, match=next(iter(options))):
-        torchalgo.optimize(net, x, progress=False, **options)  # type: ignore[arg-type]
+        torchalgo.optimize(net, x, **arguments(**options))
 
 
 def test_inputs_that_do_not_fit_are_told_in_one_line(net: Net) -> None:
     with pytest.raises(torchalgo.Error, match=r"3 channels.*sizes \[1, 4, 40, 40\]") as caught:
-        torchalgo.optimize(net, rand(1, 4, 40, 40), progress=False)
+        torchalgo.optimize(net, rand(1, 4, 40, 40), settings=torchalgo.Settings(progress=False))
     assert "\n" not in str(caught.value)
 
 
@@ -229,11 +231,15 @@ def test_an_edited_plan_is_an_error_or_falls_back(
         data[place][0]["dtype"] = value
     else:
         data[place][0]["primitive"] = value
-        edited = torchalgo.optimize(net, x, plan=read_plan(data), progress=False)
+        edited = torchalgo.optimize(
+            net, x, plan=read_plan(data), settings=torchalgo.Settings(progress=False)
+        )
         assert fp64_error(net, edited, x) <= 1e-5
         return
     with pytest.raises(torchalgo.Error):
-        torchalgo.optimize(net, x, plan=read_plan(data), progress=False)
+        torchalgo.optimize(
+            net, x, plan=read_plan(data), settings=torchalgo.Settings(progress=False)
+        )
 
 
 def read_plan(data: dict[str, object]) -> Plan:

@@ -16,11 +16,14 @@ import torch
 from torch.distributed import HashStore
 
 import torchalgo
+from support.nets import arguments
+from torchalgo._cli.tune import run_rank
 from torchalgo._distributed.distribute import Hardware, choose_measuring_ranks, divide_work
 from torchalgo._distributed.heartbeat import Ranks
 from torchalgo._ir.plan import Plan
 from torchalgo._refine.in_context import Refined, Search
-from torchalgo.tune import main, plan_hash, tune
+from torchalgo.tune import plan_hash, tune
+from torchalgo_cli.parser import build_parser
 from tune_ranks import InventedBench, make_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,7 +73,12 @@ def test_a_rank_alone_makes_the_plan_that_optimize_makes() -> None:
     bench = InventedBench(0, no_fault).bench()
     x = torch.rand(1, 3, 24, 24)
     fast = tune(
-        make_model(), x, alone(), keep=kept.append, bench=bench, cost_db=False, progress=False
+        make_model(),
+        x,
+        alone(),
+        keep=kept.append,
+        bench=bench,
+        settings=torchalgo.Settings(cost_db=False, progress=False),
     )
     assert kept == [fast]
     again = InventedBench(0, no_fault).bench()
@@ -78,13 +86,15 @@ def test_a_rank_alone_makes_the_plan_that_optimize_makes() -> None:
     assert plan_hash(one) == plan_hash(fast.plan)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("torchalgo._measure.sampling.Bench.on", lambda *_: again)
-        other = torchalgo.optimize(make_model(), x, cost_db=False, progress=False).plan
+        other = torchalgo.optimize(
+            make_model(), x, settings=torchalgo.Settings(cost_db=False, progress=False)
+        ).plan
     # Samples of a visit are drawn in another order where rivals share it: costs, not choices.
     assert [n.primitive for n in other.nodes] == [n.primitive for n in one.nodes]
 
 
 def test_costs_of_a_tuning_by_ranks_are_in_the_database(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"cost_db": tmp_path / "costs.sqlite3", "progress": False}
+    options = arguments(cost_db=tmp_path / "costs.sqlite3")
     x = torch.rand(1, 3, 24, 24)
     first = tune(make_model(), x, alone(), bench=InventedBench(0, no_fault).bench(), **options)
     # Another rank's noise: a cost that is measured again is another one.
@@ -139,6 +149,11 @@ def _shortest(work: list[float], sums: list[float]) -> float:
     return min(ways)
 
 
+def run(words: list[str]) -> int:
+    """Runs `torchalgo tune` as one rank of this process, and returns its exit code."""
+    return run_rank(build_parser().parse_args(["tune", *words]))
+
+
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The start of a command for one rank, which measures in this process."""
@@ -153,7 +168,7 @@ def test_the_command_writes_a_plan_and_says_its_hash(
 ) -> None:
     out, module = tmp_path / "net.plan.json", tmp_path / "net.pt"
     assert (
-        main([*command, "support.nets:net_factory", "--plan-out", str(out), "-o", str(module)]) == 0
+        run([*command, "support.nets:net_factory", "--plan-out", str(out), "-o", str(module)]) == 0
     )
     plan = torchalgo.load_plan(out)
     assert plan == torchalgo.load_plan(module)
@@ -163,11 +178,11 @@ def test_the_command_writes_a_plan_and_says_its_hash(
 def test_the_command_ends_with_one_line_for_what_cannot_be(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*command, "support.nets:no_such_net"]) == 1
+    assert run([*command, "support.nets:no_such_net"]) == 1
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert main([*command, "support.nets:net_factory"]) == 1
+    assert run([*command, "support.nets:net_factory"]) == 1
     monkeypatch.setenv("WORLD_SIZE", "many")
-    assert main([*command, "support.nets:net_factory"]) == 1
+    assert run([*command, "support.nets:net_factory"]) == 1
     first, second, third = capsys.readouterr().err.splitlines()
     assert first.startswith("torchalgo: tune: rank 0: cannot import support.nets:no_such_net")
     assert "WORLD_SIZE is 2, and MASTER_ADDR and MASTER_PORT do not tell" in second

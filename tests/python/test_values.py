@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 import torchalgo
+from support.nets import arguments
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._capture.free_sizes import find_dims, probe_sizes
 from torchalgo._capture.reference import run_once
@@ -47,7 +48,11 @@ def rand(*sizes: int) -> torch.Tensor:
 
 
 def optimize(model: nn.Module, *inputs: Any, **options: Any) -> torchalgo.Optimized:
-    return torchalgo.optimize(model, inputs, progress=False, budget_s=2.0, cost_db=False, **options)
+    return torchalgo.optimize(
+        model,
+        inputs,
+        **arguments(cost_db=False, budget_s=2.0, **options),
+    )
 
 
 def dims_of(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[list[PlanDim]]:
@@ -282,7 +287,7 @@ def planned(model: nn.Module, *inputs: Any) -> torchalgo.Optimized:
     """Optimized, and forced to run its plan."""
     tuned = optimize(model, *inputs)
     plan = dataclasses.replace(tuned.plan, guard=None)
-    return torchalgo.optimize(model, inputs, plan=plan, progress=False)
+    return torchalgo.optimize(model, inputs, plan=plan, settings=torchalgo.Settings(progress=False))
 
 
 @pytest.mark.parametrize(
@@ -365,8 +370,8 @@ def test_of_several_plans_only_those_that_are_right_for_the_sizes_run(tmp_path: 
     model = make(lambda y: y * y.shape[0] if y.shape[0] >= 4 else y * len(y))
     fast = torchalgo.optimize(
         model,
-        [(rand(1, 3, 16, 16),), (rand(4, 3, 16, 16),), (rand(3, 3, 16, 16),)],
-        progress=False, budget_s=3.0, cost_db=False,
+        rand(1, 3, 16, 16), shapes=[(1, 3, 16, 16), (4, 3, 16, 16), (3, 3, 16, 16)],
+        settings=torchalgo.Settings(progress=False, cost_db=False), budget_s=3.0,
     )  # fmt: skip
     fast.save(tmp_path / "net.pt")
     loaded = torchalgo.load(tmp_path / "net.pt")
@@ -432,7 +437,12 @@ class Counting(nn.Module):
 
 def test_a_slow_model_runs_twice_at_its_own_sizes() -> None:
     model, sizes = Counting().eval(), (2, 3, 40, 60)
-    fast = torchalgo.optimize(model, rand(*sizes), progress=False, budget_s=1e-4, cost_db=False)
+    fast = torchalgo.optimize(
+        model,
+        rand(*sizes),
+        settings=torchalgo.Settings(progress=False, cost_db=False),
+        budget_s=1e-4,
+    )
     assert model.runs[:2] == [sizes, sizes]  # as it is, and by the tracer
     small = set(model.runs[2:])
     assert small == {(3, 3, 21, 31)}
@@ -447,7 +457,12 @@ def test_a_slow_model_whose_sizes_are_pinned_is_compared_at_its_own() -> None:
         Counting(lambda x: x.stride()[0] + float(len(x) * x.shape[2])).eval(),
         (1, 3, 8, 9),
     )
-    fast = torchalgo.optimize(model, rand(*sizes), progress=False, budget_s=1e-4, cost_db=False)
+    fast = torchalgo.optimize(
+        model,
+        rand(*sizes),
+        settings=torchalgo.Settings(progress=False, cost_db=False),
+        budget_s=1e-4,
+    )
     assert set(model.runs) == {sizes}
     assert len(model.runs) >= 3  # the run that is repeated is one of them
     assert "compared with the model at" not in str(fast.plan)
@@ -456,5 +471,7 @@ def test_a_slow_model_whose_sizes_are_pinned_is_compared_at_its_own() -> None:
 def test_a_slow_model_whose_runs_differ_is_refused_at_smaller_sizes() -> None:
     model = Counting(lambda x: torch.rand(1)).eval()
     with pytest.raises(torchalgo.Error, match=r"two runs of the model .* differ"):
-        torchalgo.optimize(model, rand(2, 3, 40, 60), progress=False, budget_s=1e-4)
+        torchalgo.optimize(
+            model, rand(2, 3, 40, 60), settings=torchalgo.Settings(progress=False), budget_s=1e-4
+        )
     assert model.runs.count((2, 3, 40, 60)) == 2

@@ -325,7 +325,9 @@ def test_optimize_asks_for_no_measurement_of_views(tmp_path: Any) -> None:
     torch.manual_seed(0)
     model, x = Inception().eval(), torch.rand(1, 32, 8, 8)
     costs = tmp_path / "costs.sqlite3"
-    fast = torchalgo.optimize(model, (x,), cost_db=costs, budget_s=5, progress=False)
+    fast = torchalgo.optimize(
+        model, (x,), settings=torchalgo.Settings(cost_db=costs, progress=False), budget_s=5
+    )
     with CostStore.open(costs) as store:
         kept = {row.primitive for row in store.rows()}
     assert kept and not [name for name in kept if name.startswith("view.")]
@@ -335,6 +337,8 @@ def test_optimize_asks_for_no_measurement_of_views(tmp_path: Any) -> None:
     torchalgo.check_plan(proven)
     again = torchalgo.Plan.from_json(proven.to_json())
     assert again == proven
-    applied = torchalgo.optimize(model, (x,), plan=again, progress=False)
+    applied = torchalgo.optimize(
+        model, (x,), plan=again, settings=torchalgo.Settings(progress=False)
+    )
     with torch.no_grad():
         torch.testing.assert_close(applied(x), model(x), rtol=1e-4, atol=1e-5)

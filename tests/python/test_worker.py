@@ -301,7 +301,9 @@ def test_optimize_goes_on_when_a_candidate_crashes(
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval()
     x = torch.rand(1, 3, 12, 12)
-    fast = torchalgo.optimize(model, (x,), progress=False, budget_s=2.0)
+    fast = torchalgo.optimize(
+        model, (x,), settings=torchalgo.Settings(progress=False), budget_s=2.0
+    )
     reasons = {q.primitive: q.reason for q in fast.plan.quarantined}
     assert reasons == {"aten.prepacked": "SIGSEGV"}
     assert "aten.prepacked" not in {n.primitive for n in fast.plan.nodes}

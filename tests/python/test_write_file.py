@@ -142,4 +142,6 @@ def test_saving_to_a_full_disk_is_an_error_and_keeps_the_file_before(
 @pytest.fixture(scope="module")
 def tuned() -> torchalgo.Optimized:
     model = torch.nn.Conv2d(3, 8, 3).eval()
-    return torchalgo.optimize(model, torch.rand(1, 3, 12, 12), budget_s=3, progress=False)
+    return torchalgo.optimize(
+        model, torch.rand(1, 3, 12, 12), budget_s=3, settings=torchalgo.Settings(progress=False)
+    )

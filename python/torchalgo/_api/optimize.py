@@ -8,25 +8,25 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
 from torchalgo import _C
 from torchalgo._base.deadline import Deadline, budget_of_call
-from torchalgo._base.progress import Event, Progress
+from torchalgo._base.progress import Progress
 from torchalgo._base.timings import Timings
 from torchalgo._C import Error
 from torchalgo._capture.calls import TensorModel, as_tensor_models
+from torchalgo._capture.example_calls import CallShapes, ModelCall, example_calls
 from torchalgo._capture.freeze import ScriptModule, check_model
-from torchalgo._capture.options import Options, Plans, check_options, options_of_each
-from torchalgo._capture.shapes import ExampleKwargs, as_calls, shapes_of, shapes_text
+from torchalgo._capture.options import Options, Plans, Settings, options_of_each
+from torchalgo._capture.shapes import shapes_of, shapes_text
 from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._db.environment import texts_here
 from torchalgo._ir.call_overhead import CALL_TICKS
 from torchalgo._ir.overrides import forced_primitives
-from torchalgo._ir.plan import InContext, Plan, outcome_lines
+from torchalgo._ir.plan import InContext, Objective, Plan, outcome_lines
 from torchalgo._measure import guard, process_bench
 from torchalgo._measure.cost_state import Guide
 from torchalgo._measure.machine_load import WaitWatch
@@ -56,32 +56,27 @@ from torchalgo._refine.finalists import (
 )
 from torchalgo._refine.in_context import Tuned
 from torchalgo._run.optimized import Optimized
-from torchalgo._run.original import ModelCall, Original, Planned
+from torchalgo._run.original import Original, Planned
 
 # The comparisons measure more costs, which may change the plan that was timed inside the net. Then
 # the model is tuned again, in all at most this often.
 MOST_SEARCHES = 3
+
+DEFAULTS = Settings()
 
 
 def optimize(
     model: nn.Module,
     example_inputs: Any = None,
     *,
-    example_kwargs: ExampleKwargs = None,
+    example_kwargs: Mapping[str, Any] | None = None,
+    shapes: Sequence[CallShapes] | None = None,
     overrides: Mapping[str, str] | None = None,
     plan: Plan | Plans | None = None,
-    strict: bool = False,
     training: bool = False,
-    objective: str = "latency",
-    mode: str = "tune",
     budget_s: float | None = None,
-    run_untimed: bool = False,
-    cost_db: str | Path | Literal[False] | None = None,
-    fresh: bool = False,
-    workspace_limit_bytes: int = 1 << 30,
-    weight_limit_bytes: int | None = None,
-    max_rel_error: float = 1e-5,
-    progress: bool | Callable[[Event], None] = True,
+    objective: Objective = "latency",
+    settings: Settings = DEFAULTS,
 ) -> Optimized:
     """Returns a module in which each convolution runs the primitive of the cheapest plan.
 
@@ -96,50 +91,29 @@ def optimize(
         model: the model in eval mode, on the CPU or on a GPU; it is not modified. An nn.Module is
             traced, or scripted if it branches on tensor values. A ScriptModule is taken as it is.
             On a GPU, torch.backends.cudnn.deterministic and .allow_tf32 restrict the candidates.
-        example_inputs: a tensor, or a sequence of forward's arguments. They fix data type and
-            shapes. None: the first call fixes them. A list of tuples of forward's arguments gives
-            one plan for each tuple; other shapes run the nearest plan, see docs/shapes.md.
-            Arguments may be lists, dicts and the like. Values that are no tensors are fixed, see
-            docs/calls.md.
-        example_kwargs: forward's keyword arguments; for a list of tuples, a list of dicts.
+        example_inputs: a tensor, or a sequence of forward's arguments. They fix data types and
+            shapes. None: the first call fixes them. Arguments may be lists, dicts and the like.
+            Values that are no tensors are fixed, see docs/calls.md.
+        example_kwargs: a dict of forward's keyword arguments.
+        shapes: a list of shapes, one for each plan, such as [(1, 3, 224, 224), (8, 3, 224, 224)].
+            For a call with several tensors, each entry is a list of their shapes, in the order of
+            the arguments. The tensors repeat the values of the example inputs; without these, they
+            are random. None: one plan, for the shapes of the example inputs. Calls with other
+            shapes run the nearest plan, see docs/shapes.md.
         overrides: a dict from globs of layer names to primitives. `*` also matches dots. Later
             entries override earlier ones. A name without variant allows all its variants. Layouts
             stay free.
         plan: a plan to apply without measuring. If it is a dict of several plans, as
-            torchalgo.load_plans returns, each is applied to the example inputs of its shapes.
-        strict: True makes it an error if a primitive of the plan cannot run here. Otherwise its
-            fallback runs.
+            torchalgo.load_plans returns, each is applied to the inputs of its shapes.
         training: must be False in this version.
-        objective: the quantity that the plan minimizes: "latency", "energy", or "edp", which is
-            energy x latency of the whole model. The last two need a meter: the CPU's RAPL counters,
-            the GPU's, or your own (torchalgo.energy.use). See docs/energy.md.
-        mode: "tune" measures the candidates that the plan uses. "predict" measures none: costs that
-            the database lacks are predicted from those that it has (docs/predicting.md). In both
-            modes, the chosen primitives are checked against f64, the outputs are checked, and the
-            guard times the model.
         budget_s: the most seconds of the whole call. With less time, fewer samples are taken, then
             fewer candidates are measured. None: 90 s for each plan. float("inf"): no limit. Each of
             several plans gets an equal part of the time that is left. See "Time" in
             docs/measuring.md.
-        run_untimed: True runs the plan even if it was not timed against PyTorch, because the budget
-            was over or Ctrl-C was pressed. Otherwise the frozen model runs, and `plan.guard` says
-            why.
-        cost_db: the cost database to read and to append to. None: the user's own, in
-            `$TORCHALGO_CACHE_DIR` or the XDG cache. False: none. See docs/database.md.
-        fresh: True ignores costs, checks and times that the database has for this model, device and
-            environment. They are measured again and replaced there.
-        workspace_limit_bytes: the most bytes of workspace of a primitive; primitives that need more
-            are no candidates. Workspace is allocated for one call at a time, so the model's peak is
-            the largest of them. It holds for each of several plans.
-        weight_limit_bytes: the most bytes of all packed weights, in addition to the model's own
-            weights. The plan is the cheapest one that keeps this limit. None: no limit. It holds
-            for each of several plans.
-        max_rel_error: the largest relative L2 error of each convolution against f64, and of the
-            outputs against the given model's. f16, bf16 and tf32 round more coarsely, so they have
-            bounds of their own. If the outputs exceed it, the layers change whose change costs
-            least.
-        progress: True shows progress on stderr. False shows nothing. A function is called with each
-            progress Event.
+        objective: the quantity that the plan minimizes: "latency", "energy", or "edp", which is
+            energy x latency of the whole model. The last two need a meter: the CPU's RAPL counters,
+            the GPU's, or your own (torchalgo.energy.use). See docs/energy.md.
+        settings: the rare options, see torchalgo.Settings.
 
     Returns: an Optimized module with the same result up to rounding. `print(fast.plan)` explains
         the plan. `fast.runs` is usually "plan". It is "single_layout" if the best plan in one
@@ -151,16 +125,19 @@ def optimize(
         need most.
     Source: Anderson & Gregg 2018, CGO, pp. 340-351, doi:10.1145/3168805.
     """
-    options = Options(
-        overrides, plan, strict, training, objective, mode, budget_s, run_untimed, cost_db, fresh,
-        workspace_limit_bytes, weight_limit_bytes, max_rel_error, progress,
-    )  # fmt: skip
-    check_options(options)
+    options = Options.of(
+        settings,
+        overrides=overrides,
+        plan=plan,
+        training=training,
+        budget_s=budget_s,
+        objective=objective,
+    )
     check_model(model)
     original = Original(model, functools.partial(plan_calls, options))
-    if example_inputs is None and example_kwargs is None:
+    if example_inputs is None and example_kwargs is None and shapes is None:
         return Optimized(original=original)
-    planned = original.plan(as_calls(model, example_inputs, example_kwargs))
+    planned = original.plan(example_calls(model, example_inputs, example_kwargs, shapes))
     return Optimized(*planned.results, form=planned.form, original=original)
 
 

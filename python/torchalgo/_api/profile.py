@@ -22,6 +22,7 @@ from torchalgo._base.stats import median_noise
 from torchalgo._C import Error
 from torchalgo._capture.freeze import as_inputs, tensors_in
 from torchalgo._ir.bounds import COARSE_BOUND
+from torchalgo._ir.costs import MAX_REL_ERROR
 from torchalgo._ir.plan import format_bytes
 from torchalgo._ir.plan.text_table import text_table
 from torchalgo._ir.problems import (
@@ -129,14 +130,14 @@ class Profile:
 
 def profile(
     target: nn.Module | str,
-    src: Any = None,
+    example_inputs: Any = None,
     *,
     directions: str | Sequence[str] = "all",
     device: DeviceLike = None,
     dtype: Any = None,
     budget_s: float = 2.0,
     check: bool = True,
-    max_rel_error: float = 1e-4,
+    max_rel_error: float = MAX_REL_ERROR,
     workspace_limit_bytes: int = 1 << 30,
     runtime_compiled: bool = False,
 ) -> Profile:
@@ -147,7 +148,7 @@ def profile(
     Args:
         target: a module, or the text of a problem. Of a module, each distinct convolution is
             timed once. The module runs once, to find the sizes of its layers.
-        src: the inputs of forward, if `target` is a module.
+        example_inputs: the inputs of forward, if `target` is a module.
         directions: "forward", "backward_data", "backward_filter", several, or "all". They replace a
             problem's own direction.
         device: the device to run on. None: the device of the module's inputs, or this CPU.
@@ -176,7 +177,7 @@ def profile(
         spelled = bare_convolution(target, "profile")
         named = [("", with_direction(spelled, direction)) for direction in found]
     else:
-        inputs = _inputs(target, src)
+        inputs = _inputs(target, example_inputs)
         where = find_device(_device_of(inputs) if device is None else device)
         problems = problems_of(target, inputs, where.kind)
         named = [(name, gradient_of(p, direction)) for name, p in problems for direction in found]
@@ -197,12 +198,12 @@ def profile(
     return Profile(name, layers, rows)
 
 
-def _inputs(module: nn.Module, src: Any) -> tuple[Any, ...]:
+def _inputs(module: nn.Module, example_inputs: Any) -> tuple[Any, ...]:
     if not isinstance(module, nn.Module):
         raise Error(f"profile: target is {type(module).__name__}, expected a module or a problem")
-    if src is None:
+    if example_inputs is None:
         raise Error("profile: a module needs its input: profile(module, torch.rand(...))")
-    return as_inputs(src)
+    return as_inputs(example_inputs)
 
 
 def _device_of(inputs: tuple[Any, ...]) -> str:

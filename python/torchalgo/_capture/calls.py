@@ -236,9 +236,9 @@ def as_tensor_model(
 def as_tensor_models(
     model: nn.Module, calls: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]
 ) -> list[TensorModel]:
-    """Returns a tensor model for each of several calls. All calls must have the same form.
+    """Returns a tensor model for each of several calls. All results must have the same form.
 
-    Raises: torchalgo.Error as `as_tensor_model`, or if two calls differ in more than their tensors.
+    Raises: torchalgo.Error as `as_tensor_model`, or if results differ in more than their tensors.
     """
     if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
         raise Error(
@@ -259,13 +259,11 @@ def as_tensor_models(
             raise Error(f"{problem} (inputs of sizes {shapes})") from problem
     first = models[0].form
     for i, other in enumerate(models[1:], start=1):
-        difference = first.difference(other.form.inputs)
-        if not difference and first.output != other.form.output:
-            difference = f"results are {tree_text(other.form.output)} and {tree_text(first.output)}"
-        if difference:
+        if first.output != other.form.output:
+            here, there = tree_text(other.form.output), tree_text(first.output)
             raise Error(
-                f"optimize: the example inputs at {i} differ from those at 0 in more than shapes:"
-                f" {difference}; expected calls that differ only in their tensors"
+                f"optimize: for shapes[{i}] the result is {here}, for shapes[0] {there}; expected"
+                " shapes for which the model returns results of the same form"
             )
     return models
 

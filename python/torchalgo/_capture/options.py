@@ -7,15 +7,17 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from torchalgo import _C
 from torchalgo._base.progress import Event, Progress
 from torchalgo._C import Error
 from torchalgo._capture.shapes import plan_for
 from torchalgo._ir.choices import near
-from torchalgo._ir.plan import OBJECTIVES, Plan
+from torchalgo._ir.costs import MAX_REL_ERROR
+from torchalgo._ir.plan import OBJECTIVES, Objective, Plan
 
+Mode = Literal["tune", "predict"]
 Plans = Sequence[Plan] | Mapping[str, Plan]  # for several shapes, such as the result of load_plans
 
 
@@ -29,58 +31,136 @@ def plans_of(plan: Plan | Plans | None) -> list[Plan]:
     return list(plan) if is_many else [plan]  # type: ignore[arg-type,list-item]
 
 
-MODES = ("tune", "predict")
-# The arguments that say how a plan is made. A call with a plan must not set them.
+# What says how a plan is made. A call with a plan must not set it.
 OF_TUNING = ("objective", "mode", "budget_s", "fresh", "weight_limit_bytes")
 
 
-@dataclass(frozen=True)
-class Options:
-    """The arguments of optimize as one value. Its docstring describes them."""
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The rare options of torchalgo.optimize and torchalgo.tune.tune.
 
-    overrides: Mapping[str, str] | None = None
-    plan: Plan | Plans | None = None
+        settings = torchalgo.Settings(cost_db="costs.db", weight_limit_bytes=100_000_000)
+        fast = torchalgo.optimize(model, x, settings=settings)
+
+    Args:
+        mode: "tune" measures the candidates that the plan uses. "predict" measures none: costs that
+            the database lacks are predicted from those that it has (docs/predicting.md). In both
+            modes, the chosen primitives are checked against f64, the outputs are checked, and the
+            guard times the model.
+        strict: True makes it an error if a primitive of the plan cannot run here. Otherwise its
+            fallback runs.
+        run_untimed: True runs the plan even if it was not timed against PyTorch, because the budget
+            was over or Ctrl-C was pressed. Otherwise the frozen model runs, and `plan.guard` says
+            why.
+        cost_db: the cost database to read and to append to. None: the user's own, in
+            `$TORCHALGO_CACHE_DIR` or the XDG cache. False: none. See docs/database.md.
+        fresh: True ignores costs, checks and times that the database has for this model, device and
+            environment. They are measured again and replaced there.
+        workspace_limit_bytes: the most bytes of workspace of a primitive; primitives that need more
+            are no candidates. Workspace is allocated for one call at a time, so the model's peak is
+            the largest of them. It holds for each of several plans.
+        weight_limit_bytes: the most bytes of all packed weights, in addition to the model's own
+            weights. The plan is the cheapest one that keeps this limit. None: no limit. It holds
+            for each of several plans.
+        max_rel_error: the largest relative L2 error of each convolution against f64, and of the
+            outputs against the given model's. f16, bf16 and tf32 round more coarsely, so they have
+            bounds of their own. If the outputs exceed it, the layers change whose change costs
+            least.
+        progress: True shows progress on stderr. False shows nothing. A function is called with each
+            progress Event.
+
+    Raises: torchalgo.Error if a value is invalid, or if two of them exclude each other.
+    """
+
+    mode: Mode = "tune"
     strict: bool = False
-    training: bool = False
-    objective: str = "latency"
-    mode: str = "tune"
-    budget_s: float | None = None
     run_untimed: bool = False
     cost_db: str | Path | Literal[False] | None = None
     fresh: bool = False
     workspace_limit_bytes: int = 1 << 30
     weight_limit_bytes: int | None = None
-    max_rel_error: float = 1e-5
+    max_rel_error: float = MAX_REL_ERROR
     progress: bool | Callable[[Event], None] | Progress = True
 
+    def __post_init__(self) -> None:
+        _check_word("Settings", "mode", self.mode, get_args(Mode))
+        for name in ("strict", "run_untimed", "fresh"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise Error(f"Settings: {name}={value!r}, expected True or False")
+        is_path = isinstance(self.cost_db, (str, Path))
+        if not is_path and self.cost_db is not None and self.cost_db is not False:
+            raise Error(
+                f"Settings: cost_db={self.cost_db!r}, expected a path, None (the user's own"
+                " database) or False (none)"
+            )
+        for name in ("workspace_limit_bytes", "weight_limit_bytes"):
+            value = getattr(self, name)
+            may_lack = name == "weight_limit_bytes" and value is None
+            if not may_lack and (type(value) is not int or value < 0):
+                raise Error(f"Settings: {name}={value!r}, expected a number of bytes, 0 or more")
+        if not _is_number(self.max_rel_error) or not self.max_rel_error > 0:
+            raise Error(
+                f"Settings: max_rel_error={self.max_rel_error!r}, expected a number above 0"
+            )
+        if not isinstance(self.progress, (bool, Progress)) and not callable(self.progress):
+            raise Error(
+                f"Settings: progress={self.progress!r}, expected True, False, or a function that is"
+                " called with each progress Event"
+            )
+        if self.mode == "predict" and self.cost_db is False:
+            raise Error(
+                'Settings: mode="predict" learns from the database of costs, expected a path or'
+                " None (the user's own) as cost_db, got False"
+            )
+        if self.mode == "predict" and self.fresh:
+            raise Error(
+                'Settings: fresh=True reads nothing from the database, and mode="predict" reads'
+                ' all from it: use mode="tune" to measure again'
+            )
 
-def check_options(options: Options) -> None:
-    """Raises torchalgo.Error if an argument, or a combination, is not possible in this version."""
-    only: dict[str, object] = {
-        "training": False,
-    }
-    for name, possible in only.items():
-        if getattr(options, name) != possible:
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Settings):
+    """All arguments of optimize beside the model and its inputs. Its docstring describes them."""
+
+    overrides: Mapping[str, str] | None = None
+    plan: Plan | Plans | None = None
+    training: bool = False
+    budget_s: float | None = None
+    objective: Objective = "latency"
+
+    @staticmethod
+    def of(settings: Settings, **arguments: Any) -> Options:
+        """Returns the options of a call with `settings` and these other arguments.
+
+        Raises: torchalgo.Error if an argument, or a combination, is not possible.
+        """
+        if not isinstance(settings, Settings):
             raise Error(
-                f"optimize: {name}={getattr(options, name)!r} is not possible in torchalgo"
-                f" {_C.version}, which has {name}={possible!r} only"
+                f"optimize: settings is {type(settings).__name__}, expected torchalgo.Settings(...)"
             )
-    for name, words in (("objective", OBJECTIVES), ("mode", MODES)):
-        if (word := getattr(options, name)) not in words:
-            expected = ", ".join(map(repr, words))
-            raise Error(
-                f"optimize: {name}={word!r}, expected one of {expected}{near(str(word), words)}"
-            )
-    if options.mode == "predict" and options.cost_db is False:
+        options = Options(**vars(settings), **arguments)
+        _check(options)
+        return options
+
+
+def _check_word(where: str, name: str, word: object, words: Sequence[str]) -> None:
+    if word not in words:
+        expected = ", ".join(map(repr, words))
+        raise Error(f"{where}: {name}={word!r}, expected one of {expected}{near(str(word), words)}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _check(options: Options) -> None:
+    if options.training is not False:
         raise Error(
-            'optimize: mode="predict" learns from the database of costs, expected a path or None'
-            " (the user's own) as cost_db, got False"
+            f"optimize: training={options.training!r} is not possible in torchalgo {_C.version},"
+            " which has training=False only"
         )
-    if options.mode == "predict" and options.fresh:
-        raise Error(
-            'optimize: fresh=True reads nothing from the database, and mode="predict" reads all'
-            ' from it: use mode="tune" to measure again'
-        )
+    _check_word("optimize", "objective", options.objective, OBJECTIVES)
     if options.mode == "predict" and options.objective != "latency":
         raise Error(
             f'optimize: mode="predict" is for objective="latency", got {options.objective!r}:'
@@ -98,39 +178,18 @@ def check_options(options: Options) -> None:
                 f"optimize: plan= is applied as it is, so {field.name}={value!r} has no effect:"
                 " leave it out, or leave plan= out to make a new plan"
             )
-    is_path = isinstance(options.cost_db, (str, Path))
-    if not is_path and options.cost_db is not None and options.cost_db is not False:
-        raise Error(
-            f"optimize: cost_db={options.cost_db!r}, expected a path, None (the user's own"
-            " database) or False (none)"
-        )
-    if not isinstance(options.fresh, bool):
-        raise Error(f"optimize: fresh={options.fresh!r}, expected True or False")
     for plan in plans_of(options.plan):
         if not isinstance(plan, Plan):
             raise Error(
                 f"optimize: plan is {type(plan).__name__}, expected torchalgo.Plan, as"
                 " torchalgo.load_plan(path) returns it, or several, as torchalgo.load_plans(path)"
             )
-    for name in ("budget_s", "max_rel_error", "workspace_limit_bytes", "weight_limit_bytes"):
-        value = getattr(options, name)
-        kinds = int if name.endswith("_bytes") else (int, float)
-        is_number = isinstance(value, kinds) and not isinstance(value, bool)
-        may_lack = name in ("budget_s", "weight_limit_bytes")
-        if not is_number and not (may_lack and value is None):
-            raise Error(f"optimize: {name}={value!r}, expected a number")
-    if not options.max_rel_error > 0:
-        raise Error(f"optimize: max_rel_error={options.max_rel_error!r}, expected a number above 0")
-    if options.budget_s is not None and not options.budget_s > 0:
+    seconds = options.budget_s
+    if seconds is not None and (not _is_number(seconds) or not seconds > 0):
         raise Error(
-            f"optimize: budget_s={options.budget_s!r}, expected seconds above 0, None (90 s), or"
-            ' float("inf") (without end)'
+            f"optimize: budget_s={seconds!r}, expected a number of seconds above 0, None (90 s), or"
+            ' float("inf") (no limit)'
         )
-    if not isinstance(options.run_untimed, bool):
-        raise Error(f"optimize: run_untimed={options.run_untimed!r}, expected True or False")
-    for name in ("workspace_limit_bytes", "weight_limit_bytes"):
-        if (getattr(options, name) or 0) < 0:
-            raise Error(f"optimize: {name}={getattr(options, name)!r}, expected 0 or more")
 
 
 def options_of_each(options: Options, input_sets: Sequence[tuple[Any, ...]]) -> list[Options]:

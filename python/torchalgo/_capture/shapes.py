@@ -3,24 +3,16 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from torch import nn
-
 from torchalgo._C import Error
-from torchalgo._capture.freeze import as_inputs, tensors_in
+from torchalgo._capture.freeze import tensors_in
 from torchalgo._ir.plan import Plan, PlanDim
 
 Shapes = tuple[tuple[int, ...], ...]  # all tensors of a call, in the order of its arguments
 Dims = Sequence[Sequence[PlanDim]]  # dimensions of the same tensors
-
-_HOW = (
-    "for a plan per shape write a list of tuples, each of them forward's arguments:"
-    " [(torch.rand(1, 3, 224, 224),), (torch.rand(8, 3, 224, 224),)]"
-)
 
 
 def nearest(shapes: list[list[int]], planned: list[list[list[int]]]) -> int:
@@ -184,103 +176,6 @@ def shapes_text(shapes: Shapes) -> str:
     A tensor without dimensions is "scalar".
     """
     return ",".join("x".join(map(str, sizes)) or "scalar" for sizes in shapes)
-
-
-# forward's keyword arguments; for several plans a list of them.
-ExampleKwargs = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
-
-
-def as_calls(
-    model: nn.Module, example_inputs: Any, example_kwargs: ExampleKwargs = None
-) -> list[tuple[tuple[Any, ...], Mapping[str, Any]]]:
-    """Returns forward's arguments and keyword arguments, once for each plan.
-
-    Raises: torchalgo.Error as `as_input_sets`, or if the keyword arguments do not fit.
-    """
-    if example_kwargs is None:
-        return [(arguments, {}) for arguments in as_input_sets(model, example_inputs)]
-    is_several = not isinstance(example_kwargs, Mapping)
-    each: list[Mapping[str, Any]] = []
-    if isinstance(example_kwargs, Mapping):
-        each = [example_kwargs]
-    elif isinstance(example_kwargs, (list, tuple)):
-        each = list(example_kwargs)
-    if not all(isinstance(kwargs, Mapping) for kwargs in each) or not each:
-        raise Error(
-            f"optimize: example_kwargs is {type(example_kwargs).__name__}, expected a dict of"
-            " forward's keyword arguments, or a list of such dicts, one for each plan"
-        )
-    if example_inputs is None or (not is_several and example_inputs in ((), [])):
-        return [((), kwargs) for kwargs in each]
-    if not is_several:
-        return [(as_inputs(example_inputs), each[0])]
-    if not isinstance(example_inputs, list) or len(example_inputs) != len(each):
-        raise Error(
-            f"optimize: example_kwargs is a list of {len(each)} dicts, one for each plan; expected"
-            f" example_inputs to be a list of {len(each)} tuples"
-        )
-    return [
-        (as_inputs(inputs), kwargs) for inputs, kwargs in zip(example_inputs, each, strict=True)
-    ]
-
-
-def as_input_sets(model: nn.Module, example_inputs: Any) -> list[tuple[Any, ...]]:
-    """Returns forward's positional arguments, once for each plan.
-
-    A tensor is the only argument. A sequence holds all arguments. A list that holds only tuples has
-    one tuple of arguments for each plan.
-
-    Raises: torchalgo.Error for anything else, or if forward does not take that many arguments. The
-        same error is raised if two tuples have the same shapes, or differ in more than shapes.
-    """
-    arguments = as_inputs(example_inputs)
-    if not isinstance(example_inputs, list):
-        return [arguments]
-    if all(type(item) is tuple for item in arguments):
-        _check_sets(model, arguments)
-        return list(arguments)
-    if not _takes(model, arguments):
-        raise Error(
-            f"optimize: example_inputs is a list of {len(arguments)} arguments, which forward does"
-            f" not take; {_HOW}"
-        )
-    return [arguments]
-
-
-def _takes(model: nn.Module, arguments: tuple[Any, ...]) -> bool:
-    """Returns whether forward accepts these positional arguments, as far as its signature tells."""
-    try:
-        inspect.signature(model.forward).bind(*arguments)
-    except TypeError:
-        return False
-    except ValueError:  # a function without a signature
-        return True
-    return True
-
-
-def _check_sets(model: nn.Module, sets: Sequence[tuple[Any, ...]]) -> None:
-    before: dict[Shapes, int] = {}
-    for i, arguments in enumerate(sets):
-        if not arguments or not _takes(model, arguments):
-            raise Error(
-                f"optimize: example_inputs is a list of tuples, so that each is forward's arguments"
-                f" for one plan, but forward does not take the {len(arguments)} of the tuple at"
-                f" {i}; {_HOW}; and where forward's argument is a tuple itself, write a tuple of it"
-            )
-        shapes = shapes_of(arguments)
-        if shapes in before:
-            raise Error(
-                f"optimize: the example inputs at {before[shapes]} and {i} have the same shapes,"
-                f" {shapes_text(shapes)}; expected one set for each"
-            )
-        before[shapes] = i
-        dtypes = [[t.dtype for t in tensors_in(inputs)] for inputs in (sets[0], arguments)]
-        if dtypes[0] != dtypes[1]:
-            spelled = [", ".join(map(str, kinds)) or "no tensor" for kinds in dtypes]
-            raise Error(
-                f"optimize: the example inputs at 0 are {spelled[0]}, those at {i} are"
-                f" {spelled[1]}; expected sets that differ in their shapes only"
-            )
 
 
 def plan_for(plans: Sequence[Plan], inputs: tuple[Any, ...]) -> Plan:

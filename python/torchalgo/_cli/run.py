@@ -21,8 +21,11 @@ from torchalgo._api.profile import COLD_BYTES, profile
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._base.timings import timings_text
 from torchalgo._C import Error, matches_name
-from torchalgo._cli import demo
+from torchalgo._capture.example_calls import random_inputs
+from torchalgo._capture.options import Settings
+from torchalgo._cli import demo, tune
 from torchalgo._cli.doctor import examine, report
+from torchalgo._cli.tuning import on_device, tuning_arguments
 from torchalgo._ir.choices import near
 from torchalgo._ir.overrides import some
 from torchalgo._ir.plan import (
@@ -34,7 +37,7 @@ from torchalgo._ir.plan.text_table import text_table
 from torchalgo._measure.sampling import Bench
 from torchalgo._plan.candidates import candidates
 from torchalgo._run.load import load, load_plan, load_plans
-from torchalgo._run.model_files import load_model, random_inputs, read_data
+from torchalgo._run.model_files import load_model, read_data
 from torchalgo._run.optimized import Optimized
 from torchalgo._run.report import short_report, text_report
 from torchalgo.verify.checked_plan import check_plan
@@ -44,25 +47,9 @@ from torchalgo_cli.waiting import tell, told
 
 def run(args: argparse.Namespace) -> int:
     """Runs one command and returns its exit code."""
-    if args.threads is not None:
+    if args.threads is not None and args.command != "tune":
         torch.set_num_threads(args.threads)
     return COMMANDS[args.command](args)
-
-
-def tuning_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the arguments of `optimize` for the flags of a command that tunes."""
-    return {
-        "overrides": dict(args.override) or None,
-        "objective": args.objective,
-        "budget_s": args.budget,
-        "cost_db": args.cost_db,
-        "run_untimed": args.run_untimed,
-        "fresh": args.fresh,
-        "workspace_limit_bytes": args.workspace_limit,
-        "weight_limit_bytes": args.weight_limit,
-        "max_rel_error": args.max_rel_error,
-        "progress": not args.quiet,
-    }
 
 
 def _print_json(value: Any) -> None:
@@ -73,14 +60,14 @@ def _print_json(value: Any) -> None:
 
 
 def _optimize(args: argparse.Namespace) -> int:
-    model = _loaded(args)
-    sets = [random_inputs(model, shapes) for shapes in args.shapes or [args.input]]
+    model, inputs = on_device(args, _loaded(args), (args.shapes or [args.input])[:1])
     optimized = optimize(
         model,
-        sets if args.shapes else sets[0],
+        inputs[0],
+        shapes=args.shapes,
         plan=None if args.plan is None else _plans_in(args.plan),
-        mode=args.mode,
-        **tuning_options(args),
+        objective=args.objective,
+        **tuning_arguments(args),
     )
     plans = list(optimized.plans.values())
     optimized.save(args.output, portable=args.portable)
@@ -114,11 +101,8 @@ def _loaded(args: argparse.Namespace) -> nn.Module:
 
 
 def _pareto(args: argparse.Namespace) -> int:
-    model = _loaded(args)
-    inputs = random_inputs(model, args.input)
-    optimized = optimize(
-        model, inputs, budget_s=args.budget, cost_db=args.cost_db, progress=not args.quiet
-    )
+    model, (inputs,) = on_device(args, _loaded(args), [args.input])
+    optimized = optimize(model, inputs, objective=args.objective, **tuning_arguments(args))
     front = optimized.pareto(args.memory, max_points=args.max_points)
     if args.plans is not None:
         for i, point in enumerate(front):
@@ -131,8 +115,15 @@ def _pareto(args: argparse.Namespace) -> int:
 
 
 def _candidates(args: argparse.Namespace) -> int:
-    target, src = _target(args)
-    found = candidates(target, src, device=args.device, directions=args.direction, dtype=args.dtype)
+    target, inputs = _target(args)
+    found = candidates(
+        target,
+        inputs,
+        device=args.device,
+        directions=args.direction,
+        dtype=args.dtype,
+        workspace_limit_bytes=args.workspace_limit,
+    )
     if args.json:
         _print_json([dataclasses.asdict(layer) for layer in found])
     else:
@@ -141,14 +132,18 @@ def _candidates(args: argparse.Namespace) -> int:
 
 
 def _profile(args: argparse.Namespace) -> int:
-    target, src = _target(args)
+    target, inputs = _target(args)
     found = profile(
         target,
-        src,
+        inputs,
         directions="all" if "all" in args.direction else args.direction or "all",
         device=args.device,
         dtype=args.dtype,
         budget_s=args.budget,
+        check=not args.no_check,
+        max_rel_error=args.max_rel_error,
+        workspace_limit_bytes=args.workspace_limit,
+        runtime_compiled=args.runtime_compiled,
     )
     print(found.to_json() if args.json else found, end="" if args.json else "\n")
     return 0
@@ -264,9 +259,8 @@ def _spelled(primitive: _C.Primitive) -> dict[str, str]:
     return {"primitive": primitive.name, "src": primitive.src, "dst": primitive.dst}
 
 
-def _check(args: argparse.Namespace) -> int:
-    if args.data is None:
-        return _check_proof(args)
+def _check_outputs(args: argparse.Namespace) -> int:
+    """Compares an optimized model with the original on data. Returns the exit code."""
     data = read_data(args.data)
     optimized, original = _pair(args, data)
     batch = _planned_batch(optimized, data)
@@ -304,7 +298,7 @@ def _planned_batch(optimized: Optimized, data: torch.Tensor) -> int:
     plans = list(optimized.plans.values())
     if len(plans[0].inputs) != 1:
         raise Error(
-            f"check: the model has {len(plans[0].inputs)} inputs; check takes models with one"
+            f"check-outputs: the model has {len(plans[0].inputs)} inputs, expected a model with one"
         )
     shapes = [plan.inputs[0].shape for plan in plans]
     fitting = [shape for shape in shapes if shape[1:] == list(data.shape[1:])]
@@ -312,13 +306,11 @@ def _planned_batch(optimized: Optimized, data: torch.Tensor) -> int:
     return first[0] if first else 1
 
 
-def _check_proof(args: argparse.Namespace) -> int:
+def _check_plan(args: argparse.Namespace) -> int:
     """Checks a plan that was saved with its proof, and prints the result. Returns the exit code."""
-    if not args.model.endswith(".json"):
-        raise Error(f"check: {args.model} needs data; only a plan (.json) is checked without")
-    plan = load_plan(args.model)
+    plan = load_plan(args.file)
     if plan.proof is None:
-        raise Error(f"check: {args.model} has no proof; plan.with_proof().save(path) writes it")
+        raise Error(f"check-plan: {args.file} has no proof; plan.with_proof().save(path) writes it")
     try:
         checked = check_plan(plan)
     except Error as problem:
@@ -347,7 +339,7 @@ def _original_output(original: nn.Module, chunk: torch.Tensor) -> Any:
         return original(chunk)
     except RuntimeError as problem:
         reason = str(problem).strip().splitlines()[-1]
-        raise Error(f"check: the original fails on {list(chunk.shape)}: {reason}") from None
+        raise Error(f"check-outputs: the original fails on {list(chunk.shape)}: {reason}") from None
 
 
 def _pair(args: argparse.Namespace, data: torch.Tensor) -> tuple[Optimized, nn.Module]:
@@ -364,11 +356,12 @@ def _pair(args: argparse.Namespace, data: torch.Tensor) -> tuple[Optimized, nn.M
             pass
         else:
             raise Error(
-                f"check: {args.model} is an optimized file; name what it was made from with"
+                f"check-outputs: {args.model} is an optimized file; name what it was made from with"
                 " --original model.pt|package.module:factory"
             )
     model = load_model(args.model)
-    return optimize(model, data[:1], progress=sys.stderr.isatty()), model
+    settings = Settings(progress=sys.stderr.isatty())
+    return optimize(model, data[:1], settings=settings), model
 
 
 COMMANDS = {
@@ -378,7 +371,9 @@ COMMANDS = {
     "profile": _profile,
     "explain": _explain,
     "bench": _bench,
-    "check": _check,
+    "check-outputs": _check_outputs,
+    "check-plan": _check_plan,
+    "tune": tune.run,
     "demo": lambda args: demo.run(),
     "doctor": _doctor,
 }

@@ -25,7 +25,7 @@ from torchalgo import _C
 from torchalgo._base.deadline import Deadline
 from torchalgo._base.progress import Progress
 from torchalgo._base.timings import Timings
-from torchalgo._ir.costs import Cost, CostFile, Key
+from torchalgo._ir.costs import MAX_REL_ERROR, Cost, CostFile, Key
 from torchalgo._measure.allowed import Rules
 from torchalgo._measure.checking import Checker
 from torchalgo._measure.cost_state import CostState, Guide
@@ -62,7 +62,7 @@ RESUME_SHARE, MOST_RESUMES = 0.1, 4
 
 @dataclass(frozen=True)
 class TuneSettings:
-    max_rel_error: float = 1e-5
+    max_rel_error: float = MAX_REL_ERROR
     budget_s: float | None = None
     seed: int = 0
     call_ticks: int = 0  # the call overhead, which is not part of a measured cost

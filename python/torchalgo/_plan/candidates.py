@@ -147,7 +147,7 @@ class CandidateList(list[LayerCandidates]):
 
 def candidates(
     target: nn.Module | str,
-    src: Any = None,
+    example_inputs: Any = None,
     *,
     device: DeviceLike = None,
     directions: str | Sequence[str] | None = None,
@@ -164,7 +164,7 @@ def candidates(
 
     Args:
         target: a module, or the text of a problem.
-        src: the inputs of forward, if `target` is a module.
+        example_inputs: the inputs of forward, if `target` is a module.
         device: None or "cpu" for this CPU, "cuda" for this machine's GPU, or a _C.Device. The name
             of a GPU such as "h100" also works if this machine has none. The table says where its
             data come from.
@@ -186,7 +186,7 @@ def candidates(
         layers = [LayerProblem("", str(_C.parse_problem(target)))]
         turned: Callable[[str, Direction], str] = with_direction
     else:
-        layers = _layers(target, src, is_forward=not found, kind=where.kind)
+        layers = _layers(target, example_inputs, is_forward=not found, kind=where.kind)
         turned = gradient_of
     if found or dtype:
         layers = [layer for layer in layers if is_convolution(layer.problem)]
@@ -226,14 +226,16 @@ def describe_device(device: _C.Device) -> str:
     return f"{device.name} ({device.isa}; {device.provenance or 'unknown'})"
 
 
-def _layers(module: nn.Module, src: Any, *, is_forward: bool, kind: str) -> list[LayerProblem]:
+def _layers(
+    module: nn.Module, example_inputs: Any, *, is_forward: bool, kind: str
+) -> list[LayerProblem]:
     if not isinstance(module, nn.Module):
         raise Error(
             f"candidates: target is {type(module).__name__}, expected a module or a problem"
         )
-    if src is None:
+    if example_inputs is None:
         raise Error("candidates: a module needs its input: candidates(module, torch.rand(...))")
-    inputs = as_inputs(src)
+    inputs = as_inputs(example_inputs)
     if not is_forward:
         return problems_of(module, inputs, kind)
     imported = _C.import_graph(freeze_model(module, inputs)._c, inputs)

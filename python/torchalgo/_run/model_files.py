@@ -95,23 +95,6 @@ def _first_line(problem: BaseException) -> str:
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 
-def random_inputs(model: nn.Module, shapes: list[tuple[int, ...]]) -> tuple[torch.Tensor, ...]:
-    """Returns a random tensor for each shape, in the type of the model's first float parameter.
-
-    The type is f32 if the model has no such parameter. The values are the same in each process.
-
-    Raises: torchalgo.Error if the tensors cannot be made, for example for want of memory.
-    """
-    generator = torch.Generator().manual_seed(0)
-    kinds = (p.dtype for p in model.parameters() if p.is_floating_point() or p.is_complex())
-    dtype = next(kinds, torch.float32)
-    try:
-        return tuple(torch.rand(shape, generator=generator).to(dtype) for shape in shapes)
-    except (RuntimeError, MemoryError) as problem:
-        sizes = ", ".join("x".join(map(str, shape)) for shape in shapes)
-        raise Error(f"cannot make inputs of {sizes}: {_first_line(problem)}") from None
-
-
 def read_data(path: Path) -> torch.Tensor:
     """Reads one tensor from a .npy file or a file that torch.save wrote.
 

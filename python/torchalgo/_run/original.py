@@ -16,6 +16,7 @@ from torch import nn
 
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm, copy_of
+from torchalgo._capture.example_calls import ModelCall
 from torchalgo._capture.formats import Formats, Key
 from torchalgo._ir.plan import Plan
 from torchalgo._plan.result import Result
@@ -32,9 +33,6 @@ _BITS = {1: ctypes.c_uint8, 2: ctypes.c_uint16, 4: ctypes.c_uint32, 8: ctypes.c_
 _Watched = tuple[
     Callable[[str], Any], str, torch.Tensor, Callable[[], int], int, int, Any, int, str
 ]
-
-
-ModelCall = tuple[tuple[Any, ...], Mapping[str, Any]]  # args, kwargs
 
 
 @dataclass(frozen=True)

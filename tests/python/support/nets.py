@@ -72,8 +72,16 @@ def fp64_error(model: nn.Module, fast: nn.Module, *inputs: Any) -> float:
         return output_error(fast(*inputs), exact)
 
 
+def arguments(**options: Any) -> dict[str, Any]:
+    """Returns arguments of optimize: its own ones, and Settings of all others, without progress."""
+    names = {field.name for field in dataclasses.fields(torchalgo.Settings)}
+    rare = {name: value for name, value in options.items() if name in names}
+    own = {name: value for name, value in options.items() if name not in names}
+    return {**own, "settings": torchalgo.Settings(**{"progress": False, **rare})}
+
+
 def run_plan(model: nn.Module, *inputs: Any, **options: Any) -> torchalgo.Optimized:
     """optimize without the guard: tunes, then applies the plan with no verdict in it."""
-    tuned = torchalgo.optimize(model, inputs, progress=False, **options)
+    tuned = torchalgo.optimize(model, inputs, **arguments(**options))
     plan = dataclasses.replace(tuned.plan, guard=None)
-    return torchalgo.optimize(model, inputs, plan=plan, progress=False)
+    return torchalgo.optimize(model, inputs, plan=plan, settings=torchalgo.Settings(progress=False))

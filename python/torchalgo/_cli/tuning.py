@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The flags that all commands which tune have in common, as arguments of torchalgo.optimize."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchalgo._C import Error
+from torchalgo._capture.example_calls import random_inputs
+from torchalgo._capture.options import Settings
+
+
+def tuning_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns the arguments of `optimize` for the flags that parser.add_tuning defines."""
+    settings = Settings(
+        mode=args.mode,
+        strict=args.strict,
+        run_untimed=args.run_untimed,
+        cost_db=False if args.no_cost_db else args.cost_db,
+        fresh=args.fresh,
+        workspace_limit_bytes=args.workspace_limit,
+        weight_limit_bytes=args.weight_limit,
+        max_rel_error=args.max_rel_error,
+        progress=not args.quiet,
+    )
+    return {
+        "overrides": dict(args.override) or None,
+        "budget_s": args.budget,
+        "settings": settings,
+    }
+
+
+def on_device(
+    args: argparse.Namespace,
+    model: nn.Module,
+    shapes: Sequence[list[tuple[int, ...]]],
+    local_rank: int = 0,
+) -> tuple[nn.Module, list[tuple[torch.Tensor, ...]]]:
+    """Returns the model on the device of `--device`, and random inputs of each of the shapes.
+
+    Args:
+        local_rank: the number of this process on its host. On a host with several GPUs, each
+            process gets the next one.
+
+    Raises: torchalgo.Error if there is no such device.
+    """
+    if args.device == "cuda":
+        if not torch.cuda.is_available():
+            raise Error(f"{args.command}: --device cuda, and there is no GPU that torch can use")
+        where = torch.device("cuda", local_rank % torch.cuda.device_count())
+        torch.cuda.set_device(where)
+        model = model.to(where)
+    return model, [random_inputs(model, each) for each in shapes]
