@@ -29,7 +29,7 @@ from torchalgo._ir.failures import MOST_OF_ONE, Failure
 from torchalgo._ir.overrides import forced_primitives
 from torchalgo._measure import process_bench
 from torchalgo._measure.measuring import TuneSettings, Tuning
-from torchalgo._measure.tuning_notes import quarantine_list
+from torchalgo._measure.quarantine import quarantine_list
 
 KEY = Key(ROW.problem, "cpu.direct", "nchw", "nchw")
 

@@ -22,7 +22,7 @@ from torchalgo._base.deadline import Deadline
 from torchalgo._db import DeviceCosts
 from torchalgo._ir.costs import Cost, Key, key_of
 from torchalgo._measure.measuring import TuneSettings, Tuning
-from torchalgo._measure.pairs import NOTHING, Choice, Pairs, admissible, native_pairs
+from torchalgo._measure.pairs import NOTHING, PairEnd, Pairs, admissible, native_pairs
 from torchalgo._measure.sampling import Bench
 from torchalgo._measure.steps import Done, next_step
 from torchalgo._refine.in_context import (
@@ -67,7 +67,7 @@ def test_a_line_of_few_points_is_their_ratio_or_passes_through_them() -> None:
 
 
 def timed(name: str, alone: float, net: float, noise: float = 0.0, problem: str = CONV) -> TimedOp:
-    reader = Choice(name, Key(problem, "test.x", "nchw", "nchw"))
+    reader = PairEnd(name, Key(problem, "test.x", "nchw", "nchw"))
     return TimedOp((name, problem), (NOTHING, reader), alone, 0.0, net, noise)
 
 
@@ -93,7 +93,7 @@ def test_less_than_5_percent_or_noise_is_no_correction(net: float, noise: float)
 
 def test_no_pair_makes_a_choice_cheaper_than_nothing() -> None:
     run = Key(CONV, "test.x", "nchw", "nchw")
-    reader, others = Choice("r", run), [Choice(f"p{i}", run) for i in range(3)]
+    reader, others = PairEnd("r", run), [PairEnd(f"p{i}", run) for i in range(3)]
     pairs: Pairs = {(others[0], reader): -80, (others[1], reader): -70, (others[2], reader): 9}
     for cost in (0, 1, 40, 149, 150, 1000):
         kept = admissible(pairs, {run: cost})
@@ -492,7 +492,7 @@ def test_the_printed_plan_says_what_the_net_takes(fast: torchalgo.Optimized) -> 
 
 def test_a_pair_takes_no_more_off_than_its_reader_costs_now() -> None:
     run = Key("fwd_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1", "aten.conv", "nchw", "nchw")
-    pairs = {(Choice("a", run), Choice("b", run)): -900}
+    pairs = {(PairEnd("a", run), PairEnd("b", run)): -900}
     assert [
         [p[-1] for p in native_pairs(admissible(pairs, {run: ticks}))] for ticks in (1000, 100)
     ] == [

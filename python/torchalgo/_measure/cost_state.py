@@ -11,11 +11,11 @@ from torchalgo import _C
 from torchalgo._base.timings import Timings
 from torchalgo._ir.bounds import COARSE_BOUND, Peaks
 from torchalgo._ir.costs import TICKS_PER_NS, Cost, CostFile, Key, Passed
-from torchalgo._ir.failures import failure_of, is_short_of_memory
 from torchalgo._ir.problems import dtype_of
 from torchalgo._measure.allowed import Rules
 from torchalgo._measure.knowledge import Knowledge
 from torchalgo._measure.machine_load import WaitWatch
+from torchalgo._measure.quarantine import failed_before, failures_to_store
 from torchalgo._measure.sampling import Bench
 from torchalgo._measure.steps import Phase, known_plan
 from torchalgo._predict.model import CostModel
@@ -176,12 +176,8 @@ class CostState:
         self.knowledge = self.knowledge.with_quarantine(reasons)
         if self._cost_file is None or not reasons:
             return
-        is_short = is_short_of_memory()
-        found = {
-            key: failure_of(why, self.bound_of(key.problem) if checked else None, is_short=is_short)
-            for key, why in reasons.items()
-        }
-        self._cost_file.append_failures({key: f for key, f in found.items() if f is not None})
+        bound_of = self.bound_of if checked else None
+        self._cost_file.append_failures(failures_to_store(reasons, bound_of))
 
     def _read(self, cost_file: CostFile) -> None:
         """Takes over costs, failures and passed checks of earlier runs.
@@ -190,12 +186,7 @@ class CostState:
         """
         rules = self.knowledge.rules
         self.knowledge = self.knowledge.with_costs(cost_file.read(rules.primitives))
-        asked_for = rules.asked_for()
-        failed = {
-            key: failure.reason
-            for key, failure in cost_file.read_failures(rules.primitives).items()
-            if key not in asked_for and failure.holds_for(self.bound_of(key.problem))
-        }
+        failed = failed_before(rules, cost_file, self.bound_of)
         self.knowledge = self.knowledge.with_failed_before(failed)
         checks = cost_file.read_checks(rules.primitives).items()
         self.knowledge = self.knowledge.with_errors(

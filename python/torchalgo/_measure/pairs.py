@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from torchalgo import _C
-from torchalgo._ir.costs import Key
+from torchalgo._ir.costs import Key, native_key
 
 NativePair = tuple[str, _C.CostKey | None, str, _C.CostKey, int]  # arguments of CostTable.set_pair
 
 
-class Choice(NamedTuple):
+class PairEnd(NamedTuple):
     """A node and the key of its primitive, as one end of a pair. NOTHING stands for any choice."""
 
     node: str
     run: Key | None
 
 
-NOTHING = Choice("", None)
-Pairs = dict[tuple[Choice, Choice], int]  # (producer, reader) -> ticks of 1/1024 ns
+NOTHING = PairEnd("", None)
+Pairs = dict[tuple[PairEnd, PairEnd], int]  # (producer, reader) -> ticks of 1/1024 ns
 
 
 def admissible(pairs: Pairs, costs: Mapping[Key, int]) -> Pairs:
@@ -28,7 +28,7 @@ def admissible(pairs: Pairs, costs: Mapping[Key, int]) -> Pairs:
 
     If the pairs of a reader would subtract more than its cost, they are scaled down.
     """
-    least: dict[Choice, dict[str, int]] = {}  # reader -> producer's node -> least ticks
+    least: dict[PairEnd, dict[str, int]] = {}  # reader -> producer's node -> least ticks
     for (before, reader), ticks in pairs.items():
         by_node = least.setdefault(reader, {})
         by_node[before.node] = min(by_node.get(before.node, 0), ticks)
@@ -48,9 +48,9 @@ def native_pairs(pairs: Pairs) -> list[NativePair]:
     return [
         (
             before.node,
-            None if before.run is None else _C.CostKey(*before.run),
+            None if before.run is None else native_key(before.run),
             reader.node,
-            _C.CostKey(*reader.run),
+            native_key(reader.run),
             ticks,
         )
         for (before, reader), ticks in pairs.items()

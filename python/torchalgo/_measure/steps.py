@@ -18,6 +18,7 @@ from torchalgo._base.deadline import OUT_OF_BUDGET
 from torchalgo._ir.costs import Key, key_of, key_of_native
 from torchalgo._measure.allowed import offered_by
 from torchalgo._measure.knowledge import Knowledge, is_trusted
+from torchalgo._measure.quarantine import with_quarantine_reasons
 from torchalgo._measure.sampling import RETIMED_SAMPLES
 
 Planner = Callable[..., tuple[_C.Plan, list[_C.CostKey]]]  # called like _C.make_plan
@@ -130,7 +131,7 @@ def next_step(knowledge: Knowledge, phase: Phase, question: Question = Question(
     except _C.Error as problem:
         if phase is Phase.MEASURING and knowledge.failed_before:
             return Release(tuple(knowledge.failed_before))
-        raise _explained(problem, knowledge.rules.quarantined) from None
+        raise with_quarantine_reasons(problem, knowledge.rules.quarantined) from None
     chosen = tuple(keys_of(plan))
     wanted = unknown
     if question.checked and not wanted:
@@ -246,13 +247,6 @@ def keys_of(plan: _C.Plan) -> list[Key]:
     keys = [key_of(n.problem, n.primitive) for n in plan.nodes if n.primitive.name]
     keys += [key_of(t.problem, t.primitive) for t in plan.transforms]
     return list(dict.fromkeys(keys))
-
-
-def _explained(problem: Exception, quarantined: Mapping[Key, str]) -> Exception:
-    if not quarantined:
-        return problem
-    reasons = [f"{k.primitive} ({k.problem}): {why}" for k, why in quarantined.items()]
-    return _C.Error(f"{problem}; quarantined: {'; '.join(reasons[:5])}")
 
 
 # ---- the keys that a plan still needs ------------------------------------------------------------

@@ -10,7 +10,6 @@ from torchalgo import _C
 from torchalgo._base.deadline import OUT_OF_BUDGET
 from torchalgo._ir.costs import Cost, Key, key_of
 from torchalgo._ir.overrides import is_convolution
-from torchalgo._ir.plan import Quarantined
 from torchalgo._measure.allowed import Rules
 from torchalgo._measure.checking import check_work
 from torchalgo._measure.knowledge import Knowledge
@@ -57,14 +56,6 @@ def method_note(knowledge: Knowledge, phase: Phase, facts: Facts) -> str:
     if knowledge.no_time_to_check:
         notes.append(f"no time to check {len(knowledge.no_time_to_check)} candidates")
     return "; ".join(notes)
-
-
-def quarantine_list(rules: Rules) -> list[Quarantined]:
-    """Returns the candidates that may not be chosen, with the reasons."""
-    return [
-        Quarantined(key.problem, key.primitive, key.src, key.dst, reason)  # type: ignore[arg-type]
-        for key, reason in sorted(rules.quarantined.items())
-    ]
 
 
 def expected_work(rules: Rules) -> int:

@@ -30,7 +30,7 @@ from torchalgo._capture.freeze import ScriptModule
 from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of
 from torchalgo._ir.plan import InContext, OpInContext
 from torchalgo._measure.measuring import Tuning
-from torchalgo._measure.pairs import NOTHING, Choice, Pairs, admissible, native_pairs
+from torchalgo._measure.pairs import NOTHING, PairEnd, Pairs, admissible, native_pairs
 from torchalgo._refine.net_times import (
     FEWEST_OPS,
     LEAST_PASSES,
@@ -57,7 +57,7 @@ class TimedOp:
     """The times in ns of a plan's op, alone and in the net, with the noise of both."""
 
     op: Op
-    pair: tuple[Choice, Choice] | None  # the pair whose cost it corrects
+    pair: tuple[PairEnd, PairEnd] | None  # the pair whose cost it corrects
     alone_ns: float
     alone_noise_ns: float
     net_ns: float
@@ -82,7 +82,7 @@ def timed_ops(graph: _C.Graph, plan: _C.Plan, times: NetTimes, tuning: Tuning) -
 
 def _planned_ops(
     graph: _C.Graph, plan: _C.Plan
-) -> Iterator[tuple[Op, Key, tuple[Choice, Choice] | None]]:
+) -> Iterator[tuple[Op, Key, tuple[PairEnd, PairEnd] | None]]:
     """Yields each op, the key of its cost, and the pair that it belongs to.
 
     A node's pair is the producer of its first input, and the node itself. A transform's pair is
@@ -91,7 +91,7 @@ def _planned_ops(
     """
     anchors = {node.name: node.absorbed_by or node.name for node in plan.nodes}
     choices = {
-        node.name: Choice(node.name, key_of(node.problem, node.primitive))
+        node.name: PairEnd(node.name, key_of(node.problem, node.primitive))
         for node in plan.nodes
         if node.primitive.name
     }
@@ -105,7 +105,7 @@ def _planned_ops(
         if node.inputs:
             first_input[node.name] = graph.values[node.inputs[0]].name
 
-    def maker(value: str) -> Choice:
+    def maker(value: str) -> PairEnd:
         return choices.get(anchors.get(producer_of.get(value, ""), ""), NOTHING)
 
     for name, choice in choices.items():
@@ -386,12 +386,12 @@ class Kept:
             return None
 
 
-def _pair(item: list[Any]) -> tuple[Choice, Choice]:
+def _pair(item: list[Any]) -> tuple[PairEnd, PairEnd]:
     name, before, reader, run, _ = item
-    first = NOTHING if before is None else Choice(str(name), Key(*map(str, before)))
+    first = NOTHING if before is None else PairEnd(str(name), Key(*map(str, before)))
     if first.node == reader or not reader or (before is not None and not name):
         raise ValueError(f"{name!r} and {reader!r} are no pair")
-    return first, Choice(str(reader), Key(*map(str, run)))
+    return first, PairEnd(str(reader), Key(*map(str, run)))
 
 
 def _refuse_constant(text: str) -> Any:
