@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""README's snippets and commands run as they are printed; only models and images are small."""
+"""The snippets and commands of README and the guide run as they are printed.
+
+Only models and images are small.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,19 @@ from torchalgo_cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
+GUIDE = (ROOT / "docs" / "guide.md").read_text()
+PAGES = README + GUIDE
 SMALL_IMAGE = (1, 3, 32, 32)
 
 
 def blocks(language: str) -> list[str]:
-    """README's fenced blocks of a language, "" for those without one."""
-    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    """The fenced blocks of both pages of a language, "" for those without one."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", PAGES, re.MULTILINE | re.DOTALL)
     return [text for name, text in fenced if name == language]
 
 
 def commands(word: str) -> list[str]:
-    """Lines of README's shell blocks that start with `word`, without their comments; what a
+    """Lines of the pages' shell blocks that start with `word`, without their comments; what a
     command printed is indented, or names itself with a colon."""
     lines = [line.split("#")[0].rstrip() for text in blocks("") for line in text.splitlines()]
     return [line for line in lines if line.startswith(f"{word} ")]
@@ -47,7 +52,7 @@ def test_python_snippets_run_in_order(
     snippets = blocks("python")
     assert len(snippets) >= 5
     for number, snippet in enumerate(snippets, 1):
-        exec(compile(snippet, f"README.md, python snippet {number}", "exec"), names)
+        exec(compile(snippet, f"python snippet {number}", "exec"), names)
 
     with torch.no_grad():
         want = model(x)
@@ -79,7 +84,7 @@ def test_shell_commands_run(
 
 
 def test_make_targets_exist() -> None:
-    inline = re.findall(r"`(make [\w-]+)`", README)
+    inline = re.findall(r"`(make [\w-]+)`", PAGES)
     targets = {line.split()[1] for line in commands("make") + inline}
     assert targets >= {"demo", "test", "deps"}
     makefile = (ROOT / "Makefile").read_text()
@@ -87,12 +92,17 @@ def test_make_targets_exist() -> None:
     assert not missing
 
 
-def test_the_markers_of_generated_parts_are_in_place() -> None:
-    order = [
-        "<!-- table: benchmarks/make_tables.py readme -->",
-        "<!-- end of table -->",
-        "<!-- demo output -->",
-        "<!-- end of demo output -->",
-    ]
-    assert [README.count(marker) for marker in order] == [1] * len(order)
-    assert sorted(order, key=README.index) == order
+@pytest.mark.parametrize(
+    ("page", "order"),
+    [
+        (README, ["<!-- table: benchmarks/make_tables.py readme -->", "<!-- end of table -->"]),
+        (GUIDE, ["<!-- demo output -->", "<!-- end of demo output -->"]),
+    ],
+)
+def test_the_markers_of_generated_parts_are_in_place(page: str, order: list[str]) -> None:
+    assert [page.count(marker) for marker in order] == [1] * len(order)
+    assert sorted(order, key=page.index) == order
+
+
+def test_readme_fits_on_three_screens() -> None:
+    assert README.count("\n") <= 150
