@@ -17,10 +17,11 @@ from torchalgo._capture.freeze import ScriptModule, has_own_ops, quiet_jit
 from torchalgo._capture.shapes import shapes_text
 from torchalgo._ir.plan import Plan, plans_to_json
 from torchalgo._plan.pareto import Front, Memory
-from torchalgo._plan.result import Result, packed_bytes
+from torchalgo._plan.result import Result
 from torchalgo._run.call_files import CALLS_FILE, form_to_json
 from torchalgo._run.planned_calls import PlannedCalls
 from torchalgo._run.report import write_report
+from torchalgo._run.runner import held_weight_bytes
 from torchalgo._run.shape_dispatch import join
 
 PLAN_FILE = "plan.json"  # its name among a saved file's extra files
@@ -121,7 +122,7 @@ class Optimized(PlannedCalls):
         The model's own weights are not included. After calls with other input sizes or numbers of
         threads, this may be more than `plan.weight_bytes`. It is 0 if the baseline runs.
         """
-        return sum(packed_bytes(result.scripted) for result in self._known("weight_bytes"))
+        return sum(held_weight_bytes(result.scripted) for result in self._known("weight_bytes"))
 
     def pareto(
         self, memory: Memory = "workspace", *, max_points: int = 32, time_limit_s: float = 10.0

@@ -18,9 +18,10 @@ from torchalgo._capture.formats import ResultFormats
 from torchalgo._capture.freeze import ScriptModule
 from torchalgo._capture.shapes import Shapes, shapes_of, shapes_text
 from torchalgo._capture.tensor_checks import check_tensors, why_original
-from torchalgo._plan.result import Result, dtype_named, own_error, plain_error, runner_of
+from torchalgo._plan.result import Result
 from torchalgo._run.embedded import Embedded
 from torchalgo._run.original import Original
+from torchalgo._run.runner import dtype_named, own_error, plain_error, runner_of
 from torchalgo._run.unseen import UnseenShapes
 
 _NO_EXPORT = (

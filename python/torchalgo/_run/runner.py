@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs the module of a plan: its runner, its inputs' types, its errors and its memory."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+
+from torchalgo import _C
+from torchalgo._C import Error
+from torchalgo._capture.freeze import ScriptModule
+from torchalgo._plan.result import Result
+
+
+def held_weight_bytes(scripted: ScriptModule) -> int:
+    """Returns the bytes of the packed weights that a module holds now."""
+    module: Any = scripted._c
+    names = itertools.takewhile(module.hasattr, map("_torchalgo_{}".format, itertools.count()))
+    return sum(module.getattr(name).packed_bytes() for name in names)
+
+
+def dtype_named(name: str) -> torch.dtype:
+    """Returns torch's dtype for its name in a plan. Raises torchalgo.Error if there is none."""
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise Error(f"plan: an input is of dtype {name!r}, expected one of torch's, as float32")
+    return dtype
+
+
+def runner_of(result: Result) -> _C.GraphRunner | None:
+    """Returns a runner that runs the plan without TorchScript's interpreter.
+
+    Returns None if the module needs the interpreter, or is on a GPU.
+    """
+    if not result.device.startswith("cpu"):
+        return None
+    inputs = [(planned.shape, dtype_named(planned.dtype)) for planned in result.plan.inputs]
+    return _C.GraphRunner.make(result.scripted._c, inputs)
+
+
+def own_error(problem: RuntimeError) -> Error | None:
+    """Returns the error that one of our ops raised, without the interpreter's traceback.
+
+    Returns None if another op raised it.
+    """
+    if isinstance(problem, Error):  # from a runner
+        return Error(f"forward: {str(problem).removeprefix('torchalgo: ')}")
+    _, mark, text = str(problem).rpartition("RuntimeError: torchalgo: ")
+    return Error(f"forward: {text.strip()}") if mark else None
+
+
+def plain_error(problem: RuntimeError) -> Error:
+    """Returns torch's error, without the interpreter's traceback."""
+    text = str(problem).rpartition("RuntimeError: ")[2].strip()
+    return Error(f"forward: {text}")
