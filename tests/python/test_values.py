@@ -18,33 +18,9 @@ from torch.nn import functional
 
 import torchalgo
 from support.nets import arguments
+from support.small_models import FUNCTIONS, Function, make, rand
 from torchalgo._base.compare_outputs import output_error
-from torchalgo._capture.free_sizes import find_dims, probe_sizes
 from torchalgo._capture.reference import run_once
-from torchalgo._ir.plan import PlanDim
-
-Function = Callable[..., Any]
-
-
-class Small(nn.Module):
-    """A convolution and a batch norm, whose result a function takes on."""
-
-    def __init__(self, function: Function) -> None:
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.function(self.norm(self.conv(x)))
-
-
-def make(function: Function) -> Small:
-    torch.manual_seed(0)
-    return Small(function).eval()
-
-
-def rand(*sizes: int) -> torch.Tensor:
-    return torch.rand(sizes, generator=torch.Generator().manual_seed(sum(sizes)))
 
 
 def optimize(model: nn.Module, *inputs: Any, **options: Any) -> torchalgo.Optimized:
@@ -53,115 +29,6 @@ def optimize(model: nn.Module, *inputs: Any, **options: Any) -> torchalgo.Optimi
         inputs,
         **arguments(cost_db=False, budget_s=2.0, **options),
     )
-
-
-def dims_of(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[list[PlanDim]]:
-    found = find_dims(model, inputs)
-    assert found is not None
-    return found
-
-
-TABLE = torch.rand(1, 1, 1, 64)
-
-# A function of the convolution's result, and the dimensions of the image that it pins. The planned
-# sizes are 1x3x16x24.
-FUNCTIONS: dict[str, tuple[Function, str]] = {
-    "plain": (lambda y: y.relu(), "c"),
-    "length": (lambda y: y / len(y), "nc"),
-    "loop": (lambda y: sum(y * i for i in range(y.shape[0] + 1)), "nc"),
-    "iteration": (lambda y: sum(row for row in y), "nc"),
-    "unbind": (lambda y: torch.stack(y.unbind(2)), "ch"),
-    "table": (lambda y: y + {16: 1.0, 20: 2.0}.get(int(y.shape[2]), 3.0), "ch"),
-    "int": (lambda y: y * int(y.shape[3] * 0.5), "cw"),
-    "floor": (lambda y: y * math.floor(y.shape[3] * 0.5), "cw"),
-    "square root": (lambda y: y / math.sqrt(y.shape[3]), "cw"),
-    "number": (lambda y: y * torch.tensor(y.shape[3]), "cw"),
-    "text": (lambda y: y * len(f"{int(y.shape[2])}"), "ch"),
-    "stride": (lambda y: y * y.stride(2), "cw"),
-    "even": (lambda y: y + 1 if y.shape[2] % 2 == 0 else y, "ch"),
-    "square": (lambda y: y + 1 if y.shape[2] == y.shape[3] else y, "chw"),
-    "squeeze": (lambda y: y.squeeze(), "nc"),
-    "group norm": (lambda y: functional.group_norm(y, 4), "c"),
-    "view": (lambda y: y.view(y.size(0), -1), "c"),
-    "adaptive pool": (lambda y: functional.adaptive_avg_pool2d(y, 3), "c"),
-    "resize": (lambda y: functional.interpolate(y[:, :, ::2, ::2], size=y.shape[2:]), "c"),
-    "position": (lambda y: y + TABLE[:, :, :, : y.shape[3]], "c"),
-    "pad": (lambda y: functional.pad(y, (0, -y.shape[3] % 32)), "c"),
-    "scale": (lambda y: y * y.shape[3] ** 0.5, "c"),
-    "count": (lambda y: y / y.numel(), "c"),
-    "split": (lambda y: y.chunk(2, 1)[1] + y[:, :4], "c"),
-}
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_dimension_is_free_unless_python_code_reads_it(name: str) -> None:
-    function, pinned = FUNCTIONS[name]
-    (dims,) = dims_of(make(function), (rand(1, 3, 16, 24),))
-    sizes = (1, 3, 16, 24)
-    for letter, dim, size in zip("nchw", dims, sizes, strict=True):
-        if letter in pinned:
-            assert dim == PlanDim("", size, size), letter
-        else:
-            assert dim.name, letter
-            assert dim.least <= 4, letter
-            assert dim.most is None, letter
-
-
-def test_a_comparison_with_a_bound_keeps_the_range_in_which_it_is_true() -> None:
-    def bounded(y: torch.Tensor) -> torch.Tensor:
-        return y + 1 if 12 <= y.shape[2] < 100 else y
-
-    (dims,) = dims_of(make(bounded), (rand(2, 3, 16, 24),))
-    assert dims[2] == PlanDim("0.2", 12, 99)
-    (dims,) = dims_of(make(lambda y: y + min(y.shape[3], 50)), (rand(2, 3, 16, 24),))
-    assert dims[3] == PlanDim("0.3", 1, 50)
-
-
-def test_what_follows_a_branch_on_a_pinned_batch_is_seen() -> None:
-    """The symbolic run has a batch of 2: the planned one takes another path, which counts."""
-
-    def nested(y: torch.Tensor) -> torch.Tensor:
-        if y.shape[0] == 1 and y.shape[2] > 10:
-            return y + 1
-        return y
-
-    (dims,) = dims_of(make(nested), (rand(1, 3, 16, 24),))
-    assert dims[0] == PlanDim("", 1, 1)
-    assert dims[2] == PlanDim("0.2", 11, None)
-
-
-def test_dimensions_that_must_be_equal_have_one_name() -> None:
-    class Two(nn.Module):
-        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            return torch.cat([x, y], 1)
-
-    first, second = dims_of(Two().eval(), (rand(2, 3, 8, 9), rand(2, 4, 8, 9)))
-    assert [dim.name for dim in first] == ["0.0", "0.1", "0.2", "0.3"]
-    assert [dim.name for dim in second] == ["0.0", "1.1", "0.2", "0.3"]
-
-
-def test_a_symbolic_run_leaves_no_fake_tensor_in_the_model() -> None:
-    class Caching(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.last: torch.Tensor | None = None
-            self.all: dict[str, torch.Tensor] = {}
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.last = self.all["x"] = x * 2
-            return self.last
-
-    model = Caching().eval()
-    find_dims(model, (rand(1, 3, 8, 8),))
-    assert model.last is None
-    assert not model.all
-
-
-def test_a_probe_has_other_sizes_where_they_are_free() -> None:
-    free, pinned = PlanDim("0.0", 1, None), PlanDim("", 3, 3)
-    bounded = PlanDim("0.2", 10, 11)
-    assert probe_sizes([[free, pinned, bounded]], ((1, 3, 10),)) == ((2, 3, 11),)
-    assert probe_sizes([[pinned]], ((3,),)) is None
 
 
 # ---- the model as it was given -------------------------------------------------------------------
