@@ -6,11 +6,12 @@ PY := $(VENV)/bin/python
 BIN := $(CURDIR)/$(VENV)/bin
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help deps venv build demo test test-cpp test-python example lint format bench-deps clean
+.PHONY: help deps venv build demo test test-cpp test-python test-quick example lint format bench-deps clean
 
 help:
 	@echo "make demo   set up, build, and optimize a ResNet-50 here (minutes; no data is downloaded)"
 	@echo "make test   set up, build, run every test and check"
+	@echo "make test-quick  the Python tests without the slow ones"
 	@echo "make build  set up and build: afterwards $(PY) can import torchalgo"
 	@echo "make lint, make format, make bench-deps, make clean"
 
@@ -41,6 +42,9 @@ test-cpp: build
 
 test-python: build
 	@$(PY) -m pytest -q --durations=25
+
+test-quick: build
+	@$(PY) -m pytest -q --durations=25 -m "not slow"
 
 example: build
 	@bash examples/cpp_deploy/run.sh $(PY)

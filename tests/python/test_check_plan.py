@@ -317,6 +317,7 @@ def false_graph(pick: random.Random, sample: Sample, plan: dict[str, Any]) -> st
     return "graph"
 
 
+@pytest.mark.slow
 def test_every_plan_with_a_false_claim_is_refused() -> None:
     pick = random.Random(5)
     falsify = [

@@ -424,6 +424,7 @@ def pinned(runs: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
     return {key: count for key, count in runs.items() if key[1] != "auto"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_torch_compile_keeps_choices_and_results(backend: str, runs: Runs) -> None:
     net = Net()

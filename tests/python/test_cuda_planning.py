@@ -84,6 +84,7 @@ def plan_by_model(
     return plan, wanted, found
 
 
+@pytest.mark.slow
 def test_a_half_precision_resnet50_on_an_h100_stays_in_nhwc(
     h100: _C.Device, resnet50: _C.Imported
 ) -> None:

@@ -32,6 +32,7 @@ def inject(tmp_path: Path, *arguments: object) -> list[dict[str, Any]]:
     return records
 
 
+@pytest.mark.slow
 def test_faults_lose_no_committed_row_and_make_none_wrong(tmp_path: Path) -> None:
     records = inject(
         tmp_path, "--faults", 12, "--operations", 0, "--seed", 7, "--only", "database: *"
@@ -47,6 +48,7 @@ def test_faults_lose_no_committed_row_and_make_none_wrong(tmp_path: Path) -> Non
     assert all(r["lost_to_damage"] == 0 for r in kept)
 
 
+@pytest.mark.slow
 def test_faults_of_candidates_and_workers_reach_nobody_else(tmp_path: Path) -> None:
     kinds = ("SIGSEGV", "abort", "exit", "exception", "infinite loop", "out of memory")
     only = [argument for kind in kinds for argument in ("--only", f"candidate: {kind}")]

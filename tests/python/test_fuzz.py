@@ -30,6 +30,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fuzzer", CASES)
 def test_a_short_campaign_finds_nothing(fuzzer: str) -> None:
     """Runs in a process of its own: seeds are forked, and this process has threads."""

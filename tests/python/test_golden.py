@@ -126,6 +126,7 @@ def test_torch_jit_load_opens_it_too(stem: str) -> None:
         assert_computes(module, x, expected)
 
 
+@pytest.mark.slow
 def test_cpp_opens_it_too(run_files: Path, tmp_path: Path) -> None:
     jobs, results = [], []
     for stem in STEMS:

@@ -18,6 +18,7 @@ from networks import CLASSIFIERS, random_input, random_network
 SMALLEST = {"inception_v3": 96, "googlenet": 48, "squeezenet1_1": 48, "alexnet": 80, "vgg16": 32}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_network_agrees_with_its_fp64_model(name: str) -> None:
     network = random_network(name)

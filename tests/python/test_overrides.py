@@ -217,6 +217,7 @@ class Kinds(nn.Sequential):
         )
 
 
+@pytest.mark.slow
 def test_each_candidate_runs_when_optimize_is_told_to_and_from_a_file(tmp_path: Path) -> None:
     net, x = Kinds().eval(), torch.randn(1, 3, 24, 24)
     offered = {

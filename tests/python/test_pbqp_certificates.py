@@ -103,6 +103,7 @@ def mutated_problem(
     yield "entry", text, certificate.replace(certificate.splitlines()[1], digits)
 
 
+@pytest.mark.slow
 def test_every_mutant_that_claims_something_false_is_refused() -> None:
     pick = random.Random(7)
     counts: Counter[str] = Counter()

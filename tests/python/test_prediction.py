@@ -155,6 +155,7 @@ def test_the_same_costs_give_the_same_predictions_in_any_order_and_number_of_thr
     assert all(predictions == found[0] for predictions in found)
 
 
+@pytest.mark.slow
 @needs_trees
 def test_predictions_do_not_depend_on_how_onednn_pads_its_weights() -> None:
     """On AVX2 it pads them differently with another number of threads, and not on AVX-512."""

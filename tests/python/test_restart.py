@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import pytest
+
 from support.fake_bench import Taken, spread
 from torchalgo import _C
 from torchalgo._db import CostStore, DeviceCosts
@@ -69,6 +71,7 @@ def await_lines(log: Path, pid: int, count: int) -> None:
         time.sleep(0.002)
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_it_repeats_at_most_one_visit(
     imported: _C.Imported, tmp_path: Path
 ) -> None:

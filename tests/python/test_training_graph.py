@@ -29,6 +29,7 @@ def test_each_convolution_has_both_gradients_and_the_first_none_of_its_data(name
     assert [conv.inputs[0] for conv in without_data] == graph.inputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("costs", ["preferred", "adversarial"])
 @pytest.mark.parametrize("mode", ["inference", "training"])
 @pytest.mark.parametrize("name", SMALL)

@@ -37,6 +37,7 @@ CASES = (
 )
 
 
+@pytest.mark.slow
 def test_ranks_with_skewed_clocks_end_with_one_plan_or_one_error() -> None:
     """In a process of its own: a fork of this one could copy a lock that a thread holds."""
     chosen = [word for case in CASES for word in ("--case", case)]
