@@ -18,7 +18,6 @@ missed. Appends one JSON line per network to benchmarks/results/budget.jsonl.
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterable
@@ -201,4 +200,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.run_script(main)

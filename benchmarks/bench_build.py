@@ -312,21 +312,17 @@ def run_compare(args: argparse.Namespace) -> int:
     out = args.out or RESULTS / "builds.jsonl"
     before, after = Build(args.before, args.threads), Build(args.after, args.threads)
     ratios: list[float] = []
-    try:
-        for name in names:
-            state = harness.machine_state()
-            line = {
-                "schema": 1, "benchmark": "builds", "date": datetime.date.today().isoformat(),
-                "before": commit_of(args.before), "after": commit_of(args.after),
-                "threads": args.threads,
-                **compare_builds(name, before, after, args.rounds, args.tune_s), "machine": state,
-            }  # fmt: skip
-            ratios.append(harness.record(out, line)["ratio"][0])
-    except KeyboardInterrupt:
-        raise harness.interrupted(len(ratios), out) from None
-    finally:
-        before.close()
-        after.close()
+    for name in names:
+        state = harness.machine_state()
+        line = {
+            "schema": 1, "benchmark": "builds", "date": datetime.date.today().isoformat(),
+            "before": commit_of(args.before), "after": commit_of(args.after),
+            "threads": args.threads,
+            **compare_builds(name, before, after, args.rounds, args.tune_s), "machine": state,
+        }  # fmt: skip
+        ratios.append(harness.record(out, line)["ratio"][0])
+    before.close()
+    after.close()
     print(f"geometric mean of before / after: {statistics.geometric_mean(ratios):.3f}")
     return 0
 
@@ -346,7 +342,7 @@ def main() -> int:
     parser.add_argument("--before", type=Path, help="compare: a checkout with the older build")
     parser.add_argument("--after", type=Path, default=ROOT, help="compare: the newer one")
     parser.add_argument("--threads", type=harness.count, default=2, help="compare: of each build")
-    parser.add_argument("--rounds", type=harness.count, default=30, help="compare: at least 7")
+    parser.add_argument("--rounds", type=harness.count, default=30, help="compare: per network")
     parser.add_argument(
         "--tune-s", type=harness.seconds, default=float("inf"), help="compare: of each tuning"
     )
@@ -356,4 +352,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.run_script(main)

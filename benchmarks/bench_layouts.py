@@ -17,7 +17,6 @@ Winograd fastest in nhwc and im2col in nchw: there the layout decides with the a
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -147,4 +146,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.run_script(main)

@@ -23,7 +23,6 @@ from __future__ import annotations
 import copy
 import os
 import statistics
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -200,7 +199,9 @@ def main() -> int:
     parser.add_argument(
         "--isa", default="", choices=[*ISA_LIMITS], help="the widest vectors of torch and torchalgo"
     )
-    parser.add_argument("--rounds", type=harness.count, default=21, help="per network, at least 7")
+    parser.add_argument(
+        "--rounds", type=harness.count, default=21, help="if --budget does not end first"
+    )
     parser.add_argument("--inner", type=harness.count, default=2, help="runs per engine and round")
     parser.add_argument(
         "--budget", type=harness.seconds, default=60.0, help="seconds of rounds per network"
@@ -231,4 +232,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.run_script(main)

@@ -25,7 +25,6 @@ import argparse
 import fnmatch
 import random
 import statistics
-import sys
 import time
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -188,18 +187,15 @@ def trace_all(names: list[str]) -> int:
     """Adds the graphs of networks to the file, each as soon as it is traced."""
     graphs = read_texts() if GRAPHS.exists() else {}
     failures = 0
-    try:
-        for name in names or [name for name in all_names() if name not in graphs]:
-            answer = harness.run_child(trace, name, limit_s=LIMIT_S)
-            if answer.failure:
-                failures += 1
-                harness.tell_failure(name, answer.failure, harness.repro_line(trace, name))
-                continue
-            graphs[name] = answer.values[-1]
-            print(f"{name}: {graphs[name].count(chr(10) + 'node')} ops", flush=True)
-            write_graphs(graphs)
-    except KeyboardInterrupt:
-        print("interrupted", flush=True)
+    for name in names or [name for name in all_names() if name not in graphs]:
+        answer = harness.run_child(trace, name, limit_s=LIMIT_S)
+        if answer.failure:
+            failures += 1
+            harness.tell_failure(name, answer.failure, harness.repro_line(trace, name))
+            continue
+        graphs[name] = answer.values[-1]
+        print(f"{name}: {graphs[name].count(chr(10) + 'node')} ops", flush=True)
+        write_graphs(graphs)
     print(f"{len(graphs)} networks in {GRAPHS}, {failures} failed")
     return 1 if failures else 0
 
@@ -240,13 +236,9 @@ def main() -> int:
     args = parser.parse_args()
     if args.trace is not None:
         return trace_all(args.trace)
-    try:
-        run_all(args)
-    except KeyboardInterrupt:
-        print(f"interrupted: the records so far are in {args.out}", flush=True)
-        return 130
+    run_all(args)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.run_script(main)

@@ -36,14 +36,13 @@ import argparse
 import dataclasses
 import math
 import statistics
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import globality
 from cost_tables import Table, read_tables, usable
-from harness import RESULTS, ROOT, Record, count, git_state, make_parser, record
+from harness import RESULTS, ROOT, Record, count, git_state, make_parser, record, run_script
 from replay import Ticks, paid_ticks, price, ticks_of, tune
 from torchalgo import _C
 from torchalgo._ir.bounds import Peaks, family_of, sibling_floor
@@ -369,12 +368,9 @@ def main() -> int:
     out = args.out or RESULTS / f"{args.what}.jsonl"
     try:
         return RUNS[args.what]([usable(table) for table in tables], out)
-    except KeyboardInterrupt:
-        print(f"interrupted: the records so far are in {out}", file=sys.stderr)
-        return 130
     except _C.Error as problem:
         raise SystemExit(f"bench_replay: {problem}; name more tables") from None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_script(main)

@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import gc
-import sys
 import tempfile
 import time
 import warnings
@@ -171,7 +170,7 @@ def main() -> int:
         "networks", nargs="*", type=network_name, metavar="NETWORK", help=f"memory: {NAMES}"
     )
     parser.add_argument("--threads", type=harness.count, default=1, help="memory: of each process")
-    parser.add_argument("--rounds", type=harness.count, default=20, help="dispatch: at least 7")
+    parser.add_argument("--rounds", type=harness.count, default=20, help="dispatch: of all rows")
     parser.add_argument("--calls", type=harness.count, default=2000, help="dispatch: per round")
     parser.add_argument("--out", type=Path, help="instead of dispatch.jsonl or memory.jsonl")
     parser.add_argument("--quick", action="store_true", help="few calls, tunings of 10 s")
@@ -186,4 +185,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.run_script(main)

@@ -21,7 +21,6 @@ hollow mark was not proven optimal within its limit. The grey line grows like th
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -195,13 +194,9 @@ def main() -> int:
         help="plot: its ending is the format",
     )  # fmt: skip
     args = parser.parse_args()
-    try:
-        runs[args.what](args)
-    except KeyboardInterrupt:
-        print(f"interrupted: the records so far are in {args.out}", file=sys.stderr)
-        return 130
+    runs[args.what](args)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.run_script(main)

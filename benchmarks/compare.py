@@ -13,14 +13,13 @@ timed a second time: what differs there is noise. Takes seconds. Nothing is time
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import geometric_mean
 from typing import TypeVar
 
-from harness import RESULTS, Record, count, make_parser, read_lines
+from harness import RESULTS, Record, count, make_parser, run_script
 from pages import OWN, TableError, read_records, setting_of
 from torchalgo._base.stats import Faster, is_faster
 
@@ -40,7 +39,7 @@ def in_rounds(
 
     The order rotates from round to round, so that a slow phase of the machine hits all alike.
     result[a][i] and result[b][i] are a pair. After `budget_s` seconds no further round begins, once
-    LEAST_ROUNDS were taken. On Ctrl-C the whole rounds so far are returned if there are so many.
+    LEAST_ROUNDS were taken.
     """
     names = list(takers)
     taken: dict[str, list[Time]] = {name: [] for name in names}
@@ -49,14 +48,8 @@ def in_rounds(
         if turn >= LEAST_ROUNDS and now_s() - started > budget_s:
             break
         first = turn % len(names) if names else 0
-        try:
-            one = {name: takers[name]() for name in names[first:] + names[:first]}
-        except KeyboardInterrupt:
-            if turn < LEAST_ROUNDS:
-                raise
-            break
-        for name, value in one.items():
-            taken[name].append(value)
+        for name in names[first:] + names[:first]:
+            taken[name].append(takers[name]())
     return taken
 
 
@@ -102,19 +95,21 @@ def summary(results: Mapping[str, Faster]) -> str:
 
 
 def main() -> int:
-    path = RESULTS / "models.jsonl"
-    known = {name for line in read_lines(path) for name in line["wall_us"]} - {OWN, CONTROL}
     parser = make_parser(__doc__)
-    parser.add_argument("engines", nargs="+", choices=sorted(known), metavar="ENGINE",
-                        help=", ".join(sorted(known)))  # fmt: skip
+    parser.add_argument("engines", nargs="+", metavar="ENGINE", help="as the records call them")
     parser.add_argument("--threads", type=count, help="only records with so many threads")
     parser.add_argument("--each", action="store_true", help="a line per network too")
-    parser.add_argument("--records", type=Path, default=path, help="of bench_models.py")
+    parser.add_argument(
+        "--records", type=Path, default=RESULTS / "models.jsonl", help="of bench_models.py"
+    )
     args = parser.parse_args()
     try:
         records = read_records([args.records], "models")
     except TableError as problem:
         parser.error(str(problem))
+    known = {name for record in records for name in record["wall_us"]} - {OWN, CONTROL}
+    if unknown := [name for name in args.engines if name not in known]:
+        parser.error(f"expected some of {', '.join(sorted(known))}; got {', '.join(unknown)}")
     chosen = [r for r in records if args.threads in (None, r["threads"])]
     for setting in sorted(set(map(setting_of, chosen))):
         own = [record for record in chosen if setting_of(record) == setting]
@@ -129,4 +124,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_script(main)

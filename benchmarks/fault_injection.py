@@ -218,20 +218,15 @@ def main() -> int:
     cases = {name: range(count) for name, count in counts_of(names, args.faults).items()}
     if args.case is not None:
         cases, args.operations = dict.fromkeys(names, range(args.case, args.case + 1)), 0
-    failures = lines = 0
-    try:
-        for name, own in cases.items():
-            found = inject(name, own, args.seed)
-            failures += len(found["failures"])
-            harness.record(args.out, {"schema": 1, **found})
-            lines += 1
-        for kind in FOLDERS if args.operations else ():
-            found = mix(kind, args.processes, args.operations, args.seed)
-            failures += len(found["failures"])
-            harness.record(args.out, {"schema": 1, **found})
-            lines += 1
-    except KeyboardInterrupt:
-        raise harness.interrupted(lines, args.out) from None
+    failures = 0
+    for name, own in cases.items():
+        found = inject(name, own, args.seed)
+        failures += len(found["failures"])
+        harness.record(args.out, {"schema": 1, **found})
+    for kind in FOLDERS if args.operations else ():
+        found = mix(kind, args.processes, args.operations, args.seed)
+        failures += len(found["failures"])
+        harness.record(args.out, {"schema": 1, **found})
     print(json.dumps({"failures": failures}))
     return 1 if failures else 0
 
@@ -246,4 +241,4 @@ def _start_with_shim() -> NoReturn:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.run_script(main)

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_stage import Context, Outcome, Stage
-from harness import ending_of, kill_group, make_parser
+from harness import ending_of, kill_group, make_parser, run_script
 
 SCHEMA = 1
 NEEDS_GPU = "needs a GPU"
@@ -291,4 +291,4 @@ def main(arguments: Sequence[str] | None = None, has_gpu: bool | None = None) ->
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_script(main)

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -263,38 +263,27 @@ def measure_each(
         done: records of cases that are not run again (done_before).
         total_s: no case starts later; those that are left out are failures.
         options: of `record`.
-    Raises: SystemExit with status 130 on Ctrl-C. The records so far are in `out`.
     """
-    outcome, started, new = Outcome(), time.monotonic(), 0
-    try:
-        for name, arguments in cases.items():
-            if done and name in done:
-                outcome.records.append(done[name])
-                continue
-            if time.monotonic() - started > total_s:
-                outcome.failures[name] = f"not started within {total_s:.0f} s"
-                continue
-            answer = run_child(function, *arguments, limit_s=limit_s, env=env)
-            if answer.failure:
-                outcome.failures[name] = answer.failure
-                tell_failure(name, answer.failure, repro_line(function, *arguments, env=env))
-                continue
-            outcome.records.append(record(out, answer.values[-1], **options))
-            new += 1
-    except KeyboardInterrupt:
-        raise interrupted(new, out) from None
+    outcome, started = Outcome(), time.monotonic()
+    for name, arguments in cases.items():
+        if done and name in done:
+            outcome.records.append(done[name])
+            continue
+        if time.monotonic() - started > total_s:
+            outcome.failures[name] = f"not started within {total_s:.0f} s"
+            continue
+        answer = run_child(function, *arguments, limit_s=limit_s, env=env)
+        if answer.failure:
+            outcome.failures[name] = answer.failure
+            tell_failure(name, answer.failure, repro_line(function, *arguments, env=env))
+            continue
+        outcome.records.append(record(out, answer.values[-1], **options))
     return outcome
 
 
 def tell_failure(name: str, failure: str, repro: str) -> None:
     """Prints why a case failed and how to run it again."""
     print(f"{name}: {failure}\n{repro}", file=sys.stderr, flush=True)
-
-
-def interrupted(count: int, out: Path) -> SystemExit:
-    """Returns the exit of a script on Ctrl-C, after it told what is kept."""
-    print(f"\ninterrupted: {count} new records are in {out}", file=sys.stderr, flush=True)
-    return SystemExit(130)
 
 
 # ---- the command line ----------------------------------------------------------------------------
@@ -337,6 +326,18 @@ def seconds(text: str) -> float:
         if float(text) >= 0:
             return float(text)
     raise argparse.ArgumentTypeError(f"expected a number of seconds, 0 or more, got {text!r}")
+
+
+def run_script(main: Callable[[], int]) -> NoReturn:
+    """Runs a script's `main` and exits with its status, or with 130 on Ctrl-C.
+
+    Records are on disk as soon as they are known, so Ctrl-C loses only what runs now.
+    """
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("\ninterrupted: all records so far are kept", file=sys.stderr, flush=True)
+        sys.exit(130)
 
 
 def settings_of(args: argparse.Namespace, *names: str) -> Record:
@@ -382,4 +383,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_script(main)

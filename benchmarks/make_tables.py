@@ -7,7 +7,9 @@
 
 "models" are the records of bench_models.py, "layers" those of bench_layers.py. A later record of a
 network in the same setting (threads, batch, widest vectors) replaces an earlier one. Takes seconds;
-nothing is timed. Exit status: 0 done, 1 --check found a change, 2 an error.
+nothing is timed. Writes the pages that change.
+
+Exit status: 0 done, 1 --check found a change, 2 an error.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pathlib import Path
 
 import layer_page
 import model_page
-from harness import RESULTS, ROOT, count, make_parser
+from harness import RESULTS, ROOT, count, make_parser, run_script
 from pages import TableError, read_records, write_changed
 
 
@@ -71,4 +73,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_script(main)

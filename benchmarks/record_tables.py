@@ -196,23 +196,18 @@ def main() -> int:
     start, failures = time.perf_counter(), 0
     paths = {name: args.out / f"{name}.json.gz" for name in args.networks or NETWORKS}
     todo = [name for name, path in paths.items() if not path.exists()]
-    try:
-        for i, name in enumerate(todo):
-            left_s = args.budget_s - (time.perf_counter() - start)
-            budget_s = max(left_s, 0.0) / (len(todo) - i)
-            words = (name, args.size, budget_s, args.threads, str(paths[name].resolve()))
-            answer = harness.run_child(record_one, *words, limit_s=LIMIT_S + 2 * budget_s)
-            if answer.failure:
-                failures += 1
-                repro = harness.repro_line(record_one, *words)
-                harness.tell_failure(name, answer.failure, repro)
-            else:
-                print(f"{name}: {answer.values[-1]}", flush=True)
-    except KeyboardInterrupt:
-        print(f"interrupted: the tables so far are in {args.out}", flush=True)
-        return 130
+    for i, name in enumerate(todo):
+        left_s = args.budget_s - (time.perf_counter() - start)
+        budget_s = max(left_s, 0.0) / (len(todo) - i)
+        words = (name, args.size, budget_s, args.threads, str(paths[name].resolve()))
+        answer = harness.run_child(record_one, *words, limit_s=LIMIT_S + 2 * budget_s)
+        if answer.failure:
+            failures += 1
+            harness.tell_failure(name, answer.failure, harness.repro_line(record_one, *words))
+        else:
+            print(f"{name}: {answer.values[-1]}", flush=True)
     return 1 if failures else 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    harness.run_script(main)

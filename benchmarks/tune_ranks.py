@@ -447,4 +447,4 @@ def run_rounds(name: str, ranks: int, rounds: int, seed: int) -> harness.Record:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.run_script(main)

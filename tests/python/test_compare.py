@@ -41,23 +41,6 @@ def test_rounds_end_with_the_budget_but_not_before_the_least() -> None:
     assert [rounds(budget_s) for budget_s in (0.5, 9.5, 1000.0)] == [compare.LEAST_ROUNDS, 10, 20]
 
 
-def test_ctrl_c_keeps_whole_rounds() -> None:
-    calls = [0]
-
-    def taker() -> int:
-        calls[0] += 1
-        if calls[0] == stop:
-            raise KeyboardInterrupt
-        return calls[0]
-
-    stop = 2 * compare.LEAST_ROUNDS + 2  # in the second half of a round
-    taken = compare.in_rounds({"a": taker, "b": taker}, 100)
-    assert len(taken["a"]) == len(taken["b"]) == compare.LEAST_ROUNDS
-    calls[0], stop = 0, 3
-    with pytest.raises(KeyboardInterrupt):
-        compare.in_rounds({"a": taker, "b": taker}, 100)
-
-
 def test_a_control_compares_even_rounds_with_odd_ones() -> None:
     assert compare.control_of([10.0, 10.1] * 10 + [10.0]).ratio == pytest.approx(10 / 10.1)
     assert compare.control_of([2.0, 1.0] * 10).verdict == "slower"
@@ -94,4 +77,4 @@ def test_an_engine_without_times_is_named_with_those_that_have_some(
     with pytest.raises(SystemExit):
         compare.main()
     error = capsys.readouterr().err
-    assert "'abacus'" in error and "openvino" in error
+    assert "expected some of" in error and "openvino" in error and "got abacus" in error

@@ -143,8 +143,11 @@ from pathlib import Path
 from support import fake_benchmark as fake
 out, options = Path(sys.argv[1], "fake.jsonl"), {"folder": sys.argv[1], "threads": 1}
 options |= {"slow": "b"} if len(sys.argv) > 2 else {}
-harness.measure_each(fake.waits, {name: (name, options) for name in "abc"}, out=out, limit_s=600,
-                     done=harness.done_before(out, "network", {"threads": 1}))
+done = harness.done_before(out, "network", {"threads": 1})
+cases = {name: (name, options) for name in "abc"}
+harness.run_script(
+    lambda: harness.measure_each(fake.waits, cases, out=out, limit_s=600, done=done).status
+)
 """
 
 
@@ -171,12 +174,12 @@ def test_a_run_that_is_killed_can_be_resumed(tmp_path: Path) -> None:
     assert (tmp_path / "runs").read_text().split() == ["a", "b", "c"]
 
 
-def test_ctrl_c_ends_the_child_keeps_what_was_measured_and_says_where(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_child_and_keeps_what_was_measured(tmp_path: Path) -> None:
     _, process = start_long_run(tmp_path)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"interrupted: 1 new records are in {tmp_path}" in error
+    assert "interrupted: all records so far are kept" in error and "Traceback" not in error
     assert is_gone(int((tmp_path / "waiting").read_text()))
     assert [line["network"] for line in harness.read_lines(tmp_path / "fake.jsonl")] == ["a"]
 
