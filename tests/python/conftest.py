@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from torch.utils import cpp_extension
 
 import torchalgo
 from support.nets import Net, make_net, run_plan
+from support.several_shapes import SHAPES, optimize_for
 from support.workers import make_bench  # noqa: F401
 from torchalgo import _C
 from torchalgo._capture.freeze import freeze_model
@@ -94,3 +97,24 @@ def run_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command += ["-Wl,--allow-shlib-undefined", f"-Wl,-rpath,{torch_lib}:{library.parent}"]
     subprocess.run(command, check=True)
     return program
+
+
+@pytest.fixture(scope="session")
+def shaped(tmp_path_factory: pytest.TempPathFactory) -> torchalgo.Optimized:
+    """make_net with a plan for each of SHAPES."""
+    costs = tmp_path_factory.mktemp("costs") / "costs.sqlite3"
+    return optimize_for(make_net(), *SHAPES, cost_db=costs)
+
+
+@pytest.fixture
+def again(shaped: torchalgo.Optimized) -> torchalgo.Optimized:
+    """A copy of `shaped` that was never called."""
+    return copy.deepcopy(shaped)
+
+
+@pytest.fixture
+def no_unseen_warning() -> Iterator[None]:
+    """Ignores the warning that a call has shapes without a plan."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torchalgo: there is no plan for inputs")
+        yield
