@@ -45,15 +45,15 @@ _check_torch(_C.torch_version)
 from torchalgo import backends, energy, nn, pbqp  # noqa: E402
 from torchalgo._api.convert import convert, set_algorithms  # noqa: E402
 from torchalgo._api.enable import algorithms, disable, enable, record_runs  # noqa: E402
-from torchalgo._api.optimize import optimize  # noqa: E402
-from torchalgo._api.profile import Profile, profile  # noqa: E402
-from torchalgo._C import (  # noqa: E402
-    Error,
+from torchalgo._api.fallbacks import (  # noqa: E402
     fallbacks,
     reset_fallbacks,
     set_conflict_policy,
     set_strict,
 )
+from torchalgo._api.optimize import optimize  # noqa: E402
+from torchalgo._api.profile import Profile, profile  # noqa: E402
+from torchalgo._C import Error  # noqa: E402
 from torchalgo._capture.options import Settings  # noqa: E402
 from torchalgo._ir.plan import Plan  # noqa: E402
 from torchalgo._plan.candidates import candidates  # noqa: E402

@@ -15,6 +15,7 @@ import torchalgo
 from torchalgo import tune
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
+EXAMPLE = re.compile(r"^ {8}(with |for |print\(|torchalgo\.|[\w., ]+ = )", re.MULTILINE)
 MODULES = {"backends", "energy", "nn", "pbqp"}  # of __all__, documented by their members
 
 
@@ -40,8 +41,10 @@ def test_every_name_of_the_page_is_there_and_is_explained() -> None:
     assert tune.Ranks
     for name in documented():
         value = attrgetter(name)(torchalgo)
-        is_code = inspect.isclass(value) or inspect.isfunction(value)
-        assert not is_code or inspect.getdoc(value), name
+        if inspect.isclass(value) or inspect.isroutine(value):
+            text = value.__doc__ or ""
+            is_error = inspect.isclass(value) and issubclass(value, Exception)
+            assert is_error or "Example:" in text or EXAMPLE.search(text), f"{name} has no example"
 
 
 def test_the_page_has_every_name_of_the_package() -> None:

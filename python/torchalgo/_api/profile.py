@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from torchalgo import _C
@@ -22,10 +23,12 @@ from torchalgo._base.stats import median_noise
 from torchalgo._C import Error
 from torchalgo._capture.freeze import as_inputs, tensors_in
 from torchalgo._ir.bounds import COARSE_BOUND
+from torchalgo._ir.choices import DType
 from torchalgo._ir.costs import MAX_REL_ERROR
 from torchalgo._ir.plan import format_bytes
 from torchalgo._ir.plan.text_table import text_table
 from torchalgo._ir.problems import (
+    Directions,
     bare_convolution,
     check_directions,
     check_dtype,
@@ -85,7 +88,13 @@ class ProfileRow:
 
 @dataclass(frozen=True)
 class Profile:
-    """The times that `profile` measured. `print` shows a table for each problem."""
+    """The times that `profile` measured. `print` shows a table for each problem.
+
+    Example:
+        table = torchalgo.profile(model, x)
+        for problem in table.layers:
+            print(problem, table.best(problem))
+    """
 
     device: str
     layers: dict[str, list[str]]  # problem -> names of the layers that have it
@@ -132,9 +141,9 @@ def profile(
     target: nn.Module | str,
     example_inputs: Any = None,
     *,
-    directions: str | Sequence[str] = "all",
+    directions: Directions = "all",
     device: DeviceLike = None,
-    dtype: Any = None,
+    dtype: DType | torch.dtype | None = None,
     budget_s: float = 2.0,
     check: bool = True,
     max_rel_error: float = MAX_REL_ERROR,

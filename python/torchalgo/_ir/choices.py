@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, Union
+from typing import Any, Literal, NamedTuple, Union, get_args
 
 import torch
 
@@ -26,7 +26,8 @@ Choice = Union[None, int, str, Mapping[Any, "Choice"], Sequence["Choice"]]  # no
 
 AUTO = "auto"
 FREE = "free"
-DTYPES = ("f64", "f32", "tf32", "f16", "bf16")
+DType = Literal["f64", "f32", "tf32", "f16", "bf16"]
+DTYPES: tuple[DType, ...] = get_args(DType)
 DEVICES = ("cpu", "cuda")
 
 TORCH_DTYPES = {

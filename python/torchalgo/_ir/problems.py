@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -18,10 +18,12 @@ from torchalgo._C import Error
 from torchalgo._ir.choices import DTYPES, TORCH_DTYPES, Direction, near
 
 DIRECTIONS: tuple[Direction, ...] = ("fwd", "bwd_data", "bwd_filter")
-# The words for them in arguments.
+# The words for them in arguments, beside the spellings of problems.
 DIRECTION_WORDS = dict(
     zip(("forward", "backward_data", "backward_filter"), DIRECTIONS, strict=True)
 )
+DirectionWord = Literal[Direction, "forward", "backward_data", "backward_filter"]
+Directions = DirectionWord | Literal["all"] | Sequence[DirectionWord]
 
 
 def bare_convolution(problem: str, what: str) -> str:

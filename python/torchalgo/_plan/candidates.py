@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -15,11 +15,12 @@ from torch import nn
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._capture.freeze import as_inputs, freeze_model
-from torchalgo._ir.choices import Direction
+from torchalgo._ir.choices import Direction, DType
 from torchalgo._ir.devices import named_device
 from torchalgo._ir.plan import format_bytes
 from torchalgo._ir.plan.text_table import text_table
 from torchalgo._ir.problems import (
+    Directions,
     LayerProblem,
     check_directions,
     check_dtype,
@@ -150,8 +151,8 @@ def candidates(
     example_inputs: Any = None,
     *,
     device: DeviceLike = None,
-    directions: str | Sequence[str] | None = None,
-    dtype: str | torch.dtype | None = None,
+    directions: Directions | None = None,
+    dtype: DType | torch.dtype | None = None,
     workspace_limit_bytes: int = 1 << 30,
 ) -> CandidateList:
     """Returns the primitives that can compute `target`, and the refusals of the others.
@@ -181,21 +182,21 @@ def candidates(
     """
     where = find_device(device)
     found = check_directions(directions, "candidates")
-    dtype = check_dtype(dtype, "candidates")
+    word = check_dtype(dtype, "candidates")
     if isinstance(target, str):
         layers = [LayerProblem("", str(_C.parse_problem(target)))]
         turned: Callable[[str, Direction], str] = with_direction
     else:
         layers = _layers(target, example_inputs, is_forward=not found, kind=where.kind)
         turned = gradient_of
-    if found or dtype:
+    if found or word:
         layers = [layer for layer in layers if is_convolution(layer.problem)]
     if not layers:
         raise Error(f"candidates: directions and dtype are for convolutions, not for {target}")
     if found:
         layers = [LayerProblem(n, turned(p, d)) for n, p in layers for d in found]
-    if dtype:
-        layers = [LayerProblem(n, with_dtype(p, dtype)) for n, p in layers]
+    if word:
+        layers = [LayerProblem(n, with_dtype(p, word)) for n, p in layers]
     return CandidateList([_ask(layer, where, workspace_limit_bytes) for layer in layers])
 
 

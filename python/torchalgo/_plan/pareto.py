@@ -17,7 +17,12 @@ Memory = Literal["workspace", "weights"]
 
 @dataclass(frozen=True)
 class ParetoPoint:
-    """A plan on a front: no faster plan takes as little memory."""
+    """A plan on a front: no faster plan takes as little memory.
+
+    Example:
+        point = torchalgo.pareto(fast, memory="weights")[-1]
+        lean = torchalgo.optimize(model, x, plan=point.plan)
+    """
 
     plan: Plan  # optimize(model, x, plan=...) applies it
     us: float  # predicted time in us
@@ -33,7 +38,12 @@ class ParetoPoint:
 
 
 class Front(list[ParetoPoint]):
-    """The points that `pareto` returns, the fastest first. `print` shows them as a table."""
+    """The points that `pareto` returns, the fastest first. `print` shows them as a table.
+
+    Example:
+        front = torchalgo.pareto(fast, memory="weights")
+        small = [point for point in front if point.bytes <= 10_000_000]
+    """
 
     def __init__(self, points: Sequence[ParetoPoint], memory: Memory) -> None:
         super().__init__(points)

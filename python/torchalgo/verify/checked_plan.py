@@ -18,7 +18,12 @@ from torchalgo.verify.check_plan import CostRows, check_claims, without_repeats
 
 @dataclass(frozen=True)
 class CheckedPlan:
-    """The result of `check_plan`: what is proven, and what is not. `print` shows both."""
+    """The result of `check_plan`: what is proven, and what is not. `print` shows both.
+
+    Example:
+        checked = torchalgo.check_plan(plan.with_proof())
+        print(checked.is_optimal, checked.not_checked)
+    """
 
     objective: str  # "latency" or "energy", as the plan says; not checked
     cost_ticks: int  # in 1/1024 ns or 1/1024 nJ
