@@ -28,6 +28,7 @@ import fcntl
 import json
 import os
 import resource
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -74,7 +75,7 @@ def run(command: list[str]) -> None:
         check=False,
     )
     if done.returncode != 0:
-        sys.exit(f"{done.stdout}\nbench_build: failed: {' '.join(command)}")
+        sys.exit(f"{done.stdout}\nrepro: CCACHE_DISABLE=1 {shlex.join(command)}")
 
 
 def timed(command: list[str]) -> dict[str, float]:

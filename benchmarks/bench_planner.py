@@ -211,7 +211,16 @@ def run_all(args: argparse.Namespace) -> None:
             rows = []
             for name, inference in graphs:
                 graph = _C.training_graph(inference) if mode == "training" else inference
-                rows.append(measure(name, graph, args, costs))
+                try:
+                    rows.append(measure(name, graph, args, costs))
+                except Exception as problem:
+                    repro = harness.script_line(
+                        "bench_planner.py", "--only", name, "--modes", mode, "--costs", costs,
+                        "--seed", args.seed, "--choices", args.choices, "--limit", args.limit,
+                        *(["--check"] if args.check else []),
+                    )  # fmt: skip
+                    harness.tell_failure(name, str(problem), repro)
+                    raise
                 line = {"benchmark": "planner", "mode": mode, "costs": costs, "network": name}
                 harness.record(args.out, {**head, **line, **rows[-1]})
             if rows:

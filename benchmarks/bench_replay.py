@@ -42,7 +42,18 @@ from typing import Any
 
 import globality
 from cost_tables import Table, read_tables, usable
-from harness import RESULTS, ROOT, Record, count, git_state, make_parser, record, run_script
+from harness import (
+    RESULTS,
+    ROOT,
+    Record,
+    count,
+    git_state,
+    make_parser,
+    record,
+    run_script,
+    script_line,
+    tell_failure,
+)
 from replay import Ticks, paid_ticks, price, ticks_of, tune
 from torchalgo import _C
 from torchalgo._ir.bounds import Peaks, family_of, sibling_floor
@@ -128,6 +139,9 @@ def lazy_result(full: Table) -> Record:
 def run_lazy(tables: Sequence[Table], out: Path) -> int:
     results = [record(out, lazy_result(table)) for table in tables]
     equal = sum(result["equal"] for result in results)
+    for name in [result["network"] for result in results if not result["equal"]]:
+        repro = script_line("bench_replay.py", "lazy", f"benchmarks/tables/{name}.json.gz")
+        tell_failure(name, "the plan is not the optimum", repro)
     shares = [result["of_one_per_algorithm"] for result in results]
     print(
         f"the same optimum on {equal} of {len(results)}; of the time of one primitive per algorithm"

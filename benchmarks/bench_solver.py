@@ -103,10 +103,8 @@ def run_agree(args: argparse.Namespace) -> None:
         if other["status"] == "feasible":
             continue
         if (own["status"], own["cost"]) != (other["status"], other["cost"]):
-            raise SystemExit(
-                f"seed {seed}: torchalgo {own}, toulbar2 {other}\nrepro: python"
-                f" benchmarks/bench_solver.py agree --problems 1 --seed {seed}"
-            )
+            repro = harness.script_line("bench_solver.py", "agree", "--problems", 1, "--seed", seed)
+            raise SystemExit(f"seed {seed}: torchalgo {own}, toulbar2 {other}\n{repro}")
         same += 1
     line = {"schema": SCHEMA, "benchmark": "solver_agree", "problems": args.problems, "same": same}
     harness.record(args.out, {**line, "seed": args.seed})

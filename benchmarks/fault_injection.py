@@ -22,7 +22,6 @@ import fnmatch
 import json
 import os
 import random
-import shlex
 import shutil
 import subprocess
 import sys
@@ -85,8 +84,8 @@ def inject(name: str, cases: Sequence[int], seed: int) -> dict[str, Any]:
         totals["lost_to_damage"] += case.lost_to_damage
         if case.wrong:
             totals["failures"].append({"case": i, "found": case.wrong})
-            words = ["--only", name, "--case", str(i), "--seed", str(seed)]
-            repro = f"repro: python benchmarks/fault_injection.py {shlex.join(words)}"
+            words = ("--only", name, "--case", i, "--seed", seed)
+            repro = harness.script_line("fault_injection.py", *words)
             harness.tell_failure(f"{name}, case {i}", "; ".join(case.wrong), repro)
         shutil.rmtree(folder, ignore_errors=True)
     seconds = round(time.monotonic() - started, 1)

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_stage import Context, Outcome, Stage
-from harness import ending_of, kill_group, make_parser, run_script
+from harness import ending_of, kill_group, make_parser, run_script, script_line
 
 SCHEMA = 1
 NEEDS_GPU = "needs a GPU"
@@ -202,11 +202,9 @@ def run_stages(
             for text in record.get(name, []):
                 say(f"  {mark}: {text}")
         if record["status"] == "failed":
-            quick = " --quick" if context.quick else ""
-            say(
-                f"  repro: python benchmarks/gpu_check.py --stages {stage.name}"
-                f" --seed {context.seed}{quick}"
-            )
+            quick = ["--quick"] if context.quick else []
+            words = ("--stages", stage.name, "--seed", context.seed, *quick)
+            say(f"  {script_line('gpu_check.py', *words)}")
         records.append(record)
     return records
 

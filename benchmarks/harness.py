@@ -181,6 +181,11 @@ def repro_line(
     return " ".join(["repro:", *settings, "python", *map(shlex.quote, words)])
 
 
+def script_line(script: str, *words: object) -> str:
+    """Returns the line that tells how to run a script again for one case."""
+    return f"repro: python benchmarks/{script} {shlex.join(map(str, words))}"
+
+
 def run_child(
     function: Callable[..., Any],
     *arguments: Any,

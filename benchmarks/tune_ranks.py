@@ -23,7 +23,6 @@ import json
 import os
 import random
 import re
-import shlex
 import signal
 import socket
 import subprocess
@@ -436,8 +435,8 @@ def run_rounds(name: str, ranks: int, rounds: int, seed: int) -> harness.Record:
     outcomes = [run_case(make_case(name, ranks, each)) for each in seeds]
     wrong = [f"seed {s}: {w}" for s, o in zip(seeds, outcomes, strict=True) for w in o.wrong]
     if wrong:
-        words = f"--ranks {ranks} --rounds {rounds} --seed {seed} --case {shlex.quote(name)}"
-        repro = f"repro: python benchmarks/tune_ranks.py {words} --no-record"
+        words = ("--ranks", ranks, "--rounds", rounds, "--seed", seed, "--case", name)
+        repro = harness.script_line("tune_ranks.py", *words, "--no-record")
         harness.tell_failure(name, "; ".join(wrong), repro)
     return {
         "schema": 1, "case": name, "seeds": seeds,
