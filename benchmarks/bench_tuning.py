@@ -374,7 +374,9 @@ def main() -> int:
     parser = harness.make_parser(__doc__, can_resume=True)
     parser.add_argument("what", choices=["regret", "context"])
     parser.add_argument("networks", nargs="*", type=network_name, metavar="NETWORK", help=NAMES)
-    parser.add_argument("--threads", type=harness.count, default=1, help="of each process")
+    parser.add_argument(
+        "--threads", type=harness.count, help="of each process; default: regret all, context 1"
+    )
     parser.add_argument("--out", type=Path, help="instead of tuning.jsonl or context.jsonl")
     parser.add_argument("--tunings", type=harness.count, default=10, help="regret: how many")
     parser.add_argument(
@@ -396,6 +398,8 @@ def main() -> int:
     if args.quick:
         parser.set_defaults(tune_s=10.0, whole_tunings=1, tunings=2, passes=1, timings=7)
         args = parser.parse_args()
+    if args.threads is None:
+        args.threads = torch.get_num_threads() if args.what == "regret" else 1
     return {"regret": run_regret, "context": run_context}[args.what](args)
 
 

@@ -272,6 +272,7 @@ def measure_each(
     outcome, started = Outcome(), time.monotonic()
     for name, arguments in cases.items():
         if done and name in done:
+            print(f"{name}: is in {out}", file=sys.stderr, flush=True)
             outcome.records.append(done[name])
             continue
         if time.monotonic() - started > total_s:
