@@ -8,9 +8,9 @@
 
 time: builds everything with two jobs and an empty compiler cache, in a folder of its own. Each
   group of objects is one step. With --lock, steps take turns with other timed programs that lock
-  the same file. A record holds wall and CPU seconds of each step, the slowest objects, the size of
-  the stripped library, and the time from a changed source to the end of its test program. Takes 10
-  to 40 minutes. Appends one JSON line to benchmarks/results/build.jsonl.
+  the same file. A record holds wall and CPU seconds of each step, the slowest objects and the size
+  of the stripped library. With --tests it also holds the time from a changed source to a running
+  test. Takes 10 to 40 minutes. Appends one JSON line to benchmarks/results/build.jsonl.
 compare: `--before` and `--after` are checkouts with a build in them (`make build`). The older one
   tunes each network and saves it. Both load that file, each in a process of its own, and run it in
   turns: one block of inferences each per round. A record holds the ratio of the times (before /

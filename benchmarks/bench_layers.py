@@ -2,35 +2,38 @@
 """Layer by layer: where our kernels lose time to ATen, to OpenVINO and to the machine's limits.
 
     python benchmarks/bench_layers.py mobilenet_v2 resnet50 --threads 1
+    python benchmarks/bench_layers.py squeezenet1_1 --quick     # to see that it works: a minute
     python benchmarks/make_tables.py layers          # docs/layers.md from the records
 
-An operation is a node of the imported graph with all that a candidate of ours fuses to it (bias,
-residual, activation); equal ones are timed once. First all candidates race; then rounds: each times
-the fastest of every algorithm, and OpenVINO, on buffers and weights that are set up anew, so that
-what a page's place or a slow phase does is not one engine's luck, and ratios are paired by round.
+An operation is a node of the imported graph with all that a candidate of ours fuses to it: bias,
+residual, activation. Equal operations are timed once. First all candidates race. Then each round
+times the fastest primitive of every algorithm, and OpenVINO. Buffers and weights are set up anew
+for each round, so that the place of a page or a slow phase does not favour one engine. Ratios are
+paired by round.
 
-Two times of each. Cold: weights as far from the core as where the network's weights pass between
-two uses of one (MeasureOptions.cold_bytes; OpenVINO's caches are swept by as much). Warm: where the
-run before left them. Inputs are written just before in both. Not comparable in full:
+Each operation has two times. Cold: the weights are as far from the core as in the network, between
+two uses of a weight (MeasureOptions.cold_bytes). OpenVINO's caches are swept by as much. Warm: the
+weights are where the run before left them. Inputs are written just before in both. These times
+cannot be compared in full:
 
-- OpenVINO's time is its performance counters' (openvino_layers.py): without the call, known to
-  about 1 us, on nodes that it places alone, as it may choose otherwise inside a network. Ours has
-  the call and the allocation of the result in it.
-- Ours are cold in their weights only; what takes OpenVINO's weights out of the caches takes its
-  result's memory out too, which a network would have used just before. Rows most of whose bytes are
-  weights are therefore compared cold, the others warm. With several threads a sweep reaches the
-  caches that lie near the threads that sweep, which need not be OpenVINO's.
-- A concatenation that is a view, or that OpenVINO does in place, takes 0; whether its neighbours
-  let it be one, only a plan tells.
-- ATen is its fastest row for the same fused problem; where it has none that fuses, it is missing.
+- OpenVINO's time comes from its performance counters (openvino_layers.py), is known to about 1 us
+  and leaves out the call. Alone it may choose another layout than inside a network. Our time
+  includes the call and the allocation of the result.
+- Our runs are cold in their weights only. Sweeping OpenVINO's weights out of the caches also
+  sweeps out the memory of its result, which a network would have used just before. So operations
+  are compared cold if most of their bytes are weights, otherwise warm. With several threads, a
+  sweep reaches the caches near the threads that sweep, which need not be OpenVINO's.
+- A concatenation that is a view, or that OpenVINO computes in place, takes 0. Only a plan tells
+  whether its neighbours allow this.
+- ATen is its fastest algorithm for the same fused problem. If none fuses, ATen is missing.
 
-The roofline is what no direct algorithm beats: multiply-adds that do not meet padding over the
-probed peak, all bytes over the bandwidth probed at that many, weights over the bandwidth at the
-network's. Winograd and Strassen do with fewer multiply-adds, and may pass it.
+The roofline is the least time of a direct algorithm: multiply-adds that do not meet padding over
+the probed peak, all bytes over the bandwidth probed at that size, weights over the bandwidth at the
+size of the network's weights. Winograd and Strassen need fewer multiply-adds, and may pass it.
 
-Takes less than 3 minutes per network (--quick: one). Appends one JSON line per network to
-benchmarks/results/layers.jsonl, with the samples and, of a plan that is tuned first
-(--plan-budget-s), what it expects its nodes and transforms to take; prints the worst operations.
+Takes less than 3 minutes per network. Appends one JSON line per network to
+benchmarks/results/layers.jsonl. It holds the samples and, of a plan that is tuned first
+(--plan-budget-s), the times that the plan expects. Prints the worst operations.
 """
 
 from __future__ import annotations

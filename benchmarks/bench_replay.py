@@ -16,9 +16,10 @@ lazy: measuring until the plan is proven. The shares of the time are of all cost
   of one primitive per algorithm, layouts and problem. Each recorded cost is also compared with its
   bounds: of its work, and of the same primitive with more or less fused to it. Takes seconds per
   table.
-anytime: a part of the seconds that tuning takes in all is its budget, once as it is and once with a
-  model that is learned from the other tables, without any problem that the network has. The budget
-  is for measuring alone: checks take no time. Takes about a minute per table.
+anytime: the budget is a part of the seconds that the whole tuning takes. Each budget is replayed
+  without predictions, and with a model that is learned from the other tables. This model knows no
+  problem of the network. The budget is for measuring alone: checks take no time. Takes about a
+  minute per table.
 predict: the plan of costs that are predicted from the other tables. "left out": nothing is learned
   of any problem that the network has. "shared": what other networks measured is known, as in a
   user's database. Beside it each candidate at its bound (roofline), and as many times its bound as

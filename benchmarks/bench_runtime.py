@@ -4,10 +4,10 @@
     python benchmarks/bench_runtime.py dispatch                # CPU time of a call
     python benchmarks/bench_runtime.py memory vgg16 resnet50   # resident memory
 
-dispatch: process CPU time of a call, on a network that computes nearly nothing. The rows are the
-  TorchScript module of one plan (nothing chooses), Optimized with one plan and with three, for
-  shapes that have a plan and for one that has none, and the TorchScript module that chooses among
-  three, as torch.jit.load and C++ run it. Rounds are interleaved; the least of a row counts. Takes
+dispatch: process CPU time of a call, on a network that computes nearly nothing. It times the
+  TorchScript module of one plan, where nothing chooses, and Optimized with one plan and with three.
+  It also times the TorchScript module that chooses among three plans, as torch.jit.load and C++ run
+  it. Shapes with and without a plan are timed. Rounds are interleaved; the least time counts. Takes
   a minute. Appends one JSON line to benchmarks/results/dispatch.jsonl.
 memory: each network is optimized in a process of its own, then loaded from its file in another one,
   as it is deployed. There, after some runs, resident memory is compared with that before the file

@@ -13,19 +13,19 @@ regret: every candidate is measured in many passes, half of them before and half
   All samples together are the frozen table. Each pass is a process of its own, since the place of
   its pages alone makes a primitive 10 to 30 % faster or slower than in another process. In between,
   fresh processes tune the network without a database. The frozen table prices each of their plans:
-  the regret is what a plan costs above the table's optimum. (The last step of tuning, which prefers
-  what is faster inside the network, is left out for that.) The share of the gain is how much of the
-  way from PyTorch's own primitives to the optimum a plan goes. The A/A interval is the regret of
-  the table against itself: the optimum of every other pass, priced by the rest, and the other way
-  round. Takes 20 to 60 minutes per network, --quick one or two. Appends one JSON line per network
-  to benchmarks/results/tuning.jsonl.
+  the regret is what a plan costs above the table's optimum. These tunings leave out the last step,
+  which prefers what is faster inside the network. The share of the gain is the part of the way from
+  PyTorch's own primitives to the optimum. The A/A interval is the regret of the table against
+  itself: the optimum of every other pass, priced by the rest, and the other way round. Takes 20 to
+  60 minutes per network, --quick one or two. Appends one JSON line per network to
+  benchmarks/results/tuning.jsonl.
 context: each network is optimized as a user does it, which times the plan inside the network and
   corrects its costs. The result is then timed afresh, with the recorder of ops (parts of a call)
   and without it (whole calls, in two interleaved series as a control). In a record, `alone_us` is
-  the sum of the costs alone, `corrected_us` what was expected of a call when tuning ended,
-  `net_ops_us` and `net_rest_us` are a call's parts, `wall_us` is the call, `error_*` are predicted
-  / measured - 1. Takes one to four minutes per network. Appends one JSON line per network to
-  benchmarks/results/context.jsonl and prints a table.
+  the sum of the costs alone, and `corrected_us` is the expected time of a call when tuning ended.
+  `net_ops_us` and `net_rest_us` are a call's parts, and `wall_us` is the call. `error_*` are
+  predicted / measured - 1. Takes one to four minutes per network. Appends one JSON line per network
+  to benchmarks/results/context.jsonl and prints a table.
 """
 
 from __future__ import annotations

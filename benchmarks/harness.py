@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Measures cases in child processes and keeps their records: what all benchmarks share.
 
-Each case runs in a process of its own, so that a case that crashes or hangs ends alone, and so that
-no case finds the caches or the threads of the one before. A case that fails is followed by a line
-that starts with `repro:`. It is the exact command that runs this case again and prints its result:
+Each case runs in a process of its own. So a case that crashes or hangs ends alone, and no case
+finds the caches or the threads of the one before. A case that fails is followed by a line that
+starts with `repro:`. It is the exact command that runs this case again and prints its result:
 
     python benchmarks/harness.py bench_models.run_one '["resnet18", {"threads": 1}]'
 
