@@ -11,6 +11,7 @@ import random
 import re
 import sqlite3
 import stat
+import sys
 import threading
 import time
 import warnings
@@ -412,6 +413,18 @@ def test_a_home_that_is_missing_gives_a_store_in_memory(monkeypatch: pytest.Monk
         store = CostStore.open()
     assert not store.append(many(1))
     assert store.rows() == many(1)
+
+
+def test_without_platformdirs_the_store_is_in_memory_or_where_the_user_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after an install without dependencies."""
+    monkeypatch.setitem(sys.modules, "platformdirs", None)
+    with CostStore.open() as store:
+        assert not store.is_in_memory
+    monkeypatch.delenv("TORCHALGO_CACHE_DIR")
+    with pytest.warns(UserWarning, match="no place for it: .*platformdirs"):
+        assert CostStore.open().is_in_memory
 
 
 def test_a_network_file_system_gets_a_rollback_journal(

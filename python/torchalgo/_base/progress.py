@@ -12,9 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from torchalgo_cli.waiting import SILENCE_S, beside
+
+if TYPE_CHECKING:
+    import rich.progress
 
 _log = logging.getLogger(__name__)
 
@@ -201,7 +204,7 @@ class _Display:
         self._lock = threading.Lock()
         self._count = Event("")  # the last event, while a count is open
         self._counted_at, self._has_ended = float("-inf"), False
-        self._bar: Any = None
+        self._bar: rich.progress.Progress | None = None
 
     def show(self, event: Event) -> None:
         if callable(self.target):
@@ -220,7 +223,7 @@ class _Display:
         with self._locked():
             self._count, bar, self._bar = Event(""), self._bar, None
             if bar is not None:
-                bar.close()
+                bar.stop()
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -230,7 +233,7 @@ class _Display:
 
     def _draw(self, event: Event) -> None:
         now, is_end = time.monotonic(), event.done == event.total
-        is_bar = self._stream.isatty()
+        is_bar = self._stream.isatty() and os.environ.get("TERM") != "dumb"
         if event.total == 0:
             self._write(event.text)
         else:
@@ -242,10 +245,11 @@ class _Display:
                 return
             self._counted_at, self._has_ended = now, is_end
             if is_bar:
-                self._bar = self._bar if self._bar is not None else _make_bar(self._stream, event)
-                self._bar.n, self._bar.total = event.done, event.total
-                self._bar.ncols = _columns_of(self._stream)
-                self._bar.set_description_str(f"{event.count}  {event.text}")
+                self._bar = self._bar if self._bar is not None else _start_bar(self._stream)
+                text = f"{event.count}  {event.text}"
+                (task,) = self._bar.task_ids
+                self._bar.update(task, completed=event.done, total=event.total, description=text)
+                self._bar.refresh()
             else:
                 self._write(f"tuning {event.count}: {event.text}")
         self.told_at = now
@@ -253,29 +257,24 @@ class _Display:
     def _write(self, text: str) -> None:
         line = f"torchalgo: {text}"
         if self._bar is not None:
-            self._bar.write(line, file=self._stream)  # above the bar
+            # Above the bar.
+            self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
             self._stream.write(f"{line}\n")
         self._stream.flush()
 
 
-def _make_bar(stream: TextIO, event: Event) -> Any:
-    """Returns a bar of tqdm that starts no thread and no process beside the measurements."""
-    from tqdm import tqdm
+def _start_bar(stream: TextIO) -> rich.progress.Progress:
+    """Returns a bar that starts no thread, because a thread would run beside the measurements."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bars
+    from rich.table import Column
 
-    class Bar(tqdm):  # type: ignore[type-arg]
-        monitor_interval = 0
-
-    Bar.set_lock(threading.RLock())
-    return Bar(
-        total=event.total, initial=event.done, file=stream, desc=event.count, mininterval=0,
-        ncols=_columns_of(stream), nrows=20, bar_format="|{bar:24}| {desc}",
-    )  # fmt: skip
-
-
-def _columns_of(stream: TextIO) -> int:
-    """Returns the columns of a terminal that a line may fill; 79 if it does not tell its width."""
-    try:
-        return (os.get_terminal_size(stream.fileno()).columns or 80) - 1
-    except OSError:
-        return 79
+    column = Column(no_wrap=True, overflow="ellipsis", ratio=1)
+    text = TextColumn("{task.description}", markup=False, table_column=column)
+    console = Console(file=stream)
+    bar = Bars(BarColumn(24), text, console=console, auto_refresh=False, expand=True)
+    bar.add_task("")
+    bar.start()
+    return bar

@@ -84,7 +84,7 @@ class CostStore(StoreFile):
         """
         try:
             place = files.default_path() if path is None else Path(path).absolute()
-        except (OSError, RuntimeError) as problem:
+        except (ImportError, OSError, RuntimeError) as problem:
             store = cls(None, max_bytes=max_bytes, is_fresh=is_fresh)
             store._give_up(f"there is no place for it: {problem}")
             return store
