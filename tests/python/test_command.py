@@ -282,3 +282,13 @@ def test_a_slow_import_and_a_slow_model_are_told_at_once_and_again(
     with waiting.told("loading a model", is_silent=True):
         assert capsys.readouterr().err.count("loading") <= 1  # what came before the end
     assert capsys.readouterr().err == ""
+
+
+def test_importing_needs_no_package_but_torch() -> None:
+    """The others are imported when they are used: for a report, a bar, the user's database."""
+    code = (
+        "import sys, torch\n"
+        "for name in ('filelock', 'jinja2', 'platformdirs', 'rich'): sys.modules[name] = None\n"
+        "import torchalgo, torchalgo._cli.run, torchalgo._cli.doctor\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
