@@ -11,6 +11,7 @@ from typing import Any
 
 from cost_tables import Table
 from torchalgo import _C
+from torchalgo._base.call_context import CallContext
 from torchalgo._base.deadline import Deadline
 from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of
@@ -99,9 +100,10 @@ def tune(
     """
     replay = Replay(table)
     bench = dataclasses.replace(replay.bench(), now_s=lambda: replay.seconds)
+    deadline = ForMeasuring(budget_s, lambda: replay.seconds)
     tuning = Tuning(
         table.graph, table.found, {}, TuneSettings(), bench=bench, transforms=table.transforms,
-        guide=lambda _: model, deadline=ForMeasuring(budget_s, lambda: replay.seconds),
+        guide=lambda _: model, call=CallContext.start(deadline),
     )  # fmt: skip
     return tuning.settle(_C.make_plan), replay
 

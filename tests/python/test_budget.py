@@ -17,6 +17,7 @@ import torchalgo
 from support.nets import arguments, make_net
 from support.slow_machine import Clock, SlowMachine
 from torchalgo import _C
+from torchalgo._base.call_context import CallContext
 from torchalgo._base.deadline import DEFAULT_BUDGET_S, Deadline, Pace, budget_of_call
 from torchalgo._base.progress import Event, Progress
 from torchalgo._ir.bounds import Peaks
@@ -139,7 +140,12 @@ def test_time_that_checks_left_is_measured_in(imported: _C.Imported) -> None:
     deadline = machine.deadline = Deadline(6.0, clock)
     found = _C.find_candidates(imported.graph)
     tuning = Tuning(
-        imported.graph, found, {}, TuneSettings(), bench=machine.bench(), deadline=deadline
+        imported.graph,
+        found,
+        {},
+        TuneSettings(),
+        bench=machine.bench(),
+        call=CallContext.start(deadline),
     )
     tuning._checker._pace = Pace(1e4)  # as if they took long: half of the time is reserved
     tuning.settle(_C.make_plan)
@@ -194,7 +200,7 @@ def test_what_runs_is_what_the_plan_describes(
 
     monkeypatch.setattr("torchalgo._measure.guard.time_interleaved", timed)
     monkeypatch.setattr(
-        "torchalgo._refine.finalists.choices_of", lambda plan: id(plan)
+        "torchalgo._refine.refinement.choices_of", lambda plan: id(plan)
     )  # never equal
     net, x = make_net(), torch.rand(1, 3, 24, 24)
     options = arguments(cost_db=tmp_path / "costs.sqlite3")
@@ -230,7 +236,7 @@ def test_a_plan_in_one_layout_is_timed_only_if_it_differs(monkeypatch: pytest.Mo
         return samples(**dict.fromkeys(calls, 100.0))
 
     monkeypatch.setattr("torchalgo._measure.guard.time_interleaved", timed)
-    monkeypatch.setattr("torchalgo._refine.finalists.choices_of", lambda _: [])
+    monkeypatch.setattr("torchalgo._refine.refinement.choices_of", lambda _: [])
     model, x = nn.Conv2d(3, 8, 3).eval(), torch.rand(1, 3, 12, 12)
     assert (
         torchalgo.optimize(

@@ -15,6 +15,7 @@ from support.fake_bench import Taken
 from support.slow_machine import Clock, SlowMachine
 from support.workers import CONV, OPTIONS, MakeBench
 from torchalgo import _C
+from torchalgo._base.call_context import CallContext
 from torchalgo._base.deadline import Deadline, Pace
 from torchalgo._base.timings import Timings
 from torchalgo._ir.failures import LATE
@@ -71,7 +72,12 @@ def test_tuning_keeps_its_budget_and_gives_a_checked_plan(
         deadline = machine.deadline = Deadline(budget_s, clock)
         deadline.keep("finish", 2.0)
         tuning = Tuning(
-            imported.graph, found, {}, TuneSettings(), bench=machine.bench(), deadline=deadline
+            imported.graph,
+            found,
+            {},
+            TuneSettings(),
+            bench=machine.bench(),
+            call=CallContext.start(deadline),
         )
         started = clock.s
         plan = tuning.settle(_C.make_plan)
@@ -129,19 +135,23 @@ def test_the_guard_does_what_there_is_time_for_and_time_is_kept_for_it(
     model_s: float, warmup: int | None
 ) -> None:
     clock = Clock()
-    call_budget = CallBudget(Timings(clock, clock), Deadline(20.0, clock))
+    call_budget = CallBudget(
+        CallContext.start(Deadline(20.0, clock), timings=Timings(clock, clock))
+    )
     call_budget.expect_end(Model(clock, model_s))  # type: ignore[arg-type]
-    clock.s += max(0.0, call_budget.deadline.left_s("check"))  # to the last second
+    clock.s += max(0.0, call_budget.call.deadline.left_s("check"))  # to the last second
     call_budget.expect_guard()
     effort = call_budget.guard_effort()
     assert (None if effort is None else effort.warmup) == warmup
     if effort is not None:
-        assert call_budget._seconds(effort) <= call_budget.deadline.left_s("finish")
+        assert call_budget._seconds(effort) <= call_budget.call.deadline.left_s("finish")
 
 
 def test_without_a_budget_the_guard_times_everything() -> None:
     clock = Clock()
-    call_budget = CallBudget(Timings(clock, clock), Deadline(None, clock))
+    call_budget = CallBudget(
+        CallContext.start(Deadline(None, clock), timings=Timings(clock, clock))
+    )
     call_budget.expect_end(Model(clock, 1.0))  # type: ignore[arg-type]
     assert call_budget.guard_effort() == GuardEffort(2, 6.0, has_single_layout=True)
     assert GuardEffort(2, 6.0).includes("eager")
@@ -161,7 +171,9 @@ def test_what_was_broken_off_did_not_fail(imported: _C.Imported) -> None:
     found = _C.find_candidates(imported.graph)
     bench = Bench(measure, machine.check, clock, lambda: machine)  # type: ignore[arg-type, return-value]
     deadline = Deadline(20.0, clock)
-    tuning = Tuning(imported.graph, found, {}, TuneSettings(), bench=bench, deadline=deadline)
+    tuning = Tuning(
+        imported.graph, found, {}, TuneSettings(), bench=bench, call=CallContext.start(deadline)
+    )
     plan = tuning.settle()
     assert tuning.is_stopped
     assert all(node.primitive.name or node.absorbed_by for node in plan.nodes)
@@ -174,9 +186,9 @@ def test_one_slow_run_of_the_model_does_not_take_the_time_for_measuring() -> Non
     def run() -> None:
         clock[0] += runs.pop(0)
 
-    call_budget = CallBudget(Timings(), Deadline(90.0, lambda: clock[0]))
+    call_budget = CallBudget(CallContext.start(Deadline(90.0, lambda: clock[0])))
     prepared: Any = SimpleNamespace(
         inputs=(), frozen=run, device=None, where=torch.device("cpu"), graph=None
     )
     call_budget.expect_end(prepared)
-    assert not runs and call_budget.can_time and call_budget.deadline.left_s("measure") > 60
+    assert not runs and call_budget.can_time and call_budget.call.deadline.left_s("measure") > 60

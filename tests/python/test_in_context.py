@@ -25,12 +25,12 @@ from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.pairs import NOTHING, PairEnd, Pairs, admissible, native_pairs
 from torchalgo._measure.sampling import Bench
 from torchalgo._measure.steps import Done, next_step
+from torchalgo._refine.binding import Tuned
 from torchalgo._refine.in_context import (
     Kept,
     Refined,
     Search,
     TimedOp,
-    Tuned,
     _planned_ops,
     corrections,
     fit_lines,
@@ -199,8 +199,9 @@ class Machine:
         }
         self.tuning.state.enter_costs(costs, {})
 
-    def solve(self) -> Tuned:
+    def tuned(self, pairs: Pairs) -> Tuned:
         self.solved += 1
+        self.tuning.set_pairs(pairs)
         plan = self.tuning.settle()
         return Tuned(plan, plan, 0.0, None)  # type: ignore[arg-type]
 
@@ -227,10 +228,8 @@ class Machine:
 
     def search(self) -> Refined:
         self.learn()
-        search = Search(
-            self.tuning, self.solve, (), limit_s=60.0, most_error=1.0, timer=self.timer({})
-        )
-        return search.run(self.solve())
+        search = Search(self.tuning, self, (), limit_s=60.0, most_error=1.0, timer=self.timer({}))
+        return search.run(self.tuned({}))
 
 
 def names_of(plan: _C.Plan) -> list[str]:
@@ -251,6 +250,7 @@ def test_the_search_ends_with_the_plan_that_is_fastest_in_the_net() -> None:
 def test_the_result_is_the_optimum_of_the_costs_that_are_left_behind() -> None:
     machine = Machine({"test.fast": 100.0, "test.even": 140.0})
     refined = machine.search()
+    machine.tuning.set_pairs(refined.pairs)
     step = next_step(machine.tuning.knowledge, machine.tuning.phase)
     assert isinstance(step, Done)
     plan = step.plan
@@ -273,14 +273,12 @@ def test_a_net_that_is_only_slower_as_a_whole_changes_nothing() -> None:
 def test_ctrl_c_while_the_net_is_timed_keeps_the_best_plan() -> None:
     machine = Machine({"test.fast": 100.0, "test.even": 140.0})
     machine.learn()
-    first = machine.solve()
+    first = machine.tuned({})
 
     def interrupted(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
-    search = Search(
-        machine.tuning, machine.solve, (), limit_s=9.0, most_error=1.0, timer=interrupted
-    )
+    search = Search(machine.tuning, machine, (), limit_s=9.0, most_error=1.0, timer=interrupted)
     refined = search.run(first)
     assert refined.tuned is first and refined.context is None
     assert machine.tuning.is_interrupted
@@ -289,7 +287,7 @@ def test_ctrl_c_while_the_net_is_timed_keeps_the_best_plan() -> None:
 def test_each_op_belongs_to_the_node_that_makes_what_it_reads_first() -> None:
     machine = Machine({"test.fast": 100.0})
     machine.learn()
-    plan = machine.solve().native
+    plan = machine.tuned({}).native
     ops = timed_ops(machine.graph, plan, machine.times_of(plan), machine.tuning)
     pairs = [op.pair for op in ops]
     assert [pair[0].node for pair in pairs if pair] == ["", *(f"conv{i}" for i in range(5))]
@@ -425,7 +423,6 @@ def test_a_plan_with_pairs_proves_itself_and_comes_back_from_its_file(
     def with_pairs(search: Search, first: Tuned) -> Refined:
         ends = _planned_ops(search._tuning.graph, first.native)
         pairs = {pair: 1000 + i for i, (_, _, pair) in enumerate(ends) if pair}
-        search._tuning.set_pairs(pairs)
         return Refined(first, pairs, None)
 
     monkeypatch.setenv("TORCHALGO_ISOLATE", "0")

@@ -25,6 +25,7 @@ from replay import paid_ticks
 from support.drawn_machine import DrawnMachine
 from support.nets import arguments, make_net
 from torchalgo import _C
+from torchalgo._base.call_context import CallContext
 from torchalgo._base.deadline import Deadline
 from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._ir.bounds import Peaks
@@ -372,7 +373,7 @@ class Slow:
         return Tuning(
             machine.graph, machine.found, {}, TuneSettings(), bench=bench,
             transforms=machine.transforms, guide=lambda _: guide,  # type: ignore
-            deadline=ForMeasuring(budget_s, lambda: self.now_s),
+            call=CallContext.start(ForMeasuring(budget_s, lambda: self.now_s)),
         )  # fmt: skip
 
 

@@ -14,12 +14,11 @@ import torchalgo
 from support.nets import Net, arguments, fp64_error, make_net
 from support.several_shapes import SHAPES, tensor
 from torchalgo._api.enable import planned_choices
+from torchalgo._base.call_context import CallContext
 from torchalgo._base.deadline import Deadline
-from torchalgo._base.timings import Timings
 from torchalgo._capture.example_calls import example_calls, resized
 from torchalgo._measure.checking import Checker
 from torchalgo._measure.sampling import Sampler
-from torchalgo._refine.call_budget import CallBudget
 from torchalgo_cli import main
 
 X = torch.rand(1, 3, 8, 8)
@@ -201,8 +200,8 @@ def test_plans_are_applied_to_the_inputs_of_their_shapes(
 
 
 def test_overrides_hold_in_every_plan_and_the_budget_is_shared(net: Net) -> None:
-    call_budget = CallBudget(Timings(), Deadline(8.0, lambda: 3.0))
-    assert [call_budget.part(left).deadline.left_s("finish") for left in (2, 1)] == [4.0, 8.0]
+    call = CallContext.start(Deadline(8.0, lambda: 3.0))
+    assert [call.part(left).deadline.left_s("finish") for left in (2, 1)] == [4.0, 8.0]
     overrides = {"layer1.*": "cpu.im2col_gemm"}
     fast = torchalgo.optimize(
         net,

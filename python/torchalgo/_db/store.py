@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from torchalgo._db import files
 from torchalgo._db.counts import Info, Merged, Verified
@@ -97,6 +97,14 @@ class CostStore(StoreFile):
                     files.make_folder(place.parent)
             store._connected()
         return store
+
+    @classmethod
+    def of_call(cls, cost_db: str | Path | Literal[False] | None, *, is_fresh: bool) -> CostStore:
+        """Opens the store that the argument `cost_db` of optimize names.
+
+        False is one in memory: the costs that one plan has measured are there for the next one.
+        """
+        return cls(None) if cost_db is False else cls.open(cost_db, is_fresh=is_fresh)
 
     def __del__(self) -> None:
         if os.getpid() == self._pid:

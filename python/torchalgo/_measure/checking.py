@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from torchalgo import _C
-from torchalgo._base.deadline import Deadline, Pace, guess_check_s
-from torchalgo._base.progress import Progress
+from torchalgo._base.call_context import CallContext
+from torchalgo._base.deadline import Pace, guess_check_s
 from torchalgo._ir.costs import Key
 from torchalgo._ir.failures import LATE
 from torchalgo._measure.allowed import grouped
@@ -86,15 +86,14 @@ class Checker:
         state: CostState,
         bench: Bench,
         sampler: Sampler,
-        deadline: Deadline,
-        progress: Progress,
+        call: CallContext,
         device: _C.Device | None,
     ) -> None:
         self._state, self._bench, self._sampler = state, bench, sampler
-        self._deadline, self._progress, self._device = deadline, progress, device
+        self._deadline, self._progress, self._device = call.deadline, call.progress, device
         self._pace = Pace(2.0)
         # The time for measuring and checking, at the start or when measuring was resumed last.
-        self.time_s = max(0.0, deadline.left_s("check"))
+        self.time_s = max(0.0, self._deadline.left_s("check"))
         self._is_short = False  # True: checks run on smaller images
         self.on_crop: set[Key] = set()
 

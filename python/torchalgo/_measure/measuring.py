@@ -22,9 +22,8 @@ from typing import Any
 import torch
 
 from torchalgo import _C
+from torchalgo._base.call_context import CallContext
 from torchalgo._base.deadline import Deadline
-from torchalgo._base.progress import Progress
-from torchalgo._base.timings import Timings
 from torchalgo._ir.costs import MAX_REL_ERROR, Cost, CostFile, Key
 from torchalgo._measure.allowed import Rules
 from torchalgo._measure.checking import Checker
@@ -78,51 +77,44 @@ class Tuning:
         forced: Mapping[int, str],
         settings: TuneSettings,
         *,
-        progress: Progress | None = None,
+        call: CallContext | None = None,  # None: settings.budget_s from now on, no progress
         cost_file: CostFile | None = None,
         bench: Bench | None = None,
         device: _C.Device | None = None,
         transforms: list[_C.Candidate] | None = None,  # None: all on this machine
-        timings: Timings | None = None,
-        deadline: Deadline | None = None,  # None: settings.budget_s from now on
         predictor: CostModel | None = None,  # predicts costs instead of measuring
         guide: Guide | None = None,  # makes a predictor for what a budget left unmeasured
     ) -> None:
         self.graph, self.found, self.settings = graph, found, settings
         self.device = device
-        self.timings = timings if timings is not None else Timings()
+        self._bench = bench if bench is not None else Bench.on(device)
+        if call is None:
+            call = CallContext.start(Deadline(settings.budget_s, self._bench.now_s))
+        self._deadline, self.timings = call.deadline, call.timings
         with self.timings.step("find"):
             if transforms is None:
                 transforms = _C.transform_candidates(graph, found, device)
             rules = Rules(graph, found, transforms, forced)
         self.transforms = transforms
         self.phase = Phase.MEASURING
-        self._progress = progress if progress is not None else Progress(False)
-        self._bench = bench if bench is not None else Bench.on(device)
         self._sampler = self._bench.sampler(rules.primitives, cold_bytes(graph), settings.seed)
-        self._progress.start(expected_work(rules))
+        call.progress.start(expected_work(rules))
         self._began = self._bench.now_s()
-        self._deadline = (
-            Deadline(settings.budget_s, self._bench.now_s) if deadline is None else deadline
-        )
         self.state = CostState(
             rules,
             self._bench,
             cost_file,
             settings.max_rel_error,
-            self.timings,
+            call.timings,
             settings.call_ticks,
             predictor,
             guide,
         )
-        self._checker = Checker(
-            self.state, self._bench, self._sampler, self._deadline, self._progress, device
-        )
-        self._fallback = Fallback(self.state, self._deadline)
+        self._checker = Checker(self.state, self._bench, self._sampler, call, device)
+        self._fallback = Fallback(self.state, call.deadline)
         self._rounds = Rounds(
-            self.state, self._bench, self._sampler, self._checker, self._fallback, self._deadline,
-            self._progress, self.timings,
-        )  # fmt: skip
+            self.state, self._bench, self._sampler, self._checker, self._fallback, call
+        )
         self._has_looked = False  # at the load of the machine
         self._resumes_left = MOST_RESUMES
 
@@ -336,4 +328,5 @@ class Tuning:
 
     def set_pairs(self, pairs: Pairs) -> None:
         """Makes later plans with these costs of pairs, instead of others, see in_context.py."""
-        self.state.knowledge = self.knowledge.with_pairs(pairs)
+        if pairs != self.knowledge.pairs:
+            self.state.knowledge = self.knowledge.with_pairs(pairs)

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchalgo._base.call_context import CallContext
 from torchalgo._base.deadline import Deadline, Pace
 from torchalgo._base.progress import Progress
-from torchalgo._base.timings import Timings
 from torchalgo._ir.bounds import family_of
 from torchalgo._ir.costs import TICKS_PER_NS, Key
 from torchalgo._ir.failures import LATE
@@ -78,14 +78,12 @@ class Rounds:
         sampler: Sampler,
         checker: Checker,
         fallback: Fallback,
-        deadline: Deadline,
-        progress: Progress,
-        timings: Timings,
+        call: CallContext,
     ) -> None:
         self._state, self._bench, self._sampler = state, bench, sampler
-        self._checker, self._fallback, self._deadline = checker, fallback, deadline
-        self._progress, self._timings = progress, timings
-        self._best = BestSoFar(state, bench, progress)
+        self._checker, self._fallback = checker, fallback
+        self._deadline, self._progress, self._timings = call.deadline, call.progress, call.timings
+        self._best = BestSoFar(state, bench, call.progress)
         self._pace = Pace(4.0)
         self._began = bench.now_s()
         self._leading_s = 0.0  # spent on finding the leading candidates

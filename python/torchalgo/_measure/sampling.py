@@ -58,7 +58,7 @@ Asked = tuple[str, Sequence[_C.Primitive], float]
 Check = Callable[[str, Sequence[_C.Primitive], float], list[tuple[float, str]]]
 
 
-def _no_peaks() -> Peaks | None:
+def no_peaks() -> Peaks | None:
     """Returns None: there are no peak rates that give lower bounds of costs."""
     return None
 
@@ -70,7 +70,7 @@ class Bench:
     measure: Measure = _C.measure
     check: Check = _C.check_primitives
     now_s: Callable[[], float] = time.monotonic
-    peaks: Callable[[], Peaks | None] = _no_peaks
+    peaks: Callable[[], Peaks | None] = no_peaks
     pid: Callable[[], int | None] = os.getpid  # the id of the process that measures
 
     def sampler(
@@ -86,7 +86,7 @@ class Bench:
         Candidates run in a worker process, unless TORCHALGO_ISOLATE=0. The worker is ended
         when a step of `deadline` is lost, see Deadline.is_lost.
         """
-        peaks = probe_cpu if device is None else _no_peaks
+        peaks = probe_cpu if device is None else no_peaks
         if process_bench.is_isolated():
             isolated = process_bench.ProcessBench(device, deadline=deadline)
             return Bench(isolated.measure, isolated.check, peaks=peaks, pid=lambda: isolated.pid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,41 +27,47 @@ from torchalgo._measure.measuring import Tuning
 from torchalgo._measure.quarantine import quarantine_list
 from torchalgo._measure.tuning_notes import tied_layers
 from torchalgo._plan.limits import packed_bytes
+from torchalgo._plan.objective import Latency
 
 
-def describe_plan(
-    native: _C.Plan,
-    graph: _C.Graph,
-    inputs: tuple[Any, ...],
-    tuning: Tuning,
-    notes: list[str],
-    dims: Dims | None = None,
-) -> Plan:
-    """Converts the planner's plan to the plan that users read, with all facts about it."""
-    method = "; ".join(part for part in (native.method, tuning.method_note()) if part)
-    nodes = [_node(node) for node in native.nodes]
-    primitives = [n.primitive for n in native.nodes] + [t.primitive for t in native.transforms]
-    return Plan(
-        structure_hash=native.structure_hash,
-        structure_version=native.structure_version,
-        inputs=with_dims([input_of(tensor) for tensor in tensors_in(inputs)], dims),
-        environment=environment(tuning.device),
-        status="optimal" if native.status == "optimal" else "feasible",
-        cost_us=_us(native.cost),
-        lower_bound_us=_us(native.lower_bound),
-        cost_ticks=native.cost,
-        lower_bound_ticks=native.lower_bound,
-        method=method,
-        nodes=nodes,
-        transforms=[_transform(transform) for transform in native.transforms],
-        pairs=pair_costs(native.pairs),
-        weight_bytes=sum(node.packed_bytes or 0 for node in nodes),
-        plain_weight_bytes=sum(_C.plain_weight_bytes(n.problem) for n in nodes if n.primitive),
-        workspace_bytes=max((p.workspace_bytes for p in primitives), default=0),
-        ties=tied_layers(graph, native, tuning.known),
-        quarantined=quarantine_list(tuning.rules),
-        left_alone=left_alone(graph, notes),
-    )
+@dataclass(frozen=True)
+class Describer:
+    """Converts the planner's plans to plans that users read, with the facts of one tuning."""
+
+    graph: _C.Graph
+    inputs: tuple[Any, ...]
+    notes: list[str]
+    dims: Dims
+    tuning: Tuning
+    objective: Latency
+
+    def __call__(self, native: _C.Plan) -> Plan:
+        """Returns the plan with all facts about it. Its costs are in us or uJ."""
+        tuning, nodes = self.tuning, [_node(node) for node in native.nodes]
+        method = "; ".join(part for part in (native.method, tuning.method_note()) if part)
+        primitives = [n.primitive for n in native.nodes] + [t.primitive for t in native.transforms]
+        plan = Plan(
+            structure_hash=native.structure_hash,
+            structure_version=native.structure_version,
+            inputs=with_dims([input_of(tensor) for tensor in tensors_in(self.inputs)], self.dims),
+            environment=environment(tuning.device),
+            status="optimal" if native.status == "optimal" else "feasible",
+            cost_us=_us(native.cost),
+            lower_bound_us=_us(native.lower_bound),
+            cost_ticks=native.cost,
+            lower_bound_ticks=native.lower_bound,
+            method=method,
+            nodes=nodes,
+            transforms=[_transform(transform) for transform in native.transforms],
+            pairs=pair_costs(native.pairs),
+            weight_bytes=sum(node.packed_bytes or 0 for node in nodes),
+            plain_weight_bytes=sum(_C.plain_weight_bytes(n.problem) for n in nodes if n.primitive),
+            workspace_bytes=max((p.workspace_bytes for p in primitives), default=0),
+            ties=tied_layers(self.graph, native, tuning.known),
+            quarantined=quarantine_list(tuning.rules),
+            left_alone=left_alone(self.graph, self.notes),
+        )
+        return self.objective.described(plan)
 
 
 def unplanned(

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torchalgo import _C
@@ -18,12 +20,13 @@ from torchalgo._measure.steps import Planner
 # rounded up to whole units.
 UNITS = 1 << 30
 MOST = UNITS * 1024  # the largest amount of a candidate: above any limit, and sums do not overflow
-# After this many plans whose outputs missed the bound, only candidates without any error are left.
+# After this many plans whose outputs missed the bound, only candidates without errors are allowed.
 MOST_SOLVES = 8
 
 
+@dataclass(frozen=True)
 class Limits:
-    """The limits of one tuning. The limit of errors shrinks when outputs miss their bound.
+    """The limits of a tuning's plans. A tighter limit of errors is another value.
 
     Errors are one additive resource: the sum over the plan of gain * error is at most the bound.
     `error` is a candidate's own, measured against f64. The gain is the error of the outputs divided
@@ -36,18 +39,22 @@ class Limits:
     excluded. By cost, the solver decides which layers change.
     """
 
-    def __init__(
-        self,
-        tuning: Tuning,
-        weight_limit_bytes: int | None,
-        planner: Planner = _C.make_plan,
-    ) -> None:
-        self.tuning, self.planner = tuning, planner
-        self.weight_limit_bytes = weight_limit_bytes
-        self._bytes = None if weight_limit_bytes is None else _C.packed_bytes_of(tuning.found)
-        self._error_budget: float | None = None  # limit of the sum of errors; None: no miss yet
-        self._gain = 0.0
-        self._solves = 0
+    tuning: Tuning
+    planner: Planner = _C.make_plan
+    weight_limit_bytes: int | None = None
+    # Bytes of packed weights of each candidate, in the order of found.by_anchor; empty: no limit.
+    packed_bytes: Sequence[Sequence[int]] = ()
+    error_budget: float | None = None  # limit of the sum of errors; None: no output missed yet
+    gain: float = 0.0
+    misses: int = 0  # the number of plans whose outputs missed the bound
+
+    @staticmethod
+    def of(
+        tuning: Tuning, weight_limit_bytes: int | None = None, planner: Planner = _C.make_plan
+    ) -> Limits:
+        """Returns the limits before any plan's outputs have missed their bound."""
+        packed = [] if weight_limit_bytes is None else _C.packed_bytes_of(tuning.found)
+        return Limits(tuning, planner, weight_limit_bytes, packed)
 
     def settle(self, **options: Any) -> _C.Plan:
         """Returns the cheapest plan within the limits, after measuring and checking it.
@@ -56,19 +63,21 @@ class Limits:
         """
         return self.tuning.settle(self.planner, limits=self, **options)
 
-    def tighten(self, native: _C.Plan, error: float, bound: float) -> bool:
-        """Excludes `native`, whose outputs have a relative L2 of `error`, above `bound`.
+    def tightened(self, native: _C.Plan, error: float, bound: float) -> Limits | None:
+        """Returns limits that exclude `native`, whose outputs have a relative L2 above `bound`.
 
-        Returns False, and changes nothing, if the errors of its candidates are all 0.
+        Returns None if the errors of its candidates are all 0, so that no limit helps.
+
+        Args:
+            error: the relative L2 of its outputs.
         """
         total = self.error_sum(native)
         if total == 0:
-            return False
-        self._solves += 1
-        self._gain = max(self._gain, error / total)
-        is_hopeless = self._solves > MOST_SOLVES or not math.isfinite(self._gain)
-        self._error_budget = 0.0 if is_hopeless else bound / self._gain
-        return True
+            return None
+        misses, gain = self.misses + 1, max(self.gain, error / total)
+        is_hopeless = misses > MOST_SOLVES or not math.isfinite(gain)
+        budget = 0.0 if is_hopeless else bound / gain
+        return dataclasses.replace(self, error_budget=budget, gain=gain, misses=misses)
 
     def error_sum(self, native: _C.Plan) -> float:
         """Returns the sum of the errors of the plan's candidates. ATen's algorithms count 0."""
@@ -78,19 +87,21 @@ class Limits:
     @property
     def are_none(self) -> bool:
         """True if nothing is limited."""
-        return self._bytes is None and self._error_budget is None
+        return self.weight_limit_bytes is None and self.error_budget is None
 
     def resources(self, knowledge: Knowledge) -> list[_C.Resource]:
         """Returns the limits as resources for make_plan; empty if there are none."""
         resources = []
-        if self._bytes is not None and self.weight_limit_bytes is not None:
-            resources.append(_C.Resource("weight bytes", self._bytes, self.weight_limit_bytes))
-        if self._error_budget is not None:
+        if self.weight_limit_bytes is not None:
+            resources.append(
+                _C.Resource("weight bytes", self.packed_bytes, self.weight_limit_bytes)
+            )
+        if self.error_budget is not None:
             errors = [
                 [error_of(knowledge.errors, c.problem, c.primitive) for c in list_]
                 for list_ in self.tuning.found.by_anchor
             ]
-            resources.append(scaled_resource("sum of errors", errors, self._error_budget))
+            resources.append(scaled_resource("sum of errors", errors, self.error_budget))
         return resources
 
     def described(self) -> dict[str, float]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Divides the time of one optimize call: its steps so far, its deadline, and its last steps."""
+"""Reserves time for the last steps of one optimize call, and chooses their effort."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from torchalgo._base.deadline import Deadline
-from torchalgo._base.timings import Timings
+from torchalgo._base.call_context import CallContext
 from torchalgo._measure import guard
 from torchalgo._plan.preparation import Prepared
 
@@ -34,18 +33,13 @@ class GuardEffort:
 
 
 class CallBudget:
-    """The timings of a call, and a deadline that reserves time for its end: bind, try, guard."""
+    """Reserves time for the end of a call: bind, try, guard."""
 
-    def __init__(self, timings: Timings, deadline: Deadline) -> None:
-        self.timings, self.deadline = timings, deadline
+    def __init__(self, call: CallContext) -> None:
+        self.call, self.now_s = call, call.deadline.now_s
         self._model_s = 0.0  # seconds of one run of the frozen module
         self._bind_s = 0.0  # seconds to bind a plan and to run it once
         self._calls = 4  # number of calls that the guard times, the plan included
-
-    def part(self, parts_left: int) -> CallBudget:
-        """Returns the budget of the next plan: an equal part of the time that is left."""
-        left_s = max(0.0, self.deadline.left_s("finish"))
-        return CallBudget(self.timings, Deadline(left_s / parts_left, self.deadline.now_s))
 
     def expect_end(self, prepared: Prepared) -> None:
         """Times the model and reserves time for the end of the call.
@@ -53,9 +47,9 @@ class CallBudget:
         If less time is left than reading the model took, the model is not run. Then the time to
         read it, which includes a run, is the estimate.
         """
-        read_s = self.timings.of("read").wall_s
+        read_s = self.call.timings.of("read").wall_s
         self._calls = 4 if prepared.device is None else 7
-        if self.deadline.left_s("finish") < min(read_s, self.deadline.budget_s / 2):
+        if self.call.deadline.left_s("finish") < min(read_s, self.call.deadline.budget_s / 2):
             self._model_s = read_s
         else:
             self._model_s = self._run_s(prepared)
@@ -68,18 +62,18 @@ class CallBudget:
         The first run is slower than the others, and so is a run that other programs disturb.
         """
         times: list[float] = []
-        while len(times) < MOST_RUNS and sum(times) <= RUNS_SHARE * self.deadline.budget_s:
-            started = self.deadline.now_s()
+        while len(times) < MOST_RUNS and sum(times) <= RUNS_SHARE * self.call.deadline.budget_s:
+            started = self.now_s()
             with torch.no_grad():
                 prepared.frozen(*prepared.inputs)
             guard.synchronizer(prepared.where)()
-            times.append(self.deadline.now_s() - started)
+            times.append(self.now_s() - started)
         return min(times)
 
     @property
     def can_time(self) -> bool:
         """True if there is time to bind a plan and to time it with the least effort."""
-        return self.least_s <= self.deadline.left_s("finish")
+        return self.least_s <= self.call.deadline.left_s("finish")
 
     @property
     def least_s(self) -> float:
@@ -89,7 +83,7 @@ class CallBudget:
     @property
     def whole_s(self) -> float:
         """The seconds of a whole call with the least effort, without measuring."""
-        read_s = self.timings.of("read").wall_s + self.timings.of("values").wall_s
+        read_s = self.call.timings.of("read").wall_s + self.call.timings.of("values").wall_s
         return read_s + self._model_s + self.least_s
 
     def expect_guard(self) -> None:
@@ -102,15 +96,15 @@ class CallBudget:
 
     def can_bind(self, plans: int = 1) -> bool:
         """Returns True if `plans` more plans can be bound and tried before the guard must begin."""
-        return plans * self._bind_s <= self.deadline.left_s("check")
+        return plans * self._bind_s <= self.call.deadline.left_s("check")
 
     def hurry(self) -> None:
         """Moves the deadline to AFTER_INTERRUPT_S from now at most, after Ctrl-C."""
-        self.deadline.end_within(AFTER_INTERRUPT_S)
+        self.call.deadline.end_within(AFTER_INTERRUPT_S)
 
     def guard_effort(self) -> GuardEffort | None:
         """Returns the best effort that there is time for, None if there is none."""
-        left_s = self.deadline.left_s("finish")
+        left_s = self.call.deadline.left_s("finish")
         for effort in self._efforts():
             if self._seconds(effort) <= left_s:
                 return effort
@@ -118,7 +112,7 @@ class CallBudget:
 
     def _efforts(self) -> list[GuardEffort]:
         """Returns the efforts, the best first."""
-        limit_s = min(6.0, max(0.5, 0.1 * self.deadline.budget_s))
+        limit_s = min(6.0, max(0.5, 0.1 * self.call.deadline.budget_s))
         return [
             GuardEffort(2, limit_s, has_single_layout=True),
             GuardEffort(2, limit_s),
@@ -141,5 +135,5 @@ class CallBudget:
         effort otherwise. No time is reserved for the single-layout plan, so it is dropped first.
         """
         usual_s, least_s = (self._seconds(effort) for effort in self._efforts()[1:])
-        guard_s = usual_s if usual_s <= self.deadline.budget_s / 3 else least_s
-        self.deadline.keep("finish", LEAST_S + bind_s + guard_s)
+        guard_s = usual_s if usual_s <= self.call.deadline.budget_s / 3 else least_s
+        self.call.deadline.keep("finish", LEAST_S + bind_s + guard_s)

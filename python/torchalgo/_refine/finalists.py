@@ -5,61 +5,27 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-
-import torch
 
 from torchalgo import _C
 from torchalgo._base.deadline import OUT_OF_BUDGET
 from torchalgo._C import Error
-from torchalgo._capture.freeze import ScriptModule, quiet_jit
+from torchalgo._capture.freeze import ScriptModule
 from torchalgo._capture.options import Options
 from torchalgo._ir.plan import GuardVerdict, Plan, PlanProof
 from torchalgo._measure import baselines, guard
-from torchalgo._plan.limits import Limits
+from torchalgo._plan.comparisons import compared_costs
+from torchalgo._plan.describe import Describer
 from torchalgo._plan.objective import Latency
 from torchalgo._plan.preparation import Prepared
+from torchalgo._plan.prove import prover
+from torchalgo._plan.resolve import front_finder, resolver
+from torchalgo._plan.result import Result
+from torchalgo._refine.binding import error_of, rewrite, with_dims_of
 from torchalgo._refine.call_budget import CallBudget
-from torchalgo._refine.in_context import choices_of
+from torchalgo._refine.refinement import Chosen
 
 INTERRUPTED = "interrupted before it was timed"
-
-
-def rewrite(imported: _C.Imported, native: _C.Plan, strict: bool) -> ScriptModule:
-    """Returns the module that runs `native`."""
-    was_strict = _C.set_strict(strict) if strict else None
-    try:
-        with quiet_jit():
-            rewritten = _C.rewrite_graph(imported, native)
-            scripted: ScriptModule = torch.jit._recursive.wrap_cpp_module(rewritten)
-            return scripted
-    finally:
-        if was_strict is not None:
-            _C.set_strict(was_strict)
-
-
-def error_of(scripted: ScriptModule, prepared: Prepared) -> float:
-    """Runs the module once. Returns the relative L2 error of its outputs against the model's."""
-    return prepared.reference.error_of(scripted)
-
-
-def single_layout_plan(
-    limits: Limits, weaker: Mapping[str, _C.Plan], objective: Latency, plan: _C.Plan
-) -> _C.Plan | None:
-    """Returns the cheapest single-layout plan, with all its candidates checked.
-
-    Returns None if there is none, or if `plan` makes the same choices.
-    """
-    names = [name for name in weaker if name.startswith("single_layout_")]
-    if not names or objective.name != "latency":
-        return None
-    best = min(names, key=lambda name: (objective.value(weaker[name]), name))
-    try:
-        single = limits.settle(layouts=[best.removeprefix("single_layout_")], rough=True)
-    except Error:  # it exceeds a limit, or a check failed
-        return None
-    return None if choices_of(single) == choices_of(plan) else single
 
 
 @dataclass(frozen=True)
@@ -70,7 +36,30 @@ class Finalists:
     scripted: ScriptModule
     error: float  # relative L2 error of the module's outputs
     single: _C.Plan | None
-    describe: Callable[[_C.Plan], Plan]
+    describe: Describer
+
+    @staticmethod
+    def of(chosen: Chosen, prepared: Prepared, describe: Describer) -> Finalists:
+        """Returns the finalists with all facts that users read about the plan."""
+        tuned, limits, context = chosen.tuned, chosen.tuned.limits, chosen.context
+        tuning, objective = describe.tuning, describe.objective
+        native = limits.settle(with_regrets=True)
+        with tuning.timings.step("describe"):
+            plan = describe(native)
+        if context is not None:
+            times = f"plan {context.kept} of {context.rounds} timed in the net"
+            plan = dataclasses.replace(plan, method=f"{plan.method}; {times}")
+        plan = dataclasses.replace(
+            plan,
+            comparisons=compared_costs(chosen.weaker, objective),
+            rel_error=tuned.error if tuned.error < math.inf else None,
+            capture_error=prepared.capture_error,
+            limits=limits.described(),
+            in_context=context,
+            resolve=resolver(prepared.imported, limits, describe),
+            prove=prover(limits, objective),
+        )
+        return Finalists(plan, tuned.scripted, tuned.error, chosen.single, describe)
 
     def single_plan(self) -> Plan | None:
         """Returns the single-layout plan as users read it, which does not claim to be optimal.
@@ -105,17 +94,28 @@ class Contest:
     """The comparison of the finalists with the baselines, which decides what runs."""
 
     def __init__(
-        self, prepared: Prepared, options: Options, objective: Latency, call_budget: CallBudget
+        self, prepared: Prepared, options: Options, objective: Latency, budget: CallBudget
     ) -> None:
         self._prepared, self._options = prepared, options
-        self._objective, self._course = objective, call_budget
+        self._objective, self._budget = objective, budget
 
     def decide(self, finalists: Finalists) -> tuple[Plan, ScriptModule]:
         """Returns a plan with its verdict, and the module that runs.
 
         If a baseline runs, the plan is the one that the baseline replaces. A verdict from the
-        database is used without timing again.
+        database is used without timing again. Ctrl-C ends the timing.
+
+        Raises: KeyboardInterrupt on Ctrl-C if the plan's outputs are not exact enough.
         """
+        try:
+            with self._budget.call.timings.step("guard"):
+                return self._decide(finalists)
+        except KeyboardInterrupt:
+            if finalists.error > self._prepared.output_bound(self._options):
+                raise
+            return self._untimed(finalists.plan, finalists.scripted)
+
+    def _decide(self, finalists: Finalists) -> tuple[Plan, ScriptModule]:
         plan, scripted = finalists.plan, finalists.scripted
         if finalists.error > self._prepared.output_bound(self._options):
             reason = f"outputs differ from the model's by {finalists.error:.1e} at best"
@@ -124,7 +124,7 @@ class Contest:
         verdict = self._stored(plan, single)
         bound, error = None, math.inf
         if verdict is None or verdict.runs == "single_layout":
-            bound, error = self._bound(finalists)
+            bound, error = self._bind_single(finalists)
         if verdict is None:
             timed = [plan] if single is None or bound is None else [plan, single]
             key = guard.verdict_key(self._prepared.model, *timed)
@@ -138,9 +138,9 @@ class Contest:
             scripted = self._baseline(verdict)
         return self._with(plan, verdict), scripted
 
-    def untimed(self, plan: Plan, scripted: ScriptModule, reason: str) -> tuple[Plan, ScriptModule]:
-        """Returns the plan and the module that runs if nothing was timed."""
-        verdict = guard.untimed_verdict(reason, self._options.run_untimed)
+    def _untimed(self, plan: Plan, scripted: ScriptModule) -> tuple[Plan, ScriptModule]:
+        """Returns the plan and the module that runs if Ctrl-C came before the timing ended."""
+        verdict = guard.untimed_verdict(INTERRUPTED, self._options.run_untimed)
         runs = scripted if verdict.runs == "plan" else self._prepared.frozen
         return self._with(plan, verdict), runs
 
@@ -157,13 +157,13 @@ class Contest:
             found = verdicts.read_verdict(guard.verdict_key(model, plan, single))
         return found or verdicts.read_verdict(guard.verdict_key(model, plan))
 
-    def _bound(self, finalists: Finalists) -> tuple[ScriptModule | None, float]:
+    def _bind_single(self, finalists: Finalists) -> tuple[ScriptModule | None, float]:
         """Builds the module of the single-layout plan. Returns it, and the error of its outputs.
 
         The module is None if there is no such plan, if the error is too large, or if there is no
         time to time it.
         """
-        effort = self._course.guard_effort()
+        effort = self._budget.guard_effort()
         if finalists.single is None or effort is None or not effort.has_single_layout:
             return None, math.inf
         prepared, options = self._prepared, self._options
@@ -172,8 +172,8 @@ class Contest:
         return (scripted if error <= prepared.output_bound(options) else None), error
 
     def _timed(self, scripted: ScriptModule, single: ScriptModule | None) -> GuardVerdict:
-        prepared, call_budget = self._prepared, self._course
-        effort = self._course.guard_effort()
+        prepared = self._prepared
+        effort = self._budget.guard_effort()
         if effort is None:
             return self._out_of_time()
         inputs = prepared.inputs
@@ -189,7 +189,7 @@ class Contest:
             calls,
             limit_s=effort.limit_s,
             warmup=effort.warmup,
-            most_s=call_budget.deadline.left_s("finish"),
+            most_s=self._budget.call.deadline.left_s("finish"),
             synchronize=guard.synchronizer(prepared.where),
         )
         if verdict is None:
@@ -202,7 +202,7 @@ class Contest:
     def _out_of_time(self) -> GuardVerdict:
         reason = (
             f"{OUT_OF_BUDGET} before it was timed, which needs a budget_s of about"
-            f" {self._course.whole_s:.0f}; run_untimed=True runs the plan untimed"
+            f" {self._budget.whole_s:.0f}; run_untimed=True runs the plan untimed"
         )
         return guard.untimed_verdict(reason, self._options.run_untimed)
 
@@ -211,3 +211,25 @@ class Contest:
         return baselines.baseline_module(
             prepared.model, prepared.frozen, prepared.inputs, verdict.baseline
         )
+
+
+def result_of(
+    plan: Plan, scripted: ScriptModule, chosen: Chosen, finalists: Finalists, prepared: Prepared
+) -> Result:
+    """Returns the result of the call: `plan` and the module that runs, and the other plans."""
+    describe = finalists.describe
+    tuning = describe.tuning
+    with tuning.timings.step("describe"):
+        alternatives = {name: describe(native) for name, native in chosen.weaker.items()}
+        if "optimum" in plan.comparisons:
+            alternatives["optimum"] = finalists.plan
+    return Result(
+        scripted,
+        with_dims_of(scripted, plan, prepared),
+        prepared.frozen,
+        tuning.costs,
+        alternatives,
+        str(prepared.where),
+        front_finder(tuning, describe, describe.objective),
+        tuning.is_interrupted,
+    )

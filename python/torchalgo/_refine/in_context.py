@@ -21,16 +21,16 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 from torchalgo import _C
 from torchalgo._base.deadline import Deadline
 from torchalgo._base.stats import cost_of_samples, is_faster
-from torchalgo._capture.freeze import ScriptModule
 from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of
 from torchalgo._ir.plan import InContext, OpInContext
 from torchalgo._measure.measuring import Tuning
 from torchalgo._measure.pairs import NOTHING, PairEnd, Pairs, admissible, native_pairs
+from torchalgo._refine.binding import Tuned, choices_of
 from torchalgo._refine.net_times import (
     FEWEST_OPS,
     LEAST_PASSES,
@@ -161,22 +161,21 @@ def corrections(ops: Sequence[TimedOp], lines: Mapping[str, Line]) -> Pairs:
 # ---- the search ----------------------------------------------------------------------------------
 
 
-class Tuned(NamedTuple):
-    """A plan, its module, and the relative L2 error of the module's outputs."""
-
-    native: _C.Plan
-    scripted: ScriptModule
-    error: float
-    limits: Any  # the limits.Limits under which it was found
-
-
 @dataclass(frozen=True)
 class Refined:
     """The result of a search: the best plan, and the costs of pairs for which it is optimal."""
 
     tuned: Tuned
     pairs: Pairs
-    context: InContext | None  # None: interrupted before anything was timed
+    context: InContext | None  # None: it was not timed in the net
+
+
+class PlanSource(Protocol):
+    """Finds plans for a search."""
+
+    def tuned(self, pairs: Pairs) -> Tuned:
+        """Returns the optimum with these costs of pairs, after measuring what it needs."""
+        ...
 
 
 class Search:
@@ -185,7 +184,7 @@ class Search:
     def __init__(
         self,
         tuning: Tuning,
-        solve: Callable[[], Tuned],
+        source: PlanSource,
         inputs: tuple[Any, ...],
         *,
         limit_s: float,
@@ -196,21 +195,19 @@ class Search:
         """Starts nothing yet.
 
         Args:
-            solve: returns the optimum for the costs and pairs in `tuning`, and measures what this
-                needs.
+            source: finds a plan for each set of costs of pairs.
             inputs: the inputs with which plans are timed.
             limit_s: the seconds for timing. The first plan is timed in any case.
             most_error: the largest relative L2 of a plan's outputs.
         """
-        self._tuning, self._solve, self._inputs = tuning, solve, inputs
+        self._tuning, self._source, self._inputs = tuning, source, inputs
         self._limit_s, self._most_error = limit_s, most_error
         self._timer, self._now_s = timer, now_s
 
     def run(self, first: Tuned) -> Refined:
-        """Searches from `first` and returns the best plan.
+        """Searches from `first`, and returns the best plan and the costs of pairs that lead to it.
 
-        Leaves in `tuning` the costs of pairs for which this plan is optimal. Ctrl-C ends the search
-        and the tuning. Then the result is the best plan so far.
+        Ctrl-C ends the search and the tuning. Then the result is the best plan so far.
         """
         self._best = Refined(first, {}, None)
         self._best_times: NetTimes | None = None
@@ -220,11 +217,9 @@ class Search:
         except KeyboardInterrupt:
             self._tuning.interrupt()
             outcome = "interrupted"
-        best = self._best
-        self._tuning.set_pairs(best.pairs)
         if self._best_times is None:
-            return best
-        return dataclasses.replace(best, context=self._context(self._best_times, outcome))
+            return self._best
+        return dataclasses.replace(self._best, context=self._context(self._best_times, outcome))
 
     def _follow(self, first: Tuned) -> str:
         """Runs the search and returns the reason why it ended."""
@@ -233,8 +228,7 @@ class Search:
         solved: Pairs = {}
         pairs = self._learn(first, self._best_times, solved)
         while not (outcome := self._end(pairs == solved, self._now_s() - started)):
-            self._tuning.set_pairs(pairs)
-            solved, new = pairs, self._solve()
+            solved, new = pairs, self._source.tuned(pairs)
             if self._tuning.is_stopped:
                 return "the tuning was ended"
             if new.error > self._most_error:
@@ -311,12 +305,6 @@ def _us(ns: float) -> float:
 
 def _known_ticks(tuning: Tuning) -> dict[Key, int]:
     return {key: cost.ticks for key, cost in tuning.known.items()}
-
-
-def choices_of(plan: _C.Plan) -> list[Any]:
-    """Returns the choices of a plan, without costs."""
-    nodes = [[n.name, n.absorbed_by, *key_of(n.problem, n.primitive)] for n in plan.nodes]
-    return nodes + [[t.value, *key_of(t.problem, t.primitive)] for t in plan.transforms]
 
 
 # ---- stored for the next process -----------------------------------------------------------------

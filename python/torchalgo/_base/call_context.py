@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What all steps of one optimize call share: its timings, its deadline, and its progress."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from torchalgo._base.deadline import Deadline
+from torchalgo._base.progress import Progress
+from torchalgo._base.timings import Timings
+
+
+@dataclass(frozen=True)
+class CallContext:
+    """The time of each step so far, the time budget, and the progress display of one call."""
+
+    timings: Timings
+    deadline: Deadline
+    progress: Progress
+
+    @staticmethod
+    def start(
+        deadline: Deadline | None = None,
+        progress: Progress | None = None,
+        timings: Timings | None = None,
+    ) -> CallContext:
+        """Starts a call. By default it has no time budget and shows no progress."""
+        return CallContext(
+            Timings() if timings is None else timings,
+            Deadline(None) if deadline is None else deadline,
+            Progress(False) if progress is None else progress,
+        )
+
+    def part(self, parts_left: int) -> CallContext:
+        """Returns the context of the next plan: an equal part of the time that is left."""
+        left_s = max(0.0, self.deadline.left_s("finish"))
+        deadline = Deadline(left_s / parts_left, self.deadline.now_s)
+        return dataclasses.replace(self, deadline=deadline)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Builds the module of a plan, and compares its outputs with those of the model."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import torch
+
+from torchalgo import _C
+from torchalgo._capture.freeze import ScriptModule, quiet_jit
+from torchalgo._capture.options import Options
+from torchalgo._ir.costs import key_of
+from torchalgo._ir.plan import Plan
+from torchalgo._plan.describe import with_dims
+from torchalgo._plan.limits import Limits
+from torchalgo._plan.preparation import Prepared
+from torchalgo._refine.call_budget import CallBudget
+
+
+class Tuned(NamedTuple):
+    """A plan, its module, and the relative L2 error of the module's outputs."""
+
+    native: _C.Plan
+    scripted: ScriptModule
+    error: float
+    limits: Limits  # the limits under which it was found
+
+    def is_outdated(self) -> bool:
+        """Returns True if costs that were measured since have changed the optimum."""
+        return choices_of(self.limits.settle()) != choices_of(self.native)
+
+
+def choices_of(plan: _C.Plan) -> list[Any]:
+    """Returns the choices of a plan, without costs."""
+    nodes = [[n.name, n.absorbed_by, *key_of(n.problem, n.primitive)] for n in plan.nodes]
+    return nodes + [[t.value, *key_of(t.problem, t.primitive)] for t in plan.transforms]
+
+
+def rewrite(imported: _C.Imported, native: _C.Plan, strict: bool) -> ScriptModule:
+    """Returns the module that runs `native`."""
+    was_strict = _C.set_strict(strict) if strict else None
+    try:
+        with quiet_jit():
+            rewritten = _C.rewrite_graph(imported, native)
+            scripted: ScriptModule = torch.jit._recursive.wrap_cpp_module(rewritten)
+            return scripted
+    finally:
+        if was_strict is not None:
+            _C.set_strict(was_strict)
+
+
+def error_of(scripted: ScriptModule, prepared: Prepared) -> float:
+    """Runs the module once. Returns the relative L2 error of its outputs against the model's."""
+    return prepared.reference.error_of(scripted)
+
+
+def bind_exact_plan(
+    prepared: Prepared, limits: Limits, options: Options, budget: CallBudget
+) -> Tuned:
+    """Returns the cheapest plan whose outputs keep max_rel_error, with its module and error.
+
+    If there is no such plan, or no time to find it, returns the last plan that was tried. If there
+    is no time to bind a plan, and no cost is known, the module is the frozen one, with a NaN error.
+    """
+    bound, timings, now_s = prepared.output_bound(options), budget.call.timings, budget.now_s
+    may_run = budget.can_time or options.run_untimed or limits.tuning.knowledge.has_any_cost
+    while True:
+        native = limits.settle()
+        if not may_run:
+            return Tuned(native, prepared.frozen, float("nan"), limits)
+        started = now_s()
+        with timings.step("bind"):
+            scripted = rewrite(prepared.imported, native, options.strict)
+        with timings.step("try"):
+            error = error_of(scripted, prepared)
+        budget.learn_binding(now_s() - started)
+        own = prepared.capture_error  # the plan does not cause this error
+        is_last = error <= bound or not budget.can_bind()
+        tighter = None if is_last else limits.tightened(native, error - own, bound - own)
+        if tighter is None:
+            return Tuned(native, scripted, error, limits)
+        limits = tighter
+
+
+def with_dims_of(scripted: ScriptModule, plan: Plan, prepared: Prepared) -> Plan:
+    """Returns the plan with the sizes for which its module is right."""
+    return dataclasses.replace(plan, inputs=with_dims(plan.inputs, prepared.dims_of(scripted)))

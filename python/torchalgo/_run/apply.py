@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Gives results without tuning: applies a plan as it is, or leaves the model as it is."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from torchalgo import _C
+from torchalgo._base.progress import Progress
+from torchalgo._C import Error
+from torchalgo._capture.options import Options
+from torchalgo._ir.plan import Plan, outcome_lines
+from torchalgo._measure import guard
+from torchalgo._plan.describe import native_plan, unplanned
+from torchalgo._plan.find import torch_name
+from torchalgo._plan.fit import fit_plan, missing_primitives, nodes_it_lacks
+from torchalgo._plan.preparation import Prepared
+from torchalgo._plan.result import Result
+from torchalgo._refine.binding import error_of, rewrite, with_dims_of
+
+
+def leave_as_it_is(prepared: Prepared, options: Options, progress: Progress) -> Result:
+    """Returns the frozen model as the result, because it has no convolutions."""
+    if isinstance(options.plan, Plan):
+        fit_plan(options.plan, prepared.graph, prepared.inputs)
+    verdict = guard.untimed_verdict("the model has no convolutions")
+    plan = unplanned(
+        prepared.graph, prepared.inputs, prepared.notes, prepared.device, prepared.dims
+    )
+    plan = dataclasses.replace(plan, guard=verdict)
+    tell_outcome(progress, plan)
+    frozen = prepared.frozen
+    return Result(frozen, plan, frozen, device=torch_name(prepared.device))
+
+
+def apply_plan(
+    plan: Plan,
+    prepared: Prepared,
+    found: _C.Candidates,
+    options: Options,
+    progress: Progress,
+) -> Result:
+    """Applies `plan` without measuring. If its verdict is for the baseline, the frozen model runs.
+
+    Raises: torchalgo.Error if the plan was made for another model, or if its outputs are not exact
+        enough. With `strict`, also if this machine does not offer a primitive.
+    """
+    plan = fit_plan(plan, prepared.graph, prepared.inputs)
+    left = nodes_it_lacks(plan, prepared.graph)
+    if left:
+        progress.say(f"an older plan, PyTorch runs what it has no node for: {', '.join(left)}")
+    missing = missing_primitives(plan, found)
+    if missing and options.strict:
+        raise Error(f"optimize: strict, and this machine does not offer {', '.join(missing)}")
+    if missing:
+        progress.say(f"falls back, not offered here: {', '.join(missing)}")
+    frozen, where = prepared.frozen, str(prepared.where)
+    verdict = plan.guard
+    is_refused = verdict is not None and verdict.runs == "baseline"
+    is_timed = verdict is not None and verdict.rounds > 0
+    if is_refused and (is_timed or not options.run_untimed):
+        return Result(frozen, with_dims_of(frozen, plan, prepared), frozen, device=where)
+    scripted = rewrite(prepared.imported, native_plan(plan), options.strict)
+    error = error_of(scripted, prepared)
+    bound = prepared.output_bound(options)
+    if error > bound:
+        raise Error(
+            f"optimize: with this plan the outputs have relative L2 {error:.1e} to the model's,"
+            f" expected at most {bound:.1e}: make a new plan"
+        )
+    return Result(scripted, with_dims_of(scripted, plan, prepared), frozen, device=where)
+
+
+def tell_outcome(progress: Progress, plan: Plan) -> None:
+    """Shows what runs, and what was left alone."""
+    for line in outcome_lines(plan):
+        progress.say(line)
