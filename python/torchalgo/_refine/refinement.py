@@ -158,8 +158,9 @@ class Refinement:
         """
         tuning, is_limited = self._tuning, not limits.are_none
         if self._compared is None or not self._compared.fits(tuning, is_limited):
+            before = tuning.knowledge, tuning.phase  # each plan's measurements may change others
             plans = compare_planners(tuning, self._objective, is_limited)
-            self._compared = _Compared(plans, tuning.knowledge, tuning.phase, is_limited)
+            self._compared = _Compared(plans, *before, is_limited)
         return self._compared.plans
 
     # ---- stored for the next process -------------------------------------------------------------
