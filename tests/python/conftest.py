@@ -118,3 +118,35 @@ def no_unseen_warning() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torchalgo: there is no plan for inputs")
         yield
+
+
+@pytest.fixture
+def runs() -> Iterator[Callable[[], dict[tuple[str, str], int]]]:
+    """(direction of the problem, primitive) -> count of what ran since the test began."""
+    _C.reset_recorded_runs()
+    old = _C.set_recording(True)
+
+    def read() -> dict[tuple[str, str], int]:
+        counts: dict[tuple[str, str], int] = {}
+        for problem, primitive, _, count in _C.recorded_runs():
+            direction = next(
+                d for d in ("fwd", "bwd_data", "bwd_filter") if problem.startswith(d + "_")
+            )
+            counts[direction, primitive] = counts.get((direction, primitive), 0) + count
+        return counts
+
+    yield read
+    _C.set_recording(old)
+    _C.reset_recorded_runs()
+
+
+@pytest.fixture
+def clean_settings() -> Iterator[None]:
+    """Afterwards no choice of an algorithm is set anywhere."""
+    yield
+    _C.set_flag_choices("", "", "")
+    _C.set_context_choices("", "", "")
+    _C.set_planned_choices({})
+    _C.set_conflict_policy("error")
+    torchalgo.set_strict(False)
+    torchalgo.reset_fallbacks()
