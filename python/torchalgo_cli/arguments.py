@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads the types of arguments. The parser's errors are one line, with a suggestion."""
+"""Parts that all parsers share: the class, common arguments, and the types of arguments."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ import datetime
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, NoReturn
 
 EXIT_USAGE = 2
+EXIT_CODES = """exit codes:
+  0    success
+  1    an error, or a check that failed
+  2    wrong arguments
+  130  Ctrl-C; optimize still writes a plan if it had measured any cost"""
 
 
 def near(word: str, known: Iterable[str]) -> str:
@@ -70,6 +77,30 @@ class Parser(argparse.ArgumentParser):
                         assert isinstance(chosen, Parser)
                         return chosen._chosen()
         return self
+
+
+def add_parser(commands: Any, name: str, text: str, more: str = "", example: str = "") -> Any:
+    """Adds a command or a verb.
+
+    Args:
+        text: one line for the list of commands.
+        more: what the command's own help says after this line.
+        example: the arguments of a call that works.
+    """
+    description = textwrap.fill(f"{text[0].upper()}{text[1:]}. {more}", 79)
+    call = f"example:\n  {example}\n\n" if example else ""
+    return commands.add_parser(
+        name, help=text, description=description, epilog=call + EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+
+
+def add_cost_db(parser: Any) -> None:
+    parser.add_argument(
+        "--cost-db", type=Path, metavar="FILE",
+        help="the cost database (default: costs.sqlite3 in $TORCHALGO_CACHE_DIR, or in"
+        " ~/.cache/torchalgo)",
+    )  # fmt: skip
 
 
 def positive(text: str) -> int:
