@@ -52,6 +52,7 @@ example: build
 lint: venv
 	@$(PY) scripts/check_includes.py
 	@$(PY) scripts/check_english.py
+	@$(PY) scripts/check_errors.py
 	@git ls-files --cached --others --exclude-standard '*.cpp' '*.h' '*.cu' | xargs clang-format --dry-run -Werror
 	@ruff format --check --quiet . && ruff check --quiet .
 	@mypy

@@ -39,8 +39,8 @@ namespace torchalgo {
 
 Layout require_layout(const std::string& text) {
   const auto layout = parse_layout(text);
-  TORCHALGO_CHECK(layout.has_value(), "'{}' is no layout: expected nchw, nhwc, nChw8c or nChw16c",
-                  text);
+  TORCHALGO_CHECK(layout.has_value(),
+                  "TA4003 '{}' is no layout: expected nchw, nhwc, nChw8c or nChw16c", text);
   return *layout;
 }
 
@@ -62,7 +62,7 @@ CostSource to_source(const std::string& word) {
   for (int i = 0; i < static_cast<int>(std::size(kSourceWords)); ++i) {
     if (word == kSourceWords[i]) return static_cast<CostSource>(i);
   }
-  throw Error(fmt::format("'{}' is no cost source: expected one of {}", word,
+  throw Error(fmt::format("TA2306 '{}' is no cost source: expected one of {}", word,
                           fmt::join(kSourceWords, ", ")));
 }
 
@@ -150,7 +150,7 @@ void bind_candidates(py::module_& m) {
 
 DeviceKind to_device_kind(const std::string& word) {
   TORCHALGO_CHECK(word == "cpu" || word == "cuda",
-                  "'{}' is no kind of device: expected cpu or cuda", word);
+                  "TA4010 '{}' is no kind of device: expected cpu or cuda", word);
   return word == "cpu" ? DeviceKind::kCpu : DeviceKind::kCuda;
 }
 
@@ -200,7 +200,8 @@ void bind_costs(py::module_& m) {
       .def(py::init<>())
       .def("set",
            [](CostTable& table, const CostKey& key, Ticks ticks, const std::string& source) {
-             TORCHALGO_CHECK(ticks >= 0, "CostTable.set: {} ticks for {}: costs are >= 0", ticks,
+             TORCHALGO_CHECK(ticks >= 0,
+                             "TA2306 CostTable.set: got {} ticks for {}, expected 0 or more", ticks,
                              key.primitive);
              table.costs[key] = {ticks, to_source(source)};
            })
@@ -224,7 +225,8 @@ void bind_costs(py::module_& m) {
            [](CostTable& table, const std::string& producer, const std::optional<CostKey>& before,
               const std::string& reader, const CostKey& run, Ticks ticks) {
              TORCHALGO_CHECK(producer.empty() == !before,
-                             "CostTable.set_pair: a producer needs both its node and what it runs");
+                             "TA2306 CostTable.set_pair: got one of a producer and the key that it "
+                             "runs, expected both or neither");
              const NodeChoice first = {producer, before.value_or(CostKey())};
              table.pairs[{first, {reader, run}}] = ticks;
            })
@@ -280,7 +282,7 @@ void bind_plan(py::module_& m) {
           },
           [](Plan& plan, const std::string& word) {
             TORCHALGO_CHECK(word == "optimal" || word == "feasible",
-                            "'{}' is no plan status: expected optimal or feasible", word);
+                            "TA2101 '{}' is no plan status: expected optimal or feasible", word);
             plan.status = word == "optimal" ? PlanStatus::kOptimal : PlanStatus::kFeasible;
           })
       .def_readwrite("cost", &Plan::cost)
@@ -298,16 +300,16 @@ std::vector<c10::IValue> to_ivalues(const torch::jit::Module& module, const py::
   const auto graph_inputs = module.get_method("forward").graph()->inputs();
   // Fewer are fine: import_graph fills in the defaults of forward's arguments.
   TORCHALGO_CHECK(inputs.size() < graph_inputs.size(),
-                  "import_graph: forward takes at most {} inputs, got {}", graph_inputs.size() - 1,
-                  inputs.size());
+                  "TA1205 import_graph: forward takes at most {} inputs, got {}",
+                  graph_inputs.size() - 1, inputs.size());
   std::vector<c10::IValue> values;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const auto& type = graph_inputs[i + 1]->type();
     try {
       values.push_back(torch::jit::toIValue(inputs[i], type));
     } catch (const py::cast_error&) {
-      throw Error(fmt::format("import_graph: argument {} of forward is a {}, got a {}", i + 1,
-                              type->repr_str(), Py_TYPE(inputs[i].ptr())->tp_name));
+      throw Error(fmt::format("TA1205 import_graph: argument {} of forward must be a {}, got a {}",
+                              i + 1, type->repr_str(), Py_TYPE(inputs[i].ptr())->tp_name));
     }
   }
   return values;
@@ -382,7 +384,8 @@ Announce announce_on(const std::optional<py::buffer>& buffer) {
   if (!buffer) return nullptr;
   const auto board = std::make_shared<py::buffer_info>(buffer->request(/*writable=*/true));
   TORCHALGO_CHECK(board->itemsize == sizeof(std::int64_t) && board->size == 2 && !board->readonly,
-                  "announce: expected a writable buffer of two 8-byte integers, got {} of {} bytes",
+                  "TA3009 announce: got a buffer of {} items of {} bytes, expected a writable one "
+                  "of two 8-byte integers",
                   board->size, board->itemsize);
   return [board](std::size_t index) {
     auto* const cells = static_cast<std::int64_t*>(board->ptr);
@@ -434,7 +437,9 @@ void bind_measuring(py::module_& m) {
   m.def(
       "samples_without_noise",
       [](const std::vector<std::size_t>& places, const std::vector<double>& ns, int rounds) {
-        TORCHALGO_CHECK(places.size() == ns.size(), "samples_without_noise: {} places, {} times",
+        TORCHALGO_CHECK(places.size() == ns.size(),
+                        "TA3009 samples_without_noise: got {} places and {} times, expected as "
+                        "many times as places",
                         places.size(), ns.size());
         return samples_without_noise(places, ns, RaceLength::of(rounds));
       },

@@ -35,7 +35,7 @@ std::pair<double, std::vector<std::pair<std::int64_t, double>>> probed() {
 
 std::pair<double, double> work_of(const std::string& text, const Primitive& primitive) {
   const Algorithm* const algorithm = find_algorithm(all_algorithms(), primitive.name);
-  TORCHALGO_CHECK(algorithm != nullptr, "least_work: no algorithm has the name '{}'",
+  TORCHALGO_CHECK(algorithm != nullptr, "TA4004 least_work: no algorithm has the name '{}'",
                   primitive.name);
   const Work work = least_work(algorithm->prepare(parse_problem(text), primitive, cpu_device()));
   return {work.flops, work.bytes};

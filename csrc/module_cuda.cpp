@@ -33,7 +33,7 @@ at::Tensor run_primitive(const std::string& text, const Primitive& primitive, st
                          const std::optional<Device>& device) {
   const Problem problem = parse_problem(text);
   const Algorithm* const algorithm = find_algorithm(all_algorithms(), primitive.name);
-  TORCHALGO_CHECK(algorithm != nullptr, "run_primitive: no algorithm has the name '{}'",
+  TORCHALGO_CHECK(algorithm != nullptr, "TA4004 run_primitive: no algorithm has the name '{}'",
                   primitive.name);
   const Sample sample = make_sample(problem, seed, torch_device(device.value_or(Device())));
   return run_once(*algorithm, problem, primitive, sample);

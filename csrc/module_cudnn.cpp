@@ -28,7 +28,8 @@ using OneOffer = std::tuple<std::optional<Primitive>, Traits, std::string>;
 
 OneOffer offer_one(const std::string& problem, const Primitive& primitive, const Device& device) {
   const Algorithm* row = find_algorithm(all_algorithms(), primitive.name);
-  TORCHALGO_CHECK(row != nullptr, "offer_one: no algorithm is named '{}'", primitive.name);
+  TORCHALGO_CHECK(row != nullptr, "TA4004 offer_one: no algorithm has the name '{}'",
+                  primitive.name);
   Offer offer = offer_exact(*row, parse_problem(problem), device, primitive.name, primitive.src,
                             primitive.dst);
   if (!offer.refusal.empty()) return {std::nullopt, Traits(), std::move(offer.refusal)};
@@ -41,7 +42,8 @@ Direction to_direction(const std::string& word) {
        {Direction::kForward, Direction::kBackwardData, Direction::kBackwardFilter}) {
     if (word == to_string(direction)) return direction;
   }
-  throw Error(fmt::format("'{}' is no direction: expected fwd, bwd_data or bwd_filter", word));
+  throw Error(
+      fmt::format("TA4006 '{}' is no direction: expected fwd, bwd_data or bwd_filter", word));
 }
 
 std::vector<std::pair<int, std::string>> legacy_algorithms(const std::string& direction) {

@@ -43,7 +43,7 @@ ConflictPolicy to_policy(const std::string& word) {
     if (word == name) return policy;
   }
   throw Error(fmt::format(
-      "torchalgo: '{}' is no conflict policy: expected error, fallback or honour", word));
+      "TA4405 torchalgo: '{}' is no conflict policy: expected error, fallback or honour", word));
 }
 
 std::string word_of(ConflictPolicy policy) {

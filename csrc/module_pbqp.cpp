@@ -30,7 +30,7 @@ auto rethrow(Step step) {
   try {
     return step();
   } catch (const std::invalid_argument& error) {
-    throw Error(error.what());
+    throw Error(fmt::format("TA8001 {}", error.what()));
   }
 }
 
@@ -38,7 +38,7 @@ std::vector<Cost> read_costs(const py::buffer& buffer) {
   const py::buffer_info info = buffer.request();
   TORCHALGO_CHECK(
       info.ndim == 1 && info.itemsize == sizeof(Cost) && info.strides[0] == sizeof(Cost),
-      "pbqp: costs must be 64-bit integers in a row");
+      "TA8001 pbqp: got costs of another form, expected contiguous 64-bit integers");
   const auto* costs = static_cast<const Cost*>(info.ptr);
   return {costs, costs + info.size};
 }

@@ -105,8 +105,8 @@ void bind_steps(py::module_& m) {
 Candidates single_candidates(const Graph& graph,
                              const std::vector<std::vector<Primitive>>& primitives) {
   TORCHALGO_CHECK(primitives.size() == graph.nodes.size(),
-                  "single_candidates: primitives of {} nodes, expected {}", primitives.size(),
-                  graph.nodes.size());
+                  "TA2306 single_candidates: got the primitives of {} nodes, expected those of {}",
+                  primitives.size(), graph.nodes.size());
   Candidates candidates;
   candidates.by_anchor.resize(graph.nodes.size());
   candidates.refusals.resize(graph.nodes.size());

@@ -24,7 +24,7 @@ Offer offer_scale_shift(const Problem& problem, const Device&) {
 Packed pack_scale_shift(const Problem& problem, Layout layout, const Weights& weights) {
   const std::int64_t c = std::get<ScaleShiftProblem>(problem).c;
   TORCHALGO_CHECK(weights[0].weights.numel() == c && weights[0].bias.numel() == c,
-                  "scale_shift: got {} scales and {} shifts, expected {} of each ({})",
+                  "TA4302 scale_shift: got {} scales and {} shifts, expected {} of each ({})",
                   weights[0].weights.numel(), weights[0].bias.numel(), c, to_string(problem));
   const std::int64_t block = block_size(layout);
   const std::int64_t pad = (c + block - 1) / block * block - c;

@@ -19,7 +19,7 @@ std::string describe(const Api& api, Status status) {
 
 void check(const Api& api, Status status, std::string_view what) {
   if (status == kSuccess) return;
-  throw StatusError(status, fmt::format("cuDNN: {}: {}", what, describe(api, status)));
+  throw StatusError(status, fmt::format("TA5102 cuDNN: {}: {}", what, describe(api, status)));
 }
 
 OwnedDescriptor::OwnedDescriptor(const Api& api, DescriptorType type) : api_(&api) {

@@ -6,6 +6,8 @@
 #include <span>
 #include <utility>
 
+#include "base/error_code.h"
+
 namespace torchalgo::cudnn {
 
 DeviceProperties make_device_properties(const Api& api, const std::string& json) {
@@ -21,7 +23,7 @@ DeviceProperties make_device_properties(const Api& api, const std::string& json)
     return {std::nullopt,
             fmt::format("cuDNN {} does not take the device's properties, perhaps for a key that "
                         "they lack: {}",
-                        version_text(api), error.what())};
+                        version_text(api), without_code(error.what()))};
   }
 }
 

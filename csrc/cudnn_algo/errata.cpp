@@ -74,11 +74,10 @@ class JsonReader {
   static constexpr int kMaxDepth = 16;
 
   [[noreturn]] static void fail() {
-    throw Error(
-        fmt::format("{}: expected cuDNN's errata as JSON, such as {{\"version\": 1, "
-                    "\"rules\": [{{\"rule_id\": \"a\", \"operation\": \"ConvFwd\", "
-                    "\"engine\": 1}}]}}",
-                    kFileVariable));
+    throw Error(fmt::format(
+        "TA5107 {}: expected cuDNN's errata as JSON, such as {{\"version\": 1, \"rules\": "
+        "[{{\"rule_id\": \"a\", \"operation\": \"ConvFwd\", \"engine\": 1}}]}}",
+        kFileVariable));
   }
 
   // Returns the next character that is not a space, without removing it, and 0 at the end.
@@ -178,7 +177,7 @@ Erratum to_erratum(const Json& json) {
   const auto* operation = rule != nullptr ? find<std::string>(*rule, "operation") : nullptr;
   const auto* engine = rule != nullptr ? find<double>(*rule, "engine") : nullptr;
   TORCHALGO_CHECK(operation != nullptr && engine != nullptr,
-                  "{}: each rule needs \"operation\", a text, and \"engine\", a number",
+                  "TA5107 {}: a rule lacks \"operation\" (a text) or \"engine\" (a number): add it",
                   kFileVariable);
   Erratum erratum;
   if (const auto* id = find<std::string>(*rule, "rule_id")) erratum.id = *id;
@@ -202,7 +201,9 @@ std::shared_ptr<const std::vector<Erratum>> file_errata() {
   auto& errata = read[path];
   if (errata == nullptr) {
     std::ifstream file(path);
-    TORCHALGO_CHECK(file.good(), "{}: cannot read '{}'", kFileVariable, path);
+    TORCHALGO_CHECK(file.good(),
+                    "TA5107 {}: cannot read '{}': name a file that exists, or unset the variable",
+                    kFileVariable, path);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     errata = std::make_shared<std::vector<Erratum>>(parse_errata(text));
   }
@@ -228,7 +229,9 @@ std::vector<Erratum> parse_errata(std::string_view json) {
   const Json all = JsonReader(json).read_all();
   const auto* object = std::get_if<std::map<std::string, Json>>(&all.value);
   const auto* rules = object != nullptr ? find<std::vector<Json>>(*object, "rules") : nullptr;
-  TORCHALGO_CHECK(rules != nullptr, "{}: expected an object with a list \"rules\"", kFileVariable);
+  TORCHALGO_CHECK(rules != nullptr,
+                  "TA5107 {}: got JSON without the list \"rules\", expected an object that has it",
+                  kFileVariable);
   std::vector<Erratum> errata;
   for (const Json& rule : *rules) errata.push_back(to_erratum(rule));
   return errata;

@@ -27,9 +27,8 @@ at::Tensor aligned_like(const at::Tensor& tensor) {
 
 void refuse_capture(const Api& api, const Runtime& runtime, const EngineCall& call, bool is_built) {
   TORCHALGO_CHECK(!runtime.is_capturing(),
-                  "cuDNN: a CUDA graph is being captured, and this thread has {} the plan before: "
-                  "run the model "
-                  "once with the same shapes before capturing ({})",
+                  "TA5105 cuDNN: a CUDA graph is being captured, and this thread has {} the plan "
+                  "before: run the model once with the same shapes before capturing ({})",
                   is_built ? "built but never run" : "never built", describe(api, call));
 }
 
@@ -56,12 +55,12 @@ std::shared_ptr<Executable> find_or_build(
     plans_evicted.fetch_add(static_cast<std::int64_t>(evicted), std::memory_order_relaxed);
   }
   TORCHALGO_CHECK(executable->workspace_bytes <= call.primitive.workspace_bytes,
-                  "cuDNN: the plan wants {} bytes of workspace, the primitive says {}: the choice "
-                  "was made with another cuDNN or GPU; choose again here ({})",
+                  "TA5104 cuDNN: the plan needs {} bytes of workspace, the primitive says {}: the "
+                  "choice was made with another cuDNN or GPU; choose again on this machine ({})",
                   executable->workspace_bytes, call.primitive.workspace_bytes,
                   describe(*api, call));
   TORCHALGO_CHECK(executable->workspace_bytes == 0 || call.args.workspace != nullptr,
-                  "cuDNN: a workspace of {} bytes is needed, got none ({})",
+                  "TA5104 cuDNN: got no workspace, expected {} bytes ({})",
                   executable->workspace_bytes, describe(*api, call));
   return executable;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/error_code.h"
 #include "cudnn_algo/descriptor.h"
 #include "cudnn_algo/executable_cache.h"
 #include "cudnn_algo/runtime.h"
@@ -60,7 +61,7 @@ void with_description(const Api& api, const EngineCall& call, const Body& body) 
   try {
     body();
   } catch (const StatusError& error) {
-    throw Error(fmt::format("{} ({})", error.what(), describe(api, call)));
+    throw Error(with_inner_code(fmt::format("TA5102 {} ({})", error.what(), describe(api, call))));
   }
 }
 

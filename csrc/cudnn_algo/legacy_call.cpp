@@ -100,7 +100,7 @@ std::shared_ptr<Executable> build(const std::shared_ptr<const Api>& api, Handle 
                                   const LegacySpec& spec, const EngineCall& call) {
   const auto& conv = std::get<ConvProblem>(call.problem);
   const auto absence = legacy_absence(*api, conv);
-  TORCHALGO_CHECK(!absence, "cuDNN: {} ({})", *absence, describe(*api, call));
+  TORCHALGO_CHECK(!absence, "TA5101 cuDNN cannot run: {} ({})", *absence, describe(*api, call));
   auto executable = std::make_shared<LegacyExecutable>(api, conv, layouts_of(call.primitive),
                                                        math_type(spec, conv.dtype));
   std::size_t bytes = 0;

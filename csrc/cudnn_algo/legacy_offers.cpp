@@ -265,8 +265,9 @@ class LegacyOffers {
 
 LegacySpec require_spec(const Primitive& primitive) {
   const auto spec = parse_legacy_spec(primitive.name);
-  TORCHALGO_CHECK(spec, "'{}' is no legacy algorithm: expected cudnn_legacy.<direction>.<number>",
-                  primitive.name);
+  TORCHALGO_CHECK(
+      spec, "TA5106 '{}' is no algorithm of cuDNN: expected cudnn_legacy.<direction>.<number>",
+      primitive.name);
   return *spec;
 }
 

@@ -46,7 +46,7 @@ LoadedApi process_api() {
 
 std::shared_ptr<const Api> require_api(const Library& library) {
   LoadedApi loaded = library.load();
-  TORCHALGO_CHECK(loaded.api, "cuDNN is absent: {}", loaded.absence);
+  TORCHALGO_CHECK(loaded.api, "TA5101 cuDNN is absent: {}", loaded.absence);
   return std::move(loaded.api);
 }
 

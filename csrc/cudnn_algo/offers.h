@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error_code.h"
 #include "cudnn_algo/api.h"
 #include "cudnn_algo/engine.h"
 #include "cudnn_algo/graph.h"
@@ -51,7 +52,7 @@ template <typename Refusal, typename Ask>
   try {
     return ask(*loaded.api, *conv);
   } catch (const StatusError& error) {
-    return refuse(error.what());
+    return refuse(without_code(error.what()));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/error_code.h"
 #include "cudnn_algo/engine_config.h"
 #include "cudnn_algo/refusal.h"
 
@@ -53,7 +54,7 @@ ExecutionPlanAnswer make_execution_plan(const Api& api, const Target& target,
     if (!config.descriptor) return refused(std::move(config));
     return finalize_plan(target, std::move(*config.descriptor), std::move(notes));
   } catch (const StatusError& error) {
-    return {std::nullopt, error.status(), error.what()};
+    return {std::nullopt, error.status(), without_code(error.what())};
   }
 }
 

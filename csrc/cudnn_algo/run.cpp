@@ -94,8 +94,9 @@ std::shared_ptr<Executable> build(const std::shared_ptr<const Api>& api, Handle 
       make_execution_plan(*api, Target{.handle = handle, .properties = nullptr, .isa = {}},
                           std::get<ConvProblem>(call.problem), layouts_of(call.primitive), spec);
   if (!answer.plan) {
-    throw StatusError(answer.status, fmt::format("cuDNN has no such plan here: {}{}",
-                                                 answer.refusal, last_error(*api)));
+    throw StatusError(answer.status,
+                      fmt::format("TA5103 cuDNN cannot make this plan on this machine: {}{}",
+                                  answer.refusal, last_error(*api)));
   }
   return std::make_shared<EngineExecutable>(api, spec.pattern, std::move(*answer.plan));
 }
@@ -126,7 +127,7 @@ at::Tensor run_engine(const std::shared_ptr<const Api>& api, const Runtime& runt
 
 EngineSpec require_engine_spec(const Primitive& primitive) {
   auto spec = parse_engine_spec(primitive.name);
-  TORCHALGO_CHECK(spec, "'{}' is no engine of cuDNN: expected cudnn9.<pattern>.e<number>",
+  TORCHALGO_CHECK(spec, "TA5106 '{}' is no engine of cuDNN: expected cudnn9.<pattern>.e<number>",
                   primitive.name);
   return *std::move(spec);
 }

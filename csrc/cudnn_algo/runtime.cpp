@@ -35,8 +35,8 @@ class MappedFunction {
       return function;
     }
     throw Error(
-        fmt::format("cuDNN cannot run: torch has mapped no {} with {}: a CUDA build of "
-                    "torch with cuDNN is needed",
+        fmt::format("TA5101 cuDNN cannot run: torch has loaded no {} with {}: install a CUDA build "
+                    "of torch with cuDNN",
                     libraries_.front(), name_));
   }
 
@@ -52,7 +52,7 @@ auto with_error(const Function& function) {
   try {
     return function();
   } catch (const c10::Error& error) {
-    throw Error(fmt::format("cuDNN cannot run: {}", error.what_without_backtrace()));
+    throw Error(fmt::format("TA5102 cuDNN cannot run: {}", error.what_without_backtrace()));
   }
 }
 
@@ -66,7 +66,7 @@ Handle torch_handle() {
 
 Stream torch_stream() {
   TORCHALGO_CHECK(c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA),
-                  "cuDNN cannot run: this torch has no CUDA");
+                  "TA5001 cuDNN cannot run: this torch has no CUDA: install a CUDA build of torch");
   return with_error([] {
     const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
     return guard.getStream(guard.getDevice()).native_handle();
@@ -83,8 +83,8 @@ bool is_torch_capturing() {
   // stream captures.
   if (status >= 900 && status <= 908) return true;
   TORCHALGO_CHECK(status == 0,
-                  "cuDNN cannot run: cudaStreamIsCapturing failed with CUDA error {}, which may be "
-                  "one of an earlier kernel",
+                  "TA5004 cuDNN cannot run: cudaStreamIsCapturing failed with CUDA error {}. An "
+                  "earlier kernel may have caused it: run with CUDA_LAUNCH_BLOCKING=1 to find it",
                   status);
   return capture != kNone;
 }

@@ -21,7 +21,8 @@ std::string list_text(const std::vector<Number>& numbers) {
 
 const std::string& checked(const std::string& text) {
   TORCHALGO_CHECK(text.find_first_of("\t\n") == text.npos,
-                  "to_text: the name '{}' has a tab or a line end, which the format cannot hold",
+                  "TA2601 to_text: the name '{}' has a tab or a line end, which the format cannot "
+                  "store: rename it",
                   text);
   return text;
 }
@@ -44,8 +45,9 @@ class Line {
   [[nodiscard]] std::string_view keyword() const { return fields_[0]; }
 
   void expect_fields(std::size_t count) const {
-    TORCHALGO_CHECK(fields_.size() == count + 1, "parse_graph: line {}: '{}' has {} fields, not {}",
-                    number_, keyword(), count, fields_.size() - 1);
+    TORCHALGO_CHECK(fields_.size() == count + 1,
+                    "TA2601 parse_graph: line {}: '{}' needs {} fields, got {}", number_, keyword(),
+                    count, fields_.size() - 1);
   }
 
   [[nodiscard]] std::string text(std::size_t field) const { return std::string(fields_[field]); }
@@ -56,7 +58,7 @@ class Line {
     Number value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     TORCHALGO_CHECK(error == std::errc() && end == text.data() + text.size(),
-                    "parse_graph: line {}: '{}' is no number", number_, text);
+                    "TA2601 parse_graph: line {}: got '{}', expected a number", number_, text);
     return value;
   }
 
@@ -73,7 +75,9 @@ class Line {
   [[nodiscard]] int value_index(std::string_view text, const Graph& graph) const {
     const int index = number<int>(text);
     TORCHALGO_CHECK(index >= 0 && index < static_cast<int>(graph.values.size()),
-                    "parse_graph: line {}: there is no value {}", number_, index);
+                    "TA2601 parse_graph: line {}: there is no value {}; expected the index of an "
+                    "earlier value line",
+                    number_, index);
     return index;
   }
 
@@ -100,7 +104,7 @@ std::optional<DType> read_dtype(const Line& line, std::size_t field) {
     if (to_string(dtype) == line.field(field)) return dtype;
   }
   throw Error(
-      fmt::format("parse_graph: line {}: '{}' is no compute type; expected f64, f32, tf32, "
+      fmt::format("TA2601 parse_graph: line {}: '{}' is no compute type; expected f64, f32, tf32, "
                   "f16, bf16 or -",
                   line.line(), line.field(field)));
 }
@@ -129,14 +133,18 @@ void read_line(const Line& line, Graph& graph) {
   if (line.keyword() == "input") {
     line.expect_fields(2);
     const auto layout = parse_layout(line.field(2));
-    TORCHALGO_CHECK(layout, "parse_graph: line {}: '{}' is no layout", line.line(), line.field(2));
+    TORCHALGO_CHECK(
+        layout,
+        "TA2601 parse_graph: line {}: '{}' is no layout; expected nchw, nhwc, nChw8c or nChw16c",
+        line.line(), line.field(2));
     graph.inputs.push_back(line.value_index(line.field(1), graph));
     graph.input_layouts.push_back(*layout);
     return;
   }
-  TORCHALGO_CHECK(line.keyword() == "output",
-                  "parse_graph: line {}: '{}' is no keyword; expected value, node, input or output",
-                  line.line(), line.keyword());
+  TORCHALGO_CHECK(
+      line.keyword() == "output",
+      "TA2601 parse_graph: line {}: '{}' is no keyword; expected value, node, input or output",
+      line.line(), line.keyword());
   line.expect_fields(1);
   graph.outputs.push_back(line.value_index(line.field(1), graph));
 }
@@ -166,17 +174,19 @@ Graph parse_graph(std::string_view text) {
   int number = 0;
   for (const std::string_view line : split(text, '\n')) {
     if (++number == 1) {
-      TORCHALGO_CHECK(line == kHeader, "parse_graph: the first line is '{}', expected '{}'", line,
-                      kHeader);
+      TORCHALGO_CHECK(line == kHeader, "TA2601 parse_graph: the first line is '{}', expected '{}'",
+                      line, kHeader);
     } else if (!line.empty()) {
       read_line(Line(line, number), graph);
     }
   }
-  TORCHALGO_CHECK(number > 1 || !text.empty(), "parse_graph: the text is empty");
+  TORCHALGO_CHECK(number > 1 || !text.empty(),
+                  "TA2601 parse_graph: the text is empty; expected the text of a graph");
   try {
     check_graph(graph);
   } catch (const InternalError& error) {
-    throw Error(fmt::format("parse_graph: this is no graph: {}", error.what()));
+    throw Error(
+        fmt::format("TA2601 parse_graph: the lines are not a valid graph: {}", error.what()));
   }
   return graph;
 }

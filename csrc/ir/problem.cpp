@@ -107,8 +107,8 @@ std::vector<Sizes> inputs_of(const ConvChainProblem& p) {
 void set_sizes(ConvProblem& p, const std::vector<Sizes>& in) {
   const std::size_t rank = p.is_3d ? 5 : 4;
   TORCHALGO_CHECK(in[0].size() == rank && in[0][1] == inputs_of(p)[0][1],
-                  "{}: expected an input of rank {} with {} channels, got sizes [{}]", to_string(p),
-                  rank, inputs_of(p)[0][1], fmt::join(in[0], ", "));
+                  "TA4301 {}: expected an input of rank {} with {} channels, got sizes [{}]",
+                  to_string(p), rank, inputs_of(p)[0][1], fmt::join(in[0], ", "));
   if (p.direction == Direction::kForward) {
     p.n = in[0][0];
     if (p.is_3d) p.d = in[0][2];
@@ -128,7 +128,7 @@ void set_sizes(ConvProblem& p, const std::vector<Sizes>& in) {
 template <typename P>
 void set_nchw(P& p, const Sizes& sizes) {
   TORCHALGO_CHECK(sizes.size() == 4 && sizes[1] == p.c,
-                  "{}: expected an input of rank 4 with {} channels, got sizes [{}]",
+                  "TA4301 {}: expected an input of rank 4 with {} channels, got sizes [{}]",
                   to_string(Problem(p)), p.c, fmt::join(sizes, ", "));
   p.n = sizes[0];
   p.h = sizes[2];
@@ -143,7 +143,8 @@ void set_sizes(ConcatProblem& p, const std::vector<Sizes>& in) {
   for (std::size_t i = 0; i < in.size(); ++i) {
     TORCHALGO_CHECK(in[i].size() == 4 && in[i][1] == p.c[i] && in[i][0] == in[0][0] &&
                         in[i][2] == in[0][2] && in[i][3] == in[0][3],
-                    "{}: input {} of sizes [{}] does not fit the first one of sizes [{}]",
+                    "TA4301 {}: input {} has sizes [{}], the first input has [{}]; expected equal "
+                    "sizes but for the channels",
                     to_string(p), i, fmt::join(in[i], ", "), fmt::join(in[0], ", "));
   }
   p.n = in[0][0];
@@ -161,15 +162,15 @@ void set_sizes(ResizeProblem& p, const std::vector<Sizes>& in) {
 }
 void set_sizes(LinearProblem& p, const std::vector<Sizes>& in) {
   TORCHALGO_CHECK(in[0].size() == 2 && in[0][1] == p.c,
-                  "{}: expected an input of sizes [n, {}], got [{}]", to_string(p), p.c,
+                  "TA4301 {}: expected an input of sizes [n, {}], got [{}]", to_string(p), p.c,
                   fmt::join(in[0], ", "));
   p.n = in[0][0];
 }
 void set_sizes(TransformProblem& p, const std::vector<Sizes>& in) {
   const std::size_t rank = p.is_3d ? 5 : 4;
   TORCHALGO_CHECK(in[0].size() == rank && in[0][1] == p.c,
-                  "{}: expected an input of rank {} with {} channels, got sizes [{}]", to_string(p),
-                  rank, p.c, fmt::join(in[0], ", "));
+                  "TA4301 {}: expected an input of rank {} with {} channels, got sizes [{}]",
+                  to_string(p), rank, p.c, fmt::join(in[0], ", "));
   p.n = in[0][0];
   if (p.is_3d) p.d = in[0][2];
   p.h = in[0][rank - 2];
@@ -242,18 +243,19 @@ std::vector<std::vector<std::int64_t>> input_sizes(const Problem& problem) {
 Problem with_input_sizes(const Problem& problem,
                          const std::vector<std::vector<std::int64_t>>& sizes) {
   const std::size_t expected = input_sizes(problem).size();
-  TORCHALGO_CHECK(sizes.size() == expected, "{}: expected {} inputs, got {}", to_string(problem),
-                  expected, sizes.size());
+  TORCHALGO_CHECK(sizes.size() == expected, "TA4301 {}: expected {} inputs, got {}",
+                  to_string(problem), expected, sizes.size());
   Problem result = problem;
   std::visit([&](auto& p) { set_sizes(p, sizes); }, result);
   const auto fitting = input_sizes(result);
   for (std::size_t i = 0; i < expected; ++i) {
-    TORCHALGO_CHECK(fitting[i] == sizes[i], "{}: input {} has sizes [{}], expected [{}]",
+    TORCHALGO_CHECK(fitting[i] == sizes[i], "TA4301 {}: input {} has sizes [{}], expected [{}]",
                     to_string(problem), i, fmt::join(sizes[i], ", "), fmt::join(fitting[i], ", "));
   }
   for (const std::int64_t size : result_sizes(result)) {
-    TORCHALGO_CHECK(size >= 1, "{}: an input of sizes [{}] is too small for it", to_string(problem),
-                    fmt::join(sizes[0], ", "));
+    TORCHALGO_CHECK(size >= 1,
+                    "TA4301 {}: an input of sizes [{}] is too small: the result would be empty",
+                    to_string(problem), fmt::join(sizes[0], ", "));
   }
   return result;
 }

@@ -151,7 +151,7 @@ class Reader {
 
   [[noreturn]] void fail(std::string_view expected) const {
     throw Error(
-        fmt::format("'{}' is no problem: expected {} at '{}' (example: "
+        fmt::format("TA4001 '{}' is no problem: expected {} at '{}' (example: "
                     "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu)",
                     text_, expected, rest_.empty() ? "the end" : rest_));
   }

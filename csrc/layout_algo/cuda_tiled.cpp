@@ -46,17 +46,18 @@ Kernel prepare_cuda_tiled(const Problem& problem, const Primitive& primitive,
   const std::int64_t pixels = change.d * change.h * change.w;
   const bool to_nhwc = primitive.dst == Layout::kNhwc;
   const std::int64_t rows = to_nhwc ? change.c : pixels, columns = to_nhwc ? pixels : change.c;
-  return {.problem = problem,
-          .primitive = primitive,
-          .run = [=, images = change.n, transform = library.transform](const KernelArgs& args) {
-            const at::Tensor& dst = args.dst;
-            const int status = transform(
-                args.src[0].const_data_ptr(), dst.mutable_data_ptr(), type, type, images, rows,
-                columns, dst.is_cuda() ? current_cuda_stream(dst.device()) : nullptr);
-            TORCHALGO_CHECK(status == 0, "layout.cuda_tiled failed with CUDA's status {} ({})",
-                            status, to_string(problem));
-            return dst;
-          }};
+  return {
+      .problem = problem,
+      .primitive = primitive,
+      .run = [=, images = change.n, transform = library.transform](const KernelArgs& args) {
+        const at::Tensor& dst = args.dst;
+        const int status =
+            transform(args.src[0].const_data_ptr(), dst.mutable_data_ptr(), type, type, images,
+                      rows, columns, dst.is_cuda() ? current_cuda_stream(dst.device()) : nullptr);
+        TORCHALGO_CHECK(status == 0, "TA5004 layout.cuda_tiled failed with CUDA's status {} ({})",
+                        status, to_string(problem));
+        return dst;
+      }};
 }
 
 }  // namespace

@@ -95,8 +95,9 @@ class ChoiceParser {
   }
 
   void expect(bool condition, std::string_view expected) const {
-    TORCHALGO_CHECK(condition, "torchalgo: '{}' is no choice of an algorithm: expected {} at {}",
-                    text_, expected, at_end() ? "the end" : fmt::format("character {}", at_ + 1));
+    TORCHALGO_CHECK(condition,
+                    "TA4101 torchalgo: '{}' is no choice of an algorithm: expected {} at {}", text_,
+                    expected, at_end() ? "the end" : fmt::format("character {}", at_ + 1));
   }
 
   void skip_spaces() {

@@ -138,9 +138,10 @@ bool requests_nothing(std::string_view choice) {
 void note_fallback(const Decision& decision) {
   const Resolution& resolution = decision.resolution;
   const bool is_new = count_fallback(decision.spelling, resolution.reason);
-  TORCHALGO_CHECK(!is_strict(),
-                  "torchalgo: the choice for {} cannot run, and set_strict(True) forbids {}: {}",
-                  decision.spelling, resolution.name(), resolution.reason);
+  TORCHALGO_CHECK(
+      !is_strict(),
+      "TA4307 torchalgo: the choice for {} cannot run, and set_strict(True) forbids {}: {}",
+      decision.spelling, resolution.name(), resolution.reason);
   if (is_new) {
     TORCH_WARN("torchalgo: ", resolution.reason, "; ", resolution.name(), " runs instead");
   }
@@ -156,10 +157,10 @@ void note_foreign(const ConvCall& call, std::string_view choice) {
   const std::string reason =
       fmt::format("'{}' is for dense f64, f32, f16 or bf16 tensors on a CPU or a CUDA GPU", choice);
   const bool is_new = count_fallback(what, reason);
-  TORCHALGO_CHECK(
-      !is_strict(),
-      "torchalgo: {} cannot run as asked, and set_strict(True) forbids PyTorch's own: {}", what,
-      reason);
+  TORCHALGO_CHECK(!is_strict(),
+                  "TA4307 torchalgo: {} cannot run with the chosen algorithm, and set_strict(True) "
+                  "forbids PyTorch's own: {}",
+                  what, reason);
   if (is_new) TORCH_WARN("torchalgo: ", reason, "; PyTorch runs ", what);
 }
 

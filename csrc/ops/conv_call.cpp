@@ -126,8 +126,7 @@ void check_bias_type(const at::Tensor& input, const std::optional<at::Tensor>& b
                      bool transposed) {
   TORCHALGO_CHECK(
       transposed || !bias || !bias->defined() || bias->scalar_type() == input.scalar_type(),
-      "torchalgo: the input is {} and the bias {}; a convolution needs the same type, "
-      "convert one of them",
+      "TA4304 torchalgo: the input is {} and the bias {}, expected one dtype: convert one of them",
       c10::toString(input.scalar_type()), c10::toString(bias->scalar_type()));
 }
 

@@ -16,6 +16,7 @@
 #include "aten_algo/strided.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/error_code.h"
 #include "ops/op_times.h"
 #include "ops/settings.h"
 #include "provider/cuda_device.h"
@@ -34,7 +35,7 @@ constexpr std::size_t kMaxOthers = 8;
 Layout read_layout(const OpState& state, const std::string& text) {
   const auto layout = parse_layout(text);
   TORCHALGO_CHECK(layout,
-                  "torchalgo: layer '{}': '{}' is no layout; expected one of nchw, nhwc, "
+                  "TA4003 torchalgo: layer '{}': '{}' is no layout; expected one of nchw, nhwc, "
                   "nChw8c, nChw16c",
                   state.layer, text);
   return *layout;
@@ -127,13 +128,14 @@ PlannedOp::PlannedOp(OpState state, const Algorithms& algorithms)
   const bool is_nchw = from_ == Layout::kNchw && to_ == Layout::kNchw;
   const std::size_t rank = planned_sizes_[0].size();
   TORCHALGO_CHECK(rank == 4 || is_nchw || (rank == 5 && is_strided),
-                  "torchalgo: layer '{}': no {}->{} of a tensor of rank {} ({})", state_.layer,
-                  state_.src, state_.dst, rank, state_.problem);
+                  "TA4303 torchalgo: layer '{}': cannot change {} to {} for a tensor of rank {} "
+                  "({}); blocked layouts need rank 4",
+                  state_.layer, state_.src, state_.dst, rank, state_.problem);
   const std::vector<Problem> layers = layers_of(problem_);
-  TORCHALGO_CHECK(layers.size() == weights_.size(),
-                  "torchalgo: layer '{}': got the weights of {} convolutions, expected those of {} "
-                  "({})",
-                  state_.layer, weights_.size(), layers.size(), state_.problem);
+  TORCHALGO_CHECK(
+      layers.size() == weights_.size(),
+      "TA4302 torchalgo: layer '{}': got the weights of {} convolutions, expected those of {} ({})",
+      state_.layer, weights_.size(), layers.size(), state_.problem);
   for (std::size_t i = 0; i < layers.size(); ++i) check_weights(layers[i], weights_[i]);
   prepare();
 }
@@ -165,13 +167,13 @@ void PlannedOp::warn_of_fallback(const Execution& execution) const {
 void PlannedOp::check_weights(const Problem& layer, LayerWeights& own) const {
   const auto expected = weight_sizes(layer);
   TORCHALGO_CHECK(expected.empty() == !own.weights.defined(),
-                  "torchalgo: layer '{}': {} weights, but the problem {} ({})", state_.layer,
+                  "TA4302 torchalgo: layer '{}': {} weights, but the problem {} ({})", state_.layer,
                   expected.empty() ? "got" : "got no", expected.empty() ? "has none" : "needs them",
                   state_.problem);
   const bool needs_bias = !bias_sizes(layer).empty();
   TORCHALGO_CHECK(!needs_bias || own.bias.defined(),
-                  "torchalgo: layer '{}': got no bias, but the problem adds one ({})", state_.layer,
-                  state_.problem);
+                  "TA4302 torchalgo: layer '{}': got no bias, but the problem adds one ({})",
+                  state_.layer, state_.problem);
   if (expected.empty()) return;
   if (expected.size() == 4 && own.weights.dim() == 3 && expected[2] == 1) {
     own.weights = own.weights.unsqueeze(2);  // of a 1-D convolution
@@ -179,19 +181,20 @@ void PlannedOp::check_weights(const Problem& layer, LayerWeights& own) const {
   TORCHALGO_CHECK(
       own.weights.sizes() == at::IntArrayRef(expected) && own.weights.scalar_type() == dtype_ &&
           is_cpu_or_cuda(own.weights) && own.weights.device() == weights_device(),
-      "torchalgo: layer '{}': weights are {} [{}] on {}, expected {} [{}] on cpu or "
-      "cuda ({})",
+      "TA4302 torchalgo: layer '{}': weights are {} [{}] on {}, expected {} [{}] on cpu or cuda "
+      "({})",
       state_.layer, c10::toString(own.weights.scalar_type()), fmt::join(own.weights.sizes(), ", "),
       own.weights.device().str(), c10::toString(dtype_), fmt::join(expected, ", "), state_.problem);
   own.weights = own.weights.contiguous();
   if (!own.bias.defined()) return;
   const std::int64_t channels = result_sizes(layer)[1];
-  TORCHALGO_CHECK(own.bias.dim() == 1 && own.bias.size(0) == channels &&
-                      own.bias.scalar_type() == dtype_ && own.bias.device() == weights_device(),
-                  "torchalgo: layer '{}': the bias is {} [{}] on {}, expected {} [{}] on {} ({})",
-                  state_.layer, c10::toString(own.bias.scalar_type()),
-                  fmt::join(own.bias.sizes(), ", "), own.bias.device().str(), c10::toString(dtype_),
-                  channels, own.weights.device().str(), state_.problem);
+  TORCHALGO_CHECK(
+      own.bias.dim() == 1 && own.bias.size(0) == channels && own.bias.scalar_type() == dtype_ &&
+          own.bias.device() == weights_device(),
+      "TA4302 torchalgo: layer '{}': the bias is {} [{}] on {}, expected {} [{}] on {} ({})",
+      state_.layer, c10::toString(own.bias.scalar_type()), fmt::join(own.bias.sizes(), ", "),
+      own.bias.device().str(), c10::toString(dtype_), channels, own.weights.device().str(),
+      state_.problem);
   own.bias = own.bias.contiguous();
 }
 
@@ -249,12 +252,13 @@ at::Tensor PlannedOp::run_unusual(std::span<const at::Tensor> src, const at::Ten
 PlannedOp::Inputs PlannedOp::read_inputs(std::span<const at::Tensor> src,
                                          const at::Tensor& residual) const {
   const std::size_t expected = planned_sizes_.size() - (has_residual_ ? 1 : 0);
-  TORCHALGO_CHECK(src.size() == expected, "torchalgo: layer '{}': expected {} inputs, got {} ({})",
-                  state_.layer, expected, src.size(), state_.problem);
+  TORCHALGO_CHECK(src.size() == expected,
+                  "TA4303 torchalgo: layer '{}': expected {} inputs, got {} ({})", state_.layer,
+                  expected, src.size(), state_.problem);
   TORCHALGO_CHECK(residual.defined() == has_residual_,
-                  "torchalgo: layer '{}': {} residual, but the problem {} ({})", state_.layer,
-                  has_residual_ ? "got no" : "got a", has_residual_ ? "adds one" : "adds none",
-                  state_.problem);
+                  "TA4303 torchalgo: layer '{}': {} residual, but the problem {} ({})",
+                  state_.layer, has_residual_ ? "got no" : "got a",
+                  has_residual_ ? "adds one" : "adds none", state_.problem);
   Inputs inputs;
   for (std::size_t i = 0; i < src.size(); ++i) {
     inputs.src.push_back(read_input(src[i], i, from_));
@@ -273,9 +277,10 @@ PlannedOp::Inputs PlannedOp::read_inputs(std::span<const at::Tensor> src,
 }
 
 void PlannedOp::check_device(const at::Tensor& tensor, at::Device device) const {
-  TORCHALGO_CHECK(tensor.device() == device,
-                  "torchalgo: layer '{}': its inputs are on {} and {}: move them to one device",
-                  state_.layer, device.str(), tensor.device().str());
+  TORCHALGO_CHECK(
+      tensor.device() == device,
+      "TA4305 torchalgo: layer '{}': its inputs are on {} and {}: move them to one device",
+      state_.layer, device.str(), tensor.device().str());
 }
 
 void PlannedOp::broadcast(Inputs& inputs) const {
@@ -315,32 +320,33 @@ PlannedOp::Sizes PlannedOp::logical_sizes(const at::Tensor& tensor, std::size_t 
 
 at::Tensor PlannedOp::read_input(const at::Tensor& tensor, std::size_t index, Layout layout) const {
   const auto& planned = planned_sizes_[index];
-  TORCHALGO_CHECK(
-      tensor.defined() && is_cpu_or_cuda(tensor) && tensor.layout() == at::kStrided,
-      "torchalgo: layer '{}': input {} is {}, expected a dense tensor on the CPU or on a GPU",
-      state_.layer, index, tensor.defined() ? "on " + tensor.device().str() : "undefined");
+  TORCHALGO_CHECK(tensor.defined() && is_cpu_or_cuda(tensor) && tensor.layout() == at::kStrided,
+                  "TA4305 torchalgo: layer '{}': input {} is {}, expected a dense tensor on the "
+                  "CPU or on a GPU",
+                  state_.layer, index,
+                  tensor.defined() ? "on " + tensor.device().str() : "undefined");
   const std::optional<at::Device> device = weights_device();
   TORCHALGO_CHECK(!device || tensor.device() == *device,
-                  "torchalgo: layer '{}': input {} is on {}, its weights are on {}: move the input "
-                  "there, or load the model with map_location='{}'",
+                  "TA4305 torchalgo: layer '{}': input {} is on {}, its weights are on {}: move "
+                  "the input there, or load the model with map_location='{}'",
                   state_.layer, index, tensor.device().str(), device->str(), tensor.device().str());
   TORCHALGO_CHECK(tensor.scalar_type() == dtype_,
-                  "torchalgo: layer '{}' was planned for {}, got {}: convert the input or optimize "
-                  "the model in that dtype",
+                  "TA4304 torchalgo: layer '{}' was planned for {}, got {}: convert the input or "
+                  "optimize the model in that dtype",
                   state_.layer, c10::toString(dtype_), c10::toString(tensor.scalar_type()));
   if (is_blocked(layout)) {
     const std::int64_t block = block_size(layout);
     TORCHALGO_CHECK(tensor.dim() == 5 && tensor.size(4) == block &&
                         tensor.size(1) == (planned[1] + block - 1) / block,
-                    "torchalgo: layer '{}': input {} has sizes [{}], expected {} of {} channels: "
-                    "[n, {}, h, w, {}]",
+                    "TA4303 torchalgo: layer '{}': input {} has sizes [{}], expected {} of {} "
+                    "channels: [n, {}, h, w, {}]",
                     state_.layer, index, fmt::join(tensor.sizes(), ", "), to_string(layout),
                     planned[1], (planned[1] + block - 1) / block, block);
     return tensor.contiguous();
   }
   const at::Tensor image = may_be_1d_ && tensor.dim() == 3 ? tensor.unsqueeze(2) : tensor;
   TORCHALGO_CHECK(image.dim() == static_cast<std::int64_t>(planned.size()),
-                  "torchalgo: layer '{}': input {} has rank {}, expected {} as in [{}] ({})",
+                  "TA4303 torchalgo: layer '{}': input {} has rank {}, expected {} as in [{}] ({})",
                   state_.layer, index, tensor.dim(), planned.size(), fmt::join(planned, ", "),
                   state_.problem);
   return to_strided(image, layout);
@@ -354,7 +360,8 @@ Problem PlannedOp::resized(const Problem& problem, const std::vector<Sizes>& siz
   try {
     return with_input_sizes(problem, sizes);
   } catch (const Error& error) {
-    throw Error(fmt::format("torchalgo: layer '{}': {}", state_.layer, error.what()));
+    throw Error(with_inner_code(
+        fmt::format("TA4303 torchalgo: layer '{}': {}", state_.layer, error.what())));
   }
 }
 
@@ -450,7 +457,7 @@ at::Tensor PlannedOp::execute(const Execution& execution, std::span<const at::Te
   count_fallback(state_.layer, resolution.reason);
   TORCHALGO_CHECK(
       !is_strict(),
-      "torchalgo: layer '{}' cannot run as planned, and set_strict(True) forbids {}: {}",
+      "TA4307 torchalgo: layer '{}' cannot run as planned, and set_strict(True) forbids {}: {}",
       state_.layer, resolution.name(), resolution.reason);
   if (resolution.step == Step::kSameLayouts) return run_kernel(execution, src, residual, slot);
   return run_aten(execution, src, residual);

@@ -38,7 +38,8 @@ LayerTensors to_list(const Weights& weights) {
 
 Weights from_tensors(const std::vector<at::Tensor>& tensors, const std::string& layer) {
   TORCHALGO_CHECK(!tensors.empty() && tensors.size() % 2 == 0,
-                  "torchalgo: layer '{}': got {} tensors, expected weights and bias of each layer",
+                  "TA4302 torchalgo: layer '{}': got {} tensors, expected the weights and the bias "
+                  "of each layer",
                   layer, tensors.size());
   Weights weights;
   for (std::size_t i = 0; i < tensors.size(); i += 2)
@@ -61,16 +62,16 @@ at::Tensor tensor_of(const c10::IValue& value) {
 template <typename PackedType>
 c10::intrusive_ptr<PackedType> set_state(const c10::IValue& pickled) {
   constexpr std::size_t kTexts = 6;  // the version and the texts
-  TORCHALGO_CHECK(
-      pickled.isTuple() && pickled.toTupleRef().elements().size() > kTexts &&
-          pickled.toTupleRef().elements()[0].isInt(),
-      "torchalgo: a layer's state is no tuple that torchalgo wrote: the file is damaged");
+  TORCHALGO_CHECK(pickled.isTuple() && pickled.toTupleRef().elements().size() > kTexts &&
+                      pickled.toTupleRef().elements()[0].isInt(),
+                  "TA2005 torchalgo: a layer's state was not written by torchalgo: the file is "
+                  "damaged, copy or save it again");
   const auto& fields = pickled.toTupleRef().elements();
   const std::int64_t version = fields[0].toInt();
   const auto text = [&](std::size_t i) { return fields[i].toStringRef(); };
   TORCHALGO_CHECK(version >= 1 && version <= kStateVersion,
-                  "torchalgo: layer '{}' was saved in format {}, this torchalgo reads formats 1 to "
-                  "{}: update torchalgo or optimize the model again",
+                  "TA2008 torchalgo: layer '{}' was saved in format {}, this torchalgo reads "
+                  "formats 1 to {}: update torchalgo or optimize the model again",
                   text(5), version, kStateVersion);
   std::vector<at::Tensor> tensors;
   if (version == 1) {
@@ -194,12 +195,12 @@ void run_without_derivative(const c10::OperatorHandle& op, c10::DispatchKeySet k
   const bool grad_mode = at::GradMode::is_enabled();
   for_each_tensor(arguments, [&](const at::Tensor& tensor) {
     TORCHALGO_CHECK(!tensor.defined() || !tensor._fw_grad(/*level=*/0).defined(),
-                    "torchalgo: layer '{}' is planned for inference and has no derivative, but an "
-                    "input is dual (forward-mode AD): use the original model",
+                    "TA4306 torchalgo: layer '{}' is planned for inference and has no derivative, "
+                    "but an input is dual (forward-mode AD): use the original model",
                     layer_of(arguments));
     TORCHALGO_CHECK(!grad_mode || !tensor.defined() || !tensor.requires_grad(),
-                    "torchalgo: layer '{}' is planned for inference and has no gradient, but an "
-                    "input requires one: use torch.no_grad() or the original model",
+                    "TA4306 torchalgo: layer '{}' is planned for inference and has no gradient, "
+                    "but an input requires one: use torch.no_grad() or the original model",
                     layer_of(arguments));
   });
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -212,8 +213,8 @@ void refuse_backend(const c10::OperatorHandle& op, Stack* stack) {
   const at::ArrayRef<c10::IValue> arguments = arguments_of(op, *stack);
   for_each_tensor(arguments, [&](const at::Tensor& tensor) {
     TORCHALGO_CHECK((tensor.is_cpu() || tensor.is_cuda()) && tensor.layout() == at::kStrided,
-                    "torchalgo: layer '{}' runs dense tensors on the CPU or on a GPU, got a {} "
-                    "tensor on {}: move the input there, or run the original model",
+                    "TA4305 torchalgo: layer '{}' runs dense tensors on the CPU or on a GPU, got a "
+                    "{} tensor on {}: move the input there, or run the original model",
                     layer_of(arguments), c10::str(tensor.layout()), tensor.device().str());
   });
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);

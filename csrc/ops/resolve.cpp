@@ -96,8 +96,8 @@ Resolution resolve(const Primitive& planned, const Problem& problem, const Algor
   if (std::holds_alternative<TransformProblem>(problem))
     return {nullptr, std::nullopt, {}, Step::kAten, std::move(reason)};
   auto resolution = resolve_to_aten(problem, algorithms, device, reason);
-  TORCHALGO_CHECK(resolution, "torchalgo: nothing in this build runs {} ({})", to_string(problem),
-                  reason);
+  TORCHALGO_CHECK(resolution, "TA4308 torchalgo: no algorithm of this build runs {} ({})",
+                  to_string(problem), reason);
   return std::move(*resolution);
 }
 

@@ -58,8 +58,8 @@ class FallbackWalk {
     }
     if (auto found = find_heuristic()) return finish(*found, Step::kHeuristic);
     if (auto found = find_named("aten.conv")) return finish(*found, Step::kAten);
-    throw Error(
-        fmt::format("torchalgo: nothing in this build runs {} ({})", to_string(problem_), reason_));
+    throw Error(fmt::format("TA4308 torchalgo: no algorithm of this build runs {} ({})",
+                            to_string(problem_), reason_));
   }
 
  private:
@@ -179,8 +179,8 @@ class FallbackWalk {
   bool is_allowed(std::string conflict) {
     if (request_.conflict == ConflictPolicy::kHonour) return true;
     TORCHALGO_CHECK(request_.conflict == ConflictPolicy::kFallback,
-                    "torchalgo: {} ({}): choose another one, clear the flag, or set the conflict "
-                    "policy to 'fallback' or 'honour'",
+                    "TA4309 torchalgo: {} ({}): choose another one, clear the flag, or set the "
+                    "conflict policy to 'fallback' or 'honour'",
                     conflict, to_string(problem_));
     refuse(std::move(conflict));
     return false;

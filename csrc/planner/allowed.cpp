@@ -86,8 +86,8 @@ void check_all_covered(const Graph& graph, const Candidates& candidates,
   }
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     if (is_covered[n] || !graph.nodes[n].problem) continue;
-    throw NoPlan(fmt::format("{}: no allowed candidate; supported: {}{}", graph.nodes[n].name,
-                             supported(candidates.by_anchor[n]),
+    throw NoPlan(fmt::format("TA2301 {}: no candidate is allowed; supported: {}{}",
+                             graph.nodes[n].name, supported(candidates.by_anchor[n]),
                              least_workspace(candidates.by_anchor[n], options)));
   }
 }
@@ -160,7 +160,8 @@ bool keeps_to(const Graph& graph, const Candidate& candidate, const std::vector<
 CandidateLists allowed_candidates(const Graph& graph, const Candidates& candidates,
                                   const PlanOptions& options) {
   TORCHALGO_CHECK(candidates.by_anchor.size() == graph.nodes.size(),
-                  "make_plan: candidates of {} nodes, expected {}: find them for this graph",
+                  "TA2306 make_plan: got the candidates of {} nodes, expected those of {}: find "
+                  "them for this graph",
                   candidates.by_anchor.size(), graph.nodes.size());
   const std::vector<std::vector<int>> readers = readers_of(graph);
   CandidateLists allowed(graph.nodes.size());

@@ -68,8 +68,9 @@ class ConstrainedSearch {
         label_cap_(label_cap) {
     pbqp::check_problem(problem);
     sum_largest();
-    TORCHALGO_CHECK(total_cost_ + total_use_[0] + total_use_[1] <= kSumLimit,
-                    "make_plan: the sums of costs and uses exceed 60 bits; use a coarser unit");
+    TORCHALGO_CHECK(
+        total_cost_ + total_use_[0] + total_use_[1] <= kSumLimit,
+        "TA2305 make_plan: the sums of costs and uses exceed 60 bits: give them in a coarser unit");
   }
 
   ConstrainedSolution run() {

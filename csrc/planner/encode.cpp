@@ -227,7 +227,9 @@ class Encoder {
     for (const PairTerm& term : model_.pairs) {
       const int reader = encoding_.variable[term.reader.node];
       const Cost left = encoding_.problem.node_costs[reader][term.reader.alternative];
-      TORCHALGO_CHECK(left >= 0, "make_plan: pairs take {} ticks more off {} by {} than it costs",
+      TORCHALGO_CHECK(left >= 0,
+                      "TA2305 make_plan: the cost is {} ticks below 0 for {} by {} after the costs "
+                      "of its pairs, expected 0 or more",
                       -left, term.key->reader.node, term.key->reader.run.primitive);
     }
   }

@@ -67,7 +67,7 @@ pbqp::Solution or_single_layout(const Model& model, const Encoding& encoding, do
 void check_fits(const Model& model, const pbqp::Solution& solution) {
   if (solution.status != pbqp::Status::kInfeasible) return;
   throw NoPlan(
-      fmt::format("make_plan: the allowed candidates do not fit together: {}; allow more "
+      fmt::format("TA2301 make_plan: the allowed candidates do not fit together: {}; allow more "
                   "candidates or transforms",
                   explain_infeasible(model)));
 }
@@ -98,9 +98,9 @@ std::vector<int> least_use_of_last(const Encoding& encoding, const Constraints& 
                                             const std::vector<Resource>& resources,
                                             std::size_t infeasible_resource, bool within_others,
                                             const std::vector<int>& least_use_choice) {
-  NoPlan error("make_plan: " + explain_infeasible_resource(model, encoding, resources,
-                                                           infeasible_resource, within_others,
-                                                           least_use_choice));
+  NoPlan error("TA2301 make_plan: " + explain_infeasible_resource(model, encoding, resources,
+                                                                  infeasible_resource,
+                                                                  within_others, least_use_choice));
   error.least_use = resource_use_of(model, encoding, least_use_choice)[infeasible_resource];
   throw error;
 }
@@ -122,9 +122,10 @@ pbqp::Solution solve_within(const Model& model, const Encoding& encoding,
       throw_infeasible_resource(model, encoding, resources, last, true, least_use_choice);
   }
   check_fits(model, solution);
-  TORCHALGO_CHECK(!solution.choice.empty(),
-                  "make_plan: no plan with {} of at most {} was found in {} s; raise time_limit_s",
-                  resources[0].name, resources[0].limit, time_limit_s);
+  TORCHALGO_CHECK(
+      !solution.choice.empty(),
+      "TA2302 make_plan: no plan with {} of at most {} was found in {} s; raise time_limit_s",
+      resources[0].name, resources[0].limit, time_limit_s);
   return solution;
 }
 
@@ -139,10 +140,10 @@ pbqp::Solution solve_model(const Model& model, const Encoding& encoding,
   check_fits(model, solution);
   if (solution.status == pbqp::Status::kOptimal) return solution;
   solution = or_single_layout(model, encoding, time_limit_s, std::move(solution));
-  TORCHALGO_CHECK(!solution.choice.empty(),
-                  "make_plan: no plan was found in {} s; raise time_limit_s or allow fewer "
-                  "candidates",
-                  time_limit_s);
+  TORCHALGO_CHECK(
+      !solution.choice.empty(),
+      "TA2302 make_plan: no plan was found in {} s; raise time_limit_s or allow fewer candidates",
+      time_limit_s);
   return solution;
 }
 
@@ -231,8 +232,10 @@ std::string plan_problem_text(const Graph& graph, const Candidates& candidates,
   const auto allowed = planner::allowed_candidates(graph, candidates, options);
   const auto [model, missing] =
       planner::price(graph, candidates, allowed, transforms, costs, options);
-  TORCHALGO_CHECK(missing.empty(), "plan_problem_text: {} costs are missing, the first of {} {}",
-                  missing.size(), missing.begin()->primitive, missing.begin()->problem);
+  TORCHALGO_CHECK(
+      missing.empty(),
+      "TA2303 plan_problem_text: {} costs are missing, the first of {} {}: measure them",
+      missing.size(), missing.begin()->primitive, missing.begin()->problem);
   return pbqp::to_text(planner::encode(model).problem);
 }
 

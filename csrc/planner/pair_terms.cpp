@@ -34,8 +34,10 @@ std::vector<PairTerm> find_pairs(const Graph& graph,
   if (costs.pairs.empty()) return terms;
   const std::map<NodeChoice, AlternativeAt> index = index_choices(graph, alternatives);
   for (const auto& [key, ticks] : costs.pairs) {
-    TORCHALGO_CHECK(key.producer.node != key.reader.node,
-                    "make_plan: a pair of {} with itself, expected two nodes", key.reader.node);
+    TORCHALGO_CHECK(
+        key.producer.node != key.reader.node,
+        "TA2306 make_plan: got the cost of a pair of {} with itself, expected two nodes",
+        key.reader.node);
     const auto reader = index.find(key.reader);
     if (reader == index.end()) continue;
     PairTerm term = {{}, reader->second, ticks, &key};

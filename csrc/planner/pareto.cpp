@@ -60,8 +60,9 @@ class EpsilonConstraint {
     try {
       PlanResult result = solve_(limit);
       TORCHALGO_CHECK(!result.plan.structure_hash.empty(),
-                      "pareto: {} costs are missing, the first of {} {}", result.wanted.size(),
-                      result.wanted.front().primitive, result.wanted.front().problem);
+                      "TA2303 pareto: {} costs are missing, the first of {} {}: measure them",
+                      result.wanted.size(), result.wanted.front().primitive,
+                      result.wanted.front().problem);
       const std::int64_t use = use_of_(result);
       return FrontPoint{std::move(result.plan), use};
     } catch (const NoPlan&) {
@@ -106,8 +107,9 @@ std::vector<FrontPoint> resource_front(const Graph& graph, const Candidates& can
                                        const std::vector<Candidate>& transforms,
                                        const CostTable& costs, const PlanOptions& options,
                                        int max_points) {
-  TORCHALGO_CHECK(!options.resources.empty(), "pareto: a front needs a resource");
-  TORCHALGO_CHECK(max_points >= 2, "pareto: max_points is {}, expected 2 or more", max_points);
+  TORCHALGO_CHECK(!options.resources.empty(),
+                  "TA2501 pareto: got no resource, expected one beside the time");
+  TORCHALGO_CHECK(max_points >= 2, "TA2501 pareto: max_points={}, expected 2 or more", max_points);
   PlanOptions limited = options;
   const auto solve = [&](std::optional<std::int64_t> limit) {
     if (limit) limited.resources[0].limit = *limit;

@@ -22,7 +22,9 @@ void check_fit(const Candidates& candidates, const Resource& resource) {
     fits = use.size() == candidates.by_anchor[n].size() &&
            std::all_of(use.begin(), use.end(), [](std::int64_t u) { return u >= 0; });
   }
-  TORCHALGO_CHECK(fits, "make_plan: {} must be given per candidate, as the candidates, and >= 0",
+  TORCHALGO_CHECK(fits,
+                  "TA2306 make_plan: the use of {} does not fit, expected a value of 0 or more for "
+                  "each candidate",
                   resource.name);
 }
 
@@ -39,9 +41,8 @@ std::string spell_limit(const Resource& resource) {
 
 void check_resources(const Candidates& candidates, const std::vector<Resource>& resources) {
   TORCHALGO_CHECK(resources.size() <= kMostResources,
-                  "make_plan: {} resources, at most {} can be "
-                  "limited at once",
-                  resources.size(), kMostResources);
+                  "TA2306 make_plan: got {} resources, expected at most {}", resources.size(),
+                  kMostResources);
   for (const Resource& resource : resources) check_fit(candidates, resource);
 }
 

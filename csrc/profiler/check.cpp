@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/error_code.h"
 #include "ir/arithmetic.h"
 #include "profiler/guarded.h"
 #include "provider/cuda_device.h"
@@ -293,7 +294,7 @@ CheckResult check_one(const Algorithm& algorithm, const Problem& problem,
       check.failure = nan_failure(kernel, oracles.nans[i]);
     }
   } catch (const std::exception& error) {
-    check.failure = error.what();
+    check.failure = without_code(error.what());
   }
   return check;
 }
@@ -305,7 +306,7 @@ Primitive offered(const Algorithm& algorithm, const Problem& problem, const Devi
   if (!algorithm.offer || !runs_on(algorithm, device.kind)) return primitive;
   const Offer offer =
       offer_exact(algorithm, problem, device, primitive.name, primitive.src, primitive.dst);
-  TORCHALGO_CHECK(offer.refusal.empty(), "check_primitives: {} cannot run {}: {}",
+  TORCHALGO_CHECK(offer.refusal.empty(), "TA4005 check_primitives: {} cannot run {}: {}",
                   to_string(primitive), to_string(problem), offer.refusal);
   Primitive result = offer.primitives.at(0);
   result.workspace_bytes = std::max(result.workspace_bytes, primitive.workspace_bytes);
@@ -320,8 +321,8 @@ at::Tensor run_once(const Algorithm& algorithm, const Problem& problem, const Pr
   const Kernel kernel = algorithm.prepare(
       problem, primitive, device.is_cpu() ? cpu_device() : cuda_device(device.index()));
   Prepared::Run run = Prepared(kernel, sample).run(kPoisons[0]);
-  TORCHALGO_CHECK(run.failure.empty(), "{} on {}: {}", to_string(primitive), to_string(problem),
-                  run.failure);
+  TORCHALGO_CHECK(run.failure.empty(), "TA3001 {} failed on {}: {}", to_string(primitive),
+                  to_string(problem), run.failure);
   return run.nchw;
 }
 
@@ -355,7 +356,7 @@ std::vector<CheckResult> check_primitives(const Algorithms& algorithms, const Pr
   std::vector<CheckResult> results;
   for (std::size_t i = 0; i < primitives.size(); ++i) {
     const Algorithm* algorithm = find_algorithm(algorithms, primitives[i].name);
-    TORCHALGO_CHECK(algorithm != nullptr, "check_primitives: no algorithm has the name '{}'",
+    TORCHALGO_CHECK(algorithm != nullptr, "TA4004 check_primitives: no algorithm has the name '{}'",
                     primitives[i].name);
     const Primitive primitive = offered(*algorithm, problem, device, primitives[i]);
     if (announce) announce(i);

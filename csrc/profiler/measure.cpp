@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/error_code.h"
 #include "profiler/bench.h"
 #include "profiler/caches.h"
 #include "profiler/check.h"
@@ -31,7 +32,7 @@ void attempt(std::size_t task, const Announce& announce, Measurement& result,
   try {
     action();
   } catch (const std::exception& error) {
-    result.failure = error.what();
+    result.failure = without_code(error.what());
   }
 }
 
@@ -94,7 +95,7 @@ Benches make_benches(const std::vector<Task>& tasks, const Algorithms& algorithm
     attempt(i, options.announce, results[i], [&] {
       const Task& task = tasks[i];
       const Algorithm* const algorithm = find_algorithm(algorithms, task.primitive.name);
-      TORCHALGO_CHECK(algorithm != nullptr, "measure: no algorithm has the name '{}'",
+      TORCHALGO_CHECK(algorithm != nullptr, "TA4004 measure: no algorithm has the name '{}'",
                       task.primitive.name);
       const Sample sample = samples.of(task.problem);
       Kernel kernel = algorithm->prepare(task.problem, task.primitive, device);

@@ -126,12 +126,13 @@ Device read_cuda_device(const CudaRuntime& runtime, int index) {
   int count = 0;
   const int status = runtime.get_device_count(&count);
   TORCHALGO_CHECK(status == 0 && count > 0,
-                  "torchalgo: no GPU can be used here: {} ({}); check nvidia-smi, the driver's "
-                  "version and CUDA_VISIBLE_DEVICES",
+                  "TA5002 torchalgo: no GPU can be used here: {} ({}); check nvidia-smi, the "
+                  "driver's version and CUDA_VISIBLE_DEVICES",
                   status == 0 ? "CUDA finds none" : runtime.get_error_string(status), status);
   TORCHALGO_CHECK(0 <= index && index < count,
-                  "torchalgo: there is no GPU {}: this process sees {}, numbered from 0", index,
-                  count);
+                  "TA5003 torchalgo: there is no GPU {}; expected a number below {}, the count of "
+                  "GPUs that this process sees",
+                  index, count);
   const DeviceAttributes device(runtime, index);
   const int capability =
       10 * device.get(kComputeCapabilityMajor) + device.get(kComputeCapabilityMinor);
@@ -157,7 +158,7 @@ const Device& cuda_device(int index) {
 Device device_of(at::Device device) {
   if (device.is_cpu()) return cpu_device();
   TORCHALGO_CHECK(device.is_cuda(),
-                  "torchalgo: a tensor is on {}, expected cpu or cuda: move it there",
+                  "TA5005 torchalgo: a tensor is on {}, expected cpu or cuda: move it there",
                   device.str());
   return cuda_device(device.index());
 }
@@ -165,8 +166,8 @@ Device device_of(at::Device device) {
 at::Device torch_device(const Device& device) {
   if (device.kind == DeviceKind::kCpu) return at::kCPU;
   TORCHALGO_CHECK(device.index >= 0,
-                  "torchalgo: '{}' is only described ({}), so nothing can run on it: use a GPU of "
-                  "this machine",
+                  "TA5006 torchalgo: '{}' is only described ({}), so nothing can run on it: use a "
+                  "GPU of this machine",
                   device.name, device.provenance);
   return {at::kCUDA, static_cast<at::DeviceIndex>(device.index)};
 }

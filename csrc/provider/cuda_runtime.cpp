@@ -66,12 +66,13 @@ LoadedCudaRuntime load_cuda_runtime() {
 
 const CudaRuntime& cuda_runtime() {
   const LoadedCudaRuntime loaded = load_cuda_runtime();
-  TORCHALGO_CHECK(loaded.runtime, "torchalgo: {}: install a CUDA build of torch", loaded.absence);
+  TORCHALGO_CHECK(loaded.runtime, "TA5001 torchalgo: {}: install a CUDA build of torch",
+                  loaded.absence);
   return *loaded.runtime;  // the process keeps it
 }
 
 void check_cuda(const CudaRuntime& runtime, int status, const char* function) {
-  TORCHALGO_CHECK(status == 0, "torchalgo: {} failed: {} ({})", function,
+  TORCHALGO_CHECK(status == 0, "TA5004 torchalgo: {} failed: {} ({})", function,
                   runtime.get_error_string ? runtime.get_error_string(status) : "no text", status);
 }
 

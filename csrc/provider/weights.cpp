@@ -29,7 +29,9 @@ LayerWeights zero_weights_of_layer(const Problem& problem) {
 // An opaque tensor of oneDNN has no storage; torch tells its size by an op that is no public API.
 std::int64_t mkldnn_bytes(const at::Tensor& tensor) {
   const auto op = c10::Dispatcher::singleton().findSchema({"mkldnn::_nbytes", ""});
-  TORCHALGO_CHECK(op, "held_bytes: this torch lacks mkldnn::_nbytes as torch 2.11 has it");
+  TORCHALGO_CHECK(op,
+                  "TA5007 held_bytes: this torch has no mkldnn::_nbytes: install a torch that has "
+                  "it, such as 2.11");
   torch::jit::Stack stack = {tensor};
   op->callBoxed(stack);
   return stack.back().toInt();

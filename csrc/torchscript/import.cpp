@@ -275,12 +275,14 @@ class Importer {
 };
 
 void check_frozen(const Module& module) {
-  TORCHALGO_CHECK(module.find_method("forward").has_value(), "import_graph: {} has no forward",
+  TORCHALGO_CHECK(module.find_method("forward").has_value(),
+                  "TA1119 import_graph: {} has no forward; expected a module with one",
                   module.type()->str());
   if (!module.hasattr("training")) return;
-  TORCHALGO_CHECK(!module.is_training(),
-                  "import_graph: the module is in train mode; call eval(), then torch.jit.freeze");
-  throw Error("import_graph: the module is not frozen; call torch.jit.freeze on it");
+  TORCHALGO_CHECK(
+      !module.is_training(),
+      "TA1103 import_graph: the module is in train mode: call eval(), then torch.jit.freeze");
+  throw Error("TA1109 import_graph: the module is not frozen: call torch.jit.freeze on it");
 }
 
 // Self, then the arguments with defaults filled in.
@@ -291,7 +293,8 @@ std::vector<c10::IValue> complete_arguments(const Module& module,
   try {
     module.get_method("forward").function().getSchema().checkAndNormalizeInputs(arguments);
   } catch (const std::exception& error) {
-    throw Error(fmt::format("import_graph: the inputs do not fit forward: {}", cause_of(error)));
+    throw Error(
+        fmt::format("TA1205 import_graph: the inputs do not fit forward: {}", cause_of(error)));
   }
   return arguments;
 }

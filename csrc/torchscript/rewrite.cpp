@@ -167,7 +167,7 @@ class Rewriter {
       // A list that only a planned concat reads is removed with it.
       if (strided == versions.end() && node->kind() == torch::jit::prim::ListConstruct) continue;
       TORCHALGO_CHECK(strided != versions.end(),
-                      "rewrite_graph: the plan makes no nchw {}, which {} reads",
+                      "TA2202 rewrite_graph: no entry of the plan makes {} in nchw, which {} reads",
                       graph_.values[value->second].name, node->kind().toQualString());
       node->replaceInput(i, strided->second);
     }
@@ -180,8 +180,8 @@ class Rewriter {
   [[nodiscard]] JitValue* version(int value, Layout layout, const PlannedCall& call) const {
     const auto it = versions_[value].find(layout);
     TORCHALGO_CHECK(it != versions_[value].end(),
-                    "rewrite_graph: {} reads {} in {}, which nothing in the plan makes", call.name,
-                    graph_.values[value].name, to_string(layout));
+                    "TA2202 rewrite_graph: {} reads {} in {}, which no entry of the plan makes",
+                    call.name, graph_.values[value].name, to_string(layout));
     return it->second;
   }
 
@@ -190,9 +190,10 @@ class Rewriter {
     versions_[value][layout] = made;
     for (const PlanTransform& transform : plan_.transforms[value]) {
       const auto from = versions_[value].find(transform.primitive.src);
-      TORCHALGO_CHECK(from != versions_[value].end(),
-                      "rewrite_graph: {} turns {} from {}, which nothing in the plan makes",
-                      transform.problem, transform.value, to_string(transform.primitive.src));
+      TORCHALGO_CHECK(
+          from != versions_[value].end(),
+          "TA2202 rewrite_graph: {} converts {} from {}, which no entry of the plan makes",
+          transform.problem, transform.value, to_string(transform.primitive.src));
       JitNode* node = make_transform(value, from->second, transform);
       versions_[value][transform.primitive.dst] = node->output();
     }

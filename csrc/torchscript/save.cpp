@@ -79,7 +79,7 @@ class PartFile {
   }
 
   [[noreturn]] void fail(int error) const {
-    throw Error(fmt::format("save: cannot write {}: {}", path_, std::strerror(error)));
+    throw Error(fmt::format("TA2001 save: cannot write {}: {}", path_, std::strerror(error)));
   }
 
   // Brings the new name to disk. Where the folder cannot be synced, the file is complete anyway.
@@ -104,7 +104,7 @@ void save(const torch::jit::Module& module, const std::string& path,
           const torch::jit::ExtraFilesMap& extra_files) {
   std::error_code none;
   TORCHALGO_CHECK(!path.empty() && path.back() != '/' && !std::filesystem::is_directory(path, none),
-                  "save: '{}' is a folder, expected a file such as model.pt", path);
+                  "TA2002 save: '{}' is a folder, expected a file such as model.pt", path);
   PartFile file(path);
   try {
     torch::jit::ExportModule(
@@ -116,7 +116,7 @@ void save(const torch::jit::Module& module, const std::string& path,
         extra_files);
   } catch (const std::exception& error) {
     const std::string text = error.what();
-    throw Error(fmt::format("save: torch cannot serialize the module for {}: {}", path,
+    throw Error(fmt::format("TA2003 save: torch cannot serialize the module for {}: {}", path,
                             text.substr(0, text.find('\n'))));
   }
   file.commit();

@@ -90,7 +90,7 @@ SeenTensors see_tensors(const std::shared_ptr<Graph>& graph,
     for (std::size_t i = 1; i < arguments.size(); ++i) {
       if (arguments[i].isTensor()) sizes.push_back(c10::str(arguments[i].toTensor().sizes()));
     }
-    throw Error(fmt::format("import_graph: forward fails on example inputs of sizes {}: {}",
+    throw Error(fmt::format("TA1110 import_graph: forward fails on example inputs of sizes {}: {}",
                             fmt::join(sizes, ", "), cause_of(error)));
   }
   return seen;

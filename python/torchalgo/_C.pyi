@@ -11,7 +11,8 @@ from typing_extensions import Unpack
 torch_version: str  # the torch it was built for, "2.11.0"
 version: str
 
-class Error(RuntimeError): ...
+class Error(RuntimeError):
+    code: str  # "TA1101", the first word of the text; "" if it has none; see docs/errors.md
 
 class Primitive:
     name: str

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import torch
 
 from torchalgo import _C
+from torchalgo._base.error_code import with_inner_code
 from torchalgo._C import Error
 
 POWERCAP = Path("/sys/class/powercap")
@@ -104,11 +105,11 @@ class RaplMeter:
             ]
         except PermissionError as problem:
             raise Error(
-                f"RAPL: {problem.filename} may be read by root only; as root: chmod a+r"
+                f"TA3302 RAPL: only root may read {problem.filename}: run as root: chmod a+r"
                 f" {root}/intel-rapl*/energy_uj"
             ) from None
         except (OSError, ValueError) as problem:
-            raise Error(f"RAPL: {problem}") from None
+            raise Error(f"TA3302 RAPL: the counters cannot be read: {problem}") from None
         self.covers = ", ".join(name for name, _ in paths)
         self.name = f"RAPL {self.covers}"
         self.interval_s, self.step_uj = RAPL_INTERVAL_S, float(RAPL_STEP_UJ)
@@ -127,8 +128,8 @@ def _rapl_paths(root: Path) -> list[tuple[str, Path]]:
     """
     if not root.is_dir():
         raise Error(
-            f"RAPL: there is no {root}: a virtual machine or container hides it, or the kernel was"
-            " built without powercap"
+            f"TA3302 RAPL: there is no {root}: a virtual machine or container hides it, or the"
+            " kernel was built without powercap"
         )
     found = []
     for path in sorted(root.glob("intel-rapl:*")):
@@ -141,7 +142,9 @@ def _rapl_paths(root: Path) -> list[tuple[str, Path]]:
             number = path.name.split(":")[1]
             found.append((name if is_package else f"dram-{number}", path))
     if not found:
-        raise Error(f"RAPL: {root} has no intel-rapl packages; is the module intel_rapl_msr there?")
+        raise Error(
+            f"TA3302 RAPL: {root} has no intel-rapl packages: load the kernel module intel_rapl_msr"
+        )
     return found
 
 
@@ -180,14 +183,14 @@ class NvmlMeter:
         try:
             return getattr(self._nvml, function)(*arguments)
         except self._nvml.NVMLError as problem:
-            raise Error(f"NVML: {function}: {problem}") from None
+            raise Error(f"TA3303 NVML: {function}: {problem}") from None
 
 
 def _import_nvml() -> Any:
     try:
         import pynvml
     except ImportError as problem:
-        raise Error(f'NVML: {problem}: pip install "torchalgo[gpu]"') from None
+        raise Error(f'TA3303 NVML: {problem}: pip install "torchalgo[gpu]"') from None
     return pynvml
 
 
@@ -206,14 +209,17 @@ def _observed_interval_s(
             gaps.append(now - stepped)
             last, stepped = value, now
     if len(gaps) < 2:
-        raise Error(f"NVML: the counter did not move in {most_s:.0f} s")
+        raise Error(
+            f"TA3303 NVML: the energy counter did not move in {most_s:.0f} s, expected a step at"
+            " least every 0.1 s"
+        )
     return max(gaps[1:])  # the first gap began inside a step
 
 
 def _nvml_of(device: _C.Device) -> NvmlMeter:
     uuid = getattr(torch.cuda.get_device_properties(device.index), "uuid", None)
     if uuid is None:
-        raise Error("NVML: this torch does not tell the GPU's UUID")
+        raise Error("TA3303 NVML: this torch does not report the GPU's UUID: update torch")
     return NvmlMeter(f"GPU-{uuid}")
 
 
@@ -272,8 +278,10 @@ def find_meter(device: _C.Device | None = None) -> Meter:
     except Error as problem:
         where = "the CPU's RAPL counters" if device is None else "the GPU's counter through NVML"
         raise Error(
-            f"energy: no meter: looked for {where}. {problem}. Or set a meter of your own with"
-            " torchalgo.energy.use(meter), or use objective='latency'"
+            with_inner_code(
+                f"TA3301 energy: there is no meter: looked for {where}. {problem}. Set a meter of"
+                " your own with torchalgo.energy.use(meter), or use objective='latency'"
+            )
         ) from None
 
 

@@ -336,9 +336,9 @@ def _pad(
     if padding == "valid":
         return input, [0] * dims
     if padding != "same":
-        raise Error(f"padding: got {padding!r}, expected numbers, 'same' or 'valid'")
+        raise Error(f"TA4401 padding={padding!r}, expected numbers, 'same' or 'valid'")
     if any(s != 1 for s in stride):
-        raise Error(f"padding='same' needs stride 1, got {stride}")
+        raise Error(f"TA4401 padding='same' needs stride 1, got stride {stride}")
     numbers, behind = same_padding(list(weight.shape[2:]), dilation)
     return (functional.pad(input, behind) if any(behind) else input), numbers
 

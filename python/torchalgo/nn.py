@@ -60,7 +60,7 @@ class _Chosen(nn.Module):
         """
         if OURS.get(type(module)) is not cls:
             raise Error(
-                f"{cls.__name__}.from_torch: got {type(module).__name__}, expected exactly"
+                f"TA4402 {cls.__name__}.from_torch: got {type(module).__name__}, expected exactly"
                 f" torch.nn.{cls.__name__}"
             )
         ours = cls.__new__(cls)

@@ -37,11 +37,14 @@ def _whole(cost: Any, where: str) -> int:
         is_whole = False
     if not is_whole:
         raise Error(
-            f"pbqp: {where} has the cost {cost!r}; expected an integer (scale and round floats)"
-            " or None where forbidden"
+            f"TA8001 pbqp: {where} has the cost {cost!r}, expected an integer, or None for a"
+            " forbidden choice; scale and round floats"
         )
     if not -_FORBIDDEN <= cost < _FORBIDDEN:
-        raise Error(f"pbqp: {where} has the cost {cost!r}, which exceeds 63 bits; scale costs down")
+        raise Error(
+            f"TA8001 pbqp: {where} has the cost {cost!r}, expected less than 2^63: scale the costs"
+            " down"
+        )
     return int(cost)
 
 
@@ -51,7 +54,7 @@ def _costs(row: Any, where: str) -> array[int]:
         costs = array("q", row)
     except (TypeError, OverflowError):
         if not isinstance(row, Iterable):
-            raise Error(f"pbqp: {where} is {row!r}; expected a list of costs") from None
+            raise Error(f"TA8001 pbqp: {where} is {row!r}, expected a list of costs") from None
         return array("q", [_whole(cost, where) for cost in row])
     if _FORBIDDEN in costs:
         _whole(_FORBIDDEN, where)
@@ -62,12 +65,15 @@ def _matrix(rows: Any, height: int, width: int, where: str) -> array[int]:
     rows = rows.tolist() if hasattr(rows, "tolist") else rows
     if not isinstance(rows, Sequence) or len(rows) != height:
         got = f"{len(rows)} rows" if isinstance(rows, Sequence) else repr(rows)
-        raise Error(f"pbqp: {where} has {got}; expected {height}, one per alternative of its first")
+        raise Error(
+            f"TA8001 pbqp: {where} has {got}, expected {height}: one for each alternative of its"
+            " first node"
+        )
     cells = array("q")
     for a, row in enumerate(rows):
         costs = _costs(row, f"{where}, row {a},")
         if len(costs) != width:
-            raise Error(f"pbqp: {where}, row {a}, has {len(costs)} costs; expected {width}")
+            raise Error(f"TA8001 pbqp: {where}, row {a}, has {len(costs)} costs, expected {width}")
         cells += costs
     return cells
 
@@ -96,10 +102,15 @@ class Problem:
                 u, v, matrix = edge
                 u, v = u.__index__(), v.__index__()
             except (AttributeError, TypeError, ValueError):
-                raise Error(f"pbqp: edge {e} is {edge!r}; expected (node, node, matrix)") from None
+                raise Error(
+                    f"TA8001 pbqp: edge {e} is {edge!r}, expected (node, node, matrix)"
+                ) from None
             where = f"edge {e} (nodes {u} and {v})"
             if not (0 <= u < len(nodes) and 0 <= v < len(nodes)):
-                raise Error(f"pbqp: {where} joins a node that is not there; of {len(nodes)}")
+                raise Error(
+                    f"TA8001 pbqp: {where} connects a node that does not exist; expected two of the"
+                    f" {len(nodes)} nodes"
+                )
             checked.append((u, v, _matrix(matrix, len(nodes[u]), len(nodes[v]), where)))
         self._problem = _C.PbqpProblem(nodes, checked)
 
@@ -261,7 +272,9 @@ def solve(
     """
     limit = math.inf if time_limit_s is None else float(time_limit_s)
     if not limit >= 0:
-        raise Error(f"pbqp: time_limit_s={time_limit_s!r}; expected seconds >= 0 or None")
+        raise Error(
+            f"TA8002 pbqp: time_limit_s={time_limit_s!r}, expected seconds of 0 or more, or None"
+        )
     fields: dict[str, Any] = problem._problem.solve(
         table_cap=table_cap,
         time_limit_s=limit,
@@ -285,18 +298,27 @@ def check(problem: Problem, solution: Solution) -> None:
     Example: torchalgo.pbqp.check(problem, torchalgo.pbqp.solve(problem))
     """
     if solution.certificate.kind == "none":
-        raise Error("pbqp: there is no certificate: it would not have fitted; raise proof_cap")
+        raise Error(
+            "TA8003 pbqp: there is no certificate, because it would have exceeded proof_cap: raise"
+            " proof_cap"
+        )
     try:
         claims = check_certificate.check(problem.to_text(), solution.certificate.text)
     except check_certificate.ProofError as error:
-        raise Error(f"pbqp: the certificate does not hold: {error}") from error
+        raise Error(f"TA8004 pbqp: the certificate does not hold: {error}") from error
     choice = None if solution.choice is None else [str(a) for a in solution.choice]
     cost = None if solution.cost is None else [str(solution.cost)]
     bound = ["-" if solution.lower_bound is None else str(solution.lower_bound)]
     for name, said in (("choice", choice), ("cost", cost), ("bound", bound)):
         if claims.get(name) != said:
-            raise Error(f"pbqp: the solution's {name} is not the one of its certificate")
+            raise Error(
+                f"TA8004 pbqp: the solution and its certificate differ in {name}: solve the problem"
+                " again"
+            )
     ends = ("infeasible", "unknown") if choice is None else ("optimal", "feasible")
     is_met = bound == (["-"] if choice is None else cost)
     if solution.status != ends[0 if is_met else 1]:
-        raise Error(f"pbqp: the status {solution.status!r} is not the one of its certificate")
+        raise Error(
+            f"TA8004 pbqp: the solution has the status {solution.status!r}, its certificate another"
+            " one: solve the problem again"
+        )

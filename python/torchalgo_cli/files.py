@@ -22,7 +22,7 @@ def check_files(args: argparse.Namespace) -> None:
     _check_outputs(args)
     costs = getattr(args, "cost_db", None)
     if costs is not None and costs.is_dir():
-        raise FileError(f"--cost-db: {costs} is a folder; name a file in it")
+        raise FileError(f"TA7102 --cost-db: {costs} is a folder: name a file in it")
     for name in ("model", "original"):
         if (reference := getattr(args, name, None)) is not None:
             check_model_reference(reference)
@@ -41,10 +41,13 @@ def _check_outputs(args: argparse.Namespace) -> None:
             _check_writable(path)
     report = getattr(args, "report", None)
     if report is not None and report.suffix.lower() not in REPORT_SUFFIXES:
-        raise FileError(f"report: {report}, expected one of {', '.join(REPORT_SUFFIXES)}")
+        raise FileError(
+            f"TA2010 report: {report}, expected a file that ends in one of"
+            f" {', '.join(REPORT_SUFFIXES)}"
+        )
     folder = getattr(args, "plans", None)
     if folder is not None and not folder.is_dir():
-        raise FileError(f"{args.command}: there is no folder {folder}")
+        raise FileError(f"TA7101 {args.command}: there is no folder {folder}; check the path")
 
 
 def check_model_reference(reference: str) -> None:
@@ -54,8 +57,8 @@ def check_model_reference(reference: str) -> None:
         source = Path(reference.partition(":")[0]).with_suffix("")
         module = source.name if source.is_absolute() else ".".join(source.parts)
         raise FileError(
-            f"{reference} is Python source; give the import path of a function that returns the"
-            f" model, such as {module}:make_model"
+            f"TA7104 {reference} is Python source: give the import path of a function that returns"
+            f" the model, such as {module}:make_model"
         )
     if path.exists() or ":" not in reference:
         _check_readable(path, "; expected model.pt or package.module:factory")
@@ -63,13 +66,15 @@ def check_model_reference(reference: str) -> None:
 
 def _check_readable(path: Path, expected: str = "") -> None:
     if path.is_dir():
-        raise FileError(f"cannot read {path}: it is a folder{expected}")
+        raise FileError(f"TA7101 cannot read {path}: it is a folder{expected}")
     if not path.exists():
-        raise FileError(f"cannot read {path}: there is no file {path}{_near_file(path)}{expected}")
+        raise FileError(
+            f"TA7101 cannot read {path}: there is no file {path}{_near_file(path)}{expected}"
+        )
     if not os.access(path, os.R_OK):
-        raise FileError(f"cannot read {path}: permission denied")
+        raise FileError(f"TA7101 cannot read {path}: permission denied")
     if path.is_file() and path.stat().st_size == 0:
-        raise FileError(f"cannot read {path}: the file is empty{expected}")
+        raise FileError(f"TA7101 cannot read {path}: the file is empty{expected}")
 
 
 def _near_file(path: Path) -> str:
@@ -82,8 +87,8 @@ def _near_file(path: Path) -> str:
 def _check_writable(path: Path) -> None:
     folder = path.absolute().parent
     if path.is_dir():
-        raise FileError(f"cannot write {path}: it is a folder; name a file in it")
+        raise FileError(f"TA7102 cannot write {path}: it is a folder: name a file in it")
     if not folder.is_dir():
-        raise FileError(f"cannot write {path}: there is no folder {folder}")
+        raise FileError(f"TA7102 cannot write {path}: there is no folder {folder}; make it first")
     if not os.access(path if path.exists() else folder, os.W_OK):
-        raise FileError(f"cannot write {path}: permission denied")
+        raise FileError(f"TA7102 cannot write {path}: permission denied")

@@ -136,7 +136,7 @@ def test_wrong_targets_say_what_is_expected(net: Net, x: torch.Tensor) -> None:
     target: Any
     for target, arguments, text in [
         ("fwd_f32_nonsense", {}, "fwd_f32_nonsense"),
-        (net, {}, "needs its input"),
+        (net, {}, "without its input"),
         (7, {"example_inputs": x}, "target is int"),
         (CONV, {"device": "h1000"}, "h1000"),
         (CONV, {"device": "cuda:x"}, "expected 'cuda' or 'cuda:0'"),
@@ -146,7 +146,7 @@ def test_wrong_targets_say_what_is_expected(net: Net, x: torch.Tensor) -> None:
             "expected forward, backward_data, backward_filter or all",
         ),
         (CONV, {"dtype": "f8"}, "expected one of f64"),
-        ("add_f32_n1c8h9w9", {"directions": "fwd"}, "are for convolutions"),
+        ("add_f32_n1c8h9w9", {"directions": "fwd"}, "need a convolution"),
         (nn.ReLU(), {"example_inputs": x, "directions": "fwd"}, "ran no convolution"),
     ]:
         with pytest.raises(torchalgo.Error, match=text):

@@ -170,7 +170,7 @@ def test_every_error_is_one_line_with_exit_code_1(
         ),
         ("no folder", ("optimize", "support.nets:net_factory", *shape, "--report", "/none/p.html")),
         (
-            "expected one of .html",
+            "ends in one of .html",
             ("optimize", "support.nets:net_factory", *shape, "--report", "p.pdf"),
         ),
         (
@@ -178,10 +178,10 @@ def test_every_error_is_one_line_with_exit_code_1(
             ("optimize", "support.nets:net_factory", *shape, "--override", "q=a.b"),
         ),
         ("cannot read", ("explain", tmp_path / "none.json")),
-        ("not a torchalgo plan", ("explain", tmp_path / "text.pt")),
+        ("no plan of torchalgo", ("explain", tmp_path / "text.pt")),
         ("fwd_f32_x", ("bench", "fwd_f32_x")),
         ("there is no such primitive", ("bench", "--check", "cpu.magic", CONV)),
-        ("name what it was made from", ("check-outputs", saved, tmp_path / "data.pt")),
+        ("name the original model", ("check-outputs", saved, tmp_path / "data.pt")),
         (
             "expected one tensor",
             ("check-outputs", "support.nets:net_factory", tmp_path / "dict.pt"),

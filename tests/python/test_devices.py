@@ -27,7 +27,7 @@ def test_the_promised_devices_are_there() -> None:
 
 
 def test_an_unknown_device_names_those_that_are_known() -> None:
-    with pytest.raises(torchalgo.Error, match=r"'h101' is no device .*a10, a100.*h100"):
+    with pytest.raises(torchalgo.Error, match=r"'h101' is not a known device, .*a10, a100.*h100"):
         named_device("h101")
 
 

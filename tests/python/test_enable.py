@@ -171,7 +171,7 @@ def test_wrong_plans_are_refused() -> None:
         ({"nonsense": 1}, "nonsense"),
         ({"add_f32_n1c8h9w9": "cpu.add"}, "is no convolution"),
         ({PROBLEM: "cpu.drect"}, "did you mean 'cpu.direct'"),
-        ({PROBLEM: "cudnn9.conv_bwd_data.e1"}, "this choice is for fwd"),
+        ({PROBLEM: "cudnn9.conv_bwd_data.e1"}, "expected an algorithm for fwd"),
         (7, "plan is int"),
         ("/nowhere/net.plan.json", "cannot read"),
     ]:

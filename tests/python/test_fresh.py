@@ -150,7 +150,7 @@ def test_fresh_tries_what_failed_before(path: Path) -> None:
 
 def test_an_impossible_fresh_is_an_error() -> None:
     model, x = small()
-    with pytest.raises(torchalgo.Error, match='mode="predict" reads all'):
+    with pytest.raises(torchalgo.Error, match='mode="predict" takes all'):
         torchalgo.optimize(model, x, settings=torchalgo.Settings(fresh=True, mode="predict"))
     with pytest.raises(torchalgo.Error, match="fresh='yes', expected True or False"):
         torchalgo.optimize(model, x, settings=torchalgo.Settings(fresh="yes"))  # type: ignore[arg-type]

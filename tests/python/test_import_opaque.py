@@ -126,10 +126,10 @@ def test_a_module_that_is_not_frozen_is_refused() -> None:
     model = Residual().eval()
     x = torch.rand(1, 3, 8, 8)
     scripted: Any = torch.jit.script(model)
-    with pytest.raises(_C.Error, match=r"not frozen; call torch\.jit\.freeze"):
+    with pytest.raises(_C.Error, match=r"not frozen: call torch\.jit\.freeze"):
         _C.import_graph(scripted._c, (x,))
     training: Any = torch.jit.script(Residual())
-    with pytest.raises(_C.Error, match=r"in train mode; call eval\(\)"):
+    with pytest.raises(_C.Error, match=r"in train mode: call eval\(\)"):
         _C.import_graph(training._c, (x,))
 
 

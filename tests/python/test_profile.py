@@ -185,10 +185,10 @@ def test_wrong_arguments_say_what_is_expected() -> None:
             "expected forward, backward_data",
         ),
         (lambda: torchalgo.profile(PROBLEM, dtype="f8"), "expected one of f64"),
-        (lambda: torchalgo.profile(PROBLEM, budget_s=0), "expected seconds > 0"),
+        (lambda: torchalgo.profile(PROBLEM, budget_s=0), "expected a number of seconds above 0"),
         (lambda: torchalgo.profile(PROBLEM, device="h100"), "only described"),
         (lambda: torchalgo.profile("add_f32_n1c8h9w9"), "is no convolution"),
-        (lambda: torchalgo.profile(conv), "needs its input"),
+        (lambda: torchalgo.profile(conv), "without its input"),
         (lambda: torchalgo.profile(conv, torch.rand(1, 3, 9, 9)), "the module fails"),
         (lambda: torchalgo.profile(nn.ReLU(), torch.rand(3)), "ran no convolution"),
         (lambda: torchalgo.profile(7), "target is int"),  # type: ignore[arg-type]

@@ -215,7 +215,7 @@ def test_a_plan_whose_transform_is_missing_is_refused() -> None:
         plan = any_plan(imported.graph, seed)
         if plan.transforms:
             plan.transforms = []
-            with pytest.raises(_C.Error, match=r"nothing in the plan makes|the plan makes no nchw"):
+            with pytest.raises(_C.Error, match=r"no entry of the plan makes"):
                 _C.rewrite_graph(imported, plan)
             return
     pytest.fail("no seed made a plan with a transform")

@@ -77,8 +77,8 @@ def test_shapes_alone_make_random_inputs_of_the_models_type() -> None:
 @pytest.mark.parametrize(
     ("inputs", "options", "text"),
     [
-        ([X, X], {}, r"2 arguments, which forward does not take; for several plans"),
-        ([(X,), (X,)], {}, r"2 arguments, which forward does not take; for several plans"),
+        ([X, X], {}, r"2 arguments, which forward does not take. For several plans"),
+        ([(X,), (X,)], {}, r"2 arguments, which forward does not take. For several plans"),
         ([], {}, r"non-empty sequence"),
         (3, {}, r"is int, expected a tensor"),
         (X, {"example_kwargs": [{}]}, r"example_kwargs is list, expected a dict"),
@@ -87,7 +87,7 @@ def test_shapes_alone_make_random_inputs_of_the_models_type() -> None:
         (X, {"shapes": [(1, 3, 8.5, 8)]}, r"shapes\[0\] is \(1, 3, 8.5, 8\), expected"),
         (X, {"shapes": [(1, 3, 8, -8)]}, r"shapes\[0\] is \(1, 3, 8, -8\), expected"),
         (X, {"shapes": [(1, 3, 8, 8), [1, 3, 8, 8]]}, r"shapes\[0\] and shapes\[1\] are both 1x3"),
-        (X, {"shapes": [[(1, 3, 8, 8), (1, 3)]]}, r": 2 tensors; the example inputs have 1"),
+        (X, {"shapes": [[(1, 3, 8, 8), (1, 3)]]}, r"has 2 tensors; the example inputs have 1"),
         (X, {"shapes": [(3, 8, 8)]}, r"3x8x8 for a tensor whose example is 1x3x8x8, expected 4"),
         (X[:0], {"shapes": [(1, 3, 8, 8)]}, r"example is 0x3x8x8.*and an example with values"),
     ],
@@ -134,7 +134,9 @@ def test_a_result_that_differs_by_shape_runs_and_cannot_be_one_torchscript_modul
     fast = torchalgo.optimize(Growing().eval(), shapes=shapes, **arguments())
     assert isinstance(fast(tensor(*shapes[0])), torch.Tensor)
     assert isinstance(fast(tensor(*shapes[1])), tuple)
-    with pytest.raises(torchalgo.Error, match=r"cannot become one .* save each of .by_shape alone"):
+    with pytest.raises(
+        torchalgo.Error, match=r"cannot be saved as one .* save each module of .by_shape alone"
+    ):
         fast.save(tmp_path / "net.pt")
     fast.by_shape["2x3x10x9"].save(tmp_path / "two.pt")
 
@@ -149,9 +151,7 @@ def test_a_file_of_several_plans_is_read_by_load_plans(
     shaped.save(tmp_path / "net.pt")
     for name in ("net.json", "net.pt"):
         assert torchalgo.load_plans(tmp_path / name) == shaped.plans
-        with pytest.raises(
-            torchalgo.Error, match=r"holds 3 plans, expected one; torchalgo.load_pl"
-        ):
+        with pytest.raises(torchalgo.Error, match=r"got 3 plans, expected one; torchalgo.load_pl"):
             torchalgo.load_plan(tmp_path / name)
     shaped.plan.save(tmp_path / "one.json")
     assert torchalgo.load_plans(tmp_path / "one.json") == {"1x3x40x40": shaped.plan}
@@ -193,9 +193,9 @@ def test_plans_are_applied_to_the_inputs_of_their_shapes(
     assert fp64_error(net, first, tensor(*SHAPES[1])) <= 1e-5
     assert first.plans == {"2x3x24x64": shaped.plans["2x3x24x64"]}
     for plan in (shaped.plans, shaped.plan):
-        with pytest.raises(torchalgo.Error, match="no plan for the inputs 1x3x8x8; plans are for"):
+        with pytest.raises(torchalgo.Error, match="no plan for inputs of 1x3x8x8; plans exist for"):
             torchalgo.optimize(net, shapes=[(1, 3, 40, 40), (1, 3, 8, 8)], plan=plan)
-    with pytest.raises(torchalgo.Error, match=r"plan is str, expected torchalgo.Plan"):
+    with pytest.raises(torchalgo.Error, match=r"plan is str, expected a torchalgo.Plan"):
         torchalgo.optimize(net, shapes=shapes, plan=["net.json"])  # type: ignore[list-item]
 
 

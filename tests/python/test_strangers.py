@@ -159,8 +159,8 @@ def test_an_error_of_a_call_is_short_and_names_the_layer(
     fast: torchalgo.Optimized, x: torch.Tensor
 ) -> None:
     raises, layer = (
-        "^forward: the model raises for inputs 3x40x40: ",
-        "^forward: layer '(stem.0|x)'",
+        "^TA1110 forward: the model raises for inputs 3x40x40: ",
+        "^TA4... forward: layer '(stem.0|x)'",
     )
     for bad, text in ((x[0], raises), (x.to(torch.uint8), layer)):
         with pytest.raises(torchalgo.Error, match=text) as caught:

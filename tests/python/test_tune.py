@@ -107,9 +107,9 @@ def test_costs_of_a_tuning_by_ranks_are_in_the_database(tmp_path: Path) -> None:
 
 def test_an_error_before_the_others_arrive_is_theirs_as_well() -> None:
     store = HashStore()
-    with pytest.raises(torchalgo.Error, match=r"^tune: rank 0: .*budget_s=-1"):
+    with pytest.raises(torchalgo.Error, match=r"^TA1001 tune: rank 0: .*budget_s=-1"):
         tune(make_model(), torch.rand(1, 3, 24, 24), Ranks(store, 0, 2, join_s=0.3), budget_s=-1)
-    with pytest.raises(torchalgo.Error, match=r"^tune: rank 0: .*budget_s=-1"):
+    with pytest.raises(torchalgo.Error, match=r"^TA1001 tune: rank 0: .*budget_s=-1"):
         tune(make_model(), torch.rand(1, 3, 24, 24), Ranks(store, 1, 2))
 
 
@@ -185,6 +185,7 @@ def test_the_command_ends_with_one_line_for_what_cannot_be(
     monkeypatch.setenv("WORLD_SIZE", "many")
     assert run([*command, "support.nets:net_factory"]) == 1
     first, second, third = capsys.readouterr().err.splitlines()
-    assert first.startswith("torchalgo: tune: rank 0: cannot import support.nets:no_such_net")
-    assert "WORLD_SIZE is 2, and MASTER_ADDR and MASTER_PORT do not tell" in second
+    assert first.startswith("torchalgo: TA7104 tune: rank 0: cannot import")
+    assert "support.nets:no_such_net" in first
+    assert "WORLD_SIZE is 2, but MASTER_ADDR and MASTER_PORT" in second
     assert "WORLD_SIZE='many'" in third

@@ -61,7 +61,9 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 def test_a_device_is_written_directly_and_stays() -> None:
     write_file("/dev/null", b"content", "save")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-    with pytest.raises(torchalgo.Error, match=r"^save: cannot write /dev/full: .*\(ENOSPC\)$"):
+    with pytest.raises(
+        torchalgo.Error, match=r"^TA2001 save: cannot write /dev/full: .*\(ENOSPC\)$"
+    ):
         write_file("/dev/full", b"content", "save")
 
 

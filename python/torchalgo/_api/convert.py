@@ -55,7 +55,7 @@ def convert(model: nn.Module, *, inplace: bool = False) -> nn.Module:
     Raises: torchalgo.Error if `model` is no nn.Module, or cannot be copied.
     """
     if not isinstance(model, nn.Module):
-        raise Error(f"convert: model is {type(model).__name__}, expected torch.nn.Module")
+        raise Error(f"TA1101 convert: model is {type(model).__name__}, expected torch.nn.Module")
     if not inplace:
         model = _copy_sharing_tensors(model)
     left = []
@@ -89,11 +89,13 @@ def set_algorithms(
         is changed.
     """
     if not isinstance(model, nn.Module):
-        raise Error(f"set_algorithms: model is {type(model).__name__}, expected torch.nn.Module")
+        raise Error(
+            f"TA1101 set_algorithms: model is {type(model).__name__}, expected torch.nn.Module"
+        )
     if not isinstance(algorithms, Mapping):
         raise Error(
-            f"set_algorithms: got {type(algorithms).__name__}, expected {{glob of module names:"
-            " choice}, such as {'layer1.*.conv2': {'forward': 'cpu.direct'}}"
+            f"TA4403 set_algorithms: algorithms is {type(algorithms).__name__}, expected {{glob of"
+            " module names: choice}, such as {'layer1.*.conv2': {'forward': 'cpu.direct'}}"
         )
     convolutions = {
         name: module
@@ -157,7 +159,7 @@ def _matches(glob: str, convolutions: Mapping[str, nn.Module]) -> list[str]:
     """
     if not isinstance(glob, str):
         raise Error(
-            f"set_algorithms: the key {glob!r} is no string: expected globs of module names"
+            f"TA4403 set_algorithms: the key {glob!r} is no string: expected a glob of module names"
         )
     found = [name for name in convolutions if fnmatchcase(name, glob)]
     reasons = {name: _reason_against(convolutions[name]) for name in found}
@@ -166,9 +168,13 @@ def _matches(glob: str, convolutions: Mapping[str, nn.Module]) -> list[str]:
         return settable
     if found:
         text = some([f"{name} ({reasons[name]})" for name in found])
-        raise Error(f"set_algorithms: {glob!r} matches only what cannot be set: {text}")
+        raise Error(
+            f"TA4403 set_algorithms: {glob!r} matches only modules whose algorithms cannot be set:"
+            f" {text}"
+        )
     raise Error(
-        f"set_algorithms: {glob!r} matches no convolution{near_layers(glob, list(convolutions))}"
+        f"TA4403 set_algorithms: {glob!r} matches no"
+        f" convolution{near_layers(glob, list(convolutions))}"
     )
 
 
@@ -236,6 +242,6 @@ def _copy_sharing_tensors(model: nn.Module) -> nn.Module:
         return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
     except Exception as problem:
         raise Error(
-            f"convert: the model cannot be copied ({type(problem).__name__}: {problem}); pass"
-            " inplace=True"
+            f"TA1120 convert: the model cannot be copied ({type(problem).__name__}: {problem});"
+            " pass inplace=True"
         ) from problem

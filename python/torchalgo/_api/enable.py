@@ -165,7 +165,7 @@ def disable() -> None:
     Raises: torchalgo.Error if there is no such enable().
     """
     if not _stack:
-        raise Error("disable: torchalgo is not enabled; enable() comes first")
+        raise Error("TA4404 disable: torchalgo is not enabled: call enable() first")
     saved = _stack.pop()
     if not _stack:
         _remove_flags_from_torch()
@@ -231,8 +231,8 @@ def planned_choices(plan: PlanLike) -> dict[str, str]:
         return _choices_of_plans([plan])
     if not isinstance(plan, Mapping):
         raise Error(
-            f"enable: plan is {type(plan).__name__}, expected a torchalgo.Plan, its file, or"
-            " {problem: choice}"
+            f"TA4404 enable: plan is {type(plan).__name__}, expected a torchalgo.Plan, the path of"
+            " its file, or {problem: choice}"
         )
     choices = {}
     for problem, choice in plan.items():

@@ -179,7 +179,7 @@ def profile(
     found = check_directions(directions, "profile")
     word = check_dtype(dtype, "profile")
     if budget_s <= 0:
-        raise Error(f"profile: budget_s={budget_s}, expected seconds > 0")
+        raise Error(f"TA1001 profile: budget_s={budget_s}, expected a number of seconds above 0")
     layers: dict[str, list[str]] = {}
     if isinstance(target, str):
         where = find_device(device)
@@ -192,8 +192,8 @@ def profile(
         named = [(name, gradient_of(p, direction)) for name, p in problems for direction in found]
     if where.kind == "cuda" and where.index < 0:
         raise Error(
-            f"profile: {where.name} is only described, nothing can run on it here; what is known of"
-            " it without running: torchalgo.candidates(..., device=...)"
+            f"TA5006 profile: {where.name} is only described, so nothing can run on it;"
+            " torchalgo.candidates(..., device=...) lists its candidates without running them"
         )
     for name, problem in named:
         names = layers.setdefault(with_dtype(problem, word) if word else problem, [])
@@ -209,9 +209,14 @@ def profile(
 
 def _inputs(module: nn.Module, example_inputs: Any) -> tuple[Any, ...]:
     if not isinstance(module, nn.Module):
-        raise Error(f"profile: target is {type(module).__name__}, expected a module or a problem")
+        raise Error(
+            f"TA4008 profile: target is {type(module).__name__}, expected a module or the text of a"
+            " problem"
+        )
     if example_inputs is None:
-        raise Error("profile: a module needs its input: profile(module, torch.rand(...))")
+        raise Error(
+            "TA4008 profile: got a module without its input: call profile(module, torch.rand(...))"
+        )
     return as_inputs(example_inputs)
 
 

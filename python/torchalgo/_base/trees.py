@@ -76,7 +76,7 @@ def flatten(value: Any, path: str, tensors: list[torch.Tensor], names: list[str]
         return Constant(value)
     parts = _parts_of(value)
     if parts is None:
-        raise Error(f"{path} is a {type_text(type(value))}; {ACCEPTED}")
+        raise Error(f"TA1207 {path} is a {type_text(type(value))}; {ACCEPTED}")
     keys, items = parts
     paths = _paths(value, path, keys, len(items))
     children = [flatten(item, at, tensors, names) for item, at in zip(items, paths, strict=True)]
@@ -148,7 +148,7 @@ def check_rebuilds(value: Any, tree: Tree, tensors: Sequence[torch.Tensor], path
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
     if problem:
-        raise Error(f"{path} cannot be rebuilt from its tensors ({problem})")
+        raise Error(f"TA1207 {path} cannot be rebuilt from its tensors ({problem}); {ACCEPTED}")
 
 
 def is_same_value(a: Any, b: Any) -> bool:
@@ -265,8 +265,8 @@ def to_json(tree: Tree) -> Any:
 def _check_stored(value: Any) -> None:
     if type(value) not in _STORED:
         raise Error(
-            f"save: {value!r} is part of the planned call or its result, and a file can store only"
-            " tensors, numbers, text, None and dtypes"
+            f"TA2003 save: {value!r} is part of the planned call or its result, and a file can"
+            " store only tensors, numbers, text, None and dtypes: return or pass one of these"
         )
 
 
@@ -306,7 +306,7 @@ def _find_type(name: str) -> type:
     )
     if not is_container:
         raise Error(
-            f"load: the result is a {path} of the module {module!r}, but no such tuple, list,"
-            f" dict or dataclass is imported: import {module} before torchalgo.load"
+            f"TA2009 load: the result is a {path} of the module {module!r}, but no such tuple,"
+            f" list, dict or dataclass is imported: import {module} before torchalgo.load"
         )
     return found  # type: ignore[no-any-return]

@@ -30,7 +30,7 @@ def write_file(path: str | Path, data: bytes | str, caller: str) -> None:
             return
         _replace(target, raw)
     except (OSError, ValueError) as problem:
-        raise Error(f"{caller}: cannot write {path}: {_reason(problem)}") from None
+        raise Error(f"TA2001 {caller}: cannot write {path}: {_reason(problem)}") from None
 
 
 def _replace(target: Path, data: bytes) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchalgo._base.error_code import with_inner_code
 from torchalgo._base.trees import (
     CONSTANTS,
     Constant,
@@ -70,7 +71,7 @@ class CallForm:
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as problem:
-            raise Error(f"{what}: {problem}; expected forward{self.signature}") from None
+            raise Error(f"TA1205 {what}: {problem}; expected forward{self.signature}") from None
         parameters = self.signature.parameters
         return {
             name: value
@@ -96,7 +97,7 @@ class CallForm:
         try:
             tree = _flatten_arguments(arguments, tensors, [])
         except Error as problem:
-            raise Error(f"forward: {problem}") from None
+            raise Error(with_inner_code(f"TA1205 forward: {problem}")) from None
         return tuple(tensors), tree
 
     def difference(self, tree: Tree | None) -> str:
@@ -213,7 +214,7 @@ def as_tensor_model(
         inputs = _flatten_arguments(arguments, tensors, names)
         check_rebuilds(arguments, inputs, tensors, "arguments")
     except Error as problem:
-        raise Error(f"optimize: argument {problem}") from None
+        raise Error(with_inner_code(f"TA1207 optimize: argument {problem}")) from None
     check_examples(tensors, names)
     after = tuple(map(copy_of, tensors))
     copies = rebuild(inputs, iter(after))
@@ -242,8 +243,9 @@ def as_tensor_models(
     """
     if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
         raise Error(
-            "optimize: torch.autocast is on. It changes dtypes inside the model. Call optimize"
-            " outside of torch.autocast, with a model of the wanted dtype, as model.bfloat16()"
+            "TA1118 optimize: torch.autocast is on, which changes dtypes inside the model. Call"
+            " optimize outside of torch.autocast, with a model of the wanted dtype, such as"
+            " model.bfloat16()"
         )
     models = []
     for args, kwargs in calls:
@@ -256,14 +258,16 @@ def as_tensor_models(
             shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors_in(arguments))
             if not shapes:
                 raise
-            raise Error(f"{problem} (inputs of sizes {shapes})") from problem
+            raise Error(
+                with_inner_code(f"TA1110 {problem} (inputs of sizes {shapes})")
+            ) from problem
     first = models[0].form
     for i, other in enumerate(models[1:], start=1):
         if first.output != other.form.output:
             here, there = tree_text(other.form.output), tree_text(first.output)
             raise Error(
-                f"optimize: for shapes[{i}] the result is {here}, for shapes[0] {there}; expected"
-                " shapes for which the model returns results of the same form"
+                f"TA1117 optimize: the result is {here} for shapes[{i}] and {there} for shapes[0];"
+                " expected shapes for which the model returns results of the same form"
             )
     return models
 
@@ -272,14 +276,14 @@ def check_examples(tensors: Sequence[torch.Tensor], names: Sequence[str]) -> Non
     """Raises torchalgo.Error if outputs cannot be compared for these example inputs."""
     if not tensors:
         raise Error(
-            "optimize: the example inputs contain no tensor; expected forward's arguments, such as"
-            " (torch.rand(1, 3, 224, 224),)"
+            "TA1201 optimize: the example inputs contain no tensor; expected forward's arguments,"
+            " such as (torch.rand(1, 3, 224, 224),)"
         )
     for tensor, name in zip(tensors, names, strict=True):
         if tensor.is_floating_point() and not tensor.is_meta and bool(tensor.isnan().any()):
             raise Error(
-                f"optimize: input {name} holds NaN, so outputs cannot be compared; expected finite"
-                " values, such as those of torch.rand"
+                f"TA1202 optimize: input {name} holds NaN, so outputs cannot be compared; expected"
+                " finite values, such as those of torch.rand"
             )
 
 
@@ -294,14 +298,17 @@ def _record_output(value: Any) -> tuple[Tree, Tree | None, Formats]:
         output = flatten(value, "the model's result", tensors, [])
         for tensor in tensors:
             if type(tensor) not in (torch.Tensor, nn.Parameter):
-                raise Error(f"the model's result holds a {type_text(type(tensor))}")
+                raise Error(f"TA1116 the model's result holds a {type_text(type(tensor))}")
         check_rebuilds(value, output, tensors, "the model's result")
         if not tensors:
-            raise Error("the model's result holds no tensor")
+            raise Error("TA1116 the model's result holds no tensor")
     except Error as problem:
         raise Error(
-            f"optimize: {problem}. Every call must return the same types. Optimize a part of the"
-            " model that returns tensors, or tuples, lists, dicts or dataclasses of tensors"
+            with_inner_code(
+                f"TA1116 optimize: {problem}. Every call must return the same types. Optimize a"
+                " part of the model that returns tensors, or tuples, lists, dicts or dataclasses of"
+                " tensors"
+            )
         ) from None
     return output, lowered(output), formats_of(tensors)
 
@@ -325,9 +332,9 @@ def _check_numbers(model: nn.Module, form: CallForm, tensors: Sequence[torch.Ten
     output = flatten(_run(model, bound.args, bound.kwargs), "the model's result", [], [])
     if output != form.output:
         raise Error(
-            f"optimize: the model's result is {tree_text(output)} for other values of the inputs"
-            f" and {tree_text(form.output)} for the example inputs. Return numbers that depend on"
-            " the inputs as tensors"
+            f"TA1117 optimize: the model's result is {tree_text(output)} for other values of the"
+            f" inputs and {tree_text(form.output)} for the example inputs. Return numbers that"
+            " depend on the inputs as tensors"
         )
 
 
@@ -340,7 +347,8 @@ def _run(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     except Exception as problem:
         first = (str(problem).strip().splitlines() or [""])[0]
         raise Error(
-            f"optimize: the model raises {type(problem).__name__} for these example inputs: {first}"
+            f"TA1110 optimize: the model raises {type(problem).__name__} for these example inputs:"
+            f" {first}"
         ) from problem
 
 
@@ -374,9 +382,9 @@ class _TensorForward:
         form = flatten(value, "the model's result", found, [])
         if form != self.output:
             raise Error(
-                f"the model's result is {tree_text(form)} here and was {tree_text(self.output)} for"
-                " the example inputs; expected the same form for all calls. Return numbers that"
-                " depend on the inputs as tensors"
+                f"TA1117 the model's result is {tree_text(form)} here and was"
+                f" {tree_text(self.output)} for the example inputs; expected the same form for all"
+                " calls. Return numbers that depend on the inputs as tensors"
             )
         return tuple(found) if self.returned is None else rebuild(self.returned, iter(found))
 

@@ -38,8 +38,8 @@ def example_calls(
     """
     if example_kwargs is not None and not isinstance(example_kwargs, Mapping):
         raise Error(
-            f"optimize: example_kwargs is {type(example_kwargs).__name__}, expected a dict of"
-            " forward's keyword arguments"
+            f"TA1206 optimize: example_kwargs is {type(example_kwargs).__name__}, expected a dict"
+            " of forward's keyword arguments"
         )
     if shapes is None:
         return [_example(model, example_inputs, example_kwargs)]
@@ -58,10 +58,10 @@ def _example(
     arguments = as_inputs(example_inputs)
     if isinstance(example_inputs, list) and not _takes(model, arguments, example_kwargs or {}):
         raise Error(
-            f"optimize: example_inputs is a list of {len(arguments)} arguments, which forward does"
-            " not take; for several plans give one example and the shapes, such as"
-            " shapes=[(1, 3, 224, 224), (8, 3, 224, 224)]; where forward takes one list, write a"
-            " tuple of it"
+            f"TA1301 optimize: example_inputs is a list of {len(arguments)} arguments, which"
+            " forward does not take. For several plans, give one example and the shapes, such as"
+            " shapes=[(1, 3, 224, 224), (8, 3, 224, 224)]. If forward takes one list, give a tuple"
+            " that holds the list"
         )
     return arguments, example_kwargs or {}
 
@@ -97,7 +97,7 @@ def _checked(shapes: Sequence[CallShapes]) -> list[Shapes]:
         found.append(tuple(tuple(sizes) for sizes in each))
         if found.index(found[i]) < i:
             raise Error(
-                f"optimize: shapes[{found.index(found[i])}] and shapes[{i}] are both"
+                f"TA1302 optimize: shapes[{found.index(found[i])}] and shapes[{i}] are both"
                 f" {shapes_text(found[i])}; expected one entry for each plan"
             )
     return found
@@ -105,9 +105,9 @@ def _checked(shapes: Sequence[CallShapes]) -> list[Shapes]:
 
 def _no_shapes(name: str, given: object) -> Error:
     return Error(
-        f"optimize: {name} is {given!r}, expected a shape for each plan, such as"
-        " [(1, 3, 224, 224), (8, 3, 224, 224)]; for a model of several tensors a list of shapes for"
-        " each plan, such as [[(1, 3, 224, 224), (1, 10)]]"
+        f"TA1301 optimize: {name} is {given!r}, expected a shape for each plan, such as [(1, 3,"
+        " 224, 224), (8, 3, 224, 224)]; for a model of several tensors, a list of shapes for each"
+        " plan, such as [[(1, 3, 224, 224), (1, 10)]]"
     )
 
 
@@ -117,8 +117,8 @@ def _resized(example: ModelCall, shapes: Shapes) -> ModelCall:
     tree = trees.flatten(example, "the call", tensors, [])
     if len(tensors) != len(shapes):
         raise Error(
-            f"optimize: an entry of shapes is {shapes_text(shapes)}: {len(shapes)} tensors;"
-            f" the example inputs have {len(tensors)}: expected a shape for each"
+            f"TA1301 optimize: an entry of shapes is {shapes_text(shapes)}, which has {len(shapes)}"
+            f" tensors; the example inputs have {len(tensors)}: give a shape for each"
         )
     made = [resized(tensor, sizes) for tensor, sizes in zip(tensors, shapes, strict=True)]
     call: ModelCall = trees.rebuild(tree, iter(made))
@@ -137,9 +137,9 @@ def resized(tensor: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
     is_empty = tensor.numel() == 0 and 0 not in sizes
     if tensor.dim() != len(sizes) or is_empty:
         raise Error(
-            f"optimize: shapes has {shapes_text((tuple(sizes),))} for a tensor whose example is"
-            f" {shapes_text((tuple(tensor.shape),))}, expected {tensor.dim()} dimensions"
-            f"{' and an example with values' if is_empty else ''}"
+            f"TA1301 optimize: shapes has {shapes_text((tuple(sizes),))} for a tensor whose example"
+            f" is {shapes_text((tuple(tensor.shape),))}, expected {tensor.dim()}"
+            f" dimensions{' and an example with values' if is_empty else ''}"
         )
     made = tensor.detach()
     for dim, size in enumerate(sizes):
@@ -172,5 +172,6 @@ def random_inputs(model: nn.Module, shapes: Sequence[Sequence[int]]) -> tuple[to
     except (RuntimeError, MemoryError) as problem:
         reason = (str(problem).strip().splitlines() or ["no message"])[0]
         raise Error(
-            f"cannot make inputs of {shapes_text(tuple(map(tuple, shapes)))}: {reason}"
+            f"TA1303 optimize: cannot make inputs of {shapes_text(tuple(map(tuple, shapes)))}:"
+            f" {reason}; give example_inputs of your own"
         ) from None

@@ -43,10 +43,9 @@ def as_inputs(example_inputs: Any) -> tuple[Any, ...]:
     if isinstance(example_inputs, (tuple, list)) and example_inputs:
         return tuple(example_inputs)
     raise Error(
-        "optimize: example_inputs is"
-        f" {type(example_inputs).__name__}, expected a tensor or a non-empty sequence of forward's"
-        " arguments, such as (torch.rand(1, 3, 224, 224),), or (batch,) where forward takes one"
-        " dict; keyword arguments are example_kwargs"
+        f"TA1201 optimize: example_inputs is {type(example_inputs).__name__}, expected a tensor or"
+        " a non-empty sequence of forward's arguments, such as (torch.rand(1, 3, 224, 224),), or"
+        " (batch,) where forward takes one dict; keyword arguments are example_kwargs"
     )
 
 
@@ -64,25 +63,27 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 def check_model(model: Any) -> None:
     """Raises torchalgo.Error, with a way to fix it, if `model` cannot be planned."""
     if isinstance(model, nn.Module) and getattr(model, "is_torchalgo_optimized", False):
-        raise Error("optimize: the model is already optimized; pass the original one")
+        raise Error("TA1102 optimize: the model is already optimized; pass the original one")
     if not isinstance(model, nn.Module):
-        raise Error(f"optimize: model is {_not_a_module(model)}")
+        raise Error(f"TA1101 optimize: model is {_not_a_module(model)}")
     if isinstance(model, torch.jit.ScriptModule) and (has_own_ops(model) or is_joined(model)):
-        raise Error("optimize: the ScriptModule is already optimized; pass the original one")
+        raise Error("TA1102 optimize: the ScriptModule is already optimized; pass the original one")
     for name, module in model.named_modules():
         if getattr(module, "is_torchalgo_optimized", False):
             raise Error(
-                f"optimize: submodule {name!r} is already optimized; pass the original model whole"
+                f"TA1102 optimize: submodule {name!r} is already optimized; pass the original model"
+                " as a whole"
             )
         if getattr(module, "training", False):
             what = f"submodule {name!r}" if name else "the model"
-            raise Error(f"optimize: {what} is in train mode; call model.eval() first")
+            raise Error(f"TA1103 optimize: {what} is in train mode: call model.eval() first")
     weights = [*model.named_parameters(), *model.named_buffers()]
     for name, weight in weights:
         if is_lazy(weight):
             raise Error(
-                f"optimize: {name!r} has no sizes yet, as a lazy module's weights before its first"
-                " call: call the model once, model(*example_inputs), then optimize it"
+                f"TA1104 optimize: {name!r} has no sizes yet, like the weights of a lazy module"
+                " before its first call: call the model once, model(*example_inputs), then optimize"
+                " it"
             )
         _check_device(name, weight, *weights[0])
         _check_weight(name, weight, is_buffer=not isinstance(weight, nn.Parameter))
@@ -108,13 +109,13 @@ def _check_device(
 ) -> None:
     if weight.device.type not in ("cpu", "cuda"):
         raise Error(
-            f"optimize: parameter {name!r} is on {weight.device}; this version plans for CPUs and"
-            " CUDA: call model.cpu() or model.cuda() first"
+            f"TA1105 optimize: parameter {name!r} is on {weight.device}, expected a CPU or a CUDA"
+            " device: call model.cpu() or model.cuda() first"
         )
     if weight.device != first_weight.device:
         raise Error(
-            f"optimize: parameter {first_name!r} is on {first_weight.device} and {name!r} on"
-            f" {weight.device}; this version plans for one device: move the model there"
+            f"TA1106 optimize: parameter {first_name!r} is on {first_weight.device} and {name!r} on"
+            f" {weight.device}, expected one device: call model.to(device) first"
         )
 
 
@@ -133,8 +134,8 @@ def _check_weight(name: str, weight: torch.Tensor, is_buffer: bool) -> None:
     bad = weight.isnan() if is_buffer else ~weight.isfinite()
     if bad.any():
         raise Error(
-            f"optimize: parameter {name!r} holds {int(bad.sum())} NaN or infinite values of"
-            f" {weight.numel()}; expected finite weights: load a sound checkpoint"
+            f"TA1107 optimize: parameter {name!r} has NaN or infinite values ({int(bad.sum())} of"
+            f" {weight.numel()}), expected finite weights: load a sound checkpoint"
         )
 
 
@@ -164,14 +165,14 @@ def check_inputs(model: nn.Module, inputs: tuple[Any, ...]) -> None:
     for i, tensor in enumerate(tensors_in(inputs)):
         if tensor.device != device:
             raise Error(
-                f"optimize: input {i} is on {tensor.device}, the weights are on {device}:"
-                f" call .to({str(device)!r}) on it"
+                f"TA1203 optimize: input {i} is on {tensor.device} and the weights are on {device}:"
+                f" call .to({str(device)!r}) on the input"
             )
         if tensor.is_floating_point() and dtypes and tensor.dtype not in dtypes:
             want = min(dtypes, key=str)
             raise Error(
-                f"optimize: input {i} is {tensor.dtype}, the weights are {want}: call .to({want})"
-                " on it"
+                f"TA1204 optimize: input {i} is {tensor.dtype} and the weights are {want}: call"
+                f" .to({want}) on the input"
             )
 
 
@@ -237,9 +238,9 @@ def _capture(model: nn.Module, inputs: tuple[Any, ...], note: Callable[[str], No
         script_error = problem
     if traced is None:
         raise Error(
-            "optimize: the model can be neither traced nor scripted."
-            f" torch.jit.trace: {first_lines(trace_error)}."
-            f" torch.jit.script: {first_lines(script_error)}"
+            "TA1108 optimize: the model can be neither traced nor scripted, expected a model that"
+            f" one of them accepts. torch.jit.trace: {first_lines(trace_error)}. torch.jit.script:"
+            f" {first_lines(script_error)}"
         ) from script_error
     note(
         f"traced: what depends on values ({baked_in}) is fixed as the example inputs had it,"
@@ -285,7 +286,9 @@ def _freeze(model: ScriptModule) -> ScriptModule:
             frozen = torch.jit._recursive.wrap_cpp_module(copy)
         return frozen
     except RuntimeError as problem:
-        raise Error(f"optimize: torch.jit.freeze failed: {first_lines(problem)}") from problem
+        raise Error(
+            f"TA1109 optimize: torch.jit.freeze failed: {first_lines(problem)}"
+        ) from problem
 
 
 def _check_constants(frozen: ScriptModule) -> None:
@@ -293,7 +296,10 @@ def _check_constants(frozen: ScriptModule) -> None:
         tensor = node.t("value")
         if tensor.is_floating_point() and tensor.dim() > 1 and tensor.isnan().any():
             name = node.outputsAt(0).debugName().removeprefix("self.")
-            raise Error(f"optimize: weight {name!r} of the frozen module holds NaN values")
+            raise Error(
+                f"TA1107 optimize: weight {name!r} of the frozen module holds NaN, expected finite"
+                " weights: load a sound checkpoint"
+            )
 
 
 def first_lines(problem: Exception | None) -> str:

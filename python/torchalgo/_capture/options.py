@@ -86,36 +86,38 @@ class Settings:
         _check_word("Settings", "mode", self.mode, get_args(Mode))
         for name in ("strict", "run_untimed", "fresh"):
             if not isinstance(value := getattr(self, name), bool):
-                raise Error(f"Settings: {name}={value!r}, expected True or False")
+                raise Error(f"TA1001 Settings: {name}={value!r}, expected True or False")
         is_path = isinstance(self.cost_db, (str, Path))
         if not is_path and self.cost_db is not None and self.cost_db is not False:
             raise Error(
-                f"Settings: cost_db={self.cost_db!r}, expected a path, None (the user's own"
+                f"TA1001 Settings: cost_db={self.cost_db!r}, expected a path, None (the user's own"
                 " database) or False (none)"
             )
         for name in ("workspace_limit_bytes", "weight_limit_bytes"):
             value = getattr(self, name)
             may_lack = name == "weight_limit_bytes" and value is None
             if not may_lack and (type(value) is not int or value < 0):
-                raise Error(f"Settings: {name}={value!r}, expected a number of bytes, 0 or more")
+                raise Error(
+                    f"TA1001 Settings: {name}={value!r}, expected a number of bytes, 0 or more"
+                )
         if not _is_number(self.max_rel_error) or not self.max_rel_error > 0:
             raise Error(
-                f"Settings: max_rel_error={self.max_rel_error!r}, expected a number above 0"
+                f"TA1001 Settings: max_rel_error={self.max_rel_error!r}, expected a number above 0"
             )
         if not isinstance(self.progress, (bool, Progress)) and not callable(self.progress):
             raise Error(
-                f"Settings: progress={self.progress!r}, expected True, False, or a function that is"
-                " called with each progress Event"
+                f"TA1001 Settings: progress={self.progress!r}, expected True, False, or a function"
+                " that is called with each progress Event"
             )
         if self.mode == "predict" and self.cost_db is False:
             raise Error(
-                'Settings: mode="predict" learns from the database of costs, expected a path or'
-                " None (the user's own) as cost_db, got False"
+                'TA1002 Settings: mode="predict" learns from the database of costs and'
+                " cost_db=False turns it off: give cost_db a path, or None (the user's own)"
             )
         if self.mode == "predict" and self.fresh:
             raise Error(
-                'Settings: fresh=True reads nothing from the database, and mode="predict" reads'
-                ' all from it: use mode="tune" to measure again'
+                'TA1002 Settings: fresh=True reads nothing from the database, and mode="predict"'
+                ' takes all its costs from it: use mode="tune" to measure again'
             )
 
 
@@ -137,7 +139,8 @@ class Options(Settings):
         """
         if not isinstance(settings, Settings):
             raise Error(
-                f"optimize: settings is {type(settings).__name__}, expected torchalgo.Settings(...)"
+                f"TA1001 optimize: settings is {type(settings).__name__}, expected"
+                " torchalgo.Settings(...)"
             )
         options = Options(**vars(settings), **arguments)
         _check(options)
@@ -147,7 +150,9 @@ class Options(Settings):
 def _check_word(where: str, name: str, word: object, words: Sequence[str]) -> None:
     if word not in words:
         expected = ", ".join(map(repr, words))
-        raise Error(f"{where}: {name}={word!r}, expected one of {expected}{near(str(word), words)}")
+        raise Error(
+            f"TA1001 {where}: {name}={word!r}, expected one of {expected}{near(str(word), words)}"
+        )
 
 
 def _is_number(value: object) -> bool:
@@ -157,38 +162,38 @@ def _is_number(value: object) -> bool:
 def _check(options: Options) -> None:
     if options.training is not False:
         raise Error(
-            f"optimize: training={options.training!r} is not possible in torchalgo {_C.version},"
-            " which has training=False only"
+            f"TA1003 optimize: training={options.training!r} is not possible in torchalgo"
+            f" {_C.version}, which has training=False only"
         )
     _check_word("optimize", "objective", options.objective, OBJECTIVES)
     if options.mode == "predict" and options.objective != "latency":
         raise Error(
-            f'optimize: mode="predict" is for objective="latency", got {options.objective!r}:'
-            " energies are not predicted"
+            'TA1002 optimize: mode="predict" predicts times only, got'
+            f' objective={options.objective!r}: use objective="latency" or mode="tune"'
         )
     if options.plan is not None and options.overrides:
         raise Error(
-            "optimize: plan and overrides exclude each other; use"
+            "TA1002 optimize: got both plan and overrides, expected one of them: use"
             " optimize(model, x, plan=plan.with_overrides(...))"
         )
     for field in dataclasses.fields(options) if options.plan is not None else ():
         value = getattr(options, field.name)
         if field.name in OF_TUNING and value != field.default:
             raise Error(
-                f"optimize: plan= is applied as it is, so {field.name}={value!r} has no effect:"
-                " leave it out, or leave plan= out to make a new plan"
+                f"TA1002 optimize: plan= is applied as it is, so {field.name}={value!r} has no"
+                f" effect: leave {field.name} out, or leave plan= out to make a new plan"
             )
     for plan in plans_of(options.plan):
         if not isinstance(plan, Plan):
             raise Error(
-                f"optimize: plan is {type(plan).__name__}, expected torchalgo.Plan, as"
-                " torchalgo.load_plan(path) returns it, or several, as torchalgo.load_plans(path)"
+                f"TA1004 optimize: plan is {type(plan).__name__}, expected a torchalgo.Plan from"
+                " torchalgo.load_plan(path), or several from torchalgo.load_plans(path)"
             )
     seconds = options.budget_s
     if seconds is not None and (not _is_number(seconds) or not seconds > 0):
         raise Error(
-            f"optimize: budget_s={seconds!r}, expected a number of seconds above 0, None (90 s), or"
-            ' float("inf") (no limit)'
+            f"TA1001 optimize: budget_s={seconds!r}, expected a number of seconds above 0, None (90"
+            ' s), or float("inf") (no limit)'
         )
 
 

@@ -79,7 +79,7 @@ def run_once(model: nn.Module, inputs: Sequence[Any]) -> Reference:
     except Exception as problem:
         sizes = ", ".join(str(list(tensor.shape)) for tensor in tensors_in(tuple(inputs)))
         raise Error(
-            f"optimize: the model raises for inputs of sizes {sizes}: {first_lines(problem)}"
+            f"TA1110 optimize: the model raises for inputs of sizes {sizes}: {first_lines(problem)}"
         ) from problem
 
 
@@ -89,9 +89,9 @@ def check_finite(reference: Reference) -> None:
         is_checked = tensor.is_floating_point() or tensor.is_complex()
         if is_checked and tensor.numel() > 0 and not bool(tensor.isfinite().any()):
             raise Error(
-                "optimize: a result of the model holds nothing but NaN and infinite values for"
-                " these example inputs, so that no result can be checked: give inputs as the"
-                " model gets them in use"
+                "TA1112 optimize: a result of the model holds only NaN and infinite values for"
+                " these example inputs, so no result can be checked: give inputs like those of real"
+                " use"
             )
 
 
@@ -100,10 +100,10 @@ def check_repeats(model: nn.Module, reference: Reference) -> None:
     error = reference.error_of(model)
     if error > MOST_NOISE:
         raise Error(
-            "optimize: two runs of the model with the same inputs differ"
-            f" (relative L2 {error:.1e}), so that no result can be checked: the model draws random"
-            " numbers or keeps values of earlier calls. Expected a deterministic model: in eval"
-            " mode F.dropout needs training=self.training"
+            "TA1111 optimize: two runs of the model with the same inputs differ (relative L2"
+            f" {error:.1e}), so no result can be checked. The model draws random numbers or keeps"
+            " values of earlier calls. Expected a deterministic model: F.dropout, for example,"
+            " needs training=self.training"
         )
 
 

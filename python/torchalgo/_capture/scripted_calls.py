@@ -48,7 +48,7 @@ def script_tensor_model(
     flatten(scripted(**arguments), "_result", found, paths)
     is_same = len(found) == len(expected) and all(map(_is_close, found, expected))
     if not is_same:
-        raise Error("its result in TorchScript holds other tensors than in Python")
+        raise Error("TA1108 its result in TorchScript holds other tensors than in Python")
     holder: nn.Module = type(type(model).__name__, (nn.Module,), {})()
     holder.add_module(PART, scripted)
     module: torch.jit.ScriptModule = torch.jit.script(holder.eval())
@@ -81,7 +81,7 @@ def _expression(tree: Tree, places: Iterator[str]) -> str:
         return next(places)
     if isinstance(tree, Constant):
         if type(tree.value) not in _LITERALS:
-            raise Error(f"{tree.value!r} has no spelling in TorchScript")
+            raise Error(f"TA1108 {tree.value!r} cannot be written in TorchScript")
         return repr(tree.value)
     parts = [_expression(child, places) for child in tree.children]
     if tree.kind is tuple:
@@ -91,11 +91,11 @@ def _expression(tree: Tree, places: Iterator[str]) -> str:
     if tree.kind is dict:
         pairs = zip(tree.keys, parts, strict=True)
         return f"{{{', '.join(f'{key!r}: {part}' for key, part in pairs)}}}"
-    raise Error(f"{tree_text(tree)} has no type in TorchScript")
+    raise Error(f"TA1108 {tree_text(tree)} has no type in TorchScript")
 
 
 def check_parameters(signature: inspect.Signature) -> None:
     """Raises torchalgo.Error if TorchScript cannot take the arguments by name."""
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise Error(f"forward takes {parameter}, which TorchScript cannot take")
+            raise Error(f"TA1108 forward takes {parameter}, which TorchScript cannot take")

@@ -189,5 +189,6 @@ def plan_for(plans: Sequence[Plan], inputs: tuple[Any, ...]) -> Plan:
             return plan
     known = "; ".join(shapes_text(planned_shapes(plan)) for plan in plans)
     raise Error(
-        f"optimize: there is no plan for the inputs {shapes_text(shapes)}; plans are for {known}"
+        f"TA1304 optimize: there is no plan for inputs of {shapes_text(shapes)}; plans exist for"
+        f" {known}: call with one of these, or optimize for more shapes"
     )

@@ -37,14 +37,14 @@ def check_tensors(
     for name, tensor in _named(tensors, names):
         if tensor.device != device:
             raise Error(
-                f"forward: input {name} is on {tensor.device}, expected {device}:"
-                f" call .to({str(device)!r}) on it"
+                f"TA1203 forward: input {name} is on {tensor.device}, expected {device}: call"
+                f" .to({str(device)!r}) on it"
             )
         if dtypes and tensor.dtype not in dtypes and tensor.is_floating_point():
             want = " or ".join(sorted(map(str, dtypes)))
             raise Error(
-                f"forward: input {name} is {tensor.dtype}, the plan was made for {want}: convert"
-                " it, or optimize the model in that dtype"
+                f"TA1204 forward: input {name} is {tensor.dtype}, the plan was made for {want}:"
+                " convert it, or optimize the model in that dtype"
             )
 
 

@@ -80,7 +80,7 @@ def run() -> int:
     try:
         model = build_model()
     except ImportError:
-        raise Error("the demo needs torchvision: pip install torchvision") from None
+        raise Error("TA7301 demo: torchvision is missing: pip install torchvision") from None
     x = torch.rand(1, 3, 224, 224, generator=torch.Generator().manual_seed(1))
     fast = optimize(model, (x,))
     fast.save("resnet50.pt")

@@ -158,8 +158,8 @@ def _target(args: argparse.Namespace) -> tuple[nn.Module | str, tuple[torch.Tens
         return args.target, None
     if not args.input:
         raise Error(
-            f"{args.command}: {args.target} is a model and needs its input, such as"
-            " --input 1x3x224x224"
+            f"TA7201 {args.command}: {args.target} is a model and needs its input, such as --input"
+            " 1x3x224x224"
         )
     model = load_model(args.target)
     return model, random_inputs(model, args.input)
@@ -239,7 +239,7 @@ def _bench_check(
         known = sorted({*names, *(name for name, _ in _C.algorithms())})
         reason = some(reasons) if reasons else "there is no such primitive"
         hint = ("" if reasons else near(args.check, known, 0.75)) or f". Supported: {some(names)}"
-        raise Error(f"bench: {args.check!r} refuses {problem}: {reason}{hint}")
+        raise Error(f"TA4005 bench: {args.check!r} refuses {problem}: {reason}{hint}")
     results = Bench.on(None).check(problem, chosen, args.max_rel_error)
     records = [
         {"problem": problem, **_spelled(p), "rel_error": error, "failure": failure}
@@ -298,7 +298,8 @@ def _planned_batch(optimized: Optimized, data: torch.Tensor) -> int:
     plans = list(optimized.plans.values())
     if len(plans[0].inputs) != 1:
         raise Error(
-            f"check-outputs: the model has {len(plans[0].inputs)} inputs, expected a model with one"
+            f"TA7202 check-outputs: the model has {len(plans[0].inputs)} inputs, expected a model"
+            " with one input"
         )
     shapes = [plan.inputs[0].shape for plan in plans]
     fitting = [shape for shape in shapes if shape[1:] == list(data.shape[1:])]
@@ -310,7 +311,10 @@ def _check_plan(args: argparse.Namespace) -> int:
     """Checks a plan that was saved with its proof, and prints the result. Returns the exit code."""
     plan = load_plan(args.file)
     if plan.proof is None:
-        raise Error(f"check-plan: {args.file} has no proof; plan.with_proof().save(path) writes it")
+        raise Error(
+            f"TA2403 check-plan: {args.file} has no proof: write one with"
+            " plan.with_proof().save(path)"
+        )
     try:
         checked = check_plan(plan)
     except Error as problem:
@@ -339,7 +343,9 @@ def _original_output(original: nn.Module, chunk: torch.Tensor) -> Any:
         return original(chunk)
     except RuntimeError as problem:
         reason = str(problem).strip().splitlines()[-1]
-        raise Error(f"check-outputs: the original fails on {list(chunk.shape)}: {reason}") from None
+        raise Error(
+            f"TA1110 check-outputs: the original fails on {list(chunk.shape)}: {reason}"
+        ) from None
 
 
 def _pair(args: argparse.Namespace, data: torch.Tensor) -> tuple[Optimized, nn.Module]:
@@ -356,8 +362,8 @@ def _pair(args: argparse.Namespace, data: torch.Tensor) -> tuple[Optimized, nn.M
             pass
         else:
             raise Error(
-                f"check-outputs: {args.model} is an optimized file; name what it was made from with"
-                " --original model.pt|package.module:factory"
+                f"TA7203 check-outputs: {args.model} is an optimized file: name the original model"
+                " with --original model.pt|package.module:factory"
             )
     model = load_model(args.model)
     settings = Settings(progress=sys.stderr.isatty())

@@ -21,6 +21,7 @@ from torch.distributed import (  # type: ignore[attr-defined]
     TCPStore,
 )
 
+from torchalgo._base.error_code import with_inner_code
 from torchalgo._C import Error
 from torchalgo._cli.tuning import on_device, tuning_arguments
 from torchalgo._measure import process_bench
@@ -51,7 +52,7 @@ class Launch:
             numbers = [int(environment.get(n, d)) for n, d in zip(names, "0101", strict=True)]
         except ValueError:
             given = ", ".join(f"{n}={environment.get(n)!r}" for n in names)
-            raise Error(f"tune: {given}, expected integers, as torchrun sets them") from None
+            raise Error(f"TA6001 tune: {given}, expected integers, as torchrun sets them") from None
         return Launch(*numbers)
 
 
@@ -70,8 +71,8 @@ def connect(
         host, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
     except (KeyError, ValueError):
         raise Error(
-            f"tune: WORLD_SIZE is {launch.size}, and MASTER_ADDR and MASTER_PORT do not tell where"
-            " the ranks meet; start them by torchrun"
+            f"TA6001 tune: WORLD_SIZE is {launch.size}, but MASTER_ADDR and MASTER_PORT, where the"
+            " ranks meet, are not set: start the ranks with torchrun"
         ) from None
     has_agent = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     is_holder = not has_agent and launch.rank == 0
@@ -82,7 +83,10 @@ def connect(
     except Exception as problem:  # torch.distributed has no documented set of them
         who = "torchrun" if has_agent else "rank 0"
         reason = (str(problem).splitlines() or [""])[0]
-        raise Error(f"tune: no store of {who} at {host}:{port} ({reason})") from None
+        raise Error(
+            f"TA6002 tune: {who} cannot be reached at {host}:{port} ({reason}): check the address"
+            " and that all ranks run"
+        ) from None
     attempt = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
     return PrefixStore(f"attempt {attempt}", store), None if has_agent else 0
 
@@ -93,11 +97,16 @@ def pin(launch: Launch) -> None:
     Raises: torchalgo.Error if there are more ranks than cores, or the system cannot do it.
     """
     if not hasattr(os, "sched_setaffinity"):
-        raise Error("--pin: this system cannot bind a process to cores")
+        raise Error(
+            "TA6003 tune: --pin: this system cannot bind a process to cores: leave --pin out"
+        )
     cores = sorted(os.sched_getaffinity(0))
     count = len(cores) // launch.local_size
     if not count:
-        raise Error(f"--pin: {launch.local_size} ranks on a host with {len(cores)} cores")
+        raise Error(
+            f"TA6003 tune: --pin: got {launch.local_size} ranks on a host with {len(cores)} cores,"
+            " expected a core for each: start fewer ranks or leave --pin out"
+        )
     os.sched_setaffinity(0, cores[launch.local_rank * count :][:count])
     torch.set_num_threads(count)
 
@@ -152,7 +161,7 @@ def _run(args: argparse.Namespace, launch: Launch, ranks: Ranks) -> None:
         try:
             check_files(args)
         except FileError as problem:
-            raise Error(str(problem)) from None
+            raise Error(with_inner_code(f"TA7101 {problem}")) from None
         if args.pin:
             pin(launch)
         if args.threads is not None:

@@ -51,7 +51,10 @@ def on_device(
     """
     if args.device == "cuda":
         if not torch.cuda.is_available():
-            raise Error(f"{args.command}: --device cuda, and there is no GPU that torch can use")
+            raise Error(
+                f"TA5002 {args.command}: --device cuda: there is no GPU that torch can use; use"
+                " --device cpu"
+            )
         where = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(where)
         model = model.to(where)

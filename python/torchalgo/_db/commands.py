@@ -79,7 +79,10 @@ def _import(args: argparse.Namespace) -> int:
     with _opened(_path(args), makes=True) as store:
         merged = store.import_lines(lines)
         if merged.seen and merged.unsound == merged.seen:
-            raise Error(f"db import: {args.file} has no row that torchalgo db export wrote")
+            raise Error(
+                f"TA3102 db import: {args.file} has no row that torchalgo db export wrote; expected"
+                " such a file"
+            )
         _check_kept(store)
     _tell(args, args.file, merged)
     return 0
@@ -125,7 +128,10 @@ def _forget(args: argparse.Namespace) -> int:
         args.verdicts,
     )  # fmt: skip
     if args.verdicts and (args.problem or args.primitive):
-        raise Error("db forget: --verdicts takes no --problem or --primitive: they are of models")
+        raise Error(
+            "TA3103 db forget: verdicts belong to models, so --verdicts takes no --problem or"
+            " --primitive: leave them out"
+        )
     with _opened(path) as store:
         found = find(store, selection)
         if args.yes:
@@ -213,7 +219,9 @@ def _path(args: argparse.Namespace) -> Path:
     try:
         return files.default_path()
     except RuntimeError as problem:
-        raise Error(f"db: there is no place for the database: {problem}") from None
+        raise Error(
+            f"TA3101 db: there is no folder for the database: {problem}; name a file with --cost-db"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -228,21 +236,26 @@ def _opened(path: Path, *, makes: bool = False, read_only: bool = False) -> Iter
             try:
                 files.make_folder(path.absolute().parent)
             except OSError as problem:
-                raise Error(f"db: cannot make the folder of {path}: {problem.strerror}") from None
+                raise Error(
+                    f"TA3101 db: cannot make the folder of {path}: {problem.strerror}"
+                ) from None
         with CostStore.open(path, read_only=read_only) as store:
             if store.is_in_memory:
-                raise Error(f"db: {path} {store.trouble}")
+                raise Error(f"TA3101 db: {path} {store.trouble}")
             yield store
 
 
 def _check_exists(path: Path) -> None:
     if not path.exists():
-        raise Error(f"db: there is no database {path}; torchalgo.optimize makes it")
+        raise Error(f"TA3104 db: there is no database {path}: torchalgo.optimize makes it")
 
 
 def _check_kept(store: CostStore) -> None:
     if store.unwritten:
-        raise Error(f"db: {store.path} {store.trouble}; {store.unwritten} rows were not written")
+        raise Error(
+            f"TA3101 db: {store.path} {store.trouble}; {store.unwritten} rows were not written:"
+            " free space or check permissions, then try again"
+        )
 
 
 def _lines_of(name: str) -> list[str]:
@@ -251,4 +264,4 @@ def _lines_of(name: str) -> list[str]:
             return [] if sys.stdin is None else list(sys.stdin)
         return Path(name).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as problem:
-        raise Error(f"db import: cannot read {name}: {problem.strerror}") from None
+        raise Error(f"TA3101 db import: cannot read {name}: {problem.strerror}") from None

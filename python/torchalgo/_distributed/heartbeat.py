@@ -21,6 +21,7 @@ from typing import Any
 
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
+from torchalgo._base.error_code import with_inner_code
 from torchalgo._C import Error
 
 BEAT_S = 0.2  # seconds between two heart beats, and between two looks at those of the others
@@ -186,7 +187,7 @@ class Ranks:
     def _noticed(self) -> Error:
         self._has_noticed = True
         text, self.lost = json.loads(self._failure)
-        return Error(f"tune: {text}")
+        return Error(with_inner_code(f"TA6004 tune: {text}"))
 
     def _leave(self) -> None:
         """Tells the other ranks that this one leaves, and waits until they no longer need it."""

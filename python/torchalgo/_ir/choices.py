@@ -136,9 +136,9 @@ def _entries(choice: Choice, direction: Direction, what: str) -> list[_Entry]:
 
 def _no_choice(what: str, choice: object) -> Error:
     return Error(
-        f"{what}: got {choice!r} of type {type(choice).__name__}, expected a primitive's name, one"
-        " of cuDNN's numbers or words, 'free', None, a dict such as {'f16': ..., 'cpu': ...}, or a"
-        " sequence of these"
+        f"TA4101 {what}: got {choice!r} of type {type(choice).__name__}, expected a primitive's"
+        " name, one of cuDNN's numbers or words, 'free', None, a dict such as {'f16': ..., 'cpu':"
+        " ...}, or a sequence of these"
     )
 
 
@@ -151,7 +151,8 @@ def _entries_of_text(text: str, direction: Direction, what: str) -> list[_Entry]
         dtype, colon, name = word.partition(":")
         if colon and dtype not in DTYPES:
             raise Error(
-                f"{what}: {part!r}: {dtype!r} is no compute type; known: {', '.join(DTYPES)}"
+                f"TA4007 {what}: {part!r}: {dtype!r} is no compute type; expected one of"
+                f" {', '.join(DTYPES)}"
             )
         entries.append(
             _Entry(dtype if colon else "", _name(name if colon else word, direction, what))
@@ -176,23 +177,29 @@ def _entry_of_key(
     word = TORCH_DTYPES.get(key, key) if isinstance(key, torch.dtype) else key
     if word in DTYPES:
         if entry.dtype not in ("", word):
-            raise Error(f"{what}: {key!r} holds a choice for {entry.dtype}")
+            raise Error(
+                f"TA4102 {what}: the entry of {key!r} holds a choice for {entry.dtype}, expected"
+                f" one for {key}"
+            )
         return 0, _Entry(word, entry.name)
     if word not in DEVICES:
         known = (*DTYPES, *DEVICES)
         raise Error(
-            f"{what}: {key!r} is neither a compute type ({', '.join(DTYPES)}) nor a device"
+            f"TA4102 {what}: {key!r} is neither a compute type ({', '.join(DTYPES)}) nor a device"
             f" ({', '.join(DEVICES)}){near(str(key), known)}"
         )
     if (home := _home(entry.name)) not in ("", word):
-        raise Error(f"{what}: {entry.name!r} runs on {home} only, {key!r} cannot use it")
+        raise Error(f"TA4102 {what}: {entry.name!r} runs only on {home}, so {key!r} cannot use it")
     if not home and not all(device in choice for device in DEVICES):
         raise Error(
-            f"{what}: {entry.name!r} runs on every device, so {key!r} alone cannot hold it; give it"
-            " without a device, or name another primitive for the other device too"
+            f"TA4102 {what}: {entry.name!r} runs on every device, so {key!r} alone cannot hold it;"
+            " give it without a device, or name another primitive for the other device too"
         )
     if not home and all(_is_everywhere(choice[device]) for device in DEVICES):
-        raise Error(f"{what}: primitives that run on every device cannot differ by device")
+        raise Error(
+            f"TA4102 {what}: primitives that run on every device cannot differ by device: give one"
+            " without a device"
+        )
     return (3 if not home else 1 if entry.dtype else 2), entry
 
 
@@ -221,20 +228,23 @@ def _name(word: str, direction: Direction, what: str) -> str:
         return _legacy_name(head, direction, what) + at + math
     if not _NAME.fullmatch(word):
         raise Error(
-            f"{what}: {word!r} is no primitive's name; expected"
+            f"TA4101 {what}: {word!r} is no primitive's name; expected"
             " provider.algorithm[.variant][{KNOB=value,...}], such as 'cpu.direct' or"
             f" 'cudnn9.conv.e22'{near(word, _known_algorithms())}"
         )
     algorithm = _algorithm_of(word)
     if algorithm is None:
         known = f"; known: {', '.join(_known_algorithms())}"
-        raise Error(f"{what}: there is no {word!r}{near(word, _known_algorithms()) or known}")
+        raise Error(
+            f"TA4004 {what}: there is no primitive"
+            f" {word!r}{near(word, _known_algorithms()) or known}"
+        )
     own = _CUDNN_ALGORITHMS.get(algorithm)
     if own is not None and own != direction:
         names = sorted(name for name, d in _CUDNN_ALGORITHMS.items() if d == direction)
         raise Error(
-            f"{what}: {word!r} computes {own}, this choice is for {direction}; cuDNN's algorithms"
-            f" for it: {', '.join(names)}"
+            f"TA4103 {what}: {word!r} computes {own}, expected an algorithm for {direction};"
+            f" cuDNN has {', '.join(names)}"
         )
     return word
 
@@ -272,6 +282,6 @@ def _legacy_name(given: int | str, direction: Direction, what: str) -> str:
     else:
         hint = "" if isinstance(given, int) else near(word, [*known.values(), *_known_algorithms()])
     raise Error(
-        f"{what}: {given!r} is neither a primitive's name nor an algorithm of cuDNN for"
-        f" {direction}; its algorithms: {table}{hint}"
+        f"TA4103 {what}: {given!r} is neither a primitive's name nor an algorithm of cuDNN for"
+        f" {direction}; cuDNN has {table}{hint}"
     )

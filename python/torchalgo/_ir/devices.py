@@ -28,8 +28,8 @@ def named_device(name: str) -> _C.Device:
     known = list_devices()
     if name.lower() not in known:
         raise _C.Error(
-            f"'{name}' is no device that is described{near(name.lower(), known)}: expected"
-            f" {', '.join(known)}"
+            f"TA4011 '{name}' is not a known device, expected one of"
+            f" {', '.join(known)}{near(name.lower(), known)}"
         )
     return read_device(FOLDER / f"{name.lower()}.json")
 
@@ -56,6 +56,6 @@ def read_device(path: str | Path) -> _C.Device:
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _C.Error(
-            f"'{path}' describes no device: expected JSON with name, isa, provenance and "
-            f"cudnn_properties: {error!r}"
+            f"TA4011 '{path}' describes no device: expected JSON with name, isa, provenance and"
+            f" cudnn_properties: {error!r}"
         ) from error

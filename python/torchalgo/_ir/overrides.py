@@ -32,15 +32,15 @@ def forced_primitives(
         return forced
     if not isinstance(overrides, Mapping):
         raise Error(
-            f"overrides: got {type(overrides).__name__}, expected {{glob of layer names: primitive"
-            " name}, such as {'layer1.*.conv2': 'cpu.winograd_f4x4_3x3'}"
+            f"TA4201 overrides: got {type(overrides).__name__}, expected {{glob of layer names:"
+            " primitive name}, such as {'layer1.*.conv2': 'cpu.winograd_f4x4_3x3'}"
         )
     nodes, by_anchor, refusals = graph.nodes, found.by_anchor, found.refusals
     for pattern, primitive in overrides.items():
         if not isinstance(pattern, str) or not isinstance(primitive, str):
             raise Error(
-                f"overrides: {pattern!r}: {primitive!r}, expected {{glob of layer names: primitive"
-                " name}, such as {'layer1.*.conv2': 'cpu.winograd_f4x4_3x3'}"
+                f"TA4201 overrides: {pattern!r}: got {primitive!r}, expected {{glob of layer names:"
+                " primitive name}, such as {'layer1.*.conv2': 'cpu.winograd_f4x4_3x3'}"
             )
         for index in _matches(nodes, pattern):
             names = {c.primitive.name for c in by_anchor[index]}
@@ -56,7 +56,7 @@ def _matches(nodes: list[_C.Node], pattern: str) -> list[int]:
     matches = [i for i, node in named if is_convolution(node)] or [i for i, _ in named]
     if not matches:
         names = [node.name for _, node in planned if is_convolution(node)]
-        raise Error(f"overrides: {pattern!r} matches no layer{near_layers(pattern, names)}")
+        raise Error(f"TA4202 overrides: {pattern!r} matches no layer{near_layers(pattern, names)}")
     return matches
 
 
@@ -95,10 +95,13 @@ def _refuse(
     head = f"overrides: {layer} ({node.problem}): {primitive!r}"
     if related:
         reasons = some(related)
-        raise Error(f"{head} refuses: {reasons}. Supported: {some(sorted(offered))}")
+        raise Error(f"TA4203 {head} refuses: {reasons}. Supported: {some(sorted(offered))}")
     supported = f". Supported: {some(sorted(offered))}"
     algorithms = {name for name, _ in _C.algorithms()}
     if primitive in algorithms:
-        raise Error(f"{head} does not run on this kind of device, or is never planned{supported}")
+        raise Error(
+            f"TA4203 {head} does not run on this kind of device, or is never planned: choose"
+            f" another{supported}"
+        )
     hint = near(primitive, sorted(offered | algorithms), 0.75) or supported
-    raise Error(f"{head}: there is no such primitive{hint}")
+    raise Error(f"TA4004 {head}: there is no such primitive{hint}")

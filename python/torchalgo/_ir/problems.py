@@ -32,10 +32,13 @@ def bare_convolution(problem: str, what: str) -> str:
     Raises: torchalgo.Error if `problem` is anything else.
     """
     if not isinstance(problem, str):
-        raise Error(f"{what}: {problem!r} is no problem's spelling")
+        raise Error(
+            f"TA4001 {what}: {problem!r} is no problem; expected one such as"
+            " 'fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1'"
+        )
     spelled = str(_C.parse_problem(problem)).partition("+")[0]
     if not is_convolution(spelled):
-        raise Error(f"{what}: {problem!r} is no convolution")
+        raise Error(f"TA4002 {what}: {problem!r} is no convolution, expected one")
     return spelled
 
 
@@ -137,8 +140,8 @@ def check_directions(directions: str | Sequence[str] | None, what: str) -> tuple
     for word in words:
         if word not in (*DIRECTION_WORDS, *DIRECTIONS):
             raise Error(
-                f"{what}: direction {word!r}, expected {', '.join(DIRECTION_WORDS)} or all"
-                f"{near(str(word), list(DIRECTION_WORDS))}"
+                f"TA4006 {what}: direction {word!r}, expected {', '.join(DIRECTION_WORDS)} or"
+                f" all{near(str(word), list(DIRECTION_WORDS))}"
             )
     spelled = {DIRECTION_WORDS.get(word, word) for word in words}
     return tuple(d for d in DIRECTIONS if d in spelled)
@@ -151,7 +154,7 @@ def check_dtype(dtype: str | torch.dtype | None, what: str) -> str | None:
     """
     word = TORCH_DTYPES.get(dtype) if isinstance(dtype, torch.dtype) else dtype
     if dtype is not None and word not in DTYPES:
-        raise Error(f"{what}: dtype {dtype!r}, expected one of {', '.join(DTYPES)}")
+        raise Error(f"TA4007 {what}: dtype {dtype!r}, expected one of {', '.join(DTYPES)}")
     return word
 
 
@@ -216,9 +219,9 @@ def problems_of(module: nn.Module, inputs: tuple[Any, ...], device_kind: str) ->
             raise
         except Exception as problem:
             lines = str(problem).strip().splitlines() or [type(problem).__name__]
-            raise Error(f"the module fails on these inputs: {lines[-1]}") from problem
+            raise Error(f"TA1110 the module fails on these inputs: {lines[-1]}") from problem
     if not found:
-        raise Error("the module ran no convolution on these inputs")
+        raise Error("TA4002 the module ran no convolution on these inputs, expected one or more")
     return found
 
 
@@ -285,7 +288,10 @@ def compute_type(dtype: torch.dtype, device_kind: str) -> str:
     Raises: torchalgo.Error if convolutions have no such type.
     """
     if dtype not in TORCH_DTYPES:
-        raise Error(f"a convolution of {dtype} tensors has no spelling")
+        raise Error(
+            f"TA4007 a convolution of {dtype} tensors cannot be written as a problem, expected one"
+            f" of {', '.join(DTYPES)}"
+        )
     word = TORCH_DTYPES[dtype]
     if word != "f32" or device_kind != "cuda":
         return word

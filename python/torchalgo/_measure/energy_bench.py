@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torchalgo import _C
+from torchalgo._base.error_code import with_inner_code
 from torchalgo._base.stats import cost_of_samples
 from torchalgo._C import Error
 from torchalgo._ir.bounds import Peaks, family_of, sibling_floor
@@ -176,7 +177,9 @@ class EnergyBench:
         try:
             return self.meter.read_uj()
         except OSError as problem:
-            raise Error(f"energy: {self.meter.name} cannot be read: {problem}") from None
+            raise Error(
+                with_inner_code(f"TA3304 energy: {self.meter.name} cannot be read: {problem}")
+            ) from None
 
     def _keep_times(self, task: Task, ns: Sequence[float]) -> None:
         key = key_of(*task)

@@ -24,6 +24,7 @@ import torch
 from torchalgo import _C
 from torchalgo._base.call_context import CallContext
 from torchalgo._base.deadline import Deadline
+from torchalgo._base.error_code import with_inner_code
 from torchalgo._ir.costs import MAX_REL_ERROR, Cost, CostFile, Key
 from torchalgo._measure.allowed import Rules
 from torchalgo._measure.checking import Checker
@@ -203,8 +204,10 @@ class Tuning:
                 plan, _ = solve(with_forced(self.knowledge, forced), phase, question)
         except _C.Error as problem:
             raise _C.Error(
-                f"with_overrides: {problem}; what it needs was not measured here: use"
-                " torchalgo.optimize(model, example_inputs, overrides=...)"
+                with_inner_code(
+                    f"TA2303 with_overrides: {problem}; the costs that it needs were not measured"
+                    " here: use torchalgo.optimize(model, example_inputs, overrides=...)"
+                )
             ) from None
         return plan
 

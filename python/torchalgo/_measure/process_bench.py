@@ -14,6 +14,7 @@ from typing import Any
 
 from torchalgo import _C
 from torchalgo._base.deadline import Deadline
+from torchalgo._base.error_code import with_inner_code
 from torchalgo._ir.failures import LATE, MOST_OF_ONE, NOT_RUN, ended_too_often
 from torchalgo._measure.worker import read_state
 from torchalgo._measure.worker_process import (
@@ -105,7 +106,7 @@ class Worker:
                     if not starts_left:
                         raise
         if "error" in answer:
-            raise _C.Error(answer["error"])
+            raise _C.Error(with_inner_code(f"TA3002 {answer['error']}"))
         return answer
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from torchalgo import _C
+from torchalgo._base.error_code import with_inner_code
 from torchalgo._ir.costs import CostFile, Key
 from torchalgo._ir.failures import Failure, failure_of, is_short_of_memory
 from torchalgo._ir.plan import Quarantined
@@ -49,7 +50,7 @@ def with_quarantine_reasons(problem: Exception, quarantined: Mapping[Key, str]) 
     if not quarantined:
         return problem
     reasons = [f"{k.primitive} ({k.problem}): {why}" for k, why in quarantined.items()]
-    return _C.Error(f"{problem}; quarantined: {'; '.join(reasons[:5])}")
+    return _C.Error(with_inner_code(f"TA3003 {problem}; quarantined: {'; '.join(reasons[:5])}"))
 
 
 def quarantine_list(rules: Rules) -> list[Quarantined]:

@@ -192,7 +192,10 @@ def candidates(
     if found or word:
         layers = [layer for layer in layers if is_convolution(layer.problem)]
     if not layers:
-        raise Error(f"candidates: directions and dtype are for convolutions, not for {target}")
+        raise Error(
+            f"TA4002 candidates: directions and dtype need a convolution, got {target}: leave them"
+            " out"
+        )
     if found:
         layers = [LayerProblem(n, turned(p, d)) for n, p in layers for d in found]
     if word:
@@ -214,7 +217,7 @@ def find_device(device: DeviceLike) -> _C.Device:
     if kind != "cuda":
         return named_device(name)
     if colon and not index.isdecimal():
-        raise Error(f"device: {name!r}, expected 'cuda' or 'cuda:0'")
+        raise Error(f"TA4010 candidates: device={name!r}, expected 'cuda' or 'cuda:0'")
     if not colon:
         index = str(torch.cuda.current_device()) if torch.cuda.is_available() else "0"
     return _C.cuda_device(int(index))
@@ -232,10 +235,14 @@ def _layers(
 ) -> list[LayerProblem]:
     if not isinstance(module, nn.Module):
         raise Error(
-            f"candidates: target is {type(module).__name__}, expected a module or a problem"
+            f"TA4008 candidates: target is {type(module).__name__}, expected a module or the text"
+            " of a problem"
         )
     if example_inputs is None:
-        raise Error("candidates: a module needs its input: candidates(module, torch.rand(...))")
+        raise Error(
+            "TA4008 candidates: got a module without its input: call candidates(module,"
+            " torch.rand(...))"
+        )
     inputs = as_inputs(example_inputs)
     if not is_forward:
         return problems_of(module, inputs, kind)

@@ -39,7 +39,7 @@ def fit_plan(plan: Plan, graph: _C.Graph, inputs: tuple[Any, ...]) -> Plan:
     given = [_text_of(input_of(tensor)) for tensor in tensors_in(inputs)]
     if made_for != given:
         raise Error(
-            f"optimize: the plan was made for inputs {', '.join(made_for)}, got"
+            f"TA2201 optimize: the plan was made for inputs {', '.join(made_for)}, got"
             f" {', '.join(given)}: make a plan for these"
         )
     warnings.warn(

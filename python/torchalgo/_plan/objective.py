@@ -116,8 +116,8 @@ class Energy(Latency):
     def refuse(self, what: str) -> None:
         if what == "pareto":
             raise Error(
-                f"pareto: fronts are of time and memory, and this plan is for {self.name}; use"
-                " optimize(model, x, objective='latency').pareto()"
+                "TA2501 pareto: fronts show time and memory, and this plan was made for"
+                f" {self.name}: use optimize(model, x, objective='latency').pareto()"
             )
 
     def compare(
@@ -205,8 +205,9 @@ class Edp(Energy):
     def refuse(self, what: str) -> None:
         if what == "with_proof":
             raise Error(
-                "with_proof: a certificate is of a sum, and this plan has the least product of two:"
-                " that nothing is below its bound is the solver's word"
+                "TA2401 with_proof: a certificate proves a sum of costs, and this plan has the"
+                " least product of two sums: for a plan with a proof, use objective='latency' or"
+                " 'energy'"
             )
         super().refuse(what)
 

@@ -99,8 +99,8 @@ def pareto(
     """
     if not hasattr(optimized, "pareto"):
         raise Error(
-            f"pareto: got {type(optimized).__name__}, expected what torchalgo.optimize(model, x)"
-            " returns"
+            f"TA2501 pareto: got {type(optimized).__name__}, expected what"
+            " torchalgo.optimize(model, x) returns"
         )
     return optimized.pareto(memory, max_points=max_points, time_limit_s=time_limit_s)
 
@@ -139,9 +139,9 @@ def native_front(
     Raises: torchalgo.Error if no plan keeps the limits, or an argument is invalid.
     """
     if memory not in ("workspace", "weights"):
-        raise Error(f"pareto: memory={memory!r}, expected 'workspace' or 'weights'")
+        raise Error(f"TA2501 pareto: memory={memory!r}, expected 'workspace' or 'weights'")
     if not isinstance(max_points, int) or max_points < 2:
-        raise Error(f"pareto: max_points={max_points!r}, expected 2 or more")
+        raise Error(f"TA2501 pareto: max_points={max_points!r}, expected 2 or more")
     options: dict[str, Any] = {
         "allow": allow,
         "workspace_limit_bytes": workspace_limit_bytes,

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from torchalgo import _C
+from torchalgo._base.error_code import with_inner_code
 from torchalgo._base.timings import Timings
 from torchalgo._C import Error
 from torchalgo._capture.calls import TensorModel
@@ -104,7 +105,7 @@ class Prepared:
         bound = output_bound(self.graph, options.max_rel_error)
         if self.capture_error > bound:
             raise Error(
-                "optimize: freezing alone, which folds batch norms into weights, changes the"
+                "TA1113 optimize: freezing alone, which folds batch norms into weights, changes the"
                 f" outputs by relative L2 {self.capture_error:.1e}; expected at most {bound:.1e}:"
                 f" pass max_rel_error={2 * self.capture_error:.0e} or more"
             )
@@ -184,7 +185,9 @@ def prepare_each(
         try:
             prepared.append(prepare(one, say, prepared, timings, quick_s))
         except Error as problem:
-            raise Error(f"{problem} (inputs {shapes_text(shapes_of(each.inputs))})") from problem
+            raise Error(
+                with_inner_code(f"TA1110 {problem} (inputs {shapes_text(shapes_of(each.inputs))})")
+            ) from problem
     return prepared
 
 
@@ -270,10 +273,10 @@ def _right_capture(
         except Exception as problem:
             script_error = first_lines(problem)
         raise Error(
-            "optimize: the outputs of the model and of its trace differ by relative L2"
-            f" {error:.1e}, expected at most {most:.0e}: Python code in forward sees tensors in"
-            " place of sizes while it is traced, as in a dict looked up by a size."
-            f" Use int(size) there, or make torch.jit.script take the model ({script_error})"
+            "TA1114 optimize: the outputs of the model and of its trace differ by relative L2"
+            f" {error:.1e}, expected at most {most:.0e}. While it is traced, Python code in forward"
+            " gets tensors as sizes, which for example a dict cannot look up. Use int(size) there,"
+            f" or make torch.jit.script accept the model ({script_error})"
         )
     return capture, error
 
@@ -298,9 +301,10 @@ def _check_other_values(model: nn.Module, capture: Capture, reference: Reference
     error = max(_error(capture, other) for other in others)
     if error > most_error(reference.inputs):
         raise Error(
-            "optimize: the model takes another path for other values of its inputs, and its trace"
-            f" does not (relative L2 {error:.1e}), since torch.jit.script refuses the model: write"
-            " the branch with torch.where, or so that torch.jit.script takes it"
+            "TA1115 optimize: the model takes another branch for other values of its inputs, and"
+            f" its trace does not (relative L2 {error:.1e}). torch.jit.script, which could keep the"
+            " branch, refuses the model: write the branch with torch.where, or so that"
+            " torch.jit.script accepts it"
         )
 
 

@@ -29,12 +29,16 @@ def prover(limits: Limits, objective: Latency) -> Callable[[Plan], PlanProof]:
         )  # fmt: skip
         if not native.certificate:
             raise Error(
-                "with_proof: a limit binds, and for a plan under a limit there is no certificate:"
-                " that nothing below its bound keeps the limits is the solver's word"
+                "TA2401 with_proof: the plan was made under a limit that excludes better plans, and"
+                " there is no certificate for such plans: raise the limit, or use the plan without"
+                " a proof"
             )
         proof = _proof(native.certificate, graph, found, transforms, costs, allow)
         if not proof.certificate.endswith("\nclose\n"):
-            raise Error("with_proof: the solver had no room for the proof of its bound")
+            raise Error(
+                "TA2402 with_proof: the proof of the bound exceeds the solver's limit of size; use"
+                " the plan without a proof"
+            )
         check_plan(dataclasses.replace(plan, proof=proof))
         return proof
 

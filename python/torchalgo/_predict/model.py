@@ -145,8 +145,8 @@ def learn(costs: Mapping[Key, int], peaks: Peaks, is_quick: bool = False) -> Cos
     problems = len({key.problem for key in costs})
     if not can_learn(costs):
         raise _C.Error(
-            f"predict: {len(costs)} measured costs of {problems} problems are too few to learn"
-            f" from, expected {LEAST_COSTS} of {LEAST_PROBLEMS} at least"
+            f"TA3201 predict: got {len(costs)} measured costs of {problems} problems, expected at"
+            f" least {LEAST_COSTS} of {LEAST_PROBLEMS}: tune more models first"
         )
     known = {key: features_of(key, peaks) for key in sorted(costs)}
     names = sorted({f.category for f in known.values()})
@@ -181,7 +181,7 @@ def import_lightgbm() -> Any:
         import lightgbm
     except (ImportError, OSError) as problem:
         raise _C.Error(
-            f"predict: needs LightGBM ({str(problem).splitlines()[0]}): pip install"
+            f"TA3202 predict: LightGBM is missing ({str(problem).splitlines()[0]}): pip install"
             ' "torchalgo[predict]"'
         ) from None
     return lightgbm

@@ -41,19 +41,19 @@ def learn_from_store(
     """
     if peaks is None:
         raise _C.Error(
-            'optimize: mode="predict" is for models on the CPU, whose highest rates are probed;'
-            f' for {device.name if device else "this device"} use mode="tune"'
+            'TA3203 optimize: mode="predict" works on CPUs only; for'
+            f' {device.name if device else "this device"} use mode="tune"'
         )
     import_lightgbm()
     costs = costs_to_learn(store, device, cold_bytes)
     if not can_learn(costs):
         elsewhere = len(store.rows()) - len(costs)
         raise _C.Error(
-            f'optimize: mode="predict" learns from the database {store.path}, which has'
-            f" {len(costs)} costs of {len({key.problem for key in costs})} problems for this CPU,"
-            f" number of threads and versions ({max(0, elsewhere)} rows are of others): too few."
-            " Tune one or two models here first (torchalgo.optimize(model, x)), or join rows of an"
-            " equal machine (torchalgo db import)"
+            f'TA3201 optimize: mode="predict" learns from the database {store.path}, which has too'
+            f" few costs: {len(costs)} of {len({key.problem for key in costs})} problems for this"
+            f" CPU, number of threads and versions ({max(0, elsewhere)} rows are of others). Tune"
+            " one or two models here first (torchalgo.optimize(model, x)), or add rows of an equal"
+            " machine (torchalgo db import)"
         )
     return learn(costs, peaks)
 

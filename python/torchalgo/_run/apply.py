@@ -51,7 +51,10 @@ def apply_plan(
         progress.say(f"an older plan, PyTorch runs what it has no node for: {', '.join(left)}")
     missing = missing_primitives(plan, found)
     if missing and options.strict:
-        raise Error(f"optimize: strict, and this machine does not offer {', '.join(missing)}")
+        raise Error(
+            "TA2203 optimize: strict=True forbids fallbacks, and this machine does not offer"
+            f" {', '.join(missing)}: make a plan here"
+        )
     if missing:
         progress.say(f"falls back, not offered here: {', '.join(missing)}")
     frozen, where = prepared.frozen, str(prepared.where)
@@ -65,8 +68,8 @@ def apply_plan(
     bound = prepared.output_bound(options)
     if error > bound:
         raise Error(
-            f"optimize: with this plan the outputs have relative L2 {error:.1e} to the model's,"
-            f" expected at most {bound:.1e}: make a new plan"
+            f"TA2204 optimize: with this plan the outputs have relative L2 {error:.1e} to the"
+            f" model's, expected at most {bound:.1e}: make a new plan"
         )
     return Result(scripted, with_dims_of(scripted, plan, prepared), frozen, device=where)
 

@@ -83,7 +83,10 @@ def form_from_json(text: str | bytes, where: str) -> CallForm:
         RecursionError,
         StopIteration,
     ) as problem:
-        raise Error(f"{where} is damaged: {type(problem).__name__}: {problem}") from None
+        raise Error(
+            f"TA2005 {where} is damaged ({type(problem).__name__}: {problem}): copy or save it"
+            " again"
+        ) from None
     return form
 
 

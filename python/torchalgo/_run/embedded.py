@@ -60,8 +60,8 @@ class Embedded(nn.Module):
         )
         if is_of_original or isinstance(value, (nn.Module, nn.Parameter)):
             raise Error(
-                f"{name}: this cannot be set on an optimized module. Set {name!r} on the original"
-                " model, and call .refresh() on the optimized module"
+                f"TA1401 {name}: this cannot be set on an optimized module. Set {name!r} on the"
+                " original model, and call .refresh() on the optimized module"
             )
         # Parameters and modules, which nn.Module registers by type, are never set here.
         object.__setattr__(self, name, value)
@@ -109,8 +109,8 @@ class Embedded(nn.Module):
     def _need_original(self, what: str) -> Original:
         if self._original is None:
             raise Error(
-                f"{what}: the original model, which has the weights, is not available after load or"
-                " unpickling. Call this on the original model, and optimize that with"
+                f"TA1403 {what}: the original model, which has the weights, is not available after"
+                " load or unpickling. Call this on the original model, then optimize it with"
                 " plan=optimized.plan, which measures nothing"
             )
         return self._original
@@ -124,7 +124,10 @@ class Embedded(nn.Module):
         graph = fx.Graph()
         arguments = scripted.forward.schema.arguments[1:]
         if any(argument.type.kind() != "TensorType" for argument in arguments):
-            raise Error("torch.jit.script: use .scripted, which is TorchScript already")
+            raise Error(
+                "TA1402 torch.jit.script: got an optimized module, expected a plain one: use"
+                " .scripted, which is TorchScript already"
+            )
         inputs = tuple(graph.placeholder(argument.name) for argument in arguments)
         graph.output(graph.call_module("planned", inputs))
         module = fx.GraphModule({"planned": scripted}, graph)
@@ -141,15 +144,16 @@ class Embedded(nn.Module):
             except (RuntimeError, AssertionError) as problem:  # no such device here
                 why = str(problem).splitlines()[0]
                 raise Error(
-                    f"to: an optimized module stays on {self._device}, where its plan was measured."
-                    f" Convert the original model and optimize that ({why})"
+                    f"TA1401 to: an optimized module stays on {self._device}, where its plan was"
+                    f" measured. Move the original model and optimize it again ({why})"
                 ) from None
             if after.dtype != before.dtype or after.device != before.device:
                 change = (
                     f"from {before.dtype} on {before.device} to {after.dtype} on {after.device}"
                 )
                 raise Error(
-                    f"to: an optimized module cannot be moved {change}. Its plan was measured for"
-                    " the first dtype and device. Convert the original model and optimize that"
+                    f"TA1401 to: an optimized module cannot be moved {change}, because its plan was"
+                    " measured for the first dtype and device. Convert the original model and"
+                    " optimize it again"
                 )
         return self

@@ -43,7 +43,7 @@ def load(path: str | Path) -> Optimized:
     Raises: torchalgo.Error if the file is missing, damaged, or not saved by torchalgo.
     """
     if not Path(path).is_file():
-        raise Error(f"load: there is no file {path}")
+        raise Error(f"TA2004 load: there is no file {path}; check the path")
     check_sums("load", path)
     return load_scripted(str(path), str(path))
 
@@ -61,14 +61,16 @@ def check_sums(what: str, path: str | Path) -> None:
         except _DAMAGE as problem:
             damaged = str(problem)
     if damaged is not None:
-        raise Error(f"{what}: {path} is damaged at {damaged}: copy or save it again")
+        raise Error(f"TA2005 {what}: {path} is damaged at {damaged}: copy or save it again")
 
 
 def _open_archive(what: str, path: str | Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
     except _DAMAGE as problem:
-        raise Error(f"{what}: {path} is damaged or truncated: {problem}") from None
+        raise Error(
+            f"TA2005 {what}: {path} is damaged or truncated: {problem}; copy or save it again"
+        ) from None
 
 
 def load_plan(path: str | Path) -> Plan:
@@ -108,9 +110,14 @@ def _read_plans(path: str | Path) -> list[Plan]:
                 try:
                     text = archive.read(name)
                 except _DAMAGE as problem:
-                    raise Error(f"load_plan: {path} is damaged: {problem}") from None
+                    raise Error(
+                        f"TA2005 load_plan: {path} is damaged: {problem}; copy or save it again"
+                    ) from None
                 return plans_from_json(text, f"{path}:{PLAN_FILE}")
-    raise Error(f"load_plan: {path} holds no {PLAN_FILE}: it was not saved by torchalgo")
+    raise Error(
+        f"TA2006 load_plan: {path} holds no {PLAN_FILE}, so it was not saved by torchalgo: name a"
+        " plan file or a module that Optimized.save wrote"
+    )
 
 
 def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
@@ -125,11 +132,13 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
             scripted = torch.jit.load(source, map_location=device, _extra_files=extra)
     except (RuntimeError, ValueError, OSError, LookupError) as problem:
         first = (str(problem).splitlines() or ["?"])[0].split(". This is an internal", 1)[0]
-        raise Error(f"load: {name} is no TorchScript file, or truncated: {first}") from None
+        raise Error(
+            f"TA2005 load: {name} is no TorchScript file, or it is truncated: {first}"
+        ) from None
     if not extra[PLAN_FILE]:
         raise Error(
-            f"load: {name} holds no {PLAN_FILE}: it was not saved by torchalgo; use torch.jit.load,"
-            " or torchalgo.optimize it"
+            f"TA2006 load: {name} holds no {PLAN_FILE}, so it was not saved by torchalgo: use"
+            " torch.jit.load, or torchalgo.optimize the model"
         )
     plans = plans_from_json(extra[PLAN_FILE], f"{name}:{PLAN_FILE}")
     parts = parts_of(scripted) or [scripted]
@@ -141,8 +150,8 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
         )
     if len(parts) != len(plans):
         raise Error(
-            f"load: {name} holds {len(plans)} plans and {len(parts)} modules: it was changed after"
-            " torchalgo saved it; save it again"
+            f"TA2007 load: {name} holds {len(plans)} plans and {len(parts)} modules, expected as"
+            " many of both: it was changed after torchalgo saved it; save it again"
         )
     results = [Result(*both, device=device) for both in zip(parts, plans, strict=True)]
     calls = extra[CALLS_FILE]

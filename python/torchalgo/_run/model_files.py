@@ -41,7 +41,9 @@ def _load_file(path: str) -> nn.Module:
                 "torch.save wrote it, so it holds weights without code; save"
                 " torch.jit.script(model), or give package.module:factory"
             )
-        raise Error(f"{path} is no TorchScript file ({_first_line(problem)}); {hint}") from None
+        raise Error(
+            f"TA7103 {path} is no TorchScript file ({_first_line(problem)}); {hint}"
+        ) from None
 
 
 def _is_archive(path: str | Path, part: str) -> bool:
@@ -61,28 +63,31 @@ def _is_archive(path: str | Path, part: str) -> bool:
 def _call_factory(reference: str) -> nn.Module:
     module_name, _, name = reference.partition(":")
     if not module_name or not name:
-        raise Error(f"{reference!r} names no model: expected package.module:factory")
+        raise Error(f"TA7104 {reference!r} names no model: expected package.module:factory")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
         module = importlib.import_module(module_name)
         factory = getattr(module, name, None)
     except (Exception, SystemExit) as problem:  # an import runs the user's code
-        raise Error(f"cannot import {reference}: {_told(problem)}") from None
+        raise Error(f"TA7104 cannot import {reference}: {_told(problem)}") from None
     if not callable(factory):
         known = [key for key, value in vars(module).items() if callable(value)]
         raise Error(
-            f"cannot import {reference}: {module_name} has no function {name!r}{near(name, known)}"
+            f"TA7104 cannot import {reference}: {module_name} has no function"
+            f" {name!r}{near(name, known)}"
         )
     try:
         model = factory()
     except (Exception, SystemExit) as problem:
         raise Error(
-            f"{reference}() failed: {_told(problem)}; expected a function without arguments that"
-            " returns the model"
+            f"TA7104 {reference}() failed: {_told(problem)}; expected a function without arguments"
+            " that returns the model"
         ) from problem
     if not isinstance(model, nn.Module):
-        raise Error(f"{reference}() returned {type(model).__name__}, expected torch.nn.Module")
+        raise Error(
+            f"TA7104 {reference}() returned {type(model).__name__}, expected torch.nn.Module"
+        )
     return model
 
 
@@ -108,16 +113,24 @@ def read_data(path: Path) -> torch.Tensor:
             data = torch.from_numpy(array)
         else:
             if _is_archive(path, "/constants.pkl"):
-                raise Error(f"{path} holds a TorchScript module, expected one tensor, batch first")
+                raise Error(
+                    f"TA7105 {path} holds a TorchScript module, expected one tensor, batch first"
+                )
             data = torch.load(path, map_location="cpu", weights_only=True)
     except Error:
         raise
     except (OSError, ValueError, RuntimeError, ImportError, EOFError) as problem:
-        raise Error(f"cannot read {path}: {_first_line(problem)}") from None
+        raise Error(f"TA7101 cannot read {path}: {_first_line(problem)}") from None
     except Exception as problem:  # torch.load wraps unpickling errors in a private type
-        raise Error(f"{path} is no tensor file: {type(problem).__name__}") from None
+        raise Error(
+            f"TA7105 {path} is no tensor file ({type(problem).__name__}), expected one tensor,"
+            " batch first, that torch.save wrote"
+        ) from None
     if not isinstance(data, torch.Tensor) or data.dim() < 1:
-        raise Error(f"{path} holds {type(data).__name__}, expected one tensor, batch first")
+        raise Error(f"TA7105 {path} holds {type(data).__name__}, expected one tensor, batch first")
     if data.numel() == 0:
-        raise Error(f"{path} holds no samples: its sizes are {list(data.shape)}")
+        raise Error(
+            f"TA7105 {path} holds no samples, expected one or more: its sizes are"
+            f" {list(data.shape)}"
+        )
     return data

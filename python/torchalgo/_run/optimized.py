@@ -140,8 +140,9 @@ class Optimized(PlannedCalls):
         find_front = self._known("pareto")[0].find_front
         if find_front is None:
             raise Error(
-                "pareto: this module was loaded, or made with plan=, or has no convolutions, so"
-                " that no costs are in memory; use torchalgo.optimize(model, inputs).pareto()"
+                "TA2304 pareto: this module was loaded, was made with plan=, or has no"
+                " convolutions, so its costs are not in memory; use torchalgo.optimize(model,"
+                " inputs).pareto()"
             )
         return find_front(memory, max_points, time_limit_s)
 
@@ -222,7 +223,7 @@ class Optimized(PlannedCalls):
         """
         module = self._portable() if portable else self.scripted
         if not Path(path).name or Path(path).is_dir():
-            raise Error(f"save: {str(path)!r} is a folder, expected a file such as model.pt")
+            raise Error(f"TA2002 save: {str(path)!r} is a folder, expected a file such as model.pt")
         write_file(path, self._bytes_of(module), "save")
 
     def report(self, path: str | Path) -> None:
@@ -253,8 +254,8 @@ class Optimized(PlannedCalls):
         frozen = [result.frozen for result in results if result.frozen is not None]
         if len(frozen) != len(results):
             raise Error(
-                "save: portable=True needs the model as optimize saw it, and this one was loaded:"
-                " optimize it again, or load the portable file"
+                "TA1403 save: portable=True needs the original model, and this module was loaded"
+                " without it: optimize the model again, or load the portable file"
             )
         return _join(frozen, results)
 

@@ -104,9 +104,9 @@ class Original:
         for name, module in self.model.named_modules():
             if getattr(module, "training", False):  # a frozen ScriptModule has no mode
                 raise Error(
-                    "forward: the original model has to run this call, but"
-                    f" {repr(name) + ' in it' if name else 'it'} is in train mode now: call"
-                    " .eval() on it"
+                    "TA1103 forward: only the original model can run this call, but"
+                    f" {repr(name) + ' in it' if name else 'it'} is in train mode now: call .eval()"
+                    " on it"
                 )
 
     def plan(self, calls: Sequence[ModelCall], plans: Mapping[str, Plan] | None = None) -> Planned:
@@ -156,9 +156,9 @@ class Original:
         if changed is None:
             return
         raise Error(
-            f"forward: weight {changed[-1]!r} of the original model was changed after optimize:"
-            " call .refresh() on the optimized module. It packs the present weights for the same"
-            " plan and measures nothing"
+            f"TA1404 forward: weight {changed[-1]!r} of the original model was changed after"
+            " optimize: call .refresh() on the optimized module. It packs the new weights for the"
+            " same plan and measures nothing"
         )
 
 

@@ -25,8 +25,8 @@ from torchalgo._run.runner import dtype_named, own_error, plain_error, runner_of
 from torchalgo._run.unseen import UnseenShapes
 
 _NO_EXPORT = (
-    "{}: an optimized module has ops that only torchalgo has; export the original model, or use"
-    " .save(path, portable=True), which writes TorchScript of PyTorch's own ops"
+    "TA1402 {}: an optimized module has ops that only torchalgo has; export the original model, or"
+    " use .save(path, portable=True), which writes TorchScript of PyTorch's own ops"
 )
 MOST_UNSEEN = 1024  # the most shapes, or reasons, that are counted one by one
 OTHERS = "others"  # all others are counted under this key
@@ -162,9 +162,9 @@ class PlannedCalls(Embedded):
         """
         if self._original is None:
             raise Error(
-                f"forward: {why}: only the original model can run this call, and it is not there"
-                " after load or unpickling: call this module as it was planned, or optimize the"
-                " model again"
+                f"TA1403 forward: {why}: only the original model can run this call, and it is not"
+                " available after load or unpickling. Call this module as it was planned, or"
+                " optimize the model again"
             )
         result = self._original.run(args, kwargs)
         with self._lock:
@@ -221,7 +221,7 @@ class PlannedCalls(Embedded):
         if torch.onnx.is_in_onnx_export():
             raise Error(_NO_EXPORT.format("torch.onnx.export"))
         raise Error(
-            "forward: an optimized module cannot be traced; put its .scripted, which is"
+            "TA1402 forward: an optimized module cannot be traced: put its .scripted, which is"
             " TorchScript already, into the model that you trace"
         )
 
@@ -257,5 +257,8 @@ class PlannedCalls(Embedded):
 
     def _known(self, what: str) -> tuple[Result, ...]:
         if not self._results:
-            raise Error(f"{what}: not planned yet; call the module once, or pass example_inputs")
+            raise Error(
+                f"TA1405 {what}: the model is not planned yet: call the module once, or pass"
+                " example_inputs to optimize"
+            )
         return self._results

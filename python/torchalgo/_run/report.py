@@ -36,7 +36,9 @@ def write_report(plans: Sequence[Plan], path: Path) -> None:
     writers = (lambda all: html_report(*all), text_report, plans_to_json)
     writer = dict(zip(SUFFIXES, writers, strict=True)).get(path.suffix.lower())
     if writer is None:
-        raise Error(f"report: {path} ends in {path.suffix!r}, expected {', '.join(SUFFIXES)}")
+        raise Error(
+            f"TA2010 report: {path} ends in {path.suffix!r}, expected one of {', '.join(SUFFIXES)}"
+        )
     write_file(path, writer(plans), "report")
 
 

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import torch
 
 from torchalgo import _C
+from torchalgo._base.error_code import with_inner_code
 from torchalgo._C import Error
 from torchalgo._capture.freeze import ScriptModule
 from torchalgo._plan.result import Result
@@ -25,7 +27,10 @@ def dtype_named(name: str) -> torch.dtype:
     """Returns torch's dtype for its name in a plan. Raises torchalgo.Error if there is none."""
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
-        raise Error(f"plan: an input is of dtype {name!r}, expected one of torch's, as float32")
+        raise Error(
+            f"TA2101 plan: an input has the dtype {name!r}, expected one of torch's names, such as"
+            " float32"
+        )
     return dtype
 
 
@@ -46,12 +51,16 @@ def own_error(problem: RuntimeError) -> Error | None:
     Returns None if another op raised it.
     """
     if isinstance(problem, Error):  # from a runner
-        return Error(f"forward: {str(problem).removeprefix('torchalgo: ')}")
-    _, mark, text = str(problem).rpartition("RuntimeError: torchalgo: ")
-    return Error(f"forward: {text.strip()}") if mark else None
+        text = str(problem).replace(" torchalgo: ", " ", 1)
+    else:
+        own = re.search(r".*RuntimeError: (TA\d{4} )torchalgo: (.*)", str(problem), re.DOTALL)
+        if own is None:
+            return None
+        text = (own[1] + own[2]).strip()
+    return Error(with_inner_code(f"TA1110 forward: {text}"))
 
 
 def plain_error(problem: RuntimeError) -> Error:
     """Returns torch's error, without the interpreter's traceback."""
     text = str(problem).rpartition("RuntimeError: ")[2].strip()
-    return Error(f"forward: {text}")
+    return Error(f"TA1110 forward: {text}")

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchalgo._base.error_code import with_inner_code
 from torchalgo._C import Error
 from torchalgo._capture import shapes as shapes_module
 from torchalgo._capture.freeze import JOINED, ScriptModule, quiet_jit
@@ -49,8 +50,11 @@ def join(
         except RuntimeError as problem:
             reason = " ".join(str(problem).split())
             raise Error(
-                "save: the plans for several shapes cannot become one TorchScript module, save each"
-                f" of .by_shape alone: {reason if len(reason) < 300 else reason[:297] + '...'}"
+                with_inner_code(
+                    "TA2003 save: the plans for several shapes cannot be saved as one TorchScript"
+                    f" module: {reason if len(reason) < 300 else reason[:297] + '...'}; save each"
+                    " module of .by_shape alone"
+                )
             ) from None
     return joined
 

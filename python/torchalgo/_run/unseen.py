@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from torchalgo._base.error_code import without_code
 from torchalgo._base.fork_lock import fork_lock
 from torchalgo._C import Error
 from torchalgo._capture.freeze import first_lines, freeze_model
@@ -79,13 +80,13 @@ class UnseenShapes:
             reference = Reference.of(lambda *values: original.run_tensors(values), tensors)
         except Exception as problem:
             raise Error(
-                f"forward: the model raises for inputs {shapes_text(shapes)}:"
+                f"TA1110 forward: the model raises for inputs {shapes_text(shapes)}:"
                 f" {first_lines(problem)}"
             ) from problem
         try:
             frozen = freeze_model(original.tensor_model, reference.inputs)
         except Error as problem:
-            return f"{head}, for which there is no capture: {problem}"
+            return f"{head}, for which there is no capture: {without_code(str(problem))}"
         sizes = [list(size) for size in shapes]
         first = nearest(sizes, self._planned)
         others = [i for i in range(len(self._results)) if i != first]

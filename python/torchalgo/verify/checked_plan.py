@@ -109,7 +109,9 @@ def check_plan(
             _check_graph(data, given["graph"])
             agreed = {"structure_hash", "structure_version", *_check_units(data)}
     except ProofError as error:
-        raise Error(f"check_plan: {error}{_hint(plan, cost_rows, refused, pairs)}") from error
+        raise Error(
+            f"TA2403 check_plan: {error}{_hint(plan, cost_rows, refused, pairs)}"
+        ) from error
     return CheckedPlan(
         objective=data.get("objective", "latency"),
         cost_ticks=found["cost_ticks"],

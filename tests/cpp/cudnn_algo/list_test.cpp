@@ -87,7 +87,7 @@ TEST(RequireApi, ThrowsTheAbsence) {
     static_cast<void>(require_api(none));
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "cuDNN is absent: there is none");
+    EXPECT_STREQ(error.what(), "TA5101 cuDNN is absent: there is none");
   }
 }
 

@@ -402,9 +402,10 @@ TEST_F(PlannedOpTest, ExplainsInputsThatDoNotFit) {
     return error_of(*layer.op, std::move(src), residual);
   };
   const at::Tensor image = layer.sample.src[0];
-  EXPECT_EQ(error({image.to(at::kHalf)}),
-            "torchalgo: layer 'layer1.conv' was planned for Float, got Half: convert the input or "
-            "optimize the model in that dtype");
+  EXPECT_EQ(
+      error({image.to(at::kHalf)}),
+      "TA4304 torchalgo: layer 'layer1.conv' was planned for Float, got Half: convert the input or "
+      "optimize the model in that dtype");
   EXPECT_NE(error({image[0]}).find("has rank 3, expected 4"), std::string::npos);
   EXPECT_NE(error({at::randn({2, 13, 9, 8})}).find("12 channels"), std::string::npos);
   EXPECT_NE(error({}).find("expected 1 inputs, got 0"), std::string::npos);

@@ -310,7 +310,7 @@ TEST(MakePlan, NamesTheNodeThatHasNoAllowedCandidate) {
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),
-                 "conv_00000: no allowed candidate; supported: test.fused, test.plain");
+                 "TA2301 conv_00000: no candidate is allowed; supported: test.fused, test.plain");
   }
 }
 

@@ -160,7 +160,8 @@ TEST(MakePlan, KeepsToALimitedResourceAndSaysWhatItNeedsAtLeast) {
     FAIL() << "a plan of at most 6";
   } catch (const NoPlan& error) {
     EXPECT_EQ(std::string(error.what()),
-              "make_plan: weight bytes of at most 6 cannot be kept: the allowed candidates need at "
+              "TA2301 make_plan: weight bytes of at most 6 cannot be kept: the allowed candidates "
+              "need at "
               "least 7 (conv_00001 4, conv_00000 3); raise the limit or allow more candidates");
     EXPECT_EQ(error.least_use, 7);
   }
@@ -243,9 +244,10 @@ TEST(MakePlan, SaysWhichNodeNeedsMoreWorkspace) {
     (void)make_plan(sample.graph, sample.candidates, sample.transforms, sample.costs, options);
     FAIL() << "a plan in 99 bytes";
   } catch (const NoPlan& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "conv_00000: no allowed candidate; supported: test.a; the least workspace is 100 "
-              "bytes, the limit 99");
+    EXPECT_EQ(
+        std::string(error.what()),
+        "TA2301 conv_00000: no candidate is allowed; supported: test.a; the least workspace is 100 "
+        "bytes, the limit 99");
   }
 }
 

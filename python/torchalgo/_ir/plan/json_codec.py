@@ -69,7 +69,7 @@ def decode(kind: Any, value: Any, where: str) -> Any:
         return decode(next(a for a in args if a is not type(None)), value, where)
     if origin is Literal:
         if value not in args or not isinstance(value, str):
-            raise Error(f"{where}: expected one of {', '.join(args)}; got {shorten(value)}")
+            raise Error(f"TA2101 {where}: expected one of {', '.join(args)}; got {shorten(value)}")
         return value
     if origin is list and isinstance(value, list):
         return [decode(args[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
@@ -82,7 +82,7 @@ def decode(kind: Any, value: Any, where: str) -> Any:
     if kind in (int, str) and type(value) is kind:
         return value
     expected = "an object" if dataclasses.is_dataclass(kind) else getattr(kind, "__name__", kind)
-    raise Error(f"{where}: expected {expected}, got {shorten(value)}")
+    raise Error(f"TA2101 {where}: expected {expected}, got {shorten(value)}")
 
 
 def _decode_fields(cls: type, value: dict[str, Any], where: str) -> Any:
@@ -93,6 +93,6 @@ def _decode_fields(cls: type, value: dict[str, Any], where: str) -> Any:
     unknown = [name for name in value if name not in names]
     if missing or unknown:
         what = f"lacks {missing[0]!r}" if missing else f"has an unknown field {unknown[0]!r}"
-        raise Error(f"{where}: {what}; truncated, or not written by torchalgo")
+        raise Error(f"TA2101 {where}: {what}; the file is truncated, or torchalgo did not write it")
     decoded = {n: decode(hints[n], value[n], f"{where}.{n}") for n in names if n in value}
     return cls(**decoded)

@@ -143,7 +143,9 @@ class GuardVerdict:
         try:
             data = parse_json(text)
         except (ValueError, RecursionError) as problem:
-            raise Error(f"guard: no verdict, or truncated: {problem}") from None
+            raise Error(
+                f"TA2101 guard: the text is no verdict, or it is truncated: {problem}"
+            ) from None
         verdict: GuardVerdict = decode(cls, data, "guard")
         return verdict
 

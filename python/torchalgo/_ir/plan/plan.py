@@ -111,8 +111,8 @@ class Plan:
         """
         if self.resolve is None:
             raise Error(
-                "with_overrides: this plan was read from a file, so its costs are not in memory;"
-                " use torchalgo.optimize(model, example_inputs, overrides=...)"
+                "TA2304 with_overrides: this plan was read from a file, so its costs are not in"
+                " memory; use torchalgo.optimize(model, example_inputs, overrides=...)"
             )
         return self.resolve(overrides)
 
@@ -124,14 +124,14 @@ class Plan:
         """
         if self.prove is None:
             raise Error(
-                "with_proof: this plan's costs are not in memory; use torchalgo.optimize(model,"
-                " example_inputs).plan.with_proof()"
+                "TA2304 with_proof: this plan's costs are not in memory; use"
+                " torchalgo.optimize(model, example_inputs).plan.with_proof()"
             )
         proof = self.prove(self)
         if len(proof.certificate) > MAX_PROOF_CHARACTERS:
             raise Error(
-                f"with_proof: the certificate has {len(proof.certificate)} characters, a plan's"
-                f" file has room for {MAX_PROOF_CHARACTERS}"
+                f"TA2402 with_proof: the certificate has {len(proof.certificate)} characters, a"
+                f" plan's file stores at most {MAX_PROOF_CHARACTERS}"
             )
         return dataclasses.replace(self, proof=proof)
 
@@ -188,13 +188,17 @@ def plans_from_json(text: str | bytes, source: str = "plan") -> list[Plan]:
     try:
         data = parse_json(text)
     except (ValueError, RecursionError) as problem:
-        raise Error(f"{source}: not a torchalgo plan, or truncated: {problem}") from None
+        raise Error(
+            f"TA2101 {source}: this is no plan of torchalgo, or it is truncated: {problem}"
+        ) from None
     if not isinstance(data, dict) or "plans" not in data:
         return [_plan_from(data, source)]
     _check_schema(data, source)
     plans = data["plans"]
     if not isinstance(plans, list) or not plans or len(data) != 2:
-        raise Error(f"{source}: expected a list of plans beside the schema, got {shorten(data)}")
+        raise Error(
+            f"TA2101 {source}: expected a list of plans beside the schema, got {shorten(data)}"
+        )
     return [_plan_from(item, f"{source}.plans[{i}]") for i, item in enumerate(plans)]
 
 
@@ -202,7 +206,8 @@ def the_only_plan(plans: Sequence[Plan], source: str) -> Plan:
     """Returns the only item of `plans`. Raises torchalgo.Error if there are more or none."""
     if len(plans) != 1:
         raise Error(
-            f"{source}: holds {len(plans)} plans, expected one; torchalgo.load_plans reads them all"
+            f"TA2102 {source}: got {len(plans)} plans, expected one; torchalgo.load_plans reads"
+            " them all"
         )
     return plans[0]
 
@@ -221,13 +226,13 @@ def read_plans(path: str | Path) -> list[Plan]:
     try:
         text = Path(path).read_bytes()
     except OSError as problem:
-        raise Error(f"load_plan: cannot read {path}: {problem.strerror}") from None
+        raise Error(f"TA2004 load_plan: cannot read {path}: {problem.strerror}") from None
     return plans_from_json(text, str(path))
 
 
 def _plan_from(data: Any, source: str) -> Plan:
     if not isinstance(data, dict):
-        raise Error(f"{source}: expected a JSON object, got {shorten(data)}")
+        raise Error(f"TA2101 {source}: expected a JSON object, got {shorten(data)}")
     _check_schema(data, source)
     plan: Plan = decode(Plan, data, source)
     _check(plan, source)
@@ -237,38 +242,45 @@ def _plan_from(data: Any, source: str) -> Plan:
 def _check_schema(data: dict[str, Any], source: str) -> None:
     if data.get("schema") != SCHEMA:
         raise Error(
-            f"{source}: schema is {shorten(data.get('schema'))}, this torchalgo reads {SCHEMA};"
-            " make the plan again, or use the torchalgo that wrote it"
+            f"TA2008 {source}: schema is {shorten(data.get('schema'))}, this torchalgo reads"
+            f" {SCHEMA}; make the plan again, or use the torchalgo that wrote it"
         )
     version = data.get("structure_version")
     if type(version) is int and version > STRUCTURE_VERSION:
         raise Error(
-            f"{source}: the plan's structure hash has version {version}, this torchalgo knows"
-            f" versions up to {STRUCTURE_VERSION}: update torchalgo, or make the plan again"
+            f"TA2008 {source}: the plan's structure hash has version {version}, this torchalgo"
+            f" knows versions up to {STRUCTURE_VERSION}: update torchalgo, or make the plan again"
         )
 
 
 def _check(plan: Plan, source: str) -> None:
     if plan.structure_version < 0:
-        raise Error(f"{source}: structure_version is negative")
+        raise Error(f"TA2101 {source}: structure_version is negative, expected 1 or more")
     names: dict[str, PlanNode] = {}
     for i, node in enumerate(plan.nodes):
         where = f"{source}.nodes[{i}] ({node.name})"
         if node.name in names:
-            raise Error(f"{where}: the name occurs twice")
+            raise Error(f"TA2202 {where}: the name occurs twice, expected it once")
         if bool(node.primitive) == bool(node.absorbed_by):
-            raise Error(f"{where}: needs either a primitive or absorbed_by")
+            raise Error(f"TA2202 {where}: needs either a primitive or absorbed_by")
         if node.absorbed_by and (anchor := names.get(node.absorbed_by)) is None:
-            raise Error(f"{where}: absorbed_by {node.absorbed_by!r} is no earlier node")
+            raise Error(
+                f"TA2202 {where}: absorbed_by is {node.absorbed_by!r}, expected an earlier node"
+            )
         if node.absorbed_by and anchor and not anchor.primitive:
-            raise Error(f"{where}: absorbed_by {node.absorbed_by!r}, which is absorbed itself")
+            raise Error(
+                f"TA2202 {where}: absorbed_by is {node.absorbed_by!r}, which is absorbed itself"
+            )
         names[node.name] = node
     for i, transform in enumerate(plan.transforms):
         if transform.src == transform.dst:
-            raise Error(f"{source}.transforms[{i}]: from {transform.src} to itself")
+            raise Error(
+                f"TA2202 {source}.transforms[{i}]: from {transform.src} to itself, expected two"
+                " layouts"
+            )
     ticks = [n.ticks for n in plan.nodes] + [t.ticks for t in plan.transforms]
     if min([*ticks, plan.cost_ticks, plan.lower_bound_ticks]) < 0:
-        raise Error(f"{source}: a cost is negative")
+        raise Error(f"TA2202 {source}: a cost is negative, expected 0 or more")
     ticks += [abs(pair.ticks) for pair in plan.pairs]
     if max([*ticks, plan.cost_ticks, plan.lower_bound_ticks]) >= 1 << 63:
-        raise Error(f"{source}: a cost is above 2^63 - 1 ticks")
+        raise Error(f"TA2202 {source}: a cost is above 2^63 - 1 ticks")
