@@ -93,17 +93,18 @@ def test_many_candidates_print_one_line_per_engine_and_details_all() -> None:
     layer = LayerCandidates("conv1", CONV, offered, refused, "an H100 (sm_90; from public figures)")
     lines = str(layer).splitlines()
     assert lines[:2] == [f"conv1  {CONV}", "  on an H100 (sm_90; from public figures)"]
-    assert lines[2].split()[:2] == ["cudnn9.conv.e1", "nhwc->nhwc"]  # the lightest of the engine
-    assert lines[2].endswith("1 of 60")
-    assert lines[4].endswith(
+    assert lines[2].split() == ["primitive", "source->result", "workspace", "packed", "weights"]
+    assert lines[3].split()[:2] == ["cudnn9.conv.e1", "nhwc->nhwc"]  # the lightest of the engine
+    assert lines[3].endswith("1 of 60")
+    assert lines[5].endswith(
         "not deterministic, copies unknown, compiled at first use, tensor_core"
     )
-    assert "121 in all" in lines[5]
-    assert lines[6:] == [
+    assert "121 in all" in lines[6]
+    assert lines[7:] == [
         "  cudnn9.conv.e100, cudnn9.conv.e101, cudnn9.conv.e102 and 47 more refuses: arch mismatch"
     ]
     assert len(offered) > MOST_LINES
-    assert len(layer.details.splitlines()) == 2 + 121 + 50
+    assert len(layer.details.splitlines()) == 3 + 121 + 50
 
 
 @needs_cudnn

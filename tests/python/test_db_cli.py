@@ -36,7 +36,7 @@ def test_info_shows_the_users_own_database_or_that_there_is_none(capsys: Capsys)
     info = json.loads(run(capsys, "db", "info", "--json"))
     assert (info["rows"], info["journal"], info["trouble"]) == (3, "wal", "")
     assert info["algorithms"] == {"cpu.direct": 3}
-    assert "(not here and now)" in run(capsys, "db", "info")
+    assert "(not this one)" in run(capsys, "db", "info")
 
 
 def test_rows_travel_by_merge_and_by_export_and_import(capsys: Capsys, tmp_path: Path) -> None:

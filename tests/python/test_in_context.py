@@ -482,8 +482,8 @@ def test_the_printed_plan_says_what_the_net_takes(fast: torchalgo.Optimized) -> 
     context = fast.plan.in_context
     assert context is not None
     text = " ".join(str(fast.plan).split())
-    assert "in the net: " in text and "expected with corrected costs" in text
-    assert f"plan {context.kept} of {context.rounds} timed there runs" in text
+    assert "inside the network: " in text and "with corrected costs" in text
+    assert f"plan {context.kept} of {context.rounds} that were timed runs" in text
     assert len(context.ops) > 0
 
 

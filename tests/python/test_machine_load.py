@@ -209,7 +209,9 @@ def test_what_this_process_and_its_worker_use_is_no_warning(
 
 def test_a_disturbed_verdict_is_told_and_not_kept(tmp_path: Path) -> None:
     disturbed = dataclasses.replace(VERDICT, waited=0.4)
-    assert "other programs ran 40% of the time, so this is not kept" in guard_line(disturbed)
+    assert "other programs ran 40% of the time, so this result is not stored" in guard_line(
+        disturbed
+    )
     with CostStore.open(tmp_path / "costs.sqlite3") as store:
         costs = DeviceCosts.of(store)
         costs.keep_verdict("plan", disturbed)

@@ -102,9 +102,9 @@ def test_what_is_printed_of_an_energy_has_its_unit(leanest: Any, product: Any) -
     head = text.splitlines()[0]
     assert "uJ" in head and "regret uJ" in head and " us" not in head
     assert " mJ in " in text and " W) by clock" in text
-    compared = text.split("from the same costs:")[1].splitlines()[1]
+    compared = text.split("other plans at the same costs:")[1].splitlines()[1]
     assert compared.split("(")[0].rstrip().endswith(" mJ")
-    compared = str(product.plan).split("from the same costs:")[1].splitlines()[1]
+    compared = str(product.plan).split("other plans at the same costs:")[1].splitlines()[1]
     assert compared.split("(")[0].rstrip().endswith(" mJ ms")
     assert "guard: energy " in text and "guard: edp " in str(product.plan)
     assert "tied within noise" in text and "tied within noise" not in str(product.plan)

@@ -267,4 +267,4 @@ def test_loggers_tell_what_is_measured(caplog: pytest.LogCaptureFixture) -> None
         record.getMessage() for record in caplog.records if record.name.startswith("torchalgo.")
     ]
     assert any(re.fullmatch(r"fwd_\S+: \S+ \w+->\w+ takes [\d.]+ us", text) for text in told)
-    assert any(text.endswith(" nodes") and "candidates for" in text for text in told)
+    assert any(text.endswith(" operations") and "candidates for" in text for text in told)

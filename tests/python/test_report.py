@@ -57,7 +57,7 @@ def verdict(**changes: Any) -> GuardVerdict:
         ({}, "2.00x as fast as channels_last, the fastest baseline: 5.00 ms against 10.00 ms"),
         ({}, "[95 %: 1.92x to 2.22x]"),
         ({"runs": "single_layout"}, "; the best plan in one layout runs"),
-        ({"verdict": "unclear", "ratio": 1.0}, "about as fast as channels_last"),
+        ({"verdict": "unclear", "ratio": 1.0}, "no clear difference from channels_last"),
         ({"verdict": "slower", "runs": "baseline"}, "PyTorch's channels_last runs, since the plan"),
         ({"rounds": 0, "runs": "baseline", "reason": "out of budget"}, "out of budget; "),
     ],

@@ -207,7 +207,7 @@ def optimize_prepared(
     if call.deadline.has_end:
         call.progress.set_most(call.deadline.left_s("finish"))
     call.progress.say(
-        f"{sum(map(len, found.by_anchor))} candidates for {len(prepared.graph.nodes)} nodes"
+        f"{sum(map(len, found.by_anchor))} candidates for {len(prepared.graph.nodes)} operations"
     )
     budget = CallBudget(call)
     with call.timings.step("try"):

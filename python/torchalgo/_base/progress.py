@@ -62,7 +62,7 @@ STEP_TEXTS = {
     "look up": "reading the database of costs",
     "probe": "measuring the processor's rates",
     "measure": "measuring candidates",
-    "check": "checking candidates against fp64",
+    "check": "checking candidates against f64",
     "predict": "predicting costs",
     "solve": "solving for the cheapest plan",
     "compare": "comparing with other ways to plan",

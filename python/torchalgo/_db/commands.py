@@ -187,17 +187,23 @@ def describe(info: Info) -> str:
         f"{info.path}: {info.rows} rows, {sum(info.refusals.values())} candidate(s) that failed,"
         f" {info.checks} that passed a check, {info.verdicts} verdict(s) on plans,"
         f" {info.records.get('context', 0)} plan(s) timed inside the net,"
-        f" {_size(info.bytes)} of at most {_size(info.max_bytes)} ({info.journal})"
+        f" {_size(info.bytes)} of at most {_size(info.max_bytes)}, journal {info.journal}"
     ]
     here = texts_here()
-    rows = [
-        (str(count), f"{environment_text(text)}{'' if text in here else '  (not here and now)'}")
+    environments = {
+        f"{environment_text(text)}{'' if text in here else '  (not this one)'}": count
         for text, count in sorted(info.environments.items(), key=lambda item: -item[1])
-    ]
-    rows += [(str(count), name) for name, count in info.algorithms.items()]
-    rows += [(str(count), f"failed: {why}") for why, count in info.refusals.items()]
-    lines += text_table(rows, right=(0,), indent="  ")
-    lines += [f"damaged, kept: {file}" for file in info.set_aside]
+    }
+    failures = {f"failed: {why}": count for why, count in info.refusals.items()}
+    for title, counts in (
+        ("rows by environment", environments),
+        ("rows by algorithm", info.algorithms),
+        ("candidates that failed", failures),
+    ):
+        if counts:
+            rows = [(str(count), name) for name, count in counts.items()]
+            lines += [f"{title}:", *text_table(rows, right=(0,), indent="  ")]
+    lines += [f"damaged file, kept: {file}" for file in info.set_aside]
     return "\n".join(lines)
 
 

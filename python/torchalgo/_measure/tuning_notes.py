@@ -44,8 +44,8 @@ def method_note(knowledge: Knowledge, phase: Phase, facts: Facts) -> str:
     disturbed = sum(cost.is_disturbed for cost in costs.costs.values())
     if disturbed:
         notes.append(
-            f"other programs used the processors while {disturbed} of the costs were taken, so"
-            " these are not kept for later runs"
+            f"other programs used the processors while {disturbed} of the costs were measured, so"
+            " these are not stored"
         )
     if phase is not Phase.MEASURING:
         kind = "checked" if phase.needs_checked else "measured"

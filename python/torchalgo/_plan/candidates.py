@@ -37,6 +37,7 @@ from torchalgo._plan.limits import packed_bytes
 
 MOST_LINES = 40  # a layer with more candidates prints one line per engine
 MAX_COLUMNS = 120
+_HEAD = ("primitive", "source->result", "workspace", "packed weights", "")
 DeviceLike = Union[None, str, torch.device, "_C.Device"]
 
 
@@ -314,7 +315,8 @@ def _best(group: list[OfferedPrimitive]) -> OfferedPrimitive:
 
 
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    return text_table(rows, right=(2, 3), indent="  ")
+    """Returns the head and the lines of the table; no lines if nothing is offered."""
+    return text_table([_HEAD, *rows], right=(2, 3), indent="  ") if rows else []
 
 
 def without_layouts(reason: str) -> str:

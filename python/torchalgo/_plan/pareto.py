@@ -50,7 +50,7 @@ class Front(list[ParetoPoint]):
         self.memory: Memory = memory
 
     def __str__(self) -> str:
-        rows: list[tuple[str, ...]] = [("us", self.memory, "x time", "proven")]
+        rows: list[tuple[str, ...]] = [("time, us", self.memory, "x fastest", "proven")]
         for point in self:
             ratio = point.us / self[0].us if self[0].us else 1.0
             proven = "yes" if point.is_proven else "no"

@@ -142,7 +142,7 @@ class Refinement:
 
     def _search(self, first: Tuned, limit_s: float, most_error: float) -> tuple[Refined, bool]:
         """Times plans in the net. See `_refined`."""
-        self._budget.call.progress.say("times the plan inside the net")
+        self._budget.call.progress.say("timing the plan inside the network")
         search = in_context.Search(
             self._tuning, self, self._prepared.inputs, limit_s=limit_s, most_error=most_error
         )

@@ -48,7 +48,9 @@ def apply_plan(
     plan = fit_plan(plan, prepared.graph, prepared.inputs)
     left = nodes_it_lacks(plan, prepared.graph)
     if left:
-        progress.say(f"an older plan, PyTorch runs what it has no node for: {', '.join(left)}")
+        progress.say(
+            f"the plan is older, so PyTorch runs the operations that it lacks: {', '.join(left)}"
+        )
     missing = missing_primitives(plan, found)
     if missing and options.strict:
         raise Error(
@@ -56,7 +58,7 @@ def apply_plan(
             f" {', '.join(missing)}: make a plan here"
         )
     if missing:
-        progress.say(f"falls back, not offered here: {', '.join(missing)}")
+        progress.say(f"PyTorch runs what this machine does not offer: {', '.join(missing)}")
     frozen, where = prepared.frozen, str(prepared.where)
     verdict = plan.guard
     is_refused = verdict is not None and verdict.runs == "baseline"

@@ -74,7 +74,7 @@ def speed_line(guard: GuardVerdict | None) -> str:
         return f"PyTorch's {guard.baseline} runs, since the plan is not faster: plan {times}{when}"
     when += "; the best plan in one layout runs" if guard.runs == "single_layout" else ""
     if guard.verdict != "faster":
-        return f"about as fast as {guard.baseline}, the fastest baseline: {times}{when}"
+        return f"no clear difference from {guard.baseline}, the fastest baseline: {times}{when}"
     return (
         f"{1 / guard.ratio:.2f}x as fast as {guard.baseline}, the fastest baseline: {times}"
         f" [95 %: {1 / guard.high:.2f}x to {1 / guard.low:.2f}x]{when}"
@@ -85,7 +85,7 @@ def _error_line(plans: Sequence[Plan]) -> str:
     errors = [plan.rel_error for plan in plans if plan.rel_error is not None]
     if not errors:
         return "not compared"
-    return f"relative L2 {max(errors):.1e} of the outputs to the given model"
+    return f"relative L2 {max(errors):.1e} between the outputs and those of the given model"
 
 
 def _memory(plans: Sequence[Plan]) -> str:

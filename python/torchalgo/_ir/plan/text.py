@@ -101,8 +101,9 @@ def _summary(plan: Plan) -> list[str]:
     fused = sum(bool(n.absorbed_by) for n in plan.nodes)
     lines = [
         f"{convs} convolutions, {len(plan.nodes) - convs} other planned nodes ({fused} absorbed),"
-        f" {len(plan.transforms)} layout transforms",
+        f" {len(plan.transforms)} layout changes",
         _proof(plan),
+        f"tuning: {plan.method}",
     ]
     if plan.weight_bytes is not None:
         lines.append(_memory_line(plan))
@@ -110,7 +111,7 @@ def _summary(plan: Plan) -> list[str]:
     if plan.in_context is not None:
         lines += _context_lines(plan.in_context)
     if plan.comparisons:
-        lines.append("from the same costs:")
+        lines.append("other plans at the same costs:")
         own = value_of(plan)
         for name, value in plan.comparisons.items():
             gain = f" ({value / own:.3f}x this plan)" if own else ""
@@ -119,12 +120,12 @@ def _summary(plan: Plan) -> list[str]:
     if plan.guard is not None:
         lines.append(guard_line(plan.guard))
     if plan.rel_error is not None:
-        text = f"outputs: relative L2 {plan.rel_error:.1e} to the model as it was given"
+        text = f"outputs: relative L2 error {plan.rel_error:.1e}, compared with the given model"
         if plan.capture_error is not None:
             text += f" ({plan.capture_error:.1e} before planning)"
         lines.append(text)
     lines += _listed("quarantined", [(_candidate(q), q.reason) for q in plan.quarantined])
-    lines += _listed("left alone", [(a.name, a.note) for a in plan.left_alone])
+    lines += _listed("left to PyTorch", [(a.name, a.note) for a in plan.left_alone])
     where = ", ".join(f"{key} {value}" for key, value in plan.environment.items())
     return [*lines, where] if where else lines
 
@@ -144,12 +145,12 @@ def _proof(plan: Plan) -> str:
     if plan.status == "optimal":
         is_guessed = any(node.cost_source == "model" for node in plan.nodes)
         kind = "partly predicted" if is_guessed else "measured"
-        head = f"optimal for these {kind}, additive costs ({plan.method})"
+        head = f"optimal for these {kind}, additive costs"
     else:
         own = value_of(plan)
         gap = 100 * (1 - lower_bound_of(plan) / own) if own else 0.0
-        head = f"feasible, at most {gap:.2f} % above the optimum of these costs ({plan.method})"
-    return f"{head}; predicted {_predicted(plan)}{measured}{ties}"
+        head = f"feasible, at most {gap:.2f} % above the optimum of these costs"
+    return f"{head}: predicted {_predicted(plan)}{measured}{ties}"
 
 
 def _context_lines(context: InContext) -> list[str]:
@@ -158,19 +159,19 @@ def _context_lines(context: InContext) -> list[str]:
         return f"{kind} {context.factors[kind]:.2f}x" + (f" + {call:.1f} us" if call >= 0.1 else "")
 
     lines = [
-        f"in the net: {in_ms(context.measured_us)} a call, {in_ms(context.corrected_us)} expected"
-        f" with corrected costs; its ops take {in_ms(context.ops_us)} there,"
-        f" {in_ms(context.alone_us)} alone"
-        f" ({', '.join(map(common, context.factors)) or 'no op was seen'}), all else"
+        f"inside the network: {in_ms(context.measured_us)} per call, predicted"
+        f" {in_ms(context.corrected_us)} with corrected costs; its operations take"
+        f" {in_ms(context.ops_us)} inside and {in_ms(context.alone_us)} alone"
+        f" ({', '.join(map(common, context.factors)) or 'none was timed'}), everything else takes"
         f" {in_ms(context.rest_us)}",
-        f"  plan {context.kept} of {context.rounds} timed there runs; {context.outcome}",
+        f"  plan {context.kept} of {context.rounds} that were timed runs; {context.outcome}",
     ]
     far = [op for op in context.ops if abs(op.measured_us - op.expected_us) > op.expected_us / 20]
     far.sort(key=lambda op: (-abs(op.measured_us - op.expected_us), op.name))
     for op in far[:3]:
         lines.append(
-            f"  {op.name}: {op.measured_us:.1f} us, {op.expected_us:.1f} as its kind,"
-            f" {op.alone_us:.1f} alone"
+            f"  {op.name}: {op.measured_us:.1f} us inside the network, {op.alone_us:.1f} us alone,"
+            f" {op.expected_us:.1f} us expected inside"
         )
     return lines
 
@@ -194,7 +195,7 @@ def when_timed(guard: GuardVerdict) -> str:
     if guard.timed_on:
         return f"; timed on {guard.timed_on}, --fresh times it again"
     if guard.is_disturbed:
-        return f"; other programs ran {guard.waited:.0%} of the time, so this is not kept"
+        return f"; other programs ran {guard.waited:.0%} of the time, so this result is not stored"
     return ""
 
 
@@ -203,16 +204,18 @@ def guard_line(guard: GuardVerdict) -> str:
         return f"guard: {guard.reason or guard.verdict}; {runs_text(guard)}"
     if guard.plan_uj is not None and guard.baseline_uj is not None:
         words = {"faster": "less than", "slower": "more than"}
-        beside = words.get(guard.verdict, f"{guard.verdict} beside")
+        beside = words.get(guard.verdict, "no clear difference from")
         return (
             f"guard: {guard.objective} {beside} {guard.baseline}: {in_mj(guard.plan_uj)} in"
             f" {in_ms(guard.plan_us)} against {in_mj(guard.baseline_uj)} in"
-            f" {in_ms(guard.baseline_us)}, ratio {guard.ratio:.3f} [{guard.low:.3f},"
+            f" {in_ms(guard.baseline_us)}, ratio {guard.ratio:.3f} [95 %: {guard.low:.3f} to"
             f" {guard.high:.3f}] in {guard.rounds} rounds; {runs_text(guard)}{when_timed(guard)}"
         )
+    words = {"faster": "faster than", "slower": "slower than"}
     text = (
-        f"guard: {guard.verdict} beside {guard.baseline}: {in_ms(guard.plan_us)} against"
-        f" {in_ms(guard.baseline_us)}, ratio {guard.ratio:.3f} [{guard.low:.3f}, {guard.high:.3f}]"
+        f"guard: {words.get(guard.verdict, 'no clear difference from')} baseline"
+        f" {guard.baseline}: {in_ms(guard.plan_us)} against {in_ms(guard.baseline_us)}, ratio"
+        f" {guard.ratio:.3f} [95 %: {guard.low:.3f} to {guard.high:.3f}]"
         f" in {guard.rounds} rounds; {runs_text(guard)}{when_timed(guard)}"
     )
     if guard.second_us is not None:
@@ -228,16 +231,18 @@ def outcome_lines(plan: Plan) -> list[str]:
         lines.append(guard_line(plan.guard))
     elif plan.guard is not None and plan.guard.rounds:
         speedup = plan.guard.baseline_us / plan.guard.plan_us
+        note = " (no clear difference)" if plan.guard.verdict == "unclear" else ""
         lines.append(
-            f"{plan.guard.plan_us / 1000:.2f} ms, {speedup:.2f}x {plan.guard.baseline}"
-            f" ({plan.guard.verdict}); {runs_text(plan.guard)}{when_timed(plan.guard)}"
+            f"{plan.guard.plan_us / 1000:.2f} ms, {speedup:.2f}x as fast as the"
+            f" baseline {plan.guard.baseline}{note}; {runs_text(plan.guard)}"
+            f"{when_timed(plan.guard)}"
         )
     elif plan.guard is not None:
         lines.append(f"{plan.guard.reason}; {runs_text(plan.guard)}")
     if plan.left_alone:
         names = ", ".join(item.name or item.note for item in plan.left_alone[:3])
         more = f" and {len(plan.left_alone) - 3} more" if len(plan.left_alone) > 3 else ""
-        lines.append(f"left alone: {names}{more}; print(plan) says why")
+        lines.append(f"left to PyTorch: {names}{more}; print(plan) says why")
     return lines
 
 
