@@ -101,7 +101,7 @@ TEST(ReadCudaDevice, SaysWhyThereIsNone) {
   const FakeGpus two;
   EXPECT_NE(error_of([&] {
               static_cast<void>(read_cuda_device(two.runtime(), 2));
-            }).find("no GPU 2: this process sees 2"),
+            }).find("no GPU 2; expected a number below 2"),
             std::string::npos);
 }
 

@@ -204,7 +204,7 @@ TEST(FitPlan, RefusesANodeThatNothingComputes) {
   Plan plan = fused_plan(graph);
   plan.nodes[2].absorbed_by = "add";
   plan.nodes[0].problem = std::string(kConv) + "+add";
-  EXPECT_NE(error_of(graph, plan).find("nothing in the plan computes relu"), std::string::npos)
+  EXPECT_NE(error_of(graph, plan).find("no entry of the plan computes relu"), std::string::npos)
       << error_of(graph, plan);
   plan.nodes.pop_back();
   EXPECT_NE(error_of(graph, plan).find("the plan lacks relu"), std::string::npos)

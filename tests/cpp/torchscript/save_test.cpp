@@ -89,7 +89,7 @@ TEST(Save, LeavesTheOldFileWhereTheDiskIsFull) {
   {
     const FullDisk full(100'000);
     EXPECT_EQ(failure(make_module(1'000'000, 2), path),
-              "save: cannot write " + path.string() + ": File too large");
+              "TA2001 save: cannot write " + path.string() + ": File too large");
   }
   EXPECT_EQ(first_value(path), 1);
   EXPECT_EQ(folder.count(), 1);
@@ -98,11 +98,12 @@ TEST(Save, LeavesTheOldFileWhereTheDiskIsFull) {
 TEST(Save, ThrowsTheSystemsReason) {
   const Folder folder;
   const torch::jit::Module module = make_module(10, 1);
-  EXPECT_EQ(failure(module, "/dev/full"), "save: cannot write /dev/full: No space left on device");
+  EXPECT_EQ(failure(module, "/dev/full"),
+            "TA2001 save: cannot write /dev/full: No space left on device");
   EXPECT_TRUE(fs::exists("/dev/full"));
   const fs::path missing = folder.path / "none" / "model.pt";
   EXPECT_EQ(failure(module, missing),
-            "save: cannot write " + missing.string() + ": No such file or directory");
+            "TA2001 save: cannot write " + missing.string() + ": No such file or directory");
   EXPECT_NE(failure(module, folder.path).find("is a folder"), std::string::npos);
   EXPECT_EQ(folder.count(), 0);
 }
