@@ -279,7 +279,7 @@ def find_meter(device: _C.Device | None = None) -> Meter:
         where = "the CPU's RAPL counters" if device is None else "the GPU's counter through NVML"
         raise Error(
             with_inner_code(
-                f"TA3301 energy: there is no meter: looked for {where}. {problem}. Set a meter of"
+                f"TA3302 energy: there is no meter: looked for {where}. {problem}. Set a meter of"
                 " your own with torchalgo.energy.use(meter), or use objective='latency'"
             )
         ) from None

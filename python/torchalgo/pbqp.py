@@ -42,7 +42,7 @@ def _whole(cost: Any, where: str) -> int:
         )
     if not -_FORBIDDEN <= cost < _FORBIDDEN:
         raise Error(
-            f"TA8001 pbqp: {where} has the cost {cost!r}, expected less than 2^63: scale the costs"
+            f"TA8001 pbqp: {where} has the cost {cost!r}, which exceeds 63 bits: scale the costs"
             " down"
         )
     return int(cost)

@@ -163,7 +163,7 @@ def _check(options: Options) -> None:
     if options.training is not False:
         raise Error(
             f"TA1003 optimize: training={options.training!r} is not possible in torchalgo"
-            f" {_C.version}, which has training=False only"
+            f" {_C.version}, which has training=False only: leave training out"
         )
     _check_word("optimize", "objective", options.objective, OBJECTIVES)
     if options.mode == "predict" and options.objective != "latency":

@@ -106,7 +106,7 @@ class Worker:
                     if not starts_left:
                         raise
         if "error" in answer:
-            raise _C.Error(with_inner_code(f"TA3002 {answer['error']}"))
+            raise _C.Error(with_inner_code(f"TA3001 {answer['error']}"))
         return answer
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ def with_quarantine_reasons(problem: Exception, quarantined: Mapping[Key, str]) 
     if not quarantined:
         return problem
     reasons = [f"{k.primitive} ({k.problem}): {why}" for k, why in quarantined.items()]
-    return _C.Error(with_inner_code(f"TA3003 {problem}; quarantined: {'; '.join(reasons[:5])}"))
+    return _C.Error(with_inner_code(f"TA2301 {problem}; quarantined: {'; '.join(reasons[:5])}"))
 
 
 def quarantine_list(rules: Rules) -> list[Quarantined]:

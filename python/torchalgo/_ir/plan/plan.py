@@ -283,4 +283,4 @@ def _check(plan: Plan, source: str) -> None:
         raise Error(f"TA2202 {source}: a cost is negative, expected 0 or more")
     ticks += [abs(pair.ticks) for pair in plan.pairs]
     if max([*ticks, plan.cost_ticks, plan.lower_bound_ticks]) >= 1 << 63:
-        raise Error(f"TA2202 {source}: a cost is above 2^63 - 1 ticks")
+        raise Error(f"TA2202 {source}: a cost exceeds 2^63 - 1 ticks")
