@@ -244,16 +244,17 @@ def sleep_on(_: Child) -> None:
 def make_case(name: str, size: int, seed: int) -> Case:
     rng = random.Random(seed)
     any_rank, not_first = rng.randrange(size), rng.randrange(1, size)
-    dead = r"^TA6004 tune: rank {} died or hangs"
+    failed = "^TA6004 tune: rank"
+    dead = failed + r" {} died or hangs"
     cases: dict[str, Callable[[], Case]] = {
         "agree": lambda: Case(name, size, seed, -1, has_gloo=True),
         "agree, store in rank 0": lambda: Case(name, size, seed, -1, holder=0),
         "another model": lambda: Case(
-            name, size, seed, not_first, rf"^TA6004 tune: rank {not_first} .* rank 0 .* in model",
+            name, size, seed, not_first, failed + rf" {not_first} .* rank 0 .* in model",
             model=lambda: make_model(12),
         ),
         "raises": lambda: Case(
-            name, size, seed, any_rank, f"^TA6004 tune: rank {any_rank}: measure: an invented trouble$",
+            name, size, seed, any_rank, failed + f" {any_rank}: measure: an invented trouble$",
             fault=raise_error,
         ),
         "SIGKILL": lambda: Case(
@@ -265,23 +266,23 @@ def make_case(name: str, size: int, seed: int) -> Case:
             silent={any_rank},
         ),
         "SIGKILL, store in rank 0": lambda: Case(
-            name, size, seed, 0, "^TA6004 tune: rank 0, which has the store, died or hangs$", holder=0,
+            name, size, seed, 0, failed + " 0, which has the store, died or hangs$", holder=0,
             fault=kill_own(signal.SIGKILL), silent={0},
         ),
         "SIGSTOP, store in rank 0": lambda: Case(
-            name, size, seed, 0, "^TA6004 tune: rank 0, which has the store, died or hangs$", holder=0,
+            name, size, seed, 0, failed + " 0, which has the store, died or hangs$", holder=0,
             fault=kill_own(signal.SIGSTOP), silent={0},
         ),
         "raises, others compute on": lambda: Case(
-            name, size, seed, any_rank, f"^TA6004 tune: rank {any_rank}: measure: an invented trouble$",
+            name, size, seed, any_rank, failed + f" {any_rank}: measure: an invented trouble$",
             fault=raise_error, others=sleep_on,
         ),
         "alive and stuck": lambda: Case(
-            name, size, seed, not_first, rf"^TA6004 tune: rank \d+ waited .* of rank {not_first}$",
+            name, size, seed, not_first, failed + rf" \d+ waited .* of rank {not_first}$",
             fault=sleep_on, step_s=3.0,
         ),
         "never arrives": lambda: Case(
-            name, size, seed, any_rank, f"^TA6004 tune: rank {any_rank} did not arrive", delay_s=None,
+            name, size, seed, any_rank, failed + f" {any_rank} did not arrive", delay_s=None,
             silent={any_rank},
         ),
         "arrives late": lambda: Case(name, size, seed, any_rank, delay_s=2.0),

@@ -338,7 +338,7 @@ class Ranks:
     def failure_text(self) -> str:
         """Returns the text of the failure that counts; "" if there is none."""
         with contextlib.suppress(ValueError):
-            return f"tune: {json.loads(self._failure)[0]}"
+            return with_inner_code(f"TA6004 tune: {json.loads(self._failure)[0]}")
         return ""
 
 
