@@ -69,7 +69,7 @@ def test_a_damaged_file_is_set_aside_and_one_warning_says_where_it_is(path: Path
         assert len(store.rows()) == 500
         assert store.verify().is_sound
         (aside,) = store.info().set_aside
-    assert len(told) == 1 and str(told[0].message).endswith(f"the old one is {aside}")
+    assert len(told) == 1 and str(told[0].message).endswith(f"the old one is kept as {aside}")
     assert re.search(r"costs\.sqlite3\.corrupt-\d{4}-\d\d-\d\d-", aside)
     assert Path(aside).read_bytes() == data
 

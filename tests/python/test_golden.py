@@ -226,7 +226,7 @@ def test_golden_plan_of_an_older_hash_is_fitted_by_name(stem: str) -> None:
     net, plans = NETS[stem.rpartition("_")[0]], plans_of(stem)
     older = [dataclasses.replace(p, structure_hash="0" * 16, structure_version=0) for p in plans]
     x = golden_input(net.sizes[0])
-    with pytest.warns(UserWarning, match="the plan was fitted by the names and problems"):
+    with pytest.warns(UserWarning, match="by the names and problems of the layers"):
         fast = torchalgo.optimize(
             net.make(), x, shapes=net.sizes, plan=older, settings=torchalgo.Settings(progress=False)
         )

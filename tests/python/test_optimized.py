@@ -273,7 +273,9 @@ def test_an_input_that_requires_a_gradient_gets_the_originals(
     net: Net, x: torch.Tensor, own: torchalgo.Optimized
 ) -> None:
     leaf, other = x.clone().requires_grad_(), x.clone().requires_grad_()
-    with pytest.warns(UserWarning, match="input x requires a gradient: no plan is for this call"):
+    with pytest.warns(
+        UserWarning, match="input x requires a gradient: there is no plan for this call"
+    ):
         own(leaf).sum().backward()
     net(other).sum().backward()
     assert leaf.grad is not None

@@ -149,7 +149,7 @@ def test_calls_with_unseen_shapes_are_counted_and_told_of_once(
     for sizes in SHAPES:
         again(tensor(*sizes))
     assert again.unseen == Counter()
-    text = "no plan for inputs 1x3x33x57; the nearest, for 1x3x40x40, runs"
+    text = "no plan for inputs 1x3x33x57, so the nearest plan runs, which was made for 1x3x40x40"
     with pytest.warns(UserWarning, match=text) as told:
         again(tensor(1, 3, 33, 57))
     assert told[0].filename == __file__

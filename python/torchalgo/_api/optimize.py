@@ -52,10 +52,12 @@ def optimize(
     objective: Objective = "latency",
     settings: Settings = DEFAULTS,
 ) -> Optimized:
-    """Returns a module in which each convolution runs the primitive of the cheapest plan.
+    """Returns a module that computes the same as `model`, with the fastest algorithm per layer.
 
-    The candidates are measured on this machine, unless their costs are in the database. Then the
-    cheapest plan is computed, checked, and timed against PyTorch.
+    A primitive is an algorithm with the memory layouts of its input and its result. A plan chooses
+    a primitive for each layer. The primitives are timed on this machine, unless their times are in
+    the cost database. Then the plan with the lowest sum of times is computed, checked, and timed
+    against PyTorch. If PyTorch is faster, the returned module runs PyTorch.
 
         fast = torchalgo.optimize(model, x)  # x = torch.rand(1, 3, 224, 224)
         print(fast.plan)
@@ -65,9 +67,10 @@ def optimize(
         model: the model in eval mode, on the CPU or on a GPU; it is not modified. An nn.Module is
             traced, or scripted if it branches on tensor values. A ScriptModule is taken as it is.
             On a GPU, torch.backends.cudnn.deterministic and .allow_tf32 restrict the candidates.
-        example_inputs: a tensor, or a sequence of forward's arguments. They fix data types and
-            shapes. None: the first call fixes them. Arguments may be lists, dicts and the like.
-            Values that are no tensors are fixed, see docs/calls.md.
+        example_inputs: a tensor, or a sequence of forward's arguments. The plan is made for their
+            data types and shapes. None: the plan is made at the first call. Arguments may be lists,
+            dicts and the like. Arguments that are not tensors are part of the plan, see
+            docs/calls.md.
         example_kwargs: a dict of forward's keyword arguments.
         shapes: a list of shapes, one for each plan, such as [(1, 3, 224, 224), (8, 3, 224, 224)].
             For a call with several tensors, each entry is a list of their shapes, in the order of
@@ -80,10 +83,9 @@ def optimize(
         plan: a plan to apply without measuring. If it is a dict of several plans, as
             torchalgo.load_plans returns, each is applied to the inputs of its shapes.
         training: must be False in this version.
-        budget_s: the most seconds of the whole call. With less time, fewer samples are taken, then
-            fewer candidates are measured. None: 90 s for each plan. float("inf"): no limit. Each of
-            several plans gets an equal part of the time that is left. See "Time" in
-            docs/measuring.md.
+        budget_s: the most seconds of the whole call. None: 90 s for each plan. float("inf"): no
+            limit. If the time is short, fewer primitives are measured, and the plan may be slower.
+            Several plans get equal parts of the time. See "Time" in docs/measuring.md.
         objective: the quantity that the plan minimizes: "latency", "energy", or "edp", which is
             energy x latency of the whole model. The last two need a meter: the CPU's RAPL counters,
             the GPU's, or your own (torchalgo.energy.use). See docs/energy.md.

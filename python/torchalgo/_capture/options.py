@@ -45,10 +45,10 @@ class Settings:
     Args:
         mode: "tune" measures the candidates that the plan uses. "predict" measures none: costs that
             the database lacks are predicted from those that it has (docs/predicting.md). In both
-            modes, the chosen primitives are checked against f64, the outputs are checked, and the
-            guard times the model.
-        strict: True makes it an error if a primitive of the plan cannot run here. Otherwise its
-            fallback runs.
+            modes, the chosen primitives are checked against f64, the outputs are compared with the
+            model's, and the plan is timed against PyTorch.
+        strict: True raises an error if a primitive of the plan cannot run here. False runs
+            PyTorch's own algorithm instead.
         run_untimed: True runs the plan even if it was not timed against PyTorch, because the budget
             was over or Ctrl-C was pressed. Otherwise the frozen model runs, and `plan.guard` says
             why.
@@ -56,16 +56,17 @@ class Settings:
             `$TORCHALGO_CACHE_DIR` or the XDG cache. False: none. See docs/database.md.
         fresh: True ignores costs, checks and times that the database has for this model, device and
             environment. They are measured again and replaced there.
-        workspace_limit_bytes: the most bytes of workspace of a primitive; primitives that need more
-            are no candidates. Workspace is allocated for one call at a time, so the model's peak is
-            the largest of them. It holds for each of several plans.
-        weight_limit_bytes: the most bytes of all packed weights, in addition to the model's own
-            weights. The plan is the cheapest one that keeps this limit. None: no limit. It holds
-            for each of several plans.
+        workspace_limit_bytes: primitives that need more bytes of workspace are excluded. Workspace
+            is memory for one call, freed at its end. So a plan's peak is the largest workspace of
+            its primitives. With several plans, the limit holds for each.
+        weight_limit_bytes: the most bytes of all packed weights together. Packed weights are copies
+            in the order in which a primitive reads them; the model's own weights are not counted.
+            The plan is the cheapest one that keeps the limit. None: no limit. With several plans,
+            the limit holds for each.
         max_rel_error: the largest relative L2 error of each convolution against f64, and of the
             outputs against the given model's. f16, bf16 and tf32 round more coarsely, so they have
-            bounds of their own. If the outputs exceed it, the layers change whose change costs
-            least.
+            bounds of their own. If the outputs of a plan exceed it, other primitives are chosen for
+            the layers where this costs least. See docs/limits.md.
         progress: True shows progress on stderr. False shows nothing. A function is called with each
             progress Event.
 

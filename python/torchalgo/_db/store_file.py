@@ -184,7 +184,9 @@ class StoreFile:
             self._give_up(f"seems damaged ({trouble}) and cannot be set aside: {problem}")
             return
         if aside is not None:
-            self._warn(f"was damaged ({trouble}): a new one is begun, the old one is {aside}")
+            self._warn(
+                f"was damaged ({trouble}): a new one is begun, and the old one is kept as {aside}"
+            )
 
     def _give_up(self, reason: str) -> None:
         self._gave_up = reason

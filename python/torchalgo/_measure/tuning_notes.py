@@ -52,7 +52,7 @@ def method_note(knowledge: Knowledge, phase: Phase, facts: Facts) -> str:
         notes.append(f"{phase.reason}: only {kind} candidates")
     elif knowledge.no_time_to_measure:
         number = len(knowledge.no_time_to_measure)
-        notes.append(f"{OUT_OF_BUDGET}: {number} would have taken too long")
+        notes.append(f"{OUT_OF_BUDGET}: {number} candidates had no time to be measured")
     if knowledge.no_time_to_check:
         notes.append(f"no time to check {len(knowledge.no_time_to_check)} candidates")
     return "; ".join(notes)

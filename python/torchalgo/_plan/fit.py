@@ -44,8 +44,9 @@ def fit_plan(plan: Plan, graph: _C.Graph, inputs: tuple[Any, ...]) -> Plan:
         )
     warnings.warn(
         f"torchalgo: the plan's structure hash has version {plan.structure_version}, this"
-        f" torchalgo's version {_C.STRUCTURE_VERSION}, so that the plan was fitted by the names and"
-        " problems of its layers: save .plan of the optimized module to have it in this version",
+        f" torchalgo's version {_C.STRUCTURE_VERSION}, so torchalgo matched the plan with the"
+        " model by the names and problems of the layers. Save .plan of the optimized module to"
+        " update the file",
         stacklevel=3,
     )
     return dataclasses.replace(

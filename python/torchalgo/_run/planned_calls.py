@@ -173,8 +173,8 @@ class PlannedCalls(Embedded):
             self._original_runs[why if is_listed else OTHERS] += 1
         if is_first:
             warnings.warn(
-                f"torchalgo: {why}: no plan is for this call, so that the original model ran it."
-                " This is said once; .original_runs counts all such calls",
+                f"torchalgo: {why}: there is no plan for this call, so the original model ran."
+                " This warning appears once per module; .original_runs counts all such calls",
                 stacklevel=6,
             )
         return result
@@ -206,9 +206,9 @@ class PlannedCalls(Embedded):
             return found
         if is_first and len(self._results) > 1:
             warnings.warn(
-                f"torchalgo: there is no plan for inputs {shapes_text(shapes)}; the nearest, for"
-                f" {shapes_text(found.shapes)}, runs. This is said once; .unseen counts all such"
-                " calls",
+                f"torchalgo: there is no plan for inputs {shapes_text(shapes)}, so the nearest plan"
+                f" runs, which was made for {shapes_text(found.shapes)}. This warning appears once"
+                " per module; .unseen counts all such calls",
                 stacklevel=7,
             )
         return found.scripted
