@@ -9,8 +9,8 @@
 namespace torchalgo {
 
 /// An error of the caller or of a library: bad arguments, a file that torchalgo did not write, a
-/// library call that failed. The text names the function, the given value, the expected value and
-/// the remedy. Python sees it as torchalgo.Error.
+/// library call that failed. The text begins with a code of docs/errors.md. It names the function,
+/// the given value, the expected value and the remedy. Python sees it as torchalgo.Error.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

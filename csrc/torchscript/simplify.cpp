@@ -22,7 +22,7 @@
 #include "torchscript/channels_first.h"
 #include "torchscript/constants.h"
 #include "torchscript/fold_scales.h"
-#include "torchscript/read_op.h"
+#include "torchscript/functionalize.h"
 
 namespace torchalgo {
 
@@ -54,33 +54,6 @@ void remove_dropout(Graph& graph) {
     }
     if (constant_bool(node->namedInput("train")).value_or(true)) return;
     node->output()->replaceAllUsesWith(node->namedInput("input"));
-    node->destroy();
-  });
-}
-
-// Returns true if the node's result is new memory that nothing else refers to.
-bool makes_own_tensor(const Node* node) {
-  return is_convolution(node) || is_kind(node, "aten::batch_norm") || is_kind(node, "aten::add");
-}
-
-// Replaces relu_(x) by relu(x) if x is a convolution's result that nothing else reads. Torch's own
-// pass handles the other cases. It gives up if x depends on an input of the model and a list later
-// holds the result, as in a U-Net's first skip.
-void remove_inplace_activations(Graph& graph) {
-  for_each_node(graph.block(), [](Node* node) {
-    const std::string_view kind = node->kind().toQualString();
-    if (kind != "aten::relu_" && kind != "aten::relu6_" && kind != "aten::hardtanh_" &&
-        kind != "aten::hardswish_" && kind != "aten::silu_" && kind != "aten::leaky_relu_") {
-      return;
-    }
-    Node* producer = node->input(0)->node();
-    const bool is_in_one_block = producer->owningBlock() == node->owningBlock();
-    if (!is_in_one_block || node->input(0)->uses().size() != 1 || !makes_own_tensor(producer)) {
-      return;
-    }
-    const std::string functional(kind.substr(0, kind.size() - 1));
-    Node* made = node->replaceWithNewSymbol(c10::Symbol::fromQualString(functional));
-    made->copyMetadata(node);
     node->destroy();
   });
 }
@@ -176,7 +149,6 @@ constexpr Pass kPasses[] = {
      [](GraphPtr& graph) { torch::jit::ConstantPropagation(graph); }},
     {"loops", unroll_small_loops},
     {"growing lists", [](GraphPtr& graph) { freeze_lists(*graph); }},
-    {"in-place activations", [](GraphPtr& graph) { remove_inplace_activations(*graph); }},
     {"mutated lists", [](GraphPtr& graph) { torch::jit::RemoveListMutation(graph); }},
     {"mutated tensors", [](GraphPtr& graph) { torch::jit::RemoveTensorMutation(graph); }},
     {"dropout", [](GraphPtr& graph) { remove_dropout(*graph); }},
@@ -235,6 +207,13 @@ bool fold_batch_norms(GraphPtr& graph) {
   return true;
 }
 
+bool replace_in_place_ops(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("in-place ops that nobody else sees", *graph);
+  if (!functionalize(*graph, seen)) return false;
+  torch::jit::EliminateDeadCode(graph);
+  return true;
+}
+
 bool bring_channels_first(GraphPtr& graph) {
   const Trace trace("permutes around linear layers", *graph);
   return move_channels_first(graph);
@@ -263,6 +242,7 @@ SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValu
   }
   // A check of the rank may have stood between a convolution and its batch norm.
   if (fold_batch_norms(graph)) seen = see_tensors(graph, arguments);
+  if (replace_in_place_ops(graph, seen)) seen = see_tensors(graph, arguments);
   bool is_changed = bring_channels_first(graph);
   is_changed |= fold_products(graph);
   if (is_changed) seen = see_tensors(graph, arguments);

@@ -297,6 +297,16 @@ def test_what_is_changed_in_place_is_not_planned(capture: str) -> None:
 
 
 @pytest.mark.parametrize("capture", ["trace", "script"])
+def test_in_place_ops_that_nobody_else_sees_are_planned(capture: str) -> None:
+    graph = graph_of("in_place_in_lists", capture)
+    assert not [text for text in notes(graph).values() if "in place" in text]
+    found = problems(graph)
+    assert all(found[name] is not None for name in ("stem", "body", "root", "head"))
+    graph = graph_of("in_place_but_seen", capture)
+    assert [name for name in ("one", "two") if problems(graph)[name] is not None] == []
+
+
+@pytest.mark.parametrize("capture", ["trace", "script"])
 def test_dropout_vanishes(capture: str) -> None:
     graph = graph_of("dropouts", capture)
     assert not [node.name for node in graph.nodes if "drop" in node.name]

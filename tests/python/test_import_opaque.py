@@ -210,7 +210,7 @@ def test_a_trace_shows_the_graph_after_each_step(
     _C.import_graph(frozen, (torch.randn(1, 3, 4, 4),))
     steps = capfd.readouterr().err.split("torchalgo import: ")
     assert "growing lists (unchanged)\n" in steps
-    assert any(s.startswith("in-place activations:\ngraph(") and "aten::relu(" in s for s in steps)
+    assert any(s.startswith("mutated tensors:\ngraph(") and "aten::relu(" in s for s in steps)
 
 
 @pytest.mark.parametrize("capture", ["trace", "script"])

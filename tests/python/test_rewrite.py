@@ -14,8 +14,8 @@ from support.graph_models import CAPTURED, freeze, make_model
 from support.random_plans import any_plan, assert_close, op_counts, rewrite
 from torchalgo import _C
 
-# Control flow, a dictionary, a tensor that is changed in place.
-NEEDS_INTERPRETER = ("branch", "loop", "many_outputs", "changed_behind_linear")
+# Control flow, a dictionary, a tensor that is changed in place and seen.
+NEEDS_INTERPRETER = ("branch", "loop", "many_outputs", "in_place_but_seen")
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -236,6 +236,51 @@ class ConvNeXtBlock(nn.Module):
         return F.relu(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2), self.end(last)
 
 
+class InPlaceInLists(nn.Module):
+    """Sums and activations in place of tensors that lists and views hold, as in DLA or GhostNet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(4, 8, 3, padding=1)
+        self.body = nn.Conv2d(8, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.root = nn.Conv2d(24, 8, 1)
+        self.head = nn.Conv2d(5, 4, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        shortcut = self.stem(x)
+        y = self.norm(self.body(F.relu(shortcut)))
+        children = [shortcut, y]
+        half = y[:, :5]  # sees the sum, too
+        y += shortcut
+        y.relu_()
+        children.append(self.stem(x).mul_(0.5))
+        z = self.root(torch.cat(children, 1))
+        z.add_(y)
+        first, second = z.chunk(2, 1)
+        z.sigmoid_()
+        part = torch.cat((y, z), 1)[:, :8]  # GhostNet adds its shortcut to such a part
+        part += shortcut
+        return self.head(half), first * second + part.narrow(1, 2, 4)
+
+
+class InPlaceButSeen(nn.Module):
+    """What cannot be told apart from outside stays: views that are written, and perhaps copies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Conv2d(4, 6, 3, padding=1)
+        self.two = nn.Conv2d(6, 6, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = self.one(x)
+        flat = y.reshape(1, -1)  # a view here, and a copy elsewhere
+        y.add_(1.0)
+        z = self.two(y)
+        z[:, 1:3].add_(1.0)  # and z is read as a whole
+        return flat, z.contiguous(), y.sum(1)
+
+
 class ChangedBehindLinear(nn.Module):
     """What a linear layer over the channels reads is changed in place after the layer ran."""
 
@@ -359,6 +404,8 @@ MODELS: dict[str, Model] = {
     "norms": (Norms, [(1, 8, 8, 8)]),
     "layer_norms": (LayerNorms, [(2, 4, 7, 9)]),
     "convnext": (ConvNeXtBlock, [(2, 12, 9, 8)]),
+    "in_place_in_lists": (InPlaceInLists, [(2, 4, 7, 6)]),
+    "in_place_but_seen": (InPlaceButSeen, [(1, 4, 6, 6)]),
     "changed_behind_linear": (ChangedBehindLinear, [(2, 4, 7, 9)]),
     "transposed": (Transposed, [(1, 6, 7, 7)]),
     "dimensions": (Dimensions, [(2, 3, 5, 9, 12)]),
