@@ -230,7 +230,7 @@ def outcome_lines(plan: Plan) -> list[str]:
     if plan.guard is not None and plan.guard.objective != "latency":
         lines.append(guard_line(plan.guard))
     elif plan.guard is not None and plan.guard.rounds:
-        speedup = plan.guard.baseline_us / plan.guard.plan_us
+        speedup = 1 / plan.guard.ratio  # of pairs of runs, as in the report
         note = " (no clear difference)" if plan.guard.verdict == "unclear" else ""
         lines.append(
             f"{plan.guard.plan_us / 1000:.2f} ms, {speedup:.2f}x as fast as the"
