@@ -119,10 +119,9 @@ def plan_line(plan: Record | None) -> str:
         return "The plan costs nothing."
     parts = sorted(shares.items(), key=lambda item: -item[1])
     return (
-        f"Our plan expects {ms(whole)} ms. These are its parts,"
-        f" **{outside_share(shares):.1%} outside convolutions**: "
-        + ", ".join(f"{name} {us / whole:.1%}" for name, us in parts if us)
-        + f" ({plan['status']}; {plan['method']})."
+        f"Our plan expects {ms(whole)} ms, **{outside_share(shares):.1%} outside convolutions**."
+        f" Its parts: {', '.join(f'{name} {us / whole:.1%}' for name, us in parts if us)}."
+        f" The plan is {plan['status']}: {plan['method']}."
     )
 
 

@@ -249,14 +249,15 @@ def versions(record: Record) -> str:
 
 
 def versions_list(records: Sequence[Record]) -> list[str]:
-    """Each machine with its versions, and the records that were taken so if they differ."""
+    """Each machine with its versions; a table with the records of each if they differ."""
     groups: dict[str, list[str]] = {}
     for record in records:
         title = f"{record['network']} ({setting_of(record).title})"
         groups.setdefault(versions(record), []).append(title)
     if len(groups) == 1:
         return [f"- {next(iter(groups))}"]
-    return [f"- {text}: {', '.join(titles)}" for text, titles in sorted(groups.items())]
+    rows = [[text, ", ".join(titles)] for text, titles in sorted(groups.items())]
+    return table(["machine and versions", "records"], rows, right=":--")
 
 
 def how_taken(records: Sequence[Record]) -> list[str]:
@@ -392,7 +393,9 @@ def make_readme_table(records: Sequence[Record]) -> str:
             "",
             shares(chosen),
             "",
-            f"Machine and versions: {' / '.join(machines)}.",
+            "Machine and versions:",
+            "",
+            *(f"- {machine}" for machine in machines),
         ]
     )
 

@@ -134,8 +134,8 @@ def test_machine_and_versions_are_named_and_differences_shown(files: Files) -> N
     files.make(record(), other)
     text = files.page.read_text()
     assert "Some CPU (avx512), 2 cores" in text and "OpenVINO 1.2" in text
-    assert "commit abc1234; 2026-01-02: alpha (1 thread)" in text
-    assert "commit abc1234 with changes; 2026-01-02: beta (1 thread)" in text
+    assert "commit abc1234; 2026-01-02 | alpha (1 thread)" in text
+    assert "commit abc1234 with changes; 2026-01-02 | beta (1 thread)" in text
 
 
 def test_only_the_part_between_readmes_markers_changes(files: Files) -> None:
