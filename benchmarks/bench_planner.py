@@ -36,7 +36,7 @@ from network_graphs import GRAPHS, LIMIT_S, all_names, graph_name, trace, write_
 from network_graphs import read_graphs as read_texts
 from torchalgo import _C
 from torchalgo.verify.check_certificate import check
-from torchalgo.verify.check_plan import problem_text
+from torchalgo.verify.check_claims import problem_text
 
 SCHEMA = 1
 LAYOUTS = ("nhwc", "nchw", "nChw8c", "nChw16c")  # from the preferred one on

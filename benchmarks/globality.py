@@ -23,7 +23,7 @@ from torchalgo import _C
 from torchalgo._ir.costs import Key
 from torchalgo._plan.comparisons import usual_layouts
 from torchalgo.verify.check_certificate import INF
-from torchalgo.verify.check_plan import CostRows, Graph, Option, changes_of, options_of
+from torchalgo.verify.check_claims import CostRows, Graph, Option, changes_of, options_of
 
 SIGMAS_OF_HALF_WIDTH = 1.96  # noise is half of a 95 % interval
 PROOF_HEAD = ("network", "nodes", "costs", "optimum", "solve ms", "method")

@@ -12,11 +12,11 @@ from typing import Any
 from cost_tables import Table
 from torchalgo import _C
 from torchalgo._base.call_context import CallContext
-from torchalgo._base.deadline import Deadline
+from torchalgo._base.time_budget import Deadline
 from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of
-from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.sampling import Bench
+from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._predict import CostModel
 
 Ticks = Mapping[Key, int]

@@ -73,7 +73,7 @@ from torchalgo.functional import (  # noqa: E402
     conv_transpose2d,
     conv_transpose3d,
 )
-from torchalgo.verify.checked_plan import CheckedPlan, check_plan  # noqa: E402
+from torchalgo.verify.check_plan import CheckedPlan, check_plan  # noqa: E402
 
 __version__ = _C.version
 

@@ -333,7 +333,7 @@ def _add_objective(command: argparse.ArgumentParser) -> None:
 
 
 def _add_tuning(command: argparse.ArgumentParser) -> None:
-    """Adds the arguments of a tuning, which torchalgo._cli.tuning reads."""
+    """Adds the arguments of a tuning, which torchalgo._cli.tuning_flags reads."""
     command.add_argument(
         "--device",
         choices=("cpu", "cuda"),

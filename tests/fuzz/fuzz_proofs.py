@@ -36,7 +36,7 @@ from torchalgo import Error, check_plan
 from torchalgo.pbqp import Problem, solve
 from torchalgo.verify import check_certificate
 from torchalgo.verify.check_certificate import ProofError
-from torchalgo.verify.check_plan import Graph, options_of
+from torchalgo.verify.check_claims import Graph, options_of
 
 INF = math.inf
 Costs = list[list[float]]

@@ -18,14 +18,14 @@ from support.nets import arguments, make_net
 from support.slow_machine import Clock, SlowMachine
 from torchalgo import _C
 from torchalgo._base.call_context import CallContext
-from torchalgo._base.deadline import DEFAULT_BUDGET_S, Deadline, Pace, budget_of_call
 from torchalgo._base.progress import Event, Progress
+from torchalgo._base.time_budget import DEFAULT_BUDGET_S, Deadline, Pace, budget_of_call
 from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Key
 from torchalgo._measure.checking import cropped
 from torchalgo._measure.guard import guard_verdict
 from torchalgo._measure.knowledge import is_trusted
-from torchalgo._measure.measuring import TuneSettings, Tuning
+from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._measure.worker_process import WorkerDeathError, WorkerProcess
 from torchalgo._predict.similar import SimilarCosts, kind_of
 

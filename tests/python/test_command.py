@@ -20,7 +20,7 @@ import torch
 from torchalgo import __version__
 from torchalgo._capture import options
 from torchalgo._cli.run import COMMANDS
-from torchalgo._cli.tuning import tuning_arguments
+from torchalgo._cli.tuning_flags import tuning_arguments
 from torchalgo._db.commands import VERBS
 from torchalgo._ir import choices, costs, plan, problems
 from torchalgo._run import report

@@ -17,7 +17,7 @@ import torchalgo
 from support.nets import fp64_error
 from torchalgo import _C
 from torchalgo._cli.demo import randomize_batch_norms
-from torchalgo.verify.check_plan import appended
+from torchalgo.verify.check_claims import appended
 
 OVERRIDES = {"expand": "cpu.conv_chain"}
 

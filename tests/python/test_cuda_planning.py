@@ -15,7 +15,7 @@ from torchalgo import _C
 from torchalgo._capture.freeze import freeze_model
 from torchalgo._ir.costs import environment
 from torchalgo._ir.devices import named_device
-from torchalgo._measure.measuring import TuneSettings, Tuning
+from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._plan.find import find_candidates
 from torchalgo._plan.preparation import output_bound
 

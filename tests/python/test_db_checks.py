@@ -16,7 +16,7 @@ from torchalgo import _C
 from torchalgo._db import CostStore, DeviceCosts, Environment, device_costs
 from torchalgo._db.row import Check, columns_of, entry_of, from_line, join, to_line
 from torchalgo._ir.costs import Key, Passed
-from torchalgo._measure.measuring import TuneSettings, Tuning
+from torchalgo._measure.tuning import TuneSettings, Tuning
 
 KEY = Key(ROW.problem, "cpu.direct", "nchw", "nchw")
 Run = Callable[..., FakeBench]

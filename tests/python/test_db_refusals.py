@@ -28,8 +28,8 @@ from torchalgo._ir.costs import Key
 from torchalgo._ir.failures import MOST_OF_ONE, Failure
 from torchalgo._ir.overrides import forced_primitives
 from torchalgo._measure import process_bench
-from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.quarantine import quarantine_list
+from torchalgo._measure.tuning import TuneSettings, Tuning
 
 KEY = Key(ROW.problem, "cpu.direct", "nchw", "nchw")
 

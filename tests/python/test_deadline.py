@@ -16,12 +16,12 @@ from support.slow_machine import Clock, SlowMachine
 from support.workers import CONV, OPTIONS, MakeBench
 from torchalgo import _C
 from torchalgo._base.call_context import CallContext
-from torchalgo._base.deadline import Deadline, Pace
+from torchalgo._base.time_budget import Deadline, Pace
 from torchalgo._base.timings import Timings
 from torchalgo._ir.failures import LATE
-from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.sampling import Bench
-from torchalgo._refine.call_budget import CallBudget, GuardEffort
+from torchalgo._measure.tuning import TuneSettings, Tuning
+from torchalgo._refine.end_of_call import CallBudget, GuardEffort
 
 
 def test_a_step_ends_before_what_is_kept_for_those_after_it() -> None:

@@ -19,8 +19,8 @@ from torchalgo import _C
 from torchalgo._ir.bounds import Peaks, family_of
 from torchalgo._ir.costs import TICKS_PER_NS, Cost, Key, key_of, native_key
 from torchalgo._measure.energy_bench import LOOP_STEPS, EnergyBench, EnergyCosts
-from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.sampling import Bench
+from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._plan.edp_planner import ProductPlanner
 from torchalgo._plan.objective import Edp, Energy
 

@@ -15,7 +15,7 @@ import torch
 import torchalgo
 from support.command import run
 from support.db_samples import CHECK, REFUSAL, ROW
-from torchalgo._cli.tuning import tuning_arguments
+from torchalgo._cli.tuning_flags import tuning_arguments
 from torchalgo._db import CostStore, DeviceCosts, Environment
 from torchalgo._ir.costs import Key
 from torchalgo._ir.failures import Failure

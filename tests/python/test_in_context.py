@@ -18,13 +18,13 @@ import torchalgo
 from support.nets import make_net
 from torchalgo import _C
 from torchalgo._base.compare_outputs import output_error
-from torchalgo._base.deadline import Deadline
+from torchalgo._base.time_budget import Deadline
 from torchalgo._db import DeviceCosts
 from torchalgo._ir.costs import Cost, Key, key_of
-from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.pairs import NOTHING, PairEnd, Pairs, admissible, native_pairs
 from torchalgo._measure.sampling import Bench
 from torchalgo._measure.steps import Done, next_step
+from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._refine.binding import Tuned
 from torchalgo._refine.in_context import (
     Kept,

@@ -19,8 +19,8 @@ from support.nets import run_plan
 from torchalgo import _C
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._capture.freeze import freeze_model
-from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.sampling import Bench
+from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._plan.limits import Limits, error_of
 from torchalgo._refine.in_context import Refined, Search
 from torchalgo_cli import main

@@ -22,7 +22,7 @@ from torchalgo._ir.costs import Cost, Key
 from torchalgo._ir.plan import GuardVerdict, guard_line
 from torchalgo._measure import machine_load, sampling
 from torchalgo._measure.machine_load import WaitWatch, processors_s, used_s, warn_if_busy
-from torchalgo._measure.measuring import TuneSettings, Tuning
+from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._plan import objective
 
 KEY = Key("fwd_f32_n1c3h8w8_k4r3s3_st1x1_pad1x1_dil1x1_g1", "cpu.direct", "nchw", "nchw")
@@ -122,7 +122,7 @@ def test_on_request_nothing_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_disturbed_costs_serve_their_run_and_are_not_kept(
     imported: _C.Imported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchalgo._measure.measuring.warn_if_busy", lambda *_: None)
+    monkeypatch.setattr("torchalgo._measure.tuning.warn_if_busy", lambda *_: None)
     found, path = _C.find_candidates(imported.graph), tmp_path / "costs.sqlite3"
 
     def tune() -> tuple[FakeBench, Tuning]:
@@ -163,9 +163,7 @@ def test_the_first_measurement_looks_at_the_load_once(
     imported: _C.Imported, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[tuple[int, int | None]] = []
-    monkeypatch.setattr(
-        "torchalgo._measure.measuring.warn_if_busy", lambda *args: looked.append(args)
-    )
+    monkeypatch.setattr("torchalgo._measure.tuning.warn_if_busy", lambda *args: looked.append(args))
     make_tuning(imported, FakeBench(spread)).settle(_C.make_plan)
     assert looked == [(torch.get_num_threads(), os.getpid())]
 
@@ -231,7 +229,7 @@ def test_a_loaded_machine_leaves_no_cost_and_no_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, x = torch.nn.Conv2d(3, 8, 3).eval(), torch.rand(1, 3, 12, 12)
-    monkeypatch.setattr("torchalgo._measure.measuring.warn_if_busy", lambda *_: None)
+    monkeypatch.setattr("torchalgo._measure.tuning.warn_if_busy", lambda *_: None)
     monkeypatch.setattr(WaitWatch, "share", lambda _: 0.5)
     path = tmp_path / "costs.sqlite3"
     fast = torchalgo.optimize(model, x, settings=torchalgo.Settings(cost_db=path, progress=False))

@@ -20,9 +20,9 @@ from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._ir.costs import key_of, native_key
 from torchalgo._ir.overrides import forced_primitives
 from torchalgo._ir.problems import dtype_of
-from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.quarantine import quarantine_list
 from torchalgo._measure.sampling import ROUNDS, ROUNDS_OF_SETUP
+from torchalgo._measure.tuning import TuneSettings, Tuning
 
 
 def test_every_choice_was_measured_and_checked(imported: _C.Imported) -> None:

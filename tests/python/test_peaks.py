@@ -10,7 +10,7 @@ from support.fake_bench import FakeBench, spread
 from torchalgo import _C
 from torchalgo._db import CostStore, DeviceCosts, Environment
 from torchalgo._ir.bounds import Peaks
-from torchalgo._measure.measuring import TuneSettings, Tuning
+from torchalgo._measure.tuning import TuneSettings, Tuning
 
 PEAKS = Peaks(50.0, ((1 << 12, 100.0), (1 << 20, 40.0), (1 << 28, 10.0)))
 

@@ -26,13 +26,13 @@ from support.drawn_machine import DrawnMachine
 from support.nets import arguments, make_net
 from torchalgo import _C
 from torchalgo._base.call_context import CallContext
-from torchalgo._base.deadline import Deadline
+from torchalgo._base.time_budget import Deadline
 from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Cost, Key, key_of, native_key
 from torchalgo._measure.known_costs import KnownCosts
-from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.sampling import Bench
+from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._predict import can_learn, guide_from_store, learn, learn_from_store
 from torchalgo._predict.features import (
     activation_alone,

@@ -17,8 +17,8 @@ import pytest
 from support.fake_bench import Taken, spread
 from torchalgo import _C
 from torchalgo._db import CostStore, DeviceCosts
-from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.sampling import ROUNDS, SETUPS, Bench
+from torchalgo._measure.tuning import TuneSettings, Tuning
 
 KILLS = 25
 SEED = 11

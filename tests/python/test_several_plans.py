@@ -15,7 +15,7 @@ from support.nets import Net, arguments, fp64_error, make_net
 from support.several_shapes import SHAPES, tensor
 from torchalgo._api.enable import planned_choices
 from torchalgo._base.call_context import CallContext
-from torchalgo._base.deadline import Deadline
+from torchalgo._base.time_budget import Deadline
 from torchalgo._capture.example_calls import example_calls, resized
 from torchalgo._measure.checking import Checker
 from torchalgo._measure.sampling import Sampler

@@ -25,7 +25,7 @@ from support.several_shapes import SHAPES, nearest_by_brute_force, tensor
 from torchalgo import _C
 from torchalgo._capture.shapes import shapes_text
 from torchalgo._measure.sampling import Sampler
-from torchalgo._run import unseen
+from torchalgo._run import unseen_shapes
 
 UNSEEN = ((1, 3, 33, 57), (3, 3, 20, 60), (1, 3, 200, 40), (2, 3, 8, 8))
 
@@ -153,7 +153,7 @@ def test_calls_with_unseen_shapes_are_counted_and_told_of_once(
     with pytest.warns(UserWarning, match=text) as told:
         again(tensor(1, 3, 33, 57))
     assert told[0].filename == __file__
-    monkeypatch.setattr(unseen, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(unseen_shapes, "MOST_REMEMBERED", 2)
     for sizes in ((1, 3, 33, 57), (2, 3, 8, 8), (3, 3, 8, 8), (4, 3, 8, 8), (3, 3, 8, 8)):
         again(tensor(*sizes))
     assert again.unseen == {"1x3x33x57": 2, "2x3x8x8": 1, "others": 3}
@@ -175,7 +175,7 @@ def test_no_call_measures(again: torchalgo.Optimized, monkeypatch: pytest.Monkey
 
     for name in ("measure", "check_primitives", "make_plan", "find_candidates"):
         monkeypatch.setattr(_C, name, fail)
-    monkeypatch.setattr("torchalgo._measure.measuring.Tuning.settle", fail)
+    monkeypatch.setattr("torchalgo._measure.tuning.Tuning.settle", fail)
     monkeypatch.setattr("torchalgo._measure.process_bench.ProcessBench.measure", fail)
     monkeypatch.setattr("torchalgo._measure.process_bench.start_early", fail)
     with pytest.raises(AssertionError, match="measured"):  # these are what optimize calls

@@ -12,8 +12,8 @@ from typing import Any
 from torch import nn
 
 from torchalgo._base.call_context import CallContext
-from torchalgo._base.deadline import Deadline, budget_of_call
 from torchalgo._base.progress import Progress
+from torchalgo._base.time_budget import Deadline, budget_of_call
 from torchalgo._capture.calls import TensorModel, as_tensor_models
 from torchalgo._capture.example_calls import CallShapes, ModelCall, example_calls
 from torchalgo._capture.freeze import check_model
@@ -29,7 +29,7 @@ from torchalgo._plan.find import has_convolutions
 from torchalgo._plan.preparation import Prepared, prepare_each, quick_run_s
 from torchalgo._plan.result import Result
 from torchalgo._plan.start_tuning import start_tuning
-from torchalgo._refine.call_budget import CallBudget
+from torchalgo._refine.end_of_call import CallBudget
 from torchalgo._refine.finalists import Contest, Finalists, result_of
 from torchalgo._refine.refinement import Refinement
 from torchalgo._run.apply import apply_plan, leave_as_it_is, tell_outcome

@@ -6,8 +6,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from torchalgo._base.deadline import Deadline
 from torchalgo._base.progress import Progress
+from torchalgo._base.time_budget import Deadline
 from torchalgo._base.timings import Timings
 
 

@@ -25,7 +25,7 @@ from torchalgo._capture.example_calls import random_inputs
 from torchalgo._capture.options import Settings
 from torchalgo._cli import demo, tune
 from torchalgo._cli.doctor import examine, report
-from torchalgo._cli.tuning import on_device, tuning_arguments
+from torchalgo._cli.tuning_flags import on_device, tuning_arguments
 from torchalgo._ir.choices import near
 from torchalgo._ir.overrides import some
 from torchalgo._ir.plan import (
@@ -40,7 +40,7 @@ from torchalgo._run.load import load, load_plan, load_plans
 from torchalgo._run.model_files import load_model, read_data
 from torchalgo._run.optimized import Optimized
 from torchalgo._run.report import short_report, text_report
-from torchalgo.verify.checked_plan import check_plan
+from torchalgo.verify.check_plan import check_plan
 from torchalgo_cli import EXIT_ERROR, EXIT_INTERRUPTED
 from torchalgo_cli.waiting import tell, told
 

@@ -23,7 +23,7 @@ from torch.distributed import (  # type: ignore[attr-defined]
 
 from torchalgo._base.error_code import with_inner_code
 from torchalgo._C import Error
-from torchalgo._cli.tuning import on_device, tuning_arguments
+from torchalgo._cli.tuning_flags import on_device, tuning_arguments
 from torchalgo._measure import process_bench
 from torchalgo._run.model_files import load_model
 from torchalgo._run.optimized import Optimized

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Distributes the measurements and checks of one tuning to ranks with devices of their own.
 
-Rank 0 runs the loop of measuring.py unchanged. It distributes the candidates that the plan needs
+Rank 0 runs the loop of tuning.py unchanged. It distributes the candidates that the plan needs
 next, and measures a part itself. The other ranks do their parts until rank 0 ends the tuning.
 Messages between ranks are JSON.
 """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from torchalgo._base.deadline import OUT_OF_BUDGET
+from torchalgo._base.time_budget import OUT_OF_BUDGET
 
 Kind = Literal["ended", "hung", "memory", "failed", "wrong"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

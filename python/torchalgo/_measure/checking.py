@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torchalgo import _C
 from torchalgo._base.call_context import CallContext
-from torchalgo._base.deadline import Pace, guess_check_s
+from torchalgo._base.time_budget import Pace, guess_check_s
 from torchalgo._ir.costs import Key
 from torchalgo._ir.failures import LATE
 from torchalgo._measure.allowed import grouped

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The state of knowledge about one model's candidates, as an immutable value.
 
-The measuring loop (measuring.py) decides by this value and the phase alone, and replaces the value
+The measuring loop (tuning.py) decides by this value and the phase alone, and replaces the value
 after each step.
 """
 

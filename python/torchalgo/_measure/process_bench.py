@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torchalgo import _C
-from torchalgo._base.deadline import Deadline
 from torchalgo._base.error_code import with_inner_code
+from torchalgo._base.time_budget import Deadline
 from torchalgo._ir.failures import LATE, MOST_OF_ONE, NOT_RUN, ended_too_often
 from torchalgo._measure.worker import read_state
 from torchalgo._measure.worker_process import (

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchalgo._base.call_context import CallContext
-from torchalgo._base.deadline import Deadline, Pace
 from torchalgo._base.progress import Progress
+from torchalgo._base.time_budget import Deadline, Pace
 from torchalgo._ir.bounds import family_of
 from torchalgo._ir.costs import TICKS_PER_NS, Key
 from torchalgo._ir.failures import LATE

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from torchalgo import _C
-from torchalgo._base.deadline import Deadline
 from torchalgo._base.stats import cost_of_setups
+from torchalgo._base.time_budget import Deadline
 from torchalgo._ir.bounds import Peaks, probe_cpu
 from torchalgo._ir.costs import LEAST_SAMPLES, TICKS_PER_NS, Cost, Key, summarize
 from torchalgo._ir.problems import weight_count

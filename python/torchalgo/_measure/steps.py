@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from torchalgo import _C
-from torchalgo._base.deadline import OUT_OF_BUDGET
+from torchalgo._base.time_budget import OUT_OF_BUDGET
 from torchalgo._ir.costs import Key, key_of, key_of_native
 from torchalgo._measure.allowed import offered_by
 from torchalgo._measure.knowledge import Knowledge, is_trusted

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from torchalgo import _C
-from torchalgo._base.deadline import OUT_OF_BUDGET
+from torchalgo._base.time_budget import OUT_OF_BUDGET
 from torchalgo._ir.costs import Cost, Key, key_of
 from torchalgo._ir.overrides import is_convolution
 from torchalgo._measure.allowed import Rules

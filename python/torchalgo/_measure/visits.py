@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from torchalgo._base.deadline import guess_visit_s
+from torchalgo._base.time_budget import guess_visit_s
 from torchalgo._ir.bounds import family_of
 from torchalgo._ir.costs import Key
 from torchalgo._ir.problems import has_convolution, weight_count

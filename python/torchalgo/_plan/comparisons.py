@@ -9,8 +9,8 @@ from typing import Any
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._ir.overrides import is_convolution
-from torchalgo._measure.measuring import Tuning
 from torchalgo._measure.steps import Planner
+from torchalgo._measure.tuning import Tuning
 from torchalgo._plan.objective import Latency
 
 

@@ -23,8 +23,8 @@ from torchalgo._ir.plan import (
     PlanNode,
     PlanTransform,
 )
-from torchalgo._measure.measuring import Tuning
 from torchalgo._measure.quarantine import quarantine_list
+from torchalgo._measure.tuning import Tuning
 from torchalgo._measure.tuning_notes import tied_layers
 from torchalgo._plan.limits import packed_bytes
 from torchalgo._plan.objective import Latency

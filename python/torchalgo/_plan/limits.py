@@ -13,8 +13,8 @@ from typing import Any
 from torchalgo import _C
 from torchalgo._ir.costs import Key, key_of
 from torchalgo._measure.knowledge import Knowledge
-from torchalgo._measure.measuring import Tuning
 from torchalgo._measure.steps import Planner
+from torchalgo._measure.tuning import Tuning
 
 # A limit that is no integer is divided into this many units. The amount of each candidate is
 # rounded up to whole units.

@@ -13,7 +13,7 @@ from torchalgo._ir.plan import Plan, PlanProof
 from torchalgo._plan.describe import pair_costs
 from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency
-from torchalgo.verify.checked_plan import check_plan
+from torchalgo.verify.check_plan import check_plan
 
 
 def prover(limits: Limits, objective: Latency) -> Callable[[Plan], PlanProof]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from torchalgo import _C
 from torchalgo._ir.overrides import forced_primitives
 from torchalgo._ir.plan import Plan
-from torchalgo._measure.measuring import Tuning
+from torchalgo._measure.tuning import Tuning
 from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency
 from torchalgo._plan.pareto import Front, Memory, ParetoPoint, native_front

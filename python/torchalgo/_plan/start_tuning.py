@@ -12,8 +12,8 @@ from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._ir.call_overhead import CALL_TICKS
 from torchalgo._ir.overrides import forced_primitives
 from torchalgo._measure.cost_state import Guide
-from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.sampling import Bench, cold_bytes, no_peaks
+from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._plan.objective import Latency, find_objective
 from torchalgo._plan.preparation import Prepared
 from torchalgo._predict import guide_from_store, learn_from_store

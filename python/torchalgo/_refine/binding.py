@@ -16,7 +16,7 @@ from torchalgo._ir.plan import Plan
 from torchalgo._plan.describe import with_dims
 from torchalgo._plan.limits import Limits
 from torchalgo._plan.preparation import Prepared
-from torchalgo._refine.call_budget import CallBudget
+from torchalgo._refine.end_of_call import CallBudget
 
 
 class Tuned(NamedTuple):

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 
 from torchalgo import _C
-from torchalgo._base.deadline import OUT_OF_BUDGET
+from torchalgo._base.time_budget import OUT_OF_BUDGET
 from torchalgo._C import Error
 from torchalgo._capture.freeze import ScriptModule
 from torchalgo._capture.options import Options
@@ -22,7 +22,7 @@ from torchalgo._plan.prove import prover
 from torchalgo._plan.resolve import front_finder, resolver
 from torchalgo._plan.result import Result
 from torchalgo._refine.binding import error_of, rewrite, with_dims_of
-from torchalgo._refine.call_budget import CallBudget
+from torchalgo._refine.end_of_call import CallBudget
 from torchalgo._refine.refinement import Chosen
 
 INTERRUPTED = "interrupted before it was timed"

@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torchalgo import _C
-from torchalgo._base.deadline import Deadline
 from torchalgo._base.stats import cost_of_samples, is_faster
+from torchalgo._base.time_budget import Deadline
 from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of
 from torchalgo._ir.plan import InContext, OpInContext
-from torchalgo._measure.measuring import Tuning
 from torchalgo._measure.pairs import NOTHING, PairEnd, Pairs, admissible, native_pairs
+from torchalgo._measure.tuning import Tuning
 from torchalgo._refine.binding import Tuned, choices_of
 from torchalgo._refine.net_times import (
     FEWEST_OPS,

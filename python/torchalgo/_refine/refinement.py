@@ -12,16 +12,16 @@ from torchalgo._capture.options import Options
 from torchalgo._ir.plan import InContext
 from torchalgo._measure.knowledge import Knowledge
 from torchalgo._measure.machine_load import WaitWatch
-from torchalgo._measure.measuring import Tuning
 from torchalgo._measure.pairs import Pairs
 from torchalgo._measure.steps import Phase
+from torchalgo._measure.tuning import Tuning
 from torchalgo._plan.comparisons import compare_planners
 from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency
 from torchalgo._plan.preparation import Prepared
 from torchalgo._refine import in_context
 from torchalgo._refine.binding import Tuned, bind_exact_plan, choices_of
-from torchalgo._refine.call_budget import CallBudget
+from torchalgo._refine.end_of_call import CallBudget
 from torchalgo._refine.in_context import Kept, Refined
 
 # The comparisons measure more costs, which may change the plan that was timed inside the net. Then

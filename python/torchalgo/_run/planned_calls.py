@@ -22,7 +22,7 @@ from torchalgo._plan.result import Result
 from torchalgo._run.embedded import Embedded
 from torchalgo._run.original import Original
 from torchalgo._run.runner import dtype_named, own_error, plain_error, runner_of
-from torchalgo._run.unseen import UnseenShapes
+from torchalgo._run.unseen_shapes import UnseenShapes
 
 _NO_EXPORT = (
     "TA1402 {}: an optimized module has ops that only torchalgo has; export the original model, or"

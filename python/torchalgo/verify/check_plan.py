@@ -1,428 +1,177 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks a plan without trusting the planner: exact integers, standard library only.
-
-    python check_plan.py net.plan.json                       # a plan with its proof
-    torchalgo.check_plan(plan, graph_text, cost_rows, refused, pairs)   # with your own inputs
-
-From the graph and the costs alone, this file derives what each node may run. It then writes the
-PBQP whose optimum is the cheapest plan. The certificate must be valid for this PBQP, and the plan
-must be its choice. docs/pbqp.md says what that proves. This file shares no code with the planner.
-"""
+"""The public torchalgo.check_plan: calls the independent checker, and tells what it trusted."""
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 import json
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-try:
-    from torchalgo.verify.check_certificate import INF, Work, as_proof_errors, check, main, require
-except ImportError:  # these two files run without torchalgo
-    from check_certificate import INF, Work, as_proof_errors, check, main, require  # type: ignore
-
-LAYOUTS = {"nchw": 1, "nhwc": 2, "nChw8c": 4, "nChw16c": 8}  # a set of layouts is their sum
-TICKS_PER_US = 1024 * 1000
-ACTIVATIONS = ("relu", "relu6", "hardswish", "silu", "sigmoid", "hardsigmoid", "gelu", "gelu_tanh")
-APPENDED = ("add", *ACTIVATIONS)
-# Operations that may come before a convolution in one call, with the ends of their problems.
-HEADS = {"scaleshift": "", "mul": "_channelwise", "avgpool": "_p1q1"}
-MAX_CHAIN = 32  # most nodes of one call; longer chains have no costs
-
-PROVEN = {"nodes", "name", "problem", "primitive", "src", "dst", "absorbed_by", "ticks", "pairs"}
-PROVEN |= {"transforms", "value", "producer", "cost_ticks", "lower_bound_ticks", "status", "proof"}
-CostRows = Mapping[str, Mapping[str, int]]  # problem -> "primitive src->dst" -> ticks
-Reader = tuple[int, tuple[int, ...]]  # a PBQP node, and the layouts that each alternative reads
+from torchalgo import _C
+from torchalgo._C import Error
+from torchalgo._ir.plan import TICKS_PER_US, PairCost, Plan, format_value
+from torchalgo.verify.check_certificate import ProofError, as_proof_errors, require
+from torchalgo.verify.check_claims import CostRows, check_claims, without_repeats
 
 
-@dataclass
-class Value:
-    name: str
-    shape: str  # as in transforms; empty if its layout cannot change
-    producer: int = -1  # node
-    problem: str = ""  # its producer's; empty if that is not planned
-    written: int = 1  # its layout if no planned node writes it
-    border: int = 0  # layouts that opaque readers and the caller need
-    readers: list[int] = field(default_factory=list)  # nodes, one per use
+@dataclass(frozen=True)
+class CheckedPlan:
+    """The result of `check_plan`: what is proven, and what is not. `print` shows both.
 
-
-class Node(NamedTuple):
-    name: str
-    inputs: list[int]
-    outputs: list[int]
-    problem: str  # empty if the node is opaque
-
-
-class Option(NamedTuple):
-    """One way to compute a node, as seen by the other nodes."""
-
-    said: dict[str, Any]  # the fields of a plan that chooses it
-    reads: dict[int, int]  # set of layouts by value
-    leaves: int  # the layout of the result
-
-
-Options = list[list[Option]]  # per node, in the order in which the PBQP numbers them
-
-
-class Graph:
-    """The data flow of a graph's text. A node comes after the nodes whose results it reads."""
-
-    def __init__(self, text: str):
-        first, *lines = text.split("\n")
-        require(first == "torchalgo graph 1", "this is no torchalgo graph 1")
-        self.values: list[Value] = []
-        self.work = Work(len(text))
-        self.nodes: list[Node] = []
-        for word, name, *rest in (line.split("\t") for line in lines if line):
-            if word == "value":
-                self.values.append(Value(name, shape_of(numbers(rest[0]), rest[1])))
-            elif word == "node":
-                problem = "" if rest[3] == "-" else rest[3]
-                self.add(Node(name, numbers(rest[1]), numbers(rest[2]), problem))
-            else:
-                [value] = (self.values[v] for v in numbers(name))
-                if word == "input":
-                    value.written = LAYOUTS[rest[0]] if value.shape else 1
-                else:
-                    require(word == "output", f"{word} is no word of a graph")
-                    value.border |= 0 if value.problem.startswith("bwd_filter_") else 1
-        for some in (self.values, self.nodes):
-            require(len({one.name for one in some}) == len(some), "two nodes or values of one name")
-        planned = [n for n, node in enumerate(self.nodes) if node.problem]
-        self.planned = sorted(planned, key=lambda n: self.nodes[n].name.encode())
-
-    def add(self, node: Node) -> None:
-        for v in node.inputs:
-            self.values[v].readers.append(len(self.nodes))
-            self.values[v].border |= 0 if node.problem else 1
-        for value in (self.values[v] for v in node.outputs):
-            is_new = value.producer < 0 and not value.readers
-            require(is_new, f"{node.name} writes {value.name}, which was written or read before")
-            value.producer, value.problem = len(self.nodes), node.problem
-            if node.problem.startswith("bwd_filter_"):  # the primitive's name holds its layout
-                value.shape = ""
-        self.nodes.append(node)
-
-
-def numbers(word: str) -> list[int]:
-    parts = [] if word == "-" else word.split(",")
-    require(all(part.isascii() and part.isdigit() for part in parts), f"{word} is no list of sizes")
-    return [int(part) for part in parts]
-
-
-def shape_of(sizes: list[int], dtype: str) -> str:
-    if dtype == "-" or not 3 <= len(sizes) <= 5:
-        return ""
-    sizes = [*sizes[:2], 1, sizes[2]] if len(sizes) == 3 else sizes
-    letters = "ncdhw" if len(sizes) == 5 else "nchw"
-    return f"{dtype}_" + "".join(f"{a}{size}" for a, size in zip(letters, sizes, strict=True))
-
-
-# ---- what each node may run ----------------------------------------------------------------------
-
-
-def chains_from(graph: Graph, anchor: int) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Yields the nodes and the problem of each call that may start at `anchor`."""
-    covers: tuple[int, ...] = (anchor,)
-    problem = graph.nodes[anchor].problem
-    while problem and len(covers) < MAX_CHAIN:
-        yield covers, problem
-        link = graph.nodes[covers[-1]].outputs[0]
-        readers = graph.values[link].readers
-        if len(readers) != 1 or graph.values[link].border:
-            return
-        covers = (*covers, readers[0])
-        problem = appended(problem, graph.nodes[readers[0]].problem)
-
-
-def appended(problem: str, other: str) -> str:
-    """Returns the problem of one call that computes `problem` and then `other`.
-
-    Returns "" if no call computes both. A problem that no algorithm offers has no costs.
+    Example:
+        checked = torchalgo.check_plan(plan.with_proof())
+        print(checked.is_optimal, checked.not_checked)
     """
-    kind, _, own = problem.partition("_")
-    if other.startswith("fwd_") and own.split("_")[0] == other.split("_")[1]:
-        source, *then = own.split("+")
-        if kind in HEADS and source.endswith(HEADS[kind]):
-            own = "_".join((source.removesuffix(HEADS[kind]), "+".join((kind, *then))))
-        elif kind not in ("fwd", "chain"):
-            return ""
-        return f"chain_{own}_k{other.split('_k')[1]}"
-    if other.startswith("shuffle_") and kind == "concat" and "_shuffle" not in own:
-        return f"{problem}_shuffle{other.rpartition('_g')[2]}"
-    is_plain = "+" not in other and not other.endswith("_channelwise")
-    named = [name for name in APPENDED if other.startswith(f"{name}_")]
-    return f"{problem}+{max(named, key=len)}" if named and is_plain else ""
+
+    objective: str  # "latency" or "energy", as the plan says; not checked
+    cost_ticks: int  # in 1/1024 ns or 1/1024 nJ
+    lower_bound_ticks: int  # no plan that the trusted inputs allow costs less
+    trusted: dict[str, str]  # graph, costs, refused, pairs -> "the caller" or "the plan's file"
+    counts: dict[str, int]  # number of planned nodes, costs, refused candidates and pair costs
+    not_checked: list[str]  # fields of the plan that no part of the proof covers
+
+    @property
+    def is_optimal(self) -> bool:
+        """True if the plan's cost equals the proven lower bound."""
+        return self.cost_ticks == self.lower_bound_ticks
+
+    def __str__(self) -> str:
+        cost, bound = (
+            f"{ticks} ticks ({format_value(self.objective, ticks / TICKS_PER_US)})"  # type: ignore[arg-type]
+            for ticks in (self.cost_ticks, self.lower_bound_ticks)
+        )
+        best = "it is optimal" if self.is_optimal else "it may not be optimal"
+        whose: dict[str, list[str]] = {}
+        for name, source in self.trusted.items():
+            whose.setdefault(source, []).append(_WORDS[name].format(self.counts[name]))
+        whose.setdefault("the plan's file", []).append(f"the objective ({self.objective})")
+        return "\n".join(
+            [
+                f"proven: the plan fits the graph and costs {cost}",
+                f"proven: no plan that is allowed costs less than {bound}; {best}",
+                *(f"on trust, from {name}: {', '.join(what)}" for name, what in whose.items()),
+                f"not checked: {', '.join(self.not_checked)}",
+            ]
+        )
 
 
-def layouts_of(problem: str, row: str) -> tuple[int, int, int]:
-    """Returns the layouts of a primitive's first input, its other inputs, and its result.
-
-    `row` is a primitive of the costs of `problem`, as "primitive src->dst".
-    """
-    name, _, layouts = row.rpartition(" ")
-    src, dst = (LAYOUTS[layout] for layout in layouts.split("->"))
-    if problem.startswith("bwd_data_"):  # src and dst mean the tensors or their gradients
-        return dst, dst, src
-    if problem.startswith("bwd_filter_"):
-        variants = name.replace("@", "{").split("{")[0].split(".")[1:]
-        return src, dst, LAYOUTS["nhwc" if "krsc" in variants else "nchw"]
-    return src, src, dst
+_NOTHING: dict[str, Any] = {"refused": (), "pairs": ()}
+_WORDS = {
+    "graph": "the graph of {} planned nodes",
+    "costs": "{} costs",
+    "refused": "{} refused candidates",
+    "pairs": "{} pair costs",
+}
 
 
-def ends_of(pair: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yields node, problem and primitive of both choices of a pair, the producer's first."""
-    for end in ("producer", "reader"):
-        yield pair[end], pair[f"{end}_problem"], pair[f"{end}_primitive"]
+def check_plan(
+    plan: Plan | Mapping[str, Any] | str | bytes,
+    graph_text: str | None = None,
+    cost_rows: CostRows | None = None,
+    refused: Sequence[Sequence[str]] | None = None,
+    pairs: Sequence[PairCost | Mapping[str, Any]] | None = None,
+) -> CheckedPlan:
+    """Checks a plan with its proof, by code that shares nothing with the planner.
 
+    The check proves that the plan fits the graph and costs `cost_ticks`. It proves that no plan
+    costs less than `lower_bound_ticks`, given the graph, the costs, the refused candidates and the
+    costs of pairs. The plan is "optimal" only if both numbers are equal. docs/pbqp.md describes
+    the method.
 
-def options_of(graph: Graph, rows: CostRows, refused: Any, pairs: Any = ()) -> Options:
-    options: list[dict[Any, Option]] = [{} for _ in graph.nodes]
-    banned = {tuple(item) for item in refused}
-    paired = {end for pair in pairs for end in ends_of(pair)}
-    # A tensor inside a call has a layout of its own, from which no transform starts.
-    links: dict[Any, int] = defaultdict(lambda: 16 << len(links))
-    for anchor in graph.planned:
-        name = graph.nodes[anchor].name
-        absorbed = {"primitive": "", "src": "nchw", "dst": "nchw", "ticks": 0, "absorbed_by": name}
-        best: dict[Any, Any] = {}
-        for covers, problem in chains_from(graph, anchor):
-            for row, ticks in rows.get(problem, {}).items():
-                if (name, problem, row) not in banned:
-                    # A primitive that a pair names is kept, even if another one is cheaper.
-                    kept = row if (name, problem, row) in paired else ""
-                    key = covers, layouts_of(problem, row), kept
-                    best[key] = min(best.get(key, (INF,)), (ticks, row, problem))
-        for (covers, (first, later, last), _), (ticks, row, problem) in best.items():
-            chain = tuple(graph.nodes[n].name.encode() for n in covers)
-            for i, node in enumerate(graph.nodes[n] for n in covers):
-                said = {"problem": problem, "ticks": ticks, "absorbed_by": ""}
-                said |= zip(
-                    ("primitive", "src", "dst"), row.replace("->", " ").split(), strict=True
-                )
-                if i > 0:
-                    first, later, said = last, last, {"problem": node.problem, **absorbed}
-                reads = Counter[int]()
-                for j, v in enumerate(node.inputs):
-                    is_added = j + 1 == len(node.inputs) and "add" in node.problem.split("+")
-                    is_link = i > 0 and graph.values[v].producer == covers[i - 1]
-                    own = last if is_added else later if j else first
-                    reads[v] |= links[covers, i, last] if is_link else own
-                leaves = last if i + 1 == len(covers) else links[covers, i + 1, last]
-                order = i > 0, said["primitive"].encode(), first, last, later, chain
-                options[covers[i]][order] = Option(said, reads, leaves)
-    for node, own in zip(graph.nodes, options, strict=True):
-        require(own or not node.problem, f"{node.name}: no costs of {node.problem}")
-    return [[option for _, option in sorted(own.items())] for own in options]
-
-
-# ---- the PBQP ------------------------------------------------------------------------------------
-
-
-def changes_of(rows: CostRows) -> dict[str, dict[tuple[int, int], int]]:
-    """Returns the cost of the cheapest change between two layouts, by shape."""
-    changes: dict[str, dict[tuple[int, int], int]] = defaultdict(dict)
-    for problem, primitives in rows.items():
-        if problem.startswith("transform_"):
-            _, dtype, sizes, src, dst = problem.split("_")
-            changes[f"{dtype}_{sizes}"][LAYOUTS[src], LAYOUTS[dst]] = min(primitives.values())
-    return changes
-
-
-def choice_of(name: str, said: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Returns the name of an alternative as pairs use it. No pair names an absorbed node."""
-    row = f"{said['primitive']} {said['src']}->{said['dst']}" if said["primitive"] else ""
-    return name if row else "", said["problem"], row
-
-
-def add_pairs(graph: Graph, options: Options, pairs: Any, costs: Any, edges: Any) -> None:
-    """Adds an edge for each two nodes with pairs.
-
-    Negative costs of a pair move to the reader's node, so that the edge has no negative cost.
-    """
-    place: dict[Any, tuple[int, int]] = {}
-    for variable, n in enumerate(graph.planned):
-        for i, option in enumerate(options[n]):
-            place[choice_of(graph.nodes[n].name, option.said)] = variable, i
-    between: dict[tuple[int, int], dict[tuple[int, int], int]] = defaultdict(dict)
-    for pair in pairs:
-        producer, reader = ends_of(pair)
-        require(reader[0] and producer[0] != reader[0], f"a pair of {reader[0]} with itself")
-        if reader in place and not producer[0]:
-            costs[place[reader][0]][place[reader][1]] += pair["ticks"]
-        elif reader in place and producer in place:
-            (u, i), (v, j) = place[producer], place[reader]
-            require((i, j) not in between[u, v], f"two pairs of {producer[0]} and {reader[0]}")
-            between[u, v][i, j] = pair["ticks"]
-    for (u, v), ticks in sorted(between.items()):
-        graph.work.spend(len(costs[u]) * len(costs[v]))
-        least = [0] * len(costs[v])
-        for (_, j), t in ticks.items():
-            least[j] = min(least[j], t)
-        cells = itertools.product(range(len(costs[u])), range(len(costs[v])))
-        edges.append((u, v, *(ticks.get((i, j), 0) - least[j] for i, j in cells)))
-        costs[v] = [a + b for a, b in zip(costs[v], least, strict=True)]
-
-
-def problem_of(graph: Graph, options: Options, rows: CostRows, pairs: Any) -> str:
-    """Writes the PBQP; docs/pbqp.md, "From a graph to a PBQP", describes the order of its lines."""
-    changes = changes_of(rows)
-    variable = {n: i for i, n in enumerate(graph.planned)}
-    costs: list[list[Any]] = [[o.said["ticks"] for o in options[n]] for n in graph.planned]
-    edges: list[tuple[Any, ...]] = []
-    constant: Any = 0
-    sets: dict[tuple[Reader, ...], Reader] = {}
-
-    @cache
-    def cheapest(shape: str, have: int, wanted: int) -> Any:
-        """Returns the least cost of changes after which a value exists in all wanted layouts."""
-        if not wanted & ~have:
-            return 0
-        hops = [(dst, t) for (src, dst), t in changes[shape].items() if src & have and dst & ~have]
-        return min((t + cheapest(shape, have | dst, wanted) for dst, t in hops), default=INF)
-
-    def joined(readers: tuple[Reader, ...]) -> Reader:
-        """Returns the node whose alternatives are the layouts that these readers may read."""
-        if len(readers) == 1:
-            return readers[0]
-        if readers not in sets:
-            parts = readers[0], joined(readers[1:])
-            wholes = sorted({a | b for a in parts[0][1] for b in parts[1][1]})
-            sets[readers] = len(costs), tuple(wholes)
-            for other, reads in parts:
-                matrix = [0 if a & b == b else INF for a in wholes for b in reads]
-                edges.append((len(costs), other, *matrix))
-            costs.append([0] * len(wholes))
-        return sets[readers]
-
-    by_name = sorted(range(len(graph.values)), key=lambda v: graph.values[v].name.encode())
-    readers: dict[int, list[Reader]] = {}
-    for v in by_name:
-        nodes = [n for n in dict.fromkeys(graph.values[v].readers) if graph.nodes[n].problem]
-        readers[v] = [(variable[n], tuple(o.reads[v] for o in options[n])) for n in nodes]
-    shared = Counter(reader for some in readers.values() if len(some) > 1 for reader in some)
-    for v in by_name:
-        value = graph.values[v]
-        writer = value.producer if value.problem else -1
-        some = tuple(sorted(readers[v], key=lambda reader: (shared[reader], reader)))
-        node, wanted = joined(some) if some else (-1, (0,))
-        left = [o.leaves for o in options[writer]] if writer >= 0 else [value.written]
-        graph.work.spend(len(left) * len(wanted))
-        matrix = [cheapest(value.shape, a, b | value.border) for a in left for b in wanted]
-        ends = [end for end in (variable.get(writer, -1), node) if end >= 0]
-        if len(ends) == 2:
-            edges.append((*ends, *matrix))
-        elif ends:
-            costs[ends[0]] = [a + b for a, b in zip(costs[ends[0]], matrix, strict=True)]
-        else:
-            constant += matrix[0]
-    add_pairs(graph, options, pairs, costs, edges)
-    lines = [("node", *row) for row in [*costs, *([[constant]] if constant else [])]]
-    lines += [("edge", *edge) for edge in edges]
-    words = (" ".join("-" if word == INF else str(word) for word in line) for line in lines)
-    return "pbqp 1\n" + "".join(line + "\n" for line in words)
-
-
-def problem_text(graph_text: str, rows: CostRows, refused: Any = (), pairs: Any = ()) -> str:
-    """Returns the PBQP whose optimum is the cheapest plan."""
-    graph = Graph(graph_text)
-    return problem_of(graph, options_of(graph, rows, refused, pairs), rows, pairs)
-
-
-# ---- the plan ------------------------------------------------------------------------------------
-
-
-def cost_of_changes(graph: Graph, changes: Any, rows: CostRows, chosen: dict[int, Option]) -> int:
-    """Returns the cost of the plan's layout changes.
-
-    Raises: ProofError if a value does not exist in a layout in which it is read.
-    """
-    have = [chosen[v.producer].leaves if v.problem else v.written for v in graph.values]
-    numbered, cost = {value.name: v for v, value in enumerate(graph.values)}, 0
-    for change in changes:
-        v, src, dst = numbered[change["value"]], change["src"], change["dst"]
-        problem = f"transform_{graph.values[v].shape}_{src}_{dst}"
-        producer = graph.values[v].producer
-        ticks = rows[problem][f"{change['primitive']} {src}->{dst}"]
-        name = graph.nodes[producer].name if producer >= 0 else ""
-        agree({"producer": name, "problem": problem, "ticks": ticks}, change)
-        require(have[v] & LAYOUTS[src], f"{change['value']} does not exist in {src}")
-        have[v] |= LAYOUTS[dst]
-        cost += ticks
-    for v, value in enumerate(graph.values):
-        wanted = [chosen[n].reads[v] for n in value.readers if n in chosen]
-        for layouts in [value.border, *wanted]:
-            require(not layouts & ~have[v], f"{value.name} lacks a layout in which it is read")
-    return cost
-
-
-def agree(true: dict[str, Any], said: Mapping[str, Any]) -> None:
-    """Raises ProofError unless a part of the plan has these true values, with the same types."""
-    for key, value in true.items():
-        is_said = said[key] == value and type(said[key]) is type(value)
-        require(is_said, f"{true.get('name', 'the plan')}: {key} is {value!r}, not {said[key]!r}")
-
-
-def without_repeats(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    require(len(dict(items)) == len(items), "a JSON object has one key twice")
-    return dict(items)
-
-
-def check_choice(data: Any, text: str, rows: CostRows, refused: Any, pairs: Any) -> dict[str, Any]:
-    """Checks nodes, transforms and pairs. Returns the true cost, bound and status of the plan."""
-    ticks = [t for some in rows.values() for t in some.values()]
-    require(all(type(t) is int and t >= 0 for t in ticks), "a cost is no integer of at least 0")
-    require(all(type(pair["ticks"]) is int for pair in pairs), "a pair's cost is no integer")
-    graph = Graph(text)
-    options = options_of(graph, rows, refused, pairs)
-    proven = check(problem_of(graph, options, rows, pairs), data["proof"]["certificate"])
-    require(proven["problem"] == [data["proof"]["problem_hash"]], "problem_hash is another one")
-    chosen = {n: options[n][int(a)] for n, a in zip(graph.planned, proven["choice"], strict=False)}
-    for n, said in zip(sorted(chosen), data["nodes"], strict=True):
-        agree({"name": graph.nodes[n].name, **chosen[n].said}, said)
-    taken = {choice_of(graph.nodes[n].name, option.said) for n, option in chosen.items()}
-    apply = [p for p in pairs if all(end in taken or not end[0] for end in ends_of(p))]
-    require(data.get("pairs", []) == apply, f"the pairs that apply are {apply}")
-    cost = cost_of_changes(graph, data["transforms"], rows, chosen)
-    cost += sum(part["ticks"] for part in [*apply, *(option.said for option in chosen.values())])
-    bound = int(proven["bound"][0])
-    status = "optimal" if cost == bound else "feasible"
-    return {"cost_ticks": cost, "lower_bound_ticks": bound, "status": status}
-
-
-@as_proof_errors()
-def check_claims(plan: Any, **own: Any) -> dict[str, Any]:
-    """Raises ProofError unless a plan with its proof is what it claims to be.
-
-    The plan must fit the graph and cost `cost_ticks`. No plan that the graph, costs, refusals and
-    pairs allow may be cheaper than `lower_bound_ticks`. The status is "optimal" only if the two are
-    equal.
+        print(torchalgo.check_plan(optimized.plan.with_proof()))
 
     Args:
-        plan: the text of a plan's file, or its content as a dict; `plan.with_proof()` makes one.
-        own: the caller's graph, costs, refused and pairs, in the form of a plan's proof. Missing
-            ones come from the plan's file. But if there are costs, missing refused and pairs are
-            empty.
-    Returns: the proven values, the source of each trusted input, and the fields that were not
-        checked.
+        plan: the result of `plan.with_proof()`, or the text of its file.
+        graph_text: the model's graph. None: the graph that came with the plan.
+        cost_rows: costs as `{problem: {"primitive src->dst": ticks}}`, in ticks of 1/1024 ns, or of
+            1/1024 nJ for an energy plan. None: the costs that came with the plan.
+        refused: the candidates that a node may not run, each as
+            `[node, problem, "primitive src->dst"]`. None: those that came with the plan, or none at
+            all if `cost_rows` is given.
+        pairs: costs of pairs of choices. None: the same as for `refused`.
+
+    Returns: a CheckedPlan with the proven cost and bound, the inputs that were trusted, and the
+        fields that were not checked.
+    Raises: torchalgo.Error if the check fails. The text says what is false.
     """
-    data = plan if isinstance(plan, dict) else json.loads(plan, object_pairs_hook=without_repeats)
-    proof: dict[str, Any] = data.get("proof") or {}
-    require(proof, "the plan has no proof; plan.with_proof() adds it")
-    own = {"refused": (), "pairs": (), **own} if "costs" in own else own
-    given = {key: proof.get(key, ()) for key in ("graph", "costs", "refused", "pairs")}
-    require(own.keys() <= given.keys(), f"one of {list(own)} is none of {list(given)}")
-    given |= own
-    true = check_choice(data, *given.values())
-    agree(true, data)
-    trusted = {key: "the caller" if key in own else "the plan's file" for key in given}
-    fields = {key for part in (data, *data["nodes"], *data["transforms"]) for key in part}
-    return {**true, "on trust, from": trusted, "not checked": sorted(fields - PROVEN)}
+    try:
+        with as_proof_errors():
+            data = _data_of(plan)
+            own: dict[str, Any] = {"graph": graph_text, "costs": cost_rows, "refused": refused}
+            own["pairs"] = None if pairs is None else [_pair_data(pair) for pair in pairs]
+            own = {name: value for name, value in own.items() if value is not None}
+            if graph_text is not None:
+                _check_graph(data, graph_text)
+            found = check_claims(data, **own)
+            given = {**data["proof"], **(_NOTHING if "costs" in own else {}), **own}
+            _check_graph(data, given["graph"])
+            agreed = {"structure_hash", "structure_version", *_check_units(data)}
+    except ProofError as error:
+        raise Error(
+            f"TA2403 check_plan: {error}{_hint(plan, cost_rows, refused, pairs)}"
+        ) from error
+    return CheckedPlan(
+        objective=data.get("objective", "latency"),
+        cost_ticks=found["cost_ticks"],
+        lower_bound_ticks=found["lower_bound_ticks"],
+        trusted=found["on trust, from"],
+        counts={
+            "graph": len(data["nodes"]),
+            "costs": sum(map(len, given["costs"].values())),
+            **{name: len(given.get(name, ())) for name in ("refused", "pairs")},
+        },
+        not_checked=[name for name in found["not checked"] if name not in agreed],
+    )
 
 
-if __name__ == "__main__":
-    main(check_claims)
+def _pair_data(pair: PairCost | Mapping[str, Any]) -> Mapping[str, Any]:
+    return dataclasses.asdict(pair) if isinstance(pair, PairCost) else pair
+
+
+def _data_of(plan: Plan | Mapping[str, Any] | str | bytes) -> dict[str, Any]:
+    if isinstance(plan, Mapping):
+        return dict(plan)
+    text = plan if isinstance(plan, str | bytes) else plan.to_json()
+    data: dict[str, Any] = json.loads(text, object_pairs_hook=without_repeats)
+    return data
+
+
+def _check_graph(data: Mapping[str, Any], graph_text: str) -> None:
+    graph, version = _C.parse_graph(graph_text), data.get("structure_version", 1)
+    require(type(version) is int, f"structure_version is {version!r}, expected a number")
+    found, said = graph.structure_hash_of(version), data["structure_hash"]
+    require(found == said, f"the plan was made for another graph: {said!r}, not {found!r}")
+
+
+def _check_units(data: Mapping[str, Any]) -> set[str]:
+    """Checks the costs in us or uJ against the ticks. Returns the names of the checked fields."""
+    objective = data.get("objective", "latency")
+    require(objective in ("latency", "energy"), f"no certificate is of {objective}")
+    parts, unit = [*data["nodes"], *data["transforms"]], "us"
+    said = {"cost_ticks": data["cost_us"], "lower_bound_ticks": data["lower_bound_us"]}
+    if objective == "energy":
+        energy, unit = data["energy"], "uj"
+        said = {"cost_ticks": energy["cost_uj"], "lower_bound_ticks": energy["lower_bound"]}
+    values = [(data[name], value) for name, value in said.items()]
+    for exact, value in values + [(part["ticks"], part[f"predicted_{unit}"]) for part in parts]:
+        require(value == round(exact / TICKS_PER_US, 3), f"{exact} ticks are not {value} {unit}")
+    sums = {"cost_us", "lower_bound_us"} if unit == "us" else set()
+    return {f"predicted_{unit}", *sums}
+
+
+def _hint(plan: Any, cost_rows: Any, refused: Any, pairs: Any) -> str:
+    """Returns a hint for a caller who passed costs only: what else the plan's file holds.
+
+    Returns "" if the file holds nothing else, or the caller passed everything.
+    """
+    proof = plan.proof if isinstance(plan, Plan) else None
+    if cost_rows is None or proof is None or not (proof.refused or proof.pairs):
+        return ""
+    if refused is not None and pairs is not None:
+        return ""
+    return (
+        f". The plan's file has {len(proof.refused)} refused candidates and {len(proof.pairs)} pair"
+        " costs; pass refused=plan.proof.refused, pairs=plan.proof.pairs to take them on trust"
+    )

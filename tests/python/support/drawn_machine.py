@@ -13,8 +13,8 @@ from support.plan_samples import GraphText
 from torchalgo import _C
 from torchalgo._ir.bounds import family_of
 from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of, native_key
-from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.sampling import Bench
+from torchalgo._measure.tuning import TuneSettings, Tuning
 
 
 @dataclass

@@ -10,8 +10,8 @@ from typing import Any
 
 from torchalgo import _C
 from torchalgo._ir.overrides import forced_primitives
-from torchalgo._measure.measuring import TuneSettings, Tuning
 from torchalgo._measure.sampling import Bench
+from torchalgo._measure.tuning import TuneSettings, Tuning
 
 
 @dataclasses.dataclass

@@ -11,7 +11,7 @@ from support.plan_samples import (
     Sample,
     us,
 )
-from torchalgo.verify.checked_plan import check_plan
+from torchalgo.verify.check_plan import check_plan
 
 
 def is_refused(plan: dict[str, Any]) -> bool:

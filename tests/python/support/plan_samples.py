@@ -11,7 +11,7 @@ from typing import Any
 
 from torchalgo import _C
 from torchalgo._plan.describe import pair_costs
-from torchalgo.verify.check_plan import (
+from torchalgo.verify.check_claims import (
     LAYOUTS,
     TICKS_PER_US,
     Graph,

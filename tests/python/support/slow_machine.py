@@ -11,7 +11,7 @@ from typing import Any
 from support.fake_bench import Taken, spread
 from support.workers import CONV, OPTIONS, MakeBench, make_bench  # noqa: F401
 from torchalgo import _C
-from torchalgo._base.deadline import Deadline, guess_check_s
+from torchalgo._base.time_budget import Deadline, guess_check_s
 from torchalgo._ir.costs import TICKS_PER_NS
 from torchalgo._ir.failures import LATE
 from torchalgo._measure.sampling import Bench

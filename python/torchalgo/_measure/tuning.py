@@ -23,8 +23,8 @@ import torch
 
 from torchalgo import _C
 from torchalgo._base.call_context import CallContext
-from torchalgo._base.deadline import Deadline
 from torchalgo._base.error_code import with_inner_code
+from torchalgo._base.time_budget import Deadline
 from torchalgo._ir.costs import MAX_REL_ERROR, Cost, CostFile, Key
 from torchalgo._measure.allowed import Rules
 from torchalgo._measure.checking import Checker
