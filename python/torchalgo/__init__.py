@@ -59,7 +59,7 @@ from torchalgo._api.fallbacks import (  # noqa: E402
 from torchalgo._api.optimize import optimize  # noqa: E402
 from torchalgo._api.profile import Profile, profile  # noqa: E402
 from torchalgo._C import Error  # noqa: E402
-from torchalgo._capture.options import Settings  # noqa: E402
+from torchalgo._capture.settings import Settings  # noqa: E402
 from torchalgo._ir.plan import Plan  # noqa: E402
 from torchalgo._plan.candidates import candidates  # noqa: E402
 from torchalgo._plan.pareto import Front, ParetoPoint, pareto  # noqa: E402

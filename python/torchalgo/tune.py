@@ -15,11 +15,13 @@ from torch import nn
 
 from torchalgo import _C
 from torchalgo._api.optimize import DEFAULTS, optimize_prepared, plan_calls
+from torchalgo._base.call_context import CallContext
 from torchalgo._base.progress import Progress
+from torchalgo._base.time_budget import Deadline, budget_of_call
 from torchalgo._capture.calls import as_tensor_models
 from torchalgo._capture.example_calls import example_calls
 from torchalgo._capture.freeze import check_model
-from torchalgo._capture.options import Options, Settings
+from torchalgo._capture.settings import Options, Settings
 from torchalgo._db import CostStore
 from torchalgo._db.environment import Environment
 from torchalgo._distributed.distribute import (
@@ -32,7 +34,7 @@ from torchalgo._distributed.heartbeat import Ranks
 from torchalgo._ir.plan import Plan
 from torchalgo._measure import process_bench
 from torchalgo._measure.sampling import Bench, cold_bytes
-from torchalgo._plan.preparation import Prepared, prepare
+from torchalgo._plan.preparation import Prepared, prepare, quick_run_s
 from torchalgo._plan.result import Result
 from torchalgo._run.optimized import Optimized
 from torchalgo._run.original import Original
@@ -79,9 +81,13 @@ def tune(
         options = Options.of(settings, overrides=overrides, budget_s=budget_s)
         check_model(model)
         progress = Progress(options.progress if ranks.rank == 0 else False)
+        call = CallContext.start(Deadline(budget_of_call(budget_s)), progress)
         calls = example_calls(model, example_inputs, example_kwargs)
-        one = as_tensor_models(model, calls)[0]
-        prepared = prepare(one, progress.say)
+        with call.timings.step("values"):
+            one = as_tensor_models(model, calls)[0]
+        with call.timings.step("read"):
+            quick_s = quick_run_s(call.deadline.budget_s)
+            prepared = prepare(one, progress.say, timings=call.timings, quick_s=quick_s)
         _check_alike(ranks, ranks.gather(_facts(prepared, options)))
         if hardware is None:
             hardware = Hardware.here(prepared.where)
@@ -93,9 +99,10 @@ def tune(
                 process_bench.start_early()
         if ranks.rank == 0:
             progress.say(f"{len(numbers)} of {ranks.size} ranks have a device of their own")
-            result = _lead(prepared, options, MeasuringRanks(ranks, numbers, bench))
+            result = _lead(prepared, options, MeasuringRanks(ranks, numbers, bench), call)
         else:
-            result = _follow(prepared, options, ranks, bench)
+            result = _follow(prepared, options, ranks, bench, call)
+        result = dataclasses.replace(result, timings=call.timings.all())
         planner = functools.partial(plan_calls, options)
         original = Original(model, planner, calls, one.model, one.formats)
         optimized = Optimized(result, form=one.form, original=original)
@@ -110,22 +117,23 @@ def plan_hash(plan: Plan) -> str:
     return hashlib.sha256(plan.to_json().encode()).hexdigest()[:16]
 
 
-def _lead(prepared: Prepared, options: Options, measuring: MeasuringRanks) -> Result:
+def _lead(
+    prepared: Prepared, options: Options, measuring: MeasuringRanks, call: CallContext
+) -> Result:
     """Runs the loop of `optimize` on rank 0, with all measuring ranks. Returns the result."""
-    if options.cost_db is False:
-        result = optimize_prepared(prepared, options, None, measuring.bench())
-    else:
-        with CostStore.open(options.cost_db, is_fresh=options.fresh) as store:
-            result = optimize_prepared(prepared, options, store, measuring.bench())
+    with CostStore.of_call(options.cost_db, is_fresh=options.fresh) as store:
+        result = optimize_prepared(prepared, options, store, measuring.bench(), call)
     measuring.end(result.plan.to_json())
     return result
 
 
-def _follow(prepared: Prepared, options: Options, ranks: Ranks, bench: Bench) -> Result:
+def _follow(
+    prepared: Prepared, options: Options, ranks: Ranks, bench: Bench, call: CallContext
+) -> Result:
     """Measures for rank 0 on another rank, then applies its plan. Returns the result."""
     plan = Plan.from_json(work_for_rank_0(ranks, bench), "the plan of rank 0")
     applied = dataclasses.replace(options, plan=plan, overrides=None, strict=True, progress=False)
-    return optimize_prepared(prepared, applied, None)
+    return optimize_prepared(prepared, applied, None, call=call)
 
 
 # ---- agreement -----------------------------------------------------------------------------------
@@ -138,7 +146,9 @@ def _facts(prepared: Prepared, options: Options) -> dict[str, str]:
     """
     environment = Environment.of(prepared.device, cold_bytes(prepared.graph))
     own = ("plan", "progress", "cost_db")
-    chosen = {f"option {k}": v for k, v in dataclasses.asdict(options).items() if k not in own}
+    names = [field.name for field in dataclasses.fields(options) if field.name not in own]
+    chosen = {f"option {name}": getattr(options, name) for name in names}
+    chosen["option overrides"] = dict(options.overrides or {})
     return {
         "host": socket.gethostname(),
         "torchalgo": _C.version,

@@ -28,6 +28,7 @@ from torchalgo._measure.knowledge import is_trusted
 from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._measure.worker_process import WorkerDeathError, WorkerProcess
 from torchalgo._predict.similar import SimilarCosts, kind_of
+from torchalgo._refine.finalists import Contest
 
 CONV = "fwd_f32_n{n}c{c}h{h}w{w}_k{k}r3s3_st1x1_pad1x1_dil1x1_g1+bias"
 
@@ -226,6 +227,11 @@ def test_what_runs_is_what_the_plan_describes(
     assert torch.equal(loaded(x), fast(x))
     again = torchalgo.optimize(net, x, **options)  # the verdict is known
     assert again.runs == "single_layout" and len(asked) == 1
+    # It won, and cannot run now: a verdict never names what does not run.
+    monkeypatch.setattr(Contest, "_bind_single", lambda self, finalists: (None, math.inf))
+    other = torchalgo.optimize(net, x, **options)
+    assert other.runs != "single_layout" and other.plan.guard is not None
+    assert other.plan.guard.runs == other.runs and other.plan.status == "optimal"
 
 
 def test_a_plan_in_one_layout_is_timed_only_if_it_differs(monkeypatch: pytest.MonkeyPatch) -> None:

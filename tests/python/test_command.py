@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from torchalgo import __version__
-from torchalgo._capture import options
+from torchalgo._capture import settings
 from torchalgo._cli.run import COMMANDS
 from torchalgo._cli.tuning_flags import tuning_arguments
 from torchalgo._db.commands import VERBS
@@ -61,7 +61,7 @@ def test_no_help_and_no_wrong_usage_imports_torch() -> None:
 
 
 def test_the_parser_knows_the_words_that_torchalgo_knows() -> None:
-    assert get_args(options.Mode) == parser.MODES
+    assert get_args(settings.Mode) == parser.MODES
     assert parser.MAX_REL_ERROR == costs.MAX_REL_ERROR
     assert parser.OBJECTIVES == plan.OBJECTIVES
     directions = (*problems.DIRECTION_WORDS, *problems.DIRECTIONS)
@@ -127,7 +127,7 @@ def test_each_setting_has_a_flag_and_the_same_default(command: str) -> None:
         "max_rel_error": (["--max-rel-error", "1e-3"], 1e-3),
         "progress": (["--quiet"], False),
     }
-    assert set(flags) == {field.name for field in dataclasses.fields(options.Settings)}
+    assert set(flags) == {field.name for field in dataclasses.fields(settings.Settings)}
     needed = [
         command,
         "m.pt",
@@ -136,10 +136,10 @@ def test_each_setting_has_a_flag_and_the_same_default(command: str) -> None:
         *(["-o", "o"] if command == "optimize" else []),
     ]
     read = parser.build_parser().parse_args
-    assert tuning_arguments(read(needed))["settings"] == options.Settings()
+    assert tuning_arguments(read(needed))["settings"] == settings.Settings()
     for name, (words, value) in flags.items():
         given = tuning_arguments(read([*needed, *words]))["settings"]
-        assert given == dataclasses.replace(options.Settings(), **{name: value})
+        assert given == dataclasses.replace(settings.Settings(), **{name: value})
 
 
 def test_no_command_prints_the_help_and_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:

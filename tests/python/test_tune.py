@@ -8,6 +8,7 @@ import json
 import random
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,17 @@ def _not_in_the_net(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Search, "run", lambda search, first: Refined(first, {}, None))
 
 
+class Bar:
+    """A progress display that cannot be copied."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def update(self, event: object) -> None:
+        with self.lock:
+            pass
+
+
 def test_a_rank_alone_makes_the_plan_that_optimize_makes() -> None:
     kept = []
     bench = InventedBench(0, no_fault).bench()
@@ -79,9 +91,10 @@ def test_a_rank_alone_makes_the_plan_that_optimize_makes() -> None:
         alone(),
         keep=kept.append,
         bench=bench,
-        settings=torchalgo.Settings(cost_db=False, progress=False),
+        settings=torchalgo.Settings(cost_db=False, progress=Bar().update),
     )
     assert kept == [fast]
+    assert {"values", "read", "guard"} <= set(fast.timings)
     again = InventedBench(0, no_fault).bench()
     one = Plan.from_json(fast.plan.to_json())
     assert plan_hash(one) == plan_hash(fast.plan)

@@ -17,7 +17,7 @@ from torchalgo._base.time_budget import Deadline, budget_of_call
 from torchalgo._capture.calls import TensorModel, as_tensor_models
 from torchalgo._capture.example_calls import CallShapes, ModelCall, example_calls
 from torchalgo._capture.freeze import check_model
-from torchalgo._capture.options import Options, Plans, Settings, options_of_each
+from torchalgo._capture.settings import Options, Plans, Settings, options_of_each
 from torchalgo._capture.shapes import shapes_of, shapes_text
 from torchalgo._db import CostStore
 from torchalgo._db.environment import texts_here

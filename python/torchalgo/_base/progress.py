@@ -133,7 +133,8 @@ class Progress:
         self._display.show(Event(text))
 
     def start(self, total: int) -> None:
-        """Starts a count to `total`."""
+        """Starts a count to `total`, for a plan of which nothing is known yet."""
+        self._best_us = None
         self._done, self._total, self._started = 0, total, self._now_s()
         self._reached = [(0, self._started)]
 

@@ -22,7 +22,7 @@ from torchalgo._base.compare_outputs import output_error
 from torchalgo._base.timings import timings_text
 from torchalgo._C import Error, matches_name
 from torchalgo._capture.example_calls import random_inputs
-from torchalgo._capture.options import Settings
+from torchalgo._capture.settings import Settings
 from torchalgo._cli import demo, tune
 from torchalgo._cli.doctor import examine, report
 from torchalgo._cli.tuning_flags import on_device, tuning_arguments
@@ -111,6 +111,9 @@ def _pareto(args: argparse.Namespace) -> int:
         _print_json([{"us": p.us, "bytes": p.bytes, "is_proven": p.is_proven} for p in front])
     else:
         print(front)
+    if optimized.is_interrupted:
+        tell("interrupted; the front is of the costs measured so far")
+        return EXIT_INTERRUPTED
     return 0
 
 
@@ -366,7 +369,7 @@ def _pair(args: argparse.Namespace, data: torch.Tensor) -> tuple[Optimized, nn.M
                 " with --original model.pt|package.module:factory"
             )
     model = load_model(args.model)
-    settings = Settings(progress=sys.stderr.isatty())
+    settings = Settings(progress=sys.stderr.isatty(), max_rel_error=args.max_rel_error)
     return optimize(model, data[:1], settings=settings), model
 
 

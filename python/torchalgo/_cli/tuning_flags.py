@@ -12,7 +12,7 @@ from torch import nn
 
 from torchalgo._C import Error
 from torchalgo._capture.example_calls import random_inputs
-from torchalgo._capture.options import Settings
+from torchalgo._capture.settings import Settings
 
 
 def tuning_arguments(args: argparse.Namespace) -> dict[str, Any]:

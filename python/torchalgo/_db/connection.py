@@ -86,13 +86,13 @@ class Database:
             make_tables(connection)
             if before is not None and before != files.identity(path):
                 raise StorageError(Cause.BUSY, "another process put a file in its place")
+            return cls(connection, path, journal, busy_s)
         except OSError as problem:
             connection.close()
             raise StorageError(Cause.UNUSABLE, str(problem)) from None
         except BaseException:
             connection.close()
             raise
-        return cls(connection, path, journal, busy_s)
 
     @classmethod
     def open_read_only(cls, path: Path, busy_s: float, *, has_locks: bool = True) -> Database:

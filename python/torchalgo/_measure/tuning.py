@@ -236,13 +236,13 @@ class Tuning:
         """
         question = Question(planner, limits, prefixes, checked, rough, fastest_alone, options)
         while True:
-            with self.timings.step("solve"):
-                step = next_step(self.knowledge, self.phase, question)
-            self.state.knowledge = self.knowledge.seeded()
-            self._reserve(step, question)
-            if isinstance(step, Done):
-                return step.plan
             try:
+                with self.timings.step("solve"):
+                    step = next_step(self.knowledge, self.phase, question)
+                self.state.knowledge = self.knowledge.seeded()
+                self._reserve(step, question)
+                if isinstance(step, Done):
+                    return step.plan
                 self._run(step)
             except KeyboardInterrupt:
                 self.interrupt()

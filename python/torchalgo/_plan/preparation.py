@@ -29,7 +29,6 @@ from torchalgo._capture.freeze import (
     share_weights,
     tensors_in,
 )
-from torchalgo._capture.options import Options
 from torchalgo._capture.reference import (
     Reference,
     check_finite,
@@ -40,6 +39,7 @@ from torchalgo._capture.reference import (
     resized,
     run_once,
 )
+from torchalgo._capture.settings import Options
 from torchalgo._capture.shapes import Shapes, fits, shapes_of, shapes_text
 from torchalgo._ir.bounds import COARSE_BOUND
 from torchalgo._ir.plan import PlanDim

@@ -7,7 +7,7 @@ import dataclasses
 
 from torchalgo import _C
 from torchalgo._base.call_context import CallContext
-from torchalgo._capture.options import Options
+from torchalgo._capture.settings import Options
 from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._ir.call_overhead import CALL_TICKS
 from torchalgo._ir.overrides import forced_primitives

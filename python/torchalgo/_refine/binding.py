@@ -10,7 +10,7 @@ import torch
 
 from torchalgo import _C
 from torchalgo._capture.freeze import ScriptModule, quiet_jit
-from torchalgo._capture.options import Options
+from torchalgo._capture.settings import Options
 from torchalgo._ir.costs import key_of
 from torchalgo._ir.plan import Plan
 from torchalgo._plan.describe import with_dims

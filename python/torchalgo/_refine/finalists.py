@@ -11,7 +11,7 @@ from torchalgo import _C
 from torchalgo._base.time_budget import OUT_OF_BUDGET
 from torchalgo._C import Error
 from torchalgo._capture.freeze import ScriptModule
-from torchalgo._capture.options import Options
+from torchalgo._capture.settings import Options
 from torchalgo._ir.plan import GuardVerdict, Plan, PlanProof
 from torchalgo._measure import baselines, guard
 from torchalgo._plan.comparisons import compared_costs
@@ -118,6 +118,8 @@ class Contest:
 
     def _decide(self, finalists: Finalists) -> tuple[Plan, ScriptModule]:
         plan, scripted = finalists.plan, finalists.scripted
+        if math.isnan(finalists.error):  # there was no time to bind the plan: `scripted` is frozen
+            return self._with(plan, self._out_of_time()), self._prepared.frozen
         if finalists.error > self._prepared.output_bound(self._options):
             reason = f"outputs differ from the model's by {finalists.error:.1e} at best"
             return self._with(plan, guard.untimed_verdict(reason)), self._prepared.frozen
@@ -126,6 +128,8 @@ class Contest:
         bound, error = None, math.inf
         if verdict is None or verdict.runs == "single_layout":
             bound, error = self._bind_single(finalists)
+        if verdict is not None and verdict.runs == "single_layout" and bound is None:
+            verdict = None  # the plan that won cannot run now, so the other one is timed alone
         if verdict is None:
             timed = [plan] if single is None or bound is None else [plan, single]
             key = guard.verdict_key(self._prepared.model, *timed)

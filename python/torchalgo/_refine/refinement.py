@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torchalgo import _C
 from torchalgo._C import Error
-from torchalgo._capture.options import Options
+from torchalgo._capture.settings import Options
 from torchalgo._ir.plan import InContext
 from torchalgo._measure.knowledge import Knowledge
 from torchalgo._measure.machine_load import WaitWatch

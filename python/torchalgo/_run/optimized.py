@@ -148,7 +148,10 @@ class Optimized(PlannedCalls):
 
     @property
     def timings(self) -> Mapping[str, StepTime]:
-        """The time of each step of `optimize` in seconds: wall_s, and cpu_s of this process."""
+        """The time of each step of `optimize` in seconds: wall_s, and cpu_s of this process.
+
+        It is that of the whole call, for all plans.
+        """
         return self._known("timings")[0].timings
 
     @property

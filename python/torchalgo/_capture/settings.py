@@ -143,7 +143,8 @@ class Options(Settings):
                 f"TA1001 optimize: settings is {type(settings).__name__}, expected"
                 " torchalgo.Settings(...)"
             )
-        options = Options(**vars(settings), **arguments)
+        own = {name: getattr(settings, name) for name in Settings.__dataclass_fields__}
+        options = Options(**own, **arguments)
         _check(options)
         return options
 
@@ -184,6 +185,11 @@ def _check(options: Options) -> None:
                 f"TA1002 optimize: plan= is applied as it is, so {field.name}={value!r} has no"
                 f" effect: leave {field.name} out, or leave plan= out to make a new plan"
             )
+    if options.plan is not None and not plans_of(options.plan):
+        raise Error(
+            "TA1004 optimize: plan holds no plan, expected a torchalgo.Plan, or several, as"
+            " torchalgo.load_plans(path) returns them"
+        )
     for plan in plans_of(options.plan):
         if not isinstance(plan, Plan):
             raise Error(
