@@ -19,6 +19,7 @@ import torch
 
 from torchalgo import __version__
 from torchalgo._capture import settings
+from torchalgo._cli import doctor
 from torchalgo._cli.run import COMMANDS
 from torchalgo._cli.tuning_flags import tuning_arguments
 from torchalgo._db.commands import VERBS
@@ -71,6 +72,19 @@ def test_the_parser_knows_the_words_that_torchalgo_knows() -> None:
     names = parser.build_parser()._actions[-1].choices
     assert names is not None and set(names) == {*COMMANDS, "db"}
     assert set(names["db"]._actions[-1].choices) == set(VERBS)  # type: ignore[call-overload]
+
+
+def test_doctor_shows_each_variable_that_changes_what_torchalgo_does() -> None:
+    root = Path(doctor.__file__).parents[3]
+    sources = [*(root / "python").rglob("*.py"), *(root / "csrc").rglob("*.cpp")]
+    read = {
+        name
+        for source in sources
+        for name in re.findall(
+            r"(?:env\w*|ISOLATE)[^\n]*\"(TORCHALGO_[A-Z_]+)\"", source.read_text()
+        )
+    }
+    assert {"TORCHALGO_CACHE_DIR", "TORCHALGO_TRACE_IMPORT"} <= read <= set(doctor.VARIABLES)
 
 
 def usage(capsys: pytest.CaptureFixture[str], *words: str) -> str:

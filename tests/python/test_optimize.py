@@ -119,7 +119,7 @@ def test_a_plan_for_another_model_or_shape_is_an_error(
     with pytest.raises(torchalgo.Error, match=r"expected a torchalgo\.Plan"):
         torchalgo.optimize(net, x, plan="net.plan.json")  # type: ignore[arg-type]
     for nothing in ({}, []):
-        with pytest.raises(torchalgo.Error, match="TA1004 .*plan holds no plan"):
+        with pytest.raises(torchalgo.Error, match=r"TA1004 .*plan holds no plan"):
             torchalgo.optimize(net, x, plan=nothing)
     with pytest.raises(torchalgo.Error, match="got both plan and overrides"):
         torchalgo.optimize(net, x, plan=fast.plan, overrides={"*": "aten.conv"})

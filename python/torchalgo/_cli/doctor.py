@@ -20,7 +20,10 @@ from torchalgo._db.environment import onednn_version
 from torchalgo._ir.plan.text_table import text_table
 
 OPTIONAL = ("numpy", "torchvision", "lightgbm", "pynvml")
-VARIABLES = ("TORCHALGO_CACHE_DIR", "XDG_CACHE_HOME", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+VARIABLES = (
+    "TORCHALGO_CACHE_DIR", "TORCHALGO_IGNORE_LOAD", "TORCHALGO_ISOLATE", "TORCHALGO_TRACE_IMPORT",
+    "XDG_CACHE_HOME", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
+)  # fmt: skip
 
 
 def examine() -> dict[str, dict[str, Any]]:

@@ -69,10 +69,9 @@ class CostStore(StoreFile):
         read_only: bool = False,
         is_fresh: bool = False,
     ) -> CostStore:
-        """Opens the store in the file `path`, at once.
+        """Opens the store in the file `path`, at once. If that fails, the store is in memory.
 
-        If that fails, the store is in memory and gives a warning. Missing rights, disk space,
-        locks, a missing home directory or SQLite raise no error.
+        Then it gives a warning: missing rights, disk space, locks or SQLite raise no error.
 
         Args:
             path: None is the user's own file, which is created if missing.
@@ -85,7 +84,7 @@ class CostStore(StoreFile):
         try:
             place = files.default_path() if path is None else Path(path).absolute()
         except (ImportError, OSError, RuntimeError) as problem:
-            store = cls(None, max_bytes=max_bytes, is_fresh=is_fresh)
+            store = cls(None, is_fresh=is_fresh)
             store._give_up(f"there is no place for it: {problem}")
             return store
         store = cls(
