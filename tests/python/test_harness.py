@@ -154,7 +154,11 @@ harness.run_script(
 def start_long_run(folder: Path) -> tuple[list[str], subprocess.Popen[str]]:
     """A command, and its run that has measured "a" and waits in "b"."""
     command = [sys.executable, "-c", LONG_RUN, str(folder)]
-    process = subprocess.Popen([*command, "slow"], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*command, "slow"], stderr=subprocess.PIPE, text=True,
+        # A shell starts jobs in the background with SIGINT ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     while not (folder / "waiting").exists() or not (folder / "waiting").read_text():
         assert process.poll() is None
         time.sleep(0.01)
