@@ -139,7 +139,8 @@ def new_figure(panels: int, size: tuple[float, float]) -> tuple[Any, Any]:
     matplotlib.rcParams["svg.hashsalt"] = "torchalgo"  # the same records, the same file
     from matplotlib import pyplot
 
-    return pyplot.subplots(1, panels, figsize=size, layout="constrained")
+    made: tuple[Any, Any] = pyplot.subplots(1, panels, figsize=size, layout="constrained")
+    return made
 
 
 def save_figure(figure: Any, path: Path) -> None:
