@@ -71,7 +71,7 @@ def geomean(values: list[float]) -> float:
 
 
 def control(context: Context) -> Outcome:
-    """The same primitive timed twice must read 1.00."""
+    """Times a primitive beside itself. The ratio of its two times must be near 1."""
     device, outcome, rows = live(), Outcome(), Rows(context)
     for layer in LAYERS:
         if context.left_s() < 0:

@@ -202,10 +202,7 @@ def _add_profile(commands: Any) -> None:
     command.add_argument(
         "--no-check", action="store_true", help="do not compare the results with f64"
     )
-    command.add_argument(
-        "--max-rel-error", type=arguments.bound, default=MAX_REL_ERROR, metavar="E",
-        help="the largest relative L2 error of a result against f64 (default %(default)s)",
-    )  # fmt: skip
+    _add_max_rel_error(command, "the largest relative L2 error of a result against f64")
     command.add_argument(
         "--runtime-compiled", action="store_true",
         help="on a GPU: also time engines that cuDNN compiles when they first run; each takes"
@@ -235,10 +232,7 @@ def _add_others(commands: Any) -> None:
         "--rounds", type=arguments.positive, default=15, metavar="N",
         help="samples of each primitive (default 15)",
     )  # fmt: skip
-    command.add_argument(
-        "--max-rel-error", type=arguments.bound, default=MAX_REL_ERROR, metavar="E",
-        help="with --check: the largest relative L2 error (default %(default)s)",
-    )  # fmt: skip
+    _add_max_rel_error(command, "with --check: the largest relative L2 error")
 
     command = _add_command(
         commands, "check-outputs", "compare an optimized model with the original on your data",
@@ -258,10 +252,7 @@ def _add_others(commands: Any) -> None:
         help="the original, a TorchScript file or package.module:factory; required if `model` is a"
         " .pt file of torchalgo. It must have the same weights",
     )  # fmt: skip
-    command.add_argument(
-        "--max-rel-error", type=arguments.bound, default=MAX_REL_ERROR, metavar="E",
-        help="the largest relative L2 error (default %(default)s)",
-    )  # fmt: skip
+    _add_max_rel_error(command, "the largest relative L2 error")
 
     command = _add_command(
         commands, "check-plan", "check the proof in a plan file, without the planner",
@@ -297,6 +288,13 @@ def _add_target(command: argparse.ArgumentParser) -> None:
         help="replace the data type of the convolutions (default: keep it)",
     )  # fmt: skip
     _add_workspace_limit(command)
+
+
+def _add_max_rel_error(command: argparse.ArgumentParser, text: str) -> None:
+    command.add_argument(
+        "--max-rel-error", type=arguments.bound, default=MAX_REL_ERROR, metavar="E",
+        help=f"{text} (default %(default)s)",
+    )  # fmt: skip
 
 
 def _add_workspace_limit(command: argparse.ArgumentParser) -> None:
@@ -371,11 +369,11 @@ def _add_tuning(command: argparse.ArgumentParser) -> None:
         "--fresh", action="store_true",
         help="ignore what the database has for this model; measure again and replace it",
     )  # fmt: skip
-    command.add_argument(
-        "--max-rel-error", type=arguments.bound, default=MAX_REL_ERROR, metavar="E",
-        help="the largest relative L2 error of each convolution against f64, and of the outputs"
-        " against the given model (default %(default)s)",
-    )  # fmt: skip
+    _add_max_rel_error(
+        command,
+        "the largest relative L2 error of each convolution against f64, and of the outputs"
+        " against the given model",
+    )
     command.add_argument(
         "--weight-limit", type=arguments.byte_count, metavar="BYTES",
         help="the most bytes of all packed weights together (default: no limit); units: kB, MB, GB",

@@ -229,7 +229,7 @@ def test_a_home_that_is_missing_gives_a_store_in_memory(monkeypatch: pytest.Monk
 def test_without_platformdirs_the_store_is_in_memory_or_where_the_user_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As after an install without dependencies."""
+    """platformdirs is missing if torchalgo was installed with `pip install --no-deps`."""
     monkeypatch.setitem(sys.modules, "platformdirs", None)
     with CostStore.open() as store:
         assert not store.is_in_memory

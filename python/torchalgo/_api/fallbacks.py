@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What happens if a chosen primitive cannot run, and the record of where it happened."""
+"""Sets what happens if a chosen primitive cannot run, and lists where it could not."""
 
 from __future__ import annotations
 

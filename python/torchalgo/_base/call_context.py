@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What all steps of one optimize call share: its timings, its deadline, and its progress."""
+"""One object that all steps of an optimize call get: its timings, its deadline, its progress."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def plans_of(plan: Plan | Plans | None) -> list[Plan]:
     return list(plan) if is_many else [plan]  # type: ignore[arg-type,list-item]
 
 
-# What says how a plan is made. A call with a plan must not set it.
+# These options say how a plan is made. A call that gives a plan must not set them.
 OF_TUNING = ("objective", "mode", "budget_s", "fresh", "weight_limit_bytes")
 
 

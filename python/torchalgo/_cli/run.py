@@ -60,10 +60,10 @@ def _print_json(value: Any) -> None:
 
 
 def _optimize(args: argparse.Namespace) -> int:
-    model, inputs = on_device(args, _loaded(args), (args.shapes or [args.input])[:1])
+    model = on_device(args, _loaded(args))
     optimized = optimize(
         model,
-        inputs[0],
+        None if args.shapes else random_inputs(model, args.input),
         shapes=args.shapes,
         plan=None if args.plan is None else _plans_in(args.plan),
         objective=args.objective,
@@ -101,7 +101,8 @@ def _loaded(args: argparse.Namespace) -> nn.Module:
 
 
 def _pareto(args: argparse.Namespace) -> int:
-    model, (inputs,) = on_device(args, _loaded(args), [args.input])
+    model = on_device(args, _loaded(args))
+    inputs = random_inputs(model, args.input)
     optimized = optimize(model, inputs, objective=args.objective, **tuning_arguments(args))
     front = optimized.pareto(args.memory, max_points=args.max_points)
     if args.plans is not None:

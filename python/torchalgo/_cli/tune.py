@@ -23,6 +23,7 @@ from torch.distributed import (  # type: ignore[attr-defined]
 
 from torchalgo._base.error_code import with_inner_code
 from torchalgo._C import Error
+from torchalgo._capture.example_calls import random_inputs
 from torchalgo._cli.tuning_flags import on_device, tuning_arguments
 from torchalgo._measure import process_bench
 from torchalgo._run.model_files import load_model
@@ -167,7 +168,8 @@ def _run(args: argparse.Namespace, launch: Launch, ranks: Ranks) -> None:
         if args.threads is not None:
             torch.set_num_threads(args.threads)
         torch.manual_seed(0)  # random weights are the same on all ranks
-        model, (inputs,) = on_device(args, load_model(args.model), [args.input], launch.local_rank)
+        model = on_device(args, load_model(args.model), launch.local_rank)
+        inputs = random_inputs(model, args.input)
 
         def keep(optimized: Optimized) -> None:
             if args.output is not None:

@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from torchalgo._C import Error
-from torchalgo._capture.example_calls import random_inputs
 from torchalgo._capture.settings import Settings
 
 
@@ -35,13 +33,8 @@ def tuning_arguments(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def on_device(
-    args: argparse.Namespace,
-    model: nn.Module,
-    shapes: Sequence[list[tuple[int, ...]]],
-    local_rank: int = 0,
-) -> tuple[nn.Module, list[tuple[torch.Tensor, ...]]]:
-    """Returns the model on the device of `--device`, and random inputs of each of the shapes.
+def on_device(args: argparse.Namespace, model: nn.Module, local_rank: int = 0) -> nn.Module:
+    """Returns the model on the device of `--device`.
 
     Args:
         local_rank: the number of this process on its host. On a host with several GPUs, each
@@ -58,4 +51,4 @@ def on_device(
         where = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(where)
         model = model.to(where)
-    return model, [random_inputs(model, each) for each in shapes]
+    return model

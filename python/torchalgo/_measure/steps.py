@@ -107,7 +107,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Done:
-    """Nothing is left to do: `plan` counts."""
+    """Do nothing more: `plan` is the answer, and its keys are `chosen`."""
 
     plan: _C.Plan
     chosen: tuple[Key, ...]

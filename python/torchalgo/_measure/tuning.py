@@ -123,7 +123,7 @@ class Tuning:
 
     @property
     def knowledge(self) -> Knowledge:
-        """What is known at this moment: a value, which later steps do not change."""
+        """The costs, errors and failures known now. Later steps replace the value."""
         return self.state.knowledge
 
     @property

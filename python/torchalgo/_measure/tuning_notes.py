@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What users are told about a tuning: how much was measured, what was left out, how sure it is."""
+"""Texts about a tuning: how much was measured, what was left out, and how sure the plan is."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What tests do to a plan to make it false, and whether the checker refuses it."""
+"""Changes that make a plan false, and a function that tells if the checker refuses the plan."""
 
 from __future__ import annotations
 

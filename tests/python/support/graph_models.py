@@ -265,7 +265,7 @@ class InPlaceInLists(nn.Module):
 
 
 class InPlaceButSeen(nn.Module):
-    """What cannot be told apart from outside stays: views that are written, and perhaps copies."""
+    """Changes in place that must stay: through a view, or of what may be a view or a copy."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -282,7 +282,7 @@ class InPlaceButSeen(nn.Module):
 
 
 class ChangedBehindLinear(nn.Module):
-    """What a linear layer over the channels reads is changed in place after the layer ran."""
+    """A linear layer over the channels reads a tensor that is changed in place afterwards."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -42,9 +42,18 @@ def _default(f: dataclasses.Field[Any]) -> Any:
     return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
 
 
-def parse_json(text: str | bytes) -> Any:
-    """Parses JSON. Raises ValueError for any other text, and for NaN and Infinity."""
-    return json.loads(text, parse_constant=_refuse_constant)
+def parse_json(text: str | bytes, source: str, what: str) -> Any:
+    """Parses JSON.
+
+    Raises: torchalgo.Error, which says that `source` is no `what`, for any other text, and for NaN
+        and Infinity.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as problem:
+        raise Error(
+            f"TA2101 {source}: this is no {what} of torchalgo, or it is truncated: {problem}"
+        ) from None
 
 
 def _refuse_constant(text: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What plans need of torchalgo's C++ code, and stand-ins where torchalgo is not installed."""
+"""The C++ names that plans use. Where torchalgo is not installed, stand-ins take their place."""
 
 from __future__ import annotations
 

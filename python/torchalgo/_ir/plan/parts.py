@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .json_codec import IF_SET, MAY_LACK, decode, encode, parse_json
-from .native import Error
 
 TICKS_PER_US = 1024 * 1000
 MOST_WAITING = 0.15  # part of the time; times of a process that waited longer are not kept
@@ -140,13 +139,7 @@ class GuardVerdict:
     @classmethod
     def from_json(cls, text: str) -> GuardVerdict:
         """Reads the text of `to_json`. Raises torchalgo.Error with the name of the wrong field."""
-        try:
-            data = parse_json(text)
-        except (ValueError, RecursionError) as problem:
-            raise Error(
-                f"TA2101 guard: the text is no verdict, or it is truncated: {problem}"
-            ) from None
-        verdict: GuardVerdict = decode(cls, data, "guard")
+        verdict: GuardVerdict = decode(cls, parse_json(text, "guard", "verdict"), "guard")
         return verdict
 
 

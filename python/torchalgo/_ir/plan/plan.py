@@ -185,12 +185,7 @@ def plans_from_json(text: str | bytes, source: str = "plan") -> list[Plan]:
 
     Raises torchalgo.Error with `source` and the wrong field.
     """
-    try:
-        data = parse_json(text)
-    except (ValueError, RecursionError) as problem:
-        raise Error(
-            f"TA2101 {source}: this is no plan of torchalgo, or it is truncated: {problem}"
-        ) from None
+    data = parse_json(text, source, "plan")
     if not isinstance(data, dict) or "plans" not in data:
         return [_plan_from(data, source)]
     _check_schema(data, source)
