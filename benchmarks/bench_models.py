@@ -27,7 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -71,13 +71,28 @@ def build_peers(names: list[str], make: Callable[[], Any], x: Any) -> dict[str, 
     return built
 
 
-def build_own(make: Callable[[], Any], x: Any, tune_s: float) -> dict[str, dict[str, Any]]:
-    """torchalgo's plan twice, and the plans it is compared with."""
+def tuned(make: Callable[[], Any], x: Any, tune_s: float, **settings: Any) -> tuple[Any, Any]:
+    """Optimizes the network. Returns the module, and what a record says of its plan."""
     start = time.perf_counter()
     optimized = torchalgo.optimize(
-        make(), x, budget_s=tune_s, settings=torchalgo.Settings(progress=False)
+        make(), x, budget_s=tune_s, settings=torchalgo.Settings(progress=False, **settings)
     )
     build_s = round(time.perf_counter() - start, 2)
+    plan = optimized.plan
+    return optimized, {
+        "predicted_us": plan.cost_us,
+        "transforms": len(plan.transforms),
+        "build_s": build_s,
+        "status": plan.status,
+        "method": plan.method,
+        "runs": optimized.runs,
+        "primitives": dict(Counter(n.primitive for n in plan.nodes if n.primitive)),
+    }
+
+
+def build_own(make: Callable[[], Any], x: Any, tune_s: float) -> dict[str, dict[str, Any]]:
+    """torchalgo's plan twice, and the plans it is compared with."""
+    optimized, said_of_plan = tuned(make, x, tune_s)
     plan = optimized.plan
     plans = {"torchalgo": plan, "torchalgo_again": plan, **compared_plans(optimized)}
     own: dict[str, dict[str, Any]] = {}
@@ -90,13 +105,7 @@ def build_own(make: Callable[[], Any], x: Any, tune_s: float) -> dict[str, dict[
             "predicted_us": each.cost_us,
             "transforms": len(each.transforms),
         }
-    own["torchalgo"] |= {
-        "build_s": build_s,
-        "status": plan.status,
-        "method": plan.method,
-        "runs": optimized.runs,
-        "primitives": dict(Counter(n.primitive for n in plan.nodes if n.primitive)),
-    }
+    own["torchalgo"] |= said_of_plan
     return own
 
 
@@ -109,29 +118,43 @@ def compared_plans(optimized: Any) -> dict[str, Any]:
     return plans
 
 
+class Taken(NamedTuple):
+    """The times of one engine in one round, in us."""
+
+    calls_us: list[float]  # wall time of each timed call
+    cpu_us: float  # CPU time of the process per call
+
+
 def sample(
     built: dict[str, dict[str, Any]], rounds: int, inner: int, budget_s: float
-) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Wall and process-CPU time of each engine, in us per run, paired by round."""
+) -> dict[str, list[Taken]]:
+    """Times `inner` single calls of each engine per round, paired by round."""
 
-    def take(engine: dict[str, Any]) -> tuple[float, float]:
+    def take(engine: dict[str, Any]) -> Taken:
         run = engine["run"]
         time.sleep(PAUSE_S)
         run()
-        wall_start, cpu_start = time.perf_counter(), time.process_time()
+        cpu_start = time.process_time()
+        calls_us = []
         for _ in range(inner):
+            start = time.perf_counter()
             run()
-        wall_s, cpu_s = time.perf_counter() - wall_start, time.process_time() - cpu_start
+            calls_us.append((time.perf_counter() - start) * 1e6)
+        cpu_s = time.process_time() - cpu_start
         if engine.get("spinning"):
             time.sleep(SPIN_S)
-        return wall_s / inner * 1e6, cpu_s / inner * 1e6
+        return Taken(calls_us, cpu_s / inner * 1e6)
 
     takers = {name: partial(take, engine) for name, engine in built.items() if "run" in engine}
-    taken = in_rounds(takers, rounds, budget_s)
-    wall, cpu = (
-        {name: [pair[i] for pair in pairs] for name, pairs in taken.items()} for i in (0, 1)
-    )
-    return wall, cpu
+    return in_rounds(takers, rounds, budget_s)
+
+
+def wall_us(taken: dict[str, list[Taken]]) -> dict[str, list[float]]:
+    """Returns the mean time of a call by engine and round, as records keep it."""
+    return {
+        name: [round(statistics.fmean(each.calls_us), 1) for each in rounds]
+        for name, rounds in taken.items()
+    }
 
 
 def relative_error(network: Any, x: Any, run: Callable[[], Any]) -> float:
@@ -155,7 +178,7 @@ def run_one(name: str, options: harness.Record) -> harness.Record:
     built = build_own(lambda: copy.deepcopy(network), x, tune_s)
     built |= build_peers(options["peers"], lambda: copy.deepcopy(network), x)
     error = relative_error(network, x, built["torchalgo"]["run"])
-    wall, cpu = sample(built, options["rounds"], options["inner"], options["budget"])
+    taken = sample(built, options["rounds"], options["inner"], options["budget"])
     return {
         "schema": SCHEMA,
         "benchmark": "models",
@@ -166,8 +189,8 @@ def run_one(name: str, options: harness.Record) -> harness.Record:
         "isa_limit": options["isa"],
         "rel_error": error,
         "engines": {n: {k: v for k, v in e.items() if k != "run"} for n, e in built.items()},
-        "wall_us": {n: [round(t, 1) for t in ts] for n, ts in wall.items()},
-        "cpu_us": {n: [round(t, 1) for t in ts] for n, ts in cpu.items()},
+        "wall_us": wall_us(taken),
+        "cpu_us": {n: [round(each.cpu_us, 1) for each in ts] for n, ts in taken.items()},
         "inner": options["inner"],
         "load_before": load_before,
         "load_after": os.getloadavg()[0],

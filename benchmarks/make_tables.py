@@ -4,10 +4,12 @@
     python benchmarks/make_tables.py                 # all pages
     python benchmarks/make_tables.py models a.jsonl  # docs/benchmarks.md and README's table
     python benchmarks/make_tables.py layers --check  # exit status 1 if docs/layers.md would change
+    python benchmarks/make_tables.py board           # docs/board.md and its plots
 
-"models" are the records of bench_models.py, "layers" those of bench_layers.py. A later record of a
-network in the same setting (threads, batch, widest vectors) replaces an earlier one. Takes seconds;
-nothing is timed. Writes the pages that change.
+"models" are the records of bench_models.py, "layers" those of bench_layers.py, "board" those of
+bench_board.py. A later record of a network in the same setting (threads, batch, widest vectors; for
+the board also size and machine) replaces an earlier one. Takes seconds; nothing is timed. Writes
+the pages that change. Only "board" draws plots, with matplotlib.
 
 Exit status: 0 done, 1 --check found a change, 2 an error.
 """
@@ -19,6 +21,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import board_page
 import layer_page
 import model_page
 from harness import RESULTS, ROOT, count, make_parser, run_script
@@ -48,10 +51,27 @@ def layer_texts(args: argparse.Namespace) -> dict[Path, str]:
     return {args.page or ROOT / "docs/layers.md": layer_page.make_page(records, args.worst)}
 
 
+def board_texts(args: argparse.Namespace) -> dict[Path, str]:
+    """The page of the board. Draws its plots beside it if it alone is made, and not checked."""
+    paths = args.records or [RESULTS / "board.jsonl"]
+    records = (
+        read_records(paths, "board", board_page.check, board_page.key_of)
+        if args.records or paths[0].exists()
+        else []
+    )
+    page = args.page or ROOT / "docs/board.md"
+    if args.what == "board" and not args.check:
+        board_page.draw_all(records, page.parent / board_page.IMAGES)
+    return {page: board_page.make_page(records)}
+
+
+MAKERS = {"models": model_texts, "layers": layer_texts, "board": board_texts}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Reads the command line and returns the exit status."""
     parser = make_parser(__doc__)
-    parser.add_argument("what", nargs="?", default="all", choices=["all", "models", "layers"])
+    parser.add_argument("what", nargs="?", default="all", choices=["all", *MAKERS])
     parser.add_argument("records", nargs="*", type=Path, help="instead of benchmarks/results")
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if a file differs")
     parser.add_argument("--page", type=Path, help="instead of the page in docs/")
@@ -59,10 +79,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--worst", type=count, default=12, help="rows per network of layers")
     args = parser.parse_args(argv)
     if args.what == "all" and (args.records or args.page):
-        parser.error("records and --page need to know of what: expected models or layers first")
+        parser.error(
+            "records and --page need to know of what: expected models, layers or board first"
+        )
     try:
-        texts = {} if args.what == "layers" else model_texts(args)
-        texts |= {} if args.what == "models" else layer_texts(args)
+        texts: dict[Path, str] = {}
+        for what in MAKERS if args.what == "all" else [args.what]:
+            texts |= MAKERS[what](args)
         changed = write_changed(texts, args.check)
     except TableError as problem:
         print(f"make_tables: {problem}", file=sys.stderr)

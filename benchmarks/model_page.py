@@ -28,6 +28,7 @@ TITLES = {
     "optimize_for_inference": "optimize_for_<wbr>inference",
     "inductor": "Inductor",
     "onnxruntime": "ONNX Runtime",
+    SPINNING: "ONNX Runtime, spinning",
     "openvino": "OpenVINO",
 }
 MAX_REL_ERROR = 1e-5
@@ -286,7 +287,8 @@ def how_taken(records: Sequence[Record]) -> list[str]:
         "- The A/A control is the same plan, timed a second time. Relative L2 is the error"
         " compared with the model in f64. Tuning and compilation are not in the times.",
         "",
-        "[layers.md](layers.md) shows layer by layer where a network's time is lost."
+        "[board.md](board.md) has networks that were drawn by seed."
+        " [layers.md](layers.md) shows layer by layer where a network's time is lost."
         " [glossary.md](glossary.md) explains the terms.",
         "",
         f"Machine and versions (the 1-minute load was at most {load:.1f} before and after):",

@@ -44,16 +44,25 @@ class TableError(Exception):
 # ---- records -------------------------------------------------------------------------------------
 
 
+def network_and_setting(record: Record) -> tuple[Any, ...]:
+    """Returns what one row of docs/benchmarks.md and docs/layers.md stands for."""
+    return record["network"], setting_of(record)
+
+
 def read_records(
-    paths: Iterable[Path], benchmark: str, check: Callable[[Record, str], None] | None = None
+    paths: Iterable[Path],
+    benchmark: str,
+    check: Callable[[Record, str], None] | None = None,
+    key_of: Callable[[Record], tuple[Any, ...]] = network_and_setting,
 ) -> list[Record]:
-    """The last record of each network and setting, sorted by them.
+    """The last record of each key, sorted by the keys.
 
     Args:
         benchmark: whose records they are, "models" of bench_models.py.
         check: raises TableError if a record, which stands at the place given, lacks something.
+        key_of: a later record of the same key replaces an earlier one.
     """
-    latest: dict[tuple[str, Setting], Record] = {}
+    latest: dict[tuple[Any, ...], Record] = {}
     for path in paths:
         try:
             lines = path.read_text().splitlines()
@@ -66,7 +75,7 @@ def read_records(
                 record = parse_record(line, f"{path}:{number}", benchmark)
                 if check is not None:
                     check(record, f"{path}:{number}")
-                latest[record["network"], setting_of(record)] = record
+                latest[key_of(record)] = record
     if not latest:
         raise TableError(f"no records in {', '.join(map(str, paths))}")
     return [latest[key] for key in sorted(latest)]
