@@ -11,7 +11,7 @@ board_networks.py holds the networks and the rule by which they were drawn. Each
 process of its own and is tuned without a cost database, as the first network on a machine. All
 engines compute in f32. They are timed in rounds, like those of bench_models.py: the order rotates,
 each engine runs once untimed, then --inner single calls are timed, and idle threads of the others
-are asleep. Inductor compiles ten networks, chosen by seed.
+are asleep. Inductor runs ten of the networks, ncnn and zentorch run twenty, chosen by seed.
 
 Takes 2 to 3 minutes per network. Appends one JSON line per network to
 benchmarks/results/board.jsonl. A network that has a line for this machine and these settings, of
@@ -35,10 +35,10 @@ import torch
 import engines
 import harness
 from bench_models import ISA_LIMITS, build_peers, relative_error, sample, tuned, wall_us
-from board_networks import SIDE, board, build, build_input, sizes_of, with_inductor
+from board_networks import SIDE, board, build, build_input, sizes_of, with_inductor, with_rare
 from board_page import BEST_OTHER, BEST_PYTORCH, key_of, over, share_text, spread_of
 from compare import rounded
-from model_page import EXPORTED, PYTORCH, SPINNING
+from model_page import PYTORCH
 from pages import OWN, SCHEMA, ms, ratio_cell
 
 LIMIT_S = 1800.0  # of one network
@@ -116,7 +116,11 @@ def head_of(name: str, options: harness.Record) -> harness.Record:
 def peers_of(name: str, isa: str, is_quick: bool) -> list[str]:
     """Returns the engines beside torchalgo. With `isa`, only those that keep this limit."""
     torch_ways = [*PYTORCH, *(["inductor"] if name in with_inductor() and not is_quick else [])]
-    return torch_ways if isa else [*torch_ways, EXPORTED[0], SPINNING, *EXPORTED[1:]]
+    if isa:
+        return torch_ways
+    # zentorch comes last: importing it may change what Inductor does.
+    rare = engines.RARE if name in with_rare() and not is_quick else ()
+    return [*torch_ways, *BEST_OTHER, *rare]
 
 
 def run_one(name: str, options: harness.Record) -> harness.Record:

@@ -59,7 +59,8 @@ def build_peers(names: list[str], make: Callable[[], Any], x: Any) -> dict[str, 
             run = engines.PEERS[name](make(), x)
             run()
         except Exception as error:  # a peer that cannot run a network is a result, not an end
-            built[name] = {"failure": f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"}
+            said_first = next(iter(str(error).splitlines()), "")
+            built[name] = {"failure": f"{type(error).__name__}: {said_first[:200]}"}
             continue
         built[name] = {
             "run": run,
@@ -230,7 +231,8 @@ def main() -> int:
         "--budget", type=harness.seconds, default=60.0, help="seconds of rounds per network"
     )
     parser.add_argument(
-        "--peers", type=engines.peer_names, default=list(engines.PEERS),
+        "--peers", type=engines.peer_names,
+        default=[name for name in engines.PEERS if name not in engines.RARE],
         help=f"comma-separated: {', '.join(engines.PEERS)}",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="few rounds, two peers, short tuning")

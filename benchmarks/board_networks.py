@@ -27,6 +27,7 @@ MOST_PARAMETERS, MOST_MULTIPLY_ADDS, LEAST_CONVOLUTIONS = 30e6, 6e9, 0.5
 LOOKED_AT = 8  # networks of a family; a family with no eligible one among them has none
 LARGE_FAMILY = 10  # networks of a family of which two are drawn
 INDUCTOR_NETWORKS = 10  # of the board, by seed: compiling each takes a minute
+RARE_NETWORKS = 20  # of the board, by seed: ncnn and zentorch run these
 _DRAWN = """
 timm/lambda_resnet50ts timm/mobileone_s3 timm/gcresnext50ts timm/convmixer_1024_20_ks9_p14
 timm/convnext_zepto_rms timm/convnext_tiny_hnf timm/cpubone_b2_bfrobust timm/cs3sedarknet_xdw
@@ -212,6 +213,11 @@ def chosen(number: int, what: str) -> list[str]:
 def with_inductor() -> list[str]:
     """Returns the networks that Inductor compiles as well."""
     return chosen(INDUCTOR_NETWORKS, "inductor")
+
+
+def with_rare() -> list[str]:
+    """Returns the networks that ncnn and zentorch run as well."""
+    return chosen(RARE_NETWORKS, "rare")
 
 
 # ---- building ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from board_networks import DRAWN, INDUCTOR_NETWORKS, KNOWN, LARGE_FAMILY, SEED, SIDE
+from board_networks import DRAWN, INDUCTOR_NETWORKS, KNOWN, LARGE_FAMILY, RARE_NETWORKS, SEED, SIDE
 from compare import compared, control_of
 from harness import Record
 from model_page import (
@@ -41,6 +41,7 @@ from torchalgo._base.stats import Faster
 
 BEST_OTHER = (EXPORTED[0], SPINNING, *EXPORTED[1:])
 BEST_PYTORCH = (*PYTORCH, "inductor")
+RARE = {"ncnn": ("ncnn",), "zentorch": ("zentorch",)}
 IMAGES = "images"  # beside the page
 Key = tuple[Any, ...]
 
@@ -174,6 +175,7 @@ def summary(records: Sequence[Record]) -> list[str]:
     rows = [
         ["over the better of ONNX Runtime and OpenVINO", mean_text(known(records, BEST_OTHER))],
         ["over the best PyTorch path", mean_text(known(records, BEST_PYTORCH))],
+        *([f"over {name}", mean_text(known(records, one))] for name, one in RARE.items()),
         ["left to PyTorch", left_text(records)],
         ["median / minimum of single calls", spread_text(records, 1)],
         ["95th percentile / minimum of single calls", spread_text(records, 2)],
@@ -192,7 +194,7 @@ def losses(records: Sequence[Record]) -> list[str]:
     """The networks in which an engine is faster than torchalgo, the largest loss first."""
     lost = []
     for record in records:
-        for peers in (BEST_OTHER, BEST_PYTORCH):
+        for peers in (BEST_OTHER, BEST_PYTORCH, *RARE.values()):
             peer, ratio = over(record, peers)
             if peer is not None and ratio is not None and ratio.verdict == "faster":
                 lost.append((ratio.ratio, record, peer, ratio))
@@ -338,6 +340,8 @@ def make_page(records: Sequence[Record]) -> str:
         " timed with spinning idle threads and with sleeping ones; the faster of the two counts.",
         "- The PyTorch paths are eager, channels_last and optimize_for_inference. Inductor with"
         f" frozen weights is a fourth one on {INDUCTOR_NETWORKS} networks, chosen by seed.",
+        f"- ncnn, converted by pnnx, and zentorch run {RARE_NETWORKS} networks, chosen by seed."
+        " MNN is left out: its converter installs packages by itself, in order to send logs.",
         "- *Left to PyTorch* is the part of a call in operations that are not planned. *Single"
         " calls* are the minimum in ms, then the median and the 95th percentile divided by the"
         " minimum. The A/A control compares the even rounds of torchalgo with the odd ones.",

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import os
+import subprocess
+import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -111,6 +114,60 @@ def openvino(model: nn.Module, x: Tensor) -> Run:
     return lambda: request.infer({0: array})
 
 
+def zentorch(model: nn.Module, x: Tensor) -> Run:
+    """torch.compile with AMD's backend. Its version must fit torch's: 2.11.0.3 fits 2.11."""
+    import torch._inductor.config as config
+
+    importlib.import_module("zentorch")  # it registers the backend
+    config.freezing = True
+    compiled = torch.compile(model, backend="zentorch")
+    return lambda: compiled(x)
+
+
+def ncnn_files(model: nn.Module, x: Tensor, folder: Path) -> tuple[str, str]:
+    """Converts the model with pnnx. Returns the paths of the layers and of the weights.
+
+    Raises: RuntimeError if ncnn has no layer for an op of the model.
+    """
+    pnnx = importlib.import_module("pnnx")
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        torch.jit.trace(model, x, check_trace=False).save(str(folder / "net.pt"))
+    words = ["net.pt", f"inputshape={list(x.shape)}".replace(" ", ""), "fp16=0"]
+    subprocess.run(
+        [pnnx.EXEC_PATH, *words], cwd=folder, check=True, capture_output=True, timeout=300
+    )
+    layers = folder / "net.ncnn.param"
+    kinds = {line.split()[0] for line in layers.read_text().splitlines()[2:] if line}
+    if unknown := sorted(kind for kind in kinds if "." in kind):  # left as ops of PyTorch
+        raise RuntimeError(f"ncnn has no layer for {', '.join(unknown)}")
+    return str(layers), str(folder / "net.ncnn.bin")
+
+
+def ncnn(model: nn.Module, x: Tensor) -> Run:
+    """ncnn in f32, one image at a time. Its convolutions may be Winograd's."""
+    library = importlib.import_module("ncnn")
+    if x.shape[0] != 1:
+        raise ValueError("ncnn takes one image at a time")
+    net = library.Net()
+    net.opt.num_threads = torch.get_num_threads()
+    for half in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage"):
+        setattr(net.opt, f"use_{half}", False)
+    with tempfile.TemporaryDirectory() as folder:
+        layers, weights = ncnn_files(model, x, Path(folder))
+        if net.load_param(layers) or net.load_model(weights):
+            raise RuntimeError("ncnn cannot load the converted network")
+    source = library.Mat(x[0].numpy()).clone()
+    name, result = net.input_names()[0], net.output_names()[0]
+
+    def run() -> Any:
+        extractor = net.create_extractor()
+        extractor.input(name, source)
+        return extractor.extract(result)[1]
+
+    return run
+
+
 PEERS: dict[str, Callable[[nn.Module, Tensor], Run]] = {
     "eager": eager,
     "channels_last": channels_last,
@@ -119,7 +176,10 @@ PEERS: dict[str, Callable[[nn.Module, Tensor], Run]] = {
     "onnxruntime": onnxruntime,
     "onnxruntime_spinning": onnxruntime_spinning,
     "openvino": openvino,
+    "ncnn": ncnn,
+    "zentorch": zentorch,
 }
+RARE = ("ncnn", "zentorch")  # only when asked for by name
 
 
 def peer_names(text: str) -> list[str]:
@@ -137,7 +197,7 @@ def peer_version(name: str) -> str:
     from importlib.metadata import version
 
     library = name.removesuffix("_spinning")
-    library = library if library in ("onnxruntime", "openvino") else "torch"
+    library = library if library in ("onnxruntime", "openvino", *RARE) else "torch"
     return version(library)
 
 

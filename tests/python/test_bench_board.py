@@ -19,6 +19,7 @@ pytest.importorskip("torchvision")
 import bench_board
 import board_networks
 import board_page
+import engines
 import harness
 from make_tables import main as make_tables
 from pages import read_records
@@ -196,6 +197,31 @@ def test_limited_vectors_leave_other_engines_out() -> None:
     name = board_networks.with_inductor()[0]
     assert "openvino" in bench_board.peers_of(name, "", False)
     assert bench_board.peers_of(name, "avx2", False) == [*board_page.BEST_PYTORCH]
+    rare = bench_board.peers_of(board_networks.with_rare()[0], "", False)
+    assert tuple(rare[-2:]) == engines.RARE
+    assert not {*engines.RARE} & {*bench_board.peers_of("dqn", "", True)}
+
+
+def test_an_engine_without_a_layer_for_an_op_fails_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    converter = tmp_path / "pnnx"
+    lines = "7767517\\n2 2\\nInput in0 0 1 in0\\ntorch.var v 1 1 in0 out0"
+    converter.write_text(f"#!/bin/sh\nprintf '{lines}' > net.ncnn.param\n")
+    converter.chmod(0o700)
+    library = SimpleNamespace(EXEC_PATH=str(converter))
+    monkeypatch.setattr(engines.importlib, "import_module", lambda name: library)
+    with pytest.raises(RuntimeError, match=r"no layer for torch\.var$"):
+        engines.ncnn_files(nn.ReLU(), torch.zeros(1, 3), tmp_path)
+
+
+def test_an_engine_that_fails_without_a_text_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(model: nn.Module, x: Tensor) -> Any:
+        raise AssertionError
+
+    monkeypatch.setitem(engines.PEERS, "eager", fails)
+    built = bench_board.build_peers(["eager"], nn.ReLU, torch.zeros(1))
+    assert built == {"eager": {"failure": "AssertionError: "}}
 
 
 # ---- the page ------------------------------------------------------------------------------------
