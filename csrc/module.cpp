@@ -32,6 +32,7 @@
 #include "torchscript/import.h"
 #include "torchscript/plan_fit.h"
 #include "torchscript/rewrite.h"
+#include "torchscript/source_calls.h"
 
 namespace py = pybind11;
 
@@ -102,7 +103,14 @@ void bind_graph(py::module_& m) {
            [](const Graph& graph, int version) { return structure_hash(graph, version); })
       .def("to_text", [](const Graph& graph) { return to_text(graph); });
   m.def("parse_graph", [](const std::string& text) { return parse_graph(text); });
-  py::class_<ImportedGraph>(m, "Imported").def_readonly("graph", &ImportedGraph::graph);
+  py::class_<ImportedGraph>(m, "Imported")
+      .def_readonly("graph", &ImportedGraph::graph)
+      .def(
+          "source_calls",
+          [](const ImportedGraph& imported, std::size_t node) {
+            return source_calls(*imported.nodes.at(node));
+          },
+          py::arg("node"));
 }
 
 void bind_candidates(py::module_& m) {
@@ -374,7 +382,12 @@ void bind_steps(py::module_& m) {
         [](const Graph& graph, const Plan& plan) { return fit_plan(graph, plan).structure_hash; });
   m.def("rewrite_graph", [](const ImportedGraph& imported, const Plan& plan) {
     py::gil_scoped_release no_gil;
-    return rewrite_graph(imported, plan);
+    return rewrite_graph(imported, plan).module;
+  });
+  m.def("rewrite_with_origins", [](const ImportedGraph& imported, const Plan& plan) {
+    py::gil_scoped_release no_gil;
+    Rewritten rewritten = rewrite_graph(imported, plan);
+    return std::pair(std::move(rewritten.module), std::move(rewritten.origins));
   });
 }
 

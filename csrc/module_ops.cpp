@@ -95,10 +95,10 @@ void bind_ops(py::module_& m) {
   m.def("reset_recorded_runs", &reset_recorded_runs);
   m.def("set_op_timing", &set_op_timing, py::arg("timing"));
   m.def("take_op_times", [] {
-    std::vector<std::tuple<std::string, std::string, std::int64_t, std::int64_t>> times;
+    std::vector<std::tuple<std::string, std::string, std::int64_t, std::int64_t, int>> times;
     for (OpTime& time : take_op_times()) {
-      times.emplace_back(std::move(time.layer), std::move(time.problem), time.start_ns,
-                         time.end_ns);
+      times.emplace_back(std::move(time.layer), std::move(time.problem), time.start_ns, time.end_ns,
+                         time.node);
     }
     return times;
   });

@@ -31,7 +31,7 @@ struct ConvCall {
 [[nodiscard]] std::optional<ConvProblem> conv_problem(const ConvCall& call);
 
 /// Checks that the bias has the input's type, as torch's convolutions do. Transposed convolutions
-/// are left to torch, which casts a bias to f64 and refuses other types.
+/// are left to PyTorch, which casts a bias to f64 and refuses other types.
 /// @throws Error  if the types differ.
 void check_bias_type(const at::Tensor& input, const std::optional<at::Tensor>& bias,
                      bool transposed);

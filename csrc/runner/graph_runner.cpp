@@ -13,6 +13,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/clock.h"
+#include "ops/op_times.h"
 #include "ops/script_classes.h"
 
 namespace torchalgo {
@@ -49,6 +51,7 @@ struct Instruction {
   std::vector<Place> src;
   Place first_result = 0;
   int results = 1;
+  int node = -1;                 // its position in the graph
   std::vector<Place> last_uses;  // values that no later instruction reads
   // These are for a planned op, whose object is among the constants.
   const PlannedOp* op = nullptr;
@@ -113,6 +116,7 @@ class StepReader {
   std::unique_ptr<const GraphSteps> read() {
     for (Node* const node : graph_->nodes()) {
       if (!read_node(*node)) return nullptr;
+      ++position_;
     }
     const bool has_planned = std::any_of(
         read_.instructions.begin(), read_.instructions.end(),
@@ -202,6 +206,7 @@ class StepReader {
   void add_results(Instruction& instruction, const Node& node) {
     instruction.first_result = read_.values;
     instruction.results = static_cast<int>(node.outputs().size());
+    instruction.node = position_;
     for (const Value* const output : node.outputs()) places_[output] = read_.values++;
     read_.instructions.push_back(std::move(instruction));
   }
@@ -292,6 +297,7 @@ class StepReader {
 
   std::shared_ptr<torch::jit::Graph> graph_;
   GraphSteps read_;
+  int position_ = 0;  // of the node that is read
   std::unordered_map<const Value*, Place> places_;
   std::unordered_map<const Value*, std::vector<Place>> lists_;
 };
@@ -305,8 +311,12 @@ class Run {
   }
 
   c10::IValue all() {
+    const bool is_timed = is_op_timing();
     for (const Instruction& instruction : steps_.instructions) {
-      run(instruction);
+      if (is_timed) [[unlikely]]
+        run_timed(instruction);
+      else
+        run(instruction);
       for (const Place place : instruction.last_uses) values_[place] = c10::IValue();
     }
     return at(steps_.result);
@@ -315,6 +325,13 @@ class Run {
  private:
   [[nodiscard]] const c10::IValue& at(Place place) const {
     return is_constant(place) ? steps_.constants[~place] : values_[place];
+  }
+
+  void run_timed(const Instruction& instruction) {
+    if (instruction.kind == Instruction::Kind::kPlanned) return run(instruction);  // times itself
+    const std::int64_t start_ns = steady_now_ns();
+    run(instruction);
+    record_op_time({{}, {}, start_ns, steady_now_ns(), instruction.node});
   }
 
   void run(const Instruction& instruction) {

@@ -24,6 +24,8 @@ struct PlannedInput {
 /// fetched again at each op. This takes about 5 us per op, and four times as much if other
 /// processes use the last-level cache.
 ///
+/// While ops are timed (ops/op_times.h), the ops that are left to PyTorch are timed, too.
+///
 /// Results, counters, memory and the errors of planned ops are those of the module. The runner
 /// shares the module's weights. Several threads may use it at once.
 class GraphRunner {

@@ -114,7 +114,7 @@ class Rewriter {
     }
   }
 
-  Module rewrite() {
+  Rewritten rewrite() {
     // New ops are put between the nodes, so these are listed first.
     const std::vector<JitNode*> order(jit_->nodes().begin(), jit_->nodes().end());
     for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
@@ -127,7 +127,7 @@ class Rewriter {
     torch::jit::EliminateDeadCode(jit_);
     check_replaced();
     jit_->lint();
-    return module_;
+    return {module_, origins()};
   }
 
  private:
@@ -310,6 +310,15 @@ class Rewriter {
     return get->output()->setType(packed.type());
   }
 
+  [[nodiscard]] std::vector<int> origins() const {
+    std::vector<int> origins;
+    for (const JitNode* node : jit_->nodes()) {
+      const auto it = index_of_node_.find(node);
+      origins.push_back(it == index_of_node_.end() ? -1 : it->second);
+    }
+    return origins;
+  }
+
   void check_replaced() const {
     for (const JitNode* node : jit_->nodes()) TORCHALGO_ASSERT(!replaced_.contains(node));
   }
@@ -331,7 +340,7 @@ class Rewriter {
 
 }  // namespace
 
-Module rewrite_graph(const ImportedGraph& imported, const Plan& plan) {
+Rewritten rewrite_graph(const ImportedGraph& imported, const Plan& plan) {
   return Rewriter(imported, plan).rewrite();
 }
 

@@ -49,6 +49,9 @@ class Imported:
     """A frozen module with its data flow; rewrite_graph needs it."""
 
     graph: Graph
+    def source_calls(
+        self, node: int
+    ) -> list[str]: ...  # "file(line): function" of the model's code, the innermost call first
 
 class Candidate:
     covers: list[int]
@@ -330,6 +333,9 @@ STRUCTURE_VERSION: int  # of Graph.structure_hash
 
 def fit_plan(graph: Graph, plan: Plan) -> str: ...  # FittedPlan.structure_hash
 def rewrite_graph(imported: Imported, plan: Plan) -> torch._C.ScriptModule: ...
+def rewrite_with_origins(
+    imported: Imported, plan: Plan
+) -> tuple[torch._C.ScriptModule, list[int]]: ...  # Rewritten of csrc/torchscript/rewrite.h
 
 # User settings and counters (csrc/ops/settings.h).
 def set_strict(
@@ -356,9 +362,11 @@ def set_recording(recording: bool) -> bool: ...  # the old value
 def recorded_runs() -> list[tuple[str, str, str, int]]: ...  # problem, primitive, step, count
 def reset_recorded_runs() -> None: ...
 
-# Times of planned ops while they run (csrc/ops/op_times.h).
+# Times of ops while they run (csrc/ops/op_times.h).
 def set_op_timing(timing: bool) -> bool: ...  # the old value
-def take_op_times() -> list[tuple[str, str, int, int]]: ...  # layer, problem, start ns, end ns
+def take_op_times() -> list[
+    tuple[str, str, int, int, int]
+]: ...  # layer, problem, start ns, end ns, node; "", "" and the node if it is left to PyTorch
 
 # A module's forward without TorchScript's interpreter (csrc/runner/graph_runner.h).
 class GraphRunner:

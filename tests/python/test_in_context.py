@@ -154,7 +154,7 @@ def test_nothing_is_recorded_unless_asked_for(fast: torchalgo.Optimized, x: torc
     fast._results[0].scripted(x)
     times = _C.take_op_times()
     assert len(times) >= sum(n.problem.startswith("fwd_") for n in fast.plan.nodes)
-    assert all(start <= end for _, _, start, end in times)
+    assert all(start <= end and node == -1 for _, _, start, end, node in times)
     assert _C.take_op_times() == []
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +27,8 @@ class Tuned(NamedTuple):
     scripted: ScriptModule
     error: float
     limits: Limits  # the limits under which it was found
+    # By node of the module's graph: the node of the model's graph that PyTorch still runs, or -1.
+    origins: Sequence[int] = ()
 
     def is_outdated(self) -> bool:
         """Returns True if costs that were measured since have changed the optimum."""
@@ -40,12 +43,19 @@ def choices_of(plan: _C.Plan) -> list[Any]:
 
 def rewrite(imported: _C.Imported, native: _C.Plan, strict: bool) -> ScriptModule:
     """Returns the module that runs `native`."""
+    return rewrite_with_origins(imported, native, strict)[0]
+
+
+def rewrite_with_origins(
+    imported: _C.Imported, native: _C.Plan, strict: bool
+) -> tuple[ScriptModule, list[int]]:
+    """Returns the module that runs `native`, and `Tuned.origins`."""
     was_strict = _C.set_strict(strict) if strict else None
     try:
         with quiet_jit():
-            rewritten = _C.rewrite_graph(imported, native)
+            rewritten, origins = _C.rewrite_with_origins(imported, native)
             scripted: ScriptModule = torch.jit._recursive.wrap_cpp_module(rewritten)
-            return scripted
+            return scripted, origins
     finally:
         if was_strict is not None:
             _C.set_strict(was_strict)
@@ -72,7 +82,7 @@ def bind_exact_plan(
             return Tuned(native, prepared.frozen, float("nan"), limits)
         started = now_s()
         with timings.step("bind"):
-            scripted = rewrite(prepared.imported, native, options.strict)
+            scripted, origins = rewrite_with_origins(prepared.imported, native, options.strict)
         with timings.step("try"):
             error = error_of(scripted, prepared)
         budget.learn_binding(now_s() - started)
@@ -80,7 +90,7 @@ def bind_exact_plan(
         is_last = error <= bound or not budget.can_bind()
         tighter = None if is_last else limits.tightened(native, error - own, bound - own)
         if tighter is None:
-            return Tuned(native, scripted, error, limits)
+            return Tuned(native, scripted, error, limits, origins)
         limits = tighter
 
 

@@ -23,6 +23,7 @@ from torchalgo._plan.resolve import front_finder, resolver
 from torchalgo._plan.result import Result
 from torchalgo._refine.binding import error_of, rewrite, with_dims_of
 from torchalgo._refine.end_of_call import CallBudget
+from torchalgo._refine.left_ops import with_times
 from torchalgo._refine.refinement import Chosen
 
 INTERRUPTED = "interrupted before it was timed"
@@ -48,7 +49,11 @@ class Finalists:
             plan = describe(native)
         if context is not None:
             times = f"plan {context.kept} of {context.rounds} timed in the net"
-            plan = dataclasses.replace(plan, method=f"{plan.method}; {times}")
+            plan = dataclasses.replace(
+                plan,
+                method=f"{plan.method}; {times}",
+                left_alone=with_times(plan.left_alone, prepared.imported, chosen.left_us),
+            )
         plan = dataclasses.replace(
             plan,
             comparisons=compared_costs(chosen.weaker, objective),

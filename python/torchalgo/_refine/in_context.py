@@ -20,7 +20,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from torchalgo import _C
@@ -46,6 +46,7 @@ from torchalgo._refine.net_times import (
 # A difference to the line below this part of the op's cost is no correction.
 LEAST_SHARE = 0.05
 MOST_ROUNDS = 4  # the most plans after the first
+RECORD = 2  # the version of stored results; records of other versions are not read
 MOST_TICKS = 1 << 50  # the largest cost of a pair that is accepted from a file: 18 minutes
 
 
@@ -67,7 +68,7 @@ class TimedOp:
 def timed_ops(graph: _C.Graph, plan: _C.Plan, times: NetTimes, tuning: Tuning) -> list[TimedOp]:
     """Returns the ops of `plan` that have a measured cost above 0 and were timed in the net.
 
-    So ops that are left to torch, and views, are left out.
+    So ops that are left to PyTorch, and views, are left out.
     """
     ops = []
     for op, key, pair in _planned_ops(graph, plan):
@@ -168,6 +169,7 @@ class Refined:
     tuned: Tuned
     pairs: Pairs
     context: InContext | None  # None: it was not timed in the net
+    left_us: Mapping[str, float] = field(default_factory=dict)  # by node left to PyTorch
 
 
 class PlanSource(Protocol):
@@ -315,7 +317,7 @@ def context_key(
 ) -> str:
     """Returns a hash of the net and of everything that restricts the plans of a search."""
     graph, forced = tuning.graph, sorted(tuning.rules.forced.items())
-    facts = [graph.structure_hash, forced, weight_limit_bytes, max_rel_error]
+    facts = [RECORD, graph.structure_hash, forced, weight_limit_bytes, max_rel_error]
     return "context:" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
@@ -342,12 +344,14 @@ class Kept:
     pairs: Pairs
     plan: str  # hash of its choices
     context: InContext
+    left_us: Mapping[str, float]
 
     @staticmethod
     def of(refined: Refined) -> Kept | None:
         if refined.context is None:
             return None
-        return Kept(refined.pairs, _hash(refined.tuned.native), refined.context)
+        found = _hash(refined.tuned.native)
+        return Kept(refined.pairs, found, refined.context, refined.left_us)
 
     def fits(self, plan: _C.Plan) -> bool:
         return self.plan == _hash(plan)
@@ -358,7 +362,10 @@ class Kept:
             for (before, reader), ticks in self.pairs.items()
         ]
         context = dataclasses.asdict(self.context)
-        return json.dumps({"pairs": pairs, "plan": self.plan, "context": context})
+        left_us = dict(self.left_us)
+        return json.dumps(
+            {"pairs": pairs, "plan": self.plan, "context": context, "left_us": left_us}
+        )
 
     @staticmethod
     def from_json(text: str | None) -> Kept | None:
@@ -369,7 +376,9 @@ class Kept:
             data = json.loads(text, parse_constant=_refuse_constant)
             pairs = {_pair(item): _ticks(item[4]) for item in data["pairs"]}
             native_pairs(pairs)  # raises if a name is no layout
-            return Kept(pairs, str(data["plan"]), InContext.from_data(data["context"]))
+            context = InContext.from_data(data["context"])
+            left_us = {str(name): float(us) for name, us in data["left_us"].items()}
+            return Kept(pairs, str(data["plan"]), context, left_us)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError, _C.Error):
             return None
 

@@ -8,7 +8,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -30,11 +30,14 @@ class NetTimes:
     """Samples in ns, one per pass.
 
     They are of the whole call, of each op of the plan, and of the rest of the call without the ops.
+    If the call is one of a GraphRunner, the ops that are left to PyTorch have samples, too. They
+    are part of the rest. Their keys are the positions of their nodes in the module's graph.
     """
 
     call: list[float]
     ops: dict[Op, list[float]]
     rest: list[float]
+    left: dict[int, list[float]] = field(default_factory=dict)
 
 
 def time_in_net(
@@ -42,6 +45,7 @@ def time_in_net(
     *,
     passes: int = PASSES,
     budget_s: float = 2.0,
+    least: int = LEAST_PASSES,
     warmup: int = WARMUP,
     seed: int = 0,
     now_ns: Callable[[], int] = time.perf_counter_ns,
@@ -53,7 +57,7 @@ def time_in_net(
 
     Args:
         passes: the number of passes, unless the time ends before.
-        budget_s: after this many seconds no further pass begins, once LEAST_PASSES were run.
+        budget_s: after this many seconds no further pass begins, once `least` passes were run.
         warmup: passes that run before and are not timed.
     """
     rng = random.Random(seed)
@@ -65,7 +69,7 @@ def time_in_net(
                 call()
             started = now_ns()
             for i in range(passes):
-                if i >= LEAST_PASSES and now_ns() - started > budget_s * 1e9:
+                if i >= least and now_ns() - started > budget_s * 1e9:
                     break
                 for name in rng.sample(list(calls), len(calls)):
                     _add_pass(times[name], calls[name], now_ns)
@@ -82,8 +86,11 @@ def _add_pass(times: NetTimes, call: Call, now_ns: Callable[[], int]) -> None:
     times.call.append(float(now_ns() - before))
     _C.set_op_timing(False)
     once: dict[Op, float] = {}
-    for layer, problem, start_ns, end_ns in _C.take_op_times():
-        once[layer, problem] = once.get((layer, problem), 0.0) + end_ns - start_ns
+    for layer, problem, start_ns, end_ns, node in _C.take_op_times():
+        if node >= 0:
+            times.left.setdefault(node, []).append(float(end_ns - start_ns))
+        else:
+            once[layer, problem] = once.get((layer, problem), 0.0) + end_ns - start_ns
     times.rest.append(times.call[-1] - sum(once.values()))
     for op, ns in once.items():
         times.ops.setdefault(op, []).append(ns)

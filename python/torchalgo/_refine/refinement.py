@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from torchalgo._refine import in_context
 from torchalgo._refine.binding import Tuned, bind_exact_plan, choices_of
 from torchalgo._refine.end_of_call import CallBudget
 from torchalgo._refine.in_context import Kept, Refined
+from torchalgo._refine.left_ops import time_left_ops
 
 # The comparisons measure more costs, which may change the plan that was timed inside the net. Then
 # the plan is refined again, in all at most this often.
@@ -35,6 +37,7 @@ class Chosen:
 
     tuned: Tuned
     context: InContext | None  # its times in the net; None if there are none
+    left_us: Mapping[str, float]  # times of nodes that are left to PyTorch, if they were timed
     weaker: Mapping[str, _C.Plan]  # plans of simpler choices, by name
     single: _C.Plan | None  # the best single-layout plan that differs
 
@@ -94,9 +97,9 @@ class Refinement:
             if not tuned.is_outdated():
                 if is_new:
                     self._keep(refined)
-                return Chosen(tuned, refined.context, weaker, single)
+                return Chosen(tuned, refined.context, refined.left_us, weaker, single)
         self._limits = tuned.limits
-        return Chosen(self.tuned({}), None, weaker, None)
+        return Chosen(self.tuned({}), None, {}, weaker, None)
 
     def tuned(self, pairs: Pairs) -> Tuned:
         """Returns the cheapest plan with these costs of pairs, bound to a module."""
@@ -126,7 +129,7 @@ class Refinement:
         if kept is not None:
             tuned = self.tuned(kept.pairs)
             if kept.fits(tuned.native):
-                return Refined(tuned, kept.pairs, kept.context), False
+                return Refined(tuned, kept.pairs, kept.context, kept.left_us), False
         tuned = self.tuned({})
         # The comparisons measure more costs. These may change the optimum, because some lower
         # bounds rest on experience only, and may be wrong.
@@ -148,8 +151,27 @@ class Refinement:
         )
         watch = WaitWatch()
         with self._budget.call.timings.step("in the net"):
-            refined = search.run(first)
+            refined = self._with_left_ops(search.run(first))
         return refined, not watch.was_disturbed()
+
+    def _with_left_ops(self, refined: Refined) -> Refined:
+        """Adds the times of the ops that are left to PyTorch, if there is time for it."""
+        tuned, tuning, deadline = refined.tuned, self._tuning, self._budget.call.deadline
+        limit_s = in_context.limit_s(tuning.seconds, deadline)
+        if refined.context is None or tuning.is_stopped:
+            return refined
+        if not in_context.has_time(tuned.native, limit_s, deadline):
+            return refined
+        try:
+            inputs = self._prepared.inputs
+            left = time_left_ops(tuned, tuning.graph, inputs, budget_s=limit_s / 6)
+        except KeyboardInterrupt:
+            tuning.interrupt()
+            return refined
+        if left is None:
+            return refined
+        context = dataclasses.replace(refined.context, run_us=left.call_us)
+        return dataclasses.replace(refined, context=context, left_us=left.ops_us)
 
     def _compare(self, limits: Limits) -> dict[str, _C.Plan]:
         """Returns the plans of simpler choices, after measuring what they need.

@@ -129,4 +129,5 @@ def _section(plan: Plan) -> dict[str, Any]:
         "summary": str(plan).split("\n\n", 1)[-1],
         "most": max([cost_of(part, plan) for part in parts] + [1]),
         "in_net": {(op.name, op.problem): op.measured_us for op in ops},
+        "left": [item for item in plan.left_alone if item.measured_us is not None],
     }

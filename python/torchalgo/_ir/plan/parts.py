@@ -156,13 +156,19 @@ class Quarantined:
 
 @dataclass(frozen=True)
 class LeftAlone:
-    """A node that could be planned but is not, and why.
+    """An op that is left to PyTorch, and why. An empty name stands for the whole model.
 
-    An empty name stands for the whole model.
+    If the plan was not timed in the net, only ops of kinds that can be planned are listed.
     """
 
     name: str
     note: str
+    measured_us: float | None = field(
+        default=None, metadata=IF_SET
+    )  # in one call; None if it was not timed
+    # The line of the model's code that calls it, such as "net.py:12 forward", without folders.
+    # Empty if it is not known.
+    source: str = field(default="", metadata=IF_SET)
 
 
 @dataclass(frozen=True)
@@ -212,6 +218,9 @@ class InContext:
     kept: int  # number of the plan that runs, counted from 1
     outcome: str  # why the search ended
     ops: list[OpInContext]
+    # Measured: a whole call without TorchScript's interpreter, in the runs that timed the ops that
+    # are left to PyTorch. None if there were no such runs.
+    run_us: float | None = field(default=None, metadata=IF_SET)
 
     @classmethod
     def from_data(cls, data: Any) -> InContext:

@@ -7,7 +7,7 @@ import re
 import textwrap
 import typing
 
-from .parts import GuardVerdict, InContext, PlanTransform, Quarantined
+from .parts import GuardVerdict, InContext, LeftAlone, PlanTransform, Quarantined
 from .text_table import text_table
 from .units import (
     cost_of,
@@ -25,6 +25,8 @@ if typing.TYPE_CHECKING:
     from .plan import Plan
 
 MAX_COLUMNS = 120
+LEFT_SHARE = 0.01  # of a call; the outcome does not tell of less time that is left to PyTorch
+MOST_LEFT = 5  # the most ops of those left to PyTorch that are listed with their times
 _HEAD = ("layer", "primitive", "layout", "fused", "{unit}", "runner-up", "regret {unit}")
 _NUMERIC = (4, 6)
 # Least widths of the columns that are cut, by column. The second dict applies if the first is not
@@ -125,7 +127,7 @@ def _summary(plan: Plan) -> list[str]:
             text += f" ({plan.capture_error:.1e} before planning)"
         lines.append(text)
     lines += _listed("quarantined", [(_candidate(q), q.reason) for q in plan.quarantined])
-    lines += _listed("left to PyTorch", [(a.name, a.note) for a in plan.left_alone])
+    lines += _left_lines(plan)
     where = ", ".join(f"{key} {value}" for key, value in plan.environment.items())
     return [*lines, where] if where else lines
 
@@ -174,6 +176,40 @@ def _context_lines(context: InContext) -> list[str]:
             f" {op.expected_us:.1f} us expected inside"
         )
     return lines
+
+
+def _left_time(plan: Plan, least: float = 0.0) -> str:
+    """Returns the time of the ops that are left to PyTorch, beside that of the whole call.
+
+    Returns "" if the ops were not timed, or take no more than this part of the call.
+    """
+    if plan.in_context is None or plan.in_context.run_us is None:
+        return ""
+    run_us, left_us = plan.in_context.run_us, sum(a.measured_us or 0.0 for a in plan.left_alone)
+    return f"{in_ms(left_us)} of {in_ms(run_us)}" if left_us > least * run_us else ""
+
+
+def _left_lines(plan: Plan) -> list[str]:
+    """Lists the ops that are left to PyTorch, the most expensive first if they were timed."""
+    time = _left_time(plan)
+    if not time:
+        context, title = plan.in_context, "left to PyTorch"
+        if context is not None and context.run_us is None and any(a.name for a in plan.left_alone):
+            # Single ops were not timed. The rest contains them.
+            title = f"{title}, at most {in_ms(context.rest_us)} of {in_ms(context.measured_us)}"
+        return _listed(title, [(a.name, _why(a)) for a in plan.left_alone])
+    notes = [item for item in plan.left_alone if not item.name]
+    ops = [item for item in plan.left_alone if item.name]
+    ops.sort(key=lambda item: -(item.measured_us or 0.0))
+    lines = [f"left to PyTorch: {time}", *(f"  the model: {item.note}" for item in notes)]
+    lines += [f"  {item.name}: {_why(item)}" for item in ops[:MOST_LEFT]]
+    return [*lines, f"  and {len(ops) - MOST_LEFT} more"] if len(ops) > MOST_LEFT else lines
+
+
+def _why(item: LeftAlone) -> str:
+    """Returns why an op is left to PyTorch, with its time and its line in the model if known."""
+    time = "" if item.measured_us is None else f"{in_ms(item.measured_us)}, "
+    return f"{time}{item.note}" + (f" ({item.source})" if item.source else "")
 
 
 def _memory_line(plan: Plan) -> str:
@@ -239,7 +275,9 @@ def outcome_lines(plan: Plan) -> list[str]:
         )
     elif plan.guard is not None:
         lines.append(f"{plan.guard.reason}; {runs_text(plan.guard)}")
-    if plan.left_alone:
+    if time := _left_time(plan, LEFT_SHARE):
+        lines.append(f"left to PyTorch: {time}; print(plan) lists the operations")
+    elif plan.left_alone and not _left_time(plan):
         names = ", ".join(item.name or item.note for item in plan.left_alone[:3])
         more = f" and {len(plan.left_alone) - 3} more" if len(plan.left_alone) > 3 else ""
         lines.append(f"left to PyTorch: {names}{more}; print(plan) says why")

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Times the ops that a plan leaves to PyTorch, and finds the lines of the model that call them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+import torch
+
+from torchalgo import _C
+from torchalgo._base.stats import cost_of_samples
+from torchalgo._ir.plan import LeftAlone
+from torchalgo._refine.binding import Tuned
+from torchalgo._refine.net_times import NetTimes, time_in_net
+
+PASSES = 7
+LEAST_PASSES = 3
+WARMUP = 1
+LEAST_US = 1.0  # ops that take less are listed only if their kind can be planned
+
+_CALL = re.compile(r"(.+)\((\d+)\): (.+)")
+_TORCH, _OWN = (str(Path(file).parent) for file in (torch.__file__, _C.__file__))
+
+
+@dataclass(frozen=True)
+class LeftTimes:
+    """The times in us of a whole call, and of each node that is left to PyTorch."""
+
+    call_us: float
+    ops_us: Mapping[str, float]
+
+
+def time_left_ops(
+    tuned: Tuned,
+    graph: _C.Graph,
+    inputs: tuple[Any, ...],
+    *,
+    budget_s: float,
+    timer: Callable[..., dict[str, NetTimes]] = time_in_net,
+) -> LeftTimes | None:
+    """Times the ops of a plan that are left to PyTorch, in calls of a GraphRunner.
+
+    Returns None if the module needs TorchScript's interpreter, which does not time single ops.
+
+    Args:
+        budget_s: after this many seconds no further pass begins, once LEAST_PASSES were run.
+    """
+    runner = _C.GraphRunner.make(tuned.scripted._c, [])
+    with torch.no_grad():
+        if runner is None or runner.run(*inputs) is NotImplemented:
+            return None
+    calls = {"run": lambda: runner.run(*inputs)}
+    times = timer(calls, passes=PASSES, budget_s=budget_s, least=LEAST_PASSES, warmup=WARMUP)["run"]
+    return left_times(times, graph, tuned.origins)
+
+
+def left_times(times: NetTimes, graph: _C.Graph, origins: Sequence[int]) -> LeftTimes:
+    """Returns the times of the nodes that have no problem.
+
+    A planned node may also be left as PyTorch's own op, because this is its cheapest primitive.
+    """
+    ops_us: dict[str, float] = {}
+    for position, samples in times.left.items():
+        node = graph.nodes[origins[position]] if origins[position] >= 0 else None
+        if node is not None and node.problem is None:
+            ops_us[node.name] = ops_us.get(node.name, 0.0) + _us(samples)
+    return LeftTimes(_us(times.call), ops_us)
+
+
+def _us(samples: Sequence[float]) -> float:
+    return round(cost_of_samples(samples)[0] / 1000, 3)
+
+
+def with_times(
+    left_alone: Sequence[LeftAlone], imported: _C.Imported, ops_us: Mapping[str, float]
+) -> list[LeftAlone]:
+    """Returns the notes on the whole model, and the nodes with their times and lines."""
+    found = [item for item in left_alone if not item.name]
+    for i, node in enumerate(imported.graph.nodes):
+        if node.note or ops_us.get(node.name, 0.0) >= LEAST_US:
+            note = node.note or f"torchalgo does not plan {node.kind}"
+            line = source_line(imported.source_calls(i))
+            found.append(LeftAlone(node.name, note, ops_us.get(node.name), line))
+    return found
+
+
+def source_line(calls: Sequence[str]) -> str:
+    """Returns the innermost call outside of torch, such as "net.py:12 forward".
+
+    Returns "" if there is none. The name of the file has no folders: a plan holds no paths.
+
+    Args:
+        calls: "file(line): function", the innermost first.
+    """
+    for call in calls:
+        match = _CALL.fullmatch(call)
+        # Code without a file has a name such as "<string>".
+        if match is None or match[1].startswith("<") or _is_below(_TORCH, match[1]):
+            continue
+        if _is_below(_OWN, match[1]):
+            return ""
+        return f"{PurePath(match[1]).name}:{match[2]} {match[3]}"
+    return ""
+
+
+def _is_below(folder: str, file: str) -> bool:
+    return PurePath(file).is_relative_to(folder)

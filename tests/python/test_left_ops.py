@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The ops that a plan leaves to PyTorch: their times, and the lines of the model that call them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torchalgo
+from support.graph_models import freeze
+from support.plans import make_plan
+from support.random_plans import any_plan
+from torchalgo import _C
+from torchalgo._ir.plan import InContext, LeftAlone, Plan
+from torchalgo._ir.plan.text import outcome_lines
+from torchalgo._refine.binding import Tuned, rewrite_with_origins
+from torchalgo._refine.in_context import Kept
+from torchalgo._refine.left_ops import left_times, source_line, time_left_ops, with_times
+from torchalgo._refine.net_times import NetTimes, time_in_net
+from torchalgo._run.report import html_report
+
+CAPTURES = ("trace", "script")
+
+
+class Spectrum(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.power(x)
+
+    def power(self, x: Tensor) -> Tensor:
+        return torch.fft.fft2(x).abs()  # no algorithm knows these two ops
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.attend = nn.Softmax(dim=-1)
+        self.spectrum = Spectrum()
+        self.last = nn.Conv2d(8, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.first(x))
+        return self.last(torch.relu(self.spectrum(self.attend(x))))
+
+
+LEFT = {"attend": "softmax", "spectrum.fft_fft2": "fft_fft2", "spectrum.abs": "abs"}
+
+
+def line_of(text: str, function: str) -> str:
+    """Returns the place of a line of this file, as a plan names it."""
+    lines = Path(__file__).read_text().splitlines()
+    [number] = [i for i, line in enumerate(lines, 1) if text in line and "line_of" not in line]
+    return f"{Path(__file__).name}:{number} {function}"
+
+
+def bound(capture: str) -> tuple[Tuned, _C.Imported, tuple[Tensor, ...]]:
+    inputs = (torch.rand(1, 3, 16, 16),)
+    imported = _C.import_graph(freeze(Net().eval(), inputs, capture)._c, inputs)
+    native = any_plan(imported.graph, 0)
+    scripted, origins = rewrite_with_origins(imported, native, strict=False)
+    return Tuned(native, scripted, 0.0, None, origins), imported, inputs  # type: ignore[arg-type]
+
+
+def base_names(names: Any) -> set[str]:
+    """Tracing names an op of a module by its module, scripting sometimes by the op as well."""
+    return {name.removesuffix(".softmax") for name in names}
+
+
+# ---- times ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_each_op_that_is_left_has_a_time_within_the_call(capture: str) -> None:
+    tuned, imported, inputs = bound(capture)
+    runner = _C.GraphRunner.make(tuned.scripted._c, [])
+    assert runner is not None
+    times = time_in_net({"run": lambda: runner.run(*inputs)}, passes=4, least=4)["run"]
+    assert all(len(samples) == 4 and min(samples) >= 0 for samples in times.left.values())
+    for i in range(4):  # the ops that are left are part of the rest of the same call
+        assert sum(samples[i] for samples in times.left.values()) <= times.rest[i]
+    found = left_times(times, imported.graph, tuned.origins)
+    assert base_names(found.ops_us) == set(LEFT)
+    kinds = {node.name: node.kind for node in imported.graph.nodes}
+    for name in found.ops_us:
+        assert kinds[name] == f"aten::{LEFT[name.removesuffix('.softmax')]}"
+
+
+def test_the_interpreter_times_planned_ops_only() -> None:
+    tuned, _, inputs = bound("trace")
+    times = time_in_net({"net": lambda: tuned.scripted(*inputs)}, passes=2, least=2)["net"]
+    assert times.left == {} and len(times.ops) > 0
+
+
+def test_nothing_is_recorded_unless_asked_for() -> None:
+    tuned, _, inputs = bound("trace")
+    runner = _C.GraphRunner.make(tuned.scripted._c, [])
+    assert runner is not None
+    _C.take_op_times()
+    with torch.no_grad():
+        runner.run(*inputs)
+    assert _C.take_op_times() == []
+
+
+def test_an_op_of_a_planned_node_is_not_left_though_pytorch_runs_it() -> None:
+    tuned, imported, _ = bound("trace")
+    planned = {i for i, node in enumerate(imported.graph.nodes) if node.problem is not None}
+    positions = {i for i, origin in enumerate(tuned.origins) if origin >= 0}
+    times = NetTimes([9000.0], {}, [9000.0], {position: [1000.0] for position in positions})
+    found = left_times(times, imported.graph, tuned.origins)
+    assert found.call_us == 9.0
+    assert found.ops_us == {
+        imported.graph.nodes[tuned.origins[position]].name: 1.0
+        for position in positions
+        if tuned.origins[position] not in planned
+    }
+    assert len(found.ops_us) == len(LEFT)
+
+
+def test_the_time_is_the_median_of_the_faster_half_of_the_calls() -> None:
+    tuned, imported, inputs = bound("trace")
+    calls: list[str] = []
+
+    def timer(given: dict[str, Any], **options: Any) -> dict[str, NetTimes]:
+        calls.extend(given)
+        assert options["budget_s"] == 0.5 and options["least"] <= options["passes"]
+        left = {
+            i: [2000.0, 2000.0, 90_000.0, 90_000.0] for i, o in enumerate(tuned.origins) if o > 0
+        }
+        return {"run": NetTimes([50_000.0, 50_000.0, 300_000.0, 300_000.0], {}, [], left)}
+
+    found = time_left_ops(tuned, imported.graph, inputs, budget_s=0.5, timer=timer)
+    assert calls == ["run"] and found is not None
+    assert found.call_us == 50.0 and set(found.ops_us.values()) == {2.0}
+    assert sum(found.ops_us.values()) <= found.call_us
+
+
+def test_a_module_that_needs_the_interpreter_is_not_timed() -> None:
+    class Branch(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.first(x)
+            if bool(x.sum() > 0):
+                x = torch.relu(x)
+            return x
+
+    inputs = (torch.rand(1, 3, 16, 16),)
+    imported = _C.import_graph(freeze(Branch().eval(), inputs, "script")._c, inputs)
+    native = any_plan(imported.graph, 0)
+    scripted, origins = rewrite_with_origins(imported, native, strict=False)
+    tuned = Tuned(native, scripted, 0.0, None, origins)  # type: ignore[arg-type]
+    assert time_left_ops(tuned, imported.graph, inputs, budget_s=0.1) is None
+
+
+# ---- lines of the model --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_each_op_that_is_left_names_the_line_that_calls_it(capture: str) -> None:
+    _, imported, _ = bound(capture)
+    names = [n.name for n in imported.graph.nodes if n.problem is None]
+    left = with_times([LeftAlone("", "a note")], imported, dict.fromkeys(names, 7.0))
+    assert left[0] == LeftAlone("", "a note")
+    assert base_names(item.name for item in left[1:]) == set(LEFT)
+    sources = {item.name.removesuffix(".softmax"): item.source for item in left[1:]}
+    fft = line_of("torch.fft.fft2(x).abs()", "power")
+    assert sources["spectrum.fft_fft2"] == sources["spectrum.abs"] == fft
+    assert sources["attend"] == line_of("self.last(torch.relu(", "forward")
+    for item in left[1:]:
+        kind = LEFT[item.name.removesuffix(".softmax")]
+        assert item.note == f"torchalgo does not plan aten::{kind}" and item.measured_us == 7.0
+
+
+def test_ops_of_a_microsecond_are_listed_only_with_a_reason_of_their_own() -> None:
+    _, imported, _ = bound("trace")
+    assert with_times([], imported, {"attend": 0.9}) == []
+    assert [item.name for item in with_times([], imported, {"attend": 1.0})] == ["attend"]
+
+
+def test_the_line_is_the_innermost_one_of_the_model_without_folders() -> None:
+    inside = f"{Path(torch.__file__).parent}/nn/functional.py(2137): softmax"
+    own = f"{Path(torchalgo.__file__).parent}/_capture/freeze.py(12): trace"
+    user = "/home/someone/nets/my net.py(40): forward"
+    assert source_line([inside, "<string>(1): forward", user, "/x/y.py(3): run"]) == (
+        "my net.py:40 forward"
+    )
+    assert source_line([inside, own, "/x/main.py(3): <module>"]) == ""
+    assert source_line(["no place at all"]) == source_line([]) == ""
+
+
+# ---- what users read -----------------------------------------------------------------------------
+
+CONTEXT = InContext(
+    0.0, 0.0, 15_000.0, 0.0, 0.0, {}, {}, 1, 1, "one is enough", [], run_us=14_800.0
+)
+
+
+def left_plan(count: int = 7, **changes: Any) -> Plan:
+    left = [
+        LeftAlone("", "compared at other sizes"),
+        LeftAlone("conv9", "inside a loop", None, "net.py:3 forward"),
+        *(
+            LeftAlone(f"op{i}", f"torchalgo does not plan aten::op{i}", 100.0 * i, f"net.py:{i} f")
+            for i in range(1, count)
+        ),
+    ]
+    return make_plan(left_alone=left, in_context=CONTEXT, **changes)
+
+
+def test_the_printed_plan_lists_the_most_expensive_ops_first() -> None:
+    lines = str(left_plan()).splitlines()
+    first = lines.index("left to PyTorch: 2.100 ms of 14.8 ms")
+    assert lines[first + 1 : first + 9] == [
+        "  the model: compared at other sizes",
+        "  op6: 0.600 ms, torchalgo does not plan aten::op6 (net.py:6 f)",
+        "  op5: 0.500 ms, torchalgo does not plan aten::op5 (net.py:5 f)",
+        "  op4: 0.400 ms, torchalgo does not plan aten::op4 (net.py:4 f)",
+        "  op3: 0.300 ms, torchalgo does not plan aten::op3 (net.py:3 f)",
+        "  op2: 0.200 ms, torchalgo does not plan aten::op2 (net.py:2 f)",
+        "  and 2 more",
+        "torch 2.11.0, cpu a CPU, threads 2",
+    ]
+
+
+def test_a_plan_without_times_lists_the_reasons() -> None:
+    assert "left to PyTorch: 1\n  conv9: inside a loop\n" in str(make_plan())
+
+
+def test_a_plan_whose_calls_were_timed_as_a_whole_says_the_most_that_is_left() -> None:
+    context = dataclasses.replace(CONTEXT, rest_us=4000.0, run_us=None)
+    left = [LeftAlone("conv9", "inside a loop", None, "net.py:3 forward")]
+    text = str(make_plan(in_context=context, left_alone=left))
+    said = (
+        "left to PyTorch, at most 4.000 ms of 15.0 ms: 1\n  conv9: inside a loop (net.py:3 forward)"
+    )
+    assert said in text
+    for plan in (
+        make_plan(in_context=context, left_alone=[]),
+        make_plan(in_context=context, left_alone=[LeftAlone("", "a note on the model")]),
+    ):
+        assert "at most" not in str(plan)
+
+
+def outcome(plan: Plan) -> list[str]:
+    return [line for line in outcome_lines(plan) if line.startswith("left to PyTorch")]
+
+
+def test_the_outcome_says_the_time_if_it_is_a_hundredth_of_the_call() -> None:
+    said = "left to PyTorch: 2.100 ms of 14.8 ms; print(plan) lists the operations"
+    assert outcome(left_plan()) == [said]
+    assert outcome(left_plan(count=2)) == []  # 0.1 ms of 14.8 ms
+    assert outcome(make_plan()) == ["left to PyTorch: conv9; print(plan) says why"]
+
+
+def test_the_report_lists_all_ops_with_their_times() -> None:
+    html = html_report(left_plan())
+    assert "left to PyTorch: 2.100 ms of 14.8 ms" in html
+    for i in range(1, 7):
+        assert f"<td>net.py:{i} f</td>" in html
+    assert html.count("<table>") == 2 and html_report(make_plan()).count("<table>") == 1
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def test_times_and_lines_come_back_from_a_file() -> None:
+    plan = left_plan()
+    assert Plan.from_json(plan.to_json()) == plan
+    item = json.loads(plan.to_json())["left_alone"][2]
+    assert item["measured_us"] == 100.0 and item["source"] == "net.py:1 f"
+
+
+def test_files_without_the_new_fields_are_read_and_written_as_before() -> None:
+    plan = make_plan(in_context=dataclasses.replace(CONTEXT, run_us=None))
+    data = json.loads(plan.to_json())
+    assert data["left_alone"] == [{"name": "conv9", "note": "inside a loop"}]
+    assert "run_us" not in data["in_context"]
+    assert Plan.from_json(json.dumps(data)) == plan
+
+
+@pytest.fixture
+def optimized(monkeypatch: pytest.MonkeyPatch) -> Iterator[torchalgo.Optimized]:
+    monkeypatch.setenv("TORCHALGO_ISOLATE", "0")
+    torch.manual_seed(0)
+    settings = torchalgo.Settings(progress=False)
+    yield torchalgo.optimize(Net().eval(), torch.rand(1, 3, 16, 16), settings=settings)
+
+
+def test_an_optimized_model_says_what_it_leaves(optimized: torchalgo.Optimized) -> None:
+    plan = optimized._results[0].plan
+    plan = optimized._results[0].alternatives.get("optimum", plan)  # if a single layout won
+    assert plan.in_context is not None and plan.in_context.run_us is not None
+    noted = {item.name for item in plan.left_alone}
+    assert base_names(noted) <= set(LEFT) and "spectrum.fft_fft2" in noted
+    total = sum(item.measured_us or 0.0 for item in plan.left_alone)
+    assert 0 < total <= plan.in_context.run_us
+    assert "left to PyTorch: " in str(plan) and "(test_left_ops.py:" in str(plan)
+    proven = plan.with_proof()
+    assert torchalgo.check_plan(Plan.from_json(proven.to_json())).is_optimal
+    older = json.loads(proven.to_json())
+    older["left_alone"] = []
+    del older["in_context"]["run_us"]
+    assert torchalgo.check_plan(older).is_optimal
+
+
+def test_the_database_keeps_the_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHALGO_ISOLATE", "0")
+    monkeypatch.setattr("torchalgo._refine.refinement.WaitWatch.was_disturbed", lambda _: False)
+    records: dict[str, str] = {}
+    monkeypatch.setattr(
+        "torchalgo._db.DeviceCosts.keep_record", lambda _, key, text: records.update({key: text})
+    )
+    settings = torchalgo.Settings(progress=False, cost_db=tmp_path / "costs.sqlite3")
+    torch.manual_seed(0)
+    plan = torchalgo.optimize(Net().eval(), torch.rand(1, 3, 16, 16), settings=settings).plan
+    [text] = records.values()
+    kept = Kept.from_json(text)
+    assert kept is not None and base_names(kept.left_us) == set(LEFT)
+    for damage in ({"left_us": {"a": "x"}}, {"left_us": []}, {"left_us": None}):
+        assert Kept.from_json(json.dumps({**json.loads(text), **damage})) is None
+    assert plan.in_context is None or plan.in_context.run_us == kept.context.run_us
