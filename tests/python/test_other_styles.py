@@ -27,7 +27,7 @@ EXPECTED_LEFT = {
 }  # fmt: skip
 
 # These are optimized in every run of the tests, and the others where slow tests run.
-QUICK = ("Cbam", "Stereo", "WaveNet")
+QUICK = ("Context", "Demucs", "WaveNet")
 
 
 # A chain of transforms through a blocked layout gives a tensor of rank 3 back with rank 4.
