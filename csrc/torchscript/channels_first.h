@@ -5,14 +5,17 @@
 
 #include <memory>
 
+#include "torchscript/tensor_info.h"
+
 namespace torchalgo {
 
-/// Removes permutes around linear layers. Networks such as ConvNeXt move the channels of an image
-/// to the end, apply a layer norm, linear layers and activations, and move them back. Linear layers
-/// become 1x1 convolutions of the image. The permutes around a layer norm stay: see
-/// read_layer_norm.
+/// Moves the channels of images to dimension 1 where a network has them last. Networks such as
+/// ConvNeXt and MambaOut permute [n, c, h, w] to [n, h, w, c], apply layer norms, linear layers,
+/// activations, splits and sums, and permute back. Such a part of the network is computed without
+/// the permutes if it has a linear layer, which becomes a 1x1 convolution, or ends with a permute
+/// back. The permutes around a layer norm stay: see read_layer_norm.
 ///
 /// @return whether the graph has changed.
-bool move_channels_first(std::shared_ptr<torch::jit::Graph>& graph);
+bool move_channels_first(std::shared_ptr<torch::jit::Graph>& graph, const SeenTensors& seen);
 
 }  // namespace torchalgo

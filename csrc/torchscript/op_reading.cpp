@@ -21,4 +21,9 @@ const TensorInfo& rank4(const Operands& op, const torch::jit::Value* value) {
   return info;
 }
 
+const TensorInfo& rank4_or_3(const Operands& op, const torch::jit::Value* value) {
+  const TensorInfo& info = op.tensor(value);
+  return info.sizes.size() == 3 ? info : rank4(op, value);
+}
+
 }  // namespace torchalgo

@@ -30,13 +30,18 @@ struct OpReading {
 /// Returns the description of an operand of rank 4. @throws NotPlanned  for any other rank.
 [[nodiscard]] const TensorInfo& rank4(const Operands& op, const torch::jit::Value* value);
 
-/// Makes a problem with the type and the sizes of an operand of rank 4.
+/// Returns the description of an operand of rank 4 or 3. @throws NotPlanned  for any other rank.
+[[nodiscard]] const TensorInfo& rank4_or_3(const Operands& op, const torch::jit::Value* value);
+
+/// Makes a problem with the type and the sizes of an operand of rank 4 or 3: [n, c, w] counts as h
+/// = 1.
 template <typename P>
 [[nodiscard]] P with_src(const TensorInfo& src) {
   P problem;
   problem.dtype = *src.dtype;
   problem.n = src.sizes[0], problem.c = src.sizes[1];
-  problem.h = src.sizes[2], problem.w = src.sizes[3];
+  problem.w = src.sizes.back();
+  if (src.sizes.size() == 4) problem.h = src.sizes[2];
   return problem;
 }
 

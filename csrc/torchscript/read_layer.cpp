@@ -151,7 +151,7 @@ OpReading read_addmm(const Operands& op) {
 
 OpReading read_batch_norm(const Operands& op) {
   Value* input = data_input(op);
-  const TensorInfo& src = rank4(op, input);
+  const TensorInfo& src = rank4_or_3(op, input);
   if (op.boolean("training")) throw NotPlanned("it uses the statistics of the batch");
   for (const char* name : {"weight", "bias", "running_mean", "running_var"}) {
     const bool is_optional = name[0] != 'r';

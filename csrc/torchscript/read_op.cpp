@@ -76,23 +76,15 @@ OpReading read_mean(const Operands& op) {
   return planned(pool, {input});
 }
 
-// [n, c, w] counts as h = 1.
-EltwiseProblem eltwise_of(const TensorInfo& src, EltwiseKind kind) {
-  const Sizes& sizes = src.sizes;
-  if (sizes.size() != 3 && sizes.size() != 4) {
-    throw NotPlanned(fmt::format("its rank is {}", sizes.size()));
-  }
-  EltwiseProblem eltwise;
+EltwiseProblem eltwise_of(const Operands& op, const Value* src, EltwiseKind kind) {
+  auto eltwise = with_src<EltwiseProblem>(rank4_or_3(op, src));
   eltwise.kind = kind;
-  eltwise.dtype = *src.dtype;
-  eltwise.n = sizes[0], eltwise.c = sizes[1], eltwise.w = sizes.back();
-  if (sizes.size() == 4) eltwise.h = sizes[2];
   return eltwise;
 }
 
 OpReading activation(const Operands& op, PostOp post_op) {
   Value* input = data_input(op);
-  EltwiseProblem eltwise = eltwise_of(op.tensor(input), EltwiseKind::kActivation);
+  EltwiseProblem eltwise = eltwise_of(op, input, EltwiseKind::kActivation);
   eltwise.epilogue = {post_op};
   return planned(eltwise, {input});
 }
@@ -118,7 +110,7 @@ OpReading read_add(const Operands& op) {
   if (!is_tensor(b)) return {};
   if (!are_alike(op.tensor(a), op.tensor(b))) throw NotPlanned("its operands differ in shape");
   if (op.number("alpha") != 1.0) throw NotPlanned("alpha is not 1");
-  return planned(eltwise_of(op.tensor(a), EltwiseKind::kAdd), {a, b});
+  return planned(eltwise_of(op, a, EltwiseKind::kAdd), {a, b});
 }
 
 OpReading read_mul(const Operands& op) {
@@ -126,7 +118,7 @@ OpReading read_mul(const Operands& op) {
   Value* b = op.value("other");
   if (!is_tensor(b)) return {};
   if (are_alike(op.tensor(a), op.tensor(b))) {
-    return planned(eltwise_of(op.tensor(a), EltwiseKind::kMul), {a, b});
+    return planned(eltwise_of(op, a, EltwiseKind::kMul), {a, b});
   }
   const auto is_channel_vector = [&](const Value* vector, const Value* whole) {
     const TensorInfo& v = op.tensor(vector);
@@ -136,7 +128,7 @@ OpReading read_mul(const Operands& op) {
   };
   if (is_channel_vector(a, b)) std::swap(a, b);
   if (!is_channel_vector(b, a)) throw NotPlanned("its operands differ in shape");
-  EltwiseProblem mul = eltwise_of(op.tensor(a), EltwiseKind::kMul);
+  EltwiseProblem mul = eltwise_of(op, a, EltwiseKind::kMul);
   mul.channelwise = true;
   return planned(mul, {a, b});
 }

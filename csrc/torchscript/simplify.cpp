@@ -5,7 +5,6 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
-#include <torch/csrc/jit/passes/frozen_conv_folding.h>
 #include <torch/csrc/jit/passes/inliner.h>
 #include <torch/csrc/jit/passes/loop_unrolling.h>
 #include <torch/csrc/jit/passes/lower_tuples.h>
@@ -21,8 +20,9 @@
 #include "torchscript/channel_ops.h"
 #include "torchscript/channels_first.h"
 #include "torchscript/constants.h"
-#include "torchscript/fold_scales.h"
+#include "torchscript/fold_affine.h"
 #include "torchscript/functionalize.h"
+#include "torchscript/merge_branches.h"
 
 namespace torchalgo {
 
@@ -55,6 +55,20 @@ void remove_dropout(Graph& graph) {
     if (constant_bool(node->namedInput("train")).value_or(true)) return;
     node->output()->replaceAllUsesWith(node->namedInput("input"));
     node->destroy();
+  });
+}
+
+// Arithmetic repeats its operands itself: x * y.expand_as(x) is x * y.
+void remove_expansions(Graph& graph) {
+  for_each_node(graph.block(), [](Node* node) {
+    if (!is_kind(node, "aten::add") && !is_kind(node, "aten::mul")) return;
+    for (const std::size_t i : {0, 1}) {
+      const Node* expansion = node->input(i)->node();
+      if (!is_kind(expansion, "aten::expand_as")) continue;
+      if (expansion->input(1) == node->input(1 - i)) {
+        node->replaceInput(i, const_cast<Value*>(expansion->input(0)));
+      }
+    }
   });
 }
 
@@ -148,6 +162,7 @@ constexpr Pass kPasses[] = {
     {"constants, for the counts of loops",
      [](GraphPtr& graph) { torch::jit::ConstantPropagation(graph); }},
     {"loops", unroll_small_loops},
+    {"expansions", [](GraphPtr& graph) { remove_expansions(*graph); }},
     {"growing lists", [](GraphPtr& graph) { freeze_lists(*graph); }},
     {"mutated lists", [](GraphPtr& graph) { torch::jit::RemoveListMutation(graph); }},
     {"mutated tensors", [](GraphPtr& graph) { torch::jit::RemoveTensorMutation(graph); }},
@@ -200,13 +215,6 @@ void inline_calls(Graph& graph) {
   torch::jit::Inline(graph);
 }
 
-bool fold_batch_norms(GraphPtr& graph) {
-  const Trace trace("batch norms into convolutions", *graph);
-  if (!torch::jit::FoldFrozenConvBatchnorm(graph)) return false;
-  torch::jit::EliminateDeadCode(graph);
-  return true;
-}
-
 bool replace_in_place_ops(GraphPtr& graph, const SeenTensors& seen) {
   const Trace trace("in-place ops that nobody else sees", *graph);
   if (!functionalize(*graph, seen)) return false;
@@ -214,14 +222,19 @@ bool replace_in_place_ops(GraphPtr& graph, const SeenTensors& seen) {
   return true;
 }
 
-bool bring_channels_first(GraphPtr& graph) {
+bool bring_channels_first(GraphPtr& graph, const SeenTensors& seen) {
   const Trace trace("permutes around linear layers", *graph);
-  return move_channels_first(graph);
+  return move_channels_first(graph, seen);
 }
 
-bool fold_products(GraphPtr& graph) {
-  const Trace trace("products with constants into convolutions", *graph);
-  return fold_scales(graph);
+bool fold_constants(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("products and sums with constants into convolutions", *graph);
+  return fold_affine(graph, seen);
+}
+
+bool merge_sums(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("sums of convolutions of one tensor", *graph);
+  return merge_branches(graph, seen);
 }
 
 bool name_channel_ops(GraphPtr& graph, const SeenTensors& seen) {
@@ -240,12 +253,15 @@ SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValu
     run_passes(graph);
     seen = see_tensors(graph, arguments);
   }
-  // A check of the rank may have stood between a convolution and its batch norm.
-  if (fold_batch_norms(graph)) seen = see_tensors(graph, arguments);
   if (replace_in_place_ops(graph, seen)) seen = see_tensors(graph, arguments);
-  bool is_changed = bring_channels_first(graph);
-  is_changed |= fold_products(graph);
-  if (is_changed) seen = see_tensors(graph, arguments);
+  if (bring_channels_first(graph, seen)) seen = see_tensors(graph, arguments);
+  bool is_merged = true;
+  while (
+      is_merged) {  // a merged convolution may take what follows the sum; each round removes nodes
+    if (fold_constants(graph, seen)) seen = see_tensors(graph, arguments);
+    is_merged = merge_sums(graph, seen);
+    if (is_merged) seen = see_tensors(graph, arguments);
+  }
   if (name_channel_ops(graph, seen)) seen = see_tensors(graph, arguments);
   return seen;
 }

@@ -15,6 +15,9 @@ namespace torchalgo {
 /// - Calls are inlined.
 /// - In-place ops and growing lists become functional ops if no other code sees the change.
 /// - Branches on a tensor's rank and loops of a small fixed count are resolved.
+/// - Parts with their channels last get them first (channels_first.h).
+/// - Products and sums with constants go into convolutions (fold_affine.h), and convolutions of one
+///   tensor whose sum is taken become one (merge_branches.h).
 /// - Shuffled and split channels become ops of their own (channel_ops.h).
 ///
 /// @param arguments  of forward, self first.

@@ -199,7 +199,7 @@ class LayerNorm2d(nn.LayerNorm):
 
 
 class LayerNorms(nn.Module):
-    """Two that are planned, and two that are not: of other dimensions, and with another reader."""
+    """Three that are planned, the last one with two readers, and one of other dimensions."""
 
     def __init__(self) -> None:
         super().__init__()

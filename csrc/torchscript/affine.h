@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <optional>
+
+#include "torchscript/tensor_info.h"
+
+namespace torchalgo {
+
+/// y = src * scale[c] + shift[c], for the channels c of dimension 1.
+struct Affine {
+  torch::jit::Value* src;
+  at::Tensor scale, shift;  // [c], f64
+};
+
+/// Returns the affine function that `node` computes, or nullopt if it computes another one: it is a
+/// batch norm in eval mode, or adds, subtracts, multiplies or divides by a constant that has one
+/// number, or one per channel. Tensors have rank 3 or more; [n, c, w] counts as an image.
+[[nodiscard]] std::optional<Affine> read_affine(const torch::jit::Node* node,
+                                                const SeenTensors& seen);
+
+}  // namespace torchalgo

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <cstdint>
+#include <optional>
+
+namespace torchalgo {
+
+/// A convolution, transposed or not, whose weights, bias and groups are constants of the graph.
+struct ConstantConv {
+  torch::jit::Node* node;
+  at::Tensor weight;  // [k, c / groups, ...]; if transposed, [c, k / groups, ...]
+  at::Tensor bias;    // [k]; undefined if there is none
+  std::int64_t groups = 1;
+  bool is_transposed = false;
+};
+
+/// Returns the convolution that `node` is, or nullopt if it is none or not constant.
+[[nodiscard]] std::optional<ConstantConv> read_constant_conv(const torch::jit::Node* node);
+
+/// Returns the number of channels of the result.
+[[nodiscard]] std::int64_t result_channels(const ConstantConv& conv);
+
+/// Gives the convolution other weights and another bias, in the type of its weights. A convolution
+/// without a bias stays so if the new one is undefined or 0.
+void replace_weights(const ConstantConv& conv, const at::Tensor& weight, const at::Tensor& bias);
+
+}  // namespace torchalgo

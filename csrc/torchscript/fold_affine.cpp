@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "torchscript/fold_affine.h"
+
+#include <ATen/TensorOperators.h>
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "torchscript/affine.h"
+#include "torchscript/constant_conv.h"
+#include "torchscript/constants.h"
+
+namespace torchalgo {
+
+using torch::jit::AliasDb;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+using torch::jit::WithInsertPoint;
+
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+// Their results are often not contiguous, and a planned op would copy them first.
+constexpr std::array<std::string_view, 6> kStrided = {"aten::permute", "aten::transpose",
+                                                      "aten::t",       "aten::select",
+                                                      "aten::unbind",  "prim::ListUnpack"};
+
+bool is_strided(const Value* value) {
+  return std::any_of(kStrided.begin(), kStrided.end(),
+                     [&](std::string_view kind) { return is_kind(value->node(), kind); });
+}
+
+bool pads_nothing(const ConstantConv& conv) {
+  const auto padding = constant_ints(conv.node->namedInput("padding"));
+  return padding && std::all_of(padding->begin(), padding->end(), [](auto p) { return p == 0; });
+}
+
+at::Tensor as_f64(const at::Tensor& tensor) { return tensor.to(at::kCPU, at::kDouble); }
+
+// Returns weights [k, c / groups, ...] as [groups, k / groups, c / groups, ...]. If the convolution
+// is transposed, the two are the other way around.
+at::Tensor by_groups(const ConstantConv& conv) {
+  Sizes sizes = conv.weight.sizes().vec();
+  sizes[0] /= conv.groups;
+  sizes.insert(sizes.begin(), conv.groups);
+  return as_f64(conv.weight).reshape(sizes);
+}
+
+// Returns a vector of one number per channel as a factor of by_groups(). `dim` is 1 or 2.
+at::Tensor factor_of(const at::Tensor& vector, const ConstantConv& conv, std::size_t dim) {
+  Sizes sizes(static_cast<std::size_t>(conv.weight.dim()) + 1, 1);
+  sizes[0] = conv.groups;
+  sizes[dim] = vector.numel() / conv.groups;
+  return vector.reshape(sizes);
+}
+
+// Gives the convolution the weights with which it computes affine(conv(x)).
+void fold_after(const ConstantConv& conv, const Affine& affine) {
+  const at::Tensor factor = factor_of(affine.scale, conv, conv.is_transposed ? 2 : 1);
+  const at::Tensor weight = (by_groups(conv) * factor).reshape(conv.weight.sizes());
+  const at::Tensor bias =
+      conv.bias.defined() ? as_f64(conv.bias) * affine.scale + affine.shift : affine.shift;
+  replace_weights(conv, weight.to(conv.weight.device()), bias.to(conv.weight.device()));
+}
+
+// Gives the convolution the weights with which it computes conv(affine(x)).
+void fold_before(const ConstantConv& conv, const Affine& affine) {
+  const at::Tensor grouped = by_groups(conv);
+  const at::Tensor weight = grouped * factor_of(affine.scale, conv, 2);
+  at::Tensor bias = conv.bias;
+  if (affine.shift.any().item<bool>()) {
+    const at::Tensor shifts = grouped * factor_of(affine.shift, conv, 2);
+    bias = shifts.flatten(2).sum(2).flatten();
+    if (conv.bias.defined()) bias = bias + as_f64(conv.bias);
+    bias = bias.to(conv.weight.device());
+  }
+  replace_weights(conv, weight.reshape(conv.weight.sizes()).to(conv.weight.device()), bias);
+}
+
+Affine compose(const Affine& last, const Affine& first) {
+  return {first.src, last.scale * first.scale, last.scale * first.shift + last.shift};
+}
+
+class Folder {
+ public:
+  Folder(std::shared_ptr<Graph>& graph, const SeenTensors& seen)
+      : graph_(graph), aliases_(graph), seen_(seen) {}
+
+  bool run() {
+    const std::vector<Node*> nodes(graph_->nodes().begin(), graph_->nodes().end());
+    for (Node* node : nodes) {
+      if (std::optional<Affine> affine = read_affine(node, seen_)) take(node, std::move(*affine));
+    }
+    for (Node* node : kept_) place(node, found_.at(node->output()));
+    if (is_changed_) torch::jit::EliminateDeadCode(graph_);
+    return is_changed_;
+  }
+
+ private:
+  struct Found {
+    Affine affine;
+    std::vector<Node*> before;  // the other nodes of the chain, the first one first
+  };
+
+  // Joins the node with the affine functions before it, and all of them with a convolution before
+  // them.
+  void take(Node* node, Affine affine) {
+    std::vector<Node*> chain;
+    const auto before = found_.find(affine.src);
+    if (before != found_.end() && affine.src->uses().size() == 1 &&
+        !aliases_.hasWriters(before->second.affine.src)) {
+      Node* const last = affine.src->node();
+      affine = compose(affine, before->second.affine);
+      chain = std::move(before->second.before);
+      chain.push_back(last);
+      found_.erase(before);
+      std::erase(kept_, last);
+    }
+    const auto conv = read_constant_conv(affine.src->node());
+    const bool is_only_reader = affine.src->uses().size() == 1;
+    if (conv && is_only_reader && has_channels(*conv, affine, result_channels(*conv))) {
+      fold_after(*conv, affine);
+      return replace(node, chain, affine.src);
+    }
+    found_.insert_or_assign(node->output(), Found{std::move(affine), std::move(chain)});
+    kept_.push_back(node);
+  }
+
+  // Returns true if dimension 1 of the function's tensor holds `channels` of the convolution: an
+  // input without a batch has its channels in dimension 0.
+  [[nodiscard]] bool has_channels(const ConstantConv& conv, const Affine& affine,
+                                  std::int64_t channels) const {
+    return std::ssize(seen_.at(affine.src).sizes) == conv.weight.dim() &&
+           affine.scale.numel() == channels;
+  }
+
+  // Puts the function into the convolutions that read its result, or makes one node of it.
+  void place(Node* node, const Found& found) {
+    const Affine& affine = found.affine;
+    if (fold_into_readers(node, affine)) return;
+    const bool is_alone = found.before.empty();
+    if (is_alone && (is_kind(node, "aten::batch_norm") || is_strided(affine.src))) return;
+    const WithInsertPoint at(node);
+    const SeenTensor& seen = seen_.at(affine.src);
+    const auto constant = [&](const at::Tensor& tensor) {
+      return graph_->insertConstant(tensor.to(seen.device, seen.scalar_type).contiguous());
+    };
+    Value* const scale = constant(affine.scale);
+    Value* const shift = constant(affine.shift);
+    Value* const mean = constant(at::zeros_like(affine.scale));
+    Value* const variance = constant(at::ones_like(affine.scale));
+    Value* const no = graph_->insertConstant(false);
+    Value* const zero = graph_->insertConstant(0.0);
+    Value* const made =
+        graph_->insert(c10::Symbol::fromQualString("aten::batch_norm"),
+                       {affine.src, scale, shift, mean, variance, no, zero, zero, no});
+    made->node()->copyMetadata(node);
+    replace(node, found.before, made);
+  }
+
+  bool fold_into_readers(Node* node, const Affine& affine) {
+    if (aliases_.hasWriters(affine.src)) return false;
+    const bool has_shift = affine.shift.any().item<bool>();
+    std::vector<ConstantConv> readers;
+    for (const torch::jit::Use& use : node->output()->uses()) {
+      const auto conv = read_constant_conv(use.user);
+      if (!conv || use.offset != 0 || conv->is_transposed) return false;
+      if (!has_channels(*conv, affine, conv->weight.size(1) * conv->groups)) return false;
+      if (has_shift && !pads_nothing(*conv)) return false;
+      readers.push_back(*conv);
+    }
+    if (readers.empty()) return false;
+    for (const ConstantConv& conv : readers) {
+      fold_before(conv, affine);
+      conv.node->replaceInput(0, affine.src);
+    }
+    is_changed_ = true;
+    return true;
+  }
+
+  // Puts `by` where the result of a chain was read, and removes the chain: a node without readers
+  // would still count as a reader.
+  void replace(Node* last, const std::vector<Node*>& before, Value* by) {
+    last->output()->replaceAllUsesWith(by);
+    last->destroy();
+    for (auto node = before.rbegin(); node != before.rend(); ++node) (*node)->destroy();
+    is_changed_ = true;
+  }
+
+  std::shared_ptr<Graph>& graph_;
+  AliasDb aliases_;  // of the graph before the first change, which adds no writer
+  const SeenTensors& seen_;
+  std::map<const Value*, Found> found_;
+  std::vector<Node*> kept_;  // the last node of each chain
+  bool is_changed_ = false;
+};
+
+}  // namespace
+
+bool fold_affine(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
+  return Folder(graph, seen).run();
+}
+
+}  // namespace torchalgo
