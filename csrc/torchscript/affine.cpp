@@ -73,7 +73,7 @@ std::optional<Affine> read_affine(const Node* node, const SeenTensors& seen) {
   if (node->maybeSchema() == nullptr || node->outputs().size() != 1) return std::nullopt;
   const std::string_view kind = node->kind().toQualString();
   if (kind == "aten::batch_norm") {
-    const SeenTensor* const image = find_image(node->input(0), seen);
+    const SeenTensor* const image = find_image(node->output(), seen);
     return image == nullptr ? std::nullopt : read_batch_norm(node, *image);
   }
   const bool is_sum = kind == "aten::add" || kind == "aten::sub" || kind == "aten::rsub";

@@ -109,48 +109,52 @@ class Folder {
   struct Found {
     Affine affine;
     std::vector<Node*> before;  // the other nodes of the chain, the first one first
+    bool is_src_written;        // somewhere in the graph
   };
 
   // Joins the node with the affine functions before it, and all of them with a convolution before
   // them.
   void take(Node* node, Affine affine) {
     std::vector<Node*> chain;
+    bool is_src_written = aliases_.hasWriters(affine.src);
     const auto before = found_.find(affine.src);
     if (before != found_.end() && affine.src->uses().size() == 1 &&
-        !aliases_.hasWriters(before->second.affine.src)) {
+        !before->second.is_src_written) {
       Node* const last = affine.src->node();
       affine = compose(affine, before->second.affine);
       chain = std::move(before->second.before);
       chain.push_back(last);
+      is_src_written = false;
       found_.erase(before);
       std::erase(kept_, last);
     }
     const auto conv = read_constant_conv(affine.src->node());
     const bool is_only_reader = affine.src->uses().size() == 1;
-    if (conv && is_only_reader && has_channels(*conv, affine, result_channels(*conv))) {
+    if (conv && is_only_reader && has_channels(*conv, node, result_channels(*conv))) {
       fold_after(*conv, affine);
       return replace(node, chain, affine.src);
     }
-    found_.insert_or_assign(node->output(), Found{std::move(affine), std::move(chain)});
+    found_.insert_or_assign(node->output(),
+                            Found{std::move(affine), std::move(chain), is_src_written});
     kept_.push_back(node);
   }
 
-  // Returns true if dimension 1 of the function's tensor holds `channels` of the convolution: an
-  // input without a batch has its channels in dimension 0.
-  [[nodiscard]] bool has_channels(const ConstantConv& conv, const Affine& affine,
+  // Returns true if dimension 1 of the node's tensors holds `channels` of the convolution: an input
+  // without a batch has its channels in dimension 0.
+  [[nodiscard]] bool has_channels(const ConstantConv& conv, const Node* node,
                                   std::int64_t channels) const {
-    return std::ssize(seen_.at(affine.src).sizes) == conv.weight.dim() &&
-           affine.scale.numel() == channels;
+    const auto& sizes = seen_.at(node->output()).sizes;
+    return std::ssize(sizes) == conv.weight.dim() && sizes[1] == channels;
   }
 
   // Puts the function into the convolutions that read its result, or makes one node of it.
   void place(Node* node, const Found& found) {
     const Affine& affine = found.affine;
-    if (fold_into_readers(node, affine)) return;
+    if (!found.is_src_written && fold_into_readers(node, affine)) return;
     const bool is_alone = found.before.empty();
     if (is_alone && (is_kind(node, "aten::batch_norm") || is_strided(affine.src))) return;
     const WithInsertPoint at(node);
-    const SeenTensor& seen = seen_.at(affine.src);
+    const SeenTensor& seen = seen_.at(node->output());
     const auto constant = [&](const at::Tensor& tensor) {
       return graph_->insertConstant(tensor.to(seen.device, seen.scalar_type).contiguous());
     };
@@ -168,13 +172,12 @@ class Folder {
   }
 
   bool fold_into_readers(Node* node, const Affine& affine) {
-    if (aliases_.hasWriters(affine.src)) return false;
     const bool has_shift = affine.shift.any().item<bool>();
     std::vector<ConstantConv> readers;
     for (const torch::jit::Use& use : node->output()->uses()) {
       const auto conv = read_constant_conv(use.user);
       if (!conv || use.offset != 0 || conv->is_transposed) return false;
-      if (!has_channels(*conv, affine, conv->weight.size(1) * conv->groups)) return false;
+      if (!has_channels(*conv, node, conv->weight.size(1) * conv->groups)) return false;
       if (has_shift && !pads_nothing(*conv)) return false;
       readers.push_back(*conv);
     }
@@ -191,6 +194,9 @@ class Folder {
   // would still count as a reader.
   void replace(Node* last, const std::vector<Node*>& before, Value* by) {
     last->output()->replaceAllUsesWith(by);
+    for (auto& [value, found] : found_) {
+      if (found.affine.src == last->output()) found.affine.src = by;
+    }
     last->destroy();
     for (auto node = before.rbegin(); node != before.rend(); ++node) (*node)->destroy();
     is_changed_ = true;
