@@ -18,11 +18,12 @@ from support.graph_models import freeze
 from support.plans import make_plan
 from support.random_plans import any_plan
 from torchalgo import _C
+from torchalgo._base.time_budget import Deadline
 from torchalgo._ir.plan import InContext, LeftAlone, Plan
 from torchalgo._ir.plan.text import outcome_lines
 from torchalgo._refine.binding import Tuned, rewrite_with_origins
 from torchalgo._refine.in_context import Kept
-from torchalgo._refine.left_ops import left_times, source_line, time_left_ops, with_times
+from torchalgo._refine.left_ops import has_time, left_times, source_line, time_left_ops, with_times
 from torchalgo._refine.net_times import NetTimes, time_in_net
 from torchalgo._run.report import html_report
 
@@ -155,6 +156,11 @@ def test_a_module_that_needs_the_interpreter_is_not_timed() -> None:
     scripted, origins = rewrite_with_origins(imported, native, strict=False)
     tuned = Tuned(native, scripted, 0.0, None, origins)  # type: ignore[arg-type]
     assert time_left_ops(tuned, imported.graph, inputs, budget_s=0.1) is None
+
+
+def test_a_budget_without_room_for_five_calls_leaves_the_ops_untimed() -> None:
+    assert has_time(1e9, 0.0, Deadline(None))
+    assert has_time(0.1e6, 0.5, Deadline(9.0)) and not has_time(0.1e6, 0.49, Deadline(9.0))
 
 
 # ---- lines of the model --------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import torch
 
 from torchalgo import _C
 from torchalgo._base.stats import cost_of_samples
+from torchalgo._base.time_budget import Deadline
 from torchalgo._ir.plan import LeftAlone
 from torchalgo._refine.binding import Tuned
 from torchalgo._refine.net_times import NetTimes, time_in_net
@@ -32,6 +33,12 @@ class LeftTimes:
 
     call_us: float
     ops_us: Mapping[str, float]
+
+
+def has_time(call_us: float, limit_s: float, deadline: Deadline) -> bool:
+    """Returns True if a module with calls of `call_us` may be timed: without a deadline, always."""
+    calls = 1 + WARMUP + LEAST_PASSES  # the first one finds out whether the runner can run it
+    return not deadline.has_end or calls * call_us / 1e6 <= limit_s
 
 
 def time_left_ops(

@@ -20,11 +20,10 @@ from torchalgo._plan.comparisons import compare_planners
 from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency
 from torchalgo._plan.preparation import Prepared
-from torchalgo._refine import in_context
+from torchalgo._refine import in_context, left_ops
 from torchalgo._refine.binding import Tuned, bind_exact_plan, choices_of
 from torchalgo._refine.end_of_call import CallBudget
 from torchalgo._refine.in_context import Kept, Refined
-from torchalgo._refine.left_ops import time_left_ops
 
 # The comparisons measure more costs, which may change the plan that was timed inside the net. Then
 # the plan is refined again, in all at most this often.
@@ -156,21 +155,21 @@ class Refinement:
 
     def _with_left_ops(self, refined: Refined) -> Refined:
         """Adds the times of the ops that are left to PyTorch, if there is time for it."""
-        tuned, tuning, deadline = refined.tuned, self._tuning, self._budget.call.deadline
+        context, tuning, deadline = refined.context, self._tuning, self._budget.call.deadline
         limit_s = in_context.limit_s(tuning.seconds, deadline)
-        if refined.context is None or tuning.is_stopped:
+        if context is None or tuning.is_stopped:
             return refined
-        if not in_context.has_time(tuned.native, limit_s, deadline):
+        if not left_ops.has_time(context.measured_us, limit_s, deadline):
             return refined
+        inputs = self._prepared.inputs
         try:
-            inputs = self._prepared.inputs
-            left = time_left_ops(tuned, tuning.graph, inputs, budget_s=limit_s / 6)
+            left = left_ops.time_left_ops(refined.tuned, tuning.graph, inputs, budget_s=limit_s / 6)
         except KeyboardInterrupt:
             tuning.interrupt()
             return refined
         if left is None:
             return refined
-        context = dataclasses.replace(refined.context, run_us=left.call_us)
+        context = dataclasses.replace(context, run_us=left.call_us)
         return dataclasses.replace(refined, context=context, left_us=left.ops_us)
 
     def _compare(self, limits: Limits) -> dict[str, _C.Plan]:
