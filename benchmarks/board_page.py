@@ -88,16 +88,24 @@ def spread_of(record: Record, engine: str) -> list[float]:
     return [calls[0], round(statistics.median(calls), 1), calls[rank]]
 
 
+def runs_baseline(record: Record) -> bool:
+    """True if plain PyTorch was faster than the plan during tuning, so that it runs."""
+    return record["engines"][OWN]["runs"] == "baseline"
+
+
 def share_left(record: Record) -> float | None:
     """Returns the part of a call that PyTorch spends on ops of its own; None if it is not known."""
     left = record["left_to_torch"]
+    if runs_baseline(record):
+        return 1.0
     return None if left["us"] is None else left["us"] / left["run_us"]
 
 
 def share_text(record: Record) -> str:
     """Spells the share and the number of ops that are left to PyTorch."""
     share, ops = share_left(record), sum(record["left_to_torch"]["ops"].values())
-    return f"{ops} ops" if share is None else f"{100 * share:.1f} % ({ops} ops)"
+    count = f"{ops} op{'s' * (ops != 1)}"
+    return count if share is None else f"{100 * share:.1f} % ({count})"
 
 
 # ---- one section ---------------------------------------------------------------------------------
@@ -184,6 +192,11 @@ def summary(records: Sequence[Record]) -> list[str]:
     return table(["geometric means", "value"], rows, right=":--")
 
 
+def predicted_text(record: Record) -> str:
+    """Spells the predicted time of the plan over its measured time, if the plan runs."""
+    return "-" if runs_baseline(record) else f"{record['predicted_over_measured']:.2f}"
+
+
 def slowest_text(record: Record) -> str:
     """Lists the slowest ops that are left to PyTorch."""
     slowest = record["left_to_torch"]["slowest"] or []
@@ -204,7 +217,7 @@ def losses(records: Sequence[Record]) -> list[str]:
     rows = [
         [
             record["network"], TITLES.get(peer, peer), ratio_cell(ratio).split(" **")[0],
-            share_text(record), slowest_text(record), f"{record['predicted_over_measured']:.2f}",
+            share_text(record), slowest_text(record), predicted_text(record),
         ]
         for _, record, peer, ratio in lost
     ]  # fmt: skip
@@ -249,7 +262,7 @@ def rows_of(records: Sequence[Record]) -> list[str]:
         "ratio over PyTorch": lambda r: ratio_cell(over(r, BEST_PYTORCH)[1]),
         "left to PyTorch": share_text,
         "transforms": lambda r: str(r["engines"][OWN]["transforms"]),
-        "predicted / measured": lambda r: f"{r['predicted_over_measured']:.2f}",
+        "predicted / measured": predicted_text,
         "single calls": lambda r: single_cell(r, (OWN,)),
         "of ONNX Runtime": lambda r: single_cell(r, BEST_OTHER[:2]),
         "A/A control": lambda r: control_cell(control_of(r["wall_us"][OWN])),

@@ -264,6 +264,15 @@ def test_losses_come_first_and_failures_are_listed(tmp_path: Path) -> None:
     assert "left to PyTorch | median 5.0%" in text
 
 
+def test_where_plain_pytorch_runs_everything_is_left_to_it() -> None:
+    record = record_of("dqn")
+    assert board_page.share_text(record) == "5.0 % (2 ops)"
+    assert board_page.predicted_text(record) == "0.90"
+    record["engines"]["torchalgo"]["runs"] = "baseline"
+    assert board_page.share_text(record) == "100.0 % (2 ops)"
+    assert board_page.predicted_text(record) == "-"
+
+
 def test_single_calls_have_minimum_median_and_tail() -> None:
     record = record_of("dqn", own_ms=10.0)
     record["calls_us"]["torchalgo"] = [[float(10 * i + j) for j in range(1, 11)] for i in range(10)]
