@@ -90,7 +90,7 @@ def spread_of(record: Record, engine: str) -> list[float]:
 
 def runs_baseline(record: Record) -> bool:
     """True if plain PyTorch was faster than the plan during tuning, so that it runs."""
-    return record["engines"][OWN]["runs"] == "baseline"
+    return bool(record["engines"][OWN]["runs"] == "baseline")
 
 
 def share_left(record: Record) -> float | None:
