@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from support.small_models import FUNCTIONS, make, rand
 from torchalgo._capture.free_sizes import find_dims, probe_sizes
@@ -80,6 +83,23 @@ def test_a_symbolic_run_leaves_no_fake_tensor_in_the_model() -> None:
     find_dims(model, (rand(1, 3, 8, 8),))
     assert model.last is None
     assert not model.all
+
+
+def test_a_symbolic_run_that_fails_logs_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class PadsWhatIsPositive(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            positive = x[x > 0].view(1, 1, 1, -1)
+            return functional.pad(positive, (0, 1, 0, 1), mode="replicate")
+
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    logger.addHandler(caplog.handler)
+    try:
+        assert find_dims(PadsWhatIsPositive().eval(), (rand(1, 3, 8, 9),)) is None
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def test_a_probe_has_other_sizes_where_they_are_free() -> None:

@@ -219,17 +219,19 @@ def _containers(table: dict[str, Any]) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Hides torch's log of a failed symbolic run.
+    """Hides torch's logs of a failed symbolic run.
 
     Such a failure only means that nothing is proven.
     """
-    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
+    names = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
+    before = [(logger := logging.getLogger(name), logger.level) for name in names]
+    for logger, _ in before:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        for logger, level in before:
+            logger.setLevel(level)
 
 
 # Methods whose results are constants in a trace. A symbolic run keeps formulas instead.
