@@ -86,6 +86,7 @@ void bind_graph(py::module_& m) {
       .def_readonly("inputs", &Node::inputs)
       .def_readonly("outputs", &Node::outputs)
       .def_readonly("note", &Node::note)
+      .def_readonly("reads_shape_only", &Node::reads_shape_only)
       .def_property_readonly("problem", [](const Node& node) -> std::optional<std::string> {
         if (!node.problem) return std::nullopt;
         return problem_word(node.problem);

@@ -57,6 +57,7 @@ void check_graph(const Graph& graph) {
     const Node& node = graph.nodes[i];
     TORCHALGO_ASSERT(names.insert(node.name).second);
     for (const int input : node.inputs) TORCHALGO_ASSERT(is_value(graph, input) && defined[input]);
+    TORCHALGO_ASSERT(!node.reads_shape_only || !node.problem);
     for (const int output : node.outputs) {
       TORCHALGO_ASSERT(is_value(graph, output) && !defined[output]);
       TORCHALGO_ASSERT(graph.values[output].producer == static_cast<int>(i));

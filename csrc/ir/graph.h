@@ -30,6 +30,9 @@ struct Node {
   std::optional<Problem>
       problem;       // nullopt: opaque, so inputs and outputs are nchw and the cost is 0
   std::string note;  // why a node that looks plannable is opaque
+  /// True for an opaque node that reads the sizes, the type or the device of its inputs and none of
+  /// their elements. It takes its inputs in any layout.
+  bool reads_shape_only = false;
   bool operator==(const Node&) const = default;
 };
 

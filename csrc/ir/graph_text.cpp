@@ -13,6 +13,7 @@ namespace torchalgo {
 namespace {
 
 constexpr std::string_view kHeader = "torchalgo graph 1";
+constexpr std::string_view kShapeOnly = "shape";  // in place of a problem
 
 template <typename Number>
 std::string list_text(const std::vector<Number>& numbers) {
@@ -120,7 +121,8 @@ void read_node(const Line& line, Graph& graph) {
   Node node = {
       line.text(1), line.text(2), line.value_indices(3, graph), line.value_indices(4, graph),
       std::nullopt, line.text(6)};
-  if (!line.is_none(5)) node.problem = parse_problem(line.field(5));
+  node.reads_shape_only = line.field(5) == kShapeOnly;
+  if (!line.is_none(5) && !node.reads_shape_only) node.problem = parse_problem(line.field(5));
   for (const int output : node.outputs) {
     graph.values[output].producer = static_cast<int>(graph.nodes.size());
   }
@@ -149,6 +151,11 @@ void read_line(const Line& line, Graph& graph) {
   graph.outputs.push_back(line.value_index(line.field(1), graph));
 }
 
+std::string problem_text(const Node& node) {
+  if (node.problem) return to_string(*node.problem);
+  return std::string(node.reads_shape_only ? kShapeOnly : "-");
+}
+
 }  // namespace
 
 std::string to_text(const Graph& graph) {
@@ -159,8 +166,8 @@ std::string to_text(const Graph& graph) {
   }
   for (const Node& node : graph.nodes) {
     text += fmt::format("node\t{}\t{}\t{}\t{}\t{}\t{}\n", checked(node.name), checked(node.kind),
-                        list_text(node.inputs), list_text(node.outputs),
-                        node.problem ? to_string(*node.problem) : "-", checked(node.note));
+                        list_text(node.inputs), list_text(node.outputs), problem_text(node),
+                        checked(node.note));
   }
   for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
     text += fmt::format("input\t{}\t{}\n", graph.inputs[i], to_string(graph.input_layouts[i]));

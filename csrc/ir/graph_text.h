@@ -13,12 +13,12 @@ namespace torchalgo {
 ///
 ///   torchalgo graph 1
 ///   value <name> <sizes, comma-separated, or -> <dtype or ->
-///   node <name> <kind> <inputs> <outputs> <problem or -> <note>
+///   node <name> <kind> <inputs> <outputs> <problem, or - if opaque> <note>
 ///   input <value> <layout>
 ///   output <value>
 ///
-/// Values and nodes are numbered in the order of their lines; lists are comma-separated, "-" if
-/// empty.
+/// An opaque node that reads the shape only has "shape" in place of the problem. Values and nodes
+/// are numbered in the order of their lines; lists are comma-separated, "-" if empty.
 [[nodiscard]] std::string to_text(const Graph& graph);
 
 /// Reads the text of a graph: parse_graph(to_text(g)) == g.

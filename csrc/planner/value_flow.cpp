@@ -41,7 +41,7 @@ std::vector<ValueFlow> trace_values(const Graph& graph) {
     for (const int value : graph.nodes[n].inputs) {
       ValueFlow& read = flow[value];
       if (!graph.nodes[n].problem) {
-        read.border |= set_of(Layout::kNchw);
+        if (!graph.nodes[n].reads_shape_only) read.border |= set_of(Layout::kNchw);
       } else if (read.readers.empty() || read.readers.back() != static_cast<int>(n)) {
         read.readers.push_back(static_cast<int>(n));
       }

@@ -13,10 +13,10 @@ namespace torchalgo::planner {
 
 /// The producer and the readers of a value, as far as layouts are concerned.
 struct ValueFlow {
-  int producer = -1;                      // node with a problem; -1: the layout is `fixed`
-  Layout fixed = Layout::kNchw;           // of an input of the graph or an opaque node's result
-  std::vector<int> readers;               // nodes with a problem, each once
-  LayoutSet border = 0;                   // read by opaque nodes and the caller: nchw or nothing
+  int producer = -1;             // node with a problem; -1: the layout is `fixed`
+  Layout fixed = Layout::kNchw;  // of an input of the graph or an opaque node's result
+  std::vector<int> readers;      // nodes with a problem, each once
+  LayoutSet border = 0;  // read by the caller and by opaque nodes, unless these read the shape only
   std::optional<TransformProblem> shape;  // without from, to; nullopt: fixed layout
 };
 

@@ -17,6 +17,7 @@
 #include "torchscript/constants.h"
 #include "torchscript/names.h"
 #include "torchscript/read_op.h"
+#include "torchscript/shape_query.h"
 #include "torchscript/simplify.h"
 
 namespace torchalgo {
@@ -181,6 +182,7 @@ class Importer {
     made.inputs = reading.problem ? indices_of(reading.inputs) : reads;
     made.problem = std::move(reading.problem);
     made.note = node->blocks().empty() ? std::move(reading.note) : note_of_blocks(node);
+    made.reads_shape_only = reads_shape_only(node);
     graph().nodes.push_back(std::move(made));
     imported_.nodes.push_back(node);
     imported_.inner.push_back(std::move(reading.inner));
@@ -190,6 +192,13 @@ class Importer {
     std::vector<int> indices;
     for (const JitValue* value : values) indices.push_back(held(value).at(0));
     return indices;
+  }
+
+  // A 1-D layer is planned as a 2-D one, so its tensors may have another rank in another layout.
+  [[nodiscard]] bool reads_shape_only(const JitNode* node) const {
+    if (!is_shape_query(node)) return false;
+    const auto info = infos_.find(node->input(0));
+    return info != infos_.end() && info->second.sizes.size() != 3;
   }
 
   // Handles append, __setitem__ and the like: a container may return what was put into it.

@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@
 #include "torchscript/concat_slots.h"
 #include "torchscript/plan_fit.h"
 #include "torchscript/read_layer.h"
+#include "torchscript/shape_query.h"
 
 namespace torchalgo {
 
@@ -133,7 +135,9 @@ class Rewriter {
  private:
   void rewrite_node(JitNode* node) {
     const auto it = index_of_node_.find(node);
-    if (it == index_of_node_.end() || !plan_.is_planned[it->second]) return keep(node);
+    if (it == index_of_node_.end()) return keep(node);
+    if (graph_.nodes[it->second].reads_shape_only) return ask_shape(node);
+    if (!plan_.is_planned[it->second]) return keep(node);
     const auto& call = plan_.call_at[it->second];
     if (!call) return;  // absorbed by a later call
     if (is_own_op(*call)) return keep(node);
@@ -156,6 +160,25 @@ class Rewriter {
       const auto value = index_of_value_.find(output);
       if (value != index_of_value_.end()) add_version(value->second, Layout::kNchw, output);
     }
+  }
+
+  // A query of the shape takes the tensor in any layout in which it exists.
+  void ask_shape(JitNode* node) {
+    const int value = index_of_value_.at(node->input(0));
+    const auto& versions = versions_[value];
+    const auto strided = std::find_if(versions.begin(), versions.end(), [](const auto& version) {
+      return !is_blocked(version.first);
+    });
+    if (strided != versions.end()) {
+      node->replaceInput(0, strided->second);
+      return;
+    }
+    TORCHALGO_CHECK(!versions.empty(),
+                    "TA2202 rewrite_graph: no entry of the plan makes {}, whose shape {} reads",
+                    graph_.values[value].name, node->kind().toQualString());
+    JitValue* answer =
+        answer_shape_query(node, versions.begin()->second, graph_.values[value].sizes.at(1));
+    node->output()->replaceAllUsesWith(answer);
   }
 
   void read_strided(JitNode* node) {

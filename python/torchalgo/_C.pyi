@@ -34,6 +34,7 @@ class Node:
     outputs: list[int]
     problem: str | None
     note: str
+    reads_shape_only: bool  # it takes its inputs in any layout
 
 class Graph:
     values: list[Value]

@@ -81,8 +81,9 @@ class Graph:
             if word == "value":
                 self.values.append(Value(name, shape_of(numbers(rest[0]), rest[1])))
             elif word == "node":
-                problem = "" if rest[3] == "-" else rest[3]
-                self.add(Node(name, numbers(rest[1]), numbers(rest[2]), problem))
+                problem = "" if rest[3] in ("-", "shape") else rest[3]
+                node = Node(name, numbers(rest[1]), numbers(rest[2]), problem)
+                self.add(node, reads_shape_only=rest[3] == "shape")
             else:
                 [value] = (self.values[v] for v in numbers(name))
                 if word == "input":
@@ -95,10 +96,10 @@ class Graph:
         planned = [n for n, node in enumerate(self.nodes) if node.problem]
         self.planned = sorted(planned, key=lambda n: self.nodes[n].name.encode())
 
-    def add(self, node: Node) -> None:
+    def add(self, node: Node, *, reads_shape_only: bool) -> None:
         for v in node.inputs:
             self.values[v].readers.append(len(self.nodes))
-            self.values[v].border |= 0 if node.problem else 1
+            self.values[v].border |= 0 if node.problem or reads_shape_only else 1
         for value in (self.values[v] for v in node.outputs):
             is_new = value.producer < 0 and not value.readers
             require(is_new, f"{node.name} writes {value.name}, which was written or read before")

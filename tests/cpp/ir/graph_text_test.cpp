@@ -24,6 +24,7 @@ Graph branching_graph() {
                   ""},
                  {"list", "prim::ListConstruct", {0, 1}, {2}, std::nullopt, "a list, no tensor"},
                  {"cat", "aten::cat", {0, 1}, {3}, parse_problem("concat_f32_n1c8x8h4w4"), ""},
+                 {"size", "aten::size", {3}, {}, std::nullopt, "", true},
                  {"print", "prim::Print", {3}, {}, std::nullopt, ""}};
   graph.inputs = {0};
   graph.input_layouts = {Layout::kNhwc};

@@ -440,6 +440,18 @@ TEST(MakePlan, PaysForBordersThatNoNodeChooses) {
   EXPECT_EQ(plan.transforms.size(), 1U);
 }
 
+TEST(MakePlan, PaysForNoLayoutChangeBeforeAQueryOfTheShape) {
+  for (const bool reads_shape_only : {true, false}) {
+    FlowBuilder flow;
+    const int src = flow.input(8, Layout::kNhwc);
+    flow.ask_shape(src);
+    Sample sample{flow.graph(), {{{}}, {{}}}, {}, {}};
+    sample.graph.nodes[0].reads_shape_only = reads_shape_only;
+    add_transforms_and_costs(sample, [] { return 5; });
+    EXPECT_EQ(plan_of(sample).plan.cost, reads_shape_only ? 0 : 5);
+  }
+}
+
 TEST(MakePlan, PutsAResidualOfTheProblemItselfInTheDestinationLayout) {
   FlowBuilder flow;
   const int a = flow.input(8), b = flow.input(8);

@@ -31,6 +31,8 @@ class FlowBuilder {
   int relu(int src);
   int concat(const std::vector<int>& parts);
   int opaque(const std::vector<int>& sources, std::int64_t channels);
+  /// Adds an opaque node that reads the shape of `src` only. It has no result.
+  void ask_shape(int src);
   void output(int value) { graph_.outputs.push_back(value); }
 
   [[nodiscard]] std::int64_t channels(int value) const { return graph_.values[value].sizes[1]; }

@@ -81,6 +81,8 @@ Graph random_graph(std::mt19937_64& random, int nodes) {
     const bool has_room = static_cast<int>(flow.graph().nodes.size()) + 3 <= nodes;
     if (has_room && pick(random, 4) == 0) {
       add_residual_block(random, flow, values);
+    } else if (pick(random, 8) == 0) {
+      flow.ask_shape(values[pick(random, static_cast<int>(values.size()))]);
     } else {
       values.push_back(random_node(random, flow, values));
     }
@@ -176,6 +178,12 @@ int FlowBuilder::concat(const std::vector<int>& parts) {
 
 int FlowBuilder::opaque(const std::vector<int>& sources, std::int64_t channels) {
   return new_node("opaque", sources, std::nullopt, channels);
+}
+
+void FlowBuilder::ask_shape(int src) {
+  const auto index = graph_.nodes.size();
+  graph_.nodes.push_back(
+      {fmt::format("{}size_{:05}", prefix_, index), "size", {src}, {}, std::nullopt, "", true});
 }
 
 std::vector<std::vector<int>> chains_from(const Graph& graph, int anchor) {
@@ -308,7 +316,7 @@ std::string describe(const Sample& sample) {
 
 TEST(RandomSample, CoversWhatThePlannerMeets) {
   std::mt19937_64 random(1);
-  int fused = 0, opaque = 0, shared = 0, outputs = 0, twice = 0;
+  int fused = 0, opaque = 0, asked = 0, shared = 0, outputs = 0, twice = 0;
   for (int i = 0; i < 300; ++i) {
     const Sample sample = random_sample(random);
     check_graph(sample.graph);
@@ -318,12 +326,15 @@ TEST(RandomSample, CoversWhatThePlannerMeets) {
       twice += is_twice;
       shared += readers.size() > 1 && !is_twice;
     }
-    for (const Node& node : sample.graph.nodes) opaque += !node.problem;
+    for (const Node& node : sample.graph.nodes) {
+      opaque += !node.problem && !node.reads_shape_only;
+      asked += node.reads_shape_only;
+    }
     for (const auto& list : sample.candidates.by_anchor) {
       for (const Candidate& c : list) fused += c.covers.size() > 1;
     }
   }
-  for (const int count : {fused, opaque, shared, outputs, twice}) EXPECT_GT(count, 30);
+  for (const int count : {fused, opaque, asked, shared, outputs, twice}) EXPECT_GT(count, 30);
 }
 
 }  // namespace torchalgo::planner_test

@@ -25,7 +25,7 @@ class GraphText:
 
     def __init__(self, seed: int, nodes: int):
         self.pick = random.Random(seed)
-        self.kinds = ["conv", "conv", "conv", "relu", "add", "add", "concat", "opaque"]
+        self.kinds = ["conv", "conv", "conv", "relu", "add", "add", "concat", "opaque", "size"]
         self.kinds += ["slice", "shuffle", "concat"] if seed % 3 == 0 else []
         self.kinds += ["data", "filter", "filter"] if seed % 2 else []
         self.weights: list[int] = []  # gradients, which nobody reads
@@ -89,6 +89,9 @@ class GraphText:
         elif kind == "shuffle":
             problem = f"shuffle_{shape}_g2"
         name = f"n{self.pick.randrange(10**6)}_{len(self.nodes)}"
+        if kind == "size":  # it reads the shape only, and its result is no tensor
+            self.nodes.append(f"node\t{name}\t{kind}\t{reads[0]}\t-\tshape\t")
+            return
         made, listed = (
             self.value(writes, "" if writes else f"{k},{c},3,3"),
             ",".join(map(str, reads)),
