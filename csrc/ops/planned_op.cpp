@@ -95,6 +95,12 @@ Layout dst_layout(const Resolution& resolution, const Primitive& planned) {
   return result_layout(resolution.kernel->problem, resolution.kernel->primitive);
 }
 
+// Returns true if the result has the height and width `size`, or if `size` is empty. Each layout
+// has them in the same dimensions.
+bool has_size(at::IntArrayRef dst, at::IntArrayRef size) {
+  return size.empty() || (dst.size() >= 4 && dst.slice(2, 2) == size);
+}
+
 bool is_cpu_or_cuda(const at::Tensor& tensor) { return tensor.is_cpu() || tensor.is_cuda(); }
 
 int threads_on(at::Device device) { return device.is_cpu() ? at::get_num_threads() : 0; }
@@ -153,7 +159,7 @@ void PlannedOp::prepare() {
   // An op without weights runs on the device of its first input.
   if (!weights_device() && planned != nullptr && !planned->runs_on_cpu) return;
   const at::Device device = weights_device().value_or(at::kCPU);
-  warn_of_fallback(*find_or_make_execution(planned_sizes_, device));
+  warn_of_fallback(*find_or_make_execution(planned_sizes_, {}, device));
   is_prepared_ = true;
 }
 
@@ -199,31 +205,32 @@ void PlannedOp::check_weights(const Problem& layer, LayerWeights& own) const {
 }
 
 at::Tensor PlannedOp::run(std::span<const at::Tensor> src, const at::Tensor& residual,
-                          const Slot* slot) const {
+                          const Slot* slot, at::IntArrayRef size) const {
   if (!is_op_timing()) [[likely]]
-    return run_untimed(src, residual, slot);
+    return run_untimed(src, residual, slot, size);
   const std::int64_t start_ns = steady_now_ns();
-  at::Tensor dst = run_untimed(src, residual, slot);
+  at::Tensor dst = run_untimed(src, residual, slot, size);
   const std::int64_t end_ns = steady_now_ns();
   record_op_time({state_.layer, state_.problem, start_ns, end_ns});
   return dst;
 }
 
 at::Tensor PlannedOp::run_untimed(std::span<const at::Tensor> src, const at::Tensor& residual,
-                                  const Slot* slot) const {
+                                  const Slot* slot, at::IntArrayRef size) const {
   const int threads = at::get_num_threads();
   const Execution* execution = planned_.load(std::memory_order_acquire);
   for (; execution != nullptr; execution = execution->next) {
     if (execution->threads != threads && execution->threads != 0) continue;
-    if (fits(*execution, src, residual)) [[likely]]
+    if (fits(*execution, src, residual, size)) [[likely]]
       return execute(*execution, src, residual, slot);
   }
-  return run_unusual(src, residual, slot);
+  return run_unusual(src, residual, slot, size);
 }
 
 bool PlannedOp::fits(const Execution& execution, std::span<const at::Tensor> src,
-                     const at::Tensor& residual) const {
+                     const at::Tensor& residual, at::IntArrayRef size) const {
   const auto& inputs = execution.inputs;
+  if (!has_size(execution.dst.sizes, size)) return false;
   if (src.size() + (has_residual_ ? 1 : 0) != inputs.size()) return false;
   for (std::size_t i = 0; i < src.size(); ++i) {
     if (!lies_as(src[i], inputs[i], dtype_, execution.device)) return false;
@@ -233,18 +240,18 @@ bool PlannedOp::fits(const Execution& execution, std::span<const at::Tensor> src
 }
 
 at::Tensor PlannedOp::run_unusual(std::span<const at::Tensor> src, const at::Tensor& residual,
-                                  const Slot* slot) const {
+                                  const Slot* slot, at::IntArrayRef size) const {
   Inputs inputs = read_inputs(src, residual);
   const bool is_1d = src[0].dim() == 3 && !is_blocked(to_);
   const auto as_src = [&](const at::Tensor& dst) { return is_1d ? dst.squeeze(2) : dst; };
   if (inputs.sizes[0][0] == 0) {  // an empty batch: nothing to compute, and no problem has n = 0
     for (auto& sizes : inputs.sizes) sizes[0] = 1;
-    Sizes sizes = result_sizes(problem_for(inputs.sizes));
+    Sizes sizes = result_sizes(problem_for(inputs.sizes, size));
     sizes[0] = 0;
     const TensorShape none = shape_in(sizes, to_);
     return as_src(empty_reused(none.sizes, none.strides, dtype_, inputs.src[0].device()));
   }
-  const ExecutionPtr execution = find_or_make_execution(inputs.sizes, inputs.src[0].device());
+  const ExecutionPtr execution = find_or_make_execution(inputs.sizes, size, inputs.src[0].device());
   if (!is_prepared_.exchange(true)) warn_of_fallback(*execution);
   return as_src(execute(*execution, inputs.src, inputs.residual, slot));
 }
@@ -352,8 +359,20 @@ at::Tensor PlannedOp::read_input(const at::Tensor& tensor, std::size_t index, La
   return to_strided(image, layout);
 }
 
-Problem PlannedOp::problem_for(const std::vector<Sizes>& sizes) const {
-  return sizes == planned_sizes_ ? problem_ : resized(problem_, sizes);
+Problem PlannedOp::problem_for(const std::vector<Sizes>& sizes, at::IntArrayRef size) const {
+  Problem problem = sizes == planned_sizes_ ? problem_ : resized(problem_, sizes);
+  if (size.empty()) return problem;
+  auto* const resize = std::get_if<ResizeProblem>(&problem);
+  auto* const pool = std::get_if<PoolProblem>(&problem);
+  const bool takes_size = (resize != nullptr && resize->scale_h == 0) ||
+                          (pool != nullptr && pool->kind == PoolKind::kAdaptiveAverage);
+  TORCHALGO_CHECK(takes_size && size.size() == 2 && size[0] >= 1 && size[1] >= 1,
+                  "TA4303 torchalgo: layer '{}': the size of the result is [{}], expected {} ({})",
+                  state_.layer, fmt::join(size, ", "),
+                  takes_size ? "a height and a width of 1 or more" : "none", state_.problem);
+  (resize != nullptr ? resize->p : pool->p) = size[0];
+  (resize != nullptr ? resize->q : pool->q) = size[1];
+  return problem;
 }
 
 Problem PlannedOp::resized(const Problem& problem, const std::vector<Sizes>& sizes) const {
@@ -366,18 +385,19 @@ Problem PlannedOp::resized(const Problem& problem, const std::vector<Sizes>& siz
 }
 
 PlannedOp::ExecutionPtr PlannedOp::find_or_make_execution(const std::vector<Sizes>& sizes,
+                                                          at::IntArrayRef size,
                                                           at::Device device) const {
   const int threads = threads_on(device);
-  const bool is_planned = sizes == planned_sizes_;
+  const bool is_planned = sizes == planned_sizes_ && has_size(result_sizes(problem_), size);
   const auto fits_call = [&](const ExecutionPtr& execution) {
     return execution->device == device && execution->threads == threads &&
-           execution->sizes == sizes;
+           execution->sizes == sizes && has_size(execution->dst.sizes, size);
   };
   const std::lock_guard lock(mutex_);
   if (is_planned) {
     const auto it = std::find_if(planned_owners_.begin(), planned_owners_.end(), fits_call);
     if (it != planned_owners_.end()) return *it;
-    const auto execution = make_execution(sizes, device);
+    const auto execution = make_execution(sizes, size, device);
     execution->next = planned_.load(std::memory_order_relaxed);
     planned_owners_.push_back(execution);
     planned_.store(execution.get(), std::memory_order_release);
@@ -387,16 +407,17 @@ PlannedOp::ExecutionPtr PlannedOp::find_or_make_execution(const std::vector<Size
   if (it != others_.end()) {
     others_.splice(others_.begin(), others_, it);
   } else {
-    others_.push_front(make_execution(sizes, device));
+    others_.push_front(make_execution(sizes, size, device));
     if (others_.size() > kMaxOthers) others_.pop_back();
   }
   return others_.front();
 }
 
 std::shared_ptr<PlannedOp::Execution> PlannedOp::make_execution(const std::vector<Sizes>& sizes,
+                                                                at::IntArrayRef size,
                                                                 at::Device device) const {
   auto execution = std::make_shared<Execution>();
-  const Problem problem = problem_for(sizes);
+  const Problem problem = problem_for(sizes, size);
   execution->device = device;
   execution->threads = threads_on(device);
   execution->sizes = sizes;

@@ -55,12 +55,14 @@ class PlannedOp {
   /// one.
   /// @param slot  the memory of the result, or null for a new tensor. The result is also a new
   /// tensor if its size differs from the slot's, or if a fallback allocates its own tensor.
+  /// @param size  the height and the width of the result of a resizing or an adaptive pooling.
+  /// Empty: those of the plan, or what a factor makes of the input's.
   /// @return  the result in the planned dst layout. It is [n, k, q] for an [n, c, w] input, which
   /// is accepted if every tensor of the plan has h = 1.
   /// @throws Error  if an input does not fit or lies on another device than the weights; if the
   /// planned primitive cannot run and is_strict() is true.
   [[nodiscard]] at::Tensor run(std::span<const at::Tensor> src, const at::Tensor& residual,
-                               const Slot* slot = nullptr) const;
+                               const Slot* slot = nullptr, at::IntArrayRef size = {}) const;
 
   /// Returns the bytes of the packed weights, without the model's own. A call with other input
   /// sizes or another number of threads may add some.
@@ -72,8 +74,8 @@ class PlannedOp {
  private:
   using Sizes = std::vector<std::int64_t>;
 
-  // A resolved choice for one set of input sizes, one device, and on a CPU one number of threads;
-  // immutable.
+  // A resolved choice for one set of input sizes, one size of the result if the call gives it, one
+  // device, and on a CPU one number of threads; immutable.
   struct Execution {
     Resolution resolution;
     std::shared_ptr<const Packed> packed;
@@ -96,14 +98,14 @@ class PlannedOp {
   // Returns the device of the first weights; nullopt if there are none.
   [[nodiscard]] std::optional<at::Device> weights_device() const;
   [[nodiscard]] at::Tensor run_untimed(std::span<const at::Tensor> src, const at::Tensor& residual,
-                                       const Slot* slot) const;
+                                       const Slot* slot, at::IntArrayRef size) const;
   void check_weights(const Problem& layer, LayerWeights& own) const;
   void prepare();
   void warn_of_fallback(const Execution& execution) const;
   [[nodiscard]] bool fits(const Execution& execution, std::span<const at::Tensor> src,
-                          const at::Tensor& residual) const;
+                          const at::Tensor& residual, at::IntArrayRef size) const;
   [[nodiscard]] at::Tensor run_unusual(std::span<const at::Tensor> src, const at::Tensor& residual,
-                                       const Slot* slot) const;
+                                       const Slot* slot, at::IntArrayRef size) const;
   [[nodiscard]] Inputs read_inputs(std::span<const at::Tensor> src,
                                    const at::Tensor& residual) const;
   void check_device(const at::Tensor& tensor, at::Device device) const;
@@ -114,11 +116,12 @@ class PlannedOp {
                                     Layout layout) const;
   [[nodiscard]] at::Tensor read_input(const at::Tensor& tensor, std::size_t index,
                                       Layout layout) const;
-  [[nodiscard]] Problem problem_for(const std::vector<Sizes>& sizes) const;
+  [[nodiscard]] Problem problem_for(const std::vector<Sizes>& sizes, at::IntArrayRef size) const;
   [[nodiscard]] Problem resized(const Problem& problem, const std::vector<Sizes>& sizes) const;
   [[nodiscard]] ExecutionPtr find_or_make_execution(const std::vector<Sizes>& sizes,
-                                                    at::Device device) const;
+                                                    at::IntArrayRef size, at::Device device) const;
   [[nodiscard]] std::shared_ptr<Execution> make_execution(const std::vector<Sizes>& sizes,
+                                                          at::IntArrayRef size,
                                                           at::Device device) const;
   [[nodiscard]] std::shared_ptr<const Packed> find_packed(const Execution& execution) const;
   [[nodiscard]] at::Tensor execute(const Execution& execution, std::span<const at::Tensor> src,

@@ -140,6 +140,19 @@ at::Tensor run_op_out(at::TensorList src, const c10::intrusive_ptr<PackedOp>& pa
   return run_on_list(src, packed->op, &slot);
 }
 
+// Computes a result of a height and width that the graph computes in each call.
+at::Tensor run_sized(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
+                     at::IntArrayRef size, std::string_view, std::string_view) {
+  return packed->op.run({&src, 1}, {}, nullptr, size);
+}
+
+at::Tensor run_sized_out(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
+                         at::IntArrayRef size, const at::Tensor& buffer, std::int64_t channel,
+                         std::string_view, std::string_view) {
+  const Slot slot = {buffer, channel};
+  return packed->op.run({&src, 1}, {}, &slot, size);
+}
+
 // Runs transform, relabel and slice. The results of relabel and slice are memory of `src`.
 at::Tensor run_on_one(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
                       std::string_view, std::string_view) {
@@ -240,6 +253,9 @@ TORCH_LIBRARY(torchalgo, m) {
       "run_op(Tensor[] src, __torch__.torch.classes.torchalgo.PackedOp packed, *, "
       "str primitive, str layer) -> Tensor");
   m.def(
+      "run_sized(Tensor src, __torch__.torch.classes.torchalgo.PackedOp packed, int[] size, *, "
+      "str primitive, str layer) -> Tensor");
+  m.def(
       "transform(Tensor src, __torch__.torch.classes.torchalgo.PackedOp packed, *, "
       "str primitive, str layer) -> Tensor");
   m.def(
@@ -248,6 +264,9 @@ TORCH_LIBRARY(torchalgo, m) {
       "-> Tensor(a!)");
   m.def(
       "run_op_out(Tensor[] src, __torch__.torch.classes.torchalgo.PackedOp packed, "
+      "Tensor(a!) buffer, int channel, *, str primitive, str layer) -> Tensor(a!)");
+  m.def(
+      "run_sized_out(Tensor src, __torch__.torch.classes.torchalgo.PackedOp packed, int[] size, "
       "Tensor(a!) buffer, int channel, *, str primitive, str layer) -> Tensor(a!)");
   m.def(
       "transform_out(Tensor src, __torch__.torch.classes.torchalgo.PackedOp packed, "
@@ -267,9 +286,11 @@ TORCH_LIBRARY(torchalgo, m) {
 void add_kernels(torch::Library& m) {
   m.impl("run_conv", run_conv);
   m.impl("run_op", run_op);
+  m.impl("run_sized", run_sized);
   m.impl("transform", run_on_one);
   m.impl("run_conv_out", run_conv_out);
   m.impl("run_op_out", run_op_out);
+  m.impl("run_sized_out", run_sized_out);
   m.impl("transform_out", transform_out);
   m.impl("relabel", run_on_one);
   m.impl("slice", run_on_one);
@@ -278,8 +299,9 @@ void add_kernels(torch::Library& m) {
 
 template <auto kKernel>
 void add_boxed_kernels(torch::Library& m) {
-  for (const char* op : {"run_conv", "run_op", "transform", "run_conv_out", "run_op_out",
-                         "transform_out", "relabel", "slice", "join"}) {
+  for (const char* op :
+       {"run_conv", "run_op", "run_sized", "transform", "run_conv_out", "run_op_out",
+        "run_sized_out", "transform_out", "relabel", "slice", "join"}) {
     m.impl(op, torch::CppFunction::makeFromBoxedFunction<kKernel>());
   }
 }

@@ -32,6 +32,7 @@ struct Form {
   bool takes_list = false;      // src is Tensor[]
   std::optional<int> residual;  // input; nullopt: the list's last, if the op adds one
   std::optional<int> channel;   // input, behind the buffer to write into
+  std::optional<int> size;      // input: height and width of the result
 };
 
 // Returns the inputs of a planned op, or nullopt for other ops. ops/register.cpp has their schemas.
@@ -42,7 +43,8 @@ std::optional<Form> form_of(const Node& node) {
                           schema->arguments()[1].name() == "packed";
   if (!is_planned) return std::nullopt;
   return Form{schema->arguments()[0].type()->kind() == c10::TypeKind::ListType,
-              schema->argumentIndexWithName("residual"), schema->argumentIndexWithName("channel")};
+              schema->argumentIndexWithName("residual"), schema->argumentIndexWithName("channel"),
+              schema->argumentIndexWithName("size")};
 }
 
 struct Instruction {
@@ -58,6 +60,7 @@ struct Instruction {
   std::optional<Place> residual;
   std::optional<Place> buffer;
   std::int64_t channel = 0;
+  std::optional<Place> size;
   c10::TypePtr element;  // of a list
   mutable std::optional<torch::jit::Operation>
       other;  // operator() is not const, but changes nothing
@@ -227,8 +230,10 @@ class StepReader {
       places_[node.output()] = add_constant(std::move(list));
       return true;
     }
-    const bool is_for_planned = std::all_of(
-        uses.begin(), uses.end(), [](const auto& use) { return form_of(*use.user).has_value(); });
+    const bool is_for_planned = std::all_of(uses.begin(), uses.end(), [](const auto& use) {
+      const auto form = form_of(*use.user);
+      return form && form->takes_list && use.offset == 0;
+    });
     if (!is_for_planned || uses.empty()) {
       if (!add_instruction(Instruction::Kind::kList, node)) return false;
       read_.instructions.back().element = element;
@@ -272,6 +277,7 @@ class StepReader {
       instruction.buffer = places_.at(node.input(*form.channel - 1));
       instruction.channel = channel->toInt();
     }
+    if (form.size) instruction.size = places_.at(node.input(*form.size));
     add_results(instruction, node);
     return true;
   }
@@ -289,7 +295,7 @@ class StepReader {
       for (int i = 0; i < instruction->results; ++i)
         use(*instruction, instruction->first_result + i);
       for (const Place place : instruction->src) use(*instruction, place);
-      for (const auto& place : {instruction->residual, instruction->buffer}) {
+      for (const auto& place : {instruction->residual, instruction->buffer, instruction->size}) {
         if (place) use(*instruction, *place);
       }
     }
@@ -370,8 +376,10 @@ class Run {
     std::optional<Slot> slot;
     if (instruction.buffer) slot = Slot{at(*instruction.buffer).toTensor(), instruction.channel};
     const Slot* const place = slot ? &*slot : nullptr;
+    std::vector<std::int64_t> size;
+    if (instruction.size) size = at(*instruction.size).toIntVector();
     if (instruction.src.size() == 1)
-      return instruction.op->run({&at(instruction.src[0]).toTensor(), 1}, residual, place);
+      return instruction.op->run({&at(instruction.src[0]).toTensor(), 1}, residual, place, size);
     std::vector<at::Tensor> src;
     src.reserve(instruction.src.size());
     for (const Place input : instruction.src) src.push_back(at(input).toTensor());

@@ -6,7 +6,6 @@
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "torchscript/constants.h"
+#include "torchscript/graph_sizes.h"
 
 namespace torchalgo {
 
@@ -28,47 +28,7 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-std::optional<std::int64_t> constant_int(const Value* value) {
-  const auto constant = torch::jit::toIValue(value);
-  return constant && constant->isInt() ? std::optional(constant->toInt()) : std::nullopt;
-}
-
 bool is_channels(std::optional<std::int64_t> dim) { return dim == 1 || dim == -3; }
-
-bool is_shape_of(const Value* list, const Value* tensor) {
-  const Node* node = list->node();
-  return is_kind(node, "aten::size") && node->inputs().size() == 1 && node->input(0) == tensor;
-}
-
-// Returns the dimension of `tensor`, which has rank 4, whose size the number is; nullopt if it is
-// none of them.
-std::optional<std::int64_t> dimension_of(const Value* number, const Value* tensor) {
-  while (is_kind(number->node(), "aten::Int") || is_kind(number->node(), "prim::NumToTensor")) {
-    number = number->node()->input(0);  // tracing wraps numbers
-  }
-  const Node* node = number->node();
-  std::optional<std::int64_t> dim;
-  if (is_kind(node, "prim::ListUnpack") && is_shape_of(node->input(0), tensor)) {
-    dim = static_cast<std::int64_t>(number->offset());
-  } else if (is_kind(node, "aten::__getitem__") && is_shape_of(node->input(0), tensor)) {
-    dim = constant_int(node->input(1));
-  } else if (is_kind(node, "aten::size") && node->inputs().size() == 2 &&
-             node->input(0) == tensor) {
-    dim = constant_int(node->input(1));
-  }
-  return dim && *dim < 0 ? std::optional(*dim + 4) : dim;
-}
-
-bool is_view(const Node* node) {
-  return is_kind(node, "aten::view") || is_kind(node, "aten::reshape");
-}
-
-// Returns the sizes of a view, or no sizes if the list is made in another way.
-std::vector<const Value*> sizes_of(const Node* view) {
-  const Node* list = view->input(1)->node();
-  if (!is_kind(list, "prim::ListConstruct")) return {};
-  return {list->inputs().begin(), list->inputs().end()};
-}
 
 bool swaps_groups(const Node* node) {
   if (is_kind(node, "aten::permute")) {
@@ -123,14 +83,7 @@ class ChannelOps {
 
   // Removes slices that take everything: x[:, a:b] begins with x[:].
   void take_whole(Node* node) {
-    if (!is_kind(node, "aten::slice") || node->inputs().size() != 5) return;
-    const auto begin = constant_int(node->input(2)), end = constant_int(node->input(3));
-    const bool takes_first = is_none(node->input(2)) || begin == 0;
-    const bool takes_last =
-        is_none(node->input(3)) || end == std::numeric_limits<std::int64_t>::max();
-    if (takes_first && takes_last && constant_int(node->input(4)) == 1) {
-      replace(node, node->input(0));
-    }
+    if (is_whole_slice(node)) replace(node, node->input(0));
   }
 
   // Returns the shuffle that ends with `last`. Its sizes must be those of the source for every
@@ -150,7 +103,7 @@ class ChannelOps {
     const std::int64_t groups = (*split)[1];
     const Sizes expected = {(*sizes)[0], groups, (*sizes)[1] / groups, (*sizes)[2], (*sizes)[3]};
     if (groups < 2 || (*split)[2] < 2 || *split != expected) return std::nullopt;
-    const std::vector<const Value*> five = sizes_of(first);
+    const std::vector<const Value*> five = sizes_of_view(first);
     if (five.size() != 5 || constant_int(five[1]) != groups || dimension_of(five[0], src) != 0 ||
         dimension_of(five[3], src) != 2 || dimension_of(five[4], src) != 3) {
       return std::nullopt;
@@ -161,7 +114,7 @@ class ChannelOps {
 
   [[nodiscard]] static bool restores_sizes(const Node* view, const Value* src) {
     if (is_shape_of(view->input(1), src)) return true;
-    const std::vector<const Value*> four = sizes_of(view);
+    const std::vector<const Value*> four = sizes_of_view(view);
     return four.size() == 4 && dimension_of(four[0], src) == 0 && dimension_of(four[2], src) == 2 &&
            dimension_of(four[3], src) == 3;
   }

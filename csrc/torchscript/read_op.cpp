@@ -11,7 +11,9 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "torchscript/computed_size.h"
 #include "torchscript/constants.h"
+#include "torchscript/graph_sizes.h"
 #include "torchscript/read_layer.h"
 
 namespace torchalgo {
@@ -45,19 +47,34 @@ OpReading read_max_pool(const Operands& op) {
   return planned(pool, {input});
 }
 
+// A window of the size of the image is a global pooling.
+OpReading read_global_pool(const Operands& op, Value* input) {
+  if (op.ints("padding", 2) != Sizes{0, 0}) throw NotPlanned("kernel_size is not a constant");
+  auto pool = with_src<PoolProblem>(rank4(op, input));
+  pool.kind = PoolKind::kAdaptiveAverage;
+  return planned(pool, {input});
+}
+
 OpReading read_average_pool(const Operands& op) {
   Value* input = data_input(op);
+  if (!op.is_none("divisor_override")) throw NotPlanned("it has a divisor_override");
+  if (is_image_size_of(op.value("kernel_size"), input)) return read_global_pool(op, input);
   PoolProblem pool = read_window(op, input, PoolKind::kAverage);
   pool.count_include_pad = op.boolean("count_include_pad");
-  if (!op.is_none("divisor_override")) throw NotPlanned("it has a divisor_override");
   return planned(pool, {input});
 }
 
 OpReading read_adaptive_pool(const Operands& op) {
   Value* input = data_input(op);
   auto pool = with_src<PoolProblem>(rank4(op, input));
-  const Sizes size = op.ints("output_size", 2);
   pool.kind = PoolKind::kAdaptiveAverage;
+  if (computed_size(op.node()) != nullptr) {
+    pool.p = op.result().sizes.at(2), pool.q = op.result().sizes.at(3);
+    // A call may include a convolution behind a pooling to 1x1. Such a call takes no size.
+    if (is_chain_head(pool)) throw NotPlanned("output_size is not a constant");
+    return planned(pool, {input});
+  }
+  const Sizes size = op.ints("output_size", 2);
   pool.p = size[0], pool.q = size[1];
   return planned(pool, {input});
 }
@@ -225,7 +242,7 @@ std::vector<double> scale_factors(const Operands& op) {
 }
 
 // For inputs of other sizes, sizes given as numbers stay the same, and sizes given as factors
-// follow the input. A size that the graph computes does neither.
+// follow the input. A size that the graph computes is passed to the planned op in each call.
 OpReading read_resize(const Operands& op, ResizeKind kind) {
   Value* input = data_input(op);
   auto resize = with_src<ResizeProblem>(rank4(op, input));
@@ -236,7 +253,8 @@ OpReading read_resize(const Operands& op, ResizeKind kind) {
   }
   const std::vector<double> factors = scale_factors(op);
   if (factors.size() != 2) {
-    static_cast<void>(op.ints(op.has("output_size") ? "output_size" : "size"));
+    const bool is_computed = computed_size(op.node()) != nullptr;
+    if (!is_computed) static_cast<void>(op.ints(op.has("output_size") ? "output_size" : "size"));
     return planned(resize, {input});
   }
   resize.scale_h = integral_scale(factors[0], resize.h, resize.p);

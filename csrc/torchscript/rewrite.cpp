@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "ir/view.h"
+#include "torchscript/computed_size.h"
 #include "torchscript/concat_slots.h"
 #include "torchscript/plan_fit.h"
 #include "torchscript/read_layer.h"
@@ -64,6 +65,12 @@ bool is_own_op(const PlannedCall& call) {
          !std::holds_alternative<SliceProblem>(call.problem) &&
          call.primitive.name.starts_with("aten.") && call.primitive.src == Layout::kNchw &&
          call.primitive.dst == Layout::kNchw;
+}
+
+// Returns true for the operations whose result may have a size that the graph computes.
+bool takes_size(const Problem& problem) {
+  return std::holds_alternative<ResizeProblem>(problem) ||
+         std::holds_alternative<PoolProblem>(problem);
 }
 
 using LayerTensors = c10::List<std::optional<at::Tensor>>;
@@ -245,12 +252,30 @@ class Rewriter {
   }
 
   JitNode* make_op(const PlannedCall& call) {
+    if (takes_size(call.problem)) {
+      const JitValue* size = computed_size(nodes_[call.covers[0]]);
+      if (size != nullptr) return make_sized(call, size);
+    }
     const std::vector<JitValue*> src = sources_of(call);
     std::vector<JitValue*> inputs = {insert_list(src), nullptr};
     const bool has_slot =
         add_slot(call.dst, result_layout(call.problem, call.primitive), src.at(0), inputs);
     return make_call(has_slot ? "torchalgo::run_op_out" : "torchalgo::run_op", std::move(inputs),
                      call.problem, call.primitive, call.name, weights_of_call(call));
+  }
+
+  // The graph may compute one number for both the height and the width.
+  JitNode* make_sized(const PlannedCall& call, const JitValue* computed) {
+    JitValue* src = sources_of(call).at(0);
+    auto* size = const_cast<JitValue*>(computed);
+    if (*size->type() == *c10::IntType::get()) {
+      size = jit_->insertNode(jit_->createList(c10::IntType::get(), {size, size}))->output();
+    }
+    std::vector<JitValue*> inputs = {src, nullptr, size};
+    const bool has_slot =
+        add_slot(call.dst, result_layout(call.problem, call.primitive), src, inputs);
+    return make_call(has_slot ? "torchalgo::run_sized_out" : "torchalgo::run_sized",
+                     std::move(inputs), call.problem, call.primitive, call.name, no_weights());
   }
 
   static LayerTensors no_weights() { return LayerTensors({std::nullopt, std::nullopt}); }

@@ -74,19 +74,20 @@ def test_broadcasts_and_constants_stay_opaque() -> None:
     assert notes(graph)["add_1"] == "alpha is not 1"
 
 
-def test_a_size_computed_in_the_graph_is_not_planned() -> None:
-    class Pyramid(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = nn.Conv2d(4, 4, 3, 2, 1)
+def test_a_window_that_follows_the_image_is_planned_only_if_it_is_the_image() -> None:
+    class Windows(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+            half = nn.functional.avg_pool2d(x, x.size(2) // 2)
+            swapped = nn.functional.avg_pool2d(x, (x.size(3), x.size(2)))
+            padded = nn.functional.avg_pool2d(x, x.shape[-2:], padding=1)
+            one = nn.functional.adaptive_avg_pool2d(x, (x.size(2) // 8, x.size(3) // 8))
+            return half, swapped, padded, one
 
-        def forward(self, x: Tensor) -> Tensor:
-            y = nn.functional.interpolate(self.conv(x), size=x.shape[2:])
-            return nn.functional.interpolate(y, size=[5, 7])
-
-    graph = import_model(Pyramid().eval(), (torch.rand(1, 4, 8, 8),), "script")
-    found = [n.problem for n in graph.nodes if n.kind == "aten::upsample_nearest2d"]
-    assert found == [None, "nearest_f32_n1c4h8w8_p5q7"]
+    graph = import_model(Windows().eval(), (torch.rand(1, 4, 8, 8),), "script")
+    pools = [node for node in graph.nodes if "pool" in node.kind]
+    assert [node.problem for node in pools] == [None] * 4
+    assert {node.note for node in pools[:3]} == {"kernel_size is not a constant"}
+    assert pools[3].note == "output_size is not a constant"
 
 
 def test_importing_neither_runs_the_module_nor_changes_it_nor_the_inputs() -> None:

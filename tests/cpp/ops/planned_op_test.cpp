@@ -46,7 +46,7 @@ struct Layer {
   }
 
   // The layer on random inputs of other sizes: the result in nchw and what it should be.
-  std::pair<at::Tensor, at::Tensor> run(const Problem& on) const {
+  std::pair<at::Tensor, at::Tensor> run(const Problem& on, at::IntArrayRef size = {}) const {
     Sample other = make_sample(on, 2);
     other.weights = sample.weights;
     std::vector<at::Tensor> src;
@@ -56,7 +56,7 @@ struct Layer {
     at::Tensor residual;
     if (other.residual.defined())
       residual = to_layout(other.residual, result_layout(on, primitive));
-    const at::Tensor dst = op->run(src, residual);
+    const at::Tensor dst = op->run(src, residual, nullptr, size);
     return {from_layout(dst, result_layout(on, primitive), result_sizes(on)),
             reference_result(on, other)};
   }
@@ -307,6 +307,46 @@ TEST_F(PlannedOpTest, GivesAnEmptyResultForAnEmptyBatch) {
   const Layer layer(kConv, {"aten.prepacked", Layout::kNhwc, Layout::kNhwc, 0});
   const at::Tensor none = at::randn({0, 12, 9, 8});
   EXPECT_EQ(layer.op->run({&none, 1}, {}).sizes(), at::IntArrayRef({0, 20, 9, 8}));
+}
+
+TEST_F(PlannedOpTest, MakesAResultOfTheSizeThatACallAsksFor) {
+  const Primitive resize = {"cpu.resize", Layout::kNChw16c, Layout::kNChw16c, 0};
+  const Primitive pool = {"aten.pool", Layout::kNchw, Layout::kNchw, 0};
+  const auto is_right = [](const Layer& layer, const std::string& on) {
+    const std::vector<std::int64_t> made = result_sizes(parse_problem(on));
+    return is_close(layer.run(parse_problem(on), at::IntArrayRef(made).slice(2, 2)));
+  };
+  const Layer bilinear("bilinear_f32_n1c20h5w4_p9q8", resize);
+  for (const char* on : {"bilinear_f32_n1c20h5w4_p3q7", "bilinear_f32_n1c20h5w4_p9q8",
+                         "bilinear_f32_n2c20h6w4_p9q8", "bilinear_f32_n2c20h6w4_p9q9"}) {
+    EXPECT_TRUE(is_right(bilinear, on)) << on;
+  }
+  const Layer average("avgpool_f32_n1c20h8w6_p2q3", pool);
+  for (const char* on : {"avgpool_f32_n1c20h8w6_p4q3", "avgpool_f32_n1c20h8w6_p2q3"}) {
+    EXPECT_TRUE(is_right(average, on)) << on;
+  }
+  EXPECT_TRUE(fallbacks().empty());
+  const at::Tensor none = at::randn({0, 2, 6, 4, 16});
+  EXPECT_EQ(bilinear.op->run({&none, 1}, {}, nullptr, {7, 5}).sizes(),
+            at::IntArrayRef({0, 2, 7, 5, 16}));
+}
+
+TEST_F(PlannedOpTest, RefusesASizeThatItCannotMake) {
+  const auto error = [](const Layer& layer, at::IntArrayRef size) -> std::string {
+    try {
+      (void)layer.op->run(layer.sample.src, {}, nullptr, size);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  const Primitive nearest = {"aten.resize", Layout::kNchw, Layout::kNchw, 0};
+  const std::string expected = "expected a height and a width of 1 or more";
+  const Layer to_size("nearest_f32_n1c4h5w4_p9q8", nearest);
+  EXPECT_NE(error(to_size, {9}).find(expected), std::string::npos);
+  EXPECT_NE(error(to_size, {9, 0}).find(expected), std::string::npos);
+  const Layer by_factor("nearest_f32_n1c4h5w4_x2x2", nearest);
+  EXPECT_NE(error(by_factor, {9, 8}).find("expected none"), std::string::npos);
 }
 
 TEST_F(PlannedOpTest, PassesNansOn) {
