@@ -48,7 +48,7 @@ struct Graph {
 
 /// The version of structure_hash. Raise it when the importer names or groups the nodes of a model
 /// otherwise than before: see docs/decisions/0016.
-inline constexpr int kStructureVersion = 2;
+inline constexpr int kStructureVersion = 3;
 
 /// Returns a hash of names, kinds, problems and data flow as 16 hex digits. Weights do not enter. A
 /// plan of an older version has the hash of that version. It equals the hash of `graph` in that

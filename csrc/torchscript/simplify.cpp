@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,7 +23,9 @@
 #include "torchscript/constants.h"
 #include "torchscript/fold_affine.h"
 #include "torchscript/functionalize.h"
+#include "torchscript/graph_sizes.h"
 #include "torchscript/merge_branches.h"
+#include "torchscript/pooled_vectors.h"
 
 namespace torchalgo {
 
@@ -173,6 +176,8 @@ constexpr Pass kPasses[] = {
      [](GraphPtr& graph) {
        torch::jit::PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
      }},
+    {"constants, behind lengths of lists",
+     [](GraphPtr& graph) { torch::jit::ConstantPropagation(graph); }},
     {"dead code", [](GraphPtr& graph) { torch::jit::EliminateDeadCode(graph); }},
 };
 
@@ -183,12 +188,34 @@ void run_passes(GraphPtr& graph) {
   }
 }
 
-// Returns the tensor whose rank the node computes: dim(x), or len(size(x)).
-const Value* tensor_of_rank(const Node* node) {
-  if (is_kind(node, "aten::dim")) return node->input(0);
-  if (!is_kind(node, "aten::len")) return nullptr;
-  const Node* size = node->input(0)->node();
-  return is_kind(size, "aten::size") && size->inputs().size() == 1 ? size->input(0) : nullptr;
+std::optional<std::int64_t> rank_of(const Value* tensor, const SeenTensors& seen) {
+  const auto it = seen.find(tensor);
+  if (it == seen.end()) return std::nullopt;
+  return static_cast<std::int64_t>(it->second.sizes.size());
+}
+
+// Returns the length of a list of sizes: size(x), or a part of it such as x.shape[-2:].
+std::optional<std::int64_t> length_of(const Value* list, const SeenTensors& seen) {
+  const Node* node = list->node();
+  if (is_kind(node, "aten::size") && node->inputs().size() == 1)
+    return rank_of(node->input(0), seen);
+  if (!is_kind(node, "aten::slice") || node->inputs().size() != 4) return std::nullopt;
+  const std::optional<std::int64_t> whole = length_of(node->input(0), seen);
+  if (!whole || constant_int(node->input(3)) != 1) return std::nullopt;
+  const auto bound = [&](const Value* at, std::int64_t otherwise) -> std::optional<std::int64_t> {
+    if (is_none(at)) return otherwise;
+    const std::optional<std::int64_t> index = constant_int(at);
+    if (!index) return std::nullopt;
+    return std::clamp<std::int64_t>(*index < 0 ? *index + *whole : *index, 0, *whole);
+  };
+  const auto begin = bound(node->input(1), 0), end = bound(node->input(2), *whole);
+  return begin && end ? std::optional(std::max<std::int64_t>(*end - *begin, 0)) : std::nullopt;
+}
+
+// Returns the rank of a tensor, or a number that follows from it, if the node computes one.
+std::optional<std::int64_t> known_number(const Node* node, const SeenTensors& seen) {
+  if (is_kind(node, "aten::dim")) return rank_of(node->input(0), seen);
+  return is_kind(node, "aten::len") ? length_of(node->input(0), seen) : std::nullopt;
 }
 
 // Scripted modules check the rank of their input. If a check stayed in the graph, it would read a
@@ -197,13 +224,10 @@ bool resolve_ranks(Graph& graph, const SeenTensors& seen) {
   const Trace trace("ranks of tensors", graph);
   bool is_changed = false;
   for_each_node(graph.block(), [&](Node* node) {
-    const Value* tensor = tensor_of_rank(node);
-    if (tensor == nullptr) return;
-    const auto it = seen.find(tensor);
-    if (it == seen.end()) return;
+    const std::optional<std::int64_t> number = known_number(node, seen);
+    if (!number) return;
     const torch::jit::WithInsertPoint at(node);
-    const auto rank = static_cast<std::int64_t>(it->second.sizes.size());
-    node->output()->replaceAllUsesWith(graph.insertConstant(rank));
+    node->output()->replaceAllUsesWith(graph.insertConstant(*number));
     node->destroy();
     is_changed = true;
   });
@@ -220,6 +244,11 @@ bool replace_in_place_ops(GraphPtr& graph, const SeenTensors& seen) {
   if (!functionalize(*graph, seen)) return false;
   torch::jit::EliminateDeadCode(graph);
   return true;
+}
+
+bool keep_vectors(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("views around the linear layers of squeeze-and-excitation", *graph);
+  return keep_pooled_vectors(graph, seen);
 }
 
 bool bring_channels_first(GraphPtr& graph, const SeenTensors& seen) {
@@ -254,6 +283,7 @@ SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValu
     seen = see_tensors(graph, arguments);
   }
   if (replace_in_place_ops(graph, seen)) seen = see_tensors(graph, arguments);
+  if (keep_vectors(graph, seen)) seen = see_tensors(graph, arguments);
   if (bring_channels_first(graph, seen)) seen = see_tensors(graph, arguments);
   bool is_merged = true;
   while (

@@ -93,3 +93,160 @@ def test_the_shape_of_a_one_dimensional_tensor_is_read_in_nchw() -> None:
     for seed in range(3):
         plan = any_plan(imported.graph, seed, prefix="cpu.")
         assert_same_at(imported, plan, model, (2, 4, 9), (1, 4, 6))
+
+
+class UNet(nn.Module):
+    """Brings each map to the size of an earlier one, and joins both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(4, 16, 3, padding=1)
+        self.down = nn.Conv2d(16, 32, 3, stride=2, padding=1)
+        self.bottom = nn.Conv2d(32, 16, 3, stride=2, padding=1)
+        self.middle = nn.Conv2d(48, 16, 3, padding=1)
+        self.end = nn.Conv2d(32, 5, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a = F.relu(self.stem(x))
+        b = F.relu(self.down(a))
+        c = F.interpolate(self.bottom(b), size=b.shape[-2:], mode="bilinear")
+        d = F.interpolate(self.middle(torch.cat((c, b), 1)), a.shape[2:], mode="nearest")
+        y = self.end(torch.cat((a, d), 1))
+        return F.interpolate(y, (x.size(2), x.size(3)), mode="bilinear", align_corners=True)
+
+
+class Pools(nn.Module):
+    """Poolings whose windows follow the image, and one number for height and width."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 16, 3, padding=1)
+        self.gate = nn.Conv2d(16, 16, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.conv(x))
+        half = F.adaptive_avg_pool2d(y, (y.size(2) // 2, y.size(3) // 2))
+        gate = self.gate(F.avg_pool2d(y, kernel_size=y.shape[-2:]))
+        mean = F.avg_pool2d(y, y.size()[2:], stride=(1, 1))
+        side = x.shape[-1] + 1
+        return F.interpolate(half * gate + half * mean, size=side)
+
+
+SIZED = {
+    UNet: {
+        "bilinear_f32_n1c16h3w4_p5q7",
+        "nearest_f32_n1c16h5w7_p9q13",
+        "bilinear_f32_n1c5h9w13_p9q13_align",
+    },
+    Pools: {
+        "avgpool_f32_n1c16h9w13_p4q6",
+        "avgpool_f32_n1c16h9w13_p1q1",
+        "nearest_f32_n1c16h4w6_p14q14",
+    },
+}
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+@pytest.mark.parametrize("make", SIZED)
+def test_a_size_that_the_graph_computes_is_passed_to_the_op(
+    make: type[nn.Module], capture: str
+) -> None:
+    model = make().eval()
+    imported = imported_as(model, (torch.rand(1, 4, 9, 13),), capture)
+    graph = imported.graph
+    found = {node.problem for node in graph.nodes if node.problem}
+    assert found >= SIZED[make]
+    assert not [n for n in graph.nodes if not n.problem and n.inputs and not n.reads_shape_only]
+    shapes = [(1, 4, 9, 13), (2, 4, 12, 8), (1, 4, 17, 16), (1, 4, 9, 13)]
+    for seed in range(4):
+        assert_same_at(imported, any_plan(graph, seed, prefix="cpu."), model, *shapes)
+    assert_same_at(imported, blocked_plan(graph), model, *shapes)
+
+
+class Excite(nn.Module):
+    """A squeeze-and-excitation block with views, as its authors wrote it."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Sequential(
+            nn.Linear(channels, 4, bias=False),
+            nn.ReLU(inplace=True),
+            nn.Linear(4, channels, bias=False),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, c, _, _ = x.size()
+        y = self.pool(x).view(b, c)
+        y = self.fc(y).view(b, c, 1, 1)
+        return x * y.expand_as(x)
+
+
+class Gate(nn.Module):
+    """The same with means, and with another number of channels in between."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.narrow = nn.Linear(channels, 8)
+        self.wide = nn.Linear(8, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.silu(self.narrow(x.mean((2, 3))))
+        z = self.wide(F.gelu(self.narrow(x.mean(-1).mean(-1))))
+        return x * torch.sigmoid(self.wide(y))[:, :, None, None] * z.unsqueeze(-1).unsqueeze(-1)
+
+
+class Excited(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 16, 3, padding=1)
+        self.excite = Excite(16)
+        self.gate = Gate(16)
+        self.end = nn.Conv2d(16, 5, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.end(self.gate(self.excite(F.relu(self.conv(x)))))
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_squeeze_and_excitation_with_views_is_planned_as_convolutions(capture: str) -> None:
+    model = Excited().eval()
+    imported = imported_as(model, (torch.rand(2, 4, 9, 13),), capture)
+    graph = imported.graph
+    assert not [n.kind for n in graph.nodes if not n.problem and not n.reads_shape_only]
+    found = {node.name: node.problem for node in graph.nodes if node.problem}
+    assert found["excite.fc.0"] == "fwd_f32_n2c16h1w1_k4r1s1_st1x1_pad0x0_dil1x1_g1"
+    assert found["gate.wide#1"] == "fwd_f32_n2c8h1w1_k16r1s1_st1x1_pad0x0_dil1x1_g1+bias"
+    assert sum(str(problem).endswith("_channelwise") for problem in found.values()) == 3
+    shapes = [(2, 4, 9, 13), (1, 4, 9, 13), (3, 4, 6, 5)]
+    for seed in range(4):
+        assert_same_at(imported, any_plan(graph, seed, prefix="cpu."), model, *shapes)
+
+
+class NotKept(nn.Module):
+    """Views like those of a squeeze-and-excitation block which mean something else."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.fc = nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, c, h, _ = x.size()
+        if self.kind == "swapped":  # reads as [n, c, 1, 1] where n == c only
+            return x * self.fc(x.mean((2, 3))).view(c, n, 1, 1)
+        if self.kind == "rows":
+            y = F.adaptive_avg_pool2d(x, 1).view(h * 8, -1)
+            return x * self.fc(y).view(n, c, 1, 1)
+        y = self.fc(x.mean((2, 3)))
+        return x * y.view(n, c, 1, 1) + y.sum()
+
+
+@pytest.mark.parametrize("kind", ["swapped", "rows", "read twice"])
+def test_other_views_stay_as_they_are(kind: str) -> None:
+    model = NotKept(kind).eval()
+    imported = imported_as(model, (torch.rand(16, 16, 2, 3),), "trace")
+    assert any(n.problem and n.problem.startswith("linear_") for n in imported.graph.nodes)
+    for seed in range(2):
+        assert_same_at(imported, any_plan(imported.graph, seed), model, (16, 16, 2, 3))

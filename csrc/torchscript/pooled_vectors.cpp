@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "torchscript/pooled_vectors.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "torchscript/constants.h"
+#include "torchscript/graph_sizes.h"
+
+namespace torchalgo {
+
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+using torch::jit::WithInsertPoint;
+
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+// They change each element by itself, whatever the rank is.
+constexpr std::array<std::string_view, 9> kElementwise = {
+    "aten::gelu",        "aten::relu",    "aten::relu6", "aten::silu",      "aten::hardswish",
+    "aten::hardsigmoid", "aten::sigmoid", "aten::tanh",  "aten::leaky_relu"};
+
+bool is_elementwise(const Node* node) {
+  return std::any_of(kElementwise.begin(), kElementwise.end(),
+                     [&](std::string_view kind) { return is_kind(node, kind); });
+}
+
+// Returns true for a linear layer with constant weights [k, c], and a constant bias or none.
+bool is_constant_linear(const Node* node) {
+  if (!is_kind(node, "aten::linear")) return false;
+  const std::optional<at::Tensor> weight = constant_tensor(node->input(1));
+  return weight && weight->dim() == 2 &&
+         (is_none(node->input(2)) || constant_tensor(node->input(2)));
+}
+
+bool is_read_once(const Value* value) { return value->uses().size() == 1; }
+
+bool is_constant(const Value* value, std::int64_t expected) {
+  return constant_int(value) == expected;
+}
+
+// A matrix [n, c] that holds the means of the channels of an image.
+struct Means {
+  Value* image = nullptr;   // [n, c, h, w]
+  Value* pooled = nullptr;  // [n, c, 1, 1], or null if no node makes it
+};
+
+class Keeper {
+ public:
+  Keeper(Graph& graph, const SeenTensors& seen) : graph_(graph), seen_(seen) {}
+
+  bool run() {
+    bool is_changed = false;
+    const std::vector<Node*> nodes(graph_.nodes().begin(), graph_.nodes().end());
+    for (Node* node : nodes) is_changed |= remove_expansion(node);
+    for (Node* node : nodes) is_changed |= keep_vector(node);
+    return is_changed;
+  }
+
+ private:
+  [[nodiscard]] Sizes sizes(const Value* value) const {
+    const auto it = seen_.find(value);
+    return it != seen_.end() && it->second.is_always_so ? it->second.sizes : Sizes{};
+  }
+
+  // A product with y.expand_as(x) is a product with y if the other factor is x.
+  bool remove_expansion(Node* node) {
+    if (!is_kind(node, "aten::expand_as")) return false;
+    Value* const whole = node->input(1);
+    const Sizes small = sizes(node->input(0)), large = sizes(whole);
+    if (large.size() != 4 || small != Sizes{large[0], large[1], 1, 1}) return false;
+    const auto& uses = node->output()->uses();
+    const bool is_factor = std::all_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
+      return is_kind(use.user, "aten::mul") && use.offset < 2 &&
+             use.user->input(1 - use.offset) == whole;
+    });
+    if (uses.empty() || !is_factor) return false;
+    node->output()->replaceAllUsesWith(node->input(0));
+    return true;
+  }
+
+  // Handles a node that makes [n, k, 1, 1] of a matrix [n, k].
+  bool keep_vector(Node* last) {
+    if (last->outputs().size() != 1) return false;
+    const Sizes result = sizes(last->output());
+    if (result.size() != 4 || result[2] != 1 || result[3] != 1) return false;
+    Value* const matrix = matrix_of(last);
+    if (matrix == nullptr || sizes(matrix) != Sizes{result[0], result[1]}) return false;
+    const Value* first = matrix;
+    while (is_read_once(first) &&
+           (is_elementwise(first->node()) || is_constant_linear(first->node())))
+      first = first->node()->input(0);
+    const std::optional<Means> means = is_read_once(first) ? means_in(first) : std::nullopt;
+    if (!means || !makes_vector(last, *means, sizes(first)[1] == result[1])) return false;
+    last->output()->replaceAllUsesWith(vector_of(matrix, first, *means));
+    return true;
+  }
+
+  // Returns the matrix that `last` may bring to rank 4, or null.
+  static Value* matrix_of(Node* last) {
+    if (is_view(last)) return last->input(0);
+    if (!is_kind(last, "aten::unsqueeze")) return nullptr;
+    Node* const before = last->input(0)->node();
+    if (!is_kind(before, "aten::unsqueeze") || !is_read_once(before->output())) return nullptr;
+    const auto outer = constant_int(last->input(1)), inner = constant_int(before->input(1));
+    const bool adds_image =
+        (inner == 2 || inner == -1) && (outer == 2 || outer == 3 || outer == -1 || outer == -2);
+    if (!adds_image) return nullptr;
+    Value* matrix = before->input(0);
+    while (is_whole_slice(matrix->node()) && is_read_once(matrix))
+      matrix = matrix->node()->input(0);
+    return matrix;
+  }
+
+  // Returns true if `last` adds two dimensions of size 1 for all input sizes. The number of rows
+  // times the number of columns is given, so one of them decides the other.
+  bool makes_vector(const Node* last, const Means& means, bool is_square) const {
+    if (!is_view(last)) return true;
+    const std::vector<const Value*> to = sizes_of_view(last);
+    if (to.size() != 4 || !is_constant(to[2], 1) || !is_constant(to[3], 1)) return false;
+    return is_size(to[0], means, 0) || is_constant(to[1], sizes(last->output())[1]) ||
+           (is_square && is_size(to[1], means, 1));
+  }
+
+  static bool is_size(const Value* number, const Means& means, std::int64_t dim) {
+    return dimension_of(number, means.image) == dim ||
+           (means.pooled != nullptr && dimension_of(number, means.pooled) == dim);
+  }
+
+  // Returns the means that `matrix` holds for all input sizes, or nullopt.
+  [[nodiscard]] std::optional<Means> means_in(const Value* matrix) const {
+    if (sizes(matrix).size() != 2) return std::nullopt;
+    Node* const node = const_cast<Node*>(matrix->node());
+    if (is_kind(node, "aten::mean")) return means_of_mean(node);
+    Node* const pool = node->inputs().empty() ? nullptr : node->input(0)->node();
+    if (pool == nullptr || !is_global_pool(pool)) return std::nullopt;
+    const Means means = {pool->input(0), pool->output()};
+    const bool flattens = is_kind(node, "aten::flatten") && is_constant(node->input(1), 1) &&
+                          (is_constant(node->input(2), -1) || is_constant(node->input(2), 3));
+    if (flattens) return means;
+    if (!is_view(node)) return std::nullopt;
+    const std::vector<const Value*> to = sizes_of_view(node);
+    if (to.size() != 2) return std::nullopt;
+    const bool keeps_rows = is_size(to[0], means, 0) || is_size(to[1], means, 1) ||
+                            is_constant(to[1], sizes(matrix)[1]);
+    return keeps_rows ? std::optional(means) : std::nullopt;
+  }
+
+  // Returns true if the node makes [n, c, 1, 1] of an image for all input sizes.
+  [[nodiscard]] bool is_global_pool(const Node* node) const {
+    if (is_kind(node, "aten::adaptive_avg_pool2d")) {
+      const auto size = constant_ints(node->input(1));
+      return sizes(node->input(0)).size() == 4 && size &&
+             std::all_of(size->begin(), size->end(), [](std::int64_t n) { return n == 1; });
+    }
+    return is_image_mean(node, /*keeps_rank=*/true);
+  }
+
+  // Returns true for a mean over the height and the width.
+  [[nodiscard]] bool is_image_mean(const Node* node, bool keeps_rank) const {
+    if (!is_kind(node, "aten::mean") || node->inputs().size() != 4) return false;
+    if (sizes(node->input(0)).size() != 4 || !is_none(node->input(3))) return false;
+    if (constant_bool(node->input(2)) != keeps_rank) return false;
+    auto dims = constant_ints(node->input(1));
+    if (!dims) return false;
+    for (std::int64_t& dim : *dims) dim = dim < 0 ? dim + 4 : dim;
+    std::sort(dims->begin(), dims->end());
+    return *dims == Sizes{2, 3};
+  }
+
+  // Reads x.mean((2, 3)), or a mean over each of both dimensions in turn.
+  [[nodiscard]] std::optional<Means> means_of_mean(Node* node) const {
+    if (is_image_mean(node, /*keeps_rank=*/false)) return Means{node->input(0), nullptr};
+    Node* const before = node->input(0)->node();
+    if (!is_kind(before, "aten::mean") || !is_read_once(before->output())) return std::nullopt;
+    if (sizes(before->input(0)).size() != 4) return std::nullopt;
+    const bool is_in_turn = is_last_mean(before, 4) && is_last_mean(node, 3);
+    return is_in_turn ? std::optional(Means{before->input(0), nullptr}) : std::nullopt;
+  }
+
+  // Returns true for a mean over the last of `rank` dimensions, which it removes.
+  static bool is_last_mean(const Node* node, std::int64_t rank) {
+    if (node->inputs().size() != 4 || !is_none(node->input(3))) return false;
+    const auto dims = constant_ints(node->input(1));
+    return constant_bool(node->input(2)) == false && dims &&
+           (*dims == Sizes{-1} || *dims == Sizes{rank - 1});
+  }
+
+  // Returns `value` with the shape [n, c, 1, 1]. Each new node stands where the node stood that it
+  // replaces, so that it reads the same values even where a tensor is changed in place later on.
+  Value* vector_of(Value* value, const Value* first, const Means& means) {
+    Node* const node = value->node();
+    if (value == first) return means.pooled != nullptr ? means.pooled : pool(node, means.image);
+    Value* const src = vector_of(node->input(0), first, means);
+    const WithInsertPoint at(node);
+    if (is_kind(node, "aten::linear")) return convolution(node, src);
+    std::vector<Value*> inputs(node->inputs().begin(), node->inputs().end());
+    inputs[0] = src;
+    return insert(node->kind(), inputs, node);
+  }
+
+  Value* pool(Node* mean, Value* image) {
+    const WithInsertPoint at(mean);
+    Value* const keeps_rank = graph_.insertConstant(true);
+    return insert(mean->kind(),
+                  {image, graph_.insertConstant(Sizes{2, 3}), keeps_rank, mean->input(3)}, mean);
+  }
+
+  Value* convolution(Node* linear, Value* src) {
+    const at::Tensor weight = *constant_tensor(linear->input(1));
+    Value* const filters =
+        graph_.insertConstant(weight.reshape({weight.size(0), weight.size(1), 1, 1}));
+    // The layer is named by the owner of its weights.
+    if (linear->input(1)->hasDebugName()) filters->setDebugName(linear->input(1)->debugName());
+    Value* const ones = graph_.insertConstant(Sizes{1, 1});
+    Value* const zeros = graph_.insertConstant(Sizes{0, 0});
+    return insert(c10::Symbol::fromQualString("aten::conv2d"),
+                  {src, filters, linear->input(2), ones, zeros, ones, graph_.insertConstant(1)},
+                  linear);
+  }
+
+  Value* insert(c10::Symbol kind, const std::vector<Value*>& inputs, Node* like) {
+    Node* const made = graph_.insertNode(graph_.create(kind, inputs));
+    made->copyMetadata(like);
+    return made->output();
+  }
+
+  Graph& graph_;
+  const SeenTensors& seen_;
+};
+
+}  // namespace
+
+bool keep_pooled_vectors(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
+  if (!Keeper(*graph, seen).run()) return false;
+  torch::jit::EliminateDeadCode(graph);
+  return true;
+}
+
+}  // namespace torchalgo
