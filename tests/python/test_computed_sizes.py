@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from support.graph_models import freeze
 from support.random_plans import any_plan, assert_close, priced_plan, rewrite
 from torchalgo import _C
+from torchalgo._refine.binding import rewrite_with_origins
+from torchalgo._refine.left_ops import left_times
+from torchalgo._refine.net_times import NetTimes
 
 CAPTURES = ("trace", "script")
 
@@ -74,6 +77,19 @@ def test_a_query_of_the_shape_takes_any_layout(capture: str) -> None:
     plan = blocked_plan(graph)
     assert [t.value for t in plan.transforms if t.primitive.dst == "nchw"] == ["conv2"]
     assert_same_at(imported, plan, model, *shapes)
+
+
+def test_a_query_of_the_shape_is_not_left_to_pytorch() -> None:
+    imported = imported_as(ShapeQueries().eval(), (torch.rand(2, 4, 8, 9),), "trace")
+    nodes = imported.graph.nodes
+    _, origins = rewrite_with_origins(imported, any_plan(imported.graph, 0), strict=False)
+    left = {i: nodes[origin] for i, origin in enumerate(origins) if origin >= 0}
+    assert any(node.reads_shape_only for node in left.values())
+    times = NetTimes([9000.0], {}, [9000.0], {i: [1000.0] for i in left})
+    found = left_times(times, imported.graph, origins).ops_us
+    shapes = {node.name for node in left.values() if node.reads_shape_only}
+    assert set(found) == {n.name for n in left.values() if not n.problem} - shapes
+    assert found
 
 
 def test_the_shape_of_a_one_dimensional_tensor_is_read_in_nchw() -> None:

@@ -66,14 +66,14 @@ def time_left_ops(
 
 
 def left_times(times: NetTimes, graph: _C.Graph, origins: Sequence[int]) -> LeftTimes:
-    """Returns the times of the nodes that have no problem.
+    """Returns the times of the nodes that have no problem and read more than a shape.
 
     A planned node may also be left as PyTorch's own op, because this is its cheapest primitive.
     """
     ops_us: dict[str, float] = {}
     for position, samples in times.left.items():
         node = graph.nodes[origins[position]] if origins[position] >= 0 else None
-        if node is not None and node.problem is None:
+        if node is not None and node.problem is None and not node.reads_shape_only:
             ops_us[node.name] = ops_us.get(node.name, 0.0) + _us(samples)
     return LeftTimes(_us(times.call), ops_us)
 
