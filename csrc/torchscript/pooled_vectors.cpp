@@ -48,10 +48,28 @@ bool is_constant(const Value* value, std::int64_t expected) {
   return constant_int(value) == expected;
 }
 
-// A matrix [n, c] that holds the means of the channels of an image.
-struct Means {
+// Returns true for a convolution that makes [n, k, 1, 1] of [n, c, 1, 1] with constant weights.
+bool is_pointwise_conv(const Node* node) {
+  if (!is_kind(node, "aten::conv2d") && !is_kind(node, "aten::_convolution")) return false;
+  const std::optional<at::Tensor> weight = constant_tensor(node->input(1));
+  if (!weight || weight->dim() != 4 || weight->size(2) != 1 || weight->size(3) != 1) return false;
+  const bool is_transposed =
+      is_kind(node, "aten::_convolution") && constant_bool(node->input(6)) != false;
+  const auto padding = constant_ints(node->input(4));
+  return !is_transposed && padding &&
+         std::all_of(padding->begin(), padding->end(), [](auto size) { return size == 0; });
+}
+
+// Returns true for a sum or a product of two tensors.
+bool joins_two(const Node* node) {
+  return (is_kind(node, "aten::add") || is_kind(node, "aten::mul")) && is_tensor(node->input(0)) &&
+         is_tensor(node->input(1));
+}
+
+// Where each channel of an image became one number.
+struct Pooled {
   Value* image = nullptr;   // [n, c, h, w]
-  Value* pooled = nullptr;  // [n, c, 1, 1], or null if no node makes it
+  Value* vector = nullptr;  // [n, c, 1, 1], or null if no node makes it
 };
 
 class Keeper {
@@ -62,7 +80,7 @@ class Keeper {
     bool is_changed = false;
     const std::vector<Node*> nodes(graph_.nodes().begin(), graph_.nodes().end());
     for (Node* node : nodes) is_changed |= remove_expansion(node);
-    for (Node* node : nodes) is_changed |= keep_vector(node);
+    for (Node* node : nodes) is_changed |= keep_vector(node) || remove_view(node);
     return is_changed;
   }
 
@@ -95,14 +113,34 @@ class Keeper {
     if (result.size() != 4 || result[2] != 1 || result[3] != 1) return false;
     Value* const matrix = matrix_of(last);
     if (matrix == nullptr || sizes(matrix) != Sizes{result[0], result[1]}) return false;
-    const Value* first = matrix;
-    while (is_read_once(first) &&
-           (is_elementwise(first->node()) || is_constant_linear(first->node())))
-      first = first->node()->input(0);
-    const std::optional<Means> means = is_read_once(first) ? means_in(first) : std::nullopt;
-    if (!means || !makes_vector(last, *means, sizes(first)[1] == result[1])) return false;
-    last->output()->replaceAllUsesWith(vector_of(matrix, first, *means));
+    const std::optional<Pooled> source = source_of(matrix);
+    if (!source || !makes_vector(last, *source)) return false;
+    last->output()->replaceAllUsesWith(vector_of(matrix));
     return true;
+  }
+
+  // Handles a view of [n, k, 1, 1] that has the same shape for all input sizes.
+  bool remove_view(Node* node) {
+    if (!is_view(node) || sizes(node->output()).size() != 4) return false;
+    const Value* vector = node->input(0);
+    if (sizes(vector) != sizes(node->output())) return false;
+    while (is_elementwise(vector->node()) || is_pointwise_conv(vector->node()))
+      vector = vector->node()->input(0);
+    if (vector->node()->inputs().empty() || !is_global_pool(vector->node())) return false;
+    if (!makes_vector(node, {vector->node()->input(0), vector->node()->output(0)})) return false;
+    node->output()->replaceAllUsesWith(node->input(0));
+    return true;
+  }
+
+  // Returns the pooling from which the matrix [n, k] comes through linear layers, activations, sums
+  // and products, whose results nobody else reads. Returns nullopt if there is none.
+  [[nodiscard]] std::optional<Pooled> source_of(const Value* matrix) const {
+    if (!is_read_once(matrix) || sizes(matrix).size() != 2) return std::nullopt;
+    if (auto pooled = pooled_in(matrix)) return pooled;
+    const Node* node = matrix->node();
+    if (is_elementwise(node) || is_constant_linear(node)) return source_of(node->input(0));
+    if (!joins_two(node) || sizes(node->input(0)) != sizes(node->input(1))) return std::nullopt;
+    return source_of(node->input(1)) ? source_of(node->input(0)) : std::nullopt;
   }
 
   // Returns the matrix that `last` may bring to rank 4, or null.
@@ -121,46 +159,52 @@ class Keeper {
     return matrix;
   }
 
-  // Returns true if `last` adds two dimensions of size 1 for all input sizes. The number of rows
-  // times the number of columns is given, so one of them decides the other.
-  bool makes_vector(const Node* last, const Means& means, bool is_square) const {
+  // Returns true if `last` makes [n, k, 1, 1] for all input sizes. The product of n and k is given,
+  // so one of them decides the other.
+  [[nodiscard]] bool makes_vector(const Node* last, const Pooled& source) const {
     if (!is_view(last)) return true;
     const std::vector<const Value*> to = sizes_of_view(last);
     if (to.size() != 4 || !is_constant(to[2], 1) || !is_constant(to[3], 1)) return false;
-    return is_size(to[0], means, 0) || is_constant(to[1], sizes(last->output())[1]) ||
-           (is_square && is_size(to[1], means, 1));
+    const std::int64_t channels = sizes(last->output())[1];
+    return is_size(to[0], source, 0) || is_constant(to[1], channels) ||
+           (sizes(source.image)[1] == channels && is_size(to[1], source, 1));
   }
 
-  static bool is_size(const Value* number, const Means& means, std::int64_t dim) {
-    return dimension_of(number, means.image) == dim ||
-           (means.pooled != nullptr && dimension_of(number, means.pooled) == dim);
+  static bool is_size(const Value* number, const Pooled& pooled, std::int64_t dim) {
+    return dimension_of(number, pooled.image) == dim ||
+           (pooled.vector != nullptr && dimension_of(number, pooled.vector) == dim);
   }
 
-  // Returns the means that `matrix` holds for all input sizes, or nullopt.
-  [[nodiscard]] std::optional<Means> means_in(const Value* matrix) const {
-    if (sizes(matrix).size() != 2) return std::nullopt;
+  // Returns the pooling that `matrix` holds for all input sizes, or nullopt.
+  [[nodiscard]] std::optional<Pooled> pooled_in(const Value* matrix) const {
     Node* const node = const_cast<Node*>(matrix->node());
-    if (is_kind(node, "aten::mean")) return means_of_mean(node);
-    Node* const pool = node->inputs().empty() ? nullptr : node->input(0)->node();
-    if (pool == nullptr || !is_global_pool(pool)) return std::nullopt;
-    const Means means = {pool->input(0), pool->output()};
+    if (is_kind(node, "aten::mean")) return read_mean(node);
+    if (node->inputs().empty() || !is_global_pool(node->input(0)->node())) return std::nullopt;
+    const Pooled pooled = {node->input(0)->node()->input(0), node->input(0)};
     const bool flattens = is_kind(node, "aten::flatten") && is_constant(node->input(1), 1) &&
                           (is_constant(node->input(2), -1) || is_constant(node->input(2), 3));
-    if (flattens) return means;
+    if (flattens) return pooled;
     if (!is_view(node)) return std::nullopt;
     const std::vector<const Value*> to = sizes_of_view(node);
     if (to.size() != 2) return std::nullopt;
-    const bool keeps_rows = is_size(to[0], means, 0) || is_size(to[1], means, 1) ||
+    const bool keeps_rows = is_size(to[0], pooled, 0) || is_size(to[1], pooled, 1) ||
                             is_constant(to[1], sizes(matrix)[1]);
-    return keeps_rows ? std::optional(means) : std::nullopt;
+    return keeps_rows ? std::optional(pooled) : std::nullopt;
   }
 
   // Returns true if the node makes [n, c, 1, 1] of an image for all input sizes.
   [[nodiscard]] bool is_global_pool(const Node* node) const {
-    if (is_kind(node, "aten::adaptive_avg_pool2d")) {
-      const auto size = constant_ints(node->input(1));
-      return sizes(node->input(0)).size() == 4 && size &&
-             std::all_of(size->begin(), size->end(), [](std::int64_t n) { return n == 1; });
+    const auto is_all = [](const Value* list, std::int64_t expected) {
+      const auto numbers = constant_ints(list);
+      return numbers && std::all_of(numbers->begin(), numbers->end(),
+                                    [&](std::int64_t number) { return number == expected; });
+    };
+    if (is_kind(node, "aten::adaptive_avg_pool2d"))
+      return sizes(node->input(0)).size() == 4 && is_all(node->input(1), 1);
+    if (is_kind(node, "aten::avg_pool2d") || is_kind(node, "aten::max_pool2d")) {
+      return sizes(node->input(0)).size() == 4 &&
+             is_image_size_of(node->input(1), node->input(0)) && is_all(node->input(3), 0) &&
+             (is_kind(node, "aten::avg_pool2d") || is_all(node->input(4), 1));
     }
     return is_image_mean(node, /*keeps_rank=*/true);
   }
@@ -178,13 +222,13 @@ class Keeper {
   }
 
   // Reads x.mean((2, 3)), or a mean over each of both dimensions in turn.
-  [[nodiscard]] std::optional<Means> means_of_mean(Node* node) const {
-    if (is_image_mean(node, /*keeps_rank=*/false)) return Means{node->input(0), nullptr};
+  [[nodiscard]] std::optional<Pooled> read_mean(Node* node) const {
+    if (is_image_mean(node, /*keeps_rank=*/false)) return Pooled{node->input(0), nullptr};
     Node* const before = node->input(0)->node();
     if (!is_kind(before, "aten::mean") || !is_read_once(before->output())) return std::nullopt;
     if (sizes(before->input(0)).size() != 4) return std::nullopt;
     const bool is_in_turn = is_last_mean(before, 4) && is_last_mean(node, 3);
-    return is_in_turn ? std::optional(Means{before->input(0), nullptr}) : std::nullopt;
+    return is_in_turn ? std::optional(Pooled{before->input(0), nullptr}) : std::nullopt;
   }
 
   // Returns true for a mean over the last of `rank` dimensions, which it removes.
@@ -195,16 +239,17 @@ class Keeper {
            (*dims == Sizes{-1} || *dims == Sizes{rank - 1});
   }
 
-  // Returns `value` with the shape [n, c, 1, 1]. Each new node stands where the node stood that it
-  // replaces, so that it reads the same values even where a tensor is changed in place later on.
-  Value* vector_of(Value* value, const Value* first, const Means& means) {
-    Node* const node = value->node();
-    if (value == first) return means.pooled != nullptr ? means.pooled : pool(node, means.image);
-    Value* const src = vector_of(node->input(0), first, means);
-    const WithInsertPoint at(node);
-    if (is_kind(node, "aten::linear")) return convolution(node, src);
+  // Returns the matrix as [n, k, 1, 1]. Each new node stands where the node stood that it replaces,
+  // so that it reads the same values even where a tensor is changed in place later on.
+  Value* vector_of(Value* matrix) {
+    Node* const node = matrix->node();
+    if (const auto pooled = pooled_in(matrix))
+      return pooled->vector != nullptr ? pooled->vector : pool(node, pooled->image);
     std::vector<Value*> inputs(node->inputs().begin(), node->inputs().end());
-    inputs[0] = src;
+    inputs[0] = vector_of(inputs[0]);
+    if (joins_two(node)) inputs[1] = vector_of(inputs[1]);
+    const WithInsertPoint at(node);
+    if (is_kind(node, "aten::linear")) return convolution(node, inputs[0]);
     return insert(node->kind(), inputs, node);
   }
 

@@ -266,3 +266,34 @@ def test_other_views_stay_as_they_are(kind: str) -> None:
     assert any(n.problem and n.problem.startswith("linear_") for n in imported.graph.nodes)
     for seed in range(2):
         assert_same_at(imported, any_plan(imported.graph, seed), model, (16, 16, 2, 3))
+
+
+class OtherGates(nn.Module):
+    """Gates of CBAM, which adds two matrices, and of MobileOne, whose last view changes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Flatten(), nn.Linear(16, 4), nn.ReLU(), nn.Linear(4, 16))
+        self.reduce = nn.Conv2d(16, 4, 1)
+        self.expand = nn.Conv2d(4, 16, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        window = (x.size(2), x.size(3))
+        mean = self.mlp(F.avg_pool2d(x, window, stride=window))
+        most = self.mlp(F.max_pool2d(x, window, stride=window))
+        x = x * torch.sigmoid(mean + most).unsqueeze(2).unsqueeze(3).expand_as(x)
+        _, c, h, w = x.size()
+        y = self.expand(F.relu(self.reduce(F.avg_pool2d(x, kernel_size=[h, w]))))
+        return x * torch.sigmoid(y).view(-1, c, 1, 1)
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_gates_of_two_poolings_and_views_that_change_nothing(capture: str) -> None:
+    model = OtherGates().eval()
+    imported = imported_as(model, (torch.rand(2, 16, 9, 13),), capture)
+    left = [n for n in imported.graph.nodes if not n.problem and not n.reads_shape_only]
+    assert [n.kind for n in left] == ["aten::max_pool2d"]
+    shapes = [(2, 16, 9, 13), (1, 16, 9, 13), (3, 16, 6, 5)]
+    for seed in range(4):
+        plan = any_plan(imported.graph, seed, prefix="cpu.")
+        assert_same_at(imported, plan, model, *shapes)
