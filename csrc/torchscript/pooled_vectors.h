@@ -17,8 +17,8 @@ namespace torchalgo {
 ///   return x * y.expand_as(x)
 ///
 /// The linear layers become 1x1 convolutions, and `expand_as` is removed if only products with `x`
-/// read it. Sums and products of such matrices are kept in this shape, too, and views of [n, k, 1,
-/// 1] that change nothing are removed. The new graph computes the same for all input sizes.
+/// read it. Sums and products of such matrices keep this shape, too. Views of such a tensor that
+/// change nothing are removed. The new graph computes the same for all input sizes.
 ///
 /// @param seen  the tensors of a run of this graph.
 /// @return  true if the graph has changed.

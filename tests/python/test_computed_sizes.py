@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from support.graph_models import freeze
-from support.random_plans import any_plan, assert_close, priced_plan, rewrite
+from support.random_plans import any_plan, assert_close, op_counts, priced_plan, rewrite
 from torchalgo import _C
 from torchalgo._refine.binding import rewrite_with_origins
 from torchalgo._refine.left_ops import left_times
@@ -177,6 +179,14 @@ def test_a_size_that_the_graph_computes_is_passed_to_the_op(
     for seed in range(4):
         assert_same_at(imported, any_plan(graph, seed, prefix="cpu."), model, *shapes)
     assert_same_at(imported, blocked_plan(graph), model, *shapes)
+    module = rewrite(imported, blocked_plan(graph))
+    buffer = io.BytesIO()
+    torch.jit.save(module, buffer)
+    buffer.seek(0)
+    x = torch.rand(shapes[1])
+    with torch.no_grad():
+        assert torch.equal(torch.jit.load(buffer)(x), module(x))
+    assert {"torchalgo::run_sized"} <= set(op_counts(module))
 
 
 class Excite(nn.Module):
