@@ -24,8 +24,10 @@
 #include "torchscript/fold_affine.h"
 #include "torchscript/functionalize.h"
 #include "torchscript/graph_sizes.h"
+#include "torchscript/identities.h"
 #include "torchscript/merge_branches.h"
 #include "torchscript/pooled_vectors.h"
+#include "torchscript/stacks.h"
 
 namespace torchalgo {
 
@@ -271,6 +273,16 @@ bool name_channel_ops(GraphPtr& graph, const SeenTensors& seen) {
   return simplify_channel_ops(graph, seen);
 }
 
+void drop_identities(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("ops that return their input", *graph);
+  remove_identities(graph, seen);
+}
+
+bool take_apart(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("stacks of images", *graph);
+  return take_stacks_apart(graph, seen);
+}
+
 }  // namespace
 
 SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValue>& arguments) {
@@ -284,6 +296,8 @@ SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValu
   }
   if (replace_in_place_ops(graph, seen)) seen = see_tensors(graph, arguments);
   if (keep_vectors(graph, seen)) seen = see_tensors(graph, arguments);
+  if (take_apart(graph, seen)) seen = see_tensors(graph, arguments);
+  drop_identities(graph, seen);
   if (bring_channels_first(graph, seen)) seen = see_tensors(graph, arguments);
   bool is_merged = true;
   while (
