@@ -117,6 +117,38 @@ void freeze_lists(Graph& graph) {
   for (Node* list : lists) freeze_list(list);
 }
 
+// Returns true if a node between both, in their block, changes one of its arguments.
+bool is_change_between(const Node* first, const Node* last) {
+  if (first->owningBlock() != last->owningBlock()) return true;
+  for (const Node* node = first->next(); node != last; node = node->next()) {
+    const auto* schema = node->maybeSchema();
+    const bool changes = schema == nullptr ? node->hasSideEffects() : schema->is_mutable();
+    if (changes || !node->blocks().empty()) return true;
+  }
+  return false;
+}
+
+// Gives a reader behind a change in place a list of its own. Torch's elimination of dead code
+// removes a change that is seen through an older list only.
+void give_own_list(Node* list) {
+  for (const torch::jit::Use& use : std::vector(list->output()->uses())) {
+    if (!is_change_between(list, use.user)) continue;
+    Node* own = list->owningGraph()->create(torch::jit::prim::ListConstruct, list->inputs());
+    own->insertBefore(use.user)->output()->setType(list->output()->type());
+    use.user->replaceInput(use.offset, own->output());
+  }
+}
+
+void give_own_lists(Graph& graph) {
+  std::vector<Node*> lists;
+  for_each_node(graph.block(), [&](Node* node) {
+    const bool holds_tensors = is_kind(node, "prim::ListConstruct") && !node->inputs().empty() &&
+                               is_tensor(node->input(0));
+    if (holds_tensors && is_fixed_list(node->output())) lists.push_back(node);
+  });
+  for (Node* list : lists) give_own_list(list);
+}
+
 bool has_large_loop(Graph& graph) {
   bool is_large = false;
   for_each_node(graph.block(), [&](Node* node) {
@@ -170,6 +202,7 @@ constexpr Pass kPasses[] = {
     {"expansions", [](GraphPtr& graph) { remove_expansions(*graph); }},
     {"growing lists", [](GraphPtr& graph) { freeze_lists(*graph); }},
     {"mutated lists", [](GraphPtr& graph) { torch::jit::RemoveListMutation(graph); }},
+    {"lists behind changes in place", [](GraphPtr& graph) { give_own_lists(*graph); }},
     {"mutated tensors", [](GraphPtr& graph) { torch::jit::RemoveTensorMutation(graph); }},
     {"dropout", [](GraphPtr& graph) { remove_dropout(*graph); }},
     {"tuples", [](GraphPtr& graph) { torch::jit::LowerSimpleTuples(graph); }},

@@ -7,9 +7,11 @@ import os
 
 import pytest
 import torch
+from torch import Tensor, nn
 
+from support.graph_models import freeze
 from support.random_in_place import random_in_place_net
-from support.random_plans import any_plan, rewrite
+from support.random_plans import any_plan, assert_close, rewrite
 from torchalgo import _C
 from torchalgo._base.compare_outputs import output_error
 
@@ -30,6 +32,30 @@ def planned_share(seed: int) -> tuple[int, int]:
                 assert min(output_error(one, other) for other in others) <= 1e-5, net.source
     convolutions = [n for n in imported.graph.nodes if n.name.startswith(("conv", "join"))]
     return sum(n.problem is not None for n in convolutions), len(convolutions)
+
+
+class ListBeforeChange(nn.Module):
+    """A list holds a tensor that is changed in place before the list is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        both = [y]
+        both.append(y)
+        first = torch.stack(both, 0).amax(0)
+        y.sigmoid_()
+        return torch.stack(both, 0).mean(0) + first
+
+
+@pytest.mark.parametrize("capture", ["trace", "script"])
+def test_a_list_sees_the_changes_of_its_tensors(capture: str) -> None:
+    model, inputs = ListBeforeChange().eval(), (torch.randn(1, 4, 5, 5),)
+    imported = _C.import_graph(freeze(model, inputs, capture)._c, inputs)
+    with torch.no_grad():
+        assert_close(rewrite(imported, any_plan(imported.graph, 1))(*inputs), model, inputs)
 
 
 @pytest.mark.parametrize("part", range(4))
