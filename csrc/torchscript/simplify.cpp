@@ -22,6 +22,7 @@
 #include "torchscript/channels_first.h"
 #include "torchscript/constants.h"
 #include "torchscript/fold_affine.h"
+#include "torchscript/fold_pads.h"
 #include "torchscript/functionalize.h"
 #include "torchscript/graph_sizes.h"
 #include "torchscript/identities.h"
@@ -306,6 +307,11 @@ bool name_channel_ops(GraphPtr& graph, const SeenTensors& seen) {
   return simplify_channel_ops(graph, seen);
 }
 
+void join_pads(GraphPtr& graph) {
+  const Trace trace("zeros around the inputs of convolutions", *graph);
+  fold_pads(graph);
+}
+
 void drop_identities(GraphPtr& graph, const SeenTensors& seen) {
   const Trace trace("ops that return their input", *graph);
   remove_identities(graph, seen);
@@ -331,6 +337,7 @@ SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValu
   if (keep_vectors(graph, seen)) seen = see_tensors(graph, arguments);
   if (take_apart(graph, seen)) seen = see_tensors(graph, arguments);
   drop_identities(graph, seen);
+  join_pads(graph);  // as the pass before, it makes no tensors that were not seen
   if (bring_channels_first(graph, seen)) seen = see_tensors(graph, arguments);
   bool is_merged = true;
   while (

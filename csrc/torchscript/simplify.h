@@ -17,6 +17,7 @@ namespace torchalgo {
 /// - Branches on a tensor's rank and loops of a small fixed count are resolved.
 /// - Pooled tensors keep rank 4 in squeeze-and-excitation blocks (pooled_vectors.h).
 /// - Stacks of images are taken apart (stacks.h), and ops that return their input are removed.
+/// - Zeros around the input of a convolution join its padding (fold_pads.h).
 /// - Parts with their channels last get them first (channels_first.h).
 /// - Products and sums with constants go into convolutions (fold_affine.h), and convolutions of one
 ///   tensor whose sum is taken become one (merge_branches.h).

@@ -68,8 +68,10 @@ class Stacks {
     const Sizes* sizes = vectors_.proofs().sizes_seen(stack);
     if (sizes == nullptr || dim >= std::ssize(*sizes) || node->inputs().empty()) return {};
     if (is_kind(node, "aten::stack")) return parts_of_list(node, dim);
+    if (is_kind(node, "aten::cat")) return parts_of_cat(node, dim);
     if (sizes->size() != 5 || (*sizes)[dim] < 1 || (*sizes)[dim] > kMostParts) return {};
-    if (is_reshape(node) && dim == 1) return parts_of_view(node);
+    const bool adds_dims = is_reshape(node) || is_kind(node, "aten::unsqueeze");
+    if (adds_dims && dim == 1) return parts_of_view(node);
     if (is_kind(node, "aten::mul")) return parts_of_product(node, dim);
     if (is_kind(node, "aten::softmax")) return parts_of_softmax(node, dim);
     if (!is_activation(node)) return {};
@@ -87,6 +89,28 @@ class Stacks {
       parts.push_back(item);
     }
     return parts;
+  }
+
+  // Reads cat([a.unsqueeze(dim), stack], dim).
+  Parts parts_of_cat(const Node* cat, std::int64_t dim) {
+    const auto rank = rank_of(cat->output());
+    if (!is_fixed_list(cat->input(0)) || dim_argument(cat, "dim", *rank) != dim) return {};
+    Parts parts;
+    for (Value* item : cat->input(0)->node()->inputs()) {
+      const Parts some = parts_of_item(item, dim, *rank);
+      if (some.empty()) return {};
+      parts.insert(parts.end(), some.begin(), some.end());
+    }
+    return parts;
+  }
+
+  Parts parts_of_item(Value* item, std::int64_t dim, std::int64_t rank) {
+    Node* const node = item->node();
+    const bool is_one = is_kind(node, "aten::unsqueeze") && dim_argument(node, "dim", rank) == dim;
+    if (!is_one) return parts_of(item, dim);
+    Value* const image = node->input(0);
+    const bool is_known = vectors_.is_never_written(image) && rank_of(image);
+    return is_known ? Parts{image} : Parts{};
   }
 
   // Returns the tensor [n, parts * c, h, w] of which `stack`, [n, parts, c, h, w], is another
@@ -154,19 +178,11 @@ class Stacks {
   Value* softmax_of_pair(Value* stack, std::int64_t dim) {
     if (is_reshape(stack->node()) && dim == 1) {
       Value* const whole = joined(stack);
-      return whole != nullptr ? softmax_of_two(whole) : nullptr;
+      return whole != nullptr ? vectors_.softmax_of_two(whole) : nullptr;
     }
     if (!is_kind(stack->node(), "aten::stack")) return nullptr;
     const Parts& logits = parts_of(stack, dim);
     return logits.size() == 2 ? softmax_of_two(logits[0], logits[1]) : nullptr;
-  }
-
-  Value* softmax_of_two(Value* whole) {
-    const Node* cat = whole->node();
-    if (!is_kind(cat, "aten::cat")) return vectors_.softmax_of_two(whole);
-    if (!is_fixed_list(cat->input(0)) || dim_argument(cat, "dim", 4) != 1) return nullptr;
-    const auto items = cat->input(0)->node()->inputs();
-    return items.size() == 2 ? softmax_of_two(items[0], items[1]) : nullptr;
   }
 
   Value* softmax_of_two(Value* a, Value* b) {

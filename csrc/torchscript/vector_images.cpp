@@ -91,7 +91,8 @@ bool has_vector_readers(const Value* value, const ShapeProofs& proofs) {
   const auto& uses = value->uses();
   return std::all_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
     const Node* user = use.user;
-    return is_kind(user, "aten::linear") || is_kind(user, "aten::size") || is_activation(user) ||
+    return is_kind(user, "aten::linear") || is_kind(user, "prim::ListConstruct") ||
+           is_kind(user, "aten::size") || is_activation(user) ||
            (!user->inputs().empty() && is_tensor(user->input(0)) && reshapes_vectors(user, proofs));
   });
 }
@@ -147,6 +148,9 @@ Value* VectorImages::find_image(Value* value) {
   Node* const node = value->node();
   const Sizes* sizes = proofs_.sizes_seen(value);
   if (sizes == nullptr || sizes->size() < 2 || node->inputs().empty()) return nullptr;
+  if (is_kind(node, "aten::cat") || is_kind(node, "aten::stack")) {
+    if (Value* image = joined_image(node)) return image;
+  }
   if (is_tensor(node->input(0)) && node->outputs().size() == 1) {
     if (Value* image = image_of_source(node)) return image;
   }
@@ -191,6 +195,26 @@ Value* VectorImages::convolution_for(Node* linear, Value* src) {
   const Sizes ones = {1, 1}, zeros = {0, 0};
   return insert("aten::conv2d", {src, filters, linear->input(2), ones, zeros, ones, 1}, linear,
                 linear->output(), {(*proofs_.sizes_seen(src))[0], k, 1, 1});
+}
+
+// Vectors [n, c] in a stack [n, parts, c], or vectors [n, 1, c] joined to one, are images joined
+// along their channels.
+Value* VectorImages::joined_image(Node* join) {
+  const Sizes* sizes = proofs_.sizes_seen(join->output());
+  if (sizes == nullptr || sizes->size() != 3 || !is_fixed_list(join->input(0))) return nullptr;
+  if (dim_argument(join, "dim", 3) != 1) return nullptr;
+  std::vector<Value*> images;
+  for (Value* item : join->input(0)->node()->inputs()) {
+    const Sizes* part = proofs_.sizes_seen(item);
+    const bool is_vector = part != nullptr && (part->size() == 2 || (*part)[1] == 1);
+    Value* const image = is_vector ? as_image(item) : nullptr;
+    if (image == nullptr) return nullptr;
+    images.push_back(image);
+  }
+  const WithInsertPoint at(join);
+  Node* const list = graph_->insertNode(graph_->createList(c10::TensorType::get(), images));
+  return insert("aten::cat", {list->output(), std::int64_t{1}}, join, join->output(),
+                {(*sizes)[0], (*sizes)[1] * (*sizes)[2], 1, 1});
 }
 
 // A softmax over the first dimension behind the batch whose size is not 1, in vectors of fixed
@@ -247,6 +271,12 @@ Value* VectorImages::insert_sigmoid(const Logits& a, const Logits& b) {
 }
 
 Value* VectorImages::softmax_of_two(Value* logits) {
+  if (const Node* cat = logits->node(); is_kind(cat, "aten::cat")) {
+    if (!is_fixed_list(cat->input(0)) || dim_argument(cat, "dim", 4) != 1) return nullptr;
+    const auto items = cat->input(0)->node()->inputs();
+    if (items.size() != 2) return nullptr;
+    return softmax_of_two(const_cast<Value*>(items[0]), const_cast<Value*>(items[1]));
+  }
   const Logits all = logits_of(logits);
   if (all.conv == nullptr || all.weight.size(0) % 2 != 0) return nullptr;
   const std::int64_t half = all.weight.size(0) / 2;

@@ -58,6 +58,7 @@ class VectorImages {
   [[nodiscard]] torch::jit::Value* image_of_source(torch::jit::Node* node);
   [[nodiscard]] torch::jit::Value* convolution_for(torch::jit::Node* linear,
                                                    torch::jit::Value* src);
+  [[nodiscard]] torch::jit::Value* joined_image(torch::jit::Node* cat);
   [[nodiscard]] torch::jit::Value* softmax_image(torch::jit::Node* softmax);
   [[nodiscard]] static Logits logits_of(const torch::jit::Value* value);
   [[nodiscard]] torch::jit::Value* insert_sigmoid(const Logits& a, const Logits& b);

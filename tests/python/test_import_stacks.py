@@ -74,6 +74,21 @@ class LinearSelection(nn.Module):
         return (torch.softmax(logits, dim=0) * images).sum(0)
 
 
+class JoinedOneByOne(LinearSelection):
+    """As SKNet was first written for PyTorch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        images = self.paths[0](x).unsqueeze(1)
+        for path in list(self.paths)[1:]:
+            images = torch.cat([images, path(x).unsqueeze(1)], dim=1)
+        z = self.reduce(images.sum(1).mean(-1).mean(-1))
+        logits = self.select[0](z).unsqueeze(1)
+        for layer in list(self.select)[1:]:
+            logits = torch.cat([logits, layer(z).unsqueeze(1)], dim=1)
+        attention = torch.softmax(logits, dim=1).unsqueeze(-1).unsqueeze(-1)
+        return (images * attention).sum(1)
+
+
 class JoinedLogits(Branches):
     def __init__(self) -> None:
         super().__init__(2)
@@ -206,7 +221,15 @@ def test_a_softmax_over_more_images_stays_small(name: str) -> None:
     assert set(left_of(model, torch.rand(2, 8, 6, 5))) == kinds
 
 
-@pytest.mark.parametrize("make", [lambda: LinearSelection(2), lambda: Gates(2)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LinearSelection(2),
+        lambda: JoinedOneByOne(2),
+        lambda: JoinedOneByOne(3),
+        lambda: Gates(2),
+    ],
+)
 def test_other_forms_of_attention_give_the_models_values(make: Callable[[], nn.Module]) -> None:
     model = build(make)
     check_values(model, "trace")

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Zeros around the input of a convolution join its padding, where that costs nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from support.graph_models import freeze
+from support.random_plans import any_plan, assert_close, rewrite
+from torchalgo import _C
+
+
+class Padded(nn.Module):
+    """A convolution behind F.pad."""
+
+    def __init__(self, pad: list[int], filter_size: int, mode: str = "constant", **of: int) -> None:
+        super().__init__()
+        self.pad, self.mode, self.value = pad, mode, float(of.pop("value", 0))
+        self.conv = nn.Conv2d(4, 4, filter_size, **of)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.mode != "constant":
+            return self.conv(F.pad(x, self.pad, self.mode))
+        return self.conv(F.pad(x, self.pad, value=self.value))
+
+
+class TwoReaders(Padded):
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.pad(x, self.pad)
+        return self.conv(x) + x[:, :, 1:-1, 1:-1]
+
+
+class Shared(Padded):
+    """Two convolutions read one padded tensor."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.pad(x, self.pad)
+        return self.conv(x) + self.conv(x).relu()
+
+
+JOINED = {
+    "symmetric": Padded([1, 1, 2, 2], 3),
+    "beside its own": Padded([1, 1, 1, 1], 3, stride=2, padding=1),
+    "dilated": Padded([2, 2, 2, 2], 3, dilation=2, groups=2),
+    "2x2, behind": Padded([0, 1, 0, 1], 2),
+    "2x2, in front": Padded([1, 0, 1, 0], 2, stride=2, groups=4),
+    "2x2, mixed": Padded([0, 1, 2, 2], 2, padding=1),
+    "shared": Shared([1, 1, 1, 1], 3),
+}
+LEFT = {
+    "3x3 on one side": Padded([0, 1, 0, 1], 3, stride=2),
+    "1x1 on one side": Padded([0, 1, 0, 1], 1),
+    "2x2 on one side by two": Padded([0, 2, 0, 2], 2),
+    "dilated on one side": Padded([0, 1, 0, 1], 2, dilation=2),
+    "ones": Padded([1, 1, 1, 1], 3, value=1),
+    "negative": Padded([-1, -1, 0, 0], 3),
+    "reflect": Padded([1, 1, 1, 1], 3, "reflect"),
+    "another reader": TwoReaders([1, 1, 1, 1], 3),
+}
+
+
+def pads_left(model: nn.Module, capture: str) -> int:
+    """Counts the paddings that PyTorch runs; checks the values for two sizes of the input."""
+    model = model.eval()
+    x = torch.rand(1, 4, 9, 8)
+    imported = _C.import_graph(freeze(model, (x,), capture)._c, (x,))
+    module = rewrite(imported, any_plan(imported.graph, 1))
+    for shape in ((1, 4, 9, 8), (2, 4, 6, 11)):
+        y = torch.rand(shape)
+        with torch.no_grad():
+            assert_close(module(y), model, (y,))
+    return sum("pad" in node.kind for node in imported.graph.nodes if node.problem is None)
+
+
+@pytest.mark.parametrize("capture", ["trace", "script"])
+@pytest.mark.parametrize("name", JOINED)
+def test_zeros_join_the_padding_of_the_convolution(name: str, capture: str) -> None:
+    assert pads_left(JOINED[name], capture) == 0
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_other_paddings_stay(name: str) -> None:
+    assert pads_left(LEFT[name], "trace") == 1
+
+
+def test_a_padded_convolution_keeps_its_name() -> None:
+    x = torch.rand(1, 4, 9, 8)
+    graph = _C.import_graph(freeze(JOINED["2x2, behind"].eval(), (x,), "trace")._c, (x,)).graph
+    problems = {node.name: node.problem for node in graph.nodes}
+    assert problems == {"conv": "fwd_f32_n1c4h9w8_k4r3s3_st1x1_pad1x1_dil1x1_g1+bias"}
