@@ -55,10 +55,12 @@ int cheapest_superset(const SetCosts& sets, LayoutSet wanted) {
   return best;
 }
 
-using ShapeKey =
-    std::tuple<DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool>;
+using ShapeKey = std::tuple<DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                            std::int64_t, bool, bool>;
 
-ShapeKey key_of(const TransformProblem& p) { return {p.dtype, p.n, p.c, p.d, p.h, p.w, p.is_3d}; }
+ShapeKey key_of(const TransformProblem& p, bool has_blocked) {
+  return {p.dtype, p.n, p.c, p.d, p.h, p.w, p.is_3d, has_blocked};
+}
 
 struct Shapes {
   std::map<ShapeKey, int> index;
@@ -71,8 +73,8 @@ Shapes collect_shapes(const std::vector<ValueFlow>& flow, const std::vector<Layo
   Shapes shapes{{}, {0}, std::vector<int>(flow.size(), 0)};
   for (std::size_t v = 0; v < flow.size(); ++v) {
     if (!flow[v].shape || std::popcount(at_value[v]) < 2) continue;
-    const auto [it, is_new] =
-        shapes.index.try_emplace(key_of(*flow[v].shape), static_cast<int>(shapes.layouts.size()));
+    const auto [it, is_new] = shapes.index.try_emplace(key_of(*flow[v].shape, flow[v].has_blocked),
+                                                       static_cast<int>(shapes.layouts.size()));
     if (is_new) shapes.layouts.push_back(0);
     shapes.layouts[it->second] |= at_value[v];
     shapes.of_value[v] = it->second;
@@ -118,20 +120,23 @@ TransformCosts price_transforms(const std::vector<ValueFlow>& flow,
   for (const Candidate& transform : transforms) {
     const auto* problem = std::get_if<TransformProblem>(&transform.problem);
     TORCHALGO_ASSERT(problem != nullptr);
-    const auto shape = shapes.index.find(key_of(*problem));
     const Layout from = transform.primitive.src, to = transform.primitive.dst;
-    if (shape == shapes.index.end() || from == to) continue;
-    if (transform.primitive.workspace_bytes > workspace_limit_bytes) continue;
-    const LayoutSet usable = intermediate_layouts | shapes.layouts[shape->second];
-    if (!includes(usable, set_of(from) | set_of(to))) continue;
-    CostKey key = cost_key(transform.problem, transform.primitive);
-    const std::optional<Cost> cost = find_cost(costs, key);
-    if (!cost) {
-      missing.insert(std::move(key));
-      continue;
+    if (from == to || transform.primitive.workspace_bytes > workspace_limit_bytes) continue;
+    for (const bool has_blocked : {true, false}) {
+      const auto shape = shapes.index.find(key_of(*problem, has_blocked));
+      if (shape == shapes.index.end()) continue;
+      if (!has_blocked && (is_blocked(from) || is_blocked(to))) continue;
+      const LayoutSet usable = intermediate_layouts | shapes.layouts[shape->second];
+      if (!includes(usable, set_of(from) | set_of(to))) continue;
+      CostKey key = cost_key(transform.problem, transform.primitive);
+      const std::optional<Cost> cost = find_cost(costs, key);
+      if (!cost) {
+        missing.insert(std::move(key));
+        continue;
+      }
+      PricedCandidate& best = priced.shapes[shape->second].direct[index_of(from)][index_of(to)];
+      if (const PricedCandidate option{&transform, *cost}; is_better(option, best)) best = option;
     }
-    PricedCandidate& best = priced.shapes[shape->second].direct[index_of(from)][index_of(to)];
-    if (const PricedCandidate option{&transform, *cost}; is_better(option, best)) best = option;
   }
   for (LayoutChanges& changes : priced.shapes) compute_tree_costs(changes);
   return priced;

@@ -31,6 +31,7 @@ std::vector<ValueFlow> trace_values(const Graph& graph) {
     if (producer >= 0 && graph.nodes[producer].problem) flow[v].producer = producer;
     if (!is_weight_gradient(graph, static_cast<int>(v)))
       flow[v].shape = transform_shape(graph.values[v]);
+    flow[v].has_blocked = graph.values[v].sizes.size() == 4;
   }
   for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
     // A value without a shape cannot change its layout, so every op reads it as it is.

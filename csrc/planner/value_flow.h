@@ -18,6 +18,7 @@ struct ValueFlow {
   std::vector<int> readers;      // nodes with a problem, each once
   LayoutSet border = 0;  // read by the caller and by opaque nodes, unless these read the shape only
   std::optional<TransformProblem> shape;  // without from, to; nullopt: fixed layout
+  bool has_blocked = true;  // false: no blocked layout, since its way back would lose the rank
 };
 
 /// Returns one entry per value of the graph. A weights' gradient has no shape and no border,

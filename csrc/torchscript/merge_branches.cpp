@@ -163,6 +163,8 @@ class Merger {
     }
     std::optional<Affine> affine;
     if (other == src) {
+      // Any other convolution adds a residual in its call as it is.
+      if (conv.groups != channels) return false;
       const auto f64 = at::TensorOptions(at::kDouble);
       affine = Affine{src, at::ones({channels}, f64), at::zeros({channels}, f64)};
     } else if (other->uses().size() == 1) {

@@ -30,11 +30,7 @@ EXPECTED_LEFT = {
 QUICK = ("Context", "Demucs", "WaveNet")
 
 
-# A chain of transforms through a blocked layout gives a tensor of rank 3 back with rank 4.
-LOSES_A_RANK = pytest.param("TextLine", marks=pytest.mark.xfail(strict=True))
-
-
-@pytest.mark.parametrize("name", [LOSES_A_RANK if name == "TextLine" else name for name in STYLES])
+@pytest.mark.parametrize("name", STYLES)
 def test_random_plans_equal_the_model_also_at_other_sizes(name: str) -> None:
     style = STYLES[name]
     model, inputs = style.model(), style.inputs(style.shapes)
