@@ -29,6 +29,7 @@
 #include "torchscript/merge_branches.h"
 #include "torchscript/pooled_vectors.h"
 #include "torchscript/stacks.h"
+#include "torchscript/written_activations.h"
 
 namespace torchalgo {
 
@@ -307,6 +308,11 @@ bool name_channel_ops(GraphPtr& graph, const SeenTensors& seen) {
   return simplify_channel_ops(graph, seen);
 }
 
+bool name_activations(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("activations that the model writes down", *graph);
+  return name_written_activations(graph, seen);
+}
+
 void join_pads(GraphPtr& graph) {
   const Trace trace("zeros around the inputs of convolutions", *graph);
   fold_pads(graph);
@@ -335,6 +341,7 @@ SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValu
   }
   if (replace_in_place_ops(graph, seen)) seen = see_tensors(graph, arguments);
   if (keep_vectors(graph, seen)) seen = see_tensors(graph, arguments);
+  if (name_activations(graph, seen)) seen = see_tensors(graph, arguments);
   if (take_apart(graph, seen)) seen = see_tensors(graph, arguments);
   drop_identities(graph, seen);
   join_pads(graph);  // as the pass before, it makes no tensors that were not seen

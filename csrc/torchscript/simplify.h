@@ -16,6 +16,7 @@ namespace torchalgo {
 /// - In-place ops and growing lists become functional ops if no other code sees the change.
 /// - Branches on a tensor's rank and loops of a small fixed count are resolved.
 /// - Pooled tensors keep rank 4 in squeeze-and-excitation blocks (pooled_vectors.h).
+/// - Activations that the model writes down get their names (written_activations.h).
 /// - Stacks of images are taken apart (stacks.h), and ops that return their input are removed.
 /// - Zeros around the input of a convolution join its padding (fold_pads.h).
 /// - Parts with their channels last get them first (channels_first.h).
