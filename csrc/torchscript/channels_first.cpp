@@ -30,11 +30,6 @@ bool is_any(const Node* node, const std::array<std::string_view, N>& kinds) {
   return std::find(kinds.begin(), kinds.end(), node->kind().toQualString()) != kinds.end();
 }
 
-// They change each element by itself. Their other arguments are numbers.
-constexpr std::array<std::string_view, 13> kElementwise = {
-    "aten::gelu",        "aten::relu",    "aten::relu6", "aten::silu",       "aten::hardswish",
-    "aten::hardsigmoid", "aten::sigmoid", "aten::tanh",  "aten::leaky_relu", "aten::clamp",
-    "aten::hardtanh",    "aten::mish",    "aten::elu"};
 constexpr std::array<std::string_view, 4> kArithmetic = {"aten::add", "aten::sub", "aten::mul",
                                                          "aten::div"};
 // Their second or third argument `dim` names one dimension.
@@ -48,14 +43,6 @@ std::int64_t moved(std::int64_t dim) {
 }
 
 bool is_dim(const std::optional<double>& number) { return number && *number >= -4 && *number < 4; }
-
-// Returns true for a linear layer with constant weights [k, c], and a constant bias or none.
-bool is_constant_linear(const Node* node) {
-  if (!is_kind(node, "aten::linear")) return false;
-  const std::optional<at::Tensor> weight = constant_tensor(node->input(1));
-  const bool has_plain_bias = is_none(node->input(2)) || constant_tensor(node->input(2));
-  return weight && weight->dim() == 2 && has_plain_bias;
-}
 
 bool is_opening(const Node* node) { return is_permute(node, {0, 2, 3, 1}); }
 bool is_closing(const Node* node) { return is_permute(node, {0, 3, 1, 2}); }
@@ -148,7 +135,7 @@ class Mover {
   // Returns true if the node can be computed with the channels in dimension 1, given that one of
   // its sources can.
   [[nodiscard]] bool can_move(const Node* node, const std::vector<Value*>& sources) const {
-    if (is_any(node, kElementwise) || is_constant_linear(node)) return true;
+    if (is_elementwise(node) || is_constant_linear(node)) return true;
     if (is_kind(node, "aten::contiguous")) return true;
     if (is_any(node, kArithmetic)) return can_move_arithmetic(node, sources);
     if (is_kind(node, "aten::layer_norm")) {

@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
+#include <array>
 
 namespace torchalgo {
 
@@ -116,6 +117,24 @@ bool is_permute(const torch::jit::Node* node, const std::vector<std::int64_t>& d
   if (!found) return false;
   for (std::int64_t& dim : *found) dim = dim < 0 ? dim + std::ssize(*found) : dim;
   return found == dims;
+}
+
+bool is_elementwise(const torch::jit::Node* node) {
+  constexpr std::array<std::string_view, 13> kElementwise = {
+      "aten::gelu",        "aten::relu",    "aten::relu6", "aten::silu",       "aten::hardswish",
+      "aten::hardsigmoid", "aten::sigmoid", "aten::tanh",  "aten::leaky_relu", "aten::clamp",
+      "aten::hardtanh",    "aten::mish",    "aten::elu"};
+  const bool is_listed = std::any_of(kElementwise.begin(), kElementwise.end(),
+                                     [&](std::string_view kind) { return is_kind(node, kind); });
+  const auto inputs = node->inputs();
+  return is_listed && std::none_of(inputs.begin() + 1, inputs.end(), is_tensor);
+}
+
+bool is_constant_linear(const torch::jit::Node* node) {
+  if (!is_kind(node, "aten::linear")) return false;
+  const std::optional<at::Tensor> weight = constant_tensor(node->input(1));
+  const bool has_plain_bias = is_none(node->input(2)) || constant_tensor(node->input(2));
+  return weight && weight->dim() == 2 && has_plain_bias;
 }
 
 bool is_tensor(const Value* value) { return value->type()->kind() == c10::TypeKind::TensorType; }

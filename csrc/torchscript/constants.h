@@ -32,6 +32,13 @@ namespace torchalgo {
 /// Returns true if the node permutes a tensor by the constant `dims`, which are not negative.
 [[nodiscard]] bool is_permute(const torch::jit::Node* node, const std::vector<std::int64_t>& dims);
 
+/// Returns true if the op changes each element of its first argument by itself, whatever the rank
+/// is. Its other arguments are numbers.
+[[nodiscard]] bool is_elementwise(const torch::jit::Node* node);
+
+/// Returns true for a linear layer with constant weights [k, c], and a constant bias or none.
+[[nodiscard]] bool is_constant_linear(const torch::jit::Node* node);
+
 /// Returns true if the value's type is Tensor (not an optional tensor).
 [[nodiscard]] bool is_tensor(const torch::jit::Value* value);
 

@@ -5,9 +5,7 @@
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "torchscript/constants.h"
@@ -23,24 +21,6 @@ using torch::jit::WithInsertPoint;
 namespace {
 
 using Sizes = std::vector<std::int64_t>;
-
-// They change each element by itself, whatever the rank is.
-constexpr std::array<std::string_view, 9> kElementwise = {
-    "aten::gelu",        "aten::relu",    "aten::relu6", "aten::silu",      "aten::hardswish",
-    "aten::hardsigmoid", "aten::sigmoid", "aten::tanh",  "aten::leaky_relu"};
-
-bool is_elementwise(const Node* node) {
-  return std::any_of(kElementwise.begin(), kElementwise.end(),
-                     [&](std::string_view kind) { return is_kind(node, kind); });
-}
-
-// Returns true for a linear layer with constant weights [k, c], and a constant bias or none.
-bool is_constant_linear(const Node* node) {
-  if (!is_kind(node, "aten::linear")) return false;
-  const std::optional<at::Tensor> weight = constant_tensor(node->input(1));
-  return weight && weight->dim() == 2 &&
-         (is_none(node->input(2)) || constant_tensor(node->input(2)));
-}
 
 bool is_read_once(const Value* value) { return value->uses().size() == 1; }
 
