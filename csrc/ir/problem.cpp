@@ -136,7 +136,10 @@ void set_nchw(P& p, const Sizes& sizes) {
 }
 
 void set_sizes(PoolProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
-void set_sizes(EltwiseProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
+void set_sizes(EltwiseProblem& p, const std::vector<Sizes>& in) {
+  if (in[0].size() == 4) p.c = in[0][1];  // no weights fix the channels
+  set_nchw(p, in[0]);
+}
 void set_sizes(ScaleShiftProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
 void set_sizes(LayerNormProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
 void set_sizes(ConcatProblem& p, const std::vector<Sizes>& in) {

@@ -59,7 +59,7 @@ std::optional<Affine> read_batch_norm(const Node* node, const SeenTensor& image)
   const auto mean = vector("running_mean", 0), variance = vector("running_var", 1);
   if (!weight || !bias || !mean || !variance) return std::nullopt;
   const at::Tensor scale = *weight * variance->add(*eps).rsqrt();
-  return Affine{const_cast<Value*>(node->input(0)), scale, *bias - *mean * scale};
+  return Affine{const_cast<Value*>(node->input(0)), scale, *bias - *mean * scale, true};
 }
 
 // The factor of a sum's second operand.
@@ -67,9 +67,8 @@ std::optional<double> alpha_of(const Node* node) {
   return node->hasNamedInput("alpha") ? constant_number(node->namedInput("alpha")) : 1.0;
 }
 
-}  // namespace
-
-std::optional<Affine> read_affine(const Node* node, const SeenTensors& seen) {
+// As read_affine, but the numbers may be infinite or NaN.
+std::optional<Affine> read_any_affine(const Node* node, const SeenTensors& seen) {
   if (node->maybeSchema() == nullptr || node->outputs().size() != 1) return std::nullopt;
   const std::string_view kind = node->kind().toQualString();
   if (kind == "aten::batch_norm") {
@@ -90,17 +89,30 @@ std::optional<Affine> read_affine(const Node* node, const SeenTensors& seen) {
     return std::nullopt;
   const std::optional<at::Tensor> operand = as_vector(node->input(1 - at), *image);
   if (!operand) return std::nullopt;
+  const auto constant = constant_tensor(node->input(1 - at));
+  const bool is_per_channel = constant && constant->numel() > 1;
   const at::Tensor ones = at::ones_like(*operand), zeros = at::zeros_like(*operand);
   Value* const src = const_cast<Value*>(data);
-  if (kind == "aten::mul") return Affine{src, *operand, zeros};
+  if (kind == "aten::mul") return Affine{src, *operand, zeros, is_per_channel};
   if (kind == "aten::div") {
-    return at == 0 ? std::optional(Affine{src, operand->reciprocal(), zeros}) : std::nullopt;
+    if (at == 1) return std::nullopt;
+    return Affine{src, operand->reciprocal(), zeros, is_per_channel};
   }
   // sign_a * a + sign_b * b
   const double sign_a = kind == "aten::rsub" ? -*alpha : 1.0;
   const double sign_b = kind == "aten::rsub" ? 1.0 : kind == "aten::sub" ? -*alpha : *alpha;
   const double of_src = at == 0 ? sign_a : sign_b, of_operand = at == 0 ? sign_b : sign_a;
-  return Affine{src, ones * of_src, *operand * of_operand};
+  return Affine{src, ones * of_src, *operand * of_operand, is_per_channel};
+}
+
+}  // namespace
+
+std::optional<Affine> read_affine(const Node* node, const SeenTensors& seen) {
+  std::optional<Affine> affine = read_any_affine(node, seen);
+  const auto is_finite = [](const at::Tensor& numbers) {
+    return numbers.isfinite().all().item<bool>();
+  };
+  return affine && is_finite(affine->scale) && is_finite(affine->shift) ? affine : std::nullopt;
 }
 
 }  // namespace torchalgo

@@ -14,6 +14,7 @@ namespace torchalgo {
 struct Affine {
   torch::jit::Value* src;
   at::Tensor scale, shift;  // [c], f64
+  bool is_per_channel;      // the constants have one number per channel, so c never changes
 };
 
 /// Returns the affine function that `node` computes, or nullopt if it computes another one: it is a

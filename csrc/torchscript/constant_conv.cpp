@@ -48,7 +48,10 @@ void replace_weights(const ConstantConv& conv, const at::Tensor& weight, const a
     return graph.insertConstant(tensor.to(conv.weight.scalar_type()).contiguous());
   };
   // Every convolution of ATen has the arguments (input, weight, bias, ...).
-  conv.node->replaceInput(1, constant(weight));
+  const torch::jit::Value* const old = conv.node->input(1);
+  torch::jit::Value* const made = constant(weight);
+  if (old->hasDebugName()) made->setDebugName(old->debugName());  // it names the layer
+  conv.node->replaceInput(1, made);
   const bool has_bias = conv.bias.defined() || (bias.defined() && bias.any().item<bool>());
   conv.node->replaceInput(2, constant(has_bias ? bias : at::Tensor()));
 }

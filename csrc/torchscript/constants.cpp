@@ -137,6 +137,15 @@ bool is_constant_linear(const torch::jit::Node* node) {
   return weight && weight->dim() == 2 && has_plain_bias;
 }
 
+bool may_be_returned(const Value* value) {
+  const auto& uses = value->uses();
+  return std::any_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
+    return use.user->kind() == torch::jit::prim::Return ||
+           is_kind(use.user, "prim::TupleConstruct") || is_kind(use.user, "prim::DictConstruct") ||
+           (is_kind(use.user, "prim::ListConstruct") && may_be_returned(use.user->output()));
+  });
+}
+
 bool is_tensor(const Value* value) { return value->type()->kind() == c10::TypeKind::TensorType; }
 
 }  // namespace torchalgo

@@ -39,6 +39,9 @@ namespace torchalgo {
 /// Returns true for a linear layer with constant weights [k, c], and a constant bias or none.
 [[nodiscard]] bool is_constant_linear(const torch::jit::Node* node);
 
+/// Returns true if the caller may get the value itself, perhaps in a tuple, list or dict.
+[[nodiscard]] bool may_be_returned(const torch::jit::Value* value);
+
 /// Returns true if the value's type is Tensor (not an optional tensor).
 [[nodiscard]] bool is_tensor(const torch::jit::Value* value);
 

@@ -86,8 +86,58 @@ void fold_before(const ConstantConv& conv, const Affine& affine) {
   replace_weights(conv, weight.reshape(conv.weight.sizes()).to(conv.weight.device()), bias);
 }
 
+// Returns true unless the weights are f16 and would become so small or large that they lose digits.
+bool keeps_digits(const ConstantConv& conv, const Affine& affine) {
+  if (conv.weight.scalar_type() != at::kHalf) return true;
+  const at::Tensor sizes = affine.scale.abs();
+  return sizes.ge(1.0 / 64).logical_and(sizes.le(64)).all().item<bool>();
+}
+
+// Returns true if the channels of the tensor follow from weights, so that they are equal for all
+// inputs. Above a tensor of images stand convolutions and ops that keep the channels.
+bool has_fixed_channels(const Value* value, const Sizes& sizes) {
+  constexpr int kMostSteps = 64;
+  for (int step = 0; step < kMostSteps; ++step) {
+    const Node* const node = value->node();
+    if (const auto conv = read_constant_conv(node)) {
+      return conv->weight.dim() == std::ssize(sizes) && result_channels(*conv) == sizes[1];
+    }
+    if (is_kind(node, "aten::batch_norm")) return true;
+    constexpr std::array<std::string_view, 14> kKeeping = {"aten::max_pool2d",
+                                                           "aten::avg_pool2d",
+                                                           "aten::adaptive_avg_pool2d",
+                                                           "aten::mul",
+                                                           "aten::upsample_nearest2d",
+                                                           "aten::upsample_bilinear2d",
+                                                           "aten::add",
+                                                           "aten::sub",
+                                                           "aten::reciprocal",
+                                                           "aten::abs",
+                                                           "aten::exp",
+                                                           "aten::sqrt",
+                                                           "aten::pow",
+                                                           "aten::softplus"};
+    const bool keeps = is_elementwise(node) ||
+                       std::any_of(kKeeping.begin(), kKeeping.end(),
+                                   [&](std::string_view kind) { return is_kind(node, kind); });
+    if (!keeps || !is_tensor(node->input(0))) return false;
+    value = node->input(0);
+  }
+  return false;
+}
+
+// Returns true if a convolution reads the tensor, whose weights fix its channels.
+bool is_read_by_convolution(const Value* value, const Sizes& sizes) {
+  const auto& uses = value->uses();
+  return std::any_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
+    const auto conv = read_constant_conv(use.user);
+    return conv && use.offset == 0 && conv->weight.dim() == std::ssize(sizes);
+  });
+}
+
 Affine compose(const Affine& last, const Affine& first) {
-  return {first.src, last.scale * first.scale, last.scale * first.shift + last.shift};
+  return {first.src, last.scale * first.scale, last.scale * first.shift + last.shift,
+          last.is_per_channel || first.is_per_channel};
 }
 
 class Folder {
@@ -130,7 +180,8 @@ class Folder {
     }
     const auto conv = read_constant_conv(affine.src->node());
     const bool is_only_reader = affine.src->uses().size() == 1;
-    if (conv && is_only_reader && has_channels(*conv, node, result_channels(*conv))) {
+    if (conv && is_only_reader && has_channels(*conv, node, result_channels(*conv)) &&
+        keeps_digits(*conv, affine)) {
       fold_after(*conv, affine);
       return replace(node, chain, affine.src);
     }
@@ -153,8 +204,12 @@ class Folder {
     if (!found.is_src_written && fold_into_readers(node, affine)) return;
     const bool is_alone = found.before.empty();
     if (is_alone && (is_kind(node, "aten::batch_norm") || is_strided(affine.src))) return;
-    const WithInsertPoint at(node);
     const SeenTensor& seen = seen_.at(node->output());
+    if (!affine.is_per_channel && !has_fixed_channels(affine.src, seen.sizes) &&
+        !is_read_by_convolution(node->output(), seen.sizes)) {
+      return;
+    }
+    const WithInsertPoint at(node);
     const auto constant = [&](const at::Tensor& tensor) {
       return graph_->insertConstant(tensor.to(seen.device, seen.scalar_type).contiguous());
     };
@@ -178,7 +233,7 @@ class Folder {
       const auto conv = read_constant_conv(use.user);
       if (!conv || use.offset != 0 || conv->is_transposed) return false;
       if (!has_channels(*conv, node, conv->weight.size(1) * conv->groups)) return false;
-      if (has_shift && !pads_nothing(*conv)) return false;
+      if ((has_shift && !pads_nothing(*conv)) || !keeps_digits(*conv, affine)) return false;
       readers.push_back(*conv);
     }
     if (readers.empty()) return false;

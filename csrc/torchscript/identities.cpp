@@ -26,26 +26,31 @@ constexpr std::array<std::string_view, 8> kStrideless = {
     "aten::add",        "aten::mul",        "aten::cat",  "aten::batch_norm",
     "aten::max_pool2d", "aten::avg_pool2d", "aten::mean", "aten::adaptive_avg_pool2d"};
 
-// Returns true if the op makes new memory, and its result does not depend on its input's strides.
+// Returns true if the op makes new memory. Its values do not depend on its input's strides.
 bool ignores_strides(const Node* node) {
   return is_convolution(node) || is_activation(node) ||
          std::find(kStrideless.begin(), kStrideless.end(), node->kind().toQualString()) !=
              kStrideless.end();
 }
 
+// Returns true if only convolutions read the tensor, perhaps through ops that pass on its strides.
+// Their results have strides of their own. A view, or the caller, may need the tensor's strides.
+bool ends_in_convolutions(const Value* value, int most_steps) {
+  const auto& uses = value->uses();
+  return most_steps > 0 && std::all_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
+           const Node* user = use.user;
+           if (is_convolution(user) || is_kind(user, "aten::size")) return true;
+           const bool is_list =
+               is_kind(user, "prim::ListConstruct") && is_fixed_list(user->output());
+           return (is_list || ignores_strides(user)) &&
+                  ends_in_convolutions(user->output(), most_steps - 1);
+         });
+}
+
 bool is_idle_contiguous(const Node* node) {
-  if (!is_kind(node, "aten::contiguous") || !ignores_strides(node->input(0)->node())) return false;
-  const auto& uses = node->output()->uses();
-  return std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
-    const Node* user = use.user;
-    if (is_kind(user, "prim::ListConstruct")) {
-      const auto& readers = user->output()->uses();
-      return is_fixed_list(user->output()) &&
-             std::all_of(readers.begin(), readers.end(),
-                         [](const auto& reader) { return is_kind(reader.user, "aten::cat"); });
-    }
-    return ignores_strides(user) || is_kind(user, "aten::size");
-  });
+  constexpr int kMostSteps = 6;
+  return is_kind(node, "aten::contiguous") && ignores_strides(node->input(0)->node()) &&
+         ends_in_convolutions(node->output(), kMostSteps);
 }
 
 // Returns true for the integer 0. Tracing makes a tensor of it.
@@ -73,6 +78,7 @@ bool remove_identities(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
   const std::vector<Node*> nodes(graph->nodes().begin(), graph->nodes().end());
   for (Node* node : nodes) {
     if (!is_idle_contiguous(node) && !adds_zero(node, seen)) continue;
+    if (may_be_returned(node->output())) continue;  // the caller would get the source itself
     if (!aliases) aliases.emplace(graph);
     if (aliases->hasWriters(node->input(0)) || aliases->hasWriters(node->output())) continue;
     node->output()->replaceAllUsesWith(node->input(0));

@@ -166,7 +166,7 @@ class Merger {
       // Any other convolution adds a residual in its call as it is.
       if (conv.groups != channels) return false;
       const auto f64 = at::TensorOptions(at::kDouble);
-      affine = Affine{src, at::ones({channels}, f64), at::zeros({channels}, f64)};
+      affine = Affine{src, at::ones({channels}, f64), at::zeros({channels}, f64), true};
     } else if (other->uses().size() == 1) {
       affine = read_affine(other->node(), seen_);
     }

@@ -70,12 +70,18 @@ class Keeper {
     return it != seen_.end() && it->second.is_always_so ? it->second.sizes : Sizes{};
   }
 
+  [[nodiscard]] std::optional<at::ScalarType> type_of(const Value* value) const {
+    if (const auto constant = constant_tensor(value)) return constant->scalar_type();
+    const auto it = seen_.find(value);
+    return it != seen_.end() ? std::optional(it->second.scalar_type) : std::nullopt;
+  }
+
   // A product with y.expand_as(x) is a product with y if the other factor is x.
   bool remove_expansion(Node* node) {
     if (!is_kind(node, "aten::expand_as")) return false;
     Value* const whole = node->input(1);
-    const Sizes small = sizes(node->input(0)), large = sizes(whole);
-    if (large.size() != 4 || small != Sizes{large[0], large[1], 1, 1}) return false;
+    const auto small = type_of(node->input(0)), large = type_of(whole);
+    if (!small || small != large) return false;  // the larger rank decides on the result's type
     const auto& uses = node->output()->uses();
     const bool is_factor = std::all_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
       return is_kind(use.user, "aten::mul") && use.offset < 2 &&
@@ -223,8 +229,11 @@ class Keeper {
   // so that it reads the same values even where a tensor is changed in place later on.
   Value* vector_of(Value* matrix) {
     Node* const node = matrix->node();
-    if (const auto pooled = pooled_in(matrix))
-      return pooled->vector != nullptr ? pooled->vector : pool(node, pooled->image);
+    if (const auto pooled = pooled_in(matrix)) {
+      if (pooled->vector != nullptr) return pooled->vector;
+      // Of two means in turn, the first one reads the image.
+      return pool(node->input(0) == pooled->image ? node : node->input(0)->node(), pooled->image);
+    }
     std::vector<Value*> inputs(node->inputs().begin(), node->inputs().end());
     inputs[0] = vector_of(inputs[0]);
     if (joins_two(node)) inputs[1] = vector_of(inputs[1]);

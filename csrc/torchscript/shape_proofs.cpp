@@ -186,7 +186,23 @@ bool ShapeProofs::have_same_batch(const Value* a, const Value* b) const {
   return batch_of(a) == batch_of(b);
 }
 
+bool ShapeProofs::is_floating(const Value* value) const {
+  const auto it = seen_.find(value);
+  return it != seen_.end() && at::isFloatingType(it->second.scalar_type);
+}
+
+bool ShapeProofs::have_same_type(const Value* a, const Value* b) const {
+  const auto first = seen_.find(a), second = seen_.find(b);
+  return first != seen_.end() && second != seen_.end() &&
+         first->second.scalar_type == second->second.scalar_type;
+}
+
 bool ShapeProofs::is_pooled(const Value* value) const {
+  const auto known = pooled_.find(value);
+  return known != pooled_.end() ? known->second : pooled_[value] = find_pooled(value);
+}
+
+bool ShapeProofs::find_pooled(const Value* value) const {
   for (;;) {
     const Node* node = value->node();
     const Sizes* sizes = sizes_seen(value);
@@ -263,7 +279,9 @@ bool ShapeProofs::are_proven(const Node* view, bool is_split) const {
 
 bool ShapeProofs::keeps_batch(const Node* view) const {
   if (is_kind(view, "aten::unflatten")) return splits_behind_batch(view);
-  return are_proven(view, false);
+  const Sizes *src = sizes_seen(view->input(0)), *made = sizes_seen(view->output());
+  if (src == nullptr || made == nullptr || src->empty() || made->empty()) return false;
+  return (*src)[0] == (*made)[0] && are_proven(view, false);
 }
 
 bool ShapeProofs::splits_channels(const Node* view) const {

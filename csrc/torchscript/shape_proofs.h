@@ -37,6 +37,11 @@ class ShapeProofs {
   /// Returns true if the first dimensions of both tensors are equal.
   [[nodiscard]] bool have_same_batch(const torch::jit::Value* a, const torch::jit::Value* b) const;
 
+  [[nodiscard]] bool is_floating(const torch::jit::Value* value) const;
+
+  /// Returns true if both tensors have the same scalar type.
+  [[nodiscard]] bool have_same_type(const torch::jit::Value* a, const torch::jit::Value* b) const;
+
   /// Returns true if the tensor is [n, c, 1, 1].
   [[nodiscard]] bool is_pooled(const torch::jit::Value* value) const;
 
@@ -56,6 +61,7 @@ class ShapeProofs {
   [[nodiscard]] const torch::jit::Value* batch_of(const torch::jit::Value* value) const;
   [[nodiscard]] const torch::jit::Value* batch_source(const torch::jit::Node* node) const;
   [[nodiscard]] std::optional<std::int64_t> rank_seen(const torch::jit::Value* value) const;
+  [[nodiscard]] bool find_pooled(const torch::jit::Value* value) const;
   [[nodiscard]] bool splits_behind_batch(const torch::jit::Node* unflatten) const;
   [[nodiscard]] bool is_proven(const torch::jit::Node* view, std::size_t i, const Entry& entry,
                                bool is_split) const;
@@ -64,6 +70,7 @@ class ShapeProofs {
   SeenTensors seen_;
   // The value whose first dimension is that of the key, as far up as is known.
   mutable std::unordered_map<const torch::jit::Value*, const torch::jit::Value*> batches_;
+  mutable std::unordered_map<const torch::jit::Value*, bool> pooled_;
 };
 
 /// Returns true for view and reshape to a list of sizes, and for unflatten.

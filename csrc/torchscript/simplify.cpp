@@ -65,20 +65,6 @@ void remove_dropout(Graph& graph) {
   });
 }
 
-// Arithmetic repeats its operands itself: x * y.expand_as(x) is x * y.
-void remove_expansions(Graph& graph) {
-  for_each_node(graph.block(), [](Node* node) {
-    if (!is_kind(node, "aten::add") && !is_kind(node, "aten::mul")) return;
-    for (const std::size_t i : {0, 1}) {
-      const Node* expansion = node->input(i)->node();
-      if (!is_kind(expansion, "aten::expand_as")) continue;
-      if (expansion->input(1) == node->input(1 - i)) {
-        node->replaceInput(i, const_cast<Value*>(expansion->input(0)));
-      }
-    }
-  });
-}
-
 // A list that this block makes and appends to, and that only `cat` reads.
 bool is_growing_list(const Node* node) {
   if (!is_kind(node, "prim::ListConstruct")) return false;
@@ -201,7 +187,6 @@ constexpr Pass kPasses[] = {
     {"constants, for the counts of loops",
      [](GraphPtr& graph) { torch::jit::ConstantPropagation(graph); }},
     {"loops", unroll_small_loops},
-    {"expansions", [](GraphPtr& graph) { remove_expansions(*graph); }},
     {"growing lists", [](GraphPtr& graph) { freeze_lists(*graph); }},
     {"mutated lists", [](GraphPtr& graph) { torch::jit::RemoveListMutation(graph); }},
     {"lists behind changes in place", [](GraphPtr& graph) { give_own_lists(*graph); }},
@@ -227,7 +212,7 @@ void run_passes(GraphPtr& graph) {
 
 std::optional<std::int64_t> rank_of(const Value* tensor, const SeenTensors& seen) {
   const auto it = seen.find(tensor);
-  if (it == seen.end()) return std::nullopt;
+  if (it == seen.end() || !it->second.is_always_so) return std::nullopt;
   return static_cast<std::int64_t>(it->second.sizes.size());
 }
 
@@ -346,9 +331,9 @@ SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValu
   drop_identities(graph, seen);
   join_pads(graph);  // as the pass before, it makes no tensors that were not seen
   if (bring_channels_first(graph, seen)) seen = see_tensors(graph, arguments);
+  // A merged convolution may take what follows the sum. Each round removes nodes, so it ends.
   bool is_merged = true;
-  while (
-      is_merged) {  // a merged convolution may take what follows the sum; each round removes nodes
+  while (is_merged) {
     if (fold_constants(graph, seen)) seen = see_tensors(graph, arguments);
     is_merged = merge_sums(graph, seen);
     if (is_merged) seen = see_tensors(graph, arguments);

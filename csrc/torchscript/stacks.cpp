@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -67,6 +68,7 @@ class Stacks {
     Node* const node = stack->node();
     const Sizes* sizes = vectors_.proofs().sizes_seen(stack);
     if (sizes == nullptr || dim >= std::ssize(*sizes) || node->inputs().empty()) return {};
+    if (!vectors_.proofs().is_floating(stack)) return {};
     if (is_kind(node, "aten::stack")) return parts_of_list(node, dim);
     if (is_kind(node, "aten::cat")) return parts_of_cat(node, dim);
     if (sizes->size() != 5 || (*sizes)[dim] < 1 || (*sizes)[dim] > kMostParts) return {};
@@ -85,10 +87,15 @@ class Stacks {
     if (!is_fixed_list(stack->input(0)) || dim_argument(stack, "dim", *rank) != dim) return {};
     Parts parts;
     for (Value* item : stack->input(0)->node()->inputs()) {
-      if (!vectors_.is_never_written(item) || !rank_of(item)) return {};
+      if (!is_part(item, stack->output())) return {};
       parts.push_back(item);
     }
     return parts;
+  }
+
+  [[nodiscard]] bool is_part(const Value* item, const Value* stack) const {
+    return vectors_.is_never_written(item) && rank_of(item) &&
+           vectors_.proofs().have_same_type(item, stack);
   }
 
   // Reads cat([a.unsqueeze(dim), stack], dim).
@@ -98,7 +105,7 @@ class Stacks {
     Parts parts;
     for (Value* item : cat->input(0)->node()->inputs()) {
       const Parts some = parts_of_item(item, dim, *rank);
-      if (some.empty()) return {};
+      if (some.empty() || !is_part(some[0], cat->output())) return {};
       parts.insert(parts.end(), some.begin(), some.end());
     }
     return parts;
@@ -198,7 +205,7 @@ class Stacks {
     if (!rank || !dims || dims->size() != 1 || !is_none(sum->namedInput("dtype"))) return;
     const Parts& parts =
         parts_of(sum->input(0), dims->at(0) < 0 ? dims->at(0) + *rank : dims->at(0));
-    if (parts.empty()) return;
+    if (parts.empty() || (parts.size() == 1 && may_be_returned(sum->output()))) return;
     Value* total = parts[0];
     for (std::size_t i = 1; i < parts.size(); ++i) {
       const Sizes sizes = *vectors_.proofs().sizes_seen(sum->output());
@@ -208,6 +215,7 @@ class Stacks {
   }
 
   void take_select(Node* select) {
+    if (may_be_returned(select->output())) return;
     const auto rank = rank_of(select->input(0));
     const auto dim = rank ? dim_argument(select, "dim", *rank) : std::nullopt;
     if (!dim) return;
@@ -225,6 +233,7 @@ class Stacks {
     const Parts& parts = parts_of(unbind->input(0), *dim);
     const auto outputs = uses[0].user->outputs();
     if (parts.size() != outputs.size()) return;
+    if (std::any_of(outputs.begin(), outputs.end(), may_be_returned)) return;
     for (std::size_t i = 0; i < parts.size(); ++i) replace(outputs[i], parts[i]);
   }
 

@@ -174,7 +174,8 @@ Value* VectorImages::image_of_source(Node* node) {
     return image != nullptr ? convolution_for(node, image) : nullptr;
   }
   Value* const whole = pooled_source(node, proofs_);
-  if (whole == nullptr || !has_vector_readers(node->output(), proofs_)) return nullptr;
+  if (whole == nullptr || !is_never_written(whole)) return nullptr;
+  if (!has_vector_readers(node->output(), proofs_)) return nullptr;
   const Sizes& image = *proofs_.sizes_seen(whole);
   return insert("aten::mean", {whole, Sizes{2, 3}, true}, node, whole, {image[0], image[1], 1, 1});
 }
@@ -189,6 +190,7 @@ Value* VectorImages::convolution_for(Node* linear, Value* src) {
   const auto weight = constant_tensor(linear->input(1));
   const auto bias = constant_tensor(linear->input(2));
   if (!weight || weight->dim() != 2 || (!bias && !is_none(linear->input(2)))) return nullptr;
+  if ((*proofs_.sizes_seen(src))[1] != weight->size(1)) return nullptr;
   const WithInsertPoint at(linear);
   const std::int64_t k = weight->size(0);
   Value* const filters = insert_weight(weight->view({k, -1, 1, 1}), linear->input(1));

@@ -23,7 +23,8 @@ namespace {
 // Returns the number that the value is. Tracing makes a tensor of rank 0 of a number.
 std::optional<double> number_of(const Value* value) {
   if (const auto tensor = constant_tensor(value)) {
-    return tensor->dim() == 0 ? std::optional(tensor->item().toDouble()) : std::nullopt;
+    const bool is_real = tensor->dim() == 0 && !tensor->is_complex();
+    return is_real ? std::optional(tensor->item().toDouble()) : std::nullopt;
   }
   return constant_number(value);
 }
