@@ -16,7 +16,7 @@ namespace torchalgo {
 /// - If only convolutions read y, their weights take the scale. Their biases take the shift, unless
 ///   they pad: the padding stays 0.
 /// - All that is left becomes one aten::batch_norm per chain of such ops, which import_graph reads
-///   as a ScaleShiftProblem.
+///   as a ScaleShiftProblem. Numbers alone do so only where weights fix the channels.
 ///
 /// Constants are combined in double precision.
 /// @return whether the graph has changed.
