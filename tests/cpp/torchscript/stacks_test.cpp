@@ -100,7 +100,8 @@ TEST(Stacks, ASumOverAStackReadsTheImages) {
   %1 : Tensor = aten::stack(%list, %n1)
   %2 : Tensor = aten::sum(%1, %along, %no, %none)
   %3 : Tensor = aten::select(%1, %n1, %m1)
-  %out : (Tensor, Tensor) = prim::TupleConstruct(%2, %3)
+  %4 : Tensor = aten::sigmoid(%3)
+  %out : (Tensor, Tensor) = prim::TupleConstruct(%2, %4)
   return (%out))");
   ASSERT_TRUE(take_stacks_apart(parsed.graph, parsed.seen));
   auto found = kinds(*parsed.graph);
@@ -118,16 +119,30 @@ TEST(Stacks, ASumAlongAnotherDimensionStays) {
   EXPECT_FALSE(take_stacks_apart(parsed.graph, parsed.seen));
 }
 
+TEST(Stacks, AnItemThatTheCallerGetsStaysATensorOfItsOwn) {
+  Parsed parsed = parse(R"(
+  %list : Tensor[] = prim::ListConstruct(%x, %x)
+  %1 : Tensor = aten::stack(%list, %n1)
+  %2 : Tensor = aten::select(%1, %n1, %n0)
+  return (%2))");
+  EXPECT_FALSE(take_stacks_apart(parsed.graph, parsed.seen));
+}
+
 TEST(Identities, ContiguousStaysInFrontOfAView) {
   const std::string head = R"(
   %along : int[] = prim::Constant[value=[6, -1]]()
+  %ones : int[] = prim::Constant[value=[1, 1]]()
+  %zeros : int[] = prim::Constant[value=[0, 0]]()
   %a : Tensor = aten::relu(%x)
   %c : Tensor = aten::contiguous(%a, %n0)
+  %s : Tensor = aten::sigmoid(%c)
 )";
-  const Parsed viewed = parse(head + "  %1 : Tensor = aten::view(%c, %along)\n  return (%1)");
+  const Parsed viewed = parse(head + "  %1 : Tensor = aten::view(%s, %along)\n  return (%1)");
   auto graph = viewed.graph;
   EXPECT_FALSE(remove_identities(graph, viewed.seen));
-  const Parsed read = parse(head + "  %1 : Tensor = aten::sigmoid(%c)\n  return (%1)");
+  const Parsed read = parse(head + R"(
+  %1 : Tensor = aten::conv2d(%s, %x, %none, %ones, %zeros, %ones, %n1)
+  return (%1))");
   graph = read.graph;
   EXPECT_TRUE(remove_identities(graph, read.seen));
   EXPECT_EQ(kinds(*graph)["contiguous"], 0);
