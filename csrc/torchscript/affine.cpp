@@ -67,7 +67,7 @@ std::optional<double> alpha_of(const Node* node) {
   return node->hasNamedInput("alpha") ? constant_number(node->namedInput("alpha")) : 1.0;
 }
 
-// As read_affine, but the numbers may be infinite or NaN.
+// Returns what read_affine does, also if a number is infinite or NaN.
 std::optional<Affine> read_any_affine(const Node* node, const SeenTensors& seen) {
   if (node->maybeSchema() == nullptr || node->outputs().size() != 1) return std::nullopt;
   const std::string_view kind = node->kind().toQualString();

@@ -25,11 +25,6 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-template <std::size_t N>
-bool is_any(const Node* node, const std::array<std::string_view, N>& kinds) {
-  return std::find(kinds.begin(), kinds.end(), node->kind().toQualString()) != kinds.end();
-}
-
 constexpr std::array<std::string_view, 4> kArithmetic = {"aten::add", "aten::sub", "aten::mul",
                                                          "aten::div"};
 // Their second or third argument `dim` names one dimension.

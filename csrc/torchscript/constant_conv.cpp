@@ -40,6 +40,8 @@ std::int64_t result_channels(const ConstantConv& conv) {
   return conv.is_transposed ? conv.weight.size(1) * conv.groups : conv.weight.size(0);
 }
 
+at::Tensor as_f64(const at::Tensor& tensor) { return tensor.to(at::kCPU, at::kDouble); }
+
 void replace_weights(const ConstantConv& conv, const at::Tensor& weight, const at::Tensor& bias) {
   torch::jit::Graph& graph = *conv.node->owningGraph();
   const torch::jit::WithInsertPoint at(conv.node);

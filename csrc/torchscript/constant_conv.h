@@ -24,6 +24,9 @@ struct ConstantConv {
 /// Returns the number of channels of the result.
 [[nodiscard]] std::int64_t result_channels(const ConstantConv& conv);
 
+/// Returns a copy in double precision on the CPU, in which weights are combined.
+[[nodiscard]] at::Tensor as_f64(const at::Tensor& tensor);
+
 /// Gives the convolution other weights and another bias, in the type of its weights. A convolution
 /// without a bias stays so if the new one is undefined or 0.
 void replace_weights(const ConstantConv& conv, const at::Tensor& weight, const at::Tensor& bias);

@@ -124,10 +124,8 @@ bool is_elementwise(const torch::jit::Node* node) {
       "aten::gelu",        "aten::relu",    "aten::relu6", "aten::silu",       "aten::hardswish",
       "aten::hardsigmoid", "aten::sigmoid", "aten::tanh",  "aten::leaky_relu", "aten::clamp",
       "aten::hardtanh",    "aten::mish",    "aten::elu"};
-  const bool is_listed = std::any_of(kElementwise.begin(), kElementwise.end(),
-                                     [&](std::string_view kind) { return is_kind(node, kind); });
   const auto inputs = node->inputs();
-  return is_listed && std::none_of(inputs.begin() + 1, inputs.end(), is_tensor);
+  return is_any(node, kElementwise) && std::none_of(inputs.begin() + 1, inputs.end(), is_tensor);
 }
 
 bool is_constant_linear(const torch::jit::Node* node) {

@@ -4,6 +4,9 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -28,6 +31,13 @@ namespace torchalgo {
 
 /// Returns true if the node is the op `kind`, for example "aten::relu".
 [[nodiscard]] bool is_kind(const torch::jit::Node* node, std::string_view kind);
+
+/// Returns true if the node is one of the ops `kinds`.
+template <std::size_t N>
+[[nodiscard]] bool is_any(const torch::jit::Node* node,
+                          const std::array<std::string_view, N>& kinds) {
+  return std::find(kinds.begin(), kinds.end(), node->kind().toQualString()) != kinds.end();
+}
 
 /// Returns true if the node permutes a tensor by the constant `dims`, which are not negative.
 [[nodiscard]] bool is_permute(const torch::jit::Node* node, const std::vector<std::int64_t>& dims);

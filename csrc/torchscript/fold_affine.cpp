@@ -34,17 +34,12 @@ constexpr std::array<std::string_view, 6> kStrided = {"aten::permute", "aten::tr
                                                       "aten::t",       "aten::select",
                                                       "aten::unbind",  "prim::ListUnpack"};
 
-bool is_strided(const Value* value) {
-  return std::any_of(kStrided.begin(), kStrided.end(),
-                     [&](std::string_view kind) { return is_kind(value->node(), kind); });
-}
+bool is_strided(const Value* value) { return is_any(value->node(), kStrided); }
 
 bool pads_nothing(const ConstantConv& conv) {
   const auto padding = constant_ints(conv.node->namedInput("padding"));
   return padding && std::all_of(padding->begin(), padding->end(), [](auto p) { return p == 0; });
 }
-
-at::Tensor as_f64(const at::Tensor& tensor) { return tensor.to(at::kCPU, at::kDouble); }
 
 // Returns weights [k, c / groups, ...] as [groups, k / groups, c / groups, ...]. If the convolution
 // is transposed, the two are the other way around.
@@ -117,9 +112,7 @@ bool has_fixed_channels(const Value* value, const Sizes& sizes) {
                                                            "aten::sqrt",
                                                            "aten::pow",
                                                            "aten::softplus"};
-    const bool keeps = is_elementwise(node) ||
-                       std::any_of(kKeeping.begin(), kKeeping.end(),
-                                   [&](std::string_view kind) { return is_kind(node, kind); });
+    const bool keeps = is_elementwise(node) || is_any(node, kKeeping);
     if (!keeps || !is_tensor(node->input(0))) return false;
     value = node->input(0);
   }

@@ -21,11 +21,6 @@ using torch::jit::Value;
 
 namespace {
 
-template <std::size_t N>
-bool is_any(const Node* node, const std::array<std::string_view, N>& kinds) {
-  return std::find(kinds.begin(), kinds.end(), node->kind().toQualString()) != kinds.end();
-}
-
 // Their results are new memory that nothing else refers to.
 constexpr std::array<std::string_view, 47> kFresh = {"aten::conv1d",
                                                      "aten::conv2d",

@@ -41,8 +41,6 @@ struct Branch {
   double sign;
 };
 
-at::Tensor as_f64(const at::Tensor& tensor) { return tensor.to(at::kCPU, at::kDouble); }
-
 std::optional<Branch> read_branch(const Term& term) {
   const auto conv = read_constant_conv(term.value->node());
   if (!conv || conv->is_transposed || term.value->uses().size() != 1) return std::nullopt;

@@ -231,7 +231,7 @@ class Keeper {
     Node* const node = matrix->node();
     if (const auto pooled = pooled_in(matrix)) {
       if (pooled->vector != nullptr) return pooled->vector;
-      // Of two means in turn, the first one reads the image.
+      // If there are two means, the first one reads the image, so the pooling stands in its place.
       return pool(node->input(0) == pooled->image ? node : node->input(0)->node(), pooled->image);
     }
     std::vector<Value*> inputs(node->inputs().begin(), node->inputs().end());

@@ -17,11 +17,6 @@ using torch::jit::Value;
 
 namespace {
 
-template <std::size_t N>
-bool is_any(const Node* node, const std::array<std::string_view, N>& kinds) {
-  return std::find(kinds.begin(), kinds.end(), node->kind().toQualString()) != kinds.end();
-}
-
 constexpr std::array<std::string_view, 13> kActivations = {
     "aten::relu", "aten::relu6",    "aten::silu",    "aten::hardswish",  "aten::hardsigmoid",
     "aten::gelu", "aten::sigmoid",  "aten::tanh",    "aten::leaky_relu", "aten::elu",
