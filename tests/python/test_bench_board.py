@@ -247,7 +247,7 @@ def test_settings_and_machines_have_sections_of_their_own(tmp_path: Path) -> Non
     assert "## 2 threads, 224 px, c (avx2)" in text and "## 1 thread, 224 px, c (avx2)" in text
     assert "    python benchmarks/bench_board.py --threads 2 --isa avx2\n" in text
     assert "| resnet18 |" not in text, "a quick record is no measurement"
-    # Of dqn and ds_cnn: sqrt(1.2 x 0.5).
+    # The geometric mean of the ratios of dqn (1.2) and ds_cnn (0.5).
     assert "| over the better of ONNX Runtime and OpenVINO | 0.77, worst 0.50 (of 2) |" in text
 
 

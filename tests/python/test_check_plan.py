@@ -89,7 +89,7 @@ def test_a_plan_without_a_proof_says_how_to_get_one(
 
 
 def test_a_certificate_cannot_say_two_things() -> None:
-    """What check_plan reads from a certificate is what check_certificate has proven."""
+    """check_plan and check_certificate read the same values from a certificate."""
     sample = Sample(str(GraphText(3, 6)), 3)
     node, row, ticks = next(dearer_rows(sample, sample.plan))
     for second in ("bound", " bound", "\tbound", "# bound", "bound  "):

@@ -210,7 +210,7 @@ class Excite(nn.Module):
 
 
 class Gate(nn.Module):
-    """The same with means, and with another number of channels in between."""
+    """Squeezes by two means, and has another number of channels between the linear layers."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

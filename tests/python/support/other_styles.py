@@ -68,7 +68,7 @@ def conv_bn_relu(c: int, k: int, kernel: int = 3, stride: int = 1, groups: int =
 
 
 class SqueezeExcite(nn.Module):
-    """As in SENet: linear layers, and the scale as a view."""
+    """SENet's gate: linear layers compute the scale, and a view gives it rank 4."""
 
     def __init__(self, channels: int, reduction: int = 4) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class SelectiveUnit(nn.Module):
 
 
 class SelectiveConv(nn.Module):
-    """As in timm: stack, sum over the stack, softmax over the branches."""
+    """The selective kernel of timm: it stacks the branches and takes a softmax over them."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class SelectiveKernels(nn.Module):
 
 
 class SplitAttentionConv(nn.Module):
-    """As in ResNeSt, with radix 2 and two groups."""
+    """The split attention of ResNeSt, with radix 2 and two groups."""
 
     def __init__(self, channels: int, radix: int = 2, cardinality: int = 2) -> None:
         super().__init__()
@@ -286,7 +286,7 @@ class GlobalContext(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """As in SAGAN: a non-local block, scaled by a learned number."""
+    """The non-local block of SAGAN. A learned number scales its result."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -313,7 +313,7 @@ class Pose(nn.Module):
 
 
 class DenseBlock(nn.Module):
-    """As in torchvision: each layer reads the list of all tensors before it."""
+    """A dense block of torchvision: each layer reads the list of all tensors before it."""
 
     def __init__(self, channels: int, layers: int, growth: int = 8) -> None:
         super().__init__()

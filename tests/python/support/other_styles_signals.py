@@ -141,7 +141,7 @@ class Edsr(nn.Module):
 
 
 class UpsampleConv(nn.Module):
-    """As in Johnson's fast style transfer: resize, then pad by reflection."""
+    """Upsampling in Johnson's fast style transfer: it resizes, then pads by reflection."""
 
     def __init__(self, c: int, k: int, upsample: int = 0) -> None:
         super().__init__()
