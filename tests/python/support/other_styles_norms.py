@@ -21,7 +21,7 @@ class StdConv2d(nn.Conv2d):
 
 
 class ScaledStdConv2d(nn.Conv2d):
-    """A convolution of timm's NFNets: batch_norm standardizes its weights, then gains scale them."""
+    """The convolution of NFNets: batch_norm standardizes its weights, and gains scale them."""
 
     def __init__(self, c: int, k: int, kernel: int) -> None:
         super().__init__(c, k, kernel, padding=kernel // 2)
