@@ -15,6 +15,7 @@
 
 #include "all_algorithms.h"
 #include "base/error.h"
+#include "import/import.h"
 #include "ir/arithmetic.h"
 #include "ir/candidates.h"
 #include "ir/cost_table.h"
@@ -29,9 +30,8 @@
 #include "profiler/measure.h"
 #include "profiler/race.h"
 #include "provider/find_candidates.h"
-#include "torchscript/import.h"
-#include "torchscript/plan_fit.h"
-#include "torchscript/rewrite.h"
+#include "rewrite/plan_fit.h"
+#include "rewrite/rewrite.h"
 #include "torchscript/source_calls.h"
 
 namespace py = pybind11;

@@ -10,10 +10,10 @@
 #include "all_algorithms.h"
 #include "base/error.h"
 
+#include "import/import.h"
 #include "module.h"
 #include "profiler/check.h"
 #include "provider/cuda_device.h"
-#include "torchscript/import.h"
 
 namespace py = pybind11;
 

@@ -111,6 +111,14 @@ bool is_kind(const torch::jit::Node* node, std::string_view kind) {
   return node->kind().toQualString() == kind;
 }
 
+bool is_convolution(const torch::jit::Node* node) {
+  const std::string_view kind = node->kind().toQualString();
+  return kind.starts_with("aten::conv1d") || kind.starts_with("aten::conv2d") ||
+         kind.starts_with("aten::conv3d") || kind.starts_with("aten::conv_transpose") ||
+         kind == "aten::_convolution" || kind == "aten::convolution" ||
+         kind == "aten::_convolution_mode";
+}
+
 bool is_permute(const torch::jit::Node* node, const std::vector<std::int64_t>& dims) {
   if (!is_kind(node, "aten::permute")) return false;
   auto found = constant_ints(node->input(1));

@@ -39,6 +39,9 @@ template <std::size_t N>
   return std::find(kinds.begin(), kinds.end(), node->kind().toQualString()) != kinds.end();
 }
 
+/// Returns true if the node is a convolution, transposed or not, under any of its names.
+[[nodiscard]] bool is_convolution(const torch::jit::Node* node);
+
 /// Returns true if the node permutes a tensor by the constant `dims`, which are not negative.
 [[nodiscard]] bool is_permute(const torch::jit::Node* node, const std::vector<std::int64_t>& dims);
 

@@ -336,7 +336,7 @@ def fit_plan(graph: Graph, plan: Plan) -> str: ...  # FittedPlan.structure_hash
 def rewrite_graph(imported: Imported, plan: Plan) -> torch._C.ScriptModule: ...
 def rewrite_with_origins(
     imported: Imported, plan: Plan
-) -> tuple[torch._C.ScriptModule, list[int]]: ...  # Rewritten of csrc/torchscript/rewrite.h
+) -> tuple[torch._C.ScriptModule, list[int]]: ...  # Rewritten of csrc/rewrite/rewrite.h
 
 # User settings and counters (csrc/ops/settings.h).
 def set_strict(

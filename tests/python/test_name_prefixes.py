@@ -12,7 +12,7 @@ PREFIX = re.compile(r'starts_with\("(aten\.|cpu\.|cudnn|layout\.|view\.)')
 EXCEPTIONS = {
     "ir/view.h": "views are ops of their own in a rewritten graph, whatever provides them",
     "ops/choice.cpp": "a name belongs to its device even where this build lacks the algorithm",
-    "torchscript/rewrite.cpp": "the rewriter leaves torch's own op where a plan chose ATen in nchw",
+    "rewrite/rewrite.cpp": "the rewriter leaves torch's own op where a plan chose ATen in nchw",
 }
 
 

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "import/computed_size.h"
+
+#include "torchscript/constants.h"
+
+namespace torchalgo {
+
+const torch::jit::Value* computed_size(const torch::jit::Node* node) {
+  for (const char* name : {"output_size", "size"}) {
+    if (!node->hasNamedInput(name)) continue;
+    const torch::jit::Value* size = node->namedInput(name);
+    const c10::Type& type = *size->type();
+    const bool is_number = type == *c10::IntType::get();
+    const bool is_list = type == *c10::ListType::ofInts();
+    return (is_number || is_list) && !constant_ints(size) ? size : nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace torchalgo

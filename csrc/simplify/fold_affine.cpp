@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "simplify/fold_affine.h"
+
+#include <ATen/TensorOperators.h>
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "simplify/affine.h"
+#include "simplify/constant_conv.h"
+#include "torchscript/constants.h"
+
+namespace torchalgo {
+
+using torch::jit::AliasDb;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+using torch::jit::WithInsertPoint;
+
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+// Their results are often not contiguous, and a planned op would copy them first.
+constexpr std::array<std::string_view, 6> kStrided = {"aten::permute", "aten::transpose",
+                                                      "aten::t",       "aten::select",
+                                                      "aten::unbind",  "prim::ListUnpack"};
+
+bool is_strided(const Value* value) { return is_any(value->node(), kStrided); }
+
+bool pads_nothing(const ConstantConv& conv) {
+  const auto padding = constant_ints(conv.node->namedInput("padding"));
+  return padding && std::all_of(padding->begin(), padding->end(), [](auto p) { return p == 0; });
+}
+
+// Returns weights [k, c / groups, ...] as [groups, k / groups, c / groups, ...]. If the convolution
+// is transposed, the two are the other way around.
+at::Tensor by_groups(const ConstantConv& conv) {
+  Sizes sizes = conv.weight.sizes().vec();
+  sizes[0] /= conv.groups;
+  sizes.insert(sizes.begin(), conv.groups);
+  return as_f64(conv.weight).reshape(sizes);
+}
+
+// Returns a vector of one number per channel as a factor of by_groups(). `dim` is 1 or 2.
+at::Tensor factor_of(const at::Tensor& vector, const ConstantConv& conv, std::size_t dim) {
+  Sizes sizes(static_cast<std::size_t>(conv.weight.dim()) + 1, 1);
+  sizes[0] = conv.groups;
+  sizes[dim] = vector.numel() / conv.groups;
+  return vector.reshape(sizes);
+}
+
+// Gives the convolution the weights with which it computes affine(conv(x)).
+void fold_after(const ConstantConv& conv, const Affine& affine) {
+  const at::Tensor factor = factor_of(affine.scale, conv, conv.is_transposed ? 2 : 1);
+  const at::Tensor weight = (by_groups(conv) * factor).reshape(conv.weight.sizes());
+  const at::Tensor bias =
+      conv.bias.defined() ? as_f64(conv.bias) * affine.scale + affine.shift : affine.shift;
+  replace_weights(conv, weight.to(conv.weight.device()), bias.to(conv.weight.device()));
+}
+
+// Gives the convolution the weights with which it computes conv(affine(x)).
+void fold_before(const ConstantConv& conv, const Affine& affine) {
+  const at::Tensor grouped = by_groups(conv);
+  const at::Tensor weight = grouped * factor_of(affine.scale, conv, 2);
+  at::Tensor bias = conv.bias;
+  if (affine.shift.any().item<bool>()) {
+    const at::Tensor shifts = grouped * factor_of(affine.shift, conv, 2);
+    bias = shifts.flatten(2).sum(2).flatten();
+    if (conv.bias.defined()) bias = bias + as_f64(conv.bias);
+    bias = bias.to(conv.weight.device());
+  }
+  replace_weights(conv, weight.reshape(conv.weight.sizes()).to(conv.weight.device()), bias);
+}
+
+// Returns true unless the weights are f16 and would become so small or large that they lose digits.
+bool keeps_digits(const ConstantConv& conv, const Affine& affine) {
+  if (conv.weight.scalar_type() != at::kHalf) return true;
+  const at::Tensor sizes = affine.scale.abs();
+  return sizes.ge(1.0 / 64).logical_and(sizes.le(64)).all().item<bool>();
+}
+
+// Returns true if the channels of the tensor follow from weights, so that they are equal for all
+// inputs. Above a tensor of images stand convolutions and ops that keep the channels.
+bool has_fixed_channels(const Value* value, const Sizes& sizes) {
+  constexpr int kMostSteps = 64;
+  for (int step = 0; step < kMostSteps; ++step) {
+    const Node* const node = value->node();
+    if (const auto conv = read_constant_conv(node)) {
+      return conv->weight.dim() == std::ssize(sizes) && result_channels(*conv) == sizes[1];
+    }
+    if (is_kind(node, "aten::batch_norm")) return true;
+    constexpr std::array<std::string_view, 14> kKeeping = {"aten::max_pool2d",
+                                                           "aten::avg_pool2d",
+                                                           "aten::adaptive_avg_pool2d",
+                                                           "aten::mul",
+                                                           "aten::upsample_nearest2d",
+                                                           "aten::upsample_bilinear2d",
+                                                           "aten::add",
+                                                           "aten::sub",
+                                                           "aten::reciprocal",
+                                                           "aten::abs",
+                                                           "aten::exp",
+                                                           "aten::sqrt",
+                                                           "aten::pow",
+                                                           "aten::softplus"};
+    const bool keeps = is_elementwise(node) || is_any(node, kKeeping);
+    if (!keeps || !is_tensor(node->input(0))) return false;
+    value = node->input(0);
+  }
+  return false;
+}
+
+// Returns true if a convolution reads the tensor, whose weights fix its channels.
+bool is_read_by_convolution(const Value* value, const Sizes& sizes) {
+  const auto& uses = value->uses();
+  return std::any_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
+    const auto conv = read_constant_conv(use.user);
+    return conv && use.offset == 0 && conv->weight.dim() == std::ssize(sizes);
+  });
+}
+
+Affine compose(const Affine& last, const Affine& first) {
+  return {first.src, last.scale * first.scale, last.scale * first.shift + last.shift,
+          last.is_per_channel || first.is_per_channel};
+}
+
+class Folder {
+ public:
+  Folder(std::shared_ptr<Graph>& graph, const SeenTensors& seen)
+      : graph_(graph), aliases_(graph), seen_(seen) {}
+
+  bool run() {
+    const std::vector<Node*> nodes(graph_->nodes().begin(), graph_->nodes().end());
+    for (Node* node : nodes) {
+      if (std::optional<Affine> affine = read_affine(node, seen_)) take(node, std::move(*affine));
+    }
+    for (Node* node : kept_) place(node, found_.at(node->output()));
+    if (is_changed_) torch::jit::EliminateDeadCode(graph_);
+    return is_changed_;
+  }
+
+ private:
+  struct Found {
+    Affine affine;
+    std::vector<Node*> before;  // the other nodes of the chain, the first one first
+    bool is_src_written;        // somewhere in the graph
+  };
+
+  // Joins the node with the affine functions before it, and all of them with a convolution before
+  // them.
+  void take(Node* node, Affine affine) {
+    std::vector<Node*> chain;
+    bool is_src_written = aliases_.hasWriters(affine.src);
+    const auto before = found_.find(affine.src);
+    if (before != found_.end() && affine.src->uses().size() == 1 &&
+        !before->second.is_src_written) {
+      Node* const last = affine.src->node();
+      affine = compose(affine, before->second.affine);
+      chain = std::move(before->second.before);
+      chain.push_back(last);
+      is_src_written = false;
+      found_.erase(before);
+      std::erase(kept_, last);
+    }
+    const auto conv = read_constant_conv(affine.src->node());
+    const bool is_only_reader = affine.src->uses().size() == 1;
+    if (conv && is_only_reader && has_channels(*conv, node, result_channels(*conv)) &&
+        keeps_digits(*conv, affine)) {
+      fold_after(*conv, affine);
+      return replace(node, chain, affine.src);
+    }
+    found_.insert_or_assign(node->output(),
+                            Found{std::move(affine), std::move(chain), is_src_written});
+    kept_.push_back(node);
+  }
+
+  // Returns true if dimension 1 of the node's tensors holds `channels` of the convolution: an input
+  // without a batch has its channels in dimension 0.
+  [[nodiscard]] bool has_channels(const ConstantConv& conv, const Node* node,
+                                  std::int64_t channels) const {
+    const auto& sizes = seen_.at(node->output()).sizes;
+    return std::ssize(sizes) == conv.weight.dim() && sizes[1] == channels;
+  }
+
+  // Puts the function into the convolutions that read its result, or makes one node of it.
+  void place(Node* node, const Found& found) {
+    const Affine& affine = found.affine;
+    if (!found.is_src_written && fold_into_readers(node, affine)) return;
+    const bool is_alone = found.before.empty();
+    if (is_alone && (is_kind(node, "aten::batch_norm") || is_strided(affine.src))) return;
+    const SeenTensor& seen = seen_.at(node->output());
+    if (!affine.is_per_channel && !has_fixed_channels(affine.src, seen.sizes) &&
+        !is_read_by_convolution(node->output(), seen.sizes)) {
+      return;
+    }
+    const WithInsertPoint at(node);
+    const auto constant = [&](const at::Tensor& tensor) {
+      return graph_->insertConstant(tensor.to(seen.device, seen.scalar_type).contiguous());
+    };
+    Value* const scale = constant(affine.scale);
+    Value* const shift = constant(affine.shift);
+    Value* const mean = constant(at::zeros_like(affine.scale));
+    Value* const variance = constant(at::ones_like(affine.scale));
+    Value* const no = graph_->insertConstant(false);
+    Value* const zero = graph_->insertConstant(0.0);
+    Value* const made =
+        graph_->insert(c10::Symbol::fromQualString("aten::batch_norm"),
+                       {affine.src, scale, shift, mean, variance, no, zero, zero, no});
+    made->node()->copyMetadata(node);
+    replace(node, found.before, made);
+  }
+
+  bool fold_into_readers(Node* node, const Affine& affine) {
+    const bool has_shift = affine.shift.any().item<bool>();
+    std::vector<ConstantConv> readers;
+    for (const torch::jit::Use& use : node->output()->uses()) {
+      const auto conv = read_constant_conv(use.user);
+      if (!conv || use.offset != 0 || conv->is_transposed) return false;
+      if (!has_channels(*conv, node, conv->weight.size(1) * conv->groups)) return false;
+      if ((has_shift && !pads_nothing(*conv)) || !keeps_digits(*conv, affine)) return false;
+      readers.push_back(*conv);
+    }
+    if (readers.empty()) return false;
+    for (const ConstantConv& conv : readers) {
+      fold_before(conv, affine);
+      conv.node->replaceInput(0, affine.src);
+    }
+    is_changed_ = true;
+    return true;
+  }
+
+  // Puts `by` where the result of a chain was read, and removes the chain: a node without readers
+  // would still count as a reader.
+  void replace(Node* last, const std::vector<Node*>& before, Value* by) {
+    last->output()->replaceAllUsesWith(by);
+    for (auto& [value, found] : found_) {
+      if (found.affine.src == last->output()) found.affine.src = by;
+    }
+    last->destroy();
+    for (auto node = before.rbegin(); node != before.rend(); ++node) (*node)->destroy();
+    is_changed_ = true;
+  }
+
+  std::shared_ptr<Graph>& graph_;
+  AliasDb aliases_;  // of the graph before the first change, which adds no writer
+  const SeenTensors& seen_;
+  std::map<const Value*, Found> found_;
+  std::vector<Node*> kept_;  // the last node of each chain
+  bool is_changed_ = false;
+};
+
+}  // namespace
+
+bool fold_affine(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
+  return Folder(graph, seen).run();
+}
+
+}  // namespace torchalgo

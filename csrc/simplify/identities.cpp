@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "simplify/identities.h"
+
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "simplify/shape_proofs.h"
+#include "torchscript/constants.h"
+
+namespace torchalgo {
+
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+constexpr std::array<std::string_view, 8> kStrideless = {
+    "aten::add",        "aten::mul",        "aten::cat",  "aten::batch_norm",
+    "aten::max_pool2d", "aten::avg_pool2d", "aten::mean", "aten::adaptive_avg_pool2d"};
+
+// Returns true if the op makes new memory. Its values do not depend on its input's strides.
+bool ignores_strides(const Node* node) {
+  return is_convolution(node) || is_activation(node) ||
+         std::find(kStrideless.begin(), kStrideless.end(), node->kind().toQualString()) !=
+             kStrideless.end();
+}
+
+// Returns true if only convolutions read the tensor, perhaps through ops that pass on its strides.
+// Their results have strides of their own. A view, or the caller, may need the tensor's strides.
+bool ends_in_convolutions(const Value* value, int most_steps) {
+  const auto& uses = value->uses();
+  return most_steps > 0 && std::all_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
+           const Node* user = use.user;
+           if (is_convolution(user) || is_kind(user, "aten::size")) return true;
+           const bool is_list =
+               is_kind(user, "prim::ListConstruct") && is_fixed_list(user->output());
+           return (is_list || ignores_strides(user)) &&
+                  ends_in_convolutions(user->output(), most_steps - 1);
+         });
+}
+
+bool is_idle_contiguous(const Node* node) {
+  constexpr int kMostSteps = 6;
+  return is_kind(node, "aten::contiguous") && ignores_strides(node->input(0)->node()) &&
+         ends_in_convolutions(node->output(), kMostSteps);
+}
+
+// Returns true for the integer 0. Tracing makes a tensor of it.
+bool is_zero(const Value* value) {
+  if (const auto tensor = constant_tensor(value)) {
+    return tensor->dim() == 0 && at::isIntegralType(tensor->scalar_type(), true) &&
+           tensor->item<std::int64_t>() == 0;
+  }
+  return value->type()->kind() == c10::TypeKind::IntType && constant_number(value) == 0.0;
+}
+
+// The sum of a floating-point tensor with an integer has the tensor's type.
+bool adds_zero(const Node* node, const SeenTensors& seen) {
+  if (!is_kind(node, "aten::add") || !is_tensor(node->output())) return false;
+  const auto src = seen.find(node->input(0));
+  return src != seen.end() && at::isFloatingType(src->second.scalar_type) &&
+         is_zero(node->input(1));
+}
+
+}  // namespace
+
+bool remove_identities(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
+  std::optional<torch::jit::AliasDb> aliases;
+  bool is_changed = false;
+  const std::vector<Node*> nodes(graph->nodes().begin(), graph->nodes().end());
+  for (Node* node : nodes) {
+    if (!is_idle_contiguous(node) && !adds_zero(node, seen)) continue;
+    if (may_be_returned(node->output())) continue;  // the caller would get the source itself
+    if (!aliases) aliases.emplace(graph);
+    if (aliases->hasWriters(node->input(0)) || aliases->hasWriters(node->output())) continue;
+    node->output()->replaceAllUsesWith(node->input(0));
+    is_changed = true;
+  }
+  if (is_changed) torch::jit::EliminateDeadCode(graph);
+  return is_changed;
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "simplify/simplify.h"
+
+#include <fmt/format.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/constant_propagation.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+#include <torch/csrc/jit/passes/inliner.h>
+#include <torch/csrc/jit/passes/loop_unrolling.h>
+#include <torch/csrc/jit/passes/lower_tuples.h>
+#include <torch/csrc/jit/passes/peephole.h>
+#include <torch/csrc/jit/passes/remove_mutation.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "simplify/channel_ops.h"
+#include "simplify/channels_first.h"
+#include "simplify/fold_affine.h"
+#include "simplify/fold_pads.h"
+#include "simplify/functionalize.h"
+#include "simplify/identities.h"
+#include "simplify/merge_branches.h"
+#include "simplify/pooled_vectors.h"
+#include "simplify/stacks.h"
+#include "simplify/written_activations.h"
+#include "torchscript/constants.h"
+#include "torchscript/graph_sizes.h"
+
+namespace torchalgo {
+
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+constexpr std::int64_t kMaxUnrolledNodes = 4096;
+
+template <typename F>
+void for_each_node(Block* block, const F& visit) {
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+    Node* node = *it++;  // visit may destroy it
+    for (Block* inner : node->blocks()) for_each_node(inner, visit);
+    visit(node);
+  }
+}
+
+// In eval mode dropout returns its input.
+void remove_dropout(Graph& graph) {
+  for_each_node(graph.block(), [](Node* node) {
+    const std::string_view kind = node->kind().toQualString();
+    if (kind != "aten::dropout" && kind != "aten::feature_dropout" &&
+        kind != "aten::alpha_dropout" && kind != "aten::feature_alpha_dropout") {
+      return;
+    }
+    if (constant_bool(node->namedInput("train")).value_or(true)) return;
+    node->output()->replaceAllUsesWith(node->namedInput("input"));
+    node->destroy();
+  });
+}
+
+// A list that this block makes and appends to, and that only `cat` reads.
+bool is_growing_list(const Node* node) {
+  if (!is_kind(node, "prim::ListConstruct")) return false;
+  const auto& uses = node->output()->uses();
+  return std::all_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
+    if (use.user->owningBlock() != node->owningBlock() || use.offset != 0) return false;
+    if (is_kind(use.user, "aten::append")) return !use.user->output()->hasUses();
+    return is_kind(use.user, "aten::cat");
+  });
+}
+
+// Gives each reader of a growing list a list of its own, as tracing would have recorded it. Torch's
+// pass does not help once the list has been read.
+void freeze_list(Node* list) {
+  std::vector<Node*> users;
+  for (const torch::jit::Use& use : list->output()->uses()) users.push_back(use.user);
+  const auto by_place = [](const Node* a, const Node* b) { return a->isBefore(b); };
+  std::sort(users.begin(), users.end(), by_place);
+  std::vector<Value*> items(list->inputs().begin(), list->inputs().end());
+  for (Node* user : users) {
+    if (is_kind(user, "aten::append")) {
+      items.push_back(user->input(1));
+      user->destroy();
+      continue;
+    }
+    Graph* graph = list->owningGraph();
+    Node* snapshot = graph->create(torch::jit::prim::ListConstruct, items);
+    snapshot->insertBefore(user)->output()->setType(list->output()->type());
+    user->replaceInput(0, snapshot->output());
+  }
+}
+
+void freeze_lists(Graph& graph) {
+  std::vector<Node*> lists;
+  for_each_node(graph.block(), [&](Node* node) {
+    if (is_growing_list(node)) lists.push_back(node);
+  });
+  for (Node* list : lists) freeze_list(list);
+}
+
+// Returns true if a node between both, in their block, changes one of its arguments.
+bool is_change_between(const Node* first, const Node* last) {
+  if (first->owningBlock() != last->owningBlock()) return true;
+  for (const Node* node = first->next(); node != last; node = node->next()) {
+    const auto* schema = node->maybeSchema();
+    const bool changes = schema == nullptr ? node->hasSideEffects() : schema->is_mutable();
+    if (changes || !node->blocks().empty()) return true;
+  }
+  return false;
+}
+
+// Gives a reader behind a change in place a list of its own. Torch's elimination of dead code
+// removes a change that is seen through an older list only.
+void give_own_list(Node* list) {
+  for (const torch::jit::Use& use : std::vector(list->output()->uses())) {
+    if (!is_change_between(list, use.user)) continue;
+    Node* own = list->owningGraph()->create(torch::jit::prim::ListConstruct, list->inputs());
+    own->insertBefore(use.user)->output()->setType(list->output()->type());
+    use.user->replaceInput(use.offset, own->output());
+  }
+}
+
+void give_own_lists(Graph& graph) {
+  std::vector<Node*> lists;
+  for_each_node(graph.block(), [&](Node* node) {
+    const bool holds_tensors = is_kind(node, "prim::ListConstruct") && !node->inputs().empty() &&
+                               is_tensor(node->input(0));
+    if (holds_tensors && is_fixed_list(node->output())) lists.push_back(node);
+  });
+  for (Node* list : lists) give_own_list(list);
+}
+
+bool has_large_loop(Graph& graph) {
+  bool is_large = false;
+  for_each_node(graph.block(), [&](Node* node) {
+    if (!is_kind(node, "prim::Loop")) return;
+    const auto count = constant_number(node->input(0));
+    if (!count) return;
+    std::int64_t nodes = 0;
+    for_each_node(node->blocks().at(0), [&](Node*) { ++nodes; });
+    is_large = is_large || *count * static_cast<double>(nodes) > kMaxUnrolledNodes;
+  });
+  return is_large;
+}
+
+void unroll_small_loops(std::shared_ptr<Graph>& graph) {
+  if (!has_large_loop(*graph)) torch::jit::UnrollConstantLoops(graph);
+}
+
+// If TORCHALGO_TRACE_IMPORT is set, prints to stderr what the pass of its scope makes of the graph.
+class Trace {
+ public:
+  Trace(const char* pass, const Graph& graph) : pass_(pass), graph_(graph) {
+    if (is_on()) before_ = graph.toString(false);
+  }
+  ~Trace() {
+    if (!is_on()) return;
+    const std::string after = graph_.toString(false);
+    fmt::print(stderr, "torchalgo import: {}{}\n", pass_,
+               after == before_ ? " (unchanged)" : ":\n" + after);
+  }
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+
+ private:
+  static bool is_on() { return std::getenv("TORCHALGO_TRACE_IMPORT") != nullptr; }
+
+  const char* pass_;
+  const Graph& graph_;
+  std::string before_;
+};
+
+using GraphPtr = std::shared_ptr<Graph>;
+struct Pass {
+  const char* name;
+  void (*run)(GraphPtr&);
+};
+
+constexpr Pass kPasses[] = {
+    {"constants, for the counts of loops",
+     [](GraphPtr& graph) { torch::jit::ConstantPropagation(graph); }},
+    {"loops", unroll_small_loops},
+    {"growing lists", [](GraphPtr& graph) { freeze_lists(*graph); }},
+    {"mutated lists", [](GraphPtr& graph) { torch::jit::RemoveListMutation(graph); }},
+    {"lists behind changes in place", [](GraphPtr& graph) { give_own_lists(*graph); }},
+    {"mutated tensors", [](GraphPtr& graph) { torch::jit::RemoveTensorMutation(graph); }},
+    {"dropout", [](GraphPtr& graph) { remove_dropout(*graph); }},
+    {"tuples", [](GraphPtr& graph) { torch::jit::LowerSimpleTuples(graph); }},
+    {"constants", [](GraphPtr& graph) { torch::jit::ConstantPropagation(graph); }},
+    {"peephole",
+     [](GraphPtr& graph) {
+       torch::jit::PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
+     }},
+    {"constants, behind lengths of lists",
+     [](GraphPtr& graph) { torch::jit::ConstantPropagation(graph); }},
+    {"dead code", [](GraphPtr& graph) { torch::jit::EliminateDeadCode(graph); }},
+};
+
+void run_passes(GraphPtr& graph) {
+  for (const Pass& pass : kPasses) {
+    const Trace trace(pass.name, *graph);
+    pass.run(graph);
+  }
+}
+
+std::optional<std::int64_t> rank_of(const Value* tensor, const SeenTensors& seen) {
+  const auto it = seen.find(tensor);
+  if (it == seen.end() || !it->second.is_always_so) return std::nullopt;
+  return static_cast<std::int64_t>(it->second.sizes.size());
+}
+
+// Returns the length of a list of sizes: size(x), or a part of it such as x.shape[-2:].
+std::optional<std::int64_t> length_of(const Value* list, const SeenTensors& seen) {
+  const Node* node = list->node();
+  if (is_kind(node, "aten::size") && node->inputs().size() == 1)
+    return rank_of(node->input(0), seen);
+  if (!is_kind(node, "aten::slice") || node->inputs().size() != 4) return std::nullopt;
+  const std::optional<std::int64_t> whole = length_of(node->input(0), seen);
+  if (!whole || constant_int(node->input(3)) != 1) return std::nullopt;
+  const auto bound = [&](const Value* at, std::int64_t otherwise) -> std::optional<std::int64_t> {
+    if (is_none(at)) return otherwise;
+    const std::optional<std::int64_t> index = constant_int(at);
+    if (!index) return std::nullopt;
+    return std::clamp<std::int64_t>(*index < 0 ? *index + *whole : *index, 0, *whole);
+  };
+  const auto begin = bound(node->input(1), 0), end = bound(node->input(2), *whole);
+  return begin && end ? std::optional(std::max<std::int64_t>(*end - *begin, 0)) : std::nullopt;
+}
+
+// Returns the rank of a tensor, or a number that follows from it, if the node computes one.
+std::optional<std::int64_t> known_number(const Node* node, const SeenTensors& seen) {
+  if (is_kind(node, "aten::dim")) return rank_of(node->input(0), seen);
+  return is_kind(node, "aten::len") ? length_of(node->input(0), seen) : std::nullopt;
+}
+
+// Scripted modules check the rank of their input. If a check stayed in the graph, it would read a
+// tensor and fix its layout.
+bool resolve_ranks(Graph& graph, const SeenTensors& seen) {
+  const Trace trace("ranks of tensors", graph);
+  bool is_changed = false;
+  for_each_node(graph.block(), [&](Node* node) {
+    const std::optional<std::int64_t> number = known_number(node, seen);
+    if (!number) return;
+    const torch::jit::WithInsertPoint at(node);
+    node->output()->replaceAllUsesWith(graph.insertConstant(*number));
+    node->destroy();
+    is_changed = true;
+  });
+  return is_changed;
+}
+
+void inline_calls(Graph& graph) {
+  const Trace trace("inlining", graph);
+  torch::jit::Inline(graph);
+}
+
+bool replace_in_place_ops(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("in-place ops that nobody else sees", *graph);
+  if (!functionalize(*graph, seen)) return false;
+  torch::jit::EliminateDeadCode(graph);
+  return true;
+}
+
+bool keep_vectors(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("views around the linear layers of squeeze-and-excitation", *graph);
+  return keep_pooled_vectors(graph, seen);
+}
+
+bool bring_channels_first(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("permutes around linear layers", *graph);
+  return move_channels_first(graph, seen);
+}
+
+bool fold_constants(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("products and sums with constants into convolutions", *graph);
+  return fold_affine(graph, seen);
+}
+
+bool merge_sums(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("sums of convolutions of one tensor", *graph);
+  return merge_branches(graph, seen);
+}
+
+bool name_channel_ops(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("splits and shuffles of channels", *graph);
+  return simplify_channel_ops(graph, seen);
+}
+
+bool name_activations(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("activations that the model writes down", *graph);
+  return name_written_activations(graph, seen);
+}
+
+void join_pads(GraphPtr& graph) {
+  const Trace trace("zeros around the inputs of convolutions", *graph);
+  fold_pads(graph);
+}
+
+void drop_identities(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("ops that return their input", *graph);
+  remove_identities(graph, seen);
+}
+
+bool take_apart(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("stacks of images", *graph);
+  return take_stacks_apart(graph, seen);
+}
+
+}  // namespace
+
+SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValue>& arguments) {
+  inline_calls(*graph);
+  run_passes(graph);
+  SeenTensors seen = see_tensors(graph, arguments);
+  // Resolving a branch may uncover another check inside it; each round removes nodes, so it ends.
+  while (resolve_ranks(*graph, seen)) {
+    run_passes(graph);
+    seen = see_tensors(graph, arguments);
+  }
+  if (replace_in_place_ops(graph, seen)) seen = see_tensors(graph, arguments);
+  if (keep_vectors(graph, seen)) seen = see_tensors(graph, arguments);
+  if (name_activations(graph, seen)) seen = see_tensors(graph, arguments);
+  if (take_apart(graph, seen)) seen = see_tensors(graph, arguments);
+  drop_identities(graph, seen);
+  join_pads(graph);  // as the pass before, it makes no tensors that were not seen
+  if (bring_channels_first(graph, seen)) seen = see_tensors(graph, arguments);
+  // A merged convolution may take what follows the sum. Each round removes nodes, so it ends.
+  bool is_merged = true;
+  while (is_merged) {
+    if (fold_constants(graph, seen)) seen = see_tensors(graph, arguments);
+    is_merged = merge_sums(graph, seen);
+    if (is_merged) seen = see_tensors(graph, arguments);
+  }
+  if (name_channel_ops(graph, seen)) seen = see_tensors(graph, arguments);
+  return seen;
+}
+
+}  // namespace torchalgo
