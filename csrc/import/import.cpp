@@ -97,6 +97,7 @@ class Importer {
     import_outputs();
     set_names();
     drop_inner();
+    set_layouts_of_permutes();
     check_graph(imported_.graph);
   }
 
@@ -273,6 +274,40 @@ class Importer {
     graph().inputs = moved(all.graph.inputs);
     graph().input_layouts = all.graph.input_layouts;
     graph().outputs = moved(all.graph.outputs);
+  }
+
+  // An image [n, c, h, w] in nhwc has the memory of [n, h, w, c], so a permute between the two
+  // moves nothing. The planner sees this only at permutes whose readers need dense memory: any
+  // strides will do for the others.
+  void set_layouts_of_permutes() {
+    const std::vector<std::vector<int>> readers = readers_of(graph());
+    for (std::size_t n = 0; n < graph().nodes.size(); ++n) {
+      Node& node = graph().nodes[n];
+      const JitNode* permute = imported_.nodes[n];
+      if (node.problem || !is_permute_of_image(permute)) continue;
+      const auto is_planned = [&](int reader) { return graph().nodes[reader].problem.has_value(); };
+      const std::vector<int>& own = readers[node.outputs.at(0)];
+      if (is_permute(permute, {0, 2, 3, 1}) && is_made_dense(permute->output())) {
+        node.reads = Layout::kNhwc;
+      } else if (is_permute(permute, {0, 3, 1, 2}) && !may_be_returned(permute->output()) &&
+                 std::any_of(own.begin(), own.end(), is_planned)) {
+        node.makes = Layout::kNhwc;
+      }
+    }
+  }
+
+  [[nodiscard]] bool is_permute_of_image(const JitNode* node) const {
+    if (!is_kind(node, "aten::permute")) return false;
+    const auto src = infos_.find(node->input(0));
+    return src != infos_.end() && src->second.obstacle.empty() && src->second.sizes.size() == 4;
+  }
+
+  // Returns true if each reader of the tensor makes it dense.
+  [[nodiscard]] static bool is_made_dense(const JitValue* value) {
+    const auto& uses = value->uses();
+    return !uses.empty() && std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
+      return is_kind(use.user, "aten::contiguous");
+    });
   }
 
   ImportedGraph& imported_;

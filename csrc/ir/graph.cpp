@@ -18,6 +18,14 @@ bool is_value(const Graph& graph, int index) {
 
 }  // namespace
 
+bool has_own_layouts(const Node& node) {
+  return node.reads != Layout::kNchw || node.makes != Layout::kNchw;
+}
+
+std::string layouts_text(const Node& node) {
+  return fmt::format("{}->{}", to_string(node.reads), to_string(node.makes));
+}
+
 std::string structure_hash(const Graph& graph, int version) {
   std::uint64_t hash = fnv1a64(fmt::format("torchalgo graph {}", version));
   const auto add = [&hash](std::string_view text) { hash = fnv1a64("\n", fnv1a64(text, hash)); };
@@ -28,6 +36,7 @@ std::string structure_hash(const Graph& graph, int version) {
   for (const Node& node : graph.nodes) {
     add(fmt::format("node {} {} ({}) -> ({}) {}", node.name, node.kind, fmt::join(node.inputs, ","),
                     fmt::join(node.outputs, ","), node.problem ? to_string(*node.problem) : "-"));
+    if (version >= kFirstWithLayouts && has_own_layouts(node)) add(layouts_text(node));
   }
   for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
     add(fmt::format("input {} {}", graph.inputs[i], to_string(graph.input_layouts[i])));
@@ -57,7 +66,9 @@ void check_graph(const Graph& graph) {
     const Node& node = graph.nodes[i];
     TORCHALGO_ASSERT(names.insert(node.name).second);
     for (const int input : node.inputs) TORCHALGO_ASSERT(is_value(graph, input) && defined[input]);
-    TORCHALGO_ASSERT(!node.reads_shape_only || !node.problem);
+    const bool is_opaque = !node.problem;
+    TORCHALGO_ASSERT(is_opaque || !(node.reads_shape_only || has_own_layouts(node)));
+    TORCHALGO_ASSERT(!is_blocked(node.reads) && !is_blocked(node.makes));
     for (const int output : node.outputs) {
       TORCHALGO_ASSERT(is_value(graph, output) && !defined[output]);
       TORCHALGO_ASSERT(graph.values[output].producer == static_cast<int>(i));

@@ -116,13 +116,27 @@ void read_value(const Line& line, Graph& graph) {
       {line.text(1), line.numbers<std::int64_t>(2), read_dtype(line, 3), /*producer=*/-1});
 }
 
+// Reads the layouts of an opaque node, such as "nhwc->nchw". Returns false if `text` is something
+// else.
+bool read_layouts(std::string_view text, Node& node) {
+  const std::size_t arrow = text.find("->");
+  if (arrow == text.npos) return false;
+  const auto reads = parse_layout(text.substr(0, arrow)),
+             makes = parse_layout(text.substr(arrow + 2));
+  if (!reads || !makes) return false;
+  node.reads = *reads, node.makes = *makes;
+  return true;
+}
+
 void read_node(const Line& line, Graph& graph) {
   line.expect_fields(6);
   Node node = {
       line.text(1), line.text(2), line.value_indices(3, graph), line.value_indices(4, graph),
       std::nullopt, line.text(6)};
   node.reads_shape_only = line.field(5) == kShapeOnly;
-  if (!line.is_none(5) && !node.reads_shape_only) node.problem = parse_problem(line.field(5));
+  const bool has_layouts = read_layouts(line.field(5), node);
+  if (!line.is_none(5) && !node.reads_shape_only && !has_layouts)
+    node.problem = parse_problem(line.field(5));
   for (const int output : node.outputs) {
     graph.values[output].producer = static_cast<int>(graph.nodes.size());
   }
@@ -153,6 +167,7 @@ void read_line(const Line& line, Graph& graph) {
 
 std::string problem_text(const Node& node) {
   if (node.problem) return to_string(*node.problem);
+  if (has_own_layouts(node)) return layouts_text(node);
   return std::string(node.reads_shape_only ? kShapeOnly : "-");
 }
 

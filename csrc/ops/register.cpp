@@ -177,6 +177,15 @@ at::Tensor join(at::TensorList parts, const c10::intrusive_ptr<PackedOp>& packed
   return run_on_list(parts, packed->op, nullptr);
 }
 
+// Fails in a call that takes another branch than the example inputs did, whose block the graph
+// holds. If the other block only raises an error, so does this op.
+void take_branch(bool condition, bool taken, bool, std::string_view source) {
+  TORCHALGO_CHECK(condition == taken,
+                  "TA4303 torchalgo: inputs of these sizes take another branch of the model than "
+                  "the example inputs{}{}: optimize the model for these shapes",
+                  source.empty() ? "" : ", at ", source);
+}
+
 using torch::jit::Stack;
 
 at::ArrayRef<c10::IValue> arguments_of(const c10::OperatorHandle& op, const Stack& stack) {
@@ -272,6 +281,11 @@ TORCH_LIBRARY(torchalgo, m) {
       "transform_out(Tensor src, __torch__.torch.classes.torchalgo.PackedOp packed, "
       "Tensor(a!) buffer, int channel, *, str primitive, str layer) -> Tensor(a!)");
   m.def("new_buffer(Tensor like, int[] sizes) -> Tensor");
+  // The op has no result, so torch must not take it for dead code.
+  m.def(
+      torch::schema("take_branch(bool condition, bool taken, bool other_raises, str source) -> ()",
+                    c10::AliasAnalysisKind::CONSERVATIVE),
+      take_branch);
   m.def(
       "relabel(Tensor(a) src, __torch__.torch.classes.torchalgo.PackedOp packed, *, "
       "str primitive, str layer) -> Tensor(a)");

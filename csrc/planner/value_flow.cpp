@@ -29,6 +29,7 @@ std::vector<ValueFlow> trace_values(const Graph& graph) {
   for (std::size_t v = 0; v < flow.size(); ++v) {
     const int producer = graph.values[v].producer;
     if (producer >= 0 && graph.nodes[producer].problem) flow[v].producer = producer;
+    if (producer >= 0) flow[v].fixed = graph.nodes[producer].makes;
     if (!is_weight_gradient(graph, static_cast<int>(v)))
       flow[v].shape = transform_shape(graph.values[v]);
     flow[v].has_blocked = graph.values[v].sizes.size() == 4;
@@ -42,7 +43,7 @@ std::vector<ValueFlow> trace_values(const Graph& graph) {
     for (const int value : graph.nodes[n].inputs) {
       ValueFlow& read = flow[value];
       if (!graph.nodes[n].problem) {
-        if (!graph.nodes[n].reads_shape_only) read.border |= set_of(Layout::kNchw);
+        if (!graph.nodes[n].reads_shape_only) read.border |= set_of(graph.nodes[n].reads);
       } else if (read.readers.empty() || read.readers.back() != static_cast<int>(n)) {
         read.readers.push_back(static_cast<int>(n));
       }

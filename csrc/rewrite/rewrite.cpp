@@ -104,6 +104,7 @@ class Rewriter {
  public:
   Rewriter(const ImportedGraph& imported, const Plan& plan)
       : graph_(imported.graph),
+        knows_layouts_(plan.structure_version >= kFirstWithLayouts),
         plan_(fit_plan(imported.graph, plan)),
         slots_(concat_slots(imported.graph, plan_)),
         buffers_(slots_.buffers.size(), nullptr),
@@ -143,8 +144,11 @@ class Rewriter {
   void rewrite_node(JitNode* node) {
     const auto it = index_of_node_.find(node);
     if (it == index_of_node_.end()) return keep(node);
-    if (graph_.nodes[it->second].reads_shape_only) return ask_shape(node);
-    if (!plan_.is_planned[it->second]) return keep(node);
+    const Node& known = graph_.nodes[it->second];
+    if (known.reads_shape_only) return ask_shape(node);
+    if (!plan_.is_planned[it->second]) {
+      return knows_layouts_ ? keep(node, known.reads, known.makes) : keep(node);
+    }
     const auto& call = plan_.call_at[it->second];
     if (!call) return;  // absorbed by a later call
     if (is_own_op(*call)) return keep(node);
@@ -159,13 +163,13 @@ class Rewriter {
     for (const int covered : call->covers) replaced_.insert(nodes_[covered]);
   }
 
-  // A node that is not replaced reads and makes strided nchw tensors.
-  void keep(JitNode* node) {
-    read_strided(node);
+  // A node that is not replaced reads and makes strided tensors.
+  void keep(JitNode* node, Layout reads = Layout::kNchw, Layout makes = Layout::kNchw) {
+    read_strided(node, reads);
     const WithInsertPoint after(node->next());
     for (JitValue* output : node->outputs()) {
       const auto value = index_of_value_.find(output);
-      if (value != index_of_value_.end()) add_version(value->second, Layout::kNchw, output);
+      if (value != index_of_value_.end()) add_version(value->second, makes, output);
     }
   }
 
@@ -188,17 +192,18 @@ class Rewriter {
     node->output()->replaceAllUsesWith(answer);
   }
 
-  void read_strided(JitNode* node) {
+  void read_strided(JitNode* node, Layout layout = Layout::kNchw) {
     for (std::size_t i = 0; i < node->inputs().size(); ++i) {
       const auto value = index_of_value_.find(node->input(i));
       if (value == index_of_value_.end()) continue;
       const auto& versions = versions_[value->second];
-      const auto strided = versions.find(Layout::kNchw);
+      const auto strided = versions.find(layout);
       // A list that only a planned concat reads is removed with it.
       if (strided == versions.end() && node->kind() == torch::jit::prim::ListConstruct) continue;
       TORCHALGO_CHECK(strided != versions.end(),
-                      "TA2202 rewrite_graph: no entry of the plan makes {} in nchw, which {} reads",
-                      graph_.values[value->second].name, node->kind().toQualString());
+                      "TA2202 rewrite_graph: no entry of the plan makes {} in {}, which {} reads",
+                      graph_.values[value->second].name, to_string(layout),
+                      node->kind().toQualString());
       node->replaceInput(i, strided->second);
     }
     for (JitBlock* block : node->blocks()) {
@@ -372,6 +377,7 @@ class Rewriter {
   }
 
   const Graph& graph_;
+  const bool knows_layouts_;  // older plans read and make nchw around each op that they do not plan
   const FittedPlan plan_;
   const ConcatSlots slots_;
   std::vector<JitValue*> buffers_;  // by buffer of slots_; null: not made yet

@@ -8,11 +8,14 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
+#include "simplify/channels_last.h"
+#include "simplify/shape_proofs.h"
 #include "torchscript/constants.h"
+#include "torchscript/graph_sizes.h"
 
 namespace torchalgo {
 
@@ -25,154 +28,43 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-constexpr std::array<std::string_view, 4> kArithmetic = {"aten::add", "aten::sub", "aten::mul",
-                                                         "aten::div"};
-// Their second or third argument `dim` names one dimension.
-constexpr std::array<std::string_view, 5> kOfOneDim = {"aten::slice", "aten::narrow", "aten::chunk",
-                                                       "aten::split", "aten::split_with_sizes"};
-
-// Returns the dimension of [n, c, h, w] for one of [n, h, w, c].
-std::int64_t moved(std::int64_t dim) {
-  constexpr std::array<std::int64_t, 4> kMoved = {0, 2, 3, 1};
-  return kMoved.at(static_cast<std::size_t>(dim < 0 ? dim + 4 : dim));
+// Returns the dimension of [n, c, h, w] for one of [n, h, w, c], or of [n, t, c] with h = 1.
+std::int64_t moved(std::int64_t dim, std::int64_t rank) {
+  constexpr std::array<std::int64_t, 4> kOfImage = {0, 2, 3, 1};
+  constexpr std::array<std::int64_t, 3> kOfTokens = {0, 3, 1};
+  const auto index = static_cast<std::size_t>(dim < 0 ? dim + rank : dim);
+  return rank == 3 ? kOfTokens.at(index) : kOfImage.at(index);
 }
 
-bool is_dim(const std::optional<double>& number) { return number && *number >= -4 && *number < 4; }
-
-bool is_opening(const Node* node) { return is_permute(node, {0, 2, 3, 1}); }
-bool is_closing(const Node* node) { return is_permute(node, {0, 3, 1, 2}); }
-
-// Parts of the network that are connected through tensors with their channels last.
-class Parts {
- public:
-  int make() {
-    parents_.push_back(static_cast<int>(parents_.size()));
-    return parents_.back();
-  }
-  int find(int part) const {
-    while (parents_[part] != part) part = parents_[part];
-    return part;
-  }
-  int join(int a, int b) { return parents_[find(b)] = find(a); }
-
- private:
-  std::vector<int> parents_;
-};
+// Returns true for the change from [n, c, t] to [n, t, c], or back.
+bool swaps_tokens(const Node* node, const SeenTensors& seen) {
+  if (is_permute(node, {0, 2, 1})) return true;
+  if (!is_kind(node, "aten::transpose") || rank_of(node->input(0), seen) != 3) return false;
+  const auto a = dim_argument(node, "dim0", 3), b = dim_argument(node, "dim1", 3);
+  return a && b && std::min(*a, *b) == 1 && std::max(*a, *b) == 2;
+}
 
 class Mover {
  public:
   Mover(std::shared_ptr<Graph>& graph, const SeenTensors& seen)
-      : graph_(*graph), aliases_(graph), seen_(seen) {}
+      : graph_(*graph), aliases_(graph), seen_(seen), proofs_(seen) {
+    last_ = find_channels_last(graph, seen);
+  }
 
   bool run() {
+    if (last_.empty()) return false;
     const std::vector<Node*> nodes(graph_.nodes().begin(), graph_.nodes().end());
-    for (Node* node : nodes) assign_part(node);
-    if (useful_parts_.empty()) return false;
     for (Node* node : nodes) move(node);
     return true;
   }
 
  private:
-  // --- The parts, without any change.
-
-  void assign_part(Node* node) {
-    if (is_opening(node)) {
-      if (!aliases_.hasWriters(node->output())) part_[node->output()] = parts_.make();
-      return;
-    }
-    const std::vector<Value*> sources = sources_of(node);
-    int part = -1;
-    for (const Value* source : sources) {
-      const auto it = part_.find(source);
-      if (it == part_.end()) continue;
-      part = part < 0 ? it->second : parts_.join(part, it->second);
-    }
-    if (part < 0 || has_writers(node)) return;
-    if (is_closing(node) || is_constant_linear(node)) useful_parts_.push_back(part);
-    if (is_closing(node) || !can_move(node, sources)) return;
-    for (const Value* output : node->outputs()) part_[output] = part;
-  }
-
-  [[nodiscard]] bool has_writers(const Node* node) const {
-    const auto outputs = node->outputs();
-    return std::any_of(outputs.begin(), outputs.end(),
-                       [&](const Value* output) { return aliases_.hasWriters(output); });
-  }
-
-  [[nodiscard]] bool is_useful(const Value* value) const {
-    const auto it = part_.find(value);
-    if (it == part_.end()) return false;
-    return std::any_of(useful_parts_.begin(), useful_parts_.end(),
-                       [&](int part) { return parts_.find(part) == parts_.find(it->second); });
-  }
-
-  // Returns the tensors that the node reads, also those of a list.
-  static std::vector<Value*> sources_of(const Node* node) {
-    if (is_kind(node, "aten::cat") && is_fixed_list(node->input(0))) {
-      const auto items = node->input(0)->node()->inputs();
-      return {items.begin(), items.end()};
-    }
-    std::vector<Value*> sources;
-    const bool has_two = is_any(node, kArithmetic);
-    for (std::size_t i = 0; i < node->inputs().size() && i < (has_two ? 2 : 1); ++i) {
-      Value* const input = const_cast<Value*>(node->input(i));
-      if (is_tensor(input) && !constant_tensor(input)) sources.push_back(input);
-      if (is_kind(node, "prim::ListUnpack")) sources.push_back(input);
-    }
-    return sources;
-  }
-
-  [[nodiscard]] bool has_rank4(const Value* value) const {
-    const auto it = seen_.find(value);
-    return it != seen_.end() && it->second.is_always_so && it->second.sizes.size() == 4;
-  }
-
-  // Returns true if the node can be computed with the channels in dimension 1, given that one of
-  // its sources can.
-  [[nodiscard]] bool can_move(const Node* node, const std::vector<Value*>& sources) const {
-    if (is_elementwise(node) || is_constant_linear(node)) return true;
-    if (is_kind(node, "aten::contiguous")) return true;
-    if (is_any(node, kArithmetic)) return can_move_arithmetic(node, sources);
-    if (is_kind(node, "aten::layer_norm")) {
-      const auto sizes = constant_ints(node->input(1));
-      return sizes && sizes->size() == 1;
-    }
-    if (is_kind(node, "aten::cat")) {
-      return is_dim(constant_number(node->input(1))) &&
-             std::all_of(sources.begin(), sources.end(),
-                         [&](const Value* source) { return has_rank4(source); });
-    }
-    if (is_any(node, kOfOneDim)) return is_dim(constant_number(node->namedInput("dim")));
-    if (is_kind(node, "prim::ListUnpack")) return true;
-    if (is_kind(node, "aten::mean") && node->hasNamedInput("keepdim")) {
-      const auto dims = constant_ints(node->namedInput("dim"));
-      return dims && constant_bool(node->namedInput("keepdim")) == true &&
-             std::all_of(dims->begin(), dims->end(), [](auto d) { return d >= -4 && d < 4; });
-    }
-    return false;
-  }
-
-  [[nodiscard]] bool can_move_arithmetic(const Node* node,
-                                         const std::vector<Value*>& sources) const {
-    if (node->hasNamedInput("rounding_mode") || !has_rank4(node->output())) return false;
-    for (const Value* source : sources) {
-      if (!has_rank4(source)) return false;
-    }
-    const auto is_operand = [](const Value* input) {
-      const auto constant = constant_tensor(input);
-      return !constant || constant->dim() <= 4;
-    };
-    return is_operand(node->input(0)) && is_operand(node->input(1));
-  }
-
-  // --- The change.
-
   // Replaces the node by one on tensors with their channels in dimension 1. The new node stands
   // where the old one stood, so that it reads the same values even where a tensor is changed in
   // place later on.
   void move(Node* node) {
     if (is_opening(node)) {
-      if (is_useful(node->output())) first_[node->output()] = node->input(0);
+      if (last_.contains(node->output())) first_[node->output()] = node->input(0);
       return;
     }
     if (is_closing(node)) {
@@ -180,7 +72,8 @@ class Mover {
       if (it != first_.end()) node->output()->replaceAllUsesWith(it->second);
       return;
     }
-    if (node->outputs().empty() || !is_useful(node->output(0))) return;
+    if (is_view(node)) return make_image(node);
+    if (node->outputs().empty() || !last_.contains(node->output(0))) return;
     if (is_kind(node, "aten::contiguous")) {
       first_[node->output()] = first_.at(node->input(0));
       return;
@@ -194,14 +87,58 @@ class Mover {
         first_[last] = first;
         continue;
       }
-      // A reader outside of the part may need contiguous memory, as a view does.
-      Value* const permuted = permute(first, {0, 2, 3, 1}, node);
-      Value* const format =
-          graph_.insertConstant(static_cast<std::int64_t>(c10::MemoryFormat::Contiguous));
-      Value* const dense = insert(torch::jit::aten::contiguous, {permuted, format}, node)->output();
-      dense->setType(c10::TensorType::get());
-      last->replaceAllUsesWith(dense);
+      const std::int64_t rank = rank_of(last, seen_).value_or(4);
+      Value* const dense = channels_last(first, rank, node);
+      answer_sizes(last, first, rank);
+      replace(last, dense);
       first_[dense] = first;
+    }
+  }
+
+  // Lets all readers of the tensor read `by`, which has the same elements.
+  void replace(Value* tensor, Value* by) {
+    if (const auto seen = seen_.find(tensor); seen != seen_.end()) {
+      const SeenTensor same = seen->second;
+      seen_[by] = same;
+    }
+    tensor->replaceAllUsesWith(by);
+  }
+
+  // Returns the tensor as the model has it. A reader outside of the part may need dense memory, as
+  // a view does.
+  Value* channels_last(Value* first, std::int64_t rank, Node* like) {
+    Value* const permuted = permute(first, {0, 2, 3, 1}, like);
+    Value* const format =
+        graph_.insertConstant(static_cast<std::int64_t>(c10::MemoryFormat::Contiguous));
+    Value* dense = insert(torch::jit::aten::contiguous, {permuted, format}, like)->output();
+    dense->setType(c10::TensorType::get());
+    if (rank == 3) {
+      dense = insert(torch::jit::aten::squeeze, {dense, graph_.insertConstant(1)}, like)->output();
+    }
+    return dense;
+  }
+
+  // Lets questions for the sizes of `last` read `first`, which needs no memory of its own for them.
+  void answer_sizes(Value* last, Value* first, std::int64_t rank) {
+    const auto uses = last->uses();
+    for (const torch::jit::Use& use : uses) {
+      Node* const query = use.user;
+      if (!is_kind(query, "aten::size") || query->owningBlock() != graph_.block()) continue;
+      const WithInsertPoint at(query);
+      const auto size_of = [&](std::int64_t dim) {
+        Value* const place = graph_.insertConstant(moved(dim, rank));
+        Node* const size = insert(torch::jit::aten::size, {first, place}, query);
+        return size->output()->setType(c10::IntType::get());
+      };
+      if (query->inputs().size() == 2) {
+        const auto dim = constant_int(query->input(1));
+        if (dim) query->output()->replaceAllUsesWith(size_of(*dim));
+        continue;
+      }
+      std::vector<Value*> sizes;
+      for (std::int64_t dim = 0; dim < rank; ++dim) sizes.push_back(size_of(dim));
+      Node* const list = graph_.insertNode(graph_.createList(c10::IntType::get(), sizes));
+      query->output()->replaceAllUsesWith(list->output());
     }
   }
 
@@ -230,7 +167,7 @@ class Mover {
     }
     if (is_kind(node, "aten::mean")) {
       Sizes dims = *constant_ints(node->namedInput("dim"));
-      std::transform(dims.begin(), dims.end(), dims.begin(), moved);
+      for (std::int64_t& dim : dims) dim = moved(dim, 4);
       inputs[1] = graph_.insertConstant(dims);
     }
     return insert(node->kind(), inputs, node);
@@ -246,7 +183,98 @@ class Mover {
       sizes.insert(sizes.end(), own.begin(), own.end());
       return graph_.insertConstant(constant->reshape(sizes).permute({0, 3, 1, 2}).contiguous());
     }
-    return is_tensor(value) ? permute(value, {0, 3, 1, 2}, like) : value;
+    if (!is_tensor(value)) return value;
+    return rank_of(value, seen_) == 3 ? image_of_tokens(value, like)
+                                      : permute(value, {0, 3, 1, 2}, like);
+  }
+
+  // Returns tokens [n, t, c] from outside of the part as an image [n, c, 1, t].
+  Value* image_of_tokens(Value* tokens, Node* like) {
+    const bool is_written = aliases_.hasWriters(tokens);
+    if (Value* const image = is_written ? nullptr : image_of_signal(tokens)) return image;
+    if (Value* const dense = is_written ? nullptr : flat_image(tokens)) {
+      replace(tokens, dense);
+      tokens = dense;
+    }
+    // All readers share the image. If the tokens change in place, each reader needs its own.
+    std::optional<WithInsertPoint> at;
+    if (!is_written && tokens->node()->owningBlock() == graph_.block() &&
+        tokens->node()->kind() != torch::jit::prim::Param) {
+      at.emplace(tokens->node()->next());
+    }
+    Value* const row =
+        insert(torch::jit::aten::unsqueeze, {tokens, graph_.insertConstant(1)}, like)->output();
+    Value* const image = permute(row, {0, 3, 1, 2}, like);
+    if (!is_written) first_[tokens] = image;
+    return image;
+  }
+
+  // Returns [n, c, 1, t] for tokens that are a signal [n, c, t] with its last dimensions swapped.
+  // Returns null for other tokens, and if the signal is an image whose rows were joined.
+  Value* image_of_signal(Value* tokens) {
+    Node* const swap = tokens->node();
+    if (!swaps_tokens(swap, seen_)) return nullptr;
+    Node* const source = swap->input(0)->node();
+    const bool has_image = !source->inputs().empty() && rank_of(source->input(0), seen_) == 4;
+    if (has_image && is_kind(source, "aten::squeeze") && dim_argument(source, "dim", 4) == 2) {
+      return first_[tokens] = source->input(0);
+    }
+    if (has_image) return nullptr;
+    const WithInsertPoint at(swap);
+    Value* const two = graph_.insertConstant(2);
+    return first_[tokens] =
+               insert(torch::jit::aten::unsqueeze, {swap->input(0), two}, swap)->output();
+  }
+
+  // Returns [n, h * w, c] of an image for image.flatten(2).transpose(1, 2), without a copy if the
+  // image is in nhwc. Returns null for other tokens.
+  Value* flat_image(Value* tokens) {
+    Node* const swap = tokens->node();
+    if (!swaps_tokens(swap, seen_) || may_be_returned(tokens)) return nullptr;
+    Node* const flat = swap->input(0)->node();
+    if (flat->inputs().empty() || rank_of(flat->input(0), seen_) != 4) return nullptr;
+    const bool is_flatten = is_kind(flat, "aten::flatten") &&
+                            dim_argument(flat, "start_dim", 4) == 2 &&
+                            dim_argument(flat, "end_dim", 4) == 3;
+    if (!is_flatten && !(is_reshape(flat) && proofs_.flattens_image(flat))) return nullptr;
+    const WithInsertPoint at(swap);
+    Value* const image = channels_last(flat->input(0), 4, swap);
+    Value* const one = graph_.insertConstant(1);
+    Value* const two = graph_.insertConstant(2);
+    return insert(torch::jit::aten::flatten, {image, one, two}, swap)->output();
+  }
+
+  // Replaces tokens.transpose(1, 2).reshape(n, c, h, w) by tokens.reshape(n, h, w, c) and a
+  // permute, so that the image is in nhwc without a copy.
+  void make_image(Node* view) {
+    const Node* swap = view->input(0)->node();
+    if (is_kind(swap, "aten::contiguous")) swap = swap->input(0)->node();
+    if (!swaps_tokens(swap, seen_) || rank_of(view->output(), seen_) != 4) return;
+    Value* const tokens = const_cast<Value*>(swap->input(0));
+    if (!first_.contains(tokens) || !proofs_.keeps_channels(view)) return;
+    if (!is_read_by_layers(view->output())) return;
+    const WithInsertPoint at(view);
+    std::vector<Value*> sizes;
+    if (const auto constants = constant_ints(view->input(1))) {
+      for (const std::int64_t size : *constants) sizes.push_back(graph_.insertConstant(size));
+    } else {
+      const auto entries = view->input(1)->node()->inputs();
+      sizes = {entries.begin(), entries.end()};
+    }
+    std::rotate(sizes.begin() + 1, sizes.begin() + 2, sizes.end());
+    Node* const list = graph_.insertNode(graph_.createList(c10::IntType::get(), sizes));
+    Value* const last = insert(torch::jit::aten::reshape, {tokens, list->output()}, view)->output();
+    view->output()->replaceAllUsesWith(permute(last, {0, 3, 1, 2}, view));
+  }
+
+  // Returns true if only ops that take any strides read the tensor.
+  static bool is_read_by_layers(const Value* value) {
+    const auto& uses = value->uses();
+    return std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
+      const Node* user = use.user;
+      return is_convolution(user) || is_elementwise(user) || is_any(user, kArithmetic) ||
+             is_kind(user, "aten::batch_norm") || is_kind(user, "aten::size");
+    });
   }
 
   Value* permute(Value* value, const Sizes& dims, Node* like) {
@@ -254,8 +282,8 @@ class Mover {
   }
 
   Node* insert_along(Node* node, std::vector<Value*> inputs, const char* name) {
-    const std::int64_t dim =
-        moved(static_cast<std::int64_t>(*constant_number(node->namedInput(name))));
+    const auto named = static_cast<std::int64_t>(*constant_number(node->namedInput(name)));
+    const std::int64_t dim = moved(named, rank_of(sources_of(node).at(0), seen_).value_or(4));
     const auto at = std::find(inputs.begin(), inputs.end(), node->namedInput(name));
     *at = graph_.insertConstant(dim);
     return insert(node->kind(), inputs, node);
@@ -284,10 +312,9 @@ class Mover {
 
   Graph& graph_;
   torch::jit::AliasDb aliases_;  // of the graph before the change, which adds no writer
-  const SeenTensors& seen_;
-  Parts parts_;
-  std::unordered_map<const Value*, int> part_;  // of each tensor with its channels last
-  std::vector<int> useful_parts_;
+  SeenTensors seen_;
+  ShapeProofs proofs_;
+  std::unordered_set<const Value*> last_;           // tensors to compute with their channels first
   std::unordered_map<const Value*, Value*> first_;  // the same tensor with its channels first
 };
 

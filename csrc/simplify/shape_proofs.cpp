@@ -279,6 +279,22 @@ bool ShapeProofs::keeps_batch(const Node* view) const {
   return (*src)[0] == (*made)[0] && are_proven(view, false);
 }
 
+bool ShapeProofs::flattens_image(const Node* view) const {
+  const Sizes *src = sizes_seen(view->input(0)), *made = sizes_seen(view->output());
+  if (src == nullptr || made == nullptr || src->size() != 4 || made->size() != 3) return false;
+  const bool fits = (*made)[0] == (*src)[0] && (*made)[1] == (*src)[1];
+  const std::vector<Entry> entries = entries_of(view);
+  return fits && entries.size() == 3 && is_proven(view, 0, entries[0], false) &&
+         is_proven(view, 1, entries[1], false);
+}
+
+bool ShapeProofs::keeps_channels(const Node* view) const {
+  const Sizes *src = sizes_seen(view->input(0)), *made = sizes_seen(view->output());
+  if (src == nullptr || made == nullptr || src->size() != 3 || made->size() != 4) return false;
+  const std::vector<Entry> entries = entries_of(view);
+  return (*made)[1] == (*src)[1] && entries.size() == 4 && is_proven(view, 1, entries[1], false);
+}
+
 bool ShapeProofs::splits_channels(const Node* view) const {
   const Sizes *src = sizes_seen(view->input(0)), *made = sizes_seen(view->output());
   if (src == nullptr || made == nullptr || src->size() != 4 || made->size() != 5) return false;

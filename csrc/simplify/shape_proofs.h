@@ -49,6 +49,12 @@ class ShapeProofs {
   /// such tensor with the same batch.
   [[nodiscard]] bool keeps_batch(const torch::jit::Node* view) const;
 
+  /// Returns true if `view` makes [n, c, h * w] of a tensor [n, c, h, w].
+  [[nodiscard]] bool flattens_image(const torch::jit::Node* view) const;
+
+  /// Returns true if `view` makes [?, c, ?, ?] of a tensor [n, c, t] for all numbers of tokens.
+  [[nodiscard]] bool keeps_channels(const torch::jit::Node* view) const;
+
   /// Returns true if `view` makes [n, parts, c / parts, h, w] of a tensor [n, c, h, w].
   [[nodiscard]] bool splits_channels(const torch::jit::Node* view) const;
 

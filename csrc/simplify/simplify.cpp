@@ -26,7 +26,9 @@
 #include "simplify/identities.h"
 #include "simplify/merge_branches.h"
 #include "simplify/pooled_vectors.h"
+#include "simplify/size_branches.h"
 #include "simplify/stacks.h"
+#include "simplify/token_norms.h"
 #include "simplify/written_activations.h"
 #include "torchscript/constants.h"
 #include "torchscript/graph_sizes.h"
@@ -210,17 +212,29 @@ void run_passes(GraphPtr& graph) {
   }
 }
 
-std::optional<std::int64_t> rank_of(const Value* tensor, const SeenTensors& seen) {
-  const auto it = seen.find(tensor);
-  if (it == seen.end() || !it->second.is_always_so) return std::nullopt;
-  return static_cast<std::int64_t>(it->second.sizes.size());
+// Returns true if no op may change the list, as `append` does.
+bool is_never_changed(const Value* list) {
+  const auto& uses = list->uses();
+  return std::none_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
+    const auto* schema = use.user->maybeSchema();
+    return schema != nullptr && schema->is_mutable();
+  });
 }
 
-// Returns the length of a list of sizes: size(x), or a part of it such as x.shape[-2:].
+// Returns the length of a list of sizes: size(x), a part of it such as x.shape[-2:], or a sum of
+// such lists.
 std::optional<std::int64_t> length_of(const Value* list, const SeenTensors& seen) {
   const Node* node = list->node();
   if (is_kind(node, "aten::size") && node->inputs().size() == 1)
     return rank_of(node->input(0), seen);
+  if (list->type()->kind() != c10::TypeKind::ListType || !is_never_changed(list))
+    return std::nullopt;
+  if (is_fixed_list(list)) return std::ssize(node->inputs());
+  if (is_kind(node, "aten::list")) return length_of(node->input(0), seen);
+  if (is_kind(node, "aten::add")) {
+    const auto first = length_of(node->input(0), seen), second = length_of(node->input(1), seen);
+    return first && second ? std::optional(*first + *second) : std::nullopt;
+  }
   if (!is_kind(node, "aten::slice") || node->inputs().size() != 4) return std::nullopt;
   const std::optional<std::int64_t> whole = length_of(node->input(0), seen);
   if (!whole || constant_int(node->input(3)) != 1) return std::nullopt;
@@ -256,6 +270,11 @@ bool resolve_ranks(Graph& graph, const SeenTensors& seen) {
   return is_changed;
 }
 
+bool resolve_branches(GraphPtr& graph, const std::vector<c10::IValue>& arguments) {
+  const Trace trace("branches on sizes", *graph);
+  return resolve_size_branches(graph, arguments);
+}
+
 void inline_calls(Graph& graph) {
   const Trace trace("inlining", graph);
   torch::jit::Inline(graph);
@@ -271,6 +290,11 @@ bool replace_in_place_ops(GraphPtr& graph, const SeenTensors& seen) {
 bool keep_vectors(GraphPtr& graph, const SeenTensors& seen) {
   const Trace trace("views around the linear layers of squeeze-and-excitation", *graph);
   return keep_pooled_vectors(graph, seen);
+}
+
+bool name_norms(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("batch norms of tokens", *graph);
+  return name_token_norms(graph, seen);
 }
 
 bool bring_channels_first(GraphPtr& graph, const SeenTensors& seen) {
@@ -320,7 +344,7 @@ SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValu
   run_passes(graph);
   SeenTensors seen = see_tensors(graph, arguments);
   // Resolving a branch may uncover another check inside it; each round removes nodes, so it ends.
-  while (resolve_ranks(*graph, seen)) {
+  while (resolve_ranks(*graph, seen) || resolve_branches(graph, arguments)) {
     run_passes(graph);
     seen = see_tensors(graph, arguments);
   }
@@ -330,6 +354,7 @@ SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValu
   if (take_apart(graph, seen)) seen = see_tensors(graph, arguments);
   drop_identities(graph, seen);
   join_pads(graph);  // as the pass before, it makes no tensors that were not seen
+  if (name_norms(graph, seen)) seen = see_tensors(graph, arguments);
   if (bring_channels_first(graph, seen)) seen = see_tensors(graph, arguments);
   // A merged convolution may take what follows the sum. Each round removes nodes, so it ends.
   bool is_merged = true;

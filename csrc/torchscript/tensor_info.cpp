@@ -35,14 +35,21 @@ void note_tensor(const at::Tensor& tensor, const Value* value, SeenTensors& seen
 
 // Torch's profiling executor looks at the inputs of some ops only, so each value gets an observer.
 // The interpreter passes it the value and, above it on the stack, a frame number.
-Node* make_observer(Graph& graph, Value* observed, const Value* original, SeenTensors& seen) {
-  auto* observer = new torch::jit::ProfileIValueOp(&graph, [original, &seen](auto& stack) {
+template <typename Note>
+Node* make_observer(Graph& graph, Value* observed, Note note) {
+  auto* observer = new torch::jit::ProfileIValueOp(&graph, [note](auto& stack) {
     stack.pop_back();
-    if (stack.back().isTensor()) note_tensor(stack.back().toTensor(), original, seen);
+    note(stack.back());
     stack.pop_back();
   });
   observer->addInput(observed);
   return observer;
+}
+
+Node* make_observer(Graph& graph, Value* observed, const Value* original, SeenTensors& seen) {
+  return make_observer(graph, observed, [original, &seen](const c10::IValue& value) {
+    if (value.isTensor()) note_tensor(value.toTensor(), original, seen);
+  });
 }
 
 // `copy` is a copy of `original`, so both have the same order of nodes.
@@ -68,19 +75,13 @@ void observe(Graph& graph, Block* original, Block* copy, SeenTensors& seen) {
   }
 }
 
-}  // namespace
-
-SeenTensors see_tensors(const std::shared_ptr<Graph>& graph,
-                        const std::vector<c10::IValue>& arguments) {
+void run_observed(const std::shared_ptr<Graph>& copy, const std::vector<c10::IValue>& arguments) {
   // The model may write into its attributes and arguments; the caller's must stay as they are.
   torch::jit::Stack stack = {arguments.at(0).deepcopy()};
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     const c10::IValue& argument = arguments[i];
     stack.push_back(argument.isTensor() ? c10::IValue(argument.toTensor().clone()) : argument);
   }
-  SeenTensors seen;
-  const auto copy = graph->copy();
-  observe(*copy, graph->block(), copy->block(), seen);
   const at::NoGradGuard no_grad;
   try {
     const torch::jit::Code code(copy, "torchalgo::see_tensors");
@@ -93,7 +94,41 @@ SeenTensors see_tensors(const std::shared_ptr<Graph>& graph,
     throw Error(fmt::format("TA1110 import_graph: forward fails on example inputs of sizes {}: {}",
                             fmt::join(sizes, ", "), cause_of(error)));
   }
+}
+
+}  // namespace
+
+SeenTensors see_tensors(const std::shared_ptr<Graph>& graph,
+                        const std::vector<c10::IValue>& arguments) {
+  SeenTensors seen;
+  const auto copy = graph->copy();
+  observe(*copy, graph->block(), copy->block(), seen);
+  run_observed(copy, arguments);
   return seen;
+}
+
+std::unordered_map<const Node*, bool> see_branches(const std::shared_ptr<Graph>& graph,
+                                                   const std::vector<c10::IValue>& arguments) {
+  std::unordered_map<const Node*, bool> seen;
+  const auto copy = graph->copy();
+  const std::vector<Node*> nodes(copy->nodes().begin(), copy->nodes().end());
+  auto to = nodes.begin();
+  for (const Node* from : graph->nodes()) {
+    Node* const node = *to++;
+    if (from->kind() != torch::jit::prim::If) continue;
+    const auto note = [from, &seen](const c10::IValue& condition) {
+      seen[from] = condition.toBool();
+    };
+    make_observer(*copy, node->input(0), note)->insertBefore(node);
+  }
+  run_observed(copy, arguments);
+  return seen;
+}
+
+std::optional<std::int64_t> rank_of(const Value* tensor, const SeenTensors& seen) {
+  const auto it = seen.find(tensor);
+  if (it == seen.end() || !it->second.is_always_so) return std::nullopt;
+  return static_cast<std::int64_t>(it->second.sizes.size());
 }
 
 std::string cause_of(const std::exception& error) {

@@ -34,6 +34,15 @@ using SeenTensors = std::unordered_map<const torch::jit::Value*, SeenTensor>;
 [[nodiscard]] SeenTensors see_tensors(const std::shared_ptr<torch::jit::Graph>& graph,
                                       const std::vector<c10::IValue>& arguments);
 
+/// Returns the rank of a tensor, or nullopt if it was not seen or had several sizes.
+[[nodiscard]] std::optional<std::int64_t> rank_of(const torch::jit::Value* tensor,
+                                                  const SeenTensors& seen);
+
+/// Returns which block each branch of the outermost block takes in a run of `graph` on `arguments`:
+/// true is the first one. The run is as in see_tensors.
+[[nodiscard]] std::unordered_map<const torch::jit::Node*, bool> see_branches(
+    const std::shared_ptr<torch::jit::Graph>& graph, const std::vector<c10::IValue>& arguments);
+
 /// Returns the message of an error of torch, without the backtraces around it.
 [[nodiscard]] std::string cause_of(const std::exception& error);
 

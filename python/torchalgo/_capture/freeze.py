@@ -148,9 +148,16 @@ def has_own_ops(module: ScriptModule) -> bool:
 
 
 def has_branches(module: ScriptModule) -> bool:
-    """Returns whether the module's forward has a branch or a loop."""
+    """Returns whether the module's forward has a branch or a loop, or checks that it takes one.
+
+    A branch whose other side raises an error does not count.
+    """
     graph: Any = module.graph
-    return any(node.kind() in ("prim::If", "prim::Loop") for node in graph.nodes())
+    return any(
+        node.kind() in ("prim::If", "prim::Loop")
+        or (node.kind() == "torchalgo::take_branch" and not list(node.inputs())[2].toIValue())
+        for node in graph.nodes()
+    )
 
 
 def is_joined(module: ScriptModule) -> bool:

@@ -81,9 +81,11 @@ class Graph:
             if word == "value":
                 self.values.append(Value(name, shape_of(numbers(rest[0]), rest[1])))
             elif word == "node":
-                problem = "" if rest[3] in ("-", "shape") else rest[3]
+                reads, arrow, makes = rest[3].partition("->")  # the layouts of an opaque node
+                problem = "" if arrow or rest[3] in ("-", "shape") else rest[3]
                 node = Node(name, numbers(rest[1]), numbers(rest[2]), problem)
-                self.add(node, reads_shape_only=rest[3] == "shape")
+                border = LAYOUTS[reads] if arrow else 0 if problem or rest[3] == "shape" else 1
+                self.add(node, border, LAYOUTS[makes] if arrow else 1)
             else:
                 [value] = (self.values[v] for v in numbers(name))
                 if word == "input":
@@ -96,14 +98,15 @@ class Graph:
         planned = [n for n, node in enumerate(self.nodes) if node.problem]
         self.planned = sorted(planned, key=lambda n: self.nodes[n].name.encode())
 
-    def add(self, node: Node, *, reads_shape_only: bool) -> None:
+    def add(self, node: Node, border: int, written: int) -> None:
         for v in node.inputs:
             self.values[v].readers.append(len(self.nodes))
-            self.values[v].border |= 0 if node.problem or reads_shape_only else 1
+            self.values[v].border |= border
         for value in (self.values[v] for v in node.outputs):
             is_new = value.producer < 0 and not value.readers
             require(is_new, f"{node.name} writes {value.name}, which was written or read before")
             value.producer, value.problem = len(self.nodes), node.problem
+            value.written = written
             if node.problem.startswith("bwd_filter_"):  # the primitive's name holds its layout
                 value.shape = ""
         self.nodes.append(node)

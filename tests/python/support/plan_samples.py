@@ -88,6 +88,8 @@ class GraphText:
             problem = f"slice_{shape}_k16from{self.pick.choice([0, c - 16])}"
         elif kind == "shuffle":
             problem = f"shuffle_{shape}_g2"
+        elif kind == "opaque" and len(self.nodes) % 3 == 0:  # a view
+            problem = "nhwc->nchw" if len(self.nodes) % 2 else "nchw->nhwc"
         name = f"n{self.pick.randrange(10**6)}_{len(self.nodes)}"
         if kind == "size":  # it reads the shape only, and its result is no tensor
             self.nodes.append(f"node\t{name}\t{kind}\t{reads[0]}\t-\tshape\t")

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "simplify/channels_last.h"
+
+#include <torch/csrc/jit/ir/alias_analysis.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "torchscript/constants.h"
+
+namespace torchalgo {
+
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Use;
+using torch::jit::Value;
+
+namespace {
+
+// Their results are images [n, c, h, w] or signals [n, c, w].
+constexpr std::array<std::string_view, 7> kOfImages = {
+    "aten::batch_norm",          "aten::max_pool2d",         "aten::avg_pool2d",
+    "aten::adaptive_avg_pool2d", "aten::upsample_nearest2d", "aten::upsample_bilinear2d",
+    "aten::group_norm"};
+
+bool is_dim(const std::optional<double>& number) { return number && *number >= -4 && *number < 4; }
+
+bool is_layer_norm(const Node* node) {
+  if (!is_kind(node, "aten::layer_norm")) return false;
+  const auto sizes = constant_ints(node->input(1));
+  return sizes && sizes->size() == 1;
+}
+
+// Returns true for a number, and for a constant with one element or one per channel.
+bool is_per_channel(const Value* operand) {
+  if (!is_tensor(operand)) return constant_number(operand).has_value();
+  const auto constant = constant_tensor(operand);
+  if (!constant || constant->dim() > 3) return false;
+  return constant->dim() == 0 || constant->numel() == 1 || constant->numel() == constant->size(-1);
+}
+
+// Connected parts of the network.
+class Parts {
+ public:
+  int make() {
+    parents_.push_back(static_cast<int>(parents_.size()));
+    return parents_.back();
+  }
+  int find(int part) const {
+    while (parents_[part] != part) part = parents_[part];
+    return part;
+  }
+  int join(int a, int b) { return parents_[find(b)] = find(a); }
+
+ private:
+  std::vector<int> parents_;
+};
+
+class Finder {
+ public:
+  Finder(const std::shared_ptr<Graph>& graph, const SeenTensors& seen)
+      : graph_(*graph), aliases_(graph), seen_(seen) {}
+
+  std::unordered_set<const Value*> find() {
+    const std::vector<Node*> nodes(graph_.nodes().begin(), graph_.nodes().end());
+    for (const Node* node : nodes) note_image(node);
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) note_wanted(*node);
+    for (const Node* node : nodes) assign_part(node);
+    std::unordered_set<int> useful;
+    for (const int part : useful_parts_) useful.insert(parts_.find(part));
+    std::unordered_set<const Value*> found;
+    for (const auto& [value, part] : part_) {
+      if (useful.contains(parts_.find(part))) found.insert(value);
+    }
+    return found;
+  }
+
+ private:
+  void note_image(const Node* node) {
+    if (node->outputs().size() != 1) return;
+    const std::vector<Value*> sources = sources_of(node);
+    const bool keeps = is_elementwise(node) || is_any(node, kArithmetic);
+    const bool is_image =
+        is_convolution(node) || is_any(node, kOfImages) ||
+        (keeps && std::any_of(sources.begin(), sources.end(),
+                              [&](const Value* source) { return images_.contains(source); }));
+    if (is_image) images_.insert(node->output());
+  }
+
+  // Notes tensors that lead to a linear layer, from the end of the graph on.
+  void note_wanted(const Node* node) {
+    if (node->outputs().size() != 1) return;
+    const bool leads_there = wanted_.contains(node->output()) && may_start(node);
+    if (!leads_there && !is_linear_of_tokens(node)) return;
+    for (const Value* source : sources_of(node)) wanted_.insert(source);
+  }
+
+  [[nodiscard]] bool is_linear_of_tokens(const Node* node) const {
+    if (!is_constant_linear(node)) return false;
+    const auto rank = rank_of(node->input(0), seen_);
+    return rank == 3 || rank == 4;
+  }
+
+  // Returns true if a part may begin with this op, whose result leads to a linear layer.
+  [[nodiscard]] bool may_start(const Node* node) const {
+    const bool is_known = is_elementwise(node) || is_layer_norm(node) ||
+                          (is_any(node, kArithmetic) && can_move_arithmetic_of_tokens(node));
+    if (!is_known) return false;
+    const std::vector<Value*> sources = sources_of(node);
+    return std::none_of(sources.begin(), sources.end(),
+                        [&](const Value* source) { return images_.contains(source); }) &&
+           can_move(node, sources);
+  }
+
+  void assign_part(const Node* node) {
+    if (is_opening(node)) {
+      if (!aliases_.hasWriters(node->output())) part_[node->output()] = parts_.make();
+      return;
+    }
+    const std::vector<Value*> sources = sources_of(node);
+    int part = -1;
+    for (const Value* source : sources) {
+      const auto it = part_.find(source);
+      if (it == part_.end()) continue;
+      part = part < 0 ? it->second : parts_.join(part, it->second);
+    }
+    if (part < 0 && starts_part(node, sources)) part = parts_.make();
+    if (part < 0 || has_writers(node)) return;
+    if (is_closing(node) || is_constant_linear(node)) useful_parts_.push_back(part);
+    if (is_closing(node) || !can_move(node, sources)) return;
+    for (const Value* output : node->outputs()) part_[output] = part;
+  }
+
+  [[nodiscard]] bool starts_part(const Node* node, const std::vector<Value*>& sources) const {
+    if (node->outputs().size() != 1) return false;
+    const bool starts =
+        is_linear_of_tokens(node) || (wanted_.contains(node->output()) && may_start(node));
+    return starts && std::none_of(sources.begin(), sources.end(),
+                                  [&](Value* source) { return aliases_.hasWriters(source); });
+  }
+
+  [[nodiscard]] bool has_writers(const Node* node) const {
+    const auto outputs = node->outputs();
+    return std::any_of(outputs.begin(), outputs.end(),
+                       [&](const Value* output) { return aliases_.hasWriters(output); });
+  }
+
+  // Returns true if the node can be computed with the channels in dimension 1, given that one of
+  // its sources can.
+  [[nodiscard]] bool can_move(const Node* node, const std::vector<Value*>& sources) const {
+    if (is_kind(node, "prim::ListUnpack")) return true;
+    const auto rank = sources.empty() ? std::nullopt : rank_of(sources[0], seen_);
+    return rank == 3 ? can_move_tokens(node, sources) : can_move_image(node, sources);
+  }
+
+  [[nodiscard]] bool can_move_image(const Node* node, const std::vector<Value*>& sources) const {
+    if (is_elementwise(node) || is_constant_linear(node) || is_layer_norm(node)) return true;
+    if (is_kind(node, "aten::contiguous")) return true;
+    if (is_any(node, kArithmetic)) return can_move_arithmetic(node, sources);
+    if (is_kind(node, "aten::cat")) {
+      return is_dim(constant_number(node->input(1))) &&
+             std::all_of(sources.begin(), sources.end(),
+                         [&](const Value* source) { return rank_of(source, seen_) == 4; });
+    }
+    if (is_any(node, kOfOneDim)) return is_dim(constant_number(node->namedInput("dim")));
+    if (is_kind(node, "aten::mean") && node->hasNamedInput("keepdim")) {
+      const auto dims = constant_ints(node->namedInput("dim"));
+      return dims && constant_bool(node->namedInput("keepdim")) == true &&
+             std::all_of(dims->begin(), dims->end(), [](auto d) { return d >= -4 && d < 4; });
+    }
+    return false;
+  }
+
+  [[nodiscard]] bool can_move_arithmetic(const Node* node,
+                                         const std::vector<Value*>& sources) const {
+    if (node->hasNamedInput("rounding_mode") || rank_of(node->output(), seen_) != 4) return false;
+    for (const Value* source : sources) {
+      if (rank_of(source, seen_) != 4) return false;
+    }
+    const auto is_operand = [](const Value* input) {
+      const auto constant = constant_tensor(input);
+      return !constant || constant->dim() <= 4;
+    };
+    return is_operand(node->input(0)) && is_operand(node->input(1));
+  }
+
+  // Tokens stay tokens in ops that the planner does not know on images: any op may read them
+  // where they are without a copy.
+  [[nodiscard]] bool can_move_tokens(const Node* node, const std::vector<Value*>& sources) const {
+    const bool are_tokens = std::all_of(sources.begin(), sources.end(), [&](const Value* source) {
+      return rank_of(source, seen_) == 3;
+    });
+    if (!are_tokens) return false;
+    if (is_elementwise(node) || is_constant_linear(node)) return true;
+    if (is_kind(node, "aten::contiguous")) return true;
+    if (is_any(node, kArithmetic)) return can_move_arithmetic_of_tokens(node);
+    if (is_layer_norm(node)) return constant_tensor(node->namedInput("weight")).has_value();
+    if (is_kind(node, "aten::cat")) return is_last(node->input(1));
+    return is_any(node, kOfOneDim) && is_last(node->namedInput("dim")) &&
+           are_read_as_tokens(node->outputs());
+  }
+
+  static bool is_last(const Value* dim) {
+    const auto number = constant_number(dim);
+    return number == -1.0 || number == 2.0;
+  }
+
+  [[nodiscard]] bool can_move_arithmetic_of_tokens(const Node* node) const {
+    if (node->hasNamedInput("rounding_mode")) return false;
+    if (node->hasNamedInput("alpha") && constant_number(node->namedInput("alpha")) != 1.0)
+      return false;
+    const Value *a = node->input(0), *b = node->input(1);
+    if (is_per_channel(b)) return !is_per_channel(a);
+    if (is_kind(node, "aten::sub") || is_kind(node, "aten::div")) return false;
+    if (is_per_channel(a)) return true;
+    const auto first = seen_.find(a), second = seen_.find(b);
+    return first != seen_.end() && second != seen_.end() &&
+           first->second.sizes == second->second.sizes &&
+           first->second.scalar_type == second->second.scalar_type;
+  }
+
+  // A part of the channels is a view of the tokens, but a copy in an image.
+  static bool are_read_as_tokens(at::ArrayRef<const Value*> parts) {
+    return std::all_of(parts.begin(), parts.end(), [](const Value* part) {
+      const auto& uses = part->uses();
+      return std::all_of(uses.begin(), uses.end(), [](const Use& use) {
+        const Node* user = use.user;
+        if (is_kind(user, "prim::ListUnpack")) return are_read_as_tokens(user->outputs());
+        return is_elementwise(user) || is_any(user, kArithmetic) || is_constant_linear(user) ||
+               is_layer_norm(user) || is_kind(user, "aten::size");
+      });
+    });
+  }
+
+  Graph& graph_;
+  torch::jit::AliasDb aliases_;
+  const SeenTensors& seen_;
+  std::unordered_set<const Value*> images_;  // with their channels in dimension 1 in the model
+  std::unordered_set<const Value*> wanted_;  // these lead to a linear layer
+  Parts parts_;
+  std::unordered_map<const Value*, int> part_;  // of each tensor with its channels last
+  std::vector<int> useful_parts_;
+};
+
+}  // namespace
+
+bool is_opening(const Node* node) { return is_permute(node, {0, 2, 3, 1}); }
+bool is_closing(const Node* node) { return is_permute(node, {0, 3, 1, 2}); }
+
+std::vector<Value*> sources_of(const Node* node) {
+  if (is_kind(node, "aten::cat") && is_fixed_list(node->input(0))) {
+    const auto items = node->input(0)->node()->inputs();
+    return {items.begin(), items.end()};
+  }
+  std::vector<Value*> sources;
+  const bool has_two = is_any(node, kArithmetic);
+  for (std::size_t i = 0; i < node->inputs().size() && i < (has_two ? 2 : 1); ++i) {
+    Value* const input = const_cast<Value*>(node->input(i));
+    if (is_tensor(input) && !constant_tensor(input)) sources.push_back(input);
+    if (is_kind(node, "prim::ListUnpack")) sources.push_back(input);
+  }
+  return sources;
+}
+
+std::unordered_set<const Value*> find_channels_last(const std::shared_ptr<Graph>& graph,
+                                                    const SeenTensors& seen) {
+  return Finder(graph, seen).find();
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "simplify/size_branches.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "torchscript/constants.h"
+#include "torchscript/source_calls.h"
+
+namespace torchalgo {
+
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+// They read a tensor, but none of its elements.
+constexpr std::array<std::string_view, 6> kQueries = {
+    "aten::size", "aten::dim", "aten::numel", "prim::shape", "prim::dtype", "prim::is_cuda"};
+
+class SizeBranches {
+ public:
+  explicit SizeBranches(Graph& graph) : graph_(graph) {}
+
+  // Returns the branches of the outermost block that depend only on sizes.
+  std::vector<Node*> find() {
+    std::vector<Node*> found;
+    for (Node* node : graph_.nodes()) {
+      if (node->kind() != torch::jit::prim::If || !follows_from_sizes(node->input(0))) continue;
+      found.push_back(node);
+      // What the blocks return may decide on a later branch.
+      for (std::size_t i = 0; i < node->outputs().size(); ++i) {
+        known_[node->output(i)] =
+            std::all_of(node->blocks().begin(), node->blocks().end(), [&](Block* block) {
+              return is_plain(block->outputs()[i]) && follows_from_sizes(block->outputs()[i]);
+            });
+      }
+    }
+    return found;
+  }
+
+  // Moves the nodes of the block in front of the branch, and removes the branch.
+  void take(Node* branch, bool taken) {
+    Block* const block = branch->blocks().at(taken ? 0 : 1);
+    const Block* const other = branch->blocks().at(taken ? 1 : 0);
+    insert_check(branch, taken, raises(other));
+    const std::vector<Node*> nodes(block->nodes().begin(), block->nodes().end());
+    for (Node* node : nodes) node->moveBefore(branch);
+    for (std::size_t i = 0; i < branch->outputs().size(); ++i)
+      branch->output(i)->replaceAllUsesWith(block->outputs()[i]);
+    branch->destroy();
+  }
+
+ private:
+  static bool is_plain(const Value* value) {
+    const c10::TypeKind kind = value->type()->kind();
+    const bool is_number = kind == c10::TypeKind::IntType || kind == c10::TypeKind::BoolType ||
+                           kind == c10::TypeKind::FloatType || kind == c10::TypeKind::NoneType;
+    const auto list = value->type()->cast<c10::ListType>();
+    return is_number || (list && *list->getElementType() == *c10::IntType::get());
+  }
+
+  // Returns true if the value is computed from sizes, types and constants.
+  bool follows_from_sizes(const Value* value) {
+    const auto known = known_.find(value);
+    if (known != known_.end()) return known->second;
+    const Node* node = value->node();
+    return known_[value] = node->kind() == torch::jit::prim::Constant || is_any(node, kQueries) ||
+                           is_computed_from_sizes(node);
+  }
+
+  bool is_computed_from_sizes(const Node* node) {
+    const bool is_op = node->kind().is_aten() || node->kind() == torch::jit::prim::ListConstruct ||
+                       node->kind() == torch::jit::prim::ListUnpack;
+    if (!is_op || node->inputs().empty() || !node->blocks().empty() || node->hasSideEffects())
+      return false;
+    const auto outputs = node->outputs();
+    if (!std::all_of(outputs.begin(), outputs.end(), is_unchanged)) return false;
+    const auto inputs = node->inputs();
+    return std::all_of(inputs.begin(), inputs.end(), [&](const Value* input) {
+      return is_plain(input) && follows_from_sizes(input);
+    });
+  }
+
+  // Returns true unless an op may change the value, as `append` changes a list.
+  static bool is_unchanged(const Value* value) {
+    if (!is_plain(value)) return false;
+    const auto& uses = value->uses();
+    return std::none_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
+      const c10::FunctionSchema* schema = use.user->maybeSchema();
+      return schema != nullptr && schema->is_mutable();
+    });
+  }
+
+  static bool raises(const Block* block) {
+    const auto nodes = block->nodes();
+    return std::any_of(nodes.begin(), nodes.end(), [](const Node* node) {
+      return node->kind() == torch::jit::prim::RaiseException;
+    });
+  }
+
+  void insert_check(Node* branch, bool taken, bool other_raises) {
+    const torch::jit::WithInsertPoint at(branch);
+    const std::vector<Value*> inputs = {branch->input(0), graph_.insertConstant(taken),
+                                        graph_.insertConstant(other_raises),
+                                        graph_.insertConstant(source_line(*branch))};
+    Node* const check = graph_.insertNode(
+        graph_.create(c10::Symbol::fromQualString("torchalgo::take_branch"), inputs, 0));
+    check->copyMetadata(branch);
+  }
+
+  // Returns the place of the branch in the model, such as "net.py(12): forward". Files keep it, so
+  // folders are left out.
+  static std::string source_line(const Node& node) {
+    const std::vector<std::string> calls = source_calls(node);
+    if (calls.empty()) return {};
+    return calls.front().substr(calls.front().rfind('/') + 1);
+  }
+
+  Graph& graph_;
+  std::unordered_map<const Value*, bool> known_;
+};
+
+}  // namespace
+
+bool resolve_size_branches(std::shared_ptr<Graph>& graph,
+                           const std::vector<c10::IValue>& arguments) {
+  SizeBranches branches(*graph);
+  const std::vector<Node*> found = branches.find();
+  if (found.empty()) return false;
+  const std::unordered_map<const Node*, bool> taken = see_branches(graph, arguments);
+  for (Node* branch : found) branches.take(branch, taken.at(branch));
+  return true;
+}
+
+}  // namespace torchalgo

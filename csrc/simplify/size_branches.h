@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <memory>
+#include <vector>
+
+#include "torchscript/tensor_info.h"
+
+namespace torchalgo {
+
+/// Replaces each branch that depends only on sizes and types of tensors by the block that a run on
+/// `arguments` takes. An op `torchalgo::take_branch` stays in its place: it fails in a call that
+/// would take the other block, so no call gets a wrong result. Branches inside of others follow
+/// when the outer one is replaced.
+///
+/// @return  true if the graph has changed.
+bool resolve_size_branches(std::shared_ptr<torch::jit::Graph>& graph,
+                           const std::vector<c10::IValue>& arguments);
+
+}  // namespace torchalgo
