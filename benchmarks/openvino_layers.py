@@ -29,6 +29,7 @@ POOL = re.compile(
     r"(?:_dil(\d+)x(\d+))?(_ceil)?(_exclpad)?$"
 )
 GLOBAL_AVERAGE = re.compile(r"avgpool_f32_n\d+c\d+h\d+w\d+_p1q1$")
+BINARY = {"add": "add", "mul": "multiply", "sub": "subtract"}  # OpenVINO's names
 NO_WORK = ("Reorder", "Parameter", "Result", "Input", "Output", "Constant")
 
 
@@ -155,8 +156,8 @@ def _operation(
         count, begin = map(int, bare.rpartition("_k")[2].split("from"))
         bounds = (ops.constant([bound]) for bound in (begin, begin + count, 1, 1))
         return ops.slice(src, *bounds)
-    if word in ("add", "mul"):
-        return ops.add(*inputs) if word == "add" else ops.multiply(*inputs)
+    if word in BINARY:
+        return getattr(ops, BINARY[word])(*inputs)
     if word == "linear":
         weights = rng.standard_normal(_C.weight_sizes(problem), np.float32)
         return ops.matmul(src, ops.constant(weights), False, True)

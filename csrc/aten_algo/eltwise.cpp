@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/ops/add.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/sub.h>
 
 #include <algorithm>
 
@@ -30,8 +31,9 @@ at::Tensor run_eltwise(const EltwiseProblem& eltwise, const Primitive& primitive
     return to_strided(activated(first, eltwise.epilogue[0]), primitive.dst);
   }
   const at::Tensor second = to_strided(args.src[1], primitive.src);
-  const at::Tensor combined =
-      eltwise.kind == EltwiseKind::kAdd ? at::add(first, second) : at::mul(first, second);
+  const at::Tensor combined = eltwise.kind == EltwiseKind::kAdd   ? at::add(first, second)
+                              : eltwise.kind == EltwiseKind::kMul ? at::mul(first, second)
+                                                                  : at::sub(first, second);
   at::Tensor dst = to_strided(combined, primitive.dst);
   for (const PostOp op : eltwise.epilogue) apply_activation(dst, op);
   return dst;

@@ -22,6 +22,7 @@ Offer offer_eltwise(std::string_view name, EltwiseKind kind, const Problem& prob
     return {{},
             kind == EltwiseKind::kAdd   ? "needs an addition of two tensors"
             : kind == EltwiseKind::kMul ? "needs a product of two tensors"
+            : kind == EltwiseKind::kSub ? "needs a difference of two tensors"
                                         : "needs an activation"};
   }
   if (!only_activation(eltwise->epilogue)) return {{}, "needs at most one activation to follow"};
@@ -113,7 +114,7 @@ Algorithm make_row(std::string_view name, EltwiseKind kind, const EltwiseKernels
 
 }  // namespace
 
-// cpu.add, cpu.mul and cpu.activation.
+// cpu.add, cpu.mul, cpu.sub and cpu.activation.
 Algorithms eltwise(const std::string& isa) {
   const auto with = [&](decltype(EltwiseKernels::flat) flat) {
     return EltwiseKernels{flat, TORCHALGO_PICK_KERNEL(isa, run_scale_shift),
@@ -121,6 +122,7 @@ Algorithms eltwise(const std::string& isa) {
   };
   return {make_row("cpu.add", EltwiseKind::kAdd, with(TORCHALGO_PICK_KERNEL(isa, run_add))),
           make_row("cpu.mul", EltwiseKind::kMul, with(TORCHALGO_PICK_KERNEL(isa, run_mul))),
+          make_row("cpu.sub", EltwiseKind::kSub, with(TORCHALGO_PICK_KERNEL(isa, run_sub))),
           make_row("cpu.activation", EltwiseKind::kActivation,
                    with(TORCHALGO_PICK_KERNEL(isa, run_activation)))};
 }

@@ -121,14 +121,18 @@ bool are_alike(const TensorInfo& a, const TensorInfo& b) {
   return a.dtype == b.dtype && a.sizes == b.sizes;
 }
 
-OpReading read_add(const Operands& op) {
+// A sum or a difference.
+OpReading read_sum(const Operands& op, EltwiseKind kind) {
   Value* a = op.value("self");
   Value* b = op.value("other");
   if (!is_tensor(b)) return {};
   if (!are_alike(op.tensor(a), op.tensor(b))) throw NotPlanned("its operands differ in shape");
   if (op.number("alpha") != 1.0) throw NotPlanned("alpha is not 1");
-  return planned(eltwise_of(op, a, EltwiseKind::kAdd), {a, b});
+  return planned(eltwise_of(op, a, kind), {a, b});
 }
+
+OpReading read_add(const Operands& op) { return read_sum(op, EltwiseKind::kAdd); }
+OpReading read_sub(const Operands& op) { return read_sum(op, EltwiseKind::kSub); }
 
 OpReading read_mul(const Operands& op) {
   Value* a = op.value("self");
@@ -295,6 +299,7 @@ const std::unordered_map<std::string, ReadFunction>& read_functions() {
       {"aten::clamp", [](const Operands& op) { return clamp(op, "min", "max"); }},
       {"aten::clamp_min", read_clamp_min},
       {"aten::add", read_add},
+      {"aten::sub", read_sub},
       {"aten::mul", read_mul},
       {"aten::batch_norm", read_batch_norm},
       {"aten::permute", read_layer_norm},

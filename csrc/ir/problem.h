@@ -66,11 +66,11 @@ struct PoolProblem {
   bool operator==(const PoolProblem&) const = default;
 };
 
-enum class EltwiseKind : std::uint8_t { kActivation, kAdd, kMul };
+enum class EltwiseKind : std::uint8_t { kActivation, kAdd, kMul, kSub };
 
-/// An elementwise operation. For kActivation, `epilogue` holds the one activation. kAdd and kMul
-/// have two inputs of one shape; with `channelwise`, the second is [n, c, 1, 1]. Their `epilogue`
-/// may hold an activation.
+/// An elementwise operation. For kActivation, `epilogue` holds the one activation. The other kinds
+/// have two inputs of one shape; kSub subtracts the second. With `channelwise`, which kSub does not
+/// have, the second is [n, c, 1, 1]. Their `epilogue` may hold an activation.
 struct EltwiseProblem {
   EltwiseKind kind = EltwiseKind::kActivation;
   DType dtype = DType::kF32;

@@ -98,9 +98,11 @@ std::string print(const EltwiseProblem& p) {
     TORCHALGO_ASSERT(p.epilogue.size() == 1);
     return fmt::format("{}_{}_{}", to_string(p.epilogue[0]), to_string(p.dtype), print_nchw(p));
   }
-  return fmt::format("{}_{}_{}{}{}", p.kind == EltwiseKind::kAdd ? "add" : "mul",
-                     to_string(p.dtype), print_nchw(p), p.channelwise ? "_channelwise" : "",
-                     print_epilogue(p.epilogue));
+  const char* const name = p.kind == EltwiseKind::kAdd   ? "add"
+                           : p.kind == EltwiseKind::kMul ? "mul"
+                                                         : "sub";
+  return fmt::format("{}_{}_{}{}{}", name, to_string(p.dtype), print_nchw(p),
+                     p.channelwise ? "_channelwise" : "", print_epilogue(p.epilogue));
 }
 
 std::string print(const ScaleShiftProblem& p) {
@@ -370,7 +372,7 @@ EltwiseProblem read_eltwise(Reader& in, EltwiseKind kind, PostOp activation) {
     p.epilogue = {activation};
     return p;
   }
-  p.channelwise = in.take("_channelwise");
+  p.channelwise = kind != EltwiseKind::kSub && in.take("_channelwise");
   p.epilogue = in.epilogue();
   return p;
 }
@@ -458,6 +460,7 @@ Problem read_problem(Reader& in) {
   if (in.take("avgpool")) return read_pool(in, false);
   if (in.take("add")) return read_eltwise(in, EltwiseKind::kAdd, {});
   if (in.take("mul")) return read_eltwise(in, EltwiseKind::kMul, {});
+  if (in.take("sub")) return read_eltwise(in, EltwiseKind::kSub, {});
   if (in.take("layernorm")) return read_layer_norm(in);
   if (in.take("concat")) return read_concat(in);
   if (in.take("slice")) return read_slice(in);

@@ -207,6 +207,10 @@ class Backward {
     }
     gradient = before_epilogue(node, problem.epilogue, gradient);
     const int b = node.inputs[1];
+    if (problem.kind == EltwiseKind::kSub) {
+      give(a, gradient);
+      return pass(node, b, {gradient});  // its negative, an elementwise step of one input
+    }
     if (problem.kind == EltwiseKind::kAdd && !problem.channelwise) {
       give(a, gradient);
       give(b, gradient);

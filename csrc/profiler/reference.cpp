@@ -126,6 +126,8 @@ at::Tensor compute(const EltwiseProblem& p, const Inputs& src, const LayerWeight
       return src[0] + src[1];
     case EltwiseKind::kMul:
       return src[0] * src[1];
+    case EltwiseKind::kSub:
+      return src[0] - src[1];
   }
   return {};
 }

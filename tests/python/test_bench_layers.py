@@ -202,6 +202,7 @@ def test_openvinos_model_computes_what_the_problem_says(openvino_layers: Any) ->
         "avgpool_f32_n1c16h5w7_p1q1": lambda x: x.mean((2, 3), keepdim=True),
         "add_f32_n1c16h5w7": lambda x, y: x + y,
         "mul_f32_n1c16h5w7_channelwise": lambda x, y: x * y,
+        "sub_f32_n1c16h5w7": lambda x, y: x - y,
         "concat_f32_n1c16x8h5w7": lambda x, y: torch.cat([x, y], 1),
         "concat_f32_n1c16x16h5w7_shuffle2": lambda x, y: nn.functional.channel_shuffle(
             torch.cat([x, y], 1), 2

@@ -209,6 +209,25 @@ def test_a_list_may_be_joined_and_returned(capture: str) -> None:
     assert outputs(graph) == ["join", "add_0", "x", "mul_0"]
 
 
+class PoolMixer(nn.Module):
+    """The mixer of PoolFormer: an average of neighbours minus the pixel itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x)
+        return nn.functional.avg_pool2d(x, 3, 1, 1, count_include_pad=False) - x
+
+
+@pytest.mark.parametrize("capture", ["trace", "script"])
+def test_a_difference_of_two_images_is_planned(capture: str) -> None:
+    graph = import_model(PoolMixer().eval(), (torch.rand(1, 4, 8, 8),), capture)
+    assert problems(graph)["sub_0"] == "sub_f32_n1c4h8w8"
+    assert reads(graph, "sub_0") == ["avg_pool2d_0", "conv"]
+
+
 @torch.jit.script
 class Holder:
     def __init__(self, held: Tensor) -> None:

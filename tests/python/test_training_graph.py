@@ -43,6 +43,42 @@ def test_plans_of_networks_are_proven(name: str, mode: str, costs: str) -> None:
     assert row["check_seconds"] is not None  # the independent checker took the proof
 
 
+Step = tuple[str, str, str, str]  # name, inputs, problem, sizes of the result
+
+
+def training_of(ops: list[Step], ends: list[str]) -> _C.Graph:
+    """Returns the training graph of operations. Operation i makes value i + 1; v0 is the input."""
+    lines = ["torchalgo graph 1", "value\tv0\t1,8,4,4\tf32"]
+    lines += [f"value\tv{i}\t{sizes}\tf32" for i, (*_, sizes) in enumerate(ops, 1)]
+    for i, (name, inputs, problem, _) in enumerate(ops, 1):
+        lines.append(f"node\t{name}\t{name}\t{inputs}\t{i}\t{problem}\t")
+    return _C.training_graph(_C.parse_graph("\n".join([*lines, *ends, ""])))
+
+
+def backward_reads(training: _C.Graph, forward: int) -> dict[str, list[str]]:
+    """Returns the values that each node behind the first `forward` ones reads."""
+    return {
+        node.name: [training.values[v].name for v in node.inputs]
+        for node in training.nodes[forward:]
+    }
+
+
+def test_a_difference_gives_its_second_input_a_negative() -> None:
+    conv = "fwd_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1"
+    ops = [
+        ("conv", "0", conv, "1,8,4,4"),
+        ("scale", "1", "scaleshift_f32_n1c8h4w4", "1,8,4,4"),
+        ("sub", "2,1", "sub_f32_n1c8h4w4", "1,8,4,4"),
+    ]
+    training = training_of(ops, ["input\t0\tnchw", "output\t3"])
+    assert backward_reads(training, len(ops)) == {
+        "sub.bwd_second": ["v3.grad"],
+        "scale.bwd": ["v3.grad", "v1"],
+        "v1.bwd_sum1.add": ["sub.bwd_second", "scale.bwd"],
+        "conv.bwd_filter": ["v0", "v1.bwd_sum1.add"],
+    }
+
+
 def test_every_kind_of_op_has_its_gradients() -> None:
     """One op of each kind behind a convolution; the results' gradients come from the caller."""
     conv = "fwd_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1"
@@ -56,16 +92,8 @@ def test_every_kind_of_op_has_its_gradients() -> None:
         ("up", "5", up, "1,8,8,8"),
         ("square", "3,3", "mul_f32_n1c8h2w2", "1,8,2,2"),
     ]  # fmt: skip
-    lines = ["torchalgo graph 1", "value\tv0\t1,8,4,4\tf32"]
-    lines += [f"value\tv{i}\t{sizes}\tf32" for i, (*_, sizes) in enumerate(ops, 1)]
-    for i, (name, inputs, problem, _) in enumerate(ops, 1):
-        lines.append(f"node\t{name}\t{name}\t{inputs}\t{i}\t{problem}\t")
-    graph = _C.parse_graph("\n".join([*lines, "input\t0\tnchw", "output\t6", "output\t7", ""]))
-    training = _C.training_graph(graph)
-    backward = {
-        node.name: [training.values[v].name for v in node.inputs]
-        for node in training.nodes[len(ops) :]
-    }
+    training = training_of(ops, ["input\t0\tnchw", "output\t6", "output\t7"])
+    backward = backward_reads(training, len(ops))
     assert backward == {
         "square.bwd": ["v7.grad", "v3"],
         "v3.bwd_sum1.add": ["square.bwd", "square.bwd"],

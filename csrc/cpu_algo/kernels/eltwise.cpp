@@ -16,6 +16,10 @@ struct Mul {
   static float apply(float a, float b) { return a * b; }
 };
 
+struct Sub {
+  static float apply(float a, float b) { return a - b; }
+};
+
 /// Applies `op` and then the activation. A clamp costs nothing in a loop that waits for memory, so
 /// the loop always clamps. Other activations run chunk by chunk afterwards.
 template <class Op>
@@ -42,6 +46,10 @@ void run_add(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
 
 void run_mul(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
   run_binary<Mul>(eltwise, begin, end);
+}
+
+void run_sub(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
+  run_binary<Sub>(eltwise, begin, end);
 }
 
 void run_activation(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {

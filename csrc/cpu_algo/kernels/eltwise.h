@@ -20,6 +20,7 @@ struct Eltwise {
 /// Each kernel writes elements [begin, end).
 TORCHALGO_DECLARE_KERNEL(void run_add(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
                          void run_mul(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
+                         void run_sub(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
                          void run_activation(const Eltwise& eltwise, std::int64_t begin,
                                              std::int64_t end))
 

@@ -78,6 +78,7 @@ _OTHER_OPERATIONS = frozenset(
         "eltwise",
         "linear",
         "mul",
+        "sub",
         "pool",
         "resize",
         "scale_shift",

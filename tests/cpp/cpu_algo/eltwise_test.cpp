@@ -28,8 +28,9 @@ EltwiseProblem make_problem(EltwiseKind kind, const Sizes& sizes, Epilogue epilo
   return problem;
 }
 
-TEST(Eltwise, AddsAndMultipliesInEveryLayout) {
+TEST(Eltwise, CombinesTwoTensorsInEveryLayout) {
   for (const Sizes& sizes : kSizes) {
+    expect_correct("cpu.sub", make_problem(EltwiseKind::kSub, sizes, {}), 3, 1e-6);
     for (const bool channelwise : {false, true}) {
       EltwiseProblem add = make_problem(EltwiseKind::kAdd, sizes, {});
       EltwiseProblem mul = make_problem(EltwiseKind::kMul, sizes, {});
@@ -43,6 +44,7 @@ TEST(Eltwise, AddsAndMultipliesInEveryLayout) {
 void expect_correct_with(PostOp activation, const Sizes& sizes) {
   expect_correct("cpu.activation", make_problem(EltwiseKind::kActivation, sizes, {activation}), 3,
                  1e-6);
+  expect_correct("cpu.sub", make_problem(EltwiseKind::kSub, sizes, {activation}), 3, 1e-6);
   for (const bool channelwise : {false, true}) {
     EltwiseProblem add = make_problem(EltwiseKind::kAdd, sizes, {activation});
     EltwiseProblem mul = make_problem(EltwiseKind::kMul, sizes, {activation});
