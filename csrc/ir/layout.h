@@ -15,7 +15,8 @@ namespace torchalgo {
 /// kNchw and kNhwc are torch tensors of the logical sizes, contiguous or channels_last. Any ATen op
 /// accepts them. A [n, c, w] tensor counts as h = 1. kNChw8c and kNChw16c are contiguous 5-D float
 /// tensors [n, ceil(c / B), h, w, B]. Every writer sets their pad lanes to zero. Only torchalgo's
-/// ops read or write them, and each op knows the logical c.
+/// ops read or write them, and each op knows the logical c. No algorithm uses kNChw8c any more; it
+/// stays so that files and names that hold it can be read (docs/decisions/0028).
 enum class Layout : std::uint8_t { kNchw, kNhwc, kNChw8c, kNChw16c };
 
 inline constexpr std::array<Layout, 4> kAllLayouts = {Layout::kNchw, Layout::kNhwc, Layout::kNChw8c,

@@ -28,6 +28,8 @@ kernels::TensorView view_of(Layout layout, std::int64_t channels, std::int64_t p
 Offer offer_tiled(const Problem& problem, const Device&) {
   if (std::string refusal = refuse_transform(problem); !refusal.empty()) return {{}, refusal};
   const auto& change = std::get<TransformProblem>(problem);
+  if (change.from == Layout::kNChw8c || change.to == Layout::kNChw8c)
+    return {{}, "needs nchw, nhwc or nChw16c"};
   const DType dtype = dtype_of(problem);
   if (dtype != DType::kF32) return {{}, fmt::format("needs f32, got {}", to_string(dtype))};
   return {{{"layout.tiled", change.from, change.to}}, {}};
@@ -40,7 +42,6 @@ kernels::Transform make_transform(const TransformProblem& problem, Layout from, 
   transform.src_view = view_of(from, problem.c, transform.pixels);
   transform.dst_view = view_of(to, problem.c, transform.pixels);
   transform.padded_channels = padded_channels(to, problem.c);
-  transform.group = from == Layout::kNChw8c || to == Layout::kNChw8c ? 8 : 16;
   // nhwc is read or written pixel by pixel, so that all of a cache line is used before it is
   // evicted.
   transform.channels_inner = from == Layout::kNhwc || to == Layout::kNhwc;
@@ -52,11 +53,12 @@ using RunTransform = void (*)(const kernels::Transform&, std::int64_t, std::int6
 Kernel prepare_tiled(const Problem& problem, const Primitive& primitive, RunTransform run) {
   const auto& change = std::get<TransformProblem>(problem);
   const kernels::Transform geometry = make_transform(change, primitive.src, primitive.dst);
-  const std::int64_t groups = (geometry.padded_channels + geometry.group - 1) / geometry.group;
+  const std::int64_t groups =
+      (geometry.padded_channels + kernels::kTransformChannels - 1) / kernels::kTransformChannels;
   const std::int64_t ranges =
       (geometry.pixels + kernels::kTransformPixels - 1) / kernels::kTransformPixels;
   const std::int64_t floats_per_task =
-      geometry.group * std::min(geometry.pixels, kernels::kTransformPixels);
+      kernels::kTransformChannels * std::min(geometry.pixels, kernels::kTransformPixels);
   const std::int64_t tasks = change.n * groups * ranges;
   const std::int64_t grain = std::max<std::int64_t>(1, kGrainFloats / floats_per_task);
   return {.problem = problem, .primitive = primitive, .run = [=](const KernelArgs& args) {
@@ -72,8 +74,8 @@ Kernel prepare_tiled(const Problem& problem, const Primitive& primitive, RunTran
 
 }  // namespace
 
-// Makes the algorithm of our cache-blocked transposes: f32, any two layouts; 3-D between nchw and
-// nhwc.
+// Makes the algorithm of our cache-blocked transposes: f32, two of nchw, nhwc and nChw16c; 3-D
+// between nchw and nhwc.
 Algorithm tiled(const std::string& isa) {
   return {.name = "layout.tiled",
           .rounding = 1,

@@ -54,12 +54,12 @@ inline void transpose_tile(const float* src, std::int64_t src_step, std::int64_t
   for (int i = 0; i < size; ++i) std::memcpy(dst + i * dst_step, &tile[i], sizeof(tile[i]));
 }
 
-/// The work of one task: `pixels` pixels of `channels` valid channels of the group at src and dst.
+/// The work of one task: `pixels` pixels of `channels` valid channels of the block at src and dst.
 struct Tile {
   const float* src;
   float* dst;
   std::int64_t channels, pixels;
-  std::int64_t padded;  // channels of the group in dst
+  std::int64_t padded;  // channels of the block in dst
 };
 
 /// Copies a tile from planar memory to memory with adjacent channels.
@@ -116,15 +116,15 @@ inline void scatter_channels(const Transform& transform, const Tile& tile) {
 }
 
 /// Copies a tile between two layouts with adjacent channels.
-template <int group>
 inline void copy_channels(const Transform& transform, const Tile& tile) {
   const float* src = tile.src;
   float* dst = tile.dst;
   for (std::int64_t x = 0; x < tile.pixels; ++x) {
-    if (tile.channels == group) {
-      std::memcpy(dst, src, group * sizeof(float));
+    if (tile.channels == kTransformChannels) {
+      std::memcpy(dst, src, kTransformChannels * sizeof(float));
     } else {
-      if (tile.padded == group) std::memset(dst, 0, group * sizeof(float));
+      if (tile.padded == kTransformChannels)
+        std::memset(dst, 0, kTransformChannels * sizeof(float));
       for (std::int64_t i = 0; i < tile.channels; ++i) dst[i] = src[i];
     }
     src += transform.src_view.pixel;
@@ -132,15 +132,13 @@ inline void copy_channels(const Transform& transform, const Tile& tile) {
   }
 }
 
-template <int group>
 inline void run_tile(const Transform& transform, const Tile& tile) {
-  constexpr int size = kNativeLanes < group ? kNativeLanes : group;
   if (transform.src_view.pixel == 1 && transform.src_view.block == 1) {
-    gather_channels<size>(transform, tile);
+    gather_channels<kNativeLanes>(transform, tile);
   } else if (transform.dst_view.pixel == 1 && transform.dst_view.block == 1) {
-    scatter_channels<size>(transform, tile);
+    scatter_channels<kNativeLanes>(transform, tile);
   } else {
-    copy_channels<group>(transform, tile);
+    copy_channels(transform, tile);
   }
 }
 
@@ -153,20 +151,21 @@ inline std::int64_t offset_of(const TensorView& view, std::int64_t image, std::i
 }  // namespace
 
 void run_transform(const Transform& transform, std::int64_t begin, std::int64_t end) {
-  const std::int64_t groups = (transform.padded_channels + transform.group - 1) / transform.group;
+  const std::int64_t groups =
+      (transform.padded_channels + kTransformChannels - 1) / kTransformChannels;
   const std::int64_t ranges = (transform.pixels + kTransformPixels - 1) / kTransformPixels;
   for (std::int64_t task = begin; task < end; ++task) {
     const std::int64_t image = task / (groups * ranges);
     const std::int64_t place = task % (groups * ranges);
     const std::int64_t group = transform.channels_inner ? place % groups : place / ranges;
     const std::int64_t range = transform.channels_inner ? place / groups : place % ranges;
-    const std::int64_t channel = group * transform.group, pixel = range * kTransformPixels;
-    const std::int64_t valid = min(transform.group, transform.channels - channel);
+    const std::int64_t channel = group * kTransformChannels, pixel = range * kTransformPixels;
+    const std::int64_t valid = min(kTransformChannels, transform.channels - channel);
     const Tile tile = {transform.src + offset_of(transform.src_view, image, channel, pixel),
                        transform.dst + offset_of(transform.dst_view, image, channel, pixel),
                        valid > 0 ? valid : 0, min(kTransformPixels, transform.pixels - pixel),
-                       min(transform.group, transform.padded_channels - channel)};
-    transform.group == 8 ? run_tile<8>(transform, tile) : run_tile<16>(transform, tile);
+                       min(kTransformChannels, transform.padded_channels - channel)};
+    run_tile(transform, tile);
   }
 }
 

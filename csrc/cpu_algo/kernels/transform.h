@@ -22,15 +22,16 @@ struct Transform {
   std::int64_t pixels;           // d * h * w
   std::int64_t channels;         // of the tensor
   std::int64_t padded_channels;  // of dst; those above `channels` become zero
-  std::int64_t
-      group;  // channels of a task, 8 or 16: a divisor of both sides' block, if they have one
-  /// True if the tasks of one pixel range are adjacent, false if those of one channel group are.
+  /// True if the tasks of one pixel range are adjacent, false if those of one block of channels
+  /// are.
   bool channels_inner;
 };
 
-inline constexpr std::int64_t kTransformPixels = 64;  // of a task
+inline constexpr std::int64_t kTransformPixels = 64;    // of a task
+inline constexpr std::int64_t kTransformChannels = 16;  // of a task
 
-/// Runs tasks [begin, end) of n * ceil(padded_channels / group) * ceil(pixels / kTransformPixels).
+/// Runs tasks [begin, end) of n * ceil(padded_channels / kTransformChannels) * ceil(pixels /
+/// kTransformPixels).
 TORCHALGO_DECLARE_KERNEL(void run_transform(const Transform& transform, std::int64_t begin,
                                             std::int64_t end))
 

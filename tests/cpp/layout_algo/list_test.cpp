@@ -56,12 +56,14 @@ void expect_exact(const Algorithm& row, const Problem& problem, const std::strin
       << row.name << " " << to_string(problem) << " " << isa << " wrote beyond its dst";
 }
 
-TEST(TiledTransform, MovesEveryElementBetweenAllPairsOfLayouts) {
+constexpr Layout kTiled[] = {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c};
+
+TEST(TiledTransform, MovesEveryElementBetweenAllPairsOfItsLayouts) {
   for (const std::string& isa : isas()) {
     const Algorithms all = layout_algorithms(isa);
     const Algorithm& row = *find_algorithm(all, "layout.tiled");
-    for (const Layout from : kAllLayouts) {
-      for (const Layout to : kAllLayouts) {
+    for (const Layout from : kTiled) {
+      for (const Layout to : kTiled) {
         if (from == to) continue;
         for (const std::int64_t c : {1, 3, 8, 9, 16, 17, 24, 40, 64}) {
           expect_exact(row, make_problem(1, c, 1, 1, from, to), isa);
@@ -77,8 +79,8 @@ TEST(TiledTransform, MovesEveryElementBetweenAllPairsOfLayouts) {
 TEST(TiledTransform, IsRightWhenSeveralThreadsShareIt) {
   const int before = at::get_num_threads();
   at::set_num_threads(2);
-  for (const Layout from : kAllLayouts) {
-    for (const Layout to : kAllLayouts) {
+  for (const Layout from : kTiled) {
+    for (const Layout to : kTiled) {
       if (from == to) continue;
       expect_exact(algorithm("layout.tiled"), make_problem(2, 67, 41, 43, from, to), "");
     }
@@ -143,7 +145,8 @@ TEST(LayoutAlgorithms, OfferEachPairOfLayoutsByExactlyTheRowsThatHaveIt) {
           ++offers;
         }
       }
-      EXPECT_EQ(offers, is_blocked(from) || is_blocked(to) ? 1 : 2);
+      const bool is_unused = from == Layout::kNChw8c || to == Layout::kNChw8c;
+      EXPECT_EQ(offers, is_unused ? 0 : is_blocked(from) || is_blocked(to) ? 1 : 2);
     }
   }
 }
