@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 
+#include "simplify/attention.h"
 #include "simplify/channel_ops.h"
 #include "simplify/channels_first.h"
 #include "simplify/fold_affine.h"
@@ -302,6 +303,11 @@ bool bring_channels_first(GraphPtr& graph, const SeenTensors& seen) {
   return move_channels_first(graph, seen);
 }
 
+bool name_attention(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("attention", *graph);
+  return fuse_attention(graph, seen);
+}
+
 bool fold_constants(GraphPtr& graph, const SeenTensors& seen) {
   const Trace trace("products and sums with constants into convolutions", *graph);
   return fold_affine(graph, seen);
@@ -352,6 +358,7 @@ SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValu
   if (keep_vectors(graph, seen)) seen = see_tensors(graph, arguments);
   if (name_activations(graph, seen)) seen = see_tensors(graph, arguments);
   if (take_apart(graph, seen)) seen = see_tensors(graph, arguments);
+  if (name_attention(graph, seen)) seen = see_tensors(graph, arguments);
   drop_identities(graph, seen);
   join_pads(graph);  // as the pass before, it makes no tensors that were not seen
   if (name_norms(graph, seen)) seen = see_tensors(graph, arguments);

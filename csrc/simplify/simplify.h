@@ -18,6 +18,7 @@ namespace torchalgo {
 ///   sizes, too. A call that would take another branch fails (size_branches.h).
 /// - Pooled tensors keep rank 4 in squeeze-and-excitation blocks (pooled_vectors.h).
 /// - Activations that the model writes down get their names (written_activations.h).
+/// - Attention becomes one op (attention.h).
 /// - Stacks of images are taken apart (stacks.h), and ops that return their input are removed.
 /// - Zeros around the input of a convolution join its padding (fold_pads.h).
 /// - Parts with their channels last get them first (channels_first.h): images, and tokens, whose

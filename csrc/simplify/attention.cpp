@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "simplify/attention.h"
+
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "torchscript/constants.h"
+
+namespace torchalgo {
+
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+using torch::jit::WithInsertPoint;
+
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+// The operands of an attention.
+struct Attention {
+  Value* query = nullptr;
+  Value* key = nullptr;  // [.., depth, keys] if `is_key_transposed`
+  bool is_key_transposed = false;
+  Value* value = nullptr;  // [.., width, keys] if `is_value_transposed`; so is the result
+  bool is_value_transposed = false;
+  Value* bias = nullptr;
+  std::optional<double> scale = 1.0;  // nullopt: 1 / sqrt(depth)
+};
+
+bool has_one_reader(const Value* value) { return value->uses().size() == 1; }
+
+std::optional<double> number_of(const Value* value) {
+  if (const auto tensor = constant_tensor(value)) {
+    return tensor->dim() == 0 ? std::optional(tensor->item().toDouble()) : std::nullopt;
+  }
+  return constant_number(value);
+}
+
+class Fuser {
+ public:
+  Fuser(std::shared_ptr<Graph>& graph, const SeenTensors& seen)
+      : graph_(graph), aliases_(graph), seen_(seen) {}
+
+  bool run() {
+    bool is_changed = false;
+    const std::vector<Node*> nodes(graph_->nodes().begin(), graph_->nodes().end());
+    for (Node* node : nodes) {
+      const bool is_product = is_kind(node, "aten::matmul");
+      const std::optional<Attention> found = is_product ? read_product(node) : read_fused(node);
+      if (!found || !is_sound(*found, node)) continue;
+      replace(node, *found);
+      is_changed = true;
+    }
+    if (is_changed) torch::jit::EliminateDeadCode(graph_);
+    return is_changed;
+  }
+
+ private:
+  [[nodiscard]] const SeenTensor* find(const Value* value) const {
+    const auto it = seen_.find(value);
+    return it == seen_.end() ? nullptr : &it->second;
+  }
+  [[nodiscard]] std::int64_t rank_of(const Value* value) const {
+    const SeenTensor* tensor = find(value);
+    return tensor == nullptr ? 0 : static_cast<std::int64_t>(tensor->sizes.size());
+  }
+
+  // Returns true if both numbers name the last dimension but `back`.
+  [[nodiscard]] bool is_dim(const Value* dim, const Value* tensor, std::int64_t back) const {
+    const auto number = constant_number(dim);
+    return number && (*number == -1.0 - static_cast<double>(back) ||
+                      *number == static_cast<double>(rank_of(tensor) - 1 - back));
+  }
+  // Returns true if the node swaps the last two dimensions.
+  [[nodiscard]] bool is_transpose(const Node* node) const {
+    if (is_kind(node, "aten::transpose")) {
+      const Value* const src = node->input(0);
+      return (is_dim(node->input(1), src, 0) && is_dim(node->input(2), src, 1)) ||
+             (is_dim(node->input(1), src, 1) && is_dim(node->input(2), src, 0));
+    }
+    return is_permute(node, {0, 1, 3, 2}) || is_permute(node, {0, 2, 1});
+  }
+
+  // Reads softmax(scores) times values, or values^T times softmax(scores)^T.
+  [[nodiscard]] std::optional<Attention> read_product(const Node* node) const {
+    Attention found;
+    const Node* weights = node->input(0)->node();
+    found.value = const_cast<Value*>(node->input(1));
+    if (!is_kind(weights, "aten::softmax")) {
+      weights = node->input(1)->node();
+      if (!is_transpose(weights) || !has_one_reader(weights->output())) return std::nullopt;
+      weights = weights->input(0)->node();
+      found.value = const_cast<Value*>(node->input(0));
+      found.is_value_transposed = true;
+    }
+    if (!is_kind(weights, "aten::softmax") || !has_one_reader(weights->output())) {
+      return std::nullopt;
+    }
+    if (!is_dim(weights->input(1), weights->input(0), 0) || !is_none(weights->input(2))) {
+      return std::nullopt;
+    }
+    return read_scores(weights->input(0), found) ? std::optional(found) : std::nullopt;
+  }
+
+  // Reads scale * query * key^T + bias, where scale and bias may be missing.
+  [[nodiscard]] bool read_scores(const Value* scores, Attention& found) const {
+    for (int step = 0; step < 4 && has_one_reader(scores); ++step) {
+      const Node* const node = scores->node();
+      if (is_kind(node, "aten::matmul")) {
+        found.query = const_cast<Value*>(node->input(0));
+        found.key = const_cast<Value*>(node->input(1));
+        found.is_key_transposed = true;
+        return true;
+      }
+      if (node->inputs().size() < 2) return false;
+      if (is_kind(node, "aten::add") && constant_number(node->input(2)) == 1.0) {
+        // What is scaled after the sum is no bias, and there is one bias.
+        if (found.bias != nullptr || found.scale != 1.0 || !is_tensor(node->input(1))) return false;
+        const bool is_first = leads_to_product(node->input(1));
+        found.bias = const_cast<Value*>(node->input(is_first ? 0 : 1));
+        scores = node->input(is_first ? 1 : 0);
+        continue;
+      }
+      const bool divides = is_kind(node, "aten::div") && node->inputs().size() == 2;
+      if (!divides && !is_kind(node, "aten::mul")) return false;
+      const bool is_number_first = !divides && number_of(node->input(0)).has_value();
+      const auto number = number_of(node->input(is_number_first ? 0 : 1));
+      if (!number || (divides && *number == 0)) return false;
+      *found.scale *= divides ? 1 / *number : *number;
+      scores = node->input(is_number_first ? 1 : 0);
+    }
+    return false;
+  }
+
+  // Returns true if the value is a product, perhaps scaled, that nothing else reads.
+  [[nodiscard]] static bool leads_to_product(const Value* value) {
+    for (int step = 0; step < 3 && has_one_reader(value); ++step) {
+      const Node* const node = value->node();
+      if (is_kind(node, "aten::matmul")) return true;
+      if (!is_kind(node, "aten::mul") && !is_kind(node, "aten::div")) return false;
+      value = node->input(number_of(node->input(0)) ? 1 : 0);
+    }
+    return false;
+  }
+
+  [[nodiscard]] static std::optional<Attention> read_fused(const Node* node) {
+    if (!is_kind(node, "aten::scaled_dot_product_attention")) return std::nullopt;
+    if (constant_number(node->namedInput("dropout_p")) != 0.0) return std::nullopt;
+    if (constant_bool(node->namedInput("is_causal")) != false) return std::nullopt;
+    if (constant_bool(node->namedInput("enable_gqa")) != false) return std::nullopt;
+    Attention found;
+    found.query = const_cast<Value*>(node->namedInput("query"));
+    found.key = const_cast<Value*>(node->namedInput("key"));
+    found.value = const_cast<Value*>(node->namedInput("value"));
+    const Value* const mask = node->namedInput("attn_mask");
+    if (!is_none(mask)) found.bias = const_cast<Value*>(mask);
+    const Value* const scale = node->namedInput("scale");
+    found.scale = number_of(scale);
+    if (!found.scale && !is_none(scale)) return std::nullopt;
+    return found;
+  }
+
+  // Returns true if the tensors have the types and sizes of an attention, and nobody changes them.
+  [[nodiscard]] bool is_sound(const Attention& found, const Node* node) const {
+    const SeenTensor* const query = find(found.query);
+    const std::size_t rank = query == nullptr ? 0 : query->sizes.size();
+    if ((rank != 3 && rank != 4) || aliases_.hasWriters(node->output())) return false;
+    for (const Value* tensor : {found.query, found.key, found.value, found.bias}) {
+      if (tensor == nullptr) continue;
+      const SeenTensor* const seen = find(tensor);
+      const auto constant = constant_tensor(tensor);
+      if (seen == nullptr && !constant) return false;
+      const at::ScalarType type = seen != nullptr ? seen->scalar_type : constant->scalar_type();
+      if (type != query->scalar_type || !at::isFloatingType(type)) return false;
+      if (aliases_.hasWriters(tensor)) return false;
+    }
+    const SeenTensor *const key = find(found.key), *const value = find(found.value);
+    return key != nullptr && value != nullptr && key->sizes.size() == rank &&
+           value->sizes.size() == rank && query->is_always_so && key->is_always_so &&
+           value->is_always_so &&
+           std::equal(query->sizes.begin(), query->sizes.end() - 2, key->sizes.begin()) &&
+           std::equal(query->sizes.begin(), query->sizes.end() - 2, value->sizes.begin());
+  }
+
+  // Returns the order of the result's memory: that of the result before, or, if its readers only
+  // bring the heads behind the tokens and copy it then, the one in which they need not copy.
+  [[nodiscard]] Sizes order_of(const Attention& found, const Value* result) const {
+    Sizes order(static_cast<std::size_t>(rank_of(found.query)));
+    std::iota(order.begin(), order.end(), 0);
+    if (found.is_value_transposed) {
+      std::swap(order[order.size() - 1], order[order.size() - 2]);
+    } else if (order.size() == 4 && is_read_by_token(result)) {
+      std::swap(order[1], order[2]);
+    }
+    return order;
+  }
+  [[nodiscard]] static bool is_read_by_token(const Value* result) {
+    const auto& uses = result->uses();
+    return !uses.empty() && std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
+      const Node* const swap = use.user;
+      const bool is_swap =
+          is_permute(swap, {0, 2, 1, 3}) ||
+          (is_kind(swap, "aten::transpose") &&
+           ((constant_number(swap->input(1)) == 1.0 && constant_number(swap->input(2)) == 2.0) ||
+            (constant_number(swap->input(1)) == 2.0 && constant_number(swap->input(2)) == 1.0)));
+      if (!is_swap) return false;
+      const auto& readers = swap->output()->uses();
+      return std::all_of(readers.begin(), readers.end(), [](const torch::jit::Use& reader) {
+        return is_kind(reader.user, "aten::reshape") || is_kind(reader.user, "aten::contiguous") ||
+               is_kind(reader.user, "aten::flatten");
+      });
+    });
+  }
+
+  void replace(Node* node, const Attention& found) {
+    const WithInsertPoint at(node);
+    Value* const key = found.is_key_transposed ? transposed(found.key, node) : found.key;
+    Value* const value = found.is_value_transposed ? transposed(found.value, node) : found.value;
+    Value* const none = graph_->insertConstant(c10::IValue());
+    Value* const bias = found.bias != nullptr ? found.bias : none;
+    Value* const scale = found.scale ? graph_->insertConstant(*found.scale) : none;
+    Value* const order = graph_->insertConstant(order_of(found, node->output()));
+    Node* const made =
+        graph_->insertNode(graph_->create(c10::Symbol::fromQualString("torchalgo::attention"),
+                                          {found.query, key, value, bias, scale, order}));
+    made->copyMetadata(node);
+    Value* result = made->output();
+    if (found.is_value_transposed) result = transposed(result, node);
+    node->output()->replaceAllUsesWith(result);
+  }
+
+  // Returns the tensor with its last two dimensions swapped: what was swapped before, or a view.
+  Value* transposed(Value* tensor, Node* like) {
+    if (is_transpose(tensor->node())) return tensor->node()->input(0);
+    Value* const last = graph_->insertConstant(-1);
+    Value* const before = graph_->insertConstant(-2);
+    Node* const made =
+        graph_->insertNode(graph_->create(torch::jit::aten::transpose, {tensor, before, last}));
+    made->copyMetadata(like);
+    return made->output();
+  }
+
+  std::shared_ptr<Graph>& graph_;
+  torch::jit::AliasDb aliases_;
+  const SeenTensors& seen_;
+};
+
+}  // namespace
+
+bool fuse_attention(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
+  return Fuser(graph, seen).run();
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <memory>
+
+#include "torchscript/tensor_info.h"
+
+namespace torchalgo {
+
+/// Makes one op, torchalgo::attention, of matmul, scale, sum, softmax and matmul, as attention is
+/// written down, and of scaled_dot_product_attention without a mask that depends on the input.
+/// Tensors have rank 3 or 4. The softmax is over the keys, and nothing else reads what lies
+/// between.
+///
+/// @return whether the graph has changed.
+bool fuse_attention(std::shared_ptr<torch::jit::Graph>& graph, const SeenTensors& seen);
+
+}  // namespace torchalgo

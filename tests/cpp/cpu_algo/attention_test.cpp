@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/kernels/attention.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/softmax.h>
+
+#include <limits>
+
+#include "cpu_algo/row_check.h"
+
+namespace torchalgo {
+namespace {
+
+struct Case {
+  std::int64_t images, heads, queries, keys, depth, width, parts;
+};
+
+constexpr Case kCases[] = {{1, 1, 1, 1, 1, 1, 1},     {1, 2, 7, 9, 3, 5, 1},
+                           {2, 3, 49, 49, 16, 32, 2}, {1, 4, 20, 77, 24, 24, 3},
+                           {3, 1, 12, 33, 8, 64, 4},  {1, 1, 65, 130, 17, 100, 5}};
+
+kernels::HeadStrides strides_of(const at::Tensor& tensor) {
+  return {tensor.stride(0), tensor.stride(1), tensor.stride(2), tensor.stride(3)};
+}
+
+// Returns a random tensor of these sizes whose dimension `last` is adjacent in memory.
+at::Tensor random_with(at::IntArrayRef sizes, std::int64_t last) {
+  std::vector<std::int64_t> turned = sizes.vec();
+  std::swap(turned[static_cast<std::size_t>(last)], turned[3]);
+  return at::randn(turned).transpose(last, 3);
+}
+
+/// Runs the kernel of `isa` into a tensor whose dimension `last` is adjacent in memory.
+at::Tensor attend(const std::string& isa, const at::Tensor& q, const at::Tensor& k,
+                  const at::Tensor& v, const at::Tensor& bias, float scale, std::int64_t parts,
+                  std::int64_t last) {
+  std::vector<std::int64_t> sizes = q.sizes().vec();
+  sizes[3] = v.size(3);
+  at::Tensor dst = random_with(sizes, last);
+  kernels::Attention attention;
+  attention.q = q.const_data_ptr<float>();
+  attention.k = k.const_data_ptr<float>();
+  attention.v = v.const_data_ptr<float>();
+  attention.dst = dst.mutable_data_ptr<float>();
+  attention.q_strides = strides_of(q);
+  attention.k_strides = strides_of(k);
+  attention.v_strides = strides_of(v);
+  attention.dst_strides = strides_of(dst);
+  if (bias.defined()) {
+    attention.bias = bias.const_data_ptr<float>();
+    attention.bias_strides = strides_of(bias);
+  }
+  attention.images = q.size(0), attention.heads = q.size(1), attention.queries = q.size(2);
+  attention.keys = k.size(2), attention.depth = q.size(3), attention.width = v.size(3);
+  attention.scale = scale;
+  attention.parts = parts;
+  const std::int64_t bytes = TORCHALGO_PICK_KERNEL(isa, attention_scratch_bytes)(attention);
+  const at::Tensor scratch =
+      at::full({bytes / 4}, std::numeric_limits<float>::quiet_NaN(), at::kFloat);
+  TORCHALGO_PICK_KERNEL(isa, run_attention)
+  (attention, 0, attention.images * attention.heads * parts, scratch.mutable_data_ptr());
+  return dst;
+}
+
+at::Tensor expected(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    const at::Tensor& bias, double scale) {
+  at::Tensor scores = at::matmul(q.to(at::kDouble), k.to(at::kDouble).transpose(-2, -1)) * scale;
+  if (bias.defined()) scores = scores + bias.to(at::kDouble);
+  return at::matmul(at::softmax(scores, -1), v.to(at::kDouble));
+}
+
+TEST(Attention, AgreesWithF64ForAnyStrides) {
+  for (const Case& c : kCases) {
+    for (const std::int64_t last : {1, 2, 3}) {
+      const at::Tensor q = random_with({c.images, c.heads, c.queries, c.depth}, last);
+      const at::Tensor k = random_with({c.images, c.heads, c.keys, c.depth}, last);
+      const at::Tensor v = random_with({c.images, c.heads, c.keys, c.width}, last);
+      const at::Tensor one = at::randn({1, c.heads, 1, c.keys});
+      for (const at::Tensor& bias :
+           {at::Tensor(), one.expand({c.images, c.heads, c.queries, c.keys}),
+            random_with({c.images, c.heads, c.queries, c.keys}, last)}) {
+        for (const std::string& isa : isas()) {
+          const at::Tensor found = attend(isa, q, k, v, bias, 0.7F, c.parts, last);
+          EXPECT_TRUE(found.to(at::kDouble).allclose(expected(q, k, v, bias, 0.7F), 1e-5, 2e-6))
+              << isa << " queries " << c.queries << " keys " << c.keys << " last " << last;
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, IsRightForLargeScoresAndWhereABiasHidesKeys) {
+  const at::Tensor q = at::randn({1, 2, 9, 4}) * 100, k = at::randn({1, 2, 21, 4});
+  const at::Tensor v = at::randn({1, 2, 21, 6});
+  at::Tensor bias = at::full({1, 2, 9, 21}, 0.0F);
+  bias.slice(3, 5, 17).fill_(-std::numeric_limits<float>::infinity());
+  for (const std::string& isa : isas()) {
+    const at::Tensor found = attend(isa, q, k, v, bias, 1, 1, 3);
+    EXPECT_TRUE(found.to(at::kDouble).allclose(expected(q, k, v, bias, 1), 1e-3, 1e-4)) << isa;
+  }
+}
+
+TEST(Attention, ARowWithANanOrWithoutAnyKeyIsNan) {
+  const at::Tensor q = at::randn({1, 1, 8, 4}), k = at::randn({1, 1, 19, 4});
+  const at::Tensor v = at::randn({1, 1, 19, 5});
+  at::Tensor bias = at::full({1, 1, 8, 19}, 0.0F);
+  bias.select(2, 1).fill_(-std::numeric_limits<float>::infinity());
+  bias.select(2, 3).select(2, 18).fill_(std::numeric_limits<float>::quiet_NaN());
+  bias.select(2, 4).select(2, 0).fill_(std::numeric_limits<float>::quiet_NaN());
+  bias.select(2, 6).select(2, 2).fill_(std::numeric_limits<float>::infinity());
+  for (const std::string& isa : isas()) {
+    const at::Tensor found = attend(isa, q, k, v, bias, 1, 2, 3);
+    EXPECT_TRUE(at::equal(found.isnan(), expected(q, k, v, bias, 1).isnan())) << isa;
+    EXPECT_EQ(found.isnan().sum().item<std::int64_t>(), 4 * 5) << isa;
+  }
+}
+
+}  // namespace
+}  // namespace torchalgo

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Attention becomes one op, which computes what PyTorch's ops do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from support.graph_models import freeze
+from support.imported_graphs import import_model
+from support.random_plans import any_plan, assert_close, rewrite
+from torchalgo import _C
+
+attention = torch.ops.torchalgo.attention
+
+
+def expected(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, scale: float = 1.0
+) -> Tensor:
+    scores = q @ k.transpose(-2, -1) * scale
+    return (scores if bias is None else scores + bias).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (4,)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_op_equals_pytorchs_ops(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    torch.manual_seed(1)
+    q, k = torch.randn(*shape, 9, 8, dtype=dtype), torch.randn(*shape, 21, 8, dtype=dtype)
+    v = torch.randn(*shape, 21, 5, dtype=dtype)
+    rank = q.dim()
+    orders = [list(range(rank)), [*range(rank - 2), rank - 1, rank - 2]]
+    for bias in (None, torch.randn(9, 21, dtype=dtype), torch.randn(*shape, 1, 21, dtype=dtype)):
+        for order in orders:
+            found = attention(q, k, v, bias, 0.3, order)
+            torch.testing.assert_close(found, expected(q, k, v, bias, 0.3))
+            assert found.permute(order).is_contiguous()
+    default = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    torch.testing.assert_close(attention(q, k, v, None, None, orders[0]), default)
+
+
+def test_the_op_has_gradients() -> None:
+    q, k, v = (torch.randn(1, 2, 5, 4, requires_grad=True) for _ in range(3))
+    order = [0, 2, 1, 3]
+    found = torch.autograd.grad(attention(q, k, v, None, 0.5, order).square().sum(), (q, k, v))
+    wanted = torch.autograd.grad(expected(q, k, v, None, 0.5).square().sum(), (q, k, v))
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            attention(q, k, v, None, 0.5, order), expected(q, k, v, None, 0.5)
+        )
+
+
+def test_the_op_runs_on_meta_tensors_and_under_autocast() -> None:
+    q = torch.randn(1, 2, 6, 4)
+    order = [0, 2, 1, 3]
+    result = attention(*(q.to("meta") for _ in range(3)), None, 1.0, order)
+    assert result.shape == q.shape and result.permute(order).is_contiguous()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert attention(q, q, q, None, 1.0, order).dtype == expected(q, q, q).dtype
+
+
+def test_a_wrong_order_is_refused() -> None:
+    q = torch.randn(1, 2, 6, 4)
+    with pytest.raises(RuntimeError, match="each of its dimensions once"):
+        attention(q, q, q, None, 1.0, [0, 1, 2])
+    with pytest.raises(RuntimeError, match="each of its dimensions once"):
+        attention(q, q, q, None, 1.0, [0, 1, 2, 2])
+
+
+class Attention(nn.Module):
+    """A convolution that makes queries, keys and values, and an attention of some spelling."""
+
+    def __init__(self, attend: Callable[[Attention, Tensor, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.qkv = nn.Conv2d(6, 36, 1)
+        self.proj = nn.Conv2d(12, 6, 1)
+        self.biases = nn.Parameter(torch.randn(2, 20, 20))
+        self.attend = attend
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, _, h, w = x.shape
+        q, k, v = self.qkv(x).view(b, 2, -1, h * w).split([6, 6, 6], dim=2)
+        return self.proj(self.attend(self, q, k, v).reshape(b, 12, h, w))
+
+
+def by_channel(m: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q.transpose(-2, -1) @ k) * 0.25 + m.biases
+    return v @ weights.softmax(dim=-1).transpose(-2, -1)
+
+
+def by_token(m: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k, v = (x.permute(0, 1, 3, 2) for x in (q, k, v))
+    weights = (q @ k.transpose(-2, -1)) / 4
+    return (weights.softmax(dim=3) @ v).transpose(1, 2).flatten(2).transpose(1, 2)
+
+
+def scaled_query(m: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = torch.softmax(m.biases + torch.matmul(0.5 * q.transpose(2, 3), k), -1)
+    return torch.matmul(weights, v.transpose(2, 3)).permute(0, 1, 3, 2)
+
+
+def fused(m: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k, v = (x.transpose(-2, -1) for x in (q, k, v))
+    x = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=m.biases)
+    return x.transpose(1, 2).reshape(x.shape[0], 20, 12).transpose(1, 2)
+
+
+def one_head(m: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k, v = (x.flatten(1, 2) for x in (q, k, v))
+    return v @ (q.transpose(-2, -1) @ k * 0.3).softmax(dim=-1).transpose(-2, -1)
+
+
+def changed_before(m: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = q.transpose(-2, -1) @ k
+    weights *= 0.25
+    weights += m.biases
+    return v @ weights.softmax(dim=-1).transpose(-2, -1)
+
+
+def bias_is_scaled(m: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q.transpose(-2, -1) @ k + m.biases) * 0.25
+    return v @ weights.softmax(dim=-1).transpose(-2, -1)
+
+
+def over_queries(m: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q.transpose(-2, -1) @ k).softmax(dim=-2)
+    return v @ weights.transpose(-2, -1)
+
+
+def weights_read_again(m: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q.transpose(-2, -1) @ k).softmax(dim=-1)
+    return v @ weights.transpose(-2, -1) * weights.amax()
+
+
+def values_are_changed(m: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    found = v @ (q.transpose(-2, -1) @ k).softmax(dim=-1).transpose(-2, -1)
+    v[:, :, 0] += 1
+    return found * v
+
+
+def causal(m: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k, v = (x.transpose(-2, -1) for x in (q, k, v))
+    x = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return x.transpose(-2, -1)
+
+
+def temperatures(m: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q.transpose(-2, -1) @ k) * m.biases[:, :1, :1]
+    return v @ weights.softmax(dim=-1).transpose(-2, -1)
+
+
+FUSED = [by_channel, by_token, scaled_query, fused, one_head, changed_before]
+NOT_FUSED = [bias_is_scaled, over_queries, weights_read_again, values_are_changed, causal]
+NOT_FUSED += [temperatures]
+
+
+def fusions_of(graph: _C.Graph) -> int:
+    return sum(node.kind == "torchalgo::attention" for node in graph.nodes)
+
+
+@pytest.mark.parametrize("attend", [*FUSED, *NOT_FUSED])
+def test_attention_is_found_and_equals_the_model(
+    attend: Callable[[Attention, Tensor, Tensor, Tensor], Tensor],
+) -> None:
+    torch.manual_seed(2)
+    model = Attention(attend).eval().double()
+    x = torch.randn(2, 6, 4, 5, dtype=torch.double)
+    imported = _C.import_graph(freeze(model, (x,), "trace")._c, (x,))
+    assert fusions_of(imported.graph) == (attend in FUSED)
+    for seed in (1, 2):
+        module = rewrite(imported, any_plan(imported.graph, seed))
+        for given in (x, x.flip(0).mul(3)):
+            with torch.no_grad():
+                assert_close(module(given), model, (given,))
+
+
+def test_attention_in_f32_runs_in_our_kernel() -> None:
+    torch.manual_seed(3)
+    model = Attention(by_channel).eval()
+    x = torch.randn(1, 6, 4, 5)
+    graph = import_model(model, (x,), "trace")
+    assert fusions_of(graph) == 1
+    assert not [node for node in graph.nodes if node.kind in ("aten::softmax", "aten::matmul")]
