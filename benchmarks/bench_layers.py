@@ -3,6 +3,7 @@
 
     python benchmarks/bench_layers.py mobilenet_v2 resnet50 --threads 1
     python benchmarks/bench_layers.py squeezenet1_1 --quick     # to see that it works: a minute
+    python benchmarks/bench_layers.py timm/dpn68 --threads 2 --out results/board_layers.jsonl
     python benchmarks/make_tables.py layers          # docs/layers.md from the records
 
 An operation is a node of the imported graph with all that a candidate of ours fuses to it: bias,
@@ -33,7 +34,8 @@ size of the network's weights. Winograd and Strassen need fewer multiply-adds, a
 
 Takes less than 3 minutes per network. Appends one JSON line per network to
 benchmarks/results/layers.jsonl. It holds the samples and, of a plan that is tuned first
-(--plan-budget-s), the times that the plan expects. Prints the worst operations.
+(--plan-budget-s), the times that the plan expects. Prints the worst operations. docs/board.md shows
+the records of board_layers.jsonl, of networks of the board that lose.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from typing import Any
 
 import torch
 
+import board_networks
 import harness
 import torchalgo
 from layer_lines import roofline
@@ -293,13 +296,21 @@ def measure_network(network: Any, x: Any, args: argparse.Namespace) -> dict[str,
     }
 
 
+def layer_network(text: str) -> str:
+    """The type of an argument: a network of networks.py or of the board."""
+    return text if text in board_networks.board() else network_name(text)
+
+
 def run_one(name: str, options: harness.Record) -> harness.Record:
-    """The record of one network of networks.py in this process."""
+    """The record of one network in this process."""
     torch.set_num_threads(options["threads"])
     torch.set_grad_enabled(False)
     load_before = os.getloadavg()[0]
     args = argparse.Namespace(**options)
-    measured = measure_network(random_network(name), random_input(name), args)
+    on_board = name in board_networks.board()
+    network = board_networks.build(name) if on_board else random_network(name)
+    x = board_networks.build_input(name) if on_board else random_input(name)
+    measured = measure_network(network, x, args)
     peers = () if args.no_openvino else ("openvino",)
     return {
         "schema": SCHEMA,
@@ -323,7 +334,7 @@ def run_one(name: str, options: harness.Record) -> harness.Record:
 def parse_args(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = harness.make_parser(__doc__, harness.RESULTS / "layers.jsonl", can_resume=True)
-    parser.add_argument("networks", nargs="+", type=network_name, metavar="NETWORK", help=NAMES)
+    parser.add_argument("networks", nargs="+", type=layer_network, metavar="NETWORK", help=NAMES)
     parser.add_argument("--threads", type=harness.count, default=1, help="of each engine")
     parser.add_argument("--rounds", type=harness.count, default=11, help="per network")
     parser.add_argument(

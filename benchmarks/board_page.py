@@ -17,6 +17,8 @@ from typing import Any
 from board_networks import DRAWN, INDUCTOR_NETWORKS, KNOWN, LARGE_FAMILY, RARE_NETWORKS, SEED, SIDE
 from compare import compared, control_of
 from harness import Record
+from layer_lines import lines_of
+from layer_page import layers_cell
 from model_page import (
     EXPORTED,
     PYTORCH,
@@ -203,7 +205,26 @@ def slowest_text(record: Record) -> str:
     return ", ".join(f"{name} {ms(us)} ms" for us, name, *_ in slowest[:2]) or "-"
 
 
-def losses(records: Sequence[Record]) -> list[str]:
+def losing_layers(record: Record, layers: Sequence[Record]) -> str:
+    """Names the layers that lose most to ATen and OpenVINO, if bench_layers.py timed them."""
+    timed = [
+        r
+        for r in layers
+        if (r["network"], r["threads"]) == (record["network"], record["threads"])
+        and r["machine"].get("isa") == record["machine"]["isa"]
+    ]
+    if not timed or record["isa_limit"]:
+        return "-"
+    lines = sorted(lines_of(timed[-1]), key=lambda line: -line.behind_us)[:2]
+    found = [
+        f"{layers_cell(line.layers)} {ms(line.behind_us)} ms of {ms(line.count * line.us)}"
+        for line in lines
+        if line.behind_us > 0
+    ]
+    return "; ".join(found) or "none"
+
+
+def losses(records: Sequence[Record], layers: Sequence[Record]) -> list[str]:
     """The networks in which an engine is faster than torchalgo, the largest loss first."""
     lost = []
     for record in records:
@@ -217,13 +238,14 @@ def losses(records: Sequence[Record]) -> list[str]:
     rows = [
         [
             record["network"], TITLES.get(peer, peer), ratio_cell(ratio).split(" **")[0],
-            share_text(record), slowest_text(record), predicted_text(record),
+            share_text(record), slowest_text(record), losing_layers(record, layers),
+            predicted_text(record),
         ]
         for _, record, peer, ratio in lost
     ]  # fmt: skip
     head = [
         "network", "faster engine", "ratio", "left to PyTorch", "slowest of these",
-        "predicted / measured",
+        "layers that lose most", "predicted / measured",
     ]  # fmt: skip
     return table(head, rows)
 
@@ -293,7 +315,7 @@ def failures(records: Sequence[Record]) -> list[str]:
     return table(["engine", "networks", "reason"], rows, right=":--")
 
 
-def section(records: Sequence[Record]) -> list[str]:
+def section(records: Sequence[Record], layers: Sequence[Record]) -> list[str]:
     """The text of one section."""
     first, ran = records[0], [r for r in records if "failure" not in r]
     title = title_of(first)
@@ -311,7 +333,7 @@ def section(records: Sequence[Record]) -> list[str]:
             "",
             "### Losses",
             "",
-            *losses(ran),
+            *losses(ran, layers),
             "",
             f"![ratio of each network]({IMAGES}/{slug_of(first)}.svg)",
             "",
@@ -327,8 +349,8 @@ def section(records: Sequence[Record]) -> list[str]:
 # ---- the page ------------------------------------------------------------------------------------
 
 
-def make_page(records: Sequence[Record]) -> str:
-    """docs/board.md."""
+def make_page(records: Sequence[Record], layers: Sequence[Record] = ()) -> str:
+    """docs/board.md. `layers` are records of bench_layers.py of networks of the board."""
     groups = sections(records)
     lines = [
         "<!-- made by benchmarks/make_tables.py from the records of benchmarks/bench_board.py -->",
@@ -358,6 +380,8 @@ def make_page(records: Sequence[Record]) -> str:
         "- *Left to PyTorch* is the part of a call in operations that are not planned. *Single"
         " calls* are the minimum in ms, then the median and the 95th percentile divided by the"
         " minimum. The A/A control compares the even rounds of torchalgo with the odd ones.",
+        "- *Layers that lose most* are planned layers that take longer than the faster of ATen and"
+        " OpenVINO, each timed alone by bench_layers.py: how much longer, and their own time.",
         "",
         "The page is made by `python benchmarks/make_tables.py board`."
         " [benchmarks.md](benchmarks.md) has the networks on which the kernels were tuned."
@@ -366,7 +390,7 @@ def make_page(records: Sequence[Record]) -> str:
     if not groups:
         lines += ["", "No network has been measured yet."]
     for group in groups.values():
-        lines += ["", *section(group)]
+        lines += ["", *section(group, layers)]
     return "\n".join(lines) + "\n"
 
 

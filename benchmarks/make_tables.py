@@ -51,6 +51,9 @@ def layer_texts(args: argparse.Namespace) -> dict[Path, str]:
     return {args.page or ROOT / "docs/layers.md": layer_page.make_page(records, args.worst)}
 
 
+BOARD_LAYERS = RESULTS / "board_layers.jsonl"
+
+
 def board_texts(args: argparse.Namespace) -> dict[Path, str]:
     """The page of the board. Draws its plots beside it if it alone is made, and not checked."""
     paths = args.records or [RESULTS / "board.jsonl"]
@@ -62,7 +65,8 @@ def board_texts(args: argparse.Namespace) -> dict[Path, str]:
     page = args.page or ROOT / "docs/board.md"
     if args.what == "board" and not args.check:
         board_page.draw_all(records, page.parent / board_page.IMAGES)
-    return {page: board_page.make_page(records)}
+    layers = read_records([BOARD_LAYERS], "layers") if BOARD_LAYERS.exists() else []
+    return {page: board_page.make_page(records, layers)}
 
 
 MAKERS = {"models": model_texts, "layers": layer_texts, "board": board_texts}

@@ -264,6 +264,27 @@ def test_losses_come_first_and_failures_are_listed(tmp_path: Path) -> None:
     assert "left to PyTorch | median 5.0%" in text
 
 
+def test_a_loss_names_the_layers_that_lose_most() -> None:
+    record = record_of("ds_cnn", other_ms=9.0)
+    conv = "fwd_f32_n1c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g1"
+    rows = [
+        {
+            "problem": conv, "layers": layers, "failures": {},
+            "roofline": {"us": 10.0, "limit": "flops", "bytes": 100, "weight_bytes": 10},
+            "engines": {
+                name: {"primitive": name, "cold_us": [us], "warm_us": [us]}
+                for name, us in {"cpu.direct": ours, "openvino": 50.0}.items()
+            },
+        }
+        for layers, ours in ((["one"], 60.0), (["two", "three"], 70.0), (["four"], 40.0))
+    ]  # fmt: skip
+    timed = {"network": "ds_cnn", "threads": 2, "machine": record["machine"], "rows": rows}
+    expected = "two, ... (2) 0.04 ms of 0.14; one 0.01 ms of 0.06"
+    assert board_page.losing_layers(record, [timed]) == expected
+    assert board_page.losing_layers(record, [{**timed, "threads": 1}]) == "-"
+    assert expected in board_page.make_page([record], [timed])
+
+
 def test_where_plain_pytorch_runs_everything_is_left_to_it() -> None:
     record = record_of("dqn")
     assert board_page.share_text(record) == "5.0 % (2 ops)"
