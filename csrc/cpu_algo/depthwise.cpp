@@ -20,7 +20,7 @@ std::string refuse(const ConvProblem& conv) {
 
 Algorithm depthwise(const std::string& isa) {
   return make_depthwise({.name = "cpu.depthwise",
-                         .version = 5,
+                         .version = 6,
                          .refuse = refuse,
                          .run = TORCHALGO_PICK_KERNEL(isa, run_depthwise)});
 }

@@ -50,25 +50,42 @@ void run_strip(const Depthwise& conv, const Strip& strip) {
   store_columns(conv, strip.residual, strip.dst, pixel, sums);
 }
 
-// Computes columns whose taps [s_begin, s_end) lie inside the image, for any filter.
-template <int columns>
-void run_any_strip(const Depthwise& conv, const Strip& strip, std::int64_t s_begin,
-                   std::int64_t s_end) {
+// Computes a strip for any filter. If `is_inside`, all of its taps lie inside the image's columns.
+template <int columns, bool is_inside>
+void run_any_strip(const Depthwise& conv, const Strip& strip) {
+  const std::int64_t step = conv.stride_w * conv.pixel;
   Vec sums[columns];
 #pragma GCC unroll 8
   for (int u = 0; u < columns; ++u) sums[u] = Vec::loadu(strip.bias);
   for (std::int64_t r = strip.r_begin; r < strip.r_end; ++r) {
-    const float* row = strip.src + r * conv.dilation_h * conv.w * conv.pixel;
-    for (std::int64_t s = s_begin; s < s_end; ++s) {
-      const Vec tap = Vec::loadu(strip.weights + (r * conv.s + s) * conv.pixel);
-      const float* value = row + s * conv.dilation_w * conv.pixel;
+    const float* value = strip.src + r * conv.dilation_h * conv.w * conv.pixel;
+    const float* weights = strip.weights + r * conv.s * conv.pixel;
+    std::int64_t x = strip.x;
+    for (std::int64_t s = 0; s < conv.s; ++s) {
+      const Vec tap = Vec::loadu(weights);
 #pragma GCC unroll 8
       for (int u = 0; u < columns; ++u) {
-        sums[u] = fmadd(Vec::loadu(value + u * conv.stride_w * conv.pixel), tap, sums[u]);
+        const std::int64_t column = x + u * conv.stride_w;
+        if (is_inside || (column >= 0 && column < conv.w))
+          sums[u] = fmadd(Vec::loadu(value + u * step), tap, sums[u]);
       }
+      value += conv.dilation_w * conv.pixel;
+      weights += conv.pixel;
+      x += conv.dilation_w;
     }
   }
   store_columns(conv, strip.residual, strip.dst, conv.pixel, sums);
+}
+
+// Returns the function for a strip of `columns` of any filter.
+template <bool is_inside>
+RunStrip any_strip_of(int columns) {
+  static constexpr RunStrip kStrips[kColumns] = {
+      &run_any_strip<1, is_inside>, &run_any_strip<2, is_inside>, &run_any_strip<3, is_inside>,
+      &run_any_strip<4, is_inside>, &run_any_strip<5, is_inside>, &run_any_strip<6, is_inside>,
+      &run_any_strip<7, is_inside>,
+  };
+  return kStrips[columns - 1];
 }
 
 template <int taps, int stride, int fixed_pixel, Edge edge>
@@ -110,15 +127,17 @@ RunStrip strip_at(const Depthwise& conv, std::int64_t x, int columns) {
                               : strip_of<taps, stride, 0>(columns, edge);
 }
 
-// Returns the unrolled function for a strip, or null if only run_any_strip can compute it.
+// Returns the function for a strip whose first tap lies at image column x.
 RunStrip find_strip(const Depthwise& conv, std::int64_t x, int columns) {
-  if (conv.dilation_w != 1) return nullptr;
-  if (conv.s == 3 && conv.stride_w == 1) return strip_at<3, 1>(conv, x, columns);
-  if (conv.s == 3 && conv.stride_w == 2) return strip_at<3, 2>(conv, x, columns);
-  if (conv.s == 5 && conv.stride_w == 1) return strip_at<5, 1>(conv, x, columns);
-  if (conv.s == 5 && conv.stride_w == 2) return strip_at<5, 2>(conv, x, columns);
-  if (conv.s == 7 && conv.stride_w == 1) return strip_at<7, 1>(conv, x, columns);
-  return nullptr;
+  if (conv.dilation_w == 1) {
+    if (conv.s == 3 && conv.stride_w == 1) return strip_at<3, 1>(conv, x, columns);
+    if (conv.s == 3 && conv.stride_w == 2) return strip_at<3, 2>(conv, x, columns);
+    if (conv.s == 5 && conv.stride_w == 1) return strip_at<5, 1>(conv, x, columns);
+    if (conv.s == 5 && conv.stride_w == 2) return strip_at<5, 2>(conv, x, columns);
+    if (conv.s == 7 && conv.stride_w == 1) return strip_at<7, 1>(conv, x, columns);
+  }
+  const std::int64_t last = x + (columns - 1) * conv.stride_w + conv.dilation_w * (conv.s - 1);
+  return x >= 0 && last < conv.w ? any_strip_of<true>(columns) : any_strip_of<false>(columns);
 }
 
 // One output row of one plane. Its tap rows [r_begin, r_end) lie inside the image.
@@ -154,43 +173,14 @@ struct Row {
     }
   }
 
-  void run_unrolled() const {
+  void run(bool is_last_block) const {
     const std::int64_t count = ceil_div(conv.q, kColumns);
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t begin = conv.q * i / count;
       const std::int64_t columns = conv.q * (i + 1) / count - begin;
       const std::int64_t x = begin * conv.stride_w - conv.pad_w;
-      const RunStrip run = find_strip(conv, x, static_cast<int>(columns));
-      for_each_lane([&](std::int64_t lane) { run(conv, strip(begin, lane)); });
-    }
-  }
-
-  void run_any() const {
-    const std::int64_t reach = conv.dilation_w * (conv.s - 1);
-    for (std::int64_t column = 0; column < conv.q;) {
-      const std::int64_t x = column * conv.stride_w - conv.pad_w;
-      if (x >= 0 && column + kColumns <= conv.q &&
-          x + (kColumns - 1) * conv.stride_w + reach < conv.w) {
-        for_each_lane([&](std::int64_t lane) {
-          run_any_strip<kColumns>(conv, strip(column, lane), 0, conv.s);
-        });
-        column += kColumns;
-        continue;
-      }
-      const std::int64_t s_begin = at_least(ceil_div(-x, conv.dilation_w), 0);
-      const std::int64_t s_end =
-          at_most(ceil_div(at_least(conv.w - x, 0), conv.dilation_w), conv.s);
-      for_each_lane(
-          [&](std::int64_t lane) { run_any_strip<1>(conv, strip(column, lane), s_begin, s_end); });
-      ++column;
-    }
-  }
-
-  void run(bool is_last_block) const {
-    if (find_strip(conv, 0, 1) != nullptr) {
-      run_unrolled();
-    } else {
-      run_any();
+      const RunStrip run_strip = find_strip(conv, x, static_cast<int>(columns));
+      for_each_lane([&](std::int64_t lane) { run_strip(conv, strip(begin, lane)); });
     }
     activate_rows(conv, dst, 1, is_last_block);
   }
