@@ -139,8 +139,10 @@ Plan plan_chain(const Parts& parts, const Primitive& primitive, const ConvGemmBu
   plan.src_image = plan.wide ? plan.wide->src_image : conv.blocks * conv.src_plane;
   plan.dst_image = plan.narrow ? plan.narrow->dst_image : conv.blocks * conv.dst_plane;
   // Finds the least number of blocks for which the tensors between the convolutions fit into L2.
-  // Each thread gets at least one block.
-  const std::int64_t least = plan.images < threads ? std::min(threads, conv.p) : 1;
+  // Each thread gets at least one block, and some if they keep rows enough.
+  constexpr std::int64_t kRowsOfBlock = 4;
+  const std::int64_t wanted = tasks_for(threads, conv.p / kRowsOfBlock);
+  const std::int64_t least = plan.images < threads ? std::min(wanted, conv.p) : 1;
   for (plan.blocks = least; plan.blocks < conv.p; ++plan.blocks) {
     set_buffers(plan, ceil_div(conv.p, plan.blocks));
     if (plan.wide_floats + plan.middle_floats <= kCachedFloats) break;
@@ -290,9 +292,9 @@ at::Tensor run(const Kernels& kernels, const Plan& sizes, std::int64_t slices,
   auto* workspace = static_cast<char*>(args.workspace);
   const std::int64_t bytes = slice_bytes(plan);
   run_in_slices(torch_threads(), plan.images * plan.blocks, slices,
-                [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
+                [&](const auto& next, std::int64_t slice) {
                   Worker worker(kernels, plan, src, residual, dst, workspace + slice * bytes);
-                  for (std::int64_t task = begin; task < end; ++task)
+                  for (std::int64_t task = next(); task >= 0; task = next())
                     worker.run(task / plan.blocks, task % plan.blocks);
                 });
   return args.dst;

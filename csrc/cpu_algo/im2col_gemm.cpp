@@ -80,10 +80,10 @@ at::Tensor run(const Build& build, const ConvIm2col& sizes, std::int64_t slice_b
   if (args.residual.defined()) conv.residual = args.residual.const_data_ptr<float>();
   conv.dst = args.dst.mutable_data_ptr<float>();
   auto* workspace = static_cast<char*>(args.workspace);
-  run_in_slices(torch_threads(), conv.images * conv.blocks_per_image * conv.channel_parts, slices,
-                [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
-                  build.run(conv, begin, end, workspace + slice * slice_bytes);
-                });
+  run_ranges_in_slices(torch_threads(), conv.images * conv.blocks_per_image * conv.channel_parts,
+                       slices, [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
+                         build.run(conv, begin, end, workspace + slice * slice_bytes);
+                       });
   return args.dst;
 }
 

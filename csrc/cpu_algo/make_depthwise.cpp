@@ -36,10 +36,10 @@ Algorithm make_depthwise(const DepthwiseAlgorithm& depthwise) {
     return offer(depthwise, problem);
   };
   algorithm.prepare = [run = depthwise.run](const Problem& problem, const Primitive& primitive,
-                                            const Device&) {
+                                            const Device& device) {
     const auto& conv = std::get<ConvProblem>(problem);
-    return with_tensors(bind_depthwise(conv, primitive.src, run), problem, primitive,
-                        [=] { return direct_work(problem); });
+    return with_tensors(bind_depthwise(conv, primitive.src, run, device.threads), problem,
+                        primitive, [=] { return direct_work(problem); });
   };
   return with_backward_data(std::move(algorithm));
 }

@@ -87,7 +87,8 @@ Plan plan_scaled(const ConvChainProblem& chain, const Primitive& primitive,
   plan.dst_image = plan.gemm.dst_image;
   plan.factors = plan.planes * plan.lanes;
   const std::int64_t pixel = plan.planes * plan.lanes;
-  const std::int64_t least = plan.images < threads ? std::min(threads, plan.pixels) : 1;
+  const std::int64_t wanted = tasks_for(threads, plan.pixels / fewest_pixels(build));
+  const std::int64_t least = plan.images < threads ? std::min(wanted, plan.pixels) : 1;
   plan.blocks =
       std::clamp<std::int64_t>(ceil_div(pixel * plan.pixels, kCachedFloats), least, plan.pixels);
   const std::int64_t most = ceil_div(plan.pixels, plan.blocks);
@@ -145,10 +146,10 @@ at::Tensor run(const Kernels& kernels, const Plan& sizes, bool is_product, std::
   const std::int64_t bytes = slice_bytes(plan);
   auto* workspace = static_cast<char*>(args.workspace);
   run_in_slices(torch_threads(), plan.images * plan.blocks, slices,
-                [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
+                [&](const auto& next, std::int64_t slice) {
                   char* const memory = workspace + slice * bytes;
                   void* const scratch = memory + bytes - plan.gemm_bytes;
-                  for (std::int64_t task = begin; task < end; ++task) {
+                  for (std::int64_t task = next(); task >= 0; task = next()) {
                     const std::int64_t image = task / plan.blocks;
                     run_block(kernels, plan, image, task % plan.blocks,
                               is_product ? factors + image * plan.factors : factors,

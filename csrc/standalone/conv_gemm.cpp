@@ -258,6 +258,16 @@ void set_parts(ConvGemm& gemm, std::int64_t threads) {
   gemm = best;
 }
 
+// Divides the pixels into more blocks than threads, if that does not read weights from memory more
+// often.
+void refine_blocks(ConvGemm& gemm, const ConvGemmBuild& build, std::int64_t threads) {
+  if (threads == 1 || gemm.images > 1 || gemm.prefetch) return;
+  const std::int64_t most =
+      std::min(gemm.p * gemm.q / fewest_pixels(build), most_conv_gemm_blocks(gemm));
+  const std::int64_t blocks = tasks_for(threads / gemm.panel_parts, most);
+  if (blocks <= most) gemm.blocks_per_image = std::max(gemm.blocks_per_image, blocks);
+}
+
 ConvGemm plan_conv_gemm(const ConvGemmVariant& variant, const ConvProblem& conv) {
   ConvGemm gemm = conv_gemm_geometry(conv, variant.src, variant.dst);
   flatten_conv_gemm(gemm);
@@ -280,10 +290,10 @@ void run(const ConvGemmVariant& variant, const ConvGemm& geometry, std::int64_t 
   gemm.residual = args.residual;
   gemm.dst = args.dst;
   auto* workspace = static_cast<char*>(args.workspace);
-  run_in_slices(threads, kernels::conv_gemm_tasks(gemm), slices,
-                [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
-                  variant.build.run(gemm, begin, end, workspace + slice * slice_bytes);
-                });
+  run_ranges_in_slices(threads, kernels::conv_gemm_tasks(gemm), slices,
+                       [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
+                         variant.build.run(gemm, begin, end, workspace + slice * slice_bytes);
+                       });
 }
 
 }  // namespace
@@ -299,6 +309,7 @@ StandaloneKernel bind_conv_gemm(const ConvGemmVariant& variant, const ConvProble
   set_parts(gemm, threads);
   const std::int64_t weight_floats = packed_floats(gemm);
   gemm.prefetch = weight_floats > kCachedFloats;
+  refine_blocks(gemm, variant.build, threads);
   const bool has_bias = has(conv.epilogue, PostOp::kBias);
   const std::int64_t bias_floats = has_bias ? padded_columns(gemm) : 0;
   // Groups have whole blocks unless there is one group, so the bias needs zeros at its end only.

@@ -23,6 +23,13 @@ struct ConvGemmBuild {
 };
 [[nodiscard]] ConvGemmBuild conv_gemm_build(std::string_view isa);
 
+/// Returns the fewest pixels of a block that is only made so that threads can share the work: some
+/// register tiles, which read the same weights from L1.
+[[nodiscard]] constexpr std::int64_t fewest_pixels(const ConvGemmBuild& build) {
+  constexpr std::int64_t kTiles = 8;
+  return kTiles * (build.has_wide_registers ? 14 : 6);
+}
+
 /// Floats of a block of the source that should stay in L2.
 inline constexpr std::int64_t kCachedFloats = 384 * 1024 / 4;
 /// A source with at most this many channels counts as the input image of a network, whose blocks of

@@ -12,6 +12,19 @@ constexpr std::int64_t kBlock = 16;
 // Some 10 us of work: a thread that has less costs more than it saves.
 constexpr std::int64_t kLeastWork = 300'000;
 
+// How the rows of a result are divided. A range is even, as the kernel computes pairs of rows.
+struct Division {
+  std::int64_t ranges = 1, rows = 1, slices = 1;
+
+  Division(std::int64_t count, std::int64_t row_work, std::int64_t threads) {
+    constexpr std::int64_t kRangesPerThread = 8;
+    slices = std::clamp<std::int64_t>(count * row_work / kLeastWork, 1, threads);
+    rows = slices == 1 ? count : std::max<std::int64_t>(1, count / (slices * kRangesPerThread));
+    rows += slices == 1 ? 0 : rows % 2;
+    ranges = ceil_div(count, rows);
+  }
+};
+
 // Channels that lie side by side in memory.
 std::int64_t lanes_of(const ConvProblem& conv, Layout layout) {
   return layout == Layout::kNhwc ? conv.c : kBlock;
@@ -67,10 +80,11 @@ std::int64_t depthwise_bias_floats(const ConvProblem& conv, Layout layout) {
   return layout == Layout::kNhwc ? conv.c : channel_blocks(conv.c) * kBlock;
 }
 
-StandaloneKernel bind_depthwise(const ConvProblem& conv, Layout layout, DepthwiseRun run) {
+StandaloneKernel bind_depthwise(const ConvProblem& conv, Layout layout, DepthwiseRun run,
+                                std::int64_t threads) {
   const kernels::Depthwise sizes = depthwise_args(conv, layout);
-  const std::int64_t task = sizes.q * sizes.pixel * conv.r * conv.s * sizes.group;
-  const std::int64_t tasks = conv.n * sizes.blocks * sizes.p;
+  const std::int64_t rows = conv.n * sizes.blocks * sizes.p;
+  const Division division(rows, sizes.q * sizes.pixel * conv.r * conv.s * sizes.group, threads);
   const std::int64_t bias_floats = depthwise_bias_floats(conv, layout);
   return {.weight_floats = depthwise_weight_floats(conv, layout),
           .bias_floats = bias_floats,
@@ -80,15 +94,18 @@ StandaloneKernel bind_depthwise(const ConvProblem& conv, Layout layout, Depthwis
                 pad_bias(plain.bias, conv.c, bias, bias_floats);
               },
           .run =
-              [=](const RunArgs& args, const Threads& threads) {
+              [=](const RunArgs& args, const Threads& pool) {
                 kernels::Depthwise call = sizes;
                 call.src = args.src;
                 call.weights = args.weights;
                 call.bias = args.bias;
                 call.residual = args.residual;
                 call.dst = args.dst;
-                parallel_for(threads, tasks, kLeastWork / task + 1,
-                             [&](std::int64_t begin, std::int64_t end) { run(call, begin, end); });
+                run_ranges_in_slices(pool, division.ranges, division.slices,
+                                     [&](std::int64_t begin, std::int64_t end, std::int64_t) {
+                                       run(call, begin * division.rows,
+                                           std::min(end * division.rows, rows));
+                                     });
               }};
 }
 

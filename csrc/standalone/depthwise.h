@@ -29,8 +29,8 @@ void pack_depthwise(const ConvProblem& conv, Layout layout, const float* weights
 
 using DepthwiseRun = decltype(&kernels::default_isa::run_depthwise);
 
-/// Binds a convolution that the kernel `run` computes.
+/// Binds a convolution that the kernel `run` computes on at most `threads` threads.
 [[nodiscard]] StandaloneKernel bind_depthwise(const ConvProblem& conv, Layout layout,
-                                              DepthwiseRun run);
+                                              DepthwiseRun run, std::int64_t threads);
 
 }  // namespace torchalgo::cpu

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace torchalgo::cpu {
 
@@ -26,16 +29,84 @@ void parallel_for(const Threads& threads, std::int64_t count, std::int64_t grain
   threads.run(threads.pool, count, grain, call, &body);
 }
 
-/// Splits [0, tasks) into at most `slices` parts and calls body(begin, end, slice) for each. Each
-/// part has a slice number of its own, below `slices`. The split does not depend on the number of
-/// threads.
+/// The tasks of one call, divided into slices of adjacent tasks. The thread of a slice takes its
+/// own tasks in order. After that it takes the last tasks of slices that have tasks left. So a
+/// thread whose core does something else as well does not hold up the others.
+class SharedTasks {
+ public:
+  SharedTasks(std::int64_t tasks, std::int64_t slices) : slices_(static_cast<std::size_t>(slices)) {
+    for (std::int64_t i = 0; i < slices; ++i)
+      slices_[static_cast<std::size_t>(i)].set(tasks * i / slices, tasks * (i + 1) / slices);
+  }
+
+  /// Returns a task that no other call has returned, or -1 if none is left.
+  std::int64_t next(std::int64_t slice) {
+    const auto own = static_cast<std::size_t>(slice);
+    std::int64_t task = slices_[own].take_first();
+    for (std::size_t i = 1; i < slices_.size() && task < 0; ++i)
+      task = slices_[(own + i) % slices_.size()].take_last();
+    return task;
+  }
+
+ private:
+  class alignas(64) Slice {
+   public:
+    void set(std::int64_t begin, std::int64_t end) {
+      bounds_ = static_cast<std::uint64_t>(begin) * kBegin + static_cast<std::uint64_t>(end);
+    }
+    std::int64_t take_first() {
+      return take([](std::uint64_t bounds) { return bounds + kBegin; }, /*is_first=*/true);
+    }
+    std::int64_t take_last() {
+      return take([](std::uint64_t bounds) { return bounds - 1; }, /*is_first=*/false);
+    }
+
+   private:
+    static constexpr std::uint64_t kBegin = std::uint64_t{1} << 32;
+
+    template <class Change>
+    std::int64_t take(const Change& change, bool is_first) {
+      std::uint64_t seen = bounds_.load(std::memory_order_relaxed);
+      while (seen / kBegin < seen % kBegin) {
+        if (bounds_.compare_exchange_weak(seen, change(seen), std::memory_order_relaxed))
+          return static_cast<std::int64_t>(is_first ? seen / kBegin : seen % kBegin - 1);
+      }
+      return -1;
+    }
+
+    std::atomic<std::uint64_t> bounds_ = 0;  // the first task in the upper half, the end below
+  };
+
+  std::vector<Slice> slices_;
+};
+
+/// Returns into how many tasks to divide work for run_in_slices(): a multiple of `threads`, at most
+/// `most` but at least `threads`.
+[[nodiscard]] constexpr std::int64_t tasks_for(std::int64_t threads, std::int64_t most) {
+  constexpr std::int64_t kTasksPerThread = 4;
+  return threads * std::clamp<std::int64_t>(most / threads, 1, kTasksPerThread);
+}
+
+/// Calls body(next, slice) at most `slices` times at once, where next() returns another task of
+/// [0, tasks) at each call, and -1 if none is left. Each call has a slice number of its own, below
+/// `slices`. There are fewer than 2^32 tasks.
 template <class Function>
 void run_in_slices(const Threads& threads, std::int64_t tasks, std::int64_t slices,
                    const Function& body) {
   const std::int64_t parts = std::min(tasks, slices);
+  SharedTasks shared(tasks, parts);
   parallel_for(threads, parts, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t part = begin; part < end; ++part)
-      body(tasks * part / parts, tasks * (part + 1) / parts, part);
+      body([&shared, part] { return shared.next(part); }, part);
+  });
+}
+
+/// Does the same for kernels that take ranges of tasks: calls body(begin, end, slice).
+template <class Function>
+void run_ranges_in_slices(const Threads& threads, std::int64_t tasks, std::int64_t slices,
+                          const Function& body) {
+  run_in_slices(threads, tasks, slices, [&](const auto& next, std::int64_t slice) {
+    for (std::int64_t task = next(); task >= 0; task = next()) body(task, task + 1, slice);
   });
 }
 

@@ -189,16 +189,15 @@ void run_by_blocks(const kernels::Winograd& args, const kernels::WinogradKernels
   const Scratch& scratch = division.scratch;
   const std::int64_t workers = division.workers;
   const std::int64_t panels = ceil_div(args.k_blocks, args.panel_blocks);
-  run_in_slices(threads, blocking.count, workers,
-                [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
-                  float* v = workspace + slice * scratch.floats();
-                  float* m = v + scratch.v;
-                  for (std::int64_t i = begin; i < end; ++i) {
-                    const kernels::TileBlock block = blocking.block(i);
-                    kernel.transform(args, block, v, 0, args.c_blocks);
-                    kernel.multiply(args, block, v, m, m + scratch.m, 0, panels);
-                  }
-                });
+  run_in_slices(threads, blocking.count, workers, [&](const auto& next, std::int64_t slice) {
+    float* v = workspace + slice * scratch.floats();
+    float* m = v + scratch.v;
+    for (std::int64_t i = next(); i >= 0; i = next()) {
+      const kernels::TileBlock block = blocking.block(i);
+      kernel.transform(args, block, v, 0, args.c_blocks);
+      kernel.multiply(args, block, v, m, m + scratch.m, 0, panels);
+    }
+  });
 }
 
 // All workers share V and divide the output channels, so that each streams its part of the weights.
@@ -211,15 +210,15 @@ void run_by_panels(const kernels::Winograd& args, const kernels::WinogradKernels
   float* v = workspace;
   for (std::int64_t i = 0; i < blocking.count; ++i) {
     const kernels::TileBlock block = blocking.block(i);
-    run_in_slices(threads, args.c_blocks, workers,
-                  [&](std::int64_t begin, std::int64_t end, std::int64_t) {
-                    kernel.transform(args, block, v, begin, end);
-                  });
-    run_in_slices(threads, panels, workers,
-                  [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
-                    float* m = v + scratch.v + slice * (scratch.m + scratch.chunks);
-                    kernel.multiply(args, block, v, m, m + scratch.m, begin, end);
-                  });
+    run_ranges_in_slices(threads, args.c_blocks, workers,
+                         [&](std::int64_t begin, std::int64_t end, std::int64_t) {
+                           kernel.transform(args, block, v, begin, end);
+                         });
+    run_ranges_in_slices(threads, panels, workers,
+                         [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
+                           float* m = v + scratch.v + slice * (scratch.m + scratch.chunks);
+                           kernel.multiply(args, block, v, m, m + scratch.m, begin, end);
+                         });
   }
 }
 
