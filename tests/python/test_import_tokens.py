@@ -22,7 +22,7 @@ SIZES = ((2, 8, 4, 6), (1, 8, 8, 4))
 # Ops that the planner knows, and that may not be left to torch in these networks.
 KNOWN = {"linear", "layer_norm", "gelu", "silu", "hardswish", "batch_norm", "conv2d"}
 # How many sums and products are left: those of attention, and with constants for each token.
-SUMS_LEFT = {"CrossCovariance": 2, "LevitAttention": 1, "PartsOfTokens": 1}
+SUMS_LEFT = {"CrossCovariance": 2, "PartsOfTokens": 1}
 
 
 def build(name: str) -> nn.Module:
