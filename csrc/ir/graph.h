@@ -29,12 +29,12 @@ struct Node {
   std::vector<int> outputs;        // values
   std::optional<Problem> problem;  // nullopt: opaque, so the cost is 0
   std::string note;                // why a node that looks plannable is opaque
-  /// The layouts in which an opaque node reads its inputs and makes its results. A permute is a
-  /// view: [n, c, h, w] in nhwc is [n, h, w, c] in plain memory.
-  Layout reads = Layout::kNchw, makes = Layout::kNchw;
   /// True for an opaque node that reads the sizes, the type or the device of its inputs and none of
   /// their elements. It takes its inputs in any layout.
   bool reads_shape_only = false;
+  /// The layouts in which an opaque node reads its inputs and makes its results. A permute is a
+  /// view: [n, c, h, w] in nhwc is [n, h, w, c] in plain memory.
+  Layout reads = Layout::kNchw, makes = Layout::kNchw;
   bool operator==(const Node&) const = default;
 };
 

@@ -276,6 +276,11 @@ bool resolve_branches(GraphPtr& graph, const std::vector<c10::IValue>& arguments
   return resolve_size_branches(graph, arguments);
 }
 
+void drop_slices(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("slices that take everything", *graph);
+  remove_whole_slices(graph, seen);
+}
+
 void inline_calls(Graph& graph) {
   const Trace trace("inlining", graph);
   torch::jit::Inline(graph);
@@ -354,6 +359,7 @@ SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValu
     run_passes(graph);
     seen = see_tensors(graph, arguments);
   }
+  drop_slices(graph, seen);  // it makes no tensors that were not seen
   if (replace_in_place_ops(graph, seen)) seen = see_tensors(graph, arguments);
   if (keep_vectors(graph, seen)) seen = see_tensors(graph, arguments);
   if (name_activations(graph, seen)) seen = see_tensors(graph, arguments);

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "simplify/size_branches.h"
 
+#include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 
 #include "torchscript/constants.h"
+#include "torchscript/graph_sizes.h"
 #include "torchscript/source_calls.h"
 
 namespace torchalgo {
@@ -24,6 +27,44 @@ namespace {
 // They read a tensor, but none of its elements.
 constexpr std::array<std::string_view, 6> kQueries = {
     "aten::size", "aten::dim", "aten::numel", "prim::shape", "prim::dtype", "prim::is_cuda"};
+
+constexpr const char* kCheck = "torchalgo::take_branch";
+
+// Returns the place of the node in the model, such as "net.py(12): forward". Files keep it, so
+// folders are left out.
+std::string source_line(const Node& node) {
+  const std::vector<std::string> calls = source_calls(node);
+  if (calls.empty()) return {};
+  return calls.front().substr(calls.front().rfind('/') + 1);
+}
+
+// Inserts a check that `condition` is `taken` in each call.
+void insert_check(Value* condition, bool taken, bool other_raises, Node* like) {
+  Graph& graph = *condition->owningGraph();
+  const std::vector<Value*> inputs = {condition, graph.insertConstant(taken),
+                                      graph.insertConstant(other_raises),
+                                      graph.insertConstant(source_line(*like))};
+  Node* const check =
+      graph.insertNode(graph.create(c10::Symbol::fromQualString(kCheck), inputs, 0));
+  check->copyMetadata(like);
+}
+
+// Returns true if a check of the graph pins the sizes of its inputs.
+bool pins_sizes(Graph& graph) {
+  const auto nodes = graph.nodes();
+  return std::any_of(nodes.begin(), nodes.end(), [](const Node* node) {
+    return is_kind(node, kCheck) && constant_bool(node->input(2)) == false;
+  });
+}
+
+// Returns true for a slice from the beginning to an end that is no constant.
+bool is_slice_to_computed_end(const Node* node) {
+  if (!is_kind(node, "aten::slice") || node->inputs().size() != 5) return false;
+  const Value *begin = node->input(2), *end = node->input(3);
+  const bool is_computed = end->type()->kind() == c10::TypeKind::IntType && !constant_int(end);
+  return is_computed && (is_none(begin) || constant_int(begin) == 0) &&
+         constant_int(node->input(1)) && constant_int(node->input(4)) == 1;
+}
 
 class SizeBranches {
  public:
@@ -108,20 +149,7 @@ class SizeBranches {
 
   void insert_check(Node* branch, bool taken, bool other_raises) {
     const torch::jit::WithInsertPoint at(branch);
-    const std::vector<Value*> inputs = {branch->input(0), graph_.insertConstant(taken),
-                                        graph_.insertConstant(other_raises),
-                                        graph_.insertConstant(source_line(*branch))};
-    Node* const check = graph_.insertNode(
-        graph_.create(c10::Symbol::fromQualString("torchalgo::take_branch"), inputs, 0));
-    check->copyMetadata(branch);
-  }
-
-  // Returns the place of the branch in the model, such as "net.py(12): forward". Files keep it, so
-  // folders are left out.
-  static std::string source_line(const Node& node) {
-    const std::vector<std::string> calls = source_calls(node);
-    if (calls.empty()) return {};
-    return calls.front().substr(calls.front().rfind('/') + 1);
+    torchalgo::insert_check(branch->input(0), taken, other_raises, branch);
   }
 
   Graph& graph_;
@@ -138,6 +166,31 @@ bool resolve_size_branches(std::shared_ptr<Graph>& graph,
   const std::unordered_map<const Node*, bool> taken = see_branches(graph, arguments);
   for (Node* branch : found) branches.take(branch, taken.at(branch));
   return true;
+}
+
+bool remove_whole_slices(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
+  if (!pins_sizes(*graph)) return false;
+  std::optional<torch::jit::AliasDb> aliases;
+  bool is_changed = false;
+  const std::vector<Node*> nodes(graph->nodes().begin(), graph->nodes().end());
+  for (Node* node : nodes) {
+    if (!is_slice_to_computed_end(node) || may_be_returned(node->output())) continue;
+    const auto before = seen.find(node->input(0)), after = seen.find(node->output());
+    const bool is_whole = before != seen.end() && after != seen.end() &&
+                          before->second.is_always_so &&
+                          before->second.sizes == after->second.sizes;
+    if (!is_whole) continue;
+    if (!aliases) aliases.emplace(graph);
+    if (aliases->hasWriters(node->output())) continue;
+    const torch::jit::WithInsertPoint at(node);
+    Value* const size = graph->insert(torch::jit::aten::size, {node->input(0), node->input(1)});
+    Value* const reaches_end = graph->insert(torch::jit::aten::ge, {node->input(3), size});
+    insert_check(reaches_end, true, false, node);
+    node->output()->replaceAllUsesWith(node->input(0));
+    node->destroy();
+    is_changed = true;
+  }
+  return is_changed;
 }
 
 }  // namespace torchalgo

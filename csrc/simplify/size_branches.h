@@ -19,4 +19,12 @@ namespace torchalgo {
 bool resolve_size_branches(std::shared_ptr<torch::jit::Graph>& graph,
                            const std::vector<c10::IValue>& arguments);
 
+/// Removes slices such as x[:, :, :h] that take everything in the run, where `h` is computed from
+/// sizes. As above, a check stays. Does so only if such a check of a branch is in the graph: its
+/// sizes are pinned then anyway.
+///
+/// @param seen  the tensors of a run of this graph.
+/// @return  true if the graph has changed.
+bool remove_whole_slices(std::shared_ptr<torch::jit::Graph>& graph, const SeenTensors& seen);
+
 }  // namespace torchalgo

@@ -121,6 +121,34 @@ class Resized(nn.Module):
         return x + 1 if is_odd else self.tokens(x)
 
 
+class Cropped(Resized):
+    """The result of an upsampling is cut to the size of the input, as CPUBone does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.ConvTranspose2d(8, 8, 4, stride=2, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, w = x.shape[-2:]
+        y = nn.functional.pad(x, (0, w % 2, 0, h % 2)) if h % 2 != 0 or w % 2 != 0 else x
+        y = self.up(nn.functional.max_pool2d(self.conv(y), 2))
+        return x + y[..., :h, :w]
+
+
+def test_a_crop_that_takes_everything_is_checked_and_removed() -> None:
+    model, x = Cropped().eval(), torch.rand(1, 8, 4, 6)
+    imported = _C.import_graph(freeze(model, (x,), "script")._c, (x,))
+    assert not any(node.kind == "aten::slice" for node in imported.graph.nodes)
+    module = rewrite(imported, any_plan(imported.graph, 1))
+    for sizes in ((1, 8, 4, 6), (2, 8, 6, 2)):
+        given = torch.rand(sizes)
+        with torch.no_grad():
+            assert_close(module(given), model, (given,))
+    fast = run_plan(model, x)
+    with pytest.warns(UserWarning, match="the original model ran"):
+        assert fp64_error(model, fast, torch.rand(1, 8, 5, 6)) <= 1e-5
+
+
 def kinds_of(module: Any) -> Counter[str]:
     return Counter(node.kind() for node in module.graph.nodes())
 

@@ -64,6 +64,15 @@ TEST(StructureHash, DoesNotDependOnWhatAnOpaqueNodeReads) {
   EXPECT_EQ(structure_hash(graph), hash);
 }
 
+TEST(StructureHash, DependsOnTheLayoutsOfAViewFromVersion3On) {
+  Graph graph = small_graph();
+  graph.nodes.push_back({"view", "aten::permute", {2}, {}, std::nullopt, ""});
+  const std::string now = structure_hash(graph), before = structure_hash(graph, 2);
+  graph.nodes.back().reads = Layout::kNhwc;
+  EXPECT_NE(structure_hash(graph), now);
+  EXPECT_EQ(structure_hash(graph, 2), before);
+}
+
 TEST(CheckGraph, FindsBrokenGraphs) {
   EXPECT_NO_THROW(check_graph(small_graph()));
   Graph graph = small_graph();
@@ -74,6 +83,9 @@ TEST(CheckGraph, FindsBrokenGraphs) {
   EXPECT_THROW(check_graph(graph), InternalError);
   graph = small_graph();
   graph.nodes[1].reads_shape_only = true;
+  EXPECT_THROW(check_graph(graph), InternalError);
+  graph = small_graph();
+  graph.nodes[1].makes = Layout::kNhwc;
   EXPECT_THROW(check_graph(graph), InternalError);
   graph = small_graph();
   graph.outputs = {7};

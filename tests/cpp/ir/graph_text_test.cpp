@@ -38,6 +38,13 @@ TEST(GraphText, RoundTripsEveryField) {
   EXPECT_EQ(parse_graph(to_text(Graph())), Graph());
 }
 
+TEST(GraphText, KeepsTheLayoutsOfViews) {
+  Graph graph = branching_graph();
+  graph.nodes.back().reads = Layout::kNhwc;
+  EXPECT_NE(to_text(graph).find("nhwc->nchw"), std::string::npos);
+  EXPECT_EQ(parse_graph(to_text(graph)), graph);
+}
+
 TEST(GraphText, RefusesANameThatTheFormatCannotHold) {
   Graph graph = branching_graph();
   graph.nodes[0].name = "a\tb";

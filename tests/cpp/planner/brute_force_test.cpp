@@ -89,9 +89,9 @@ Traffic border_traffic(const Graph& graph) {
   }
   for (const Node& node : graph.nodes) {
     if (node.problem) continue;
-    for (const int value : node.outputs) traffic.written[value] = Layout::kNchw;
+    for (const int value : node.outputs) traffic.written[value] = node.makes;
     if (node.reads_shape_only) continue;
-    for (const int value : node.inputs) traffic.read[value].insert(Layout::kNchw);
+    for (const int value : node.inputs) traffic.read[value].insert(node.reads);
   }
   for (const int value : graph.outputs) {
     const int producer = graph.values[value].producer;

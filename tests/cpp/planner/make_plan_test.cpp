@@ -452,6 +452,19 @@ TEST(MakePlan, PaysForNoLayoutChangeBeforeAQueryOfTheShape) {
   }
 }
 
+TEST(MakePlan, PaysForNoLayoutChangeBeforeAViewOfNhwc) {
+  for (const Layout reads : {Layout::kNhwc, Layout::kNchw}) {
+    FlowBuilder flow;
+    const int src = flow.input(8, Layout::kNhwc);
+    flow.ask_shape(src);
+    Sample sample{flow.graph(), {{{}}, {{}}}, {}, {}};
+    sample.graph.nodes[0].reads_shape_only = false;
+    sample.graph.nodes[0].reads = reads;
+    add_transforms_and_costs(sample, [] { return 5; });
+    EXPECT_EQ(plan_of(sample).plan.cost, reads == Layout::kNhwc ? 0 : 5);
+  }
+}
+
 TEST(MakePlan, PutsAResidualOfTheProblemItselfInTheDestinationLayout) {
   FlowBuilder flow;
   const int a = flow.input(8), b = flow.input(8);
