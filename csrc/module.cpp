@@ -344,11 +344,8 @@ void bind_steps(py::module_& m) {
     const Problem problem = parse_problem(text);
     return std::pair(input_sizes(problem), result_sizes(problem));
   });
-  py::list activations;
-  for (const auto& [op, name] : kPostOps) {
-    if (is_activation(op)) activations.append(name);
-  }
-  m.attr("ACTIVATIONS") = py::tuple(activations);
+  m.def("is_lone_activation",
+        [](const std::string& text) { return is_lone_activation(parse_problem(text)); });
   m.def("flop_count", [](const std::string& text) { return flop_count(parse_problem(text)); });
   m.def("import_graph", [](const torch::jit::Module& frozen, const py::tuple& inputs) {
     const auto values = to_ivalues(frozen, inputs);

@@ -15,8 +15,7 @@ Offer offer_eltwise(const Problem& problem, const Device&) {
   const auto* eltwise = std::get_if<EltwiseProblem>(&problem);
   if (eltwise == nullptr) return {{}, "runs element-wise operations only"};
   const Epilogue& epilogue = eltwise->epilogue;
-  const bool is_activation_only =
-      std::all_of(epilogue.begin(), epilogue.end(), [](PostOp op) { return is_activation(op); });
+  const bool is_activation_only = std::all_of(epilogue.begin(), epilogue.end(), is_activation);
   if (!is_activation_only) return {{}, "takes activations as its epilogue"};
   if (eltwise->kind == EltwiseKind::kActivation && epilogue.size() != 1) {
     return {{}, "needs exactly one activation"};
@@ -35,7 +34,7 @@ at::Tensor run_eltwise(const EltwiseProblem& eltwise, const Primitive& primitive
                               : eltwise.kind == EltwiseKind::kMul ? at::mul(first, second)
                                                                   : at::sub(first, second);
   at::Tensor dst = to_strided(combined, primitive.dst);
-  for (const PostOp op : eltwise.epilogue) apply_activation(dst, op);
+  for (const PostOp& op : eltwise.epilogue) apply_activation(dst, op);
   return dst;
 }
 

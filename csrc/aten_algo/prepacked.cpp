@@ -43,7 +43,7 @@ const FusedOps& fused_ops() {
 /// turns a NaN into a number in its relu, hardtanh and hardsigmoid.
 const char* fused_activation(const std::optional<PostOp>& activation) {
   if (!activation) return "none";
-  switch (*activation) {
+  switch (activation->kind) {
     case PostOp::kHardswish:
       return "hardswish";
     case PostOp::kSilu:

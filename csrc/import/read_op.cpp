@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <numeric>
 #include <string_view>
@@ -99,22 +100,45 @@ EltwiseProblem eltwise_of(const Operands& op, const Value* src, EltwiseKind kind
   return eltwise;
 }
 
-OpReading activation(const Operands& op, PostOp post_op) {
+OpReading activation(const Operands& op, const PostOp& post_op) {
   Value* input = data_input(op);
   EltwiseProblem eltwise = eltwise_of(op, input, EltwiseKind::kActivation);
   eltwise.epilogue = {post_op};
   return planned(eltwise, {input});
 }
 
-OpReading clamp(const Operands& op, const char* low, const char* high) {
-  if (op.is_none(low) || op.number(low) != 0.0) return {};
-  if (op.is_none(high)) return activation(op, PostOp::kRelu);
-  if (op.number(high) != 6.0) return {};
-  return activation(op, PostOp::kRelu6);
+OpReading clamp(const Operands& op, const char* low_name, const char* high_name) {
+  if (op.is_none(low_name)) return {};
+  const double low = op.number(low_name) + 0.0;  // not -0, which would have a text of its own
+  if (op.is_none(high_name)) return low == 0 ? activation(op, PostOp::kRelu) : OpReading{};
+  const double high = op.number(high_name) + 0.0;
+  if (low == 0 && high == 6) return activation(op, PostOp::kRelu6);
+  // Pad lanes must stay zero, so 0 must lie between the bounds.
+  if (!(low >= -kLargestNumber && low <= 0 && high >= 0 && high <= kLargestNumber)) return {};
+  return activation(op, {PostOp::kClamp, {low, high}});
 }
 
 OpReading read_clamp_min(const Operands& op) {
   return op.number("min") == 0.0 ? activation(op, PostOp::kRelu) : OpReading{};
+}
+
+OpReading activation_with(const Operands& op, PostOp::Kind kind, const char* name) {
+  const double number = op.number(name) + 0.0;
+  if (!(std::abs(number) <= kLargestNumber)) {
+    throw NotPlanned(fmt::format("{} is larger than {}", name, kLargestNumber));
+  }
+  return activation(op, {kind, {number}});
+}
+
+OpReading read_leaky_relu(const Operands& op) {
+  return activation_with(op, PostOp::kLeakyRelu, "negative_slope");
+}
+
+OpReading read_elu(const Operands& op) {
+  if (op.number("scale") != 1.0 || op.number("input_scale") != 1.0) {
+    throw NotPlanned("its scales are not 1");
+  }
+  return activation_with(op, PostOp::kElu, "alpha");
 }
 
 bool are_alike(const TensorInfo& a, const TensorInfo& b) {
@@ -298,6 +322,8 @@ const std::unordered_map<std::string, ReadFunction>& read_functions() {
       {"aten::hardtanh", [](const Operands& op) { return clamp(op, "min_val", "max_val"); }},
       {"aten::clamp", [](const Operands& op) { return clamp(op, "min", "max"); }},
       {"aten::clamp_min", read_clamp_min},
+      {"aten::leaky_relu", read_leaky_relu},
+      {"aten::elu", read_elu},
       {"aten::add", read_add},
       {"aten::sub", read_sub},
       {"aten::mul", read_mul},
@@ -318,8 +344,8 @@ const std::unordered_map<std::string, ReadFunction>& read_functions() {
   return kFunctions;
 }
 
-// Returns the activation that has the name of the op of ATen, or nullopt. A variant of an op, such
-// as gelu's "tanh", is named in its argument `approximate`.
+// Returns the activation without numbers that has the name of the op of ATen, or nullopt. A variant
+// of an op, such as gelu's "tanh", is named in its argument `approximate`.
 std::optional<PostOp> find_activation(const Node* node) {
   if (!node->kind().is_aten()) return std::nullopt;
   std::string wanted = node->kind().toUnqualString();
@@ -328,8 +354,8 @@ std::optional<PostOp> find_activation(const Node* node) {
     if (!variant || !variant->isString()) return std::nullopt;
     if (variant->toStringRef() != "none") wanted += "_" + variant->toStringRef();
   }
-  for (const auto& [post_op, name] : kPostOps) {
-    if (is_activation(post_op) && name == wanted) return post_op;
+  for (const auto& [kind, name] : kPostOps) {
+    if (is_activation(kind) && number_count(kind) == 0 && name == wanted) return kind;
   }
   return std::nullopt;
 }

@@ -67,7 +67,7 @@ double touched(double planes, const std::vector<Window>& windows) {
   return planes;
 }
 
-bool is_exact(PostOp op) { return op == PostOp::kRelu || op == PostOp::kRelu6; }
+bool is_exact(const PostOp& op) { return op == PostOp::kRelu || op == PostOp::kRelu6; }
 
 double flops_of(const ConvProblem& p) {
   const double filter = static_cast<double>(p.c / p.groups * p.t * p.r * p.s);

@@ -333,7 +333,7 @@ Problem with_epilogue(const Problem& problem, Epilogue epilogue) {
   return result;
 }
 
-bool has(const Epilogue& epilogue, PostOp op) {
+bool has(const Epilogue& epilogue, const PostOp& op) {
   return std::find(epilogue.begin(), epilogue.end(), op) != epilogue.end();
 }
 

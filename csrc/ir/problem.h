@@ -177,7 +177,10 @@ struct ConvChainProblem {
 
 [[nodiscard]] std::string_view to_string(DType dtype);
 [[nodiscard]] std::string_view to_string(Direction direction);
-[[nodiscard]] std::string_view to_string(PostOp op);
+[[nodiscard]] std::string_view to_string(PostOp::Kind kind);
+
+/// Returns the text of a post-op without the "+", as in "leaky_relu0.1".
+[[nodiscard]] std::string to_string(const PostOp& op);
 
 /// Returns the text of a problem, which is its only spelling: in cache keys, test ids, benchmark
 /// rows and error texts. An example for a convolution is
@@ -246,7 +249,7 @@ struct ConvChainProblem {
 /// Returns a copy with another epilogue. @throws InternalError  for a kind that has none.
 [[nodiscard]] Problem with_epilogue(const Problem& problem, Epilogue epilogue);
 
-[[nodiscard]] bool has(const Epilogue& epilogue, PostOp op);
+[[nodiscard]] bool has(const Epilogue& epilogue, const PostOp& op);
 
 /// Returns the epilogue as act(result + bias + residual), or nullopt if its order differs from
 /// that.

@@ -34,7 +34,7 @@ std::string_view name_of(const std::array<std::pair<Key, std::string_view>, N>& 
 
 std::string print_epilogue(const Epilogue& epilogue) {
   std::string text;
-  for (const PostOp op : epilogue) text += fmt::format("+{}", to_string(op));
+  for (const PostOp& op : epilogue) text += fmt::format("+{}", to_string(op));
   return text;
 }
 
@@ -176,13 +176,15 @@ class Reader {
     rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
     return value;
   }
-  // Reads a number from 0 to 1. Only the spelling that printing gives is accepted.
-  double fraction() {
+  // Reads a number from `least` to `most`. Only the spelling that printing gives is accepted.
+  double real(double least, double most) {
     double value = 0;
     const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
     const std::string_view taken = rest_.substr(0, static_cast<std::size_t>(end - rest_.data()));
-    const bool is_fraction = error == std::errc() && value >= 0 && value <= 1;
-    if (!is_fraction || taken != fmt::format("{}", value)) fail("a number from 0 to 1, as 1e-05");
+    const bool is_in_range = error == std::errc() && value >= least && value <= most;
+    if (!is_in_range || taken != fmt::format("{}", value + 0.0)) {  // 0 for -0
+      fail(fmt::format("a number from {} to {}, as 1e-05", least, most));
+    }
     rest_.remove_prefix(taken.size());
     return value;
   }
@@ -191,15 +193,17 @@ class Reader {
     return number(1);
   }
   // Reads the longest name that fits. A name may be the beginning of another one, and may contain
-  // "_".
-  template <typename Key, std::size_t N>
-  Key word(const std::array<std::pair<Key, std::string_view>, N>& names, std::string_view what) {
+  // "_". A number follows the names for which `takes_number(key)` is true.
+  template <typename Key, std::size_t N, typename TakesNumber>
+  Key word(const std::array<std::pair<Key, std::string_view>, N>& names, std::string_view what,
+           const TakesNumber& takes_number) {
     const std::pair<Key, std::string_view>* found = nullptr;
     for (const auto& entry : names) {
       const std::string_view name = entry.second;
       if (!rest_.starts_with(name)) continue;
-      const bool ends_here =
-          rest_.size() == name.size() || rest_[name.size()] == '_' || rest_[name.size()] == '+';
+      const char next = rest_.size() == name.size() ? '_' : rest_[name.size()];
+      const bool is_number = (next >= '0' && next <= '9') || next == '-';
+      const bool ends_here = takes_number(entry.first) ? is_number : next == '_' || next == '+';
       const bool is_longer = found == nullptr || name.size() > found->second.size();
       if (ends_here && is_longer) found = &entry;
     }
@@ -207,9 +211,24 @@ class Reader {
     rest_.remove_prefix(found->second.size());
     return found->first;
   }
+  template <typename Key, std::size_t N>
+  Key word(const std::array<std::pair<Key, std::string_view>, N>& names, std::string_view what) {
+    return word(names, what, [](const Key&) { return false; });
+  }
+  PostOp post_op(std::string_view what) {
+    PostOp op = word(kPostOps, what, [](PostOp::Kind kind) { return number_count(kind) > 0; });
+    if (op.kind == PostOp::kClamp) {
+      op.numbers[0] = real(-kLargestNumber, 0);
+      expect("x");
+      op.numbers[1] = real(0, kLargestNumber);
+    } else if (number_count(op.kind) == 1) {
+      op.numbers[0] = real(-kLargestNumber, kLargestNumber);
+    }
+    return op;
+  }
   Epilogue epilogue() {
     Epilogue ops;
-    while (take("+")) ops.push_back(word(kPostOps, "bias, add or an activation"));
+    while (take("+")) ops.push_back(post_op("bias, add or an activation"));
     return ops;
   }
   template <typename P>
@@ -363,7 +382,7 @@ PoolProblem read_pool(Reader& in, bool is_max) {
   return p;
 }
 
-EltwiseProblem read_eltwise(Reader& in, EltwiseKind kind, PostOp activation) {
+EltwiseProblem read_eltwise(Reader& in, EltwiseKind kind, const PostOp& activation) {
   EltwiseProblem p;
   p.kind = kind;
   p.dtype = in.dtype();
@@ -382,7 +401,7 @@ LayerNormProblem read_layer_norm(Reader& in) {
   p.dtype = in.dtype();
   in.nchw(p);
   in.expect("_eps");
-  p.epsilon = in.fraction();
+  p.epsilon = in.real(0, 1);
   return p;
 }
 
@@ -484,8 +503,7 @@ Problem read_problem(Reader& in) {
     p.epilogue = in.epilogue();
     return p;
   }
-  const PostOp activation =
-      in.word(kPostOps, "an operation: fwd, bwd_data, maxpool, add, relu, ...");
+  const PostOp activation = in.post_op("an operation: fwd, bwd_data, maxpool, add, relu, ...");
   return read_eltwise(in, EltwiseKind::kActivation, activation);
 }
 
@@ -493,7 +511,13 @@ Problem read_problem(Reader& in) {
 
 std::string_view to_string(DType dtype) { return name_of(kDTypes, dtype); }
 std::string_view to_string(Direction direction) { return name_of(kDirections, direction); }
-std::string_view to_string(PostOp op) { return name_of(kPostOps, op); }
+std::string_view to_string(PostOp::Kind kind) { return name_of(kPostOps, kind); }
+
+std::string to_string(const PostOp& op) {
+  const int count = number_count(op.kind);
+  return fmt::format("{}{}", to_string(op.kind),
+                     fmt::join(op.numbers.begin(), op.numbers.begin() + count, "x"));
+}
 
 std::string to_string(const Problem& problem) {
   return std::visit([](const auto& p) { return print(p); }, problem);

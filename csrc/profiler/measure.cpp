@@ -65,7 +65,7 @@ class SharedSamples {
     return to_string(is_conv ? with_epilogue(problem, {}) : problem);
   }
   static bool serves(const Problem& richest, const Problem& problem) {
-    const auto lacks = [&](PostOp op) {
+    const auto lacks = [&](const PostOp& op) {
       return has(epilogue_of(problem), op) && !has(epilogue_of(richest), op);
     };
     return !lacks(PostOp::kAdd) && !lacks(PostOp::kBias);

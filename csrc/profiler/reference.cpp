@@ -165,7 +165,7 @@ at::Tensor compute(const ConvChainProblem&, const Inputs&, const LayerWeights&) 
 at::Tensor reference_layer(const Problem& problem, const std::vector<at::Tensor>& src,
                            const LayerWeights& weights, const at::Tensor& residual) {
   at::Tensor result = std::visit([&](const auto& p) { return compute(p, src, weights); }, problem);
-  for (const PostOp op : epilogue_of(problem)) {
+  for (const PostOp& op : epilogue_of(problem)) {
     if (op == PostOp::kAdd) result = result + residual;
     if (is_activation(op)) result = activated(result, op);
   }

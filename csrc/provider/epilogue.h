@@ -8,10 +8,10 @@
 namespace torchalgo {
 
 /// Returns activation(src). @throws InternalError if `op` is no activation.
-[[nodiscard]] at::Tensor activated(const at::Tensor& src, PostOp op);
+[[nodiscard]] at::Tensor activated(const at::Tensor& src, const PostOp& op);
 
 /// Applies the activation `op` to `dst` in place. @throws InternalError if `op` is no activation.
-void apply_activation(at::Tensor& dst, PostOp op);
+void apply_activation(at::Tensor& dst, const PostOp& op);
 
 /// Applies the post-ops of `epilogue` to `dst` in place, in order, with one ATen op each. `bias`
 /// [channels of dst] is read for kBias, `residual` [as dst] for kAdd.

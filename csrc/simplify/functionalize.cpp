@@ -22,7 +22,7 @@ using torch::jit::Value;
 namespace {
 
 // Their results are new memory that nothing else refers to.
-constexpr std::array<std::string_view, 47> kFresh = {"aten::conv1d",
+constexpr std::array<std::string_view, 48> kFresh = {"aten::conv1d",
                                                      "aten::conv2d",
                                                      "aten::conv3d",
                                                      "aten::conv_transpose1d",
@@ -50,6 +50,7 @@ constexpr std::array<std::string_view, 47> kFresh = {"aten::conv1d",
                                                      "aten::hardswish",
                                                      "aten::leaky_relu",
                                                      "aten::elu",
+                                                     "aten::mish",
                                                      "aten::tanh",
                                                      "aten::softmax",
                                                      "aten::clamp",
@@ -78,11 +79,11 @@ constexpr std::array<std::string_view, 15> kViews = {
     "aten::unbind",  "aten::split_with_sizes", "prim::ListUnpack"};
 
 // They have a twin of the same name without the last underscore.
-constexpr std::array<std::string_view, 16> kInPlace = {
-    "aten::add_",     "aten::sub_",         "aten::mul_",       "aten::div_",
-    "aten::relu_",    "aten::relu6_",       "aten::hardtanh_",  "aten::silu_",
-    "aten::sigmoid_", "aten::hardsigmoid_", "aten::hardswish_", "aten::leaky_relu_",
-    "aten::elu_",     "aten::tanh_",        "aten::clamp_",     "aten::clamp_min_"};
+constexpr std::array<std::string_view, 17> kInPlace = {
+    "aten::add_",       "aten::sub_",        "aten::mul_",  "aten::div_",     "aten::relu_",
+    "aten::relu6_",     "aten::hardtanh_",   "aten::silu_", "aten::sigmoid_", "aten::hardsigmoid_",
+    "aten::hardswish_", "aten::leaky_relu_", "aten::elu_",  "aten::tanh_",    "aten::mish_",
+    "aten::clamp_",     "aten::clamp_min_"};
 
 bool is_container(const Node* node) {
   return is_kind(node, "prim::ListConstruct") || is_kind(node, "prim::TupleConstruct");

@@ -69,6 +69,15 @@ struct Activation {
   const char* kind = nullptr;
 };
 
+// Returns x if the value is softplus(x), which nothing else reads, or null.
+const Value* softplus_of(const Value* value) {
+  const Node* node = value->node();
+  if (!is_kind(node, "aten::softplus") || !has_one_reader(value)) return nullptr;
+  const bool is_default =
+      constant_number(node->input(1)) == 1.0 && constant_number(node->input(2)) == 20.0;
+  return is_default ? node->input(0) : nullptr;
+}
+
 // Returns the activation that is x times `gate(x)`.
 Activation gated(const Node* mul) {
   if (!is_kind(mul, "aten::mul") || !is_tensor(mul->input(1))) return {};
@@ -76,6 +85,9 @@ Activation gated(const Node* mul) {
     Value* const x = const_cast<Value*>(mul->input(i));
     const Value* gate = mul->input(1 - i);
     if (!has_one_reader(gate) || gate->node()->inputs().empty()) continue;
+    if (is_kind(gate->node(), "aten::tanh") && softplus_of(gate->node()->input(0)) == x) {
+      return {x, "aten::mish"};
+    }
     if (gate->node()->input(0) != x) continue;
     if (is_kind(gate->node(), "aten::sigmoid")) return {x, "aten::silu"};
     if (is_kind(gate->node(), "aten::hardsigmoid")) return {x, "aten::hardswish"};

@@ -42,9 +42,10 @@ kernels::Activation activation_of(const Epilogue& epilogue) {
   const auto form = as_bias_add_activation(epilogue);
   TORCHALGO_ASSERT(form.has_value());
   if (!form->activation) return kernels::Activation::kNone;
-  const auto activation = kernels::find_activation(to_string(*form->activation));
-  TORCHALGO_ASSERT(activation.has_value());
-  return *activation;
+  const auto& [kind, numbers] = *form->activation;
+  const auto known = kernels::find_activation(to_string(kind));
+  TORCHALGO_ASSERT(known.has_value());
+  return {*known, static_cast<float>(numbers[0]), static_cast<float>(numbers[1])};
 }
 
 std::int64_t variant_number(const Primitive& primitive) {

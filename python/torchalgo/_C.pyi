@@ -191,12 +191,10 @@ def is_view(primitive: str) -> bool: ...  # costs nothing by construction
 def parse_problem(text: str) -> str: ...  # the canonical spelling; Error if it is none
 def layers_of(problem: str) -> list[str]: ...  # the convolutions of a chain, else itself
 def weight_sizes(problem: str) -> list[int]: ...  # kcrs, no chain; empty: it has none
+def is_lone_activation(problem: str) -> bool: ...
 def tensor_sizes(
     problem: str,
 ) -> tuple[list[list[int]], list[int]]: ...  # logical, of the inputs and of the result
-
-ACTIVATIONS: tuple[str, ...]  # their names in problems
-
 def flop_count(problem: str) -> float: ...
 def import_graph(frozen: torch._C.ScriptModule, inputs: tuple[Any, ...]) -> Imported: ...
 def find_candidates(

@@ -32,6 +32,8 @@ NAMED: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
     "hardswish": ("hardswish", lambda x: x * (F.relu6(x + 3) / 6)),
     "hardswish, divided last": ("hardswish", lambda x: x * F.hardtanh(x + 3, 0.0, 6.0) / 6.0),
     "hardswish of hardsigmoid": ("hardswish", lambda x: x * F.hardsigmoid(x)),
+    "mish": ("mish", lambda x: x * torch.tanh(F.softplus(x))),
+    "mish, turned": ("mish", lambda x: F.softplus(x).tanh() * x),
 }
 
 
@@ -48,6 +50,33 @@ OTHERS: dict[str, Callable[[Tensor], Tensor]] = {
     "two readers": gate_twice,
     "integers": lambda x: x + x.int() * x.int().sigmoid(),
     "rounded": lambda x: torch.div(F.relu6(x + 3.0), 6.0, rounding_mode="floor") + x,
+    "another softplus": lambda x: x * torch.tanh(F.softplus(x, beta=2.0)),
+    "softplus of another tensor": lambda x: x * torch.tanh(F.softplus(x + 1)),
+}
+
+# The ops of torch, and the activations that plan them.
+KNOWN: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
+    "leaky_relu, default": ("leaky_relu0.01", F.leaky_relu),
+    "leaky_relu, module": ("leaky_relu0.2", nn.LeakyReLU(0.2)),
+    "leaky_relu, in place": ("leaky_relu0.1", nn.LeakyReLU(0.1, inplace=True)),
+    "leaky_relu, negative slope": ("leaky_relu-0.5", lambda x: F.leaky_relu(x, -0.5)),
+    "mish": ("mish", nn.Mish()),
+    "mish, in place": ("mish", lambda x: F.mish(x, inplace=True)),
+    "elu": ("elu1", F.elu),
+    "elu, in place": ("elu0.5", nn.ELU(0.5, inplace=True)),
+    "tanh": ("tanh", torch.tanh),
+    "tanh, in place": ("tanh", lambda x: x.tanh_()),
+    "hardtanh": ("clamp-1x1", nn.Hardtanh()),
+    "clamp": ("clamp-0.5x20", lambda x: x.clamp(-0.5, 20)),
+    "clamp from 0": ("relu", lambda x: x.clamp(min=0)),
+    "clamp to 6": ("relu6", lambda x: x.clamp(0, 6)),
+}
+
+LEFT: dict[str, Callable[[Tensor], Tensor]] = {
+    "clamp above 0": lambda x: x.clamp(0.5, 2),  # pad lanes would not stay zero
+    "clamp on one side": lambda x: x.clamp(max=2),
+    "selu": F.selu,
+    "large slope": lambda x: F.leaky_relu(x, 1e7),
 }
 
 
@@ -62,7 +91,8 @@ def activations_of(function: Callable[[Tensor], Tensor]) -> set[str]:
         with torch.no_grad():
             assert_close(module(y), model, (y,))
     problems = [node.problem for node in imported.graph.nodes if node.problem]
-    return {p.split("_")[0] for p in problems if not p.startswith(("fwd", "scale", "shift", "add"))}
+    others = ("fwd", "scale", "shift", "add")
+    return {p.split("_f32")[0] for p in problems if not p.startswith(others)}
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -73,4 +103,46 @@ def test_a_written_activation_has_its_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_only_looks_like_one_stays(name: str) -> None:
-    assert not {"silu", "hardswish", "hardsigmoid"} & activations_of(OTHERS[name])
+    assert not {"silu", "hardswish", "hardsigmoid", "mish"} & activations_of(OTHERS[name])
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_an_activation_of_torch_is_planned(name: str) -> None:
+    expected, function = KNOWN[name]
+    assert activations_of(function) == {expected}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_no_kernel_computes_is_left_to_torch(name: str) -> None:
+    assert activations_of(LEFT[name]) == set()
+
+
+class Modules(nn.Module):
+    """A network whose activations are modules, so that it can be scripted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 6, 3), nn.LeakyReLU(0.1), nn.Conv2d(6, 6, 3), nn.Mish(),
+            nn.Conv2d(6, 6, 1), nn.ELU(), nn.Conv2d(6, 6, 1), nn.Tanh(),
+            nn.Conv2d(6, 6, 1), nn.Hardtanh(-2.0, 2.0),
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x)
+
+
+@pytest.mark.parametrize("capture", ["trace", "script"])
+def test_random_plans_with_these_activations_equal_the_model(capture: str) -> None:
+    torch.manual_seed(0)
+    model, x = Modules().eval(), torch.randn(1, 3, 9, 8)
+    imported = _C.import_graph(freeze(model, (x,), capture)._c, (x,))
+    expected = {"leaky_relu0.1", "mish", "elu1", "tanh", "clamp-2x2"}
+    problems = [node.problem for node in imported.graph.nodes if node.problem]
+    assert {p.split("_f32")[0] for p in problems} == {"fwd", *expected}
+    for seed in range(4):
+        module = rewrite(imported, any_plan(imported.graph, seed))
+        for shape in ((1, 3, 9, 8), (2, 3, 12, 7)):
+            y = torch.randn(shape)
+            with torch.no_grad():
+                assert_close(module(y), model, (y,))

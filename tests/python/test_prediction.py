@@ -211,6 +211,17 @@ def test_an_activation_is_told_from_what_it_is_fused_to() -> None:
     assert activation_of("hardswish_f32_n1c8h1w1") == "hardswish"
 
 
+@pytest.mark.parametrize(
+    ("step", "alike"),
+    [("leaky_relu0.1", "relu"), ("clamp-1x1", "relu"), ("elu1", "silu"), ("mish", "silu")],
+)
+def test_an_activation_with_numbers_counts_as_one_that_takes_as_long(step: str, alike: str) -> None:
+    problem = conv(16, 32, 8, 3, f"+bias+{step}")
+    assert activation_of(problem) == alike
+    assert without_activation(problem) == conv(16, 32, 8, 3, "+bias")
+    assert activation_alone(problem) == f"{step}_f32_n1c32h8w8"
+
+
 def test_every_problem_of_every_table_has_features_of_one_length() -> None:
     lengths = set()
     for path in sorted(FOLDER.glob("*.json.gz"))[:4]:

@@ -12,23 +12,39 @@ namespace torchalgo::kernels {
   X(None, "")                    \
   X(Relu, "relu")                \
   X(Relu6, "relu6")              \
+  X(Clamp, "clamp")              \
   X(Hardswish, "hardswish")      \
   X(Silu, "silu")                \
   X(Sigmoid, "sigmoid")          \
   X(Hardsigmoid, "hardsigmoid")  \
   X(Gelu, "gelu")                \
-  X(GeluTanh, "gelu_tanh")
+  X(GeluTanh, "gelu_tanh")       \
+  X(Mish, "mish")                \
+  X(Tanh, "tanh")                \
+  X(Elu, "elu")                  \
+  X(LeakyRelu, "leaky_relu")
 
 /// The function that is applied to each result before it is stored. Each equals torch's function of
 /// this name.
-enum class Activation : std::uint8_t {
+struct Activation {
+  enum Kind : std::uint8_t {  // no `using enum`, which GCC 12 cannot read in templates
 #define TORCHALGO_ENUMERATOR(enumerator, name) k##enumerator,
-  TORCHALGO_ACTIVATIONS(TORCHALGO_ENUMERATOR)
+    TORCHALGO_ACTIVATIONS(TORCHALGO_ENUMERATOR)
 #undef TORCHALGO_ENUMERATOR
+  };
+
+  Kind kind = kNone;
+  /// Holds alpha of kElu, the slope of kLeakyRelu, and the bounds of kClamp, between which 0 lies.
+  /// Other activations do not read them.
+  float numbers[2] = {};
+
+  // A kind without numbers is an activation.
+  constexpr Activation(Kind kind = kNone, float first = 0, float second = 0)
+      : kind(kind), numbers{first, second} {}
 };
 
-/// Returns the activation of a name, or nullopt if no kernel computes it.
-[[nodiscard]] constexpr std::optional<Activation> find_activation(std::string_view wanted) {
+/// Returns the kind of activation of a name, or nullopt if no kernel computes it.
+[[nodiscard]] constexpr std::optional<Activation::Kind> find_activation(std::string_view wanted) {
 #define TORCHALGO_IF_NAMED(enumerator, name) \
   if (wanted == name) return Activation::k##enumerator;
   TORCHALGO_ACTIVATIONS(TORCHALGO_IF_NAMED)
@@ -37,13 +53,13 @@ enum class Activation : std::uint8_t {
 }
 
 /// Returns true if the activation maps 0 to 0, so that pad lanes stay zero without further work.
-[[nodiscard]] constexpr bool keeps_zero(Activation activation) {
-  return activation != Activation::kSigmoid && activation != Activation::kHardsigmoid;
+[[nodiscard]] constexpr bool keeps_zero(const Activation& activation) {
+  return activation.kind != Activation::kSigmoid && activation.kind != Activation::kHardsigmoid;
 }
 
 /// Returns true if the activation clamps the value to [low, high], which takes almost no time.
-[[nodiscard]] constexpr bool is_clamp(Activation activation) {
-  return activation <= Activation::kRelu6;
+[[nodiscard]] constexpr bool is_clamp(const Activation& activation) {
+  return activation.kind <= Activation::kClamp;
 }
 
 }  // namespace torchalgo::kernels

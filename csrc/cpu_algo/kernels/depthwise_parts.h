@@ -73,7 +73,7 @@ inline void store_columns(const Depthwise& conv, const float* residual, float* d
 #pragma GCC unroll 8
     for (int u = 0; u < columns; ++u) sums[u] = sums[u] + Vec::loadu(residual + u * pixel);
   }
-  if (conv.activation == Activation::kHardswish) {
+  if (conv.activation.kind == Activation::kHardswish) {
 #pragma GCC unroll 8
     for (int u = 0; u < columns; ++u)
       activate<Activation::kHardswish>(sums[u]).store(dst + u * pixel);

@@ -20,19 +20,21 @@ constexpr int kBlockVectors = kBlock / kLanes;  // vectors that hold one block
 /// Returns true if a kernel applies an activation to its sums in registers. The code is unrolled
 /// once for each such activation and tile. So a longer activation is applied to the stored results,
 /// which lie in L1.
-constexpr bool fits_registers(Activation activation) {
-  return is_clamp(activation) || activation == Activation::kHardswish;
+constexpr bool fits_registers(const Activation& activation) {
+  return is_clamp(activation) || activation.kind == Activation::kHardswish;
 }
 
-/// The bounds of the clamp that kNone, kRelu and kRelu6 are. A NaN stays a NaN, as in torch.
+/// The bounds of the clamp that kNone, kRelu, kRelu6 and kClamp are. A NaN stays a NaN, as in
+/// torch.
 struct Clamp {
   float low = -std::numeric_limits<float>::infinity();
   float high = std::numeric_limits<float>::infinity();
 };
-constexpr Clamp clamp_of(Activation activation) {
+constexpr Clamp clamp_of(const Activation& activation) {
   Clamp clamp;
-  if (activation == Activation::kRelu || activation == Activation::kRelu6) clamp.low = 0;
-  if (activation == Activation::kRelu6) clamp.high = 6;
+  if (activation.kind == Activation::kClamp) return {activation.numbers[0], activation.numbers[1]};
+  if (activation.kind == Activation::kRelu || activation.kind == Activation::kRelu6) clamp.low = 0;
+  if (activation.kind == Activation::kRelu6) clamp.high = 6;
   return clamp;
 }
 inline Vec apply_clamp(const Vec& x, const Vec& low, const Vec& high) {
@@ -105,46 +107,91 @@ inline Vec gelu_tanh(const Vec& x) {
   return x / (Vec(1.0F) + exp_minus(x * cubic * Vec(1.59576912F)));
 }
 
-template <Activation activation>
-inline Vec activate(const Vec& x) {
+/// Returns mish, x tanh(ln(1 + e^x)). With e = e^x and n = e (e + 2) it is x n / (n + 2). Above 20
+/// the quotient is 1 in f32. The relative error is (6 + |x|) 1e-7. A NaN stays a NaN.
+inline Vec mish(const Vec& x) {
+  const Vec two(2.0F);
+  const Vec e = exp_minus(clamp_min(Vec(0.0F) - x, Vec(-20.0F)));
+  const Vec n = e * (e + two);
+  return x * (n / (n + two));
+}
+
+/// Returns e^x - 1 for x in [-20, 20], and the value at the nearer bound for other x. The relative
+/// error is 3e-7, also next to 0. A NaN stays a NaN. With x = n ln 2 + f and |f| <= ln 2 / 2, the
+/// result is 2^n (e^f - 1) + (2^n - 1), where e^f - 1 is f + f^2 times the minimax polynomial of
+/// degree 4.
+inline Vec exp_minus_one(Vec x) {
+  x = apply_clamp(x, Vec(-20.0F), Vec(20.0F));
+  constexpr float kRound = 12582912.0F + 127.0F;  // as in exp_minus: 1.5 * 2^23 + 127
+  const Vec shifted = fmadd(x, Vec(1.44269504F), Vec(kRound));
+  const Vec n = shifted - Vec(kRound);
+  const Vec high = fmadd(n, Vec(-0.693359375F), x);  // ln 2 in two parts
+  const Vec f = fmadd(n, Vec(2.12194440e-4F), high);
+  Vec p = fmadd(f, Vec(0.00138825178F), Vec(0.00836653914F));
+  p = fmadd(p, f, Vec(0.0416672006F));
+  p = fmadd(p, f, Vec(0.166665435F));
+  p = fmadd(p, f, Vec(0.49999997F));
+  const Vec power = shift_left(shifted, 23);  // 2^n
+  return fmadd(fmadd(f * f, p, f), power, power - Vec(1.0F));
+}
+
+/// Returns tanh(x) = m / (m + 2) with m = e^(2 x) - 1. The relative error is 4e-7. A NaN stays a
+/// NaN.
+inline Vec tanh(const Vec& x) {
+  const Vec m = exp_minus_one(x + x);
+  return m / (m + Vec(2.0F));
+}
+
+template <Activation::Kind kind>
+inline Vec activate(const Vec& x, const Activation& activation = kind) {
   const Vec zero(0.0F), one(1.0F), three(3.0F), six(6.0F), sixth(1.0F / 6);
-  if constexpr (is_clamp(activation)) {
-    constexpr Clamp kClamp = clamp_of(activation);
-    return apply_clamp(x, Vec(kClamp.low), Vec(kClamp.high));
+  const Vec number(activation.numbers[0]);
+  if constexpr (is_clamp(kind)) {
+    const Clamp clamp = clamp_of({kind, activation.numbers[0], activation.numbers[1]});
+    return apply_clamp(x, Vec(clamp.low), Vec(clamp.high));
   }
-  if constexpr (activation == Activation::kHardswish)
+  if constexpr (kind == Activation::kHardswish)
     return x * apply_clamp(x + three, zero, six) * sixth;
-  if constexpr (activation == Activation::kSilu) return x / (one + exp_minus(x));
-  if constexpr (activation == Activation::kSigmoid) return one / (one + exp_minus(x));
-  if constexpr (activation == Activation::kHardsigmoid)
-    return apply_clamp(x + three, zero, six) * sixth;
-  if constexpr (activation == Activation::kGelu) return gelu(x);
-  if constexpr (activation == Activation::kGeluTanh) return gelu_tanh(x);
+  if constexpr (kind == Activation::kSilu) return x / (one + exp_minus(x));
+  if constexpr (kind == Activation::kSigmoid) return one / (one + exp_minus(x));
+  if constexpr (kind == Activation::kHardsigmoid) return apply_clamp(x + three, zero, six) * sixth;
+  if constexpr (kind == Activation::kGelu) return gelu(x);
+  if constexpr (kind == Activation::kGeluTanh) return gelu_tanh(x);
+  if constexpr (kind == Activation::kMish) return mish(x);
+  if constexpr (kind == Activation::kTanh) return tanh(x);
+  if constexpr (kind == Activation::kElu)
+    return fmadd(exp_minus_one(clamp_max(x, zero)), number, clamp_min(x, zero));
+  if constexpr (kind == Activation::kLeakyRelu)
+    return fmadd(clamp_max(x, zero), number, clamp_min(x, zero));
   return x;
 }
 
-template <Activation activation>
-inline void activate_range(const float* src, float* dst, std::int64_t count) {
+// `activation` is passed by value, since dst might overlap a reference's numbers. The compiler
+// would load these again for each vector.
+template <Activation::Kind kind>
+inline void activate_range(const float* src, float* dst, std::int64_t count,
+                           Activation activation) {
   std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) activate<activation>(Vec::loadu(src + i)).store(dst + i);
+  for (; i + kLanes <= count; i += kLanes)
+    activate<kind>(Vec::loadu(src + i), activation).store(dst + i);
   if (i == count) return;
   const int rest = static_cast<int>(count - i);
-  activate<activation>(Vec::loadu(src + i, rest)).store(dst + i, rest);
+  activate<kind>(Vec::loadu(src + i, rest), activation).store(dst + i, rest);
 }
 
 /// Applies the activation in place to `vectors` vectors, each `step` floats behind the one before.
-template <Activation activation>
-inline void activate_vectors(float* data, std::int64_t step, int vectors) {
+template <Activation::Kind kind>
+inline void activate_vectors(float* data, std::int64_t step, int vectors, Activation activation) {
   for (int i = 0; i < vectors; ++i) {
     float* const at = data + i * step;
-    activate<activation>(Vec::loadu(at)).store(at);
+    activate<kind>(Vec::loadu(at), activation).store(at);
   }
 }
 
-/// Calls function.operator()<activation>().
+/// Calls function.operator()<kind>().
 template <class Function>
-inline void with_activation(Activation activation, const Function& function) {
-  switch (activation) {
+inline void with_activation(Activation::Kind kind, const Function& function) {
+  switch (kind) {
 #define TORCHALGO_CASE(enumerator, name) \
   case Activation::k##enumerator:        \
     return function.template operator()<Activation::k##enumerator>();
@@ -163,8 +210,11 @@ inline void clear_lanes(float* block, std::int64_t step, std::int64_t pixels,
 }
 
 /// Computes dst[i] = activation(src[i]). src may be dst. Otherwise they must not overlap.
-inline void activate(const float* src, float* dst, std::int64_t count, Activation activation) {
-  with_activation(activation, [&]<Activation known>() { activate_range<known>(src, dst, count); });
+inline void activate(const float* src, float* dst, std::int64_t count,
+                     const Activation& activation) {
+  with_activation(activation.kind, [&]<Activation::Kind kind>() {
+    activate_range<kind>(src, dst, count, activation);
+  });
 }
 
 }  // namespace

@@ -207,13 +207,16 @@ struct Accumulators {
 
   void finish(const Tile& tile) {
     if (tile.residual != nullptr) add(tile.residual, tile.c_row_stride, tile.c_block_stride);
-    switch (tile.activation) {
+    switch (tile.activation.kind) {
       case Activation::kRelu:
         return store(tile, [zero = Vec(0.0F)](const Vec& x) { return clamp_min(x, zero); });
       case Activation::kRelu6:
-        return store(tile, [zero = Vec(0.0F), six = Vec(6.0F)](const Vec& x) {
-          return clamp_max(clamp_min(x, zero), six);
+      case Activation::kClamp: {
+        const Clamp clamp = clamp_of(tile.activation);
+        return store(tile, [low = Vec(clamp.low), high = Vec(clamp.high)](const Vec& x) {
+          return apply_clamp(x, low, high);
         });
+      }
       case Activation::kHardswish:
         return store(tile, [](const Vec& x) { return activate<Activation::kHardswish>(x); });
       default:
@@ -239,11 +242,11 @@ constexpr auto kRunners = []<int... index>(std::integer_sequence<int, index...>)
 (std::make_integer_sequence<int, kMaxRows>());
 
 [[gnu::noinline]] void activate_tile(const Tile& tile, int rows, int blocks) {
-  with_activation(tile.activation, [&]<Activation activation>() {
+  with_activation(tile.activation.kind, [&]<Activation::Kind kind>() {
     for (int v = 0; v < blocks * kBlockVectors; ++v) {
-      activate_vectors<activation>(
+      activate_vectors<kind>(
           tile.c + v / kBlockVectors * tile.c_block_stride + v % kBlockVectors * kLanes,
-          tile.c_row_stride, rows);
+          tile.c_row_stride, rows, tile.activation);
     }
   });
 }

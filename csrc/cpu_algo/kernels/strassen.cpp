@@ -47,7 +47,7 @@ constexpr int kProductsThatFetch = 3;
 [[gnu::noinline]] void finish_partly(const Quarter& quarter, const float* sums, int rows,
                                      int blocks) {
   const Tile& tile = quarter.tile;
-  with_activation(tile.activation, [&]<Activation activation>() {
+  with_activation(tile.activation.kind, [&]<Activation::Kind kind>() {
     for (int row = quarter.first_row; row < rows; ++row) {
       for (int v = 0; v < quarter.blocks * kBlockVectors; ++v) {
         const std::int64_t at = row * tile.c_row_stride + v / kBlockVectors * tile.c_block_stride +
@@ -59,7 +59,7 @@ constexpr int kProductsThatFetch = 3;
           x = x + Vec::loadu(tile.bias + v * kLanes);
         }
         if (tile.residual != nullptr) x = x + Vec::loadu(tile.residual + at);
-        if constexpr (is_clamp(activation)) x = activate<activation>(x);
+        if constexpr (is_clamp(kind)) x = activate<kind>(x, tile.activation);
         x.store(tile.c + at);
       }
     }

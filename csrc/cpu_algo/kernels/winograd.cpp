@@ -318,7 +318,7 @@ void transform_dst(const float* src, std::int64_t step, const DstTile& tile, con
 }
 
 // Applies an activation to one row of a tile. Adjacent blocks are processed together.
-void activate_blocks(float* row, const DstTile& tile, Activation activation) {
+void activate_blocks(float* row, const DstTile& tile, const Activation& activation) {
   if (tile.pixel_step == kBlock) return activate(row, row, tile.columns * kBlock, activation);
   for (std::int64_t x = 0; x < tile.columns; ++x, row += tile.pixel_step)
     activate(row, row, kBlock, activation);
@@ -327,7 +327,7 @@ void activate_blocks(float* row, const DstTile& tile, Activation activation) {
 // Finishes a stored tile, which is still in L1. It applies activations that are not clamps, and
 // writes zeros to the pad lanes. Such an activation, or a NaN times a zero weight, may have left
 // other values there.
-void finish_tile(const DstTile& tile, Activation activation, std::int64_t pad_lanes) {
+void finish_tile(const DstTile& tile, const Activation& activation, std::int64_t pad_lanes) {
   for (std::int64_t y = 0; y < tile.rows; ++y) {
     float* row = tile.dst + y * tile.row_step;
     if (!is_clamp(activation)) activate_blocks(row, tile, activation);

@@ -61,7 +61,7 @@ def weight_count(problem: str) -> int:
 
 def is_activation(problem: str | None) -> bool:
     """Returns whether `problem` is an activation alone."""
-    return problem is not None and problem.startswith(tuple(f"{name}_" for name in _C.ACTIVATIONS))
+    return problem is not None and _C.is_lone_activation(problem)
 
 
 def is_other_operation(name: str) -> bool:

@@ -17,8 +17,15 @@ from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Key
 from torchalgo._ir.problems import dtype_of, weight_count
 
-# ReLU6 is treated as ReLU.
 ACTIVATION_FEATURES = ("relu", "hardswish", "hardsigmoid", "silu", "sigmoid")
+# Activations that are treated as one of these, which takes about as long.
+_ALIKE = {
+    "relu6": "relu", "clamp": "relu", "leaky_relu": "relu",
+    "mish": "silu", "tanh": "silu", "elu": "silu",
+}  # fmt: skip
+_ACTIVATION = re.compile(
+    rf"(?:^|\+)({'|'.join((*_ALIKE, *ACTIVATION_FEATURES))})[-\d.ex]*(?=[_+]|$)"
+)
 LAYOUTS = ("nchw", "nhwc", "nChw16c", "nChw8c")
 TYPES = ("f64", "f32", "tf32", "f16", "bf16")
 DIRECTIONS = ("bwd_data", "bwd_filter")  # fwd has none of them
@@ -43,8 +50,8 @@ class Features:
 
 def activation_of(problem: str) -> str:
     """Returns the activation in a problem's text; empty if there is none."""
-    words = re.split(r"[_+]", problem.replace("relu6", "relu"))
-    return next((a for a in ACTIVATION_FEATURES if a in words), "")
+    names = {_ALIKE.get(name, name) for name in _ACTIVATION.findall(problem)}
+    return next((a for a in ACTIVATION_FEATURES if a in names), "")
 
 
 def without_activation(problem: str) -> str:
@@ -76,8 +83,8 @@ def features_of(key: Key, peaks: Peaks) -> Features:
     Raises torchalgo.Error if `key.problem` is no problem.
     """
     primitive = _C.Primitive(key.primitive, key.src, key.dst)
-    kind = key.problem.split("_")[0]
-    category = f"{'act' if activation_of(kind) else kind}:{key.primitive}"
+    head = key.problem.partition("+")[0]
+    category = f"{'act' if activation_of(head) else head.split('_')[0]}:{key.primitive}"
     floor = max(1, peaks.bound_ticks(key.problem, primitive))
     numbers = {**_work(key, primitive, floor), **_shape(key), **_words(key)}
     return Features(category, activation_of(key.problem), tuple(numbers.values()), floor)

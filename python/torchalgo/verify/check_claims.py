@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,8 +28,12 @@ except ImportError:  # these two files run without torchalgo
 
 LAYOUTS = {"nchw": 1, "nhwc": 2, "nChw8c": 4, "nChw16c": 8}  # a set of layouts is their sum
 TICKS_PER_US = 1024 * 1000
-ACTIVATIONS = ("relu", "relu6", "hardswish", "silu", "sigmoid", "hardsigmoid", "gelu", "gelu_tanh")
-APPENDED = ("add", *ACTIVATIONS)
+# A sum or an activation alone. The numbers of an activation follow its name: "leaky_relu0.1".
+NUMBER = r"-?\d+(?:\.\d+)?(?:e-\d+)?"
+APPENDED = re.compile(
+    "(add|relu|relu6|hardswish|silu|sigmoid|hardsigmoid|gelu|gelu_tanh|mish|tanh"
+    rf"|(?:elu|leaky_relu){NUMBER}|clamp{NUMBER}x{NUMBER})_(?:f64|f32|tf32|f16|bf16)_"
+)
 # Operations that may come before a convolution in one call, with the ends of their problems.
 HEADS = {"scaleshift": "", "mul": "_channelwise", "avgpool": "_p1q1"}
 MAX_CHAIN = 32  # most nodes of one call; longer chains have no costs
@@ -159,8 +164,8 @@ def appended(problem: str, other: str) -> str:
     if other.startswith("shuffle_") and kind == "concat" and "_shuffle" not in own:
         return f"{problem}_shuffle{other.rpartition('_g')[2]}"
     is_plain = "+" not in other and not other.endswith("_channelwise")
-    named = [name for name in APPENDED if other.startswith(f"{name}_")]
-    return f"{problem}+{max(named, key=len)}" if named and is_plain else ""
+    named = APPENDED.match(other)
+    return f"{problem}+{named[1]}" if named and is_plain else ""
 
 
 def layouts_of(problem: str, row: str) -> tuple[int, int, int]:

@@ -73,7 +73,8 @@ TEST(ConvChain, AgreesWithF64BehindAStem) {
 }
 
 TEST(ConvChain, AddsAResidualAndAppliesEachActivation) {
-  for (const char* act : {"+relu", "+relu6", "+hardswish", "+silu", "+sigmoid", "+hardsigmoid"}) {
+  for (const char* act : {"+relu", "+relu6", "+hardswish", "+silu", "+sigmoid", "+hardsigmoid",
+                          "+leaky_relu0.1", "+clamp-1x2"}) {
     const std::string epilogue = std::string("+bias") + act;
     const std::string last = std::string("+bias+add") + act;
     expect_correct(

@@ -112,9 +112,9 @@ TEST(ConvGemm, AppliesEveryEpilogueAndKeepsPadLanesZero) {
       "n2c20h6w7_k35r3s3_st1x1_pad1x1_dil1x1_g1", "n1c24h5w5_k40r1s1_st1x1_pad0x0_dil1x1_g1",
       "n1c72h5w5_k72r1s1_st1x1_pad0x0_dil1x1_g1", "n1c3h9w9_k20r3s3_st2x2_pad1x1_dil1x1_g1"};
   const std::vector<std::string> starts = {"", "+bias", "+add", "+bias+add"};
-  const std::vector<std::string> ends = {"",          "+relu",    "+relu6",       "+hardswish",
-                                         "+silu",     "+sigmoid", "+hardsigmoid", "+gelu",
-                                         "+gelu_tanh"};
+  const std::vector<std::string> ends = {
+      "",      "+relu",      "+relu6",         "+hardswish", "+silu", "+sigmoid", "+hardsigmoid",
+      "+gelu", "+gelu_tanh", "+leaky_relu0.1", "+clamp-1x2"};
   const Threads one(1);
   for (const std::string& isa : isas()) {
     for (const std::string& shape : shapes) {

@@ -67,8 +67,8 @@ TEST(Depthwise, AgreesWithF64OnOddFiltersPadsStridesAndDilations) {
 
 TEST(Depthwise, FusesEveryActivationAfterTheResidualAndLeavesPadLanesZero) {
   for (const std::string& isa : isas()) {
-    for (const char* activation :
-         {"relu", "relu6", "hardswish", "silu", "sigmoid", "hardsigmoid"}) {
+    for (const char* activation : {"relu", "relu6", "hardswish", "silu", "sigmoid", "hardsigmoid",
+                                   "leaky_relu0.1", "clamp-1x2"}) {
       for (const char* before : {"", "+bias", "+add", "+bias+add"}) {
         for (const int c : {5, 19}) {
           expect_exact(

@@ -39,7 +39,8 @@ TEST(Grouped, AgreesWithF64OnAnyPaddingAndNumberOfBlocks) {
 }
 
 TEST(Grouped, AppliesEachActivationAndAddsAResidual) {
-  for (const char* act : {"", "+relu6", "+hardswish", "+silu", "+sigmoid", "+hardsigmoid"}) {
+  for (const char* act : {"", "+relu6", "+hardswish", "+silu", "+sigmoid", "+hardsigmoid",
+                          "+leaky_relu0.1", "+clamp-1x2"}) {
     const std::string epilogue = std::string("+bias+add") + act;
     expect_correct("cpu.grouped", grouped("n2c24h9w9", 24, 8, 1, 1, epilogue.c_str()), 2,
                    kMaxRelError);

@@ -81,8 +81,8 @@ TEST(Linear, AgreesWithF64OnEveryNumberOfRowsThatATileMayHave) {
 
 TEST(Linear, FusesTheBiasAndEveryActivation) {
   for (const char* bias : {"", "+bias"}) {
-    for (const char* activation :
-         {"", "+relu", "+relu6", "+hardswish", "+silu", "+sigmoid", "+hardsigmoid"}) {
+    for (const char* activation : {"", "+relu", "+relu6", "+hardswish", "+silu", "+sigmoid",
+                                   "+hardsigmoid", "+leaky_relu0.1", "+clamp-1x2"}) {
       expect_exact(fmt::format("linear_f32_n1c70_k37{}{}", bias, activation));
       expect_exact(fmt::format("linear_f32_n9c70_k37{}{}", bias, activation));
     }

@@ -34,7 +34,8 @@ TEST(ScaledConv1x1, AgreesWithF64OnAnySize) {
 }
 
 TEST(ScaledConv1x1, AppliesEachActivationAndAddsAResidual) {
-  for (const char* act : {"", "+relu6", "+hardswish", "+silu", "+sigmoid", "+hardsigmoid"}) {
+  for (const char* act : {"", "+relu6", "+hardswish", "+silu", "+sigmoid", "+hardsigmoid",
+                          "+leaky_relu0.1", "+clamp-1x2"}) {
     const std::string head = std::string("scaleshift") + act;
     const std::string epilogue = std::string("+bias+add") + act;
     expect_correct("cpu.scaled_conv1x1", scaled("n2c20h9w9", head.c_str(), 50, epilogue.c_str()), 4,

@@ -32,7 +32,8 @@ TEST(SqueezeExcite, AgreesWithF64OnAnySize) {
 }
 
 TEST(SqueezeExcite, AppliesEachActivationAndKeepsPadLanesZero) {
-  for (const char* act : {"", "+relu6", "+hardswish", "+silu", "+sigmoid", "+hardsigmoid"}) {
+  for (const char* act : {"", "+relu6", "+hardswish", "+silu", "+sigmoid", "+hardsigmoid",
+                          "+leaky_relu0.1", "+clamp-1x2"}) {
     const std::string epilogue = std::string("+bias") + act;
     expect_correct(
         "cpu.squeeze_excite",

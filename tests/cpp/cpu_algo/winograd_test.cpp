@@ -120,8 +120,8 @@ TEST(Winograd, AgreesWithF64OnTwoAndThreeThreads) {
 
 TEST(Winograd, FusesEveryActivationAfterTheResidualAndLeavesPadLanesZero) {
   for (const std::string& isa : isas()) {
-    for (const char* activation :
-         {"relu", "relu6", "hardswish", "silu", "sigmoid", "hardsigmoid"}) {
+    for (const char* activation : {"relu", "relu6", "hardswish", "silu", "sigmoid", "hardsigmoid",
+                                   "leaky_relu0.1", "clamp-1x2"}) {
       for (const char* before : {"", "+bias", "+add", "+bias+add"}) {
         for (const char* filter : {"r3s3_st1x1_pad1x1", "r1s7_st1x1_pad0x3"}) {
           expect_exact(

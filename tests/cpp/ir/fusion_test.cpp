@@ -22,6 +22,7 @@ TEST(Fuse, AppendsAdditionAndActivationOnceAndInThisOrder) {
   const std::string conv = kConv, add = "add_f32_n1c32h8w8", relu = "relu_f32_n1c32h8w8";
   EXPECT_EQ(fused(conv, add), conv + "+add");
   EXPECT_EQ(fused(conv + "+add", relu), conv + "+add+relu");
+  EXPECT_EQ(fused(conv, "leaky_relu0.1_f32_n1c32h8w8"), conv + "+leaky_relu0.1");
   EXPECT_EQ(fused(conv + "+relu", relu), "-");
   EXPECT_EQ(fused(conv + "+relu", add), "-");
   EXPECT_EQ(fused(conv + "+add", add), "-");

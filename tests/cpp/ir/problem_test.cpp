@@ -30,6 +30,15 @@ const char* const kSpellings[] = {
     "gelu_f32_n1c64h2w3",
     "gelu_tanh_f32_n1c64h2w3",
     "fwd_f32_n1c8h7w7_k8r1s1_st1x1_pad0x0_dil1x1_g1+bias+gelu_tanh",
+    "mish_f32_n1c64h2w3",
+    "tanh_f32_n1c64h2w3",
+    "elu1_f32_n1c64h2w3",
+    "leaky_relu0.1_f32_n1c64h2w3",
+    "leaky_relu-1e-05_bf16_n1c64h2w3",
+    "clamp-1x1_f32_n1c64h2w3",
+    "fwd_f32_n1c8h7w7_k8r1s1_st1x1_pad0x0_dil1x1_g1+bias+add+leaky_relu1000000",
+    "add_f32_n1c64h56w56+clamp-0.5x20",
+    "chain_f32_n2c20h9w7_scaleshift+leaky_relu0.01_k24r1s1_st1x1_pad0x0_dil1x1_g1+elu0.5",
     "chain_f32_n2c20h9w7_scaleshift+gelu_tanh_k24r1s1_st1x1_pad0x0_dil1x1_g1+bias+gelu",
     "add_f32_n1c64h56w56",
     "add_f32_n1c64h56w56+relu",
@@ -86,7 +95,14 @@ TEST(ParseProblem, IsTheInverseOfPrintingOnRandomConvolutions) {
     conv.dilation_h = pick(1, 2), conv.dilation_w = pick(1, 2);
     if (conv.is_3d)
       conv.d = pick(7, 20), conv.t = pick(1, 3), conv.stride_d = pick(1, 2), conv.pad_d = 1;
-    for (int i = pick(0, 3); i > 0; --i) conv.epilogue.push_back(static_cast<PostOp>(pick(0, 7)));
+    for (int i = pick(0, 3); i > 0; --i) {
+      PostOp op = kPostOps.at(pick(0, static_cast<int>(kPostOps.size()) - 1)).first;
+      for (int number = 0; number < number_count(op.kind); ++number) {
+        const bool is_low = op.kind == PostOp::kClamp && number == 0;
+        op.numbers.at(number) = (is_low ? -1 : 1) * pick(1, 1000) / 7.0;
+      }
+      conv.epilogue.push_back(op);
+    }
     EXPECT_EQ(parse_problem(to_string(conv)), Problem(conv)) << to_string(conv);
   }
 }
@@ -99,7 +115,9 @@ TEST(ParseProblem, RefusesWhatIsNoProblemAndSaysWhere) {
       "fwd_f32_n0c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1",
       "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g3",
       "fwd_f32_n1c64h56w56_k64r3s3_st0x1_pad1x1_dil1x1_g1",
-      "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1+tanh",
+      "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1+selu",
+      "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1+leaky_relu",
+      "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1+relu0.1",
       "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1 ",
       "fwd_f32_n1c64h2w2_k64r7s7_st1x1_pad1x1_dil1x1_g1",
       "fwd_f32_n01c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1",
@@ -107,7 +125,15 @@ TEST(ParseProblem, RefusesWhatIsNoProblemAndSaysWhere) {
       "fwd_f32_n-1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1",
       "maxpool_f32_n1c64h112w112_r3s3_st2x2_pad2x1_dil1x1",
       "transform_f32_n1c64h56w56_nchw_nCHW",
-      "tanh_f32_n1c64h56w56",
+      "selu_f32_n1c64h56w56",
+      "leaky_relu_f32_n1c64h56w56",
+      "leaky_relu0.10_f32_n1c64h56w56",
+      "leaky_relu1000001_f32_n1c64h56w56",
+      "leaky_reluinf_f32_n1c64h56w56",
+      "clamp1_f32_n1c64h56w56",
+      "clamp0.5x1_f32_n1c64h56w56",
+      "clamp-0x1_f32_n1c64h56w56",
+      "clamp-1x-0.5_f32_n1c64h56w56",
       "layernorm_f32_n1c64h56w56",
       "layernorm_f32_n1c64h56w56_eps1e-5",
       "layernorm_f32_n1c64h56w56_eps-1e-05",
@@ -174,7 +200,7 @@ TEST(WithInputSizes, RefusesWhatDoesNotFit) {
 }
 
 TEST(AsBiasAddActivation, KnowsTheOneOrder) {
-  using enum PostOp;
+  using enum PostOp::Kind;
   EXPECT_EQ(as_bias_add_activation({}), BiasAddActivation());
   EXPECT_EQ(as_bias_add_activation({kBias, kAdd, kRelu}), (BiasAddActivation{true, true, kRelu}));
   EXPECT_EQ(as_bias_add_activation({kSilu}), (BiasAddActivation{false, false, kSilu}));
