@@ -158,6 +158,11 @@ def _operation(
         return ops.slice(src, *bounds)
     if word in BINARY:
         return getattr(ops, BINARY[word])(*inputs)
+    if word == "groupnorm":
+        groups, epsilon = bare.rpartition("_g")[2].split("_eps")
+        ones = np.ones(_C.weight_sizes(problem), np.float32)
+        scale, shift = ops.constant(ones), ops.constant(np.zeros_like(ones))
+        return ops.group_normalization(src, scale, shift, int(groups), float(epsilon))
     if word == "linear":
         weights = rng.standard_normal(_C.weight_sizes(problem), np.float32)
         return ops.matmul(src, ops.constant(weights), False, True)

@@ -12,6 +12,7 @@
   ALGORITHM(eltwise)     \
   ALGORITHM(scale_shift) \
   ALGORITHM(layer_norm)  \
+  ALGORITHM(group_norm)  \
   ALGORITHM(concat)      \
   ALGORITHM(slice)       \
   ALGORITHM(shuffle)     \

@@ -19,6 +19,7 @@
   FAMILY(eltwise)           \
   ALGORITHM(scale_shift)    \
   ALGORITHM(layer_norm)     \
+  ALGORITHM(group_norm)     \
   ALGORITHM(concat)         \
   ALGORITHM(slice)          \
   ALGORITHM(shuffle)        \

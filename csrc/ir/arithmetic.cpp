@@ -81,6 +81,7 @@ double flops_of(const PoolProblem& p) {
 double flops_of(const EltwiseProblem& p) { return product(result_sizes(p)); }
 double flops_of(const ScaleShiftProblem& p) { return 2.0 * product(result_sizes(p)); }
 double flops_of(const LayerNormProblem& p) { return 7.0 * product(result_sizes(p)); }
+double flops_of(const GroupNormProblem& p) { return 7.0 * product(result_sizes(p)); }
 double flops_of(const ConcatProblem&) { return 0; }
 double flops_of(const SliceProblem&) { return 0; }
 double flops_of(const ShuffleProblem&) { return 0; }
@@ -106,6 +107,7 @@ double read_by(const PoolProblem& p) {
 double read_by(const EltwiseProblem& p) { return product({p.n, p.c, p.h, p.w}); }
 double read_by(const ScaleShiftProblem& p) { return product({p.n, p.c, p.h, p.w}); }
 double read_by(const LayerNormProblem& p) { return product({p.n, p.c, p.h, p.w}); }
+double read_by(const GroupNormProblem& p) { return product({p.n, p.c, p.h, p.w}); }
 double read_by(const ConcatProblem& p) { return product({p.n, p.c[0], p.h, p.w}); }
 double read_by(const SliceProblem& p) { return product({p.n, p.k, p.h, p.w}); }
 double read_by(const ShuffleProblem& p) { return product({p.n, p.c, p.h, p.w}); }
@@ -148,6 +150,7 @@ Terms terms_of(const EltwiseProblem& p) {
 }
 Terms terms_of(const ScaleShiftProblem&) { return kFewTerms; }
 Terms terms_of(const LayerNormProblem& p) { return static_cast<double>(p.c); }
+Terms terms_of(const GroupNormProblem& p) { return product({p.c / p.groups, p.h, p.w}); }
 Terms terms_of(const ConcatProblem&) { return std::nullopt; }
 Terms terms_of(const SliceProblem&) { return std::nullopt; }
 Terms terms_of(const ShuffleProblem&) { return std::nullopt; }

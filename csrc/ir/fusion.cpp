@@ -46,7 +46,8 @@ bool takes_activation(const Problem& problem) {
     return eltwise->kind != EltwiseKind::kActivation;
   }
   return is_convolution(problem) || std::holds_alternative<LinearProblem>(problem) ||
-         std::holds_alternative<ScaleShiftProblem>(problem);
+         std::holds_alternative<ScaleShiftProblem>(problem) ||
+         std::holds_alternative<GroupNormProblem>(problem);
 }
 
 std::optional<Fusion> fuse_eltwise(const Problem& before, const EltwiseProblem& next) {

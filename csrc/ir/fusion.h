@@ -18,8 +18,9 @@ struct Fusion {
 /// fusion: the search for candidates extends calls by it, and fused nodes of a plan are checked
 /// against it.
 ///
-/// - A convolution, a linear layer, a scale-shift, an addition and a product absorb the activation
-///   that follows them. A convolution also absorbs an addition before that activation.
+/// - A convolution, a linear layer, a scale-shift, a group norm, an addition and a product absorb
+///   the activation that follows them. A convolution also absorbs an addition before that
+///   activation.
 /// - A concatenation absorbs the channel shuffle that follows it.
 /// - A depthwise convolution and its neighbours become a chain. A scale-shift, a product per
 ///   channel or a global pooling becomes a chain with the 1x1 convolutions behind it.

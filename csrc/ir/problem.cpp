@@ -57,6 +57,7 @@ Sizes sizes_of(const PoolProblem& p) {
 Sizes sizes_of(const EltwiseProblem& p) { return {p.n, p.c, p.h, p.w}; }
 Sizes sizes_of(const ScaleShiftProblem& p) { return {p.n, p.c, p.h, p.w}; }
 Sizes sizes_of(const LayerNormProblem& p) { return {p.n, p.c, p.h, p.w}; }
+Sizes sizes_of(const GroupNormProblem& p) { return {p.n, p.c, p.h, p.w}; }
 Sizes sizes_of(const ConcatProblem& p) {
   return {p.n, std::accumulate(p.c.begin(), p.c.end(), std::int64_t{0}), p.h, p.w};
 }
@@ -90,6 +91,7 @@ std::vector<Sizes> inputs_of(const EltwiseProblem& p) {
 }
 std::vector<Sizes> inputs_of(const ScaleShiftProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
 std::vector<Sizes> inputs_of(const LayerNormProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
+std::vector<Sizes> inputs_of(const GroupNormProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
 std::vector<Sizes> inputs_of(const ConcatProblem& p) {
   std::vector<Sizes> inputs;
   for (const std::int64_t c : p.c) inputs.push_back({p.n, c, p.h, p.w});
@@ -142,6 +144,7 @@ void set_sizes(EltwiseProblem& p, const std::vector<Sizes>& in) {
 }
 void set_sizes(ScaleShiftProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
 void set_sizes(LayerNormProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
+void set_sizes(GroupNormProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
 void set_sizes(ConcatProblem& p, const std::vector<Sizes>& in) {
   for (std::size_t i = 0; i < in.size(); ++i) {
     TORCHALGO_CHECK(in[i].size() == 4 && in[i][1] == p.c[i] && in[i][0] == in[0][0] &&
@@ -196,6 +199,7 @@ Sizes weights_of(const PoolProblem&) { return {}; }
 Sizes weights_of(const EltwiseProblem&) { return {}; }
 Sizes weights_of(const ScaleShiftProblem& p) { return {p.c}; }
 Sizes weights_of(const LayerNormProblem& p) { return {p.c}; }
+Sizes weights_of(const GroupNormProblem& p) { return {p.c}; }
 Sizes weights_of(const ConcatProblem&) { return {}; }
 Sizes weights_of(const SliceProblem&) { return {}; }
 Sizes weights_of(const ShuffleProblem&) { return {}; }

@@ -98,6 +98,18 @@ struct LayerNormProblem {
   bool operator==(const LayerNormProblem&) const = default;
 };
 
+/// A group norm, y = (x - mean) / sqrt(variance + epsilon) * scale[c] + shift[c]. The mean and the
+/// variance are those of the c / groups channels of a group, over all pixels of one image. An
+/// instance norm is a group norm with groups = c.
+struct GroupNormProblem {
+  DType dtype = DType::kF32;
+  std::int64_t n = 1, c = 1, h = 1, w = 1;
+  std::int64_t groups = 1;
+  double epsilon = 1e-5;  // from 0 to 1
+  Epilogue epilogue;
+  bool operator==(const GroupNormProblem&) const = default;
+};
+
 /// A concatenation of tensors [n, c[i], h, w] along the channels. If `groups` is above 1, the
 /// result is then shuffled as by a ShuffleProblem of `groups`.
 struct ConcatProblem {
@@ -162,9 +174,10 @@ struct ConvChainProblem;
 /// One operation with its sizes. To add a kind of operation, define its struct and add it to this
 /// list. Then add the overloads that the compiler reports missing: in problem.cpp, problem_text.cpp
 /// and arithmetic.cpp, in the profiler's reference and in the planner's training graph.
-using Problem = std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShiftProblem,
-                             LayerNormProblem, ConcatProblem, SliceProblem, ShuffleProblem,
-                             ResizeProblem, LinearProblem, TransformProblem, ConvChainProblem>;
+using Problem =
+    std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShiftProblem, LayerNormProblem,
+                 GroupNormProblem, ConcatProblem, SliceProblem, ShuffleProblem, ResizeProblem,
+                 LinearProblem, TransformProblem, ConvChainProblem>;
 
 /// A chain of operations in one call. Each layer reads the result of the layer before it, and
 /// nothing else reads that tensor. The first layer may be a chain head (see is_chain_head). All

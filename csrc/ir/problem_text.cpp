@@ -114,6 +114,11 @@ std::string print(const LayerNormProblem& p) {
   return fmt::format("layernorm_{}_{}_eps{}", to_string(p.dtype), print_nchw(p), p.epsilon);
 }
 
+std::string print(const GroupNormProblem& p) {
+  return fmt::format("groupnorm_{}_{}_g{}_eps{}{}", to_string(p.dtype), print_nchw(p), p.groups,
+                     p.epsilon, print_epilogue(p.epilogue));
+}
+
 std::string print(const ConcatProblem& p) {
   return fmt::format("concat_{}_n{}c{}h{}w{}{}", to_string(p.dtype), p.n, fmt::join(p.c, "x"), p.h,
                      p.w, p.groups > 1 ? fmt::format("_shuffle{}", p.groups) : "");
@@ -405,6 +410,18 @@ LayerNormProblem read_layer_norm(Reader& in) {
   return p;
 }
 
+GroupNormProblem read_group_norm(Reader& in) {
+  GroupNormProblem p;
+  p.dtype = in.dtype();
+  in.nchw(p);
+  p.groups = in.size("_g");
+  if (p.c % p.groups != 0) in.fail("groups that divide the channels");
+  in.expect("_eps");
+  p.epsilon = in.real(0, 1);
+  p.epilogue = in.epilogue();
+  return p;
+}
+
 ConcatProblem read_concat(Reader& in) {
   ConcatProblem p;
   p.dtype = in.dtype();
@@ -481,6 +498,7 @@ Problem read_problem(Reader& in) {
   if (in.take("mul")) return read_eltwise(in, EltwiseKind::kMul, {});
   if (in.take("sub")) return read_eltwise(in, EltwiseKind::kSub, {});
   if (in.take("layernorm")) return read_layer_norm(in);
+  if (in.take("groupnorm")) return read_group_norm(in);
   if (in.take("concat")) return read_concat(in);
   if (in.take("slice")) return read_slice(in);
   if (in.take("shuffle")) return read_shuffle(in);

@@ -257,6 +257,11 @@ class Backward {
     pass(node, node.inputs[0], {gradient, node.inputs[0]});
   }
 
+  void differentiate(const Node& node, const GroupNormProblem& problem, int gradient) {
+    gradient = before_epilogue(node, problem.epilogue, gradient);
+    pass(node, node.inputs[0], {gradient, node.inputs[0]});
+  }
+
   void differentiate(const Node& node, const PoolProblem& problem, int gradient) {
     std::vector<int> reads = {gradient};
     if (problem.kind == PoolKind::kMax) reads.push_back(node.inputs[0]);

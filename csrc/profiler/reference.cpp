@@ -7,6 +7,7 @@
 #include <ATen/ops/channel_shuffle.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/group_norm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/upsample_bilinear2d.h>
@@ -138,6 +139,9 @@ at::Tensor compute(const LayerNormProblem& p, const Inputs& src, const LayerWeig
   const at::Tensor last =
       at::layer_norm(src[0].permute({0, 2, 3, 1}), p.c, w.weights, w.bias, p.epsilon);
   return last.permute({0, 3, 1, 2});
+}
+at::Tensor compute(const GroupNormProblem& p, const Inputs& src, const LayerWeights& w) {
+  return at::group_norm(src[0], p.groups, w.weights, w.bias, p.epsilon);
 }
 at::Tensor compute(const ConcatProblem& p, const Inputs& src, const LayerWeights&) {
   return at::channel_shuffle(at::cat(src, 1), p.groups);

@@ -91,11 +91,14 @@ def test_every_kind_of_op_has_its_gradients() -> None:
         ("gate", "2,4", "mul_f32_n1c8h4w4_channelwise", "1,8,4,4"),
         ("up", "5", up, "1,8,8,8"),
         ("square", "3,3", "mul_f32_n1c8h2w2", "1,8,2,2"),
+        ("groups", "7", "groupnorm_f32_n1c8h2w2_g4_eps1e-05+silu", "1,8,2,2"),
     ]  # fmt: skip
-    training = training_of(ops, ["input\t0\tnchw", "output\t6", "output\t7"])
+    training = training_of(ops, ["input\t0\tnchw", "output\t6", "output\t8"])
     backward = backward_reads(training, len(ops))
     assert backward == {
-        "square.bwd": ["v7.grad", "v3"],
+        "groups.bwd_act": ["v8.grad", "v8"],
+        "groups.bwd": ["groups.bwd_act", "v7"],
+        "square.bwd": ["groups.bwd", "v3"],
         "v3.bwd_sum1.add": ["square.bwd", "square.bwd"],
         # A transposed convolution's gradient of data is a convolution of the result's gradient.
         "up.bwd_filter": ["v6.grad", "v5"],

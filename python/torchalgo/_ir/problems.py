@@ -76,6 +76,8 @@ _OTHER_OPERATIONS = frozenset(
         "add",
         "concat",
         "eltwise",
+        "group_norm",
+        "layer_norm",
         "linear",
         "mul",
         "sub",

@@ -61,6 +61,11 @@ const std::vector<const char*> kProblems = {
     "scaleshift_{}_n2c5h7w6",
     "scaleshift_{}_n2c1h7w6",
     "layernorm_{}_n2c5h7w6_eps1e-05",
+    "groupnorm_{}_n2c6h7w6_g3_eps1e-05",
+    "groupnorm_{}_n2c6h7w6_g1_eps1e-05",
+    "groupnorm_{}_n2c6h7w6_g6_eps0.1",
+    "groupnorm_{}_n2c1h7w6_g1_eps1e-05",
+    "groupnorm_{}_n2c6h1w1_g2_eps1e-05",
     "concat_{}_n2c5x3x1h7w6",
     "concat_{}_n2c1x1h1w1",
     "nearest_{}_n2c5h7w6_p14q9",
@@ -222,6 +227,7 @@ TEST(AtenRowsThatPackForAllSizes, AreRightOnOtherSizesThanPackedFor) {
                 "bwd_data_f32_n2c8h18w6_k16r3s3_st2x2_pad1x1_dil1x1_g1");
   expect_serves("scaleshift_f32_n1c8h14w14", "scaleshift_f32_n4c8h3w1");
   expect_serves("layernorm_f32_n1c8h14w14_eps1e-06", "layernorm_f32_n4c8h3w1_eps1e-06");
+  expect_serves("groupnorm_f32_n1c8h14w14_g2_eps1e-06", "groupnorm_f32_n4c8h3w1_g2_eps1e-06");
   expect_serves("linear_f32_n1c8_k5+bias", "linear_f32_n7c8_k5+bias");
 }
 
@@ -241,6 +247,8 @@ TEST(AtenRows, RefuseWithAReason) {
             "reads no image of one channel with a stride to one column");
   EXPECT_EQ(refusal("aten.prepacked", "fwd_f32_n2c8h5w5_k1r1s1_st1x1_pad0x0_dil1x1_g1+add"),
             "adds no residual of one channel or one pixel");
+  EXPECT_EQ(refusal("aten.group_norm", "groupnorm_f32_n1c8h8w8_g2_eps1e-05+silu"),
+            "ATen fuses nothing after a group norm");
   EXPECT_EQ(refusal("aten.pool", "relu_f32_n1c8h8w8"), "runs poolings only");
 }
 

@@ -33,7 +33,8 @@ TEST(Fuse, AppendsAdditionAndActivationOnceAndInThisOrder) {
 TEST(Fuse, AppendsActivationsToWhatComputesMoreThanOne) {
   const std::string relu = "relu_f32_n1c32h8w8";
   for (const std::string before :
-       {"add_f32_n1c32h8w8", "mul_f32_n1c32h8w8", "scaleshift_f32_n1c32h8w8"}) {
+       {"add_f32_n1c32h8w8", "mul_f32_n1c32h8w8", "scaleshift_f32_n1c32h8w8",
+        "groupnorm_f32_n1c32h8w8_g8_eps1e-05"}) {
     EXPECT_EQ(fused(before, relu), before + "+relu");
   }
   for (const std::string before : {"relu_f32_n1c32h8w8", "concat_f32_n1c16x16h8w8",

@@ -47,6 +47,8 @@ const char* const kSpellings[] = {
     "layernorm_f32_n1c96h56w56_eps1e-06",
     "layernorm_bf16_n1c96h56w56_eps0.001",
     "layernorm_f32_n1c96h56w56_eps0",
+    "groupnorm_f32_n1c64h56w56_g32_eps1e-05",
+    "groupnorm_bf16_n2c12h1w9_g12_eps0+silu",
     "concat_f32_n1c64x32x32h56w56",
     "concat_f32_n1c58x58h28w28_shuffle2",
     "slice_f32_n1c116h28w28_k58from58",
@@ -139,6 +141,10 @@ TEST(ParseProblem, RefusesWhatIsNoProblemAndSaysWhere) {
       "layernorm_f32_n1c64h56w56_eps-1e-05",
       "layernorm_f32_n1c64h56w56_eps2",
       "layernorm_f32_n1c64h56w56_epsnan",
+      "groupnorm_f32_n1c64h56w56_eps1e-05",
+      "groupnorm_f32_n1c64h56w56_g3_eps1e-05",
+      "groupnorm_f32_n1c64h56w56_g0_eps1e-05",
+      "groupnorm_f32_n1c64h56w56_g32",
   };
   for (const char* text : bad) {
     EXPECT_THROW(static_cast<void>(parse_problem(text)), Error) << text;
