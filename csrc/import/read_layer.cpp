@@ -89,10 +89,16 @@ OpWeights scale_and_shift(const Operands& op, DType dtype) {
   return {scale.to(type), shift.to(type)};
 }
 
-OpWeights scale_and_shift(const Operands& op, const LayerNormProblem& norm) {
-  const at::Tensor scale = op.constant("weight", norm.dtype).contiguous();
+OpWeights norm_weights(const Operands& op, DType dtype) {
+  const at::Tensor scale = op.constant("weight", dtype).contiguous();
   if (op.is_none("bias")) return {scale, at::zeros_like(scale)};
-  return {scale, op.constant("bias", norm.dtype).contiguous()};
+  return {scale, op.constant("bias", dtype).contiguous()};
+}
+
+double epsilon_of(const Operands& norm) {
+  const double epsilon = norm.number("eps");
+  if (!(epsilon >= 0 && epsilon <= 1)) throw NotPlanned("eps is not from 0 to 1");
+  return epsilon;
 }
 
 }  // namespace
@@ -174,11 +180,22 @@ OpReading read_layer_norm(const Operands& op) {
   if (args.ints("normalized_shape") != Sizes{problem.c}) return {};
   static_cast<void>(args.constant("weight", problem.dtype));
   if (!args.is_none("bias")) static_cast<void>(args.constant("bias", problem.dtype));
-  problem.epsilon = args.number("eps");
-  if (!(problem.epsilon >= 0 && problem.epsilon <= 1)) throw NotPlanned("eps is not from 0 to 1");
+  problem.epsilon = epsilon_of(args);
   OpReading reading = planned(problem, {input});
   reading.inner = {first, norm};
   return reading;
+}
+
+OpReading read_group_norm(const Operands& op) {
+  Value* input = data_input(op);
+  auto problem = with_src<GroupNormProblem>(rank4_or_3(op, input));
+  problem.groups = op.ints("num_groups").at(0);
+  for (const char* name : {"weight", "bias"}) {
+    if (op.is_none(name)) throw NotPlanned(fmt::format("it has no {}", name));
+    static_cast<void>(op.constant(name, problem.dtype));
+  }
+  problem.epsilon = epsilon_of(op);
+  return planned(problem, {input});
 }
 
 OpWeights weights_of(const Node* node, const Problem& problem) {
@@ -186,8 +203,9 @@ OpWeights weights_of(const Node* node, const Problem& problem) {
   const Operands op(node, no_infos);
   const DType dtype = dtype_of(problem);
   if (std::holds_alternative<ScaleShiftProblem>(problem)) return scale_and_shift(op, dtype);
-  if (const auto* norm = std::get_if<LayerNormProblem>(&problem))
-    return scale_and_shift(op.of(node->input(0)->node()), *norm);
+  if (std::holds_alternative<GroupNormProblem>(problem)) return norm_weights(op, dtype);
+  if (std::holds_alternative<LayerNormProblem>(problem))
+    return norm_weights(op.of(node->input(0)->node()), dtype);
   const bool is_conv = std::holds_alternative<ConvProblem>(problem);
   if (!is_conv && !std::holds_alternative<LinearProblem>(problem)) return {};
   OpWeights found;

@@ -16,10 +16,13 @@ namespace torchalgo {
 /// Reads aten::permute as the last of the nodes of a layer norm over channels.
 [[nodiscard]] OpReading read_layer_norm(const Operands& op);
 
+/// Reads aten::group_norm with a weight and a bias, which complete_norms() adds.
+[[nodiscard]] OpReading read_group_norm(const Operands& op);
+
 /// The constants of a node for which read_op returned a problem, in the form that every algorithm
-/// expects. The weights are [k, c / groups, (t,) r, s], or [k, c] for a linear layer. A scale-shift
-/// or a layer norm has its scale and shift. A tensor is undefined if the node has no such constant.
-/// It shares the storage of the model's constant if this is contiguous.
+/// expects. The weights are [k, c / groups, (t,) r, s], or [k, c] for a linear layer. A
+/// scale-shift, a layer norm or a group norm has its scale and shift. A tensor is undefined if the
+/// node has no such constant. It shares the storage of the model's constant if this is contiguous.
 struct OpWeights {
   at::Tensor weights;
   at::Tensor bias;

@@ -15,6 +15,7 @@
 
 #include "simplify/affine.h"
 #include "simplify/constant_conv.h"
+#include "simplify/fixed_channels.h"
 #include "torchscript/constants.h"
 
 namespace torchalgo {
@@ -86,46 +87,6 @@ bool keeps_digits(const ConstantConv& conv, const Affine& affine) {
   if (conv.weight.scalar_type() != at::kHalf) return true;
   const at::Tensor sizes = affine.scale.abs();
   return sizes.ge(1.0 / 64).logical_and(sizes.le(64)).all().item<bool>();
-}
-
-// Returns true if the channels of the tensor follow from weights, so that they are equal for all
-// inputs. Above a tensor of images stand convolutions and ops that keep the channels.
-bool has_fixed_channels(const Value* value, const Sizes& sizes) {
-  constexpr int kMostSteps = 64;
-  for (int step = 0; step < kMostSteps; ++step) {
-    const Node* const node = value->node();
-    if (const auto conv = read_constant_conv(node)) {
-      return conv->weight.dim() == std::ssize(sizes) && result_channels(*conv) == sizes[1];
-    }
-    if (is_kind(node, "aten::batch_norm")) return true;
-    constexpr std::array<std::string_view, 14> kKeeping = {"aten::max_pool2d",
-                                                           "aten::avg_pool2d",
-                                                           "aten::adaptive_avg_pool2d",
-                                                           "aten::mul",
-                                                           "aten::upsample_nearest2d",
-                                                           "aten::upsample_bilinear2d",
-                                                           "aten::add",
-                                                           "aten::sub",
-                                                           "aten::reciprocal",
-                                                           "aten::abs",
-                                                           "aten::exp",
-                                                           "aten::sqrt",
-                                                           "aten::pow",
-                                                           "aten::softplus"};
-    const bool keeps = is_elementwise(node) || is_any(node, kKeeping);
-    if (!keeps || !is_tensor(node->input(0))) return false;
-    value = node->input(0);
-  }
-  return false;
-}
-
-// Returns true if a convolution reads the tensor, whose weights fix its channels.
-bool is_read_by_convolution(const Value* value, const Sizes& sizes) {
-  const auto& uses = value->uses();
-  return std::any_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
-    const auto conv = read_constant_conv(use.user);
-    return conv && use.offset == 0 && conv->weight.dim() == std::ssize(sizes);
-  });
 }
 
 Affine compose(const Affine& last, const Affine& first) {

@@ -21,10 +21,12 @@ using torch::jit::Value;
 
 namespace {
 
-constexpr std::array<std::string_view, 9> kStrideless = {
-    "aten::add",        "aten::sub",        "aten::mul",
-    "aten::cat",        "aten::batch_norm", "aten::max_pool2d",
-    "aten::avg_pool2d", "aten::mean",       "aten::adaptive_avg_pool2d"};
+constexpr std::array<std::string_view, 10> kStrideless = {
+    "aten::add",        "aten::sub",
+    "aten::mul",        "aten::cat",
+    "aten::batch_norm", "aten::group_norm",
+    "aten::max_pool2d", "aten::avg_pool2d",
+    "aten::mean",       "aten::adaptive_avg_pool2d"};
 
 // Returns true if the op makes new memory. Its values do not depend on its input's strides.
 bool ignores_strides(const Node* node) {

@@ -22,8 +22,9 @@ constexpr std::array<std::string_view, 13> kActivations = {
     "aten::gelu", "aten::sigmoid",  "aten::tanh",    "aten::leaky_relu", "aten::elu",
     "aten::mish", "aten::hardtanh", "aten::softplus"};
 
-constexpr std::array<std::string_view, 4> kSameSizes = {"aten::batch_norm", "aten::softmax",
-                                                        "aten::contiguous", "aten::clone"};
+constexpr std::array<std::string_view, 6> kSameSizes = {"aten::batch_norm",    "aten::group_norm",
+                                                        "aten::instance_norm", "aten::softmax",
+                                                        "aten::contiguous",    "aten::clone"};
 
 constexpr std::array<std::string_view, 6> kPools = {
     "aten::max_pool2d",          "aten::avg_pool2d",         "aten::adaptive_avg_pool2d",

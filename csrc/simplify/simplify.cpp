@@ -21,10 +21,12 @@
 #include "simplify/attention.h"
 #include "simplify/channel_ops.h"
 #include "simplify/channels_first.h"
+#include "simplify/complete_norms.h"
 #include "simplify/fold_affine.h"
 #include "simplify/fold_pads.h"
 #include "simplify/functionalize.h"
 #include "simplify/identities.h"
+#include "simplify/known_results.h"
 #include "simplify/merge_branches.h"
 #include "simplify/pooled_vectors.h"
 #include "simplify/size_branches.h"
@@ -32,7 +34,6 @@
 #include "simplify/token_norms.h"
 #include "simplify/written_activations.h"
 #include "torchscript/constants.h"
-#include "torchscript/graph_sizes.h"
 
 namespace torchalgo {
 
@@ -213,58 +214,16 @@ void run_passes(GraphPtr& graph) {
   }
 }
 
-// Returns true if no op may change the list, as `append` does.
-bool is_never_changed(const Value* list) {
-  const auto& uses = list->uses();
-  return std::none_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
-    const auto* schema = use.user->maybeSchema();
-    return schema != nullptr && schema->is_mutable();
-  });
-}
-
-// Returns the length of a list of sizes: size(x), a part of it such as x.shape[-2:], or a sum of
-// such lists.
-std::optional<std::int64_t> length_of(const Value* list, const SeenTensors& seen) {
-  const Node* node = list->node();
-  if (is_kind(node, "aten::size") && node->inputs().size() == 1)
-    return rank_of(node->input(0), seen);
-  if (list->type()->kind() != c10::TypeKind::ListType || !is_never_changed(list))
-    return std::nullopt;
-  if (is_fixed_list(list)) return std::ssize(node->inputs());
-  if (is_kind(node, "aten::list")) return length_of(node->input(0), seen);
-  if (is_kind(node, "aten::add")) {
-    const auto first = length_of(node->input(0), seen), second = length_of(node->input(1), seen);
-    return first && second ? std::optional(*first + *second) : std::nullopt;
-  }
-  if (!is_kind(node, "aten::slice") || node->inputs().size() != 4) return std::nullopt;
-  const std::optional<std::int64_t> whole = length_of(node->input(0), seen);
-  if (!whole || constant_int(node->input(3)) != 1) return std::nullopt;
-  const auto bound = [&](const Value* at, std::int64_t otherwise) -> std::optional<std::int64_t> {
-    if (is_none(at)) return otherwise;
-    const std::optional<std::int64_t> index = constant_int(at);
-    if (!index) return std::nullopt;
-    return std::clamp<std::int64_t>(*index < 0 ? *index + *whole : *index, 0, *whole);
-  };
-  const auto begin = bound(node->input(1), 0), end = bound(node->input(2), *whole);
-  return begin && end ? std::optional(std::max<std::int64_t>(*end - *begin, 0)) : std::nullopt;
-}
-
-// Returns the rank of a tensor, or a number that follows from it, if the node computes one.
-std::optional<std::int64_t> known_number(const Node* node, const SeenTensors& seen) {
-  if (is_kind(node, "aten::dim")) return rank_of(node->input(0), seen);
-  return is_kind(node, "aten::len") ? length_of(node->input(0), seen) : std::nullopt;
-}
-
-// Scripted modules check the rank of their input. If a check stayed in the graph, it would read a
-// tensor and fix its layout.
-bool resolve_ranks(Graph& graph, const SeenTensors& seen) {
-  const Trace trace("ranks of tensors", graph);
+// Scripted modules check the rank of their input, and its sizes. If a check stayed in the graph, it
+// would read a tensor and fix its layout.
+bool resolve_checks(Graph& graph, const SeenTensors& seen) {
+  const Trace trace("ranks of tensors, and checks of sizes", graph);
   bool is_changed = false;
   for_each_node(graph.block(), [&](Node* node) {
-    const std::optional<std::int64_t> number = known_number(node, seen);
-    if (!number) return;
+    const std::optional<c10::IValue> result = known_result(node, seen);
+    if (!result) return;
     const torch::jit::WithInsertPoint at(node);
-    node->output()->replaceAllUsesWith(graph.insertConstant(*number));
+    node->output()->replaceAllUsesWith(graph.insertConstant(*result));
     node->destroy();
     is_changed = true;
   });
@@ -343,6 +302,11 @@ void drop_identities(GraphPtr& graph, const SeenTensors& seen) {
   remove_identities(graph, seen);
 }
 
+void give_norms_one_form(GraphPtr& graph, SeenTensors& seen) {
+  const Trace trace("norms without weights, and norms of each channel", *graph);
+  complete_norms(graph, seen);
+}
+
 bool take_apart(GraphPtr& graph, const SeenTensors& seen) {
   const Trace trace("stacks of images", *graph);
   return take_stacks_apart(graph, seen);
@@ -355,7 +319,7 @@ SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValu
   run_passes(graph);
   SeenTensors seen = see_tensors(graph, arguments);
   // Resolving a branch may uncover another check inside it; each round removes nodes, so it ends.
-  while (resolve_ranks(*graph, seen) || resolve_branches(graph, arguments)) {
+  while (resolve_checks(*graph, seen) || resolve_branches(graph, arguments)) {
     run_passes(graph);
     seen = see_tensors(graph, arguments);
   }
@@ -367,6 +331,7 @@ SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValu
   if (name_attention(graph, seen)) seen = see_tensors(graph, arguments);
   drop_identities(graph, seen);
   join_pads(graph);  // as the pass before, it makes no tensors that were not seen
+  give_norms_one_form(graph, seen);
   if (name_norms(graph, seen)) seen = see_tensors(graph, arguments);
   if (bring_channels_first(graph, seen)) seen = see_tensors(graph, arguments);
   // A merged convolution may take what follows the sum. Each round removes nodes, so it ends.

@@ -31,10 +31,10 @@ std::optional<std::vector<c10::IValue>> constant_list(const Value* value) {
   return items;
 }
 
-// Returns true if all users are ops whose schema changes no argument, or the caller, perhaps
-// through a tuple.
-bool is_never_changed(const Value* value) {
-  const auto& uses = value->uses();
+}  // namespace
+
+bool is_never_changed(const Value* list) {
+  const auto& uses = list->uses();
   return std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
     if (use.user == use.user->owningGraph()->return_node()) return true;
     if (use.user->kind() == torch::jit::prim::TupleConstruct) {
@@ -44,8 +44,6 @@ bool is_never_changed(const Value* value) {
     return schema != nullptr && !schema->is_mutable();
   });
 }
-
-}  // namespace
 
 bool is_fixed_list(const Value* list) {
   return list->node()->kind() == torch::jit::prim::ListConstruct && is_never_changed(list);

@@ -25,8 +25,11 @@ namespace torchalgo {
 /// Returns true if the value is known to be None.
 [[nodiscard]] bool is_none(const torch::jit::Value* value);
 
+/// Returns true if all users of a list are ops whose schema changes no argument, or the caller,
+/// perhaps through a tuple.
+[[nodiscard]] bool is_never_changed(const torch::jit::Value* list);
+
 /// Returns true if the value is a list that the graph makes from its elements and never changes.
-/// All users of such a list are ops whose schema changes no argument, or the caller.
 [[nodiscard]] bool is_fixed_list(const torch::jit::Value* value);
 
 /// Returns true if the node is the op `kind`, for example "aten::relu".

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "simplify/fixed_channels.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "simplify/constant_conv.h"
+#include "torchscript/constants.h"
+
+namespace torchalgo {
+
+using torch::jit::Node;
+using torch::jit::Value;
+
+bool has_fixed_channels(const Value* value, const std::vector<std::int64_t>& sizes) {
+  constexpr int kMostSteps = 64;
+  for (int step = 0; step < kMostSteps; ++step) {
+    const Node* const node = value->node();
+    if (const auto conv = read_constant_conv(node)) {
+      return conv->weight.dim() == std::ssize(sizes) && result_channels(*conv) == sizes[1];
+    }
+    if (is_kind(node, "aten::batch_norm")) return true;
+    constexpr std::array<std::string_view, 16> kKeeping = {"aten::max_pool2d",
+                                                           "aten::avg_pool2d",
+                                                           "aten::adaptive_avg_pool2d",
+                                                           "aten::group_norm",
+                                                           "aten::instance_norm",
+                                                           "aten::mul",
+                                                           "aten::upsample_nearest2d",
+                                                           "aten::upsample_bilinear2d",
+                                                           "aten::add",
+                                                           "aten::sub",
+                                                           "aten::reciprocal",
+                                                           "aten::abs",
+                                                           "aten::exp",
+                                                           "aten::sqrt",
+                                                           "aten::pow",
+                                                           "aten::softplus"};
+    const bool keeps = is_elementwise(node) || is_any(node, kKeeping);
+    if (!keeps || !is_tensor(node->input(0))) return false;
+    value = node->input(0);
+  }
+  return false;
+}
+
+bool is_read_by_convolution(const Value* value, const std::vector<std::int64_t>& sizes) {
+  const auto& uses = value->uses();
+  return std::any_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
+    const auto conv = read_constant_conv(use.user);
+    return conv && use.offset == 0 && conv->weight.dim() == std::ssize(sizes);
+  });
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "simplify/known_results.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "simplify/fixed_channels.h"
+#include "torchscript/constants.h"
+#include "torchscript/graph_sizes.h"
+
+namespace torchalgo {
+
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+using Number = std::optional<std::int64_t>;
+
+const std::vector<std::int64_t>* sizes_of(const Value* tensor, const SeenTensors& seen) {
+  const auto it = seen.find(tensor);
+  return it != seen.end() && it->second.is_always_so ? &it->second.sizes : nullptr;
+}
+
+bool is_int(const Value* value) { return value->type()->kind() == c10::TypeKind::IntType; }
+bool is_list(const Value* value) { return value->type()->kind() == c10::TypeKind::ListType; }
+
+bool is_sum_of_lists(const Node* node) {
+  return is_kind(node, "aten::add") && is_list(node->output());
+}
+
+Number length_of(const Value* list, const SeenTensors& seen);
+
+// Returns the length of a slice of a list.
+Number length_of_slice(const Node* slice, const SeenTensors& seen) {
+  const Number whole = length_of(slice->input(0), seen);
+  if (!whole || constant_int(slice->input(3)) != 1) return std::nullopt;
+  const auto bound = [&](const Value* at, std::int64_t otherwise) -> Number {
+    if (is_none(at)) return otherwise;
+    const Number index = constant_int(at);
+    if (!index) return std::nullopt;
+    return std::clamp<std::int64_t>(*index < 0 ? *index + *whole : *index, 0, *whole);
+  };
+  const Number begin = bound(slice->input(1), 0), end = bound(slice->input(2), *whole);
+  return begin && end ? Number(std::max<std::int64_t>(*end - *begin, 0)) : std::nullopt;
+}
+
+// Returns the length of a list of sizes: size(x), a part of it such as x.shape[-2:], a copy of it,
+// a list of numbers, or two such lists after each other.
+Number length_of(const Value* list, const SeenTensors& seen) {
+  const Node* const node = list->node();
+  if (is_kind(node, "aten::size") && node->inputs().size() == 1)
+    return rank_of(node->input(0), seen);
+  if (is_kind(node, "aten::slice") && node->inputs().size() == 4)
+    return length_of_slice(node, seen);
+  if (!is_never_changed(list)) return std::nullopt;
+  if (is_kind(node, "prim::ListConstruct")) return std::ssize(node->inputs());
+  if (is_kind(node, "aten::list")) return length_of(node->input(0), seen);
+  if (!is_sum_of_lists(node)) return std::nullopt;
+  const Number first = length_of(node->input(0), seen), second = length_of(node->input(1), seen);
+  return first && second ? Number(*first + *second) : std::nullopt;
+}
+
+// Returns item `index` >= 0 of a list that the graph makes and never changes, or null.
+const Value* item_of(const Value* list, std::int64_t index, const SeenTensors& seen) {
+  if (!is_never_changed(list)) return nullptr;
+  const Node* const node = list->node();
+  if (is_kind(node, "prim::ListConstruct")) {
+    return index < std::ssize(node->inputs()) ? node->input(static_cast<std::size_t>(index))
+                                              : nullptr;
+  }
+  if (is_kind(node, "aten::list")) return item_of(node->input(0), index, seen);
+  const Number first = is_sum_of_lists(node) ? length_of(node->input(0), seen) : std::nullopt;
+  if (!first) return nullptr;
+  return index < *first ? item_of(node->input(0), index, seen)
+                        : item_of(node->input(1), index - *first, seen);
+}
+
+// Returns a number above 0 of which `number` is a multiple in every run. The channels of an image
+// are a fact about the weights, so the run shows them.
+std::int64_t divisor_of(const Value* number, const SeenTensors& seen) {
+  constexpr std::int64_t kLargest = std::int64_t{1} << 31;
+  if (!is_int(number)) return 1;
+  if (const Number constant = constant_int(number)) return std::max<std::int64_t>(*constant, 1);
+  const Node* const node = number->node();
+  if (is_kind(node, "aten::mul")) {
+    const std::int64_t first = divisor_of(node->input(0), seen);
+    const std::int64_t second = divisor_of(node->input(1), seen);
+    return std::max(first, second) < kLargest ? first * second : first;
+  }
+  if (is_kind(node, "aten::floordiv")) {
+    const std::int64_t whole = divisor_of(node->input(0), seen);
+    const std::int64_t by = constant_int(node->input(1)).value_or(0);
+    return by > 0 && whole % by == 0 ? whole / by : 1;
+  }
+  if (is_kind(node, "aten::__getitem__")) {
+    const std::int64_t index = constant_int(node->input(1)).value_or(-1);
+    const Value* const item = index >= 0 ? item_of(node->input(0), index, seen) : nullptr;
+    return item != nullptr ? divisor_of(item, seen) : 1;
+  }
+  if (is_kind(node, "aten::size") && node->inputs().size() == 2) {
+    const auto* const sizes = sizes_of(node->input(0), seen);
+    const bool is_image = sizes != nullptr && sizes->size() == 4;
+    return is_image && constant_int(node->input(1)) == 1 ? std::max<std::int64_t>((*sizes)[1], 1)
+                                                         : 1;
+  }
+  return 1;
+}
+
+// Returns the number of channels if `number` is that of a tensor whose channels weights fix.
+Number fixed_channels(const Value* number, const SeenTensors& seen) {
+  const Node* const node = number->node();
+  const bool is_size = is_kind(node, "aten::size") && node->inputs().size() == 2;
+  if (!is_size || constant_int(node->input(1)) != 1) return std::nullopt;
+  const auto* const sizes = sizes_of(node->input(0), seen);
+  const bool is_fixed =
+      sizes != nullptr && sizes->size() > 2 && has_fixed_channels(node->input(0), *sizes);
+  return is_fixed ? Number((*sizes)[1]) : std::nullopt;
+}
+
+// Returns whether a number equals a constant, if that is so in every run or in none.
+std::optional<bool> are_equal(const Value* number, const Value* other, const SeenTensors& seen) {
+  const Number constant = constant_int(other);
+  if (!constant || !is_int(number)) return std::nullopt;
+  if (const Number channels = fixed_channels(number, seen)) return channels == constant;
+  return *constant % divisor_of(number, seen) != 0 ? std::optional(false) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<c10::IValue> known_result(const Node* node, const SeenTensors& seen) {
+  const auto as_value = [](const Number& number) {
+    return number ? std::optional<c10::IValue>(*number) : std::nullopt;
+  };
+  if (is_kind(node, "aten::dim")) return as_value(rank_of(node->input(0), seen));
+  if (is_kind(node, "aten::len")) return as_value(length_of(node->input(0), seen));
+  const bool is_inequality = is_kind(node, "aten::ne");
+  if (!is_inequality && !is_kind(node, "aten::eq")) return std::nullopt;
+  const std::optional<bool> is_equal = are_equal(node->input(0), node->input(1), seen);
+  return is_equal ? std::optional<c10::IValue>(*is_equal != is_inequality) : std::nullopt;
+}
+
+}  // namespace torchalgo
