@@ -113,7 +113,7 @@ TEST(Pattern, IsThatOfTheWholeEpilogue) {
     conv.epilogue = std::move(epilogue);
     return pattern_of(conv);
   };
-  using enum PostOp;
+  using enum PostOp::Kind;
   EXPECT_EQ(of(Direction::kForward, {}), Pattern::kConv);
   EXPECT_EQ(of(Direction::kForward, {kBias}), Pattern::kConvBias);
   EXPECT_EQ(of(Direction::kForward, {kBias, kRelu}), Pattern::kConvBiasRelu);
