@@ -157,6 +157,9 @@ Arguments arguments_of(const at::Tensor& query, const at::Tensor& key, const at:
                   "TA4303 torchalgo::attention: the order of a result of rank {} needs each of its "
                   "dimensions once",
                   rank);
+  TORCHALGO_CHECK(!bias || bias->dim() <= query.dim(),
+                  "TA4303 torchalgo::attention: expected a bias of rank {} or less, got {}", rank,
+                  bias->dim());
   const double own_scale = 1 / std::sqrt(static_cast<double>(query.size(-1)));
   return {query, key, value, bias, scale.value_or(own_scale), order};
 }

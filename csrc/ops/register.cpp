@@ -177,8 +177,8 @@ at::Tensor join(at::TensorList parts, const c10::intrusive_ptr<PackedOp>& packed
   return run_on_list(parts, packed->op, nullptr);
 }
 
-// Fails in a call that takes another branch than the example inputs did, whose block the graph
-// holds. If the other block only raises an error, so does this op.
+// Raises an error in a call that takes another branch of the model than the example inputs did. The
+// graph holds only the block that they took.
 void take_branch(bool condition, bool taken, bool, std::string_view source) {
   TORCHALGO_CHECK(condition == taken,
                   "TA4303 torchalgo: inputs of these sizes take another branch of the model than "

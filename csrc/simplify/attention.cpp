@@ -73,7 +73,7 @@ class Fuser {
     return tensor == nullptr ? 0 : static_cast<std::int64_t>(tensor->sizes.size());
   }
 
-  // Returns true if both numbers name the last dimension but `back`.
+  // Returns true if the number names the dimension `back` before the last.
   [[nodiscard]] bool is_dim(const Value* dim, const Value* tensor, std::int64_t back) const {
     const auto number = constant_number(dim);
     return number && (*number == -1.0 - static_cast<double>(back) ||
@@ -151,8 +151,16 @@ class Fuser {
     return false;
   }
 
-  [[nodiscard]] static std::optional<Attention> read_fused(const Node* node) {
+  // Reads scaled_dot_product_attention in f32 on the CPU: elsewhere PyTorch has kernels for it. It
+  // returns 0 for a query whose mask hides all keys, so a mask has to be constant.
+  [[nodiscard]] std::optional<Attention> read_fused(const Node* node) const {
     if (!is_kind(node, "aten::scaled_dot_product_attention")) return std::nullopt;
+    const SeenTensor* const seen = find(node->namedInput("query"));
+    if (seen == nullptr || seen->scalar_type != at::kFloat || !seen->device.is_cpu()) {
+      return std::nullopt;
+    }
+    // The strides of its result depend on the kernel that PyTorch chooses.
+    if (!is_copied_by_readers(node->output())) return std::nullopt;
     if (constant_number(node->namedInput("dropout_p")) != 0.0) return std::nullopt;
     if (constant_bool(node->namedInput("is_causal")) != false) return std::nullopt;
     if (constant_bool(node->namedInput("enable_gqa")) != false) return std::nullopt;
@@ -161,7 +169,14 @@ class Fuser {
     found.key = const_cast<Value*>(node->namedInput("key"));
     found.value = const_cast<Value*>(node->namedInput("value"));
     const Value* const mask = node->namedInput("attn_mask");
-    if (!is_none(mask)) found.bias = const_cast<Value*>(mask);
+    if (!is_none(mask)) {
+      const auto constant = constant_tensor(mask);
+      if (!constant || constant->scalar_type() != at::kFloat) return std::nullopt;
+      if (constant->numel() == 0 || constant->amax({-1}).isneginf().any().item<bool>()) {
+        return std::nullopt;
+      }
+      found.bias = const_cast<Value*>(mask);
+    }
     const Value* const scale = node->namedInput("scale");
     found.scale = number_of(scale);
     if (!found.scale && !is_none(scale)) return std::nullopt;
@@ -179,6 +194,9 @@ class Fuser {
       const auto constant = constant_tensor(tensor);
       if (seen == nullptr && !constant) return false;
       const at::ScalarType type = seen != nullptr ? seen->scalar_type : constant->scalar_type();
+      const std::size_t own_rank =
+          seen != nullptr ? seen->sizes.size() : static_cast<std::size_t>(constant->dim());
+      if (own_rank > rank) return false;
       if (type != query->scalar_type || !at::isFloatingType(type)) return false;
       if (aliases_.hasWriters(tensor)) return false;
     }
@@ -190,8 +208,9 @@ class Fuser {
            std::equal(query->sizes.begin(), query->sizes.end() - 2, value->sizes.begin());
   }
 
-  // Returns the order of the result's memory: that of the result before, or, if its readers only
-  // bring the heads behind the tokens and copy it then, the one in which they need not copy.
+  // Returns the order of the result's memory. The product that it replaces has a contiguous result.
+  // If all readers bring the heads behind the tokens and copy them, the order is one in which they
+  // need not copy.
   [[nodiscard]] Sizes order_of(const Attention& found, const Value* result) const {
     Sizes order(static_cast<std::size_t>(rank_of(found.query)));
     std::iota(order.begin(), order.end(), 0);
@@ -202,22 +221,39 @@ class Fuser {
     }
     return order;
   }
-  [[nodiscard]] static bool is_read_by_token(const Value* result) {
-    const auto& uses = result->uses();
-    return !uses.empty() && std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
-      const Node* const swap = use.user;
-      const bool is_swap =
-          is_permute(swap, {0, 2, 1, 3}) ||
-          (is_kind(swap, "aten::transpose") &&
-           ((constant_number(swap->input(1)) == 1.0 && constant_number(swap->input(2)) == 2.0) ||
-            (constant_number(swap->input(1)) == 2.0 && constant_number(swap->input(2)) == 1.0)));
-      if (!is_swap) return false;
-      const auto& readers = swap->output()->uses();
-      return std::all_of(readers.begin(), readers.end(), [](const torch::jit::Use& reader) {
-        return is_kind(reader.user, "aten::reshape") || is_kind(reader.user, "aten::contiguous") ||
-               is_kind(reader.user, "aten::flatten");
-      });
+  // Returns true if the op copies its input or asks for its sizes only.
+  [[nodiscard]] static bool is_copy(const Node* node) {
+    return is_kind(node, "aten::reshape") || is_kind(node, "aten::contiguous") ||
+           is_kind(node, "aten::flatten") || is_kind(node, "aten::size");
+  }
+  // Returns true if all readers copy the tensor, perhaps with its dimensions in another order, so
+  // that its strides do not matter. `is_order` says which order counts.
+  template <class IsOrder>
+  [[nodiscard]] static bool is_copied(const Value* value, const IsOrder& is_order) {
+    const auto& uses = value->uses();
+    return !uses.empty() && std::all_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
+      if (is_kind(use.user, "aten::size")) return true;
+      if (!is_order(use.user)) return false;
+      const auto& readers = use.user->output()->uses();
+      return std::all_of(readers.begin(), readers.end(),
+                         [](const torch::jit::Use& reader) { return is_copy(reader.user); });
     });
+  }
+  [[nodiscard]] static bool is_read_by_token(const Value* result) {
+    return is_copied(result, [](const Node* node) {
+      if (!is_kind(node, "aten::transpose")) return is_permute(node, {0, 2, 1, 3});
+      const auto first = constant_number(node->input(1)), second = constant_number(node->input(2));
+      return (first == 1.0 && second == 2.0) || (first == 2.0 && second == 1.0);
+    });
+  }
+  [[nodiscard]] static bool is_copied_by_readers(const Value* result) {
+    const auto& uses = result->uses();
+    const bool is_direct =
+        !uses.empty() &&
+        std::all_of(uses.begin(), uses.end(), [](const auto& use) { return is_copy(use.user); });
+    return is_direct || is_copied(result, [](const Node* node) {
+             return is_kind(node, "aten::transpose") || is_kind(node, "aten::permute");
+           });
   }
 
   void replace(Node* node, const Attention& found) {

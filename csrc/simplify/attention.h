@@ -10,8 +10,8 @@
 namespace torchalgo {
 
 /// Makes one op, torchalgo::attention, of matmul, scale, sum, softmax and matmul, as attention is
-/// written down, and of scaled_dot_product_attention without a mask that depends on the input.
-/// Tensors have rank 3 or 4. The softmax is over the keys, and nothing else reads what lies
+/// written down, and of scaled_dot_product_attention with a constant mask or none, in f32 on the
+/// CPU. Tensors have rank 3 or 4. The softmax is over the keys, and nothing else reads what lies
 /// between.
 ///
 /// @return whether the graph has changed.

@@ -293,7 +293,9 @@ bool ShapeProofs::keeps_channels(const Node* view) const {
   const Sizes *src = sizes_seen(view->input(0)), *made = sizes_seen(view->output());
   if (src == nullptr || made == nullptr || src->size() != 3 || made->size() != 4) return false;
   const std::vector<Entry> entries = entries_of(view);
-  return (*made)[1] == (*src)[1] && entries.size() == 4 && is_proven(view, 1, entries[1], false);
+  const bool fits = (*made)[0] == (*src)[0] && (*made)[1] == (*src)[1];
+  return fits && entries.size() == 4 && is_proven(view, 0, entries[0], false) &&
+         is_proven(view, 1, entries[1], false);
 }
 
 bool ShapeProofs::splits_channels(const Node* view) const {

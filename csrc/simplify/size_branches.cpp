@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "simplify/size_branches.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -27,6 +29,19 @@ namespace {
 // They read a tensor, but none of its elements.
 constexpr std::array<std::string_view, 6> kQueries = {
     "aten::size", "aten::dim", "aten::numel", "prim::shape", "prim::dtype", "prim::is_cuda"};
+
+// The sizes of their results depend on elements, which their tags do not say.
+constexpr std::array<std::string_view, 4> kSizedByElements = {
+    "aten::argwhere", "aten::nonzero_numpy", "aten::one_hot", "aten::tensor_split"};
+
+// Returns true if the sizes of the node's results may depend on elements of tensors.
+bool is_sized_by_elements(const Node* node) {
+  const c10::FunctionSchema* schema = node->maybeSchema();
+  if (schema == nullptr || is_any(node, kSizedByElements)) return true;
+  if (schema->name() == "aten::where" && node->inputs().size() == 1) return true;
+  const auto op = c10::Dispatcher::singleton().findOp(schema->operator_name());
+  return !op || op->hasTag(at::Tag::dynamic_output_shape);
+}
 
 constexpr const char* kCheck = "torchalgo::take_branch";
 
@@ -99,6 +114,16 @@ class SizeBranches {
     branch->destroy();
   }
 
+  // Returns true if the number or list is computed from sizes, types and constants.
+  bool follows_from_sizes(const Value* value) {
+    const auto known = known_.find(value);
+    if (known != known_.end()) return known->second;
+    const Node* node = value->node();
+    const bool is_query = is_any(node, kQueries) && has_computed_sizes(node->input(0));
+    return known_[value] = node->kind() == torch::jit::prim::Constant || is_query ||
+                           is_computed_from_sizes(node);
+  }
+
  private:
   static bool is_plain(const Value* value) {
     const c10::TypeKind kind = value->type()->kind();
@@ -108,13 +133,25 @@ class SizeBranches {
     return is_number || (list && *list->getElementType() == *c10::IntType::get());
   }
 
-  // Returns true if the value is computed from sizes, types and constants.
-  bool follows_from_sizes(const Value* value) {
-    const auto known = known_.find(value);
-    if (known != known_.end()) return known->second;
+  // Returns true if the sizes of a tensor, or of the tensors of a list, follow from those of the
+  // inputs. Those of x[mask] do not.
+  bool has_computed_sizes(const Value* value) {
+    const auto known = sized_.find(value);
+    if (known != sized_.end()) return known->second;
     const Node* node = value->node();
-    return known_[value] = node->kind() == torch::jit::prim::Constant || is_any(node, kQueries) ||
-                           is_computed_from_sizes(node);
+    const torch::jit::NodeKind kind = node->kind();
+    if (kind == torch::jit::prim::Param || kind == torch::jit::prim::GetAttr) return true;
+    const bool is_list =
+        kind == torch::jit::prim::ListConstruct || kind == torch::jit::prim::ListUnpack ||
+        kind == torch::jit::prim::TupleConstruct || kind == torch::jit::prim::TupleUnpack;
+    const bool is_op = kind.is_aten() && node->blocks().empty() && !is_sized_by_elements(node);
+    const auto inputs = node->inputs();
+    return sized_[value] =
+               (is_list || is_op) &&
+               std::all_of(inputs.begin(), inputs.end(), [&](const Value* input) {
+                 if (input->node()->kind() == torch::jit::prim::Constant) return true;
+                 return is_plain(input) ? follows_from_sizes(input) : has_computed_sizes(input);
+               });
   }
 
   bool is_computed_from_sizes(const Node* node) {
@@ -153,7 +190,7 @@ class SizeBranches {
   }
 
   Graph& graph_;
-  std::unordered_map<const Value*, bool> known_;
+  std::unordered_map<const Value*, bool> known_, sized_;
 };
 
 }  // namespace
@@ -171,10 +208,12 @@ bool resolve_size_branches(std::shared_ptr<Graph>& graph,
 bool remove_whole_slices(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
   if (!pins_sizes(*graph)) return false;
   std::optional<torch::jit::AliasDb> aliases;
+  SizeBranches sizes(*graph);
   bool is_changed = false;
   const std::vector<Node*> nodes(graph->nodes().begin(), graph->nodes().end());
   for (Node* node : nodes) {
     if (!is_slice_to_computed_end(node) || may_be_returned(node->output())) continue;
+    if (!sizes.follows_from_sizes(node->input(3))) continue;
     const auto before = seen.find(node->input(0)), after = seen.find(node->output());
     const bool is_whole = before != seen.end() && after != seen.end() &&
                           before->second.is_always_so &&

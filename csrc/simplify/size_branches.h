@@ -10,10 +10,10 @@
 
 namespace torchalgo {
 
-/// Replaces each branch that depends only on sizes and types of tensors by the block that a run on
-/// `arguments` takes. An op `torchalgo::take_branch` stays in its place: it fails in a call that
-/// would take the other block, so no call gets a wrong result. Branches inside of others follow
-/// when the outer one is replaced.
+/// Replaces each branch whose condition follows from sizes of the inputs, types and constants by
+/// the block that a run on `arguments` takes. An op `torchalgo::take_branch` stays in its place. It
+/// raises an error in a call that would take the other block, so no result is wrong. Branches
+/// inside of others follow when the outer one is replaced.
 ///
 /// @return  true if the graph has changed.
 bool resolve_size_branches(std::shared_ptr<torch::jit::Graph>& graph,

@@ -79,7 +79,10 @@ bool name_token_norms(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
     Value* const moved = graph->insert(torch::jit::aten::add, {scaled, constants->shift});
     scaled->node()->copyMetadata(norm);
     moved->node()->copyMetadata(norm);
-    last->output()->replaceAllUsesWith(moved);
+    // As the result of reshape_as is: a view may follow.
+    Value* const dense = graph->insert(torch::jit::aten::contiguous, {moved});
+    dense->node()->copyMetadata(norm);
+    last->output()->replaceAllUsesWith(dense);
     is_changed = true;
   }
   if (is_changed) torch::jit::EliminateDeadCode(graph);

@@ -12,7 +12,8 @@ constexpr std::int64_t kBlock = 16;
 // Some 10 us of work: a thread that has less costs more than it saves.
 constexpr std::int64_t kLeastWork = 300'000;
 
-// How the rows of a result are divided. A range is even, as the kernel computes pairs of rows.
+// How the rows of a result are divided. If several threads share them, ranges have an even number
+// of rows, as the kernel computes pairs of rows.
 struct Division {
   std::int64_t ranges = 1, rows = 1, slices = 1;
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from support.graph_models import freeze
-from support.imported_graphs import import_model
 from support.random_plans import any_plan, assert_close, rewrite
 from torchalgo import _C
 
@@ -69,6 +68,8 @@ def test_a_wrong_order_is_refused() -> None:
         attention(q, q, q, None, 1.0, [0, 1, 2])
     with pytest.raises(RuntimeError, match="each of its dimensions once"):
         attention(q, q, q, None, 1.0, [0, 1, 2, 2])
+    with pytest.raises(RuntimeError, match="expected a bias of rank 4 or less, got 5"):
+        attention(q, q, q, torch.zeros(1, 1, 1, 1, 6), 1.0, [0, 1, 2, 3])
 
 
 class Attention(nn.Module):
@@ -153,16 +154,29 @@ def temperatures(m: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return v @ weights.softmax(dim=-1).transpose(-2, -1)
 
 
-FUSED = [by_channel, by_token, scaled_query, fused, one_head, changed_before]
+def returned(m: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k, v = (x.transpose(-2, -1) for x in (q, k, v))
+    x = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    return x.transpose(1, 2).contiguous().view(x.shape[0], 20, 12).transpose(1, 2)
+
+
+def bias_of_higher_rank(m: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k, v = (x.flatten(1, 2) for x in (q, k, v))
+    weights = q.transpose(-2, -1) @ k + m.biases[None]
+    return (weights.softmax(dim=-1) @ v[:, None].transpose(-2, -1)).sum(1).transpose(-2, -1)
+
+
+FUSED = [by_channel, by_token, scaled_query, one_head, changed_before]
+FUSED_IN_F32 = [fused, returned]
 NOT_FUSED = [bias_is_scaled, over_queries, weights_read_again, values_are_changed, causal]
-NOT_FUSED += [temperatures]
+NOT_FUSED += [temperatures, bias_of_higher_rank]
 
 
 def fusions_of(graph: _C.Graph) -> int:
     return sum(node.kind == "torchalgo::attention" for node in graph.nodes)
 
 
-@pytest.mark.parametrize("attend", [*FUSED, *NOT_FUSED])
+@pytest.mark.parametrize("attend", [*FUSED, *FUSED_IN_F32, *NOT_FUSED])
 def test_attention_is_found_and_equals_the_model(
     attend: Callable[[Attention, Tensor, Tensor, Tensor], Tensor],
 ) -> None:
@@ -178,10 +192,69 @@ def test_attention_is_found_and_equals_the_model(
                 assert_close(module(given), model, (given,))
 
 
-def test_attention_in_f32_runs_in_our_kernel() -> None:
+@pytest.mark.parametrize("attend", [by_channel, *FUSED_IN_F32])
+def test_attention_in_f32_runs_in_our_kernel(
+    attend: Callable[[Attention, Tensor, Tensor, Tensor], Tensor],
+) -> None:
     torch.manual_seed(3)
-    model = Attention(by_channel).eval()
+    model = Attention(attend).eval()
     x = torch.randn(1, 6, 4, 5)
-    graph = import_model(model, (x,), "trace")
-    assert fusions_of(graph) == 1
-    assert not [node for node in graph.nodes if node.kind in ("aten::softmax", "aten::matmul")]
+    imported = _C.import_graph(freeze(model, (x,), "trace")._c, (x,))
+    assert fusions_of(imported.graph) == 1
+    module = rewrite(imported, any_plan(imported.graph, 1))
+    with torch.no_grad():
+        assert_close(module(x), model, (x,))
+
+
+class Viewed(nn.Module):
+    """A view that needs the strides in which PyTorch's attention writes its result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, t, _ = x.shape
+        q, k, v = self.qkv(x).reshape(n, t, 3, 2, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        o = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        return o.transpose(1, 2).view(n, t, -1)
+
+
+def test_a_result_whose_strides_are_needed_stays_pytorchs() -> None:
+    torch.manual_seed(5)
+    model, x = Viewed().eval(), torch.randn(2, 6, 8)
+    imported = _C.import_graph(freeze(model, (x,), "trace")._c, (x,))
+    module = rewrite(imported, any_plan(imported.graph, 1))
+    with torch.no_grad():
+        assert_close(module(x), model, (x,))
+    assert fusions_of(imported.graph) == 0
+
+
+class Masked(nn.Module):
+    """An attention with a mask that is an input, or a constant that hides all keys of a query."""
+
+    def __init__(self, mask: Tensor | None) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+        self.mask = mask
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        n, t, _ = x.shape
+        q, k, v = self.qkv(x).reshape(n, t, 3, 2, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        given = mask if self.mask is None else self.mask
+        o = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=given)
+        return o.transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_a_query_without_keys_is_pytorchs(is_constant: bool) -> None:
+    torch.manual_seed(4)
+    hidden = torch.zeros(6, 6)
+    hidden[2] = -torch.inf
+    model = Masked(hidden if is_constant else None).eval()
+    x, mask = torch.randn(2, 6, 8), torch.zeros(6, 6)
+    imported = _C.import_graph(freeze(model, (x, mask), "trace")._c, (x, mask))
+    module = rewrite(imported, any_plan(imported.graph, 1))
+    with torch.no_grad():
+        assert_close(module(x, hidden), model, (x, hidden))
+    assert fusions_of(imported.graph) == 0

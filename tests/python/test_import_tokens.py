@@ -181,6 +181,71 @@ def test_a_call_that_takes_another_branch_runs_the_model() -> None:
     assert sum(fast.original_runs.values()) == 1
 
 
+class OtherBatch(nn.Module):
+    """Tokens become one image, however many there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.conv = nn.Linear(8, 8), nn.Conv2d(8, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(self.linear(x).transpose(1, 2).reshape(1, 8, 2, -1))
+
+
+def test_tokens_that_become_images_of_another_batch_are_no_images() -> None:
+    model, x = OtherBatch().eval(), torch.rand(1, 6, 8)
+    imported = _C.import_graph(freeze(model, (x,), "trace")._c, (x,))
+    module = rewrite(imported, any_plan(imported.graph, 1))
+    for batch in (1, 2):
+        given = torch.rand(batch, 6, 8)
+        with torch.no_grad():
+            assert_close(module(given), model, (given,))
+
+
+class NormedRows(nn.Module):
+    """LeViT's norm of tokens, behind which a view needs dense memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(8, 8, 1), nn.BatchNorm1d(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.conv(x).flatten(2).transpose(1, 2)
+        return self.norm(tokens.flatten(0, 1)).reshape_as(tokens).view(x.shape[0], -1)
+
+
+def test_normed_tokens_are_dense() -> None:
+    model, x = NormedRows().eval(), torch.rand(2, 8, 4, 6)
+    imported = _C.import_graph(freeze(model, (x,), "trace")._c, (x,))
+    module = rewrite(imported, any_plan(imported.graph, 1))
+    with torch.no_grad():
+        assert_close(module(x), model, (x,))
+
+
+class Selects(nn.Module):
+    """A branch, and a crop, on a size that depends on values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.other = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        keep = torch.nonzero(x[:, 0, 0, 0] > 0).flatten()
+        if keep.numel() == 0:
+            return self.other(y) * 0
+        return self.other(y)[keep]
+
+
+def test_branches_on_sizes_that_depend_on_values_stay() -> None:
+    model, x = Selects().eval(), torch.rand(2, 3, 16, 16) + 0.1
+    imported = _C.import_graph(freeze(model, (x,), "script")._c, (x,))
+    module = rewrite(imported, any_plan(imported.graph, 1))
+    for given in (x, -x):
+        with torch.no_grad():
+            assert_close(module(given), model, (given,))
+
+
 class RefusesSmall(nn.Module):
     def __init__(self) -> None:
         super().__init__()

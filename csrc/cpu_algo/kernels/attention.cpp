@@ -99,8 +99,8 @@ float largest_lane(const Vec& x) {
 }
 
 // Replaces x by e^(x - largest) in a row of `padded` floats, a multiple of kLanes. Returns their
-// sum. Those from `keys` on do not count. As in torch, a row of infinities or with a NaN becomes
-// NaNs.
+// sum. Those from `keys` on do not count. As in torch, a row with a NaN or +infinity becomes NaNs,
+// and so does one of -infinity only.
 float exponentials(float* row, std::int64_t keys, std::int64_t padded) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   std::fill(row + keys, row + padded, kNone);

@@ -16,17 +16,16 @@ Graph branching_graph() {
                   {"y", {1, 8, 4, 4}, DType::kF32, 0},
                   {"list", {}, std::nullopt, 1},
                   {"out", {1, 16, 4, 4}, DType::kF32, 2}};
-  graph.nodes = {
-      {"conv",
-       "aten::conv2d",
-       {0},
-       {1},
-       parse_problem("fwd_f32_n1c8h4w4_k8r3s3_st1x1_pad1x1_dil1x1_g1+bias"),
-       ""},
-      {"list", "prim::ListConstruct", {0, 1}, {2}, std::nullopt, "a list, no tensor"},
-      {"cat", "aten::cat", {0, 1}, {3}, parse_problem("concat_f32_n1c8x8h4w4"), ""},
-      {"size", "aten::size", {3}, {}, std::nullopt, "", Layout::kNchw, Layout::kNchw, true},
-      {"print", "prim::Print", {3}, {}, std::nullopt, ""}};
+  graph.nodes = {{"conv",
+                  "aten::conv2d",
+                  {0},
+                  {1},
+                  parse_problem("fwd_f32_n1c8h4w4_k8r3s3_st1x1_pad1x1_dil1x1_g1+bias"),
+                  ""},
+                 {"list", "prim::ListConstruct", {0, 1}, {2}, std::nullopt, "a list, no tensor"},
+                 {"cat", "aten::cat", {0, 1}, {3}, parse_problem("concat_f32_n1c8x8h4w4"), ""},
+                 {"size", "aten::size", {3}, {}, std::nullopt, "", true},
+                 {"print", "prim::Print", {3}, {}, std::nullopt, ""}};
   graph.inputs = {0};
   graph.input_layouts = {Layout::kNhwc};
   graph.outputs = {3, 1};
