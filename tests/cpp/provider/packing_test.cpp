@@ -65,6 +65,7 @@ constexpr const char* kWithoutWeights[] = {
     "relu_f32_n1c8h8w8",
     "add_f32_n1c8h8w8",
     "mul_f32_n1c8h8w8",
+    "sub_f32_n1c8h8w8",
     "concat_f32_n1c16x16h8w8",
     "slice_f32_n1c32h8w8_k16from16",
     "shuffle_f32_n1c32h8w8_g2",
