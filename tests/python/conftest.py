@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils import cpp_extension
 
 import torchalgo
-from support.nets import Net, make_net, run_plan
+from support.nets import Net, make_net, run_plan, without_single_layout
 from support.several_shapes import SHAPES, optimize_for
 from support.workers import make_bench  # noqa: F401
 from torchalgo import _C
@@ -62,6 +62,13 @@ def x() -> torch.Tensor:
 def fast(x: torch.Tensor) -> torchalgo.Optimized:
     """Optimized, and forced to run its plan: the guard's verdict depends on the machine's load."""
     return run_plan(make_net(), x)
+
+
+@pytest.fixture
+def optimum() -> Iterator[None]:
+    """The plan of an optimized model is the optimum, however the timings end."""
+    with without_single_layout():
+        yield
 
 
 @pytest.fixture

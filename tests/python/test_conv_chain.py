@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import torchalgo
-from support.nets import fp64_error
+from support.nets import fp64_error, run_plan
 from torchalgo import _C
 from torchalgo._cli.demo import randomize_batch_norms
 from torchalgo.verify.check_claims import appended
@@ -52,9 +52,7 @@ def longest_chain(plan: torchalgo.Plan) -> str:
 
 def test_an_override_runs_the_block_in_one_call(block: nn.Module, tmp_path: Path) -> None:
     x = torch.rand(X)
-    fast = torchalgo.optimize(
-        block, x, overrides=OVERRIDES, settings=torchalgo.Settings(progress=False)
-    )
+    fast = run_plan(block, x, overrides=OVERRIDES)
     assert fp64_error(block, fast, x) <= 1e-5
     plan = fast.plan
     assert longest_chain(plan).startswith("chain_f32_n1c24h20w22_k144r1s1_")
@@ -85,6 +83,7 @@ def test_a_saved_block_keeps_its_weights_and_takes_other_sizes(block: nn.Module)
             assert torch.allclose(loaded(x), block(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("optimum")
 def test_the_independent_checker_knows_chains(block: nn.Module) -> None:
     fast = torchalgo.optimize(block, torch.rand(X), settings=torchalgo.Settings(progress=False))
     proof = json.loads(fast.plan.with_proof().to_json())
@@ -112,6 +111,7 @@ class SqueezeExcite(nn.Module):
 
 
 @pytest.mark.parametrize("sizes", [(1, 40, 20, 22), (3, 40, 7, 5)])
+@pytest.mark.usefixtures("optimum")
 def test_factors_per_channel_are_made_in_one_call(sizes: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     model = SqueezeExcite().eval()
@@ -131,6 +131,7 @@ def test_factors_per_channel_are_made_in_one_call(sizes: tuple[int, ...]) -> Non
 
 
 @pytest.mark.parametrize("sizes", [(1, 40, 20, 22), (3, 40, 7, 5)])
+@pytest.mark.usefixtures("optimum")
 def test_a_scale_runs_in_the_call_of_the_convolution_behind_it(sizes: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     model = SqueezeExcite().eval()

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import torchalgo
+from support.nets import run_plan
 from torchalgo import _C
 from torchalgo._base.error_code import with_inner_code, without_code
 
@@ -37,7 +38,7 @@ def test_an_error_of_cpp_has_a_code() -> None:
 
 def test_an_error_of_an_op_has_a_code_through_python_and_torchscript() -> None:
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3)).eval()
-    fast = torchalgo.optimize(model, torch.rand(1, 3, 8, 8))
+    fast = run_plan(model, torch.rand(1, 3, 8, 8))
     with pytest.raises(torchalgo.Error) as found:
         fast(torch.rand(1, 3, 8, 8, dtype=torch.float64))
     assert found.value.code == "TA1204"

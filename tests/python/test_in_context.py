@@ -390,6 +390,7 @@ def test_what_is_kept_comes_back_and_damage_is_a_miss() -> None:
     assert Kept.from_json("[]") is None and Kept.from_json("{}") is None
 
 
+@pytest.mark.usefixtures("optimum")
 def test_a_second_process_has_the_same_plan_and_times_nothing(
     tmp_path: Path, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -415,6 +416,7 @@ def test_a_second_process_has_the_same_plan_and_times_nothing(
     assert torchalgo.Plan.from_json(second.to_json()) == second
 
 
+@pytest.mark.usefixtures("optimum")
 def test_a_plan_with_pairs_proves_itself_and_comes_back_from_its_file(
     tmp_path: Path, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -443,6 +445,7 @@ def test_a_plan_with_pairs_proves_itself_and_comes_back_from_its_file(
         torchalgo.check_plan(cheaper)
 
 
+@pytest.mark.usefixtures("optimum")
 def test_what_anybody_wrote_into_the_database_changes_no_result(
     tmp_path: Path, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
