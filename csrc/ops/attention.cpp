@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -123,15 +124,15 @@ at::Tensor attend_on_cpu(const Arguments& arguments) {
   attention.depth = arguments.query.size(-1);
   attention.width = sizes.back();
   attention.scale = static_cast<float>(arguments.scale);
-  const Device device = cpu_device();
   const std::int64_t heads = attention.images * attention.heads;
   // Each task packs the keys and values of its head, so heads are divided only if there are few.
   constexpr std::int64_t kTasksPerThread = 2, kFewestQueries = 24;
   attention.parts =
-      std::clamp<std::int64_t>(kTasksPerThread * device.threads / heads, 1,
+      std::clamp<std::int64_t>(kTasksPerThread * at::get_num_threads() / heads, 1,
                                std::max<std::int64_t>(1, attention.queries / kFewestQueries));
-  const auto scratch_bytes = TORCHALGO_PICK_KERNEL(device.isa, attention_scratch_bytes);
-  const auto run = TORCHALGO_PICK_KERNEL(device.isa, run_attention);
+  static const std::string isa = cpu_device().isa;  // it does not change
+  static const auto scratch_bytes = TORCHALGO_PICK_KERNEL(isa, attention_scratch_bytes);
+  static const auto run = TORCHALGO_PICK_KERNEL(isa, run_attention);
   constexpr std::int64_t kGrainProducts = 1 << 15;
   const std::int64_t tasks = heads * attention.parts;
   const std::int64_t products =

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "simplify/shape_proofs.h"
 #include "torchscript/constants.h"
 
 namespace torchalgo {
@@ -34,15 +35,6 @@ struct Attention {
   Value* bias = nullptr;
   std::optional<double> scale = 1.0;  // nullopt: 1 / sqrt(depth)
 };
-
-bool has_one_reader(const Value* value) { return value->uses().size() == 1; }
-
-std::optional<double> number_of(const Value* value) {
-  if (const auto tensor = constant_tensor(value)) {
-    return tensor->dim() == 0 ? std::optional(tensor->item().toDouble()) : std::nullopt;
-  }
-  return constant_number(value);
-}
 
 class Fuser {
  public:
@@ -73,20 +65,11 @@ class Fuser {
     return tensor == nullptr ? 0 : static_cast<std::int64_t>(tensor->sizes.size());
   }
 
-  // Returns true if the number names the dimension `back` before the last.
-  [[nodiscard]] bool is_dim(const Value* dim, const Value* tensor, std::int64_t back) const {
-    const auto number = constant_number(dim);
-    return number && (*number == -1.0 - static_cast<double>(back) ||
-                      *number == static_cast<double>(rank_of(tensor) - 1 - back));
-  }
   // Returns true if the node swaps the last two dimensions.
   [[nodiscard]] bool is_transpose(const Node* node) const {
-    if (is_kind(node, "aten::transpose")) {
-      const Value* const src = node->input(0);
-      return (is_dim(node->input(1), src, 0) && is_dim(node->input(2), src, 1)) ||
-             (is_dim(node->input(1), src, 1) && is_dim(node->input(2), src, 0));
-    }
-    return is_permute(node, {0, 1, 3, 2}) || is_permute(node, {0, 2, 1});
+    if (node->inputs().empty()) return false;
+    const std::int64_t rank = rank_of(node->input(0));
+    return swaps_dims(node, rank - 2, rank - 1, rank);
   }
 
   // Reads softmax(scores) times values, or values^T times softmax(scores)^T.
@@ -104,7 +87,8 @@ class Fuser {
     if (!is_kind(weights, "aten::softmax") || !has_one_reader(weights->output())) {
       return std::nullopt;
     }
-    if (!is_dim(weights->input(1), weights->input(0), 0) || !is_none(weights->input(2))) {
+    const std::int64_t rank = rank_of(weights->input(0));
+    if (dim_argument(weights, "dim", rank) != rank - 1 || !is_none(weights->input(2))) {
       return std::nullopt;
     }
     return read_scores(weights->input(0), found) ? std::optional(found) : std::nullopt;
@@ -122,7 +106,7 @@ class Fuser {
       }
       if (node->inputs().size() < 2) return false;
       if (is_kind(node, "aten::add") && constant_number(node->input(2)) == 1.0) {
-        // What is scaled after the sum is no bias, and there is one bias.
+        // A sum that is scaled afterwards, or a second sum, is not the form above.
         if (found.bias != nullptr || found.scale != 1.0 || !is_tensor(node->input(1))) return false;
         const bool is_first = leads_to_product(node->input(1));
         found.bias = const_cast<Value*>(node->input(is_first ? 0 : 1));
@@ -131,8 +115,8 @@ class Fuser {
       }
       const bool divides = is_kind(node, "aten::div") && node->inputs().size() == 2;
       if (!divides && !is_kind(node, "aten::mul")) return false;
-      const bool is_number_first = !divides && number_of(node->input(0)).has_value();
-      const auto number = number_of(node->input(is_number_first ? 0 : 1));
+      const bool is_number_first = !divides && constant_scalar(node->input(0)).has_value();
+      const auto number = constant_scalar(node->input(is_number_first ? 0 : 1));
       if (!number || (divides && *number == 0)) return false;
       *found.scale *= divides ? 1 / *number : *number;
       scores = node->input(is_number_first ? 1 : 0);
@@ -146,7 +130,7 @@ class Fuser {
       const Node* const node = value->node();
       if (is_kind(node, "aten::matmul")) return true;
       if (!is_kind(node, "aten::mul") && !is_kind(node, "aten::div")) return false;
-      value = node->input(number_of(node->input(0)) ? 1 : 0);
+      value = node->input(constant_scalar(node->input(0)) ? 1 : 0);
     }
     return false;
   }
@@ -178,7 +162,7 @@ class Fuser {
       found.bias = const_cast<Value*>(mask);
     }
     const Value* const scale = node->namedInput("scale");
-    found.scale = number_of(scale);
+    found.scale = constant_scalar(scale);
     if (!found.scale && !is_none(scale)) return std::nullopt;
     return found;
   }
@@ -240,11 +224,7 @@ class Fuser {
     });
   }
   [[nodiscard]] static bool is_read_by_token(const Value* result) {
-    return is_copied(result, [](const Node* node) {
-      if (!is_kind(node, "aten::transpose")) return is_permute(node, {0, 2, 1, 3});
-      const auto first = constant_number(node->input(1)), second = constant_number(node->input(2));
-      return (first == 1.0 && second == 2.0) || (first == 2.0 && second == 1.0);
-    });
+    return is_copied(result, [](const Node* node) { return swaps_dims(node, 1, 2, 4); });
   }
   [[nodiscard]] static bool is_copied_by_readers(const Value* result) {
     const auto& uses = result->uses();

@@ -38,10 +38,8 @@ std::int64_t moved(std::int64_t dim, std::int64_t rank) {
 
 // Returns true for the change from [n, c, t] to [n, t, c], or back.
 bool swaps_tokens(const Node* node, const SeenTensors& seen) {
-  if (is_permute(node, {0, 2, 1})) return true;
-  if (!is_kind(node, "aten::transpose") || rank_of(node->input(0), seen) != 3) return false;
-  const auto a = dim_argument(node, "dim0", 3), b = dim_argument(node, "dim1", 3);
-  return a && b && std::min(*a, *b) == 1 && std::max(*a, *b) == 2;
+  const bool has_rank = !is_kind(node, "aten::transpose") || rank_of(node->input(0), seen) == 3;
+  return has_rank && swaps_dims(node, 1, 2, 3);
 }
 
 class Mover {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <string_view>
 
 #include "torchscript/constants.h"
@@ -101,6 +102,18 @@ std::optional<std::int64_t> dim_argument(const Node* node, const char* name, std
   if (!node->hasNamedInput(name)) return std::nullopt;
   const auto dim = constant_int(node->namedInput(name));
   return dim && *dim < 0 ? std::optional(*dim + rank) : dim;
+}
+
+bool swaps_dims(const Node* node, std::int64_t a, std::int64_t b, std::int64_t rank) {
+  if (is_kind(node, "aten::transpose")) {
+    const auto one = dim_argument(node, "dim0", rank), other = dim_argument(node, "dim1", rank);
+    return one && other && std::min(*one, *other) == a && std::max(*one, *other) == b;
+  }
+  if (a < 0 || b >= rank) return false;
+  std::vector<std::int64_t> order(static_cast<std::size_t>(rank));
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[static_cast<std::size_t>(a)], order[static_cast<std::size_t>(b)]);
+  return is_permute(node, order);
 }
 
 const ShapeProofs::Sizes* ShapeProofs::sizes_seen(const Value* value) const {

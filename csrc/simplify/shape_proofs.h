@@ -94,4 +94,9 @@ class ShapeProofs {
 [[nodiscard]] std::optional<std::int64_t> dim_argument(const torch::jit::Node* node,
                                                        const char* name, std::int64_t rank);
 
+/// Returns true if the node is a transpose or a permute of a tensor of `rank` that swaps dimensions
+/// `a` and `b`, a < b, and leaves the others where they are.
+[[nodiscard]] bool swaps_dims(const torch::jit::Node* node, std::int64_t a, std::int64_t b,
+                              std::int64_t rank);
+
 }  // namespace torchalgo

@@ -91,7 +91,7 @@ class SizeBranches {
     for (Node* node : graph_.nodes()) {
       if (node->kind() != torch::jit::prim::If || !follows_from_sizes(node->input(0))) continue;
       found.push_back(node);
-      // What the blocks return may decide on a later branch.
+      // A later branch may depend on the results of this one.
       for (std::size_t i = 0; i < node->outputs().size(); ++i) {
         known_[node->output(i)] =
             std::all_of(node->blocks().begin(), node->blocks().end(), [&](Block* block) {

@@ -79,7 +79,7 @@ bool name_token_norms(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
     Value* const moved = graph->insert(torch::jit::aten::add, {scaled, constants->shift});
     scaled->node()->copyMetadata(norm);
     moved->node()->copyMetadata(norm);
-    // As the result of reshape_as is: a view may follow.
+    // The result of reshape_as is dense, and a view that follows may need this.
     Value* const dense = graph->insert(torch::jit::aten::contiguous, {moved});
     dense->node()->copyMetadata(norm);
     last->output()->replaceAllUsesWith(dense);

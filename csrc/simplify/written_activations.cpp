@@ -20,24 +20,13 @@ using torch::jit::WithInsertPoint;
 
 namespace {
 
-// Returns the number that the value is. Tracing makes a tensor of rank 0 of a number.
-std::optional<double> number_of(const Value* value) {
-  if (const auto tensor = constant_tensor(value)) {
-    const bool is_real = tensor->dim() == 0 && !tensor->is_complex();
-    return is_real ? std::optional(tensor->item().toDouble()) : std::nullopt;
-  }
-  return constant_number(value);
-}
-
-bool has_one_reader(const Value* value) { return value->uses().size() == 1; }
-
 // Returns x if the value is x + number, which nothing else reads, or null.
 Value* sum_with(const Value* value, double number) {
   const Node* node = value->node();
   if (!is_kind(node, "aten::add") || !has_one_reader(value)) return nullptr;
   if (constant_number(node->input(2)) != 1.0) return nullptr;
   for (const std::size_t i : {0, 1}) {
-    if (number_of(node->input(i)) == number) return const_cast<Value*>(node->input(1 - i));
+    if (constant_scalar(node->input(i)) == number) return const_cast<Value*>(node->input(1 - i));
   }
   return nullptr;
 }
@@ -48,7 +37,8 @@ Value* clamped_sum(const Value* value) {
   if (!has_one_reader(value)) return nullptr;
   const bool is_clamp = is_kind(node, "aten::hardtanh") || is_kind(node, "aten::clamp");
   if (!is_clamp && !is_kind(node, "aten::relu6")) return nullptr;
-  if (is_clamp && (number_of(node->input(1)) != 0.0 || number_of(node->input(2)) != 6.0)) {
+  if (is_clamp &&
+      (constant_scalar(node->input(1)) != 0.0 || constant_scalar(node->input(2)) != 6.0)) {
     return nullptr;
   }
   return sum_with(node->input(0), 3.0);
@@ -56,7 +46,7 @@ Value* clamped_sum(const Value* value) {
 
 // Returns the value that the node divides by 6, or null.
 Value* dividend_by_six(const Node* node) {
-  const auto number = node->inputs().size() > 1 ? number_of(node->input(1)) : std::nullopt;
+  const auto number = node->inputs().size() > 1 ? constant_scalar(node->input(1)) : std::nullopt;
   if (!number) return nullptr;
   const bool divides = is_kind(node, "aten::div") && node->inputs().size() == 2 && *number == 6.0;
   // A factor of the model may have been rounded to f32.

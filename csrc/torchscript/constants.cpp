@@ -117,6 +117,15 @@ bool is_convolution(const torch::jit::Node* node) {
          kind == "aten::_convolution_mode";
 }
 
+std::optional<double> constant_scalar(const Value* value) {
+  const std::optional<at::Tensor> tensor = constant_tensor(value);
+  if (!tensor) return constant_number(value);
+  const bool is_real = tensor->dim() == 0 && !tensor->is_complex();
+  return is_real ? std::optional(tensor->item().toDouble()) : std::nullopt;
+}
+
+bool has_one_reader(const Value* value) { return value->uses().size() == 1; }
+
 bool is_permute(const torch::jit::Node* node, const std::vector<std::int64_t>& dims) {
   if (!is_kind(node, "aten::permute")) return false;
   auto found = constant_ints(node->input(1));

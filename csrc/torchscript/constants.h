@@ -22,6 +22,9 @@ namespace torchalgo {
 [[nodiscard]] std::optional<std::vector<std::int64_t>> constant_ints(
     const torch::jit::Value* value);
 [[nodiscard]] std::optional<std::vector<double>> constant_floats(const torch::jit::Value* value);
+/// Returns the real number that the value holds, also as a tensor of rank 0: tracing makes one of a
+/// number. Returns nullopt for anything else.
+[[nodiscard]] std::optional<double> constant_scalar(const torch::jit::Value* value);
 /// Returns true if the value is known to be None.
 [[nodiscard]] bool is_none(const torch::jit::Value* value);
 
@@ -54,6 +57,9 @@ template <std::size_t N>
 
 /// Returns true for a linear layer with constant weights [k, c], and a constant bias or none.
 [[nodiscard]] bool is_constant_linear(const torch::jit::Node* node);
+
+/// Returns true if exactly one input of one node, or one result of the graph, is the value.
+[[nodiscard]] bool has_one_reader(const torch::jit::Value* value);
 
 /// Returns true if the caller may get the value itself, perhaps in a tuple, list or dict.
 [[nodiscard]] bool may_be_returned(const torch::jit::Value* value);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the import must not change: cases in which an early version of a pass did."""
+"""The import must not change values, types and strides. Early versions of it did in these cases."""
 
 from __future__ import annotations
 

@@ -171,4 +171,19 @@ inline void expect_right(const PlainConv& plain, const StandaloneKernel& kernel,
   EXPECT_NEAR(all, logical, 1e-9 * logical) << what << ": pad lanes are not zero";
 }
 
+/// Expects the elements of `dst` to be those of `expected`, which is in nchw, up to 5e-6, and the
+/// pad lanes to be zero.
+inline void expect_near(Floats& dst, const std::vector<double>& expected, Layout layout,
+                        std::int64_t channels, std::int64_t pixels, const std::string& what) {
+  double all = 0, logical = 0;
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(expected.size()); ++i) {
+    const double value = dst.data()[offset_of(layout, channels, pixels, i / pixels / channels,
+                                              i / pixels % channels, i % pixels)];
+    EXPECT_NEAR(value, expected[static_cast<std::size_t>(i)], 5e-6) << what;
+    logical += std::abs(value);
+  }
+  for (std::int64_t i = 0; i < dst.count(); ++i) all += std::abs(double{dst.data()[i]});
+  EXPECT_NEAR(all, logical, 1e-9 * logical) << what << ": pad lanes are not zero";
+}
+
 }  // namespace torchalgo::cpu
