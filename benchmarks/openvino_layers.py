@@ -22,7 +22,7 @@ from torchalgo import _C
 
 CONVOLUTION = re.compile(
     r"fwd_f32_n\d+c\d+h\d+w\d+_k\d+r\d+s\d+"
-    r"_st(\d+)x(\d+)_pad(\d+)x(\d+)_dil(\d+)x(\d+)_g(\d+)$"
+    r"_st(\d+)x(\d+)_pad(\d+)x(\d+)(?:x(\d+)x(\d+))?_dil(\d+)x(\d+)_g(\d+)$"
 )
 POOL = re.compile(
     r"(max|avg)pool_f32_n\d+c\d+h\d+w\d+_r(\d+)s(\d+)_st(\d+)x(\d+)_pad(\d+)x(\d+)"
@@ -169,22 +169,26 @@ def _operation(
     if GLOBAL_AVERAGE.match(bare):
         return ops.reduce_mean(src, ops.constant(np.array([2, 3])), True)
     if found := CONVOLUTION.match(bare):
-        return _convolution(ops, src, problem, list(map(int, found.groups())), rng)
+        return _convolution(ops, src, problem, found, rng)
     if found := POOL.match(bare):
         return _pool(ops, src, found)
     return _activation(ops, word, src)
 
 
 def _convolution(
-    ops: Any, src: Any, problem: str, numbers: Sequence[int], rng: np.random.Generator
+    ops: Any, src: Any, problem: str, found: re.Match[str], rng: np.random.Generator
 ) -> Any:
-    stride, pad, dilation, groups = numbers[:2], numbers[2:4], numbers[4:6], numbers[6]
+    def pair(first: int) -> list[int]:
+        return [int(found[first]), int(found[first + 1])]
+
+    stride, before, dilation, groups = pair(1), pair(3), pair(7), int(found[9])
+    after = pair(5) if found[5] else before  # zeros
     k, c, r, s = _C.weight_sizes(problem)
     sizes = [k, c, r, s] if groups == 1 else [groups, k // groups, c, r, s]
     # Sums of many: about as large as the inputs, so that no result is denormal or infinite.
     weights = rng.standard_normal(sizes, np.float32) / np.float32((c * r * s) ** 0.5)
     convolve = ops.convolution if groups == 1 else ops.group_convolution
-    return convolve(src, ops.constant(weights), stride, pad, pad, dilation)
+    return convolve(src, ops.constant(weights), stride, before, after, dilation)
 
 
 def _pool(ops: Any, src: Any, found: re.Match[str]) -> Any:

@@ -8,6 +8,7 @@
 #include "aten_algo/strided.h"
 #include "provider/memory.h"
 #include "provider/packing.h"
+#include "provider/uneven_padding.h"
 
 namespace torchalgo::aten {
 namespace {
@@ -26,7 +27,7 @@ std::int64_t output_pad(std::int64_t size, std::int64_t filter, std::int64_t str
 
 Geometry geometry_of(const ConvProblem& conv) {
   Geometry geometry = {{conv.stride_h, conv.stride_w},
-                       {conv.pad_h, conv.pad_w},
+                       even_padding(conv),
                        {conv.dilation_h, conv.dilation_w},
                        {0, 0}};
   if (conv.is_3d) {
@@ -81,19 +82,20 @@ at::Tensor diff_weights(const ConvProblem& conv, const Primitive& primitive,
 
 // The call of at::convolution for a forward or backward-data convolution.
 struct ConvolutionCall {
+  ConvProblem conv;
   Geometry geometry;
-  std::int64_t groups = 1;
-  bool has_bias = false, is_transposed = false;
   Layout src = Layout::kNchw, dst = Layout::kNchw;  // of its input and its result
 };
 
 at::Tensor run_conv(const ConvolutionCall& call, const KernelArgs& args) {
   const Geometry& geometry = call.geometry;
   std::optional<at::Tensor> bias;
-  if (call.has_bias) bias = args.packed[0].bias;
-  const at::Tensor dst = at::convolution(to_strided(args.src[0], call.src), args.packed[0].weights,
-                                         bias, geometry.stride, geometry.pad, geometry.dilation,
-                                         call.is_transposed, geometry.output_pad, call.groups);
+  if (!call.conv.epilogue.empty()) bias = args.packed[0].bias;
+  const at::Tensor src = to_strided(with_uneven_padding(call.conv, args.src[0]), call.src);
+  const bool is_transposed = call.conv.direction == Direction::kBackwardData;
+  const at::Tensor dst =
+      at::convolution(src, args.packed[0].weights, bias, geometry.stride, geometry.pad,
+                      geometry.dilation, is_transposed, geometry.output_pad, call.conv.groups);
   return to_strided(dst, call.dst);
 }
 
@@ -109,11 +111,7 @@ Kernel prepare_conv(const Problem& problem, const Primitive& primitive, const De
     };
     return kernel;
   }
-  const ConvolutionCall call = {geometry_of(conv),
-                                conv.groups,
-                                !conv.epilogue.empty(),
-                                conv.direction == Direction::kBackwardData,
-                                input_layout(problem, primitive),
+  const ConvolutionCall call = {conv, geometry_of(conv), input_layout(problem, primitive),
                                 result_layout(problem, primitive)};
   kernel.run = [call](const KernelArgs& args) { return run_conv(call, args); };
   // With channels_last inputs, ATen needs channels_last weights and converts others in every call.

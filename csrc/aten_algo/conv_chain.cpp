@@ -9,6 +9,7 @@
 #include "provider/algorithm.h"
 #include "provider/epilogue.h"
 #include "provider/tensor_shape.h"
+#include "provider/uneven_padding.h"
 
 namespace torchalgo::aten {
 namespace {
@@ -23,9 +24,10 @@ Offer offer_chain(const Problem& problem, const Device&) {
 at::Tensor run_core(const Problem& layer, const at::Tensor& x, const KernelArgs& args,
                     const at::Tensor& weights, const at::Tensor& bias) {
   if (const auto* conv = std::get_if<ConvProblem>(&layer)) {
-    return at::convolution(x, weights, /*bias=*/std::nullopt, {conv->stride_h, conv->stride_w},
-                           {conv->pad_h, conv->pad_w}, {conv->dilation_h, conv->dilation_w},
-                           /*transposed=*/false, /*output_padding=*/{0, 0}, conv->groups);
+    return at::convolution(with_uneven_padding(*conv, x), weights, /*bias=*/std::nullopt,
+                           {conv->stride_h, conv->stride_w}, even_padding(*conv),
+                           {conv->dilation_h, conv->dilation_w}, /*transposed=*/false,
+                           /*output_padding=*/{0, 0}, conv->groups);
   }
   if (std::holds_alternative<PoolProblem>(layer)) return at::adaptive_avg_pool2d(x, {1, 1});
   if (std::holds_alternative<EltwiseProblem>(layer)) return x * args.src[1];

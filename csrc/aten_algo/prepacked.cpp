@@ -61,6 +61,7 @@ Offer offer_prepacked(const Problem& problem, const Device&) {
   if (conv->direction != Direction::kForward) return {{}, "forward only"};
   if (conv->is_3d) return {{}, "2-D only"};
   if (conv->dtype != DType::kF32) return {{}, "needs f32"};
+  if (!is_padded_evenly(*conv)) return {{}, "needs as many zeros before the image as after it"};
   if (!at::hasMKLDNN()) return {{}, "this torch was built without oneDNN"};
   const FusedOps& ops = fused_ops();
   if (!ops.reorder || !ops.unary || !ops.binary) {

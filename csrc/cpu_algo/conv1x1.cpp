@@ -10,9 +10,7 @@ std::string refuse(const ConvProblem& conv) {
   if (conv.r != 1 || conv.s != 1) {
     return fmt::format("needs a 1x1 filter, got {}x{}", conv.r, conv.s);
   }
-  if (conv.pad_h != 0 || conv.pad_w != 0) {
-    return fmt::format("needs no padding, got {}x{}", conv.pad_h, conv.pad_w);
-  }
+  if (!is_unpadded(conv)) return "needs an image without zeros around it";
   if (conv.groups != 1) return fmt::format("needs 1 group, got {}", conv.groups);
   return {};
 }

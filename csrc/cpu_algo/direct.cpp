@@ -7,7 +7,7 @@ namespace torchalgo::cpu {
 namespace {
 
 std::string refuse(const ConvProblem& conv) {
-  if (conv.r == 1 && conv.s == 1 && conv.pad_h == 0 && conv.pad_w == 0 && conv.groups == 1) {
+  if (conv.r == 1 && conv.s == 1 && is_unpadded(conv) && conv.groups == 1) {
     return "leaves 1x1 filters to cpu.conv1x1";
   }
   if (conv.groups > 1 && (conv.c / conv.groups % 16 != 0 || conv.k / conv.groups % 16 != 0)) {

@@ -61,7 +61,8 @@ Offer offer(const Problem& problem, const Device&) {
   if (conv == nullptr) return {{}, "needs a convolution"};
   if (std::string refusal = refusal_of(*conv); !refusal.empty()) return {{}, std::move(refusal)};
   const std::int64_t taps = std::max(conv->r, conv->s);
-  const std::int64_t image = std::max(conv->h + 2 * conv->pad_h, conv->w + 2 * conv->pad_w);
+  const std::int64_t image = std::max(conv->h + 2 * conv->pad_h + conv->extra_h,
+                                      conv->w + 2 * conv->pad_w + conv->extra_w);
   Offer offer;
   for (const std::int64_t size : kSizes) {
     if (2 * size < 3 * taps) continue;

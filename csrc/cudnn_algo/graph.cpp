@@ -77,7 +77,7 @@ class GraphBuilder {
     descriptor.set(AttributeName::kConvolutionComputeType, compute_type(conv_.dtype));
     descriptor.set(AttributeName::kConvolutionMode, ConvolutionMode::kCrossCorrelation);
     descriptor.set(AttributeName::kConvolutionPrePaddings, shape_.pad);
-    descriptor.set(AttributeName::kConvolutionPostPaddings, shape_.pad);
+    descriptor.set(AttributeName::kConvolutionPostPaddings, shape_.pad_after);
     descriptor.set(AttributeName::kConvolutionDilations, shape_.dilation);
     descriptor.set(AttributeName::kConvolutionFilterStrides, shape_.stride);
     descriptor.finalize("the convolution");
@@ -203,6 +203,7 @@ ConvShape shape_of(const ConvProblem& conv) {
           conv_dst_sizes(conv),
           image(conv.stride_d, conv.stride_h, conv.stride_w),
           image(conv.pad_d, conv.pad_h, conv.pad_w),
+          image(conv.pad_d, conv.pad_h + conv.extra_h, conv.pad_w + conv.extra_w),
           image(conv.dilation_d, conv.dilation_h, conv.dilation_w)};
 }
 

@@ -32,8 +32,8 @@ struct Layouts {
 
 /// Sizes of the tensors and parameters of a convolution, without depth unless it is 3-D.
 struct ConvShape {
-  std::vector<std::int64_t> src, weights, dst;  // [n, c, (d,) h, w] and so on
-  std::vector<std::int64_t> stride, pad, dilation;
+  std::vector<std::int64_t> src, weights, dst;                 // [n, c, (d,) h, w] and so on
+  std::vector<std::int64_t> stride, pad, pad_after, dilation;  // zeros before the image, and after
 };
 [[nodiscard]] ConvShape shape_of(const ConvProblem& conv);
 

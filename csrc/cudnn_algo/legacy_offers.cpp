@@ -179,6 +179,7 @@ class LegacyOffers {
   template <typename Then>
   Offer check_first(const Problem& problem, const Device& device, const Then& then) {
     const auto refusal = [](const ConvProblem& conv) {
+      if (!is_padded_evenly(conv)) return "needs as many zeros before the image as after it";
       return conv.epilogue.empty() ? "" : "computes convolutions with no epilogue";
     };
     return ask_library(library_, direction_, refusal, problem, device,

@@ -50,6 +50,11 @@ at::Tensor Operands::constant(const char* name, DType dtype) const {
   return tensor;
 }
 
+bool Operands::is_plannable(const torch::jit::Value* value) const {
+  const auto it = infos_.find(value);
+  return it != infos_.end() && it->second.obstacle.empty();
+}
+
 const TensorInfo& Operands::tensor(const torch::jit::Value* value) const {
   const auto it = infos_.find(value);
   if (it == infos_.end()) throw NotPlanned("an operand is a constant or an attribute");

@@ -43,6 +43,8 @@ class Operands {
   /// Returns a tensor of the data flow that may be planned: it is floating point and dense, has a
   /// known shape, and is never written to.
   [[nodiscard]] const TensorInfo& tensor(const torch::jit::Value* value) const;
+  /// Returns false if tensor(value) would throw.
+  [[nodiscard]] bool is_plannable(const torch::jit::Value* value) const;
   [[nodiscard]] const TensorInfo& result() const { return tensor(node_->output()); }
 
  private:

@@ -6,10 +6,12 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "torchscript/constants.h"
+#include "torchscript/zero_padding.h"
 
 namespace torchalgo {
 
@@ -29,20 +31,35 @@ Sizes as_three(const Sizes& spatial, std::int64_t fill) {
 
 Sizes spatial_of(const Sizes& sizes) { return {sizes.begin() + 2, sizes.end()}; }
 
-// Computes the padding of "same", which keeps the input's size. If the total is odd, there is no
-// symmetric padding.
-Sizes conv_padding(const Operands& op, const Sizes& filter, const Sizes& dilation) {
-  const Value* padding = op.value("padding");
-  const auto mode = torch::jit::toIValue(padding);
-  if (!mode || !mode->isString()) return op.ints("padding", filter.size());
-  Sizes pads(filter.size(), 0);
-  if (mode->toStringRef() == "valid") return pads;
-  for (std::size_t i = 0; i < pads.size(); ++i) {
-    const std::int64_t total = dilation[i] * (filter[i] - 1);
-    if (total % 2 != 0) throw NotPlanned("padding='same' pads one side more than the other");
-    pads[i] = total / 2;
+// Returns the zeros around the image. The padding "same" keeps the image's size; if the total is
+// odd, there is one zero more after the image.
+ZeroPadding conv_padding(const Operands& op, const Sizes& filter, const Sizes& dilation) {
+  const auto mode = torch::jit::toIValue(op.value("padding"));
+  if (!mode || !mode->isString()) {
+    const Sizes pads = op.ints("padding", filter.size());
+    return {pads, pads};
   }
-  return pads;
+  ZeroPadding zeros{Sizes(filter.size(), 0), Sizes(filter.size(), 0)};
+  if (mode->toStringRef() == "valid") return zeros;
+  for (std::size_t i = 0; i < filter.size(); ++i) {
+    const std::int64_t total = dilation[i] * (filter[i] - 1);
+    zeros.before[i] = total / 2;
+    zeros.after[i] = total - total / 2;
+  }
+  return zeros;
+}
+
+// Returns the zeros that the node before a convolution puts around its image, if nothing else reads
+// that node's result and a problem can have them.
+std::optional<ZeroPadding> own_zeros(const Operands& op, const Value* image) {
+  if (!has_one_reader(image)) return std::nullopt;
+  const auto zeros = zero_padding(image->node());
+  if (!zeros || !op.is_plannable(image->node()->input(0))) return std::nullopt;
+  const std::size_t rank = op.tensor(image->node()->input(0)).sizes.size();
+  const bool has_rows = zeros->before[0] + zeros->after[0] > 0;
+  const bool fits = rank == 4 || (rank == 3 && !has_rows) ||  // a 1-D image has columns only
+                    (rank == 5 && zeros->before == zeros->after);
+  return fits ? zeros : std::nullopt;
 }
 
 bool is_transposed(const Operands& op) {
@@ -50,25 +67,38 @@ bool is_transposed(const Operands& op) {
   return std::string_view(op.node()->kind().toUnqualString()).starts_with("conv_transpose");
 }
 
-void set_window(ConvProblem& conv, const Operands& op, const at::Tensor& weights) {
+// Sets everything but the sizes of the image. `zeros` are those of a node before the convolution.
+void set_window(ConvProblem& conv, const Operands& op, const at::Tensor& weights,
+                const std::optional<ZeroPadding>& zeros) {
   const Sizes filter = spatial_of(weights.sizes().vec());
   const Sizes dilation = op.ints("dilation", filter.size());
   const Sizes rs = as_three(filter, 1);
   const Sizes stride = as_three(op.ints("stride", filter.size()), 1);
-  const Sizes pad = as_three(conv_padding(op, filter, dilation), 0);
+  const ZeroPadding own = conv_padding(op, filter, dilation);
+  Sizes pad = as_three(own.before, 0), after = as_three(own.after, 0);
+  if (zeros) {
+    for (const std::size_t i : {0, 1}) {
+      pad[1 + i] += zeros->before[i];
+      after[1 + i] += zeros->after[i];
+    }
+  }
   const Sizes dilations = as_three(dilation, 1);
   conv.t = rs[0], conv.r = rs[1], conv.s = rs[2];
   conv.stride_d = stride[0], conv.stride_h = stride[1], conv.stride_w = stride[2];
   conv.pad_d = pad[0], conv.pad_h = pad[1], conv.pad_w = pad[2];
   conv.dilation_d = dilations[0], conv.dilation_h = dilations[1], conv.dilation_w = dilations[2];
+  conv.extra_h = after[1] - pad[1], conv.extra_w = after[2] - pad[2];
   conv.is_3d = filter.size() == 3;
+  if (conv.is_3d && (after[0] != pad[0] || !is_padded_evenly(conv))) {
+    throw NotPlanned("its padding is uneven in 3-D");
+  }
 }
 
 // Returns the node that makes the first input of `node`, if it has this kind and no other reader.
 // Otherwise returns null.
 Node* own_source(const Node* node, std::string_view kind) {
   Value* const src = const_cast<Value*>(node->input(0));
-  return src->uses().size() == 1 && is_kind(src->node(), kind) ? src->node() : nullptr;
+  return has_one_reader(src) && is_kind(src->node(), kind) ? src->node() : nullptr;
 }
 
 LinearProblem linear_of(const TensorInfo& src, std::int64_t k) {
@@ -104,7 +134,14 @@ double epsilon_of(const Operands& norm) {
 }  // namespace
 
 OpReading read_conv(const Operands& op) {
+  const bool transposed = is_transposed(op);
   Value* input = data_input(op);
+  std::vector<Node*> inner;
+  const auto zeros = transposed ? std::nullopt : own_zeros(op, input);
+  if (zeros) {
+    inner = {input->node()};
+    input = inner[0]->input(0);
+  }
   const TensorInfo& src = op.tensor(input);
   const at::Tensor weights = op.constant("weight", *src.dtype);
   if (static_cast<std::int64_t>(src.sizes.size()) != weights.dim()) {
@@ -113,8 +150,7 @@ OpReading read_conv(const Operands& op) {
   ConvProblem conv;
   conv.dtype = *src.dtype;
   conv.groups = op.ints("groups")[0];
-  set_window(conv, op, weights);
-  const bool transposed = is_transposed(op);
+  set_window(conv, op, weights, zeros);
   // A transposed convolution is the gradient of a forward convolution that reads the result's
   // shape.
   const Sizes& image = transposed ? op.result().sizes : src.sizes;
@@ -129,7 +165,9 @@ OpReading read_conv(const Operands& op) {
     static_cast<void>(op.constant("bias", *src.dtype));
     conv.epilogue = {PostOp::kBias};
   }
-  return planned(conv, {input});
+  OpReading reading = planned(conv, {input});
+  reading.inner = std::move(inner);
+  return reading;
 }
 
 OpReading read_linear(const Operands& op) {

@@ -15,9 +15,11 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
+// Returns the size of a convolution's result. `zeros` is the sum of those on both sides of the
+// image.
 std::int64_t conv_extent(std::int64_t size, std::int64_t filter, std::int64_t stride,
-                         std::int64_t pad, std::int64_t dilation) {
-  const std::int64_t span = size + 2 * pad - dilation * (filter - 1) - 1;
+                         std::int64_t zeros, std::int64_t dilation) {
+  const std::int64_t span = size + zeros - dilation * (filter - 1) - 1;
   return span < 0 ? 0 : span / stride + 1;
 }
 
@@ -231,10 +233,10 @@ const Epilogue* find_epilogue(const Problem& problem) {
 }  // namespace
 
 std::vector<std::int64_t> conv_dst_sizes(const ConvProblem& p) {
-  const auto rows = conv_extent(p.h, p.r, p.stride_h, p.pad_h, p.dilation_h);
-  const auto columns = conv_extent(p.w, p.s, p.stride_w, p.pad_w, p.dilation_w);
+  const auto rows = conv_extent(p.h, p.r, p.stride_h, 2 * p.pad_h + p.extra_h, p.dilation_h);
+  const auto columns = conv_extent(p.w, p.s, p.stride_w, 2 * p.pad_w + p.extra_w, p.dilation_w);
   if (!p.is_3d) return {p.n, p.k, rows, columns};
-  return {p.n, p.k, conv_extent(p.d, p.t, p.stride_d, p.pad_d, p.dilation_d), rows, columns};
+  return {p.n, p.k, conv_extent(p.d, p.t, p.stride_d, 2 * p.pad_d, p.dilation_d), rows, columns};
 }
 
 std::vector<std::int64_t> result_sizes(const Problem& problem) {

@@ -27,8 +27,9 @@ struct BiasAddActivation {
 /// A convolution. Sizes are in elements. 1-D is 2-D with h = r = 1; `is_3d` adds d, t and the
 /// stride, padding and dilation of d. For every Direction, the sizes are those of the forward
 /// convolution. A transposed convolution is a kBackwardData problem: its result has the sizes of
-/// src. Padding is symmetric. Padding on one side only is a separate operation before the
-/// convolution.
+/// src. The image has pad_h rows of zeros before it and pad_h + extra_h after it. The same holds
+/// for columns. extra_h and extra_w may be negative, down to -pad_h and -pad_w. Only a 2-D forward
+/// convolution has them.
 struct ConvProblem {
   Direction direction = Direction::kForward;
   DType dtype = DType::kF32;
@@ -36,6 +37,7 @@ struct ConvProblem {
   std::int64_t k = 1, t = 1, r = 1, s = 1;         // weights [k, c / groups, (t,) r, s]
   std::int64_t stride_d = 1, stride_h = 1, stride_w = 1;
   std::int64_t pad_d = 0, pad_h = 0, pad_w = 0;
+  std::int64_t extra_h = 0, extra_w = 0;
   std::int64_t dilation_d = 1, dilation_h = 1, dilation_w = 1;
   std::int64_t groups = 1;
   bool is_3d = false;
@@ -43,10 +45,19 @@ struct ConvProblem {
   bool operator==(const ConvProblem&) const = default;
 };
 
+/// Returns true if there are as many zeros before the image as after it.
+[[nodiscard]] constexpr bool is_padded_evenly(const ConvProblem& conv) {
+  return conv.extra_h == 0 && conv.extra_w == 0;
+}
+
+/// Returns true if there are no zeros around the image.
+[[nodiscard]] constexpr bool is_unpadded(const ConvProblem& conv) {
+  return conv.pad_d + conv.pad_h + conv.pad_w == 0 && is_padded_evenly(conv);
+}
+
 /// Returns true if the filter of a 2-D convolution is 1x1, without stride, padding or groups.
 [[nodiscard]] constexpr bool is_pointwise(const ConvProblem& conv) {
-  return conv.r * conv.s * conv.stride_h * conv.stride_w * conv.groups == 1 &&
-         conv.pad_h + conv.pad_w == 0;
+  return conv.r * conv.s * conv.stride_h * conv.stride_w * conv.groups == 1 && is_unpadded(conv);
 }
 
 enum class PoolKind : std::uint8_t { kMax, kAverage, kAdaptiveAverage };

@@ -44,10 +44,16 @@ std::string print_nchw(const P& p) {
   return fmt::format("n{}c{}h{}w{}", p.n, p.c, p.h, p.w);
 }
 
+// Prints the zeros before the image, and those after it if they are others.
+std::string print_padding(const ConvProblem& p) {
+  if (is_padded_evenly(p)) return fmt::format("_pad{}x{}", p.pad_h, p.pad_w);
+  return fmt::format("_pad{}x{}x{}x{}", p.pad_h, p.pad_w, p.pad_h + p.extra_h, p.pad_w + p.extra_w);
+}
+
 // Prints the filters of a 2-D convolution and everything after them.
 std::string print_filters(const ConvProblem& p) {
-  return fmt::format("_k{}r{}s{}_st{}x{}_pad{}x{}_dil{}x{}_g{}{}", p.k, p.r, p.s, p.stride_h,
-                     p.stride_w, p.pad_h, p.pad_w, p.dilation_h, p.dilation_w, p.groups,
+  return fmt::format("_k{}r{}s{}_st{}x{}{}_dil{}x{}_g{}{}", p.k, p.r, p.s, p.stride_h, p.stride_w,
+                     print_padding(p), p.dilation_h, p.dilation_w, p.groups,
                      print_epilogue(p.epilogue));
 }
 
@@ -284,6 +290,18 @@ void read_extent(Reader& in, std::string_view label, std::int64_t least, bool is
   w = in.number(least);
 }
 
+// Reads the numbers of zeros after the image, if they are written. Only a 2-D forward convolution
+// may have them.
+void read_padding_after(Reader& in, ConvProblem& p) {
+  p.extra_h = p.extra_w = 0;  // in a chain, p had the numbers of the layer before
+  const bool may_differ = !p.is_3d && p.direction == Direction::kForward;
+  if (!may_differ || !in.take("x")) return;
+  p.extra_h = in.number(0) - p.pad_h;
+  in.expect("x");
+  p.extra_w = in.number(0) - p.pad_w;
+  if (is_padded_evenly(p)) in.fail("other zeros after the image than before it");
+}
+
 // Reads everything of a convolution that follows the sizes of its input.
 void read_filters(Reader& in, ConvProblem& p) {
   p.k = in.size("_k");
@@ -292,6 +310,7 @@ void read_filters(Reader& in, ConvProblem& p) {
   p.s = in.size("s");
   read_extent(in, "_st", 1, p.is_3d, p.stride_d, p.stride_h, p.stride_w);
   read_extent(in, "_pad", 0, p.is_3d, p.pad_d, p.pad_h, p.pad_w);
+  read_padding_after(in, p);
   read_extent(in, "_dil", 1, p.is_3d, p.dilation_d, p.dilation_h, p.dilation_w);
   p.groups = in.size("_g");
   p.epilogue = in.epilogue();

@@ -21,13 +21,15 @@
 #include "ir/arithmetic.h"
 #include "profiler/check.h"
 #include "provider/epilogue.h"
+#include "provider/uneven_padding.h"
 
 namespace torchalgo {
 namespace {
 
 at::Tensor reference_conv(const ConvProblem& p, const std::vector<at::Tensor>& src,
                           const LayerWeights& w) {
-  std::vector<std::int64_t> stride = {p.stride_h, p.stride_w}, pad = {p.pad_h, p.pad_w};
+  std::vector<std::int64_t> stride = {p.stride_h, p.stride_w};
+  at::DimVector pad = even_padding(p);
   std::vector<std::int64_t> dilation = {p.dilation_h, p.dilation_w}, output_pad = {0, 0};
   if (p.is_3d) {
     stride.insert(stride.begin(), p.stride_d);
@@ -50,8 +52,9 @@ at::Tensor reference_conv(const ConvProblem& p, const std::vector<at::Tensor>& s
                                        dilation[i] * (filter[i] - 1) + 1);
     }
   }
-  return at::convolution(src[0], w.weights, w.bias.defined() ? std::optional(w.bias) : std::nullopt,
-                         stride, pad, dilation, transposed, output_pad, p.groups);
+  return at::convolution(with_uneven_padding(p, src[0]), w.weights,
+                         w.bias.defined() ? std::optional(w.bias) : std::nullopt, stride, pad,
+                         dilation, transposed, output_pad, p.groups);
 }
 
 // Computes the convolution image by image if it is large, because ATen unfolds all images at once,

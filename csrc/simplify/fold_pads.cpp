@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "simplify/fold_pads.h"
 
-#include <ATen/ops/constant_pad_nd.h>
 #include <torch/csrc/jit/ir/alias_analysis.h>
-#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <vector>
 
 #include "torchscript/constants.h"
+#include "torchscript/zero_padding.h"
 
 namespace torchalgo {
 
@@ -22,112 +20,84 @@ using torch::jit::WithInsertPoint;
 
 namespace {
 
-using Sizes = std::vector<std::int64_t>;
-
-struct Pad {
-  std::array<std::int64_t, 2> before, after;  // of h and w
-};
-
-// Returns the rows and columns of zeros that the node adds, or nullopt if it does something else.
-std::optional<Pad> read_pad(const Node* node) {
-  const bool has_mode = is_kind(node, "aten::pad");
-  if (!has_mode && !is_kind(node, "aten::constant_pad_nd")) return std::nullopt;
-  if (has_mode) {
-    const auto mode = torch::jit::toIValue(node->namedInput("mode"));
-    if (!mode || !mode->isString() || mode->toStringRef() != "constant") return std::nullopt;
-  }
-  const Value* value = node->namedInput("value");
-  if (!is_none(value) && constant_number(value) != 0.0) return std::nullopt;
-  const auto sizes = constant_ints(node->namedInput("pad"));
-  if (!sizes || sizes->size() != 4) return std::nullopt;
-  if (std::any_of(sizes->begin(), sizes->end(), [](auto size) { return size < 0; })) {
-    return std::nullopt;
-  }
-  const Sizes& wwhh = *sizes;  // the last dimension is first
-  return Pad{{wwhh[2], wwhh[0]}, {wwhh[3], wwhh[1]}};
-}
-
-// A convolution of a padded tensor, and what it becomes without the padding.
-struct Reader {
-  Node* conv;
-  Sizes padding;
-  at::Tensor weight;  // undefined if the filter stays
-};
-
-std::optional<Reader> read_reader(Node* conv, const Pad& pad) {
+// Returns true for a 2-D convolution in the block of the node that makes the zeros.
+bool is_conv_2d(const Node* conv, const Node* zeros) {
   const bool has_flag = is_kind(conv, "aten::_convolution") || is_kind(conv, "aten::convolution");
-  if (!has_flag && !is_kind(conv, "aten::conv2d")) return std::nullopt;
-  if (has_flag && constant_bool(conv->namedInput("transposed")) != false) return std::nullopt;
+  if (!has_flag && !is_kind(conv, "aten::conv2d")) return false;
+  if (has_flag && constant_bool(conv->namedInput("transposed")) != false) return false;
   const auto weight = constant_tensor(conv->namedInput("weight"));
-  auto padding = constant_ints(conv->namedInput("padding"));
-  const auto dilation = constant_ints(conv->namedInput("dilation"));
-  if (!weight || weight->dim() != 4 || !padding || padding->empty() || !dilation) {
-    return std::nullopt;
-  }
-  padding->resize(2, padding->back());
-  const bool is_dilated =
-      std::any_of(dilation->begin(), dilation->end(), [](auto d) { return d > 1; });
-  Reader reader{conv, *padding, {}};
-  Sizes zeros;  // to be added to the filter; the last dimension is first
-  for (const int i : {1, 0}) {
-    const std::int64_t longer = std::max(pad.before[i], pad.after[i]);
-    reader.padding[i] += longer;
-    // More zeros in front of the image than were asked for need as many in front of the filter.
-    zeros.push_back(longer - pad.before[i]);
-    zeros.push_back(longer - pad.after[i]);
-    const std::int64_t added = 2 * longer - pad.before[i] - pad.after[i];
-    if (added == 0) continue;
-    if (is_dilated || added != 1 || weight->size(2 + i) != 2) return std::nullopt;
-  }
-  if (std::any_of(zeros.begin(), zeros.end(), [](auto count) { return count > 0; })) {
-    reader.weight = at::constant_pad_nd(*weight, zeros);
-  }
-  return reader;
+  return weight && weight->dim() == 4 && conv->owningBlock() == zeros->owningBlock();
 }
 
-// Returns all readers of the padded tensor; none if one of them needs the tensor.
-std::vector<Reader> readers_of(Value* padded, const Pad& pad) {
-  std::vector<Reader> readers;
-  for (const torch::jit::Use& use : padded->uses()) {
-    if (use.offset != 0 || use.user->owningBlock() != padded->node()->owningBlock()) return {};
-    auto reader = read_reader(use.user, pad);
-    if (!reader) return {};
-    readers.push_back(std::move(*reader));
+// Returns the readers of the zeros. Returns none if one of them is no 2-D convolution.
+std::vector<Node*> readers_of(const Node* zeros) {
+  std::vector<Node*> readers;
+  for (const torch::jit::Use& use : zeros->output()->uses()) {
+    if (use.offset != 0 || !is_conv_2d(use.user, zeros)) return {};
+    readers.push_back(use.user);
   }
   return readers;
 }
 
-void take_pad(Graph& graph, const Reader& reader, Value* src) {
-  Node* const conv = reader.conv;
+// Calls change(node, zeros, readers) for each node that only makes zeros around the image of 2-D
+// convolutions and shares no memory that is written to. Returns true if one of the calls does.
+template <typename Change>
+bool for_each_pad(std::shared_ptr<Graph>& graph, const Change& change) {
+  std::optional<torch::jit::AliasDb> aliases;
+  bool is_changed = false;
+  const std::vector<Node*> nodes(graph->nodes().begin(), graph->nodes().end());
+  for (Node* node : nodes) {
+    const std::optional<ZeroPadding> zeros = zero_padding(node);
+    if (!zeros) continue;
+    const std::vector<Node*> readers = readers_of(node);
+    if (readers.empty()) continue;
+    if (!aliases) aliases.emplace(graph);
+    if (aliases->hasWriters(node->input(0)) || aliases->hasWriters(node->output())) continue;
+    is_changed |= change(node, *zeros, readers);
+  }
+  if (is_changed) torch::jit::EliminateDeadCode(graph);
+  return is_changed;
+}
+
+// Returns the convolution's padding, or nullopt if it is no list of constants.
+std::optional<std::vector<std::int64_t>> padding_of(const Node* conv) {
+  auto padding = constant_ints(conv->namedInput("padding"));
+  if (!padding || padding->empty()) return std::nullopt;
+  padding->resize(2, padding->back());
+  return padding;
+}
+
+void add_to_padding(Graph& graph, Node* conv, const ZeroPadding& zeros, Value* src) {
+  std::vector<std::int64_t> padding = *padding_of(conv);
+  for (const std::size_t i : {0, 1}) padding[i] += zeros.before[i];
   const WithInsertPoint at(conv);
-  const auto input = [&](const char* name) { return *conv->schema().argumentIndexWithName(name); };
   conv->replaceInput(0, src);
-  conv->replaceInput(input("padding"), graph.insertConstant(reader.padding));
-  if (!reader.weight.defined()) return;
-  const Value* old = conv->namedInput("weight");
-  Value* const weight = graph.insertConstant(reader.weight);
-  if (old->hasDebugName()) weight->setDebugName(old->debugName());  // it names the layer
-  conv->replaceInput(input("weight"), weight);
+  conv->replaceInput(*conv->schema().argumentIndexWithName("padding"),
+                     graph.insertConstant(padding));
 }
 
 }  // namespace
 
 bool fold_pads(std::shared_ptr<Graph>& graph) {
-  std::optional<torch::jit::AliasDb> aliases;
-  bool is_changed = false;
-  const std::vector<Node*> nodes(graph->nodes().begin(), graph->nodes().end());
-  for (Node* node : nodes) {
-    const std::optional<Pad> pad = read_pad(node);
-    if (!pad) continue;
-    const std::vector<Reader> readers = readers_of(node->output(), *pad);
-    if (readers.empty()) continue;
-    if (!aliases) aliases.emplace(graph);
-    if (aliases->hasWriters(node->input(0)) || aliases->hasWriters(node->output())) continue;
-    for (const Reader& reader : readers) take_pad(*graph, reader, node->input(0));
-    is_changed = true;
-  }
-  if (is_changed) torch::jit::EliminateDeadCode(graph);
-  return is_changed;
+  return for_each_pad(
+      graph, [&](Node* node, const ZeroPadding& zeros, const std::vector<Node*>& readers) {
+        if (zeros.before != zeros.after || !std::all_of(readers.begin(), readers.end(), padding_of))
+          return false;
+        for (Node* conv : readers) add_to_padding(*graph, conv, zeros, node->input(0));
+        return true;
+      });
+}
+
+bool copy_pads(std::shared_ptr<Graph>& graph) {
+  return for_each_pad(
+      graph, [&](Node* node, const ZeroPadding&, const std::vector<Node*>& readers) {
+        for (std::size_t i = 1; i < readers.size(); ++i) {
+          Node* const copy = graph->createClone(node, [](Value* value) { return value; });
+          copy->insertBefore(readers[i]);
+          readers[i]->replaceInput(0, copy->output());
+        }
+        return readers.size() > 1;
+      });
 }
 
 }  // namespace torchalgo

@@ -72,6 +72,20 @@ bool adds_zero(const Node* node, const SeenTensors& seen) {
          is_zero(node->input(1));
 }
 
+// Returns true for weight.to(dtype=x.dtype) if the weights have the type of x in the example.
+// Models write it for autocast. For inputs of another type no plan runs.
+bool is_idle_cast(const Node* node, const SeenTensors& seen) {
+  if (!is_kind(node, "aten::to") || !node->hasNamedInput("dtype")) return false;
+  const auto weight = constant_tensor(node->input(0));
+  const Node* const type = node->namedInput("dtype")->node();
+  if (!weight || !is_kind(type, "prim::dtype")) return false;
+  const auto like = seen.find(type->input(0));
+  const bool keeps_format =
+      !node->hasNamedInput("memory_format") || is_none(node->namedInput("memory_format"));
+  return like != seen.end() && like->second.scalar_type == weight->scalar_type() && keeps_format &&
+         !node->hasNamedInput("device") && constant_bool(node->namedInput("copy")) == false;
+}
+
 }  // namespace
 
 bool remove_identities(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
@@ -79,7 +93,9 @@ bool remove_identities(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
   bool is_changed = false;
   const std::vector<Node*> nodes(graph->nodes().begin(), graph->nodes().end());
   for (Node* node : nodes) {
-    if (!is_idle_contiguous(node) && !adds_zero(node, seen)) continue;
+    const bool is_idle =
+        is_idle_contiguous(node) || adds_zero(node, seen) || is_idle_cast(node, seen);
+    if (!is_idle) continue;
     if (may_be_returned(node->output())) continue;  // the caller would get the source itself
     if (!aliases) aliases.emplace(graph);
     if (aliases->hasWriters(node->input(0)) || aliases->hasWriters(node->output())) continue;

@@ -297,6 +297,11 @@ void join_pads(GraphPtr& graph) {
   fold_pads(graph);
 }
 
+bool share_no_pads(GraphPtr& graph) {
+  const Trace trace("zeros that several convolutions read", *graph);
+  return copy_pads(graph);
+}
+
 void drop_identities(GraphPtr& graph, const SeenTensors& seen) {
   const Trace trace("ops that return their input", *graph);
   remove_identities(graph, seen);
@@ -323,7 +328,8 @@ SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValu
     run_passes(graph);
     seen = see_tensors(graph, arguments);
   }
-  drop_slices(graph, seen);  // it makes no tensors that were not seen
+  drop_slices(graph, seen);      // it makes no tensors that were not seen
+  drop_identities(graph, seen);  // nor does this pass
   if (replace_in_place_ops(graph, seen)) seen = see_tensors(graph, arguments);
   if (keep_vectors(graph, seen)) seen = see_tensors(graph, arguments);
   if (name_activations(graph, seen)) seen = see_tensors(graph, arguments);
@@ -341,6 +347,7 @@ SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValu
     is_merged = merge_sums(graph, seen);
     if (is_merged) seen = see_tensors(graph, arguments);
   }
+  if (share_no_pads(graph)) seen = see_tensors(graph, arguments);
   if (name_channel_ops(graph, seen)) seen = see_tensors(graph, arguments);
   return seen;
 }

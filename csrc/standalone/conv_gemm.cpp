@@ -100,6 +100,8 @@ ConvGemm conv_gemm_geometry(const ConvProblem& conv, Layout src, Layout dst) {
   gemm.stride_w = conv.stride_w;
   gemm.pad_h = conv.pad_h;
   gemm.pad_w = conv.pad_w;
+  gemm.after_h = conv.pad_h + conv.extra_h;
+  gemm.after_w = conv.pad_w + conv.extra_w;
   gemm.dilation_h = conv.dilation_h;
   gemm.dilation_w = conv.dilation_w;
   gemm.groups = conv.groups;
@@ -135,8 +137,8 @@ ConvGemm plan_part(const ConvProblem& conv, Layout src, Layout dst, const ConvGe
 }
 
 void flatten_conv_gemm(ConvGemm& gemm) {
-  const bool is_pointwise =
-      gemm.r * gemm.s == 1 && gemm.stride_h * gemm.stride_w == 1 && gemm.pad_h + gemm.pad_w == 0;
+  const bool is_pointwise = gemm.r * gemm.s * gemm.stride_h * gemm.stride_w == 1 &&
+                            gemm.pad_h + gemm.after_h == 0 && !has_wide_rows(gemm);
   if (!is_pointwise) return;
   gemm.q *= gemm.p;
   gemm.p = gemm.h = 1;
@@ -150,12 +152,12 @@ void flatten_conv_gemm(ConvGemm& gemm) {
 }
 
 std::int64_t most_conv_gemm_blocks(const ConvGemm& gemm) {
-  return gemm.p == 1 && gemm.pad_w == 0 ? gemm.q : gemm.p;
+  return gemm.p == 1 && !has_wide_rows(gemm) ? gemm.q : gemm.p;
 }
 
 void set_conv_gemm_blocks(ConvGemm& gemm) {
   gemm.block_planes = k_block_planes(gemm);
-  const bool is_image = gemm.planes * gemm.plane_width <= kMostImageChannels && gemm.pad_w > 0;
+  const bool is_image = gemm.planes * gemm.plane_width <= kMostImageChannels && has_wide_rows(gemm);
   const std::int64_t cached = is_image ? kImageFloats : kCachedFloats;
   const std::int64_t image = gemm.block_planes * gemm.plane_width * gemm.h * gemm.w;
   gemm.blocks_per_image =

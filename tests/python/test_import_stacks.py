@@ -134,6 +134,31 @@ class ByMeans(SqueezeExcite):
         return sum([x * self.fc(x.mean([2, 3])).unsqueeze(2).unsqueeze(3), x])  # type: ignore
 
 
+class Head(SqueezeExcite):
+    """Ends as MNASNet does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.conv(x).mean([2, 3]))
+
+
+class CastLinear(nn.Linear):
+    """timm's linear layer in TorchScript."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        bias = self.bias.to(dtype=input.dtype) if self.bias is not None else None
+        return nn.functional.linear(input, self.weight.to(dtype=input.dtype), bias=bias)
+
+
+class CastHead(Head):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Sequential(CastLinear(8, 4), CastLinear(4, 8, bias=False))
+
+
 class OfPixels(Branches):
     """A view with numbers in it: for an image of 5x6, it would mix rows."""
 
@@ -210,6 +235,14 @@ def test_attention_over_images_leaves_nothing(name: str, capture: str) -> None:
     model = build(PLANNED[name])
     check_values(model, capture)
     assert not left_of(model, torch.rand(2, 8, 6, 5), capture)
+
+
+@pytest.mark.parametrize("capture", ["trace", "script"])
+@pytest.mark.parametrize("make", [Head, CastHead])
+def test_a_head_leaves_a_view_only(make: Callable[[], nn.Module], capture: str) -> None:
+    model = build(make)
+    check_values(model, capture)
+    assert set(left_of(model, torch.rand(2, 8, 6, 5), capture)) == {"flatten"}
 
 
 @pytest.mark.parametrize("name", IN_PART)

@@ -13,9 +13,7 @@ namespace {
 // The following sizes depend on the geometry only. Sizes of tables and rows are upper bounds for
 // any block.
 
-bool is_padded(const ConvGemm& conv) { return conv.pad_w > 0; }
-
-std::int64_t padded_width(const ConvGemm& conv) { return conv.w + 2 * conv.pad_w; }
+std::int64_t padded_width(const ConvGemm& conv) { return conv.pad_w + conv.w + conv.after_w; }
 
 // Returns the source rows that the tallest block reads.
 std::int64_t copied_rows(const ConvGemm& conv) {
@@ -27,7 +25,7 @@ constexpr std::int64_t kPlaneGap = 16;  // floats; a distance of a power of two 
 // Returns true if the pixels of a filter row's taps are adjacent in memory. These taps are then one
 // chunk.
 bool is_row_contiguous(const ConvGemm& conv) {
-  return conv.dilation_w == 1 && (is_padded(conv) || conv.src_pixel == conv.plane_width);
+  return conv.dilation_w == 1 && (has_wide_rows(conv) || conv.src_pixel == conv.plane_width);
 }
 std::int64_t chunks_per_row(const ConvGemm& conv) { return is_row_contiguous(conv) ? 1 : conv.s; }
 std::int64_t chunk_depth(const ConvGemm& conv) {
@@ -84,7 +82,7 @@ PixelBlock pixel_block(const ConvGemm& conv, const Strips& strips, std::int64_t 
   result.begin_image = block / per_image * conv.block_images;
   result.end_image = std::min(conv.images, result.begin_image + conv.block_images);
   // Blocks are cut between output rows, or inside the one row of a flat 1x1 convolution.
-  const bool is_flat = conv.p == 1 && !is_padded(conv);
+  const bool is_flat = conv.p == 1 && !has_wide_rows(conv);
   const std::int64_t grain = is_flat ? 1 : strips.count;
   const std::int64_t grains = conv.p * strips.count / grain;
   result.begin_unit = grains * part / per_image * grain;
@@ -197,7 +195,7 @@ class Task {
     const std::int64_t pixel_blocks = conv_gemm_blocks(conv);
     const std::int64_t block = task % pixel_blocks;
     block_ = pixel_block(conv, strips_, block);
-    const bool copies_once = is_padded(conv) && k_blocks_.count == 1 && conv.groups == 1;
+    const bool copies_once = has_wide_rows(conv) && k_blocks_.count == 1 && conv.groups == 1;
     if (copies_once && !conv.prefetch) rows_ahead_ = rows_after(block, pixel_blocks);
     const std::int64_t part = task / pixel_blocks;
     const std::int64_t panels = conv.groups * panels_.count;
@@ -304,7 +302,7 @@ class Task {
           tile.a = a + x * tile.a_row_stride;
           tile.c = conv_.dst + dst;
           // The caller's tensor is cold in the first pass over it; a padded copy is not.
-          if (is_first && !is_padded(conv_)) tile.a_ahead = rows * tile.a_row_stride;
+          if (is_first && !has_wide_rows(conv_)) tile.a_ahead = rows * tile.a_row_stride;
           if (is_last && conv_.residual != nullptr) tile.residual = conv_.residual + dst;
           const bool asks_for_rows = !rows_ahead_.is_empty();
           if (asks_for_rows) {
@@ -326,7 +324,7 @@ class Task {
   }
 
   static Source source_strides(const ConvGemm& conv) {
-    if (!is_padded(conv)) {
+    if (!has_wide_rows(conv)) {
       return {nullptr, 0, conv.src_image, conv.src_plane, conv.src_row, conv.src_pixel};
     }
     const std::int64_t row = padded_width(conv) * conv.plane_width;
@@ -337,7 +335,7 @@ class Task {
   void find_source(std::int64_t group, std::int64_t k_block) {
     const float* src = conv_.src + block_.begin_image * conv_.src_image + group * conv_.src_group +
                        k_blocks_.begin(k_block) * conv_.src_plane;
-    if (is_padded(conv_)) {
+    if (has_wide_rows(conv_)) {
       copy_rows(src, k_blocks_.size(k_block));
     } else {
       source_.data = src;
@@ -362,9 +360,7 @@ class Task {
 
   void copy_row(const float* from, float* to) const {
     const std::int64_t width = conv_.plane_width;
-    const std::int64_t margin = conv_.pad_w * width;
-    std::fill(to, to + margin, 0.0F);
-    to += margin;
+    to = std::fill_n(to, conv_.pad_w * width, 0.0F);
     if (conv_.src_pixel == width) {
       std::memcpy(to, from, static_cast<std::size_t>(conv_.w * width) * sizeof(float));
     } else {
@@ -372,8 +368,7 @@ class Task {
         std::copy(from + x * conv_.src_pixel, from + x * conv_.src_pixel + width, to + x * width);
       }
     }
-    to += conv_.w * width;
-    std::fill(to, to + margin, 0.0F);
+    std::fill_n(to + conv_.w * width, conv_.after_w * width, 0.0F);
   }
 
   const ConvGemm& conv_;
@@ -397,7 +392,8 @@ namespace TORCHALGO_ISA {
 std::int64_t conv_gemm_scratch_bytes(const ConvGemm& conv) {
   if (conv.strassen) return TORCHALGO_ISA::strassen_scratch_bytes(conv);
   const std::int64_t plane = copied_rows(conv) * padded_width(conv) * conv.plane_width + kPlaneGap;
-  const std::int64_t floats = is_padded(conv) ? conv.block_images * conv.block_planes * plane : 0;
+  const std::int64_t floats =
+      has_wide_rows(conv) ? conv.block_images * conv.block_planes * plane : 0;
   return 2 * table_bytes(conv) + (floats * 4 + 63) / 64 * 64;
 }
 

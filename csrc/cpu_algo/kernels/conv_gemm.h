@@ -30,6 +30,7 @@ struct ConvGemm {
 
   std::int64_t images = 1, h = 1, w = 1, p = 1, q = 1;
   std::int64_t r = 1, s = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;
+  std::int64_t after_h = 0, after_w = 0;  // zeros after the image; pad_h and pad_w are before it
   std::int64_t dilation_h = 1, dilation_w = 1;
   std::int64_t groups = 1;
 
@@ -52,6 +53,11 @@ struct ConvGemm {
   bool prefetch = false;        // of the next panel, for weights that do not stay in L2
   std::int64_t rows_below = 0;  // of src that the caller reads next, to be prefetched
 };
+
+/// Returns true if there are zeros beside the rows of the image. Then these are copied with them.
+[[nodiscard]] constexpr bool has_wide_rows(const ConvGemm& conv) {
+  return conv.pad_w > 0 || conv.after_w > 0;
+}
 
 // Returns the bytes of scratch that `conv_gemm` needs per thread, a multiple of 64. It shrinks if
 // blocks_per_image grows.

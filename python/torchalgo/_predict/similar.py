@@ -28,7 +28,7 @@ def kind_of(problem: str) -> str:
     groups, and whether the channels fill a block of 16.
     """
     core = problem.partition("+")[0]
-    kind = re.sub(r"(?<=[nchwktg])\d+", "", re.sub(r"pad\d+x\d+", "", core))
+    kind = re.sub(r"(?<=[nchwktg])\d+", "", re.sub(r"pad[\dx]+", "", core))
     sizes = re.search(r"c(\d+)h.*_g(\d+)$", core)
     if sizes is None:
         return kind
@@ -90,6 +90,10 @@ def _distance(problem: str, other: str) -> float:
 
     Adds OTHER_EPILOGUE if their fused steps differ.
     """
-    a, b = (re.findall(r"\d+", p.partition("+")[0]) for p in (problem, other))
+    # Padding has two numbers, or four. It is compared where both have two.
+    cores = [p.partition("+")[0] for p in (problem, other)]
+    if any(re.search(r"pad\d+x\d+x", core) for core in cores):
+        cores = [re.sub(r"pad[\dx]+", "", core) for core in cores]
+    a, b = (re.findall(r"\d+", core) for core in cores)
     sizes = sum(abs(math.log((int(x) or 1) / (int(y) or 1))) for x, y in zip(a, b, strict=False))
     return sizes + (problem.partition("+")[2] != other.partition("+")[2]) * OTHER_EPILOGUE

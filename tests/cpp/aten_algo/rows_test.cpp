@@ -20,6 +20,8 @@ const std::vector<const char*> kProblems = {
     "fwd_{}_n1c16h14w14_k24r3s3_st1x1_pad1x1_dil1x1_g1",
     "fwd_{}_n2c16h15w13_k24r3s3_st2x1_pad1x0_dil1x2_g4",
     "fwd_{}_n2c8h9w9_k8r3s3_st1x1_pad2x2_dil2x2_g8",
+    "fwd_{}_n2c8h9w9_k8r3s3_st2x2_pad0x0x1x1_dil1x1_g8",
+    "fwd_{}_n1c4h9w8_k8r2s3_st1x1_pad1x0x0x2_dil1x1_g2",
     "fwd_{}_n1c3h17w17_k8r5s1_st2x2_pad2x0_dil1x1_g1",
     "fwd_{}_n2c1h8w8_k4r3s3_st1x1_pad1x1_dil1x1_g1",
     "fwd_{}_n2c8h1w1_k4r1s1_st1x1_pad0x0_dil1x1_g1",

@@ -40,8 +40,9 @@ TEST(ConvChain, AgreesWithF64OnInvertedResidualsOfAnySize) {
 
 // Rows that a block hands on to the next one, images of a batch, a stride that steps over rows.
 TEST(ConvChain, AgreesWithF64WhereTheImageIsCutIntoBlocks) {
-  for (const char* rest : {"st1x1_pad1x1_dil1x1", "st2x2_pad1x1_dil1x1", "st4x1_pad0x0_dil1x1",
-                           "st1x1_pad4x4_dil3x2", "st1x2_pad0x1_dil2x1"}) {
+  for (const char* rest :
+       {"st1x1_pad1x1_dil1x1", "st2x2_pad1x1_dil1x1", "st4x1_pad0x0_dil1x1", "st1x1_pad4x4_dil3x2",
+        "st1x2_pad0x1_dil2x1", "st2x2_pad0x0x1x1_dil1x1", "st1x1_pad3x0x0x2_dil1x1"}) {
     for (const int n : {1, 3}) {
       expect_correct("cpu.conv_chain",
                      chain(fmt::format("n{}c8h61w50", n),

@@ -57,6 +57,8 @@ TEST(Depthwise, AgreesWithF64OnOddFiltersPadsStridesAndDilations) {
              "st2x2_pad4x3_dil3x2_g48",
              "st1x1_pad2x1_dil2x1_g48",
              "st1x1_pad9x9_dil1x1_g48",
+             "st2x2_pad0x0x1x1_dil1x1_g48",
+             "st1x1_pad2x0x0x3_dil1x1_g48",
          }) {
       expect_exact(depthwise_text(2, 48, 13, 17, 3, 3, rest), isa);
       expect_exact(depthwise_text(1, 48, 13, 19, 1, 5, rest), isa);

@@ -19,6 +19,7 @@ TEST(Fft, AgreesWithF64InEveryTileSize) {
            "fwd_f32_n1c8h20w40_k12r5s11_st1x1_pad0x7_dil1x1_g1",
            "fwd_f32_n1c4h11w11_k4r11s11_st1x1_pad0x0_dil1x1_g1+bias",
            "fwd_f32_n2c24h29w33_k4r13s13_st1x1_pad6x6_dil1x1_g1+bias+hardswish",
+           "fwd_f32_n1c8h20w24_k12r8s10_st1x1_pad3x5x4x4_dil1x1_g1+bias",
            "fwd_f32_n1c3h40w40_k2r31s31_st1x1_pad15x15_dil1x1_g1",
        }) {
     const Problem problem = parse_problem(text);

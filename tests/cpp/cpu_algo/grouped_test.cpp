@@ -34,6 +34,10 @@ TEST(Grouped, AgreesWithF64OnAnyPaddingAndNumberOfBlocks) {
     expect_correct("cpu.grouped", grouped("n1c20h9w17", 20, 4, 2, pad, ""), 2, kMaxRelError);
     expect_correct("cpu.grouped", grouped("n1c8h9w12", 8, 4, 1, pad, "+bias"), 1, kMaxRelError);
   }
+  for (const char* const rest : {"st2x2_pad0x0x1x1", "st1x1_pad2x1x0x3"}) {
+    const std::string text = fmt::format("fwd_f32_n1c40h9w16_k40r3s3_{}_dil1x1_g5+bias", rest);
+    expect_correct("cpu.grouped", parse_problem(text), 2, kMaxRelError);
+  }
   expect_correct("cpu.grouped", grouped("n1c104h28w28", 104, 8, 1, 1, "+bias+relu"), 2,
                  kMaxRelError);
 }

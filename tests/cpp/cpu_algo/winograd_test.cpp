@@ -84,6 +84,7 @@ const std::vector<std::string>& shapes() {
       "fwd_f32_n2c17h5w9_k33r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu",
       "fwd_f32_n1c32h7w7_k48r3s3_st1x1_pad1x1_dil1x1_g1+bias+add+relu",
       "fwd_f32_n1c20h6w11_k20r3s3_st1x1_pad0x2_dil1x1_g1+bias",
+      "fwd_f32_n1c20h13w11_k20r3s3_st1x1_pad0x2x3x1_dil1x1_g1+bias",
       "fwd_f32_n3c16h13w4_k40r3s3_st1x1_pad2x0_dil1x1_g1+bias+relu6",
       "fwd_f32_n1c64h28w28_k64r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu",
       "fwd_f32_n2c48h14w14_k80r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu",

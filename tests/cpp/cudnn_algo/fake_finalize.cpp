@@ -252,6 +252,7 @@ Geometry geometry_of(const Object& operation) {
   };
   return make_geometry(sizes(names.x), sizes(names.w), sizes(names.y),
                        triple(AttributeName::kConvolutionPrePaddings),
+                       triple(AttributeName::kConvolutionPostPaddings),
                        triple(AttributeName::kConvolutionFilterStrides),
                        triple(AttributeName::kConvolutionDilations));
 }

@@ -85,7 +85,7 @@ Request make_request(State& state, Role role, Handle handle, Descriptor a, Descr
   Question q{
       .role = role,
       .geometry = make_geometry(sides.x->place.sizes, sides.w->place.sizes, sides.y->place.sizes,
-                                conv->pad, conv->stride, conv->dilation),
+                                conv->pad, conv->pad, conv->stride, conv->dilation),
       .x = sides.x->place,
       .w = sides.w->place,
       .y = sides.y->place,

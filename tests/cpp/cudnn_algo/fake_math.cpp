@@ -149,6 +149,7 @@ void write(const Place& place, const std::vector<double>& values, void* data) {
 
 Geometry make_geometry(const std::vector<std::int64_t>& x, const std::vector<std::int64_t>& w,
                        const std::vector<std::int64_t>& y, const std::vector<std::int64_t>& pad,
+                       const std::vector<std::int64_t>& pad_after,
                        const std::vector<std::int64_t>& stride,
                        const std::vector<std::int64_t>& dilation) {
   return {.n = x[0],
@@ -159,6 +160,7 @@ Geometry make_geometry(const std::vector<std::int64_t>& x, const std::vector<std
           .filter = triple_of(w, 2, 1),
           .dst = triple_of(y, 2, 1),
           .pad = triple_of(pad, 0, 0),
+          .pad_after = triple_of(pad_after, 0, 0),
           .stride = triple_of(stride, 0, 1),
           .dilation = triple_of(dilation, 0, 1)};
 }
@@ -166,7 +168,8 @@ Geometry make_geometry(const std::vector<std::int64_t>& x, const std::vector<std
 bool is_consistent(const Geometry& g) {
   bool fits = g.groups >= 1 && g.c % g.groups == 0 && g.k % g.groups == 0;
   for (int i = 0; i < 3; ++i) {
-    const std::int64_t covered = g.src[i] + 2 * g.pad[i] - g.dilation[i] * (g.filter[i] - 1) - 1;
+    const std::int64_t padded = g.pad[i] + g.src[i] + g.pad_after[i];
+    const std::int64_t covered = padded - g.dilation[i] * (g.filter[i] - 1) - 1;
     fits = fits && covered >= 0 && g.dst[i] == covered / g.stride[i] + 1;
   }
   return fits;

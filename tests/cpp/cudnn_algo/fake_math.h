@@ -32,7 +32,7 @@ using Triple = std::array<std::int64_t, 3>;
 struct Geometry {
   std::int64_t n = 1, c = 1, k = 1, groups = 1;
   Triple src = {1, 1, 1}, filter = {1, 1, 1}, dst = {1, 1, 1};
-  Triple pad = {0, 0, 0}, stride = {1, 1, 1}, dilation = {1, 1, 1};
+  Triple pad = {0, 0, 0}, pad_after = {0, 0, 0}, stride = {1, 1, 1}, dilation = {1, 1, 1};
 };
 
 /// The geometry of x [n, c, spatial...], w [k, c / groups, spatial...], y [n, k, spatial...].
@@ -40,6 +40,7 @@ struct Geometry {
                                      const std::vector<std::int64_t>& w,
                                      const std::vector<std::int64_t>& y,
                                      const std::vector<std::int64_t>& pad,
+                                     const std::vector<std::int64_t>& pad_after,
                                      const std::vector<std::int64_t>& stride,
                                      const std::vector<std::int64_t>& dilation);
 

@@ -65,6 +65,13 @@ TEST(RunEngine, EqualsTheReferenceInAllLayoutsAndDirections) {
   EXPECT_GT(fake.cudnn.stats().executed, 0);
 }
 
+TEST(RunEngine, RunsConvolutionsWithOtherZerosAfterTheImageThanBeforeIt) {
+  FakeRows fake;
+  const std::string text = "fwd_f32_n2c4h9w8_k6r3s2_st2x1_pad0x1x1x0_dil1x1_g2";
+  EXPECT_EQ(check_all(fake, "cudnn9.", text).size(), 8U);
+  EXPECT_TRUE(check_all(fake, "cudnn_legacy.", text).empty());
+}
+
 TEST(RunEngine, RunsThreeDimensionalConvolutions) {
   FakeRows fake;
   for (const std::string direction : {"fwd", "bwd_data", "bwd_filter"}) {

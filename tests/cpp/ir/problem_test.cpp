@@ -15,6 +15,8 @@ const char* const kSpellings[] = {
     "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1",
     "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1+bias+add+relu",
     "fwd_bf16_n8c32h14w7_k32r5s1_st2x1_pad2x0_dil1x2_g32+bias+hardswish",
+    "fwd_f32_n1c32h15w14_k32r3s3_st2x2_pad0x0x1x1_dil1x1_g32+bias+silu",
+    "fwd_f32_n1c8h9w9_k8r2s4_st1x1_pad1x2x0x1_dil1x1_g1",
     "bwd_data_f16_n8c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1",
     "bwd_filter_tf32_n2c3h8w8_k4r3s3_st1x1_pad0x0_dil1x1_g1",
     "fwd_f64_n1c3d8h8w8_k4t3r3s3_st1x2x2_pad1x1x1_dil1x1x1_g1+bias",
@@ -62,6 +64,7 @@ const char* const kSpellings[] = {
     "chain_f32_n1c96h14w14_k96r5s5_st2x1_pad2x2_dil1x1_g96+bias_k24r1s1_st1x1_pad0x0_dil1x1_g1",
     "chain_f32_n2c24h7w7_avgpool_k8r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu"
     "_k24r1s1_st1x1_pad0x0_dil1x1_g1+bias+hardsigmoid",
+    "chain_f32_n1c24h9w8_k24r3s3_st2x2_pad0x0x1x1_dil1x1_g24+bias_k40r1s1_st1x1_pad0x0_dil1x1_g1",
     "chain_f32_n1c24h7w7_mul_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias+add",
     "chain_f32_n1c24h7w7_scaleshift+relu_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu",
     "chain_f32_n2c16h9w8_k96r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu6"
@@ -95,6 +98,8 @@ TEST(ParseProblem, IsTheInverseOfPrintingOnRandomConvolutions) {
     conv.stride_h = pick(1, 3), conv.stride_w = pick(1, 3);
     conv.pad_h = pick(0, 3), conv.pad_w = pick(0, 3);
     conv.dilation_h = pick(1, 2), conv.dilation_w = pick(1, 2);
+    if (!conv.is_3d && conv.direction == Direction::kForward)
+      conv.extra_h = pick(0, 4) - conv.pad_h, conv.extra_w = pick(0, 4) - conv.pad_w;
     if (conv.is_3d)
       conv.d = pick(7, 20), conv.t = pick(1, 3), conv.stride_d = pick(1, 2), conv.pad_d = 1;
     for (int i = pick(0, 3); i > 0; --i) {
@@ -121,6 +126,10 @@ TEST(ParseProblem, RefusesWhatIsNoProblemAndSaysWhere) {
       "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1+leaky_relu",
       "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1+relu0.1",
       "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1 ",
+      "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1x1x1_dil1x1_g1",
+      "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1x0_dil1x1_g1",
+      "bwd_data_f32_n1c64h56w56_k64r3s3_st1x1_pad0x0x1x1_dil1x1_g1",
+      "maxpool_f32_n1c64h56w56_r3s3_st1x1_pad0x0x1x1_dil1x1",
       "fwd_f32_n1c64h2w2_k64r7s7_st1x1_pad1x1_dil1x1_g1",
       "fwd_f32_n01c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1",
       "fwd_f32_n99999999999999999999c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1",
@@ -161,6 +170,8 @@ TEST(ResultSizes, FollowsTorchsFormulas) {
   const auto sizes = [](const char* text) { return result_sizes(parse_problem(text)); };
   using Sizes = std::vector<std::int64_t>;
   EXPECT_EQ(sizes("fwd_f32_n1c3h224w224_k64r7s7_st2x2_pad3x3_dil1x1_g1"), (Sizes{1, 64, 112, 112}));
+  EXPECT_EQ(sizes("fwd_f32_n1c3h224w225_k64r3s2_st2x1_pad0x1x1x0_dil1x1_g1"),
+            (Sizes{1, 64, 112, 225}));
   EXPECT_EQ(sizes("bwd_data_f32_n1c3h224w224_k64r7s7_st2x2_pad3x3_dil1x1_g1"),
             (Sizes{1, 3, 224, 224}));
   EXPECT_EQ(sizes("bwd_filter_f32_n1c4h8w8_k6r3s3_st1x1_pad0x0_dil1x1_g2"), (Sizes{6, 2, 3, 3}));

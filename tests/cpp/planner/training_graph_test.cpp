@@ -54,6 +54,19 @@ TEST(TrainingGraph, GoesBackThroughConvolutionsReluAndAddition) {
   EXPECT_EQ(training.outputs.size(), 3U);  // the result, and the gradients of two weights
 }
 
+TEST(TrainingGraph, LeavesTheGradientsOfUnevenPaddingToPyTorch) {
+  FlowBuilder flow;
+  flow.output(flow.conv(flow.conv(flow.input(8), 8), 8));
+  Graph graph = flow.graph();
+  auto& conv = std::get<ConvProblem>(*graph.nodes[1].problem);
+  conv.r = conv.s = 2;
+  conv.extra_h = conv.extra_w = 1;
+  EXPECT_EQ(backward_of(graph, training_graph(graph)),
+            (std::vector<std::string>{"conv_00001.bwd (v00002.grad v00001)",
+                                      "conv_00000.bwd_filter (v00000 conv_00001.bwd0) "
+                                      "bwd_filter_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1"}));
+}
+
 TEST(TrainingGraph, SlicesTheGradientOfAConcatenationAndKeepsOpaqueOpsOpaque) {
   FlowBuilder flow;
   const int a = flow.conv(flow.input(8), 8);

@@ -13,6 +13,7 @@ const char* const kProblems[] = {
     "fwd_f32_n2c32h14w14_k64r1s1_st1x1_pad0x0_dil1x1_g1",
     "fwd_f32_n1c72h7w5_k104r1s1_st1x1_pad0x0_dil1x1_g1+bias",
     "fwd_f32_n1c32h13w12_k32r3s3_st2x1_pad1x0_dil1x2_g2+bias+relu",
+    "fwd_f32_n1c32h13w12_k40r2s2_st1x1_pad0x0x1x1_dil1x1_g1+bias+relu",
 };
 
 TEST(StandaloneConvGemm, AgreesWithPlainLoopsInEveryLayoutWidthAndBuild) {

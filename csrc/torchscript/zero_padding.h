@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace torchalgo {
+
+/// The zeros before and after the rows and the columns of an image: {of rows, of columns}.
+struct ZeroPadding {
+  std::vector<std::int64_t> before, after;
+  bool operator==(const ZeroPadding&) const = default;
+};
+
+/// Returns the zeros that the node adds to its first input, before and after the last two
+/// dimensions. Returns nullopt if it does anything else, or if their numbers are not constants.
+[[nodiscard]] std::optional<ZeroPadding> zero_padding(const torch::jit::Node* node);
+
+}  // namespace torchalgo
