@@ -4,7 +4,7 @@
     python benchmarks/bench_board.py --threads 2
     python benchmarks/bench_board.py --threads 2 --limit-minutes 50     # the next command goes on
     python benchmarks/bench_board.py --threads 1 --only resnet18 timm/ghostnet_100 --again
-    python benchmarks/bench_board.py --threads 2 --isa avx2             # PyTorch only
+    python benchmarks/bench_board.py --threads 2 --isa avx2             # without ONNX Runtime
     python benchmarks/bench_board.py --only dqn squeezenet1_1 --quick    # to see that it works
 
 board_networks.py holds the networks and the rule by which they were drawn. Each network runs in a
@@ -114,10 +114,13 @@ def head_of(name: str, options: harness.Record) -> harness.Record:
 
 
 def peers_of(name: str, isa: str, is_quick: bool) -> list[str]:
-    """Returns the engines beside torchalgo. With `isa`, only those that keep this limit."""
+    """Returns the engines beside torchalgo. With `isa`, only those that keep this limit.
+
+    OpenVINO keeps it in its convolutions, which are oneDNN's. ONNX Runtime asks the processor.
+    """
     torch_ways = [*PYTORCH, *(["inductor"] if name in with_inductor() and not is_quick else [])]
     if isa:
-        return torch_ways
+        return [*torch_ways, "openvino"]
     # zentorch comes last: importing it may change what Inductor does.
     rare = engines.RARE if name in with_rare() and not is_quick else ()
     return [*torch_ways, *BEST_OTHER, *rare]
@@ -223,8 +226,9 @@ def main() -> int:
     parser.add_argument("--size", type=harness.count, default=SIDE, help="side of the images")
     parser.add_argument("--batch", type=harness.count, default=1, help="images per run")
     parser.add_argument(
-        "--isa", default="", choices=[*ISA_LIMITS], help="the widest vectors of torch and torchalgo"
-    )
+        "--isa", default="", choices=[*ISA_LIMITS],
+        help="the widest vectors of torchalgo, torch, and OpenVINO's convolutions",
+    )  # fmt: skip
     parser.add_argument(
         "--only", type=board_name, nargs="+", metavar="NAME", help="these networks only"
     )
