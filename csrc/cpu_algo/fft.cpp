@@ -51,7 +51,8 @@ std::string refusal_of(const ConvProblem& conv) {
     return fmt::format("needs a filter of at least 7x7, got {}x{}", conv.r, conv.s);
   if (conv.stride_h != 1 || conv.stride_w != 1)
     return fmt::format("needs stride 1, got {}x{}", conv.stride_h, conv.stride_w);
-  return refuse_dilation_and_groups(conv);
+  if (conv.groups != 1) return fmt::format("needs 1 group, got {}", conv.groups);
+  return refuse_dilation(conv);
 }
 
 // Offers tile sizes whose results are at least half as large as the filter; smaller tiles would

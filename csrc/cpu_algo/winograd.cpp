@@ -53,8 +53,9 @@ std::string refusal_of(const WinogradTile& tile, const ConvProblem& conv) {
     return fmt::format("needs stride {}x{}, got {}x{}", tile.h.stride, tile.w.stride, conv.stride_h,
                        conv.stride_w);
   }
-  refusal = refuse_dilation_and_groups(conv);
-  if (!refusal.empty()) return refusal;
+  for (const auto refuse : {refuse_dilation, refuse_broken_groups}) {
+    if (refusal = refuse(conv); !refusal.empty()) return refusal;
+  }
   const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
   const std::int64_t direct = conv.r * conv.s * conv.n * dst[2] * dst[3];
   const std::int64_t ours = winograd_tiles(tile, conv) * tile.elements();
@@ -95,7 +96,7 @@ Offer offer(const WinogradAlgorithm& winograd, const Problem& problem, const Dev
 // and the rounding up to whole blocks of channels.
 Work least_work(const WinogradTile& tile, const ConvProblem& conv) {
   const std::int64_t products = winograd_tiles(tile, conv) * tile.elements();
-  return {2.0 * static_cast<double>(products) * static_cast<double>(conv.c * conv.k),
+  return {2.0 * static_cast<double>(products) * static_cast<double>(conv.c / conv.groups * conv.k),
           least_bytes(conv)};
 }
 

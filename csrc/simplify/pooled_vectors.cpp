@@ -61,7 +61,6 @@ class Keeper {
     const std::vector<Node*> nodes(graph_.nodes().begin(), graph_.nodes().end());
     for (Node* node : nodes) is_changed |= remove_expansion(node);
     for (Node* node : nodes) is_changed |= keep_vector(node) || remove_view(node);
-    for (Node* node : nodes) is_changed |= split_mean(node);
     return is_changed;
   }
 
@@ -241,18 +240,6 @@ class Keeper {
     const WithInsertPoint at(node);
     if (is_kind(node, "aten::linear")) return convolution(node, inputs[0]);
     return insert(node->kind(), inputs, node);
-  }
-
-  // Makes x.mean((2, 3)) a pooling that keeps the rank, which is planned, and a view of it.
-  bool split_mean(Node* mean) {
-    if (!mean->hasUses() || !is_image_mean(mean, /*keeps_rank=*/false)) return false;
-    Value* const pooled = pool(mean, mean->input(0));
-    const WithInsertPoint at(mean);
-    Value* const first = graph_.insertConstant(1);
-    Value* const last = graph_.insertConstant(-1);
-    Value* const matrix = insert(torch::jit::aten::flatten, {pooled, first, last}, mean);
-    mean->output()->replaceAllUsesWith(matrix);
-    return true;
   }
 
   Value* pool(Node* mean, Value* image) {

@@ -18,9 +18,7 @@ namespace torchalgo {
 ///
 /// The linear layers become 1x1 convolutions, and `expand_as` is removed if only products with `x`
 /// read it. Sums and products of such matrices keep this shape, too. Views of such a tensor that
-/// change nothing are removed. A mean over the height and the width, x.mean((2, 3)), becomes a
-/// pooling to [n, c, 1, 1] and a view of its result. The new graph computes the same for all input
-/// sizes.
+/// change nothing are removed. The new graph computes the same for all input sizes.
 ///
 /// @param seen  the tensors of a run of this graph.
 /// @return  true if the graph has changed.

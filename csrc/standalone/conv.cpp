@@ -31,11 +31,15 @@ std::string refuse_conv(const ConvProblem& conv) {
   return {};
 }
 
-std::string refuse_dilation_and_groups(const ConvProblem& conv) {
-  if (conv.dilation_h != 1 || conv.dilation_w != 1)
-    return fmt::format("needs dilation 1, got {}x{}", conv.dilation_h, conv.dilation_w);
-  if (conv.groups != 1) return fmt::format("needs 1 group, got {}", conv.groups);
-  return {};
+std::string refuse_dilation(const ConvProblem& conv) {
+  if (conv.dilation_h == 1 && conv.dilation_w == 1) return {};
+  return fmt::format("needs dilation 1, got {}x{}", conv.dilation_h, conv.dilation_w);
+}
+
+std::string refuse_broken_groups(const ConvProblem& conv) {
+  const std::int64_t c = conv.c / conv.groups, k = conv.k / conv.groups;
+  if (conv.groups == 1 || (c % 16 == 0 && k % 16 == 0)) return {};
+  return fmt::format("needs groups of a multiple of 16 channels, got {} to {}", c, k);
 }
 
 kernels::Activation activation_of(const Epilogue& epilogue) {

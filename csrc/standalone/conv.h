@@ -17,9 +17,12 @@ namespace torchalgo::cpu {
 /// elements.
 [[nodiscard]] std::string refuse_conv(const ConvProblem& conv);
 
-/// Returns the reason why an algorithm without dilation and groups does not run `conv`, or an empty
-/// string.
-[[nodiscard]] std::string refuse_dilation_and_groups(const ConvProblem& conv);
+/// Returns the reason why an algorithm without dilation does not run `conv`, or an empty string.
+[[nodiscard]] std::string refuse_dilation(const ConvProblem& conv);
+
+/// Returns the reason why an algorithm for blocks of 16 channels does not run the groups of `conv`,
+/// or an empty string. Several groups need whole blocks each.
+[[nodiscard]] std::string refuse_broken_groups(const ConvProblem& conv);
 
 /// Returns the activation of an epilogue that refuse_conv accepted.
 [[nodiscard]] kernels::Activation activation_of(const Epilogue& epilogue);

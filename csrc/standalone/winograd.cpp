@@ -110,18 +110,19 @@ void transform_filter(const WinogradTile& tile, const float* g, double* u) {
   }
 }
 
-// One panel: [weights, c_blocks * 16, blocks * 16], zero beyond the channels that exist.
+// One panel: [weights, c_blocks of a group * 16, blocks * 16], zero beyond the channels that exist.
 void pack_panel(const WinogradTile& tile, const ConvProblem& conv, const float* weights,
                 std::int64_t first_block, std::int64_t blocks, float* out) {
   const int elements = tile.weights();
-  const std::int64_t depth = channel_blocks(conv.c) * kBlock;
+  const std::int64_t channels = conv.c / conv.groups;
+  const std::int64_t depth = channel_blocks(channels) * kBlock;
   const std::int64_t columns = blocks * kBlock;
   std::array<double, kMaxElements> u = {};
   for (std::int64_t c = 0; c < depth; ++c) {
     for (std::int64_t column = 0; column < columns; ++column) {
       const std::int64_t k = first_block * kBlock + column;
-      if (c < conv.c && k < conv.k) {
-        transform_filter(tile, weights + (k * conv.c + c) * conv.r * conv.s, u.data());
+      if (c < channels && k < conv.k) {
+        transform_filter(tile, weights + (k * channels + c) * conv.r * conv.s, u.data());
       } else {
         u.fill(0);
       }
@@ -146,6 +147,7 @@ kernels::Winograd geometry_of(const WinogradVariant& winograd, const ConvProblem
   kernels::Winograd args = {};
   args.c_blocks = channel_blocks(conv.c);
   args.k_blocks = channel_blocks(conv.k);
+  args.groups = conv.groups;
   args.panel_blocks = panel_blocks;
   args.src_side = side_of(winograd.layout, conv.c, conv.h * conv.w);
   args.dst_side = side_of(winograd.layout, conv.k, dst[2] * dst[3]);
@@ -174,7 +176,7 @@ struct Division {
       : blocking(tiles, max_tiles),
         scratch(tile, args.c_blocks, blocking.largest()),
         workers(threads) {
-    const std::int64_t panels = ceil_div(args.k_blocks, args.panel_blocks);
+    const std::int64_t panels = kernels::winograd_panels(args);
     is_by_blocks = blocking.count >= workers || panels < workers;
     // A multiple of the workers, so that they end together.
     if (is_by_blocks)
@@ -188,7 +190,7 @@ void run_by_blocks(const kernels::Winograd& args, const kernels::WinogradKernels
   const Blocking& blocking = division.blocking;
   const Scratch& scratch = division.scratch;
   const std::int64_t workers = division.workers;
-  const std::int64_t panels = ceil_div(args.k_blocks, args.panel_blocks);
+  const std::int64_t panels = kernels::winograd_panels(args);
   run_in_slices(threads, blocking.count, workers, [&](const auto& next, std::int64_t slice) {
     float* v = workspace + slice * scratch.floats();
     float* m = v + scratch.v;
@@ -206,7 +208,7 @@ void run_by_panels(const kernels::Winograd& args, const kernels::WinogradKernels
   const Blocking& blocking = division.blocking;
   const Scratch& scratch = division.scratch;
   const std::int64_t workers = division.workers;
-  const std::int64_t panels = ceil_div(args.k_blocks, args.panel_blocks);
+  const std::int64_t panels = kernels::winograd_panels(args);
   float* v = workspace;
   for (std::int64_t i = 0; i < blocking.count; ++i) {
     const kernels::TileBlock block = blocking.block(i);
@@ -235,23 +237,22 @@ void run(const kernels::Winograd& geometry, const kernels::WinogradKernels& kern
 }
 
 std::int64_t floats_per_k_block(const WinogradTile& tile, const ConvProblem& conv) {
-  return tile.weights() * channel_blocks(conv.c) * kBlock * kBlock;
+  return tile.weights() * channel_blocks(conv.c / conv.groups) * kBlock * kBlock;
 }
 
 // The weights as kernels::Winograd wants them, transformed in double, and the bias of whole blocks.
-void pack(const WinogradTile& tile, std::int64_t panel_blocks, const ConvProblem& conv,
+void pack(const WinogradTile& tile, const kernels::Winograd& geometry, const ConvProblem& conv,
           const PlainWeights& plain, float* weights, float* bias, const Threads& threads) {
-  const std::int64_t k_blocks = channel_blocks(conv.k);
   const std::int64_t block_floats = floats_per_k_block(tile, conv);
-  parallel_for(
-      threads, ceil_div(k_blocks, panel_blocks), 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t panel = begin; panel < end; ++panel) {
-          const std::int64_t first = panel * panel_blocks;
-          pack_panel(tile, conv, plain.weights, first, std::min(panel_blocks, k_blocks - first),
-                     weights + first * block_floats);
-        }
-      });
-  pad_bias(plain.bias, conv.k, bias, k_blocks * kBlock);
+  parallel_for(threads, kernels::winograd_panels(geometry), 1,
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t i = begin; i < end; ++i) {
+                   const kernels::WinogradPanel panel = kernels::winograd_panel(geometry, i);
+                   pack_panel(tile, conv, plain.weights, panel.begin, panel.count,
+                              weights + panel.begin * block_floats);
+                 }
+               });
+  pad_bias(plain.bias, conv.k, bias, geometry.k_blocks * kBlock);
 }
 
 }  // namespace
@@ -273,18 +274,16 @@ StandaloneKernel bind_winograd(const WinogradVariant& variant, const ConvProblem
   TORCHALGO_ASSERT(known != std::end(kernels::kWinogradTiles));
   const auto index = static_cast<int>(known - std::begin(kernels::kWinogradTiles));
   const kernels::WinogradKernels kernels = TORCHALGO_PICK_KERNEL(isa, winograd_kernels)(index);
-  const std::int64_t panel_blocks = panel_blocks_of(isa);
-  const kernels::Winograd geometry = geometry_of(variant, conv, panel_blocks);
+  const kernels::Winograd geometry = geometry_of(variant, conv, panel_blocks_of(isa));
   const Division division(tile, geometry, winograd_tiles(tile, conv), variant.most_tiles, threads);
-  return {.workspace_bytes = division.scratch.bytes() * threads,
-          .weight_floats = geometry.k_blocks * floats_per_k_block(tile, conv),
-          .bias_floats = geometry.k_blocks * kBlock,
-          .pack =
-              [=](const PlainWeights& plain, float* weights, float* bias, const Threads& pool) {
-                pack(tile, panel_blocks, conv, plain, weights, bias, pool);
-              },
-          .run = [=](const RunArgs& args,
-                     const Threads& pool) { run(geometry, kernels, division, args, pool); }};
+  return {
+      .workspace_bytes = division.scratch.bytes() * threads,
+      .weight_floats = geometry.k_blocks * floats_per_k_block(tile, conv),
+      .bias_floats = geometry.k_blocks * kBlock,
+      .pack = [=](const PlainWeights& plain, float* weights, float* bias,
+                  const Threads& pool) { pack(tile, geometry, conv, plain, weights, bias, pool); },
+      .run = [=](const RunArgs& args,
+                 const Threads& pool) { run(geometry, kernels, division, args, pool); }};
 }
 
 }  // namespace torchalgo::cpu

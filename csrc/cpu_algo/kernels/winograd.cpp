@@ -471,20 +471,20 @@ void multiply_block(const Winograd& conv, const TileBlock& block, const float* v
   constexpr WinogradTile kTile = kWinogradTiles[index];
   Chunk* chunks = static_cast<Chunk*>(chunk_memory);
   const std::int64_t m_step = winograd_m_step(conv.panel_blocks, block.count);
-  for (std::int64_t panel = begin; panel < end; ++panel) {
-    const std::int64_t first = panel * conv.panel_blocks;
-    const std::int64_t blocks = at_most(conv.panel_blocks, conv.k_blocks - first);
-    for (std::int64_t c = 0; c < conv.c_blocks; ++c) {
+  const std::int64_t c_blocks = conv.c_blocks / conv.groups;
+  for (std::int64_t i = begin; i < end; ++i) {
+    const auto [group, first, blocks] = winograd_panel(conv, i);
+    for (std::int64_t c = 0; c < c_blocks; ++c) {
       chunks[c].a = static_cast<std::int32_t>(c * block.count * kBlock);
       chunks[c].b = static_cast<std::int32_t>(c * kBlock * blocks * kBlock);
     }
     Tile tile;
-    tile.a = v;
+    tile.a = v + group * c_blocks * block.count * kBlock;
     tile.a_row_stride = kBlock;
     tile.chunks = chunks;
-    tile.chunk_count = static_cast<int>(conv.c_blocks);
+    tile.chunk_count = static_cast<int>(c_blocks);
     tile.depth = kBlock;
-    tile.b = conv.weights + first * kBlock * kTile.weights() * conv.c_blocks * kBlock;
+    tile.b = conv.weights + first * kBlock * kTile.weights() * c_blocks * kBlock;
     tile.c = scratch;
     tile.c_row_stride = kBlock;
     tile.c_block_stride = block.count * kBlock;

@@ -83,21 +83,42 @@ struct WinogradSide {
   std::int64_t last_lanes = 16;
 };
 
-/// A convolution without dilation and groups, with the filter and stride of its tile.
+/// A convolution without dilation, with the filter and stride of its tile. If there are several
+/// groups, each of them has whole blocks of 16 input and output channels.
 struct Winograd {
-  const float* src = nullptr;      // [n, c_blocks, h, w, 16] or [n, h, w, c]
-  const float* weights = nullptr;  // per panel [weights(), c_blocks * 16, blocks of the panel * 16]
-  const float* bias = nullptr;     // [k_blocks, 16]; zeros if the problem has none
+  const float* src = nullptr;  // [n, c_blocks, h, w, 16] or [n, h, w, c]
+  /// Per panel [weights(), c_blocks / groups * 16, blocks of the panel * 16].
+  const float* weights = nullptr;
+  const float* bias = nullptr;      // [k_blocks, 16]; zeros if the problem has none
   const float* residual = nullptr;  // laid out as dst, or null
   float* dst = nullptr;             // [n, k_blocks, p, q, 16] or [n, p, q, k]
-  std::int64_t c_blocks = 1, k_blocks = 1;
+  std::int64_t c_blocks = 1, k_blocks = 1, groups = 1;
   WinogradSide src_side, dst_side;
-  std::int64_t panel_blocks = 1;  // of 16 output channels; the last panel may have fewer
+  std::int64_t panel_blocks = 1;  // of 16 output channels; a group's last panel may have fewer
   std::int64_t pad_lanes = 0;     // of dst's last block in nChw16c, left zero
   std::int64_t h = 1, w = 1, p = 1, q = 1, pad_h = 0, pad_w = 0;
   std::int64_t tiles_h = 1, tiles_w = 1;  // of p rows and q columns
   Activation activation = Activation::kNone;
 };
+
+/// A panel: output blocks [begin, begin + count) of one group.
+struct WinogradPanel {
+  std::int64_t group = 0, begin = 0, count = 0;
+};
+
+constexpr std::int64_t winograd_panels(const Winograd& conv) {
+  const std::int64_t group_blocks = conv.k_blocks / conv.groups;
+  return conv.groups * ((group_blocks + conv.panel_blocks - 1) / conv.panel_blocks);
+}
+
+constexpr WinogradPanel winograd_panel(const Winograd& conv, std::int64_t panel) {
+  const std::int64_t group_blocks = conv.k_blocks / conv.groups;
+  const std::int64_t group_panels = winograd_panels(conv) / conv.groups;
+  const std::int64_t group = panel / group_panels;
+  const std::int64_t begin = panel % group_panels * conv.panel_blocks;
+  const std::int64_t left = group_blocks - begin;
+  return {group, group * group_blocks + begin, left < conv.panel_blocks ? left : conv.panel_blocks};
+}
 
 /// The tiles [begin, begin + count) of all n * tiles_h * tiles_w tiles, rows first.
 struct TileBlock {

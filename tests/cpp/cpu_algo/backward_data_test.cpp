@@ -18,6 +18,8 @@ const std::vector<std::pair<const char*, std::set<std::string>>> kProblems = {
     {"bwd_data_f32_n2c19h13w11_k37r3s3_st1x1_pad1x1_dil1x1_g1",
      {"cpu.winograd_f4x4_3x3", "cpu.winograd_f4x4_3x3_nhwc", "cpu.winograd_f2x2_3x3", "cpu.direct",
       "cpu.im2col_gemm"}},
+    {"bwd_data_f32_n1c32h10w12_k64r3s3_st1x1_pad1x1_dil1x1_g2",
+     {"cpu.winograd_f4x4_3x3", "cpu.direct"}},
     {"bwd_data_f32_n1c32h9w9_k16r1s1_st1x1_pad0x0_dil1x1_g1", {"cpu.conv1x1"}},
     {"bwd_data_f32_n1c32h10w12_k32r3s3_st1x1_pad1x1_dil1x1_g32", {"cpu.depthwise"}},
     {"bwd_data_f32_n1c24h10w12_k40r3s3_st1x1_pad0x0_dil2x2_g4", {"cpu.im2col_gemm"}},

@@ -103,6 +103,10 @@ const std::vector<std::string>& shapes() {
       "fwd_f32_n1c48h17w17_k40r1s7_st1x1_pad0x3_dil1x1_g1+bias+relu",
       "fwd_f32_n2c17h13w5_k20r7s1_st1x1_pad3x0_dil1x1_g1+bias",
       "fwd_f32_n1c16h3w9_k16r1s7_st1x1_pad2x0_dil1x1_g1+bias",
+      "fwd_f32_n2c48h13w9_k48r3s3_st1x1_pad1x1_dil1x1_g3+bias+relu",
+      "fwd_f32_n1c64h14w15_k160r3s3_st1x1_pad1x1_dil1x1_g2+bias+add+silu",
+      "fwd_f32_n1c96h12w11_k32r3s3_st2x2_pad0x0x1x1_dil1x1_g2+bias",
+      "fwd_f32_n2c32h9w8_k96r5s5_st1x1_pad2x2_dil1x1_g2",
   };
   return kShapes;
 }
@@ -231,7 +235,8 @@ TEST(Winograd, RefusesWithAReason) {
             "needs a 3x3 filter, got 5x5");
   EXPECT_EQ(refusal("fwd_f32_n1c16h8w8_k16r3s3_st1x1_pad2x2_dil2x2_g1"),
             "needs dilation 1, got 2x2");
-  EXPECT_EQ(refusal("fwd_f32_n1c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g2"), "needs 1 group, got 2");
+  EXPECT_EQ(refusal("fwd_f32_n1c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g2"),
+            "needs groups of a multiple of 16 channels, got 8 to 8");
   EXPECT_EQ(refusal("fwd_f32_n1c16h1w1_k16r3s3_st1x1_pad1x1_dil1x1_g1"),
             "saves nothing on a result of 1x1: 16 multiplications instead of 9");
   EXPECT_NE(refusal("fwd_f64_n1c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g1"), "");

@@ -14,6 +14,7 @@ const char* const kProblems[] = {
     "fwd_f32_n1c16h13w12_k20r3s3_st2x2_pad1x1_dil1x1_g1+bias",
     "fwd_f32_n1c20h13w12_k16r5s5_st1x1_pad2x2_dil1x1_g1+relu",
     "fwd_f32_n1c20h6w21_k33r1s7_st1x1_pad0x3_dil1x1_g1+bias",
+    "fwd_f32_n1c32h9w11_k96r3s3_st1x1_pad1x1_dil1x1_g2+bias",
 };
 
 TEST(StandaloneWinograd, AgreesWithPlainLoopsInEveryTileLayoutAndBuild) {
