@@ -377,9 +377,8 @@ def make_page(records: Sequence[Record], layers: Sequence[Record] = ()) -> str:
         f" frozen weights is a fourth one on {INDUCTOR_NETWORKS} networks, chosen by seed.",
         f"- ncnn, converted by pnnx, and zentorch run {RARE_NETWORKS} networks, chosen by seed."
         " MNN is left out: its converter installs packages by itself, in order to send logs.",
-        "- With `--isa avx2`, torchalgo, PyTorch and the convolutions of OpenVINO use AVX2 only."
-        " OpenVINO's other operations do not keep this limit, so the comparison is hard on"
-        " torchalgo. ONNX Runtime has no such limit and is left out.",
+        "- With `--isa avx2`, torchalgo, PyTorch and OpenVINO's convolutions use AVX2 only."
+        " OpenVINO's other operations keep no limit. ONNX Runtime has none, so it is left out.",
         "- *Left to PyTorch* is the part of a call in operations that are not planned. *Single"
         " calls* are the minimum in ms, then the median and the 95th percentile divided by the"
         " minimum. The A/A control compares the even rounds of torchalgo with the odd ones.",
