@@ -322,7 +322,7 @@ def section(records: Sequence[Record], layers: Sequence[Record]) -> list[str]:
     lines = [
         f"## {title[0].upper()}{title[1:]}",
         "",
-        f"{len(ran)} of {len(DRAWN) + len(KNOWN)} networks have records. Command:",
+        f"{len(ran)} of {len(DRAWN) + len(KNOWN)} networks have records. This command makes them.",
         "",
         f"    {command_of(first)}",
         "",
@@ -343,7 +343,7 @@ def section(records: Sequence[Record], layers: Sequence[Record]) -> list[str]:
             "",
         ]
     lines += ["### Failures", "", *failures(records), "", "### Machine and versions", ""]
-    return lines + [f"- {text}" for text in dict.fromkeys(versions(r) for r in ran)]
+    return lines + [f"- {text}." for text in dict.fromkeys(versions(r) for r in ran)]
 
 
 # ---- the page ------------------------------------------------------------------------------------

@@ -113,9 +113,10 @@ class Backward {
 
   void visit(int index) {
     const Node& node = forward_.nodes[index];
-    const auto* conv = node.problem ? std::get_if<ConvProblem>(&*node.problem) : nullptr;
-    // No problem has uneven padding and is a gradient.
-    if (!node.problem || (conv != nullptr && !is_padded_evenly(*conv))) return visit_opaque(node);
+    if (!node.problem) return visit_opaque(node);
+    const auto* conv = std::get_if<ConvProblem>(&*node.problem);
+    // There is no problem for the gradients of a convolution with uneven padding.
+    if (conv != nullptr && !is_padded_evenly(*conv)) return visit_opaque(node);
     if (node.outputs.size() != 1) return;
     const int result = node.outputs[0];
     if (!needs_[result]) return;

@@ -122,8 +122,7 @@ class Folder {
     std::vector<Node*> chain;
     bool is_src_written = aliases_.hasWriters(affine.src);
     const auto before = found_.find(affine.src);
-    if (before != found_.end() && affine.src->uses().size() == 1 &&
-        !before->second.is_src_written) {
+    if (before != found_.end() && has_one_reader(affine.src) && !before->second.is_src_written) {
       Node* const last = affine.src->node();
       affine = compose(affine, before->second.affine);
       chain = std::move(before->second.before);
@@ -133,7 +132,7 @@ class Folder {
       std::erase(kept_, last);
     }
     const auto conv = read_constant_conv(affine.src->node());
-    const bool is_only_reader = affine.src->uses().size() == 1;
+    const bool is_only_reader = has_one_reader(affine.src);
     if (conv && is_only_reader && has_channels(*conv, node, result_channels(*conv)) &&
         keeps_digits(*conv, affine)) {
       fold_after(*conv, affine);

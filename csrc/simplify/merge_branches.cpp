@@ -165,7 +165,7 @@ class Merger {
       if (conv.groups != channels) return false;
       const auto f64 = at::TensorOptions(at::kDouble);
       affine = Affine{src, at::ones({channels}, f64), at::zeros({channels}, f64), true};
-    } else if (other->uses().size() == 1) {
+    } else if (has_one_reader(other)) {
       affine = read_affine(other->node(), seen_);
     }
     const Sizes same(branch.padding.size(), 1);

@@ -22,8 +22,6 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-bool is_read_once(const Value* value) { return value->uses().size() == 1; }
-
 bool is_constant(const Value* value, std::int64_t expected) {
   return constant_int(value) == expected;
 }
@@ -121,7 +119,7 @@ class Keeper {
   // Returns the pooling from which the matrix [n, k] comes through linear layers, activations, sums
   // and products, whose results nobody else reads. Returns nullopt if there is none.
   [[nodiscard]] std::optional<Pooled> source_of(const Value* matrix) const {
-    if (!is_read_once(matrix) || sizes(matrix).size() != 2) return std::nullopt;
+    if (!has_one_reader(matrix) || sizes(matrix).size() != 2) return std::nullopt;
     if (auto pooled = pooled_in(matrix)) return pooled;
     const Node* node = matrix->node();
     if (is_elementwise(node) || is_constant_linear(node)) return source_of(node->input(0));
@@ -134,13 +132,13 @@ class Keeper {
     if (is_view(last)) return last->input(0);
     if (!is_kind(last, "aten::unsqueeze")) return nullptr;
     Node* const before = last->input(0)->node();
-    if (!is_kind(before, "aten::unsqueeze") || !is_read_once(before->output())) return nullptr;
+    if (!is_kind(before, "aten::unsqueeze") || !has_one_reader(before->output())) return nullptr;
     const auto outer = constant_int(last->input(1)), inner = constant_int(before->input(1));
     const bool adds_image =
         (inner == 2 || inner == -1) && (outer == 2 || outer == 3 || outer == -1 || outer == -2);
     if (!adds_image) return nullptr;
     Value* matrix = before->input(0);
-    while (is_whole_slice(matrix->node()) && is_read_once(matrix))
+    while (is_whole_slice(matrix->node()) && has_one_reader(matrix))
       matrix = matrix->node()->input(0);
     return matrix;
   }
@@ -211,7 +209,7 @@ class Keeper {
   [[nodiscard]] std::optional<Pooled> read_mean(Node* node) const {
     if (is_image_mean(node, /*keeps_rank=*/false)) return Pooled{node->input(0), nullptr};
     Node* const before = node->input(0)->node();
-    if (!is_kind(before, "aten::mean") || !is_read_once(before->output())) return std::nullopt;
+    if (!is_kind(before, "aten::mean") || !has_one_reader(before->output())) return std::nullopt;
     if (sizes(before->input(0)).size() != 4) return std::nullopt;
     const bool is_in_turn = is_last_mean(before, 4) && is_last_mean(node, 3);
     return is_in_turn ? std::optional(Pooled{before->input(0), nullptr}) : std::nullopt;
