@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <ATen/ops/layer_norm.h>
-
 #include "aten_algo/strided.h"
+#include "provider/channel_norm.h"
 
 namespace torchalgo::aten {
 namespace {
 
 Offer offer_layer_norm(const Problem& problem, const Device&) {
-  if (!std::holds_alternative<LayerNormProblem>(problem)) return {{}, "runs layer norms only"};
+  if (!std::holds_alternative<LayerNormProblem>(problem))
+    return {{}, "runs norms over channels only"};
   return offer_strided("aten.layer_norm");
 }
 
-// Runs ATen's layer norm. It normalizes over the last dimensions, so the channels are moved there
-// and back.
 at::Tensor run_layer_norm(const LayerNormProblem& problem, const Primitive& primitive,
                           const KernelArgs& args) {
-  const at::Tensor last = args.src[0].permute({0, 2, 3, 1});
-  const at::Tensor dst =
-      at::layer_norm(last, problem.c, args.packed[0].weights, args.packed[0].bias, problem.epsilon);
-  return to_strided(dst.permute({0, 3, 1, 2}), primitive.dst);
+  const LayerWeights& layer = args.packed[0];
+  return to_strided(
+      channel_norm(problem.kind, args.src[0], layer.weights, layer.bias, problem.epsilon, 1),
+      primitive.dst);
 }
 
 Kernel prepare_layer_norm(const Problem& problem, const Primitive& primitive, const Device&) {

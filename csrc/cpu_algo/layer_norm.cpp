@@ -9,7 +9,7 @@ namespace {
 
 Offer offer_layer_norm(const Problem& problem, const Device&) {
   const auto* norm = std::get_if<LayerNormProblem>(&problem);
-  if (norm == nullptr) return {{}, "needs a layer norm"};
+  if (norm == nullptr) return {{}, "needs a norm over channels"};
   return offer_f32("cpu.layer_norm", norm->dtype, {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
 }
 

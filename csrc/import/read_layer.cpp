@@ -224,6 +224,16 @@ OpReading read_layer_norm(const Operands& op) {
   return reading;
 }
 
+OpReading read_channel_norm(const Operands& op) {
+  Value* input = op.value("src");
+  auto problem = with_src<LayerNormProblem>(rank4_or_3(op, input));
+  const auto kind = torch::jit::toIValue(op.value("kind"));
+  if (!kind || op.number("dim") != 1.0) return {};
+  problem.kind = parse_layer_norm_kind(kind->toStringRef()).value();
+  problem.epsilon = epsilon_of(op);
+  return planned(problem, {input});
+}
+
 OpReading read_group_norm(const Operands& op) {
   Value* input = data_input(op);
   auto problem = with_src<GroupNormProblem>(rank4_or_3(op, input));
@@ -242,8 +252,10 @@ OpWeights weights_of(const Node* node, const Problem& problem) {
   const DType dtype = dtype_of(problem);
   if (std::holds_alternative<ScaleShiftProblem>(problem)) return scale_and_shift(op, dtype);
   if (std::holds_alternative<GroupNormProblem>(problem)) return norm_weights(op, dtype);
-  if (std::holds_alternative<LayerNormProblem>(problem))
+  if (std::holds_alternative<LayerNormProblem>(problem)) {
+    if (op.has("shift")) return {op.constant("scale", dtype), op.constant("shift", dtype)};
     return norm_weights(op.of(node->input(0)->node()), dtype);
+  }
   const bool is_conv = std::holds_alternative<ConvProblem>(problem);
   if (!is_conv && !std::holds_alternative<LinearProblem>(problem)) return {};
   OpWeights found;

@@ -16,6 +16,9 @@ namespace torchalgo {
 /// Reads aten::permute as the last of the nodes of a layer norm over channels.
 [[nodiscard]] OpReading read_layer_norm(const Operands& op);
 
+/// Reads torchalgo::channel_norm, which name_written_norms() makes.
+[[nodiscard]] OpReading read_channel_norm(const Operands& op);
+
 /// Reads aten::group_norm with a weight and a bias, which complete_norms() adds.
 [[nodiscard]] OpReading read_group_norm(const Operands& op);
 

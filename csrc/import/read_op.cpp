@@ -329,6 +329,7 @@ const std::unordered_map<std::string, ReadFunction>& read_functions() {
       {"aten::mul", read_mul},
       {"aten::batch_norm", read_batch_norm},
       {"aten::permute", read_layer_norm},
+      {"torchalgo::channel_norm", read_channel_norm},
       {"aten::group_norm", read_group_norm},
       {"aten::cat", read_cat},
       {"aten::narrow", read_narrow},

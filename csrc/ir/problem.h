@@ -100,9 +100,17 @@ struct ScaleShiftProblem {
   bool operator==(const ScaleShiftProblem&) const = default;
 };
 
-/// A layer norm over the channels, y = (x - mean) / sqrt(variance + epsilon) * scale[c] + shift[c].
-/// The mean and the variance are those of the c channels of one pixel.
+/// Names the kinds of norms over channels. The comments say what a norm computes of the c channels x
+/// of one pixel.
+enum class LayerNormKind {
+  kLayer,     // (x - mean) / sqrt(variance + epsilon)
+  kRms,       // x / sqrt(mean of x^2 + epsilon), an RMS norm
+  kVariance,  // x / sqrt(sample variance + epsilon), whose sum is divided by c - 1
+};
+
+/// A norm over the channels of each pixel, y = norm(x) * scale[c] + shift[c].
 struct LayerNormProblem {
+  LayerNormKind kind = LayerNormKind::kLayer;
   DType dtype = DType::kF32;
   std::int64_t n = 1, c = 1, h = 1, w = 1;
   double epsilon = 1e-5;  // from 0 to 1
@@ -202,6 +210,9 @@ struct ConvChainProblem {
 [[nodiscard]] std::string_view to_string(DType dtype);
 [[nodiscard]] std::string_view to_string(Direction direction);
 [[nodiscard]] std::string_view to_string(PostOp::Kind kind);
+[[nodiscard]] std::string_view to_string(LayerNormKind kind);  // "layer", "rms" or "variance"
+/// Reads the text of to_string(LayerNormKind). Returns nullopt for any other text.
+[[nodiscard]] std::optional<LayerNormKind> parse_layer_norm_kind(std::string_view text);
 
 /// Returns the text of a post-op without the "+", as in "leaky_relu0.1".
 [[nodiscard]] std::string to_string(const PostOp& op);

@@ -23,6 +23,10 @@ constexpr std::array<std::pair<Direction, std::string_view>, 3> kDirections = {
     {{Direction::kForward, "fwd"},
      {Direction::kBackwardData, "bwd_data"},
      {Direction::kBackwardFilter, "bwd_filter"}}};
+constexpr std::array<std::pair<LayerNormKind, std::string_view>, 3> kLayerNormKinds = {
+    {{LayerNormKind::kLayer, "layer"},
+     {LayerNormKind::kRms, "rms"},
+     {LayerNormKind::kVariance, "variance"}}};
 
 template <typename Key, std::size_t N>
 std::string_view name_of(const std::array<std::pair<Key, std::string_view>, N>& names, Key key) {
@@ -117,7 +121,8 @@ std::string print(const ScaleShiftProblem& p) {
 }
 
 std::string print(const LayerNormProblem& p) {
-  return fmt::format("layernorm_{}_{}_eps{}", to_string(p.dtype), print_nchw(p), p.epsilon);
+  return fmt::format("{}norm_{}_{}_eps{}", to_string(p.kind), to_string(p.dtype), print_nchw(p),
+                     p.epsilon);
 }
 
 std::string print(const GroupNormProblem& p) {
@@ -420,8 +425,9 @@ EltwiseProblem read_eltwise(Reader& in, EltwiseKind kind, const PostOp& activati
   return p;
 }
 
-LayerNormProblem read_layer_norm(Reader& in) {
+LayerNormProblem read_layer_norm(Reader& in, LayerNormKind kind) {
   LayerNormProblem p;
+  p.kind = kind;
   p.dtype = in.dtype();
   in.nchw(p);
   in.expect("_eps");
@@ -516,7 +522,9 @@ Problem read_problem(Reader& in) {
   if (in.take("add")) return read_eltwise(in, EltwiseKind::kAdd, {});
   if (in.take("mul")) return read_eltwise(in, EltwiseKind::kMul, {});
   if (in.take("sub")) return read_eltwise(in, EltwiseKind::kSub, {});
-  if (in.take("layernorm")) return read_layer_norm(in);
+  for (const auto& [kind, name] : kLayerNormKinds) {
+    if (in.take(fmt::format("{}norm", name))) return read_layer_norm(in, kind);
+  }
   if (in.take("groupnorm")) return read_group_norm(in);
   if (in.take("concat")) return read_concat(in);
   if (in.take("slice")) return read_slice(in);
@@ -549,6 +557,14 @@ Problem read_problem(Reader& in) {
 std::string_view to_string(DType dtype) { return name_of(kDTypes, dtype); }
 std::string_view to_string(Direction direction) { return name_of(kDirections, direction); }
 std::string_view to_string(PostOp::Kind kind) { return name_of(kPostOps, kind); }
+std::string_view to_string(LayerNormKind kind) { return name_of(kLayerNormKinds, kind); }
+
+std::optional<LayerNormKind> parse_layer_norm_kind(std::string_view text) {
+  for (const auto& [kind, name] : kLayerNormKinds) {
+    if (name == text) return kind;
+  }
+  return std::nullopt;
+}
 
 std::string to_string(const PostOp& op) {
   const int count = number_count(op.kind);

@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "ir/arithmetic.h"
 #include "profiler/check.h"
+#include "provider/channel_norm.h"
 #include "provider/epilogue.h"
 #include "provider/uneven_padding.h"
 
@@ -139,9 +140,7 @@ at::Tensor compute(const ScaleShiftProblem&, const Inputs& src, const LayerWeigh
   return src[0] * w.weights.view({-1, 1, 1}) + w.bias.view({-1, 1, 1});
 }
 at::Tensor compute(const LayerNormProblem& p, const Inputs& src, const LayerWeights& w) {
-  const at::Tensor last =
-      at::layer_norm(src[0].permute({0, 2, 3, 1}), p.c, w.weights, w.bias, p.epsilon);
-  return last.permute({0, 3, 1, 2});
+  return channel_norm(p.kind, src[0], w.weights, w.bias, p.epsilon, 1);
 }
 at::Tensor compute(const GroupNormProblem& p, const Inputs& src, const LayerWeights& w) {
   return at::group_norm(src[0], p.groups, w.weights, w.bias, p.epsilon);

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "simplify/channels_first.h"
 
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -156,7 +159,9 @@ class Mover {
       Value* const normed = insert(node->kind(), inputs, node)->output();
       return permute(normed, {0, 3, 1, 2}, node)->node();
     }
-    if (is_any(node, kOfOneDim)) return insert_along(node, inputs, "dim");
+    if (is_kind(node, "aten::rms_norm")) return insert_rms_norm(node, inputs[0]);
+    const bool has_dim = is_any(node, kOfOneDim) || is_kind(node, "torchalgo::channel_norm");
+    if (has_dim) return insert_along(node, inputs, "dim");
     if (is_kind(node, "prim::ListUnpack")) {
       Node* const unpack =
           graph_.insertNode(graph_.create(node->kind(), inputs, node->outputs().size()));
@@ -296,6 +301,20 @@ class Mover {
     Value* const groups = graph_.insertConstant(1);
     return insert(torch::jit::aten::conv2d,
                   {src, filters, linear->input(2), ones, zeros, ones, groups}, linear);
+  }
+
+  Node* insert_rms_norm(Node* norm, Value* src) {
+    const at::Tensor weight = *constant_tensor(norm->namedInput("weight"));
+    const double own_eps = weight.scalar_type() == at::kDouble
+                               ? std::numeric_limits<double>::epsilon()
+                               : std::numeric_limits<float>::epsilon();
+    const double eps = constant_number(norm->namedInput("eps")).value_or(own_eps);
+    return insert(
+        c10::Symbol::fromQualString("torchalgo::channel_norm"),
+        {src, graph_.insertConstant(std::string(to_string(LayerNormKind::kRms))),
+         graph_.insertConstant(weight.contiguous()), graph_.insertConstant(at::zeros_like(weight)),
+         graph_.insertConstant(eps), graph_.insertConstant(1)},
+        norm);
   }
 
   Node* insert(c10::Symbol kind, const std::vector<Value*>& inputs, Node* like) {

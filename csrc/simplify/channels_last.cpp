@@ -26,7 +26,11 @@ constexpr std::array<std::string_view, 7> kOfImages = {
 bool is_dim(const std::optional<double>& number) { return number && *number >= -4 && *number < 4; }
 
 bool is_layer_norm(const Node* node) {
-  if (!is_kind(node, "aten::layer_norm")) return false;
+  if (is_kind(node, "torchalgo::channel_norm")) return true;
+  const bool is_rms_norm =
+      is_kind(node, "aten::rms_norm") && constant_tensor(node->namedInput("weight")) &&
+      (is_none(node->namedInput("eps")) || constant_number(node->namedInput("eps")));
+  if (!is_rms_norm && !is_kind(node, "aten::layer_norm")) return false;
   const auto sizes = constant_ints(node->input(1));
   return sizes && sizes->size() == 1;
 }
@@ -194,6 +198,7 @@ class Finder {
     if (is_elementwise(node) || is_constant_linear(node)) return true;
     if (is_kind(node, "aten::contiguous")) return true;
     if (is_any(node, kArithmetic)) return can_move_arithmetic_of_tokens(node);
+    if (is_kind(node, "torchalgo::channel_norm")) return is_last(node->namedInput("dim"));
     if (is_layer_norm(node)) return constant_tensor(node->namedInput("weight")).has_value();
     if (is_kind(node, "aten::cat")) return is_last(node->input(1));
     return is_any(node, kOfOneDim) && is_last(node->namedInput("dim")) &&

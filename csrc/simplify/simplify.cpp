@@ -33,6 +33,7 @@
 #include "simplify/stacks.h"
 #include "simplify/token_norms.h"
 #include "simplify/written_activations.h"
+#include "simplify/written_norms.h"
 #include "torchscript/constants.h"
 
 namespace torchalgo {
@@ -292,6 +293,11 @@ bool name_activations(GraphPtr& graph, const SeenTensors& seen) {
   return name_written_activations(graph, seen);
 }
 
+bool name_channel_norms(GraphPtr& graph, const SeenTensors& seen) {
+  const Trace trace("norms over channels that the model writes down", *graph);
+  return name_written_norms(graph, seen);
+}
+
 void join_pads(GraphPtr& graph) {
   const Trace trace("zeros around the inputs of convolutions", *graph);
   fold_pads(graph);
@@ -339,6 +345,8 @@ SeenTensors simplify(std::shared_ptr<Graph>& graph, const std::vector<c10::IValu
   join_pads(graph);  // as the pass before, it makes no tensors that were not seen
   give_norms_one_form(graph, seen);
   if (name_norms(graph, seen)) seen = see_tensors(graph, arguments);
+  // A norm may read the result of another one. Each round removes nodes, so it ends.
+  while (name_channel_norms(graph, seen)) seen = see_tensors(graph, arguments);
   if (bring_channels_first(graph, seen)) seen = see_tensors(graph, arguments);
   // A merged convolution may take what follows the sum. Each round removes nodes, so it ends.
   bool is_merged = true;

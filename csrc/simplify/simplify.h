@@ -17,7 +17,8 @@ namespace torchalgo {
 /// - Branches on a tensor's rank and loops of a small fixed count are resolved, and branches on
 ///   sizes, too. A call that would take another branch fails (size_branches.h).
 /// - Pooled tensors keep rank 4 in squeeze-and-excitation blocks (pooled_vectors.h).
-/// - Activations that the model writes down get their names (written_activations.h).
+/// - Activations that the model writes down get their names (written_activations.h), and norms over
+///   channels, too (written_norms.h).
 /// - Attention becomes one op (attention.h).
 /// - Stacks of images are taken apart (stacks.h), and ops that return their input are removed.
 /// - Zeros around the input of a convolution join its padding (fold_pads.h).

@@ -14,6 +14,11 @@ kernels::LayerNorm sizes_of(const LayerNormProblem& norm, Layout layout) {
   sizes.lanes = image.lanes;
   sizes.pixels = norm.h * norm.w;
   sizes.channels = norm.c;
+  const auto channels = static_cast<double>(norm.c);
+  sizes.is_about_mean = norm.kind != LayerNormKind::kRms;
+  sizes.is_centered = norm.kind == LayerNormKind::kLayer;
+  sizes.factor =
+      norm.kind == LayerNormKind::kVariance ? static_cast<float>(channels / (channels - 1)) : 1.0F;
   sizes.epsilon = static_cast<float>(norm.epsilon);
   return sizes;
 }

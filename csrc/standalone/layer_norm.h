@@ -9,9 +9,9 @@
 
 namespace torchalgo::cpu {
 
-/// Binds an f32 layer norm with src and dst in `layout`: nchw, nhwc or nChw16c. `isa` names the
-/// instruction set of the kernels. It reads the model's own weights: the scale, and the
-/// shift as the bias.
+/// Binds an f32 norm over channels with src and dst in `layout`: nchw, nhwc or nChw16c. `isa` names
+/// the instruction set of the kernels. It reads the model's own weights: the scale, and the shift
+/// as the bias.
 [[nodiscard]] StandaloneKernel bind_layer_norm(const LayerNormProblem& norm, Layout layout,
                                                std::string_view isa);
 

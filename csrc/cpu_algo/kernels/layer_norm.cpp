@@ -43,8 +43,10 @@ template <class Visit>
 inline void normalize_pixel(const LayerNorm& call, const float* src, float* dst) {
   const float share = 1.0F / static_cast<float>(call.channels);
   Vec sum(0.0F);
-  for_each_part(call,
-                [&](const Part& part) { sum = sum + Vec::loadu(src + part.offset, part.count); });
+  if (call.is_about_mean) {
+    for_each_part(call,
+                  [&](const Part& part) { sum = sum + Vec::loadu(src + part.offset, part.count); });
+  }
   const Vec mean(share * sum_of(sum));
   Vec differences(0.0F), squares(0.0F);
   for_each_part(call, [&](const Part& part) {
@@ -53,13 +55,14 @@ inline void normalize_pixel(const LayerNorm& call, const float* src, float* dst)
     differences = differences + difference;
     squares = fmadd(difference, difference, squares);
   });
-  const float rest = share * sum_of(differences);
-  float variance = share * sum_of(squares) - rest * rest;
-  variance = variance < 0 ? 0 : variance;  // rounding may make it negative; a NaN stays a NaN
-  const Vec factor(1.0F / std::sqrt(variance + call.epsilon));
-  const Vec correction(rest);
+  const float rest = call.is_about_mean ? share * sum_of(differences) : 0.0F;
+  float spread = share * sum_of(squares) - rest * rest;
+  spread = spread < 0 ? 0 : spread;  // rounding may make it negative; a NaN stays a NaN
+  const Vec factor(1.0F / std::sqrt(call.factor * spread + call.epsilon));
+  const Vec center = call.is_centered ? mean : Vec(0.0F);
+  const Vec correction(call.is_centered ? rest : 0.0F);
   for_each_part(call, [&](const Part& part) {
-    const Vec difference = Vec::loadu(src + part.offset, part.count) - mean - correction;
+    const Vec difference = Vec::loadu(src + part.offset, part.count) - center - correction;
     const Vec scale = Vec::loadu(call.scale + part.channel, part.count);
     const Vec shift = Vec::loadu(call.shift + part.channel, part.count);
     const Vec y = fmadd(difference * factor, scale, shift);
@@ -72,7 +75,7 @@ inline void normalize_pixels(const LayerNorm& call, const float* src, float* dst
                              std::int64_t count) {
   const Vec share(1.0F / static_cast<float>(call.channels));
   Vec sum(0.0F);
-  for (std::int64_t c = 0; c < call.channels; ++c)
+  for (std::int64_t c = 0; call.is_about_mean && c < call.channels; ++c)
     sum = sum + Vec::loadu(src + c * call.pixels, count);
   const Vec mean = sum * share;
   Vec differences(0.0F), squares(0.0F);
@@ -81,14 +84,16 @@ inline void normalize_pixels(const LayerNorm& call, const float* src, float* dst
     differences = differences + difference;
     squares = fmadd(difference, difference, squares);
   }
-  const Vec rest = differences * share;
+  const Vec rest = call.is_about_mean ? differences * share : Vec(0.0F);
   alignas(Native) float factors[kLanes];
-  const Vec variance = clamp_min(fnmadd(rest, rest, squares * share), Vec(0.0F));
-  (variance + Vec(call.epsilon)).store(factors);
+  const Vec spread = clamp_min(fnmadd(rest, rest, squares * share), Vec(0.0F));
+  fmadd(spread, Vec(call.factor), Vec(call.epsilon)).store(factors);
   for (float& factor : factors) factor = 1.0F / std::sqrt(factor);
   const Vec factor = Vec::loadu(factors);
+  const Vec center = call.is_centered ? mean : Vec(0.0F);
+  const Vec correction = call.is_centered ? rest : Vec(0.0F);
   for (std::int64_t c = 0; c < call.channels; ++c) {
-    const Vec difference = Vec::loadu(src + c * call.pixels, count) - mean - rest;
+    const Vec difference = Vec::loadu(src + c * call.pixels, count) - center - correction;
     fmadd(difference * factor, Vec(call.scale[c]), Vec(call.shift[c]))
         .store(dst + c * call.pixels, count);
   }

@@ -7,9 +7,12 @@
 
 namespace torchalgo::kernels {
 
-/// A layer norm, dst = (src - mean) / sqrt(variance + epsilon) * scale + shift, with the mean and
-/// the variance of the channels of each pixel. It is equally exact if the mean is large compared
-/// with the differences.
+/// A norm over the channels of each pixel:
+///   dst = (src - center) / sqrt(factor * spread + epsilon) * scale + shift.
+/// `center` is the mean of the channels if `is_centered`, otherwise 0. `spread` is the variance of
+/// the channels if `is_about_mean`, otherwise the mean of their squares. Only a norm about the mean
+/// can be centered. The variance is equally exact if the mean is large compared with the
+/// differences.
 ///
 /// src and dst are [images, groups, pixels, lanes], and a channel is group * lanes + lane:
 /// (c, h * w, 1) for nchw, (1, h * w, c) for nhwc and (blocks, h * w, 16) for nChw16c. Channels
@@ -20,7 +23,8 @@ struct LayerNorm {
   const float* shift;
   float* dst;
   std::int64_t groups, pixels, lanes, channels;
-  float epsilon;
+  bool is_about_mean, is_centered;
+  float factor, epsilon;
 };
 
 /// Writes pixels [begin, end) of images * pixels.

@@ -63,6 +63,8 @@ const std::vector<const char*> kProblems = {
     "scaleshift_{}_n2c5h7w6",
     "scaleshift_{}_n2c1h7w6",
     "layernorm_{}_n2c5h7w6_eps1e-05",
+    "rmsnorm_{}_n2c5h7w6_eps1e-05",
+    "variancenorm_{}_n2c5h7w6_eps1e-05",
     "groupnorm_{}_n2c6h7w6_g3_eps1e-05",
     "groupnorm_{}_n2c6h7w6_g1_eps1e-05",
     "groupnorm_{}_n2c6h7w6_g6_eps0.1",

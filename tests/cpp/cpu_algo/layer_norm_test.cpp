@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <ATen/ops/layer_norm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/std.h>
 #include <ATen/ops/zeros.h>
 
 #include "cpu_algo/row_check.h"
 
 namespace torchalgo {
 namespace {
+
+constexpr LayerNormKind kKinds[] = {LayerNormKind::kLayer, LayerNormKind::kRms,
+                                    LayerNormKind::kVariance};
 
 LayerNormProblem make_norm(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
   LayerNormProblem norm;
@@ -16,9 +19,13 @@ LayerNormProblem make_norm(std::int64_t n, std::int64_t c, std::int64_t h, std::
 }
 
 TEST(LayerNorm, AgreesWithF64InEveryLayoutAndKeepsPadLanesZero) {
-  for (const std::int64_t c : {2, 3, 16, 17, 40, 96, 100}) {
-    for (const std::int64_t size : {1, 5}) {
-      expect_correct("cpu.layer_norm", make_norm(2, c, size, size + 1), 3, 2e-6);
+  for (const LayerNormKind kind : kKinds) {
+    for (const std::int64_t c : {2, 3, 16, 17, 40, 96, 100}) {
+      for (const std::int64_t size : {1, 5}) {
+        LayerNormProblem norm = make_norm(2, c, size, size + 1);
+        norm.kind = kind;
+        expect_correct("cpu.layer_norm", norm, 3, 2e-6);
+      }
     }
   }
 }
@@ -27,15 +34,11 @@ TEST(LayerNorm, IsRightWhenSeveralThreadsShareIt) {
   expect_correct("cpu.layer_norm", make_norm(2, 41, 29, 31), 3, 2e-6);
 }
 
-// A variance as the mean of squares less the square of the mean has no correct digit here.
-TEST(LayerNorm, IsRightWhereTheMeanIsFarFromZero) {
-  LayerNormProblem norm = make_norm(1, 40, 3, 7);
-  norm.epsilon = 0;
-  const at::Tensor src = at::randn({1, 40, 3, 7}) + 1e4;
-  const at::Tensor expected =
-      at::layer_norm(src.to(at::kDouble).permute({0, 2, 3, 1}), 40, {}, {}, 0)
-          .permute({0, 3, 1, 2});
-  const Weights weights = {{at::ones({40}), at::zeros({40})}};
+// Expects that every kernel computes `expected` of `src` with a scale of 1 and a shift of 0, to a
+// relative error of 1e-5.
+void expect_normalized(const LayerNormProblem& norm, const at::Tensor& src,
+                       const at::Tensor& expected) {
+  const Weights weights = {{at::ones({norm.c}), at::zeros({norm.c})}};
   for (const std::string& isa : isas()) {
     const Algorithm algorithm = cpu_algorithm("cpu.layer_norm", isa);
     for (const Primitive& primitive : algorithm.offer(norm, cpu_device()).primitives) {
@@ -47,6 +50,20 @@ TEST(LayerNorm, IsRightWhereTheMeanIsFarFromZero) {
       EXPECT_TRUE(found.allclose(expected, 1e-5, 1e-5)) << to_string(primitive) << " " << isa;
     }
   }
+}
+
+// A variance as the mean of squares less the square of the mean has no correct digit here.
+TEST(LayerNorm, IsRightWhereTheMeanIsFarFromZero) {
+  LayerNormProblem norm = make_norm(1, 40, 3, 7);
+  norm.epsilon = 0;
+  const at::Tensor src = at::randn({1, 40, 3, 7}) + 1e4;
+  const at::Tensor wide = src.to(at::kDouble);
+  const at::Tensor deviation = at::std(wide, 1, /*unbiased=*/false, /*keepdim=*/true);
+  expect_normalized(norm, src, (wide - wide.mean(1, true)) / deviation);
+  norm.kind = LayerNormKind::kRms;
+  expect_normalized(norm, src, wide / wide.square().mean(1, true).sqrt());
+  norm.kind = LayerNormKind::kVariance;
+  expect_normalized(norm, src, wide / at::std(wide, 1, /*unbiased=*/true, /*keepdim=*/true));
 }
 
 TEST(LayerNorm, RefusesOtherTypes) {

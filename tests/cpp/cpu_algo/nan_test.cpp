@@ -54,6 +54,8 @@ const char* const kProblems[] = {
     "silu_f32_n1c20h9w9",
     "scaleshift_f32_n1c20h9w9+relu",
     "layernorm_f32_n1c20h9w9_eps1e-05",
+    "rmsnorm_f32_n1c20h9w9_eps1e-05",
+    "variancenorm_f32_n1c20h9w9_eps1e-05",
     "groupnorm_f32_n3c20h9w9_g20_eps1e-05+silu",
     "concat_f32_n1c20x13h9w9",
     "concat_f32_n1c20x20h9w9_shuffle2",

@@ -49,6 +49,8 @@ const char* const kSpellings[] = {
     "layernorm_f32_n1c96h56w56_eps1e-06",
     "layernorm_bf16_n1c96h56w56_eps0.001",
     "layernorm_f32_n1c96h56w56_eps0",
+    "rmsnorm_f32_n1c96h56w56_eps1e-06",
+    "variancenorm_bf16_n1c96h56w56_eps1e-05",
     "groupnorm_f32_n1c64h56w56_g32_eps1e-05",
     "groupnorm_bf16_n2c12h1w9_g12_eps0+silu",
     "concat_f32_n1c64x32x32h56w56",

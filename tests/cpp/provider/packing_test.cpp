@@ -48,6 +48,7 @@ constexpr const char* kProblems[] = {
     "scaleshift_f32_n1c30h5w5",
     "scaleshift_f32_n1c32h5w5+relu",
     "layernorm_f32_n1c30h5w5_eps1e-05",
+    "variancenorm_f32_n1c30h5w5_eps1e-05",
     "groupnorm_f32_n1c30h5w5_g6_eps1e-05",
     "chain_f32_n1c24h9w9_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias_k40r3s3_st1x1_pad1x1_dil1x1_g40"
     "_k17r1s1_st1x1_pad0x0_dil1x1_g1+bias",

@@ -23,14 +23,20 @@ std::vector<double> normalized(const LayerNormProblem& norm, const std::vector<f
   std::vector<double> dst(src.size());
   for (std::int64_t i = 0; i < norm.n * pixels; ++i) {
     const std::int64_t first = i / pixels * norm.c * pixels + i % pixels;
-    double mean = 0, variance = 0;
-    for (std::int64_t c = 0; c < norm.c; ++c) mean += src[first + c * pixels];
-    mean /= static_cast<double>(norm.c);
-    for (std::int64_t c = 0; c < norm.c; ++c)
-      variance += std::pow(src[first + c * pixels] - mean, 2) / static_cast<double>(norm.c);
+    const auto channels = static_cast<double>(norm.c);
+    double mean = 0, variance = 0, square = 0;
+    for (std::int64_t c = 0; c < norm.c; ++c) mean += src[first + c * pixels] / channels;
+    for (std::int64_t c = 0; c < norm.c; ++c) {
+      variance += std::pow(src[first + c * pixels] - mean, 2) / channels;
+      square += std::pow(src[first + c * pixels], 2) / channels;
+    }
+    const double spread = norm.kind == LayerNormKind::kLayer ? variance
+                          : norm.kind == LayerNormKind::kRms ? square
+                                                             : variance * channels / (channels - 1);
+    const double center = norm.kind == LayerNormKind::kLayer ? mean : 0;
     for (std::int64_t c = 0; c < norm.c; ++c) {
       dst[first + c * pixels] =
-          (src[first + c * pixels] - mean) / std::sqrt(variance + norm.epsilon) * scale[c] +
+          (src[first + c * pixels] - center) / std::sqrt(spread + norm.epsilon) * scale[c] +
           shift[c];
     }
   }
@@ -39,7 +45,8 @@ std::vector<double> normalized(const LayerNormProblem& norm, const std::vector<f
 
 TEST(StandaloneLayerNorm, AgreesWithPlainLoopsInEveryLayoutAndBuild) {
   for (const char* const text :
-       {"layernorm_f32_n2c17h3w5_eps1e-06", "layernorm_f32_n1c96h7w7_eps1e-05"}) {
+       {"layernorm_f32_n2c17h3w5_eps1e-06", "layernorm_f32_n1c96h7w7_eps1e-05",
+        "rmsnorm_f32_n2c17h3w5_eps1e-06", "variancenorm_f32_n1c96h7w7_eps1e-05"}) {
     const auto norm = std::get<LayerNormProblem>(parse_problem(text));
     const std::int64_t pixels = norm.h * norm.w;
     const auto src = numbers(norm.n * norm.c * pixels, 2, 5);
