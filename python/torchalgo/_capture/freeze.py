@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -203,7 +204,9 @@ class Capture:
     module: ScriptModule
     frozen: ScriptModule
     is_traced: bool  # True if it holds what Python code did in one run
-    reads_values: bool = False  # True if Python code read a tensor's value then
+    reads_values: bool = False  # True if Python code may have read a tensor's value then
+    # Of a scripted model: its trace, in which numbers that Python code read are constants.
+    trace: ScriptModule | None = None
 
 
 def capture_model(
@@ -229,6 +232,12 @@ def script_model(model: nn.Module, inputs: tuple[Any, ...]) -> Capture:
         return _frozen(torch.jit.script(model), is_traced=False)
 
 
+def freeze_trace(trace: ScriptModule) -> Capture:
+    """Freezes the trace of a model whose Python code reads no values."""
+    with quiet_jit(), torch.no_grad():
+        return _frozen(trace, is_traced=True)
+
+
 def _frozen(module: ScriptModule, is_traced: bool, reads_values: bool = False) -> Capture:
     frozen = _freeze(module)
     _check_constants(frozen)
@@ -240,7 +249,7 @@ def _capture(model: nn.Module, inputs: tuple[Any, ...], note: Callable[[str], No
     if traced is not None and not baked_in:
         return _frozen(traced, is_traced=True)
     try:
-        return script_model(model, inputs)
+        return dataclasses.replace(script_model(model, inputs), trace=traced)
     except Exception as problem:
         script_error = problem
     if traced is None:

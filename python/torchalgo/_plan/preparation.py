@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from torchalgo._capture.freeze import (
     capture_model,
     device_of,
     first_lines,
+    freeze_trace,
     has_branches,
     has_own_ops,
     script_model,
@@ -53,6 +55,8 @@ QUICK_S = 0.5
 # model four times or more.
 QUICK_SHARE = 0.05
 
+Dims = list[list[PlanDim]]  # by tensor and dimension
+
 
 def quick_run_s(budget_s: float) -> float:
     """Returns the longest time of a run, in seconds, that is compared at the inputs' own sizes."""
@@ -72,13 +76,14 @@ class Prepared:
     notes: list[str]  # the parts that were left alone, and the reasons
     reference: Reference  # the inputs, and the outputs of the model as it was given
     capture_error: float  # relative L2 of the frozen module's outputs to the reference
-    dims: list[list[PlanDim]]  # the sizes for which the frozen module is equal to the model
+    dims: Dims  # the sizes for which the frozen module is equal to the model
+    is_traced: bool  # False: the frozen module is the scripted model
 
     @property
     def graph(self) -> _C.Graph:
         return self.imported.graph
 
-    def dims_of(self, scripted: ScriptModule) -> list[list[PlanDim]]:
+    def dims_of(self, scripted: ScriptModule) -> Dims:
         """Returns the sizes for which `scripted`, a module made from `frozen`, is right.
 
         The importer makes constants of ranks. A remaining branch may change a rank depending on a
@@ -148,22 +153,25 @@ def prepare(
         is_quick = reference.seconds <= quick_s
         if is_quick:
             check_repeats(model, reference)
+    where = device_of(model, inputs)
+    device = native_device(where)
+    proven = functools.cache(functools.partial(_find_dims, model, reference))
     capture = capture_model(model, copied(inputs), notes.append)
     with timings.step("values"):
-        known = None if is_quick else _compare_small(model, capture, reference, notes)
+        if capture.trace is not None and proven() is not None:
+            capture = _with_more_planned(capture, device, inputs)
+        known = None if is_quick else _compare_small(model, capture, reference, proven, notes)
         if known is not None:
             error, dims = known
         else:
             capture, error = _right_capture(model, capture, reference, notes)
-            dims = _dims(model, capture, reference, before, is_quick)
+            dims = _dims(model, capture, reference, proven, before, is_quick)
     share_weights(capture.frozen, [p.frozen for p in before])
-    where = device_of(model, inputs)
-    device = native_device(where)
     imported = import_model(device, capture.frozen, inputs)
     # The inputs are copied, because a model may change its inputs when it is timed.
     return Prepared(
         model, copied(inputs), capture.frozen, imported, device, where, notes, reference, error,
-        dims,
+        dims, capture.is_traced,
     )  # fmt: skip
 
 
@@ -191,9 +199,44 @@ def prepare_each(
     return prepared
 
 
+def _find_dims(model: nn.Module, reference: Reference) -> Dims | None:
+    """Returns what free_sizes.find_dims proves, or None."""
+    from torchalgo._capture import free_sizes  # imports sympy
+
+    return free_sizes.find_dims(model, reference.inputs)
+
+
+def _with_more_planned(
+    script: Capture, device: _C.Device | None, inputs: tuple[Any, ...]
+) -> Capture:
+    """Returns the trace of a scripted model if more of its ops are planned, else the script.
+
+    A script keeps the loops and branches of the Python code, and the planner leaves these alone.
+    """
+    assert script.trace is not None
+    try:
+        trace = freeze_trace(script.trace)
+        of_trace = _planned_ops(trace, device, inputs)
+    except Error:
+        return script
+    try:
+        return trace if of_trace > _planned_ops(script, device, inputs) else script
+    except Error:
+        return trace
+
+
+def _planned_ops(capture: Capture, device: _C.Device | None, inputs: tuple[Any, ...]) -> int:
+    nodes = import_model(device, capture.frozen, inputs).graph.nodes
+    return sum(node.problem is not None for node in nodes)
+
+
 def _compare_small(
-    model: nn.Module, capture: Capture, reference: Reference, notes: list[str]
-) -> tuple[float, list[list[PlanDim]]] | None:
+    model: nn.Module,
+    capture: Capture,
+    reference: Reference,
+    proven: Callable[[], Dims | None],
+    notes: list[str],
+) -> tuple[float, Dims] | None:
     """Compares the capture with the model at sizes smaller than the inputs'.
 
     Returns: the capture's error at these sizes, and the sizes for which it is equal to the model.
@@ -203,7 +246,7 @@ def _compare_small(
     from torchalgo._capture import free_sizes  # imports sympy
 
     shapes = shapes_of(reference.inputs)
-    attempts = _dims_to_try(model, capture, reference)
+    attempts = _dims_to_try(capture, reference, proven)
     for dims, compared in attempts:
         sizes = free_sizes.probe_sizes(compared, shapes)
         if sizes is None or _elements(sizes) >= _elements(shapes):
@@ -224,8 +267,8 @@ def _compare_small(
 
 
 def _dims_to_try(
-    model: nn.Module, capture: Capture, reference: Reference
-) -> list[tuple[list[list[PlanDim]], list[list[PlanDim]]]]:
+    capture: Capture, reference: Reference, proven: Callable[[], Dims | None]
+) -> list[tuple[Dims, Dims]]:
     """Returns pairs of sizes to try, the more general pair first; empty if nothing is proven.
 
     The first of a pair are the sizes for which the capture may be equal to the model. The second
@@ -241,11 +284,11 @@ def _dims_to_try(
             for both in (zip(*pair, strict=True) for pair in zip(dims, shapes, strict=True))
         ]
         return [(dims, channels)]
-    proven = free_sizes.find_dims(model, reference.inputs)
-    if proven is None:
+    of_trace = proven()
+    if of_trace is None:
         return []
-    batch = free_sizes.only_batch(proven, shapes)
-    return [(proven, proven), (batch, batch)]
+    batch = free_sizes.only_batch(of_trace, shapes)
+    return [(of_trace, of_trace), (batch, batch)]
 
 
 def _elements(shapes: Shapes) -> int:
@@ -312,14 +355,16 @@ def _dims(
     model: nn.Module,
     capture: Capture,
     reference: Reference,
+    proven: Callable[[], Dims | None],
     before: Sequence[Prepared],
     is_repeated: bool,
-) -> list[list[PlanDim]]:
+) -> Dims:
     """Returns the sizes for which the capture is equal to the model.
 
     All sizes are pinned if nothing else is proven.
 
     Args:
+        proven: returns the sizes for which a trace is proven to be right.
         before: the same model prepared for other inputs, whose sizes are tried first.
         is_repeated: True if the model is known to give the same outputs in each run. Otherwise this
             is checked here.
@@ -328,14 +373,15 @@ def _dims(
 
     shapes = shapes_of(reference.inputs)
     for other in before:
-        if fits(shapes, other.dims):
+        # A script is right for sizes at which a trace is not.
+        if other.is_traced == capture.is_traced and fits(shapes, other.dims):
             return other.dims
-    found: list[list[PlanDim]] = [[free_sizes.pinned(size) for size in sizes] for sizes in shapes]
-    attempts: list[list[list[PlanDim]]] = []
+    found: Dims = [[free_sizes.pinned(size) for size in sizes] for sizes in shapes]
+    attempts: list[Dims] = []
     if capture.is_traced:
-        proven = free_sizes.find_dims(model, reference.inputs)
-        if proven is not None:
-            attempts = [proven, free_sizes.only_batch(proven, shapes)]
+        of_trace = proven()
+        if of_trace is not None:
+            attempts = [of_trace, free_sizes.only_batch(of_trace, shapes)]
         elif capture.reads_values:
             _check_other_values(model, capture, reference)
     else:

@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from torch import nn
+
 from torchalgo._base.error_code import without_code
 from torchalgo._base.fork_lock import fork_lock
 from torchalgo._C import Error
-from torchalgo._capture.freeze import first_lines, freeze_model
+from torchalgo._capture.freeze import capture_model, first_lines, freeze_trace
 from torchalgo._capture.reference import Reference, most_error
 from torchalgo._capture.same_program import difference
 from torchalgo._capture.shapes import Shapes, as_numbers, choose, explain, nearest, shapes_text
@@ -84,7 +86,10 @@ class UnseenShapes:
                 f" {first_lines(problem)}"
             ) from problem
         try:
-            frozen = freeze_model(original.tensor_model, reference.inputs)
+            capture = capture_model(original.tensor_model, reference.inputs)
+            captures = [capture.frozen]
+            if capture.trace is not None and _reads_only_sizes(original.tensor_model, reference):
+                captures.append(freeze_trace(capture.trace).frozen)
         except Error as problem:
             return f"{head}, for which there is no capture: {without_code(str(problem))}"
         sizes = [list(size) for size in shapes]
@@ -95,11 +100,19 @@ class UnseenShapes:
             result = self._results[i]
             if result.frozen is None:
                 continue
-            found = difference(frozen, result.frozen)
+            differences = [difference(frozen, result.frozen) for frozen in captures]
+            found = "" if "" in differences else differences[0]
             if not found and _is_right(result, reference):
                 return result
         what = f"captured with another program ({found})" if found else "computed otherwise"
         return f"{head}, for which the model is {what}"
+
+
+def _reads_only_sizes(model: nn.Module, reference: Reference) -> bool:
+    """Returns whether the model's Python code is proven to read no values of tensors."""
+    from torchalgo._capture import free_sizes  # imports sympy
+
+    return free_sizes.find_dims(model, reference.inputs) is not None
 
 
 def _is_right(result: Result, reference: Reference) -> bool:
