@@ -58,9 +58,9 @@ from layer_page import network_section
 from networks import NAMES, network_name, random_input, random_network
 from torchalgo import _C
 from torchalgo._base.stats import cost_of_samples
-from torchalgo._capture.freeze import freeze_model
 from torchalgo._ir.bounds import Peaks
 from torchalgo._measure.sampling import cold_bytes as weights_of
+from torchalgo._plan.preparation import best_capture
 
 SCHEMA = 1
 LIMIT_S = 1800.0  # of one network
@@ -274,7 +274,7 @@ def probe() -> Any:
 def measure_network(network: Any, x: Any, args: argparse.Namespace) -> dict[str, Any]:
     """The record of one network, but for its name and the machine."""
     started = time.monotonic()
-    graph = _C.import_graph(freeze_model(network, (x,))._c, (x,)).graph
+    graph = _C.import_graph(best_capture(network, (x,)).frozen._c, (x,)).graph
     cold_bytes = weights_of(graph)
     plan = plan_record(network, x, args.plan_budget_s) if args.plan_budget_s > 0 else None
     probes = [probe()]

@@ -14,7 +14,7 @@ from torch import nn
 
 from torchalgo import _C
 from torchalgo._C import Error
-from torchalgo._capture.freeze import as_inputs, freeze_model
+from torchalgo._capture.freeze import as_inputs
 from torchalgo._ir.choices import Direction, DType
 from torchalgo._ir.devices import named_device
 from torchalgo._ir.plan import format_bytes
@@ -34,6 +34,7 @@ from torchalgo._ir.problems import (
     with_dtype,
 )
 from torchalgo._plan.limits import packed_bytes
+from torchalgo._plan.preparation import best_capture
 
 MOST_LINES = 40  # a layer with more candidates prints one line per engine
 MAX_COLUMNS = 120
@@ -247,7 +248,7 @@ def _layers(
     inputs = as_inputs(example_inputs)
     if not is_forward:
         return problems_of(module, inputs, kind)
-    imported = _C.import_graph(freeze_model(module, inputs)._c, inputs)
+    imported = _C.import_graph(best_capture(module, inputs).frozen._c, inputs)
     planned = [(node.name, node.problem) for node in imported.graph.nodes if node.problem]
     return [LayerProblem(name, _as_run_on(kind, problem)) for name, problem in planned]
 

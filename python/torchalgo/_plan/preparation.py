@@ -155,11 +155,9 @@ def prepare(
             check_repeats(model, reference)
     where = device_of(model, inputs)
     device = native_device(where)
-    proven = functools.cache(functools.partial(_find_dims, model, reference))
-    capture = capture_model(model, copied(inputs), notes.append)
+    proven = functools.cache(functools.partial(_find_dims, model, inputs))
+    capture = best_capture(model, inputs, notes.append, proven)
     with timings.step("values"):
-        if capture.trace is not None and proven() is not None:
-            capture = _with_more_planned(capture, device, inputs)
         known = None if is_quick else _compare_small(model, capture, reference, proven, notes)
         if known is not None:
             error, dims = known
@@ -199,33 +197,44 @@ def prepare_each(
     return prepared
 
 
-def _find_dims(model: nn.Module, reference: Reference) -> Dims | None:
-    """Returns what free_sizes.find_dims proves, or None."""
-    from torchalgo._capture import free_sizes  # imports sympy
-
-    return free_sizes.find_dims(model, reference.inputs)
-
-
-def _with_more_planned(
-    script: Capture, device: _C.Device | None, inputs: tuple[Any, ...]
+def best_capture(
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    note: Callable[[str], None] = lambda text: None,
+    proven: Callable[[], Dims | None] | None = None,
 ) -> Capture:
-    """Returns the trace of a scripted model if more of its ops are planned, else the script.
+    """Captures the model, as capture_model does, so that most of its ops are planned.
 
-    A script keeps the loops and branches of the Python code, and the planner leaves these alone.
+    The trace of a scripted model is taken if more of its ops are planned, and if the model's Python
+    code is proven to read only sizes. A script keeps the loops and branches of the Python code, and
+    the planner leaves these alone.
+
+    Args:
+        proven: returns what free_sizes.find_dims proves for these arguments.
     """
-    assert script.trace is not None
+    script = capture_model(model, copied(inputs), note)
+    is_proven = functools.partial(_find_dims, model, inputs) if proven is None else proven
+    if script.trace is None or is_proven() is None:
+        return script
     try:
         trace = freeze_trace(script.trace)
-        of_trace = _planned_ops(trace, device, inputs)
+        planned_of_trace = _planned_ops(trace, model, inputs)
     except Error:
         return script
     try:
-        return trace if of_trace > _planned_ops(script, device, inputs) else script
+        return trace if planned_of_trace > _planned_ops(script, model, inputs) else script
     except Error:
         return trace
 
 
-def _planned_ops(capture: Capture, device: _C.Device | None, inputs: tuple[Any, ...]) -> int:
+def _find_dims(model: nn.Module, inputs: tuple[Any, ...]) -> Dims | None:
+    from torchalgo._capture import free_sizes  # imports sympy
+
+    return free_sizes.find_dims(model, inputs)
+
+
+def _planned_ops(capture: Capture, model: nn.Module, inputs: tuple[Any, ...]) -> int:
+    device = native_device(device_of(model, inputs))
     nodes = import_model(device, capture.frozen, inputs).graph.nodes
     return sum(node.problem is not None for node in nodes)
 
