@@ -100,8 +100,8 @@ struct ScaleShiftProblem {
   bool operator==(const ScaleShiftProblem&) const = default;
 };
 
-/// Names the kinds of norms over channels. The comments say what a norm computes of the c channels x
-/// of one pixel.
+/// Names the kinds of norms over channels. The comments say what a norm computes of the c channels
+/// x of one pixel.
 enum class LayerNormKind {
   kLayer,     // (x - mean) / sqrt(variance + epsilon)
   kRms,       // x / sqrt(mean of x^2 + epsilon), an RMS norm
