@@ -286,6 +286,7 @@ def measure_network(network: Any, x: Any, args: argparse.Namespace) -> dict[str,
     rounds = take_rounds(rows, cold_bytes, args.rounds, args.budget_s)
     peaks = functools.reduce(lambda a, b: a.raised_by(b), [*probes, probe()])
     return {
+        "isa": _C.cpu_device().isa,
         "cold_bytes": cold_bytes,
         "weights_in": _C.weights_in(cold_bytes, _C.cpu_device()),
         "peaks": [peaks.flops_per_ns, [list(rate) for rate in peaks.bytes_per_ns]],

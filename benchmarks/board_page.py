@@ -207,18 +207,18 @@ def slowest_text(record: Record) -> str:
 
 def losing_layers(record: Record, layers: Sequence[Record]) -> str:
     """Names the layers that lose most to ATen and OpenVINO, if bench_layers.py timed them."""
+    cpu, isa = record["machine"]["cpu"], record["machine"]["isa"]
     timed = [
         r
         for r in layers
-        if (r["network"], r["threads"]) == (record["network"], record["threads"])
-        and r["machine"].get("isa") == record["machine"]["isa"]
+        if (r["network"], r["threads"], r["cpu"]) == (record["network"], record["threads"], cpu)
+        and r.get("isa", isa) == isa  # the first records have none
     ]
     if not timed or record["isa_limit"]:
         return "-"
-    lines = sorted(lines_of(timed[-1]), key=lambda line: -line.behind_us)[:2]
     found = [
         f"{layers_cell(line.layers)} {ms(line.behind_us)} ms of {ms(line.count * line.us)}"
-        for line in lines
+        for line in sorted(lines_of(timed[-1]), key=lambda line: -line.behind_us)[:2]
         if line.behind_us > 0
     ]
     return "; ".join(found) or "none"

@@ -278,10 +278,11 @@ def test_a_loss_names_the_layers_that_lose_most() -> None:
         }
         for layers, ours in ((["one"], 60.0), (["two", "three"], 70.0), (["four"], 40.0))
     ]  # fmt: skip
-    timed = {"network": "ds_cnn", "threads": 2, "machine": record["machine"], "rows": rows}
+    timed = {"network": "ds_cnn", "threads": 2, **record["machine"], "rows": rows}
     expected = "two, ... (2) 0.04 ms of 0.14; one 0.01 ms of 0.06"
     assert board_page.losing_layers(record, [timed]) == expected
-    assert board_page.losing_layers(record, [{**timed, "threads": 1}]) == "-"
+    for other in ({"threads": 1}, {"isa": "another"}, {"cpu": "another"}):
+        assert board_page.losing_layers(record, [{**timed, **other}]) == "-"
     assert expected in board_page.make_page([record], [timed])
 
 
