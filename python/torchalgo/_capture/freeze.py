@@ -205,7 +205,7 @@ class Capture:
     frozen: ScriptModule
     is_traced: bool  # True if it holds what Python code did in one run
     reads_values: bool = False  # True if Python code may have read a tensor's value then
-    # Of a scripted model: its trace, in which numbers that Python code read are constants.
+    # The trace of a scripted model. Numbers that Python code made of tensors are constants there.
     trace: ScriptModule | None = None
 
 
