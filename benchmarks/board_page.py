@@ -335,7 +335,7 @@ def section(records: Sequence[Record], layers: Sequence[Record]) -> list[str]:
             "",
             *losses(ran, layers),
             "",
-            f"![ratio of each network]({IMAGES}/{slug_of(first)}.svg)",
+            f"The plot shows every ratio. ![ratio of each network]({IMAGES}/{slug_of(first)}.svg)",
             "",
             "### All networks",
             "",

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "simplify/channels_first.h"
 
-#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
@@ -10,13 +9,13 @@
 #include <array>
 #include <limits>
 #include <optional>
-#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 #include "simplify/channels_last.h"
 #include "simplify/shape_proofs.h"
+#include "simplify/written_norms.h"
 #include "torchscript/constants.h"
 #include "torchscript/graph_sizes.h"
 
@@ -309,12 +308,10 @@ class Mover {
                                ? std::numeric_limits<double>::epsilon()
                                : std::numeric_limits<float>::epsilon();
     const double eps = constant_number(norm->namedInput("eps")).value_or(own_eps);
-    return insert(
-        c10::Symbol::fromQualString("torchalgo::channel_norm"),
-        {src, graph_.insertConstant(std::string(to_string(LayerNormKind::kRms))),
-         graph_.insertConstant(weight.contiguous()), graph_.insertConstant(at::zeros_like(weight)),
-         graph_.insertConstant(eps), graph_.insertConstant(1)},
-        norm);
+    Node* const made =
+        insert_channel_norm(graph_, LayerNormKind::kRms, src, weight, {}, eps, 1)->node();
+    made->copyMetadata(norm);
+    return made;
   }
 
   Node* insert(c10::Symbol kind, const std::vector<Value*>& inputs, Node* like) {

@@ -2,7 +2,7 @@
 #include "simplify/written_norms.h"
 
 #include <ATen/ops/ones.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
@@ -33,9 +33,9 @@ struct WrittenNorm {
   at::Tensor scale, shift;  // [c]
 };
 
-// What a tensor is computed of: a statistic over one dimension, which stays with the size 1.
+// A mean or a variance over one dimension of a tensor. The dimension stays, with the size 1.
 struct Statistic {
-  const Value* src = nullptr;
+  const Value* src = nullptr;  // the tensor
   std::int64_t dim = 0;
 };
 
@@ -270,6 +270,13 @@ class Finder {
 
 }  // namespace
 
+Value* insert_channel_norm(Graph& graph, LayerNormKind kind, Value* src, const at::Tensor& scale,
+                           const at::Tensor& shift, double eps, std::int64_t dim) {
+  return graph.insert(c10::Symbol::fromQualString("torchalgo::channel_norm"),
+                      {src, std::string(to_string(kind)), scale.contiguous(),
+                       shift.defined() ? shift : at::zeros_like(scale), eps, dim});
+}
+
 bool name_written_norms(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
   std::optional<Finder> finder;
   bool is_changed = false;
@@ -281,16 +288,11 @@ bool name_written_norms(std::shared_ptr<Graph>& graph, const SeenTensors& seen) 
     if (!norm) continue;
     const SeenTensor& src = seen.at(norm->src);
     const auto options = at::TensorOptions().dtype(src.scalar_type).device(src.device);
-    const std::int64_t channels = src.sizes[norm->dim];
-    const auto constant = [&](const at::Tensor& tensor, const at::Tensor& otherwise) {
-      return graph->insertConstant(tensor.defined() ? tensor : otherwise);
-    };
+    const at::Tensor scale =
+        norm->scale.defined() ? norm->scale : at::ones(src.sizes[norm->dim], options);
     const torch::jit::WithInsertPoint at(norm->last);
-    Value* const scale = constant(norm->scale, at::ones(channels, options));
-    Value* const shift = constant(norm->shift, at::zeros(channels, options));
-    Value* const made = graph->insert(
-        c10::Symbol::fromQualString("torchalgo::channel_norm"),
-        {norm->src, std::string(to_string(norm->kind)), scale, shift, norm->eps, norm->dim});
+    Value* const made = insert_channel_norm(*graph, norm->kind, norm->src, scale, norm->shift,
+                                            norm->eps, norm->dim);
     made->node()->copyMetadata(norm->last);
     norm->last->output()->replaceAllUsesWith(made);
     is_changed = true;

@@ -9,6 +9,14 @@
 
 namespace torchalgo {
 
+/// Puts a torchalgo::channel_norm over dimension `dim` of `src` at the insert point of the graph.
+///
+/// @param scale, shift  [c], where c is the size of `dim`. An undefined shift is 0.
+/// @return  the result.
+torch::jit::Value* insert_channel_norm(torch::jit::Graph& graph, LayerNormKind kind,
+                                       torch::jit::Value* src, const at::Tensor& scale,
+                                       const at::Tensor& shift, double eps, std::int64_t dim);
+
 /// Replaces norms over channels that a model writes down itself by torchalgo::channel_norm, which
 /// import_graph can read:
 /// - the layer norm (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps);

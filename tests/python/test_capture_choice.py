@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Of the trace and the script of a model, the one of which more is planned is taken."""
+"""A model is captured by a trace or by a script. The one with more planned ops is taken."""
 
 from __future__ import annotations
 

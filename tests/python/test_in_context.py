@@ -417,7 +417,6 @@ def test_a_second_process_has_the_same_plan_and_times_nothing(
 
 
 @pytest.mark.usefixtures("optimum")
-@pytest.mark.usefixtures("optimum")
 def test_a_plan_with_pairs_proves_itself_and_comes_back_from_its_file(
     tmp_path: Path, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,9 +153,7 @@ def prepare(
         is_quick = reference.seconds <= quick_s
         if is_quick:
             check_repeats(model, reference)
-    where = device_of(model, inputs)
-    device = native_device(where)
-    proven = functools.cache(functools.partial(_find_dims, model, inputs))
+    proven = functools.cache(functools.partial(find_dims, model, inputs))
     capture = best_capture(model, inputs, notes.append, proven)
     with timings.step("values"):
         known = None if is_quick else _compare_small(model, capture, reference, proven, notes)
@@ -165,6 +163,8 @@ def prepare(
             capture, error = _right_capture(model, capture, reference, notes)
             dims = _dims(model, capture, reference, proven, before, is_quick)
     share_weights(capture.frozen, [p.frozen for p in before])
+    where = device_of(model, inputs)
+    device = native_device(where)
     imported = import_model(device, capture.frozen, inputs)
     # The inputs are copied, because a model may change its inputs when it is timed.
     return Prepared(
@@ -213,11 +213,10 @@ def best_capture(
         proven: returns what free_sizes.find_dims proves for these arguments.
     """
     script = capture_model(model, copied(inputs), note)
-    is_proven = functools.partial(_find_dims, model, inputs) if proven is None else proven
-    if script.trace is None or is_proven() is None:
-        return script
     try:
-        trace = freeze_trace(script.trace)
+        trace = proven_trace(script, proven or functools.partial(find_dims, model, inputs))
+        if trace is None:
+            return script
         planned_of_trace = _planned_ops(trace, model, inputs)
     except Error:
         return script
@@ -227,8 +226,21 @@ def best_capture(
         return trace
 
 
-def _find_dims(model: nn.Module, inputs: tuple[Any, ...]) -> Dims | None:
-    from torchalgo._capture import free_sizes  # imports sympy
+def proven_trace(script: Capture, proven: Callable[[], Dims | None]) -> Capture | None:
+    """Returns the trace of a scripted model, or None if there is none or nothing is proven.
+
+    Args:
+        proven: returns what free_sizes.find_dims proves. Then Python code reads no values.
+    Raises: torchalgo.Error if the trace cannot be frozen.
+    """
+    if script.trace is None or proven() is None:
+        return None
+    return freeze_trace(script.trace)
+
+
+def find_dims(model: nn.Module, inputs: tuple[Any, ...]) -> Dims | None:
+    """Returns what free_sizes.find_dims does. Imports sympy only when it is called."""
+    from torchalgo._capture import free_sizes
 
     return free_sizes.find_dims(model, inputs)
 

@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
-
-from torch import nn
 
 from torchalgo._base.error_code import without_code
 from torchalgo._base.fork_lock import fork_lock
 from torchalgo._C import Error
-from torchalgo._capture.freeze import capture_model, first_lines, freeze_trace
+from torchalgo._capture.freeze import capture_model, first_lines
 from torchalgo._capture.reference import Reference, most_error
 from torchalgo._capture.same_program import difference
 from torchalgo._capture.shapes import Shapes, as_numbers, choose, explain, nearest, shapes_text
+from torchalgo._plan.preparation import find_dims, proven_trace
 from torchalgo._plan.result import Result
 from torchalgo._run.original import Original
 
@@ -87,11 +87,12 @@ class UnseenShapes:
             ) from problem
         try:
             capture = capture_model(original.tensor_model, reference.inputs)
-            captures = [capture.frozen]
-            if capture.trace is not None and _reads_only_sizes(original.tensor_model, reference):
-                captures.append(freeze_trace(capture.trace).frozen)
+            trace = proven_trace(
+                capture, partial(find_dims, original.tensor_model, reference.inputs)
+            )
         except Error as problem:
             return f"{head}, for which there is no capture: {without_code(str(problem))}"
+        captures = [each.frozen for each in (capture, trace) if each is not None]
         sizes = [list(size) for size in shapes]
         first = nearest(sizes, self._planned)
         others = [i for i in range(len(self._results)) if i != first]
@@ -106,13 +107,6 @@ class UnseenShapes:
                 return result
         what = f"captured with another program ({found})" if found else "computed otherwise"
         return f"{head}, for which the model is {what}"
-
-
-def _reads_only_sizes(model: nn.Module, reference: Reference) -> bool:
-    """Returns whether the model's Python code is proven to read no values of tensors."""
-    from torchalgo._capture import free_sizes  # imports sympy
-
-    return free_sizes.find_dims(model, reference.inputs) is not None
 
 
 def _is_right(result: Result, reference: Reference) -> bool:
