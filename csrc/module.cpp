@@ -32,6 +32,7 @@
 #include "provider/find_candidates.h"
 #include "rewrite/plan_fit.h"
 #include "rewrite/rewrite.h"
+#include "torchscript/own_unit.h"
 #include "torchscript/source_calls.h"
 
 namespace py = pybind11;
@@ -347,6 +348,7 @@ void bind_steps(py::module_& m) {
   m.def("is_lone_activation",
         [](const std::string& text) { return is_lone_activation(parse_problem(text)); });
   m.def("flop_count", [](const std::string& text) { return flop_count(parse_problem(text)); });
+  m.def("with_own_unit", &with_own_unit);
   m.def("import_graph", [](const torch::jit::Module& frozen, const py::tuple& inputs) {
     const auto values = to_ivalues(frozen, inputs);
     py::gil_scoped_release no_gil;

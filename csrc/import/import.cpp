@@ -19,6 +19,7 @@
 #include "import/shape_query.h"
 #include "simplify/simplify.h"
 #include "torchscript/constants.h"
+#include "torchscript/own_unit.h"
 
 namespace torchalgo {
 
@@ -348,7 +349,7 @@ std::vector<c10::IValue> complete_arguments(const Module& module,
 ImportedGraph import_graph(const Module& frozen, const std::vector<c10::IValue>& inputs) {
   check_frozen(frozen);
   ImportedGraph imported;
-  imported.module = frozen.clone();
+  imported.module = with_own_unit(frozen).clone();
   const std::vector<c10::IValue> arguments = complete_arguments(imported.module, inputs);
   auto graph = imported.module.get_method("forward").graph();
   SeenTensors seen = simplify(graph, arguments);

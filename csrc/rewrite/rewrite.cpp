@@ -21,6 +21,7 @@
 #include "ir/view.h"
 #include "rewrite/concat_slots.h"
 #include "rewrite/plan_fit.h"
+#include "torchscript/own_unit.h"
 
 namespace torchalgo {
 
@@ -108,7 +109,7 @@ class Rewriter {
         plan_(fit_plan(imported.graph, plan)),
         slots_(concat_slots(imported.graph, plan_)),
         buffers_(slots_.buffers.size(), nullptr),
-        module_(imported.module.clone()),
+        module_(with_own_unit(imported.module).clone()),
         jit_(module_.get_method("forward").graph()),
         versions_(imported.graph.values.size()) {
     const Copied copied = match_copy(*imported.module.get_method("forward").graph(), *jit_);

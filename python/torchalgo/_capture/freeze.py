@@ -15,6 +15,7 @@ from torch import nn
 from torch.jit._trace import TracerWarning
 from torch.nn.parameter import is_lazy
 
+from torchalgo import _C
 from torchalgo._C import Error
 
 ScriptModule = torch.jit.ScriptModule
@@ -293,6 +294,8 @@ def _trace(
 
 
 def _freeze(model: ScriptModule) -> ScriptModule:
+    # Without a compilation unit of its own, the frozen module's weights would never be freed.
+    model = torch.jit._recursive.wrap_cpp_module(_C.with_own_unit(model._c))
     try:
         if hasattr(model, "training"):
             frozen: ScriptModule = torch.jit.freeze(model)

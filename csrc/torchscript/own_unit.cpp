@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "torchscript/own_unit.h"
+
+#include <memory>
+#include <unordered_map>
+
+namespace torchalgo {
+namespace {
+
+using torch::jit::CompilationUnit;
+using Object = c10::ivalue::Object;
+
+// Copies a module and the modules inside it, each once, as objects of one compilation unit.
+class Copier {
+ public:
+  c10::intrusive_ptr<Object> copy(const c10::intrusive_ptr<Object>& module) {
+    auto& known = copies_[module.get()];
+    if (known) return known;
+    known = Object::create(c10::StrongTypePtr(unit_, module->type()), module->slots().size());
+    const c10::intrusive_ptr<Object> result = known;  // the map may move `known`
+    for (std::size_t i = 0; i < module->slots().size(); ++i) {
+      const c10::IValue& slot = module->getSlot(i);
+      result->setSlot(i, slot.isModule() ? c10::IValue(copy(slot.toObject())) : slot);
+    }
+    return result;
+  }
+
+ private:
+  std::shared_ptr<CompilationUnit> unit_ = std::make_shared<CompilationUnit>();
+  std::unordered_map<const Object*, c10::intrusive_ptr<Object>> copies_;
+};
+
+}  // namespace
+
+torch::jit::Module with_own_unit(const torch::jit::Module& module) {
+  return torch::jit::Module(Copier().copy(module._ivalue()));
+}
+
+}  // namespace torchalgo
