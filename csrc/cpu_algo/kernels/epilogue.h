@@ -59,11 +59,11 @@ inline Vec exp_minus(Vec x) {
 
 #else
 
-/// Returns e^-x with a relative error of about 2e-7, saturated outside of [-88, 87]. A NaN stays a
-/// NaN. It is 2^n e^-f with |f| <= ln 2 / 2, where e^-f is the minimax polynomial of degree 5 that
-/// is 1 at 0.
+/// Returns e^-x with a relative error of about 2e-7. The result is infinity below x = -88.4 and 0
+/// above 87.7. A NaN stays a NaN. It is 2^n e^-f with |f| <= ln 2 / 2, where e^-f is the minimax
+/// polynomial of degree 5 that is 1 at 0.
 inline Vec exp_minus(Vec x) {
-  x = apply_clamp(x, Vec(-88.0F), Vec(87.0F));
+  x = apply_clamp(x, Vec(-89.0F), Vec(88.0F));  // n is 128, whose 2^n is infinity, to -127: 0
   // The sum's low bits are the nearest integer n, as the exponent of 2^n wants it: plus 127.
   constexpr float kRound = 12582912.0F + 127.0F;  // 1.5 * 2^23 + 127
   const Vec shifted = fmadd(x, Vec(-1.44269504F), Vec(kRound));

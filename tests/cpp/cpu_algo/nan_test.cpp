@@ -115,13 +115,23 @@ struct Case {
   std::string what;
 };
 
-// Calls `visit` for each primitive that any provider offers on a CPU.
+void visit_offers(const Algorithm& algorithm, const Problem& problem, const std::string& build,
+                  const std::function<void(const Case&)>& visit) {
+  for (const Primitive& primitive : algorithm.offer(problem, cpu_device()).primitives) {
+    visit({algorithm, primitive, to_string(primitive) + " " + to_string(problem) + build});
+  }
+}
+
+// Calls `visit` for each primitive that any provider offers on a CPU, and for each build of our own
+// kernels that runs on this machine.
 void for_each_primitive(const Problem& problem, const std::function<void(const Case&)>& visit) {
   for (const Algorithm& algorithm : all_algorithms()) {
-    if (!algorithm.runs_on_cpu) continue;
-    for (const Primitive& primitive : algorithm.offer(problem, cpu_device()).primitives) {
-      visit({algorithm, primitive, to_string(primitive) + " " + to_string(problem)});
-    }
+    if (algorithm.runs_on_cpu) visit_offers(algorithm, problem, "", visit);
+  }
+  for (const std::string& isa : isas()) {
+    if (isa == cpu_device().isa) continue;
+    for (const Algorithm& algorithm : cpu_algorithms(isa))
+      visit_offers(algorithm, problem, " in the " + isa + " build", visit);
   }
 }
 
