@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
+from torch.export import ExportedProgram
 
 from torchalgo._base.call_context import CallContext
 from torchalgo._base.progress import Progress
@@ -17,6 +18,7 @@ from torchalgo._base.time_budget import Deadline, budget_of_call
 from torchalgo._capture.calls import TensorModel, as_tensor_models
 from torchalgo._capture.example_calls import CallShapes, ModelCall, example_calls
 from torchalgo._capture.freeze import check_model
+from torchalgo._capture.fx_model import exported_model
 from torchalgo._capture.settings import Options, Plans, Settings, options_of_each
 from torchalgo._capture.shapes import shapes_of, shapes_text
 from torchalgo._db import CostStore
@@ -40,7 +42,7 @@ DEFAULTS = Settings()
 
 
 def optimize(
-    model: nn.Module,
+    model: nn.Module | ExportedProgram,
     example_inputs: Any = None,
     *,
     example_kwargs: Mapping[str, Any] | None = None,
@@ -66,6 +68,8 @@ def optimize(
     Args:
         model: the model in eval mode, on the CPU or on a GPU; it is not modified. An nn.Module is
             traced, or scripted if it branches on tensor values. A ScriptModule is taken as it is.
+            A program from torch.export has its own example inputs, and runs the sizes that its
+            dynamic_shapes allow.
             On a GPU, torch.backends.cudnn.deterministic and .allow_tf32 restrict the candidates.
         example_inputs: a tensor, or a sequence of forward's arguments. The plan is made for their
             data types and shapes. None: the plan is made at the first call. Arguments may be lists,
@@ -109,6 +113,10 @@ def optimize(
         budget_s=budget_s,
         objective=objective,
     )
+    if isinstance(model, ExportedProgram):
+        if example_inputs is None and example_kwargs is None and shapes is None:
+            example_inputs = model.example_inputs[0]
+        model = exported_model(model)
     check_model(model)
     original = Original(model, functools.partial(plan_calls, options))
     if example_inputs is None and example_kwargs is None and shapes is None:

@@ -13,6 +13,7 @@ from torchalgo import _C
 from torchalgo._base.timings import StepTime
 from torchalgo._base.write_file import write_file
 from torchalgo._C import Error
+from torchalgo._capture.example_calls import ModelCall
 from torchalgo._capture.freeze import ScriptModule, has_own_ops, quiet_jit
 from torchalgo._capture.shapes import shapes_text
 from torchalgo._ir.plan import Plan, plans_to_json
@@ -180,6 +181,10 @@ class Optimized(PlannedCalls):
             return f"runs={self.runs!r}, predicted_us={self.plan.cost_us}"
         each = ", ".join(f"{shapes}: {plan.cost_us}" for shapes, plan in self.plans.items())
         return f"runs={self.runs!r}, predicted_us={{{each}}}"
+
+    def example_calls(self) -> list[ModelCall]:
+        """Returns arguments and keyword arguments of the calls for which the plans were made."""
+        return self._need_original("example_calls").calls
 
     def refresh_if_planned(self) -> None:
         if self._results:

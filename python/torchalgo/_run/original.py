@@ -174,13 +174,13 @@ def _watched(model: nn.Module) -> Iterator[_Watched]:
             for key, tensor in owner.items():
                 if isinstance(tensor, torch.Tensor) and _has_version(tensor):
                     name = f"{prefix}.{key}".removeprefix(".")
-                    sample = _sample_of(tensor)
+                    sample = element_of(tensor)
                     bits = 0 if sample is None else sample.value
                     data, version = tensor.data_ptr(), tensor._version
                     yield owner.get, key, tensor, tensor.data_ptr, data, version, sample, bits, name
 
 
-def _sample_of(tensor: torch.Tensor) -> Any:
+def element_of(tensor: torch.Tensor) -> Any:
     """Returns a view of one element's bits, which reveals writes through `.data`.
 
     Such writes do not change the tensor's version. Returns None if there is no such element.

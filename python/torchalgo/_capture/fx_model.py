@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Makes an nn.Module of an fx graph, so that optimize plans it as it plans the user's model.
+
+torch.compile and torch.export give a model as an fx graph. Its nodes know which module of the user
+called them. `fx_model` rebuilds these modules, without code, around the weights of the graph. While
+the graph is traced, each node runs in the scope of its module. So the trace has the names, and the
+plan the structure hash, of the user's model.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import fx, nn
+
+from torchalgo._C import Error
+
+_ROOT = re.compile(r"^[LG]\['([^']+)'\]")
+_STEP = re.compile(r"_(?:modules|parameters|buffers)\['([^']*)'\]|\['?([^'\]]*)'?\]|([^.\[\]]+)")
+
+
+@dataclass(frozen=True)
+class SizeOf:
+    """A number of a graph: the size of dimension `dim` of the tensor with this position."""
+
+    tensor: int
+    dim: int
+
+
+@dataclass(frozen=True)
+class Boxed:
+    """A float that Dynamo passes as a tensor. The graph calls nothing but `item` on it."""
+
+    value: float
+
+    def item(self) -> float:
+        return self.value
+
+
+@dataclass(frozen=True)
+class FxInputs:
+    """The inputs of a graph, by the names of its nodes.
+
+    Args:
+        weights: the tensors that belong to the model, with their paths, such as "conv1.weight".
+        tensors: the other tensors, in the order of the model's arguments.
+        arguments: a name for each of these, as the user's code has it.
+        shapes: the sizes of each of these that the graph relies on; None for others.
+        sizes: the numbers that are sizes of these tensors.
+        numbers: the other numbers, which become constants.
+    """
+
+    weights: Mapping[str, tuple[str, torch.Tensor]]
+    tensors: Sequence[str]
+    arguments: Sequence[str]
+    shapes: Sequence[Sequence[int | None]]
+    sizes: Mapping[str, SizeOf]
+    numbers: Mapping[str, Any]
+
+
+def path_of(source: str) -> tuple[str, str]:
+    """Splits the text with which Dynamo names a value into the variable and a dotted path.
+
+    Example: "L['self']._modules['layer1']._parameters['weight']" is ("self", "layer1.weight").
+    """
+    root = _ROOT.match(source)
+    rest = source[root.end() :] if root else source
+    steps = ("".join(step) for step in _STEP.findall(rest))
+    return (root[1] if root else ""), ".".join(step for step in steps if step)
+
+
+def fx_model(graph_module: fx.GraphModule, inputs: FxInputs, root: str) -> nn.Module:
+    """Returns a module in eval mode that runs the graph and returns its outputs.
+
+    Args:
+        graph_module: calls functions of torch. It is not modified.
+        root: the variable whose modules get paths without a prefix; usually "self".
+    Returns: a module whose forward takes the tensors that are no weights. Its parameters and
+        buffers are the tensors of `inputs.weights` themselves, under their paths.
+    """
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature([inspect.Parameter(n, kind) for n in ("self", *inputs.arguments)])
+
+    def forward(self: FxModel, *tensors: torch.Tensor) -> Any:
+        return self.run_graph(tensors)
+
+    forward.__signature__ = signature  # type: ignore[attr-defined]
+    # A class of its own, because a deep copy of a module does not copy the functions in it.
+    own_class = type("FxModel", (FxModel,), {"forward": forward, "__module__": __name__})
+    model: nn.Module = own_class(graph_module, inputs, root)
+    return model.eval()
+
+
+class FxModel(nn.Module):
+    """A module that runs an fx graph; see fx_model."""
+
+    def __init__(self, graph_module: fx.GraphModule, inputs: FxInputs, root: str) -> None:
+        super().__init__()
+        self._fx_graph = _Graph(graph_module)
+        self._fx_tensors = tuple(inputs.tensors)
+        self._fx_arguments, self._fx_shapes = tuple(inputs.arguments), tuple(inputs.shapes)
+        self._fx_sizes, self._fx_numbers = dict(inputs.sizes), dict(inputs.numbers)
+        self._fx_weights: dict[str, tuple[str, str]] = {}  # path of the module and the last name
+        self._fx_scopes: dict[str, list[str]] = {}
+        for node in graph_module.graph.nodes:
+            calls = _calls_of(node, root)
+            self._fx_scopes[node.name] = [path for path, _ in calls]
+            for path, made_by in calls:
+                self._module_at(path, made_by)
+        for name, (path, tensor) in inputs.weights.items():
+            owner, _, last = path.rpartition(".")
+            self._register(name, owner, last, tensor)
+
+    def run_graph(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """Runs the graph with the present weights.
+
+        Raises: torchalgo.Error for sizes that differ from those on which the graph relies.
+        """
+        # The comparisons also tell the symbolic run (free_sizes.py) which sizes are pinned.
+        if torch._C._get_tracing_state() is None:
+            for name, tensor, sizes in zip(
+                self._fx_arguments, tensors, self._fx_shapes, strict=True
+            ):
+                _check_sizes(name, tensor, sizes)
+        values: dict[str, Any] = dict(zip(self._fx_tensors, tensors, strict=True))
+        values |= self._fx_numbers
+        for name, size in self._fx_sizes.items():
+            values[name] = tensors[size.tensor].shape[size.dim]
+        for name, (owner, last) in self._fx_weights.items():
+            values[name] = getattr(self.get_submodule(owner), last)
+        graph_module = self._fx_graph.module
+        arguments = [values[n.name] for n in graph_module.graph.nodes if n.op == "placeholder"]
+        return _Scoped(graph_module, self._fx_scopes, values).run(*arguments)
+
+    def _module_at(self, path: str, made_by: Any = nn.Module) -> nn.Module:
+        module: nn.Module = self
+        parts = path.split(".") if path else []
+        for i, part in enumerate(parts):
+            if part not in module._modules:
+                is_last = i + 1 == len(parts)
+                module._modules[part] = _empty(made_by if is_last else nn.Module)
+            module = module._modules[part]  # type: ignore[assignment]
+        return module
+
+    def _register(self, name: str, owner: str, last: str, tensor: torch.Tensor) -> None:
+        module = self._module_at(owner)
+        taken = {**module._modules, **module._parameters, **module._buffers}
+        # Two variables may have a module of the same path, and a weight may have the name of an
+        # attribute.
+        while last in taken or hasattr(type(module), last) or last.startswith("_fx_"):
+            last += "_"
+        table = module._parameters if isinstance(tensor, nn.Parameter) else module._buffers
+        table[last] = tensor  # type: ignore[assignment]
+        self._fx_weights[name] = owner, last
+
+
+class _Graph:
+    """Holds the graph, which is no submodule: its weights are those of the modules around it.
+
+    Deep copies of a model share it, since nothing changes it.
+    """
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        self.module = module
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Graph:
+        return self
+
+
+class _Scoped(fx.Interpreter):
+    """Runs a graph. While it is traced, each node runs in the scope of its module."""
+
+    def __init__(
+        self,
+        graph_module: fx.GraphModule,
+        scopes: Mapping[str, list[str]],
+        weights: Mapping[str, Any],
+    ) -> None:
+        super().__init__(graph_module)
+        self.extra_traceback = False  # an error of the model is told without a listing of the graph
+        self._scopes, self._weights = scopes, weights
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n.op == "get_attr" and n.name in self._weights:
+            return self._weights[n.name]
+        state: Any = torch._C._get_tracing_state()
+        paths = self._scopes.get(n.name, []) if state is not None else []
+        for path in paths:
+            state.push_scope(f"__module.{path}")
+        try:
+            return super().run_node(n)
+        finally:
+            for _ in paths:
+                state.pop_scope()
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target is torch.ops.aten.sym_size.int:
+            return args[0].shape[args[1]]  # the op's result is a constant of a trace
+        return super().call_function(target, args, kwargs)
+
+
+def _check_sizes(name: str, tensor: torch.Tensor, sizes: Sequence[int | None]) -> None:
+    if tensor.dim() != len(sizes) or any(
+        wanted is not None and size != wanted
+        for size, wanted in zip(tensor.shape, sizes, strict=True)
+    ):
+        expected = "x".join("?" if size is None else str(size) for size in sizes)
+        raise Error(
+            f"TA4301 forward: input {name} has sizes {list(tensor.shape)}, expected {expected}: the"
+            " graph was made for these. Export the model with dynamic_shapes, or give such inputs"
+        )
+
+
+def _calls_of(node: fx.Node, root: str) -> list[tuple[str, Any]]:
+    """Returns path and class of the modules whose calls led to a node, the outermost first."""
+    calls = []
+    for source, made_by in (node.meta.get("nn_module_stack") or {}).values():
+        path = stack_path(source, root)
+        if path:
+            calls.append((path, made_by))
+    return calls
+
+
+def stack_path(source: str, root: str) -> str:
+    """Returns the path of a module or a weight below `root`; others begin with their variable."""
+    variable, path = path_of(source)
+    return path if variable in ("", root) else ".".join(part for part in (variable, path) if part)
+
+
+def _empty(made_by: Any) -> nn.Module:
+    """Returns a module of this class of torch.nn without attributes; else a plain nn.Module.
+
+    The importer asks for the class of modules that are one op.
+    """
+    module = nn.Module()
+    found: Any = _class_named(made_by) if isinstance(made_by, str) else made_by
+    if isinstance(found, type) and found.__module__.startswith("torch.nn.modules."):
+        module = cast(Any, found).__new__(found)
+        nn.Module.__init__(module)
+    return module
+
+
+def _class_named(name: str) -> Any:
+    """Returns a class of torch.nn by its name; None for others, which are not imported."""
+    module, _, last = name.rpartition(".")
+    if not module.startswith("torch.nn.modules."):
+        return None
+    return getattr(importlib.import_module(module), last, None)
+
+
+def exported_model(program: torch.export.ExportedProgram) -> nn.Module:
+    """Returns an exported program as a module in eval mode, which shares the program's weights.
+
+    Raises: torchalgo.Error if it takes or returns anything but tensors in tuples and lists.
+    """
+    graph_module = program.module(check_guards=False)
+    graph = graph_module.graph
+    weights: dict[str, tuple[str, torch.Tensor]] = {}
+    for node in graph.nodes:
+        if node.op == "get_attr":
+            value = _attribute(graph_module, str(node.target))
+            if isinstance(value, torch.Tensor):
+                weights[node.name] = str(node.target), value
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    positional, by_name = program.call_spec.in_spec.children()
+    is_flat = not by_name.num_leaves and all(each.is_leaf() for each in positional.children())
+    if not is_flat or not all(isinstance(n.meta.get("val"), torch.Tensor) for n in inputs):
+        raise Error(
+            "TA1207 optimize: the exported program takes more than tensors by position; expected"
+            " a program whose forward takes tensors only. Export a module that does"
+        )
+    shapes = [
+        [size if isinstance(size, int) else None for size in node.meta["val"].shape]
+        for node in inputs
+    ]
+    names = [node.name for node in inputs]
+    return fx_model(graph_module, FxInputs(weights, names, names, shapes, {}, {}), root="")
+
+
+def _attribute(module: Any, path: str) -> Any:
+    for part in path.split("."):
+        module = getattr(module, part)
+    return module

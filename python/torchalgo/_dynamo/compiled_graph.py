@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs one graph of Dynamo by a plan, for any weights and any sizes of its inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+import weakref
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from torchalgo._api.optimize import optimize
+from torchalgo._base.fork_lock import fork_lock
+from torchalgo._C import Error
+from torchalgo._capture.fx_model import Boxed, FxInputs, fx_model
+from torchalgo._capture.shapes import Shapes, shapes_of
+from torchalgo._dynamo.effects import why_not_repeated
+from torchalgo._dynamo.options import BackendOptions
+from torchalgo._dynamo.read_graph import GraphInputs
+from torchalgo._ir.plan import Plan
+from torchalgo._run.optimized import Optimized
+from torchalgo._run.original import element_of
+
+MOST_WEIGHT_SETS = 8  # of one graph; the one that was used the longest ago is dropped
+MOST_SHAPES = 64  # of one weight set that get plans of their own; others run the nearest plan
+MOST_NUMBERS = 4  # values of a graph's numbers that are not sizes
+# The database lacks costs, LightGBM is missing, or the device cannot be predicted.
+_CANNOT_PREDICT = ("TA3201", "TA3202", "TA3203")
+
+
+@dataclasses.dataclass
+class Counts:
+    """How often a graph ran, and how."""
+
+    calls: int = 0
+    repacked: int = 0  # times that changed weights were packed again
+    not_planned: Counter[str] = dataclasses.field(default_factory=Counter)  # calls by reason
+
+
+class CompiledGraph:
+    """The function that torch.compile calls instead of a graph.
+
+    It plans the graph at its first call, when the inputs are known. torch.compile makes another
+    graph of the same code for inputs of other sizes. With new_shapes="nearest", such a graph takes
+    over the plan of the first one.
+
+    Args of the constructor:
+        weights: those for which torch.compile made the graph.
+        others: returns all graphs, among which there may be others of the same code.
+    """
+
+    def __init__(
+        self,
+        graph_module: fx.GraphModule,
+        inputs: GraphInputs,
+        weights: Sequence[torch.Tensor],
+        options: BackendOptions,
+        others: Callable[[], Iterable[CompiledGraph]] = tuple,
+    ) -> None:
+        self.graph_module, self.inputs, self.options = graph_module, inputs, options
+        self._others = others
+        self._first_weights = [weakref.ref(weight) for weight in weights]
+        self.counts = Counts()
+        self._sets: OrderedDict[tuple[Any, ...], WeightSet] = OrderedDict()
+        self._last: WeightSet | None = None
+        self._plans: list[Plan] = []  # of the first weight set; the others get the same
+        self._refusal = inputs.refusal
+        self._numbers: set[tuple[Any, ...]] = set()
+        self._lock = fork_lock()
+
+    def __call__(self, *args: Any) -> Any:
+        self.counts.calls += 1
+        why = self._refusal or _why_not_planned(args) or self._why_too_many(args)
+        if why:
+            return self._run_graph(why, args)
+        tensors = [args[i] for i in self.inputs.tensors]
+        try:
+            found = self._weight_set(args, tensors)
+            found.repack_if_changed()
+            return found.optimized_for(tensors)(*tensors)
+        except RefusedError as problem:
+            self._refusal = str(problem)
+            return self._run_graph(self._refusal, args)
+        except Error as problem:
+            if problem.code == "TA1404":
+                what = str(problem).removeprefix("TA1404 ").split(": call .refresh()")[0]
+                raise Error(
+                    f"TA1404 {what}, by a write through .data, which torch does not count: call"
+                    " torchalgo.dynamo.refresh(compiled) after such writes"
+                ) from None
+            if self._last is not None:
+                raise
+            self._refusal = str(problem)  # the graph was never planned, and will not be
+            return self._run_graph(self._refusal, args)
+
+    def _why_too_many(self, args: Sequence[Any]) -> str:
+        """Returns a reason if the numbers have had many values. Each needs a capture of its own."""
+        if not self.inputs.numbers:
+            return ""
+        self._numbers.add(tuple(_number(args[i]) for i in self.inputs.numbers))
+        if len(self._numbers) <= MOST_NUMBERS:
+            return ""
+        self._refusal = f"its arguments that are numbers have had more than {MOST_NUMBERS} values"
+        return self._refusal
+
+    def _weight_set(self, args: Sequence[Any], tensors: Sequence[torch.Tensor]) -> WeightSet:
+        weights = [args[i] for i in self.inputs.weights]
+        numbers = tuple(_number(args[i]) for i in self.inputs.numbers)
+        last = self._last
+        if last is not None and last.has(weights, numbers):
+            return last
+        key = (*map(id, weights), *numbers)
+        with self._lock:
+            found = self._sets.pop(key, None)
+            if found is None:
+                found = WeightSet(self, weights, numbers, tensors, self._plans)
+                self._plans = self._plans or found.plans()
+            self._sets[key] = found
+            if len(self._sets) > MOST_WEIGHT_SETS:
+                self._sets.popitem(last=False)
+            self._last = found
+        return found
+
+    def model_of(self, weights: Sequence[torch.Tensor], numbers: Sequence[Any] = ()) -> nn.Module:
+        """Returns the graph with these weights and numbers as a module of the user's tensors."""
+        names = [n.name for n in self.graph_module.graph.nodes if n.op == "placeholder"]
+        inputs = self.inputs
+        bound = zip(inputs.weights, inputs.paths, weights, strict=True)
+        given = FxInputs(
+            {names[i]: (path, tensor) for i, path, tensor in bound},
+            [names[i] for i in inputs.tensors],
+            inputs.arguments,
+            inputs.shapes,
+            {names[i]: size for i, size in inputs.sizes},
+            {
+                names[i]: Boxed(number) if isinstance(number, float) else number
+                for i, number in zip(inputs.numbers, numbers, strict=True)
+            },
+        )
+        return fx_model(self.graph_module, given, inputs.root)
+
+    def planned_before(self, weights: Sequence[torch.Tensor]) -> list[Optimized]:
+        """Returns the modules of other graphs with these weights, under the same paths."""
+        found: list[Optimized] = []
+        for other in self._others():
+            is_same_code = other is not self and other.inputs.paths == self.inputs.paths
+            if is_same_code and other.options == self.options:
+                found += [each.first for each in other.weight_sets() if each.has(weights)]
+        return found
+
+    def _run_graph(self, why: str, args: Sequence[Any]) -> Any:
+        """Runs the graph with PyTorch. Warns at the first call."""
+        counts = self.counts
+        is_first = not counts.not_planned
+        counts.not_planned[why] += 1
+        if is_first and why != NO_CONVOLUTIONS:
+            warnings.warn(
+                f"torchalgo: PyTorch runs this graph of torch.compile, since {why}. This warning"
+                " appears once per graph; torchalgo.dynamo.report() counts such calls",
+                stacklevel=2,
+            )
+        return self.graph_module.forward(*args)
+
+    def weights(self) -> list[torch.Tensor]:
+        """Returns the weights for which the graph was compiled, and those with which it ran."""
+        first = [weight for ref in self._first_weights if (weight := ref()) is not None]
+        return first + [weight for each in self.weight_sets() for weight in each.weights]
+
+    def weight_sets(self) -> list[WeightSet]:
+        with self._lock:
+            return list(self._sets.values())
+
+    def refresh(self) -> None:
+        """Packs the present weights of all weight sets."""
+        for each in self.weight_sets():
+            each.repack()
+
+
+NO_CONVOLUTIONS = "it has no convolutions"
+
+
+class RefusedError(Exception):
+    """The reason why a graph is not planned."""
+
+
+class WeightSet:
+    """The plans of one graph with the weights of one model, and with the same numbers."""
+
+    def __init__(
+        self,
+        graph: CompiledGraph,
+        weights: Sequence[torch.Tensor],
+        numbers: tuple[Any, ...],
+        tensors: Sequence[torch.Tensor],
+        plans: Sequence[Plan],
+    ) -> None:
+        self._graph, self.weights, self._numbers = graph, list(weights), numbers
+        self._lock = fork_lock()
+        # Weight, address, version, and a view of one element of a buffer with its bits.
+        self._seen: list[tuple[torch.Tensor, int, int, Any, int]] = []
+        self._by_shapes: dict[Shapes, Optimized] = {}
+        self.model = graph.model_of(weights, numbers)
+        if why := why_not_repeated(self.model, tensors):
+            raise RefusedError(why)
+        self.first = self._planned(tensors, list(plans))
+        self._by_shapes[shapes_of(tensors)] = self.first
+        self._watch()
+
+    def plans(self) -> list[Plan]:
+        return [plan for each in self.all() for plan in each.plans.values()]
+
+    def all(self) -> list[Optimized]:
+        return list({id(each): each for each in self._by_shapes.values()}.values())
+
+    def has(self, weights: Sequence[torch.Tensor], numbers: tuple[Any, ...] | None = None) -> bool:
+        """Returns whether these are the weights, and the numbers if given, of this set."""
+        if numbers is not None and numbers != self._numbers:
+            return False
+        for mine, given in zip(self.weights, weights, strict=True):  # noqa: SIM110  faster
+            if mine is not given:
+                return False
+        return True
+
+    def optimized_for(self, tensors: Sequence[torch.Tensor]) -> Optimized:
+        """Returns the optimized module that runs inputs of these sizes."""
+        if self._graph.options.new_shapes == "nearest" or not self._graph.inputs.sizes:
+            return self.first
+        shapes = shapes_of(tensors)
+        found = self._by_shapes.get(shapes)
+        if found is not None or len(self._by_shapes) >= MOST_SHAPES:
+            return found or self.first
+        with self._lock:
+            if shapes not in self._by_shapes:
+                self._by_shapes[shapes] = self._planned(tensors, [])
+            return self._by_shapes[shapes]
+
+    def repack_if_changed(self) -> None:
+        """Packs the weights again if one was written to or moved.
+
+        Compares address and version of each weight. Optimizers, load_state_dict and copy_ raise the
+        version; an assignment to `.data` changes the address. Batch norms in train mode change
+        their statistics without either, so an element of each buffer is compared, too.
+        """
+        for weight, address, version, element, bits in self._seen:
+            if weight._version != version or weight.data_ptr() != address:
+                return self.repack()
+            if element is not None and element.value != bits:
+                return self.repack()
+        return None
+
+    def repack(self) -> None:
+        """Packs the present weights. Keeps the plans and measures nothing."""
+        with self._lock:
+            self._watch()
+            for each in self.all():
+                each.refresh()
+            self._graph.counts.repacked += 1
+
+    def _watch(self) -> None:
+        self._seen = []
+        for weight in self.weights:
+            if weight.is_inference():  # has no version
+                continue
+            element = None if isinstance(weight, nn.Parameter) else element_of(weight)
+            bits = 0 if element is None else element.value
+            self._seen.append((weight, weight.data_ptr(), weight._version, element, bits))
+
+    def _planned(self, tensors: Sequence[torch.Tensor], plans: list[Plan]) -> Optimized:
+        options = self._graph.options
+        if plans:
+            settings = dataclasses.replace(options.settings, mode="tune")
+            return optimize(self.model, tuple(tensors), plan=plans[0], settings=settings)
+        settings, is_free = options.settings, options.is_mode_free
+        if options.new_shapes == "nearest":
+            for before in self._graph.planned_before(self.weights):
+                known = self._taken_over(before)
+                if known is not None:
+                    return known
+        if self._by_shapes:  # the graph has a plan for other sizes
+            new = options.new_shapes
+            settings = dataclasses.replace(settings, mode="predict" if new == "predict" else "tune")
+            is_free = False
+        if is_free:
+            try:
+                predicting = dataclasses.replace(settings, mode="predict")
+                return optimize(
+                    self.model, tuple(tensors), settings=predicting, **options.arguments
+                )
+            except Error as problem:
+                if problem.code not in _CANNOT_PREDICT + ("TA1002",):
+                    raise
+        return optimize(self.model, tuple(tensors), settings=settings, **options.arguments)
+
+    def _taken_over(self, before: Optimized) -> Optimized | None:
+        """Returns this graph with the plan of another one; None if it is not of the same model."""
+        args, _ = before.example_calls()[0]
+        if len(args) != len(self._graph.inputs.tensors):
+            return None
+        settings = dataclasses.replace(self._graph.options.settings, mode="tune")
+        try:
+            return optimize(self.model, args, plan=before.plan, settings=settings)
+        except Error:
+            return None
+
+
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, torch.Tensor) else value
+
+
+def _why_not_planned(args: Sequence[Any]) -> str:
+    if not torch.is_grad_enabled():
+        return ""
+    for arg in args:
+        if isinstance(arg, torch.Tensor) and arg.requires_grad:
+            return "gradients are enabled and a tensor requires one: use torch.no_grad()"
+    return ""

@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""torch.compile(model, backend="torchalgo") and optimize(torch.export.export(...))."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import random
+import subprocess
+import sys
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchalgo
+from support.nets import Net, make_net
+from torchalgo import _C, dynamo
+from torchalgo._capture.freeze import freeze_model
+from torchalgo._capture.fx_model import exported_model, path_of
+
+QUICK = {"budget_s": 4.0, "cost_db": False}
+Compiled = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo() -> Iterator[None]:
+    """No test runs the graphs of another."""
+    torch._dynamo.reset()
+    with torch.no_grad():
+        yield
+    torch._dynamo.reset()
+    gc.collect()
+
+
+def compiled_net(model: nn.Module, **options: Any) -> Any:
+    return torch.compile(model, backend="torchalgo", options={**QUICK, **options})
+
+
+def expect_equal(compiled: Compiled, model: nn.Module, *inputs: torch.Tensor) -> None:
+    """Compares with the model on copies in double precision."""
+    want = copy.deepcopy(model).double()(*(x.double() for x in inputs))
+    error = (compiled(*inputs).double() - want).norm() / want.norm()
+    assert error <= 1e-5
+
+
+def the_report(compiled: nn.Module) -> dynamo.GraphReport:
+    graphs = dynamo.report(compiled).graphs
+    assert len(graphs) == 1
+    return graphs[0]
+
+
+# ---- plans ---------------------------------------------------------------------------------------
+
+
+def test_a_compiled_model_runs_the_plan_that_optimize_would_apply(
+    net: Net, x: torch.Tensor, fast: torchalgo.Optimized
+) -> None:
+    compiled = torch.compile(net, backend="torchalgo", options={"plan": fast.plan})
+    assert torch.equal(compiled(x), fast(x))
+    plan = the_report(compiled).plans["1x3x40x40"]
+    assert plan.structure_hash == fast.plan.structure_hash
+    assert [node.name for node in plan.nodes] == [node.name for node in fast.plan.nodes]
+    assert the_report(compiled).not_planned == {}
+
+
+class Nested(nn.Module):
+    """Layers in lists, dicts and functions, an activation that is used twice, and two branches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Conv2d(4, 4, 3, padding=1) for _ in range(2)])
+        self.heads = nn.ModuleDict({"left": nn.Conv2d(4, 8, 1), "right": nn.Conv2d(4, 8, 1)})
+        self.act = nn.ReLU()
+        self.scale = nn.Parameter(torch.rand(1, 4, 1, 1) + 0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = self.act(block(x))
+        x = nn.functional.max_pool2d(x * self.scale, 2)
+        return torch.cat([head(x) for head in self.heads.values()], 1)
+
+
+@pytest.mark.parametrize("make", [make_net, Nested])
+def test_each_door_gives_the_same_names_and_structure_hash(make: Callable[[], nn.Module]) -> None:
+    model = make().eval()
+    x = torch.rand(2, 3 if make is make_net else 4, 24, 24)
+    seen: list[_C.Graph] = []
+
+    def look(graph_module: Any, examples: Any) -> Any:
+        from torchalgo._dynamo.compiled_graph import CompiledGraph
+        from torchalgo._dynamo.options import read_options
+        from torchalgo._dynamo.read_graph import is_weight, read_inputs
+
+        inputs = read_inputs(graph_module, examples)
+        weights = [each for each in examples if is_weight(each)]
+        graph = CompiledGraph(graph_module, inputs, weights, read_options(None, None))
+        seen.append(graph_of(graph.model_of(weights), x))
+        return graph_module.forward
+
+    torch.compile(model, backend=look)(x)
+    seen.append(graph_of(exported_model(torch.export.export(model, (x,))), x))
+    want = graph_of(model, x)
+    for graph in seen:
+        assert [n.name for n in graph.nodes] == [n.name for n in want.nodes]
+        assert graph.structure_hash == want.structure_hash
+
+
+def graph_of(model: nn.Module, x: torch.Tensor) -> _C.Graph:
+    return _C.import_graph(freeze_model(model, (x,))._c, (x,)).graph
+
+
+def test_paths_of_dynamo_become_dotted_names() -> None:
+    assert path_of("L['self']._modules['a']._modules['0']._parameters['weight']") == (
+        "self",
+        "a.0.weight",
+    )
+    assert path_of("L['self'].layer1.0") == ("self", "layer1.0")
+    assert path_of("G['net'].blocks[3]['left']") == ("net", "blocks.3.left")
+    assert path_of("layer1.0.conv1") == ("", "layer1.0.conv1")
+
+
+def test_torch_finds_the_backend_without_an_import_of_torchalgo() -> None:
+    code = "import torch; print('torchalgo' in torch._dynamo.list_backends())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
+
+
+# ---- weights -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_random_changes_of_weights_are_seen(x: torch.Tensor) -> None:
+    """Two models share one graph. Each call equals eager after any change."""
+    pick = random.Random(3)
+    models = [make_net(), make_net()]
+    for parameter in models[1].parameters():
+        parameter.mul_(1.1)
+    compiled = [compiled_net(model) for model in models]
+    states = [copy.deepcopy(model.state_dict()) for model in models]
+    changes = [
+        lambda model, state: [p.add_(0.01 * torch.randn_like(p)) for p in model.parameters()],
+        lambda model, state: model.load_state_dict(state),
+        lambda model, state: model.load_state_dict(state, assign=True),
+        lambda model, state: model.layer1[0].conv1.weight.copy_(
+            0.1 * torch.randn_like(model.layer1[0].conv1.weight)
+        ),
+        lambda model, state: setattr(
+            model.fc.weight, "data", 0.1 * torch.randn_like(model.fc.weight)
+        ),
+        lambda model, state: model.stem[1].running_var.mul_(1.2),
+        lambda model, state: None,
+    ]
+    for _ in range(12):
+        i = pick.randrange(2)
+        pick.choice(changes)(models[i], copy.deepcopy(states[i]))
+        expect_equal(compiled[i], models[i], x)
+    assert not dynamo.report().not_planned
+
+
+def test_a_step_of_an_optimizer_is_seen(net: Net, x: torch.Tensor) -> None:
+    compiled = compiled_net(net)
+    expect_equal(compiled, net, x)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with torch.enable_grad():
+        net(x).sum().backward()
+    optimizer.step()
+    expect_equal(compiled, net, x)
+    assert the_report(compiled).repacked == 1
+
+
+def test_a_write_through_data_is_an_error_until_refresh(net: Net, x: torch.Tensor) -> None:
+    compiled = compiled_net(net)
+    compiled(x)
+    for parameter in net.parameters():
+        parameter.data.mul_(1.5)
+    with pytest.raises(torchalgo.Error, match=r"TA1404 .*torchalgo\.dynamo\.refresh"):
+        compiled(x)
+    dynamo.refresh(compiled)
+    expect_equal(compiled, net, x)
+
+
+def test_graphs_end_with_the_compiled_code(x: torch.Tensor) -> None:
+    model = make_net()
+    compiled = compiled_net(model)
+    compiled(x)
+    ref = weakref.ref(model.fc.weight)
+    assert len(dynamo.report().graphs) == 1
+    del compiled, model
+    torch._dynamo.reset()
+    gc.collect()
+    assert dynamo.report().graphs == ()
+    assert ref() is None
+
+
+# ---- shapes --------------------------------------------------------------------------------------
+
+
+def test_other_shapes_run_the_first_plan(net: Net) -> None:
+    compiled = compiled_net(net)
+    shapes = [(1, 40, 40), (1, 48, 40), (2, 40, 56), (3, 33, 57), (4, 64, 64), (5, 41, 35)]
+    for n, h, w in shapes:
+        expect_equal(compiled, net, torch.rand(n, 3, h, w))
+    report = dynamo.report(compiled)
+    assert not report.not_planned
+    for graph in report.graphs:
+        assert list(graph.plans) == ["1x3x40x40"]  # it was measured once
+    # torch makes at most one more graph: some values of a size are special to it.
+    for n in range(6, 20):
+        expect_equal(compiled, net, torch.rand(n, 3, 30 + n, 70 - n))
+    after = dynamo.report(compiled)
+    assert len(after.graphs) <= len(report.graphs) + 1
+    assert not after.not_planned
+
+
+def test_new_shapes_get_plans_of_their_own_if_wanted(net: Net) -> None:
+    compiled = torch.compile(
+        net, backend="torchalgo", dynamic=True, options={**QUICK, "new_shapes": "tune"}
+    )
+    for size in (44, 48, 48, 56):
+        expect_equal(compiled, net, torch.rand(2, 3, size, 40))
+    assert list(the_report(compiled).plans) == ["2x3x44x40", "2x3x48x40", "2x3x56x40"]
+
+
+# ---- what PyTorch runs ---------------------------------------------------------------------------
+
+
+def test_gradients_are_those_of_eager_and_counted(net: Net, x: torch.Tensor) -> None:
+    compiled = compiled_net(net)
+    with torch.enable_grad():
+        want = torch.autograd.grad(net(x).square().sum(), net.fc.weight)[0]
+        with pytest.warns(UserWarning, match=r"gradients are enabled.*torch\.no_grad"):
+            got = torch.autograd.grad(compiled(x).square().sum(), net.fc.weight)[0]
+    torch.testing.assert_close(got, want)
+    assert sum(dynamo.report(compiled).not_planned.values()) == 1
+    expect_equal(compiled, net, x)
+
+
+def test_train_mode_runs_in_pytorch_and_eval_mode_again_by_a_plan(
+    net: Net, x: torch.Tensor
+) -> None:
+    compiled = compiled_net(net)
+    expect_equal(compiled, net, x)
+    net.train()
+    twin = copy.deepcopy(net)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.testing.assert_close(compiled(x), twin(x))
+    torch.testing.assert_close(net.stem[1].running_mean, twin.stem[1].running_mean)
+    net.eval()
+    expect_equal(compiled, net, x)
+
+
+def test_a_graph_without_convolutions_is_handed_on() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
+    compiled = compiled_net(model)
+    x = torch.rand(2, 4)
+    assert torch.equal(compiled(x), model(x))
+    assert list(dynamo.report(compiled).not_planned) == ["it has no convolutions"]
+
+
+class Breaks(nn.Module):
+    """A model with a graph break between two convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x).relu()
+        torch._dynamo.graph_break()
+        return self.second(x)
+
+
+def test_both_sides_of_a_graph_break_are_planned() -> None:
+    model = Breaks().eval()
+    compiled = compiled_net(model)
+    expect_equal(compiled, model, torch.rand(1, 3, 20, 20))
+    report = dynamo.report(compiled)
+    assert [len(graph.plans) for graph in report.graphs] == [1, 1]
+    assert not report.not_planned
+
+
+def test_a_function_with_a_number_and_two_models_is_right() -> None:
+    first, second = nn.Conv2d(3, 8, 3).eval(), nn.Conv2d(8, 4, 3).eval()
+
+    def run(x: torch.Tensor, factor: float) -> torch.Tensor:
+        return second(first(x).relu() * factor)
+
+    compiled = torch.compile(run, backend="torchalgo", options=QUICK)
+    x = torch.rand(1, 3, 20, 20)
+    for factor in (2.0, 2.0, 3.0):
+        torch.testing.assert_close(compiled(x, factor), run(x, factor))
+
+
+# ---- options -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"budget": 3}, r"TA1001 .*options\['budget'\] is unknown"),
+        ({"new_shapes": "all"}, r"TA1001 .*new_shapes"),
+        ({"max_rel_error": 0}, r"TA1001 .*max_rel_error"),
+        ({"training": True}, r"TA1001 .*'training'.* is unknown"),
+    ],
+)
+def test_wrong_options_are_refused(
+    net: Net, x: torch.Tensor, options: dict[str, Any], message: str
+) -> None:
+    compiled = torch.compile(net, backend="torchalgo", options=options)
+    with pytest.raises(Exception, match=message):
+        compiled(x)
+
+
+def test_wrong_modes_are_refused(net: Net, x: torch.Tensor) -> None:
+    compiled = torch.compile(net, backend="torchalgo", mode="reduce-overhead")
+    with pytest.raises(Exception, match=r"TA1001 .*mode='reduce-overhead'.*max-autotune"):
+        compiled(x)
+
+
+def test_report_shows_what_ran(net: Net, x: torch.Tensor) -> None:
+    compiled = compiled_net(net)
+    for _ in range(3):
+        compiled(x)
+    text = str(dynamo.report(compiled))
+    assert "3 of 3 calls ran a plan" in text
+    assert "inputs 1x3x40x40: predicted" in text
+    with pytest.raises(torchalgo.Error, match=r"TA1101 dynamo\.report"):
+        dynamo.report(1)  # type: ignore[arg-type]
+
+
+# ---- torch.export --------------------------------------------------------------------------------
+
+
+def test_an_exported_program_is_planned_like_its_model(
+    net: Net, x: torch.Tensor, fast: torchalgo.Optimized
+) -> None:
+    batch = torch.export.Dim.DYNAMIC
+    program = torch.export.export(net, (x.repeat(2, 1, 1, 1),), dynamic_shapes=({0: batch},))
+    settings = torchalgo.Settings(progress=False)
+    planned = torchalgo.optimize(program, budget_s=4, settings=settings)
+    assert planned.plan.structure_hash != ""
+    applied = torchalgo.optimize(torch.export.export(net, (x,)), plan=fast.plan, settings=settings)
+    assert torch.equal(applied(x), fast(x))
+    expect_equal(planned, net, torch.rand(5, 3, 40, 40))
+    assert not planned.original_runs
+    with pytest.raises(torchalgo.Error, match=r"TA4301 .*expected \?x3x40x40"):
+        planned(torch.rand(2, 3, 48, 40))
+
+
+class TwoWays(nn.Module):
+    """A model that takes a number and returns a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: torch.Tensor, other: dict[str, torch.Tensor]) -> torch.Tensor:
+        return self.conv(x) + other["y"]
+
+
+def test_an_exported_program_with_other_arguments_is_refused() -> None:
+    x, y = torch.rand(1, 3, 8, 8), torch.rand(1, 4, 6, 6)
+    program = torch.export.export(TwoWays().eval(), (x, {"y": y}))
+    with pytest.raises(torchalgo.Error, match=r"TA1207 .*tensors by position"):
+        torchalgo.optimize(program)
