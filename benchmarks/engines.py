@@ -196,7 +196,7 @@ def peer_version(name: str) -> str:
     """Version of the library behind a peer."""
     from importlib.metadata import version
 
-    library = name.removesuffix("_spinning")
+    library = name.removesuffix("_spinning").removesuffix("_compile")
     library = library if library in ("onnxruntime", "openvino", *RARE) else "torch"
     return version(library)
 

@@ -42,6 +42,8 @@ def backend(
 ) -> Callable[..., Any]:
     """Compiles a graph for torch.compile, which calls this function.
 
+        compiled = torch.compile(model, backend="torchalgo", options={"budget_s": 30.0})
+
     Args:
         graph_module: the graph.
         example_inputs: its inputs, weights included.
@@ -82,6 +84,8 @@ def _has_convolutions(graph_module: fx.GraphModule) -> bool:
 class GraphReport:
     """What one graph of torch.compile did.
 
+        print(torchalgo.dynamo.report(compiled).graphs[0].plans)
+
     Args:
         weights: the number of its weights.
         calls: the number of calls.
@@ -115,7 +119,13 @@ class GraphReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What all graphs of a compiled module did. `print` shows a few lines for each."""
+    """What all graphs of a compiled module did. `print` shows a few lines for each.
+
+        print(torchalgo.dynamo.report(compiled).not_planned)
+
+    Args:
+        graphs: a part for each graph.
+    """
 
     graphs: tuple[GraphReport, ...]
 
@@ -131,6 +141,8 @@ class Report:
 def report(compiled: nn.Module | None = None) -> Report:
     """Returns what the graphs of a compiled module did so far.
 
+        print(torchalgo.dynamo.report(compiled))
+
     Args:
         compiled: a module from torch.compile, or the original one. Its graphs are those that run
             its weights. None: all graphs.
@@ -144,6 +156,9 @@ def refresh(compiled: nn.Module | None = None) -> None:
 
     Changes by optimizers, load_state_dict, copy_ and assignments to `.data` are seen without it.
     Writes through `.data`, such as `weight.data.mul_(2)`, are not: call this function after them.
+
+        model.fc.weight.data.mul_(2)
+        torchalgo.dynamo.refresh(compiled)
 
     Args:
         compiled: as in `report`.
@@ -167,15 +182,15 @@ def _graphs_of(compiled: nn.Module | None, what: str) -> list[CompiledGraph]:
 
 
 def _report_of(graph: CompiledGraph) -> GraphReport:
-    sets = graph.weight_sets()
+    sets = graph.weight_sets
     reasons = Counter(graph.counts.not_planned)
     for each in sets:
-        for optimized in each.all():
+        for optimized in each.modules():
             reasons.update(optimized.original_runs)
     plans = {
         shapes: plan
         for each in sets[-1:]
-        for optimized in each.all()
+        for optimized in each.modules()
         for shapes, plan in optimized.plans.items()
     }
     return GraphReport(

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 import torchalgo
-from torchalgo import tune
+from torchalgo import dynamo, tune
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
 EXAMPLE = re.compile(r"^ {8}(with |for |print\(|torchalgo\.|[\w., ]+ = )", re.MULTILINE)
@@ -38,7 +38,7 @@ def members(module: ModuleType) -> set[str]:
 
 
 def test_every_name_of_the_page_is_there_and_is_explained() -> None:
-    assert tune.Ranks
+    assert tune.Ranks and dynamo.backend
     for name in documented():
         value = attrgetter(name)(torchalgo)
         if inspect.isclass(value) or inspect.isroutine(value):
@@ -53,7 +53,7 @@ def test_the_page_has_every_name_of_the_package() -> None:
     assert {name for name in names if "." not in name} == set(torchalgo.__all__) - MODULES
 
 
-@pytest.mark.parametrize("module", ["energy", "nn", "pbqp"])
+@pytest.mark.parametrize("module", ["dynamo", "energy", "nn", "pbqp"])
 def test_the_page_has_every_name_of_a_module(module: str) -> None:
     names = {name.partition(".")[2] for name in documented() if name.startswith(f"{module}.")}
     assert names == members(getattr(torchalgo, module))

@@ -6,11 +6,13 @@ from __future__ import annotations
 import copy
 import gc
 import random
+import re
 import subprocess
 import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -332,6 +334,16 @@ def test_report_shows_what_ran(net: Net, x: torch.Tensor) -> None:
     assert "inputs 1x3x40x40: predicted" in text
     with pytest.raises(torchalgo.Error, match=r"TA1101 dynamo\.report"):
         dynamo.report(1)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_the_snippets_of_the_page_run(net: Net, x: torch.Tensor) -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "compile.md").read_text()
+    names: dict[str, Any] = {"model": net, "x": x}
+    for snippet in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        exec(snippet, names)
+    assert names["fast"].plan.nodes
+    assert not dynamo.report(names["compiled"]).not_planned
 
 
 # ---- torch.export --------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 import weakref
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -21,15 +21,19 @@ from torchalgo._capture.shapes import Shapes, shapes_of
 from torchalgo._dynamo.effects import why_not_repeated
 from torchalgo._dynamo.options import BackendOptions
 from torchalgo._dynamo.read_graph import GraphInputs
-from torchalgo._ir.plan import Plan
 from torchalgo._run.optimized import Optimized
 from torchalgo._run.original import element_of
 
 MOST_WEIGHT_SETS = 8  # of one graph; the one that was used the longest ago is dropped
-MOST_SHAPES = 64  # of one weight set that get plans of their own; others run the nearest plan
+MOST_SHAPES = 64  # of one weight set that get plans of their own; others run the first plan
 MOST_NUMBERS = 4  # values of a graph's numbers that are not sizes
-# The database lacks costs, LightGBM is missing, or the device cannot be predicted.
-_CANNOT_PREDICT = ("TA3201", "TA3202", "TA3203")
+NO_CONVOLUTIONS = "it has no convolutions"
+# The database lacks costs, LightGBM is missing, the device cannot be predicted, or another option
+# excludes predictions.
+_CANNOT_PREDICT = ("TA3201", "TA3202", "TA3203", "TA1002")
+# Errors of these kinds say that a model or its inputs cannot be planned. All others are about the
+# options, or are failures.
+_OF_MODEL = ("TA11", "TA12")
 
 
 @dataclasses.dataclass
@@ -47,10 +51,6 @@ class CompiledGraph:
     It plans the graph at its first call, when the inputs are known. torch.compile makes another
     graph of the same code for inputs of other sizes. With new_shapes="nearest", such a graph takes
     over the plan of the first one.
-
-    Args of the constructor:
-        weights: those for which torch.compile made the graph.
-        others: returns all graphs, among which there may be others of the same code.
     """
 
     def __init__(
@@ -61,82 +61,77 @@ class CompiledGraph:
         options: BackendOptions,
         others: Callable[[], Iterable[CompiledGraph]] = tuple,
     ) -> None:
+        """Plans nothing yet.
+
+        Args:
+            weights: those for which torch.compile made the graph.
+            others: returns all graphs, among which there may be others of the same code.
+        """
         self.graph_module, self.inputs, self.options = graph_module, inputs, options
-        self._others = others
-        self._first_weights = [weakref.ref(weight) for weight in weights]
         self.counts = Counts()
-        self._sets: OrderedDict[tuple[Any, ...], WeightSet] = OrderedDict()
-        self._last: WeightSet | None = None
-        self._plans: list[Plan] = []  # of the first weight set; the others get the same
-        self._refusal = inputs.refusal
+        self.weight_sets: tuple[WeightSet, ...] = ()  # the last one was used last
+        self._names = [n.name for n in graph_module.graph.nodes if n.op == "placeholder"]
+        self._first_weights = [weakref.ref(weight) for weight in weights]
         self._numbers: set[tuple[Any, ...]] = set()
+        self._others = others
         self._lock = fork_lock()
 
     def __call__(self, *args: Any) -> Any:
         self.counts.calls += 1
-        why = self._refusal or _why_not_planned(args) or self._why_too_many(args)
+        numbers = tuple(_number(args[i]) for i in self.inputs.numbers)
+        why = self.inputs.refusal or _why_not_planned(args) or self._why_too_many(numbers)
         if why:
             return self._run_graph(why, args)
         tensors = [args[i] for i in self.inputs.tensors]
+        found = self._weight_set([args[i] for i in self.inputs.weights], numbers, tensors)
+        if found.refusal:
+            return self._run_graph(found.refusal, args)
+        found.repack_if_changed()
         try:
-            found = self._weight_set(args, tensors)
-            found.repack_if_changed()
             return found.optimized_for(tensors)(*tensors)
-        except RefusedError as problem:
-            self._refusal = str(problem)
-            return self._run_graph(self._refusal, args)
         except Error as problem:
-            if problem.code == "TA1404":
-                what = str(problem).removeprefix("TA1404 ").split(": call .refresh()")[0]
-                raise Error(
-                    f"TA1404 {what}, by a write through .data, which torch does not count: call"
-                    " torchalgo.dynamo.refresh(compiled) after such writes"
-                ) from None
-            if self._last is not None:
+            if problem.code != "TA1404":
                 raise
-            self._refusal = str(problem)  # the graph was never planned, and will not be
-            return self._run_graph(self._refusal, args)
+            what = str(problem).removeprefix("TA1404 ").split(": call .refresh()")[0]
+            raise Error(
+                f"TA1404 {what}, by a write through .data, which torch does not count: call"
+                " torchalgo.dynamo.refresh(compiled) after such writes"
+            ) from None
 
-    def _why_too_many(self, args: Sequence[Any]) -> str:
+    def _why_too_many(self, numbers: tuple[Any, ...]) -> str:
         """Returns a reason if the numbers have had many values. Each needs a capture of its own."""
-        if not self.inputs.numbers:
-            return ""
-        self._numbers.add(tuple(_number(args[i]) for i in self.inputs.numbers))
+        if len(self._numbers) <= MOST_NUMBERS:
+            self._numbers.add(numbers)
         if len(self._numbers) <= MOST_NUMBERS:
             return ""
-        self._refusal = f"its arguments that are numbers have had more than {MOST_NUMBERS} values"
-        return self._refusal
+        return f"its arguments that are numbers have had more than {MOST_NUMBERS} values"
 
-    def _weight_set(self, args: Sequence[Any], tensors: Sequence[torch.Tensor]) -> WeightSet:
-        weights = [args[i] for i in self.inputs.weights]
-        numbers = tuple(_number(args[i]) for i in self.inputs.numbers)
-        last = self._last
-        if last is not None and last.has(weights, numbers):
-            return last
-        key = (*map(id, weights), *numbers)
+    def _weight_set(
+        self,
+        weights: Sequence[torch.Tensor],
+        numbers: tuple[Any, ...],
+        tensors: Sequence[torch.Tensor],
+    ) -> WeightSet:
+        if self.weight_sets and self.weight_sets[-1].has(weights, numbers):
+            return self.weight_sets[-1]
         with self._lock:
-            found = self._sets.pop(key, None)
-            if found is None:
-                found = WeightSet(self, weights, numbers, tensors, self._plans)
-                self._plans = self._plans or found.plans()
-            self._sets[key] = found
-            if len(self._sets) > MOST_WEIGHT_SETS:
-                self._sets.popitem(last=False)
-            self._last = found
+            known = (each for each in self.weight_sets if each.has(weights, numbers))
+            found = next(known, None) or WeightSet(self, weights, numbers, tensors)
+            others = [each for each in self.weight_sets if each is not found]
+            self.weight_sets = (*others, found)[-MOST_WEIGHT_SETS:]
         return found
 
     def model_of(self, weights: Sequence[torch.Tensor], numbers: Sequence[Any] = ()) -> nn.Module:
         """Returns the graph with these weights and numbers as a module of the user's tensors."""
-        names = [n.name for n in self.graph_module.graph.nodes if n.op == "placeholder"]
-        inputs = self.inputs
+        inputs, names = self.inputs, self._names
         bound = zip(inputs.weights, inputs.paths, weights, strict=True)
         given = FxInputs(
-            {names[i]: (path, tensor) for i, path, tensor in bound},
-            [names[i] for i in inputs.tensors],
-            inputs.arguments,
-            inputs.shapes,
-            {names[i]: size for i, size in inputs.sizes},
-            {
+            weights={names[i]: (path, tensor) for i, path, tensor in bound},
+            tensors=[names[i] for i in inputs.tensors],
+            arguments=inputs.arguments,
+            shapes=inputs.shapes,
+            sizes={names[i]: size for i, size in inputs.sizes},
+            numbers={
                 names[i]: Boxed(number) if isinstance(number, float) else number
                 for i, number in zip(inputs.numbers, numbers, strict=True)
             },
@@ -144,13 +139,14 @@ class CompiledGraph:
         return fx_model(self.graph_module, given, inputs.root)
 
     def planned_before(self, weights: Sequence[torch.Tensor]) -> list[Optimized]:
-        """Returns the modules of other graphs with these weights, under the same paths."""
-        found: list[Optimized] = []
+        """Returns modules whose plans may fit: of this graph with any weights, and of other graphs
+        with these weights under the same paths."""
+        found = [each.first for each in self.weight_sets]
         for other in self._others():
             is_same_code = other is not self and other.inputs.paths == self.inputs.paths
             if is_same_code and other.options == self.options:
-                found += [each.first for each in other.weight_sets() if each.has(weights)]
-        return found
+                found += [each.first for each in other.weight_sets if each.has(weights)]
+        return [each for each in found if each is not None]
 
     def _run_graph(self, why: str, args: Sequence[Any]) -> Any:
         """Runs the graph with PyTorch. Warns at the first call."""
@@ -161,34 +157,27 @@ class CompiledGraph:
             warnings.warn(
                 f"torchalgo: PyTorch runs this graph of torch.compile, since {why}. This warning"
                 " appears once per graph; torchalgo.dynamo.report() counts such calls",
-                stacklevel=2,
+                stacklevel=3,
             )
         return self.graph_module.forward(*args)
 
     def weights(self) -> list[torch.Tensor]:
         """Returns the weights for which the graph was compiled, and those with which it ran."""
         first = [weight for ref in self._first_weights if (weight := ref()) is not None]
-        return first + [weight for each in self.weight_sets() for weight in each.weights]
-
-    def weight_sets(self) -> list[WeightSet]:
-        with self._lock:
-            return list(self._sets.values())
+        return first + [weight for each in self.weight_sets for weight in each.weights]
 
     def refresh(self) -> None:
         """Packs the present weights of all weight sets."""
-        for each in self.weight_sets():
+        for each in self.weight_sets:
             each.repack()
 
 
-NO_CONVOLUTIONS = "it has no convolutions"
-
-
-class RefusedError(Exception):
-    """The reason why a graph is not planned."""
-
-
 class WeightSet:
-    """The plans of one graph with the weights of one model, and with the same numbers."""
+    """The plans of one graph with the weights of one model, and with the same numbers.
+
+    `refusal` is the reason why there is no plan; empty if there is one. `first` is the module of
+    the first plan; None if there is none.
+    """
 
     def __init__(
         self,
@@ -196,25 +185,32 @@ class WeightSet:
         weights: Sequence[torch.Tensor],
         numbers: tuple[Any, ...],
         tensors: Sequence[torch.Tensor],
-        plans: Sequence[Plan],
     ) -> None:
-        self._graph, self.weights, self._numbers = graph, list(weights), numbers
+        """Plans the graph for these inputs, or takes over a plan."""
+        self.weights = list(weights)
+        self.first: Optimized | None = None
+        self._graph, self._numbers = graph, numbers
         self._lock = fork_lock()
         # Weight, address, version, and a view of one element of a buffer with its bits.
         self._seen: list[tuple[torch.Tensor, int, int, Any, int]] = []
         self._by_shapes: dict[Shapes, Optimized] = {}
-        self.model = graph.model_of(weights, numbers)
-        if why := why_not_repeated(self.model, tensors):
-            raise RefusedError(why)
-        self.first = self._planned(tensors, list(plans))
-        self._by_shapes[shapes_of(tensors)] = self.first
+        self._model = graph.model_of(weights, numbers)
+        self.refusal = why_not_repeated(self._model, tensors)
+        if self.refusal:
+            return
+        try:
+            first = self._first_plan(tensors)
+        except Error as problem:
+            if not problem.code.startswith(_OF_MODEL):
+                raise
+            self.refusal = str(problem)
+            return
+        self.first = self._by_shapes[shapes_of(tensors)] = first
         self._watch()
 
-    def plans(self) -> list[Plan]:
-        return [plan for each in self.all() for plan in each.plans.values()]
-
-    def all(self) -> list[Optimized]:
-        return list({id(each): each for each in self._by_shapes.values()}.values())
+    def modules(self) -> list[Optimized]:
+        """Returns the optimized modules, one for each plan."""
+        return list(self._by_shapes.values())
 
     def has(self, weights: Sequence[torch.Tensor], numbers: tuple[Any, ...] | None = None) -> bool:
         """Returns whether these are the weights, and the numbers if given, of this set."""
@@ -227,15 +223,17 @@ class WeightSet:
 
     def optimized_for(self, tensors: Sequence[torch.Tensor]) -> Optimized:
         """Returns the optimized module that runs inputs of these sizes."""
-        if self._graph.options.new_shapes == "nearest" or not self._graph.inputs.sizes:
-            return self.first
+        first, new_shapes = self.first, self._graph.options.new_shapes
+        assert first is not None
+        if new_shapes == "nearest" or not self._graph.inputs.sizes:
+            return first
         shapes = shapes_of(tensors)
         found = self._by_shapes.get(shapes)
         if found is not None or len(self._by_shapes) >= MOST_SHAPES:
-            return found or self.first
+            return found or first
         with self._lock:
             if shapes not in self._by_shapes:
-                self._by_shapes[shapes] = self._planned(tensors, [])
+                self._by_shapes[shapes] = self._plan(tensors, mode=new_shapes)
             return self._by_shapes[shapes]
 
     def repack_if_changed(self) -> None:
@@ -256,7 +254,7 @@ class WeightSet:
         """Packs the present weights. Keeps the plans and measures nothing."""
         with self._lock:
             self._watch()
-            for each in self.all():
+            for each in self.modules():
                 each.refresh()
             self._graph.counts.repacked += 1
 
@@ -269,40 +267,31 @@ class WeightSet:
             bits = 0 if element is None else element.value
             self._seen.append((weight, weight.data_ptr(), weight._version, element, bits))
 
-    def _planned(self, tensors: Sequence[torch.Tensor], plans: list[Plan]) -> Optimized:
-        options = self._graph.options
-        if plans:
-            settings = dataclasses.replace(options.settings, mode="tune")
-            return optimize(self.model, tuple(tensors), plan=plans[0], settings=settings)
-        settings, is_free = options.settings, options.is_mode_free
-        if options.new_shapes == "nearest":
+    def _first_plan(self, tensors: Sequence[torch.Tensor]) -> Optimized:
+        if self._graph.options.new_shapes == "nearest":
             for before in self._graph.planned_before(self.weights):
                 known = self._taken_over(before)
                 if known is not None:
                     return known
-        if self._by_shapes:  # the graph has a plan for other sizes
-            new = options.new_shapes
-            settings = dataclasses.replace(settings, mode="predict" if new == "predict" else "tune")
-            is_free = False
-        if is_free:
+        if self._graph.options.is_mode_free:
             try:
-                predicting = dataclasses.replace(settings, mode="predict")
-                return optimize(
-                    self.model, tuple(tensors), settings=predicting, **options.arguments
-                )
+                return self._plan(tensors, mode="predict")
             except Error as problem:
-                if problem.code not in _CANNOT_PREDICT + ("TA1002",):
+                if problem.code not in _CANNOT_PREDICT:
                     raise
-        return optimize(self.model, tuple(tensors), settings=settings, **options.arguments)
+        return self._plan(tensors)
+
+    def _plan(self, tensors: Sequence[torch.Tensor], **settings: Any) -> Optimized:
+        options = self._graph.options
+        changed = dataclasses.replace(options.settings, **settings)
+        return optimize(self._model, tuple(tensors), settings=changed, **options.arguments)
 
     def _taken_over(self, before: Optimized) -> Optimized | None:
-        """Returns this graph with the plan of another one; None if it is not of the same model."""
+        """Returns this graph with the plan of another module; None if the plan does not fit."""
         args, _ = before.example_calls()[0]
-        if len(args) != len(self._graph.inputs.tensors):
-            return None
-        settings = dataclasses.replace(self._graph.options.settings, mode="tune")
+        settings = dataclasses.replace(self._graph.options.settings, mode="tune", fresh=False)
         try:
-            return optimize(self.model, args, plan=before.plan, settings=settings)
+            return optimize(self._model, args, plan=before.plan, settings=settings)
         except Error:
             return None
 
