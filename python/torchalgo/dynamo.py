@@ -82,7 +82,7 @@ def _has_convolutions(graph_module: fx.GraphModule) -> bool:
 
 @dataclass(frozen=True)
 class GraphReport:
-    """What one graph of torch.compile did.
+    """Counts the calls of one graph of torch.compile, and holds its plans.
 
         print(torchalgo.dynamo.report(compiled).graphs[0].plans)
 
@@ -119,7 +119,7 @@ class GraphReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What all graphs of a compiled module did. `print` shows a few lines for each.
+    """Holds the reports of all graphs of a compiled module. `print` shows a few lines for each.
 
         print(torchalgo.dynamo.report(compiled).not_planned)
 

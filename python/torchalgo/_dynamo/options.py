@@ -17,7 +17,7 @@ MODES = {None: "", "default": "", "max-autotune": "tune"}  # of torch.compile
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """What the user of torch.compile asked for.
+    """Options of the backend, as the user of torch.compile gave them.
 
     Args:
         arguments: keyword arguments of optimize, without settings.
