@@ -3,8 +3,8 @@
 
 torch.compile and torch.export give a model as an fx graph. Its nodes know which module of the user
 called them. `fx_model` rebuilds these modules, without code, around the weights of the graph. While
-the graph is traced, each node runs in the scope of its module. So the trace has the names, and the
-plan the structure hash, of the user's model.
+the graph is traced, each node runs in the scope of its module. So the trace has the names of the
+user's model.
 """
 
 from __future__ import annotations
@@ -180,15 +180,15 @@ class _Scoped(fx.Interpreter):
         self,
         graph_module: fx.GraphModule,
         scopes: Mapping[str, list[str]],
-        weights: Mapping[str, Any],
+        values: Mapping[str, Any],
     ) -> None:
         super().__init__(graph_module)
         self.extra_traceback = False  # an error of the model is told without a listing of the graph
-        self._scopes, self._weights = scopes, weights
+        self._scopes, self._values = scopes, values
 
     def run_node(self, n: fx.Node) -> Any:
-        if n.op == "get_attr" and n.name in self._weights:
-            return self._weights[n.name]
+        if n.op == "get_attr" and n.name in self._values:
+            return self._values[n.name]
         state: Any = torch._C._get_tracing_state()
         paths = self._scopes.get(n.name, []) if state is not None else []
         for path in paths:

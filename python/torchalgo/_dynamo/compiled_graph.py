@@ -253,9 +253,9 @@ class WeightSet:
     def repack(self) -> None:
         """Packs the present weights. Keeps the plans and measures nothing."""
         with self._lock:
-            self._watch()
             for each in self.modules():
                 each.refresh()
+            self._watch()  # last: if packing fails, the next call must not run the old weights
             self._graph.counts.repacked += 1
 
     def _watch(self) -> None:
