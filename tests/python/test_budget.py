@@ -225,8 +225,14 @@ def test_what_runs_is_what_the_plan_describes(
     loaded = torchalgo.load(tmp_path / "net.pt")
     assert loaded.runs == "single_layout" and loaded.plan == fast.plan
     assert torch.equal(loaded(x), fast(x))
-    again = torchalgo.optimize(net, x, **options)  # the verdict is known
-    assert again.runs == "single_layout" and len(asked) == 1
+    # On a noisy machine another call may measure more, and choose other plans. A call that chooses
+    # the same plans as the one before finds their verdict in the database, and times nothing.
+    timed_calls = 0
+    while timed_calls < len(asked) <= 5:
+        timed_calls = len(asked)
+        again = torchalgo.optimize(net, x, **options)
+        assert again.runs == "single_layout"
+    assert timed_calls == len(asked)
     # It won, and cannot run now: a verdict never names what does not run.
     monkeypatch.setattr(Contest, "_bind_single", lambda self, finalists: (None, math.inf))
     other = torchalgo.optimize(net, x, **options)
