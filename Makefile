@@ -48,6 +48,7 @@ test-quick: build
 
 example: build
 	@bash examples/cpp_deploy/run.sh $(PY)
+	@bash examples/cpp_pt2/run.sh $(PY)
 
 lint: venv
 	@$(PY) scripts/check_includes.py

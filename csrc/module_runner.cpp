@@ -2,16 +2,20 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 
+#include <array>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "module.h"
 #include "runner/graph_runner.h"
+#include "runner/plan_object.h"
 
 namespace py = pybind11;
 
@@ -48,7 +52,30 @@ std::shared_ptr<GraphRunner> make(
     std::vector<std::pair<std::vector<std::int64_t>, at::ScalarType>> inputs) {
   std::vector<PlannedInput> planned;
   for (auto& [sizes, dtype] : inputs) planned.push_back({std::move(sizes), dtype});
-  return std::const_pointer_cast<GraphRunner>(GraphRunner::make(module, std::move(planned)));
+  return std::const_pointer_cast<GraphRunner>(
+      GraphRunner::make(read_program(module), std::move(planned)));
+}
+
+// A module with what its plan says: sizes and types of the inputs, and per input and dimension the
+// variable, the least and the greatest size for which it is right (as_numbers in shapes.py).
+using ModulePlan = std::tuple<torch::jit::Module,
+                              std::vector<std::pair<std::vector<std::int64_t>, at::ScalarType>>,
+                              std::vector<std::vector<std::array<std::int64_t, 3>>>>;
+
+py::object make_plan_object(const std::vector<ModulePlan>& plans, const std::string& device) {
+  std::vector<PlanPart> parts;
+  for (const auto& [module, inputs, numbers] : plans) {
+    std::vector<PlannedInput> planned;
+    for (const auto& [sizes, dtype] : inputs) planned.push_back({sizes, dtype});
+    std::vector<std::vector<SizeLimits>> dims;
+    for (const auto& input : numbers) {
+      auto& limits = dims.emplace_back();
+      for (const auto& [variable, least, most] : input) limits.push_back({variable, least, most});
+    }
+    parts.push_back(
+        make_plan_part(module, std::move(planned), std::move(dims), at::Device(device)));
+  }
+  return torch::jit::toPyObject(c10::IValue(c10::make_intrusive<PlanObject>(std::move(parts))));
 }
 
 }  // namespace
@@ -58,6 +85,7 @@ void bind_runner(py::module_& m) {
       .def_static("make", &make, py::arg("module"), py::arg("inputs"))
       .def("run", &run<&GraphRunner::run>)
       .def("run_planned", &run<&GraphRunner::run_planned>);
+  m.def("make_plan_object", &make_plan_object, py::arg("plans"), py::arg("device"));
 }
 
 }  // namespace torchalgo

@@ -2,6 +2,7 @@
 #include "ops/planned_op.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
 
@@ -13,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "ir/view.h"
 #include "ops/op_times.h"
 #include "ops/settings.h"
 #include "provider/cuda_device.h"
@@ -194,16 +196,40 @@ at::Tensor PlannedOp::run_unusual(std::span<const at::Tensor> src, const at::Ten
   Inputs inputs = read_inputs(src, residual);
   const bool is_1d = src[0].dim() == 3 && !is_blocked(to_);
   const auto as_src = [&](const at::Tensor& dst) { return is_1d ? dst.squeeze(2) : dst; };
-  if (inputs.sizes[0][0] == 0) {  // an empty batch: nothing to compute, and no problem has n = 0
-    for (auto& sizes : inputs.sizes) sizes[0] = 1;
-    Sizes sizes = result_sizes(problem_for(inputs.sizes, size));
-    sizes[0] = 0;
-    const TensorShape none = shape_in(sizes, to_);
+  if (inputs.src[0].is_meta()) return as_src(run_on_meta(inputs, slot, size));
+  if (inputs.sizes[0][0] == 0) {  // an empty batch: nothing to compute
+    const TensorShape none = result_shape(inputs.sizes, size);
     return as_src(empty_reused(none.sizes, none.strides, dtype_, inputs.src[0].device()));
   }
   const ExecutionPtr execution = find_or_make_execution(inputs.sizes, size, inputs.src[0].device());
   if (!is_prepared_.exchange(true)) warn_of_fallback(*execution);
   return as_src(execute(*execution, inputs.src, inputs.residual, slot));
+}
+
+// Returns the shape of the result in memory. The batch may be empty, although no problem has n = 0.
+TensorShape PlannedOp::result_shape(std::vector<Sizes> sizes, at::IntArrayRef size) const {
+  const bool is_empty = sizes[0][0] == 0;
+  if (is_empty) {
+    for (auto& each : sizes) each[0] = 1;
+  }
+  Sizes result = result_sizes(problem_for(sizes, size));
+  if (is_empty) result[0] = 0;
+  return shape_in(result, to_);
+}
+
+at::Tensor PlannedOp::run_on_meta(const Inputs& inputs, const Slot* slot,
+                                  at::IntArrayRef size) const {
+  if (is_view(planned_primitive_.name) && inputs.sizes[0][0] != 0) {
+    const ExecutionPtr execution = find_or_make_execution(inputs.sizes, size, at::kCPU);
+    const auto& kernel = execution->resolution.kernel;
+    if (kernel && is_view(kernel->primitive.name))
+      return kernel->run({*execution->packed, inputs.src, inputs.residual, {}, nullptr});
+  }
+  const TensorShape shape = result_shape(inputs.sizes, size);
+  at::Tensor dst;
+  if (slot != nullptr) dst = tensor_in(*slot, shape, dtype_, at::kMeta);
+  if (dst.defined()) return dst;
+  return at::empty_strided(shape.sizes, shape.strides, at::TensorOptions(dtype_).device(at::kMeta));
 }
 
 PlannedOp::ExecutionPtr PlannedOp::find_or_make_execution(const std::vector<Sizes>& sizes,

@@ -59,6 +59,8 @@ class PlannedOp {
   /// Empty: those of the plan, or what a factor makes of the input's.
   /// @return  the result in the planned dst layout. It is [n, k, q] for an [n, c, w] input, which
   /// is accepted if every tensor of the plan has h = 1.
+  /// For inputs on the meta device, the result has the same sizes and strides and no data. Symbolic
+  /// sizes become fixed.
   /// @throws Error  if an input does not fit or lies on another device than the weights; if the
   /// planned primitive cannot run and is_strict() is true.
   [[nodiscard]] at::Tensor run(std::span<const at::Tensor> src, const at::Tensor& residual,
@@ -106,6 +108,9 @@ class PlannedOp {
                           const at::Tensor& residual, at::IntArrayRef size) const;
   [[nodiscard]] at::Tensor run_unusual(std::span<const at::Tensor> src, const at::Tensor& residual,
                                        const Slot* slot, at::IntArrayRef size) const;
+  [[nodiscard]] TensorShape result_shape(std::vector<Sizes> sizes, at::IntArrayRef size) const;
+  [[nodiscard]] at::Tensor run_on_meta(const Inputs& inputs, const Slot* slot,
+                                       at::IntArrayRef size) const;
   [[nodiscard]] Inputs read_inputs(std::span<const at::Tensor> src,
                                    const at::Tensor& residual) const;
   void check_device(const at::Tensor& tensor, at::Device device) const;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Checks the weights and the inputs of a planned op, and finds the problem that a call computes.
+#include <ATen/ops/empty_strided.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -24,6 +25,15 @@ std::vector<std::int64_t> broadcast_sizes(at::IntArrayRef sizes, at::IntArrayRef
 }
 
 bool is_cpu_or_cuda(const at::Tensor& tensor) { return tensor.is_cpu() || tensor.is_cuda(); }
+
+// Returns a tensor whose sizes are numbers. torch then compiles other code for other sizes.
+at::Tensor with_fixed_sizes(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
+    return tensor;
+  return at::empty_strided(C10_AS_INTARRAYREF_SLOW_ALLOC(tensor.sym_sizes()),
+                           C10_AS_INTARRAYREF_SLOW_ALLOC(tensor.sym_strides()),
+                           tensor.options().device(at::kMeta));
+}
 
 }  // namespace
 
@@ -73,9 +83,9 @@ PlannedOp::Inputs PlannedOp::read_inputs(std::span<const at::Tensor> src,
                   has_residual_ ? "adds one" : "adds none", state_.problem);
   Inputs inputs;
   for (std::size_t i = 0; i < src.size(); ++i) {
-    inputs.src.push_back(read_input(src[i], i, from_));
+    inputs.src.push_back(read_input(with_fixed_sizes(src[i]), i, from_));
   }
-  if (has_residual_) inputs.residual = read_input(residual, src.size(), to_);
+  if (has_residual_) inputs.residual = read_input(with_fixed_sizes(residual), src.size(), to_);
   const at::Device device = inputs.src[0].device();
   for (const at::Tensor& tensor : inputs.src) check_device(tensor, device);
   if (has_residual_) check_device(inputs.residual, device);
@@ -132,13 +142,14 @@ PlannedOp::Sizes PlannedOp::logical_sizes(const at::Tensor& tensor, std::size_t 
 
 at::Tensor PlannedOp::read_input(const at::Tensor& tensor, std::size_t index, Layout layout) const {
   const auto& planned = planned_sizes_[index];
-  TORCHALGO_CHECK(tensor.defined() && is_cpu_or_cuda(tensor) && tensor.layout() == at::kStrided,
+  TORCHALGO_CHECK(tensor.defined() && (is_cpu_or_cuda(tensor) || tensor.is_meta()) &&
+                      tensor.layout() == at::kStrided,
                   "TA4305 torchalgo: layer '{}': input {} is {}, expected a dense tensor on the "
                   "CPU or on a GPU",
                   state_.layer, index,
                   tensor.defined() ? "on " + tensor.device().str() : "undefined");
   const std::optional<at::Device> device = weights_device();
-  TORCHALGO_CHECK(!device || tensor.device() == *device,
+  TORCHALGO_CHECK(!device || tensor.device() == *device || tensor.is_meta(),
                   "TA4305 torchalgo: layer '{}': input {} is on {}, its weights are on {}: move "
                   "the input there, or load the model with map_location='{}'",
                   state_.layer, index, tensor.device().str(), device->str(), tensor.device().str());

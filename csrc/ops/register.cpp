@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/grad_mode.h>
 #include <c10/util/strides.h>
 #include <torch/library.h>
 
@@ -11,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ops/planned_op_checks.h"
 #include "ops/script_classes.h"
 #include "provider/memory.h"
 
@@ -90,6 +89,11 @@ void add_class(torch::Library& library, const char* name) {
   library.class_<PackedType>(name)
       .def("packed_bytes",
            [](const c10::intrusive_ptr<PackedType>& packed) { return packed->op.packed_bytes(); })
+      // torch.compile and torch.export pass the object itself to kernels without data.
+      .def("tracing_mode",
+           [](const c10::intrusive_ptr<PackedType>&) { return std::string("real"); })
+      .def("__eq__", [](const c10::intrusive_ptr<PackedType>& packed,
+                        const c10::intrusive_ptr<PackedType>& other) { return packed == other; })
       .def_pickle([](const c10::intrusive_ptr<PackedType>& packed) { return get_state(packed); },
                   [](c10::IValue state) { return set_state<PackedType>(state); });
 }
@@ -186,62 +190,6 @@ void take_branch(bool condition, bool taken, bool, std::string_view source) {
                   source.empty() ? "" : ", at ", source);
 }
 
-using torch::jit::Stack;
-
-at::ArrayRef<c10::IValue> arguments_of(const c10::OperatorHandle& op, const Stack& stack) {
-  return torch::jit::last(stack, op.schema().arguments().size());
-}
-
-template <typename Check>
-void for_each_tensor(at::ArrayRef<c10::IValue> arguments, Check check) {
-  for (const c10::IValue& argument : arguments) {
-    if (argument.isTensor()) check(argument.toTensor());
-    if (!argument.isTensorList()) continue;
-    for (const c10::IValue& tensor : argument.toListRef()) check(tensor.toTensor());
-  }
-}
-
-const std::string& layer_of(at::ArrayRef<c10::IValue> arguments) {
-  const PlannedOp* op = nullptr;
-  for (const c10::IValue& argument : arguments) {
-    if (op == nullptr) op = find_planned_op(argument);
-  }
-  TORCHALGO_ASSERT(op != nullptr);
-  return op->state().layer;
-}
-
-// The autograd kernel of every planned op: refuses inputs that need a derivative, else runs the
-// kernel of the backend. no_grad does not end forward-mode differentiation.
-void run_without_derivative(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  const at::ArrayRef<c10::IValue> arguments = arguments_of(op, *stack);
-  const bool grad_mode = at::GradMode::is_enabled();
-  for_each_tensor(arguments, [&](const at::Tensor& tensor) {
-    TORCHALGO_CHECK(!tensor.defined() || !tensor._fw_grad(/*level=*/0).defined(),
-                    "TA4306 torchalgo: layer '{}' is planned for inference and has no derivative, "
-                    "but an input is dual (forward-mode AD): use the original model",
-                    layer_of(arguments));
-    TORCHALGO_CHECK(!grad_mode || !tensor.defined() || !tensor.requires_grad(),
-                    "TA4306 torchalgo: layer '{}' is planned for inference and has no gradient, "
-                    "but an input requires one: use torch.no_grad() or the original model",
-                    layer_of(arguments));
-  });
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
-}
-
-// The kernel of every planned op on all other backends: says which tensor is not supported. A call
-// without any tensor gets the error of the CPU's kernel.
-void refuse_backend(const c10::OperatorHandle& op, Stack* stack) {
-  const at::ArrayRef<c10::IValue> arguments = arguments_of(op, *stack);
-  for_each_tensor(arguments, [&](const at::Tensor& tensor) {
-    TORCHALGO_CHECK((tensor.is_cpu() || tensor.is_cuda()) && tensor.layout() == at::kStrided,
-                    "TA4305 torchalgo: layer '{}' runs dense tensors on the CPU or on a GPU, got a "
-                    "{} tensor on {}: move the input there, or run the original model",
-                    layer_of(arguments), c10::str(tensor.layout()), tensor.device().str());
-  });
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
-}
-
 TORCH_LIBRARY(torchalgo, m) {
   add_class<PackedConv>(m, "PackedConv");
   add_class<PackedOp>(m, "PackedOp");
@@ -322,6 +270,7 @@ void add_boxed_kernels(torch::Library& m) {
 
 TORCH_LIBRARY_IMPL(torchalgo, CPU, m) { add_kernels(m); }
 TORCH_LIBRARY_IMPL(torchalgo, CUDA, m) { add_kernels(m); }
+TORCH_LIBRARY_IMPL(torchalgo, Meta, m) { add_kernels(m); }
 TORCH_LIBRARY_IMPL(torchalgo, AutogradCPU, m) { add_boxed_kernels<&run_without_derivative>(m); }
 TORCH_LIBRARY_IMPL(torchalgo, AutogradCUDA, m) { add_boxed_kernels<&run_without_derivative>(m); }
 

@@ -5,8 +5,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/operator.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -14,18 +14,12 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "ops/op_times.h"
 #include "ops/script_classes.h"
 
 namespace torchalgo {
 namespace {
-
-using torch::jit::Node;
-using torch::jit::Value;
-
-// The place of a value: index >= 0 among the values of a run, ~index among the constants.
-using Place = int;
-constexpr bool is_constant(Place place) { return place < 0; }
 
 // The inputs of a planned op. `src` and `packed` are the first two.
 struct Form {
@@ -36,17 +30,17 @@ struct Form {
 };
 
 // Returns the inputs of a planned op, or nullopt for other ops. ops/register.cpp has their schemas.
-std::optional<Form> form_of(const Node& node) {
-  const c10::FunctionSchema* const schema = node.maybeSchema();
-  const bool is_planned = schema != nullptr && schema->name().starts_with("torchalgo::") &&
-                          schema->arguments().size() >= 2 &&
-                          schema->arguments()[1].name() == "packed";
+std::optional<Form> form_of(const c10::FunctionSchema& schema) {
+  const bool is_planned = schema.name().starts_with("torchalgo::") &&
+                          schema.arguments().size() >= 2 &&
+                          schema.arguments()[1].name() == "packed";
   if (!is_planned) return std::nullopt;
-  return Form{schema->arguments()[0].type()->kind() == c10::TypeKind::ListType,
-              schema->argumentIndexWithName("residual"), schema->argumentIndexWithName("channel"),
-              schema->argumentIndexWithName("size")};
+  return Form{schema.arguments()[0].type()->kind() == c10::TypeKind::ListType,
+              schema.argumentIndexWithName("residual"), schema.argumentIndexWithName("channel"),
+              schema.argumentIndexWithName("size")};
 }
 
+// A step that is ready to run.
 struct Instruction {
   enum class Kind : std::uint8_t { kPlanned, kOther, kList, kTuple, kUnpackedList };
   Kind kind = Kind::kOther;
@@ -86,251 +80,191 @@ bool is_plain_call(const std::vector<at::Tensor>& inputs) {
 
 }  // namespace
 
-struct GraphSteps {
-  std::vector<c10::IValue> constants;
-  std::vector<Instruction> instructions;
-  int inputs = 0;  // the first values
-  int values = 0;
-  Place result = 0;
+struct Instructions {
+  std::vector<Instruction> list;
+  bool has_planned = false;
 };
 
 namespace {
 
-// Returns true if no op keeps or changes the value. Only then may all runs share a constant.
-bool is_only_read(const Value& value) {
-  return std::all_of(value.uses().begin(), value.uses().end(), [](const torch::jit::Use& use) {
-    const c10::FunctionSchema* const schema = use.user->maybeSchema();
-    return schema != nullptr && use.offset < schema->arguments().size() &&
-           schema->arguments()[use.offset].alias_info() == nullptr;
-  });
-}
-
-// Reads a graph into instructions.
-class StepReader {
+// Makes the instructions of a program.
+class Preparer {
  public:
-  explicit StepReader(const torch::jit::Module& module)
-      : graph_(module.get_method("forward").graph()) {
-    const auto inputs = graph_->inputs();
-    places_[inputs[0]] = add_constant(module._ivalue());
-    for (std::size_t i = 1; i < inputs.size(); ++i) places_[inputs[i]] = read_.values++;
-    read_.inputs = read_.values;
+  // is_direct: planned ops are called without torch's dispatcher.
+  Preparer(const Program& program, bool is_direct)
+      : program_(program), is_direct_(is_direct), operators_(program.steps.size()) {
+    for (std::size_t i = 0; i < operators_.size(); ++i) {
+      if (program.steps[i].kind == ProgramStep::Kind::kOp)
+        operators_[i] = operator_of(program.steps[i]);
+    }
+    if (is_direct_) find_lists();
   }
 
-  std::unique_ptr<const GraphSteps> read() {
-    for (Node* const node : graph_->nodes()) {
-      if (!read_node(*node)) return nullptr;
-      ++position_;
+  std::unique_ptr<const Instructions> prepare() {
+    for (std::size_t i = 0; i < program_.steps.size(); ++i) {
+      const ProgramStep& step = program_.steps[i];
+      if (!lists_.contains(step.first_result) || step.kind != ProgramStep::Kind::kList)
+        prepared_.list.push_back(instruction(step, operators_[i].get()));
     }
-    const bool has_planned = std::any_of(
-        read_.instructions.begin(), read_.instructions.end(),
-        [](const Instruction& each) { return each.kind == Instruction::Kind::kPlanned; });
-    const auto outputs = graph_->outputs();
-    const bool has_gradients =
-        std::any_of(read_.constants.begin(), read_.constants.end(), [](const c10::IValue& value) {
-          return value.isTensor() && value.toTensor().defined() && value.toTensor().requires_grad();
-        });
-    if (!takes_tensors() || !has_planned || has_gradients || outputs.size() != 1) return nullptr;
-    const auto result = places_.find(outputs[0]);
-    if (result == places_.end()) return nullptr;
-    read_.result = result->second;
     find_last_uses();
-    return std::make_unique<const GraphSteps>(std::move(read_));
+    return std::make_unique<const Instructions>(std::move(prepared_));
   }
 
  private:
-  // Returns true if all arguments are tensors. For numbers, the interpreter converts tensors.
-  [[nodiscard]] bool takes_tensors() const {
-    const auto inputs = graph_->inputs();
-    return std::all_of(inputs.begin() + 1, inputs.end(), [](const Value* input) {
-      return input->type()->isSubtypeOf(*c10::TensorType::get());
-    });
+  using OperatorPtr = std::shared_ptr<torch::jit::Operator>;
+
+  static OperatorPtr operator_of(const ProgramStep& step) {
+    const OperatorPtr found = torch::jit::findOperatorFor(step.op);
+    const std::string name = c10::toString(step.op);
+    TORCHALGO_CHECK(found != nullptr,
+                    "TA2008 plan: this PyTorch has no op {}: optimize the model again with it",
+                    name);
+    const c10::FunctionSchema& schema = found->schema();
+    TORCHALGO_CHECK(!schema.is_vararg() && schema.arguments().size() == step.src.size() &&
+                        static_cast<int>(schema.returns().size()) == step.results,
+                    "TA2008 plan: op {} has {} arguments and {} results in this PyTorch, the plan "
+                    "calls it with {} and {}: optimize the model again with it",
+                    name, schema.arguments().size(), schema.returns().size(), step.src.size(),
+                    step.results);
+    return found;
   }
 
-  Place add_constant(c10::IValue value) {
-    read_.constants.push_back(std::move(value));
-    return ~static_cast<Place>(read_.constants.size() - 1);
-  }
-  [[nodiscard]] const c10::IValue* constant(const Value* value) const {
-    const auto known = places_.find(value);
-    if (known == places_.end() || !is_constant(known->second)) return nullptr;
-    return &read_.constants[~known->second];
+  [[nodiscard]] const c10::IValue* constant(Place place) const {
+    return is_constant(place) ? &program_.constants[~place] : nullptr;
   }
 
-  bool read_node(Node& node) {
-    if (!node.blocks().empty()) return false;
-    switch (node.kind()) {
-      case c10::prim::Constant: {
-        const auto value = torch::jit::toIValue(node.output());
-        if (!value) return false;
-        places_[node.output()] = add_constant(*value);
-        return true;
+  // Finds the lists that only planned ops read. These take the elements, so that the lists need no
+  // instruction.
+  void find_lists() {
+    for (const ProgramStep& step : program_.steps) {
+      if (step.kind == ProgramStep::Kind::kList) lists_[step.first_result] = &step;
+    }
+    lists_.erase(program_.result);
+    for (std::size_t i = 0; i < program_.steps.size(); ++i) {
+      const ProgramStep& step = program_.steps[i];
+      const auto form = operators_[i] ? form_of(operators_[i]->schema()) : std::nullopt;
+      for (std::size_t k = 0; k < step.src.size(); ++k) {
+        if (k != 0 || !form || !form->takes_list) lists_.erase(step.src[k]);
       }
-      case c10::prim::GetAttr: {
-        const c10::IValue* const object = constant(node.input());
-        if (object == nullptr || !object->isObject()) return false;
-        places_[node.output()] =
-            add_constant(object->toObjectRef().getAttr(node.s(c10::attr::name)));
-        return true;
-      }
-      case c10::prim::ListConstruct:
-        return read_list(node);
-      case c10::prim::TupleConstruct: {
-        const auto type = node.output()->type()->cast<c10::TupleType>();
-        return type && !type->schema() && add_instruction(Instruction::Kind::kTuple, node);
-      }
-      case c10::prim::ListUnpack:
-        return add_instruction(Instruction::Kind::kUnpackedList, node);
-      default:
+    }
+  }
+
+  Instruction instruction(const ProgramStep& step, const torch::jit::Operator* op) {
+    Instruction made;
+    made.src = step.src;
+    made.first_result = step.first_result;
+    made.results = step.results;
+    made.node = step.node;
+    made.element = step.element;
+    switch (step.kind) {
+      case ProgramStep::Kind::kList:
+        made.kind = Instruction::Kind::kList;
+        return made;
+      case ProgramStep::Kind::kTuple:
+        made.kind = Instruction::Kind::kTuple;
+        return made;
+      case ProgramStep::Kind::kUnpackedList:
+        made.kind = Instruction::Kind::kUnpackedList;
+        return made;
+      case ProgramStep::Kind::kOp:
         break;
     }
-    if (const auto form = form_of(node)) return read_planned(node, *form);
-    const torch::jit::Operator* const known = node.maybeOperator();
-    if (known == nullptr) return false;
-    // The interpreter passes the number of arguments to a vararg op. A chunk takes one argument.
-    const bool is_chunk = node.kind() == c10::prim::ConstantChunk;
-    if (!is_chunk && (node.hasAttributes() || known->schema().is_vararg())) return false;
-    if (!add_instruction(Instruction::Kind::kOther, node)) return false;
-    read_.instructions.back().other = known->getOperation(&node);
-    return true;
+    const auto form = form_of(op->schema());
+    if (form) prepared_.has_planned = true;
+    if (form && is_direct_ && read_planned(step, *form, made)) {
+      made.kind = Instruction::Kind::kPlanned;
+      return made;
+    }
+    const auto graph = std::make_shared<torch::jit::Graph>();  // its node is without attributes
+    made.other = op->getOperation(graph->create(c10::Symbol::fromQualString(step.op.name)));
+    return made;
   }
 
-  bool add_instruction(Instruction::Kind kind, const Node& node) {
-    Instruction instruction;
-    instruction.kind = kind;
-    for (const Value* const input : node.inputs()) {
-      const auto place = places_.find(input);
-      if (place == places_.end()) return false;
-      instruction.src.push_back(place->second);
-    }
-    add_results(instruction, node);
-    return true;
-  }
-
-  void add_results(Instruction& instruction, const Node& node) {
-    instruction.first_result = read_.values;
-    instruction.results = static_cast<int>(node.outputs().size());
-    instruction.node = position_;
-    for (const Value* const output : node.outputs()) places_[output] = read_.values++;
-    read_.instructions.push_back(std::move(instruction));
-  }
-
-  // Reads a list. Planned ops take its elements, so it needs no instruction. A list of constants
-  // becomes a constant if no op changes it.
-  bool read_list(const Node& node) {
-    const auto inputs = node.inputs();
-    const auto& uses = node.output()->uses();
-    const c10::TypePtr element = node.output()->type()->expect<c10::ListType>()->getElementType();
-    const bool is_constant_list =
-        !inputs.empty() && is_only_read(*node.output()) &&
-        std::all_of(inputs.begin(), inputs.end(),
-                    [&](const Value* input) { return constant(input) != nullptr; });
-    if (is_constant_list) {
-      c10::impl::GenericList list(element);
-      for (const Value* const input : inputs) list.push_back(*constant(input));
-      places_[node.output()] = add_constant(std::move(list));
-      return true;
-    }
-    const bool is_for_planned = std::all_of(uses.begin(), uses.end(), [](const auto& use) {
-      const auto form = form_of(*use.user);
-      return form && form->takes_list && use.offset == 0;
-    });
-    if (!is_for_planned || uses.empty()) {
-      if (!add_instruction(Instruction::Kind::kList, node)) return false;
-      read_.instructions.back().element = element;
-      return true;
-    }
-    std::vector<Place>& elements = lists_[node.output()];
-    for (const Value* const input : inputs) {
-      const auto place = places_.find(input);
-      if (place == places_.end()) return false;
-      elements.push_back(place->second);
-    }
-    return true;
-  }
-
-  bool read_planned(const Node& node, const Form& form) {
-    Instruction instruction;
-    instruction.kind = Instruction::Kind::kPlanned;
-    const c10::IValue* const packed = constant(node.input(1));
-    if (packed == nullptr) return false;
-    instruction.op = find_planned_op(*packed);
-    if (instruction.op == nullptr) return false;
+  // Fills in what a direct call of a planned op needs. Returns false if it needs the dispatcher.
+  [[nodiscard]] bool read_planned(const ProgramStep& step, const Form& form,
+                                  Instruction& made) const {
+    const c10::IValue* const packed = constant(step.src[1]);
+    const PlannedOp* const op = packed == nullptr ? nullptr : find_planned_op(*packed);
+    if (op == nullptr) return false;
+    std::vector<Place> src = {step.src[0]};
+    std::optional<Place> residual;
     if (form.takes_list) {
-      const auto list = lists_.find(node.input(0));
+      const auto list = lists_.find(step.src[0]);
       if (list == lists_.end()) return false;
-      instruction.src = list->second;
-      if (instruction.op->has_residual() && !instruction.src.empty()) {
-        instruction.residual = instruction.src.back();
-        instruction.src.pop_back();
+      src = list->second->src;
+      if (op->has_residual() && !src.empty()) {
+        residual = src.back();
+        src.pop_back();
       }
-    } else {
-      instruction.src = {places_.at(node.input(0))};
     }
     if (form.residual) {
-      const c10::IValue* const none = constant(node.input(*form.residual));
-      if (none == nullptr || !none->isNone())
-        instruction.residual = places_.at(node.input(*form.residual));
+      const Place place = step.src[*form.residual];
+      const c10::IValue* const none = constant(place);
+      if (none == nullptr || !none->isNone()) residual = place;
     }
     if (form.channel) {
-      const c10::IValue* const channel = constant(node.input(*form.channel));
+      const c10::IValue* const channel = constant(step.src[*form.channel]);
       if (channel == nullptr || !channel->isInt()) return false;
-      instruction.buffer = places_.at(node.input(*form.channel - 1));
-      instruction.channel = channel->toInt();
+      made.buffer = step.src[*form.channel - 1];
+      made.channel = channel->toInt();
     }
-    if (form.size) instruction.size = places_.at(node.input(*form.size));
-    add_results(instruction, node);
+    if (form.size) made.size = step.src[*form.size];
+    made.op = op;
+    made.src = std::move(src);
+    made.residual = residual;
     return true;
   }
 
   void find_last_uses() {
-    std::vector<bool> is_used(static_cast<std::size_t>(read_.values), false);
+    std::vector<bool> is_used(static_cast<std::size_t>(program_.values), false);
     const auto use = [&](Instruction& instruction, Place place) {
       if (is_constant(place) || is_used[place]) return;
       is_used[place] = true;
       instruction.last_uses.push_back(place);
     };
-    if (!is_constant(read_.result)) is_used[read_.result] = true;
-    for (auto instruction = read_.instructions.rbegin(); instruction != read_.instructions.rend();
-         ++instruction) {
-      for (int i = 0; i < instruction->results; ++i)
-        use(*instruction, instruction->first_result + i);
-      for (const Place place : instruction->src) use(*instruction, place);
-      for (const auto& place : {instruction->residual, instruction->buffer, instruction->size}) {
-        if (place) use(*instruction, *place);
+    if (!is_constant(program_.result)) is_used[program_.result] = true;
+    for (auto each = prepared_.list.rbegin(); each != prepared_.list.rend(); ++each) {
+      for (int i = 0; i < each->results; ++i) use(*each, each->first_result + i);
+      for (const Place place : each->src) use(*each, place);
+      for (const auto& place : {each->residual, each->buffer, each->size}) {
+        if (place) use(*each, *place);
       }
     }
   }
 
-  std::shared_ptr<torch::jit::Graph> graph_;
-  GraphSteps read_;
-  int position_ = 0;  // of the node that is read
-  std::unordered_map<const Value*, Place> places_;
-  std::unordered_map<const Value*, std::vector<Place>> lists_;
+  const Program& program_;
+  bool is_direct_;
+  std::vector<OperatorPtr> operators_;  // null for other steps
+  std::unordered_map<Place, const ProgramStep*> lists_;
+  Instructions prepared_;
 };
 
 // The values of one run.
 class Run {
  public:
-  Run(const GraphSteps& steps, std::vector<at::Tensor> inputs)
-      : steps_(steps), values_(static_cast<std::size_t>(steps.values)) {
+  Run(const Program& program, const std::vector<c10::IValue>& constants,
+      std::vector<at::Tensor> inputs)
+      : program_(program),
+        constants_(constants),
+        values_(static_cast<std::size_t>(program.values)) {
     std::move(inputs.begin(), inputs.end(), values_.begin());
   }
 
-  c10::IValue all() {
+  c10::IValue all(const Instructions& instructions) {
     const bool is_timed = is_op_timing();
-    for (const Instruction& instruction : steps_.instructions) {
+    for (const Instruction& instruction : instructions.list) {
       if (is_timed) [[unlikely]]
         run_timed(instruction);
       else
         run(instruction);
       for (const Place place : instruction.last_uses) values_[place] = c10::IValue();
     }
-    return at(steps_.result);
+    return at(program_.result);
   }
 
  private:
   [[nodiscard]] const c10::IValue& at(Place place) const {
-    return is_constant(place) ? steps_.constants[~place] : values_[place];
+    return is_constant(place) ? constants_[~place] : values_[place];
   }
 
   void run_timed(const Instruction& instruction) {
@@ -394,27 +328,38 @@ class Run {
     std::move(stack.begin(), stack.end(), values_.begin() + instruction.first_result);
   }
 
-  const GraphSteps& steps_;
+  const Program& program_;
+  const std::vector<c10::IValue>& constants_;
   std::vector<c10::IValue> values_;
 };
 
 }  // namespace
 
-GraphRunner::GraphRunner(std::unique_ptr<const GraphSteps> steps, std::vector<PlannedInput> planned)
-    : steps_(std::move(steps)), planned_(std::move(planned)) {}
+GraphRunner::GraphRunner(std::unique_ptr<const Program> program, std::vector<PlannedInput> planned)
+    : program_(std::move(program)),
+      planned_(std::move(planned)),
+      direct_(Preparer(*program_, true).prepare()),
+      dispatched_(Preparer(*program_, false).prepare()) {}
 GraphRunner::~GraphRunner() = default;
 
-std::shared_ptr<const GraphRunner> GraphRunner::make(const torch::jit::Module& module,
-                                                     std::vector<PlannedInput> planned) {
-  std::unique_ptr<const GraphSteps> steps = StepReader(module).read();
-  if (steps == nullptr) return nullptr;
-  return std::shared_ptr<const GraphRunner>(new GraphRunner(std::move(steps), std::move(planned)));
+std::shared_ptr<const GraphRunner> GraphRunner::make(std::unique_ptr<const Program> program,
+                                                     std::vector<PlannedInput> planned,
+                                                     bool needs_planned) {
+  if (program == nullptr) return nullptr;
+  const auto has_gradient = [](const c10::IValue& value) {
+    return value.isTensor() && value.toTensor().defined() && value.toTensor().requires_grad();
+  };
+  if (std::any_of(program->constants.begin(), program->constants.end(), has_gradient))
+    return nullptr;
+  const std::shared_ptr<const GraphRunner> made(
+      new GraphRunner(std::move(program), std::move(planned)));
+  return made->direct_->has_planned || !needs_planned ? made : nullptr;
 }
 
 std::optional<c10::IValue> GraphRunner::run(std::vector<at::Tensor> inputs) const {
-  if (static_cast<int>(inputs.size()) != steps_->inputs || !is_plain_call(inputs))
+  if (static_cast<int>(inputs.size()) != program_->inputs || !is_plain_call(inputs))
     return std::nullopt;
-  return Run(*steps_, std::move(inputs)).all();
+  return Run(*program_, program_->constants, std::move(inputs)).all(*direct_);
 }
 
 std::optional<c10::IValue> GraphRunner::run_planned(std::vector<at::Tensor> inputs) const {
@@ -425,6 +370,13 @@ std::optional<c10::IValue> GraphRunner::run_planned(std::vector<at::Tensor> inpu
   if (!std::equal(inputs.begin(), inputs.end(), planned_.begin(), planned_.end(), is_planned))
     return std::nullopt;
   return run(std::move(inputs));
+}
+
+c10::IValue GraphRunner::run_dispatched(std::vector<at::Tensor> inputs,
+                                        const std::vector<c10::IValue>& constants) const {
+  TORCHALGO_ASSERT(static_cast<int>(inputs.size()) == program_->inputs &&
+                   constants.size() == program_->constants.size());
+  return Run(*program_, constants, std::move(inputs)).all(*dispatched_);
 }
 
 }  // namespace torchalgo

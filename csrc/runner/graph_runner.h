@@ -2,16 +2,17 @@
 #pragma once
 
 #include <ATen/core/ivalue.h>
-#include <torch/csrc/jit/api/module.h>
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "runner/program.h"
+
 namespace torchalgo {
 
-struct GraphSteps;
+struct Instructions;
 
 /// The sizes and type of an input tensor for which a plan was made.
 struct PlannedInput {
@@ -30,12 +31,12 @@ struct PlannedInput {
 /// shares the module's weights. Several threads may use it at once.
 class GraphRunner {
  public:
-  /// Returns a runner for the module's forward. Returns null if forward takes anything but tensors,
-  /// has no planned op or has several results. It also returns null if forward is more than a
-  /// sequence of ops: if it branches, loops, makes dictionaries or prints, or if weights need a
-  /// gradient.
-  [[nodiscard]] static std::shared_ptr<const GraphRunner> make(const torch::jit::Module& module,
-                                                               std::vector<PlannedInput> planned);
+  /// Returns a runner of a program. Returns null if there is no program, or if weights need a
+  /// gradient. If `needs_planned` is set, it also returns null if the program has no planned op.
+  /// @throws Error  if this PyTorch lacks an op of the program.
+  [[nodiscard]] static std::shared_ptr<const GraphRunner> make(
+      std::unique_ptr<const Program> program, std::vector<PlannedInput> planned,
+      bool needs_planned = true);
 
   GraphRunner(const GraphRunner&) = delete;
   GraphRunner& operator=(const GraphRunner&) = delete;
@@ -53,11 +54,20 @@ class GraphRunner {
   /// of the plan.
   [[nodiscard]] std::optional<c10::IValue> run_planned(std::vector<at::Tensor> inputs) const;
 
- private:
-  GraphRunner(std::unique_ptr<const GraphSteps> steps, std::vector<PlannedInput> planned);
+  /// Runs forward op by op with torch's dispatcher, which all modes of torch can see.
+  /// @param constants  those of the program, or others of the same types.
+  [[nodiscard]] c10::IValue run_dispatched(std::vector<at::Tensor> inputs,
+                                           const std::vector<c10::IValue>& constants) const;
 
-  std::unique_ptr<const GraphSteps> steps_;
+  [[nodiscard]] const Program& program() const { return *program_; }
+  [[nodiscard]] const std::vector<PlannedInput>& planned() const { return planned_; }
+
+ private:
+  GraphRunner(std::unique_ptr<const Program> program, std::vector<PlannedInput> planned);
+
+  std::unique_ptr<const Program> program_;
   std::vector<PlannedInput> planned_;
+  std::unique_ptr<const Instructions> direct_, dispatched_;
 };
 
 }  // namespace torchalgo

@@ -377,6 +377,19 @@ class GraphRunner:
     def run(self, *inputs: Any) -> Any: ...  # NotImplemented: the module itself must run
     def run_planned(self, *inputs: Any) -> Any: ...  # the same unless sizes and types are `inputs`
 
+# One object of several plans (csrc/runner/plan_object.h), each a ScriptModule._c, its inputs and the
+# numbers of as_numbers. Returns a torch.ScriptObject.
+def make_plan_object(
+    plans: Sequence[
+        tuple[
+            Any,
+            Sequence[tuple[Sequence[int], torch.dtype]],
+            Sequence[Sequence[tuple[int, ...]]],
+        ]
+    ],
+    device: str,
+) -> Any: ...
+
 # The solver on its own (csrc/pbqp). Costs come as arrays of 64-bit integers, 2**63 - 1 forbidden;
 # None is forbidden in what is returned.
 class PbqpProblem:

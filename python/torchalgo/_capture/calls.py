@@ -120,7 +120,7 @@ class CallForm:
         """Returns whether all arguments of the planned call were tensors, passed by position."""
         if self.inputs is None:
             return True
-        bound = _bound(self, [torch.empty(0)] * len(self.names))
+        bound = bound_arguments(self, [torch.empty(0)] * len(self.names))
         return not bound.kwargs and all(isinstance(a, torch.Tensor) for a in bound.args)
 
     @functools.cached_property
@@ -328,7 +328,7 @@ def copy_of(tensor: Any) -> Any:
 def _check_numbers(model: nn.Module, form: CallForm, tensors: Sequence[torch.Tensor]) -> None:
     """Raises torchalgo.Error if numbers in the result depend on the values of the inputs."""
     others = [t * 0.5 + 0.25 if t.is_floating_point() else t for t in tensors]
-    bound = _bound(form, others)
+    bound = bound_arguments(form, others)
     output = flatten(_run(model, bound.args, bound.kwargs), "the model's result", [], [])
     if output != form.output:
         raise Error(
@@ -352,7 +352,8 @@ def _run(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
         ) from problem
 
 
-def _bound(form: CallForm, tensors: Sequence[torch.Tensor]) -> inspect.BoundArguments:
+def bound_arguments(form: CallForm, tensors: Sequence[torch.Tensor]) -> inspect.BoundArguments:
+    """Returns the arguments of a planned call with these tensors in it."""
     assert form.inputs is not None
     arguments = rebuild(form.inputs, iter(tensors))
     return inspect.BoundArguments(form.signature, collections.OrderedDict(arguments))
@@ -376,7 +377,7 @@ class _TensorForward:
         self.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
-        bound = _bound(self.form, tensors)
+        bound = bound_arguments(self.form, tensors)
         value = self.model(*bound.args, **bound.kwargs)
         found: list[torch.Tensor] = []
         form = flatten(value, "the model's result", found, [])
@@ -395,7 +396,7 @@ class _TensorForward:
         """
         check_parameters(self.form.signature)
         assert self.form.inputs is not None
-        bound = _bound(self.form, tensors)
+        bound = bound_arguments(self.form, tensors)
         expected: list[torch.Tensor] = []
         flatten(self.model(*bound.args, **bound.kwargs), "", expected, [])
         names = script_names(self.form.names)

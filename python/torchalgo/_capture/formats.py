@@ -36,6 +36,11 @@ class ResultFormats:
         self._known = dict(known or {})
         self._lock = threading.Lock()
 
+    @property
+    def of_contiguous(self) -> Formats | None:
+        """The formats of results for contiguous inputs; None if they are not known."""
+        return self._known.get(())
+
     def apply(self, returned: Any, tensors: Sequence[Any]) -> Any:
         """Returns `returned`; copies each tensor whose format differs from the original's."""
         key = key_of(tensors)
@@ -48,7 +53,7 @@ class ResultFormats:
             with self._lock:
                 if len(self._known) < MOST_KNOWN:
                     self._known[key] = formats
-        result = _with_formats(returned, iter(formats))
+        result = with_formats(returned, iter(formats))
         if not key and all(a is b for a, b in zip(tensors_in(returned), tensors_in(result))):  # noqa: B905
             self.is_exact = True
         return result
@@ -77,16 +82,17 @@ def key_of(tensors: Sequence[Any]) -> Key:
     return tuple((tuple(tensor.shape), tensor.stride()) for tensor in found)
 
 
-def _with_formats(value: Any, formats: Iterator[torch.memory_format | None]) -> Any:
+def with_formats(value: Any, formats: Iterator[torch.memory_format | None]) -> Any:
+    """Returns `value`; copies each tensor in it whose format differs from the next of `formats`."""
     if isinstance(value, torch.Tensor):
         wanted = next(formats, None)
         if wanted is None or not _has_dimensions(value, wanted):
             return value
         return value.contiguous(memory_format=wanted)  # itself if it has that format
     if type(value) is dict:
-        return {key: _with_formats(item, formats) for key, item in value.items()}
+        return {key: with_formats(item, formats) for key, item in value.items()}
     if type(value) in (tuple, list):
-        return type(value)([_with_formats(item, formats) for item in value])
+        return type(value)([with_formats(item, formats) for item in value])
     return value
 
 

@@ -45,7 +45,20 @@ def load(path: str | Path) -> Optimized:
     if not Path(path).is_file():
         raise Error(f"TA2004 load: there is no file {path}; check the path")
     check_sums("load", path)
+    if _is_exported(path):
+        raise Error(
+            f"TA2006 load: {path} is a file of torch.export, expected TorchScript: use"
+            " torch.export.load(path).module(); torchalgo.load_plan reads its plan"
+        )
     return load_scripted(str(path), str(path))
+
+
+def _is_exported(path: str | Path) -> bool:
+    """Returns whether torch.export.save wrote the file."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with _open_archive("load", path) as archive:
+        return any(name.endswith("/archive_format") for name in archive.namelist())
 
 
 def check_sums(what: str, path: str | Path) -> None:

@@ -20,6 +20,7 @@ from torchalgo._ir.plan import Plan, plans_to_json
 from torchalgo._plan.pareto import Front, Memory
 from torchalgo._plan.result import Result
 from torchalgo._run.call_files import CALLS_FILE, form_to_json
+from torchalgo._run.exported import exported_bytes
 from torchalgo._run.planned_calls import PlannedCalls
 from torchalgo._run.report import write_report
 from torchalgo._run.runner import held_weight_bytes
@@ -215,24 +216,40 @@ class Optimized(PlannedCalls):
     # ---- saving --------------------------------------------------------------------------------
 
     def save(self, path: str | Path, portable: bool = False) -> None:
-        """Writes a TorchScript file with all plans in it.
+        """Writes a file with all plans and their weights in it.
 
-        `torchalgo.load` opens it, and so does torch.jit.load after `import torchalgo`. It chooses
-        among several plans as this module does.
+        A name that ends with .pt2 makes a file of torch.export, any other name a TorchScript file.
+        `torchalgo.load` opens a TorchScript file, and so does torch.jit.load after
+        `import torchalgo`. It chooses among several plans as this module does. torch.export.load
+        opens a .pt2 file after `import torchalgo`. It takes inputs of the first plan's shapes.
 
             fast.save("model.pt")
+            fast.save("model.pt2")
 
         Args:
             path: the file.
-            portable: True saves the frozen module of ATen's ops instead, which needs no torchalgo.
+            portable: True saves the frozen module of ATen's ops instead, which needs no torchalgo,
+                as TorchScript.
 
         Raises: torchalgo.Error if the file cannot be written. Also with `portable` after load,
-            which has no frozen module, and if several plans cannot become one TorchScript module.
+            which has no frozen module, and if the plans cannot become one TorchScript module or
+            one op of a .pt2 file.
         """
-        module = self._portable() if portable else self.scripted
         if not Path(path).name or Path(path).is_dir():
             raise Error(f"TA2002 save: {str(path)!r} is a folder, expected a file such as model.pt")
-        write_file(path, self._bytes_of(module), "save")
+        if Path(path).suffix != ".pt2":
+            module = self._portable() if portable else self.scripted
+            write_file(path, self._bytes_of(module), "save")
+            return
+        if portable:
+            raise Error(
+                "TA1001 save: portable=True writes TorchScript, and a .pt2 file holds none: name"
+                " the file .pt, or use torch.export.export on the original model"
+            )
+        results, form = self._known("save"), self._form
+        assert form is not None
+        formats = None if self._formats is None else self._formats.of_contiguous
+        write_file(path, exported_bytes(results, form, formats, self._extra_files()), "save")
 
     def report(self, path: str | Path) -> None:
         """Writes a report of all plans to a file.

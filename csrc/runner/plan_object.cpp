@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runner/plan_object.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <random>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.h"
+#include "base/fork_mutex.h"
+
+namespace torchalgo {
+namespace {
+
+// Adds all tensors of a result. Returns false if it holds anything else.
+bool add_tensors(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
+  if (value.isTensor()) {
+    tensors.push_back(value.toTensor());
+    return tensors.back().defined();
+  }
+  const auto add = [&](const c10::IValue& each) { return add_tensors(each, tensors); };
+  if (value.isTuple()) {
+    const auto& elements = value.toTupleRef().elements();
+    return std::all_of(elements.begin(), elements.end(), add);
+  }
+  if (!value.isList()) return false;
+  const c10::ArrayRef<c10::IValue> elements = value.toListRef();
+  return std::all_of(elements.begin(), elements.end(), add);
+}
+
+bool is_constant_of(const Program& program, const at::Tensor& tensor) {
+  return std::any_of(program.constants.begin(), program.constants.end(),
+                     [&](const c10::IValue& constant) {
+                       return constant.isTensor() && constant.toTensor().is_alias_of(tensor);
+                     });
+}
+
+// Returns the result's tensors, each in memory of its own.
+std::vector<at::Tensor> new_tensors(const c10::IValue& result, const Program& program,
+                                    at::TensorList inputs) {
+  std::vector<at::Tensor> tensors;
+  TORCHALGO_ASSERT(add_tensors(result, tensors));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto is_alias = [&](const at::Tensor& other) { return other.is_alias_of(tensors[i]); };
+    const auto end = tensors.begin() + static_cast<std::ptrdiff_t>(i);
+    if (std::any_of(inputs.begin(), inputs.end(), is_alias) ||
+        std::any_of(tensors.begin(), end, is_alias) || is_constant_of(program, tensors[i]))
+      tensors[i] = tensors[i].clone();
+  }
+  return tensors;
+}
+
+bool has_sizes(const std::vector<at::Tensor>& inputs, const std::vector<PlannedInput>& planned) {
+  return std::equal(inputs.begin(), inputs.end(), planned.begin(), planned.end(),
+                    [](const at::Tensor& input, const PlannedInput& expected) {
+                      return input.sizes() == at::IntArrayRef(expected.sizes);
+                    });
+}
+
+// Returns true if the sizes are within the limits. `dims` may be empty: all sizes are.
+bool fits(const std::vector<at::Tensor>& inputs, const std::vector<std::vector<SizeLimits>>& dims) {
+  if (dims.empty()) return true;
+  if (dims.size() != inputs.size()) return false;
+  std::map<std::int64_t, std::int64_t> values;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (static_cast<std::size_t>(inputs[i].dim()) != dims[i].size()) return false;
+    for (std::size_t k = 0; k < dims[i].size(); ++k) {
+      const SizeLimits& limits = dims[i][k];
+      const std::int64_t size = inputs[i].size(static_cast<std::int64_t>(k));
+      if (size < limits.least || (limits.most >= 0 && size > limits.most)) return false;
+      if (limits.variable >= 0 && values.emplace(limits.variable, size).first->second != size)
+        return false;
+    }
+  }
+  return true;
+}
+
+double distance(const std::vector<at::Tensor>& inputs, const std::vector<PlannedInput>& planned) {
+  double sum = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const auto& sizes = planned[i].sizes;
+    if (static_cast<std::size_t>(inputs[i].dim()) != sizes.size())
+      return std::numeric_limits<double>::infinity();
+    for (std::size_t k = 0; k < sizes.size(); ++k) {
+      const double size = std::max<std::int64_t>(inputs[i].size(static_cast<std::int64_t>(k)), 1);
+      sum += std::abs(std::log(size / std::max<std::int64_t>(sizes[k], 1)));
+    }
+  }
+  return sum;
+}
+
+std::string text_of(const std::vector<at::Tensor>& inputs) {
+  std::vector<std::string> texts;
+  for (const at::Tensor& input : inputs)
+    texts.push_back(fmt::format("[{}]", fmt::join(input.sizes(), ", ")));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+std::string text_of(const std::vector<PlannedInput>& planned) {
+  std::vector<std::string> texts;
+  for (const PlannedInput& input : planned)
+    texts.push_back(fmt::format("[{}]", fmt::join(input.sizes, ", ")));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+at::Tensor on_meta(const at::Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  return at::empty_strided(C10_AS_INTARRAYREF_SLOW_ALLOC(tensor.sym_sizes()),
+                           C10_AS_INTARRAYREF_SLOW_ALLOC(tensor.sym_strides()),
+                           tensor.options().device(at::kMeta));
+}
+
+// Returns the constants with all tensors on the meta device.
+std::vector<c10::IValue> on_meta(const std::vector<c10::IValue>& constants) {
+  std::vector<c10::IValue> moved = constants;
+  for (c10::IValue& constant : moved) {
+    if (constant.isTensor()) constant = on_meta(constant.toTensor());
+  }
+  return moved;
+}
+
+struct Handles {
+  ForkMutex mutex{ForkMutex::Level::kOuter};
+  std::unordered_map<std::int64_t, c10::weak_intrusive_ptr<PlanObject>> objects;
+  std::random_device random;
+};
+
+Handles& handles() {
+  static Handles* const all = new Handles;  // objects may be used while the process ends
+  return *all;
+}
+
+}  // namespace
+
+PlanObject::PlanObject(std::vector<PlanPart> parts) : parts_(std::move(parts)) {
+  TORCHALGO_CHECK(!parts_.empty(), "TA2005 plan: it has no part; save the model again");
+  for (const PlanPart& part : parts_) {
+    TORCHALGO_CHECK(part.runner != nullptr &&
+                        part.runner->planned().size() == parts_[0].runner->planned().size() &&
+                        part.results.size() == parts_[0].results.size(),
+                    "TA2003 save: the plans take or return different numbers of tensors; save each "
+                    "module of .by_shape alone");
+  }
+}
+
+const PlanPart& PlanObject::part_for(const std::vector<at::Tensor>& inputs) const {
+  const auto& first = parts_[0].runner->planned();
+  TORCHALGO_CHECK(inputs.size() == first.size(),
+                  "TA4303 torchalgo: got {} tensors, the plan takes {}: {}", inputs.size(),
+                  first.size(), text_of(first));
+  const PlanPart* best = nullptr;
+  double least = 0;
+  for (const PlanPart& part : parts_) {
+    if (has_sizes(inputs, part.runner->planned())) return part;
+    if (!fits(inputs, part.dims)) continue;
+    const double far = distance(inputs, part.runner->planned());
+    // Equal distances must not depend on rounding.
+    if (best == nullptr || far < least - 1e-9) best = &part, least = far;
+  }
+  TORCHALGO_CHECK(best != nullptr,
+                  "TA4303 torchalgo: inputs are {}, and no plan is right for these sizes; it was "
+                  "made for {}. Optimize the model for these shapes as well (docs/shapes.md)",
+                  text_of(inputs), text_of(first));
+  return *best;
+}
+
+std::vector<at::Tensor> PlanObject::run(at::TensorList inputs) const {
+  std::vector<at::Tensor> tensors = inputs.vec();
+  const GraphRunner& runner = *part_for(tensors).runner;
+  std::optional<c10::IValue> result = runner.run(tensors);
+  if (!result) result = runner.run_dispatched(std::move(tensors), runner.program().constants);
+  return new_tensors(*result, runner.program(), inputs);
+}
+
+std::vector<at::Tensor> PlanObject::run_on_meta(at::TensorList inputs) const {
+  std::vector<at::Tensor> tensors;
+  for (const at::Tensor& input : inputs) tensors.push_back(on_meta(input));
+  const PlanPart& part = part_for(tensors);
+  const Program& program = part.runner->program();
+  if (has_sizes(tensors, part.runner->planned())) {
+    std::vector<at::Tensor> results;
+    for (const PlannedResult& result : part.results) {
+      results.push_back(at::empty_strided(result.sizes, result.strides,
+                                          at::TensorOptions(result.dtype).device(at::kMeta)));
+    }
+    return results;
+  }
+  const c10::IValue result = part.runner->run_dispatched(tensors, on_meta(program.constants));
+  return new_tensors(result, program, tensors);
+}
+
+std::int64_t PlanObject::handle() {
+  Handles& all = handles();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.objects, [](const auto& each) { return each.second.expired(); });
+  while (handle_ == 0) {
+    const std::uint64_t bits = (std::uint64_t{all.random()} << 32) | all.random();
+    const auto handle = static_cast<std::int64_t>(bits >> 1);
+    if (handle == 0 || all.objects.contains(handle)) continue;
+    handle_ = handle;
+    all.objects.emplace(handle, c10::weak_intrusive_ptr<PlanObject>(
+                                    c10::intrusive_ptr<PlanObject>::reclaim_copy(this)));
+  }
+  return handle_;
+}
+
+c10::intrusive_ptr<PlanObject> PlanObject::find(std::int64_t handle) {
+  Handles& all = handles();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.objects.find(handle);
+  auto object = found == all.objects.end() ? nullptr : found->second.lock();
+  TORCHALGO_CHECK(object != nullptr,
+                  "TA4303 torchalgo: the plan of this compiled code does not exist any more: keep "
+                  "the optimized module, or compile again");
+  return object;
+}
+
+PlanPart make_plan_part(const torch::jit::Module& module, std::vector<PlannedInput> planned,
+                        std::vector<std::vector<SizeLimits>> dims, at::Device device) {
+  std::vector<at::Tensor> zeros;
+  for (const PlannedInput& input : planned)
+    zeros.push_back(at::zeros(input.sizes, at::TensorOptions(input.dtype).device(device)));
+  PlanPart part{
+      GraphRunner::make(read_program(module), std::move(planned), false), std::move(dims), {}};
+  TORCHALGO_CHECK(part.runner != nullptr,
+                  "TA2003 save: the module branches or loops, so it cannot become one op: save it "
+                  "as a .pt file");
+  TORCHALGO_CHECK(zeros.size() == static_cast<std::size_t>(part.runner->program().inputs),
+                  "TA2003 save: the plan has {} inputs, its module takes {}: optimize the model "
+                  "again",
+                  zeros.size(), part.runner->program().inputs);
+  const at::NoGradGuard no_grad;
+  const Program& program = part.runner->program();
+  const c10::IValue result = part.runner->run_dispatched(zeros, program.constants);
+  std::vector<at::Tensor> tensors;
+  TORCHALGO_CHECK(add_tensors(result, tensors),
+                  "TA2003 save: the model returns {}, expected tensors, or tuples and lists of "
+                  "tensors: save it as a .pt file",
+                  result.type()->annotation_str());
+  for (const at::Tensor& tensor : new_tensors(result, program, zeros)) {
+    part.results.push_back({tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type()});
+  }
+  return part;
+}
+
+}  // namespace torchalgo

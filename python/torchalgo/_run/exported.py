@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Makes one op of an optimized module, for torch.export, torch.compile and .pt2 files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchalgo import _C
+from torchalgo._base.error_code import with_inner_code
+from torchalgo._C import Error
+from torchalgo._capture.calls import CallForm, bound_arguments
+from torchalgo._capture.formats import Formats, with_formats
+from torchalgo._capture.freeze import ScriptModule, tensors_in
+from torchalgo._capture.shapes import as_numbers, planned_dims
+from torchalgo._plan.result import Result
+from torchalgo._run.runner import dtype_named
+
+
+def plan_object(results: Sequence[Result]) -> Any:
+    """Returns the plans with their weights as one object, which torch.ops.torchalgo.run_plan runs.
+
+    Raises: torchalgo.Error if a module branches or loops, or returns anything but tensors.
+    """
+    plans = [
+        (
+            result.scripted._c,
+            [(planned.shape, dtype_named(planned.dtype)) for planned in result.plan.inputs],
+            [[tuple(dim) for dim in tensor] for tensor in as_numbers(planned_dims(result.plan))],
+        )
+        for result in results
+    ]
+    return _C.make_plan_object(plans, results[0].device)
+
+
+def nested(flat: Sequence[torch.Tensor], scripted: ScriptModule) -> Any:
+    """Returns the result of a module, built from all tensors in it.
+
+    Raises: torchalgo.Error if its type does not give the number of tensors.
+    """
+    kind = scripted.forward.schema.returns[0].type
+    if kind.kind() == "ListType" and kind.getElementType().kind() == "TensorType":
+        return list(flat)
+    return _nested(iter(flat), kind)
+
+
+def _nested(flat: Any, kind: Any) -> Any:
+    if kind.kind() == "TensorType":
+        return next(flat)
+    if kind.kind() == "TupleType":
+        return tuple([_nested(flat, each) for each in kind.elements()])
+    raise Error(
+        f"TA2003 save: the model returns {kind.annotation_str}, expected tensors, tuples of them,"
+        " or one list: save it as a .pt file"
+    )
+
+
+class _OneOp(nn.Module):
+    """An optimized module as PyTorch exports it: one op, and what builds the model's result."""
+
+    def __init__(
+        self, plan: Any, scripted: ScriptModule, form: CallForm, formats: Formats | None
+    ) -> None:
+        super().__init__()
+        self.plan = plan
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            tensors = args if form.inputs is None else form.tensors(args, kwargs)[0]
+            flat = torch.ops.torchalgo.run_plan(tensors_in(tensors), self.plan)
+            result = nested(flat, scripted)
+            if formats is not None:
+                result = with_formats(result, iter(formats))
+            return form.result(result)
+
+        forward.__signature__ = form.signature  # type: ignore[attr-defined]  export reads names
+        self.forward = forward
+
+
+def _without_data(value: Any) -> Any:
+    """Returns a tensor of zeros of which a file holds one element only. Keeps other values."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.zeros((), dtype=value.dtype, device=value.device).expand(value.shape)
+
+
+def exported_bytes(
+    results: Sequence[Result],
+    form: CallForm,
+    formats: Formats | None,
+    extra_files: Mapping[str, str],
+) -> bytes:
+    """Returns the bytes of a .pt2 file of an optimized module.
+
+    Args:
+        form: the arguments and results of calls.
+        formats: the memory formats of the results for contiguous inputs; None: not known.
+        extra_files: the extra files, by name: text.
+
+    Raises: torchalgo.Error if torch.export cannot express the module.
+    """
+    module = _OneOp(plan_object(results), results[0].scripted, form, formats)
+    plan, device = results[0].plan, results[0].device
+    zeros = [torch.zeros(i.shape, dtype=dtype_named(i.dtype), device=device) for i in plan.inputs]
+    args, kwargs = tuple(zeros), {}
+    if form.inputs is not None:
+        bound = bound_arguments(form, zeros)
+        args, kwargs = bound.args, bound.kwargs
+    file = io.BytesIO()
+    try:
+        with torch.no_grad():
+            program = torch.export.export(module.eval(), args, kwargs, strict=False)
+        program.example_inputs = torch.utils._pytree.tree_map(_without_data, (args, kwargs))
+        torch.export.save(program, file, extra_files=dict(extra_files))
+    except (RuntimeError, ValueError, TypeError, AssertionError) as problem:
+        if isinstance(problem, Error):
+            raise
+        reason = " ".join(str(problem).split())
+        raise Error(
+            with_inner_code(
+                "TA2003 save: torch.export cannot write this module:"
+                f" {reason if len(reason) < 300 else reason[:297] + '...'}; save it as a .pt file"
+            )
+        ) from None
+    return file.getvalue()

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tests of .pt2 files: what they hold, what opens them, and what they return."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.nets import arguments, make_net
+from torch import Tensor, nn
+
+import torchalgo
+from torchalgo._run.exported import plan_object
+
+
+def optimized(model: nn.Module, *inputs: Any, **options: Any) -> torchalgo.Optimized:
+    return torchalgo.optimize(model.eval(), inputs, **arguments(run_untimed=True, **options))
+
+
+def exported(fast: torchalgo.Optimized, path: Path) -> nn.Module:
+    """Saves a module and loads it with PyTorch."""
+    fast.save(path)
+    module: nn.Module = torch.export.load(path).module()
+    return module
+
+
+@torch.no_grad()
+def test_torch_export_opens_it_and_the_results_are_equal(tmp_path: Path) -> None:
+    net, x = make_net(), torch.rand(1, 3, 24, 24)
+    fast = optimized(net, x)
+    assert fast.runs == "plan"
+    module = exported(fast, tmp_path / "net.pt2")
+    for _ in range(2):
+        y = torch.rand_like(x)
+        assert torch.equal(module(y), fast(y))
+    assert torchalgo.load_plan(tmp_path / "net.pt2") == fast.plan
+    program = torch.export.load(tmp_path / "net.pt2")
+    calls = [str(n.target) for n in program.graph.nodes if n.op == "call_function"]
+    assert calls.count("torchalgo.run_plan.default") == 1
+    assert not program.state_dict  # the object has the weights
+
+
+@torch.no_grad()
+def test_a_process_without_the_model_opens_it(tmp_path: Path) -> None:
+    x = torch.rand(1, 3, 24, 24)
+    fast = optimized(make_net(), x)
+    fast.save(tmp_path / "net.pt2")
+    torch.save((x, fast(x)), tmp_path / "call.pt")
+    source = (
+        "import torch, torchalgo, sys; x, y = torch.load(sys.argv[2]);"
+        "module = torch.export.load(sys.argv[1]).module(); torch.set_grad_enabled(False);"
+        "assert torch.equal(module(x), y)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", source, str(tmp_path / "net.pt2"), str(tmp_path / "call.pt")],
+        check=True,
+    )
+
+
+@torch.no_grad()
+def test_the_file_is_as_large_as_the_frozen_model(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 512, 3))
+    fast = optimized(net, torch.rand(1, 3, 64, 64))
+    fast.save(tmp_path / "net.pt2")
+    fast.save(tmp_path / "net.pt", portable=True)
+    sizes = [(tmp_path / name).stat().st_size for name in ("net.pt2", "net.pt")]
+    assert sizes[0] <= 1.02 * sizes[1]
+
+
+class Several(nn.Module):
+    """Takes a list and an option, and returns a dict of results in other containers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+
+    def forward(self, images: list[Tensor], *, scale: float = 1.0) -> dict[str, Any]:
+        a, b = self.conv(images[0]), self.conv(images[1]) * scale
+        return {"sum": a + b, "parts": (a, [b])}
+
+
+@torch.no_grad()
+def test_calls_have_the_form_of_the_model(tmp_path: Path) -> None:
+    model = Several().eval()
+    images = [torch.rand(1, 3, 12, 12), torch.rand(1, 3, 12, 12)]
+    fast = torchalgo.optimize(
+        model, (images,), example_kwargs={"scale": 0.5}, **arguments(run_untimed=True)
+    )
+    module = exported(fast, tmp_path / "several.pt2")
+    given, expected = module(images, scale=0.5), fast(images, scale=0.5)
+    assert list(given) == ["sum", "parts"]
+    assert torch.equal(given["sum"], expected["sum"])
+    assert torch.equal(given["parts"][1][0], expected["parts"][1][0])
+
+
+class Shared(nn.Module):
+    """Returns an input, a weight, and one tensor twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        y = self.conv(x)
+        return x, self.conv.bias, y, y[:, :4]
+
+
+@torch.no_grad()
+def test_results_are_never_memory_of_the_plan(tmp_path: Path) -> None:
+    x = torch.rand(1, 3, 12, 12)
+    model = Shared().eval()
+    fast = optimized(model, x)
+    module = exported(fast, tmp_path / "shared.pt2")
+    results = module(x)
+    for result, expected in zip(results, model(x), strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+    kept = x.clone()
+    for result in results:
+        result.fill_(7.0)
+    assert torch.equal(x, kept)
+    torch.testing.assert_close(module(x)[1], model.conv.bias.detach())
+
+
+@torch.no_grad()
+def test_a_baseline_is_saved_too(tmp_path: Path) -> None:
+    fast = optimized(nn.Sequential(nn.Linear(4, 5), nn.ReLU()), torch.rand(2, 4))
+    assert fast.runs == "baseline"
+    x = torch.rand(2, 4)
+    assert torch.equal(exported(fast, tmp_path / "linear.pt2")(x), fast(x))
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if bool(x.sum() > 0):
+            return self.conv(x)
+        return self.conv(-x)
+
+
+@torch.no_grad()
+def test_what_cannot_be_one_op_says_so(tmp_path: Path) -> None:
+    fast = optimized(torch.jit.script(Branches().eval()), torch.rand(1, 3, 12, 12))
+    with pytest.raises(torchalgo.Error, match=r"TA2003 save.*\.pt file"):
+        fast.save(tmp_path / "branches.pt2")
+    assert not (tmp_path / "branches.pt2").exists()
+    with pytest.raises(torchalgo.Error, match="TA1001 save: portable=True"):
+        fast.save(tmp_path / "branches.pt2", portable=True)
+
+
+@torch.no_grad()
+def test_load_names_what_opens_a_pt2_file(tmp_path: Path) -> None:
+    optimized(make_net(), torch.rand(1, 3, 24, 24)).save(tmp_path / "net.pt2")
+    with pytest.raises(torchalgo.Error, match=r"TA2006 load: .*torch\.export\.load"):
+        torchalgo.load(tmp_path / "net.pt2")
+
+
+@pytest.mark.filterwarnings("ignore:torchalgo. there is no plan for inputs")
+@torch.no_grad()
+def test_several_plans_are_one_object() -> None:
+    net = make_net().eval()
+    shapes = [torch.rand(1, 3, 24, 24), torch.rand(2, 3, 32, 32)]
+    fast = torchalgo.optimize(
+        net, shapes[0], shapes=[x.shape for x in shapes], **arguments(run_untimed=True)
+    )
+    plan = plan_object(fast._results)
+    for x in (*shapes, torch.rand(1, 3, 25, 24)):
+        (y,) = torch.ops.torchalgo.run_plan([x], plan)
+        assert torch.equal(y, fast(x))
+        (meta,) = torch.ops.torchalgo.run_plan([x.to("meta")], plan)
+        assert meta.shape == y.shape and meta.dtype == y.dtype
+    with pytest.raises(RuntimeError, match="TA4303"):
+        torch.ops.torchalgo.run_plan([x, x], plan)
