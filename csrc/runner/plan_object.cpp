@@ -199,6 +199,27 @@ std::vector<at::Tensor> PlanObject::run_on_meta(at::TensorList inputs) const {
   return new_tensors(result, program, tensors);
 }
 
+void PlanObject::watch(std::vector<at::Tensor> weights, std::vector<std::string> names) {
+  TORCHALGO_ASSERT(weights.size() == names.size());
+  weights_.clear();
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i].is_inference()) continue;  // it has no version
+    const void* const data = weights[i].const_data_ptr();
+    const std::uint32_t version = weights[i]._version();
+    weights_.push_back({std::move(weights[i]), std::move(names[i]), data, version});
+  }
+}
+
+void PlanObject::check_weights() const {
+  for (const WatchedWeight& weight : weights_) {
+    TORCHALGO_CHECK(weight.tensor.const_data_ptr() == weight.data &&
+                        static_cast<std::uint32_t>(weight.tensor._version()) == weight.version,
+                    "TA1404 torchalgo: weight '{}' of the original model was changed after "
+                    "optimize: call .refresh() on the optimized module",
+                    weight.name);
+  }
+}
+
 std::int64_t PlanObject::handle() {
   Handles& all = handles();
   const std::lock_guard lock(all.mutex);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "runner/graph_runner.h"
@@ -29,6 +30,14 @@ struct PlanPart {
   std::shared_ptr<const GraphRunner> runner;
   std::vector<std::vector<SizeLimits>> dims;  // per input and dimension; empty: all sizes
   std::vector<PlannedResult> results;         // all tensors of the result, flat
+};
+
+/// A weight of the model, as it was when it was packed.
+struct WatchedWeight {
+  at::Tensor tensor;
+  std::string name;
+  const void* data = nullptr;
+  std::uint32_t version = 0;  // of its contents
 };
 
 /// An optimized model as one object: its plans with their weights. The op torchalgo::run_plan runs
@@ -57,6 +66,12 @@ class PlanObject : public torch::CustomClassHolder {
   /// @throws Error  if there is no such object, or no more.
   [[nodiscard]] static c10::intrusive_ptr<PlanObject> find(std::int64_t handle);
 
+  /// Records the model's weights, of which the object holds packed copies.
+  void watch(std::vector<at::Tensor> weights, std::vector<std::string> names);
+  /// @throws Error  if a recorded weight was written to, or has other memory. Writes through
+  /// `.data` are not seen.
+  void check_weights() const;
+
   /// Returns everything as plain data for a file.
   [[nodiscard]] c10::IValue state() const;
   /// @throws Error  if the data is damaged, is of a later version, or has ops that this PyTorch
@@ -67,6 +82,7 @@ class PlanObject : public torch::CustomClassHolder {
   [[nodiscard]] const PlanPart& part_for(const std::vector<at::Tensor>& inputs) const;
 
   std::vector<PlanPart> parts_;
+  std::vector<WatchedWeight> weights_;
   std::int64_t handle_ = 0;  // 0: none yet; guarded by the mutex of all handles
 };
 

@@ -3,6 +3,7 @@
 #include <torch/library.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ops/planned_op_checks.h"
@@ -21,8 +22,11 @@ std::vector<at::Tensor> run_plan_on_meta(at::TensorList inputs, const PlanPtr& p
   return plan->run_on_meta(inputs);
 }
 
+// Code that a compiler made calls this, so nothing else has compared the weights.
 std::vector<at::Tensor> run_held_plan(at::TensorList inputs, std::int64_t handle) {
-  return PlanObject::find(handle)->run(inputs);
+  const PlanPtr plan = PlanObject::find(handle);
+  plan->check_weights();
+  return plan->run(inputs);
 }
 
 std::vector<at::Tensor> run_held_plan_on_meta(at::TensorList inputs, std::int64_t handle) {
@@ -35,6 +39,11 @@ TORCH_LIBRARY_FRAGMENT(torchalgo, m) {
       // torch.compile and torch.export pass the object itself to kernels without data.
       .def("tracing_mode", [](const PlanPtr&) { return std::string("real"); })
       .def("__eq__", [](const PlanPtr& plan, const PlanPtr& other) { return plan == other; })
+      .def(
+          "watch",
+          [](const PlanPtr& plan, std::vector<at::Tensor> weights, std::vector<std::string> names) {
+            plan->watch(std::move(weights), std::move(names));
+          })
       .def("handle", [](const PlanPtr& plan) { return plan->handle(); })
       .def_pickle([](const PlanPtr& plan) { return plan->state(); },
                   [](c10::IValue state) { return PlanObject::from_state(state); });

@@ -377,8 +377,8 @@ class GraphRunner:
     def run(self, *inputs: Any) -> Any: ...  # NotImplemented: the module itself must run
     def run_planned(self, *inputs: Any) -> Any: ...  # the same unless sizes and types are `inputs`
 
-# One object of several plans (csrc/runner/plan_object.h), each a ScriptModule._c, its inputs and the
-# numbers of as_numbers. Returns a torch.ScriptObject.
+# One object of several plans (csrc/runner/plan_object.h), each a ScriptModule._c, its inputs and
+# the numbers of as_numbers. Returns a torch.ScriptObject.
 def make_plan_object(
     plans: Sequence[
         tuple[

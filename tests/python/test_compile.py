@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import math
 import random
 import re
 import subprocess
@@ -183,6 +184,19 @@ def test_a_write_through_data_is_an_error_until_refresh(net: Net, x: torch.Tenso
     with pytest.raises(torchalgo.Error, match=r"TA1404 .*torchalgo\.dynamo\.refresh"):
         compiled(x)
     dynamo.refresh(compiled)
+    expect_equal(compiled, net, x)
+
+
+def test_a_failed_packing_is_tried_again(net: Net, x: torch.Tensor) -> None:
+    compiled = compiled_net(net)
+    expect_equal(compiled, net, x)
+    weight = net.layer1[0].conv2.weight
+    before = weight.detach().clone()
+    weight.fill_(math.nan)
+    for _ in range(2):
+        with pytest.raises(torchalgo.Error):
+            compiled(x)
+    weight.copy_(2 * before)
     expect_equal(compiled, net, x)
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from support.nets import arguments, make_net
 from torch import Tensor, nn
 
 import torchalgo
+from support.nets import arguments, make_net
 from torchalgo._run.exported import plan_object
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from support.nets import arguments, make_net
 from torch._subclasses import schema_check_mode
 from torch.library import opcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchalgo
+from support.nets import arguments, make_net
 from torchalgo._run.exported import plan_object
 
 CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor")
@@ -23,7 +23,7 @@ ALL_CHECKS = (*CHECKS, "test_aot_dispatch_dynamic")
 
 @pytest.fixture(autouse=True)
 def objects_are_no_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch's check of schemas takes each object of a C++ class for a list, and asks its length."""
+    """PyTorch's check of schemas takes an object of a C++ class for a list, and asks its length."""
     inner = schema_check_mode.is_iterable_of_tensors
     monkeypatch.setattr(
         schema_check_mode,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import io
+import math
 import pickle
 import threading
 import time
@@ -151,6 +152,23 @@ def test_an_optimizer_step_is_seen_and_refresh_packs_the_new_weights(
     assert own.refresh() is own
     assert fp64_error(net, own, x) <= 1e-5
     assert own.runs == "plan"
+
+
+def test_a_refresh_that_fails_leaves_the_change_an_error(
+    net: Net, x: torch.Tensor, own: torchalgo.Optimized
+) -> None:
+    weight = net.layer1[0].conv2.weight
+    before = weight.detach().clone()
+    with torch.no_grad():
+        weight.fill_(math.nan)
+    for _ in range(2):
+        with pytest.raises(torchalgo.Error):
+            own.refresh()
+        with pytest.raises(torchalgo.Error, match=r"TA1404 .*'layer1.0.conv2.weight'"):
+            own(x[..., ::2])
+    with torch.no_grad():
+        weight.copy_(2 * before)
+    assert fp64_error(net, own.refresh(), x) <= 1e-5
 
 
 @pytest.mark.parametrize(

@@ -37,26 +37,41 @@ def plan_object(results: Sequence[Result]) -> Any:
     return _C.make_plan_object(plans, results[0].device)
 
 
-def nested(flat: Sequence[torch.Tensor], scripted: ScriptModule) -> Any:
-    """Returns the result of a module, built from all tensors in it.
+# The form of a module's result: None is a tensor, a tuple is a tuple, and "list" is one list.
+ResultType = Any
+
+
+def result_type(scripted: ScriptModule) -> ResultType:
+    """Returns the form of a module's result.
 
     Raises: torchalgo.Error if its type does not give the number of tensors.
     """
-    kind = scripted.forward.schema.returns[0].type
+    forward: Any = scripted.forward
+    kind = forward.schema.returns[0].type
     if kind.kind() == "ListType" and kind.getElementType().kind() == "TensorType":
-        return list(flat)
-    return _nested(iter(flat), kind)
+        return "list"
+    return _result_type(kind)
 
 
-def _nested(flat: Any, kind: Any) -> Any:
+def _result_type(kind: Any) -> ResultType:
     if kind.kind() == "TensorType":
-        return next(flat)
+        return None
     if kind.kind() == "TupleType":
-        return tuple([_nested(flat, each) for each in kind.elements()])
+        return tuple([_result_type(each) for each in kind.elements()])
     raise Error(
         f"TA2003 save: the model returns {kind.annotation_str}, expected tensors, tuples of them,"
         " or one list: save it as a .pt file"
     )
+
+
+def nested(flat: Sequence[torch.Tensor], kind: ResultType) -> Any:
+    """Returns the result of a module, built from all tensors in it."""
+    return list(flat) if kind == "list" else _nested(list(flat), kind)
+
+
+def _nested(flat: list[torch.Tensor], kind: ResultType) -> Any:
+    """Takes the tensors from the front of `flat`."""
+    return flat.pop(0) if kind is None else tuple([_nested(flat, each) for each in kind])
 
 
 class _OneOp(nn.Module):
@@ -67,16 +82,18 @@ class _OneOp(nn.Module):
     ) -> None:
         super().__init__()
         self.plan = plan
+        kind = result_type(scripted)
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             tensors = args if form.inputs is None else form.tensors(args, kwargs)[0]
             flat = torch.ops.torchalgo.run_plan(tensors_in(tensors), self.plan)
-            result = nested(flat, scripted)
+            result = nested(flat, kind)
             if formats is not None:
                 result = with_formats(result, iter(formats))
             return form.result(result)
 
-        forward.__signature__ = form.signature  # type: ignore[attr-defined]  export reads names
+        # torch.export reads the names of arguments there.
+        setattr(forward, "__signature__", form.signature)  # noqa: B010
         self.forward = forward
 
 

@@ -110,9 +110,13 @@ class Original:
                 )
 
     def plan(self, calls: Sequence[ModelCall], plans: Mapping[str, Plan] | None = None) -> Planned:
-        """Plans `calls` with the present weights, or applies `plans` if they are given."""
-        self.watch()
+        """Plans `calls` with the present weights, or applies `plans` if they are given.
+
+        If this raises, changes are still detected relative to the weights that were packed before.
+        """
+        present = list(_watched(self.model))
         planned = self._planner(self.model, calls, plans)
+        self.watch(present)
         self.calls, self.tensor_model = list(calls), planned.tensor_model
         self.formats = planned.formats
         return planned
@@ -128,9 +132,13 @@ class Original:
         model, tensor_model = copy.deepcopy((self.model, self.tensor_model), memo)
         return Original(model, self._planner, self.calls, tensor_model, self.formats)
 
-    def watch(self) -> None:
-        """Records the present weights; later changes are detected relative to them."""
-        self._watched = list(_watched(self.model))
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Returns the weights that are watched, by name."""
+        return {name: tensor for _, _, tensor, *_, name in self._watched}
+
+    def watch(self, weights: list[_Watched] | None = None) -> None:
+        """Records weights; later changes are detected relative to them. None: the present ones."""
+        self._watched = list(_watched(self.model)) if weights is None else weights
         self._rotation = itertools.cycle(self._watched)
         _changed(self._watched)  # brings the weights into the caches
         started = time.perf_counter_ns()

@@ -19,14 +19,16 @@ from torchalgo._capture.freeze import ScriptModule
 from torchalgo._capture.shapes import Shapes, shapes_of, shapes_text
 from torchalgo._capture.tensor_checks import check_tensors, why_original
 from torchalgo._plan.result import Result
+from torchalgo._run.as_op import AsOp
 from torchalgo._run.embedded import Embedded
 from torchalgo._run.original import Original
 from torchalgo._run.runner import dtype_named, own_error, plain_error, runner_of
 from torchalgo._run.unseen_shapes import UnseenShapes
 
 _NO_EXPORT = (
-    "TA1402 {}: an optimized module has ops that only torchalgo has; export the original model, or"
-    " use .save(path, portable=True), which writes TorchScript of PyTorch's own ops"
+    "TA1402 {}: an optimized module has ops that only torchalgo has; use .save('model.pt2'), which"
+    " writes a file of torch.export, or .save(path, portable=True), which writes TorchScript of"
+    " PyTorch's own ops, or export the original model"
 )
 MOST_UNSEEN = 1024  # the most shapes, or reasons, that are counted one by one
 OTHERS = "others"  # all others are counted under this key
@@ -59,6 +61,7 @@ class PlannedCalls(Embedded):
         # The runners by id of the scripted module, and the first plan's. They run usual calls.
         self._runners: dict[int, _C.GraphRunner] = {}
         self._first_runner: _C.GraphRunner | None = None
+        self._as_op: AsOp | None = None
         self._dtypes: set[torch.dtype] = set()
         self._device = torch.device("cpu")
         self._form = form
@@ -101,6 +104,8 @@ class PlannedCalls(Embedded):
             traced or exported. Also if only the original model can run the call, and it is not
             available.
         """
+        if torch.compiler.is_dynamo_compiling():
+            return self._compiled(args, kwargs)
         if self._first_runner is not None and not kwargs:
             if self._original is not None and self._original.is_changed():
                 self._original.check_weights()
@@ -110,6 +115,41 @@ class PlannedCalls(Embedded):
                 raise own_error(problem) or problem from None
             if result is not NotImplemented:
                 return result if self._is_usual(args) else self._finished(result, args)
+        return self._forward(args, kwargs)
+
+    def _compiled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs a call inside of a compiled model. torch.compile reads this code.
+
+        The call becomes one op if its arguments are tensors for which there is a plan. Any other
+        call runs outside of the compiled code.
+        """
+        as_op, has_gradients = self._as_op, torch.is_grad_enabled()
+        is_plain = not kwargs and not torch.is_autocast_enabled("cpu")
+        shapes, dtypes, devices = [], [], []
+        for argument in args:
+            is_tensor = isinstance(argument, torch.Tensor) and argument.is_contiguous()
+            if not is_tensor or (argument.requires_grad and has_gradients):
+                is_plain = False
+                break
+            # range() makes a number of a symbolic size.
+            shapes.append(tuple([len(range(size)) for size in argument.shape]))
+            dtypes.append(argument.dtype)
+            devices.append(argument.device.type)
+        if is_plain and as_op is not None:
+            handle = self._handle(tuple(shapes), dtypes, devices, as_op.number)
+            if handle:
+                return as_op.result(torch.ops.torchalgo.run_held_plan(list(args), handle))
+        return self._outside(args, kwargs)
+
+    @torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+    def _handle(
+        self, shapes: Shapes, dtypes: Sequence[torch.dtype], devices: Sequence[str], _: int
+    ) -> int:
+        """Returns AsOp.handle. torch.compile runs it while it compiles."""
+        return 0 if self._as_op is None else self._as_op.handle(shapes, dtypes, devices)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._forward(args, kwargs)
 
     def _is_usual(self, tensors: tuple[torch.Tensor, ...]) -> bool:
@@ -251,6 +291,8 @@ class PlannedCalls(Embedded):
         self._formats = None
         if self._original is not None and self._original.tensor_model is not None:
             self._formats = ResultFormats(self._original.run_tensors, self._original.formats)
+        formats = None if self._formats is None else self._formats.of_contiguous
+        self._as_op = AsOp(results, self._form, formats, self._original)
         is_usual = self._form.is_positional
         self._first_runner = self._runners.get(id(results[0].scripted)) if is_usual else None
         self._results = tuple(results)  # last: other threads may run plans from here on

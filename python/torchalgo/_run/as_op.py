@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Makes an optimized module one op of a model that torch.compile compiles."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from torchalgo._C import Error
+from torchalgo._capture.calls import CallForm
+from torchalgo._capture.formats import Formats, with_formats
+from torchalgo._capture.shapes import Shapes, as_numbers, choose, planned_dims
+from torchalgo._plan.result import Result
+from torchalgo._run.exported import ResultType, nested, plan_object, result_type
+from torchalgo._run.original import Original
+from torchalgo._run.runner import dtype_named
+
+
+class AsOp:
+    """The plans of an optimized module as one op."""
+
+    _numbers = itertools.count(1)
+
+    def __init__(
+        self,
+        results: Sequence[Result],
+        form: CallForm,
+        formats: Formats | None,
+        original: Original | None,
+    ) -> None:
+        self._results, self._form, self._original = results, form, original
+        self._formats = formats
+        self._type: ResultType = None
+        self._plan: Any = None
+        self.number = next(self._numbers)  # torch.compile compiles again if it differs
+
+    def handle(self, shapes: Shapes, dtypes: Sequence[torch.dtype], devices: Sequence[str]) -> int:
+        """Returns the handle for torch.ops.torchalgo.run_held_plan.
+
+        Returns 0 if no plan is right for such tensors, or if the plans cannot become one op.
+        """
+        planned = self._results[0].plan.inputs
+        is_usual = self._form.is_positional and self._form.output is None
+        on_cpu = self._results[0].device == "cpu" and all(device == "cpu" for device in devices)
+        if not is_usual or not on_cpu:
+            return 0
+        if list(dtypes) != [dtype_named(each.dtype) for each in planned]:
+            return 0
+        sizes = [list(each) for each in shapes]
+        known = [[list(each) for each in result.shapes] for result in self._results]
+        dims = [as_numbers(planned_dims(result.plan)) for result in self._results]
+        if choose(sizes, known, dims) < 0:
+            return 0
+        if self._plan is None:
+            try:
+                self._type = result_type(self._results[0].scripted)
+                self._plan = plan_object(self._results)
+            except Error:  # a module branches, or returns a dict
+                return 0
+            if self._original is not None:
+                weights = self._original.weights()
+                self._plan.watch(list(weights.values()), list(weights))
+        return int(self._plan.handle())
+
+    def result(self, flat: Sequence[torch.Tensor]) -> Any:
+        """Returns the model's result, built from all tensors in it."""
+        result = nested(flat, self._type)
+        return result if self._formats is None else with_formats(result, iter(self._formats))

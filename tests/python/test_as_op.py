@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tests of an optimized module inside of a model that torch.compile compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torchalgo
+from support.nets import arguments, make_net
+
+pytestmark = pytest.mark.filterwarnings("ignore:torchalgo. ", "ignore:The .grad attribute")
+
+
+class Around(nn.Module):
+    """A model with ops before and after an optimized module."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Any:
+        y = self.inner(x * 2)
+        return [each + 1 for each in y] if isinstance(y, (tuple, list)) else y + 1
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def optimized(model: nn.Module, *inputs: Tensor, **options: Any) -> torchalgo.Optimized:
+    return torchalgo.optimize(model.eval(), inputs, **arguments(run_untimed=True, **options))
+
+
+class Graphs:
+    """A backend that keeps the ops of each graph and runs the graph as it is."""
+
+    def __init__(self) -> None:
+        self.ops: list[list[str]] = []
+
+    def __call__(self, graph: torch.fx.GraphModule, _: Any) -> Any:
+        self.ops.append([str(n.target) for n in graph.graph.nodes if n.op == "call_function"])
+        return graph.forward
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@torch.no_grad()
+def test_one_op_without_graph_breaks(backend: str) -> None:
+    x = torch.rand(1, 3, 24, 24)
+    model = Around(optimized(make_net(), x))
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    for _ in range(2):
+        y = torch.rand_like(x)
+        torch.testing.assert_close(compiled(y), model(y), rtol=1e-6, atol=1e-6)
+
+
+@torch.no_grad()
+def test_the_graph_has_the_op() -> None:
+    x, graphs = torch.rand(1, 3, 24, 24), Graphs()
+    torch.compile(Around(optimized(make_net(), x)), backend=graphs)(x)
+    (ops,) = graphs.ops
+    assert sum("run_held_plan" in op for op in ops) == 1
+
+
+class Parts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.conv(x)
+        return y, torch.relu(y).to(memory_format=torch.channels_last)
+
+
+@torch.no_grad()
+def test_results_have_the_model_s_form_and_formats() -> None:
+    x = torch.rand(1, 3, 12, 12)
+    fast = optimized(Parts(), x)
+    got = torch.compile(fast, backend="aot_eager", fullgraph=True)(x)
+    for mine, expected in zip(got, fast(x), strict=True):
+        assert torch.equal(mine, expected) and mine.stride() == expected.stride()
+
+
+@torch.no_grad()
+def test_a_changed_weight_is_an_error_until_refresh() -> None:
+    x, net = torch.rand(1, 3, 24, 24), make_net().eval()
+    fast = optimized(net, x)
+    compiled = torch.compile(Around(fast), backend="aot_eager", fullgraph=True)
+    compiled(x)
+    name, weight = next(iter(net.named_parameters()))
+    weight.mul_(1.5)
+    with pytest.raises(RuntimeError, match=rf"TA1404 .*{name!r}.*refresh"):
+        compiled(x)
+    fast.refresh()
+    torch.testing.assert_close(compiled(x), Around(net)(x), rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_other_calls_run_outside_of_the_compiled_code() -> None:
+    x, net = torch.rand(1, 3, 24, 24), make_net().eval()
+    fast = optimized(net, x)
+    model = Around(fast)
+    graphs = Graphs()
+    compiled = torch.compile(model, backend=graphs)
+    strided = torch.rand(1, 3, 24, 48)[..., ::2]
+    torch.testing.assert_close(compiled(strided * 1), Around(net)(strided), rtol=1e-4, atol=1e-5)
+    with torch.enable_grad():
+        y = torch.rand(1, 3, 24, 24, requires_grad=True)
+        compiled(y).sum().backward()
+    assert y.grad is not None
+    assert sum(fast.original_runs.values()) == 1
+    assert torch.equal(compiled(x), model(x))
+
+
+@torch.no_grad()
+def test_other_sizes_run_the_plans_or_the_original() -> None:
+    net = make_net().eval()
+    x = torch.rand(1, 3, 24, 24)
+    model = Around(optimized(net, x))
+    compiled = torch.compile(model, backend="aot_eager")
+    for shape in ((1, 3, 24, 24), (2, 3, 24, 24), (1, 3, 32, 28)):
+        y = torch.rand(shape)
+        torch.testing.assert_close(compiled(y), Around(net)(y), rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_module_without_a_plan_is_planned_by_its_first_call() -> None:
+    net, x = make_net().eval(), torch.rand(1, 3, 24, 24)
+    fast = torchalgo.optimize(net, **arguments(run_untimed=True))
+    compiled = torch.compile(Around(fast), backend="aot_eager")
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), Around(net)(x), rtol=1e-4, atol=1e-5)
+    assert fast.plan
