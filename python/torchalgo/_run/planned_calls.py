@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._compile import _disable_dynamo
 
 from torchalgo import _C
 from torchalgo._base.fork_lock import fork_lock
@@ -141,14 +142,16 @@ class PlannedCalls(Embedded):
                 return as_op.result(torch.ops.torchalgo.run_held_plan(list(args), handle))
         return self._outside(args, kwargs)
 
-    @torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
     def _handle(
         self, shapes: Shapes, dtypes: Sequence[torch.dtype], devices: Sequence[str], _: int
     ) -> int:
         """Returns AsOp.handle. torch.compile runs it while it compiles."""
         return 0 if self._as_op is None else self._as_op.handle(shapes, dtypes, devices)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    # As torch.compiler.assume_constant_result does, without the time to import torch._dynamo.
+    _handle._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+    @_disable_dynamo  # torch.compiler.disable would import torch._dynamo now
     def _outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._forward(args, kwargs)
 

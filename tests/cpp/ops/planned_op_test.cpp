@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <limits>
 #include <thread>
@@ -454,8 +455,27 @@ TEST_F(PlannedOpTest, ExplainsInputsThatDoNotFit) {
   EXPECT_NE(error({image, image}).find("expected 1 inputs, got 2"), std::string::npos);
   EXPECT_NE(error({at::Tensor()}).find("undefined"), std::string::npos);
   EXPECT_NE(error({image}, image).find("got a residual"), std::string::npos);
-  EXPECT_NE(error({image.to(at::kMeta)}).find("on meta"), std::string::npos);
   EXPECT_NE(error({image.to_sparse()}).find("expected a dense tensor"), std::string::npos);
+}
+
+TEST_F(PlannedOpTest, ResultsOnMetaHaveTheSameSizesAndStrides) {
+  for (const auto& [from, to] :
+       {std::pair{Layout::kNchw, Layout::kNhwc}, std::pair{Layout::kNChw16c, Layout::kNchw}}) {
+    const Layer layer("fwd_f32_n1c20h9w8_k20r3s3_st1x1_pad1x1_dil1x1_g1+add",
+                      {"cpu.gone", from, to, 0}, aten_algorithms());
+    for (const std::int64_t n : {1, 3, 0}) {
+      const std::vector<std::int64_t> sizes = {n, 20, n == 3 ? 11 : 9, 8};
+      const TensorShape in = shape_in(sizes, from), out = shape_in(sizes, to);
+      const at::Tensor src = at::zeros(in.sizes).as_strided(in.sizes, in.strides);
+      const at::Tensor residual = at::zeros(out.sizes).as_strided(out.sizes, out.strides);
+      const at::Tensor meta = layer.op->run(std::array{src.to(at::kMeta)}, residual.to(at::kMeta));
+      const at::Tensor dst = layer.op->run(std::array{src}, residual);
+      EXPECT_TRUE(meta.is_meta());
+      EXPECT_EQ(meta.sizes(), dst.sizes());
+      EXPECT_EQ(meta.strides(), dst.strides());
+      EXPECT_EQ(meta.scalar_type(), dst.scalar_type());
+    }
+  }
 }
 
 TEST_F(PlannedOpTest, ExplainsBlockedInputsAndResidualsThatDoNotFit) {
