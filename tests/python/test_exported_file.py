@@ -177,3 +177,41 @@ def test_several_plans_are_one_object() -> None:
         assert meta.shape == y.shape and meta.dtype == y.dtype
     with pytest.raises(RuntimeError, match="TA4303"):
         torch.ops.torchalgo.run_plan([x, x], plan)
+
+
+DAMAGE = """
+import io, random, sys, zipfile
+import torch, torchalgo
+
+def damaged(name, data):
+    data = bytearray(data)
+    for _ in range(random.choice([1, 2, 4]) if name.endswith("data.pkl") else 0):
+        data[random.randrange(len(data))] = random.randrange(256)
+    return bytes(data)
+
+random.seed(1)
+archive = zipfile.ZipFile(sys.argv[1]).read("archive/data/constants/custom_obj_0")
+x, errors = torch.rand(1, 3, 24, 24), 0
+for _ in range(200):
+    changed = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(changed, "w") as new:
+        for item in old.infolist():
+            new.writestr(item.filename, damaged(item.filename, old.read(item)))
+    try:
+        plan = torch._C._pickle_load_obj(changed.getvalue())
+        if isinstance(plan, torch.ScriptObject):
+            torch.ops.torchalgo.run_plan([x], plan)
+    except (RuntimeError, ValueError, MemoryError):
+        errors += 1
+assert errors > 100, errors
+"""
+
+
+@torch.no_grad()
+def test_damaged_plans_are_errors_and_never_a_crash(tmp_path: Path) -> None:
+    optimized(make_net(), torch.rand(1, 3, 24, 24)).save(tmp_path / "net.pt2")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", DAMAGE, str(tmp_path / "net.pt2")],
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
