@@ -120,7 +120,8 @@ class Preparer {
                     "TA2008 plan: this PyTorch has no op {}: optimize the model again with it",
                     name);
     const c10::FunctionSchema& schema = found->schema();
-    TORCHALGO_CHECK(!schema.is_vararg() && schema.arguments().size() == step.src.size() &&
+    TORCHALGO_CHECK(!schema.is_vararg() && !schema.is_varret() &&
+                        schema.arguments().size() == step.src.size() &&
                         static_cast<int>(schema.returns().size()) == step.results,
                     "TA2008 plan: op {} has {} arguments and {} results in this PyTorch, the plan "
                     "calls it with {} and {}: optimize the model again with it",
@@ -325,6 +326,7 @@ class Run {
     stack.reserve(instruction.src.size());
     for (const Place place : instruction.src) stack.push_back(at(place));
     (*instruction.other)(stack);
+    TORCHALGO_ASSERT(static_cast<int>(stack.size()) == instruction.results);
     std::move(stack.begin(), stack.end(), values_.begin() + instruction.first_result);
   }
 

@@ -4,6 +4,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <string>
 #include <utility>
@@ -30,8 +31,19 @@ c10::IValue tuple_of(const std::vector<Each>& all, Write write) {
   return c10::ivalue::Tuple::create(std::move(values));
 }
 
+// The types of list elements that a file may name. torch's parser of types crashes on some texts.
+bool is_element(const std::string& type) {
+  constexpr std::array kTypes = {"Tensor", "int", "float", "bool", "str", "Optional[Tensor]"};
+  return std::find(kTypes.begin(), kTypes.end(), type) != kTypes.end();
+}
+
 c10::IValue write_step(const ProgramStep& step) {
   const std::string element = step.element == nullptr ? "" : step.element->annotation_str();
+  TORCHALGO_CHECK(
+      element.empty() || is_element(element),
+      "TA2003 save: the plan makes a list of {}, which a .pt2 file cannot hold: save it "
+      "as a .pt file",
+      element);
   return tuple(static_cast<std::int64_t>(step.kind), step.op.name, step.op.overload_name, element,
                Sizes(step.src.begin(), step.src.end()),
                static_cast<std::int64_t>(step.first_result),
@@ -101,6 +113,7 @@ at::ScalarType read_dtype(const c10::IValue& value) {
 }
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMostResults = 4096;  // of one step; a damaged number must not take memory
 
 ProgramStep read_step(const c10::IValue& value) {
   const auto fields = read_tuple(value, 7);
@@ -108,8 +121,10 @@ ProgramStep read_step(const c10::IValue& value) {
   step.kind = static_cast<ProgramStep::Kind>(
       read_int(fields[0], 0, static_cast<std::int64_t>(ProgramStep::Kind::kUnpackedList)));
   step.op = {read_text(fields[1]), read_text(fields[2])};
-  if (const std::string element = read_text(fields[3]); !element.empty())
+  if (const std::string element = read_text(fields[3]); !element.empty()) {
+    check(is_element(element));
     step.element = c10::parseType(element);
+  }
   check((step.kind == ProgramStep::Kind::kList) == (step.element != nullptr));
   for (const std::int64_t place : read_ints(fields[4])) {
     check(place >= -kMost && place <= kMost);
@@ -117,7 +132,7 @@ ProgramStep read_step(const c10::IValue& value) {
   }
   check(step.kind != ProgramStep::Kind::kUnpackedList || step.src.size() == 1);
   step.first_result = static_cast<Place>(read_int(fields[5], 0, kMost));
-  step.results = static_cast<int>(read_int(fields[6], 0, kMost));
+  step.results = static_cast<int>(read_int(fields[6], 0, kMostResults));
   return step;
 }
 

@@ -95,9 +95,12 @@ class Reader {
       default:
         break;
     }
-    // The interpreter passes the number of arguments to a vararg op.
+    // The interpreter passes the number of arguments to a vararg op. The schema of a varret op does
+    // not say how many results it has.
     const torch::jit::Operator* const known = node.maybeOperator();
-    if (known == nullptr || node.hasAttributes() || known->schema().is_vararg()) return false;
+    if (known == nullptr || node.hasAttributes() || known->schema().is_vararg() ||
+        known->schema().is_varret())
+      return false;
     if (!add_step(ProgramStep::Kind::kOp, node)) return false;
     read_.steps.back().op = known->schema().operator_name();
     return true;

@@ -103,6 +103,18 @@ def test_a_changed_weight_is_an_error_until_refresh() -> None:
 
 
 @torch.no_grad()
+def test_a_weight_that_changed_before_compilation_is_an_error() -> None:
+    x, net = torch.rand(1, 3, 24, 24), make_net().eval()
+    fast = optimized(net, x)
+    next(net.parameters()).mul_(1.5)
+    compiled = torch.compile(Around(fast), backend="aot_eager")
+    with pytest.raises(torchalgo.Error, match="TA1404"):
+        compiled(x)
+    fast.refresh()
+    torch.testing.assert_close(compiled(x), Around(net)(x), rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
 def test_other_calls_run_outside_of_the_compiled_code() -> None:
     x, net = torch.rand(1, 3, 24, 24), make_net().eval()
     fast = optimized(net, x)

@@ -133,6 +133,27 @@ def test_a_baseline_is_saved_too(tmp_path: Path) -> None:
     assert torch.equal(exported(fast, tmp_path / "linear.pt2")(x), fast(x))
 
 
+class Pairs(nn.Module):
+    """Unpacks a tuple whose place in a list is not known when the graph is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        pairs = [(self.conv(x), x)]
+        a, b = pairs[x.dim() - 4]
+        return a + b.mean()
+
+
+@torch.no_grad()
+def test_an_op_with_any_number_of_results_needs_the_interpreter() -> None:
+    x = torch.rand(1, 3, 12, 12)
+    model = torch.jit.script(Pairs().eval())
+    fast = optimized(model, x)
+    torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+
+
 class Branches(nn.Module):
     def __init__(self) -> None:
         super().__init__()

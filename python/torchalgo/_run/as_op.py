@@ -40,7 +40,8 @@ class AsOp:
     def handle(self, shapes: Shapes, dtypes: Sequence[torch.dtype], devices: Sequence[str]) -> int:
         """Returns the handle for torch.ops.torchalgo.run_held_plan.
 
-        Returns 0 if no plan is right for such tensors, or if the plans cannot become one op.
+        Returns 0 if no plan is right for such tensors, if the plans cannot become one op, or if a
+        weight has changed.
         """
         planned = self._results[0].plan.inputs
         is_usual = self._form.is_positional and self._form.output is None
@@ -54,15 +55,19 @@ class AsOp:
         dims = [as_numbers(planned_dims(result.plan)) for result in self._results]
         if choose(sizes, known, dims) < 0:
             return 0
+        # A call outside of compiled code raises the error about changed weights.
+        if self._original is not None and self._original.first_changed():
+            return 0
         if self._plan is None:
             try:
                 self._type = result_type(self._results[0].scripted)
-                self._plan = plan_object(self._results)
+                plan = plan_object(self._results)
             except Error:  # a module branches, or returns a dict
                 return 0
             if self._original is not None:
                 weights = self._original.weights()
-                self._plan.watch(list(weights.values()), list(weights))
+                plan.watch(list(weights.values()), list(weights))
+            self._plan = plan
         return int(self._plan.handle())
 
     def result(self, flat: Sequence[torch.Tensor]) -> Any:

@@ -157,6 +157,11 @@ class Original:
         self._next_full_ns = now + FULL_SHARE * self._full_ns
         return _changed(self._watched) is not None
 
+    def first_changed(self) -> str:
+        """Returns the name of the first weight that has changed since `watch`; "" if none has."""
+        changed = _changed(self._watched)
+        return "" if changed is None else changed[-1]
+
     def check_weights(self) -> None:
         """Raises torchalgo.Error, with the weight's name, if a weight has changed since `watch`."""
         # Under Dynamo, tensors have no addresses.
