@@ -47,33 +47,34 @@ py::object run(const GraphRunner& runner, const py::args& args) {
   return result ? torch::jit::toPyObject(std::move(*result)) : not_here();
 }
 
-std::shared_ptr<GraphRunner> make(
-    const torch::jit::Module& module,
-    std::vector<std::pair<std::vector<std::int64_t>, at::ScalarType>> inputs) {
+using Inputs = std::vector<std::pair<std::vector<std::int64_t>, at::ScalarType>>;
+
+std::vector<PlannedInput> planned_inputs(const Inputs& inputs) {
   std::vector<PlannedInput> planned;
-  for (auto& [sizes, dtype] : inputs) planned.push_back({std::move(sizes), dtype});
+  for (const auto& [sizes, dtype] : inputs) planned.push_back({sizes, dtype});
+  return planned;
+}
+
+std::shared_ptr<GraphRunner> make(const torch::jit::Module& module, const Inputs& inputs) {
   return std::const_pointer_cast<GraphRunner>(
-      GraphRunner::make(read_program(module), std::move(planned)));
+      GraphRunner::make(read_program(module), planned_inputs(inputs)));
 }
 
 // A module with what its plan says: sizes and types of the inputs, and per input and dimension the
 // variable, the least and the greatest size for which it is right (as_numbers in shapes.py).
-using ModulePlan = std::tuple<torch::jit::Module,
-                              std::vector<std::pair<std::vector<std::int64_t>, at::ScalarType>>,
-                              std::vector<std::vector<std::array<std::int64_t, 3>>>>;
+using ModulePlan =
+    std::tuple<torch::jit::Module, Inputs, std::vector<std::vector<std::array<std::int64_t, 3>>>>;
 
 py::object make_plan_object(const std::vector<ModulePlan>& plans, const std::string& device) {
   std::vector<PlanPart> parts;
   for (const auto& [module, inputs, numbers] : plans) {
-    std::vector<PlannedInput> planned;
-    for (const auto& [sizes, dtype] : inputs) planned.push_back({sizes, dtype});
     std::vector<std::vector<SizeLimits>> dims;
     for (const auto& input : numbers) {
       auto& limits = dims.emplace_back();
       for (const auto& [variable, least, most] : input) limits.push_back({variable, least, most});
     }
     parts.push_back(
-        make_plan_part(module, std::move(planned), std::move(dims), at::Device(device)));
+        make_plan_part(module, planned_inputs(inputs), std::move(dims), at::Device(device)));
   }
   return torch::jit::toPyObject(c10::IValue(c10::make_intrusive<PlanObject>(std::move(parts))));
 }

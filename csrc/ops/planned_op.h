@@ -60,7 +60,7 @@ class PlannedOp {
   /// @return  the result in the planned dst layout. It is [n, k, q] for an [n, c, w] input, which
   /// is accepted if every tensor of the plan has h = 1.
   /// For inputs on the meta device, the result has the same sizes and strides and no data. Symbolic
-  /// sizes become fixed.
+  /// sizes become numbers, see on_meta().
   /// @throws Error  if an input does not fit or lies on another device than the weights; if the
   /// planned primitive cannot run and is_strict() is true.
   [[nodiscard]] at::Tensor run(std::span<const at::Tensor> src, const at::Tensor& residual,

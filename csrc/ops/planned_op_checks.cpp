@@ -39,7 +39,7 @@ std::string name_of(at::ArrayRef<c10::IValue> arguments) {
 
 }  // namespace
 
-// no_grad does not end forward-mode differentiation.
+// Dual inputs are refused under no_grad, too: it does not end forward-mode differentiation.
 void run_without_derivative(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const at::ArrayRef<c10::IValue> arguments = arguments_of(op, *stack);
   const bool grad_mode = at::GradMode::is_enabled();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Checks the weights and the inputs of a planned op, and finds the problem that a call computes.
-#include <ATen/ops/empty_strided.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,6 +9,7 @@
 #include "base/error.h"
 #include "base/error_code.h"
 #include "ops/planned_op.h"
+#include "provider/memory.h"
 
 namespace torchalgo {
 namespace {
@@ -26,13 +26,11 @@ std::vector<std::int64_t> broadcast_sizes(at::IntArrayRef sizes, at::IntArrayRef
 
 bool is_cpu_or_cuda(const at::Tensor& tensor) { return tensor.is_cpu() || tensor.is_cuda(); }
 
-// Returns a tensor whose sizes are numbers. torch then compiles other code for other sizes.
+// Returns a tensor whose sizes are numbers.
 at::Tensor with_fixed_sizes(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
-    return tensor;
-  return at::empty_strided(C10_AS_INTARRAYREF_SLOW_ALLOC(tensor.sym_sizes()),
-                           C10_AS_INTARRAYREF_SLOW_ALLOC(tensor.sym_strides()),
-                           tensor.options().device(at::kMeta));
+  const bool is_symbolic =
+      tensor.defined() && tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+  return is_symbolic ? on_meta(tensor) : tensor;
 }
 
 }  // namespace

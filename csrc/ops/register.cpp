@@ -54,7 +54,11 @@ PickledState get_state(const c10::intrusive_ptr<PackedType>& packed) {
 }
 
 at::Tensor tensor_of(const c10::IValue& value) {
-  return value.isTensor() ? value.toTensor().detach() : at::Tensor();
+  if (!value.isTensor()) return {};
+  TORCHALGO_CHECK(lies_in_its_memory(value.toTensor()),
+                  "TA2005 torchalgo: a weight is larger than its memory: the file is damaged, copy "
+                  "or save it again");
+  return value.toTensor().detach();
 }
 
 // The state is any value, because its type differs between versions.
@@ -86,14 +90,11 @@ c10::intrusive_ptr<PackedType> set_state(const c10::IValue& pickled) {
 // These are lambdas because class_ accepts nothing else.
 template <typename PackedType>
 void add_class(torch::Library& library, const char* name) {
-  library.class_<PackedType>(name)
+  auto added = library.class_<PackedType>(name);
+  add_tracing_methods(added);
+  added
       .def("packed_bytes",
            [](const c10::intrusive_ptr<PackedType>& packed) { return packed->op.packed_bytes(); })
-      // torch.compile and torch.export pass the object itself to kernels without data.
-      .def("tracing_mode",
-           [](const c10::intrusive_ptr<PackedType>&) { return std::string("real"); })
-      .def("__eq__", [](const c10::intrusive_ptr<PackedType>& packed,
-                        const c10::intrusive_ptr<PackedType>& other) { return packed == other; })
       .def_pickle([](const c10::intrusive_ptr<PackedType>& packed) { return get_state(packed); },
                   [](c10::IValue state) { return set_state<PackedType>(state); });
 }

@@ -3,6 +3,7 @@
 
 #include <torch/custom_class.h>
 
+#include <string>
 #include <utility>
 
 #include "all_algorithms.h"
@@ -20,6 +21,16 @@ struct PackedOp : torch::CustomClassHolder {
   explicit PackedOp(OpState state) : op(std::move(state), all_algorithms()) {}
   PlannedOp op;
 };
+
+/// Adds what torch needs to trace an op that takes an object of this class. A class whose
+/// tracing_mode is "real" needs no copy without data: Meta kernels get the object itself. torch
+/// compares objects to find results that it has cached.
+template <typename Held>
+void add_tracing_methods(torch::class_<Held>& added) {
+  using Pointer = c10::intrusive_ptr<Held>;
+  added.def("tracing_mode", [](const Pointer&) { return std::string("real"); });
+  added.def("__eq__", [](const Pointer& one, const Pointer& other) { return one == other; });
+}
 
 /// Returns the planned op that `value` holds, or null if it is not an object of these classes.
 [[nodiscard]] const PlannedOp* find_planned_op(const c10::IValue& value);

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
+#include <algorithm>
 
 #include "provider/page_pool.h"
 #include "provider/tensor_shape.h"
@@ -69,6 +70,31 @@ at::Tensor empty_tensor(const std::vector<std::int64_t>& sizes, DType dtype, Lay
 
 at::Tensor empty_result(const Problem& problem, Layout layout, at::Device device) {
   return empty_tensor(result_sizes(problem), dtype_of(problem), layout, device);
+}
+
+bool lies_in_its_memory(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided) return true;
+  std::int64_t last = tensor.storage_offset();  // the greatest index of an element
+  if (last < 0) return false;
+  bool is_empty = false;
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+    const std::int64_t size = tensor.size(i), stride = tensor.stride(i);
+    std::int64_t far = 0;
+    if (size < 0 || stride < 0) return false;
+    is_empty = is_empty || size == 0;
+    if (__builtin_mul_overflow(std::max<std::int64_t>(size - 1, 0), stride, &far) ||
+        __builtin_add_overflow(last, far, &last))
+      return false;
+  }
+  const std::size_t elements = tensor.storage().nbytes() / tensor.element_size();
+  return is_empty || static_cast<std::size_t>(last) < elements;
+}
+
+at::Tensor on_meta(const at::Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  return at::empty_strided(C10_AS_INTARRAYREF_SLOW_ALLOC(tensor.sym_sizes()),
+                           C10_AS_INTARRAYREF_SLOW_ALLOC(tensor.sym_strides()),
+                           tensor.options().device(at::kMeta));
 }
 
 at::Tensor copy_reused(const at::Tensor& tensor) {

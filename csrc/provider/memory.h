@@ -24,6 +24,16 @@ namespace torchalgo {
 /// Allocates a workspace.
 [[nodiscard]] at::Tensor empty_bytes(std::int64_t bytes, at::Device device);
 
+/// Returns true if all elements of a dense tensor lie in its memory. A damaged file may hold a
+/// tensor with other sizes, strides or another offset, which torch does not check when it reads the
+/// file.
+[[nodiscard]] bool lies_in_its_memory(const at::Tensor& tensor);
+
+/// Returns a tensor on the meta device, without data, of the same sizes, strides and type. Symbolic
+/// sizes become numbers: torch then guards them, and compiles again for other sizes. An undefined
+/// tensor stays undefined.
+[[nodiscard]] at::Tensor on_meta(const at::Tensor& tensor);
+
 /// Copies a dense tensor to memory of empty_reused().
 [[nodiscard]] at::Tensor copy_reused(const at::Tensor& tensor);
 /// Copies a dense CPU tensor to pages that hold nothing but packed weights.

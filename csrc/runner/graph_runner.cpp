@@ -21,12 +21,13 @@
 namespace torchalgo {
 namespace {
 
-// The inputs of a planned op. `src` and `packed` are the first two.
+// The positions of a planned op's arguments. `src` is the first, `packed` the second.
 struct Form {
-  bool takes_list = false;      // src is Tensor[]
-  std::optional<int> residual;  // input; nullopt: the list's last, if the op adds one
-  std::optional<int> channel;   // input, behind the buffer to write into
-  std::optional<int> size;      // input: height and width of the result
+  bool takes_list = false;  // src is a list of tensors
+  std::optional<int>
+      residual;                // nullopt: if the op adds a residual, it is the last one of the list
+  std::optional<int> channel;  // the argument before it is the buffer to write into
+  std::optional<int> size;     // height and width of the result
 };
 
 // Returns the inputs of a planned op, or nullopt for other ops. ops/register.cpp has their schemas.

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/fork_mutex.h"
+#include "provider/memory.h"
 
 namespace torchalgo {
 namespace {
@@ -113,15 +114,8 @@ std::string text_of(const std::vector<PlannedInput>& planned) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-at::Tensor on_meta(const at::Tensor& tensor) {
-  if (!tensor.defined()) return tensor;
-  return at::empty_strided(C10_AS_INTARRAYREF_SLOW_ALLOC(tensor.sym_sizes()),
-                           C10_AS_INTARRAYREF_SLOW_ALLOC(tensor.sym_strides()),
-                           tensor.options().device(at::kMeta));
-}
-
 // Returns the constants with all tensors on the meta device.
-std::vector<c10::IValue> on_meta(const std::vector<c10::IValue>& constants) {
+std::vector<c10::IValue> constants_on_meta(const std::vector<c10::IValue>& constants) {
   std::vector<c10::IValue> moved = constants;
   for (c10::IValue& constant : moved) {
     if (constant.isTensor()) constant = on_meta(constant.toTensor());
@@ -195,7 +189,8 @@ std::vector<at::Tensor> PlanObject::run_on_meta(at::TensorList inputs) const {
     }
     return results;
   }
-  const c10::IValue result = part.runner->run_dispatched(tensors, on_meta(program.constants));
+  const c10::IValue result =
+      part.runner->run_dispatched(tensors, constants_on_meta(program.constants));
   return new_tensors(result, program, tensors);
 }
 

@@ -56,7 +56,8 @@ class PlanObject : public torch::CustomClassHolder {
   /// @throws Error  if no part is right for the inputs' sizes, or from planned ops.
   [[nodiscard]] std::vector<at::Tensor> run(at::TensorList inputs) const;
   /// Returns the same tensors without data, on the meta device. Sizes and strides are exact for
-  /// planned shapes. For other shapes the sizes are right. Symbolic sizes become fixed.
+  /// planned shapes. For other shapes the sizes are right. Symbolic sizes become numbers, see
+  /// on_meta().
   [[nodiscard]] std::vector<at::Tensor> run_on_meta(at::TensorList inputs) const;
 
   /// Returns a number by which find() finds this object in this process while it exists. Compilers
@@ -66,7 +67,7 @@ class PlanObject : public torch::CustomClassHolder {
   /// @throws Error  if there is no such object, or no more.
   [[nodiscard]] static c10::intrusive_ptr<PlanObject> find(std::int64_t handle);
 
-  /// Records the model's weights, of which the object holds packed copies.
+  /// Records the present state of the model's weights, with which check_weights() compares.
   void watch(std::vector<at::Tensor> weights, std::vector<std::string> names);
   /// @throws Error  if a recorded weight was written to, or has other memory. Writes through
   /// `.data` are not seen.

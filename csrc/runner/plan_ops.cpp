@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ops/planned_op_checks.h"
+#include "ops/script_classes.h"
 #include "runner/plan_object.h"
 
 namespace torchalgo {
@@ -35,10 +36,9 @@ std::vector<at::Tensor> run_held_plan_on_meta(at::TensorList inputs, std::int64_
 
 // The names of the class and of run_plan are on disk.
 TORCH_LIBRARY_FRAGMENT(torchalgo, m) {
-  m.class_<PlanObject>("Plan")
-      // torch.compile and torch.export pass the object itself to kernels without data.
-      .def("tracing_mode", [](const PlanPtr&) { return std::string("real"); })
-      .def("__eq__", [](const PlanPtr& plan, const PlanPtr& other) { return plan == other; })
+  auto added = m.class_<PlanObject>("Plan");
+  add_tracing_methods(added);
+  added
       .def(
           "watch",
           [](const PlanPtr& plan, std::vector<at::Tensor> weights, std::vector<std::string> names) {
@@ -48,7 +48,7 @@ TORCH_LIBRARY_FRAGMENT(torchalgo, m) {
       .def_pickle([](const PlanPtr& plan) { return plan->state(); },
                   [](c10::IValue state) { return PlanObject::from_state(state); });
   m.def("run_plan(Tensor[] inputs, __torch__.torch.classes.torchalgo.Plan plan) -> Tensor[]");
-  // The same for a plan's handle. torch.compile's Inductor cannot hold objects.
+  // Takes the plan's handle instead of the plan, because code of Inductor cannot contain objects.
   m.def("run_held_plan(Tensor[] inputs, int handle) -> Tensor[]");
 }
 

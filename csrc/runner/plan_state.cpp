@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "provider/memory.h"
 #include "runner/plan_object.h"
 
 namespace torchalgo {
@@ -101,6 +102,11 @@ std::string read_text(const c10::IValue& value) {
   check(value.isString());
   return value.toStringRef();
 }
+void check_tensors(const c10::IValue& value) {
+  if (value.isTensor()) check(lies_in_its_memory(value.toTensor()));
+  if (!value.isList()) return;
+  for (const c10::IValue& each : value.toListRef()) check_tensors(each);
+}
 Sizes read_sizes(const c10::IValue& value) {
   Sizes sizes = read_ints(value);
   check(sizes.size() <= 64);
@@ -173,6 +179,7 @@ PlanPart read_part(const c10::IValue& value) {
   program->values = static_cast<int>(read_int(fields[1], 0, kMost));
   program->result = static_cast<Place>(read_int(fields[2], -kMost, kMost));
   program->constants = read_tuple(fields[3]).vec();
+  std::for_each(program->constants.begin(), program->constants.end(), check_tensors);
   for (const c10::IValue& step : read_tuple(fields[4])) program->steps.push_back(read_step(step));
   check_places(*program);
   std::vector<PlannedInput> planned;

@@ -1,40 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Runs a .pt2 file of an optimized model with LibTorch's nativert and libtorchalgo: no Python, no
 // TorchScript.
-#include <ATen/ops/linspace.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/nativert/ModelRunnerHandle.h>
 
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <sstream>
-#include <string>
-#include <vector>
+
+#include "../input.h"
 
 namespace {
 
-// "1x3x224x224"
-std::vector<std::int64_t> parse_sizes(const std::string& text) {
-  std::vector<std::int64_t> sizes;
-  std::stringstream stream(text);
-  for (std::string size; std::getline(stream, size, 'x');) sizes.push_back(std::stoll(size));
-  return sizes;
-}
-
-at::Tensor make_input(const std::vector<std::int64_t>& sizes) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : sizes) count *= size;
-  return at::linspace(-1, 1, count).reshape(sizes);
-}
-
 void run(torch::nativert::ModelRunnerHandle& model, const at::Tensor& input, int times) {
-  const at::Tensor output = model.runWithFlatInputsAndOutputs({input}).at(0).toTensor().flatten();
-  std::printf("elements %lld, sum %.6f, largest at %lld\n", static_cast<long long>(output.numel()),
-              output.sum().item<double>(),
-              static_cast<long long>(output.argmax().item<std::int64_t>()));
+  print_summary(model.runWithFlatInputsAndOutputs({input}).at(0).toTensor());
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < times; ++i) static_cast<void>(model.runWithFlatInputsAndOutputs({input}));
   const std::chrono::duration<double, std::milli> all = std::chrono::steady_clock::now() - start;

@@ -12,11 +12,12 @@ import torch
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm
 from torchalgo._capture.formats import Formats, with_formats
-from torchalgo._capture.shapes import Shapes, as_numbers, choose, planned_dims
+from torchalgo._capture.shapes import Shapes
 from torchalgo._plan.result import Result
 from torchalgo._run.exported import ResultType, nested, plan_object, result_type
 from torchalgo._run.original import Original
-from torchalgo._run.runner import dtype_named
+from torchalgo._run.runner import planned_inputs
+from torchalgo._run.unseen_shapes import UnseenShapes
 
 
 class AsOp:
@@ -30,8 +31,10 @@ class AsOp:
         form: CallForm,
         formats: Formats | None,
         original: Original | None,
+        others: UnseenShapes,
     ) -> None:
         self._results, self._form, self._original = results, form, original
+        self._others = others
         self._formats = formats
         self._type: ResultType = None
         self._plan: Any = None
@@ -43,17 +46,13 @@ class AsOp:
         Returns 0 if no plan is right for such tensors, if the plans cannot become one op, or if a
         weight has changed.
         """
-        planned = self._results[0].plan.inputs
         is_usual = self._form.is_positional and self._form.output is None
         on_cpu = self._results[0].device == "cpu" and all(device == "cpu" for device in devices)
         if not is_usual or not on_cpu:
             return 0
-        if list(dtypes) != [dtype_named(each.dtype) for each in planned]:
+        if list(dtypes) != [dtype for _, dtype in planned_inputs(self._results[0].plan)]:
             return 0
-        sizes = [list(each) for each in shapes]
-        known = [[list(each) for each in result.shapes] for result in self._results]
-        dims = [as_numbers(planned_dims(result.plan)) for result in self._results]
-        if choose(sizes, known, dims) < 0:
+        if self._others.planned(shapes) < 0:
             return 0
         # A call outside of compiled code raises the error about changed weights.
         if self._original is not None and self._original.first_changed():

@@ -16,9 +16,9 @@ from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm, bound_arguments
 from torchalgo._capture.formats import Formats, with_formats
 from torchalgo._capture.freeze import ScriptModule, tensors_in
-from torchalgo._capture.shapes import as_numbers, planned_dims
+from torchalgo._capture.shapes import as_numbers
 from torchalgo._plan.result import Result
-from torchalgo._run.runner import dtype_named
+from torchalgo._run.runner import planned_inputs
 
 
 def plan_object(results: Sequence[Result]) -> Any:
@@ -29,8 +29,8 @@ def plan_object(results: Sequence[Result]) -> Any:
     plans = [
         (
             result.scripted._c,
-            [(planned.shape, dtype_named(planned.dtype)) for planned in result.plan.inputs],
-            [[tuple(dim) for dim in tensor] for tensor in as_numbers(planned_dims(result.plan))],
+            planned_inputs(result.plan),
+            [[tuple(dim) for dim in tensor] for tensor in as_numbers(result.dims)],
         )
         for result in results
     ]
@@ -98,7 +98,7 @@ class _OneOp(nn.Module):
 
 
 def _without_data(value: Any) -> Any:
-    """Returns a tensor of zeros of which a file holds one element only. Keeps other values."""
+    """Returns zeros that are expanded from one element, so that a file stores one. Keeps others."""
     if not isinstance(value, torch.Tensor):
         return value
     return torch.zeros((), dtype=value.dtype, device=value.device).expand(value.shape)
@@ -120,8 +120,10 @@ def exported_bytes(
     Raises: torchalgo.Error if torch.export cannot express the module.
     """
     module = _OneOp(plan_object(results), results[0].scripted, form, formats)
-    plan, device = results[0].plan, results[0].device
-    zeros = [torch.zeros(i.shape, dtype=dtype_named(i.dtype), device=device) for i in plan.inputs]
+    zeros = [
+        torch.zeros(shape, dtype=dtype, device=results[0].device)
+        for shape, dtype in planned_inputs(results[0].plan)
+    ]
     args, kwargs = tuple(zeros), {}
     if form.inputs is not None:
         bound = bound_arguments(form, zeros)

@@ -165,11 +165,11 @@ class Original:
     def check_weights(self) -> None:
         """Raises torchalgo.Error, with the weight's name, if a weight has changed since `watch`."""
         # Under Dynamo, tensors have no addresses.
-        changed = None if torch.compiler.is_compiling() else _changed(self._watched)
-        if changed is None:
+        changed = "" if torch.compiler.is_compiling() else self.first_changed()
+        if not changed:
             return
         raise Error(
-            f"TA1404 forward: weight {changed[-1]!r} of the original model was changed after"
+            f"TA1404 forward: weight {changed!r} of the original model was changed after"
             " optimize: call .refresh() on the optimized module. It packs the new weights for the"
             " same plan and measures nothing"
         )

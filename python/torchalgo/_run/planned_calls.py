@@ -132,7 +132,7 @@ class PlannedCalls(Embedded):
             if not is_tensor or (argument.requires_grad and has_gradients):
                 is_plain = False
                 break
-            # range() makes a number of a symbolic size.
+            # range() needs numbers, so torch.compile replaces symbolic sizes by their values.
             shapes.append(tuple([len(range(size)) for size in argument.shape]))
             dtypes.append(argument.dtype)
             devices.append(argument.device.type)
@@ -143,15 +143,20 @@ class PlannedCalls(Embedded):
         return self._outside(args, kwargs)
 
     def _handle(
-        self, shapes: Shapes, dtypes: Sequence[torch.dtype], devices: Sequence[str], _: int
+        self, shapes: Shapes, dtypes: Sequence[torch.dtype], devices: Sequence[str], number: int
     ) -> int:
-        """Returns AsOp.handle. torch.compile runs it while it compiles."""
+        """Returns AsOp.handle. torch.compile runs this while it compiles and keeps the result.
+
+        If `number`, that of the AsOp, is another one in a later call, it compiles again.
+        """
+        del number
         return 0 if self._as_op is None else self._as_op.handle(shapes, dtypes, devices)
 
-    # As torch.compiler.assume_constant_result does, without the time to import torch._dynamo.
+    # This is what torch.compiler.assume_constant_result does. A call of it here would import
+    # torch._dynamo whenever torchalgo is imported, which takes seconds.
     _handle._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
-    @_disable_dynamo  # torch.compiler.disable would import torch._dynamo now
+    @_disable_dynamo  # like torch.compiler.disable, which imports torch._dynamo at once
     def _outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._forward(args, kwargs)
 
@@ -295,7 +300,7 @@ class PlannedCalls(Embedded):
         if self._original is not None and self._original.tensor_model is not None:
             self._formats = ResultFormats(self._original.run_tensors, self._original.formats)
         formats = None if self._formats is None else self._formats.of_contiguous
-        self._as_op = AsOp(results, self._form, formats, self._original)
+        self._as_op = AsOp(results, self._form, formats, self._original, self._others)
         is_usual = self._form.is_positional
         self._first_runner = self._runners.get(id(results[0].scripted)) if is_usual else None
         self._results = tuple(results)  # last: other threads may run plans from here on

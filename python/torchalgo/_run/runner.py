@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torchalgo import _C
 from torchalgo._base.error_code import with_inner_code
 from torchalgo._C import Error
 from torchalgo._capture.freeze import ScriptModule
+from torchalgo._ir.plan import Plan
 from torchalgo._plan.result import Result
 
 
@@ -34,6 +36,11 @@ def dtype_named(name: str) -> torch.dtype:
     return dtype
 
 
+def planned_inputs(plan: Plan) -> list[tuple[Sequence[int], torch.dtype]]:
+    """Returns the shape and the type of each input for which a plan was made."""
+    return [(planned.shape, dtype_named(planned.dtype)) for planned in plan.inputs]
+
+
 def runner_of(result: Result) -> _C.GraphRunner | None:
     """Returns a runner that runs the plan without TorchScript's interpreter.
 
@@ -41,8 +48,7 @@ def runner_of(result: Result) -> _C.GraphRunner | None:
     """
     if not result.device.startswith("cpu"):
         return None
-    inputs = [(planned.shape, dtype_named(planned.dtype)) for planned in result.plan.inputs]
-    return _C.GraphRunner.make(result.scripted._c, inputs)
+    return _C.GraphRunner.make(result.scripted._c, planned_inputs(result.plan))
 
 
 def own_error(problem: RuntimeError) -> Error | None:

@@ -35,6 +35,10 @@ class UnseenShapes:
         """Returns True if the shapes are counted one by one."""
         return shapes in self._found or len(self._found) < MOST_REMEMBERED
 
+    def planned(self, shapes: Shapes) -> int:
+        """Returns the index of the nearest result that is proven to be right; -1 if none is."""
+        return choose([list(size) for size in shapes], self._planned, self._dims)
+
     def find(self, shapes: Shapes, tensors: Sequence[Any]) -> Result | str:
         """Returns the result whose plan runs `tensors`, or the reason why the original has to.
 
@@ -46,11 +50,10 @@ class UnseenShapes:
         found = self._found.get(shapes)
         if found is not None:
             return found
-        sizes = [list(size) for size in shapes]
-        i = choose(sizes, self._planned, self._dims)
+        i = self.planned(shapes)
         if i >= 0:
             return self._keep(shapes, self._results[i])
-        why = explain(sizes, self._planned, self._dims)
+        why = explain([list(size) for size in shapes], self._planned, self._dims)
         if self._original is None or self._original.tensor_model is None:
             return self._keep(shapes, why)
         with self._lock:
