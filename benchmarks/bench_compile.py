@@ -5,11 +5,12 @@
     python benchmarks/bench_compile.py squeezenet1_1 --quick      # to see that it works: a minute
 
 Each network runs in a process of its own. It is tuned once. Its plan is then applied through
-torch.compile and through torch.export. A record says whether layer names, structure hash and the
-bits of the outputs are the same, and how long it takes to pack changed weights again. All modules
-are timed in interleaved rounds, like those of bench_models.py. "compile_unguarded" skips the checks
-that torch.compile makes in each call (torch.compiler.set_stance). "openvino_compile" is OpenVINO's
-backend of torch.compile.
+torch.compile and through torch.export, and saved as .pt and .pt2. A record says whether layer
+names, structure hash and the bits of the outputs are the same, and how long it takes to pack
+changed weights again. The programs of examples/ run the files too, if `make example` has built
+them. All modules are timed in interleaved rounds, like those of bench_models.py.
+"compile_unguarded" skips the checks that torch.compile makes in each call
+(torch.compiler.set_stance). "openvino_compile" is OpenVINO's backend of torch.compile.
 
 Takes 1 to 3 minutes per network. Appends one JSON line per network to
 benchmarks/results/compile.jsonl.
@@ -20,8 +21,12 @@ from __future__ import annotations
 import copy
 import os
 import statistics
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
+from math import prod
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -37,6 +42,8 @@ from torchalgo._base.stats import is_faster
 
 LIMIT_S = 1200.0  # of one network
 OWN = "torchalgo"
+BUILD = Path(__file__).parents[1] / "build"
+PROGRAMS = {"cpp_pt": BUILD / "cpp_deploy/cpp_deploy", "cpp_pt2": BUILD / "cpp_pt2/cpp_pt2"}
 QUICK = {"rounds": 5, "inner": 1, "budget": 5.0, "tune_s": 8.0, "peers": []}
 
 
@@ -80,11 +87,43 @@ def doors(network: torch.nn.Module, optimized: Any, x: torch.Tensor) -> tuple[An
         "not_planned": dict(report.not_planned),
         "same_names": [[n.name for n in p.nodes] == names for p in (of_compile, exported.plan)],
         "same_hash": [p.structure_hash == plan.structure_hash for p in (of_compile, exported.plan)],
-        "same_bits": [bool(torch.equal(y, want)) for y in (from_compile, from_export)],
+        "same_bits": {
+            "compile": torch.equal(from_compile, want),
+            "export": torch.equal(from_export, want),
+            **files(applied, x),
+        },
         "compile_s": round(compile_s, 2),
         "export_s": round(export_s, 2),
         "repack_s": round(repack_s, 2),
     }
+
+
+def files(optimized: Any, x: torch.Tensor) -> dict[str, bool]:
+    """Saves the module, loads each file, and returns whether it gives the bits of `optimized`."""
+    x = torch.linspace(-1, 1, prod(x.shape)).reshape(x.shape)  # as examples/input.h makes it
+    want = optimized(x)
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {kind: Path(folder, f"model.{kind}") for kind in ("pt", "pt2")}
+        for path in paths.values():
+            optimized.save(path)
+        found["pt"] = torch.equal(torchalgo.load(paths["pt"])(x), want)
+        found["pt2"] = torch.equal(torch.export.load(paths["pt2"]).module()(x), want)
+        for program, executable in PROGRAMS.items():
+            if executable.exists():
+                file = str(paths[program.removeprefix("cpp_")])
+                said = subprocess.run(
+                    [executable, file, "x".join(map(str, x.shape))],
+                    check=True, capture_output=True, text=True,
+                ).stdout  # fmt: skip
+                found[program] = said.split("bits ")[1].strip() == str(sum_of_bits(want))
+    return found
+
+
+def sum_of_bits(y: torch.Tensor) -> int:
+    """Returns the sum that the programs of examples/ print."""
+    y = y.flatten()
+    return int((y.view(torch.int32).long() * torch.arange(1, y.numel() + 1)).sum())
 
 
 def run_one(name: str, options: harness.Record) -> harness.Record:

@@ -509,5 +509,6 @@ PYBIND11_MODULE(_C, m) {
   torchalgo::bind_pbqp(m);
   torchalgo::bind_planner(m);
   torchalgo::bind_bounds(m);
+  torchalgo::bind_weights(m);
   torchalgo::bind_runner(m);
 }

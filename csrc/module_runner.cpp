@@ -65,8 +65,10 @@ std::shared_ptr<GraphRunner> make(const torch::jit::Module& module, const Inputs
 using ModulePlan =
     std::tuple<torch::jit::Module, Inputs, std::vector<std::vector<std::array<std::int64_t, 3>>>>;
 
-py::object make_plan_object(const std::vector<ModulePlan>& plans, const std::string& device) {
+py::object make_plan_object(const std::vector<ModulePlan>& plans, const std::string& device,
+                            std::shared_ptr<WeightWatch> weights) {
   std::vector<PlanPart> parts;
+  std::optional<py::gil_scoped_release> no_gil(std::in_place);
   for (const auto& [module, inputs, numbers] : plans) {
     std::vector<std::vector<SizeLimits>> dims;
     for (const auto& input : numbers) {
@@ -76,7 +78,9 @@ py::object make_plan_object(const std::vector<ModulePlan>& plans, const std::str
     parts.push_back(
         make_plan_part(module, planned_inputs(inputs), std::move(dims), at::Device(device)));
   }
-  return torch::jit::toPyObject(c10::IValue(c10::make_intrusive<PlanObject>(std::move(parts))));
+  c10::IValue made(c10::make_intrusive<PlanObject>(std::move(parts), std::move(weights)));
+  no_gil.reset();
+  return torch::jit::toPyObject(std::move(made));
 }
 
 }  // namespace
@@ -86,7 +90,8 @@ void bind_runner(py::module_& m) {
       .def_static("make", &make, py::arg("module"), py::arg("inputs"))
       .def("run", &run<&GraphRunner::run>)
       .def("run_planned", &run<&GraphRunner::run_planned>);
-  m.def("make_plan_object", &make_plan_object, py::arg("plans"), py::arg("device"));
+  m.def("make_plan_object", &make_plan_object, py::arg("plans"), py::arg("device"),
+        py::arg("weights") = nullptr);
 }
 
 }  // namespace torchalgo

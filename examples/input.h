@@ -2,8 +2,10 @@
 // What both example programs do with sizes, inputs and outputs.
 #pragma once
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/linspace.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <sstream>
@@ -25,10 +27,23 @@ inline at::Tensor make_input(const std::vector<std::int64_t>& sizes) {
   return at::linspace(-1, 1, count).reshape(sizes);
 }
 
-// Prints one line about an output, to be compared with Python's.
+// Prints one line about an output of floats, to be compared with Python's: its size, its sum, and a
+// sum of the bits of all elements, each times its position.
 inline void print_summary(const at::Tensor& result) {
   const at::Tensor output = result.flatten();
-  std::printf("elements %lld, sum %.6f, largest at %lld\n", static_cast<long long>(output.numel()),
+  const at::Tensor bits = output.view(at::kInt).to(at::kLong);
+  const at::Tensor positions = at::arange(1, output.numel() + 1, at::kLong);
+  std::printf("elements %lld, sum %.6f, bits %lld\n", static_cast<long long>(output.numel()),
               output.sum().item<double>(),
-              static_cast<long long>(output.argmax().item<std::int64_t>()));
+              static_cast<long long>(bits.mul(positions).sum().item<std::int64_t>()));
+}
+
+// Prints the output of a call, and then the mean time of further calls.
+template <typename Call>
+void run(const Call& call, int further_calls) {
+  print_summary(call());
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < further_calls; ++i) static_cast<void>(call());
+  const std::chrono::duration<double, std::milli> all = std::chrono::steady_clock::now() - start;
+  if (further_calls > 0) std::fprintf(stderr, "%.3f ms per call\n", all.count() / further_calls);
 }

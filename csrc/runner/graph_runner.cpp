@@ -49,6 +49,7 @@ struct Instruction {
   Place first_result = 0;
   int results = 1;
   int node = -1;                 // its position in the graph
+  bool times_itself = false;     // planned ops record their own times
   std::vector<Place> last_uses;  // values that no later instruction reads
   // These are for a planned op, whose object is among the constants.
   const PlannedOp* op = nullptr;
@@ -145,8 +146,9 @@ class Preparer {
     for (std::size_t i = 0; i < program_.steps.size(); ++i) {
       const ProgramStep& step = program_.steps[i];
       const auto form = operators_[i] ? form_of(operators_[i]->schema()) : std::nullopt;
+      const bool takes_elements = form && form->takes_list && direct_op(step, *form) != nullptr;
       for (std::size_t k = 0; k < step.src.size(); ++k) {
-        if (k != 0 || !form || !form->takes_list) lists_.erase(step.src[k]);
+        if (k != 0 || !takes_elements) lists_.erase(step.src[k]);
       }
     }
   }
@@ -172,6 +174,7 @@ class Preparer {
         break;
     }
     const auto form = form_of(op->schema());
+    made.times_itself = form.has_value();
     if (form) prepared_.has_planned = true;
     if (form && is_direct_ && read_planned(step, *form, made)) {
       made.kind = Instruction::Kind::kPlanned;
@@ -182,11 +185,20 @@ class Preparer {
     return made;
   }
 
+  // Returns the object of a planned op. Returns null if a direct call is not possible.
+  [[nodiscard]] const PlannedOp* direct_op(const ProgramStep& step, const Form& form) const {
+    if (form.channel) {
+      const c10::IValue* const channel = constant(step.src[*form.channel]);
+      if (channel == nullptr || !channel->isInt()) return nullptr;
+    }
+    const c10::IValue* const packed = constant(step.src[1]);
+    return packed == nullptr ? nullptr : find_planned_op(*packed);
+  }
+
   // Fills in what a direct call of a planned op needs. Returns false if it needs the dispatcher.
   [[nodiscard]] bool read_planned(const ProgramStep& step, const Form& form,
                                   Instruction& made) const {
-    const c10::IValue* const packed = constant(step.src[1]);
-    const PlannedOp* const op = packed == nullptr ? nullptr : find_planned_op(*packed);
+    const PlannedOp* const op = direct_op(step, form);
     if (op == nullptr) return false;
     std::vector<Place> src = {step.src[0]};
     std::optional<Place> residual;
@@ -205,10 +217,8 @@ class Preparer {
       if (none == nullptr || !none->isNone()) residual = place;
     }
     if (form.channel) {
-      const c10::IValue* const channel = constant(step.src[*form.channel]);
-      if (channel == nullptr || !channel->isInt()) return false;
       made.buffer = step.src[*form.channel - 1];
-      made.channel = channel->toInt();
+      made.channel = constant(step.src[*form.channel])->toInt();
     }
     if (form.size) made.size = step.src[*form.size];
     made.op = op;
@@ -270,7 +280,7 @@ class Run {
   }
 
   void run_timed(const Instruction& instruction) {
-    if (instruction.kind == Instruction::Kind::kPlanned) return run(instruction);  // times itself
+    if (instruction.times_itself) return run(instruction);
     const std::int64_t start_ns = steady_now_ns();
     run(instruction);
     record_op_time({{}, {}, start_ns, steady_now_ns(), instruction.node});

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -39,11 +40,18 @@ bool add_tensors(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
   return std::all_of(elements.begin(), elements.end(), add);
 }
 
-bool is_constant_of(const Program& program, const at::Tensor& tensor) {
-  return std::any_of(program.constants.begin(), program.constants.end(),
-                     [&](const c10::IValue& constant) {
-                       return constant.isTensor() && constant.toTensor().is_alias_of(tensor);
-                     });
+// Sparse tensors have no storage to compare.
+bool is_alias(const at::Tensor& a, const at::Tensor& b) {
+  return a.defined() && a.has_storage() && b.has_storage() && a.is_alias_of(b);
+}
+
+// Returns true if a constant, or a tensor in a constant list, is memory of the tensor.
+bool has_alias(const c10::IValue& constant, const at::Tensor& tensor) {
+  if (constant.isTensor()) return is_alias(constant.toTensor(), tensor);
+  if (!constant.isTensorList() && !constant.isOptionalTensorList()) return false;
+  const c10::ArrayRef<c10::IValue> elements = constant.toListRef();
+  return std::any_of(elements.begin(), elements.end(),
+                     [&](const c10::IValue& each) { return has_alias(each, tensor); });
 }
 
 // Returns the result's tensors, each in memory of its own.
@@ -52,10 +60,14 @@ std::vector<at::Tensor> new_tensors(const c10::IValue& result, const Program& pr
   std::vector<at::Tensor> tensors;
   TORCHALGO_ASSERT(add_tensors(result, tensors));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const auto is_alias = [&](const at::Tensor& other) { return other.is_alias_of(tensors[i]); };
+    const auto is_same = [&](const at::Tensor& other) { return is_alias(other, tensors[i]); };
+    const auto has_same = [&](const c10::IValue& constant) {
+      return has_alias(constant, tensors[i]);
+    };
     const auto end = tensors.begin() + static_cast<std::ptrdiff_t>(i);
-    if (std::any_of(inputs.begin(), inputs.end(), is_alias) ||
-        std::any_of(tensors.begin(), end, is_alias) || is_constant_of(program, tensors[i]))
+    if (std::any_of(inputs.begin(), inputs.end(), is_same) ||
+        std::any_of(tensors.begin(), end, is_same) ||
+        std::any_of(program.constants.begin(), program.constants.end(), has_same))
       tensors[i] = tensors[i].clone();
   }
   return tensors;
@@ -114,14 +126,34 @@ std::string text_of(const std::vector<PlannedInput>& planned) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-// Returns the constants with all tensors on the meta device.
-std::vector<c10::IValue> constants_on_meta(const std::vector<c10::IValue>& constants) {
-  std::vector<c10::IValue> moved = constants;
-  for (c10::IValue& constant : moved) {
-    if (constant.isTensor()) constant = on_meta(constant.toTensor());
+// Returns a constant with its tensors on the meta device. Tensors without dimensions keep their
+// values, because sizes may be computed with them.
+c10::IValue constant_on_meta(const c10::IValue& constant) {
+  if (constant.isTensor()) {
+    const at::Tensor& tensor = constant.toTensor();
+    return tensor.defined() && tensor.dim() > 0 ? on_meta(tensor) : tensor;
   }
+  if (!constant.isTensorList() && !constant.isOptionalTensorList()) return constant;
+  c10::impl::GenericList moved(constant.type()->expectRef<c10::ListType>().getElementType());
+  for (const c10::IValue& each : constant.toListRef()) moved.push_back(constant_on_meta(each));
   return moved;
 }
+
+// A plan's ops have the types for which it was made, so autocast must not convert in between.
+using NoAutocast = c10::impl::ExcludeDispatchKeyGuard;
+
+// Removes the dispatch key by which torch's fake tensors send all ops to the meta device. Ops on
+// numbers, which compute sizes, must run on the CPU.
+class OnMeta {
+ public:
+  OnMeta() : OnMeta(c10::impl::tls_local_dispatch_key_set()) {}
+
+ private:
+  explicit OnMeta(const c10::impl::LocalDispatchKeySet& keys)
+      : guard_(keys.included_.remove_backend(c10::BackendComponent::MetaBit),
+               keys.excluded_ | c10::autocast_dispatch_keyset) {}
+  c10::impl::ForceDispatchKeyGuard guard_;
+};
 
 struct Handles {
   ForkMutex mutex{ForkMutex::Level::kOuter};
@@ -136,15 +168,19 @@ Handles& handles() {
 
 }  // namespace
 
-PlanObject::PlanObject(std::vector<PlanPart> parts) : parts_(std::move(parts)) {
-  TORCHALGO_CHECK(!parts_.empty(), "TA2005 plan: it has no part; save the model again");
-  for (const PlanPart& part : parts_) {
-    TORCHALGO_CHECK(part.runner != nullptr &&
-                        part.runner->planned().size() == parts_[0].runner->planned().size() &&
-                        part.results.size() == parts_[0].results.size(),
-                    "TA2003 save: the plans take or return different numbers of tensors; save each "
-                    "module of .by_shape alone");
-  }
+PlanObject::PlanObject(std::vector<PlanPart> parts, std::shared_ptr<const WeightWatch> weights)
+    : parts_(std::move(parts)), weights_(std::move(weights)) {
+  TORCHALGO_CHECK(have_equal_forms(parts_),
+                  "TA2003 save: the plans take or return different numbers of tensors; save each "
+                  "module of .by_shape alone");
+}
+
+bool have_equal_forms(const std::vector<PlanPart>& parts) {
+  return !parts.empty() && std::all_of(parts.begin(), parts.end(), [&](const PlanPart& part) {
+    return part.runner != nullptr &&
+           part.runner->planned().size() == parts[0].runner->planned().size() &&
+           part.results.size() == parts[0].results.size();
+  });
 }
 
 const PlanPart& PlanObject::part_for(const std::vector<at::Tensor>& inputs) const {
@@ -169,6 +205,7 @@ const PlanPart& PlanObject::part_for(const std::vector<at::Tensor>& inputs) cons
 }
 
 std::vector<at::Tensor> PlanObject::run(at::TensorList inputs) const {
+  const NoAutocast no_autocast(c10::autocast_dispatch_keyset);
   std::vector<at::Tensor> tensors = inputs.vec();
   const GraphRunner& runner = *part_for(tensors).runner;
   std::optional<c10::IValue> result = runner.run(tensors);
@@ -177,11 +214,15 @@ std::vector<at::Tensor> PlanObject::run(at::TensorList inputs) const {
 }
 
 std::vector<at::Tensor> PlanObject::run_on_meta(at::TensorList inputs) const {
+  const OnMeta on_meta_device;
   std::vector<at::Tensor> tensors;
   for (const at::Tensor& input : inputs) tensors.push_back(on_meta(input));
   const PlanPart& part = part_for(tensors);
   const Program& program = part.runner->program();
-  if (has_sizes(tensors, part.runner->planned())) {
+  const bool is_contiguous =
+      std::all_of(tensors.begin(), tensors.end(),
+                  [](const at::Tensor& tensor) { return tensor.is_contiguous(); });
+  if (is_contiguous && has_sizes(tensors, part.runner->planned())) {
     std::vector<at::Tensor> results;
     for (const PlannedResult& result : part.results) {
       results.push_back(at::empty_strided(result.sizes, result.strides,
@@ -189,36 +230,34 @@ std::vector<at::Tensor> PlanObject::run_on_meta(at::TensorList inputs) const {
     }
     return results;
   }
-  const c10::IValue result =
-      part.runner->run_dispatched(tensors, constants_on_meta(program.constants));
-  return new_tensors(result, program, tensors);
-}
-
-void PlanObject::watch(std::vector<at::Tensor> weights, std::vector<std::string> names) {
-  TORCHALGO_ASSERT(weights.size() == names.size());
-  weights_.clear();
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    if (weights[i].is_inference()) continue;  // it has no version
-    const void* const data = weights[i].const_data_ptr();
-    const std::uint32_t version = weights[i]._version();
-    weights_.push_back({std::move(weights[i]), std::move(names[i]), data, version});
-  }
+  std::vector<c10::IValue> constants;
+  for (const c10::IValue& constant : program.constants)
+    constants.push_back(constant_on_meta(constant));
+  return new_tensors(part.runner->run_dispatched(tensors, constants), program, tensors);
 }
 
 void PlanObject::check_weights() const {
-  for (const WatchedWeight& weight : weights_) {
-    TORCHALGO_CHECK(weight.tensor.const_data_ptr() == weight.data &&
-                        static_cast<std::uint32_t>(weight.tensor._version()) == weight.version,
-                    "TA1404 torchalgo: weight '{}' of the original model was changed after "
-                    "optimize: call .refresh() on the optimized module",
-                    weight.name);
+  const std::string* const name = weights_ == nullptr ? nullptr : weights_->first_changed();
+  TORCHALGO_CHECK(name == nullptr,
+                  "TA1404 torchalgo: weight '{}' of the original model was changed after optimize: "
+                  "call .refresh() on the optimized module",
+                  *name);
+}
+
+void PlanObject::release_resources() {
+  Handles& all = handles();
+  decltype(all.objects)::node_type entry;  // destroyed outside of the lock
+  {
+    const std::lock_guard lock(all.mutex);
+    entry = all.objects.extract(handle_);
   }
+  parts_.clear();
+  weights_.reset();
 }
 
 std::int64_t PlanObject::handle() {
   Handles& all = handles();
   const std::lock_guard lock(all.mutex);
-  std::erase_if(all.objects, [](const auto& each) { return each.second.expired(); });
   while (handle_ == 0) {
     const std::uint64_t bits = (std::uint64_t{all.random()} << 32) | all.random();
     const auto handle = static_cast<std::int64_t>(bits >> 1);
@@ -241,6 +280,22 @@ c10::intrusive_ptr<PlanObject> PlanObject::find(std::int64_t handle) {
   return object;
 }
 
+namespace {
+
+c10::IValue result_for(const std::vector<at::Tensor>& zeros, const GraphRunner& runner) {
+  const NoAutocast no_autocast(c10::autocast_dispatch_keyset);
+  try {
+    return runner.run_dispatched(zeros, runner.program().constants);
+  } catch (const c10::Error& problem) {
+    throw Error(
+        fmt::format("TA2003 save: the model fails for inputs of zeros: {}; save it as a .pt "
+                    "file",
+                    problem.what_without_backtrace()));
+  }
+}
+
+}  // namespace
+
 PlanPart make_plan_part(const torch::jit::Module& module, std::vector<PlannedInput> planned,
                         std::vector<std::vector<SizeLimits>> dims, at::Device device) {
   std::vector<at::Tensor> zeros;
@@ -257,7 +312,7 @@ PlanPart make_plan_part(const torch::jit::Module& module, std::vector<PlannedInp
                   zeros.size(), part.runner->program().inputs);
   const at::NoGradGuard no_grad;
   const Program& program = part.runner->program();
-  const c10::IValue result = part.runner->run_dispatched(zeros, program.constants);
+  const c10::IValue result = result_for(zeros, *part.runner);
   std::vector<at::Tensor> tensors;
   TORCHALGO_CHECK(add_tensors(result, tensors),
                   "TA2003 save: the model returns {}, expected tensors, or tuples and lists of "

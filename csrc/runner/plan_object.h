@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runner/graph_runner.h"
+#include "runner/weight_watch.h"
 
 namespace torchalgo {
 
@@ -32,14 +33,6 @@ struct PlanPart {
   std::vector<PlannedResult> results;         // all tensors of the result, flat
 };
 
-/// A weight of the model, as it was when it was packed.
-struct WatchedWeight {
-  at::Tensor tensor;
-  std::string name;
-  const void* data = nullptr;
-  std::uint32_t version = 0;  // of its contents
-};
-
 /// An optimized model as one object: its plans with their weights. The op torchalgo::run_plan runs
 /// it. It is the class torch.classes.torchalgo.Plan, and a .pt2 file holds one. Calls from several
 /// threads at once are safe.
@@ -48,16 +41,19 @@ struct WatchedWeight {
 /// python/torchalgo/_capture/shapes.py describes, among the parts that are right for its sizes.
 class PlanObject : public torch::CustomClassHolder {
  public:
+  /// @param weights  the weights of the model from which the plans were packed; null if there is no
+  ///     model, as after loading a file.
   /// @throws Error  if there is no part, or if parts take different numbers of inputs.
-  explicit PlanObject(std::vector<PlanPart> parts);
+  explicit PlanObject(std::vector<PlanPart> parts,
+                      std::shared_ptr<const WeightWatch> weights = nullptr);
 
   /// Returns all tensors of the model's result. They are new: none is memory of an input, of a
   /// weight or of another result.
   /// @throws Error  if no part is right for the inputs' sizes, or from planned ops.
   [[nodiscard]] std::vector<at::Tensor> run(at::TensorList inputs) const;
   /// Returns the same tensors without data, on the meta device. Sizes and strides are exact for
-  /// planned shapes. For other shapes the sizes are right. Symbolic sizes become numbers, see
-  /// on_meta().
+  /// contiguous inputs of planned shapes. For others the sizes are right. Symbolic sizes become
+  /// numbers, see on_meta().
   [[nodiscard]] std::vector<at::Tensor> run_on_meta(at::TensorList inputs) const;
 
   /// Returns a number by which find() finds this object in this process while it exists. Compilers
@@ -67,10 +63,7 @@ class PlanObject : public torch::CustomClassHolder {
   /// @throws Error  if there is no such object, or no more.
   [[nodiscard]] static c10::intrusive_ptr<PlanObject> find(std::int64_t handle);
 
-  /// Records the present state of the model's weights, with which check_weights() compares.
-  void watch(std::vector<at::Tensor> weights, std::vector<std::string> names);
-  /// @throws Error  if a recorded weight was written to, or has other memory. Writes through
-  /// `.data` are not seen.
+  /// @throws Error  if a weight of the model has changed since it was packed (see WeightWatch).
   void check_weights() const;
 
   /// Returns everything as plain data for a file.
@@ -79,17 +72,23 @@ class PlanObject : public torch::CustomClassHolder {
   /// lacks.
   [[nodiscard]] static c10::intrusive_ptr<PlanObject> from_state(const c10::IValue& state);
 
+  /// Frees the plans when only the table of handles refers to this object. c10 calls it.
+  void release_resources() override;
+
  private:
   [[nodiscard]] const PlanPart& part_for(const std::vector<at::Tensor>& inputs) const;
 
   std::vector<PlanPart> parts_;
-  std::vector<WatchedWeight> weights_;
+  std::shared_ptr<const WeightWatch> weights_;
   std::int64_t handle_ = 0;  // 0: none yet; guarded by the mutex of all handles
 };
 
+/// Returns true if there is a part, and all parts take and return the same numbers of tensors.
+[[nodiscard]] bool have_equal_forms(const std::vector<PlanPart>& parts);
+
 /// Returns a part for a module. Runs it once for zeros, which gives the form of its results.
-/// @throws Error  if the module is more than a sequence of ops (see read_program), or returns
-/// anything but tensors.
+/// @throws Error  if the module is more than a sequence of ops (see read_program), returns anything
+/// but tensors, or fails for zeros.
 [[nodiscard]] PlanPart make_plan_part(const torch::jit::Module& module,
                                       std::vector<PlannedInput> planned,
                                       std::vector<std::vector<SizeLimits>> dims, at::Device device);

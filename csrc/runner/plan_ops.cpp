@@ -38,13 +38,7 @@ std::vector<at::Tensor> run_held_plan_on_meta(at::TensorList inputs, std::int64_
 TORCH_LIBRARY_FRAGMENT(torchalgo, m) {
   auto added = m.class_<PlanObject>("Plan");
   add_tracing_methods(added);
-  added
-      .def(
-          "watch",
-          [](const PlanPtr& plan, std::vector<at::Tensor> weights, std::vector<std::string> names) {
-            plan->watch(std::move(weights), std::move(names));
-          })
-      .def("handle", [](const PlanPtr& plan) { return plan->handle(); })
+  added.def("handle", [](const PlanPtr& plan) { return plan->handle(); })
       .def_pickle([](const PlanPtr& plan) { return plan->state(); },
                   [](c10::IValue state) { return PlanObject::from_state(state); });
   m.def("run_plan(Tensor[] inputs, __torch__.torch.classes.torchalgo.Plan plan) -> Tensor[]");

@@ -207,15 +207,24 @@ c10::IValue PlanObject::state() const {
 }
 
 c10::intrusive_ptr<PlanObject> PlanObject::from_state(const c10::IValue& state) {
-  check(state.isTuple() && state.toTupleRef().elements().size() == 3 &&
+  // Another version may have other fields after the first.
+  check(state.isTuple() && !state.toTupleRef().elements().empty() &&
         state.toTupleRef().elements()[0].isInt());
   const auto& fields = state.toTupleRef().elements();
   TORCHALGO_CHECK(fields[0].toInt() == kVersion,
                   "TA2008 plan: it was saved in format {}, this torchalgo reads format {}: update "
                   "torchalgo or optimize the model again",
                   fields[0].toInt(), kVersion);
+  check(fields.size() == 3);
   std::vector<PlanPart> parts;
-  for (const c10::IValue& part : read_tuple(fields[2])) parts.push_back(read_part(part));
+  try {
+    for (const c10::IValue& part : read_tuple(fields[2])) parts.push_back(read_part(part));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception&) {  // from torch, which got values that no plan has
+    check(false);
+  }
+  check(have_equal_forms(parts));
   return c10::make_intrusive<PlanObject>(std::move(parts));
 }
 

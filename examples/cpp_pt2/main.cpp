@@ -4,24 +4,11 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/nativert/ModelRunnerHandle.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 
 #include "../input.h"
-
-namespace {
-
-void run(torch::nativert::ModelRunnerHandle& model, const at::Tensor& input, int times) {
-  print_summary(model.runWithFlatInputsAndOutputs({input}).at(0).toTensor());
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < times; ++i) static_cast<void>(model.runWithFlatInputsAndOutputs({input}));
-  const std::chrono::duration<double, std::milli> all = std::chrono::steady_clock::now() - start;
-  if (times > 0) std::fprintf(stderr, "%.3f ms per call\n", all.count() / times);
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 3 && argc != 4) {
@@ -31,7 +18,9 @@ int main(int argc, char** argv) {
   try {
     const c10::InferenceMode inference;
     torch::nativert::ModelRunnerHandle model(argv[1], "model");
-    run(model, make_input(parse_sizes(argv[2])), argc == 4 ? std::atoi(argv[3]) : 0);
+    const at::Tensor input = make_input(parse_sizes(argv[2]));
+    run([&] { return model.runWithFlatInputsAndOutputs({input}).at(0).toTensor(); },
+        argc == 4 ? std::atoi(argv[3]) : 0);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "cpp_pt2: %s\n", error.what());

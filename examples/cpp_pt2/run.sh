@@ -44,7 +44,8 @@ sizes = [int(size) for size in sys.argv[2].split("x")]
 with torch.inference_mode():
     model = torch.export.load(sys.argv[1]).module()
     y = model(torch.linspace(-1, 1, prod(sizes)).reshape(sizes)).flatten()
-print(f"elements {y.numel()}, sum {y.sum().item():.6f}, largest at {y.argmax().item()}")
+bits = (y.view(torch.int32).long() * torch.arange(1, y.numel() + 1)).sum().item()
+print(f"elements {y.numel()}, sum {y.sum().item():.6f}, bits {bits}")
 PY
 )
 echo "C++:    $from_cpp"

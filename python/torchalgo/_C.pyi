@@ -368,6 +368,17 @@ def take_op_times() -> list[
     tuple[str, str, int, int, int]
 ]: ...  # layer, problem, start ns, end ns, node; "", "" and the node if it is left to PyTorch
 
+# The weights of a model as they were when they were packed (csrc/runner/weight_watch.h). Each entry
+# is the dict of a module that holds the weight, and its key.
+class WeightWatch:
+    def __init__(
+        self,
+        weights: Sequence[torch.Tensor],
+        names: Sequence[str],
+        entries: Sequence[tuple[dict[str, Any], str]],
+    ) -> None: ...
+    def first_changed(self) -> str: ...  # its name; "" if none has changed
+
 # A module's forward without TorchScript's interpreter (csrc/runner/graph_runner.h).
 class GraphRunner:
     @staticmethod
@@ -388,6 +399,7 @@ def make_plan_object(
         ]
     ],
     device: str,
+    weights: WeightWatch | None = None,
 ) -> Any: ...
 
 # The solver on its own (csrc/pbqp). Costs come as arrays of 64-bit integers, 2**63 - 1 forbidden;

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -100,6 +102,75 @@ def test_a_changed_weight_is_an_error_until_refresh() -> None:
         compiled(x)
     fast.refresh()
     torch.testing.assert_close(compiled(x), Around(net)(x), rtol=1e-4, atol=1e-5)
+
+
+def replace_weight(net: Any) -> None:
+    net.stem[0].weight = nn.Parameter(2 * net.stem[0].weight)
+
+
+def write_through_data(net: Any) -> None:
+    net.stem[0].weight.data.mul_(2)
+
+
+@pytest.mark.parametrize("change", [replace_weight, write_through_data])
+@torch.no_grad()
+def test_other_changes_are_errors_too(change: Callable[[nn.Module], None]) -> None:
+    x, net = torch.rand(1, 3, 24, 24), make_net().eval()
+    fast = optimized(net, x)
+    compiled = torch.compile(Around(fast), backend="aot_eager", fullgraph=True)
+    compiled(x)
+    change(net)
+    with pytest.raises(RuntimeError, match=r"TA1404 .*'stem.0.weight'.*refresh"):
+        compiled(x)
+    fast.refresh()
+    torch.testing.assert_close(compiled(x), Around(net)(x), rtol=1e-4, atol=1e-5)
+
+
+class SizedByHalf(nn.Module):
+    """Computes a size from the input's size and a constant tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        return y[:, :, : x.size(2) // 2]
+
+
+@torch.no_grad()
+def test_sizes_may_be_computed() -> None:
+    x = torch.rand(1, 3, 24, 24)
+    fast = optimized(SizedByHalf(), x)
+    compiled = torch.compile(Around(fast), backend="aot_eager", fullgraph=True)
+    for size in (24, 32):
+        y = torch.rand(1, 3, size, size)
+        torch.testing.assert_close(compiled(y), Around(fast)(y))
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@torch.no_grad()
+def test_an_optimized_module_is_not_exported(strict: bool) -> None:
+    x = torch.rand(1, 3, 24, 24)
+    fast = optimized(make_net(), x)
+    with pytest.raises(Exception, match=r"TA1402 .*\.save\('model\.pt2'\)"):
+        torch.export.export(fast, (x,), strict=strict)
+
+
+@torch.no_grad()
+def test_a_plan_ends_with_its_module() -> None:
+    x = torch.rand(1, 3, 24, 24)
+    net = make_net().eval()
+    fast = optimized(net, x)
+    torch.compile(fast, backend="aot_eager")(x)
+    handle = fast._as_op.handle(((1, 3, 24, 24),), [torch.float32], ["cpu"])  # type: ignore[union-attr]
+    weight = weakref.ref(net.stem[0].weight)
+    torch._dynamo.reset()
+    del fast, net
+    gc.collect()
+    assert weight() is None
+    with pytest.raises(RuntimeError, match="TA4303"):
+        torch.ops.torchalgo.run_held_plan([x], handle)
 
 
 @torch.no_grad()

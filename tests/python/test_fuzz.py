@@ -27,6 +27,10 @@ CASES = {
     "networks networks": 400,
     "threads threads": 300,
     "threads forks": 15,
+    "compile weights": 18,
+    "compile shapes": 20,
+    "compile samples": 10,
+    "compile plan_objects": 200,
 }
 
 

@@ -8,7 +8,6 @@ import io
 import math
 import pickle
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -187,23 +186,34 @@ def test_a_changed_weight_is_an_error_and_never_ignored(
     with torch.no_grad():
         change(net.layer1[0].conv2)
     with pytest.raises(torchalgo.Error, match=r"'layer1.0.conv2.weight' of the original"):
-        own(x[..., ::2])  # looks at all weights, whenever that was last done
+        own(x)
     assert fp64_error(net, own.refresh(), x) <= 1e-5
 
 
-def test_each_weight_is_looked_at_within_some_calls(
+def test_every_call_looks_at_every_weight(
     net: Net, x: torch.Tensor, own: torchalgo.Optimized
 ) -> None:
-    original = own._original
-    assert original is not None
-    assert not original.is_changed()
-    original._next_full_ns = time.perf_counter_ns() + 10**12  # the usual call looks at four
+    counts = [m.num_batches_tracked for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
+    for weight in [*net.parameters(), *counts]:
+        with torch.no_grad():
+            weight.add_(0)
+        for given in (x, x[..., ::2]):
+            with pytest.raises(torchalgo.Error, match="TA1404"):
+                own(given)
+        own.refresh()
+    assert own(x).isfinite().all()
+
+
+def test_a_change_is_not_forgotten_by_copies(
+    net: Net, x: torch.Tensor, own: torchalgo.Optimized
+) -> None:
     with torch.no_grad():
-        net.layer2[0].conv2.weight.mul_(2)
-    calls = len(net.state_dict()) // 4 + 1
-    with pytest.raises(torchalgo.Error, match=r"'layer2.0.conv2.weight' of the original"):
-        for _ in range(calls):
-            own(x)
+        net.layer1[0].conv2.weight.mul_(2)
+    for each in (copy.copy(own), *own.by_shape.values()):
+        with pytest.raises(torchalgo.Error, match=r"TA1404 .*'layer1\.0\.conv2\.weight'"):
+            each(x)
+    with pytest.raises(torchalgo.Error, match="TA1404"):
+        copy.deepcopy(own)
 
 
 def test_copies_have_weights_of_their_own_or_share_them(

@@ -8,6 +8,7 @@ import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from operator import is_
 from typing import Any
 
 import torch
@@ -22,7 +23,6 @@ from torchalgo._dynamo.effects import why_not_repeated
 from torchalgo._dynamo.options import BackendOptions
 from torchalgo._dynamo.read_graph import GraphInputs
 from torchalgo._run.optimized import Optimized
-from torchalgo._run.original import element_of
 
 MOST_WEIGHT_SETS = 8  # of one graph; the one that was used the longest ago is dropped
 MOST_SHAPES = 64  # of one weight set that get plans of their own; others run the first plan
@@ -84,19 +84,7 @@ class CompiledGraph:
             return self._run_graph(why, args)
         tensors = [args[i] for i in self.inputs.tensors]
         found = self._weight_set([args[i] for i in self.inputs.weights], numbers, tensors)
-        if found.refusal:
-            return self._run_graph(found.refusal, args)
-        found.repack_if_changed()
-        try:
-            return found.optimized_for(tensors)(*tensors)
-        except Error as problem:
-            if problem.code != "TA1404":
-                raise
-            what = str(problem).removeprefix("TA1404 ").split(": call .refresh()")[0]
-            raise Error(
-                f"TA1404 {what}, by a write through .data, which torch does not count: call"
-                " torchalgo.dynamo.refresh(compiled) after such writes"
-            ) from None
+        return self._run_graph(found.refusal, args) if found.refusal else found.run(tensors)
 
     def _why_too_many(self, numbers: tuple[Any, ...]) -> str:
         """Returns a reason if the numbers have had many values. Each needs a capture of its own."""
@@ -191,8 +179,6 @@ class WeightSet:
         self.first: Optimized | None = None
         self._graph, self._numbers = graph, numbers
         self._lock = fork_lock()
-        # Weight, address, version, and a view of one element of a buffer with its bits.
-        self._seen: list[tuple[torch.Tensor, int, int, Any, int]] = []
         self._by_shapes: dict[Shapes, Optimized] = {}
         self._model = graph.model_of(weights, numbers)
         self.refusal = why_not_repeated(self._model, tensors)
@@ -206,7 +192,6 @@ class WeightSet:
             self.refusal = str(problem)
             return
         self.first = self._by_shapes[shapes_of(tensors)] = first
-        self._watch()
 
     def modules(self) -> list[Optimized]:
         """Returns the optimized modules, one for each plan."""
@@ -216,10 +201,7 @@ class WeightSet:
         """Returns whether these are the weights, and the numbers if given, of this set."""
         if numbers is not None and numbers != self._numbers:
             return False
-        for mine, given in zip(self.weights, weights, strict=True):  # noqa: SIM110  faster
-            if mine is not given:
-                return False
-        return True
+        return len(weights) == len(self.weights) and all(map(is_, self.weights, weights))
 
     def optimized_for(self, tensors: Sequence[torch.Tensor]) -> Optimized:
         """Returns the optimized module that runs inputs of these sizes."""
@@ -236,36 +218,23 @@ class WeightSet:
                 self._by_shapes[shapes] = self._plan(tensors, mode=new_shapes)
             return self._by_shapes[shapes]
 
-    def repack_if_changed(self) -> None:
-        """Packs the weights again if one was written to or moved.
-
-        Compares address and version of each weight. Optimizers, load_state_dict and copy_ raise the
-        version; an assignment to `.data` changes the address. Batch norms in train mode change
-        their statistics without either, so an element of each buffer is compared, too.
-        """
-        for weight, address, version, element, bits in self._seen:
-            if weight._version != version or weight.data_ptr() != address:
-                return self.repack()
-            if element is not None and element.value != bits:
-                return self.repack()
-        return None
+    def run(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """Runs the plan. Packs the weights again if one of them has changed."""
+        optimized = self.optimized_for(tensors)
+        try:
+            return optimized(*tensors)
+        except Error as problem:
+            if problem.code != "TA1404":
+                raise
+        self.repack()
+        return optimized(*tensors)
 
     def repack(self) -> None:
         """Packs the present weights. Keeps the plans and measures nothing."""
         with self._lock:
             for each in self.modules():
                 each.refresh()
-            self._watch()  # last: if packing fails, the next call must not run the old weights
             self._graph.counts.repacked += 1
-
-    def _watch(self) -> None:
-        self._seen = []
-        for weight in self.weights:
-            if weight.is_inference():  # has no version
-                continue
-            element = None if isinstance(weight, nn.Parameter) else element_of(weight)
-            bits = 0 if element is None else element.value
-            self._seen.append((weight, weight.data_ptr(), weight._version, element, bits))
 
     def _first_plan(self, tensors: Sequence[torch.Tensor]) -> Optimized:
         if self._graph.options.new_shapes == "nearest":

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm
@@ -55,21 +56,32 @@ class AsOp:
         if self._others.planned(shapes) < 0:
             return 0
         # A call outside of compiled code raises the error about changed weights.
-        if self._original is not None and self._original.first_changed():
+        if self._original is not None and self._original.weights.first_changed():
             return 0
         if self._plan is None:
             try:
                 self._type = result_type(self._results[0].scripted)
-                plan = plan_object(self._results)
+                weights = None if self._original is None else self._original.weights
+                self._plan = plan_object(self._results, weights)
             except Error:  # a module branches, or returns a dict
                 return 0
-            if self._original is not None:
-                weights = self._original.weights()
-                plan.watch(list(weights.values()), list(weights))
-            self._plan = plan
-        return int(self._plan.handle())
+        return int(self._plan.handle()) if _runs_on_meta(self._plan, shapes, dtypes) else 0
 
     def result(self, flat: Sequence[torch.Tensor]) -> Any:
         """Returns the model's result, built from all tensors in it."""
         result = nested(flat, self._type)
         return result if self._formats is None else with_formats(result, iter(self._formats))
+
+
+def _runs_on_meta(plan: Any, shapes: Shapes, dtypes: Sequence[torch.dtype]) -> bool:
+    """Returns False if the results' sizes for these shapes depend on values of tensors."""
+    with _disable_current_modes():
+        inputs = [
+            torch.empty(shape, dtype=dtype, device="meta")
+            for shape, dtype in zip(shapes, dtypes, strict=True)
+        ]
+        try:
+            torch.ops.torchalgo.run_plan(inputs, plan)
+        except RuntimeError:
+            return False
+    return True

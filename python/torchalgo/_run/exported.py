@@ -21,9 +21,12 @@ from torchalgo._plan.result import Result
 from torchalgo._run.runner import planned_inputs
 
 
-def plan_object(results: Sequence[Result]) -> Any:
+def plan_object(results: Sequence[Result], weights: _C.WeightWatch | None = None) -> Any:
     """Returns the plans with their weights as one object, which torch.ops.torchalgo.run_plan runs.
 
+    Args:
+        weights: of the model from which the plans were packed. After a change of one of these,
+            torch.ops.torchalgo.run_held_plan raises an error. None: there is no model.
     Raises: torchalgo.Error if a module branches or loops, or returns anything but tensors.
     """
     plans = [
@@ -34,7 +37,7 @@ def plan_object(results: Sequence[Result]) -> Any:
         )
         for result in results
     ]
-    return _C.make_plan_object(plans, results[0].device)
+    return _C.make_plan_object(plans, results[0].device, weights)
 
 
 # The form of a module's result: None is a tensor, a tuple is a tuple, and "list" is one list.
@@ -134,9 +137,9 @@ def exported_bytes(
             program = torch.export.export(module.eval(), args, kwargs, strict=False)
         program.example_inputs = torch.utils._pytree.tree_map(_without_data, (args, kwargs))
         torch.export.save(program, file, extra_files=dict(extra_files))
-    except (RuntimeError, ValueError, TypeError, AssertionError) as problem:
-        if isinstance(problem, Error):
-            raise
+    except Error:
+        raise
+    except Exception as problem:  # torch.export and pickle raise errors of many types
         reason = " ".join(str(problem).split())
         raise Error(
             with_inner_code(

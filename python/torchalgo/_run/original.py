@@ -4,35 +4,20 @@
 from __future__ import annotations
 
 import copy
-import ctypes
-import itertools
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm, copy_of
 from torchalgo._capture.example_calls import ModelCall
 from torchalgo._capture.formats import Formats, Key
 from torchalgo._ir.plan import Plan
 from torchalgo._plan.result import Result
-
-GLANCE = 4  # number of weights that a call checks for changes
-FULL_SHARE = 200  # checks of all weights take at most 1 / FULL_SHARE of the time
-
-_BITS = {1: ctypes.c_uint8, 2: ctypes.c_uint16, 4: ctypes.c_uint32, 8: ctypes.c_uint64}
-
-
-# A weight: a function that finds it in its module by key, the key, the tensor, a function that
-# returns its address, the address, its version, a view of the bits of one element (None on a GPU),
-# these bits, and its name.
-_Watched = tuple[
-    Callable[[str], Any], str, torch.Tensor, Callable[[], int], int, int, Any, int, str
-]
 
 
 @dataclass(frozen=True)
@@ -64,23 +49,22 @@ class Original:
         calls: Sequence[ModelCall] = (),
         tensor_model: nn.Module | None = None,
         formats: Mapping[Key, Formats] | None = None,
+        weights: _C.WeightWatch | None = None,
     ) -> None:
-        """Records the model's present weights.
+        """Holds a model.
 
         Args:
             planner: plans calls of the model.
             calls: the example inputs for which the model was planned, if any.
             tensor_model: the model as a function of tensors only; None before it was planned.
             formats: the formats of results, see formats.py.
+            weights: as they were when they were packed. Changes are detected relative to them.
+                None: the model's present weights.
         """
         self.model, self.calls, self.tensor_model = model, list(calls), tensor_model
         self.formats = formats or {}
         self._planner = planner
-        self._watched: list[_Watched] = []
-        self._rotation: Iterator[_Watched] = iter(())
-        self._full_ns = 0
-        self._next_full_ns = 0
-        self.watch()
+        self.weights = _present_weights(model) if weights is None else weights
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Calls the model.
@@ -114,58 +98,33 @@ class Original:
 
         If this raises, changes are still detected relative to the weights that were packed before.
         """
-        present = list(_watched(self.model))
+        present = _present_weights(self.model)
         planned = self._planner(self.model, calls, plans)
-        self.watch(present)
+        self.weights = present
         self.calls, self.tensor_model = list(calls), planned.tensor_model
         self.formats = planned.formats
         return planned
 
     def alone(self, i: int) -> Original:
         """Returns an Original of the same model with only the example inputs at `i`."""
+        calls = self.calls[i : i + 1]
         return Original(
-            self.model, self._planner, self.calls[i : i + 1], self.tensor_model, self.formats
+            self.model, self._planner, calls, self.tensor_model, self.formats, self.weights
         )
 
     def copy(self, memo: dict[int, Any]) -> Original:
-        """Returns a deep copy with its own weights. The example inputs are shared."""
+        """Returns a deep copy with its own weights. The example inputs are shared.
+
+        Raises: torchalgo.Error if a weight has changed since it was packed.
+        """
+        self.check_weights()
         model, tensor_model = copy.deepcopy((self.model, self.tensor_model), memo)
         return Original(model, self._planner, self.calls, tensor_model, self.formats)
 
-    def weights(self) -> dict[str, torch.Tensor]:
-        """Returns the weights that are watched, by name."""
-        return {name: tensor for _, _, tensor, *_, name in self._watched}
-
-    def watch(self, weights: list[_Watched] | None = None) -> None:
-        """Records weights; later changes are detected relative to them. None: the present ones."""
-        self._watched = list(_watched(self.model)) if weights is None else weights
-        self._rotation = itertools.cycle(self._watched)
-        _changed(self._watched)  # brings the weights into the caches
-        started = time.perf_counter_ns()
-        _changed(self._watched)
-        self._full_ns = time.perf_counter_ns() - started
-        self._next_full_ns = 0
-
-    def is_changed(self) -> bool:
-        """Returns True if a change of a weight since `watch` is detected.
-
-        Checks the next GLANCE weights. From time to time it checks all weights.
-        """
-        now = time.perf_counter_ns()
-        if now < self._next_full_ns:
-            return _changed(itertools.islice(self._rotation, GLANCE)) is not None
-        self._next_full_ns = now + FULL_SHARE * self._full_ns
-        return _changed(self._watched) is not None
-
-    def first_changed(self) -> str:
-        """Returns the name of the first weight that has changed since `watch`; "" if none has."""
-        changed = _changed(self._watched)
-        return "" if changed is None else changed[-1]
-
     def check_weights(self) -> None:
-        """Raises torchalgo.Error, with the weight's name, if a weight has changed since `watch`."""
+        """Raises torchalgo.Error, with the weight's name, if a weight has changed since packing."""
         # Under Dynamo, tensors have no addresses.
-        changed = "" if torch.compiler.is_compiling() else self.first_changed()
+        changed = "" if torch.compiler.is_compiling() else self.weights.first_changed()
         if not changed:
             return
         raise Error(
@@ -175,9 +134,10 @@ class Original:
         )
 
 
-def _watched(model: nn.Module) -> Iterator[_Watched]:
+def _present_weights(model: nn.Module) -> _C.WeightWatch:
+    tensors, names, entries = [], [], []
     for prefix, module in model.named_modules():
-        owners: list[Any] = [module._parameters, module._buffers]
+        owners: list[dict[str, Any]] = [module._parameters, module._buffers]
         if isinstance(module, torch.jit.ScriptModule):  # makes new dicts at each access
             owners = [
                 dict(module.named_parameters(recurse=False)),
@@ -185,38 +145,8 @@ def _watched(model: nn.Module) -> Iterator[_Watched]:
             ]
         for owner in owners:
             for key, tensor in owner.items():
-                if isinstance(tensor, torch.Tensor) and _has_version(tensor):
-                    name = f"{prefix}.{key}".removeprefix(".")
-                    sample = element_of(tensor)
-                    bits = 0 if sample is None else sample.value
-                    data, version = tensor.data_ptr(), tensor._version
-                    yield owner.get, key, tensor, tensor.data_ptr, data, version, sample, bits, name
-
-
-def element_of(tensor: torch.Tensor) -> Any:
-    """Returns a view of one element's bits, which reveals writes through `.data`.
-
-    Such writes do not change the tensor's version. Returns None if there is no such element.
-    """
-    bits = _BITS.get(tensor.element_size())
-    if tensor.device.type != "cpu" or tensor.numel() == 0 or bits is None:
-        return None
-    middle = [size // 2 for size in tensor.shape]
-    offset = sum(i * stride for i, stride in zip(middle, tensor.stride(), strict=True))
-    return bits.from_address(tensor.data_ptr() + offset * tensor.element_size())
-
-
-def _has_version(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() and not tensor.is_inference()
-
-
-def _changed(watched: Iterable[_Watched]) -> _Watched | None:
-    """Returns the first weight that was replaced, moved or written to; None if there is none."""
-    for weight in watched:
-        get, key, tensor, data_ptr, data, version, sample, bits, _ = weight
-        # The address is compared first. If it has changed, the sample may be in freed memory.
-        if get(key) is not tensor or data_ptr() != data or tensor._version != version:
-            return weight
-        if sample is not None and sample.value != bits:
-            return weight
-    return None
+                if isinstance(tensor, torch.Tensor):
+                    tensors.append(tensor)
+                    names.append(f"{prefix}.{key}".removeprefix("."))
+                    entries.append((owner, key))
+    return _C.WeightWatch(tensors, names, entries)

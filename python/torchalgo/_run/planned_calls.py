@@ -107,9 +107,8 @@ class PlannedCalls(Embedded):
         """
         if torch.compiler.is_dynamo_compiling():
             return self._compiled(args, kwargs)
+        self._check_weights()
         if self._first_runner is not None and not kwargs:
-            if self._original is not None and self._original.is_changed():
-                self._original.check_weights()
             try:
                 result = self._first_runner.run_planned(*args)
             except RuntimeError as problem:
@@ -150,6 +149,8 @@ class PlannedCalls(Embedded):
         If `number`, that of the AsOp, is another one in a later call, it compiles again.
         """
         del number
+        if torch.compiler.is_exporting():  # with strict=True; a handle is of this process only
+            self._refuse_tracing()
         return 0 if self._as_op is None else self._as_op.handle(shapes, dtypes, devices)
 
     # This is what torch.compiler.assume_constant_result does. A call of it here would import
@@ -158,7 +159,12 @@ class PlannedCalls(Embedded):
 
     @_disable_dynamo  # like torch.compiler.disable, which imports torch._dynamo at once
     def _outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._check_weights()
         return self._forward(args, kwargs)
+
+    def _check_weights(self) -> None:
+        if self._original is not None and self._results:
+            self._original.check_weights()
 
     def _is_usual(self, tensors: tuple[torch.Tensor, ...]) -> bool:
         """Returns True if the first plan's result for these tensors is returned unchanged."""
@@ -176,8 +182,6 @@ class PlannedCalls(Embedded):
         self._refuse_tracing()
         if not self._results:
             self._plan_on_first_call(args, kwargs)
-        if self._original is not None:
-            self._original.check_weights()
         form = self._form
         assert form is not None
         tensors, tree = form.tensors(args, kwargs)

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runner/weight_watch.h"
+
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace torchalgo {
+
+WeightWatch::WeightWatch(const std::vector<at::Tensor>& weights, std::vector<std::string> names) {
+  TORCHALGO_ASSERT(weights.size() == names.size());
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    Weight& weight = weights_.emplace_back();
+    weight.tensor = weights[i];
+    weight.name = std::move(names[i]);
+    if (!is_watched(weight.tensor)) continue;
+    const at::Tensor& tensor = weight.tensor;
+    weight.data = tensor.const_data_ptr();
+    weight.version = static_cast<std::uint32_t>(tensor._version());
+    const std::size_t bytes = tensor.element_size();
+    if (!tensor.is_cpu() || tensor.numel() == 0 || bytes > weight.bits.size()) continue;
+    std::int64_t middle = 0;
+    for (std::int64_t dim = 0; dim < tensor.dim(); ++dim)
+      middle += tensor.size(dim) / 2 * tensor.stride(dim);
+    weight.element = static_cast<const std::byte*>(weight.data) + middle * bytes;
+    weight.element_bytes = bytes;
+    std::memcpy(weight.bits.data(), weight.element, bytes);
+  }
+}
+
+bool WeightWatch::is_watched(const at::Tensor& tensor) {
+  return tensor.defined() && !tensor.is_inference() && tensor.has_storage();
+}
+
+bool WeightWatch::is_changed(const Weight& weight) {
+  if (!is_watched(weight.tensor)) return false;
+  // The address is compared first. If it has changed, the element may be in freed memory.
+  if (weight.tensor.const_data_ptr() != weight.data ||
+      static_cast<std::uint32_t>(weight.tensor._version()) != weight.version)
+    return true;
+  return weight.element != nullptr &&
+         std::memcmp(weight.element, weight.bits.data(), weight.element_bytes) != 0;
+}
+
+void WeightWatch::prefetch() const {
+  constexpr std::size_t kLine = 64;
+  for (const Weight& weight : weights_) {
+    const auto* const tensor =
+        reinterpret_cast<const std::byte*>(weight.tensor.unsafeGetTensorImpl());
+    for (std::size_t byte = 0; byte < sizeof(c10::TensorImpl); byte += kLine)
+      __builtin_prefetch(tensor + byte);
+  }
+  for (const Weight& weight : weights_) {
+    if (!is_watched(weight.tensor)) continue;
+    __builtin_prefetch(
+        weight.tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+    // Prefetching an address that is not mapped any more is harmless.
+    __builtin_prefetch(weight.element);
+  }
+}
+
+const std::string* WeightWatch::first_changed() const {
+  prefetch();
+  for (const Weight& weight : weights_) {
+    if (is_changed(weight)) return &weight.name;
+  }
+  return nullptr;
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace torchalgo {
+
+/// The weights of a model as they were when they were packed. It detects later changes: other
+/// memory, a higher version (which ops in place raise), or other bits of the middle element. The
+/// last one reveals most writes through `.data`, which do not raise the version.
+class WeightWatch {
+ public:
+  /// Records the present state. Weights without a version or memory (inference tensors, sparse
+  /// tensors) are never seen as changed.
+  WeightWatch(const std::vector<at::Tensor>& weights, std::vector<std::string> names);
+  virtual ~WeightWatch() = default;
+  WeightWatch(const WeightWatch&) = delete;
+  WeightWatch& operator=(const WeightWatch&) = delete;
+
+  /// Returns the name of the first weight that has changed; null if none has. The kernels have
+  /// evicted all weights from the caches, so this takes up to 0.1 us per weight.
+  [[nodiscard]] virtual const std::string* first_changed() const;
+
+ protected:
+  /// Loads the weights into the caches, all at once.
+  void prefetch() const;
+  [[nodiscard]] const std::string& name(std::size_t i) const { return weights_[i].name; }
+
+ private:
+  struct Weight {
+    at::Tensor tensor;
+    std::string name;
+    const void* data = nullptr;
+    std::uint32_t version = 0;
+    // The middle element. Null if it is not in the memory of the CPU.
+    const std::byte* element = nullptr;
+    std::size_t element_bytes = 0;
+    std::array<std::byte, 16> bits{};
+  };
+
+  [[nodiscard]] static bool is_watched(const at::Tensor& tensor);
+  [[nodiscard]] static bool is_changed(const Weight& weight);
+
+  std::vector<Weight> weights_;
+};
+
+}  // namespace torchalgo
