@@ -77,7 +77,7 @@ def doors(network: torch.nn.Module, optimized: Any, x: torch.Tensor) -> tuple[An
     export_s = time.perf_counter() - start
     applied = torchalgo.optimize(network, x, plan=plan, settings=settings)
     want, names = applied(x), [node.name for node in plan.nodes]
-    from_export = exported(x)
+    from_export, from_files = exported(x), files(applied, x)
     start = time.perf_counter()
     next(network.parameters()).add_(0.0)
     compiled(x)
@@ -90,7 +90,7 @@ def doors(network: torch.nn.Module, optimized: Any, x: torch.Tensor) -> tuple[An
         "same_bits": {
             "compile": torch.equal(from_compile, want),
             "export": torch.equal(from_export, want),
-            **files(applied, x),
+            **from_files,
         },
         "compile_s": round(compile_s, 2),
         "export_s": round(export_s, 2),

@@ -87,7 +87,8 @@ class ChannelOps {
   }
 
   // Returns the shuffle that ends with `last`. Its sizes must be those of the source for every
-  // input, not only for the example.
+  // input, not only for the example. Or all of them are constants, as in graphs of torch.export:
+  // then the program is right for the example's sizes only.
   [[nodiscard]] std::optional<Shuffle> match_shuffle(const Node* last) const {
     if (!is_view(last)) return std::nullopt;
     const Node* swap = last->input(0)->node();
@@ -103,13 +104,17 @@ class ChannelOps {
     const std::int64_t groups = (*split)[1];
     const Sizes expected = {(*sizes)[0], groups, (*sizes)[1] / groups, (*sizes)[2], (*sizes)[3]};
     if (groups < 2 || (*split)[2] < 2 || *split != expected) return std::nullopt;
-    const std::vector<const Value*> five = sizes_of_view(first);
-    if (five.size() != 5 || constant_int(five[1]) != groups || dimension_of(five[0], src) != 0 ||
-        dimension_of(five[3], src) != 2 || dimension_of(five[4], src) != 3) {
+    const bool is_constant =
+        constant_ints(first->input(1)) == expected && constant_ints(last->input(1)) == *sizes;
+    if (!is_constant && !(splits(first, src, groups) && restores_sizes(last, src)))
       return std::nullopt;
-    }
-    if (!restores_sizes(last, src)) return std::nullopt;
     return Shuffle{src, groups};
+  }
+
+  [[nodiscard]] static bool splits(const Node* view, const Value* src, std::int64_t groups) {
+    const std::vector<const Value*> five = sizes_of_view(view);
+    return five.size() == 5 && constant_int(five[1]) == groups && dimension_of(five[0], src) == 0 &&
+           dimension_of(five[3], src) == 2 && dimension_of(five[4], src) == 3;
   }
 
   [[nodiscard]] static bool restores_sizes(const Node* view, const Value* src) {

@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import torchalgo
 from support.graph_models import Concat, Residual, freeze, make_model
 from support.imported_graphs import graph_of, import_model, notes, problems, reads
 from torchalgo import _C
+from torchalgo._capture.fx_model import exported_model
 
 
 class OneConv(nn.Module):
@@ -182,6 +184,27 @@ def test_a_view_that_is_no_shuffle_for_other_sizes_stays() -> None:
     for sizes in (None, (1, 2, 4, 8, 8)):
         found = problems(import_model(Square(sizes).eval(), (torch.rand(1, 8, 8, 8),), "trace"))
         assert "channel_shuffle_0" not in found
+
+
+@pytest.mark.filterwarnings("ignore:torchalgo. inputs are 1x4x4x16")
+@torch.no_grad()
+def test_a_shuffle_of_constant_sizes_is_known_and_right_for_others() -> None:
+    class Constant(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(4, 8, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.conv(x).view(1, 2, 4, 8, 8).transpose(1, 2)
+            return y.contiguous().view(1, 8, 8, 8)
+
+    model, x = Constant().eval(), torch.rand(1, 4, 8, 8)
+    assert problems(import_model(model, (x,), "trace"))["channel_shuffle_0"] is not None
+    exported = exported_model(torch.export.export(model, (x,)))
+    assert problems(import_model(exported, (x,), "trace"))["channel_shuffle_0"] is not None
+    fast = torchalgo.optimize(model, x, settings=torchalgo.Settings(run_untimed=True))
+    for given in (x, torch.rand(1, 4, 4, 16)):
+        torch.testing.assert_close(fast(given), model(given), rtol=1e-4, atol=1e-5)
 
 
 def test_parts_that_are_written_stay_parts_of_one_tensor() -> None:
