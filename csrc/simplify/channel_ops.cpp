@@ -81,9 +81,10 @@ class ChannelOps {
     is_changed_ = true;
   }
 
-  // Removes slices that take everything: x[:, a:b] begins with x[:].
+  // Removes slices that take everything: x[:, a:b] begins with x[:]. torch.export has aliases
+  // there.
   void take_whole(Node* node) {
-    if (is_whole_slice(node)) replace(node, node->input(0));
+    if (is_whole_slice(node) || is_kind(node, "aten::alias")) replace(node, node->input(0));
   }
 
   // Returns the shuffle that ends with `last`. Its sizes must be those of the source for every

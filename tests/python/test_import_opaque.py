@@ -186,6 +186,20 @@ def test_a_view_that_is_no_shuffle_for_other_sizes_stays() -> None:
         assert "channel_shuffle_0" not in found
 
 
+def test_a_part_that_is_the_whole_is_nothing_in_a_graph_of_torch_export() -> None:
+    class Parts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(4, 8, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.relu(self.conv(x)[:, :8, :, :]) + 1
+
+    model, x = Parts().eval(), torch.rand(1, 4, 8, 8)
+    exported = exported_model(torch.export.export(model, (x,)))
+    assert not any("alias" in name for name in problems(import_model(exported, (x,), "trace")))
+
+
 @pytest.mark.filterwarnings("ignore:torchalgo. inputs are 1x4x4x16")
 @torch.no_grad()
 def test_a_shuffle_of_constant_sizes_is_known_and_right_for_others() -> None:
