@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Drives CMake; all metadata is in pyproject.toml."""
+"""Drives CMake, and names the torch that a wheel needs. All other metadata is in pyproject.toml."""
 
+import importlib.metadata
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -11,6 +13,23 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
+NO_TORCH = (
+    "torchalgo is built against the torch you will use: install torch >= 2.11 first, "
+    "then pip install --no-build-isolation ."
+)
+# scripts/build_wheels.py sets it: the wheel is for other machines, and for one minor version of torch.
+IS_WHEEL = os.environ.get("TORCHALGO_WHEEL", "0") not in ("", "0")
+
+
+def torch_minor() -> str:
+    """Returns the minor version of the torch of this environment, such as "2.11"."""
+    try:
+        found = re.match(r"\d+\.\d+", importlib.metadata.version("torch"))
+    except importlib.metadata.PackageNotFoundError:
+        sys.exit(NO_TORCH)
+    if found is None:
+        sys.exit("torchalgo: the version of this torch does not begin with a number")
+    return found[0]
 
 
 class CMakeBuild(build_ext):
@@ -25,10 +44,7 @@ class CMakeBuild(build_ext):
         try:
             import torch  # noqa: F401
         except ImportError:
-            sys.exit(
-                "torchalgo is built against the torch you will use: install torch >= 2.11 first, "
-                "then pip install --no-build-isolation ."
-            )
+            sys.exit(NO_TORCH)
         out = Path(self.get_ext_fullpath(ext.name)).resolve().parent.parent
         build = Path(os.environ.get("TORCHALGO_BUILD_DIR", self.build_temp)).resolve()
         configure = [
@@ -38,6 +54,7 @@ class CMakeBuild(build_ext):
             "-B",
             str(build),
             f"-DPython_EXECUTABLE={sys.executable}",
+            f"-DTORCHALGO_RELOCATABLE={'ON' if IS_WHEEL else 'OFF'}",
         ]
         if not (build / "CMakeCache.txt").exists():
             configure += ["-G", "Ninja"]
@@ -48,4 +65,16 @@ class CMakeBuild(build_ext):
             subprocess.check_call(["cmake", "--install", str(build), "--prefix", str(prefix)])
 
 
-setup(ext_modules=[Extension("torchalgo._C", sources=[])], cmdclass={"build_ext": CMakeBuild})
+setup(
+    ext_modules=[Extension("torchalgo._C", sources=[])],
+    cmdclass={"build_ext": CMakeBuild},
+    install_requires=[
+        f"torch=={torch_minor()}.*" if IS_WHEEL else "torch>=2.11",
+        "filelock",
+        "jinja2",
+        "platformdirs>=4.14",
+        "rich>=13",
+    ],
+    # Wheels for several versions of torch have different names: docs/decisions/0034.
+    options={"egg_info": {"tag_build": f"+torch{torch_minor()}"}} if IS_WHEEL else {},
+)
