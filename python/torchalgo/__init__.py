@@ -1,46 +1,34 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The cheapest convolution algorithm and memory layout for every layer of a PyTorch model."""
 
-import importlib as _importlib
-from pathlib import Path as _Path
+from torchalgo_cli import install as _install
 
-import torch as _torch
-
-
-def _check_torch(built: str) -> None:
-    """Raises ImportError if torchalgo was built for another minor version of torch.
-
-    The error is clearer than that of the dynamic linker.
-    """
-    here = _torch.__version__
-    if built.split("+")[0].split(".")[:2] != here.split("+")[0].split(".")[:2]:
-        raise ImportError(
-            f"torchalgo was built for torch {built} and this is torch {here}: rebuild it with"
-            " `pip install --no-build-isolation --force-reinstall --no-deps .` in its source folder"
-        )
+try:
+    import torch as _torch
+except ModuleNotFoundError as _problem:
+    if _problem.name != "torch":
+        raise
+    raise _install.no_torch_error() from None
 
 
 def _load_library() -> None:
+    """Raises ImportError if torchalgo was built for another Python or torch, or was not built.
+
+    The error is clearer than that of the dynamic linker.
+    """
+    _install.check_build()
+    _install.check_torch(_install.built_for_torch(), _torch.__version__)
     try:
-        built = _importlib.import_module("torchalgo._build_info")
-    except ImportError:  # not built; the next lines raise an error
-        pass
-    else:
-        _check_torch(built.torch_version)
-    library = _Path(__file__).with_name("libtorchalgo.so")
-    if not library.exists():
-        raise ImportError(
-            f"torchalgo is not built: {library.name} is missing beside its Python files; run"
-            " `make build`, or `pip install --no-build-isolation .`, in its source folder"
-        )
-    _torch.ops.load_library(str(library))
+        _torch.ops.load_library(str(_install.PACKAGE / "libtorchalgo.so"))
+    except OSError as problem:
+        raise _install.load_error(problem) from None
 
 
 _load_library()
 
 from torchalgo import _C  # noqa: E402
 
-_check_torch(_C.torch_version)
+_install.check_torch(_C.torch_version, _torch.__version__)
 
 from torchalgo._base import error_code as _error_code  # noqa: E402
 

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from torchalgo_cli.arguments import EXIT_USAGE
+from torchalgo_cli.doctor import print_installation
 from torchalgo_cli.files import FileError, check_files
 from torchalgo_cli.parser import build_parser
 from torchalgo_cli.waiting import tell, told
@@ -62,9 +63,16 @@ def _run_command(argv: Sequence[str] | None) -> int:
         check_files(args)
     is_silent = args.command not in _LONG or getattr(args, "quiet", False) or args.json
     with told(f"{args.command}: loading PyTorch", is_silent or "torch" in sys.modules):
-        from torchalgo._C import Error
+        try:
+            from torchalgo._C import Error
 
-        run = _function_of(args)
+            run = _function_of(args)
+        except (ImportError, OSError) as problem:
+            if args.command == "doctor":
+                print_installation(problem, args.json)
+            if isinstance(problem, OSError):  # of torch's own libraries
+                return _fail(f"torch cannot be imported: {problem}")
+            raise
     try:
         return run(args)
     except Error as problem:

@@ -7,13 +7,13 @@ The lists of words here equal those of the package torchalgo; a test compares th
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 from typing import Any
 
 from torchalgo_cli import arguments
 from torchalgo_cli.arguments import EXIT_CODES, Parser
 from torchalgo_cli.db_parser import add_db
+from torchalgo_cli.install import torchalgo_version
 
 MODES = ("tune", "predict")
 MAX_REL_ERROR = 1e-5
@@ -34,7 +34,7 @@ def build_parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--version", action="version", version=f"torchalgo {_version()}",
+        "--version", action="version", version=f"torchalgo {torchalgo_version()}",
         help="print the version and exit",
     )  # fmt: skip
     commands = parser.add_subparsers(required=True, metavar="command", dest="command")
@@ -44,13 +44,6 @@ def build_parser() -> Parser:
         add(commands)
     add_db(commands)
     return parser
-
-
-def _version() -> str:
-    """Returns the version. Reads torchalgo/_version.py as text: importing it would import torch."""
-    text = (Path(__file__).parents[1] / "torchalgo" / "_version.py").read_text()
-    match = re.search(r'"(.+)"', text)
-    return match[1] if match else "unknown"
 
 
 def _add_command(commands: Any, name: str, text: str, more: str = "", example: str = "") -> Any:
@@ -269,8 +262,9 @@ def _add_others(commands: Any) -> None:
         " text also with --json.",
     )  # fmt: skip
     _add_command(
-        commands, "doctor", "print versions, devices, the cost database, and what is missing"
-    )
+        commands, "doctor", "print versions, devices, the cost database, and what is missing",
+        "It also runs where torchalgo cannot be imported, and names the wheel that fits.",
+    )  # fmt: skip
 
 
 def _add_target(command: argparse.ArgumentParser) -> None:

@@ -18,6 +18,7 @@ from torchalgo import _C, energy
 from torchalgo._db import CostStore, files
 from torchalgo._db.environment import onednn_version
 from torchalgo._ir.plan.text_table import text_table
+from torchalgo_cli.doctor import wheel_facts
 
 OPTIONAL = ("numpy", "torchvision", "lightgbm", "pynvml")
 VARIABLES = (
@@ -41,6 +42,7 @@ def examine() -> dict[str, dict[str, Any]]:
             "system": platform.platform(),
             "SQLite": _sqlite_version(),
         },
+        "wheel": wheel_facts(),
         "cpu": _cpu(),
         "gpu": _gpu(),
         "energy meters": energy.describe_meters(_devices()),
