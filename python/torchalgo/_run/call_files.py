@@ -10,8 +10,10 @@ from typing import Any
 from torchalgo._base.trees import Constant, from_json, to_json
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm
+from torchalgo._ir.plan.json_codec import shorten
 
 CALLS_FILE = "calls.json"  # its name among a saved file's extra files
+SCHEMA = 1
 
 
 class _UnknownDefault:
@@ -42,7 +44,7 @@ def form_to_json(form: CallForm) -> str:
         parameters.append(entry)
     output = None if form.output is None else to_json(form.output)
     data = {
-        "schema": 1,
+        "schema": SCHEMA,
         "parameters": parameters,
         "names": form.names,
         "inputs": to_json(form.inputs),
@@ -61,10 +63,12 @@ def _default_to_json(value: Any) -> Any:
 def form_from_json(text: str | bytes, where: str) -> CallForm:
     """Reads the text that `form_to_json` wrote. `where` names the file in errors.
 
-    Raises: torchalgo.Error if the text is damaged, or names a type whose module is not imported.
+    Raises: torchalgo.Error if the text is damaged, has another schema, or names a type whose module
+        is not imported.
     """
     try:
         data = json.loads(text)
+        _check_schema(data["schema"], where)
         parameters = [_parameter(entry) for entry in data["parameters"]]
         inputs, output = from_json(data["inputs"]), data["output"]
         form = CallForm(
@@ -88,6 +92,14 @@ def form_from_json(text: str | bytes, where: str) -> CallForm:
             " again"
         ) from None
     return form
+
+
+def _check_schema(schema: Any, where: str) -> None:
+    if schema != SCHEMA:
+        raise Error(
+            f"TA2008 {where}: schema is {shorten(schema)}, this torchalgo reads {SCHEMA}: update"
+            " torchalgo, or save the module again"
+        )
 
 
 def _parameter(entry: Any) -> inspect.Parameter:
