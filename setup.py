@@ -17,7 +17,7 @@ NO_TORCH = (
     "torchalgo is built against the torch you will use: install torch >= 2.11 first, "
     "then pip install --no-build-isolation ."
 )
-# scripts/build_wheels.py sets it: the wheel is for other machines, and for one minor version of torch.
+# scripts/build_wheels.py sets it: the wheel is for other machines and one minor version of torch.
 IS_WHEEL = os.environ.get("TORCHALGO_WHEEL", "0") not in ("", "0")
 
 

@@ -44,7 +44,8 @@ def words(sentence: str) -> int:
 
 
 def pages() -> list[Path]:
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    top = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+    return [*top, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def main() -> int:
