@@ -21,6 +21,16 @@ NO_TORCH = (
 IS_WHEEL = os.environ.get("TORCHALGO_WHEEL", "0") not in ("", "0")
 
 
+def version() -> str:
+    """Returns the version; that of a wheel ends with the torch that it needs.
+
+    Wheels for several versions of torch then have different names: docs/decisions/0034.
+    """
+    text = (ROOT / "python" / "torchalgo" / "_version.py").read_text()
+    (own,) = re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)
+    return f"{own}+torch{torch_minor()}" if IS_WHEEL else own
+
+
 def torch_minor() -> str:
     """Returns the minor version of the torch of this environment, such as "2.11"."""
     try:
@@ -66,6 +76,7 @@ class CMakeBuild(build_ext):
 
 
 setup(
+    version=version(),
     ext_modules=[Extension("torchalgo._C", sources=[])],
     cmdclass={"build_ext": CMakeBuild},
     install_requires=[
@@ -75,6 +86,4 @@ setup(
         "platformdirs>=4.14",
         "rich>=13",
     ],
-    # Wheels for several versions of torch have different names: docs/decisions/0034.
-    options={"egg_info": {"tag_build": f"+torch{torch_minor()}"}} if IS_WHEEL else {},
 )

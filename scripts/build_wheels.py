@@ -129,7 +129,7 @@ def build_wheel(version: str, sdist: Path, work: Path, tools: Path) -> Path:
         "--wheel-dir", home / "repaired", linux, PATH=path,
     )  # fmt: skip
     (wheel,) = (home / "repaired").glob("*.whl")
-    run(tools, "-m", "auditwheel", "show", wheel)
+    run(tools, "-m", "auditwheel", "show", wheel)  # it cannot exclude torch, so it names two tags
     run(tools, "-m", "twine", "check", "--strict", wheel)
     check_contents(wheel, version, work)
     return wheel
