@@ -19,7 +19,8 @@ import torchalgo
 from torchalgo_cli import doctor, install
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTHON = ROOT / "python"
+SOURCES = ROOT / "python"
+PACKAGES = Path(torchalgo.__file__).parents[1]  # not the sources if a wheel is tested
 # What git tracks and the sdist does not hold: files for git and for the server that runs the tests.
 NOT_IN_SDIST = {".ci/run", ".gitignore"}
 
@@ -58,11 +59,11 @@ def test_the_sdist_holds_every_file_of_the_repository_and_no_other(metadata: Pat
 def test_each_folder_of_python_files_is_a_package_of_the_wheel(metadata: Path) -> None:
     text = (ROOT / "pyproject.toml").read_text()
     listed = set(re.findall(r'"([\w.]+)"', text.partition("packages = [")[2].partition("]")[0]))
-    folders = {path.parent.relative_to(PYTHON) for path in PYTHON.rglob("__init__.py")}
+    folders = {path.parent.relative_to(SOURCES) for path in SOURCES.rglob("__init__.py")}
     assert listed == {".".join(folder.parts) for folder in folders}
     patterns = re.findall(r"^torchalgo = \[(.*)\]$", text, re.MULTILINE)[0].split(", ")
-    data = {p for glob in patterns for p in (PYTHON / "torchalgo").glob(glob.strip('"'))}
-    other = {PYTHON / n.removeprefix("python/") for n in git_files() if n.startswith("python/")}
+    data = {p for glob in patterns for p in (SOURCES / "torchalgo").glob(glob.strip('"'))}
+    other = {SOURCES / n.removeprefix("python/") for n in git_files() if n.startswith("python/")}
     assert {path for path in other if path.suffix != ".py"} == data
 
 
@@ -111,7 +112,7 @@ def python(*words: str, path: tuple[Path, ...] = ()) -> tuple[int, str, str]:
     """Runs Python with folders in front of sys.path. Returns its status, stdout and stderr."""
     done = subprocess.run(
         [sys.executable, *words], capture_output=True, text=True, cwd="/", check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*path, PYTHON)))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*path, PACKAGES)))},
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr
 
@@ -192,9 +193,9 @@ def copied(folder: Path, *left_out: str) -> Path:
     """Copies the packages, with links to the compiled files that are not left out."""
     for name in ("torchalgo", "torchalgo_cli"):
         shutil.copytree(
-            PYTHON / name, folder / name, ignore=shutil.ignore_patterns("*.so", "__pycache__")
+            PACKAGES / name, folder / name, ignore=shutil.ignore_patterns("*.so", "__pycache__")
         )
-    for library in (PYTHON / "torchalgo").glob("*.so"):
+    for library in (PACKAGES / "torchalgo").glob("*.so"):
         if not any(library.match(pattern) for pattern in left_out):
             (folder / "torchalgo" / library.name).symlink_to(library)
     for pattern in left_out:
