@@ -168,7 +168,7 @@ def check_torch(built: str, here: str) -> None:
         )
     raise InstallError(
         f"TA9002 torchalgo was built for torch {built} and this is torch {here}: {_remedy(here)},"
-        f" or go back to that torch with `pip install 'torch=={_dotted(built)}.*'`"
+        f" or install that torch with `pip install 'torch=={_dotted(built)}.*'`"
     )
 
 
