@@ -49,6 +49,7 @@ from torchalgo._api.profile import Profile, profile  # noqa: E402
 from torchalgo._C import Error  # noqa: E402
 from torchalgo._capture.settings import Settings  # noqa: E402
 from torchalgo._ir.plan import Plan  # noqa: E402
+from torchalgo._onnx.load import load_onnx  # noqa: E402
 from torchalgo._plan.candidates import candidates  # noqa: E402
 from torchalgo._plan.pareto import Front, ParetoPoint, pareto  # noqa: E402
 from torchalgo._run.load import load, load_plan, load_plans  # noqa: E402
@@ -91,6 +92,7 @@ __all__ = [
     "energy",
     "fallbacks",
     "load",
+    "load_onnx",
     "load_plan",
     "load_plans",
     "nn",

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Makes a module of the contents of a file: each node becomes calls of torch's functions."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import fx, nn
+
+from torchalgo._C import Error
+from torchalgo._capture.fx_model import FxInputs, fx_model
+from torchalgo._onnx.convolutions import CONVOLUTIONS
+from torchalgo._onnx.elementwise import ELEMENTWISE
+from torchalgo._onnx.names import Place, checked_path, places_of
+from torchalgo._onnx.norms import NORMS
+from torchalgo._onnx.op import Op
+from torchalgo._onnx.pooling import POOLING
+from torchalgo._onnx.read_file import Input, Model, Node, identifier
+from torchalgo._onnx.reductions import REDUCTIONS
+from torchalgo._onnx.refusal import (
+    DamagedError,
+    DataError,
+    DoesNotFitError,
+    NotSupportedError,
+    RefusalError,
+    TooLargeError,
+)
+from torchalgo._onnx.resize import read_resize
+from torchalgo._onnx.shapes import SHAPES
+from torchalgo._onnx.sizes import SIZES, are_sizes
+from torchalgo._onnx.values import Builder, Constant, Sizes, Value
+from torchalgo._onnx.written import fuse_gelu, fuse_shuffles
+
+OPS: dict[str, Callable[[Op], Value | list[Value]]] = {
+    **CONVOLUTIONS, **ELEMENTWISE, **NORMS, **POOLING, **REDUCTIONS, **SHAPES,
+    "Resize": read_resize,
+}  # fmt: skip
+# Two choices of the open sizes. They are large, with many factors of 2, so that halving them again
+# and again leaves whole numbers, and that no sizes of a model are equal to them by chance.
+_PRIMES = ((3, 5), (7, 11), (13, 17), (19, 23), (29, 31), (37, 41), (43, 47), (53, 59))
+_OPEN = 1 << 12
+
+
+def as_error(refusal: RefusalError, path: Path, where: str) -> Error:
+    """Returns the error of a refusal. `where` names the node, with a colon; it may be empty."""
+    if isinstance(refusal, NotSupportedError):
+        return Error(f"TA1503 load_onnx: {path}: {where}{refusal}; this is not supported")
+    if isinstance(refusal, TooLargeError):
+        return Error(f"TA1506 load_onnx: {path}: {where}{refusal}, which is too much memory")
+    if isinstance(refusal, DataError):
+        return Error(f"TA1505 load_onnx: {path}: {where}{refusal}")
+    if isinstance(refusal, (DamagedError, DoesNotFitError)):
+        return Error(f"TA1504 load_onnx: {path}: {where}{refusal}; expected a valid ONNX model")
+    raise TypeError(type(refusal))
+
+
+def make_model(model: Model, path: Path) -> nn.Module:
+    """Returns a module in eval mode that computes what the file describes.
+
+    Raises: torchalgo.Error that names the file, the node, its op and the opset.
+    """
+    choices, open_sizes = _open_sizes(model.inputs)
+    builder = Builder(choices)
+    values: dict[str, Value] = {
+        name: Constant(tensor, name) for name, tensor in model.weights.items()
+    }
+    try:
+        inputs = _add_inputs(model.inputs, builder, values, open_sizes)
+    except RefusalError as refusal:
+        raise as_error(refusal, path, "inputs: ") from None
+    places = places_of(model.nodes, model.weights)
+    for node, place in zip(model.nodes, places, strict=True):
+        builder.stack = place.stack()
+        try:
+            results = _read(node, values, model.opset, builder)
+        except RefusalError as refusal:
+            where = f"node {node.name[:100]!r} ({node.op[:50]}, opset {model.opset}): "
+            raise as_error(refusal, path, where) from None
+        for name, result in zip(node.outputs, results, strict=False):
+            values[name] = _named(result, name)
+    try:
+        _add_outputs(model.outputs, values, builder)
+    except RefusalError as refusal:
+        raise as_error(refusal, path, "outputs: ") from None
+    fuse_gelu(builder.graph)
+    fuse_shuffles(builder.graph, values.values())
+    return _module(builder, model, inputs, places)
+
+
+def _named(value: Value, name: str) -> Value:
+    if isinstance(value, Constant) and not value.name:
+        return Constant(value.tensor, name)
+    return value
+
+
+def _open_sizes(inputs: Sequence[Input]) -> tuple[int, dict[object, tuple[int, ...]]]:
+    """Returns the number of choices of open sizes, and the choices for each of them.
+
+    Sizes of the same name are equal. A size without a name is one of its own.
+    """
+    keys: list[object] = []
+    for each in inputs:
+        for dim, size in enumerate(each.sizes):
+            key = size if isinstance(size, str) else (each.name, dim)
+            if not isinstance(size, int) and key not in keys:
+                keys.append(key)
+    found = {
+        key: tuple(_OPEN * prime for prime in _PRIMES[i % len(_PRIMES)])
+        for i, key in enumerate(keys)
+    }
+    return (2 if keys else 1), found
+
+
+def _add_inputs(
+    inputs: Sequence[Input],
+    builder: Builder,
+    values: dict[str, Value],
+    open_sizes: dict[object, tuple[int, ...]],
+) -> list[fx.Node]:
+    nodes = []
+    names: set[str] = set()
+    for each in inputs:
+        name = identifier(each.name)
+        while name in names or keyword.iskeyword(name) or name == "self":
+            name += "_"
+        names.add(name)
+        shapes = []
+        for choice in range(builder.choices):
+            sizes = []
+            for dim, size in enumerate(each.sizes):
+                key = size if isinstance(size, str) else (each.name, dim)
+                sizes.append(size if isinstance(size, int) else open_sizes[key][choice])
+            shapes.append(sizes)
+        live = builder.input(name, shapes, each.dtype)
+        values[each.name] = live
+        nodes.append(live.node)
+    return nodes
+
+
+def _read(node: Node, values: dict[str, Value], opset: int, builder: Builder) -> Sequence[Value]:
+    inputs = [values[name] if name else None for name in node.inputs]
+    read = SIZES.get(node.op) if are_sizes(inputs) else None
+    read = read or OPS.get(node.op)  # type: ignore[assignment]
+    if read is None:
+        raise NotSupportedError("the op is not read by load_onnx")
+    op = Op(node, inputs, opset, builder)
+    results = read(op)
+    unread = op.unread_attributes()
+    if unread:
+        raise NotSupportedError(f"the attribute {unread[0][:100]!r} is not read by load_onnx")
+    return results if isinstance(results, list) else [results]
+
+
+def _add_outputs(names: Sequence[str], values: dict[str, Value], builder: Builder) -> None:
+    builder.stack = {}
+    found = []
+    for name in names:
+        value = values.get(name)
+        if value is None:
+            raise DamagedError(f"no node makes the output {name[:100]!r}")
+        if isinstance(value, Sizes):
+            raise NotSupportedError(f"the output {name[:100]!r} is an open size")
+        if isinstance(value, Constant):
+            raise NotSupportedError(f"the output {name[:100]!r} is a constant")
+        found.append(value.node)
+    builder.graph.output(found[0] if len(found) == 1 else tuple(found))
+
+
+def _module(
+    builder: Builder, model: Model, inputs: Sequence[fx.Node], places: Sequence[Place]
+) -> nn.Module:
+    graph = builder.graph
+    graph.eliminate_dead_code()
+    for node in list(graph.nodes):
+        if node.op == "placeholder" and node.name in builder.weights and not node.users:
+            graph.erase_node(node)
+    owners = _owners(model, places)
+    weights: dict[str, tuple[str, torch.Tensor]] = {}
+    for node in graph.nodes:
+        if node.op == "placeholder" and node.name in builder.weights:
+            constant = builder.weights[node.name]
+            weights[node.name] = _weight_path(constant, owners), _as_weight(constant.tensor)
+    sizes = [
+        [size if isinstance(size, int) else None for size in each.sizes] for each in model.inputs
+    ]
+    names = [node.name for node in inputs]
+    module = fx.GraphModule(nn.Module(), graph)
+    return fx_model(module, FxInputs(weights, names, names, sizes, {}, {}), root="")
+
+
+def _owners(model: Model, places: Sequence[Place]) -> dict[str, str]:
+    """Returns paths for weights whose own names are no paths, by the first node that reads them."""
+    found: dict[str, str] = {}
+    for node, place in zip(model.nodes, places, strict=True):
+        if place.path and node.op != "Identity":
+            for name, last in zip(node.inputs[1:3], ("weight", "bias"), strict=False):
+                found.setdefault(name, f"{place.path}.{last}")
+    return found
+
+
+def _weight_path(constant: Constant, owners: dict[str, str]) -> str:
+    if "." in constant.name and checked_path(constant.name):
+        return constant.name
+    return owners.get(constant.name) or f"constants.{identifier(constant.name or 'value')}"
+
+
+def _as_weight(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_floating_point():
+        return nn.Parameter(tensor, requires_grad=False)
+    return tensor
