@@ -10,7 +10,7 @@ from pathlib import Path
 from torchalgo_cli.arguments import near
 
 REPORT_SUFFIXES = (".html", ".txt", ".json")
-_MODEL_SUFFIXES = (".pt", ".pth", ".py", ".json")
+_MODEL_SUFFIXES = (".pt", ".pth", ".onnx", ".py", ".json")
 
 
 class FileError(Exception):
@@ -61,7 +61,7 @@ def check_model_reference(reference: str) -> None:
             f" the model, such as {module}:make_model"
         )
     if path.exists() or ":" not in reference:
-        _check_readable(path, "; expected model.pt or package.module:factory")
+        _check_readable(path, "; expected model.pt, model.onnx or package.module:factory")
 
 
 def _check_readable(path: Path, expected: str = "") -> None:

@@ -242,8 +242,8 @@ def _add_others(commands: Any) -> None:
     )  # fmt: skip
     command.add_argument(
         "--original", metavar="MODEL",
-        help="the original, a TorchScript file or package.module:factory; required if `model` is a"
-        " .pt file of torchalgo. It must have the same weights",
+        help="the original, a TorchScript or an ONNX file, or package.module:factory; required if"
+        " `model` is a .pt file of torchalgo. It must have the same weights",
     )  # fmt: skip
     _add_max_rel_error(command, "the largest relative L2 error")
 
@@ -270,8 +270,8 @@ def _add_others(commands: Any) -> None:
 def _add_target(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "target",
-        help=f"the text of a problem, such as {PROBLEM}; or a model: a TorchScript file, or"
-        " package.module:factory",
+        help=f"the text of a problem, such as {PROBLEM}; or a model: a TorchScript or an ONNX"
+        " file, or package.module:factory",
     )
     command.add_argument(
         "--input", action="append", default=[], type=arguments.shape, metavar="1x3x224x224",
@@ -301,8 +301,8 @@ def _add_workspace_limit(command: argparse.ArgumentParser) -> None:
 def add_model(command: argparse.ArgumentParser, may_have_shapes: bool = False) -> None:
     command.add_argument(
         "model",
-        help="a TorchScript file, or package.module:factory, a Python function without arguments"
-        " that returns a model with its weights",
+        help="a TorchScript or an ONNX file, or package.module:factory, a Python function without"
+        " arguments that returns a model with its weights",
     )
     group = command.add_mutually_exclusive_group(required=True)
     group.add_argument(

@@ -104,6 +104,13 @@ def _arg(function: Callable[..., Any]) -> Callable[[Op], Value]:
     return read
 
 
+def read_cumulative_sum(op: Op) -> Value:
+    src, axis = op.floating(0), op.number(1)
+    if op.flag("exclusive") or op.flag("reverse"):
+        raise NotSupportedError("exclusive=1 or reverse=1")
+    return op.call(torch.cumsum, src, op.axis(int(axis), rank_of(src)))
+
+
 REDUCTIONS: dict[str, Callable[[Op], Value]] = {
     "ReduceSum": _reduction(_sum, 13, True),
     "ReduceMean": _reduction(_mean, 18),
@@ -115,6 +122,7 @@ REDUCTIONS: dict[str, Callable[[Op], Value]] = {
     "ReduceSumSquare": _reduction(_squares, 18),
     "ReduceLogSum": _reduction(_log_sum, 18),
     "ReduceLogSumExp": _reduction(_log_sum_exp, 18),
+    "CumSum": read_cumulative_sum,
     "ArgMax": _arg(torch.argmax),
     "ArgMin": _arg(torch.argmin),
 }

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from torchalgo._onnx.op import Op
 from torchalgo._onnx.refusal import DamagedError, NotSupportedError
-from torchalgo._onnx.values import Constant, Number, Tensor, Value, dims_of, rank_of
+from torchalgo._onnx.values import Constant, Live, Number, Size, Tensor, Value, dims_of, rank_of
 
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 _LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}
@@ -42,7 +42,7 @@ def read_resize(op: Op) -> Value:
     if coordinates not in _COORDINATES:
         raise NotSupportedError(f"coordinate_transformation_mode is {coordinates[:40]!r}")
     axes = _axes(op, src)
-    changed = [each for each in axes if not (each.result == each.size or each.scale == 1.0)]
+    changed = [each for each in axes if not _is_unchanged(each, src)]
     if not changed:
         return op.value(0)
     if mode == "nearest":
@@ -50,6 +50,16 @@ def read_resize(op: Op) -> Value:
     if mode in ("linear", "cubic"):
         return _interpolated(op, src, axes, changed, mode, coordinates)
     raise DamagedError(f"mode is {mode[:40]!r}, expected nearest, linear or cubic")
+
+
+def _is_unchanged(axis: _Axis, src: Tensor) -> bool:
+    if isinstance(axis.result, Size) and isinstance(src, Live):
+        # Two open sizes that are equal for the choices may differ for others, because divisions
+        # of sizes are rounded. No model resizes the batch.
+        is_read = axis.result.node.target is torch.ops.aten.sym_size.int
+        own = tuple(shape.shape[axis.axis] for shape in src.shapes)
+        return axis.axis < 2 and is_read and axis.result.values == own
+    return axis.scale == 1.0 or (axis.size is not None and axis.result == axis.size)
 
 
 def _axes(op: Op, src: Tensor) -> list[_Axis]:

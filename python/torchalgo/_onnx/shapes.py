@@ -147,13 +147,22 @@ def _sliced(op: Op, src: Tensor, start: Number, end: Number, axis: int, step: in
     if step > 0:
         if isinstance(start, int) and isinstance(end, int):
             start, end = max(start, -_LAST), min(max(end, -_LAST), _LAST)
-        return op.call(torch.ops.aten.slice.Tensor, src, axis, start, end, step)
+        return _cut(op, src, start, end, axis, step)
     size = dims_of(src)[axis]
     if size is None or not isinstance(start, int) or not isinstance(end, int):
         raise NotSupportedError("it goes backwards over a size that the file leaves open")
     kept = range(size)[slice(start, end if end >= -size else None, step)]
     indices = Constant(torch.tensor(list(kept), dtype=torch.int64))
     return op.call(torch.index_select, src, axis, indices)
+
+
+def _cut(op: Op, src: Tensor, start: Number, end: Number, axis: int, step: int) -> Tensor:
+    found = op.call(torch.ops.aten.slice.Tensor, src, axis, start, end, step)
+    count = dims_of(found)[axis]
+    if dims_of(src)[axis] is None and count is not None and count > 1:
+        # A smaller size would give fewer elements.
+        raise NotSupportedError(f"it takes {count} elements of a size that the file leaves open")
+    return found
 
 
 def read_gather(op: Op) -> Value:

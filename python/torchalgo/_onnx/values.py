@@ -165,7 +165,8 @@ class Builder:
                 return function(*_mapped(args, meta), **_mapped(kwargs, meta))
         except Exception as problem:
             lines = str(problem).strip().splitlines() or [type(problem).__name__]
-            raise DoesNotFitError(f"torch refuses its inputs: {lines[0][:300]}") from None
+            hint = "; the file leaves sizes open: export it with fixed sizes" * (self.choices > 1)
+            raise DoesNotFitError(f"torch refuses its inputs: {lines[0][:300]}{hint}") from None
 
     def _emit(self, function: Callable[..., Any], args: Any, kwargs: Any) -> fx.Node:
         def of(value: Any) -> Any:

@@ -14,13 +14,15 @@ from torch import nn
 from torchalgo._C import Error
 from torchalgo._capture.freeze import quiet_jit
 from torchalgo._ir.choices import near
+from torchalgo._onnx.load import load_onnx
 from torchalgo._run.load import check_sums
 from torchalgo_cli.files import check_model_reference
 
 
 def load_model(reference: str) -> nn.Module:
-    """Loads a TorchScript file, or calls `package.module:factory`. Returns a model in eval mode.
+    """Loads a TorchScript or an ONNX file, or calls `package.module:factory`.
 
+    Returns: a model in eval mode.
     Raises: torchalgo.Error if there is no such file or function, or if it gives no model.
     """
     check_model_reference(reference)
@@ -29,6 +31,8 @@ def load_model(reference: str) -> nn.Module:
 
 
 def _load_file(path: str) -> nn.Module:
+    if Path(path).suffix.lower() == ".onnx":
+        return load_onnx(path)
     check_sums("torchalgo", path)
     try:
         with quiet_jit():
