@@ -313,5 +313,14 @@ def _fuzzer(change: Callable[[random.Random, bytes], bytes]) -> Callable[[int], 
 
 FUZZERS = {"bytes": _fuzzer(mutated_bytes), "parts": _fuzzer(changed_parts)}
 
+def _load_modules() -> None:
+    """Loads each file once: torch imports many modules then, which each process would repeat."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        for data in seeds():
+            outcome_of(data, Path(folder) / "model.onnx", random.Random(0))
+
+
 if __name__ == "__main__":
+    _load_modules()
     main(__doc__, FUZZERS, isolated.results)

@@ -25,6 +25,8 @@ CASES = {
     "databases databases": 71,
     "convolutions convolutions": 300,
     "networks networks": 400,
+    "onnx bytes": 1000,
+    "onnx parts": 1000,
     "threads threads": 300,
     "threads forks": 15,
     "compile weights": 18,
