@@ -313,6 +313,7 @@ def _fuzzer(change: Callable[[random.Random, bytes], bytes]) -> Callable[[int], 
 
 FUZZERS = {"bytes": _fuzzer(mutated_bytes), "parts": _fuzzer(changed_parts)}
 
+
 def _load_modules() -> None:
     """Loads each file once: torch imports many modules then, which each process would repeat."""
     torch.set_num_threads(1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,16 @@ def test_python_snippets_run_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     models = pytest.importorskip("torchvision").models
+    pytest.importorskip("onnx")
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     model = models.resnet18(weights=None).eval()
     randomize_batch_norms(model)
     x = torch.rand(SMALL_IMAGE)
     names: dict[str, Any] = {"model": model, "x": x}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(model, (x,), "model.onnx", dynamo=False, input_names=["x"])
 
     snippets = blocks("python")
     assert len(snippets) >= 5
@@ -57,7 +62,7 @@ def test_python_snippets_run_in_order(
 
     with torch.no_grad():
         want = model(x)
-        for name in ("fast", "again", "module"):
+        for name in ("fast", "again", "module", "planned"):
             assert output_error(names[name](x), want) <= 1e-4, name
     assert names["again"].plan == names["fast"].plan
     printed = capsys.readouterr().out

@@ -26,7 +26,7 @@ def _filter(op: Op, src: Tensor) -> list[int]:
 
 
 def read_conv(op: Op) -> Value:
-    src = op.floating(0)
+    src = op.computed(0)
     window = read_window(op, src, _filter(op, src))
     pads = window.begin
     if not window.is_symmetric:
@@ -40,7 +40,7 @@ def read_conv(op: Op) -> Value:
 
 
 def read_conv_transpose(op: Op) -> Value:
-    src = op.floating(0)
+    src = op.computed(0)
     sizes = _filter(op, src)
     n = len(sizes)
     more = op.integers_of_length("output_padding", n, [0] * n, 0)

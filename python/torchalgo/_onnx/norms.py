@@ -101,7 +101,7 @@ def read_rms_norm(op: Op) -> Value:
 
 
 def read_lrn(op: Op) -> Value:
-    src = op.floating(0)
+    src = op.computed(0)
     size = op.integer("size")
     if size < 1 or size % 2 == 0 or rank_of(src) < 3:
         raise NotSupportedError(

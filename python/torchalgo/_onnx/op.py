@@ -64,6 +64,16 @@ class Op:
             raise NotSupportedError(f"input {i} is {dtype_of(value)}, expected floating point")
         return value
 
+    def computed(self, i: int) -> Tensor:
+        """Returns an input of floating point that each call computes.
+
+        Convolutions and poolings of constants are refused, because large ones would take hours.
+        """
+        value = self.floating(i)
+        if isinstance(value, Constant):
+            raise NotSupportedError(f"input {i} is a constant, expected a computed tensor")
+        return value
+
     def constant(self, i: int) -> torch.Tensor:
         value = self.value(i)
         if not isinstance(value, Constant):

@@ -46,7 +46,7 @@ def _refuse_ceil(op: Op, src: Tensor, window: Window) -> None:
 def read_max_pool(op: Op) -> Value:
     op.one_output()
     op.ignore("storage_order")
-    src = op.floating(0)
+    src = op.computed(0)
     window, is_ceil = _pool_window(op, src)
     pads = window.begin
     if not _has_torch_pads(window):
@@ -60,7 +60,7 @@ def read_max_pool(op: Op) -> Value:
 
 def read_average_pool(op: Op) -> Value:
     op.one_output()
-    src = op.floating(0)
+    src = op.computed(0)
     window, is_ceil = _pool_window(op, src)
     counts_pads = op.flag("count_include_pad")
     if any(dilation != 1 for dilation in window.dilations):
@@ -91,7 +91,7 @@ def read_average_pool(op: Op) -> Value:
 
 def read_lp_pool(op: Op) -> Value:
     op.one_output()
-    src = op.floating(0)
+    src = op.computed(0)
     window, is_ceil = _pool_window(op, src)
     power = op.integer("p", 2)
     if power < 1 or power > 64:
@@ -116,7 +116,7 @@ def _spatial(op: Op, src: Tensor) -> list[int]:
 
 
 def read_global_average_pool(op: Op) -> Value:
-    src = op.floating(0)
+    src = op.computed(0)
     dims = _spatial(op, src)
     if len(dims) <= 3:
         return op.call(_ADAPTIVE[len(dims) - 1], src, 1)
@@ -124,12 +124,12 @@ def read_global_average_pool(op: Op) -> Value:
 
 
 def read_global_max_pool(op: Op) -> Value:
-    src = op.floating(0)
+    src = op.computed(0)
     return op.call(torch.amax, src, _spatial(op, src), True)
 
 
 def read_global_lp_pool(op: Op) -> Value:
-    src = op.floating(0)
+    src = op.computed(0)
     power = op.integer("p", 2)
     if power < 1 or power > 64:
         raise NotSupportedError(f"p is {power}, expected 1 to 64")

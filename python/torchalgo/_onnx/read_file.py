@@ -19,6 +19,7 @@ from torchalgo._onnx.tensors import MOST_DIMS, Tensors, dtype_of
 OLDEST_OPSET = 13
 NEWEST_OPSET = 28
 MOST_BYTES = 2**31 - 1  # protobuf's limit
+MOST_INPUTS = 1000
 Attribute = int | float | str | tuple[Any, ...] | torch.Tensor
 
 
@@ -247,6 +248,8 @@ def _check_names(
             raise DamagedError(f"no node makes the output {_short(name)}")
     if not outputs or not inputs:
         raise DamagedError("the model has no input or no output")
+    if len(inputs) > MOST_INPUTS or len(outputs) > MOST_INPUTS:
+        raise NotSupportedError(f"the model has more than {MOST_INPUTS} inputs or outputs")
 
 
 def identifier(name: str) -> str:
