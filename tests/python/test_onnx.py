@@ -143,6 +143,15 @@ def test_the_sizes_of_an_open_image_are_computed_in_each_call(tmp_path: Path) ->
 
 
 @torch.no_grad()
+def test_a_slice_backwards_may_start_before_the_first_element(tmp_path: Path) -> None:
+    """ONNX clamps such a start to 0. Python's slices are empty then."""
+    weights = [weight(n, np.int64([v])) for n, v in (("s", -99), ("e", -99), ("a", 1), ("t", -1))]
+    cut = node("Slice", ["x", "s", "e", "a", "t"], ["y"])
+    x = torch.rand(2, 5)
+    assert torch.equal(load(model_of([cut], {"x": [2, 5]}, weights), tmp_path)(x), x[:, :1])
+
+
+@torch.no_grad()
 def test_gelu_that_is_written_with_erf_is_one_activation(tmp_path: Path) -> None:
     nodes = [
         node("Conv", ["x", "w"], ["c"], "/stem/Conv"),
@@ -237,6 +246,25 @@ def test_a_constant_that_would_fill_the_memory_is_refused(what: str, tmp_path: P
     model = model_of([*nodes, node("Add", ["x", "d"], ["y"])], {"x": [1, 1]}, weights)
     with pytest.raises(torchalgo.Error, match=r"TA150[46] load_onnx: .*model.onnx: node"):
         load(model, tmp_path)
+
+
+@pytest.mark.parametrize("sizes", [[1 << 31, 3, 8, 8], ["N", 3, "H", 2_000_000_011], [1] * 20])
+def test_an_input_of_absurd_sizes_is_refused(sizes: list[Any], tmp_path: Path) -> None:
+    """The second one is a finding of the fuzzer."""
+    with pytest.raises(torchalgo.Error, match=r"TA150[36] load_onnx: .*input"):
+        load(model_of([CONV], {"x": sizes}, WEIGHTS), tmp_path)
+
+
+def test_a_slice_or_a_resize_of_absurd_sizes_is_refused(tmp_path: Path) -> None:
+    bounds = [
+        weight(n, np.int64([v])) for n, v in (("s", -1), ("e", -(2**40)), ("a", 1), ("t", -1))
+    ]
+    cut = node("Slice", ["x", "s", "e", "a", "t"], ["y"])
+    scales = weight("k", np.float32([1, 1, 0.25]))
+    resize = node("Resize", ["x", "", "k"], ["y"], mode="nearest", nearest_mode="ceil")
+    for each, sizes in ((cut, [1, 1 << 31]), (resize, [1, 1, 1 << 31])):
+        with pytest.raises(torchalgo.Error, match=r"TA150[36] load_onnx: .*node"):
+            load(model_of([each], {"x": sizes}, [*bounds, scales]), tmp_path)
 
 
 def test_only_these_opsets_are_read(tmp_path: Path) -> None:

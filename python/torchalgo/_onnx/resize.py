@@ -19,6 +19,7 @@ from torchalgo._onnx.refusal import DamagedError, NotSupportedError
 from torchalgo._onnx.values import Constant, Live, Number, Size, Tensor, Value, dims_of, rank_of
 
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+_MOST = 1 << 20  # of a size that is resized
 _LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}
 
 
@@ -94,7 +95,9 @@ def _scaled(axis: int, size: int | None, scale: float) -> _Axis:
 
 
 def _check_result(axis: _Axis) -> None:
-    if isinstance(axis.result, int) and not 1 <= axis.result <= 1 << 24:
+    if axis.size is not None and axis.size > _MOST:
+        raise NotSupportedError(f"its input has the size {axis.size} on axis {axis.axis}")
+    if isinstance(axis.result, int) and not 1 <= axis.result <= _MOST:
         raise DamagedError(f"its result has the size {axis.result} on axis {axis.axis}")
     if axis.size == 0:
         raise NotSupportedError("its input has no elements")

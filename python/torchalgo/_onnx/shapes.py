@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from torchalgo._onnx import tensors
 from torchalgo._onnx.op import Op
-from torchalgo._onnx.refusal import DamagedError, NotSupportedError
+from torchalgo._onnx.refusal import DamagedError, NotSupportedError, TooLargeError
 from torchalgo._onnx.values import (
     Constant,
     Number,
@@ -23,6 +23,7 @@ from torchalgo._onnx.values import (
 )
 
 _LAST = (1 << 63) - 1
+_MOST_INDICES = 1 << 20
 
 
 def _ignore_reshape(op: Op) -> list[Number]:
@@ -151,7 +152,12 @@ def _sliced(op: Op, src: Tensor, start: Number, end: Number, axis: int, step: in
     size = dims_of(src)[axis]
     if size is None or not isinstance(start, int) or not isinstance(end, int):
         raise NotSupportedError("it goes backwards over a size that the file leaves open")
-    kept = range(size)[slice(start, end if end >= -size else None, step)]
+    # A start before the first element is the first one here, and an empty slice in Python.
+    start = min(max(start + size if start < 0 else start, 0), size - 1)
+    end = min(max(end + size if end < 0 else end, -1), size - 1)
+    kept = range(start, end, step) if size > 0 else range(0)
+    if len(kept) > _MOST_INDICES:
+        raise TooLargeError(f"it takes {len(kept)} elements backwards")
     indices = Constant(torch.tensor(list(kept), dtype=torch.int64))
     return op.call(torch.index_select, src, axis, indices)
 

@@ -99,7 +99,10 @@ class Builder:
 
     def input(self, name: str, shapes: Sequence[Sequence[int]], dtype: torch.dtype) -> Live:
         node = self.graph.placeholder(name)
-        metas = tuple(torch.empty(sizes, dtype=dtype, device="meta") for sizes in shapes)
+        try:
+            metas = tuple(torch.empty(sizes, dtype=dtype, device="meta") for sizes in shapes)
+        except RuntimeError:  # of torch, for more bytes than 63 bits count
+            raise TooLargeError(f"input {name} has the sizes {list(shapes[0])}") from None
         return self._live(node, metas)
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
