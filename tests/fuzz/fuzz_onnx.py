@@ -58,11 +58,12 @@ def _f32(*sizes: int) -> Any:
     return np.random.default_rng(0).random(sizes, dtype=np.float32)
 
 
-@functools.cache
-def seeds() -> list[bytes]:
-    """Returns small valid files, which together have most ops that are read."""
-    node, array = helper.make_node, numpy_helper.from_array
-    convolutions = _file(
+node, array = helper.make_node, numpy_helper.from_array
+
+
+def _convolutions() -> bytes:
+    """Returns a small network for images."""
+    return _file(
         [
             node(
                 "Conv", ["x", "c.weight", "c.bias"], ["a"], "/c/Conv",
@@ -82,7 +83,11 @@ def seeds() -> list[bytes]:
         },
         [1, 3, 16, 16], 20,
     )  # fmt: skip
-    shapes = _file(
+
+
+def _shapes() -> bytes:
+    """Returns a file that computes with open sizes."""
+    return _file(
         [
             node("Shape", ["x"], ["shape"]),
             node("Gather", ["shape", "zero"], ["n"], axis=0),
@@ -105,7 +110,11 @@ def seeds() -> list[bytes]:
         },
         ["N", 3, 8, 8], 18,
     )  # fmt: skip
-    images = _file(
+
+
+def _images() -> bytes:
+    """Returns a file with operations on images, and computed constants."""
+    return _file(
         [
             node(
                 "ConvTranspose", ["x", "w"], ["a"],
@@ -132,7 +141,12 @@ def seeds() -> list[bytes]:
         },
         [1, 3, 4, 4], 21,
     )  # fmt: skip
-    return [convolutions, shapes, images]
+
+
+@functools.cache
+def seeds() -> list[bytes]:
+    """Returns small valid files, which together have the kinds of ops that are read."""
+    return [_convolutions(), _shapes(), _images()]
 
 
 # ---- mutations of parts --------------------------------------------------------------------------
