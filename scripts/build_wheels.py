@@ -37,10 +37,16 @@ OF_TORCH = (
 )  # fmt: skip
 
 
+def clean_environment(**more: str) -> dict[str, str]:
+    """Returns this process's variables without PYTHONPATH, which may name the sources."""
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return {**own, **more}
+
+
 def run(*words: str | Path, cwd: Path | None = None, **environment: str) -> None:
     """Runs a command that prints to the terminal. Exits with its status if it fails."""
     print("+", *words, flush=True)
-    status = subprocess.call([str(w) for w in words], cwd=cwd, env={**os.environ, **environment})
+    status = subprocess.call([str(w) for w in words], cwd=cwd, env=clean_environment(**environment))
     if status != 0:
         sys.exit(status)
 
@@ -48,8 +54,9 @@ def run(*words: str | Path, cwd: Path | None = None, **environment: str) -> None
 def output(*words: str | Path) -> str:
     """Returns what a command prints on stdout and stderr, whatever its exit status is."""
     done = subprocess.run(
-        [str(w) for w in words], capture_output=True, text=True, cwd="/", check=False
-    )
+        [str(w) for w in words],
+        capture_output=True, text=True, cwd="/", check=False, env=clean_environment(),
+    )  # fmt: skip
     return done.stdout + done.stderr
 
 
