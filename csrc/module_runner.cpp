@@ -68,19 +68,18 @@ using ModulePlan =
 py::object make_plan_object(const std::vector<ModulePlan>& plans, const std::string& device,
                             std::shared_ptr<WeightWatch> weights) {
   std::vector<PlanPart> parts;
-  std::optional<py::gil_scoped_release> no_gil(std::in_place);
   for (const auto& [module, inputs, numbers] : plans) {
     std::vector<std::vector<SizeLimits>> dims;
     for (const auto& input : numbers) {
       auto& limits = dims.emplace_back();
       for (const auto& [variable, least, most] : input) limits.push_back({variable, least, most});
     }
+    const py::gil_scoped_release no_gil;  // the module runs
     parts.push_back(
         make_plan_part(module, planned_inputs(inputs), std::move(dims), at::Device(device)));
   }
-  c10::IValue made(c10::make_intrusive<PlanObject>(std::move(parts), std::move(weights)));
-  no_gil.reset();
-  return torch::jit::toPyObject(std::move(made));
+  return torch::jit::toPyObject(
+      c10::IValue(c10::make_intrusive<PlanObject>(std::move(parts), std::move(weights))));
 }
 
 }  // namespace

@@ -24,12 +24,10 @@ class WeightWatch {
   WeightWatch& operator=(const WeightWatch&) = delete;
 
   /// Returns the name of the first weight that has changed; null if none has. The kernels have
-  /// evicted all weights from the caches, so this takes up to 0.1 us per weight.
+  /// evicted all weights from the caches: this takes 20 us for 16 weights and 50 us for 314.
   [[nodiscard]] virtual const std::string* first_changed() const;
 
  protected:
-  /// Loads the weights into the caches, all at once.
-  void prefetch() const;
   [[nodiscard]] const std::string& name(std::size_t i) const { return weights_[i].name; }
 
  private:
@@ -44,6 +42,8 @@ class WeightWatch {
     std::array<std::byte, 16> bits{};
   };
 
+  // Loads the weights into the caches, all at once.
+  void prefetch() const;
   [[nodiscard]] static bool is_watched(const at::Tensor& tensor);
   [[nodiscard]] static bool is_changed(const Weight& weight);
 

@@ -155,9 +155,10 @@ def refresh(compiled: nn.Module | None = None) -> None:
     """Packs the present weights again, for the same plans. Measures nothing.
 
     Changes by optimizers, load_state_dict, copy_ and assignments to `.data` are seen without it.
-    Writes through `.data`, such as `weight.data.mul_(2)`, are not: call this function after them.
+    Writes through `.data` are seen only if they change the middle element of the weight, so call
+    this function after them.
 
-        model.fc.weight.data.mul_(2)
+        model.fc.weight.data[0].mul_(2)
         torchalgo.dynamo.refresh(compiled)
 
     Args:

@@ -7,7 +7,6 @@ This module imports neither torch nor torchalgo, since the one that is here may 
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -45,9 +44,11 @@ def torch_here() -> str:
         return ""
     if spec.origin and (version := _text_in(Path(spec.origin).with_name("version.py"))):
         return version
+    from importlib import metadata  # late: it takes half of the start of a command
+
     try:
-        return importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
         return "unknown"
 
 
@@ -119,9 +120,11 @@ def fitting_wheel() -> str:
 
 def installed_wheel() -> str:
     """Returns the version and the tag of the installed wheel; it may have been built here."""
+    from importlib import metadata
+
     try:
-        found = importlib.metadata.distribution("torchalgo")
-    except importlib.metadata.PackageNotFoundError:
+        found = metadata.distribution("torchalgo")
+    except metadata.PackageNotFoundError:
         return "none: Python finds torchalgo's sources only"
     tag = re.search(r"^Tag: (.+)$", found.read_text("WHEEL") or "", re.MULTILINE)
     return f"{found.version}, {tag[1] if tag else 'without a tag'}"

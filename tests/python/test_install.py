@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the sdist holds, what the package says of itself, and wheels that do not fit this torch."""
+"""Tests of the files in the sdist, of the package's metadata, and of builds for another torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchalgo_cli import doctor, install
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "python"
 PACKAGES = Path(torchalgo.__file__).parents[1]  # not the sources if a wheel is tested
-# What git tracks and the sdist does not hold: files for git and for the server that runs the tests.
+# Tracked files that are not in the sdist. Only git and the server that runs the tests use them.
 NOT_IN_SDIST = {".ci/run", ".gitignore"}
 
 

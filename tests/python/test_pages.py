@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the pages say of other files: links, commands of make, scripts and tests exist."""
+"""Tests that the links, commands, scripts and tests that the pages name exist."""
 
 from __future__ import annotations
 

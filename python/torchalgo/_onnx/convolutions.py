@@ -9,7 +9,7 @@ from torch.nn import functional
 from torchalgo._onnx.op import Op, spatial_rank
 from torchalgo._onnx.refusal import DamagedError, NotSupportedError
 from torchalgo._onnx.values import Constant, Live, Tensor, Value, dims_of, dtype_of, rank_of
-from torchalgo._onnx.windows import padded, read_window
+from torchalgo._onnx.windows import padded, read_pads, read_window
 
 _CONVOLUTIONS = (torch.conv1d, torch.conv2d, torch.conv3d)
 _TRANSPOSED = (torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)
@@ -25,15 +25,20 @@ def _filter(op: Op, src: Tensor) -> list[int]:
     return sizes[2:]
 
 
+def _groups(op: Op) -> int:
+    groups = op.integer("group", 1)
+    if groups < 1:
+        raise DamagedError(f"group is {groups}, expected 1 or more")
+    return groups
+
+
 def read_conv(op: Op) -> Value:
     src = op.computed(0)
     window = read_window(op, src, _filter(op, src))
     pads = window.begin
     if not window.is_symmetric:
         src, pads = padded(op, src, window.begin, window.end), [0] * len(window.begin)
-    groups = op.integer("group", 1)
-    if groups < 1:
-        raise DamagedError(f"group is {groups}, expected 1 or more")
+    groups = _groups(op)
     bias = op.tensor(2) if op.has(2) else None
     conv = _CONVOLUTIONS[len(pads) - 1]
     return op.call(conv, src, op.tensor(1), bias, window.strides, pads, window.dilations, groups)
@@ -48,9 +53,7 @@ def read_conv_transpose(op: Op) -> Value:
     dilations = op.integers_of_length("dilations", n, [1] * n, 1)
     full = [(size - 1) * d + 1 + m for size, d, m in zip(sizes, dilations, more, strict=True)]
     begin, end = _transposed_pads(op, src, strides, full)
-    groups = op.integer("group", 1)
-    if groups < 1:
-        raise DamagedError(f"group is {groups}, expected 1 or more")
+    groups = _groups(op)
     bias = op.tensor(2) if op.has(2) else None
     conv = _TRANSPOSED[n - 1]
     if begin == end:
@@ -67,10 +70,7 @@ def _transposed_pads(
 ) -> tuple[list[int], list[int]]:
     """Returns the pads at the begin and the end; `full` is the extent of one filter."""
     n = len(strides)
-    auto = op.text("auto_pad", "NOTSET")
-    pads = op.integers_of_length("pads", 2 * n, [0] * 2 * n, 0)
-    if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise DamagedError(f"auto_pad is {auto[:40]!r}, expected NOTSET, VALID or SAME_*")
+    auto, pads = read_pads(op, n)
     is_same = auto.startswith("SAME")
     if not op.has_attribute("output_shape") and not is_same:
         return pads[:n], pads[n:]

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from torchalgo._C import Error
-from torchalgo._onnx.read_file import parse_file, read_model
+from torchalgo._onnx.read_file import no_model, parse_file, read_model
 from torchalgo._onnx.refusal import RefusalError
 from torchalgo._onnx.to_fx import as_error, make_model
 
@@ -40,11 +40,7 @@ def load_onnx(path: str | Path) -> nn.Module:
         except RefusalError as refusal:
             raise as_error(refusal, file, "") from None
         except (UnicodeError, ValueError, OverflowError) as problem:
-            raise Error(
-                f"TA1502 load_onnx: {file} is no ONNX model, or it is damaged"
-                f" ({type(problem).__name__}); expected a file of torch.onnx.export or another"
-                " exporter"
-            ) from None
+            raise no_model(file, f", or it is damaged ({type(problem).__name__})") from None
         del proto
         return make_model(model, file)
     except MemoryError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a function that reads one op sees: its inputs, its attributes, and the opset."""
+"""One node of a file, as the functions that read it see it: inputs, attributes and opset."""
 
 from __future__ import annotations
 

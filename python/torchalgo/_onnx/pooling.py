@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch.nn import functional
 
 from torchalgo._onnx.op import Op, spatial_rank
 from torchalgo._onnx.refusal import DamagedError, NotSupportedError
-from torchalgo._onnx.values import Tensor, Value, dims_of, product
+from torchalgo._onnx.values import Tensor, Value, dims_of
 from torchalgo._onnx.windows import Window, padded, read_window
 
 _MAX = (torch.max_pool1d, torch.max_pool2d, torch.max_pool3d)
@@ -89,13 +91,18 @@ def read_average_pool(op: Op) -> Value:
     return op.call(torch.div, mean, share)
 
 
+def _power(op: Op) -> int:
+    power = op.integer("p", 2)
+    if power < 1 or power > 64:
+        raise NotSupportedError(f"p is {power}, expected 1 to 64")
+    return power
+
+
 def read_lp_pool(op: Op) -> Value:
     op.one_output()
     src = op.computed(0)
     window, is_ceil = _pool_window(op, src)
-    power = op.integer("p", 2)
-    if power < 1 or power > 64:
-        raise NotSupportedError(f"p is {power}, expected 1 to 64")
+    power = _power(op)
     if any(dilation != 1 for dilation in window.dilations):
         raise NotSupportedError("a pooling with dilations")
     if is_ceil:
@@ -105,7 +112,7 @@ def read_lp_pool(op: Op) -> Value:
     zeros = [0] * len(window.sizes)
     pool = _AVERAGE[len(zeros) - 1]
     mean = op.call(pool, whole, window.sizes, window.strides, zeros, False, True)
-    total = op.call(torch.mul, mean, float(product(window.sizes)))
+    total = op.call(torch.mul, mean, float(math.prod(window.sizes)))
     return op.call(torch.pow, total, 1.0 / power)
 
 
@@ -130,9 +137,7 @@ def read_global_max_pool(op: Op) -> Value:
 
 def read_global_lp_pool(op: Op) -> Value:
     src = op.computed(0)
-    power = op.integer("p", 2)
-    if power < 1 or power > 64:
-        raise NotSupportedError(f"p is {power}, expected 1 to 64")
+    power = _power(op)
     powers = op.call(torch.pow, op.call(torch.abs, src), power)
     total = op.call(torch.sum, powers, _spatial(op, src), True)
     return op.call(torch.pow, total, 1.0 / power)

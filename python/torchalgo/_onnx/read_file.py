@@ -70,16 +70,18 @@ def parse_file(path: Path) -> Any:
     try:
         proto = ModelProto.FromString(data)
     except Exception as problem:
-        raise Error(
-            f"TA1502 load_onnx: {path} is no ONNX model, or it is damaged"
-            f" ({type(problem).__name__}); expected a file of torch.onnx.export or another exporter"
-        ) from None
+        raise no_model(path, f", or it is damaged ({type(problem).__name__})") from None
     if not proto.HasField("graph") or not proto.opset_import:
-        raise Error(
-            f"TA1502 load_onnx: {path} is no ONNX model: it holds no graph or no opset; expected a"
-            " file of torch.onnx.export or another exporter"
-        )
+        raise no_model(path, ": it holds no graph or no opset")
     return proto
+
+
+def no_model(path: Path, why: str) -> Error:
+    """Returns the error that a file is no ONNX model. `why` follows these words."""
+    return Error(
+        f"TA1502 load_onnx: {path} is no ONNX model{why}; expected a file of torch.onnx.export or"
+        " another exporter"
+    )
 
 
 def _bytes_of(path: Path) -> bytes:
@@ -92,10 +94,7 @@ def _bytes_of(path: Path) -> bytes:
             # A model begins with the version, a number, or with a text or a part, each of
             # which has a tag above 0. This refuses large files of other kinds before reading them.
             if file.read(1) in (b"", b"\0", b"P") or size > MOST_BYTES:
-                raise Error(
-                    f"TA1502 load_onnx: {path} is no ONNX model of at most 2 GiB; expected a file"
-                    " of torch.onnx.export or another exporter"
-                )
+                raise no_model(path, " of at most 2 GiB")
             file.seek(0)
             return file.read(size)
     except OSError as problem:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 
 import torch
@@ -269,7 +270,7 @@ def read_depth_to_space(op: Op) -> Value:
         return op.call(functional.pixel_shuffle, src, b)
     parts = op.call(torch.reshape, src, [n, b, b, c // (b * b), h, w])
     order = op.call(torch.permute, parts, [0, 3, 4, 1, 5, 2])
-    high, wide = (op.builder.compute(_times, each, b) for each in (h, w))
+    high, wide = (op.builder.compute(operator.mul, each, b) for each in (h, w))
     return op.call(torch.reshape, order, [n, c // (b * b), high, wide])
 
 
@@ -282,10 +283,6 @@ def read_space_to_depth(op: Op) -> Value:
     parts = op.call(torch.reshape, src, [n, c, h // b, b, w // b, b])  # type: ignore[operator]
     order = op.call(torch.permute, parts, [0, 3, 5, 1, 2, 4])
     return op.call(torch.reshape, order, [n, c * b * b, h // b, w // b])  # type: ignore[operator]
-
-
-def _times(a: int, b: int) -> int:
-    return a * b
 
 
 def read_identity(op: Op) -> Value:
@@ -350,7 +347,7 @@ def read_shape(op: Op) -> Value:
 def read_size(op: Op) -> Value:
     total: Number = 1
     for i in range(rank_of(op.tensor(0))):
-        total = op.builder.compute(_times, total, op.size(op.tensor(0), i))
+        total = op.builder.compute(operator.mul, total, op.size(op.tensor(0), i))
     return as_value([total], is_scalar=True)
 
 

@@ -16,6 +16,7 @@ import torch
 from torchalgo._onnx import tensors
 from torchalgo._onnx.op import Op
 from torchalgo._onnx.refusal import DamagedError, NotSupportedError
+from torchalgo._onnx.shapes import read_identity
 from torchalgo._onnx.values import Constant, Number, Sizes, Value, as_value, numbers_of
 
 
@@ -112,10 +113,6 @@ def _read_reshape(op: Op) -> Value:
     return as_value(numbers)
 
 
-def _read_identity(op: Op) -> Value:
-    return op.value(0)
-
-
 def _read_equal(op: Op) -> Value:
     """Compares sizes with a negative number, which they never equal, or constants."""
     (a, _), (b, _) = _list(op, 0), _list(op, 1)
@@ -146,5 +143,5 @@ SIZES: dict[str, Callable[[Op], Value]] = {
     "Mul": _arithmetic(operator.mul), "Div": _read_div, "Cast": _read_cast,
     "Gather": _read_gather, "Concat": _read_concat, "Slice": _read_slice,
     "Unsqueeze": _read_unsqueeze, "Squeeze": _read_squeeze, "Reshape": _read_reshape,
-    "Identity": _read_identity, "Equal": _read_equal, "Where": _read_where,
+    "Identity": read_identity, "Equal": _read_equal, "Where": _read_where,
 }  # fmt: skip

@@ -104,7 +104,7 @@ def _open_sizes(inputs: Sequence[Input]) -> tuple[int, dict[object, tuple[int, .
     keys: list[object] = []
     for each in inputs:
         for dim, size in enumerate(each.sizes):
-            key = size if isinstance(size, str) else (each.name, dim)
+            key = _key_of(each, dim)
             if not isinstance(size, int) and key not in keys:
                 keys.append(key)
     found = {
@@ -112,6 +112,12 @@ def _open_sizes(inputs: Sequence[Input]) -> tuple[int, dict[object, tuple[int, .
         for i, key in enumerate(keys)
     }
     return (2 if keys else 1), found
+
+
+def _key_of(given: Input, dim: int) -> object:
+    """Returns the name of an open size, or its place if it has no name."""
+    size = given.sizes[dim]
+    return size if isinstance(size, str) else (given.name, dim)
 
 
 def _add_inputs(
@@ -131,7 +137,7 @@ def _add_inputs(
         for choice in range(builder.choices):
             sizes = []
             for dim, size in enumerate(each.sizes):
-                key = size if isinstance(size, str) else (each.name, dim)
+                key = _key_of(each, dim)
                 sizes.append(size if isinstance(size, int) else open_sizes[key][choice])
             shapes.append(sizes)
         live = builder.input(name, shapes, each.dtype)

@@ -11,7 +11,6 @@ is the same for both does not depend on the open ones.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_leaves, tree_map
 
 from torchalgo._onnx.refusal import DoesNotFitError, NotSupportedError, TooLargeError
 
@@ -112,7 +112,7 @@ class Builder:
         Raises: DoesNotFitError if the function refuses the sizes or dtypes.
         """
         metas = [self._run_meta(function, args, kwargs, i) for i in range(self.choices)]
-        if not _holds(args, (Live, Size)) and not _holds(tuple(kwargs.values()), (Live, Size)):
+        if not any(isinstance(each, (Live, Size)) for each in tree_leaves((args, kwargs))):
             return self._fold(function, args, kwargs, metas[0])
         node = self._emit(function, args, kwargs)
         if isinstance(metas[0], torch.Tensor):
@@ -165,7 +165,7 @@ class Builder:
 
         try:
             with torch.no_grad(), torch.device("meta"):
-                return function(*_mapped(args, meta), **_mapped(kwargs, meta))
+                return function(*tree_map(meta, args), **tree_map(meta, kwargs))
         except Exception as problem:
             lines = str(problem).strip().splitlines() or [type(problem).__name__]
             hint = "; the file leaves sizes open: export it with fixed sizes" * (self.choices > 1)
@@ -177,7 +177,7 @@ class Builder:
                 return self._placeholder(value)
             return value.node if isinstance(value, (Live, Size)) else value
 
-        node = self.graph.call_function(function, _mapped(args, of), _mapped(kwargs, of))
+        node = self.graph.call_function(function, tree_map(of, args), tree_map(of, kwargs))
         node.meta["nn_module_stack"] = self.stack
         return node
 
@@ -194,7 +194,8 @@ class Builder:
     def _fold(self, function: Callable[..., Any], args: Any, kwargs: Any, meta: Any) -> Any:
         results = [meta] if isinstance(meta, torch.Tensor) else list(meta)
         size = sum(result.numel() * result.dtype.itemsize for result in results)
-        given = sum(c.tensor.nbytes for c in _constants((args, tuple(kwargs.values()))))
+        leaves = tree_leaves((args, kwargs))
+        given = sum(each.tensor.nbytes for each in leaves if isinstance(each, Constant))
         self._folded_bytes += max(0, size - given)
         if size > max(MOST_FOLDED_BYTES, 4 * given) or self._folded_bytes > MOST_FOLDED_IN_ALL:
             raise TooLargeError(f"it computes a constant of {size} bytes")
@@ -204,33 +205,13 @@ class Builder:
 
         try:
             with torch.no_grad():
-                found = function(*_mapped(args, real), **_mapped(kwargs, real))
+                found = function(*tree_map(real, args), **tree_map(real, kwargs))
         except Exception as problem:
             lines = str(problem).strip().splitlines() or [type(problem).__name__]
             raise DoesNotFitError(f"torch refuses its constants: {lines[0][:300]}") from None
         if isinstance(found, torch.Tensor):
             return Constant(found)
         return [Constant(each) for each in found]
-
-
-def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
-    if isinstance(value, (tuple, list)):
-        return type(value)(_mapped(each, function) for each in value)
-    if isinstance(value, dict):
-        return {key: _mapped(each, function) for key, each in value.items()}
-    return function(value)
-
-
-def _holds(value: Any, types: tuple[type, ...]) -> bool:
-    if isinstance(value, (tuple, list)):
-        return any(_holds(each, types) for each in value)
-    return isinstance(value, types)
-
-
-def _constants(value: Any) -> list[Constant]:
-    if isinstance(value, (tuple, list)):
-        return [found for each in value for found in _constants(each)]
-    return [value] if isinstance(value, Constant) else []
 
 
 def numbers_of(value: Value, what: str) -> list[Number]:
@@ -255,7 +236,3 @@ def as_value(entries: Sequence[Number], is_scalar: bool = False) -> Value:
         numbers = torch.tensor(list(entries), dtype=torch.int64)
         return Constant(numbers.reshape(()) if is_scalar else numbers)
     return Sizes(tuple(entries), is_scalar)
-
-
-def product(numbers: Sequence[int]) -> int:
-    return math.prod(numbers)

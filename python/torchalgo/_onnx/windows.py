@@ -40,11 +40,8 @@ def read_window(op: Op, src: Tensor, sizes: Sequence[int]) -> Window:
         raise DamagedError(f"its window has the sizes {list(sizes)}, expected 1 or more")
     strides = op.integers_of_length("strides", n, [1] * n, 1)
     dilations = op.integers_of_length("dilations", n, [1] * n, 1)
-    auto = op.text("auto_pad", "NOTSET")
-    pads = op.integers_of_length("pads", 2 * n, [0] * 2 * n, 0)
+    auto, pads = read_pads(op, n)
     begin, end = pads[:n], pads[n:]
-    if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise DamagedError(f"auto_pad is {auto[:40]!r}, expected NOTSET, VALID or SAME_*")
     if auto != "NOTSET" and any(pads):
         raise DamagedError(f"it has pads beside auto_pad={auto}")
     if auto.startswith("SAME"):
@@ -56,6 +53,15 @@ def read_window(op: Op, src: Tensor, sizes: Sequence[int]) -> Window:
         ]
         begin, end = [pads[0] for pads in same], [pads[1] for pads in same]
     return Window(list(sizes), strides, dilations, begin, end, auto != "NOTSET")
+
+
+def read_pads(op: Op, dims: int) -> tuple[str, list[int]]:
+    """Returns auto_pad and pads: those at the begin of each dimension, then those at the end."""
+    auto = op.text("auto_pad", "NOTSET")
+    pads = op.integers_of_length("pads", 2 * dims, [0] * 2 * dims, 0)
+    if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise DamagedError(f"auto_pad is {auto[:40]!r}, expected NOTSET, VALID or SAME_*")
+    return auto, pads
 
 
 def _same_pads(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import fx
@@ -25,10 +26,14 @@ def fuse_gelu(graph: fx.Graph) -> None:
         src = _gelu_source(node)
         if src is None:
             continue
-        with graph.inserting_before(node):
-            fused = graph.call_function(functional.gelu, (src,))
-        fused.meta = dict(node.meta)
-        node.replace_all_uses_with(fused)
+        _replace(node, functional.gelu, (src,))
+
+
+def _replace(node: fx.Node, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    with node.graph.inserting_before(node):
+        fused = node.graph.call_function(function, args)
+    fused.meta = dict(node.meta)
+    node.replace_all_uses_with(fused)
 
 
 def _is_call(node: object, name: str) -> bool:
@@ -83,10 +88,7 @@ def fuse_shuffles(graph: fx.Graph, values: Iterable[object]) -> None:
         found = _shuffle(node, known)
         if found is None:
             continue
-        with graph.inserting_before(node):
-            fused = graph.call_function(torch.channel_shuffle, found)
-        fused.meta = dict(node.meta)
-        node.replace_all_uses_with(fused)
+        _replace(node, torch.channel_shuffle, found)
 
 
 def _shuffle(last: fx.Node, known: dict[fx.Node, Live]) -> tuple[fx.Node, int] | None:

@@ -31,7 +31,7 @@ TEST(ModuleRunner, GivesTheBitsOfForward) {
   }
 }
 
-// As python/torchalgo/_run/shape_dispatch.py joins plans.
+// Makes a module of two plans with the names that python/torchalgo/_run/shape_dispatch.py gives.
 TEST(ModuleRunner, RunsThePlanThatTheModuleChooses) {
   torch::jit::Module joined("joined");
   for (const char* const part : {"plan_0", "plan_1"}) {
