@@ -88,8 +88,8 @@ class ChannelOps {
   }
 
   // Returns the shuffle that ends with `last`. Its sizes must be those of the source for every
-  // input, not only for the example. Or all of them are constants, as in graphs of torch.export:
-  // then the program is right for the example's sizes only.
+  // input, not only for the example. Or they are constants, perhaps without the batch, as in graphs
+  // of torch.export: then the program is right for the example's sizes only.
   [[nodiscard]] std::optional<Shuffle> match_shuffle(const Node* last) const {
     if (!is_view(last)) return std::nullopt;
     const Node* swap = last->input(0)->node();
@@ -105,11 +105,27 @@ class ChannelOps {
     const std::int64_t groups = (*split)[1];
     const Sizes expected = {(*sizes)[0], groups, (*sizes)[1] / groups, (*sizes)[2], (*sizes)[3]};
     if (groups < 2 || (*split)[2] < 2 || *split != expected) return std::nullopt;
-    const bool is_constant =
-        constant_ints(first->input(1)) == expected && constant_ints(last->input(1)) == *sizes;
-    if (!is_constant && !(splits(first, src, groups) && restores_sizes(last, src)))
+    const bool is_constant = asks_for(first, expected, src) && asks_for(last, *sizes, src);
+    if (!is_constant && !(splits(first, src, groups) && restores_sizes(last, src))) {
       return std::nullopt;
+    }
     return Shuffle{src, groups};
+  }
+
+  // Returns true if `view` asks for `sizes` by constants. The batch may also be -1, or be read from
+  // `src`.
+  [[nodiscard]] static bool asks_for(const Node* view, const Sizes& sizes, const Value* src) {
+    if (const auto numbers = constant_ints(view->input(1))) {
+      return numbers->size() == sizes.size() &&
+             (numbers->front() == sizes.front() || numbers->front() == -1) &&
+             std::equal(numbers->begin() + 1, numbers->end(), sizes.begin() + 1);
+    }
+    const std::vector<const Value*> numbers = sizes_of_view(view);
+    if (numbers.size() != sizes.size() || dimension_of(numbers[0], src) != 0) return false;
+    for (std::size_t i = 1; i < sizes.size(); ++i) {
+      if (constant_int(numbers[i]) != sizes[i]) return false;
+    }
+    return true;
   }
 
   [[nodiscard]] static bool splits(const Node* view, const Value* src, std::int64_t groups) {

@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -85,7 +86,52 @@ Activation gated(const Node* mul) {
   return {};
 }
 
+// Returns x if the value is erf(x / sqrt(2)), which nothing else reads, or null.
+const Value* scaled_erf_of(const Value* value) {
+  const Node* node = value->node();
+  if (!is_kind(node, "aten::erf") || !has_one_reader(value)) return nullptr;
+  const Value* scaled = node->input(0);
+  const bool divides = is_kind(scaled->node(), "aten::div") && scaled->node()->inputs().size() == 2;
+  if ((!divides && !is_kind(scaled->node(), "aten::mul")) || !has_one_reader(scaled)) {
+    return nullptr;
+  }
+  const auto number = constant_scalar(scaled->node()->input(1));
+  // The model may have rounded the number to f32.
+  const double wanted = divides ? std::sqrt(2.0) : std::sqrt(0.5);
+  return number && std::abs(*number - wanted) < 1e-7 ? scaled->node()->input(0) : nullptr;
+}
+
+// Returns the factors of a product. A factor that is a product itself, which nothing else reads,
+// counts as its own factors.
+std::vector<Value*> factors_of(const Node* mul) {
+  std::vector<Value*> factors;
+  for (const Value* factor : mul->inputs()) {
+    const bool is_product = is_kind(factor->node(), "aten::mul") && has_one_reader(factor);
+    const auto parts = is_product ? factor->node()->inputs() : at::ArrayRef<const Value*>(factor);
+    for (const Value* part : parts) factors.push_back(const_cast<Value*>(part));
+  }
+  return factors;
+}
+
+// Returns x if the node is 0.5 * x * (1 + erf(x / sqrt(2))), with its factors in any order, or
+// null.
+Value* gelu_source(const Node* node) {
+  if (!is_kind(node, "aten::mul")) return nullptr;
+  std::vector<Value*> factors = factors_of(node);
+  const auto half = std::find_if(factors.begin(), factors.end(), [](const Value* factor) {
+    return constant_scalar(factor) == 0.5;
+  });
+  if (factors.size() != 3 || half == factors.end()) return nullptr;
+  factors.erase(half);
+  for (const std::size_t i : {0, 1}) {
+    const Value* erf = is_tensor(factors[i]) ? sum_with(factors[i], 1.0) : nullptr;
+    if (erf != nullptr && scaled_erf_of(erf) == factors[1 - i]) return factors[1 - i];
+  }
+  return nullptr;
+}
+
 Activation read_activation(const Node* node) {
+  if (Value* x = gelu_source(node)) return {x, "aten::gelu"};
   const Value* whole = dividend_by_six(node);
   if (whole == nullptr) return gated(node);
   if (Value* x = clamped_sum(whole)) return {x, "aten::hardsigmoid"};

@@ -11,7 +11,8 @@ namespace torchalgo {
 
 /// Replaces activations that a model writes down itself by the op of that name, which import_graph
 /// can read: x * sigmoid(x) is silu, x * tanh(softplus(x)) is mish, relu6(x + 3) / 6 is
-/// hardsigmoid, and x * hardsigmoid(x) is hardswish. The steps between must have no other reader.
+/// hardsigmoid, x * hardsigmoid(x) is hardswish, and 0.5 * x * (1 + erf(x / sqrt(2))) is gelu. The
+/// steps between must have no other reader.
 ///
 /// @param seen  the tensors that a run of `graph` makes. Integers stay as they are.
 /// @return  true if the graph changed. `seen` does not describe it any more in this case.

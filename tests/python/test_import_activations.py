@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -34,7 +35,15 @@ NAMED: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
     "hardswish of hardsigmoid": ("hardswish", lambda x: x * F.hardsigmoid(x)),
     "mish": ("mish", lambda x: x * torch.tanh(F.softplus(x))),
     "mish, turned": ("mish", lambda x: F.softplus(x).tanh() * x),
+    "gelu": ("gelu", lambda x: 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))),
+    "gelu, turned": ("gelu", lambda x: (torch.erf(x * math.sqrt(0.5)) + 1.0) * 0.5 * x),
+    "gelu, halved last": ("gelu", lambda x: x * (1 + torch.erf(x * 0.70710677)) * 0.5),
 }
+
+
+def erf_twice(x: Tensor) -> Tensor:
+    gate = torch.erf(x / math.sqrt(2))
+    return 0.5 * x * (1 + gate) + gate
 
 
 def gate_twice(x: Tensor) -> Tensor:
@@ -51,6 +60,11 @@ OTHERS: dict[str, Callable[[Tensor], Tensor]] = {
     "integers": lambda x: x + x.int() * x.int().sigmoid(),
     "rounded": lambda x: torch.div(F.relu6(x + 3.0), 6.0, rounding_mode="floor") + x,
     "another softplus": lambda x: x * torch.tanh(F.softplus(x, beta=2.0)),
+    "another half": lambda x: 0.4 * x * (1 + torch.erf(x / math.sqrt(2))),
+    "another root": lambda x: 0.5 * x * (1 + torch.erf(x / 1.4)),
+    "erf of another tensor": lambda x: 0.5 * x * (1 + torch.erf(x.abs() / math.sqrt(2))),
+    "another erf": lambda x: 0.5 * x * (2 + torch.erf(x / math.sqrt(2))),
+    "erf with two readers": erf_twice,
     "softplus of another tensor": lambda x: x * torch.tanh(F.softplus(x + 1)),
 }
 
@@ -103,7 +117,7 @@ def test_a_written_activation_has_its_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_only_looks_like_one_stays(name: str) -> None:
-    assert not {"silu", "hardswish", "hardsigmoid", "mish"} & activations_of(OTHERS[name])
+    assert not {"silu", "hardswish", "hardsigmoid", "mish", "gelu"} & activations_of(OTHERS[name])
 
 
 @pytest.mark.parametrize("name", KNOWN)

@@ -200,24 +200,32 @@ def test_a_part_that_is_the_whole_is_nothing_in_a_graph_of_torch_export() -> Non
     assert not any("alias" in name for name in problems(import_model(exported, (x,), "trace")))
 
 
-@pytest.mark.filterwarnings("ignore:torchalgo. inputs are 1x4x4x16")
+@pytest.mark.filterwarnings("ignore:torchalgo. inputs are [12]x4x")
+@pytest.mark.parametrize("batch", [1, -1, None])
 @torch.no_grad()
-def test_a_shuffle_of_constant_sizes_is_known_and_right_for_others() -> None:
+def test_a_shuffle_of_constant_sizes_is_known_and_right_for_others(batch: int | None) -> None:
     class Constant(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.conv = nn.Conv2d(4, 8, 1)
 
         def forward(self, x: Tensor) -> Tensor:
-            y = self.conv(x).view(1, 2, 4, 8, 8).transpose(1, 2)
-            return y.contiguous().view(1, 8, 8, 8)
+            y = self.conv(x)
+            n = y.shape[0] if batch is None else batch
+            y = y.view(n, 2, 4, 8, 8).transpose(1, 2)
+            return y.contiguous().view(n, 8, 8, 8)
 
     model, x = Constant().eval(), torch.rand(1, 4, 8, 8)
     assert problems(import_model(model, (x,), "trace"))["channel_shuffle_0"] is not None
     exported = exported_model(torch.export.export(model, (x,)))
     assert problems(import_model(exported, (x,), "trace"))["channel_shuffle_0"] is not None
     fast = torchalgo.optimize(model, x, settings=torchalgo.Settings(run_untimed=True))
-    for given in (x, torch.rand(1, 4, 4, 16)):
+    others = [torch.rand(1, 4, 4, 16)]
+    if batch != 1:
+        others.append(torch.rand(3, 4, 8, 8))
+    if batch == -1:
+        others.append(torch.rand(2, 4, 4, 8))  # the images of two inputs become one
+    for given in (x, *others):
         torch.testing.assert_close(fast(given), model(given), rtol=1e-4, atol=1e-5)
 
 

@@ -32,7 +32,6 @@ from torchalgo._onnx.resize import read_resize
 from torchalgo._onnx.shapes import SHAPES
 from torchalgo._onnx.sizes import SIZES, are_sizes
 from torchalgo._onnx.values import Builder, Constant, Sizes, Value
-from torchalgo._onnx.written import fuse_gelu, fuse_shuffles
 
 OPS: dict[str, Callable[[Op], Value | list[Value]]] = {
     **CONVOLUTIONS, **ELEMENTWISE, **NORMS, **POOLING, **REDUCTIONS, **SHAPES,
@@ -85,8 +84,6 @@ def make_model(model: Model, path: Path) -> nn.Module:
         _add_outputs(model.outputs, values, builder)
     except RefusalError as refusal:
         raise as_error(refusal, path, "outputs: ") from None
-    fuse_gelu(builder.graph)
-    fuse_shuffles(builder.graph, values.values())
     return _module(builder, model, inputs, places)
 
 
