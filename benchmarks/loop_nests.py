@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 import re
 import subprocess
 import tempfile
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -22,8 +24,9 @@ from torch.nn import functional
 
 import harness
 from compare import in_rounds
+from pages import table
 from torchalgo import _C
-from torchalgo._base.stats import cost_of_samples
+from torchalgo._base.stats import Faster, cost_of_samples, is_faster
 
 LAYOUTS = ("nchw", "nhwc", "nChw16c")
 FLOOR = "relu_f32_n1c16h1w1"  # costs as good as nothing but its call
@@ -299,3 +302,67 @@ def compiler_versions() -> dict[str, str]:
         done = subprocess.run([name, "--version"], capture_output=True, text=True, check=True)
         found[name] = done.stdout.splitlines()[0]
     return found
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+def cell(result: Faster | None) -> str:
+    if result is None:
+        return "-"
+    return f"{result.ratio:.2f} [{result.low:.2f}, {result.high:.2f}]"
+
+
+def nest_over_ours(line: harness.Record, layout: str, *, padded: bool) -> Faster:
+    """The fastest nest of a layout over ours; with `padded`, the time to pad its source too."""
+    wall = line["wall_us"]
+    nests = [wall[f"{name} {layout}"] for name in COMPILERS if f"{name} {layout}" in wall]
+    best = called_as_ours(min(nests, key=median), wall["floor nest"], wall["floor ours"])
+    if padded:
+        best = [a + b for a, b in zip(best, wall[f"pad {layout}"], strict=True)]
+    return is_faster(best, wall[f"ours {layout}"])
+
+
+def loops_table(lines: Mapping[str, Any]) -> list[str]:
+    """GFLOP/s of ours and of the loop nests; ratios of the best nest to ours of its layout."""
+    rows = []
+    for problem, line in lines.items():
+        wall = line["wall_us"]
+        for layout in ("nchw", "nChw16c"):
+            if f"ours {layout}" not in wall:
+                continue
+            names = [f"ours {layout}", f"cpu.direct {layout}"]
+            names += [f"{compiler} {layout}" for compiler in COMPILERS]
+            rates = [
+                f"{line['flop'] / median(wall[name]) / 1e3:.1f}" if name in wall else "-"
+                for name in names
+            ]
+            ratios = [
+                cell(nest_over_ours(line, layout, padded=with_it)) for with_it in (False, True)
+            ]
+            rows.append([problem, layout, *rates, *ratios])
+    head = ["ours", "cpu.direct", *COMPILERS, "best nest / ours", "with padding"]
+    return table(["problem", "layout", *head], rows)
+
+
+def free_gain_us(nodes: Sequence[Any], lines: Mapping[str, Any]) -> float:
+    """What nests in nChw16c save on the depthwise convolutions of a plan, if padding were free.
+
+    A convolution takes the ratio of the measured one with the nearest product of sizes.
+    """
+    ratios = {}
+    for problem, line in lines.items():
+        if (size := depthwise_size(problem)) > 0:
+            result = nest_over_ours(line, "nChw16c", padded=False)
+            ratios[size] = result.ratio if result.verdict == "faster" else 1.0
+    gain = 0.0
+    for problem, *_, us in nodes:
+        if ratios and (size := depthwise_size(problem)) > 0:
+            gain += us * (1 - ratios[min(ratios, key=lambda known: abs(math.log(known / size)))])
+    return gain
+
+
+def depthwise_size(problem: str) -> float:
+    """The work of a depthwise convolution; 0 for another problem."""
+    found = re.match(r"fwd_f32_n1c(\d+)h\d+w\d+_k.*_g(\d+)", problem)
+    return _C.flop_count(problem) if found and found[1] == found[2] != "1" else 0.0

@@ -38,24 +38,26 @@ from torch.nn import functional
 
 import harness
 from compare import in_rounds
-from loop_nests import (
+from loop_nests import (  # fmt: skip
     BUDGET_S,
-    COMPILERS,
     CONVOLUTIONS,
     FLOOR,
     LAYOUTS,
     ROUNDS,
     called_as_ours,
+    cell,
     conv_text,
     copied,
     error_of,
     fastest,
+    free_gain_us,
+    loops_table,
     ours_us,
     price_loops,
     record_of,
     short,
     time_us,
-)  # fmt: skip
+)
 from networks import CLASSIFIERS, random_input, random_network
 from openvino_layers import POOL
 from pages import table
@@ -92,10 +94,6 @@ def tune(names: Sequence[str], options: harness.Record) -> Iterator[harness.Reco
         )  # fmt: skip
 
 
-def bare(problem: str) -> str:
-    return problem.partition("+")[0]
-
-
 def is_loop(problem: str) -> bool:
     """True for a convolution, a chain of them or a linear layer: not for Inductor."""
     return re.match(r"fwd|linear|chain|squeeze|attention", problem) is not None
@@ -103,7 +101,8 @@ def is_loop(problem: str) -> bool:
 
 def kind_of(problem: str) -> str:
     """The problem without its sizes."""
-    return re.sub(r"n\d+c[\dx]+h\d+w\d+", "", problem).replace("_f32__", "_f32_")
+    bare = re.sub(r"n\d+c[\dx]+h\d+w\d+|_k\d+from\d+", "", problem)
+    return bare.replace("_f32__", "_f32_")
 
 
 def elements(problem: str) -> int:
@@ -141,8 +140,13 @@ def torch_op(problem: str) -> tuple[Callable[..., Any], list[torch.Tensor]]:
         op: Callable[..., Any] = lambda x, scale, shift: x * scale + shift  # noqa: E731
     elif word in ("add", "mul"):
         op = getattr(torch, word)
+    elif word == "concat" and (shuffled := re.search(r"_shuffle(\d+)$", first)):
+        op = lambda *xs: functional.channel_shuffle(torch.cat(xs, 1), int(shuffled[1]))  # noqa: E731
     elif word == "concat":
         op = lambda *xs: torch.cat(xs, 1)  # noqa: E731
+    elif found := re.search(r"^slice_.*_k(\d+)from(\d+)$", first):
+        count, begin = int(found[1]), int(found[2])
+        op = lambda x: x[:, begin : begin + count].clone(memory_format=format_of(x))  # noqa: E731
     elif found := POOL.match(first):
         r, s, st_h, st_w, pad_h, pad_w = map(int, found.groups()[1:7])
         pool: Any = functional.max_pool2d if word == "maxpool" else functional.avg_pool2d
@@ -167,6 +171,11 @@ def torch_op(problem: str) -> tuple[Callable[..., Any], list[torch.Tensor]]:
         return y
 
     return run, inputs
+
+
+def format_of(x: torch.Tensor) -> torch.memory_format:
+    is_last = x.is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if is_last else torch.contiguous_format
 
 
 def kernels_of(compiled: Callable[..., Any], inputs: Sequence[torch.Tensor], modules: Any) -> Any:
@@ -197,7 +206,10 @@ def compile_op(problem: str, layout: str) -> tuple[dict[str, Callable[[], float]
     torch._dynamo.reset()
     before = len(PyCodeCache.modules)
     compiled = torch.compile(run, dynamic=False)
-    error = error_of(compiled(*inputs), run(*inputs))
+    result = compiled(*inputs)
+    if list(result.shape) != _C.tensor_sizes(problem)[1]:
+        raise ValueError(f"{problem}: PyTorch gives {list(result.shape)}")
+    error = error_of(result, run(*inputs))
     calls = kernels_of(compiled, inputs, PyCodeCache.modules[before:])
     refresh = copied(inputs)
     takers = {"call": lambda: time_us(lambda: compiled(*inputs), refresh)}
@@ -250,12 +262,6 @@ def last_lines(lines: Sequence[harness.Record], kind: str, threads: int) -> dict
     return {line["case"]: line for line in own}
 
 
-def cell(result: Faster | None) -> str:
-    if result is None:
-        return "-"
-    return f"{result.ratio:.2f} [{result.low:.2f}, {result.high:.2f}]"
-
-
 def against(line: harness.Record, theirs: str, ours: str) -> dict[str, Faster]:
     """Inductor's kernel as a primitive, and its whole call, over ours: paired by round."""
     wall = line["wall_us"]
@@ -303,70 +309,44 @@ def kinds_table(lines: Mapping[str, Any]) -> list[str]:
     return table(["kind", "sizes", *head], rows)
 
 
-def saved_part(line: harness.Record, layout: str) -> float:
-    """The part of our time in `layout` that Inductor's fastest kernel of any layout would save.
+def saved_part(problem: str, line: harness.Record, layout: str, *, free: bool) -> float:
+    """The part of our time in `layout` that Inductor's kernel would save.
 
-    0 unless it is faster by more than the noise.
+    0 unless it is faster by more than the noise. With `free`, any layout of its kernel counts.
     """
-    results = [against(line, theirs, layout).get("kernel") for theirs in ("nchw", "nhwc")]
+    layouts = ["nchw", "nhwc"] if free else [layout]
+    if layout == "nChw16c" and re.match(r"(add|relu)_(?!.*channelwise)", problem):
+        layouts = ["nchw"]  # the same for all layouts: it never looks at the sizes
+    results = [against(line, theirs, layout).get("kernel") for theirs in layouts]
     won = [r.ratio for r in results if r is not None and r.verdict == "faster"]
     return 1 - min(won, default=1.0)
 
 
-def gains_table(plans: Mapping[str, Any], lines: Mapping[str, Any]) -> list[str]:
-    """The most that each plan could gain, if changes of layouts were free."""
+def gains_table(
+    plans: Mapping[str, Any], lines: Mapping[str, Any], nests: Mapping[str, Any]
+) -> list[str]:
+    """The most that each plan could gain: with changes of layouts for nothing, and without them."""
     kinds: dict[str, list[str]] = defaultdict(list)
     for problem in lines:
         kinds[kind_of(problem)].append(problem)
     rows = []
     for network, plan in plans.items():
-        gain, others, known, count = 0.0, 0.0, 0, 0
+        others, gains = 0.0, [0.0, 0.0]
         for problem, _, _, dst, us in plan["nodes"]:
             near = kinds.get(kind_of(problem), [])
             if is_loop(problem) or not near:
                 continue
             size = elements(problem)
             nearest = min(near, key=lambda p: abs(math.log(elements(p) / size)))
-            saved = us * saved_part(lines[nearest], dst)
-            gain, others = gain + saved, others + us
-            count, known = count + (saved > 0), known + (nearest == problem)
+            others += us
+            for i, free in enumerate((True, False)):
+                gains[i] += us * saved_part(nearest, lines[nearest], dst, free=free)
+        gains.append(free_gain_us(plan["nodes"], nests))
         cost = plan["cost_us"]
-        cells = [f"{cost / 1000:.2f}", f"{others / cost:.1%}", str(count)]
-        rows.append([network, *cells, f"{gain:.0f}", f"{gain / cost:.2%}"])
-    head = ["plan, ms", "of it: these operations", "nodes that gain", "gain, us", "of the plan"]
-    return table(["network", *head], rows)
-
-
-def nest_over_ours(line: harness.Record, layout: str, *, padded: bool) -> Faster:
-    """The fastest nest of a layout over ours; with `padded`, the time to pad its source too."""
-    wall = line["wall_us"]
-    nests = [wall[f"{name} {layout}"] for name in COMPILERS if f"{name} {layout}" in wall]
-    best = called_as_ours(min(nests, key=median), wall["floor nest"], wall["floor ours"])
-    if padded:
-        best = [a + b for a, b in zip(best, wall[f"pad {layout}"], strict=True)]
-    return is_faster(best, wall[f"ours {layout}"])
-
-
-def loops_table(lines: Mapping[str, Any]) -> list[str]:
-    """GFLOP/s of ours and of the loop nests; ratios of the best nest to ours of its layout."""
-    rows = []
-    for problem, line in lines.items():
-        wall = line["wall_us"]
-        for layout in ("nchw", "nChw16c"):
-            if f"ours {layout}" not in wall:
-                continue
-            names = [f"ours {layout}", f"cpu.direct {layout}"]
-            names += [f"{compiler} {layout}" for compiler in COMPILERS]
-            rates = [
-                f"{line['flop'] / median(wall[name]) / 1e3:.1f}" if name in wall else "-"
-                for name in names
-            ]
-            ratios = [
-                cell(nest_over_ours(line, layout, padded=with_it)) for with_it in (False, True)
-            ]
-            rows.append([problem, layout, *rates, *ratios])
-    head = ["ours", "cpu.direct", *COMPILERS, "best nest / ours", "with padding"]
-    return table(["problem", "layout", *head], rows)
+        cells = [f"{gain:.0f} us, {gain / cost:.2%}" for gain in gains]
+        rows.append([network, f"{cost / 1000:.2f}", f"{others / cost:.1%}", *cells])
+    head = ["plan, ms", "these operations", "Inductor, any layout", "Inductor, same layout"]
+    return table(["network", *head, "depthwise nests, padded for nothing"], rows)
 
 
 def say_tables(lines: Sequence[harness.Record], threads: int) -> None:
@@ -375,7 +355,7 @@ def say_tables(lines: Sequence[harness.Record], threads: int) -> None:
         last_lines(lines, kind, threads) for kind in ("plans", "inductor", "loops")
     )
     for rows in (
-        inductor_table(inductor), kinds_table(inductor), gains_table(plans, inductor),
+        inductor_table(inductor), kinds_table(inductor), gains_table(plans, inductor, nests),
         loops_table(nests),
     ):  # fmt: skip
         print("", *rows, sep="\n")
@@ -384,10 +364,9 @@ def say_tables(lines: Sequence[harness.Record], threads: int) -> None:
 # ---- the command ---------------------------------------------------------------------------------
 
 
-def measure(
-    function: Callable[..., Any], kind: str, cases: Mapping[str, Any], args: Any
-) -> list[harness.Record]:
-    """The records of all cases, measured AT_ONCE per process; those of before if they resume."""
+def measure(function: Callable[..., Any], kind: str, cases: Mapping[str, Any], args: Any) -> bool:
+    """Measures the cases, AT_ONCE per process. Returns whether all have a record now."""
+    cases = {name: case for name, case in cases.items() if args.only in name}
     same = {"kind": kind, "threads": args.threads}
     done = harness.done_before(args.out, "case", same) if args.resume else {}
     todo = [name for name in cases if name not in done]
@@ -401,7 +380,7 @@ def measure(
         if answer.failure:
             repro = harness.repro_line(function, given, options, env=env)
             harness.tell_failure(kind, answer.failure, repro)
-    return [done[name] for name in cases if name in done]
+    return cases.keys() <= done.keys()
 
 
 def say_case(line: harness.Record) -> None:
@@ -412,22 +391,22 @@ def main() -> int:
     parser = harness.make_parser(__doc__, harness.RESULTS / "compilers.jsonl", can_resume=True)
     parser.add_argument("parts", nargs="+", choices=["plans", "inductor", "loops", "tables"])
     parser.add_argument("--threads", type=harness.count, default=1, help="of each process")
+    parser.add_argument("--only", default="", help="cases with this part in their names")
     parser.add_argument("--tune-s", type=harness.seconds, default=12.0, help="per network")
     args = parser.parse_args()
-    missing = False
+    complete = True
     if "plans" in args.parts:
-        missing |= len(measure(tune, "plans", {n: n for n in CLASSIFIERS}, args)) < len(CLASSIFIERS)
+        complete &= measure(tune, "plans", {name: name for name in CLASSIFIERS}, args)
     if "inductor" in args.parts:
         plans = last_lines(harness.read_lines(args.out), "plans", args.threads)
         problems = chosen_problems(list(plans.values()))
-        cases = {problem: problem for problem in problems}
-        missing |= len(measure(price_inductor, "inductor", cases, args)) < len(problems)
+        complete &= measure(price_inductor, "inductor", {p: p for p in problems}, args)
     if "loops" in args.parts:
         convs = {conv_text(conv): i for i, conv in enumerate(CONVOLUTIONS)}
-        missing |= len(measure(price_loops, "loops", convs, args)) < len(convs)
+        complete &= measure(price_loops, "loops", convs, args)
     if "tables" in args.parts:
         say_tables(harness.read_lines(args.out), args.threads)
-    return int(missing)
+    return int(not complete)
 
 
 if __name__ == "__main__":
