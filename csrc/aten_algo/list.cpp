@@ -2,7 +2,8 @@
 #include "aten_algo/list.h"
 
 // The algorithms, one line each, in the order in which they are listed. NAME stands for the
-// function NAME(), which NAME.cpp defines and which returns an Algorithm.
+// function NAME(), which returns an Algorithm. NAME.cpp defines it; gradients.cpp defines the last
+// four.
 // clang-format off
 #define TORCHALGO_ATEN_ALGORITHMS(ALGORITHM) \
   ALGORITHM(conv)        \
@@ -17,7 +18,11 @@
   ALGORITHM(slice)       \
   ALGORITHM(shuffle)     \
   ALGORITHM(resize)      \
-  ALGORITHM(linear)
+  ALGORITHM(linear)      \
+  ALGORITHM(batch_norm)     \
+  ALGORITHM(bwd_activation) \
+  ALGORITHM(bwd_pool)       \
+  ALGORITHM(channel_sums)
 // clang-format on
 
 namespace torchalgo {

@@ -112,9 +112,36 @@ Algorithm make_row(std::string_view name, EltwiseKind kind, const EltwiseKernels
   return algorithm;
 }
 
+Offer offer_gradient(const Problem& problem, const Device&) {
+  const auto* gradient = std::get_if<ActivationGradientProblem>(&problem);
+  if (gradient == nullptr) return {{}, "needs the gradient of an activation"};
+  if (!kernels::is_clamp(*only_activation({gradient->activation}))) {
+    return {{}, "needs the gradient of a ReLU or of a clamp"};
+  }
+  return offer_f32("cpu.bwd_activation", gradient->dtype,
+                   {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
+}
+
+Algorithm make_gradient(const EltwiseKernels& kernels) {
+  Algorithm algorithm;
+  algorithm.name = "cpu.bwd_activation";
+  algorithm.rounding = 1;
+  algorithm.offer = offer_gradient;
+  algorithm.prepare = [kernels](const Problem& problem, const Primitive& primitive,
+                                const Device&) -> Kernel {
+    EltwisePlan plan = {.kernels = kernels};
+    plan.activation = *only_activation({std::get<ActivationGradientProblem>(problem).activation});
+    return {.problem = problem, .primitive = primitive, .run = [plan](const KernelArgs& args) {
+              run_flat(plan, args);  // pad lanes stay zero, because they are zero in the gradient
+              return args.dst;
+            }};
+  };
+  return algorithm;
+}
+
 }  // namespace
 
-// cpu.add, cpu.mul, cpu.sub and cpu.activation.
+// cpu.add, cpu.mul, cpu.sub, cpu.activation and cpu.bwd_activation.
 Algorithms eltwise(const std::string& isa) {
   const auto with = [&](decltype(EltwiseKernels::flat) flat) {
     return EltwiseKernels{flat, TORCHALGO_PICK_KERNEL(isa, run_scale_shift),
@@ -124,7 +151,8 @@ Algorithms eltwise(const std::string& isa) {
           make_row("cpu.mul", EltwiseKind::kMul, with(TORCHALGO_PICK_KERNEL(isa, run_mul))),
           make_row("cpu.sub", EltwiseKind::kSub, with(TORCHALGO_PICK_KERNEL(isa, run_sub))),
           make_row("cpu.activation", EltwiseKind::kActivation,
-                   with(TORCHALGO_PICK_KERNEL(isa, run_activation)))};
+                   with(TORCHALGO_PICK_KERNEL(isa, run_activation))),
+          make_gradient(with(TORCHALGO_PICK_KERNEL(isa, run_clamp_gradient)))};
 }
 
 }  // namespace torchalgo::cpu

@@ -31,7 +31,9 @@
   ALGORITHM(scaled_conv1x1) \
   ALGORITHM(squeeze_excite) \
   ALGORITHM(winograd_f4x4_3x3_nhwc) \
-  FAMILY(winograd)
+  FAMILY(winograd)          \
+  FAMILY(batch_norm)        \
+  ALGORITHM(bwd_pool)
 // clang-format on
 
 namespace torchalgo {

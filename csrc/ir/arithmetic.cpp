@@ -90,6 +90,10 @@ double flops_of(const LinearProblem& p) {
   return 2.0 * product(result_sizes(p)) * static_cast<double>(p.c);
 }
 double flops_of(const TransformProblem&) { return 0; }
+double flops_of(const BatchNormProblem& p) { return 5.0 * product({p.n, p.c, p.h, p.w}); }
+double flops_of(const ActivationGradientProblem& p) { return product(result_sizes(p)); }
+double flops_of(const PoolGradientProblem& p) { return flops_of(p.pool); }
+double flops_of(const ChannelSumsProblem& p) { return product({p.n, p.c, p.h, p.w}); }
 double flops_of(const ConvChainProblem& p) {
   double flops = 0;
   for (const Problem& layer : p.layers) flops += flop_count(layer);
@@ -116,6 +120,10 @@ double read_by(const ResizeProblem& p) {
 }
 double read_by(const LinearProblem& p) { return product({p.n, p.c}); }
 double read_by(const TransformProblem& p) { return product(result_sizes(p)); }
+double read_by(const BatchNormProblem& p) { return product({p.n, p.c, p.h, p.w}); }
+double read_by(const ActivationGradientProblem& p) { return product({p.n, p.c, p.h, p.w}); }
+double read_by(const PoolGradientProblem& p) { return product(result_sizes(p.pool)); }
+double read_by(const ChannelSumsProblem& p) { return product({p.n, p.c, p.h, p.w}); }
 double read_by(const ConvChainProblem& p) { return elements_read(p.layers.front()); }
 
 Terms terms_of(const ConvProblem& p) {
@@ -159,6 +167,18 @@ Terms terms_of(const ResizeProblem& p) {
 }
 Terms terms_of(const LinearProblem& p) { return static_cast<double>(p.c); }
 Terms terms_of(const TransformProblem&) { return std::nullopt; }
+Terms terms_of(const BatchNormProblem& p) {
+  const bool has_sums = p.step == BatchNormStep::kMoments || p.step == BatchNormStep::kGradientSums;
+  return has_sums ? product({p.n, p.h, p.w}) : kFewTerms;
+}
+Terms terms_of(const ActivationGradientProblem& p) {
+  return is_exact(p.activation) ? Terms() : kFewTerms;
+}
+Terms terms_of(const PoolGradientProblem& p) {
+  // Each element is in few windows, unless they overlap much.
+  return kFewTerms + static_cast<double>(p.pool.r * p.pool.s);
+}
+Terms terms_of(const ChannelSumsProblem& p) { return product({p.n, p.h, p.w}); }
 Terms terms_of(const ConvChainProblem&) { TORCHALGO_ASSERT(false); }
 
 }  // namespace

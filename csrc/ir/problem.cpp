@@ -70,7 +70,13 @@ Sizes sizes_of(const LinearProblem& p) { return {p.n, p.k}; }
 Sizes sizes_of(const TransformProblem& p) {
   return p.is_3d ? Sizes{p.n, p.c, p.d, p.h, p.w} : Sizes{p.n, p.c, p.h, p.w};
 }
-
+Sizes sizes_of(const BatchNormProblem& p) {
+  const bool is_image = p.step == BatchNormStep::kNormalize || p.step == BatchNormStep::kGradient;
+  return is_image ? Sizes{p.n, p.c, p.h, p.w} : Sizes{2, p.c, 1, 1};
+}
+Sizes sizes_of(const ActivationGradientProblem& p) { return {p.n, p.c, p.h, p.w}; }
+Sizes sizes_of(const PoolGradientProblem& p) { return {p.pool.n, p.pool.c, p.pool.h, p.pool.w}; }
+Sizes sizes_of(const ChannelSumsProblem& p) { return {1, p.c, 1, 1}; }
 Sizes sizes_of(const ConvChainProblem& p) { return result_sizes(p.layers.back()); }
 
 std::vector<Sizes> inputs_of(const ConvProblem& p) {
@@ -104,6 +110,29 @@ std::vector<Sizes> inputs_of(const ShuffleProblem& p) { return {{p.n, p.c, p.h, 
 std::vector<Sizes> inputs_of(const ResizeProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
 std::vector<Sizes> inputs_of(const LinearProblem& p) { return {{p.n, p.c}}; }
 std::vector<Sizes> inputs_of(const TransformProblem& p) { return {sizes_of(p)}; }
+std::vector<Sizes> inputs_of(const BatchNormProblem& p) {
+  const Sizes image = {p.n, p.c, p.h, p.w}, pairs = {2, p.c, 1, 1};
+  switch (p.step) {
+    case BatchNormStep::kMoments:
+      return {image};
+    case BatchNormStep::kNormalize:
+      return {image, pairs};
+    case BatchNormStep::kGradientSums:
+      return {image, image, pairs};
+    case BatchNormStep::kGradient:
+      return {image, image, pairs, pairs};
+  }
+  return {};
+}
+std::vector<Sizes> inputs_of(const ActivationGradientProblem& p) {
+  return {{p.n, p.c, p.h, p.w}, {p.n, p.c, p.h, p.w}};
+}
+std::vector<Sizes> inputs_of(const PoolGradientProblem& p) {
+  std::vector<Sizes> inputs = {sizes_of(p.pool)};
+  if (p.pool.kind == PoolKind::kMax) inputs.push_back(sizes_of(p));
+  return inputs;
+}
+std::vector<Sizes> inputs_of(const ChannelSumsProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
 std::vector<Sizes> inputs_of(const ConvChainProblem& p) {
   return std::visit([](const auto& first) { return inputs_of(first); }, p.layers.front());
 }
@@ -185,6 +214,20 @@ void set_sizes(TransformProblem& p, const std::vector<Sizes>& in) {
   p.w = in[0][rank - 1];
 }
 
+void set_sizes(BatchNormProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
+void set_sizes(ActivationGradientProblem& p, const std::vector<Sizes>& in) {
+  if (in[0].size() == 4) p.c = in[0][1];  // no weights fix the channels
+  set_nchw(p, in[0]);
+}
+void set_sizes(PoolGradientProblem& p, const std::vector<Sizes>& in) {
+  // The sizes of the result do not follow from those of the gradient.
+  const std::vector<Sizes> expected = inputs_of(p);
+  TORCHALGO_CHECK(in == expected || (in.size() == 2 && in[1].size() == 4 && in[1][1] == p.pool.c),
+                  "TA4301 {}: expected inputs of rank 4 with {} channels, got [{}] first",
+                  to_string(p), p.pool.c, fmt::join(in[0], ", "));
+  if (in.size() == 2) set_nchw(p.pool, in[1]);
+}
+void set_sizes(ChannelSumsProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
 void set_sizes(ConvChainProblem& p, const std::vector<Sizes>& in) {
   std::vector<Sizes> src = in;
   for (Problem& layer : p.layers) {
@@ -208,6 +251,13 @@ Sizes weights_of(const ShuffleProblem&) { return {}; }
 Sizes weights_of(const ResizeProblem&) { return {}; }
 Sizes weights_of(const LinearProblem& p) { return {p.k, p.c}; }
 Sizes weights_of(const TransformProblem&) { return {}; }
+Sizes weights_of(const BatchNormProblem& p) {
+  const bool has_scale = p.step == BatchNormStep::kNormalize || p.step == BatchNormStep::kGradient;
+  return has_scale ? Sizes{p.c} : Sizes{};
+}
+Sizes weights_of(const ActivationGradientProblem&) { return {}; }
+Sizes weights_of(const PoolGradientProblem&) { return {}; }
+Sizes weights_of(const ChannelSumsProblem&) { return {}; }
 Sizes weights_of(const ConvChainProblem&) { TORCHALGO_ASSERT(false); }
 
 template <typename P>
@@ -318,6 +368,8 @@ DType dtype_of(const Problem& problem) {
       []<typename P>(const P& p) {
         if constexpr (std::is_same_v<P, ConvChainProblem>) {
           return dtype_of(p.layers.front());
+        } else if constexpr (std::is_same_v<P, PoolGradientProblem>) {
+          return p.pool.dtype;
         } else {
           return p.dtype;
         }

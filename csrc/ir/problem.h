@@ -129,6 +129,51 @@ struct GroupNormProblem {
   bool operator==(const GroupNormProblem&) const = default;
 };
 
+/// The steps of a batch norm in train mode, which normalizes each channel with the moments of the
+/// batch. Each step is an operation of its own, so that its result may lie in any layout.
+///   kMoments          x -> [2, c, 1, 1]: the mean of each channel, then its variance, the sum of
+///                     the squared differences divided by n h w
+///   kNormalize        x, moments -> (x - mean) / sqrt(variance + epsilon) * scale[c] + shift[c]
+///   kGradientSums     diff_dst, x, moments -> [2, c, 1, 1]: the gradient of the shift, then that
+///   of
+///                     the scale
+///   kGradient         diff_dst, x, moments, gradient sums -> the gradient of x
+enum class BatchNormStep : std::uint8_t { kMoments, kNormalize, kGradientSums, kGradient };
+
+/// A step of a batch norm of a tensor [n, c, h, w]. Only kNormalize has an epilogue. kMoments does
+/// not use `epsilon`. Source of the formulas: Ioffe & Szegedy 2015, arXiv:1502.03167.
+struct BatchNormProblem {
+  BatchNormStep step = BatchNormStep::kMoments;
+  DType dtype = DType::kF32;
+  std::int64_t n = 1, c = 1, h = 1, w = 1;
+  double epsilon = 1e-5;  // from 0 to 1
+  Epilogue epilogue;
+  bool operator==(const BatchNormProblem&) const = default;
+};
+
+/// The gradient of an activation: diff_dst, x -> diff_dst * activation'(x). The result of a ReLU, a
+/// ReLU6 or a clamp may stand for x, since it has the same gradient.
+struct ActivationGradientProblem {
+  PostOp activation;
+  DType dtype = DType::kF32;
+  std::int64_t n = 1, c = 1, h = 1, w = 1;
+  bool operator==(const ActivationGradientProblem&) const = default;
+};
+
+/// The gradient of a pooling with respect to its input. It reads diff_dst, and for a maximum also
+/// the pooling's input. The first largest element of a window gets the gradient of its maximum.
+struct PoolGradientProblem {
+  PoolProblem pool;
+  bool operator==(const PoolGradientProblem&) const = default;
+};
+
+/// The sums of each channel over n, h and w, [1, c, 1, 1]: the gradient of a convolution's bias.
+struct ChannelSumsProblem {
+  DType dtype = DType::kF32;
+  std::int64_t n = 1, c = 1, h = 1, w = 1;
+  bool operator==(const ChannelSumsProblem&) const = default;
+};
+
 /// A concatenation of tensors [n, c[i], h, w] along the channels. If `groups` is above 1, the
 /// result is then shuffled as by a ShuffleProblem of `groups`.
 struct ConcatProblem {
@@ -196,7 +241,8 @@ struct ConvChainProblem;
 using Problem =
     std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShiftProblem, LayerNormProblem,
                  GroupNormProblem, ConcatProblem, SliceProblem, ShuffleProblem, ResizeProblem,
-                 LinearProblem, TransformProblem, ConvChainProblem>;
+                 LinearProblem, TransformProblem, BatchNormProblem, ActivationGradientProblem,
+                 PoolGradientProblem, ChannelSumsProblem, ConvChainProblem>;
 
 /// A chain of operations in one call. Each layer reads the result of the layer before it, and
 /// nothing else reads that tensor. The first layer may be a chain head (see is_chain_head). All

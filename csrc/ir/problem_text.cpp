@@ -28,6 +28,12 @@ constexpr std::array<std::pair<LayerNormKind, std::string_view>, 3> kLayerNormKi
      {LayerNormKind::kRms, "rms"},
      {LayerNormKind::kVariance, "variance"}}};
 
+constexpr std::array<std::pair<BatchNormStep, std::string_view>, 4> kBatchNormSteps = {
+    {{BatchNormStep::kMoments, "moments"},
+     {BatchNormStep::kNormalize, "normalize"},
+     {BatchNormStep::kGradientSums, "bwd_normalize_sums"},
+     {BatchNormStep::kGradient, "bwd_normalize"}}};
+
 template <typename Key, std::size_t N>
 std::string_view name_of(const std::array<std::pair<Key, std::string_view>, N>& names, Key key) {
   for (const auto& [value, name] : names) {
@@ -160,6 +166,23 @@ std::string print(const TransformProblem& p) {
       p.is_3d ? fmt::format("n{}c{}d{}h{}w{}", p.n, p.c, p.d, p.h, p.w) : print_nchw(p);
   return fmt::format("transform_{}_{}_{}_{}", to_string(p.dtype), sizes, to_string(p.from),
                      to_string(p.to));
+}
+
+std::string print(const BatchNormProblem& p) {
+  const std::string epsilon =
+      p.step == BatchNormStep::kMoments ? "" : fmt::format("_eps{}", p.epsilon);
+  return fmt::format("{}_{}_{}{}{}", name_of(kBatchNormSteps, p.step), to_string(p.dtype),
+                     print_nchw(p), epsilon, print_epilogue(p.epilogue));
+}
+
+std::string print(const ActivationGradientProblem& p) {
+  return fmt::format("bwd_{}_{}_{}", to_string(p.activation), to_string(p.dtype), print_nchw(p));
+}
+
+std::string print(const PoolGradientProblem& p) { return fmt::format("bwd_{}", print(p.pool)); }
+
+std::string print(const ChannelSumsProblem& p) {
+  return fmt::format("channelsums_{}_{}", to_string(p.dtype), print_nchw(p));
 }
 
 // Reads a text from left to right. Every error names the position.
@@ -447,6 +470,31 @@ GroupNormProblem read_group_norm(Reader& in) {
   return p;
 }
 
+BatchNormProblem read_batch_norm(Reader& in, BatchNormStep step) {
+  BatchNormProblem p;
+  p.step = step;
+  p.dtype = in.dtype();
+  in.nchw(p);
+  if (step != BatchNormStep::kMoments) {
+    in.expect("_eps");
+    p.epsilon = in.real(0, 1);
+  }
+  if (step == BatchNormStep::kNormalize) p.epilogue = in.epilogue();
+  return p;
+}
+
+// Reads what follows "bwd_" if the problem is neither a convolution's nor a batch norm's.
+Problem read_gradient(Reader& in) {
+  if (in.take("maxpool")) return PoolGradientProblem{read_pool(in, true)};
+  if (in.take("avgpool")) return PoolGradientProblem{read_pool(in, false)};
+  ActivationGradientProblem p;
+  p.activation = in.post_op("data, filter, a pooling, a step of a batch norm or an activation");
+  if (!is_activation(p.activation)) in.fail("an activation before");
+  p.dtype = in.dtype();
+  in.nchw(p);
+  return p;
+}
+
 ConcatProblem read_concat(Reader& in) {
   ConcatProblem p;
   p.dtype = in.dtype();
@@ -515,6 +563,16 @@ TransformProblem read_transform(Reader& in) {
 Problem read_problem(Reader& in) {
   for (const auto& [direction, name] : kDirections) {
     if (in.take(name)) return read_conv(in, direction);
+  }
+  for (const auto& [step, name] : kBatchNormSteps) {
+    if (in.take(name)) return read_batch_norm(in, step);
+  }
+  if (in.take("bwd_")) return read_gradient(in);
+  if (in.take("channelsums")) {
+    ChannelSumsProblem p;
+    p.dtype = in.dtype();
+    in.nchw(p);
+    return p;
   }
   if (in.take("chain")) return read_chain(in);
   if (in.take("maxpool")) return read_pool(in, true);

@@ -15,6 +15,17 @@ using Sizes = std::vector<std::int64_t>;
 
 bool has_weights(const Node& node) { return node.problem && !weight_sizes(*node.problem).empty(); }
 
+// The gradient that goes through the moments is a part of BatchNormStep::kGradient.
+bool is_moments(const Node& node) {
+  const auto* norm = node.problem ? std::get_if<BatchNormProblem>(&*node.problem) : nullptr;
+  return norm != nullptr && norm->step == BatchNormStep::kMoments;
+}
+
+// Returns true if the gradient at x follows from the activation's result.
+bool has_gradient_of_result(const PostOp& op) {
+  return op == PostOp::kRelu || op == PostOp::kRelu6 || op.kind == PostOp::kClamp;
+}
+
 // Returns an elementwise problem on `value`. It replaces a gradient that has no problem type.
 EltwiseProblem eltwise(const Value& value, EltwiseKind kind) {
   EltwiseProblem problem;
@@ -48,8 +59,9 @@ class Backward {
   void mark_needed() {
     needs_.assign(forward_.values.size(), false);
     for (const Node& node : forward_.nodes) {
-      const bool needs = has_weights(node) || std::any_of(node.inputs.begin(), node.inputs.end(),
-                                                          [&](int v) { return needs_[v]; });
+      const bool needs = !is_moments(node) &&
+                         (has_weights(node) || std::any_of(node.inputs.begin(), node.inputs.end(),
+                                                           [&](int v) { return needs_[v]; }));
       for (const int value : node.outputs) {
         needs_[value] = needs && forward_.values[value].dtype.has_value();
       }
@@ -70,6 +82,11 @@ class Backward {
                 std::vector<int> outputs, std::optional<Problem> problem) {
     graph_.nodes.push_back({std::move(name), std::move(kind), std::move(inputs), std::move(outputs),
                             std::move(problem), ""});
+  }
+
+  // Adds the step that computes a part of the gradient of input `of`, if the input needs one.
+  void give_step(const Node& node, int of, std::vector<int> reads, const Problem& problem) {
+    if (needs_[of]) give(of, add_step(node.name + ".bwd", std::move(reads), of, problem));
   }
 
   // Adds a node with one result, which is a part of the gradient of `of`. Returns the result.
@@ -151,12 +168,17 @@ class Backward {
     for (auto op = epilogue.rbegin(); op != epilogue.rend(); ++op) {
       if (is_activation(*op)) {
         gradient = add_step(node.name + ".bwd_act", {gradient, node.outputs[0]}, node.outputs[0],
-                            eltwise(forward_.values[node.outputs[0]], EltwiseKind::kMul));
+                            activation_gradient(*op, node.outputs[0]));
       } else if (*op == PostOp::kAdd) {
         give(node.inputs.back(), gradient);
       }
     }
     return gradient;
+  }
+
+  [[nodiscard]] Problem activation_gradient(const PostOp& activation, int of) const {
+    const EltwiseProblem like = eltwise(forward_.values[of], EltwiseKind::kMul);
+    return ActivationGradientProblem{activation, like.dtype, like.n, like.c, like.h, like.w};
   }
 
   // Adds an elementwise node from the result's gradient, and perhaps a saved tensor, to the
@@ -184,9 +206,19 @@ class Backward {
                                   static_cast<int>(graph_.nodes.size()));
     add_node(node.name + ".bwd_filter", "bwd_filter", reads, {weights}, problem);
     graph_.outputs.push_back(weights);
+    if (has(conv.epilogue, PostOp::kBias)) add_bias_gradient(node, gradient);
     if (!needs_[src]) return;
     problem.direction = is_transposed ? Direction::kForward : Direction::kBackwardData;
     give(src, add_step(node.name + ".bwd_data", {gradient}, src, problem));
+  }
+
+  void add_bias_gradient(const Node& node, int gradient) {
+    const EltwiseProblem like = eltwise(graph_.values[gradient], EltwiseKind::kMul);
+    const int sums = add_value(node.name + ".bwd_bias", {1, like.c, 1, 1}, like.dtype,
+                               static_cast<int>(graph_.nodes.size()));
+    add_node(node.name + ".bwd_bias", "bwd_bias", {gradient}, {sums},
+             ChannelSumsProblem{like.dtype, like.n, like.c, like.h, like.w});
+    graph_.outputs.push_back(sums);
   }
 
   void differentiate(const Node& node, const LinearProblem& linear, int gradient) {
@@ -205,8 +237,9 @@ class Backward {
   void differentiate(const Node& node, const EltwiseProblem& problem, int gradient) {
     const int a = node.inputs[0];
     if (problem.kind == EltwiseKind::kActivation) {
-      const bool keeps_result = problem.epilogue == Epilogue{PostOp::kRelu};
-      return pass(node, a, {gradient, keeps_result ? node.outputs[0] : a});
+      const PostOp& activation = problem.epilogue[0];
+      const int saved = has_gradient_of_result(activation) ? node.outputs[0] : a;
+      return give_step(node, a, {gradient, saved}, activation_gradient(activation, a));
     }
     gradient = before_epilogue(node, problem.epilogue, gradient);
     const int b = node.inputs[1];
@@ -268,7 +301,21 @@ class Backward {
   void differentiate(const Node& node, const PoolProblem& problem, int gradient) {
     std::vector<int> reads = {gradient};
     if (problem.kind == PoolKind::kMax) reads.push_back(node.inputs[0]);
-    pass(node, node.inputs[0], std::move(reads));
+    give_step(node, node.inputs[0], std::move(reads), PoolGradientProblem{problem});
+  }
+
+  void differentiate(const Node& node, const BatchNormProblem& problem, int gradient) {
+    if (problem.step == BatchNormStep::kMoments) return;
+    TORCHALGO_ASSERT(problem.step == BatchNormStep::kNormalize);
+    gradient = before_epilogue(node, problem.epilogue, gradient);
+    const int x = node.inputs[0], moments = node.inputs[1];
+    BatchNormProblem step = problem;
+    step.epilogue.clear();
+    step.step = BatchNormStep::kGradientSums;
+    const int sums = add_step(node.name + ".bwd_sums", {gradient, x, moments}, moments, step);
+    graph_.outputs.push_back(sums);
+    step.step = BatchNormStep::kGradient;
+    give_step(node, x, {gradient, x, moments, sums}, step);
   }
 
   void differentiate(const Node& node, const ResizeProblem&, int gradient) {
@@ -283,19 +330,26 @@ class Backward {
     pass(node, node.inputs[0], {gradient});
   }
 
-  void differentiate(const Node& node, const ConcatProblem&, int gradient) {
-    std::vector<int> outputs;
+  void differentiate(const Node& node, const ConcatProblem& problem, int gradient) {
+    const auto& whole = forward_.values[node.outputs[0]];
+    SliceProblem slice;
+    slice.dtype = problem.dtype;
+    slice.n = problem.n, slice.c = whole.sizes[1], slice.h = problem.h, slice.w = problem.w;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      if (!needs_[node.inputs[i]]) continue;
-      outputs.push_back(add_gradient(fmt::format("{}.bwd_slice{}", node.name, i), node.inputs[i]));
-      give(node.inputs[i], outputs.back());
+      slice.k = problem.c[i];
+      const int of = node.inputs[i];
+      const std::string name = fmt::format("{}.bwd_slice{}", node.name, i);
+      if (needs_[of]) give(of, add_step(name, {gradient}, of, slice));
+      slice.begin += slice.k;
     }
-    if (outputs.empty()) return;
-    add_node(node.name + ".bwd_slices", "slices", {gradient}, std::move(outputs),
-             eltwise(forward_.values[node.outputs[0]], EltwiseKind::kActivation));
   }
 
   // Graphs hold none of these problems. Only plans do.
+  void differentiate(const Node&, const ActivationGradientProblem&, int) {
+    TORCHALGO_ASSERT(false);
+  }
+  void differentiate(const Node&, const PoolGradientProblem&, int) { TORCHALGO_ASSERT(false); }
+  void differentiate(const Node&, const ChannelSumsProblem&, int) { TORCHALGO_ASSERT(false); }
   void differentiate(const Node&, const TransformProblem&, int) { TORCHALGO_ASSERT(false); }
   void differentiate(const Node&, const ConvChainProblem&, int) { TORCHALGO_ASSERT(false); }
 

@@ -13,14 +13,16 @@ namespace torchalgo {
 /// Each node of `inference`, in reverse order, adds nodes named "<node>.bwd_...":
 ///   convolution    bwd_data (if the input needs a gradient) and bwd_filter, which reads src in the
 ///                  primitive's src and diff_dst in its dst; no node reads its result, and its
-///                  layout is in the primitive's name
-///   activation     reads the saved result (ReLU) or the saved input
+///                  layout is in the primitive's name. With a bias also bwd_bias
+///   batch norm     bwd_sums, the gradients of shift and scale, and bwd
+///   activation     reads the saved result (ReLU and clamps) or the saved input
 ///   addition       none: both inputs share the gradient
-///   concatenation  one node with a result per input, all slices of one layout
+///   concatenation  a slice for each input
 ///   opaque         opaque
 /// The gradients of a value with several readers are added two at a time. Some gradients have no
-/// problem of their own (pooling, resize, scale-shift, slice). They are planned as elementwise
-/// problems on the tensor that they write, which have the same layouts and bytes.
+/// problem of their own (resize, scale-shift, layer and group norm, slice, shuffle). They are
+/// planned as elementwise problems on the tensor that they write, which have the same layouts and
+/// bytes, and can not run.
 ///
 /// @return  a graph whose inputs are those of `inference`, then "<output>.grad" in nchw, and whose
 /// outputs are those of `inference`, then the weights' gradients. Inputs of `inference` get no

@@ -22,6 +22,7 @@
 #include "profiler/check.h"
 #include "provider/channel_norm.h"
 #include "provider/epilogue.h"
+#include "provider/gradients.h"
 #include "provider/uneven_padding.h"
 
 namespace torchalgo {
@@ -162,6 +163,18 @@ at::Tensor compute(const LinearProblem&, const Inputs& src, const LayerWeights& 
 }
 at::Tensor compute(const TransformProblem&, const Inputs& src, const LayerWeights&) {
   return src[0];  // no logical value changes
+}
+at::Tensor compute(const BatchNormProblem& p, const Inputs& src, const LayerWeights& w) {
+  return batch_norm_step(p, src, w);
+}
+at::Tensor compute(const ActivationGradientProblem& p, const Inputs& src, const LayerWeights&) {
+  return activation_gradient(src[0], src[1], p.activation);
+}
+at::Tensor compute(const PoolGradientProblem& p, const Inputs& src, const LayerWeights&) {
+  return pool_gradient(p.pool, src);
+}
+at::Tensor compute(const ChannelSumsProblem&, const Inputs& src, const LayerWeights&) {
+  return src[0].sum({0, 2, 3}, /*keepdim=*/true);
 }
 at::Tensor compute(const ConvChainProblem&, const Inputs&, const LayerWeights&) {
   TORCHALGO_ASSERT(false);  // its layers are computed one by one

@@ -76,6 +76,14 @@ at::Tensor sample_input(at::IntArrayRef sizes, at::Generator& generator) {
   return at::where(kind.gt(kEighth), values, rectified);
 }
 
+// Makes variances of the second half of all inputs [2, c, 1, 1] that a batch norm reads.
+void make_moments_valid(const Problem& problem, Sample& sample) {
+  if (!std::holds_alternative<BatchNormProblem>(problem) || sample.src.size() < 2) return;
+  const std::size_t moments =
+      std::get<BatchNormProblem>(problem).step == BatchNormStep::kNormalize ? 1 : 2;
+  sample.src[moments][1].abs_().add_(0.5);
+}
+
 }  // namespace
 
 Sample make_sample(const Problem& problem, std::uint64_t seed, at::Device device) {
@@ -92,6 +100,7 @@ Sample make_sample(const Problem& problem, std::uint64_t seed, at::Device device
     sample.residual = sample.src.back();
     sample.src.pop_back();
   }
+  make_moments_valid(problem, sample);
   sample.weights = sample_weights(problem, generator, type);
   return sample;
 }

@@ -15,17 +15,7 @@ std::int64_t rows_of(const kernels::Pool& pool, std::int64_t groups) { return gr
 // The problem without pointers; few rows are cut into chunks of lanes, so that a global pooling in
 // nhwc has work for every thread.
 kernels::Pool make_pool(const PoolProblem& problem, const LaneShape& shape, std::int64_t threads) {
-  const auto sizes = result_sizes(problem);
-  const bool is_adaptive = problem.kind == PoolKind::kAdaptiveAverage;
-  kernels::Pool pool = {};
-  pool.lanes = shape.lanes;
-  pool.h = {problem.h,     sizes[2],           problem.r,  problem.stride_h,
-            problem.pad_h, problem.dilation_h, is_adaptive};
-  pool.w = {problem.w,     sizes[3],           problem.s,  problem.stride_w,
-            problem.pad_w, problem.dilation_w, is_adaptive};
-  if (problem.kind == PoolKind::kAverage) pool.h.dilation = pool.w.dilation = 1;
-  pool.is_max = problem.kind == PoolKind::kMax;
-  pool.count_include_pad = problem.count_include_pad;
+  kernels::Pool pool = pool_sizes(problem, shape.lanes);
   const bool has_few_rows = rows_of(pool, shape.groups) < 4 * threads;
   pool.lane_chunk = has_few_rows ? std::min(shape.lanes, kLaneChunk) : shape.lanes;
   return pool;
@@ -40,6 +30,21 @@ std::int64_t floats_per_task(const kernels::Pool& pool) {
 }
 
 }  // namespace
+
+kernels::Pool pool_sizes(const PoolProblem& problem, std::int64_t lanes) {
+  const auto sizes = result_sizes(problem);
+  const bool is_adaptive = problem.kind == PoolKind::kAdaptiveAverage;
+  kernels::Pool pool = {};
+  pool.lanes = lanes;
+  pool.h = {problem.h,     sizes[2],           problem.r,  problem.stride_h,
+            problem.pad_h, problem.dilation_h, is_adaptive};
+  pool.w = {problem.w,     sizes[3],           problem.s,  problem.stride_w,
+            problem.pad_w, problem.dilation_w, is_adaptive};
+  if (problem.kind == PoolKind::kAverage) pool.h.dilation = pool.w.dilation = 1;
+  pool.is_max = problem.kind == PoolKind::kMax;
+  pool.count_include_pad = problem.count_include_pad;
+  return pool;
+}
 
 PoolPlan plan_pool(PoolRun run, const PoolProblem& problem, Layout layout, std::int64_t threads) {
   const LaneShape shape = lane_shape(layout, problem.n, problem.c);

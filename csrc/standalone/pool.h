@@ -26,6 +26,9 @@ struct PoolPlan {
 /// block.
 void run_pool(const PoolPlan& plan, const float* src, float* dst, const Threads& threads);
 
+/// Returns the sizes of a pooling for its kernels, without pointers and lane_chunk.
+[[nodiscard]] kernels::Pool pool_sizes(const PoolProblem& problem, std::int64_t lanes);
+
 /// Binds an f32 pooling with src and dst in one layout: nchw, nhwc or nChw16c.
 [[nodiscard]] StandaloneKernel bind_pool(const PoolProblem& problem, Layout layout,
                                          std::string_view isa, std::int64_t threads);

@@ -113,6 +113,7 @@ def test_every_kind_of_op_has_its_gradients() -> None:
         "scale.bwd": ["v2.bwd_sum2.add", "v1"],
         "conv.bwd_act": ["scale.bwd", "v1"],
         "conv.bwd_filter": ["v0", "conv.bwd_act"],
+        "conv.bwd_bias": ["conv.bwd_act"],
     }
     problems = {node.name: node.problem for node in training.nodes}
     assert problems["up.bwd_data"] == up.replace("bwd_data", "fwd")

@@ -17,10 +17,13 @@ struct Eltwise {
   Activation activation;
 };
 
-/// Each kernel writes elements [begin, end).
+/// Each kernel writes elements [begin, end). run_clamp_gradient writes a[i] where b[i] lies between
+/// the bounds of the activation, which is a clamp, and 0 elsewhere. At a bound it writes 0.
 TORCHALGO_DECLARE_KERNEL(void run_add(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
                          void run_mul(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
                          void run_sub(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
+                         void run_clamp_gradient(const Eltwise& eltwise, std::int64_t begin,
+                                                 std::int64_t end);
                          void run_activation(const Eltwise& eltwise, std::int64_t begin,
                                              std::int64_t end))
 

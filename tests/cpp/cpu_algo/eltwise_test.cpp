@@ -197,5 +197,21 @@ TEST(Eltwise, RefusesOtherKindsTypesAndLongerEpilogues) {
             "needs at most one activation to follow");
 }
 
+TEST(ActivationGradient, AgreesWithF64InEveryLayout) {
+  for (const PostOp& activation :
+       {PostOp(PostOp::kRelu), PostOp(PostOp::kRelu6), PostOp(PostOp::kClamp, {-1, 2})}) {
+    for (const std::int64_t c : {1, 16, 21}) {
+      ActivationGradientProblem problem;
+      problem.activation = activation;
+      problem.n = 2, problem.c = c, problem.h = 7, problem.w = 9;
+      expect_correct("cpu.bwd_activation", problem, 3, 1e-7);
+    }
+  }
+  ActivationGradientProblem silu;
+  silu.activation = PostOp::kSilu;
+  EXPECT_EQ(cpu_algorithm("cpu.bwd_activation").offer(silu, cpu_device()).refusal,
+            "needs the gradient of a ReLU or of a clamp");
+}
+
 }  // namespace
 }  // namespace torchalgo

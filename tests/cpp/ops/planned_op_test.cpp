@@ -215,15 +215,27 @@ TEST_F(PlannedOpTest, RaisesInsteadOfFallingBackWhenStrict) {
 }
 
 TEST_F(PlannedOpTest, FallsBackToAtenFromEveryLayoutToEveryLayout) {
-  for (const char* text :
-       {"fwd_f32_n2c12h9w8_k20r3s3_st1x1_pad1x1_dil1x1_g1+bias+add+hardswish",
-        "bwd_data_f32_n1c8h14w14_k16r3s3_st2x2_pad1x1_dil1x1_g1+bias+relu",
-        "maxpool_f32_n2c12h9w8_r2s2_st2x2_pad0x0_dil1x1", "add_f32_n2c12h9w8+relu",
-        "mul_f32_n2c12h9w8_channelwise", "scaleshift_f32_n2c12h9w8+relu",
-        "layernorm_f32_n2c12h9w8_eps1e-05", "rmsnorm_f32_n2c12h9w8_eps1e-05",
-        "variancenorm_f32_n2c12h9w8_eps1e-05", "groupnorm_f32_n2c12h9w8_g3_eps1e-05+silu",
-        "silu_f32_n2c12h9w8", "concat_f32_n2c12x3x16h9w8", "nearest_f32_n2c12h9w8_x2x2",
-        "fwd_bf16_n2c12h9w8_k20r3s3_st1x1_pad1x1_dil1x1_g1+relu"}) {
+  for (const char* text : {"fwd_f32_n2c12h9w8_k20r3s3_st1x1_pad1x1_dil1x1_g1+bias+add+hardswish",
+                           "bwd_data_f32_n1c8h14w14_k16r3s3_st2x2_pad1x1_dil1x1_g1+bias+relu",
+                           "maxpool_f32_n2c12h9w8_r2s2_st2x2_pad0x0_dil1x1",
+                           "add_f32_n2c12h9w8+relu",
+                           "mul_f32_n2c12h9w8_channelwise",
+                           "scaleshift_f32_n2c12h9w8+relu",
+                           "layernorm_f32_n2c12h9w8_eps1e-05",
+                           "rmsnorm_f32_n2c12h9w8_eps1e-05",
+                           "variancenorm_f32_n2c12h9w8_eps1e-05",
+                           "groupnorm_f32_n2c12h9w8_g3_eps1e-05+silu",
+                           "moments_f32_n2c12h9w8",
+                           "normalize_f32_n2c12h9w8_eps1e-05+add+relu",
+                           "bwd_normalize_sums_f32_n2c12h9w8_eps1e-05",
+                           "bwd_normalize_f32_n2c12h9w8_eps1e-05",
+                           "bwd_silu_f32_n2c12h9w8",
+                           "bwd_maxpool_f32_n2c12h9w8_r2s2_st2x2_pad0x0_dil1x1",
+                           "channelsums_f32_n2c12h9w8",
+                           "silu_f32_n2c12h9w8",
+                           "concat_f32_n2c12x3x16h9w8",
+                           "nearest_f32_n2c12h9w8_x2x2",
+                           "fwd_bf16_n2c12h9w8_k20r3s3_st1x1_pad1x1_dil1x1_g1+relu"}) {
     for (const Layout src : kAllLayouts) {
       for (const Layout dst : kAllLayouts) {
         // Only what ATen has: no own row may help.

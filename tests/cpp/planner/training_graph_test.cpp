@@ -41,7 +41,7 @@ TEST(TrainingGraph, GoesBackThroughConvolutionsReluAndAddition) {
   const Graph training = training_graph(flow.graph());
   EXPECT_EQ(backward_of(flow.graph(), training),
             (std::vector<std::string>{
-                "relu_00003.bwd (v00004.grad v00004) mul_f32_n1c8h4w4",
+                "relu_00003.bwd (v00004.grad v00004) bwd_relu_f32_n1c8h4w4",
                 "conv_00001.bwd_filter (v00001 relu_00003.bwd) "
                 "bwd_filter_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1",
                 "conv_00001.bwd_data (relu_00003.bwd) "
@@ -75,11 +75,30 @@ TEST(TrainingGraph, SlicesTheGradientOfAConcatenationAndKeepsOpaqueOpsOpaque) {
   const Graph training = training_graph(flow.graph());
   EXPECT_EQ(backward_of(flow.graph(), training),
             (std::vector<std::string>{
-                "concat_00002.bwd_slices (v00003.grad) relu_f32_n1c16h4w4",
+                "concat_00002.bwd_slice0 (v00003.grad) slice_f32_n1c16h4w4_k8from0",
+                "concat_00002.bwd_slice1 (v00003.grad) slice_f32_n1c16h4w4_k8from8",
                 "opaque_00001.bwd (concat_00002.bwd_slice1 v00001)",
                 "v00001.bwd_sum1.add (concat_00002.bwd_slice0 opaque_00001.bwd0) add_f32_n1c8h4w4",
                 "conv_00000.bwd_filter (v00000 v00001.bwd_sum1.add) "
                 "bwd_filter_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1"}));
+}
+
+// The moments depend on x, but the gradient through them is a part of the batch norm's own.
+TEST(TrainingGraph, GoesBackThroughABatchNorm) {
+  const Graph graph = parse_graph(
+      "torchalgo graph 1\n"
+      "value\tx\t2,8,4,4\tf32\nvalue\ty\t2,8,4,4\tf32\nvalue\tm\t2,8,1,1\tf32\n"
+      "value\tz\t2,8,4,4\tf32\n"
+      "node\tconv\tc\t0\t1\tfwd_f32_n2c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1+bias\t\n"
+      "node\tbn.moments\tm\t1\t2\tmoments_f32_n2c8h4w4\t\n"
+      "node\tbn\tn\t1,2\t3\tnormalize_f32_n2c8h4w4_eps1e-05\t\n"
+      "input\t0\tnchw\noutput\t3\n");
+  EXPECT_EQ(backward_of(graph, training_graph(graph)),
+            (std::vector<std::string>{
+                "bn.bwd_sums (z.grad y m) bwd_normalize_sums_f32_n2c8h4w4_eps1e-05",
+                "bn.bwd (z.grad y m bn.bwd_sums) bwd_normalize_f32_n2c8h4w4_eps1e-05",
+                "conv.bwd_filter (x bn.bwd) bwd_filter_f32_n2c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1",
+                "conv.bwd_bias (bn.bwd) channelsums_f32_n2c8h4w4"}));
 }
 
 TEST(TrainingGraph, SurvivesItsText) {

@@ -50,6 +50,8 @@ constexpr const char* kProblems[] = {
     "layernorm_f32_n1c30h5w5_eps1e-05",
     "variancenorm_f32_n1c30h5w5_eps1e-05",
     "groupnorm_f32_n1c30h5w5_g6_eps1e-05",
+    "normalize_f32_n2c30h5w5_eps1e-05",
+    "bwd_normalize_f32_n2c30h5w5_eps1e-05",
     "chain_f32_n1c24h9w9_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias_k40r3s3_st1x1_pad1x1_dil1x1_g40"
     "_k17r1s1_st1x1_pad0x0_dil1x1_g1+bias",
     "chain_f32_n1c30h5w5_scaleshift+relu_k20r1s1_st1x1_pad0x0_dil1x1_g1+bias",
@@ -71,6 +73,9 @@ constexpr const char* kWithoutWeights[] = {
     "slice_f32_n1c32h8w8_k16from16",
     "shuffle_f32_n1c32h8w8_g2",
     "nearest_f32_n1c8h8w8_x2x2",
+    "bwd_relu_f32_n1c8h8w8",
+    "bwd_maxpool_f32_n1c8h8w8_r2s2_st2x2_pad0x0_dil1x1",
+    "channelsums_f32_n1c8h8w8",
     "transform_f32_n1c8h4w4_nchw_nhwc",
     "transform_f32_n1c1h4w4_nchw_nhwc",
 };

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/kernels/batch_norm.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "cpu_algo/same_layout.h"
+
+namespace torchalgo::cpu {
+namespace {
+
+using kernels::BatchShape;
+
+struct Kernels {
+  decltype(&kernels::default_isa::measure_groups) measure;
+  decltype(&kernels::default_isa::combine_moments) combine_moments;
+  decltype(&kernels::default_isa::add_up_gradients) add_up;
+  decltype(&kernels::default_isa::combine_gradients) combine_gradients;
+  decltype(&kernels::default_isa::run_normalize) normalize;
+};
+
+BatchShape shape_of(std::int64_t n, std::int64_t c, std::int64_t pixels, Layout layout) {
+  const LaneShape image = lane_shape(layout, 1, c);
+  BatchShape shape = {n, image.groups, pixels, image.lanes, c, 1, 1};
+  // Partial sums of f32 are exact enough for this many pixels, and there is work for many threads.
+  shape.part_size = std::min<std::int64_t>(pixels, shape.lanes == 1 ? 4096 : 1024);
+  shape.parts = (pixels + shape.part_size - 1) / shape.part_size;
+  return shape;
+}
+
+std::int64_t padded_channels(const BatchShape& shape) { return shape.blocks * shape.lanes; }
+
+std::int64_t partial_count(const BatchShape& shape) { return shape.images * shape.parts; }
+
+std::int64_t floats_of(const BatchShape& shape) {
+  return shape.images * shape.pixels * padded_channels(shape);
+}
+
+template <class Step, class Call>
+void run_in_parallel(Step step, const Call& call, std::int64_t tasks, std::int64_t floats) {
+  at::parallel_for(0, tasks, grain_of(std::max<std::int64_t>(floats / tasks, 1)),
+                   [&](std::int64_t begin, std::int64_t end) { step(call, begin, end); });
+}
+
+void find_moments(const Kernels& kernels, const BatchShape& shape, const KernelArgs& args) {
+  auto* const moments = static_cast<kernels::Moments*>(args.workspace);
+  kernels::GroupNorm parts = {};
+  parts.src = floats(args.src[0]);
+  parts.moments = moments;
+  parts.blocks = shape.blocks;
+  parts.pixels = shape.pixels;
+  parts.lanes = shape.lanes;
+  parts.channels = parts.groups = shape.channels;
+  parts.parts = shape.parts;
+  parts.part_size = shape.part_size;
+  run_in_parallel(kernels.measure, parts, partial_count(shape) * strips_of(parts),
+                  floats_of(shape));
+  run_in_parallel(kernels.combine_moments,
+                  kernels::BatchMoments{shape, moments, args.dst.mutable_data_ptr<float>()},
+                  padded_channels(shape), partial_count(shape) * padded_channels(shape));
+}
+
+// Adds up diff_dst alone if it is the only input.
+void find_gradient_sums(const Kernels& kernels, const BatchShape& shape, double epsilon,
+                        const KernelArgs& args) {
+  kernels::GradientSums call = {};
+  call.shape = shape;
+  call.diff = floats(args.src[0]);
+  if (args.src.size() > 1) {
+    call.x = floats(args.src[1]);
+    call.moments = floats(args.src[2]);
+  }
+  call.partial = static_cast<float*>(args.workspace);
+  call.dst = args.dst.mutable_data_ptr<float>();
+  call.epsilon = epsilon;
+  run_in_parallel(kernels.add_up, call, partial_count(shape) * strips_of(shape), floats_of(shape));
+  run_in_parallel(kernels.combine_gradients, call, padded_channels(shape),
+                  partial_count(shape) * padded_channels(shape));
+}
+
+// Writes the factors of kNormalize or kGradient, [4, padded channels], see kernels::Normalize.
+void write_factors(const BatchNormProblem& norm, const BatchShape& shape, const KernelArgs& args,
+                   float* factors) {
+  const bool is_gradient = norm.step == BatchNormStep::kGradient;
+  const float* const moments = floats(args.src[is_gradient ? 2 : 1]);
+  const float* const sums = is_gradient ? floats(args.src[3]) : nullptr;
+  const float* const scale = floats(args.packed[0].weights);
+  const float* const shift = floats(args.packed[0].bias);
+  const double share = 1.0 / static_cast<double>(shape.images * shape.pixels);
+  const std::int64_t padded = padded_channels(shape);
+  std::fill(factors, factors + 4 * padded, 0.0F);
+  for (std::int64_t c = 0; c < shape.channels; ++c) {
+    const double inverse = 1.0 / std::sqrt(moments[padded + c] + norm.epsilon);
+    const double factor = inverse * scale[c];
+    factors[c] = moments[c];
+    if (is_gradient) {
+      factors[padded + c] = static_cast<float>(-factor * inverse * share * sums[padded + c]);
+      factors[2 * padded + c] = static_cast<float>(-factor * share * sums[c]);
+      factors[3 * padded + c] = static_cast<float>(factor);
+    } else {
+      factors[padded + c] = static_cast<float>(factor);
+      factors[2 * padded + c] = shift[c];
+      factors[3 * padded + c] = 1;
+    }
+  }
+}
+
+void normalize(const Kernels& kernels, const BatchNormProblem& norm, const BatchShape& shape,
+               const kernels::Activation& activation, const KernelArgs& args) {
+  auto* const factors = static_cast<float*>(args.workspace);
+  write_factors(norm, shape, args, factors);
+  kernels::Normalize call = {};
+  call.shape = shape;
+  if (norm.step == BatchNormStep::kGradient) {
+    call.x = floats(args.src[1]);
+    call.other = floats(args.src[0]);
+  } else {
+    call.x = floats(args.src[0]);
+    call.other = args.residual.defined() ? floats(args.residual) : nullptr;
+  }
+  call.factors = factors;
+  call.dst = args.dst.mutable_data_ptr<float>();
+  call.activation = activation;
+  run_in_parallel(kernels.normalize, call, shape.images * shape.blocks * shape.pixels,
+                  floats_of(shape));
+}
+
+std::int64_t workspace_bytes(const BatchNormProblem& norm, const BatchShape& shape) {
+  switch (norm.step) {
+    case BatchNormStep::kMoments:
+      return partial_count(shape) * shape.channels * std::int64_t{sizeof(kernels::Moments)};
+    case BatchNormStep::kGradientSums:
+      return partial_count(shape) * 2 * padded_channels(shape) * std::int64_t{sizeof(float)};
+    case BatchNormStep::kNormalize:
+    case BatchNormStep::kGradient:
+      return 4 * padded_channels(shape) * std::int64_t{sizeof(float)};
+  }
+  return 0;
+}
+
+// Returns the clamp of an epilogue [+add][+clamp], or nullopt for any other epilogue.
+std::optional<kernels::Activation> clamp_of_epilogue(const Epilogue& epilogue) {
+  Epilogue rest = epilogue;
+  if (!rest.empty() && rest.front() == PostOp::kAdd) rest.erase(rest.begin());
+  const auto activation = only_activation(rest);
+  return activation && kernels::is_clamp(*activation) ? activation : std::nullopt;
+}
+
+BatchShape shape_of(const BatchNormProblem& norm, Layout layout) {
+  return shape_of(norm.n, norm.c, norm.h * norm.w, layout);
+}
+
+constexpr std::initializer_list<Layout> kLayouts = {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c};
+
+Offer offer_batch_norm(const Problem& problem, const Device&) {
+  const auto* norm = std::get_if<BatchNormProblem>(&problem);
+  if (norm == nullptr) return {{}, "needs a step of a batch norm"};
+  if (!clamp_of_epilogue(norm->epilogue)) {
+    return {{}, "needs at most an addition and then a ReLU or a clamp to follow"};
+  }
+  Offer offer = offer_f32("cpu.batch_norm", norm->dtype, kLayouts);
+  for (Primitive& primitive : offer.primitives) {
+    primitive.workspace_bytes = workspace_bytes(*norm, shape_of(*norm, primitive.src));
+  }
+  return offer;
+}
+
+Kernel prepare_batch_norm(const Kernels& kernels, const Problem& problem,
+                          const Primitive& primitive) {
+  const auto& norm = std::get<BatchNormProblem>(problem);
+  const BatchShape shape = shape_of(norm, primitive.src);
+  const auto activation = clamp_of_epilogue(norm.epilogue);
+  TORCHALGO_ASSERT(activation.has_value());
+  Kernel kernel = {.problem = problem, .primitive = primitive};
+  kernel.run = [=](const KernelArgs& args) {
+    switch (norm.step) {
+      case BatchNormStep::kMoments:
+        find_moments(kernels, shape, args);
+        break;
+      case BatchNormStep::kGradientSums:
+        find_gradient_sums(kernels, shape, norm.epsilon, args);
+        break;
+      case BatchNormStep::kNormalize:
+      case BatchNormStep::kGradient:
+        normalize(kernels, norm, shape, *activation, args);
+        break;
+    }
+    return args.dst;
+  };
+  if (!weight_sizes(problem).empty()) {
+    kernel.pack = [](const Weights& weights) -> Packed { return weights; };
+    kernel.packed_bytes = [] { return 0; };  // the model's own
+  }
+  return kernel;
+}
+
+Offer offer_channel_sums(const Problem& problem, const Device&) {
+  const auto* sums = std::get_if<ChannelSumsProblem>(&problem);
+  if (sums == nullptr) return {{}, "needs sums of channels"};
+  Offer offer = offer_f32("cpu.channel_sums", sums->dtype, kLayouts);
+  for (Primitive& primitive : offer.primitives) {
+    const BatchShape shape = shape_of(sums->n, sums->c, sums->h * sums->w, primitive.src);
+    primitive.workspace_bytes =
+        partial_count(shape) * padded_channels(shape) * std::int64_t{sizeof(float)};
+  }
+  return offer;
+}
+
+Kernel prepare_channel_sums(const Kernels& kernels, const Problem& problem,
+                            const Primitive& primitive) {
+  const auto& sums = std::get<ChannelSumsProblem>(problem);
+  const BatchShape shape = shape_of(sums.n, sums.c, sums.h * sums.w, primitive.src);
+  return {.problem = problem, .primitive = primitive, .run = [=](const KernelArgs& args) {
+            find_gradient_sums(kernels, shape, 0, args);
+            return args.dst;
+          }};
+}
+
+}  // namespace
+
+// cpu.batch_norm and cpu.channel_sums.
+Algorithms batch_norm(const std::string& isa) {
+  const Kernels kernels = {
+      TORCHALGO_PICK_KERNEL(isa, measure_groups), TORCHALGO_PICK_KERNEL(isa, combine_moments),
+      TORCHALGO_PICK_KERNEL(isa, add_up_gradients), TORCHALGO_PICK_KERNEL(isa, combine_gradients),
+      TORCHALGO_PICK_KERNEL(isa, run_normalize)};
+  Algorithm norm;
+  norm.name = "cpu.batch_norm";
+  norm.rounding = 1;
+  norm.offer = offer_batch_norm;
+  norm.prepare = [kernels](const Problem& problem, const Primitive& primitive, const Device&) {
+    return prepare_batch_norm(kernels, problem, primitive);
+  };
+  norm.packs_for_all_sizes = true;
+  Algorithm sums;
+  sums.name = "cpu.channel_sums";
+  sums.rounding = 1;
+  sums.offer = offer_channel_sums;
+  sums.prepare = [kernels](const Problem& problem, const Primitive& primitive, const Device&) {
+    return prepare_channel_sums(kernels, problem, primitive);
+  };
+  return {norm, sums};
+}
+
+}  // namespace torchalgo::cpu

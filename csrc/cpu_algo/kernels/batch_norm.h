@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include "cpu_algo/kernels/activation.h"
+#include "cpu_algo/kernels/group_norm.h"
+#include "cpu_algo/kernels/isa.h"
+
+namespace torchalgo::kernels {
+
+/// The shape of a tensor and its parts. It is [images, blocks, pixels, lanes], and a channel is
+/// block * lanes + lane: (c, h * w, 1) for nchw, (1, h * w, c) for nhwc and (blocks, h * w, 16) for
+/// nChw16c. Channels from `channels` on are zero. The pixels of an image are cut into `parts` of
+/// `part_size` pixels, the last of which may be smaller.
+struct BatchShape {
+  std::int64_t images, blocks, pixels, lanes, channels;
+  std::int64_t parts, part_size;
+};
+
+/// Combines the moments of parts, which measure_groups found for groups of one channel each.
+struct BatchMoments {
+  BatchShape shape;
+  const Moments* moments;  // [images, parts, channels]
+  float* dst;              // [2, blocks * lanes]: the means, then the variances
+};
+
+/// Writes channels [begin, end) of blocks * lanes.
+TORCHALGO_DECLARE_KERNEL(void combine_moments(const BatchMoments& call, std::int64_t begin,
+                                              std::int64_t end))
+
+/// The sums of `diff` over each channel, and of diff * (x - mean) / sqrt(variance + epsilon).
+struct GradientSums {
+  BatchShape shape;
+  const float* diff;
+  const float* x;        // null: only the sums of `diff`
+  const float* moments;  // [2, blocks * lanes]; null as x
+  float* partial;        // [images * parts, 2, blocks * lanes], or 1 in place of 2
+  float* dst;            // [2, blocks * lanes], or 1 in place of 2
+  double epsilon;
+};
+
+/// Returns how many tasks add_up_gradients has per part of an image.
+[[nodiscard]] constexpr std::int64_t strips_of(const BatchShape& shape) {
+  if (shape.blocks > 1 || shape.lanes <= kGroupNormStrip) return shape.blocks;
+  return (shape.lanes + kGroupNormStrip - 1) / kGroupNormStrip;
+}
+
+/// Writes the partial sums of tasks [begin, end) of images * strips * parts.
+TORCHALGO_DECLARE_KERNEL(void add_up_gradients(const GradientSums& call, std::int64_t begin,
+                                               std::int64_t end))
+/// Writes channels [begin, end) of blocks * lanes of dst. It needs all partial sums.
+TORCHALGO_DECLARE_KERNEL(void combine_gradients(const GradientSums& call, std::int64_t begin,
+                                                std::int64_t end))
+
+/// dst = activation((x - mean) * factor + shift + other * weight), with numbers per channel. The
+/// activation is a clamp. This is the result of a batch norm, with a residual as `other`, and it is
+/// the gradient of its input, with the result's gradient as `other`.
+struct Normalize {
+  BatchShape shape;
+  const float* x;
+  const float* other;    // null: none
+  const float* factors;  // [4, blocks * lanes]: mean, factor, shift, weight
+  float* dst;
+  Activation activation;
+};
+
+/// Writes pixels [begin, end) of images * blocks * pixels.
+TORCHALGO_DECLARE_KERNEL(void run_normalize(const Normalize& call, std::int64_t begin,
+                                            std::int64_t end))
+
+}  // namespace torchalgo::kernels

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+
+#include "ir/problem.h"
+#include "provider/weights.h"
+
+namespace torchalgo {
+
+// Operations of a training step by ATen, on strided tensors of one type. They serve as reference
+// and as fallback.
+
+/// Computes a step of a batch norm without its epilogue. `src` holds the inputs of the step.
+[[nodiscard]] at::Tensor batch_norm_step(const BatchNormProblem& step,
+                                         std::span<const at::Tensor> src,
+                                         const LayerWeights& weights);
+
+/// Returns diff_dst * activation'(x), with torch's rules for kinks and NaNs.
+[[nodiscard]] at::Tensor activation_gradient(const at::Tensor& diff_dst, const at::Tensor& x,
+                                             const PostOp& activation);
+
+/// Returns the gradient of a pooling's input. `src` holds diff_dst and, for a maximum, the input.
+[[nodiscard]] at::Tensor pool_gradient(const PoolProblem& pool, std::span<const at::Tensor> src);
+
+}  // namespace torchalgo
