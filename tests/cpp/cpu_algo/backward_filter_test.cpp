@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cpu_algo/list.h"
+#include "cpu_algo/row_check.h"
+
+namespace torchalgo {
+namespace {
+
+// Odd sizes, single pixels, channels beside the blocks of 16, one image and several, groups.
+const std::vector<std::pair<const char*, std::set<std::string>>> kProblems = {
+    {"bwd_filter_f32_n2c19h13w11_k37r3s3_st1x1_pad1x1_dil1x1_g1", {"cpu.winograd_f3x3_4x4"}},
+    {"bwd_filter_f32_n1c16h8w8_k16r3s3_st1x1_pad0x0_dil1x1_g1", {"cpu.winograd_f3x3_4x4"}},
+    {"bwd_filter_f32_n3c5h9w30_k33r3s3_st1x1_pad2x0_dil1x1_g1", {"cpu.winograd_f3x3_4x4"}},
+    {"bwd_filter_f32_n1c1h4w4_k1r3s3_st1x1_pad1x1_dil1x1_g1", {"cpu.winograd_f3x3_4x4"}},
+    {"bwd_filter_f32_n2c70h7w7_k100r3s3_st1x1_pad1x1_dil1x1_g1", {"cpu.winograd_f3x3_4x4"}},
+    {"bwd_filter_f32_n6c16h29w30_k48r3s3_st1x1_pad1x1_dil1x1_g1", {"cpu.winograd_f3x3_4x4"}},
+    {"bwd_filter_f32_n2c96h14w14_k64r3s3_st1x1_pad1x1_dil1x1_g2", {"cpu.winograd_f3x3_4x4"}},
+};
+
+// Rounding errors of the transforms are larger than those of a plain sum.
+double bound_of(const Algorithm& algorithm) {
+  return algorithm.name.find("winograd") != std::string::npos ? 1e-5 : 2e-6;
+}
+
+void expect_exact(const Algorithm& algorithm, const Problem& problem, const std::string& what) {
+  const Offer offer = algorithm.offer(problem, cpu_device());
+  for (const Primitive& primitive : offer.primitives) {
+    expect_writes_inside(algorithm, problem, primitive);
+    EXPECT_EQ(primitive.workspace_bytes % 64, 0) << to_string(primitive);
+  }
+  const auto results =
+      check_primitives({algorithm}, problem, offer.primitives, bound_of(algorithm));
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    EXPECT_EQ(results[i].failure, "") << to_string(offer.primitives[i]) << what;
+  }
+}
+
+TEST(BackwardFilter, AgreesWithF64InEveryAlgorithmLayoutAndBuild) {
+  for (const auto& [text, families] : kProblems) {
+    const Problem problem = parse_problem(text);
+    for (const std::string& isa : isas()) {
+      std::set<std::string> seen;
+      for (const Algorithm& algorithm : cpu_algorithms(isa)) {
+        if (algorithm.offer(problem, cpu_device()).primitives.empty()) continue;
+        seen.insert(std::string(algorithm.name));
+        for (const int count : {1, 2}) {
+          const Threads threads(count);
+          expect_exact(algorithm, problem,
+                       std::string(" ") + text + " " + isa + " on " + std::to_string(count));
+        }
+      }
+      for (const std::string& family : families)
+        EXPECT_TRUE(seen.contains(family)) << family << " " << text;
+    }
+  }
+}
+
+TEST(BackwardFilter, HasTheSameBitsWithAnyNumberOfThreads) {
+  const Problem problem =
+      parse_problem("bwd_filter_f32_n8c32h28w28_k48r3s3_st1x1_pad1x1_dil1x1_g1");
+  const Sample sample = make_sample(problem, 5);
+  for (const Algorithm& algorithm : cpu_algorithms()) {
+    for (const Primitive& primitive : algorithm.offer(problem, cpu_device()).primitives) {
+      at::Tensor first;
+      for (const int count : {1, 2, 3}) {
+        const Threads threads(count);
+        const at::Tensor result = run_once(algorithm, problem, primitive, sample);
+        if (!first.defined()) first = result.clone();
+        EXPECT_TRUE(result.equal(first)) << to_string(primitive) << " on " << count;
+      }
+    }
+  }
+}
+
+TEST(BackwardFilter, WinogradRefusesOtherProblemsInWords) {
+  const Algorithm algorithm = cpu_algorithm("cpu.winograd_f3x3_4x4");
+  const auto refusal = [&](const char* text) {
+    return algorithm.offer(parse_problem(text), cpu_device()).refusal;
+  };
+  EXPECT_EQ(refusal("fwd_f32_n2c16h13w11_k16r3s3_st1x1_pad1x1_dil1x1_g1"),
+            "computes gradients with respect to weights only, got fwd");
+  EXPECT_EQ(refusal("bwd_filter_f32_n2c16h13w11_k16r3s3_st2x2_pad1x1_dil1x1_g1"),
+            "needs stride 1, got 2x2");
+  EXPECT_EQ(refusal("bwd_filter_f32_n2c16h13w11_k16r1s1_st1x1_pad0x0_dil1x1_g1"),
+            "needs a 3x3 filter, got 1x1");
+  EXPECT_EQ(refusal("bwd_filter_f32_n2c16h13w11_k16r3s3_st1x1_pad1x1_dil1x1_g2"),
+            "needs groups of a multiple of 16 channels, got 8 to 8");
+  EXPECT_NE(refusal("bwd_filter_f32_n2c16h2w2_k16r3s3_st1x1_pad1x1_dil1x1_g1"), "");
+}
+
+}  // namespace
+}  // namespace torchalgo
