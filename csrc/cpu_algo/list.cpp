@@ -32,6 +32,7 @@
   ALGORITHM(squeeze_excite) \
   ALGORITHM(winograd_f4x4_3x3_nhwc) \
   ALGORITHM(winograd_backward_filter) \
+  ALGORITHM(outer_product) \
   FAMILY(winograd)
 // clang-format on
 

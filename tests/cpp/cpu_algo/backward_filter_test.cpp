@@ -13,14 +13,26 @@ namespace torchalgo {
 namespace {
 
 // Odd sizes, single pixels, channels beside the blocks of 16, one image and several, groups.
+const std::set<std::string> kWinogradToo = {"cpu.winograd_f3x3_4x4", "cpu.outer_product"};
+const std::set<std::string> kOuterProduct = {"cpu.outer_product"};
 const std::vector<std::pair<const char*, std::set<std::string>>> kProblems = {
-    {"bwd_filter_f32_n2c19h13w11_k37r3s3_st1x1_pad1x1_dil1x1_g1", {"cpu.winograd_f3x3_4x4"}},
-    {"bwd_filter_f32_n1c16h8w8_k16r3s3_st1x1_pad0x0_dil1x1_g1", {"cpu.winograd_f3x3_4x4"}},
-    {"bwd_filter_f32_n3c5h9w30_k33r3s3_st1x1_pad2x0_dil1x1_g1", {"cpu.winograd_f3x3_4x4"}},
-    {"bwd_filter_f32_n1c1h4w4_k1r3s3_st1x1_pad1x1_dil1x1_g1", {"cpu.winograd_f3x3_4x4"}},
-    {"bwd_filter_f32_n2c70h7w7_k100r3s3_st1x1_pad1x1_dil1x1_g1", {"cpu.winograd_f3x3_4x4"}},
-    {"bwd_filter_f32_n6c16h29w30_k48r3s3_st1x1_pad1x1_dil1x1_g1", {"cpu.winograd_f3x3_4x4"}},
-    {"bwd_filter_f32_n2c96h14w14_k64r3s3_st1x1_pad1x1_dil1x1_g2", {"cpu.winograd_f3x3_4x4"}},
+    {"bwd_filter_f32_n2c19h13w11_k37r3s3_st1x1_pad1x1_dil1x1_g1", kWinogradToo},
+    {"bwd_filter_f32_n1c16h8w8_k16r3s3_st1x1_pad0x0_dil1x1_g1", kWinogradToo},
+    {"bwd_filter_f32_n3c5h9w30_k33r3s3_st1x1_pad2x0_dil1x1_g1", kWinogradToo},
+    {"bwd_filter_f32_n1c1h4w4_k1r3s3_st1x1_pad1x1_dil1x1_g1", kWinogradToo},
+    {"bwd_filter_f32_n2c70h7w7_k100r3s3_st1x1_pad1x1_dil1x1_g1", kWinogradToo},
+    {"bwd_filter_f32_n6c16h29w30_k48r3s3_st1x1_pad1x1_dil1x1_g1", kWinogradToo},
+    {"bwd_filter_f32_n2c96h14w14_k64r3s3_st1x1_pad1x1_dil1x1_g2", kWinogradToo},
+    {"bwd_filter_f32_n1c16h1w1_k16r3s3_st1x1_pad1x1_dil1x1_g1", kOuterProduct},
+    {"bwd_filter_f32_n1c17h2w3_k33r3s3_st1x1_pad3x3_dil1x1_g1", kOuterProduct},
+    {"bwd_filter_f32_n5c40h7w7_k72r1s1_st1x1_pad0x0_dil1x1_g1", kOuterProduct},
+    {"bwd_filter_f32_n2c16h57w57_k24r1s1_st1x1_pad0x0_dil1x1_g1", kOuterProduct},
+    {"bwd_filter_f32_n2c130h14w14_k150r1s1_st1x1_pad0x0_dil1x1_g1", kOuterProduct},
+    {"bwd_filter_f32_n2c33h15w14_k20r1s1_st2x2_pad0x0_dil1x1_g1", kOuterProduct},
+    {"bwd_filter_f32_n3c20h13w16_k40r3s3_st2x2_pad1x1_dil1x1_g1", kOuterProduct},
+    {"bwd_filter_f32_n2c16h12w17_k16r5s3_st3x2_pad2x0_dil1x1_g1", kOuterProduct},
+    {"bwd_filter_f32_n2c64h12w12_k32r3s3_st2x2_pad1x1_dil1x1_g2", kOuterProduct},
+    {"bwd_filter_f32_n2c20h20w20_k24r7s7_st2x2_pad3x3_dil1x1_g1", kOuterProduct},
 };
 
 // Rounding errors of the transforms are larger than those of a plain sum.
@@ -61,9 +73,8 @@ TEST(BackwardFilter, AgreesWithF64InEveryAlgorithmLayoutAndBuild) {
   }
 }
 
-TEST(BackwardFilter, HasTheSameBitsWithAnyNumberOfThreads) {
-  const Problem problem =
-      parse_problem("bwd_filter_f32_n8c32h28w28_k48r3s3_st1x1_pad1x1_dil1x1_g1");
+void expect_same_bits_with_any_threads(const char* text) {
+  const Problem problem = parse_problem(text);
   const Sample sample = make_sample(problem, 5);
   for (const Algorithm& algorithm : cpu_algorithms()) {
     for (const Primitive& primitive : algorithm.offer(problem, cpu_device()).primitives) {
@@ -72,10 +83,29 @@ TEST(BackwardFilter, HasTheSameBitsWithAnyNumberOfThreads) {
         const Threads threads(count);
         const at::Tensor result = run_once(algorithm, problem, primitive, sample);
         if (!first.defined()) first = result.clone();
-        EXPECT_TRUE(result.equal(first)) << to_string(primitive) << " on " << count;
+        EXPECT_TRUE(result.equal(first)) << to_string(primitive) << " " << text << " on " << count;
       }
     }
   }
+}
+
+TEST(BackwardFilter, HasTheSameBitsWithAnyNumberOfThreads) {
+  for (const char* text : {"bwd_filter_f32_n8c32h28w28_k48r3s3_st1x1_pad1x1_dil1x1_g1",
+                           "bwd_filter_f32_n8c16h56w56_k20r1s1_st1x1_pad0x0_dil1x1_g1"})
+    expect_same_bits_with_any_threads(text);
+}
+
+TEST(BackwardFilter, OuterProductRefusesOtherProblemsInWords) {
+  const Algorithm algorithm = cpu_algorithm("cpu.outer_product");
+  const auto refusal = [&](const char* text) {
+    return algorithm.offer(parse_problem(text), cpu_device()).refusal;
+  };
+  EXPECT_EQ(refusal("bwd_filter_f32_n2c16h13w11_k16r3s3_st1x1_pad2x2_dil2x2_g1"),
+            "needs dilation 1, got 2x2");
+  EXPECT_EQ(refusal("bwd_filter_f32_n2c16h30w30_k16r9s9_st1x1_pad4x4_dil1x1_g1"),
+            "needs at most 64 taps, got 9x9");
+  EXPECT_EQ(refusal("bwd_filter_f64_n2c16h30w30_k16r3s3_st1x1_pad1x1_dil1x1_g1"),
+            "is f32 only, got f64");
 }
 
 TEST(BackwardFilter, WinogradRefusesOtherProblemsInWords) {

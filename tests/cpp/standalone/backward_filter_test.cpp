@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "standalone/direct_backward_filter.h"
 #include "standalone/plain_conv.h"
 #include "standalone/winograd_backward_filter.h"
 
@@ -88,6 +89,21 @@ TEST(StandaloneWinogradBackwardFilter, AgreesWithPlainLoopsInEveryLayoutAndBuild
             expect_right(plain, kernel, layout, 2e-5, text + " " + isa);
           }
         }
+      }
+    }
+  }
+}
+
+TEST(StandaloneDirectBackwardFilter, AgreesWithPlainLoopsInEveryBuild) {
+  for (const std::string text : {"_f32_n1c17h9w11_k33r3s3_st1x1_pad1x1_dil1x1_g1",
+                                 "_f32_n3c32h7w7_k48r1s1_st1x1_pad0x0_dil1x1_g1",
+                                 "_f32_n2c20h13w12_k16r3s3_st2x2_pad1x1_dil1x1_g1",
+                                 "_f32_n1c32h9w11_k96r3s5_st1x2_pad1x0_dil1x1_g2"}) {
+    const PlainGradient plain(text);
+    for (const std::string& isa : isas()) {
+      for (const std::int64_t threads : {1, 3}) {
+        expect_right(plain, bind_direct_backward_filter(plain.forward.conv, isa, threads),
+                     Layout::kNChw16c, 2e-6, text + " " + isa);
       }
     }
   }
