@@ -33,6 +33,7 @@
   ALGORITHM(winograd_f4x4_3x3_nhwc) \
   ALGORITHM(winograd_backward_filter) \
   ALGORITHM(outer_product) \
+  FAMILY(padded_backward_filter) \
   FAMILY(winograd)
 // clang-format on
 

@@ -16,7 +16,7 @@ namespace {
 
 #if defined(__AVX512F__)
 constexpr int kMaxOuterBlocks = 3;  // 8 x 3 accumulators of 32 registers
-constexpr int max_outer_rows(int blocks) { return blocks == 1 ? 16 : 8; }
+constexpr int max_outer_rows(int blocks) { return blocks == 1 ? 16 : blocks == 2 ? 12 : 8; }
 #elif defined(__AVX2__)
 constexpr int kMaxOuterBlocks = 1;  // 6 x 2 accumulators of 16 registers
 constexpr int max_outer_rows(int) { return 6; }

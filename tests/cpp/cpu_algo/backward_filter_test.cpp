@@ -15,6 +15,8 @@ namespace {
 // Odd sizes, single pixels, channels beside the blocks of 16, one image and several, groups.
 const std::set<std::string> kWinogradToo = {"cpu.winograd_f3x3_4x4", "cpu.outer_product"};
 const std::set<std::string> kOuterProduct = {"cpu.outer_product"};
+const std::set<std::string> kStem = {"cpu.stem_backward_filter", "cpu.outer_product"};
+const std::set<std::string> kDepthwise = {"cpu.depthwise_backward_filter"};
 const std::vector<std::pair<const char*, std::set<std::string>>> kProblems = {
     {"bwd_filter_f32_n2c19h13w11_k37r3s3_st1x1_pad1x1_dil1x1_g1", kWinogradToo},
     {"bwd_filter_f32_n1c16h8w8_k16r3s3_st1x1_pad0x0_dil1x1_g1", kWinogradToo},
@@ -33,6 +35,16 @@ const std::vector<std::pair<const char*, std::set<std::string>>> kProblems = {
     {"bwd_filter_f32_n2c16h12w17_k16r5s3_st3x2_pad2x0_dil1x1_g1", kOuterProduct},
     {"bwd_filter_f32_n2c64h12w12_k32r3s3_st2x2_pad1x1_dil1x1_g2", kOuterProduct},
     {"bwd_filter_f32_n2c20h20w20_k24r7s7_st2x2_pad3x3_dil1x1_g1", kOuterProduct},
+    {"bwd_filter_f32_n2c3h33w31_k24r7s7_st2x2_pad3x3_dil1x1_g1", kStem},
+    {"bwd_filter_f32_n1c3h64w64_k64r3s3_st2x2_pad1x1_dil1x1_g1", kStem},
+    {"bwd_filter_f32_n3c1h5w9_k17r5s3_st1x2_pad4x0_dil1x1_g1", kStem},
+    {"bwd_filter_f32_n1c4h2w2_k100r3s3_st1x1_pad2x2_dil1x1_g1", kStem},
+    {"bwd_filter_f32_n2c40h15w14_k40r3s3_st1x1_pad1x1_dil1x1_g40", kDepthwise},
+    {"bwd_filter_f32_n8c20h30w31_k20r3s3_st2x2_pad1x1_dil1x1_g20", kDepthwise},
+    {"bwd_filter_f32_n1c5h7w7_k5r5s5_st1x1_pad2x2_dil1x1_g5", kDepthwise},
+    {"bwd_filter_f32_n2c33h9w9_k33r7s7_st2x2_pad3x3_dil1x1_g33", kDepthwise},
+    {"bwd_filter_f32_n1c16h6w8_k16r2s4_st1x1_pad1x1_dil1x1_g16", kDepthwise},
+    {"bwd_filter_f32_n1c17h1w1_k17r3s3_st1x1_pad3x3_dil1x1_g17", kDepthwise},
 };
 
 // Rounding errors of the transforms are larger than those of a plain sum.
@@ -91,6 +103,8 @@ void expect_same_bits_with_any_threads(const char* text) {
 
 TEST(BackwardFilter, HasTheSameBitsWithAnyNumberOfThreads) {
   for (const char* text : {"bwd_filter_f32_n8c32h28w28_k48r3s3_st1x1_pad1x1_dil1x1_g1",
+                           "bwd_filter_f32_n8c3h56w56_k32r3s3_st2x2_pad1x1_dil1x1_g1",
+                           "bwd_filter_f32_n8c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g64",
                            "bwd_filter_f32_n8c16h56w56_k20r1s1_st1x1_pad0x0_dil1x1_g1"})
     expect_same_bits_with_any_threads(text);
 }

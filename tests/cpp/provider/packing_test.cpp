@@ -72,6 +72,8 @@ constexpr const char* kWithoutWeights[] = {
     "shuffle_f32_n1c32h8w8_g2",
     "nearest_f32_n1c8h8w8_x2x2",
     "bwd_filter_f32_n1c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1",
+    "bwd_filter_f32_n1c3h14w14_k16r3s3_st2x2_pad1x1_dil1x1_g1",
+    "bwd_filter_f32_n1c16h14w14_k16r3s3_st2x2_pad1x1_dil1x1_g16",
     "transform_f32_n1c8h4w4_nchw_nhwc",
     "transform_f32_n1c1h4w4_nchw_nhwc",
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "standalone/direct_backward_filter.h"
+#include "standalone/padded_backward_filter.h"
 #include "standalone/plain_conv.h"
 #include "standalone/winograd_backward_filter.h"
 
@@ -55,11 +56,11 @@ struct PlainGradient {
 };
 
 void expect_right(const PlainGradient& plain, const StandaloneKernel& kernel, Layout layout,
-                  double max_rel_error, const std::string& what) {
+                  double max_rel_error, const std::string& what, Layout dst_layout) {
   const ConvProblem& conv = plain.forward.conv;
   Floats workspace(kernel.workspace_bytes / static_cast<std::int64_t>(sizeof(float)));
   Floats src = in_layout(plain.forward.src, layout, conv.n, conv.c, conv.h * conv.w);
-  Floats diff_dst = in_layout(plain.diff_dst, layout, conv.n, conv.k, plain.forward.pixels());
+  Floats diff_dst = in_layout(plain.diff_dst, dst_layout, conv.n, conv.k, plain.forward.pixels());
   Floats dst(static_cast<std::int64_t>(plain.expected.size()));
   kernel.run({.src = src.data(),
               .diff_dst = diff_dst.data(),
@@ -73,6 +74,11 @@ void expect_right(const PlainGradient& plain, const StandaloneKernel& kernel, La
     norm += plain.expected[i] * plain.expected[i];
   }
   EXPECT_LE(std::sqrt(error), max_rel_error * std::sqrt(norm)) << what;
+}
+
+void expect_right(const PlainGradient& plain, const StandaloneKernel& kernel, Layout layout,
+                  double max_rel_error, const std::string& what) {
+  expect_right(plain, kernel, layout, max_rel_error, what, layout);
 }
 
 TEST(StandaloneWinogradBackwardFilter, AgreesWithPlainLoopsInEveryLayoutAndBuild) {
@@ -104,6 +110,30 @@ TEST(StandaloneDirectBackwardFilter, AgreesWithPlainLoopsInEveryBuild) {
       for (const std::int64_t threads : {1, 3}) {
         expect_right(plain, bind_direct_backward_filter(plain.forward.conv, isa, threads),
                      Layout::kNChw16c, 2e-6, text + " " + isa);
+      }
+    }
+  }
+}
+
+TEST(StandaloneStemBackwardFilter, AgreesWithPlainLoopsInEveryLayoutAndBuild) {
+  const std::string text = "_f32_n2c3h19w21_k33r7s5_st2x2_pad3x1_dil1x1_g1";
+  const PlainGradient plain(text);
+  for (const std::string& isa : isas()) {
+    for (const Layout layout : {Layout::kNchw, Layout::kNhwc}) {
+      const StandaloneKernel kernel = bind_stem_backward_filter(plain.forward.conv, layout, isa, 3);
+      expect_right(plain, kernel, layout, 2e-6, text + " " + isa, Layout::kNChw16c);
+    }
+  }
+}
+
+TEST(StandaloneDepthwiseBackwardFilter, AgreesWithPlainLoopsInEveryLayoutAndBuild) {
+  for (const std::string text : {"_f32_n2c37h19w21_k37r3s3_st2x2_pad1x1_dil1x1_g37",
+                                 "_f32_n3c32h9w8_k32r5s5_st1x1_pad2x2_dil1x1_g32"}) {
+    const PlainGradient plain(text);
+    for (const std::string& isa : isas()) {
+      for (const Layout layout : {Layout::kNChw16c, Layout::kNhwc}) {
+        expect_right(plain, bind_depthwise_backward_filter(plain.forward.conv, layout, isa, 3),
+                     layout, 2e-6, text + " " + isa);
       }
     }
   }
