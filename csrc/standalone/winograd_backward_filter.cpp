@@ -19,8 +19,8 @@ using kernels::kBackwardFilterTile;
 using kernels::TileBlock;
 
 constexpr std::int64_t kFloatBytes = sizeof(float);
-// A task has at most 4 x 4 blocks, so that its sums stay in L2.
-constexpr std::int64_t kMostBlocks = 4;
+// A task has at most 8 x 8 blocks. Their sums are read and written in order.
+constexpr std::int64_t kMostBlocks = 8;
 // Some 20 us of work: a thread that has less costs more than it saves.
 constexpr std::int64_t kLeastWork = 4'000'000;
 
