@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cpu_algo/strided_backward_data.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -20,7 +21,23 @@ Primitive exchanged(Primitive primitive) {
   return primitive;
 }
 
-// Returns the weights with k and c exchanged in each group and the filters rotated by 180 degrees.
+Offer offer_backward_data(const Algorithm& forward, const ConvProblem& conv, const Device& device) {
+  if (conv.stride_h != 1 || conv.stride_w != 1) {
+    return offer_strided_backward_data(forward, conv, device);
+  }
+  const auto twin = as_forward(conv);
+  if (!twin) {
+    return {{},
+            "runs bwd_data as a forward convolution, which needs no more padding than dilation * "
+            "(filter - 1)"};
+  }
+  Offer offer = forward.offer(*twin, device);
+  for (Primitive& primitive : offer.primitives) primitive = exchanged(std::move(primitive));
+  return offer;
+}
+
+}  // namespace
+
 at::Tensor turned(const at::Tensor& weights, std::int64_t groups) {
   const std::int64_t k = weights.size(0), c = weights.size(1);
   const std::int64_t r = weights.size(2), s = weights.size(3);
@@ -30,20 +47,6 @@ at::Tensor turned(const at::Tensor& weights, std::int64_t groups) {
       .flip({2, 3})
       .contiguous();
 }
-
-Offer offer_backward_data(const Algorithm& forward, const ConvProblem& conv, const Device& device) {
-  const auto twin = as_forward(conv);
-  if (!twin) {
-    return {{},
-            "runs bwd_data as a forward convolution, which needs stride 1 and no more padding "
-            "than dilation * (filter - 1)"};
-  }
-  Offer offer = forward.offer(*twin, device);
-  for (Primitive& primitive : offer.primitives) primitive = exchanged(std::move(primitive));
-  return offer;
-}
-
-}  // namespace
 
 std::optional<ConvProblem> as_forward(const ConvProblem& conv) {
   TORCHALGO_ASSERT(conv.direction == Direction::kBackwardData);
@@ -73,6 +76,9 @@ Algorithm with_backward_data(Algorithm forward) {
                          const Device& device) -> Kernel {
     const ConvProblem* conv = as_backward_data(problem);
     if (conv == nullptr) return inner->prepare(problem, primitive, device);
+    if (conv->stride_h != 1 || conv->stride_w != 1) {
+      return prepare_strided_backward_data(*inner, *conv, primitive, device);
+    }
     Kernel kernel = inner->prepare(*as_forward(*conv), exchanged(primitive), device);
     kernel.problem = problem;
     kernel.primitive = exchanged(std::move(kernel.primitive));

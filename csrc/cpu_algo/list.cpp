@@ -31,6 +31,9 @@
   ALGORITHM(scaled_conv1x1) \
   ALGORITHM(squeeze_excite) \
   ALGORITHM(winograd_f4x4_3x3_nhwc) \
+  ALGORITHM(winograd_backward_filter) \
+  ALGORITHM(outer_product) \
+  FAMILY(padded_backward_filter) \
   FAMILY(winograd)          \
   FAMILY(batch_norm)        \
   ALGORITHM(bwd_pool)

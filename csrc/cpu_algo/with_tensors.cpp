@@ -24,6 +24,11 @@ at::Tensor memory_for(std::int64_t count, const at::Tensor& own) {
   return count > 0 ? at::empty({count}, at::kFloat) : own;
 }
 
+bool makes_weights(const Problem& problem) {
+  const auto* conv = std::get_if<ConvProblem>(&problem);
+  return conv != nullptr && conv->direction == Direction::kBackwardFilter;
+}
+
 Packed pack(const StandaloneKernel& kernel, const LayerWeights& layer, bool has_bias) {
   const at::Tensor weights = contiguous_floats(layer.weights);
   const at::Tensor bias = has_bias ? contiguous_floats(layer.bias) : at::Tensor();
@@ -42,6 +47,7 @@ Packed pack(const StandaloneKernel& kernel, const LayerWeights& layer, bool has_
 at::Tensor run(const StandaloneKernel& kernel, const KernelArgs& args) {
   const LayerWeights packed = args.packed.empty() ? LayerWeights() : args.packed[0];
   kernel.run({.src = floats_of(args.src[0]),
+              .diff_dst = args.src.size() > 1 ? floats_of(args.src[1]) : nullptr,
               .weights = floats_of(packed.weights),
               .bias = floats_of(packed.bias),
               .residual = floats_of(args.residual),
@@ -68,7 +74,7 @@ Kernel with_tensors(StandaloneKernel kernel, const Problem& problem, Primitive p
                  .primitive = std::move(primitive),
                  .run = [shared](const KernelArgs& args) { return run(*shared, args); },
                  .least_work = std::move(least_work)};
-  if (weight_sizes(problem).empty()) return made;
+  if (weight_sizes(problem).empty() || makes_weights(problem)) return made;
   made.pack = [shared, has_bias = !bias_sizes(problem).empty()](const Weights& weights) {
     return pack(*shared, weights[0], has_bias);
   };

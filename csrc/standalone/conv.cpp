@@ -31,6 +31,17 @@ std::string refuse_conv(const ConvProblem& conv) {
   return {};
 }
 
+std::string refuse_backward_filter(const ConvProblem& conv) {
+  if (conv.direction != Direction::kBackwardFilter) {
+    return fmt::format("computes gradients with respect to weights only, got {}",
+                       to_string(conv.direction));
+  }
+  if (!conv.epilogue.empty()) return "needs no epilogue";
+  ConvProblem forward = conv;
+  forward.direction = Direction::kForward;
+  return refuse_conv(forward);
+}
+
 std::string refuse_dilation(const ConvProblem& conv) {
   if (conv.dilation_h == 1 && conv.dilation_w == 1) return {};
   return fmt::format("needs dilation 1, got {}x{}", conv.dilation_h, conv.dilation_w);

@@ -17,6 +17,10 @@ namespace torchalgo::cpu {
 /// elements.
 [[nodiscard]] std::string refuse_conv(const ConvProblem& conv);
 
+/// Returns the reason why none of our algorithms computes the gradient `conv` with respect to the
+/// weights, or an empty string. They need what refuse_conv() asks of the forward convolution.
+[[nodiscard]] std::string refuse_backward_filter(const ConvProblem& conv);
+
 /// Returns the reason why an algorithm without dilation does not run `conv`, or an empty string.
 [[nodiscard]] std::string refuse_dilation(const ConvProblem& conv);
 

@@ -17,11 +17,12 @@ struct PlainWeights {
 /// The memory of one run. Tensors lie in the primitive's layouts.
 struct RunArgs {
   const float* src = nullptr;
+  const float* diff_dst = nullptr;  // the second input of a gradient with respect to weights
   const float* weights = nullptr;   // as `pack` wrote them, or the model's own
   const float* bias = nullptr;      // likewise; null if the problem has none
   const float* residual = nullptr;  // laid out as dst; null if the problem has none
-  float* dst = nullptr;
-  void* workspace = nullptr;  // workspace_bytes, 64-byte aligned, content undefined
+  float* dst = nullptr;             // the gradient in kcrs, of a gradient with respect to weights
+  void* workspace = nullptr;        // workspace_bytes, 64-byte aligned, content undefined
 };
 
 /// A primitive that is bound to one problem and a number of threads, on plain memory.

@@ -132,13 +132,6 @@ void pack_panel(const WinogradTile& tile, const ConvProblem& conv, const float* 
   }
 }
 
-kernels::WinogradSide side_of(Layout layout, std::int64_t channels, std::int64_t pixels) {
-  const std::int64_t blocks = channel_blocks(channels);
-  if (layout == Layout::kNhwc)
-    return {pixels * channels, kBlock, channels, channels - (blocks - 1) * kBlock};
-  return {blocks * pixels * kBlock, pixels * kBlock, kBlock, kBlock};
-}
-
 // The sizes of a run; without pointers.
 kernels::Winograd geometry_of(const WinogradVariant& winograd, const ConvProblem& conv,
                               std::int64_t panel_blocks) {
@@ -149,8 +142,8 @@ kernels::Winograd geometry_of(const WinogradVariant& winograd, const ConvProblem
   args.k_blocks = channel_blocks(conv.k);
   args.groups = conv.groups;
   args.panel_blocks = panel_blocks;
-  args.src_side = side_of(winograd.layout, conv.c, conv.h * conv.w);
-  args.dst_side = side_of(winograd.layout, conv.k, dst[2] * dst[3]);
+  args.src_side = winograd_side(winograd.layout, conv.c, conv.h * conv.w);
+  args.dst_side = winograd_side(winograd.layout, conv.k, dst[2] * dst[3]);
   if (is_blocked(winograd.layout)) args.pad_lanes = args.k_blocks * kBlock - conv.k;
   args.h = conv.h;
   args.w = conv.w;
@@ -256,6 +249,13 @@ void pack(const WinogradTile& tile, const kernels::Winograd& geometry, const Con
 }
 
 }  // namespace
+
+kernels::WinogradSide winograd_side(Layout layout, std::int64_t channels, std::int64_t pixels) {
+  const std::int64_t blocks = channel_blocks(channels);
+  if (layout == Layout::kNhwc)
+    return {pixels * channels, kBlock, channels, channels - (blocks - 1) * kBlock};
+  return {blocks * pixels * kBlock, pixels * kBlock, kBlock, kBlock};
+}
 
 std::int64_t winograd_tiles(const WinogradTile& tile, const ConvProblem& conv) {
   const std::vector<std::int64_t> dst = conv_dst_sizes(conv);

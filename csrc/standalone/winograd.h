@@ -18,6 +18,10 @@ struct WinogradVariant {
   std::int64_t most_tiles = 14;      // in a block
 };
 
+/// Returns the strides of a tensor in nChw16c or nhwc.
+[[nodiscard]] kernels::WinogradSide winograd_side(Layout layout, std::int64_t channels,
+                                                  std::int64_t pixels);
+
 /// Returns the number of tiles of the result.
 [[nodiscard]] std::int64_t winograd_tiles(const kernels::WinogradTile& tile,
                                           const ConvProblem& conv);

@@ -46,12 +46,18 @@ TEST(BackwardData, AgreesWithF64InEveryRowAndLayoutThatOffersIt) {
   }
 }
 
-TEST(BackwardData, StridedOrOverPaddedOnesAreRefusedInWords) {
-  for (const char* text : {"bwd_data_f32_n1c16h12w12_k16r3s3_st2x2_pad1x1_dil1x1_g1",
-                           "bwd_data_f32_n1c16h12w12_k16r3s3_st1x1_pad3x3_dil1x1_g1"}) {
-    const Offer offer =
-        find_algorithm(cpu_algorithms(), "cpu.direct")->offer(parse_problem(text), cpu_device());
-    EXPECT_NE(offer.refusal.find("needs stride 1"), std::string::npos) << text;
+TEST(BackwardData, ProblemsThatAreNoForwardConvolutionsAreRefusedInWords) {
+  const auto refusal = [](const char* text) {
+    return find_algorithm(cpu_algorithms(), "cpu.direct")
+        ->offer(parse_problem(text), cpu_device())
+        .refusal;
+  };
+  EXPECT_NE(refusal("bwd_data_f32_n1c16h12w12_k16r3s3_st1x1_pad3x3_dil1x1_g1").find("padding"),
+            std::string::npos);
+  for (const char* text : {"bwd_data_f32_n1c16h12w12_k16r3s3_st2x2_pad3x3_dil1x1_g1",
+                           "bwd_data_f32_n1c16h12w12_k16r3s3_st2x2_pad2x2_dil2x2_g1",
+                           "bwd_data_f32_n1c16h12w12_k16r1s1_st2x2_pad0x0_dil1x1_g1+bias"}) {
+    EXPECT_NE(refusal(text).find("strided bwd_data"), std::string::npos) << text;
   }
 }
 

@@ -155,6 +155,8 @@ std::optional<Reach> reach_of(const Case& run) {
     const std::int64_t reach = cpu::variant_number(run.primitive) - 1;
     return Reach{reach, reach};
   }
+  // All taps of a gradient with respect to weights lie within a NaN's reach.
+  if (run.algorithm.name == "cpu.winograd_f3x3_4x4") return Reach{2, 2};
   for (const kernels::WinogradTile& tile : kernels::kWinogradTiles) {
     const std::string name = fmt::format("cpu.winograd_f{}x{}_{}x{}{}", tile.h.m, tile.w.m,
                                          tile.h.r, tile.w.r, tile.h.stride == 2 ? "s2" : "");

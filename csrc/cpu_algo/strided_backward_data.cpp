@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/strided_backward_data.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/error.h"
+#include "cpu_algo/backward_data.h"
+#include "provider/memory.h"
+#include "standalone/conv.h"
+#include "standalone/lanes.h"
+
+namespace torchalgo::cpu {
+namespace {
+
+constexpr std::int64_t kAlignment = 64;
+
+// One axis of a part: the taps that contribute, and the padding of the forward convolution.
+struct PartAxis {
+  std::int64_t count = 0;  // of results
+  std::int64_t first = 0, taps = 0;
+  std::int64_t pad = 0, extra = 0;
+};
+
+// Result `begin` + i * stride is the sum over t of diff_dst[i + shift - t] times tap
+// first + t * stride.
+PartAxis axis_of(std::int64_t begin, std::int64_t size, std::int64_t filter, std::int64_t stride,
+                 std::int64_t pad, std::int64_t dst) {
+  PartAxis axis;
+  axis.count = ceil_div(size - begin, stride);
+  axis.first = (begin + pad) % stride;
+  axis.taps = axis.first < filter ? ceil_div(filter - axis.first, stride) : 0;
+  const std::int64_t shift = (begin + pad - axis.first) / stride;
+  axis.pad = axis.taps - 1 - shift;
+  axis.extra = axis.count - dst - 2 * axis.pad + axis.taps - 1;
+  return axis;
+}
+
+// True if a forward convolution has this padding, or if no tap contributes.
+bool is_padding(const PartAxis& axis) {
+  return axis.taps == 0 || (axis.pad >= 0 && axis.pad + axis.extra >= 0);
+}
+
+StridedPart part_of(const ConvProblem& conv, std::int64_t row, std::int64_t column) {
+  const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
+  const PartAxis y = axis_of(row, conv.h, conv.r, conv.stride_h, conv.pad_h, dst[2]);
+  const PartAxis x = axis_of(column, conv.w, conv.s, conv.stride_w, conv.pad_w, dst[3]);
+  StridedPart part = {row, column, y.count, x.count, y.first, x.first, std::nullopt};
+  if (y.taps == 0 || x.taps == 0) return part;
+  ConvProblem twin = conv;
+  twin.direction = Direction::kForward;
+  twin.c = conv.k;
+  twin.k = conv.c;
+  twin.h = dst[2];
+  twin.w = dst[3];
+  twin.r = y.taps;
+  twin.s = x.taps;
+  twin.stride_h = twin.stride_w = 1;
+  twin.pad_h = y.pad;
+  twin.pad_w = x.pad;
+  twin.extra_h = y.extra;
+  twin.extra_w = x.extra;
+  part.twin = twin;
+  return part;
+}
+
+bool has_paddings(const ConvProblem& conv, std::int64_t row, std::int64_t column) {
+  const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
+  return is_padding(axis_of(row, conv.h, conv.r, conv.stride_h, conv.pad_h, dst[2])) &&
+         is_padding(axis_of(column, conv.w, conv.s, conv.stride_w, conv.pad_w, dst[3]));
+}
+
+// A part, the kernel that computes it, and the form of its result.
+struct PartKernel {
+  StridedPart part;
+  std::optional<Kernel> kernel;
+  at::DimVector sizes, strides;
+};
+
+// All that a run needs. The workspace holds the result of a part, then the workspace of its kernel.
+struct Run {
+  ConvProblem conv;
+  Layout layout = Layout::kNchw;
+  std::vector<PartKernel> parts;
+  std::int64_t result_bytes = 0, workspace_bytes = 0;
+};
+
+// Copies the result of a part to its pixels of dst, or zeros if `from` is null.
+void scatter(const Run& run, const StridedPart& part, const float* from, float* to) {
+  const ConvProblem& conv = run.conv;
+  const LaneShape shape = lane_shape(run.layout, conv.n, conv.c);
+  const std::int64_t lanes = shape.lanes, row_floats = part.columns * lanes;
+  at::parallel_for(
+      0, shape.groups * part.rows, grain_of(row_floats), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const std::int64_t y = i % part.rows * conv.stride_h + part.row;
+          float* at = to + ((i / part.rows * conv.h + y) * conv.w + part.column) * lanes;
+          for (std::int64_t x = 0; x < part.columns; ++x, at += conv.stride_w * lanes) {
+            if (from == nullptr) {
+              std::fill_n(at, lanes, 0.0F);
+            } else {
+              std::copy_n(from + i * row_floats + x * lanes, lanes, at);
+            }
+          }
+        }
+      });
+}
+
+at::Tensor run_parts(const Run& run, const KernelArgs& args) {
+  auto* const result = static_cast<float*>(args.workspace);
+  void* const workspace = static_cast<char*>(args.workspace) + run.result_bytes;
+  auto* const dst = args.dst.mutable_data_ptr<float>();
+  auto packed = args.packed.begin();
+  for (const PartKernel& own : run.parts) {
+    if (!own.kernel) {
+      scatter(run, own.part, nullptr, dst);
+      continue;
+    }
+    const at::Tensor part_dst =
+        at::from_blob(result, own.sizes, own.strides, at::TensorOptions().dtype(at::kFloat));
+    own.kernel->run({{*packed++}, args.src, {}, part_dst, workspace});
+    scatter(run, own.part, result, dst);
+  }
+  return args.dst;
+}
+
+Packed pack_parts(const Run& run, const Weights& weights) {
+  Packed all;
+  for (const PartKernel& own : run.parts) {
+    if (!own.kernel) continue;
+    const at::Tensor taps = weights[0]
+                                .weights.slice(2, own.part.first_r, std::nullopt, run.conv.stride_h)
+                                .slice(3, own.part.first_s, std::nullopt, run.conv.stride_w)
+                                .contiguous();
+    Packed packed = pack(*own.kernel, {{turned(taps, run.conv.groups), weights[0].bias}});
+    TORCHALGO_ASSERT(packed.size() == 1);
+    all.push_back(std::move(packed[0]));
+  }
+  return all;
+}
+
+Primitive exchanged(Primitive primitive) {
+  std::swap(primitive.src, primitive.dst);
+  return primitive;
+}
+
+std::int64_t result_bytes_of(const ConvProblem& conv, Layout layout) {
+  const std::int64_t floats = element_count(
+      layout, conv.n, conv.c, ceil_div(conv.h, conv.stride_h) * ceil_div(conv.w, conv.stride_w));
+  return ceil_div(floats * std::int64_t{sizeof(float)}, kAlignment) * kAlignment;
+}
+
+// Keeps those of `primitives` that `more` has too, with the larger workspace.
+void intersect(std::vector<Primitive>& primitives, const std::vector<Primitive>& more) {
+  std::erase_if(primitives, [&](Primitive& primitive) {
+    const auto same = std::ranges::find_if(more, [&](const Primitive& other) {
+      return other.name == primitive.name && other.src == primitive.src &&
+             other.dst == primitive.dst;
+    });
+    if (same == more.end()) return true;
+    primitive.workspace_bytes = std::max(primitive.workspace_bytes, same->workspace_bytes);
+    return false;
+  });
+}
+
+}  // namespace
+
+std::vector<StridedPart> strided_parts(const ConvProblem& conv) {
+  if (conv.is_3d || conv.dilation_h != 1 || conv.dilation_w != 1) return {};
+  const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
+  if (dst[2] < 1 || dst[3] < 1 || has(conv.epilogue, PostOp::kAdd)) return {};
+  std::vector<StridedPart> parts;
+  for (std::int64_t row = 0; row < std::min(conv.stride_h, conv.h); ++row) {
+    for (std::int64_t column = 0; column < std::min(conv.stride_w, conv.w); ++column) {
+      if (!has_paddings(conv, row, column)) return {};
+      parts.push_back(part_of(conv, row, column));
+      if (!parts.back().twin && !conv.epilogue.empty()) return {};
+    }
+  }
+  return parts;
+}
+
+Offer offer_strided_backward_data(const Algorithm& forward, const ConvProblem& conv,
+                                  const Device& device) {
+  const std::vector<StridedPart> parts = strided_parts(conv);
+  std::optional<Offer> all;
+  for (const StridedPart& part : parts) {
+    if (!part.twin) continue;
+    Offer own = forward.offer(*part.twin, device);
+    if (!own.refusal.empty()) return own;
+    if (all) {
+      intersect(all->primitives, own.primitives);
+    } else {
+      all = std::move(own);
+    }
+  }
+  if (!all || all->primitives.empty()) {
+    return {{}, "runs a strided bwd_data as forward convolutions of stride 1, which cannot be"};
+  }
+  for (Primitive& primitive : all->primitives) {
+    primitive = exchanged(std::move(primitive));
+    primitive.workspace_bytes += result_bytes_of(conv, primitive.src);
+  }
+  all->traits.clear();
+  return std::move(*all);
+}
+
+Kernel prepare_strided_backward_data(const Algorithm& forward, const ConvProblem& conv,
+                                     const Primitive& primitive, const Device& device) {
+  auto run = std::make_shared<Run>();
+  run->conv = conv;
+  run->layout = primitive.src;
+  run->result_bytes = result_bytes_of(conv, primitive.src);
+  for (StridedPart& part : strided_parts(conv)) {
+    PartKernel own;
+    own.part = std::move(part);
+    if (own.part.twin) {
+      own.kernel = forward.prepare(*own.part.twin, exchanged(primitive), device);
+      TORCHALGO_ASSERT(!own.kernel->makes_dst);
+      const at::Tensor like = empty_result(*own.part.twin, primitive.src, at::kMeta);
+      own.sizes = like.sizes();
+      own.strides = like.strides();
+      run->workspace_bytes = std::max(run->workspace_bytes, own.kernel->primitive.workspace_bytes);
+    }
+    run->parts.push_back(std::move(own));
+  }
+  Kernel kernel = {.problem = conv, .primitive = primitive};
+  kernel.primitive.workspace_bytes = run->result_bytes + run->workspace_bytes;
+  kernel.run = [run](const KernelArgs& args) { return run_parts(*run, args); };
+  kernel.pack = [run](const Weights& weights) { return pack_parts(*run, weights); };
+  kernel.packed_bytes = [run] {
+    std::int64_t bytes = 0;
+    for (const PartKernel& own : run->parts) bytes += own.kernel ? packed_bytes(*own.kernel) : 0;
+    return bytes;
+  };
+  kernel.least_work = [run] {
+    Work work = {0, least_bytes(run->conv)};
+    for (const PartKernel& own : run->parts)
+      work.flops += own.kernel ? least_work(*own.kernel).flops : 0;
+    return work;
+  };
+  return kernel;
+}
+
+}  // namespace torchalgo::cpu

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "standalone/winograd_backward_filter.h"
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "base/error.h"
+#include "cpu_algo/kernels/winograd_backward_filter.h"
+#include "standalone/conv.h"
+#include "standalone/filter_division.h"
+#include "standalone/winograd.h"
+
+namespace torchalgo::cpu {
+namespace {
+
+using kernels::FilterBlocks;
+using kernels::kBackwardFilterTile;
+using kernels::TileBlock;
+
+constexpr std::int64_t kFloatBytes = sizeof(float);
+// A task has at most 8 x 8 blocks. Their sums are read and written in order.
+constexpr std::int64_t kMostBlocks = 8;
+// Some 20 us of work: a thread that has less costs more than it saves.
+constexpr std::int64_t kLeastWork = 4'000'000;
+
+// All that a run needs but pointers.
+struct Plan {
+  kernels::Winograd src;
+  kernels::WinogradBackwardFilter dst;
+  FilterDivision division;
+  std::int64_t tiles = 0, tile_blocks = 1;
+  std::int64_t workers = 1;
+  std::int64_t v_floats = 0, e_floats = 0;
+
+  [[nodiscard]] TileBlock block(std::int64_t i) const {
+    const std::int64_t begin = tiles * i / tile_blocks;
+    return {begin, tiles * (i + 1) / tile_blocks - begin};
+  }
+  // Returns the floats of U of the largest task.
+  [[nodiscard]] std::int64_t sum_floats() const {
+    return kBackwardFilterTile.elements() * kernels::winograd_u_step(division.largest());
+  }
+  // If there are several blocks of tiles, the sums of all tasks are kept, else one per worker.
+  [[nodiscard]] std::int64_t sums() const { return tile_blocks > 1 ? division.tasks() : workers; }
+  [[nodiscard]] std::int64_t workspace_bytes() const {
+    return (v_floats + e_floats + sums() * sum_floats()) * kFloatBytes;
+  }
+};
+
+kernels::Winograd src_of(const ConvProblem& conv, Layout layout) {
+  const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
+  kernels::Winograd src;
+  src.c_blocks = channel_blocks(conv.c);
+  src.src_side = winograd_side(layout, conv.c, conv.h * conv.w);
+  src.h = conv.h;
+  src.w = conv.w;
+  src.pad_h = conv.pad_h;
+  src.pad_w = conv.pad_w;
+  src.tiles_h = ceil_div(dst[2], kBackwardFilterTile.h.m);
+  src.tiles_w = ceil_div(dst[3], kBackwardFilterTile.w.m);
+  return src;
+}
+
+kernels::WinogradBackwardFilter dst_of(const ConvProblem& conv, Layout layout) {
+  const std::vector<std::int64_t> sizes = conv_dst_sizes(conv);
+  kernels::WinogradBackwardFilter dst;
+  dst.c_blocks = channel_blocks(conv.c);
+  dst.k_blocks = channel_blocks(conv.k);
+  dst.c = conv.c / conv.groups;
+  dst.k = conv.k;
+  dst.side = winograd_side(layout, conv.k, sizes[2] * sizes[3]);
+  dst.p = sizes[2];
+  dst.q = sizes[3];
+  dst.tiles_h = ceil_div(dst.p, kBackwardFilterTile.h.m);
+  dst.tiles_w = ceil_div(dst.q, kBackwardFilterTile.w.m);
+  return dst;
+}
+
+Plan plan_of(const ConvProblem& conv, Layout layout, std::int64_t most_tiles,
+             std::int64_t threads) {
+  const std::int64_t tiles = winograd_tiles(kBackwardFilterTile, conv);
+  const std::int64_t work =
+      tiles * kBackwardFilterTile.elements() * (conv.c / conv.groups) * conv.k;
+  const std::int64_t workers = std::clamp<std::int64_t>(work / kLeastWork, 1, threads);
+  Plan plan = {src_of(conv, layout), dst_of(conv, layout),
+               FilterDivision(conv, kMostBlocks, workers)};
+  plan.tiles = tiles;
+  plan.tile_blocks = ceil_div(tiles, most_tiles);
+  plan.workers = workers;
+  const std::int64_t largest = ceil_div(tiles, plan.tile_blocks);
+  plan.v_floats =
+      kBackwardFilterTile.elements() * kernels::winograd_v_step(plan.dst.c_blocks, largest);
+  plan.e_floats =
+      kBackwardFilterTile.elements() * kernels::winograd_v_step(plan.dst.k_blocks, largest);
+  return plan;
+}
+
+struct Kernels {
+  decltype(kernels::WinogradKernels::transform) transform_src;
+  kernels::WinogradBackwardFilterKernels own;
+};
+
+void run(Plan plan, const Kernels& kernels, const RunArgs& args, const Threads& threads) {
+  plan.src.src = args.src;
+  plan.dst.diff_dst = args.diff_dst;
+  plan.dst.diff_weights = args.dst;
+  float* const v = static_cast<float*>(args.workspace);
+  float* const e = v + plan.v_floats;
+  float* const sums = e + plan.e_floats;
+  const FilterDivision& division = plan.division;
+  const std::int64_t c_blocks = plan.dst.c_blocks;
+  for (std::int64_t i = 0; i < plan.tile_blocks; ++i) {
+    const TileBlock block = plan.block(i);
+    const bool is_last = i == plan.tile_blocks - 1;
+    run_ranges_in_slices(threads, c_blocks + plan.dst.k_blocks, plan.workers,
+                         [&](std::int64_t begin, std::int64_t end, std::int64_t) {
+                           if (begin < c_blocks)
+                             kernels.transform_src(plan.src, block, v, begin, end);
+                           if (begin >= c_blocks)
+                             kernels.own.transform(plan.dst, block, e, begin - c_blocks,
+                                                   end - c_blocks);
+                         });
+    run_ranges_in_slices(
+        threads, division.tasks(), plan.workers,
+        [&](std::int64_t task, std::int64_t, std::int64_t slice) {
+          const FilterBlocks blocks = division.blocks(task);
+          float* const u = sums + (plan.tile_blocks > 1 ? task : slice) * plan.sum_floats();
+          kernels.own.multiply(plan.dst, blocks, block.count, v, e, u, i == 0);
+          if (is_last) kernels.own.finish(plan.dst, blocks, u, division.first_channel(blocks));
+        });
+  }
+}
+
+}  // namespace
+
+std::int64_t winograd_backward_filter_tile_bytes(const ConvProblem& conv, std::int64_t most_tiles) {
+  const Plan plan = plan_of(conv, Layout::kNChw16c, most_tiles, 1);
+  return (plan.v_floats + plan.e_floats) * kFloatBytes;
+}
+
+StandaloneKernel bind_winograd_backward_filter(const ConvProblem& conv, Layout layout,
+                                               std::int64_t most_tiles, std::string_view isa,
+                                               std::int64_t threads) {
+  const auto* const known = std::ranges::find(kernels::kWinogradTiles, kBackwardFilterTile);
+  TORCHALGO_ASSERT(known != std::end(kernels::kWinogradTiles));
+  const auto index = static_cast<int>(known - std::begin(kernels::kWinogradTiles));
+  const Kernels picked = {TORCHALGO_PICK_KERNEL(isa, winograd_kernels)(index).transform,
+                          TORCHALGO_PICK_KERNEL(isa, winograd_backward_filter_kernels)()};
+  const Plan plan = plan_of(conv, layout, most_tiles, threads);
+  return {.workspace_bytes = plan.workspace_bytes(),
+          .run = [=](const RunArgs& args, const Threads& pool) { run(plan, picked, args, pool); }};
+}
+
+}  // namespace torchalgo::cpu
