@@ -509,6 +509,7 @@ PYBIND11_MODULE(_C, m) {
   torchalgo::bind_pbqp(m);
   torchalgo::bind_planner(m);
   torchalgo::bind_bounds(m);
+  torchalgo::bind_training(m);
   torchalgo::bind_weights(m);
   torchalgo::bind_runner(m);
 }

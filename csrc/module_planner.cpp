@@ -148,7 +148,8 @@ void bind_planner(py::module_& m) {
   bind_packed_bytes(m);
   bind_options(m);
   bind_steps(m);
-  m.def("training_graph", &training_graph, py::arg("inference"));
+  m.def("training_graph", &training_graph, py::arg("inference"),
+        py::arg("wanted") = std::vector<int>());
   m.def("single_candidates", &single_candidates, py::arg("graph"), py::arg("primitives"));
 }
 

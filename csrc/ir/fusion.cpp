@@ -41,13 +41,18 @@ bool may_chain(const Problem& before, const ConvProblem& next) {
   return is_forward_2d(last) && is_depthwise(last) != is_depthwise(next);
 }
 
+bool is_normalize(const Problem& problem) {
+  const auto* norm = std::get_if<BatchNormProblem>(&problem);
+  return norm != nullptr && norm->step == BatchNormStep::kNormalize;
+}
+
 bool takes_activation(const Problem& problem) {
   if (const auto* eltwise = std::get_if<EltwiseProblem>(&problem)) {
     return eltwise->kind != EltwiseKind::kActivation;
   }
   return is_convolution(problem) || std::holds_alternative<LinearProblem>(problem) ||
          std::holds_alternative<ScaleShiftProblem>(problem) ||
-         std::holds_alternative<GroupNormProblem>(problem);
+         std::holds_alternative<GroupNormProblem>(problem) || is_normalize(problem);
 }
 
 std::optional<Fusion> fuse_eltwise(const Problem& before, const EltwiseProblem& next) {
@@ -58,9 +63,9 @@ std::optional<Fusion> fuse_eltwise(const Problem& before, const EltwiseProblem& 
     epilogue.push_back(next.epilogue[0]);
     return Fusion{with_epilogue(before, std::move(epilogue))};
   }
-  const bool is_residual = next.kind == EltwiseKind::kAdd && !next.channelwise &&
-                           next.epilogue.empty() && is_convolution(before) &&
-                           !has(epilogue, PostOp::kAdd);
+  const bool is_residual =
+      next.kind == EltwiseKind::kAdd && !next.channelwise && next.epilogue.empty() &&
+      (is_convolution(before) || is_normalize(before)) && !has(epilogue, PostOp::kAdd);
   if (!is_residual) return std::nullopt;
   epilogue.push_back(PostOp::kAdd);
   return Fusion{with_epilogue(before, std::move(epilogue)), true};

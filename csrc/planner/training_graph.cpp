@@ -42,14 +42,18 @@ EltwiseProblem eltwise(const Value& value, EltwiseKind kind) {
 
 class Backward {
  public:
-  explicit Backward(const Graph& inference)
-      : forward_(inference), graph_(inference), partial_(inference.values.size()) {
+  Backward(const Graph& inference, const std::vector<int>& wanted)
+      : forward_(inference), wanted_(wanted), graph_(inference), partial_(inference.values.size()) {
     mark_needed();
   }
 
   Graph build() {
     add_output_gradients();
     for (int n = static_cast<int>(forward_.nodes.size()) - 1; n >= 0; --n) visit(n);
+    for (const int input : wanted_) {
+      graph_.outputs.push_back(gradient_of(input));
+      TORCHALGO_ASSERT(graph_.outputs.back() >= 0);
+    }
     check_graph(graph_);
     return std::move(graph_);
   }
@@ -58,6 +62,7 @@ class Backward {
   // A value needs a gradient if weights lie before it.
   void mark_needed() {
     needs_.assign(forward_.values.size(), false);
+    for (const int input : wanted_) needs_[input] = true;
     for (const Node& node : forward_.nodes) {
       const bool needs = !is_moments(node) &&
                          (has_weights(node) || std::any_of(node.inputs.begin(), node.inputs.end(),
@@ -354,6 +359,7 @@ class Backward {
   void differentiate(const Node&, const ConvChainProblem&, int) { TORCHALGO_ASSERT(false); }
 
   const Graph& forward_;
+  const std::vector<int>& wanted_;
   Graph graph_;
   std::vector<bool> needs_;                // per value of the forward pass
   std::vector<std::vector<int>> partial_;  // per value of the forward pass: gradients to be added
@@ -361,6 +367,8 @@ class Backward {
 
 }  // namespace
 
-Graph training_graph(const Graph& inference) { return Backward(inference).build(); }
+Graph training_graph(const Graph& inference, const std::vector<int>& wanted) {
+  return Backward(inference, wanted).build();
+}
 
 }  // namespace torchalgo

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <vector>
+
 #include "ir/graph.h"
 
 namespace torchalgo {
@@ -25,8 +27,10 @@ namespace torchalgo {
 /// bytes, and can not run.
 ///
 /// @return  a graph whose inputs are those of `inference`, then "<output>.grad" in nchw, and whose
-/// outputs are those of `inference`, then the weights' gradients. Inputs of `inference` get no
-/// gradient.
-[[nodiscard]] Graph training_graph(const Graph& inference);
+/// outputs are those of `inference`, then the weights' gradients, then those of `wanted`.
+///
+/// @param wanted  the values among the inputs of `inference` that get a gradient.
+/// @throws InternalError  if no output depends on a wanted input.
+[[nodiscard]] Graph training_graph(const Graph& inference, const std::vector<int>& wanted = {});
 
 }  // namespace torchalgo

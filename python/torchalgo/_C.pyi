@@ -324,7 +324,32 @@ def resource_front(
 def packed_bytes(problem: str, primitive: Primitive) -> int: ...
 def packed_bytes_of(candidates: Candidates) -> list[list[int]]: ...  # as by_anchor
 def plain_weight_bytes(problem: str) -> int: ...  # kcrs, without the bias
-def training_graph(inference: Graph) -> Graph: ...  # csrc/planner/training_graph.h
+def training_graph(
+    inference: Graph, wanted: Sequence[int] = ()
+) -> Graph: ...  # wanted: inputs that get a gradient
+def training_candidates(graph: Graph) -> Candidates: ...  # that a TrainingRegion can run
+
+class TrainingRegion:
+    """Runs a part of a model and its gradients, see csrc/training/region.h."""
+
+    saved_bytes: int
+    def __init__(
+        self,
+        forward: Graph,
+        wanted: Sequence[int],
+        candidates: Candidates,
+        plan: Plan,
+        parameters: Sequence[tuple[int, int]],  # weights and bias of each node; -1: none
+    ) -> None: ...
+    def run(
+        self,
+        inputs: Sequence[torch.Tensor],
+        parameters: Sequence[torch.Tensor],
+        statistics: Sequence[
+            tuple[int, torch.Tensor, torch.Tensor, float]
+        ],  # node, running mean and variance, and the weight of this batch
+    ) -> list[torch.Tensor]: ...  # releases the GIL
+  # csrc/planner/training_graph.h
 def single_candidates(
     graph: Graph, primitives: Sequence[Sequence[Primitive]]
 ) -> Candidates: ...  # one per primitive, each for its node alone: for tests and simulations

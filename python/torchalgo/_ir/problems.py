@@ -44,12 +44,12 @@ def bare_convolution(problem: str, what: str) -> str:
 
 def is_convolution(problem: str) -> bool:
     """Returns whether `problem` is one convolution. A chain of convolutions is not."""
-    return problem.startswith(("fwd_", "bwd_"))
+    return problem.startswith(("fwd_", "bwd_data_", "bwd_filter_"))
 
 
 def has_convolution(problem: str) -> bool:
     """Returns whether `problem` is a convolution or a chain of them."""
-    return problem.startswith(("fwd_", "bwd_", "chain_"))
+    return problem.startswith(("fwd_", "bwd_data_", "bwd_filter_", "chain_"))
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -74,6 +74,10 @@ _OTHER_OPERATIONS = frozenset(
     (
         "activation",
         "add",
+        "batch_norm",
+        "bwd_activation",
+        "bwd_pool",
+        "channel_sums",
         "concat",
         "eltwise",
         "group_norm",

@@ -225,4 +225,4 @@ class Checker:
 
 def check_work(problem: str) -> int:
     """Returns a rough measure of the work of checking `problem`, for the progress display."""
-    return 3 if problem.startswith(("fwd_", "bwd_", "chain_")) else 1
+    return 3 if problem.startswith(("fwd_", "bwd_data_", "bwd_filter_", "chain_")) else 1

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "all_algorithms.h"
+#include "module.h"
+#include "training/region.h"
+
+namespace py = pybind11;
+
+namespace torchalgo {
+namespace {
+
+using Statistics = std::vector<std::tuple<int, at::Tensor, at::Tensor, double>>;
+
+std::vector<at::Tensor> run(const std::shared_ptr<TrainingRegion>& region,
+                            std::vector<at::Tensor> inputs,
+                            const std::vector<at::Tensor>& parameters,
+                            const Statistics& statistics) {
+  const py::gil_scoped_release no_gil;
+  std::vector<RunningStatistics> own;
+  for (const auto& [node, mean, var, factor] : statistics) own.push_back({node, mean, var, factor});
+  return TrainingRegion::run(region, std::move(inputs), parameters, own);
+}
+
+}  // namespace
+
+void bind_training(py::module_& m) {
+  m.def(
+      "training_candidates",
+      [](const Graph& graph) { return training_candidates(graph, all_algorithms(), cpu_device()); },
+      py::arg("graph"));
+  py::class_<TrainingRegion, std::shared_ptr<TrainingRegion>>(m, "TrainingRegion")
+      .def(py::init([](const Graph& forward, const std::vector<int>& wanted,
+                       const Candidates& candidates, const Plan& plan,
+                       const std::vector<std::pair<int, int>>& parameters) {
+             std::vector<NodeParameters> own;
+             for (const auto& [weights, bias] : parameters) own.push_back({weights, bias});
+             return std::make_shared<TrainingRegion>(forward, wanted, candidates, plan,
+                                                     std::move(own));
+           }),
+           py::arg("forward"), py::arg("wanted"), py::arg("candidates"), py::arg("plan"),
+           py::arg("parameters"))
+      .def("run", &run, py::arg("inputs"), py::arg("parameters"), py::arg("statistics"))
+      .def_property_readonly("saved_bytes", &TrainingRegion::saved_bytes);
+}
+
+}  // namespace torchalgo

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "training/region.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "all_algorithms.h"
+#include "base/error.h"
+#include "ir/view.h"
+#include "planner/training_graph.h"
+#include "provider/find_candidates.h"
+#include "provider/memory.h"
+#include "provider/tensor_shape.h"
+
+namespace torchalgo {
+namespace {
+
+constexpr int kNever = std::numeric_limits<int>::max();
+
+Kernel prepared(const Problem& problem, const Primitive& primitive) {
+  const Algorithm* const algorithm = find_algorithm(all_algorithms(), primitive.name);
+  TORCHALGO_CHECK(algorithm != nullptr, "TA2501 training: no algorithm has the name '{}'",
+                  primitive.name);
+  return algorithm->prepare(problem, primitive, cpu_device());
+}
+
+at::Tensor strided_nchw(const at::Tensor& tensor) {
+  return tensor.contiguous(at::MemoryFormat::Contiguous);
+}
+
+}  // namespace
+
+Candidates training_candidates(const Graph& graph, const Algorithms& algorithms,
+                               const Device& device) {
+  Candidates found = find_candidates(graph, algorithms, device, {.drop_dominated = true});
+  for (auto& list : found.by_anchor) {
+    std::erase_if(list, [](const Candidate& candidate) {
+      return is_view(candidate.primitive.name) ||
+             std::holds_alternative<ConvChainProblem>(candidate.problem);
+    });
+  }
+  return found;
+}
+
+TrainingRegion::TrainingRegion(const Graph& forward, const std::vector<int>& wanted,
+                               const Candidates& candidates, const Plan& plan,
+                               std::vector<NodeParameters> parameters)
+    : graph_(training_graph(forward, wanted)),
+      inputs_(static_cast<int>(forward.inputs.size())),
+      forward_nodes_(static_cast<int>(forward.nodes.size())),
+      forward_outputs_(static_cast<int>(forward.outputs.size())),
+      parameters_(std::move(parameters)),
+      wanted_(wanted),
+      transforms_(plan.transforms) {
+  TORCHALGO_CHECK(parameters_.size() == forward.nodes.size() &&
+                      candidates.by_anchor.size() == graph_.nodes.size(),
+                  "TA2502 training: got parameters of {} nodes and candidates of {}, expected {} "
+                  "and {}",
+                  parameters_.size(), candidates.by_anchor.size(), forward.nodes.size(),
+                  graph_.nodes.size());
+  std::map<std::string, const PlanNode*> chosen;
+  for (const PlanNode& node : plan.nodes) chosen[node.name] = &node;
+  for (const int input : graph_.inputs) slot_of(input, Layout::kNchw);
+  for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
+    if (n == forward_nodes_) {
+      for (int i = 0; i < forward_outputs_; ++i) available(graph_.outputs[i], Layout::kNchw);
+      forward_steps_ = steps_.size();
+    }
+    const auto found = chosen.find(graph_.nodes[n].name);
+    TORCHALGO_CHECK(found != chosen.end(), "TA2503 training: the plan has no primitive for {}",
+                    graph_.nodes[n].name);
+    const PlanNode& node = *found->second;
+    if (node.primitive.name.empty()) continue;  // an earlier node computes it
+    const auto& list = candidates.by_anchor[n];
+    const auto candidate = std::find_if(list.begin(), list.end(), [&](const Candidate& each) {
+      return each.primitive == node.primitive && to_string(each.problem) == node.problem;
+    });
+    TORCHALGO_CHECK(candidate != list.end(), "TA2504 training: {} is no candidate of {}",
+                    to_string(node.primitive), node.name);
+    add_node(*candidate, parameters_of(n));
+  }
+  if (forward_steps_ == 0) forward_steps_ = steps_.size();
+  for (const int output : graph_.outputs) {
+    // The weights' gradients are the only outputs that no transform makes plain.
+    const int producer = graph_.values[output].producer;
+    const bool is_filter =
+        producer >= forward_nodes_ && graph_.nodes[producer].kind == "bwd_filter";
+    if (!is_filter) available(output, Layout::kNchw);
+  }
+  find_saved();
+}
+
+int TrainingRegion::slot_of(int value, Layout layout, bool is_weights) {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].value == value && (is_weights || slots_[i].layout == layout)) {
+      return static_cast<int>(i);
+    }
+  }
+  slots_.push_back({value, layout, is_weights, -1});
+  return static_cast<int>(slots_.size()) - 1;
+}
+
+// Returns the slot of a value in a layout. Adds the changes of layout that the plan makes for it.
+int TrainingRegion::available(int value, Layout layout) {
+  std::set<Layout> tried;
+  const auto find = [&](const auto& self, Layout wanted) -> int {
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      if (slots_[i].value == value && slots_[i].layout == wanted) return static_cast<int>(i);
+    }
+    tried.insert(wanted);
+    for (const PlanTransform& transform : transforms_) {
+      if (transform.value != graph_.values[value].name) continue;
+      const Problem problem = parse_problem(transform.problem);
+      const auto& change = std::get<TransformProblem>(problem);
+      if (change.to != wanted || tried.contains(change.from)) continue;
+      const int from = self(self, change.from);
+      if (from < 0) continue;
+      const int dst = slot_of(value, wanted);
+      slots_[dst].step = static_cast<int>(steps_.size());
+      steps_.push_back({prepared(problem, transform.primitive), {from}, -1, dst, {}, -1});
+      return dst;
+    }
+    return -1;
+  };
+  const int slot = find(find, layout);
+  TORCHALGO_CHECK(slot >= 0, "TA2505 training: the plan does not make {} in {}",
+                  graph_.values[value].name, to_string(layout));
+  return slot;
+}
+
+void TrainingRegion::add_node(const Candidate& candidate, const NodeParameters& parameters) {
+  Step step;
+  step.kernel = prepared(candidate.problem, candidate.primitive);
+  step.parameters = parameters;
+  step.node = candidate.covers.front();
+  const bool has_residual = has(epilogue_of(candidate.problem), PostOp::kAdd);
+  const std::size_t count = candidate.inputs.size() - (has_residual ? 1 : 0);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Layout layout = input_layout(candidate.problem, candidate.primitive, i);
+    step.src.push_back(available(candidate.inputs[i], layout));
+  }
+  const Layout result = result_layout(candidate);
+  if (has_residual) step.residual = available(candidate.inputs.back(), result);
+  const Node& last = graph_.nodes[candidate.covers.back()];
+  step.dst = slot_of(last.outputs.at(0), result, last.kind == "bwd_filter");
+  slots_[step.dst].step = static_cast<int>(steps_.size());
+  steps_.push_back(std::move(step));
+}
+
+// A gradient's node has the weights of the forward node whose name it begins with.
+NodeParameters TrainingRegion::parameters_of(int node) const {
+  if (node < forward_nodes_) return parameters_[node];
+  const Problem& problem = *graph_.nodes[node].problem;
+  if (weight_sizes(problem).empty()) return {};
+  const std::string& name = graph_.nodes[node].name;
+  for (int n = 0; n < forward_nodes_; ++n) {
+    if (name == graph_.nodes[n].name + ".bwd" || name == graph_.nodes[n].name + ".bwd_data") {
+      return {parameters_[n].weights,
+              std::holds_alternative<BatchNormProblem>(problem) ? parameters_[n].bias : -1};
+    }
+  }
+  return {};
+}
+
+void TrainingRegion::find_saved() {
+  last_use_.assign(slots_.size(), -1);
+  for (std::size_t s = 0; s < steps_.size(); ++s) {
+    for (const int src : steps_[s].src) last_use_[src] = static_cast<int>(s);
+    if (steps_[s].residual >= 0) last_use_[steps_[s].residual] = static_cast<int>(s);
+  }
+  std::set<int> saved;
+  for (std::size_t s = forward_steps_; s < steps_.size(); ++s) {
+    const auto note = [&](int slot) {
+      if (slot < 0) return;
+      const int step = slots_[slot].step;
+      const bool is_input = step < 0 && slot < inputs_;
+      if (is_input || (step >= 0 && step < static_cast<int>(forward_steps_))) saved.insert(slot);
+    };
+    for (const int src : steps_[s].src) note(src);
+    note(steps_[s].residual);
+  }
+  saved_.assign(saved.begin(), saved.end());
+  for (const int output : graph_.outputs) {
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      const bool is_plain = slots_[i].layout == Layout::kNchw || slots_[i].is_weights;
+      if (slots_[i].value == output && is_plain) last_use_[i] = kNever;
+    }
+  }
+}
+
+std::int64_t TrainingRegion::saved_bytes() const {
+  std::int64_t bytes = 0;
+  for (const int slot : saved_) {
+    const Slot& saved = slots_[slot];
+    if (saved.step < 0) continue;
+    const Kernel& kernel = steps_[saved.step].kernel;
+    bytes +=
+        static_cast<std::int64_t>(empty_result(kernel.problem, saved.layout, at::kMeta).nbytes());
+  }
+  return bytes;
+}
+
+void TrainingRegion::run_step(const Step& step, Tensors& tensors,
+                              std::span<const at::Tensor> parameters) const {
+  std::vector<at::Tensor> src;
+  src.reserve(step.src.size());
+  for (const int slot : step.src) src.push_back(tensors[slot]);
+  Packed packed;
+  if (step.kernel.pack) {
+    LayerWeights weights;
+    if (step.parameters.weights >= 0) weights.weights = parameters[step.parameters.weights];
+    if (step.parameters.bias >= 0) weights.bias = parameters[step.parameters.bias];
+    packed = pack(step.kernel, {weights});
+  }
+  at::Tensor dst;
+  if (!step.kernel.makes_dst) {
+    dst = empty_result(step.kernel.problem,
+                       result_layout(step.kernel.problem, step.kernel.primitive));
+  }
+  const std::int64_t bytes = step.kernel.primitive.workspace_bytes;
+  at::Tensor workspace;
+  if (bytes > 0) workspace = empty_bytes(bytes, at::kCPU);
+  void* const scratch = workspace.defined() ? workspace.data_ptr() : nullptr;
+  const at::Tensor residual = step.residual >= 0 ? tensors[step.residual] : at::Tensor();
+  tensors[step.dst] = step.kernel.run({packed, src, residual, dst, scratch});
+}
+
+TrainingRegion::Tensors TrainingRegion::run_forward(
+    const std::vector<at::Tensor>& inputs, std::span<const at::Tensor> parameters,
+    const std::vector<RunningStatistics>& statistics, bool keeps_saved) const {
+  Tensors tensors(slots_.size());
+  for (int i = 0; i < inputs_; ++i) tensors[i] = strided_nchw(inputs[i]);
+  std::set<int> kept;
+  if (keeps_saved) kept.insert(saved_.begin(), saved_.end());
+  for (std::size_t s = 0; s < forward_steps_; ++s) {
+    const Step& step = steps_[s];
+    run_step(step, tensors, parameters);
+    for (const RunningStatistics& own : statistics) {
+      if (own.node != step.node || !own.mean.defined()) continue;
+      const at::Tensor moments = tensors[step.dst];
+      const std::int64_t c = own.mean.numel();
+      // The two halves of a blocked tensor have pad lanes.
+      const at::Tensor mean = moments.select(0, 0).reshape({-1}).narrow(0, 0, c);
+      const at::Tensor var = moments.select(0, 1).reshape({-1}).narrow(0, 0, c);
+      const auto src = input_sizes(step.kernel.problem)[0];
+      const auto count = static_cast<double>(src[0] * src[2] * src[3]);
+      own.mean.mul_(1 - own.factor).add_(mean, own.factor);
+      own.var.mul_(1 - own.factor).add_(var, own.factor * count / (count - 1));
+    }
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      const bool is_over = last_use_[i] == static_cast<int>(s);
+      if (is_over && !kept.contains(static_cast<int>(i))) tensors[i] = at::Tensor();
+    }
+  }
+  return tensors;
+}
+
+std::vector<at::Tensor> TrainingRegion::outputs_of(const Tensors& tensors) const {
+  std::vector<at::Tensor> outputs;
+  for (int i = 0; i < forward_outputs_; ++i) {
+    for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+      if (slots_[slot].value == graph_.outputs[i] && slots_[slot].layout == Layout::kNchw) {
+        outputs.push_back(tensors[slot]);
+      }
+    }
+  }
+  return outputs;
+}
+
+template <class Visit>
+void TrainingRegion::for_each_gradient(const Visit& visit) const {
+  const std::size_t first = graph_.outputs.size() - wanted_.size();
+  const auto slot_for = [&](int value) {
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      if (slots_[i].value == value && (slots_[i].is_weights || slots_[i].layout == Layout::kNchw)) {
+        return static_cast<int>(i);
+      }
+    }
+    return -1;
+  };
+  for (std::size_t i = 0; i < wanted_.size(); ++i) {
+    const auto place = std::find(graph_.inputs.begin(), graph_.inputs.end(), wanted_[i]);
+    visit(slot_for(graph_.outputs[first + i]), static_cast<int>(place - graph_.inputs.begin()), -1);
+  }
+  for (std::size_t o = forward_outputs_; o < first; ++o) {
+    const int value = graph_.outputs[o];
+    const Node& node = graph_.nodes[graph_.values[value].producer];
+    const std::string owner = node.name.substr(0, node.name.rfind('.'));
+    for (int n = 0; n < forward_nodes_; ++n) {
+      if (graph_.nodes[n].name != owner) continue;
+      const auto [weights, bias] = parameters_[n];
+      const int slot = slot_for(value);
+      if (node.kind == "bwd_filter") visit(slot, inputs_ + weights, -1);
+      if (node.kind == "bwd_bias") visit(slot, inputs_ + bias, 0);
+      if (node.kind == "bwd_sums") {
+        visit(slot, inputs_ + bias, 0);
+        visit(slot, inputs_ + weights, 1);
+      }
+    }
+  }
+}
+
+std::vector<bool> TrainingRegion::steps_for(const std::vector<bool>& needs) const {
+  std::vector<bool> is_needed(slots_.size(), false), runs(steps_.size(), false);
+  for_each_gradient([&](int slot, int place, int) {
+    if (needs[place]) is_needed[slot] = true;
+  });
+  for (std::size_t s = steps_.size(); s-- > forward_steps_;) {
+    if (!is_needed[steps_[s].dst]) continue;
+    runs[s] = true;
+    for (const int src : steps_[s].src) is_needed[src] = true;
+    if (steps_[s].residual >= 0) is_needed[steps_[s].residual] = true;
+  }
+  return runs;
+}
+
+std::vector<at::Tensor> TrainingRegion::run_backward(Tensors tensors,
+                                                     std::span<const at::Tensor> parameters,
+                                                     const std::vector<bool>& needs) const {
+  const std::vector<bool> runs = steps_for(needs);
+  for (std::size_t s = forward_steps_; s < steps_.size(); ++s) {
+    if (!runs[s]) continue;
+    run_step(steps_[s], tensors, parameters);
+    const auto drop = [&](int slot) {
+      if (slot >= 0 && last_use_[slot] == static_cast<int>(s)) tensors[slot] = at::Tensor();
+    };
+    for (const int src : steps_[s].src) drop(src);
+    drop(steps_[s].residual);
+  }
+  std::vector<at::Tensor> gradients(needs.size());
+  for_each_gradient([&](int slot, int place, int part) {
+    if (!needs[place]) return;
+    const at::Tensor& found = tensors[slot];
+    const at::Tensor gradient = part < 0 ? found : found.select(0, part).reshape({-1}).contiguous();
+    // A parameter may belong to several layers.
+    gradients[place] = gradients[place].defined() ? gradients[place] + gradient : gradient;
+  });
+  return gradients;
+}
+
+struct RegionFunction : public torch::autograd::Function<RegionFunction> {
+  using Context = torch::autograd::AutogradContext;
+
+  struct Held : torch::CustomClassHolder {
+    explicit Held(std::shared_ptr<TrainingRegion> region) : region(std::move(region)) {}
+    std::shared_ptr<TrainingRegion> region;
+  };
+
+  static torch::autograd::variable_list forward(Context* ctx,
+                                                const std::shared_ptr<TrainingRegion>& region,
+                                                at::TensorList tensors,
+                                                const std::vector<RunningStatistics>& statistics) {
+    const std::vector<at::Tensor> all = tensors.vec();
+    const std::vector<at::Tensor> inputs(all.begin(), all.begin() + region->inputs_);
+    const std::span<const at::Tensor> parameters =
+        std::span(all).subspan(static_cast<std::size_t>(region->inputs_));
+    const auto found = region->run_forward(inputs, parameters, statistics, /*keeps_saved=*/true);
+    std::vector<at::Tensor> saved(parameters.begin(), parameters.end());
+    for (const int slot : region->saved_) saved.push_back(found[slot]);
+    ctx->save_for_backward(std::move(saved));
+    ctx->saved_data["region"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(region));
+    return region->outputs_of(found);
+  }
+
+  static torch::autograd::variable_list backward(Context* ctx,
+                                                 torch::autograd::variable_list gradients) {
+    TORCHALGO_CHECK(!at::GradMode::is_enabled(),
+                    "TA2506 training: a gradient of a gradient was asked for (create_graph=True); "
+                    "a model of optimize(training=True) has first derivatives only. Use the model "
+                    "as it was given for this loss");
+    const auto held =
+        c10::static_intrusive_pointer_cast<Held>(ctx->saved_data.at("region").toCapsule());
+    const TrainingRegion& region = *held->region;
+    const std::vector<at::Tensor> saved = ctx->get_saved_variables();
+    const std::size_t parameters = saved.size() - region.saved_.size();
+    TrainingRegion::Tensors tensors(region.slots_.size());
+    for (std::size_t i = 0; i < region.saved_.size(); ++i) {
+      tensors[region.saved_[i]] = saved[parameters + i];
+    }
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      tensors[region.inputs_ + i] = strided_nchw(gradients[i]);
+    }
+    // Position 0 is the region itself.
+    std::vector<bool> needs;
+    for (std::size_t i = 0; i < region.inputs_ + parameters; ++i) {
+      needs.push_back(ctx->needs_input_grad(i));
+    }
+    std::vector<at::Tensor> found =
+        region.run_backward(std::move(tensors), std::span(saved).first(parameters), needs);
+    torch::autograd::variable_list results = {at::Tensor()};
+    results.insert(results.end(), found.begin(), found.end());
+    results.emplace_back();
+    return results;
+  }
+};
+
+std::vector<at::Tensor> TrainingRegion::run(const std::shared_ptr<TrainingRegion>& region,
+                                            std::vector<at::Tensor> inputs,
+                                            const std::vector<at::Tensor>& parameters,
+                                            const std::vector<RunningStatistics>& statistics) {
+  TORCHALGO_CHECK(inputs.size() == static_cast<std::size_t>(region->inputs_),
+                  "TA2507 training: got {} inputs, expected {}", inputs.size(), region->inputs_);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Value& value = region->graph_.values[region->graph_.inputs[i]];
+    TORCHALGO_CHECK(
+        inputs[i].device().is_cpu() && inputs[i].scalar_type() == at::kFloat &&
+            inputs[i].sizes() == at::IntArrayRef(value.sizes),
+        "TA2508 training: input {} is {} of sizes [{}], expected float of [{}] on a CPU", i,
+        at::toString(inputs[i].scalar_type()), fmt::join(inputs[i].sizes(), ", "),
+        fmt::join(value.sizes, ", "));
+  }
+  const auto requires_grad = [](const at::Tensor& tensor) { return tensor.requires_grad(); };
+  const bool is_recorded = at::GradMode::is_enabled() &&
+                           (std::any_of(inputs.begin(), inputs.end(), requires_grad) ||
+                            std::any_of(parameters.begin(), parameters.end(), requires_grad));
+  if (!is_recorded) {
+    const at::NoGradGuard no_grad;
+    return region->outputs_of(region->run_forward(inputs, parameters, statistics, false));
+  }
+  inputs.insert(inputs.end(), parameters.begin(), parameters.end());
+  return RegionFunction::apply(region, at::TensorList(inputs), statistics);
+}
+
+}  // namespace torchalgo

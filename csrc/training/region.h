@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ir/candidates.h"
+#include "ir/graph.h"
+#include "ir/plan.h"
+#include "provider/algorithm.h"
+#include "provider/kernel.h"
+
+namespace torchalgo {
+
+/// Returns the candidates of a graph of training_graph() that a region can run: all but views of
+/// concatenations, which share memory, and chains of several layers.
+[[nodiscard]] Candidates training_candidates(const Graph& graph, const Algorithms& algorithms,
+                                             const Device& device);
+
+/// The parameters of one node, as positions in the list of all parameters; -1: it has none.
+struct NodeParameters {
+  int weights = -1, bias = -1;
+};
+
+/// The running statistics of one batch norm, which a run updates: new = (1 - factor) * old + factor
+/// * that of the batch.
+struct RunningStatistics {
+  int node = -1;  // the node of the moments
+  at::Tensor mean, var;
+  double factor = 0.1;
+};
+
+/// A part of a model that is trained: its forward pass and its gradients, run by the primitives of
+/// one plan. It is one node of autograd. Parameters are inputs of each run, so it sees all changes
+/// of them. Runs in several threads at once are safe.
+class TrainingRegion {
+ public:
+  /// @param forward  the forward pass. Batch norms are pairs of nodes, kMoments and kNormalize.
+  /// @param wanted  the values among forward.inputs that may need a gradient.
+  /// @param candidates, plan  of training_graph(forward, wanted).
+  /// @param parameters  for each node of `forward`.
+  /// @throws Error  if the plan is not one of these candidates, or if a node cannot be run.
+  TrainingRegion(const Graph& forward, const std::vector<int>& wanted, const Candidates& candidates,
+                 const Plan& plan, std::vector<NodeParameters> parameters);
+
+  /// Returns the outputs of the forward pass, in nchw. Autograd records the run as one node, if it
+  /// is enabled and an input or a parameter requires a gradient.
+  /// @param inputs  f32 CPU tensors of the planned sizes.
+  [[nodiscard]] static std::vector<at::Tensor> run(
+      const std::shared_ptr<TrainingRegion>& region, std::vector<at::Tensor> inputs,
+      const std::vector<at::Tensor>& parameters, const std::vector<RunningStatistics>& statistics);
+
+  /// Returns the bytes of the tensors that a run keeps for the gradients, without inputs and
+  /// outputs of the region.
+  [[nodiscard]] std::int64_t saved_bytes() const;
+
+ private:
+  friend struct RegionFunction;
+
+  /// A tensor in one layout.
+  struct Slot {
+    int value = -1;
+    Layout layout = Layout::kNchw;
+    bool is_weights = false;  // a gradient in the order of the weights
+    int step = -1;            // that writes it; -1: an input
+  };
+  struct Step {
+    Kernel kernel;
+    std::vector<int> src;  // slots
+    int residual = -1;
+    int dst = -1;
+    NodeParameters parameters;
+    int node = -1;  // of the graph; -1: a change of layout
+  };
+  using Tensors = std::vector<at::Tensor>;  // per slot; undefined ones do not exist (any more)
+
+  int slot_of(int value, Layout layout, bool is_weights = false);
+  int available(int value, Layout layout);
+  void add_node(const Candidate& candidate, const NodeParameters& parameters);
+  [[nodiscard]] NodeParameters parameters_of(int node) const;
+  void find_saved();
+
+  void run_step(const Step& step, Tensors& tensors, std::span<const at::Tensor> parameters) const;
+  [[nodiscard]] Tensors run_forward(const std::vector<at::Tensor>& inputs,
+                                    std::span<const at::Tensor> parameters,
+                                    const std::vector<RunningStatistics>& statistics,
+                                    bool keeps_saved) const;
+  [[nodiscard]] std::vector<at::Tensor> outputs_of(const Tensors& tensors) const;
+  /// Returns the gradients of inputs and parameters where `needs` is true.
+  [[nodiscard]] std::vector<at::Tensor> run_backward(Tensors tensors,
+                                                     std::span<const at::Tensor> parameters,
+                                                     const std::vector<bool>& needs) const;
+  [[nodiscard]] std::vector<bool> steps_for(const std::vector<bool>& needs) const;
+  /// Visits the slot of each gradient that the steps compute. `place` is its position among inputs
+  /// and parameters; `part` selects a part of [parts, c, 1, 1], -1 is all.
+  template <class Visit>
+  void for_each_gradient(const Visit& visit) const;
+
+  Graph graph_;
+  int inputs_ = 0, forward_nodes_ = 0, forward_outputs_ = 0;
+  std::size_t forward_steps_ = 0;
+  std::vector<NodeParameters> parameters_;
+  std::vector<int> wanted_;
+  std::vector<PlanTransform> transforms_;
+  std::vector<Slot> slots_;
+  std::vector<Step> steps_;
+  std::vector<int> last_use_;  // per slot: the last step that reads it; outputs are never dropped
+  std::vector<int> saved_;     // slots that the forward steps keep for the others
+};
+
+}  // namespace torchalgo

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Combines the steps for a model that is trained: trace, graph, candidates, costs, plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, fx, nn
+
+from torchalgo import _C
+from torchalgo._base.call_context import CallContext
+from torchalgo._capture.settings import Options
+from torchalgo._db import CostStore, DeviceCosts
+from torchalgo._measure.sampling import Bench, cold_bytes
+from torchalgo._measure.tuning import TuneSettings, Tuning
+from torchalgo._train.module import TrainingModule
+from torchalgo._train.region import PlannedRegion, RegionGraph, region_graph
+from torchalgo._train.trace import trace
+
+
+def optimize_training(
+    model: nn.Module,
+    inputs: Sequence[Tensor],
+    options: Options,
+    store: CostStore | None,
+    call: CallContext,
+) -> TrainingModule:
+    """Returns the model with planned regions.
+
+    Args:
+        store: the cost database; None: costs are not stored.
+    Raises: torchalgo.Error if the model is in eval mode or cannot be traced.
+    """
+    if not model.training:
+        raise _C.Error(
+            "TA1602 optimize: training=True and the model is in eval mode: call model.train()"
+        )
+    with call.timings.step("read"):
+        traced = trace(model, inputs)
+    regions: dict[str, PlannedRegion] = {}
+    plans: dict[str, _C.Plan] = {}
+    for number, (name, part) in enumerate(traced.regions.items()):
+        own = region_graph(part)
+        one = call.part(len(traced.regions) - number)
+        plan, native = _plan(own, _wanted(traced.whole, name, own), options, store, one)
+        plans[name] = plan
+        regions[name] = PlannedRegion(part, own, native)
+        setattr(traced.whole, name, regions[name])
+    return TrainingModule(model, traced.whole, regions, plans)
+
+
+def _wanted(whole: fx.GraphModule, name: str, own: RegionGraph) -> list[int]:
+    """Returns the inputs of a region that may need a gradient: all but those of the model."""
+    node = next(n for n in whole.graph.nodes if n.op == "call_module" and n.target == name)
+    pairs = zip(node.args, own.graph.inputs, strict=True)
+    return [i for arg, i in pairs if isinstance(arg, fx.Node) and arg.op != "placeholder"]
+
+
+def _plan(
+    own: RegionGraph,
+    wanted: list[int],
+    options: Options,
+    store: CostStore | None,
+    call: CallContext,
+) -> tuple[_C.Plan, _C.TrainingRegion]:
+    graph = _C.training_graph(own.graph, wanted)
+    found = _C.training_candidates(graph)
+    costs = None if store is None else DeviceCosts.of(store, None, cold_bytes(graph))
+    bench = Bench.on(None, call.deadline)
+    settings = TuneSettings(options.max_rel_error)
+    tuning = Tuning(graph, found, {}, settings, call=call, cost_file=costs, bench=bench)
+    plan = tuning.settle()
+    _, places = own.parameters
+    return plan, _C.TrainingRegion(own.graph, wanted, found, plan, places)
