@@ -50,6 +50,31 @@ Candidates training_candidates(const Graph& graph, const Algorithms& algorithms,
   return found;
 }
 
+// Returns the candidates of the plan, each at the last node that it covers: all that it reads is
+// made before this node, and perhaps behind its first one. The others are null.
+static std::vector<const Candidate*> chosen_candidates(const Graph& graph,
+                                                       const Candidates& candidates,
+                                                       const Plan& plan) {
+  std::map<std::string, const PlanNode*> by_name;
+  for (const PlanNode& node : plan.nodes) by_name[node.name] = &node;
+  std::vector<const Candidate*> chosen(graph.nodes.size(), nullptr);
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    const auto found = by_name.find(graph.nodes[n].name);
+    TORCHALGO_CHECK(found != by_name.end(), "TA2503 training: the plan has no primitive for {}",
+                    graph.nodes[n].name);
+    const PlanNode& node = *found->second;
+    if (node.primitive.name.empty()) continue;  // an earlier node computes it
+    const auto& list = candidates.by_anchor[n];
+    const auto candidate = std::find_if(list.begin(), list.end(), [&](const Candidate& each) {
+      return each.primitive == node.primitive && to_string(each.problem) == node.problem;
+    });
+    TORCHALGO_CHECK(candidate != list.end(), "TA2504 training: {} is no candidate of {}",
+                    to_string(node.primitive), node.name);
+    chosen[candidate->covers.back()] = &*candidate;
+  }
+  return chosen;
+}
+
 TrainingRegion::TrainingRegion(const Graph& forward, const std::vector<int>& wanted,
                                const Candidates& candidates, const Plan& plan,
                                std::vector<NodeParameters> parameters)
@@ -66,28 +91,12 @@ TrainingRegion::TrainingRegion(const Graph& forward, const std::vector<int>& wan
                   "and {}",
                   parameters_.size(), candidates.by_anchor.size(), forward.nodes.size(),
                   graph_.nodes.size());
-  std::map<std::string, const PlanNode*> chosen;
-  for (const PlanNode& node : plan.nodes) chosen[node.name] = &node;
+  const std::vector<const Candidate*> chosen = chosen_candidates(graph_, candidates, plan);
   for (const int input : graph_.inputs) slot_of(input, Layout::kNchw);
   for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
-    if (n == forward_nodes_) {
-      for (int i = 0; i < forward_outputs_; ++i) available(graph_.outputs[i], Layout::kNchw);
-      forward_steps_ = steps_.size();
-    }
-    const auto found = chosen.find(graph_.nodes[n].name);
-    TORCHALGO_CHECK(found != chosen.end(), "TA2503 training: the plan has no primitive for {}",
-                    graph_.nodes[n].name);
-    const PlanNode& node = *found->second;
-    if (node.primitive.name.empty()) continue;  // an earlier node computes it
-    const auto& list = candidates.by_anchor[n];
-    const auto candidate = std::find_if(list.begin(), list.end(), [&](const Candidate& each) {
-      return each.primitive == node.primitive && to_string(each.problem) == node.problem;
-    });
-    TORCHALGO_CHECK(candidate != list.end(), "TA2504 training: {} is no candidate of {}",
-                    to_string(node.primitive), node.name);
-    add_node(*candidate, parameters_of(n));
+    if (n == forward_nodes_) end_forward();
+    if (chosen[n] != nullptr) add_node(*chosen[n], parameters_of(chosen[n]->covers.front()));
   }
-  if (forward_steps_ == 0) forward_steps_ = steps_.size();
   for (const int output : graph_.outputs) {
     // The weights' gradients are the only outputs that no transform makes plain.
     const int producer = graph_.values[output].producer;
@@ -96,6 +105,11 @@ TrainingRegion::TrainingRegion(const Graph& forward, const std::vector<int>& wan
     if (!is_filter) available(output, Layout::kNchw);
   }
   find_saved();
+}
+
+void TrainingRegion::end_forward() {
+  for (int i = 0; i < forward_outputs_; ++i) available(graph_.outputs[i], Layout::kNchw);
+  forward_steps_ = steps_.size();
 }
 
 int TrainingRegion::slot_of(int value, Layout layout, bool is_weights) {

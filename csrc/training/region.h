@@ -80,6 +80,7 @@ class TrainingRegion {
   };
   using Tensors = std::vector<at::Tensor>;  // per slot; undefined ones do not exist (any more)
 
+  void end_forward();
   int slot_of(int value, Layout layout, bool is_weights = false);
   int available(int value, Layout layout);
   void add_node(const Candidate& candidate, const NodeParameters& parameters);

@@ -59,7 +59,7 @@ class _Builder:
 
     def name(self, node: fx.Node) -> str:
         """Returns the name of the layer in the model; a repeated call gets "#1"."""
-        name = str(node.target) if node.op == "call_module" else node.name
+        name = str(node.meta.get("layer", node.name))
         count = self.names.get(name, 0)
         self.names[name] = count + 1
         return f"{name}#{count}" if count else name

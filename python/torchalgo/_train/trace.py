@@ -163,6 +163,9 @@ def _name_results_of_in_place_ops(graph: fx.Graph, modules: dict[str, nn.Module]
 
 def _split(whole: fx.GraphModule) -> Traced:
     modules = dict(whole.named_modules())
+    for node in whole.graph.nodes:
+        if node.op == "call_module":
+            node.meta["layer"] = node.target  # split_module changes the target
     place: dict[fx.Node, tuple[int, bool]] = {}
     for node in whole.graph.nodes:
         if node.op in ("placeholder", "output", "get_attr"):
