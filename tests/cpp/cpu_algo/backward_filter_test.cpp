@@ -31,6 +31,8 @@ const std::vector<std::pair<const char*, std::set<std::string>>> kProblems = {
     {"bwd_filter_f32_n2c16h57w57_k24r1s1_st1x1_pad0x0_dil1x1_g1", kOuterProduct},
     {"bwd_filter_f32_n2c130h14w14_k150r1s1_st1x1_pad0x0_dil1x1_g1", kOuterProduct},
     {"bwd_filter_f32_n2c33h15w14_k20r1s1_st2x2_pad0x0_dil1x1_g1", kOuterProduct},
+    {"bwd_filter_f32_n2c64h31w30_k80r1s1_st2x3_pad0x0_dil1x1_g1", kOuterProduct},
+    {"bwd_filter_f32_n2c33h15w14_k20r1s1_st2x2_pad1x0_dil1x1_g1", kOuterProduct},
     {"bwd_filter_f32_n3c20h13w16_k40r3s3_st2x2_pad1x1_dil1x1_g1", kOuterProduct},
     {"bwd_filter_f32_n2c16h12w17_k16r5s3_st3x2_pad2x0_dil1x1_g1", kOuterProduct},
     {"bwd_filter_f32_n2c64h12w12_k32r3s3_st2x2_pad1x1_dil1x1_g2", kOuterProduct},
