@@ -21,6 +21,7 @@ constexpr std::int64_t kPixels = 128;
 // If there are few blocks of channels, the images are divided too. The number of parts depends on
 // the problem only, so that the sums do as well.
 constexpr std::int64_t kFewBlocks = 8;
+constexpr std::int64_t kBlock = 16;
 
 // The rows of all images in ranges of some kPixels pixels: whole images, or rows of one.
 struct RowRanges {
@@ -45,6 +46,10 @@ struct Plan {
   FilterDivision division;
   RowRanges ranges;
   std::int64_t parts = 1, workers = 1;
+  // A 1x1 convolution with a stride reads few pixels of src. They are copied, unless copy_floats
+  // is 0. `conv` then has the sizes of the copy, and `source` those of src.
+  kernels::DirectBackwardFilter source;
+  std::int64_t copy_floats = 0;
 
   [[nodiscard]] std::int64_t sum_floats() const {
     return division.largest().count() * conv.r * conv.s * 256;
@@ -52,7 +57,7 @@ struct Plan {
   // The sums of each part of each task are kept if there are several, else those of each worker.
   [[nodiscard]] std::int64_t workspace_bytes() const {
     const std::int64_t sums = parts > 1 ? parts * division.tasks() : workers;
-    return sums * sum_floats() * std::int64_t{sizeof(float)};
+    return (copy_floats + sums * sum_floats()) * std::int64_t{sizeof(float)};
   }
 };
 
@@ -81,14 +86,40 @@ Plan plan_of(const ConvProblem& conv, std::int64_t threads) {
   const std::int64_t work = conv.n * sizes.p * sizes.q * sizes.c * sizes.k * conv.r * conv.s;
   const std::int64_t workers = std::clamp<std::int64_t>(work / kLeastWork, 1, threads);
   // With one tap, more channels are read together, as each pixel is used once per block.
-  const std::int64_t most = conv.r * conv.s == 1 ? 8 : 4;
+  const std::int64_t most = conv.r * conv.s == 1 ? 16 : 4;
   Plan plan = {sizes, FilterDivision(conv, most, workers), RowRanges(conv, sizes.p, sizes.q)};
   plan.workers = workers;
   const std::int64_t blocks =
       conv.groups * channel_blocks(sizes.c) * channel_blocks(conv.k / conv.groups);
   if (work >= 2 * kLeastWork)
     plan.parts = std::clamp<std::int64_t>(kFewBlocks / blocks, 1, plan.ranges.count());
+  const bool is_unpadded = sizes.pad_h == 0 && sizes.pad_w == 0;
+  if (conv.r * conv.s == 1 && sizes.stride_h * sizes.stride_w > 1 && is_unpadded) {
+    plan.source = sizes;
+    plan.conv.h = sizes.p;
+    plan.conv.w = sizes.q;
+    plan.conv.stride_h = plan.conv.stride_w = 1;
+    plan.copy_floats = conv.n * sizes.c_blocks * sizes.p * sizes.q * kBlock;
+  }
   return plan;
+}
+
+// Copies the pixels of src that a 1x1 convolution reads.
+void copy_read(const Plan& plan, std::int64_t images, float* copy, const Threads& threads) {
+  const kernels::DirectBackwardFilter& src = plan.source;
+  const std::int64_t rows = images * src.c_blocks * src.p;
+  run_ranges_in_slices(
+      threads, tasks_for(plan.workers, rows), plan.workers,
+      [&, tasks = tasks_for(plan.workers, rows)](std::int64_t task, std::int64_t, std::int64_t) {
+        for (std::int64_t row = rows * task / tasks; row < rows * (task + 1) / tasks; ++row) {
+          const std::int64_t y = row / src.p * src.h + row % src.p * src.stride_h;
+          const float* const from = src.src + y * src.w * kBlock;
+          for (std::int64_t x = 0; x < src.q; ++x) {
+            std::copy_n(from + x * src.stride_w * kBlock, kBlock,
+                        copy + (row * src.q + x) * kBlock);
+          }
+        }
+      });
 }
 
 void multiply(const Plan& plan, const kernels::DirectBackwardFilterKernels& kernels,
@@ -105,7 +136,13 @@ void run(Plan plan, const kernels::DirectBackwardFilterKernels& kernels, const R
   plan.conv.diff_dst = args.diff_dst;
   plan.conv.diff_weights = args.dst;
   const FilterDivision& division = plan.division;
-  auto* const sums = static_cast<float*>(args.workspace);
+  auto* const copy = static_cast<float*>(args.workspace);
+  float* const sums = copy + plan.copy_floats;
+  if (plan.copy_floats > 0) {
+    plan.source.src = args.src;
+    copy_read(plan, plan.ranges.images, copy, threads);
+    plan.conv.src = copy;
+  }
   const std::int64_t step = plan.sum_floats(), parts = plan.parts;
   const auto finish = [&](const FilterBlocks& blocks, const float* own) {
     kernels.finish(plan.conv, blocks, own, parts, step, division.first_channel(blocks));

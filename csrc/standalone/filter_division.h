@@ -47,7 +47,7 @@ class FilterDivision {
   }
 
  private:
-  static constexpr std::int64_t kTasksPerThread = 4;
+  static constexpr std::int64_t kTasksPerThread = 2;
 
   std::int64_t groups_, k_blocks_, c_blocks_;  // blocks of a group
   std::int64_t k_parts_, c_parts_;

@@ -16,8 +16,8 @@ constexpr std::int64_t kBlock = 16;
 // Some 20 us of work: a thread that has less costs more than it saves.
 constexpr std::int64_t kLeastWork = 2'000'000;
 // The rows of all images are divided into parts, each with its own sums. Their number depends on
-// the problem only, so that the result does as well.
-constexpr std::int64_t kParts = 16;
+// the problem only, so that the result does as well. There are at least so many tasks.
+constexpr std::int64_t kStemTasks = 16, kDepthwiseTasks = 32;
 constexpr std::int64_t kCopyFloats = 6144;  // so that the copy stays in L1
 
 // How the work is divided. A task is a part of the rows of one block of channels, or of all.
@@ -65,9 +65,11 @@ kernels::PaddedBackwardFilter sizes_of(const ConvProblem& conv, Layout src, Layo
   return args;
 }
 
-// Divides the work if the copy has `channels` channels and each of `blocks` tasks `sums` sums.
+// Divides the work into some `tasks` tasks. The copy has `channels` channels, and each part of a
+// block `sums` sums.
 Plan plan_of(const ConvProblem& conv, const kernels::PaddedBackwardFilter& args,
-             std::int64_t channels, std::int64_t blocks, std::int64_t sums, std::int64_t threads) {
+             std::int64_t channels, std::int64_t blocks, std::int64_t tasks, std::int64_t sums,
+             std::int64_t threads) {
   Plan plan;
   plan.conv = args;
   plan.images = conv.n;
@@ -79,7 +81,7 @@ Plan plan_of(const ConvProblem& conv, const kernels::PaddedBackwardFilter& args,
   plan.k_blocks = channel_blocks(conv.k);
   const std::int64_t work =
       conv.n * args.p * args.q * conv.k * (conv.c / conv.groups) * conv.r * conv.s;
-  plan.parts = std::clamp<std::int64_t>(std::min(kParts / blocks, work / kLeastWork), 1,
+  plan.parts = std::clamp<std::int64_t>(std::min(ceil_div(tasks, blocks), work / kLeastWork), 1,
                                         conv.n * plan.ranges_per_image());
   plan.workers = std::clamp<std::int64_t>(work / kLeastWork, 1, threads);
   plan.sum_floats = sums;
@@ -122,16 +124,16 @@ StandaloneKernel bind_stem_backward_filter(const ConvProblem& conv, Layout src,
                                            std::string_view isa, std::int64_t threads) {
   const std::int64_t sums = channel_blocks(conv.k) * kBlock * conv.c * conv.r * conv.s;
   const kernels::PaddedBackwardFilter args = sizes_of(conv, src, Layout::kNChw16c);
-  return bind(plan_of(conv, args, conv.c, 1, sums, threads),
+  return bind(plan_of(conv, args, conv.c, 1, kStemTasks, sums, threads),
               TORCHALGO_PICK_KERNEL(isa, stem_backward_filter_kernels)());
 }
 
 StandaloneKernel bind_depthwise_backward_filter(const ConvProblem& conv, Layout layout,
                                                 std::string_view isa, std::int64_t threads) {
   const kernels::PaddedBackwardFilter args = sizes_of(conv, layout, layout);
-  return bind(
-      plan_of(conv, args, kBlock, channel_blocks(conv.c), conv.r * conv.s * kBlock, threads),
-      TORCHALGO_PICK_KERNEL(isa, depthwise_backward_filter_kernels)());
+  return bind(plan_of(conv, args, kBlock, channel_blocks(conv.c), kDepthwiseTasks,
+                      conv.r * conv.s * kBlock, threads),
+              TORCHALGO_PICK_KERNEL(isa, depthwise_backward_filter_kernels)());
 }
 
 }  // namespace torchalgo::cpu

@@ -21,16 +21,21 @@ using kernels::TileBlock;
 constexpr std::int64_t kFloatBytes = sizeof(float);
 // A task has at most 8 x 8 blocks. Their sums are read and written in order.
 constexpr std::int64_t kMostBlocks = 8;
+// A part of the tiles has at least so many blocks, and its sums at most so many bytes.
+constexpr std::int64_t kBlocksPerPart = 2;
+constexpr std::int64_t kMostSumBytes = std::int64_t{5} << 19;
 // Some 20 us of work: a thread that has less costs more than it saves.
 constexpr std::int64_t kLeastWork = 4'000'000;
 
-// All that a run needs but pointers.
+// All that a run needs but pointers. If there are many tiles and few channels, each worker has a
+// part of the tiles with V, E and U of its own, and the U are added up in the end. Else there is
+// one part: all workers transform a block of tiles, then they divide the channels.
 struct Plan {
   kernels::Winograd src;
   kernels::WinogradBackwardFilter dst;
   FilterDivision division;
   std::int64_t tiles = 0, tile_blocks = 1;
-  std::int64_t workers = 1;
+  std::int64_t workers = 1, parts = 1;
   std::int64_t v_floats = 0, e_floats = 0;
 
   [[nodiscard]] TileBlock block(std::int64_t i) const {
@@ -41,10 +46,13 @@ struct Plan {
   [[nodiscard]] std::int64_t sum_floats() const {
     return kBackwardFilterTile.elements() * kernels::winograd_u_step(division.largest());
   }
-  // If there are several blocks of tiles, the sums of all tasks are kept, else one per worker.
-  [[nodiscard]] std::int64_t sums() const { return tile_blocks > 1 ? division.tasks() : workers; }
+  // Returns the floats of all U of a part. If its only block of tiles is the last one, each worker
+  // needs one U only.
+  [[nodiscard]] std::int64_t part_sum_floats() const {
+    return (tile_blocks > 1 ? division.tasks() : workers) * sum_floats();
+  }
   [[nodiscard]] std::int64_t workspace_bytes() const {
-    return (v_floats + e_floats + sums() * sum_floats()) * kFloatBytes;
+    return parts * (v_floats + e_floats + part_sum_floats()) * kFloatBytes;
   }
 };
 
@@ -83,10 +91,16 @@ Plan plan_of(const ConvProblem& conv, Layout layout, std::int64_t most_tiles,
   const std::int64_t work =
       tiles * kBackwardFilterTile.elements() * (conv.c / conv.groups) * conv.k;
   const std::int64_t workers = std::clamp<std::int64_t>(work / kLeastWork, 1, threads);
+  const std::int64_t tile_blocks = ceil_div(tiles, most_tiles);
+  const std::int64_t sum_bytes =
+      kBackwardFilterTile.elements() * (conv.c / conv.groups) * conv.k * kFloatBytes;
+  const bool is_by_tiles =
+      workers > 1 && tile_blocks >= kBlocksPerPart * workers && sum_bytes <= kMostSumBytes;
   Plan plan = {src_of(conv, layout), dst_of(conv, layout),
-               FilterDivision(conv, kMostBlocks, workers)};
+               FilterDivision(conv, kMostBlocks, is_by_tiles ? 1 : workers)};
   plan.tiles = tiles;
-  plan.tile_blocks = ceil_div(tiles, most_tiles);
+  plan.tile_blocks = tile_blocks;
+  plan.parts = is_by_tiles ? workers : 1;
   plan.workers = workers;
   const std::int64_t largest = ceil_div(tiles, plan.tile_blocks);
   plan.v_floats =
@@ -101,13 +115,49 @@ struct Kernels {
   kernels::WinogradBackwardFilterKernels own;
 };
 
-void run(Plan plan, const Kernels& kernels, const RunArgs& args, const Threads& threads) {
-  plan.src.src = args.src;
-  plan.dst.diff_dst = args.diff_dst;
-  plan.dst.diff_weights = args.dst;
-  float* const v = static_cast<float*>(args.workspace);
-  float* const e = v + plan.v_floats;
-  float* const sums = e + plan.e_floats;
+// The memory of a part.
+struct Part {
+  float *v, *e, *sums;
+};
+Part part_at(const Plan& plan, void* workspace, std::int64_t i) {
+  float* const v =
+      static_cast<float*>(workspace) + i * (plan.v_floats + plan.e_floats + plan.part_sum_floats());
+  return {v, v + plan.v_floats, v + plan.v_floats + plan.e_floats};
+}
+
+// Each worker transforms and multiplies its own tiles.
+void run_by_tiles(const Plan& plan, const Kernels& kernels, void* workspace,
+                  const Threads& threads) {
+  const FilterDivision& division = plan.division;
+  const kernels::WinogradBackwardFilter& dst = plan.dst;
+  const std::int64_t parts = plan.parts;
+  run_ranges_in_slices(threads, parts, parts, [&](std::int64_t i, std::int64_t, std::int64_t) {
+    const Part part = part_at(plan, workspace, i);
+    const std::int64_t begin = plan.tile_blocks * i / parts;
+    for (std::int64_t own = begin; own < plan.tile_blocks * (i + 1) / parts; ++own) {
+      const TileBlock block = plan.block(own);
+      kernels.transform_src(plan.src, block, part.v, 0, dst.c_blocks);
+      kernels.own.transform(dst, block, part.e, 0, dst.k_blocks);
+      for (std::int64_t task = 0; task < division.tasks(); ++task) {
+        kernels.own.multiply(dst, division.blocks(task), block.count, part.v, part.e,
+                             part.sums + task * plan.sum_floats(), own == begin);
+      }
+    }
+  });
+  const Part first = part_at(plan, workspace, 0);
+  const std::int64_t step = part_at(plan, workspace, 1).sums - first.sums;
+  run_ranges_in_slices(threads, division.tasks(), plan.workers,
+                       [&](std::int64_t task, std::int64_t, std::int64_t) {
+                         const FilterBlocks blocks = division.blocks(task);
+                         kernels.own.finish(dst, blocks, first.sums + task * plan.sum_floats(),
+                                            parts, step, division.first_channel(blocks));
+                       });
+}
+
+// All workers divide each block of tiles: its transforms, then the channels of the products.
+void run_by_channels(const Plan& plan, const Kernels& kernels, void* workspace,
+                     const Threads& threads) {
+  const Part part = part_at(plan, workspace, 0);
   const FilterDivision& division = plan.division;
   const std::int64_t c_blocks = plan.dst.c_blocks;
   for (std::int64_t i = 0; i < plan.tile_blocks; ++i) {
@@ -115,21 +165,31 @@ void run(Plan plan, const Kernels& kernels, const RunArgs& args, const Threads& 
     const bool is_last = i == plan.tile_blocks - 1;
     run_ranges_in_slices(threads, c_blocks + plan.dst.k_blocks, plan.workers,
                          [&](std::int64_t begin, std::int64_t end, std::int64_t) {
-                           if (begin < c_blocks)
-                             kernels.transform_src(plan.src, block, v, begin, end);
-                           if (begin >= c_blocks)
-                             kernels.own.transform(plan.dst, block, e, begin - c_blocks,
+                           if (begin < c_blocks) {
+                             kernels.transform_src(plan.src, block, part.v, begin, end);
+                           } else {
+                             kernels.own.transform(plan.dst, block, part.e, begin - c_blocks,
                                                    end - c_blocks);
+                           }
                          });
     run_ranges_in_slices(
         threads, division.tasks(), plan.workers,
         [&](std::int64_t task, std::int64_t, std::int64_t slice) {
           const FilterBlocks blocks = division.blocks(task);
-          float* const u = sums + (plan.tile_blocks > 1 ? task : slice) * plan.sum_floats();
-          kernels.own.multiply(plan.dst, blocks, block.count, v, e, u, i == 0);
-          if (is_last) kernels.own.finish(plan.dst, blocks, u, division.first_channel(blocks));
+          float* const u = part.sums + (plan.tile_blocks > 1 ? task : slice) * plan.sum_floats();
+          kernels.own.multiply(plan.dst, blocks, block.count, part.v, part.e, u, i == 0);
+          if (is_last)
+            kernels.own.finish(plan.dst, blocks, u, 1, 0, division.first_channel(blocks));
         });
   }
+}
+
+void run(Plan plan, const Kernels& kernels, const RunArgs& args, const Threads& threads) {
+  plan.src.src = args.src;
+  plan.dst.diff_dst = args.diff_dst;
+  plan.dst.diff_weights = args.dst;
+  const auto run_part = plan.parts > 1 ? run_by_tiles : run_by_channels;
+  run_part(plan, kernels, args.workspace, threads);
 }
 
 }  // namespace

@@ -81,17 +81,29 @@ void add_padding(const DirectBackwardFilter& conv, const FilterBlocks& blocks,
   }
 }
 
+// Prefetches what a product reads of one block, `ahead` floats further.
+void fetch(const OuterSide& side, const OuterProduct& product, std::int64_t ahead) {
+  for (std::int64_t line = 0; line < product.lines; ++line) {
+    const float* at = side.at + line * side.line + ahead;
+    for (std::int64_t pixel = 0; pixel < product.pixels; ++pixel, at += side.pixel)
+      __builtin_prefetch(at, 0, 2);
+  }
+}
+
 // Adds the products of one tap to the sums of all of its blocks.
 void multiply_blocks(const FilterBlocks& blocks, OuterProduct product, std::int64_t a_block,
-                     float* sums) {
+                     float* sums, bool fetches) {
   const std::int64_t width = blocks.c_end - blocks.c_begin;
   const std::int64_t parts = (width + kMaxOuterBlocks - 1) / kMaxOuterBlocks;
   const OuterProduct all = product;
   for (std::int64_t part = 0; part < parts; ++part) {
     const std::int64_t begin = width * part / parts, end = width * (part + 1) / parts;
     product.b.at = all.b.at + begin * all.b_block;
+    for (std::int64_t block = 0; fetches && block < end - begin; ++block)
+      fetch(product.b, product, block * all.b_block + product.lines * product.b.line);
     for (std::int64_t k = 0; k < blocks.k_end - blocks.k_begin; ++k) {
       product.a.at = all.a.at + k * a_block;
+      if (part == 0 && fetches) fetch(product.a, product, product.lines * product.a.line);
       product.c = sums + (k * width + begin) * kSquare;
       add_outer_product(product, kBlock, static_cast<int>(end - begin));
     }
@@ -125,7 +137,8 @@ void multiply(const DirectBackwardFilter& conv, const FilterBlocks& blocks, cons
                             x.begin * conv.stride_w + s - conv.pad_w) *
                                kBlock;
       multiply_blocks(blocks, product, dst_plane,
-                      sums + (r * conv.s + s) * blocks.count() * kSquare);
+                      sums + (r * conv.s + s) * blocks.count() * kSquare,
+                      r + s == 0 && rows.y_end < conv.p);
     }
   }
   add_padding(conv, blocks, rows, sums);

