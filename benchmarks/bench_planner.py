@@ -63,7 +63,9 @@ def draw_candidates(graph: _C.Graph, choices: int, pick: random.Random) -> _C.Ca
         ranks = {len(graph.values[v].sizes) for v in [*node.inputs, *node.outputs]}
         layouts: tuple[str, ...] = LAYOUTS if ranks == {4} else ("nchw",)
         own = [] if node.problem is None else [_C.Primitive("drawn.same", x, x) for x in layouts]
-        if node.problem is not None and node.problem.startswith(("fwd_", "bwd_data_", "bwd_filter_")):
+        if node.problem is not None and node.problem.startswith(
+            ("fwd_", "bwd_data_", "bwd_filter_")
+        ):
             own = [_C.Primitive("drawn.plain", "nchw", "nchw")]
             layouts = LAYOUTS if ranks == {4} else ("nchw", "nhwc")
             own += [

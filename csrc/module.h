@@ -23,14 +23,14 @@ Options options_from(const pybind11::kwargs& fields) {
 /// Returns the layout with the name `text`. @throws Error  if there is none.
 [[nodiscard]] Layout require_layout(const std::string& text);
 
-void bind_cuda(pybind11::module_& m);     // GPUs of this process
-void bind_ops(pybind11::module_& m);      // settings of convolutions
-void bind_cudnn(pybind11::module_& m);    // the cuDNN that torch has mapped
-void bind_pbqp(pybind11::module_& m);     // the solver on its own
-void bind_bounds(pybind11::module_& m);   // peak rates of this machine
-void bind_planner(pybind11::module_& m);  // plans, fronts, training
-void bind_runner(pybind11::module_& m);   // modules without TorchScript's interpreter
+void bind_cuda(pybind11::module_& m);      // GPUs of this process
+void bind_ops(pybind11::module_& m);       // settings of convolutions
+void bind_cudnn(pybind11::module_& m);     // the cuDNN that torch has mapped
+void bind_pbqp(pybind11::module_& m);      // the solver on its own
+void bind_bounds(pybind11::module_& m);    // peak rates of this machine
+void bind_planner(pybind11::module_& m);   // plans, fronts, training
+void bind_runner(pybind11::module_& m);    // modules without TorchScript's interpreter
 void bind_training(pybind11::module_& m);  // regions of a model that is trained
-void bind_weights(pybind11::module_& m);  // changes of a model's weights
+void bind_weights(pybind11::module_& m);   // changes of a model's weights
 
 }  // namespace torchalgo

@@ -27,7 +27,7 @@ constexpr int kNever = std::numeric_limits<int>::max();
 
 Kernel prepared(const Problem& problem, const Primitive& primitive) {
   const Algorithm* const algorithm = find_algorithm(all_algorithms(), primitive.name);
-  TORCHALGO_CHECK(algorithm != nullptr, "TA2501 training: no algorithm has the name '{}'",
+  TORCHALGO_CHECK(algorithm != nullptr, "TA2701 training: no algorithm has the name '{}'",
                   primitive.name);
   return algorithm->prepare(problem, primitive, cpu_device());
 }
@@ -60,7 +60,7 @@ static std::vector<const Candidate*> chosen_candidates(const Graph& graph,
   std::vector<const Candidate*> chosen(graph.nodes.size(), nullptr);
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     const auto found = by_name.find(graph.nodes[n].name);
-    TORCHALGO_CHECK(found != by_name.end(), "TA2503 training: the plan has no primitive for {}",
+    TORCHALGO_CHECK(found != by_name.end(), "TA2701 training: the plan has no primitive for {}",
                     graph.nodes[n].name);
     const PlanNode& node = *found->second;
     if (node.primitive.name.empty()) continue;  // an earlier node computes it
@@ -68,7 +68,7 @@ static std::vector<const Candidate*> chosen_candidates(const Graph& graph,
     const auto candidate = std::find_if(list.begin(), list.end(), [&](const Candidate& each) {
       return each.primitive == node.primitive && to_string(each.problem) == node.problem;
     });
-    TORCHALGO_CHECK(candidate != list.end(), "TA2504 training: {} is no candidate of {}",
+    TORCHALGO_CHECK(candidate != list.end(), "TA2701 training: {} is no candidate of {}",
                     to_string(node.primitive), node.name);
     chosen[candidate->covers.back()] = &*candidate;
   }
@@ -87,7 +87,7 @@ TrainingRegion::TrainingRegion(const Graph& forward, const std::vector<int>& wan
       transforms_(plan.transforms) {
   TORCHALGO_CHECK(parameters_.size() == forward.nodes.size() &&
                       candidates.by_anchor.size() == graph_.nodes.size(),
-                  "TA2502 training: got parameters of {} nodes and candidates of {}, expected {} "
+                  "TA2701 training: got parameters of {} nodes and candidates of {}, expected {} "
                   "and {}",
                   parameters_.size(), candidates.by_anchor.size(), forward.nodes.size(),
                   graph_.nodes.size());
@@ -145,7 +145,7 @@ int TrainingRegion::available(int value, Layout layout) {
     return -1;
   };
   const int slot = find(find, layout);
-  TORCHALGO_CHECK(slot >= 0, "TA2505 training: the plan does not make {} in {}",
+  TORCHALGO_CHECK(slot >= 0, "TA2701 training: the plan does not make {} in {}",
                   graph_.values[value].name, to_string(layout));
   return slot;
 }
@@ -387,7 +387,7 @@ struct RegionFunction : public torch::autograd::Function<RegionFunction> {
   static torch::autograd::variable_list backward(Context* ctx,
                                                  torch::autograd::variable_list gradients) {
     TORCHALGO_CHECK(!at::GradMode::is_enabled(),
-                    "TA2506 training: a gradient of a gradient was asked for (create_graph=True); "
+                    "TA2702 training: a gradient of a gradient was asked for (create_graph=True); "
                     "a model of optimize(training=True) has first derivatives only. Use the model "
                     "as it was given for this loss");
     const auto held =
@@ -421,13 +421,13 @@ std::vector<at::Tensor> TrainingRegion::run(const std::shared_ptr<TrainingRegion
                                             const std::vector<at::Tensor>& parameters,
                                             const std::vector<RunningStatistics>& statistics) {
   TORCHALGO_CHECK(inputs.size() == static_cast<std::size_t>(region->inputs_),
-                  "TA2507 training: got {} inputs, expected {}", inputs.size(), region->inputs_);
+                  "TA2703 training: got {} inputs, expected {}", inputs.size(), region->inputs_);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Value& value = region->graph_.values[region->graph_.inputs[i]];
     TORCHALGO_CHECK(
         inputs[i].device().is_cpu() && inputs[i].scalar_type() == at::kFloat &&
             inputs[i].sizes() == at::IntArrayRef(value.sizes),
-        "TA2508 training: input {} is {} of sizes [{}], expected float of [{}] on a CPU", i,
+        "TA2703 training: input {} is {} of sizes [{}], expected float of [{}] on a CPU", i,
         at::toString(inputs[i].scalar_type()), fmt::join(inputs[i].sizes(), ", "),
         fmt::join(value.sizes, ", "));
   }

@@ -349,7 +349,8 @@ class TrainingRegion:
             tuple[int, torch.Tensor, torch.Tensor, float]
         ],  # node, running mean and variance, and the weight of this batch
     ) -> list[torch.Tensor]: ...  # releases the GIL
-  # csrc/planner/training_graph.h
+
+# csrc/planner/training_graph.h
 def single_candidates(
     graph: Graph, primitives: Sequence[Sequence[Primitive]]
 ) -> Candidates: ...  # one per primitive, each for its node alone: for tests and simulations

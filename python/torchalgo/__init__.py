@@ -54,6 +54,7 @@ from torchalgo._plan.candidates import candidates  # noqa: E402
 from torchalgo._plan.pareto import Front, ParetoPoint, pareto  # noqa: E402
 from torchalgo._run.load import load, load_plan, load_plans  # noqa: E402
 from torchalgo._run.optimized import Optimized  # noqa: E402
+from torchalgo._train.module import TrainingModule  # noqa: E402
 from torchalgo.functional import (  # noqa: E402
     conv1d,
     conv2d,
@@ -75,6 +76,7 @@ __all__ = [
     "Plan",
     "Profile",
     "Settings",
+    "TrainingModule",
     "__version__",
     "algorithms",
     "backends",

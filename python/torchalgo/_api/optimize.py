@@ -7,14 +7,16 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from torchalgo._base.call_context import CallContext
 from torchalgo._base.progress import Progress
 from torchalgo._base.time_budget import Deadline, budget_of_call
+from torchalgo._C import Error
 from torchalgo._capture.calls import TensorModel, as_tensor_models
 from torchalgo._capture.example_calls import CallShapes, ModelCall, example_calls
 from torchalgo._capture.freeze import check_model
@@ -37,10 +39,35 @@ from torchalgo._refine.refinement import Refinement
 from torchalgo._run.apply import apply_plan, leave_as_it_is, tell_outcome
 from torchalgo._run.optimized import Optimized
 from torchalgo._run.original import Original, Planned
+from torchalgo._train.module import TrainingModule
+from torchalgo._train.optimize import optimize_training
 
 DEFAULTS = Settings()
 
 
+@overload
+def optimize(
+    model: nn.Module,
+    example_inputs: Any,
+    *,
+    training: Literal[True],
+    budget_s: float | None = None,
+    settings: Settings = DEFAULTS,
+) -> TrainingModule: ...
+@overload
+def optimize(
+    model: nn.Module | ExportedProgram,
+    example_inputs: Any = None,
+    *,
+    example_kwargs: Mapping[str, Any] | None = None,
+    shapes: Sequence[CallShapes] | None = None,
+    overrides: Mapping[str, str] | None = None,
+    plan: Plan | Plans | None = None,
+    training: Literal[False] = False,
+    budget_s: float | None = None,
+    objective: Objective = "latency",
+    settings: Settings = DEFAULTS,
+) -> Optimized: ...
 def optimize(
     model: nn.Module | ExportedProgram,
     example_inputs: Any = None,
@@ -53,7 +80,7 @@ def optimize(
     budget_s: float | None = None,
     objective: Objective = "latency",
     settings: Settings = DEFAULTS,
-) -> Optimized:
+) -> Optimized | TrainingModule:
     """Returns a module that computes the same as `model`, with the fastest algorithm per layer.
 
     A primitive is an algorithm with the memory layouts of its input and its result. A plan chooses
@@ -86,7 +113,9 @@ def optimize(
             stay free.
         plan: a plan to apply without measuring. If it is a dict of several plans, as
             torchalgo.load_plans returns, each is applied to the inputs of its shapes.
-        training: must be False in this version.
+        training: True for a model in train mode, whose parameters change. The result is a
+            torchalgo.TrainingModule with the same parameters, see docs/training.md. It needs a
+            tensor or several as example inputs.
         budget_s: the most seconds of the whole call. None: 90 s for each plan. float("inf"): no
             limit. If the time is short, fewer primitives are measured, and the plan may be slower.
             Several plans get equal parts of the time. See "Time" in docs/measuring.md.
@@ -113,6 +142,10 @@ def optimize(
         budget_s=budget_s,
         objective=objective,
     )
+    if options.training:
+        return _train(
+            model, example_inputs, options, is_plain=not example_kwargs and shapes is None
+        )
     if isinstance(model, ExportedProgram):
         if example_inputs is None and example_kwargs is None and shapes is None:
             example_inputs = model.example_inputs[0]
@@ -123,6 +156,23 @@ def optimize(
         return Optimized(original=original)
     planned = original.plan(example_calls(model, example_inputs, example_kwargs, shapes))
     return Optimized(*planned.results, form=planned.form, original=original)
+
+
+def _train(model: Any, inputs: Any, options: Options, *, is_plain: bool) -> TrainingModule:
+    tensors = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs or ())
+    if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
+        raise Error(
+            f"TA1003 optimize: training=True and the model is {type(model).__name__}, expected a"
+            " torch.nn.Module that is not scripted"
+        )
+    if not is_plain or not tensors or not all(isinstance(x, Tensor) for x in tensors):
+        raise Error(
+            "TA1003 optimize: training=True needs example inputs that are tensors, without"
+            " keyword arguments and shapes: optimize(model, (x,), training=True)"
+        )
+    call = CallContext.start(Deadline(budget_of_call(options.budget_s)), Progress(options.progress))
+    with CostStore.of_call(options.cost_db, is_fresh=options.fresh) as store:
+        return optimize_training(model, tensors, options, store, call)
 
 
 def plan_calls(

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from torchalgo import _C
 from torchalgo._base.progress import Event, Progress
 from torchalgo._C import Error
 from torchalgo._capture.shapes import plan_for
@@ -162,10 +161,17 @@ def _is_number(value: object) -> bool:
 
 
 def _check(options: Options) -> None:
-    if options.training is not False:
+    if type(options.training) is not bool:
+        raise Error(f"TA1001 optimize: training={options.training!r}, expected True or False")
+    if options.training and (options.plan is not None or options.overrides):
         raise Error(
-            f"TA1003 optimize: training={options.training!r} is not possible in torchalgo"
-            f" {_C.version}, which has training=False only: leave training out"
+            "TA1003 optimize: training=True makes its own plan, got plan or overrides: leave them"
+            " out"
+        )
+    if options.training and options.objective != "latency":
+        raise Error(
+            f"TA1003 optimize: training=True minimizes time only, got objective="
+            f'{options.objective!r}: use objective="latency"'
         )
     _check_word("optimize", "objective", options.objective, OBJECTIVES)
     if options.mode == "predict" and options.objective != "latency":

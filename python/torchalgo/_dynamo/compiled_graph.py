@@ -253,7 +253,10 @@ class WeightSet:
     def _plan(self, tensors: Sequence[torch.Tensor], **settings: Any) -> Optimized:
         options = self._graph.options
         changed = dataclasses.replace(options.settings, **settings)
-        return optimize(self._model, tuple(tensors), settings=changed, **options.arguments)
+        planned: Optimized = optimize(
+            self._model, tuple(tensors), settings=changed, **options.arguments
+        )
+        return planned
 
     def _taken_over(self, before: Optimized) -> Optimized | None:
         """Returns this graph with the plan of another module; None if the plan does not fit."""

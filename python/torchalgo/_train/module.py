@@ -21,6 +21,11 @@ class TrainingModule(nn.Module):
 
     is_torchalgo_optimized = True
 
+    _original: nn.Module
+    _whole: fx.GraphModule
+    _regions: dict[str, PlannedRegion]
+    plans: dict[str, _C.Plan]  # of the regions
+
     def __init__(
         self, model: nn.Module, whole: fx.GraphModule, regions: dict[str, PlannedRegion],
         plans: dict[str, _C.Plan],

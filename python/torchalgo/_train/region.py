@@ -80,7 +80,9 @@ class _Builder:
         return result
 
     def add_op(self, node: fx.Node, op: Op) -> None:
-        sources = [s for each in node.args for s in (each if isinstance(each, list | tuple) else [each])]
+        sources = [
+            s for each in node.args for s in (each if isinstance(each, list | tuple) else [each])
+        ]
         inputs = [self.values[s] for s in sources if isinstance(s, fx.Node)]
         result, name = _sizes(node), self.name(node)
         image = _nchw(_sizes(node.all_input_nodes[0]))
@@ -174,6 +176,12 @@ def _pool(kind: str, module: Any, image: str) -> str:
 
 class PlannedRegion(nn.Module):
     """Runs the plan of a region, or the region as it was given where the plan does not fit."""
+
+    _part: fx.GraphModule
+    _own: RegionGraph
+    _native: _C.TrainingRegion
+    others: int  # runs of the region as it was given
+    plan_runs: int
 
     def __init__(self, part: fx.GraphModule, own: RegionGraph, native: _C.TrainingRegion) -> None:
         super().__init__()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +62,11 @@ def known_op(node: fx.Node, modules: dict[str, nn.Module]) -> Op | None:
     if node.target in _ADDITIONS and is_plain and _images(node.args):
         first, second = (_shape(each) for each in node.args)
         return Op("add", None) if first == second else None
-    if node.target in (torch.cat, torch.concat) and node.args and isinstance(node.args[0], list | tuple):
+    if (
+        node.target in (torch.cat, torch.concat)
+        and node.args
+        and isinstance(node.args[0], list | tuple)
+    ):
         dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
         if dim == 1 and len(node.args[0]) > 1 and _images(node.args[0]):
             return Op("concat", None)
@@ -192,7 +196,3 @@ def _changes_an_input(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     """Returns whether the op changes a tensor of the caller, who would see it."""
     is_input = isinstance(node.args[0], fx.Node) and node.args[0].op == "placeholder"
     return is_input and _writes_in_place(node, modules)
-
-
-Statistics = list[tuple[int, Tensor, Tensor, float]]
-Making = Callable[[], Statistics]

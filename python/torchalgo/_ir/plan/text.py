@@ -99,7 +99,9 @@ def _table(plan: Plan) -> list[str]:
 
 
 def _summary(plan: Plan) -> list[str]:
-    convs = sum(n.problem.startswith(("fwd_", "bwd_data_", "bwd_filter_", "chain_")) for n in plan.nodes)
+    convs = sum(
+        n.problem.startswith(("fwd_", "bwd_data_", "bwd_filter_", "chain_")) for n in plan.nodes
+    )
     fused = sum(bool(n.absorbed_by) for n in plan.nodes)
     lines = [
         f"{convs} convolutions, {len(plan.nodes) - convs} other planned nodes ({fused} absorbed),"
