@@ -217,12 +217,10 @@ class PlannedRegion(nn.Module):
         """Counts the batch, and returns the running statistics with the weight of this batch."""
         found = []
         for node, norm in self._own.moments:
-            if not norm.track_running_stats or norm.running_mean is None:
+            mean, var, batches = norm.running_mean, norm.running_var, norm.num_batches_tracked
+            if not norm.track_running_stats or mean is None or var is None or batches is None:
                 continue
-            if norm.num_batches_tracked is not None:
-                norm.num_batches_tracked.add_(1)
-            factor = norm.momentum
-            if factor is None:
-                factor = 1.0 / float(norm.num_batches_tracked)
-            found.append((node, norm.running_mean, norm.running_var, factor))
+            batches.add_(1)
+            factor = 1.0 / float(batches) if norm.momentum is None else norm.momentum
+            found.append((node, mean, var, factor))
         return found
