@@ -429,6 +429,7 @@ void bind_measure_options(py::module_& m) {
 
 void bind_measuring(py::module_& m) {
   m.attr("LARGE_CACHE_BYTES") = kLargeCacheBytes;
+  m.attr("CHANGED_WEIGHTS") = kChangedWeights;
   m.def(
       "weights_in",
       [](std::int64_t bytes, const std::optional<Device>& device) {

@@ -2,10 +2,11 @@
 #include "cpu_algo/with_tensors.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
 
 #include <memory>
 #include <utility>
+
+#include "provider/memory.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -19,9 +20,11 @@ at::Tensor contiguous_floats(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.to(at::kFloat).contiguous() : tensor;
 }
 
-// Returns new memory for what is packed, or the model's own tensor if `count` is 0.
+// Returns memory for what is packed, or the model's own tensor if `count` is 0. In training,
+// weights are packed in each run, and the page faults of new memory would take as long as the
+// packing.
 at::Tensor memory_for(std::int64_t count, const at::Tensor& own) {
-  return count > 0 ? at::empty({count}, at::kFloat) : own;
+  return count > 0 ? empty_reused({count}, {1}, at::kFloat, at::kCPU) : own;
 }
 
 bool makes_weights(const Problem& problem) {

@@ -45,6 +45,7 @@ void flush_caches(const void*, std::size_t) {}
 #endif
 
 WeightsIn weights_in(std::int64_t bytes, const Device& device) {
+  if (bytes == kChangedWeights) return WeightsIn::kChanged;
   if (bytes <= device.l2_bytes) return WeightsIn::kL2;
   return bytes <= kLargeCacheBytes ? WeightsIn::kPastL2 : WeightsIn::kNoCache;
 }
@@ -57,6 +58,8 @@ const char* to_string(WeightsIn where) {
       return "past l2";
     case WeightsIn::kNoCache:
       return "no cache";
+    case WeightsIn::kChanged:
+      return "changed";
   }
   return "";
 }

@@ -15,12 +15,15 @@ namespace torchalgo {
 inline constexpr std::int64_t kLargeCacheBytes = 8 << 20;
 
 /// The cache level in which a layer finds its weights, which it last used one inference ago.
-enum class WeightsIn : std::uint8_t { kL2, kPastL2, kNoCache };
+/// kChanged: in training, the weights have changed since then, so each run packs them.
+enum class WeightsIn : std::uint8_t { kL2, kPastL2, kNoCache, kChanged };
 
-/// Returns the cache level for a model whose weights take `bytes` in total.
+/// Returns the cache level for a model whose weights take `bytes` in total; kChanged if `bytes` is
+/// kChangedWeights.
+inline constexpr std::int64_t kChangedWeights = -1;
 [[nodiscard]] WeightsIn weights_in(std::int64_t bytes, const Device& device);
 
-/// Returns "l2", "past l2" or "no cache".
+/// Returns "l2", "past l2", "no cache" or "changed".
 [[nodiscard]] const char* to_string(WeightsIn where);
 
 /// Returns true if flush_caches has an effect on this processor (x86 with CLFLUSHOPT).

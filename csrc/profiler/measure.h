@@ -26,7 +26,7 @@ struct MeasureOptions {
   // Bytes of the network's weights, which are read between two uses of a weight. Up to the size of
   // a core's L2, weights stay in the caches. Up to kLargeCacheBytes, weights are evicted from L2
   // before each sample, and above it from all caches. On CUDA, all tensors rotate through twice the
-  // GPU's L2.
+  // GPU's L2. kChangedWeights: the weights of a model that is trained. Each sample packs them.
   std::int64_t cold_bytes = 48 << 20;
   std::uint64_t seed = 0;
   Device device = {};            // where it runs; the CPU by default

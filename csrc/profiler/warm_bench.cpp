@@ -15,7 +15,8 @@ bool is_hidden(const at::Tensor& tensor) { return !tensor.has_storage(); }
 // Returns the bytes of other data that evict the weights from the caches where they must not be.
 std::int64_t swept_bytes(const Packed& packed, WeightsIn where) {
   if (packed.empty() || where == WeightsIn::kL2) return 0;
-  if (where == WeightsIn::kPastL2) return 2 * at::get_num_threads() * cpu_device().l2_bytes;
+  if (where == WeightsIn::kPastL2 || where == WeightsIn::kChanged)
+    return 2 * at::get_num_threads() * cpu_device().l2_bytes;
   // Weights that a library hides have no address to flush.
   bool is_any_hidden = false;
   for_each_tensor(packed, [&](const at::Tensor& tensor) {
@@ -42,8 +43,12 @@ class WarmBench : public Bench {
       produced_residual_ = to_layout(sample.residual, result());
       residual_ = copy_reused(produced_residual_);
     }
-    packed_ = pack_to_weight_pages(kernel_, sample.weights);
-    const std::int64_t swept = swept_bytes(packed_, weights);
+    if (weights == WeightsIn::kChanged) {
+      changed_ = sample.weights;
+    } else {
+      packed_ = pack_to_weight_pages(kernel_, sample.weights);
+    }
+    const std::int64_t swept = swept_bytes(changed_.empty() ? packed_ : changed_, weights);
     const bool is_flushed = weights == WeightsIn::kNoCache;
     work_.refresh = [this, swept, is_flushed] {
       if (swept > 0) sweep_caches(swept);
@@ -69,13 +74,19 @@ class WarmBench : public Bench {
     const std::int64_t bytes = kernel_.primitive.workspace_bytes;
     if (bytes > 0) workspace = empty_bytes(bytes, device);
     void* const scratch = workspace.defined() ? workspace.data_ptr() : nullptr;
-    const at::Tensor result = kernel_.run({packed_, src_, residual_, dst, scratch});
+    if (changed_.empty()) {
+      const at::Tensor result = kernel_.run({packed_, src_, residual_, dst, scratch});
+      return;
+    }
+    const Packed packed = pack(kernel_, changed_);
+    const at::Tensor result = kernel_.run({packed, src_, residual_, dst, scratch});
   }
 
   const Kernel kernel_;
   std::vector<at::Tensor> produced_, src_;
   at::Tensor produced_residual_, residual_;
   Packed packed_;
+  Weights changed_;  // packed in each run; empty if packed_ is used
   Runnable work_;
 };
 

@@ -2,11 +2,11 @@
 #include "standalone/winograd.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <vector>
 
 #include "base/error.h"
+#include "cpu_algo/kernels/winograd_weights.h"
 #include "standalone/conv.h"
 
 namespace torchalgo::cpu {
@@ -81,56 +81,26 @@ void transform_axis(const WinogradAxis& axis, const double* taps, std::int64_t s
   }
 }
 
-// The largest `of(tile)` of all tiles.
-template <class Of>
-constexpr int largest(const Of& of) {
-  int result = 0;
-  for (const WinogradTile& tile : kernels::kWinogradTiles) result = std::max(result, of(tile));
-  return result;
-}
-constexpr int kMaxTaps = largest([](const WinogradTile& t) { return std::max(t.h.r, t.w.r); });
-constexpr int kMaxSize =
-    largest([](const WinogradTile& t) { return std::max(t.h.weights(), t.w.weights()); });
-constexpr int kMaxElements = largest([](const WinogradTile& t) { return t.weights(); });
-
-// u[y][x] of the transformed filter `g`, a dense row of tile.weights().
-void transform_filter(const WinogradTile& tile, const float* g, double* u) {
-  const int width = tile.w.weights();
-  double taps[kMaxTaps * kMaxTaps];
-  double columns[kMaxSize * kMaxTaps];  // transformed along y: [tile.h.weights(), tile.w.r]
-  std::copy(g, g + std::ptrdiff_t{tile.h.r} * tile.w.r, taps);
-  for (int s = 0; s < tile.w.r; ++s) {
-    double column[kMaxSize];
-    transform_axis(tile.h, taps + s, tile.w.r, column);
-    for (int y = 0; y < tile.h.weights(); ++y) columns[y * tile.w.r + s] = column[y];
+// The matrix [axis.weights(), axis.r] of the transform of filters.
+std::vector<double> filter_matrix(const WinogradAxis& axis) {
+  const int size = axis.weights();
+  std::vector<double> matrix(static_cast<std::size_t>(size) * axis.r);
+  for (int tap = 0; tap < axis.r; ++tap) {
+    std::vector<double> taps(axis.r, 0.0), column(size);
+    taps[tap] = 1;
+    transform_axis(axis, taps.data(), 1, column.data());
+    for (int i = 0; i < size; ++i) matrix[static_cast<std::size_t>(i) * axis.r + tap] = column[i];
   }
-  for (int y = 0; y < tile.h.weights(); ++y) {
-    transform_axis(tile.w, columns + std::ptrdiff_t{y} * tile.w.r, 1,
-                   u + std::ptrdiff_t{y} * width);
-  }
+  return matrix;
 }
 
-// One panel: [weights, c_blocks of a group * 16, blocks * 16], zero beyond the channels that exist.
-void pack_panel(const WinogradTile& tile, const ConvProblem& conv, const float* weights,
-                std::int64_t first_block, std::int64_t blocks, float* out) {
-  const int elements = tile.weights();
-  const std::int64_t channels = conv.c / conv.groups;
-  const std::int64_t depth = channel_blocks(channels) * kBlock;
-  const std::int64_t columns = blocks * kBlock;
-  std::array<double, kMaxElements> u = {};
-  for (std::int64_t c = 0; c < depth; ++c) {
-    for (std::int64_t column = 0; column < columns; ++column) {
-      const std::int64_t k = first_block * kBlock + column;
-      if (c < channels && k < conv.k) {
-        transform_filter(tile, weights + (k * channels + c) * conv.r * conv.s, u.data());
-      } else {
-        u.fill(0);
-      }
-      for (int element = 0; element < elements; ++element)
-        out[(element * depth + c) * columns + column] = static_cast<float>(u[element]);
-    }
-  }
-}
+using TransformWeights = decltype(&kernels::default_isa::transform_winograd_weights);
+
+// What packing needs beside the weights.
+struct Packing {
+  TransformWeights transform = nullptr;
+  std::vector<double> by_row, by_column;
+};
 
 // The sizes of a run; without pointers.
 kernels::Winograd geometry_of(const WinogradVariant& winograd, const ConvProblem& conv,
@@ -234,15 +204,29 @@ std::int64_t floats_per_k_block(const WinogradTile& tile, const ConvProblem& con
 }
 
 // The weights as kernels::Winograd wants them, transformed in double, and the bias of whole blocks.
+// A panel is [weights, c_blocks of a group * 16, blocks * 16], zero beyond the channels that exist.
 void pack(const WinogradTile& tile, const kernels::Winograd& geometry, const ConvProblem& conv,
-          const PlainWeights& plain, float* weights, float* bias, const Threads& threads) {
+          const Packing& packing, const PlainWeights& plain, float* weights, float* bias,
+          const Threads& threads) {
   const std::int64_t block_floats = floats_per_k_block(tile, conv);
+  kernels::WinogradWeights call = {};
+  call.by_row = packing.by_row.data();
+  call.by_column = packing.by_column.data();
+  call.channels = conv.c / conv.groups;
+  call.depth = channel_blocks(call.channels) * kBlock;
+  call.r = tile.h.r, call.s = tile.w.r;
+  call.rows = tile.h.weights(), call.columns = tile.w.weights();
   parallel_for(threads, kernels::winograd_panels(geometry), 1,
                [&](std::int64_t begin, std::int64_t end) {
                  for (std::int64_t i = begin; i < end; ++i) {
                    const kernels::WinogradPanel panel = kernels::winograd_panel(geometry, i);
-                   pack_panel(tile, conv, plain.weights, panel.begin, panel.count,
-                              weights + panel.begin * block_floats);
+                   const std::int64_t first = panel.begin * kBlock;
+                   kernels::WinogradWeights one = call;
+                   one.weights = plain.weights + first * call.channels * call.r * call.s;
+                   one.dst = weights + panel.begin * block_floats;
+                   one.filters = std::min(conv.k - first, panel.count * kBlock);
+                   one.width = panel.count * kBlock;
+                   packing.transform(one);
                  }
                });
   pad_bias(plain.bias, conv.k, bias, geometry.k_blocks * kBlock);
@@ -276,14 +260,17 @@ StandaloneKernel bind_winograd(const WinogradVariant& variant, const ConvProblem
   const kernels::WinogradKernels kernels = TORCHALGO_PICK_KERNEL(isa, winograd_kernels)(index);
   const kernels::Winograd geometry = geometry_of(variant, conv, panel_blocks_of(isa));
   const Division division(tile, geometry, winograd_tiles(tile, conv), variant.most_tiles, threads);
-  return {
-      .workspace_bytes = division.scratch.bytes() * threads,
-      .weight_floats = geometry.k_blocks * floats_per_k_block(tile, conv),
-      .bias_floats = geometry.k_blocks * kBlock,
-      .pack = [=](const PlainWeights& plain, float* weights, float* bias,
-                  const Threads& pool) { pack(tile, geometry, conv, plain, weights, bias, pool); },
-      .run = [=](const RunArgs& args,
-                 const Threads& pool) { run(geometry, kernels, division, args, pool); }};
+  const Packing packing = {TORCHALGO_PICK_KERNEL(isa, transform_winograd_weights),
+                           filter_matrix(tile.h), filter_matrix(tile.w)};
+  return {.workspace_bytes = division.scratch.bytes() * threads,
+          .weight_floats = geometry.k_blocks * floats_per_k_block(tile, conv),
+          .bias_floats = geometry.k_blocks * kBlock,
+          .pack =
+              [=](const PlainWeights& plain, float* weights, float* bias, const Threads& pool) {
+                pack(tile, geometry, conv, packing, plain, weights, bias, pool);
+              },
+          .run = [=](const RunArgs& args,
+                     const Threads& pool) { run(geometry, kernels, division, args, pool); }};
 }
 
 }  // namespace torchalgo::cpu

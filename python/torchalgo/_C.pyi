@@ -237,6 +237,7 @@ def measure(
     **options: Unpack[MeasureOptions],
 ) -> list[Measurement]: ...  # releases the GIL
 
+CHANGED_WEIGHTS: int  # in place of cold_bytes: weights that each run packs
 LARGE_CACHE_BYTES: int  # as much of a last cache as one process can hope for
 
 def weights_in(

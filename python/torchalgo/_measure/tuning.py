@@ -66,6 +66,7 @@ class TuneSettings:
     budget_s: float | None = None
     seed: int = 0
     call_ticks: int = 0  # the call overhead, which is not part of a measured cost
+    cold_bytes: int | None = None  # as of _C.measure; None: those of the graph's weights
 
 
 class Tuning:
@@ -98,7 +99,8 @@ class Tuning:
             rules = Rules(graph, found, transforms, forced)
         self.transforms = transforms
         self.phase = Phase.MEASURING
-        self._sampler = self._bench.sampler(rules.primitives, cold_bytes(graph), settings.seed)
+        cold = cold_bytes(graph) if settings.cold_bytes is None else settings.cold_bytes
+        self._sampler = self._bench.sampler(rules.primitives, cold, settings.seed)
         call.progress.start(expected_work(rules))
         self._began = self._bench.now_s()
         self.state = CostState(

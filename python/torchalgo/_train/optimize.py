@@ -11,7 +11,7 @@ from torchalgo import _C
 from torchalgo._base.call_context import CallContext
 from torchalgo._capture.settings import Options
 from torchalgo._db import CostStore, DeviceCosts
-from torchalgo._measure.sampling import Bench, cold_bytes
+from torchalgo._measure.sampling import Bench
 from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._train.module import TrainingModule
 from torchalgo._train.region import PlannedRegion, RegionGraph, region_graph
@@ -65,9 +65,9 @@ def _plan(
 ) -> tuple[_C.Plan, _C.TrainingRegion]:
     graph = _C.training_graph(own.graph, wanted)
     found = _C.training_candidates(graph)
-    costs = None if store is None else DeviceCosts.of(store, None, cold_bytes(graph))
+    costs = None if store is None else DeviceCosts.of(store, None, _C.CHANGED_WEIGHTS)
     bench = Bench.on(None, call.deadline)
-    settings = TuneSettings(options.max_rel_error)
+    settings = TuneSettings(options.max_rel_error, cold_bytes=_C.CHANGED_WEIGHTS)
     tuning = Tuning(graph, found, {}, settings, call=call, cost_file=costs, bench=bench)
     plan = tuning.settle()
     _, places = own.parameters
