@@ -93,6 +93,7 @@ TrainingRegion::TrainingRegion(const Graph& forward, const std::vector<int>& wan
                   graph_.nodes.size());
   const std::vector<const Candidate*> chosen = chosen_candidates(graph_, candidates, plan);
   for (const int input : graph_.inputs) slot_of(input, Layout::kNchw);
+  for (int i = 0; i < forward_outputs_; ++i) output_gradients_.push_back(gradient_slot(i));
   for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
     if (n == forward_nodes_) end_forward();
     if (chosen[n] != nullptr) add_node(*chosen[n], parameters_of(chosen[n]->covers.front()));
@@ -105,6 +106,16 @@ TrainingRegion::TrainingRegion(const Graph& forward, const std::vector<int>& wan
     if (!is_filter) available(output, Layout::kNchw);
   }
   find_saved();
+}
+
+// Returns the slot of the gradient of an output, or -1 if the output needs none. The inputs behind
+// those of the forward pass are the gradients, in an order of their own.
+int TrainingRegion::gradient_slot(int output) const {
+  const std::string name = graph_.values[graph_.outputs[output]].name + ".grad";
+  for (int i = inputs_; i < static_cast<int>(graph_.inputs.size()); ++i) {
+    if (graph_.values[graph_.inputs[i]].name == name) return i;
+  }
+  return -1;
 }
 
 void TrainingRegion::end_forward() {
@@ -400,7 +411,11 @@ struct RegionFunction : public torch::autograd::Function<RegionFunction> {
       tensors[region.saved_[i]] = saved[parameters + i];
     }
     for (std::size_t i = 0; i < gradients.size(); ++i) {
-      tensors[region.inputs_ + i] = strided_nchw(gradients[i]);
+      const int slot = region.output_gradients_[i];
+      if (slot < 0) continue;
+      // A value may be several outputs.
+      at::Tensor& sum = tensors[slot];
+      sum = sum.defined() ? sum + strided_nchw(gradients[i]) : strided_nchw(gradients[i]);
     }
     // Position 0 is the region itself.
     std::vector<bool> needs;

@@ -80,6 +80,7 @@ class TrainingRegion {
   };
   using Tensors = std::vector<at::Tensor>;  // per slot; undefined ones do not exist (any more)
 
+  [[nodiscard]] int gradient_slot(int output) const;
   void end_forward();
   int slot_of(int value, Layout layout, bool is_weights = false);
   int available(int value, Layout layout);
@@ -108,6 +109,7 @@ class TrainingRegion {
   std::size_t forward_steps_ = 0;
   std::vector<NodeParameters> parameters_;
   std::vector<int> wanted_;
+  std::vector<int> output_gradients_;  // slots, per output of the forward pass
   std::vector<PlanTransform> transforms_;
   std::vector<Slot> slots_;
   std::vector<Step> steps_;

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A training step of optimize(training=True) beside those of PyTorch.
+
+    python benchmarks/bench_training.py resnet18 vgg11 --threads 2
+    python benchmarks/bench_training.py --table           # prints a table of the last records
+    python benchmarks/bench_training.py unet --quick      # to see that it works: a minute
+
+A step is the forward pass, the loss, the backward pass and SGD. Each network runs in a process of
+its own. PyTorch's steps are those of the model as it is, in channels_last, and compiled by
+Inductor. All take turns in rounds, and start from the same weights. A record also has the error of
+all gradients to f64, for the planned and for the plain model, and the peak memory of a step.
+
+Takes 2 to 6 minutes per network. Appends one JSON line per network to
+benchmarks/results/training.jsonl.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import engines
+import harness
+import torchalgo
+from networks import random_network
+from pages import table
+from torchalgo._base.stats import is_faster, median_interval
+from torchalgo._ir.costs import TICKS_PER_NS
+
+LIMIT_S = 1800.0  # of one network
+NETWORKS = (
+    "resnet18", "resnet50", "vgg11", "densenet121", "googlenet", "mobilenet_v2", "regnet_y_400mf",
+    "unet",
+)  # fmt: skip
+CLASSES = 1000
+QUICK = {"rounds": 3, "tune_s": 15.0, "size": 64, "batch": 2, "peers": ["channels_last"]}
+PEERS = ("channels_last", "inductor")
+
+
+class UNet(nn.Module):
+    """A segmentation network of three levels, with batch norms and max pooling."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.down = nn.ModuleList(
+            self.block(before, after)
+            for before, after in ((3, width), (width, 2 * width), (2 * width, 4 * width))
+        )
+        self.up = nn.ModuleList(
+            self.block(before, after)
+            for before, after in ((6 * width, 2 * width), (3 * width, width))
+        )
+        self.pool, self.last = nn.MaxPool2d(2), nn.Conv2d(width, 2, 1)
+
+    @staticmethod
+    def block(before: int, after: int) -> nn.Sequential:
+        layers: list[nn.Module] = []
+        for channels in (before, after):
+            layers += [nn.Conv2d(channels, after, 3, padding=1, bias=False), nn.BatchNorm2d(after)]
+            layers.append(nn.ReLU(inplace=True))
+        return nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.down[0](x)
+        second = self.down[1](self.pool(first))
+        y = functional.interpolate(self.down[2](self.pool(second)), scale_factor=2.0)
+        y = self.up[0](torch.cat([y, second], 1))
+        y = functional.interpolate(y, scale_factor=2.0)
+        y = self.up[1](torch.cat([y, first], 1))
+        result: Tensor = self.last(y).mean((2, 3))
+        return result
+
+
+def network_of(name: str) -> nn.Module:
+    """Returns a network in train mode. Dropout is off, so that all steps compute the same."""
+    if name == "unet":
+        torch.manual_seed(0)
+        network: nn.Module = UNet()
+    else:
+        network = random_network(name)
+    for module in network.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return network.train()
+
+
+def step_of(model: nn.Module, run: Callable[..., Any], x: Tensor, y: Tensor) -> Callable[[], float]:
+    """Returns a function that makes one step and returns the loss."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+
+    def step() -> float:
+        optimizer.zero_grad(set_to_none=True)
+        loss = functional.cross_entropy(run(x), y)
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    return step
+
+
+def gradients(model: nn.Module, run: Callable[..., Any], x: Tensor, y: Tensor) -> list[Tensor]:
+    model.zero_grad(set_to_none=True)
+    functional.cross_entropy(run(x), y).backward()
+    found = [p.grad for p in model.parameters()]
+    model.zero_grad(set_to_none=True)
+    return [g.double() for g in found if g is not None]
+
+
+def worst_error(found: list[Tensor], exact: list[Tensor]) -> float:
+    """Returns the largest relative L2 of a gradient. Leaves out those that are zero but for
+    rounding, such as that of a bias before a batch norm."""
+    most = max(float(e.norm()) for e in exact)
+    pairs = [(f, e) for f, e in zip(found, exact, strict=True) if float(e.norm()) > 1e-9 * most]
+    return max(float((f - e).norm() / e.norm()) for f, e in pairs)
+
+
+def peak_mb(name: str, options: harness.Record, peer: str) -> float:
+    """Returns by how many MB three steps raise the most memory of this process.
+
+    The costs of the plan are in the database, so planning itself measures nothing here.
+    """
+    torch.set_num_threads(options["threads"])
+    network, (x, y) = network_of(name), images_of(name, options)
+    run: Callable[..., Any] = network
+    if peer == "torchalgo":
+        settings = torchalgo.Settings(progress=False)
+        run = torchalgo.optimize(network, (x,), training=True, budget_s=options["tune_s"],
+                                 settings=settings)  # fmt: skip
+    before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    step = step_of(network, run, x, y)
+    for _ in range(3):
+        step()
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return round((most - before) / 2**20, 1)
+
+
+def images_of(name: str, options: harness.Record) -> tuple[Tensor, Tensor]:
+    """Returns random images and their classes."""
+    torch.manual_seed(1)
+    x = torch.randn(options["batch"], 3, options["size"], options["size"])
+    return x, torch.randint(0, 2 if name == "unet" else CLASSES, (options["batch"],))
+
+
+def run_one(name: str, options: harness.Record) -> harness.Record:
+    """The record of one network in this process."""
+    torch.set_num_threads(options["threads"])
+    start = network_of(name)
+    x, y = images_of(name, options)
+    own = copy.deepcopy(start)
+    began = time.perf_counter()
+    settings = torchalgo.Settings(progress=False)
+    fast = torchalgo.optimize(own, (x,), training=True, budget_s=options["tune_s"],
+                              settings=settings)  # fmt: skip
+    plan_s = time.perf_counter() - began
+    exact = copy.deepcopy(start).double()
+    of_f64 = gradients(exact, exact, x.double(), y)
+    plain = copy.deepcopy(start)
+    errors = {
+        "planned": worst_error(gradients(own, fast, x, y), of_f64),
+        "eager": worst_error(gradients(plain, plain, x, y), of_f64),
+    }
+    del exact, of_f64
+    steps = {"torchalgo": step_of(own, fast, x, y), "eager": step_of(plain, plain, x, y)}
+    if "channels_last" in options["peers"]:
+        model = copy.deepcopy(start).to(memory_format=torch.channels_last)
+        images = x.contiguous(memory_format=torch.channels_last)
+        steps["channels_last"] = step_of(model, model, images, y)
+    if "inductor" in options["peers"]:
+        model = copy.deepcopy(start)
+        steps["inductor"] = step_of(model, torch.compile(model), x, y)
+    failures: dict[str, str] = {}
+    for peer, step in list(steps.items()):
+        try:
+            step()
+            step()
+        except Exception as problem:
+            failures[peer] = f"{type(problem).__name__}: {str(problem)[:300]}"
+            del steps[peer]
+    peaks = {
+        peer: harness.run_child(peak_mb, name, options, peer, limit_s=LIMIT_S).values
+        for peer in ("torchalgo", "eager")
+    }
+    times: dict[str, list[float]] = {peer: [] for peer in steps}
+    for _ in range(options["rounds"]):
+        for peer, step in steps.items():
+            begin = time.perf_counter()
+            step()
+            times[peer].append(round((time.perf_counter() - begin) * 1e3, 3))
+    return {
+        "schema": 1,
+        "benchmark": "training",
+        "network": name,
+        **{key: options[key] for key in ("batch", "size", "threads")},
+        "plan_s": round(plan_s, 1),
+        "regions": {
+            part: {
+                "status": plan.status,
+                "ms": plan.cost / TICKS_PER_NS / 1e6,
+                "gap": 1 - plan.lower_bound / plan.cost if plan.cost else 0.0,
+                "nodes": len(plan.nodes),
+            }
+            for part, plan in fast.plans.items()
+        },
+        "runs": {"planned": fast.planned_runs, "other": fast.other_runs},
+        "gradient_error": errors,
+        "peak_mb": {peer: found[-1] for peer, found in peaks.items() if found},
+        "failures": failures,
+        "step_ms": times,
+        "load_after": os.getloadavg()[0],
+        "machine": engines.machine(),
+        "git": harness.git_state(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def ratio(record: harness.Record, peer: str) -> tuple[float, tuple[float, float]]:
+    """Returns the median of the peer's time over ours, round by round, and its 95 % interval."""
+    own = record["step_ms"]["torchalgo"]
+    ratios = [b / a for a, b in zip(own, record["step_ms"][peer], strict=True)]
+    return statistics.median(ratios), median_interval(ratios)
+
+
+def best_peer(record: harness.Record) -> str:
+    times = record["step_ms"]
+    return min((p for p in times if p != "torchalgo"), key=lambda p: statistics.median(times[p]))
+
+
+def show(record: harness.Record) -> None:
+    """Prints a line per peer."""
+    own = record["step_ms"]["torchalgo"]
+    print(f"{record['network']}, batch {record['batch']}: {statistics.median(own):.1f} ms")
+    for peer, times in record["step_ms"].items():
+        if peer != "torchalgo":
+            middle, (low, high) = ratio(record, peer)
+            verdict = is_faster(own, times).verdict
+            print(f"  {peer:14s} {middle:.2f} [{low:.2f}, {high:.2f}] times ours: ours {verdict}")
+    print(f"  gradients {record['gradient_error']}, peak MB {record['peak_mb']}", flush=True)
+
+
+def last_records(path: Path) -> list[harness.Record]:
+    """Returns the last record of each network, batch, size and number of threads."""
+    found = {}
+    for line in harness.read_lines(path):
+        found[line["network"], line["batch"], line["size"], line["threads"]] = line
+    return list(found.values())
+
+
+def print_table(path: Path) -> None:
+    rows = []
+    for record in last_records(path):
+        peer = best_peer(record)
+        middle, (low, high) = ratio(record, peer)
+        eager, _ = ratio(record, "eager")
+        own = statistics.median(record["step_ms"]["torchalgo"])
+        peaks, errors = record["peak_mb"], record["gradient_error"]
+        rows.append([
+            record["network"], str(record["batch"]), str(record["threads"]), f"{own:.0f}",
+            f"{eager:.2f}", f"{middle:.2f} [{low:.2f}, {high:.2f}] {peer}",
+            f"{errors['planned']:.0e} / {errors['eager']:.0e}",
+            f"{peaks['torchalgo'] / peaks['eager']:.2f}" if peaks.get("eager") else "-",
+            f"{record['plan_s']:.0f}",
+        ])  # fmt: skip
+    titles = [
+        "network", "batch", "threads", "step, ms", "eager / ours", "best of PyTorch / ours",
+        "worst gradient error, ours / eager", "peak memory / eager's", "planned in s",
+    ]  # fmt: skip
+    print("\n".join(table(titles, rows)))
+
+
+def main() -> int:
+    """Each network in a fresh process; its record is appended to --out."""
+    parser = harness.make_parser(__doc__, harness.RESULTS / "training.jsonl", can_resume=True)
+    parser.add_argument("networks", nargs="*", default=list(NETWORKS), metavar="NETWORK")
+    parser.add_argument("--threads", type=harness.count, default=2, help="of each peer")
+    parser.add_argument("--batch", type=harness.count, default=8)
+    parser.add_argument("--size", type=harness.count, default=224, help="of the square images")
+    parser.add_argument("--rounds", type=harness.count, default=10)
+    parser.add_argument("--tune-s", type=harness.seconds, default=120.0, help="seconds of tuning")
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS))
+    parser.add_argument("--quick", action="store_true", help="few rounds, small images, one peer")
+    parser.add_argument("--table", action="store_true", help="print a table, measure nothing")
+    args = parser.parse_args()
+    if args.quick:
+        parser.set_defaults(**QUICK)
+        args = parser.parse_args()
+    if args.table:
+        print_table(args.out)
+        return 0
+    options = harness.settings_of(args, "threads", "batch", "size", "rounds", "tune_s", "peers")
+    same = {key: options[key] for key in ("threads", "batch", "size")}
+    outcome = harness.measure_each(
+        run_one, {name: (name, options) for name in args.networks}, out=args.out, limit_s=LIMIT_S,
+        env=harness.thread_env(args.threads), show=show,
+        done=harness.done_before(args.out, "network", same) if args.resume else None,
+    )  # fmt: skip
+    return outcome.status
+
+
+if __name__ == "__main__":
+    harness.run_script(main)
