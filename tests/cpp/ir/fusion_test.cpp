@@ -26,6 +26,8 @@ TEST(Fuse, AppendsAdditionAndActivationOnceAndInThisOrder) {
   EXPECT_EQ(fused(conv + "+relu", relu), "-");
   EXPECT_EQ(fused(conv + "+relu", add), "-");
   EXPECT_EQ(fused(conv + "+add", add), "-");
+  EXPECT_EQ(fused("normalize_f32_n1c32h8w8_eps1e-05", add), "normalize_f32_n1c32h8w8_eps1e-05+add");
+  EXPECT_EQ(fused("bwd_normalize_f32_n1c32h8w8_eps1e-05", add), "-");
   EXPECT_TRUE(fuse(parse_problem(conv), parse_problem(add))->adds_residual);
   EXPECT_FALSE(fuse(parse_problem(conv), parse_problem(relu))->adds_residual);
 }
@@ -34,11 +36,12 @@ TEST(Fuse, AppendsActivationsToWhatComputesMoreThanOne) {
   const std::string relu = "relu_f32_n1c32h8w8";
   for (const std::string before :
        {"add_f32_n1c32h8w8", "mul_f32_n1c32h8w8", "scaleshift_f32_n1c32h8w8",
-        "groupnorm_f32_n1c32h8w8_g8_eps1e-05"}) {
+        "groupnorm_f32_n1c32h8w8_g8_eps1e-05", "normalize_f32_n1c32h8w8_eps1e-05"}) {
     EXPECT_EQ(fused(before, relu), before + "+relu");
   }
-  for (const std::string before : {"relu_f32_n1c32h8w8", "concat_f32_n1c16x16h8w8",
-                                   "maxpool_f32_n1c32h8w8_r3s3_st1x1_pad1x1_dil1x1"}) {
+  for (const std::string before :
+       {"relu_f32_n1c32h8w8", "bwd_relu_f32_n1c32h8w8", "moments_f32_n1c32h8w8",
+        "concat_f32_n1c16x16h8w8", "maxpool_f32_n1c32h8w8_r3s3_st1x1_pad1x1_dil1x1"}) {
     EXPECT_EQ(fused(before, relu), "-") << before;
   }
 }

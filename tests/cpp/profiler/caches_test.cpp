@@ -28,6 +28,7 @@ TEST(WeightsIn, DependsOnTheModelsSize) {
   EXPECT_EQ(weights_in((1 << 20) + 1, device), WeightsIn::kPastL2);
   EXPECT_EQ(weights_in(kLargeCacheBytes, device), WeightsIn::kPastL2);
   EXPECT_EQ(weights_in(kLargeCacheBytes + 1, device), WeightsIn::kNoCache);
+  EXPECT_EQ(weights_in(kChangedWeights, device), WeightsIn::kChanged);
 }
 
 }  // namespace

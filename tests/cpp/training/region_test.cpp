@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "training/region.h"
+
+#include <ATen/ops/batch_norm.h>
+#include <ATen/ops/conv2d.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "all_algorithms.h"
+#include "base/error.h"
+#include "ir/graph_text.h"
+#include "planner/make_plan.h"
+#include "planner/training_graph.h"
+#include "planner/transforms.h"
+#include "provider/find_candidates.h"
+
+namespace torchalgo {
+namespace {
+
+// A convolution, a batch norm, a ReLU and a sum with the convolution's result. The region returns
+// the sum, and then the convolution's result.
+constexpr const char* kGraph =
+    "torchalgo graph 1\n"
+    "value\tx\t2,20,8,9\tf32\nvalue\ty\t2,20,8,9\tf32\nvalue\tm\t2,20,1,1\tf32\n"
+    "value\tz\t2,20,8,9\tf32\nvalue\tr\t2,20,8,9\tf32\nvalue\ts\t2,20,8,9\tf32\n"
+    "node\tconv\tconv\t0\t1\tfwd_f32_n2c20h8w9_k20r3s3_st1x1_pad1x1_dil1x1_g1+bias\t\n"
+    "node\tbn.moments\tmoments\t1\t2\tmoments_f32_n2c20h8w9\t\n"
+    "node\tbn\tnormalize\t1,2\t3\tnormalize_f32_n2c20h8w9_eps1e-05\t\n"
+    "node\trelu\trelu\t3\t4\trelu_f32_n2c20h8w9\t\n"
+    "node\tadd\tadd\t4,1\t5\tadd_f32_n2c20h8w9\t\n"
+    "input\t0\tnchw\noutput\t5\noutput\t1\n";
+
+struct Model {
+  at::Tensor x, weights, bias, scale, shift, mean, var;
+
+  static Model make() {
+    const auto variable = [](at::Tensor tensor) { return tensor.set_requires_grad(true); };
+    return {variable(at::randn({2, 20, 8, 9})),
+            variable(at::randn({20, 20, 3, 3}) * 0.1),
+            variable(at::randn({20})),
+            variable(at::rand({20}) + 0.5),
+            variable(at::randn({20})),
+            at::zeros({20}),
+            at::rand({20})};
+  }
+  [[nodiscard]] std::vector<at::Tensor> leaves() const { return {x, weights, bias, scale, shift}; }
+
+  [[nodiscard]] std::vector<at::Tensor> run() const {
+    const at::Tensor y = at::conv2d(x, weights, bias, 1, 1);
+    return {at::relu(at::batch_norm(y, scale, shift, mean, var, true, 0.1, 1e-5, false)) + y, y};
+  }
+};
+
+// Returns the region with the cheapest plan if the primitives of `layout` cost nothing.
+std::shared_ptr<TrainingRegion> make_region(Layout layout) {
+  const Graph forward = parse_graph(kGraph);
+  const Graph graph = training_graph(forward, {0});
+  const Candidates candidates = training_candidates(graph, all_algorithms(), cpu_device());
+  const std::vector<Candidate> transforms =
+      transform_candidates(graph, candidates, [](const Problem& problem) {
+        return offers_of(problem, all_algorithms(), cpu_device()).primitives;
+      });
+  CostTable costs;
+  for (const auto& list : candidates.by_anchor) {
+    for (const Candidate& each : list) {
+      const bool is_free = each.primitive.src == layout && each.primitive.dst == layout;
+      costs.costs[cost_key(each.problem, each.primitive)] = {is_free ? 1 : 1000};
+    }
+  }
+  for (const Candidate& each : transforms) {
+    costs.costs[cost_key(each.problem, each.primitive)] = {10};
+  }
+  const Plan plan = make_plan(graph, candidates, transforms, costs).plan;
+  return std::make_shared<TrainingRegion>(forward, std::vector<int>{0}, candidates, plan,
+                                          std::vector<NodeParameters>{{0, 1}, {}, {2, 3}, {}, {}});
+}
+
+std::vector<at::Tensor> run(const std::shared_ptr<TrainingRegion>& region, const Model& model) {
+  return TrainingRegion::run(region, {model.x},
+                             {model.weights, model.bias, model.scale, model.shift},
+                             {{1, model.mean, model.var, 0.1}});
+}
+
+std::vector<at::Tensor> gradients(const std::vector<at::Tensor>& outputs, const Model& model,
+                                  bool create_graph = false) {
+  std::vector<at::Tensor> of;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    at::manual_seed(static_cast<std::uint64_t>(i));
+    of.push_back(at::randn(outputs[i].sizes()));
+  }
+  return torch::autograd::grad(outputs, model.leaves(), of, /*retain_graph=*/true, create_graph);
+}
+
+TEST(TrainingRegion, HasTheGradientsOfTorchInEveryLayout) {
+  at::manual_seed(3);
+  const Model model = Model::make();
+  for (const Layout layout : {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c}) {
+    Model own = model, other = model;
+    own.mean = model.mean.clone(), own.var = model.var.clone();
+    other.mean = model.mean.clone(), other.var = model.var.clone();
+    const auto found = run(make_region(layout), own), expected = other.run();
+    ASSERT_EQ(found.size(), 2U);
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(found[i].allclose(expected[i], 1e-4, 1e-4));
+    const auto diffs = gradients(found, own), wanted = gradients(expected, other);
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      const double error = (diffs[i] - wanted[i]).norm().item<double>();
+      // The bias of a convolution before a batch norm has a gradient here, because of the sum.
+      EXPECT_LT(error, 1e-4 * wanted[i].norm().item<double>()) << i << to_string(layout);
+    }
+    EXPECT_TRUE(own.mean.allclose(other.mean, 1e-5, 1e-6));
+    EXPECT_TRUE(own.var.allclose(other.var, 1e-5, 1e-6));
+  }
+}
+
+TEST(TrainingRegion, ComputesNoGradientThatNobodyNeeds) {
+  Model model = Model::make();
+  model.x.set_requires_grad(false);
+  model.weights.set_requires_grad(false);
+  const auto found = run(make_region(Layout::kNchw), model);
+  const at::Tensor loss = found[0].sum();
+  loss.backward();
+  EXPECT_TRUE(model.scale.grad().defined());
+  EXPECT_FALSE(model.weights.grad().defined());
+  EXPECT_FALSE(model.x.grad().defined());
+}
+
+TEST(TrainingRegion, RefusesSecondDerivativesAndOtherSizes) {
+  Model model = Model::make();
+  const auto region = make_region(Layout::kNchw);
+  EXPECT_THROW(static_cast<void>(gradients(run(region, model), model, /*create_graph=*/true)),
+               std::exception);
+  model.x = at::randn({1, 20, 8, 9});
+  EXPECT_THROW(static_cast<void>(run(region, model)), Error);
+}
+
+TEST(TrainingRegion, KeepsNothingWithoutGradients) {
+  const Model model = Model::make();
+  const auto region = make_region(Layout::kNchw);
+  EXPECT_GT(region->saved_bytes(), 0);
+  const at::NoGradGuard no_grad;
+  EXPECT_FALSE(run(region, model)[0].requires_grad());
+}
+
+}  // namespace
+}  // namespace torchalgo
