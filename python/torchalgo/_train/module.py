@@ -14,6 +14,8 @@ from torchalgo import _C
 from torchalgo._train.region import PlannedRegion
 from torchalgo._train.trace import Traced, has_hooks
 
+Link = tuple[nn.Module, str, Any]  # a module, the name of an attribute, and its value
+
 
 class TrainingModule(nn.Module):
     """A model that is trained, with the primitives of a plan in all three directions.
@@ -27,7 +29,12 @@ class TrainingModule(nn.Module):
 
     _original: nn.Module
     _whole: fx.GraphModule
+    _traced: Traced
     _regions: dict[str, PlannedRegion]
+    _inputs: int  # of forward
+    _others: int  # runs of regions in calls that ran the whole model as it was given
+    _links: list[Link]
+    _modes: list[tuple[bool, bool]]
     plans: dict[str, _C.Plan]  # of the regions
 
     def __init__(
@@ -106,9 +113,9 @@ _SHARED = frozenset(
 )  # fmt: skip
 
 
-def _links(model: nn.Module, traced: Traced) -> list[tuple[nn.Module, str, Any]]:
+def _links(model: nn.Module, traced: Traced) -> list[Link]:
     """Returns the modules and tensors that the trace has found, with their owners."""
-    found: list[tuple[nn.Module, str, Any]] = [
+    found: list[Link] = [
         (owner, name, child) for owner in traced.entered for name, child in owner.named_children()
     ]
     for node in traced.whole.graph.nodes:
@@ -119,7 +126,7 @@ def _links(model: nn.Module, traced: Traced) -> list[tuple[nn.Module, str, Any]]
     return found
 
 
-def _modes(model: nn.Module, traced: Traced) -> list[Any]:
+def _modes(model: nn.Module, traced: Traced) -> list[tuple[bool, bool]]:
     """Returns what the trace has taken from modules that it has entered: their modes and hooks."""
     return [
         (module.training, module is not model and has_hooks(module)) for module in traced.entered

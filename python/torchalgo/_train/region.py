@@ -217,7 +217,9 @@ class PlannedRegion(nn.Module):
         modules, moments = copy.deepcopy((own.modules, own.moments), memo)
         part = copy.deepcopy(self._part, memo)
         copied = dataclasses.replace(own, modules=modules, moments=moments)
-        wanted = [i for i, is_wanted in zip(own.graph.inputs, self._wanted, strict=True) if is_wanted]
+        wanted = [
+            i for i, is_wanted in zip(own.graph.inputs, self._wanted, strict=True) if is_wanted
+        ]
         return PlannedRegion(part, copied, wanted, self._native)
 
     def forward(self, *inputs: Tensor) -> Any:
@@ -227,6 +229,8 @@ class PlannedRegion(nn.Module):
             return self._part(*inputs)
         self.__dict__["plan_runs"] += 1
         found = self._native.run(list(inputs), tensors, self._statistics())
+        if found[0].grad_fn is not None:
+            found[0].grad_fn.register_prehook(_refuse_second_derivatives)
         results = [found[position] for position in self._own.results]
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -247,9 +251,9 @@ class PlannedRegion(nn.Module):
 
     def _settings_now(self) -> list[Any]:
         """Returns the attributes of modules that the plan has as numbers."""
-        return [
-            [getattr(module, name, None) for name in _SETTINGS] for module in self._leaves
-        ] + [norm.training for _, norm in self._own.moments]
+        return [[getattr(module, name, None) for name in _SETTINGS] for module in self._leaves] + [
+            norm.training for _, norm in self._own.moments
+        ]
 
     def _statistics(self) -> list[tuple[int, Tensor, Tensor, float]]:
         """Counts the batch, and returns the running statistics with the weight of this batch."""
@@ -264,6 +268,16 @@ class PlannedRegion(nn.Module):
                 factor = 1.0 / float(batches) if norm.momentum is None else norm.momentum
             found.append((node, mean, var, factor))
         return found
+
+
+def _refuse_second_derivatives(_: Any) -> None:
+    """Raises torchalgo.Error where PyTorch would make a RuntimeError of it."""
+    if torch.is_grad_enabled():
+        raise _C.Error(
+            "TA2702 training: a gradient of a gradient was asked for (create_graph=True); a model"
+            " of optimize(training=True) has first derivatives only. Use the model as it was given"
+            " for this loss"
+        )
 
 
 def _is_plain(tensor: Tensor, shape: Sequence[int]) -> bool:
@@ -284,5 +298,5 @@ def _is_transformed() -> bool:
         or torch._C._functorch.peek_interpreter_stack() is not None
         or torch.autograd.forward_ad._current_level >= 0
         or torch.nn.modules.module._has_any_global_hook()
-        or torch.jit.is_tracing()
+        or torch._C._get_tracing_state() is not None
     )

@@ -24,19 +24,41 @@ from torchalgo import _C
 _ADDITIONS: frozenset[Any] = frozenset(
     (operator.add, operator.iadd, torch.add, "add", "add_")
 )  # of functions and of methods
+_PRODUCTS: frozenset[Any] = frozenset((operator.mul, torch.mul, "mul"))  # they make new tensors
 _RELUS: frozenset[Any] = frozenset(
     (functional.relu, torch.relu, torch.relu_, functional.relu_, "relu", "relu_")
 )
 _AUGMENTED = frozenset(  # operators such as y += x
-    f"i{name}"
-    for name in "add and concat floordiv lshift mod mul matmul or pow rshift sub truediv xor".split()
-)
+    ("iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imod", "imul", "imatmul", "ior", "ipow",
+     "irshift", "isub", "itruediv", "ixor")
+)  # fmt: skip
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def has_hooks(module: nn.Module) -> bool:
     """Returns whether a user has attached a hook to the module itself."""
     return any(getattr(module, name) for name in _HOOKS)
+
+
+class _Proxy(fx.Proxy):
+    """A value of the trace. `y += x` and `y[i] = x` change y, as they do in the model."""
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.tracer.create_proxy("call_function", operator.setitem, (self, index, value), {})
+
+
+def _augmented(name: str) -> Any:
+    target = getattr(operator, name)
+
+    def method(self: fx.Proxy, other: Any) -> fx.Proxy:
+        result: fx.Proxy = self.tracer.create_proxy("call_function", target, (self, other), {})
+        return result
+
+    return method
+
+
+for _name in _AUGMENTED:
+    setattr(_Proxy, f"__{_name}__", _augmented(_name))
 
 
 class _Tracer(fx.Tracer):
@@ -52,6 +74,9 @@ class _Tracer(fx.Tracer):
         if not is_leaf:
             self.entered.append(m)
         return is_leaf
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         if _modes() != self._modes:
@@ -216,19 +241,35 @@ def _is_planned(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     if not _writes_in_place(node, modules):
         return True
     changed = node.args[0]
-    near = [changed, *(user for user in changed.users if user < node)]
-    return all(known_op(each, modules) is not None for each in near)
+    assert isinstance(changed, fx.Node)
+    is_new = changed.target in _PRODUCTS or known_op(changed, modules) is not None
+    readers = [user for user in changed.users if user < node]
+    return is_new and all(known_op(each, modules) is not None for each in readers)
 
 
 def _may_write(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
-    """Returns whether the op may change a tensor that exists already."""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    is_written = node.op != "call_module" and (
-        name in ("setitem", "delitem") or (name.endswith("_") and not name.endswith("__"))
-    )
+    """Returns whether the op may change a tensor that exists already.
+
+    It does so by its name, or it is code of a user, which may do anything.
+    """
+    if node.op == "call_module":
+        module = modules[str(node.target)]
+        is_other = has_hooks(module) or not type(module).__module__.startswith("torch.nn")
+        return is_other or _writes_in_place(node, modules)
+    if node.op == "call_method":
+        name, is_other = str(node.target), False
+    else:
+        name = getattr(node.target, "__name__", "")
+        owner = str(getattr(node.target, "__module__", None))
+        is_other = owner.partition(".")[0] not in ("torch", "_operator", "math", "builtins", "None")
+    is_written = name in ("setitem", "delitem") or (name.endswith("_") and name[-2:] != "__")
     is_augmented = node.op == "call_function" and name in _AUGMENTED
     return (
-        is_written or is_augmented or "out" in node.kwargs or _writes_in_place(node, modules)
+        is_other
+        or is_written
+        or is_augmented
+        or "out" in node.kwargs
+        or _writes_in_place(node, modules)
     )
 
 
