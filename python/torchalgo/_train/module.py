@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from torchalgo import _C
-from torchalgo._train.region import PlannedRegion
+from torchalgo._train.region import PlannedRegion, is_transformed
 from torchalgo._train.trace import Traced, has_hooks
 
 Link = tuple[nn.Module, str, Any]  # a module, the name of an attribute, and its value
@@ -89,6 +89,7 @@ class TrainingModule(nn.Module):
             and len(args) == self._inputs
             and all(isinstance(x, Tensor) for x in args)
             and all(getattr(owner, name, None) is value for owner, name, value in self._links)
+            and not is_transformed()
             and _modes(self._original, self._traced) == self._modes
         )
 

@@ -244,7 +244,6 @@ class PlannedRegion(nn.Module):
                 is_recorded and x.requires_grad and not is_wanted
                 for x, is_wanted in zip(inputs, self._wanted, strict=True)
             )
-            and not _is_transformed()
             and not any(has_hooks(module) for module in self._leaves)
             and self._settings_now() == self._settings
         )
@@ -290,7 +289,7 @@ def _is_plain(tensor: Tensor, shape: Sequence[int]) -> bool:
     )
 
 
-def _is_transformed() -> bool:
+def is_transformed() -> bool:
     """Returns whether something looks at each operation of PyTorch, or changes what it does."""
     return (
         torch.is_autocast_enabled("cpu")
