@@ -137,6 +137,16 @@ class FillOfAView(SetItem):
         return self.last(y) + before
 
 
+class LateReader(SetItem):
+    """A sum needs a longer way than the change that comes after it in the code."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        before = y + torch.tanh(self.last(y + 1.0))
+        y[:, 0].fill_(1.0)
+        return before + y
+
+
 class SecondName(SetItem):
     """y and z are one tensor."""
 
@@ -170,7 +180,9 @@ class InPlaceOnInput(nn.Module):
         return self.conv(x)
 
 
-@pytest.mark.parametrize("kind", [InPlaceBetween, SetItem, FillOfAView, SecondName, ViewBefore])
+@pytest.mark.parametrize(
+    "kind", [InPlaceBetween, SetItem, FillOfAView, LateReader, SecondName, ViewBefore]
+)
 def test_changes_in_place_are_seen_by_all_later_readers(
     tmp_path: Path, kind: type[nn.Module]
 ) -> None:

@@ -399,3 +399,41 @@ def test_a_model_without_convolutions_runs_as_it_was_given(tmp_path: Path) -> No
     both = trio(model, images(), tmp_path)
     both.check_step(images())
     assert both.planned.plans == {} and both.planned.planned_runs == 0
+
+
+# ---- several processes ---------------------------------------------------------------------------
+
+
+def train_in_a_process(rank: int, folder: Path) -> None:
+    """Runs three steps of DistributedDataParallel, and writes the weights and gradients."""
+    torch.set_num_threads(1)
+    store = torch.distributed.FileStore(str(folder / "store"), 2)
+    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    torch.manual_seed(0)
+    model = Mixed()
+    model.dropout.p = 0.0
+    exact = copy.deepcopy(model).double()
+    planned = torchalgo.optimize(model, (images(),), **options(folder / str(rank)))
+    for each, dtype in ((planned, torch.float32), (exact, torch.float64)):
+        parallel = nn.parallel.DistributedDataParallel(each)
+        optimizer = torch.optim.SGD(parallel.parameters(), lr=0.01)
+        for step in range(3):
+            optimizer.zero_grad()
+            weighted(parallel(images(seed=10 * step + rank).to(dtype))).backward()
+            optimizer.step()
+    assert planned.planned_runs == 3 and planned.other_runs == 0
+    torch.save((planned.state_dict(), exact.state_dict()), folder / f"{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_distributed_data_parallel(tmp_path: Path) -> None:
+    for rank in range(2):
+        (tmp_path / str(rank)).mkdir()
+    torch.multiprocessing.spawn(train_in_a_process, (tmp_path,), nprocs=2)
+    results = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
+    names = [name for name, _ in Mixed().named_parameters()]
+    for name in names:
+        first, second = (planned[name] for planned, _ in results)
+        assert torch.equal(first, second), name
+        assert torch.allclose(first.double(), results[0][1][name], atol=1e-4), name
