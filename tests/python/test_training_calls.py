@@ -218,6 +218,7 @@ def test_code_that_a_trace_does_not_show_is_an_error(tmp_path: Path, kind: type[
     with pytest.raises(torchalgo.Error) as caught:
         torchalgo.optimize(kind(), (images(),), **options(tmp_path))
     assert caught.value.code == "TA1601"
+    assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
 
 
 def test_saved_tensors_pass_their_hooks(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ class _Tracer(fx.Tracer):
         super().__init__()
         self.entered: list[nn.Module] = []
         self._modes = _modes()
+        self._has_block = False
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         is_leaf = has_hooks(m) or super().is_leaf_module(m, module_qualified_name)
@@ -75,15 +76,21 @@ class _Tracer(fx.Tracer):
             self.entered.append(m)
         return is_leaf
 
-    def proxy(self, node: fx.Node) -> fx.Proxy:
-        return _Proxy(node, self)
-
-    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
-        if _modes() != self._modes:
+    def trace(self, *args: Any, **kwargs: Any) -> fx.Graph:
+        graph = super().trace(*args, **kwargs)
+        # An error in the midst of a checkpoint would leave its hooks behind.
+        if self._has_block:
             raise RuntimeError(
                 "forward has a block of torch.no_grad, torch.autocast, or of another mode, which a"
                 " trace does not see"
             )
+        return graph
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        self._has_block = self._has_block or _modes() != self._modes
         return super().create_node(*args, **kwargs)
 
 
