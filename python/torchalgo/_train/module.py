@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, fx, nn
 
 from torchalgo import _C
-from torchalgo._train.region import PlannedRegion
+from torchalgo._train.region import PlannedRegion, is_transformed
+from torchalgo._train.trace import Traced, has_hooks
+
+Link = tuple[nn.Module, str, Any]  # a module, the name of an attribute, and its value
 
 
 class TrainingModule(nn.Module):
@@ -23,21 +29,44 @@ class TrainingModule(nn.Module):
 
     _original: nn.Module
     _whole: fx.GraphModule
+    _traced: Traced
     _regions: dict[str, PlannedRegion]
+    _inputs: int  # of forward
+    _others: int  # runs of regions in calls that ran the whole model as it was given
+    _links: list[Link]
+    _modes: list[tuple[bool, bool]]
     plans: dict[str, _C.Plan]  # of the regions
 
     def __init__(
-        self, model: nn.Module, whole: fx.GraphModule, regions: dict[str, PlannedRegion],
-        plans: dict[str, _C.Plan],
+        self, model: nn.Module, traced: Traced, regions: dict[str, PlannedRegion],
+        plans: dict[str, _C.Plan], inputs: int,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.__dict__.update(_original=model, _whole=whole, _regions=regions, plans=plans)
+        self.__dict__.update(
+            _original=model, _traced=traced, _whole=traced.whole, _regions=regions, plans=plans,
+            _inputs=inputs, _others=0, _links=_links(model, traced), _modes=_modes(model, traced),
+        )  # fmt: skip
         # The model's own dicts: what is registered later in one of both is in the other.
-        self._modules = model._modules
-        self._parameters = model._parameters
-        self._buffers = model._buffers
-        self._non_persistent_buffers_set = model._non_persistent_buffers_set
+        for name, value in vars(model).items():
+            if name in _SHARED or (name.endswith("_hooks") and name in self.__dict__):
+                self.__dict__[name] = value
         self.training = model.training
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TrainingModule:
+        model = copy.deepcopy(self._original, memo)
+        whole = copy.deepcopy(self._whole, memo)
+        entered = copy.deepcopy(self._traced.entered, memo)
+        regions = {name: getattr(whole, name) for name in self._regions}
+        traced = dataclasses.replace(self._traced, whole=whole, regions={}, entered=entered)
+        copied = TrainingModule(model, traced, regions, dict(self.plans), self._inputs)
+        copied.__dict__["_modes"] = self._modes
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise _C.Error(
+            "TA1603 pickle: a model of optimize(training=True) cannot be pickled: save its"
+            " state_dict(), or the model that was given"
+        )
 
     def train(self, mode: bool = True) -> TrainingModule:
         """Sets the mode of the model, as torch.nn.Module does."""
@@ -47,8 +76,22 @@ class TrainingModule(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the model. In train mode, regions run their plans."""
-        is_planned = self.training and not kwargs and all(isinstance(x, Tensor) for x in args)
-        return self._whole(*args) if is_planned else self._original(*args, **kwargs)
+        if self._fits(args, kwargs):
+            return self._whole(*args)
+        if self.training:
+            self.__dict__["_others"] += len(self._regions)
+        return self._original.forward(*args, **kwargs)
+
+    def _fits(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        return (
+            self.training
+            and not kwargs
+            and len(args) == self._inputs
+            and all(isinstance(x, Tensor) for x in args)
+            and all(getattr(owner, name, None) is value for owner, name, value in self._links)
+            and not is_transformed()
+            and _modes(self._original, self._traced) == self._modes
+        )
 
     @property
     def planned_runs(self) -> int:
@@ -58,4 +101,34 @@ class TrainingModule(nn.Module):
     @property
     def other_runs(self) -> int:
         """How often regions have run as they were given: for other shapes, modes or hooks."""
-        return sum(region.others for region in self._regions.values())
+        return self._others + sum(region.others for region in self._regions.values())
+
+
+# Attributes of a module that its hooks have beside the dicts whose names end with "_hooks".
+_SHARED = frozenset(
+    (
+        "_modules", "_parameters", "_buffers", "_non_persistent_buffers_set",
+        "_forward_hooks_with_kwargs", "_forward_hooks_always_called",
+        "_forward_pre_hooks_with_kwargs", "_is_full_backward_hook",
+    )
+)  # fmt: skip
+
+
+def _links(model: nn.Module, traced: Traced) -> list[Link]:
+    """Returns the modules and tensors that the trace has found, with their owners."""
+    found: list[Link] = [
+        (owner, name, child) for owner in traced.entered for name, child in owner.named_children()
+    ]
+    for node in traced.whole.graph.nodes:
+        if node.op == "get_attr":
+            path, _, name = str(node.target).rpartition(".")
+            owner = model.get_submodule(path)
+            found.append((owner, name, getattr(owner, name)))
+    return found
+
+
+def _modes(model: nn.Module, traced: Traced) -> list[tuple[bool, bool]]:
+    """Returns what the trace has taken from modules that it has entered: their modes and hooks."""
+    return [
+        (module.training, module is not model and has_hooks(module)) for module in traced.entered
+    ]

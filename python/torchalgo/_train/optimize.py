@@ -42,18 +42,33 @@ def optimize_training(
     for number, (name, part) in enumerate(traced.regions.items()):
         own = region_graph(part)
         one = call.part(len(traced.regions) - number)
-        plan, native = _plan(own, _wanted(traced.whole, name, own), options, store, one)
+        wanted = _wanted(traced.whole, name, own, inputs)
+        plan, native = _plan(own, wanted, options, store, one)
         plans[name] = plan
-        regions[name] = PlannedRegion(part, own, native)
+        regions[name] = PlannedRegion(part, own, wanted, native)
         setattr(traced.whole, name, regions[name])
-    return TrainingModule(model, traced.whole, regions, plans)
+    return TrainingModule(model, traced, regions, plans, len(inputs))
 
 
-def _wanted(whole: fx.GraphModule, name: str, own: RegionGraph) -> list[int]:
-    """Returns the inputs of a region that may need a gradient: all but those of the model."""
+def _wanted(
+    whole: fx.GraphModule, name: str, own: RegionGraph, examples: Sequence[Tensor]
+) -> list[int]:
+    """Returns the inputs of a region that may need a gradient.
+
+    These are all but the inputs of the model whose example needs none. Each result must have a
+    gradient: if one of them depends on no parameter, all inputs are wanted.
+    """
     node = next(n for n in whole.graph.nodes if n.op == "call_module" and n.target == name)
-    pairs = zip(node.args, own.graph.inputs, strict=True)
-    return [i for arg, i in pairs if isinstance(arg, fx.Node) and arg.op != "placeholder"]
+    needed = [x.requires_grad for x in examples]
+    of_model = [n for n in whole.graph.nodes if n.op == "placeholder"]
+    without = {n for n, needs in zip(of_model, needed, strict=True) if not needs}
+    graph = own.graph
+    wanted = [i for arg, i in zip(node.args, graph.inputs, strict=True) if arg not in without]
+    reached = set(wanted)
+    for each, module in zip(graph.nodes, own.modules, strict=True):
+        if module is not None or reached.intersection(each.inputs):
+            reached.update(each.outputs)
+    return wanted if reached.issuperset(graph.outputs) else list(graph.inputs)
 
 
 def _plan(

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +23,7 @@ class RegionGraph:
     graph: _C.Graph
     modules: list[nn.Module | None]  # of each node
     moments: list[tuple[int, nn.BatchNorm2d]]  # the nodes of moments, and their batch norms
+    results: list[int]  # for each result of the region, its position among the graph's outputs
 
     @property
     def parameters(self) -> tuple[list[Tensor], list[tuple[int, int]]]:
@@ -41,6 +44,12 @@ class RegionGraph:
             for module in self.modules
         ]
         return tensors, places
+
+
+_SETTINGS = (
+    "eps", "stride", "padding", "padding_mode", "dilation", "groups", "kernel_size", "ceil_mode",
+    "count_include_pad", "divisor_override", "return_indices", "output_size",
+)  # fmt: skip
 
 
 class _Builder:
@@ -115,19 +124,24 @@ class _Builder:
     def build(self) -> RegionGraph:
         modules = dict(self.part.named_modules())
         ends: list[str] = []
+        outputs: list[int] = []
         for node in self.part.graph.nodes:
             if node.op == "placeholder":
                 self.values[node] = self.value(f"{node.name}:input", _sizes(node))
                 ends.append(f"input\t{self.values[node]}\tnchw")
             elif node.op == "output":
                 results = node.args[0] if isinstance(node.args[0], list | tuple) else [node.args[0]]
-                ends += [f"output\t{self.values[each]}" for each in results]
+                outputs = [self.values[each] for each in results]
             else:
                 op = known_op(node, modules)
                 assert op is not None
                 self.add_op(node, op)
+        # The training graph has the gradients of the outputs in the order of their values.
+        in_order = sorted(set(outputs))
+        ends += [f"output\t{each}" for each in in_order]
         text = "\n".join(["torchalgo graph 1", *self.value_lines, *self.lines, *ends, ""])
-        return RegionGraph(_C.parse_graph(text), self.modules, self.moments)
+        positions = [in_order.index(each) for each in outputs]
+        return RegionGraph(_C.parse_graph(text), self.modules, self.moments, positions)
 
 
 def region_graph(part: fx.GraphModule) -> RegionGraph:
@@ -183,44 +197,105 @@ class PlannedRegion(nn.Module):
     others: int  # runs of the region as it was given
     plan_runs: int
 
-    def __init__(self, part: fx.GraphModule, own: RegionGraph, native: _C.TrainingRegion) -> None:
+    def __init__(
+        self, part: fx.GraphModule, own: RegionGraph, wanted: Sequence[int],
+        native: _C.TrainingRegion,
+    ) -> None:  # fmt: skip
         super().__init__()
         # The model owns its modules; here they are not registered again.
         self.__dict__.update(_part=part, _own=own, _native=native, others=0, plan_runs=0)
-        self._shapes = [tuple(own.graph.values[i].sizes) for i in own.graph.inputs]
+        graph = own.graph
+        self._shapes = [tuple(graph.values[i].sizes) for i in graph.inputs]
+        self._wanted = [i in wanted for i in graph.inputs]
         self._leaves = [m for m in part.modules() if not isinstance(m, fx.GraphModule)]
+        tensors, self._places = own.parameters
+        self._parameter_shapes = [tensor.shape for tensor in tensors]
+        self._settings = self._settings_now()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PlannedRegion:
+        own = self._own
+        modules, moments = copy.deepcopy((own.modules, own.moments), memo)
+        part = copy.deepcopy(self._part, memo)
+        copied = dataclasses.replace(own, modules=modules, moments=moments)
+        wanted = [
+            i for i, is_wanted in zip(own.graph.inputs, self._wanted, strict=True) if is_wanted
+        ]
+        return PlannedRegion(part, copied, wanted, self._native)
 
     def forward(self, *inputs: Tensor) -> Any:
-        if not self._fits(inputs):
+        tensors, places = self._own.parameters
+        if not self._fits(inputs, tensors) or places != self._places:
             self.__dict__["others"] += 1
             return self._part(*inputs)
         self.__dict__["plan_runs"] += 1
-        tensors, _ = self._own.parameters
-        results = self._native.run(list(inputs), tensors, self._statistics())
+        found = self._native.run(list(inputs), tensors, self._statistics())
+        if found[0].grad_fn is not None:
+            found[0].grad_fn.register_prehook(_refuse_second_derivatives)
+        results = [found[position] for position in self._own.results]
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _fits(self, inputs: Sequence[Tensor]) -> bool:
+    def _fits(self, inputs: Sequence[Tensor], tensors: Sequence[Tensor]) -> bool:
+        shapes = [*self._shapes, *self._parameter_shapes]
+        is_recorded = torch.is_grad_enabled()
         return (
-            all(
-                type(x) in (Tensor, nn.Parameter)
-                and x.dtype is torch.float32
-                and x.device.type == "cpu"
-                and tuple(x.shape) == shape
-                for x, shape in zip(inputs, self._shapes, strict=True)
+            len(tensors) == len(self._parameter_shapes)
+            and all(map(_is_plain, (*inputs, *tensors), shapes))
+            and not any(
+                is_recorded and x.requires_grad and not is_wanted
+                for x, is_wanted in zip(inputs, self._wanted, strict=True)
             )
-            and not torch.is_autocast_enabled("cpu")
-            and all(norm.training for _, norm in self._own.moments)
             and not any(has_hooks(module) for module in self._leaves)
+            and self._settings_now() == self._settings
         )
+
+    def _settings_now(self) -> list[Any]:
+        """Returns the attributes of modules that the plan has as numbers."""
+        return [[getattr(module, name, None) for name in _SETTINGS] for module in self._leaves] + [
+            norm.training for _, norm in self._own.moments
+        ]
 
     def _statistics(self) -> list[tuple[int, Tensor, Tensor, float]]:
         """Counts the batch, and returns the running statistics with the weight of this batch."""
         found = []
         for node, norm in self._own.moments:
             mean, var, batches = norm.running_mean, norm.running_var, norm.num_batches_tracked
-            if not norm.track_running_stats or mean is None or var is None or batches is None:
+            if not norm.track_running_stats or mean is None or var is None:
                 continue
-            batches.add_(1)
-            factor = 1.0 / float(batches) if norm.momentum is None else norm.momentum
+            factor = 0.0 if norm.momentum is None else norm.momentum
+            if batches is not None:
+                batches.add_(1)
+                factor = 1.0 / float(batches) if norm.momentum is None else norm.momentum
             found.append((node, mean, var, factor))
         return found
+
+
+def _refuse_second_derivatives(_: Any) -> None:
+    """Raises torchalgo.Error where PyTorch would make a RuntimeError of it."""
+    if torch.is_grad_enabled():
+        raise _C.Error(
+            "TA2702 training: a gradient of a gradient was asked for (create_graph=True); a model"
+            " of optimize(training=True) has first derivatives only. Use the model as it was given"
+            " for this loss"
+        )
+
+
+def _is_plain(tensor: Tensor, shape: Sequence[int]) -> bool:
+    return (
+        type(tensor) in (Tensor, nn.Parameter)
+        and tensor.dtype is torch.float32
+        and tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and tuple(tensor.shape) == tuple(shape)
+    )
+
+
+def is_transformed() -> bool:
+    """Returns whether something looks at each operation of PyTorch, or changes what it does."""
+    return (
+        torch.is_autocast_enabled("cpu")
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch.nn.modules.module._has_any_global_hook()
+        or torch._C._get_tracing_state() is not None
+    )

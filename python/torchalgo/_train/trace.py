@@ -24,9 +24,14 @@ from torchalgo import _C
 _ADDITIONS: frozenset[Any] = frozenset(
     (operator.add, operator.iadd, torch.add, "add", "add_")
 )  # of functions and of methods
+_PRODUCTS: frozenset[Any] = frozenset((operator.mul, torch.mul, "mul"))  # they make new tensors
 _RELUS: frozenset[Any] = frozenset(
     (functional.relu, torch.relu, torch.relu_, functional.relu_, "relu", "relu_")
 )
+_AUGMENTED = frozenset(  # operators such as y += x
+    ("iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imod", "imul", "imatmul", "ior", "ipow",
+     "irshift", "isub", "itruediv", "ixor")
+)  # fmt: skip
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -35,11 +40,62 @@ def has_hooks(module: nn.Module) -> bool:
     return any(getattr(module, name) for name in _HOOKS)
 
 
+class _Proxy(fx.Proxy):
+    """A value of the trace. `y += x` and `y[i] = x` change y, as they do in the model."""
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.tracer.create_proxy("call_function", operator.setitem, (self, index, value), {})
+
+
+def _augmented(name: str) -> Any:
+    target = getattr(operator, name)
+
+    def method(self: fx.Proxy, other: Any) -> fx.Proxy:
+        result: fx.Proxy = self.tracer.create_proxy("call_function", target, (self, other), {})
+        return result
+
+    return method
+
+
+for _name in _AUGMENTED:
+    setattr(_Proxy, f"__{_name}__", _augmented(_name))
+
+
 class _Tracer(fx.Tracer):
     """Enters modules of a user, unless they have hooks: a hook needs the module's own call."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered: list[nn.Module] = []
+        self._modes = _modes()
+
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return has_hooks(m) or super().is_leaf_module(m, module_qualified_name)
+        is_leaf = has_hooks(m) or super().is_leaf_module(m, module_qualified_name)
+        if not is_leaf:
+            self.entered.append(m)
+        return is_leaf
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        if _modes() != self._modes:
+            raise RuntimeError(
+                "forward has a block of torch.no_grad, torch.autocast, or of another mode, which a"
+                " trace does not see"
+            )
+        return super().create_node(*args, **kwargs)
+
+
+def _modes() -> tuple[Any, ...]:
+    """Returns the modes of the process that a block of Python code can set."""
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch._C._len_torch_dispatch_stack(),
+        torch._C._autograd._top_saved_tensors_default_hooks(True),
+    )
 
 
 @dataclass(frozen=True)
@@ -79,7 +135,7 @@ def _known_module(node: fx.Node, module: nn.Module) -> Op | None:
     if type(module) is nn.Conv2d and module.padding_mode == "zeros":
         is_even = not isinstance(module.padding, str)
         return Op("conv", module) if is_even else None
-    if type(module) is nn.BatchNorm2d and module.affine:
+    if type(module) is nn.BatchNorm2d and module.affine and module.training:
         return Op("batch_norm", module)
     if type(module) is nn.ReLU:
         return Op("relu", module)
@@ -113,6 +169,7 @@ class Traced:
 
     whole: fx.GraphModule
     regions: dict[str, fx.GraphModule]  # parts of known operations, by their names in `whole`
+    entered: list[nn.Module]  # whose forward is a part of the trace
 
 
 def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
@@ -120,17 +177,28 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
 
     Raises: torchalgo.Error if Python code of the model depends on values, so that it has no trace.
     """
+    tracer = _Tracer()
     try:
-        whole = fx.GraphModule(model, _Tracer().trace(model))
+        whole = fx.GraphModule(model, tracer.trace(model))
+        _leave_out_other_inputs(whole, len(inputs))
+        _propagate(whole, inputs)
     except Exception as problem:
         raise _C.Error(
             "TA1601 optimize: training=True needs a model that torch.fx can trace, and this one"
             f" it cannot ({type(problem).__name__}: {str(problem)[:300]}). Mark the part that"
             " decides by values with torch.fx.wrap, or train the model as it is"
         ) from problem
-    _propagate(whole, inputs)
     _name_results_of_in_place_ops(whole.graph, dict(whole.named_modules()))
-    return _split(whole)
+    return _split(whole, [model, *tracer.entered])
+
+
+def _leave_out_other_inputs(whole: fx.GraphModule, count: int) -> None:
+    """Removes arguments of forward that the example does not give, and that no operation reads."""
+    for node in [n for n in whole.graph.nodes if n.op == "placeholder"][count:]:
+        if node.users:
+            raise RuntimeError(f"forward reads its argument {node.target}, which is not given")
+        whole.graph.erase_node(node)
+    whole.recompile()
 
 
 def _propagate(whole: fx.GraphModule, inputs: Sequence[Tensor]) -> None:
@@ -157,7 +225,7 @@ def _name_results_of_in_place_ops(graph: fx.Graph, modules: dict[str, nn.Module]
     """
     order = {node: place for place, node in enumerate(graph.nodes)}
     for node in graph.nodes:
-        if not _writes_in_place(node, modules) or known_op(node, modules) is None:
+        if not _writes_in_place(node, modules) or not _is_planned(node, modules):
             continue
         changed = node.args[0]
         for reader in list(changed.users):
@@ -165,34 +233,112 @@ def _name_results_of_in_place_ops(graph: fx.Graph, modules: dict[str, nn.Module]
                 reader.replace_input_with(changed, node)
 
 
-def _split(whole: fx.GraphModule) -> Traced:
-    modules = dict(whole.named_modules())
-    for node in whole.graph.nodes:
-        if node.op == "call_module":
-            node.meta["layer"] = node.target  # split_module changes the target
-    place: dict[fx.Node, tuple[int, bool]] = {}
-    for node in whole.graph.nodes:
-        if node.op in ("placeholder", "output", "get_attr"):
-            continue
-        is_known = known_op(node, modules) is not None and not _changes_an_input(node, modules)
-        before = [place[source] for source in node.all_input_nodes if source in place]
+def _is_planned(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+    """Returns whether the op can be a part of a region."""
+    if known_op(node, modules) is None:
+        return False
+    # Nobody else may see a tensor that is changed: it is new, and only known ops read it before.
+    if not _writes_in_place(node, modules):
+        return True
+    changed = node.args[0]
+    assert isinstance(changed, fx.Node)
+    is_new = changed.target in _PRODUCTS or known_op(changed, modules) is not None
+    readers = [user for user in changed.users if user < node]
+    return is_new and all(known_op(each, modules) is not None for each in readers)
+
+
+def _may_write(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+    """Returns whether the op may change a tensor that exists already.
+
+    It does so by its name, or it is code of a user, which may do anything.
+    """
+    if node.op == "call_module":
+        module = modules[str(node.target)]
+        is_other = has_hooks(module) or not type(module).__module__.startswith("torch.nn")
+        return is_other or _writes_in_place(node, modules)
+    if node.op == "call_method":
+        name, is_other = str(node.target), False
+    else:
+        name = getattr(node.target, "__name__", "")
+        owner = str(getattr(node.target, "__module__", None))
+        is_other = owner.partition(".")[0] not in ("torch", "_operator", "math", "builtins", "None")
+    is_written = name in ("setitem", "delitem") or (name.endswith("_") and name[-2:] != "__")
+    is_augmented = node.op == "call_function" and name in _AUGMENTED
+    return (
+        is_other
+        or is_written
+        or is_augmented
+        or "out" in node.kwargs
+        or _writes_in_place(node, modules)
+    )
+
+
+class _Levels:
+    """Gives each node the number of its part: parts run in the order of their numbers."""
+
+    def __init__(self, modules: dict[str, nn.Module]) -> None:
+        self._modules = modules
+        self._of: dict[fx.Node, tuple[int, bool]] = {}
+        self._least = {False: 0, True: 0}  # of the next node that is unknown, or known
+        self._most_known = -1
+
+    def add(self, node: fx.Node, is_known: bool) -> None:
+        before = [self._of[source] for source in node.all_input_nodes if source in self._of]
         level = max((at + (kind != is_known) for at, kind in before), default=0)
-        place[node] = (level, is_known)
-    numbers = {each: number for number, each in enumerate(sorted(set(place.values())))}
-    split = split_module(whole, nn.Module(), lambda node: numbers[place[node]])
-    regions = {
-        f"submod_{number}": getattr(split, f"submod_{number}")
-        for (_, is_known), number in numbers.items()
-        if is_known
-    }
+        level = max(level, self._least[is_known])
+        if is_known:
+            self._most_known = max(self._most_known, level)
+        else:
+            if _may_write(node, self._modules):  # all that comes before it runs before it
+                level = max(level, self._most_known + 1)
+                self._least[True] = level
+            self._least[False] = level  # unknown ops keep their order: they may draw random numbers
+        self._of[node] = (level, is_known)
+
+    @property
+    def numbers(self) -> dict[fx.Node, int]:
+        places = {each: number for number, each in enumerate(sorted(set(self._of.values())))}
+        return {node: places[place] for node, place in self._of.items()}
+
+
+def _split(whole: fx.GraphModule, entered: list[nn.Module]) -> Traced:
+    modules = dict(whole.named_modules())
+    nodes = [n for n in whole.graph.nodes if n.op not in ("placeholder", "output", "get_attr")]
+    levels = _Levels(modules)
+    known: set[fx.Node] = set()
+    for node in reversed(nodes):  # an op without readers has no gradient
+        if _is_planned(node, modules) and any(
+            user in known or user.op == "output" or not _is_planned(user, modules)
+            for user in node.users
+        ):
+            known.add(node)
+    for node in nodes:
+        levels.add(node, node in known)
+    numbers = levels.numbers
+    _sort_and_rename(whole, nodes, numbers)
+    split = split_module(whole, nn.Module(), lambda n: numbers[n], keep_original_order=True)
+    regions = {f"submod_{numbers[n]}": split.get_submodule(f"submod_{numbers[n]}") for n in known}
     convolutions = {
-        name: part for name, part in regions.items()
+        name: part for name, part in sorted(regions.items(), key=lambda each: int(each[0][7:]))
         if any(type(m) is nn.Conv2d for m in part.modules())
     }  # fmt: skip
-    return Traced(split, convolutions)
+    return Traced(split, convolutions, entered)
 
 
-def _changes_an_input(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
-    """Returns whether the op changes a tensor of the caller, who would see it."""
-    is_input = isinstance(node.args[0], fx.Node) and node.args[0].op == "placeholder"
-    return is_input and _writes_in_place(node, modules)
+def _sort_and_rename(
+    whole: fx.GraphModule, nodes: Sequence[fx.Node], numbers: dict[fx.Node, int]
+) -> None:
+    """Sorts the nodes by their parts, and gives each called module a name without dots.
+
+    split_module would replace the dots, and two names may then be equal.
+    """
+    end = next(n for n in whole.graph.nodes if n.op == "output")
+    names: dict[str, str] = {}
+    for node in sorted(nodes, key=lambda n: numbers[n]):
+        end.prepend(node)
+        if node.op == "call_module":
+            node.meta["layer"] = node.target
+            name = names.setdefault(str(node.target), f"torchalgo_layer_{len(names)}")
+            whole.add_module(name, whole.get_submodule(str(node.target)))
+            node.target = name
+    whole.recompile()
