@@ -216,6 +216,29 @@ def test_weights_that_are_tied_later_are_right(tmp_path: Path) -> None:
     assert both.planned.other_runs == 1
 
 
+class WithIdentity(Residual):
+    """A shortcut that may be a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shortcut = nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.bn1(self.conv1(x))
+        y += self.shortcut(x)
+        return self.conv2(self.relu(y))
+
+
+def test_an_identity_does_not_cut_a_region(tmp_path: Path) -> None:
+    both = trio(WithIdentity(), images(), tmp_path)
+    both.check_step(images())
+    assert both.planned.planned_runs == 1
+    seen = []
+    both.planned.get_submodule("shortcut").register_forward_hook(lambda *_: seen.append(1))
+    both.check_step(images())
+    assert seen == [1] and both.planned.other_runs == 1
+
+
 def test_an_input_that_requires_a_gradient_gets_it(tmp_path: Path) -> None:
     both = trio(Chain(), images(), tmp_path)
     found, _, exact = (images().to(dtype).requires_grad_() for _, dtype in both.each())

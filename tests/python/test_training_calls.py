@@ -374,6 +374,8 @@ def wrong() -> Iterator[tuple[str, Callable[[], Any], Any, dict[str, Any]]]:
     yield "TA1003", Chain, (1.0,), {}
     yield "TA1003", lambda: torch.jit.script(Chain()), x, {}
     yield "TA1003", lambda: None, x, {}
+    yield "TA1003", Chain, x, {"settings": torchalgo.Settings(mode="predict")}
+    yield "TA1003", Chain, x, {"settings": torchalgo.Settings(weight_limit_bytes=1000)}
     yield "TA1602", lambda: Chain().eval(), x, {}
     yield "TA1601", Chain, (images(1, 3, 8, 8),), {}  # channels that do not fit
 

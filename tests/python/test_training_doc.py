@@ -24,16 +24,26 @@ def input_of(snippet: str) -> torch.Tensor:
 
 
 def test_snippets_run_as_printed(
-    fast: torchalgo.Optimized, capsys: pytest.CaptureFixture[str]
+    fast: torchalgo.Optimized,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    loader = [(torch.rand(4, 3, 20, 20), torch.randint(10, (4,))) for _ in range(3)]
     conv, weight = torch.nn.Conv2d(16, 16, 3, padding=1), torch.rand(16, 64, 3, 3)
     always = {"torch": torch, "torchalgo": torchalgo, "conv": conv, "weight": weight, "fast": fast}
+    always["loader"] = loader
     snippets = re.findall(r"^```python\n(.*?)^```$", DOC.read_text(), re.MULTILINE | re.DOTALL)
     assert len(snippets) >= 6
     for number, snippet in enumerate(snippets, 1):
         names: dict[str, Any] = {**always, "x": input_of(snippet), "model": make_net()}
+        names["model"].train("training=True" in snippet)
         try:
             exec(compile(snippet, f"training.md, snippet {number}", "exec"), names)
         finally:
             torchalgo.backends.cudnn.conv_fwd_algo = None
-    assert "cpu." in capsys.readouterr().out
+        if "planned" in names:
+            assert (tmp_path / "weights.pt").stat().st_size > 1000
+    printed = capsys.readouterr().out
+    assert "cpu." in printed and "3 0\n" in printed

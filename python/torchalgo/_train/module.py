@@ -23,6 +23,11 @@ class TrainingModule(nn.Module):
     It has the submodules, parameters and buffers of the model as it was given: the same objects
     under the same names. So the optimizer, the loss, checkpoints and the training loop stay as they
     are. `eval()` runs the model as it was given.
+
+        planned = torchalgo.optimize(model, (x,), training=True)
+        optimizer = torch.optim.SGD(planned.parameters(), lr=0.1)
+        loss_of(planned(x)).backward()
+        optimizer.step()
     """
 
     is_torchalgo_optimized = True

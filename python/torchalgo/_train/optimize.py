@@ -9,7 +9,7 @@ from torch import Tensor, fx, nn
 
 from torchalgo import _C
 from torchalgo._base.call_context import CallContext
-from torchalgo._capture.settings import Options
+from torchalgo._capture.settings import Options, Settings
 from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._measure.sampling import Bench
 from torchalgo._measure.tuning import TuneSettings, Tuning
@@ -35,6 +35,7 @@ def optimize_training(
         raise _C.Error(
             "TA1602 optimize: training=True and the model is in eval mode: call model.train()"
         )
+    _check_settings(options)
     with call.timings.step("read"):
         traced = trace(model, inputs)
     regions: dict[str, PlannedRegion] = {}
@@ -48,6 +49,16 @@ def optimize_training(
         regions[name] = PlannedRegion(part, own, wanted, native)
         setattr(traced.whole, name, regions[name])
     return TrainingModule(model, traced, regions, plans, len(inputs))
+
+
+def _check_settings(options: Options) -> None:
+    defaults = Settings()
+    for name in ("mode", "strict", "workspace_limit_bytes", "weight_limit_bytes"):
+        if (value := getattr(options, name)) != getattr(defaults, name):
+            raise _C.Error(
+                f"TA1003 optimize: training=True and {name}={value!r}: plans for training have no"
+                " such setting. Leave it out"
+            )
 
 
 def _wanted(

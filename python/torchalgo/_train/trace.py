@@ -181,6 +181,7 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
     try:
         whole = fx.GraphModule(model, tracer.trace(model))
         _leave_out_other_inputs(whole, len(inputs))
+        tracer.entered += _leave_out_identities(whole)
         _propagate(whole, inputs)
     except Exception as problem:
         raise _C.Error(
@@ -199,6 +200,20 @@ def _leave_out_other_inputs(whole: fx.GraphModule, count: int) -> None:
             raise RuntimeError(f"forward reads its argument {node.target}, which is not given")
         whole.graph.erase_node(node)
     whole.recompile()
+
+
+def _leave_out_identities(whole: fx.GraphModule) -> list[nn.Module]:
+    """Removes calls of nn.Identity, which would cut regions. Returns these modules."""
+    modules = dict(whole.named_modules())
+    found: list[nn.Module] = []
+    for node in list(whole.graph.nodes):
+        module = modules[str(node.target)] if node.op == "call_module" else None
+        if type(module) is nn.Identity and not has_hooks(module) and len(node.args) == 1:
+            node.replace_all_uses_with(node.args[0])
+            whole.graph.erase_node(node)
+            found.append(module)
+    whole.recompile()
+    return found
 
 
 def _propagate(whole: fx.GraphModule, inputs: Sequence[Tensor]) -> None:
