@@ -172,7 +172,8 @@ def run_one(name: str, options: harness.Record) -> harness.Record:
     del exact, of_f64
     steps = {"torchalgo": step_of(own, fast, x, y), "eager": step_of(plain, plain, x, y)}
     if "channels_last" in options["peers"]:
-        model = copy.deepcopy(start).to(memory_format=torch.channels_last)
+        model: nn.Module = copy.deepcopy(start)
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         images = x.contiguous(memory_format=torch.channels_last)
         steps["channels_last"] = step_of(model, model, images, y)
     if "inductor" in options["peers"]:
@@ -231,7 +232,7 @@ def ratio(record: harness.Record, peer: str) -> tuple[float, tuple[float, float]
 
 
 def best_peer(record: harness.Record) -> str:
-    times = record["step_ms"]
+    times: dict[str, list[float]] = record["step_ms"]
     return min((p for p in times if p != "torchalgo"), key=lambda p: statistics.median(times[p]))
 
 
