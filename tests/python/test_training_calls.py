@@ -389,6 +389,11 @@ def test_wrong_arguments(tmp_path: Path, number: int) -> None:
     assert caught.value.code == code
 
 
+def test_an_error_of_the_model_itself_is_shown(tmp_path: Path) -> None:
+    with pytest.raises(torchalgo.Error, match="Expected more than 1 value per channel"):
+        torchalgo.optimize(Chain(), (images(1, 8, 1, 1),), **options(tmp_path))
+
+
 def test_a_plan_is_no_argument_of_training(tmp_path: Path, fast: torchalgo.Optimized) -> None:
     with pytest.raises(torchalgo.Error) as caught:
         torchalgo.optimize(Chain(), (images(),), **options(tmp_path, plan=fast.plan))

@@ -191,9 +191,10 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
         tracer.entered += _leave_out_identities(whole)
         _propagate(whole, inputs)
     except Exception as problem:
+        cause = problem.__cause__ or problem
         raise _C.Error(
-            "TA1601 optimize: training=True needs a model that torch.fx can trace, and this one"
-            f" it cannot ({type(problem).__name__}: {str(problem)[:300]}). Mark the part that"
+            "TA1601 optimize: training=True needs a model that torch.fx can trace and that runs"
+            f" with the example inputs ({type(cause).__name__}: {str(cause)[:300]}). Mark the part that"
             " decides by values with torch.fx.wrap, or train the model as it is"
         ) from problem
     _name_results_of_in_place_ops(whole.graph, dict(whole.named_modules()))
