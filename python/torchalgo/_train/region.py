@@ -210,7 +210,13 @@ class PlannedRegion(nn.Module):
         self._leaves = [m for m in part.modules() if not isinstance(m, fx.GraphModule)]
         tensors, self._places = own.parameters
         self._parameter_shapes = [tensor.shape for tensor in tensors]
-        self._settings = self._settings_now()
+        # The attributes of modules that the plan has as numbers.
+        self._settings = [
+            (vars(module), name, vars(module)[name])
+            for module in self._leaves
+            for name in _SETTINGS
+            if name in vars(module)
+        ]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PlannedRegion:
         own = self._own
@@ -245,14 +251,9 @@ class PlannedRegion(nn.Module):
                 for x, is_wanted in zip(inputs, self._wanted, strict=True)
             )
             and not any(has_hooks(module) for module in self._leaves)
-            and self._settings_now() == self._settings
+            and all(norm.training for _, norm in self._own.moments)
+            and all(own.get(name) == value for own, name, value in self._settings)
         )
-
-    def _settings_now(self) -> list[Any]:
-        """Returns the attributes of modules that the plan has as numbers."""
-        return [[getattr(module, name, None) for name in _SETTINGS] for module in self._leaves] + [
-            norm.training for _, norm in self._own.moments
-        ]
 
     def _statistics(self) -> list[tuple[int, Tensor, Tensor, float]]:
         """Counts the batch, and returns the running statistics with the weight of this batch."""

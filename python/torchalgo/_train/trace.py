@@ -194,8 +194,8 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
         cause = problem.__cause__ or problem
         raise _C.Error(
             "TA1601 optimize: training=True needs a model that torch.fx can trace and that runs"
-            f" with the example inputs ({type(cause).__name__}: {str(cause)[:300]}). Mark the part that"
-            " decides by values with torch.fx.wrap, or train the model as it is"
+            f" with the example inputs ({type(cause).__name__}: {str(cause)[:300]}). Mark the part"
+            " that decides by values with torch.fx.wrap, or train the model as it is"
         ) from problem
     _name_results_of_in_place_ops(whole.graph, dict(whole.named_modules()))
     return _split(whole, [model, *tracer.entered])
