@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -36,25 +37,10 @@ at::Tensor strided_nchw(const at::Tensor& tensor) {
   return tensor.contiguous(at::MemoryFormat::Contiguous);
 }
 
-}  // namespace
-
-Candidates training_candidates(const Graph& graph, const Algorithms& algorithms,
-                               const Device& device) {
-  Candidates found = find_candidates(graph, algorithms, device, {.drop_dominated = true});
-  for (auto& list : found.by_anchor) {
-    std::erase_if(list, [](const Candidate& candidate) {
-      return is_view(candidate.primitive.name) ||
-             std::holds_alternative<ConvChainProblem>(candidate.problem);
-    });
-  }
-  return found;
-}
-
 // Returns the candidates of the plan, each at the last node that it covers: all that it reads is
 // made before this node, and perhaps behind its first one. The others are null.
-static std::vector<const Candidate*> chosen_candidates(const Graph& graph,
-                                                       const Candidates& candidates,
-                                                       const Plan& plan) {
+std::vector<const Candidate*> chosen_candidates(const Graph& graph, const Candidates& candidates,
+                                                const Plan& plan) {
   std::map<std::string, const PlanNode*> by_name;
   for (const PlanNode& node : plan.nodes) by_name[node.name] = &node;
   std::vector<const Candidate*> chosen(graph.nodes.size(), nullptr);
@@ -73,6 +59,20 @@ static std::vector<const Candidate*> chosen_candidates(const Graph& graph,
     chosen[candidate->covers.back()] = &*candidate;
   }
   return chosen;
+}
+
+}  // namespace
+
+Candidates training_candidates(const Graph& graph, const Algorithms& algorithms,
+                               const Device& device) {
+  Candidates found = find_candidates(graph, algorithms, device, {.drop_dominated = true});
+  for (auto& list : found.by_anchor) {
+    std::erase_if(list, [](const Candidate& candidate) {
+      return is_view(candidate.primitive.name) ||
+             std::holds_alternative<ConvChainProblem>(candidate.problem);
+    });
+  }
+  return found;
 }
 
 TrainingRegion::TrainingRegion(const Graph& forward, const std::vector<int>& wanted,

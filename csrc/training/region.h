@@ -3,10 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <map>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <span>
 #include <vector>
 

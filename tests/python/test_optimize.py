@@ -153,20 +153,6 @@ def test_a_strict_plan_refuses_what_the_machine_lacks(
 
 @pytest.mark.parametrize(
     "option",
-    [
-        {"training": True},
-    ],
-)
-def test_what_this_version_cannot_do_says_what_it_can(
-    net: Net, x: torch.Tensor, option: dict[str, Any]
-) -> None:
-    (name,) = option
-    with pytest.raises(torchalgo.Error, match=rf"{name}=.* is not possible .* has {name}=.* only"):
-        torchalgo.optimize(net, x, **option)
-
-
-@pytest.mark.parametrize(
-    "option",
     [{"max_rel_error": 0.0}, {"budget_s": -1.0}, {"workspace_limit_bytes": -1}, {"mode": "guess"}],
 )
 def test_an_option_out_of_range_is_an_error(

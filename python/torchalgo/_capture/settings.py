@@ -50,7 +50,7 @@ class Settings:
             PyTorch's own algorithm instead.
         run_untimed: True runs the plan even if it was not timed against PyTorch, because the budget
             was over or Ctrl-C was pressed. Otherwise the frozen model runs, and `plan.guard` says
-            why.
+            why. With training=True, the plan runs and is not timed at all.
         cost_db: the cost database to read and to append to. None: the user's own, in
             `$TORCHALGO_CACHE_DIR` or the XDG cache. False: none. See docs/database.md.
         fresh: True ignores costs, checks and times that the database has for this model, device and

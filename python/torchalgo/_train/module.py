@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, fx, nn
 
@@ -41,6 +41,7 @@ class TrainingModule(nn.Module):
     _links: list[Link]
     _modes: list[tuple[bool, bool]]
     plans: dict[str, _C.Plan]  # of the regions
+    runs: Literal["plan", "baseline"]  # "baseline": the model as it was given, which was faster
 
     def __init__(
         self, model: nn.Module, traced: Traced, regions: dict[str, PlannedRegion],
@@ -50,6 +51,7 @@ class TrainingModule(nn.Module):
         self.__dict__.update(
             _original=model, _traced=traced, _whole=traced.whole, _regions=regions, plans=plans,
             _inputs=inputs, _others=0, _links=_links(model, traced), _modes=_modes(model, traced),
+            runs="plan",
         )  # fmt: skip
         # The model's own dicts: what is registered later in one of both is in the other.
         for name, value in vars(model).items():
@@ -64,7 +66,7 @@ class TrainingModule(nn.Module):
         regions = {name: getattr(whole, name) for name in self._regions}
         traced = dataclasses.replace(self._traced, whole=whole, regions={}, entered=entered)
         copied = TrainingModule(model, traced, regions, dict(self.plans), self._inputs)
-        copied.__dict__["_modes"] = self._modes
+        copied.__dict__.update(_modes=self._modes, runs=self.runs)
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -90,6 +92,7 @@ class TrainingModule(nn.Module):
     def _fits(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
         return (
             self.training
+            and self.runs == "plan"
             and not kwargs
             and len(args) == self._inputs
             and all(isinstance(x, Tensor) for x in args)
@@ -97,6 +100,15 @@ class TrainingModule(nn.Module):
             and not is_transformed()
             and _modes(self._original, self._traced) == self._modes
         )
+
+    @property
+    def given(self) -> nn.Module:
+        """The model as it was given."""
+        return self._original
+
+    def run_as_given(self) -> None:
+        """Runs the model as it was given from now on. `runs` is "baseline" then."""
+        self.__dict__["runs"] = "baseline"
 
     @property
     def planned_runs(self) -> int:

@@ -13,6 +13,7 @@ from torchalgo._capture.settings import Options, Settings
 from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._measure.sampling import Bench
 from torchalgo._measure.tuning import TuneSettings, Tuning
+from torchalgo._train.guard import is_slower
 from torchalgo._train.module import TrainingModule
 from torchalgo._train.region import PlannedRegion, RegionGraph, region_graph
 from torchalgo._train.trace import trace
@@ -48,7 +49,12 @@ def optimize_training(
         plans[name] = plan
         regions[name] = PlannedRegion(part, own, wanted, native)
         setattr(traced.whole, name, regions[name])
-    return TrainingModule(model, traced, regions, plans, len(inputs))
+    planned = TrainingModule(model, traced, regions, plans, len(inputs))
+    if not options.run_untimed and regions:
+        with call.timings.step("guard"):
+            if is_slower(planned, inputs, call.deadline):
+                planned.run_as_given()
+    return planned
 
 
 def _check_settings(options: Options) -> None:
