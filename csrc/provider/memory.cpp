@@ -111,6 +111,9 @@ at::Tensor copy_to_weight_pages(const at::Tensor& tensor) {
       .copy_(tensor);
 }
 
+KeptMemory::KeptMemory(std::int64_t bytes) : bytes_(bytes) { results().keep_idle(bytes_); }
+KeptMemory::~KeptMemory() { results().keep_idle(-bytes_); }
+
 void release_idle_memory() {
   results().release_idle();
   weights_pool().release_idle();

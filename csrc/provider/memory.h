@@ -39,6 +39,19 @@ namespace torchalgo {
 /// Copies a dense CPU tensor to pages that hold nothing but packed weights.
 [[nodiscard]] at::Tensor copy_to_weight_pages(const at::Tensor& tensor);
 
+/// While it exists, `bytes` of memory that no tensor uses are kept for the next tensors. Without
+/// it, a training step would give the memory of its saved tensors back, and page it in again.
+class KeptMemory {
+ public:
+  explicit KeptMemory(std::int64_t bytes);
+  KeptMemory(const KeptMemory&) = delete;
+  KeptMemory& operator=(const KeptMemory&) = delete;
+  ~KeptMemory();
+
+ private:
+  std::int64_t bytes_;
+};
+
 /// Gives memory that no tensor uses back to the system.
 void release_idle_memory();
 

@@ -74,6 +74,12 @@ void* PagePool::take(std::size_t bytes) {
   return take_from(*slabs_.back(), all);
 }
 
+void PagePool::keep_idle(std::ptrdiff_t more) noexcept {
+  const std::lock_guard lock(mutex_);
+  most_idle_ += static_cast<std::size_t>(more);
+  unmap_idle(most_idle_);
+}
+
 void* PagePool::take_from(Slab& slab, std::size_t bytes) {
   const auto place = std::find_if(slab.free.begin(), slab.free.end(),
                                   [&](const auto& range) { return range.second >= bytes; });

@@ -34,6 +34,8 @@ class PagePool {
   [[nodiscard]] void* take(std::size_t bytes);
   /// Gives a block back to its pool. @param data  from take() of any pool.
   static void give(void* data) noexcept;
+  /// Keeps `more` bytes of wholly free slabs in addition. A negative number takes this back.
+  void keep_idle(std::ptrdiff_t more) noexcept;
   /// Gives all wholly free slabs back to the system.
   void release_idle() noexcept;
   [[nodiscard]] Stats stats() const;
@@ -46,8 +48,8 @@ class PagePool {
   void give_back(Header* header) noexcept;
   void unmap_idle(std::size_t most) noexcept;
 
-  const std::size_t most_idle_;
-  mutable ForkMutex mutex_;  // guards the slabs
+  mutable ForkMutex mutex_;  // guards all that follows
+  std::size_t most_idle_;
   std::vector<std::unique_ptr<Slab>> slabs_;
 };
 

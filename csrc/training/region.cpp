@@ -18,7 +18,6 @@
 #include "ir/view.h"
 #include "planner/training_graph.h"
 #include "provider/find_candidates.h"
-#include "provider/memory.h"
 #include "provider/tensor_shape.h"
 
 namespace torchalgo {
@@ -106,6 +105,8 @@ TrainingRegion::TrainingRegion(const Graph& forward, const std::vector<int>& wan
     if (!is_filter) available(output, Layout::kNchw);
   }
   find_saved();
+  // The gradients in flight, workspaces and packed weights take about half as much again.
+  kept_.emplace(saved_bytes() + saved_bytes() / 2);
 }
 
 // Returns the slot of the gradient of an output, or -1 if the output needs none. The inputs behind

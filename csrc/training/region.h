@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "ir/plan.h"
 #include "provider/algorithm.h"
 #include "provider/kernel.h"
+#include "provider/memory.h"
 
 namespace torchalgo {
 
@@ -111,7 +113,8 @@ class TrainingRegion {
   std::vector<Slot> slots_;
   std::vector<Step> steps_;
   std::vector<int> last_use_;  // per slot: the last step that reads it; outputs are never dropped
-  std::vector<int> saved_;     // slots that the forward steps keep for the others
+  std::optional<KeptMemory> kept_;
+  std::vector<int> saved_;  // slots that the forward steps keep for the others
 };
 
 }  // namespace torchalgo
