@@ -80,6 +80,15 @@ TEST(PagePool, KeepsWhatIsIdleUpToItsLimitUntilItIsReleased) {
   EXPECT_EQ(pool.stats().mapped, 0U);
 }
 
+TEST(PagePool, KeepsMoreWhileItIsAskedTo) {
+  PagePool pool(0);
+  pool.keep_idle(static_cast<std::ptrdiff_t>(100 * kMiB));
+  PagePool::give(pool.take(kMiB));
+  EXPECT_EQ(pool.stats().mapped, 64 * kMiB);
+  pool.keep_idle(-static_cast<std::ptrdiff_t>(100 * kMiB));
+  EXPECT_EQ(pool.stats().mapped, 0U);
+}
+
 TEST(PagePool, ThreadsMayGiveWhatOthersTook) {
   PagePool pool(0);
   std::vector<void*> blocks(64);
