@@ -280,7 +280,7 @@ def price_nest(conv: Sequence[Any], folder: Path, threads: int) -> harness.Recor
 
 
 def pad_taker(padded: torch.Tensor, pad_h: int, pad_w: int) -> Callable[[], float]:
-    """What takes the time of copying an image into a padded one; 0 without padding."""
+    """Returns a function that times the copy of an image into a padded one; 0 without padding."""
     if pad_h == pad_w == 0:
         return lambda: 0.0
     rows, columns = padded.shape[2:4]
@@ -346,9 +346,10 @@ def loops_table(lines: Mapping[str, Any]) -> list[str]:
 
 
 def free_gain_us(nodes: Sequence[Any], lines: Mapping[str, Any]) -> float:
-    """What nests in nChw16c save on the depthwise convolutions of a plan, if padding were free.
+    """Returns the time that nests in nChw16c save on a plan's depthwise convolutions.
 
-    A convolution takes the ratio of the measured one with the nearest product of sizes.
+    Padding counts as free. A convolution takes the ratio of the measured one with the nearest
+    product of sizes.
     """
     ratios = {}
     for problem, line in lines.items():

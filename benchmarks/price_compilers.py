@@ -197,7 +197,7 @@ def kernels_of(compiled: Callable[..., Any], inputs: Sequence[torch.Tensor], mod
 
 
 def compile_op(problem: str, layout: str) -> tuple[dict[str, Callable[[], float]], float]:
-    """What takes a time of Inductor's kernel and of a whole call, and the error."""
+    """Returns functions that time Inductor's kernel and a whole call, and the relative error."""
     from torch._inductor.codecache import PyCodeCache
 
     run, inputs = torch_op(problem)

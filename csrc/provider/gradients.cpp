@@ -60,8 +60,8 @@ at::Tensor batch_norm_step(const BatchNormProblem& step, std::span<const at::Ten
 
 at::Tensor activation_gradient(const at::Tensor& diff, const at::Tensor& x, const PostOp& op) {
   const auto& [first, second] = op.numbers;
-  // Of a NaN x, ATen's functions for ReLU6, clamp and hardswish make a number or a NaN, which
-  // depends on the place in the tensor.
+  // ATen's functions for ReLU6, clamp and hardswish are not used. If x is a NaN, the place in the
+  // tensor decides whether their result is a NaN.
   switch (op.kind) {
     case PostOp::kRelu:
       return at::threshold_backward(diff, x, 0);

@@ -96,7 +96,7 @@ std::vector<double> filter_matrix(const WinogradAxis& axis) {
 
 using TransformWeights = decltype(&kernels::default_isa::transform_winograd_weights);
 
-// What packing needs beside the weights.
+// The kernel that packs weights, and the matrices that it reads.
 struct Packing {
   TransformWeights transform = nullptr;
   std::vector<double> by_row, by_column;

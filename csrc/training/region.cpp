@@ -105,6 +105,7 @@ TrainingRegion::TrainingRegion(const Graph& forward, const std::vector<int>& wan
     if (!is_filter) available(output, Layout::kNchw);
   }
   find_saved();
+  list_gradients();
   // The gradients in flight, workspaces and packed weights take about half as much again.
   kept_.emplace(saved_bytes() + saved_bytes() / 2);
 }
@@ -181,19 +182,26 @@ void TrainingRegion::add_node(const Candidate& candidate, const NodeParameters& 
   steps_.push_back(std::move(step));
 }
 
-// A gradient's node has the weights of the forward node whose name it begins with.
+// Returns the forward node to which a gradient's node belongs: its name comes before the last dot.
+// Returns -1 for a sum of gradients.
+int TrainingRegion::owner_of(int node) const {
+  const std::string& name = graph_.nodes[node].name;
+  const std::string owner = name.substr(0, name.rfind('.'));
+  for (int n = 0; n < forward_nodes_; ++n) {
+    if (graph_.nodes[n].name == owner) return n;
+  }
+  return -1;
+}
+
 NodeParameters TrainingRegion::parameters_of(int node) const {
   if (node < forward_nodes_) return parameters_[node];
   const Problem& problem = *graph_.nodes[node].problem;
-  if (weight_sizes(problem).empty()) return {};
-  const std::string& name = graph_.nodes[node].name;
-  for (int n = 0; n < forward_nodes_; ++n) {
-    if (name == graph_.nodes[n].name + ".bwd" || name == graph_.nodes[n].name + ".bwd_data") {
-      return {parameters_[n].weights,
-              std::holds_alternative<BatchNormProblem>(problem) ? parameters_[n].bias : -1};
-    }
+  const int owner = owner_of(node);
+  if (owner < 0 || weight_sizes(problem).empty() || graph_.nodes[node].kind == "bwd_filter") {
+    return {};
   }
-  return {};
+  const auto [weights, bias] = parameters_[owner];
+  return {weights, std::holds_alternative<BatchNormProblem>(problem) ? bias : -1};
 }
 
 void TrainingRegion::find_saved() {
@@ -259,6 +267,17 @@ void TrainingRegion::run_step(const Step& step, Tensors& tensors,
   tensors[step.dst] = step.kernel.run({packed, src, residual, dst, scratch});
 }
 
+// Drops the tensors that no later step reads, except those in `kept`.
+void TrainingRegion::drop_read(std::size_t step, Tensors& tensors,
+                               const std::set<int>& kept) const {
+  const auto drop = [&](int slot) {
+    const bool is_over = slot >= 0 && last_use_[slot] == static_cast<int>(step);
+    if (is_over && !kept.contains(slot)) tensors[slot] = at::Tensor();
+  };
+  for (const int src : steps_[step].src) drop(src);
+  drop(steps_[step].residual);
+}
+
 TrainingRegion::Tensors TrainingRegion::run_forward(
     const std::vector<at::Tensor>& inputs, std::span<const at::Tensor> parameters,
     const std::vector<RunningStatistics>& statistics, bool keeps_saved) const {
@@ -281,10 +300,7 @@ TrainingRegion::Tensors TrainingRegion::run_forward(
       own.mean.mul_(1 - own.factor).add_(mean, own.factor);
       own.var.mul_(1 - own.factor).add_(var, own.factor * count / (count - 1));
     }
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-      const bool is_over = last_use_[i] == static_cast<int>(s);
-      if (is_over && !kept.contains(static_cast<int>(i))) tensors[i] = at::Tensor();
-    }
+    drop_read(s, tensors, kept);
   }
   return tensors;
 }
@@ -292,53 +308,45 @@ TrainingRegion::Tensors TrainingRegion::run_forward(
 std::vector<at::Tensor> TrainingRegion::outputs_of(const Tensors& tensors) const {
   std::vector<at::Tensor> outputs;
   for (int i = 0; i < forward_outputs_; ++i) {
-    for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-      if (slots_[slot].value == graph_.outputs[i] && slots_[slot].layout == Layout::kNchw) {
-        outputs.push_back(tensors[slot]);
-      }
-    }
+    outputs.push_back(tensors[plain_slot(graph_.outputs[i])]);
   }
   return outputs;
 }
 
-template <class Visit>
-void TrainingRegion::for_each_gradient(const Visit& visit) const {
+// Returns the slot of a value as the caller gets it: in nchw, or in the order of the weights.
+int TrainingRegion::plain_slot(int value) const {
+  const auto slot = std::find_if(slots_.begin(), slots_.end(), [value](const Slot& each) {
+    return each.value == value && (each.is_weights || each.layout == Layout::kNchw);
+  });
+  TORCHALGO_ASSERT(slot != slots_.end());
+  return static_cast<int>(slot - slots_.begin());
+}
+
+void TrainingRegion::list_gradients() {
   const std::size_t first = graph_.outputs.size() - wanted_.size();
-  const auto slot_for = [&](int value) {
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-      if (slots_[i].value == value && (slots_[i].is_weights || slots_[i].layout == Layout::kNchw)) {
-        return static_cast<int>(i);
-      }
-    }
-    return -1;
+  const auto add = [this](int value, int place, int part) {
+    gradients_.push_back({plain_slot(value), place, part});
   };
   for (std::size_t i = 0; i < wanted_.size(); ++i) {
     const auto place = std::find(graph_.inputs.begin(), graph_.inputs.end(), wanted_[i]);
-    visit(slot_for(graph_.outputs[first + i]), static_cast<int>(place - graph_.inputs.begin()), -1);
+    add(graph_.outputs[first + i], static_cast<int>(place - graph_.inputs.begin()), -1);
   }
   for (std::size_t o = forward_outputs_; o < first; ++o) {
     const int value = graph_.outputs[o];
-    const Node& node = graph_.nodes[graph_.values[value].producer];
-    const std::string owner = node.name.substr(0, node.name.rfind('.'));
-    for (int n = 0; n < forward_nodes_; ++n) {
-      if (graph_.nodes[n].name != owner) continue;
-      const auto [weights, bias] = parameters_[n];
-      const int slot = slot_for(value);
-      if (node.kind == "bwd_filter") visit(slot, inputs_ + weights, -1);
-      if (node.kind == "bwd_bias") visit(slot, inputs_ + bias, 0);
-      if (node.kind == "bwd_sums") {
-        visit(slot, inputs_ + bias, 0);
-        visit(slot, inputs_ + weights, 1);
-      }
-    }
+    const int producer = graph_.values[value].producer;
+    const auto [weights, bias] = parameters_[owner_of(producer)];
+    const std::string& kind = graph_.nodes[producer].kind;
+    if (kind == "bwd_filter") add(value, inputs_ + weights, -1);
+    if (kind == "bwd_bias" || kind == "bwd_sums") add(value, inputs_ + bias, 0);
+    if (kind == "bwd_sums") add(value, inputs_ + weights, 1);
   }
 }
 
 std::vector<bool> TrainingRegion::steps_for(const std::vector<bool>& needs) const {
   std::vector<bool> is_needed(slots_.size(), false), runs(steps_.size(), false);
-  for_each_gradient([&](int slot, int place, int) {
-    if (needs[place]) is_needed[slot] = true;
-  });
+  for (const Gradient& gradient : gradients_) {
+    if (needs[gradient.place]) is_needed[gradient.slot] = true;
+  }
   for (std::size_t s = steps_.size(); s-- > forward_steps_;) {
     if (!is_needed[steps_[s].dst]) continue;
     runs[s] = true;
@@ -355,20 +363,16 @@ std::vector<at::Tensor> TrainingRegion::run_backward(Tensors tensors,
   for (std::size_t s = forward_steps_; s < steps_.size(); ++s) {
     if (!runs[s]) continue;
     run_step(steps_[s], tensors, parameters);
-    const auto drop = [&](int slot) {
-      if (slot >= 0 && last_use_[slot] == static_cast<int>(s)) tensors[slot] = at::Tensor();
-    };
-    for (const int src : steps_[s].src) drop(src);
-    drop(steps_[s].residual);
+    drop_read(s, tensors, {});
   }
   std::vector<at::Tensor> gradients(needs.size());
-  for_each_gradient([&](int slot, int place, int part) {
-    if (!needs[place]) return;
+  for (const auto& [slot, place, part] : gradients_) {
+    if (!needs[place]) continue;
     const at::Tensor& found = tensors[slot];
     const at::Tensor gradient = part < 0 ? found : found.select(0, part).reshape({-1}).contiguous();
     // A parameter may belong to several layers.
     gradients[place] = gradients[place].defined() ? gradients[place] + gradient : gradient;
-  });
+  }
   return gradients;
 }
 

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -77,6 +78,11 @@ class TrainingRegion {
     NodeParameters parameters;
     int node = -1;  // of the graph; -1: a change of layout
   };
+  /// A gradient that the steps compute: its slot, the place of its tensor among inputs and
+  /// parameters, and the part of [parts, c, 1, 1] that it is; -1: all.
+  struct Gradient {
+    int slot, place, part;
+  };
   using Tensors = std::vector<at::Tensor>;  // per slot; undefined ones do not exist (any more)
 
   [[nodiscard]] int gradient_slot(int output) const;
@@ -85,9 +91,13 @@ class TrainingRegion {
   int available(int value, Layout layout);
   void add_node(const Candidate& candidate, const NodeParameters& parameters);
   [[nodiscard]] NodeParameters parameters_of(int node) const;
+  [[nodiscard]] int owner_of(int node) const;
+  [[nodiscard]] int plain_slot(int value) const;
   void find_saved();
+  void list_gradients();
 
   void run_step(const Step& step, Tensors& tensors, std::span<const at::Tensor> parameters) const;
+  void drop_read(std::size_t step, Tensors& tensors, const std::set<int>& kept) const;
   [[nodiscard]] Tensors run_forward(const std::vector<at::Tensor>& inputs,
                                     std::span<const at::Tensor> parameters,
                                     const std::vector<RunningStatistics>& statistics,
@@ -98,16 +108,12 @@ class TrainingRegion {
                                                      std::span<const at::Tensor> parameters,
                                                      const std::vector<bool>& needs) const;
   [[nodiscard]] std::vector<bool> steps_for(const std::vector<bool>& needs) const;
-  /// Visits the slot of each gradient that the steps compute. `place` is its position among inputs
-  /// and parameters; `part` selects a part of [parts, c, 1, 1], -1 is all.
-  template <class Visit>
-  void for_each_gradient(const Visit& visit) const;
-
   Graph graph_;
   int inputs_ = 0, forward_nodes_ = 0, forward_outputs_ = 0;
   std::size_t forward_steps_ = 0;
   std::vector<NodeParameters> parameters_;
   std::vector<int> wanted_;
+  std::vector<Gradient> gradients_;
   std::vector<int> output_gradients_;  // slots, per output of the forward pass
   std::vector<PlanTransform> transforms_;
   std::vector<Slot> slots_;

@@ -69,7 +69,8 @@ template <int registers>
 inline void add_average(const Pool& pool, const Taps& rows, const Taps& columns, const float* diff,
                         float* dst) {
   InRegisters<registers> part(diff);
-  for (Native& one : part.part) one *= scale_of(pool, rows, columns);
+  const float scale = scale_of(pool, rows, columns);
+  for (Native& one : part.part) one *= scale;
   for_each_tap(pool, rows, columns, [&](std::int64_t offset) {
     InRegisters<registers> sum(dst + offset);
     for (int i = 0; i < registers; ++i) sum.part[i] += part.part[i];

@@ -136,8 +136,7 @@ class _Builder:
                 op = known_op(node, modules)
                 assert op is not None
                 self.add_op(node, op)
-        # The training graph has the gradients of the outputs in the order of their values.
-        in_order = sorted(set(outputs))
+        in_order = list(dict.fromkeys(outputs))  # a value may be returned twice
         ends += [f"output\t{each}" for each in in_order]
         text = "\n".join(["torchalgo graph 1", *self.value_lines, *self.lines, *ends, ""])
         positions = [in_order.index(each) for each in outputs]

@@ -260,7 +260,7 @@ def _is_planned(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     """Returns whether the op can be a part of a region."""
     if known_op(node, modules) is None:
         return False
-    # Nobody else may see a tensor that is changed: it is new, and only known ops read it before.
+    # A change must stay unseen. So the changed tensor is new, and only known ops read it before.
     if not _writes_in_place(node, modules):
         return True
     changed = node.args[0]

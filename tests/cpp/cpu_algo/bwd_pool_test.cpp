@@ -24,7 +24,7 @@ TEST(PoolGradient, AgreesWithF64InEveryLayout) {
   }
 }
 
-// As in torch: the first of equal elements, the last of several NaNs.
+// The first of equal elements gets the gradient, and the last of several NaNs, as in torch.
 TEST(PoolGradient, GoesToTheFirstLargestElement) {
   const Problem problem = parse_problem("bwd_maxpool_f32_n1c1h2w4_r2s2_st2x2_pad0x0_dil1x1");
   const Algorithm algorithm = cpu_algorithm("cpu.bwd_pool");
